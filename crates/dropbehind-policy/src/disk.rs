@@ -1,0 +1,380 @@
+//! All streams of one backing device, oldest first.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+
+use crate::grace::SmallFiles;
+use crate::mode::Mode;
+use crate::pace::Pace;
+use crate::range::ByteRange;
+use crate::reason::Reason;
+use crate::residency::ResidencyMap;
+use crate::stream::{Context, Counted, Dropped, Inspected, Stream, StreamConfig, Task};
+use crate::write_behind::DEFAULT_WINDOW_BYTES;
+
+/// The shell's name for a stream of a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct StreamId(pub u64);
+
+/// What is known of a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskConfig {
+    /// The largest window of a stream.
+    pub window_bytes: u64,
+    /// How much is asked for in one call: the disk's `max_sectors_kb`.
+    pub request_bytes: u64,
+    /// The system's page size.
+    pub page_bytes: u64,
+}
+
+impl Default for DiskConfig {
+    fn default() -> DiskConfig {
+        DiskConfig {
+            window_bytes: DEFAULT_WINDOW_BYTES,
+            request_bytes: 1 << 20,
+            page_bytes: 4096,
+        }
+    }
+}
+
+/// What the shell is to do. Every action has an answer, given before the next
+/// action is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Start writeback of the range, without waiting; no answer.
+    StartWriteback {
+        /// The file.
+        stream: StreamId,
+        /// The bytes.
+        range: ByteRange,
+        /// Why.
+        reason: Reason,
+    },
+    /// Count the range; answered with [`Disk::counted`].
+    Count {
+        /// The file.
+        stream: StreamId,
+        /// The bytes.
+        range: ByteRange,
+    },
+    /// Drop the range if it is clean; answered with [`Disk::dropped`].
+    Drop {
+        /// The file.
+        stream: StreamId,
+        /// The bytes.
+        range: ByteRange,
+    },
+    /// Look whether the file still has a name; answered with
+    /// [`Disk::inspected`].
+    Inspect {
+        /// The file.
+        stream: StreamId,
+    },
+    /// Map what is resident in the range; answered with [`Disk::looked`].
+    Look {
+        /// The file.
+        stream: StreamId,
+        /// The bytes.
+        range: ByteRange,
+    },
+    /// Nothing is left to do for this closed file; it is gone from the disk.
+    Forget {
+        /// The file.
+        stream: StreamId,
+    },
+}
+
+/// What to do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Do this now.
+    Do(Action),
+    /// Nothing before this time, unless something happens.
+    At(u64),
+    /// Nothing, until something happens.
+    Idle,
+}
+
+/// One backing device.
+#[derive(Clone, Debug)]
+pub struct Disk {
+    config: DiskConfig,
+    pace: Pace,
+    streams: BTreeMap<StreamId, Stream>,
+    /// When each stream with work is due; the first is the oldest.
+    queue: BTreeSet<(u64, StreamId)>,
+    small: SmallFiles,
+}
+
+impl Disk {
+    /// A disk with no streams.
+    pub fn new(config: DiskConfig) -> Disk {
+        Disk {
+            config,
+            pace: Pace::new(),
+            streams: BTreeMap::new(),
+            queue: BTreeSet::new(),
+            small: SmallFiles::default(),
+        }
+    }
+
+    /// The measured speed of writeback, once there is one.
+    pub fn bytes_per_second(&self) -> Option<u64> {
+        self.pace.bytes_per_second()
+    }
+
+    /// A stream, for its counters.
+    pub fn stream(&self, id: StreamId) -> Option<&Stream> {
+        self.streams.get(&id)
+    }
+
+    /// Streams known, open or with work left.
+    pub fn stream_count(&self) -> usize {
+        self.streams.len()
+    }
+
+    /// True when no stream has work, now or later.
+    pub fn is_idle(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// Most bytes the writers of a stream may have outstanding: two windows.
+    pub fn limit_bytes(&self, id: StreamId) -> u64 {
+        let context = self.context(0);
+        self.streams
+            .get(&id)
+            .map_or(u64::MAX, |stream| 2 * stream.window_bytes(&context))
+    }
+
+    /// How many dirty bytes are worth waking the flusher for.
+    pub fn batch_bytes(&self, id: StreamId) -> u64 {
+        let context = self.context(0);
+        let window_bytes = self
+            .streams
+            .get(&id)
+            .map_or(self.config.window_bytes, |stream| {
+                stream.window_bytes(&context)
+            });
+        self.pace
+            .batch_bytes(window_bytes, self.config.request_bytes)
+    }
+
+    fn context(&self, now_ns: u64) -> Context {
+        Context {
+            now_ns,
+            page_bytes: self.config.page_bytes,
+            pace: self.pace,
+            default_window_bytes: self.config.window_bytes,
+            request_bytes: self.config.request_bytes,
+            small_over_budget: self.small.over_budget(),
+        }
+    }
+
+    /// Runs `change` on a stream and queues it anew.
+    fn with<T>(
+        &mut self,
+        now_ns: u64,
+        id: StreamId,
+        change: impl FnOnce(&mut Stream, &Context) -> T,
+    ) -> Option<T> {
+        let context = self.context(now_ns);
+        let stream = self.streams.get_mut(&id)?;
+        let small_before = stream.small_bytes();
+        let answer = change(stream, &context);
+        let small_after = stream.small_bytes();
+        if small_before != small_after {
+            if let Some(bytes) = small_before {
+                self.small.leave(bytes);
+            }
+            if let Some(bytes) = small_after {
+                self.small.join(bytes);
+            }
+        }
+        self.requeue(now_ns, id);
+        if small_after.is_some() && self.small.over_budget() && !context.small_over_budget {
+            self.requeue_all(now_ns);
+        }
+        Some(answer)
+    }
+
+    fn requeue(&mut self, now_ns: u64, id: StreamId) {
+        let context = self.context(now_ns);
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return;
+        };
+        stream.end_flush_if_settled();
+        let due_ns = stream.task(&context).map(|(due_ns, _)| due_ns);
+        if stream.queued_ns != due_ns {
+            if let Some(old_ns) = stream.queued_ns {
+                self.queue.remove(&(old_ns, id));
+            }
+            if let Some(new_ns) = due_ns {
+                self.queue.insert((new_ns, id));
+            }
+            stream.queued_ns = due_ns;
+        }
+    }
+
+    /// The budget of small files is used up: every one of them is due.
+    fn requeue_all(&mut self, now_ns: u64) {
+        let small: alloc::vec::Vec<StreamId> = self
+            .streams
+            .iter()
+            .filter(|(_, stream)| stream.small_bytes().is_some())
+            .map(|(id, _)| *id)
+            .collect();
+        for id in small {
+            self.requeue(now_ns, id);
+        }
+    }
+
+    /// A file was opened. `residency` is what was seen of the cache before.
+    pub fn opened(
+        &mut self,
+        now_ns: u64,
+        id: StreamId,
+        config: StreamConfig,
+        residency: ResidencyMap,
+    ) {
+        self.streams
+            .insert(id, Stream::new(now_ns, config, residency));
+    }
+
+    /// The program wrote `range` in `mode`.
+    pub fn wrote(&mut self, now_ns: u64, id: StreamId, range: ByteRange, mode: Mode) {
+        self.with(now_ns, id, |stream, context| {
+            stream.wrote(context, range, mode);
+        });
+    }
+
+    /// All writes up to a writers' count of `written_bytes` have been told.
+    pub fn told(&mut self, now_ns: u64, id: StreamId, written_bytes: u64) {
+        self.with(now_ns, id, |stream, _| stream.told(written_bytes));
+    }
+
+    /// A read brought `range` into the cache.
+    pub fn read(&mut self, now_ns: u64, id: StreamId, range: ByteRange) {
+        self.with(now_ns, id, |stream, context| stream.read(context, range));
+    }
+
+    /// A look at the cache, before the stream's I/O reached `range`.
+    pub fn looked(
+        &mut self,
+        now_ns: u64,
+        id: StreamId,
+        range: ByteRange,
+        resident: impl IntoIterator<Item = ByteRange>,
+    ) {
+        self.with(now_ns, id, |stream, _| {
+            stream.looked(now_ns, range, resident);
+        });
+    }
+
+    /// The file's size was set.
+    pub fn resized(&mut self, now_ns: u64, id: StreamId, size_bytes: u64) {
+        self.with(now_ns, id, |stream, context| {
+            stream.resized(context, size_bytes);
+        });
+    }
+
+    /// The program's fsync of the file returned.
+    pub fn synced(&mut self, now_ns: u64, id: StreamId) {
+        self.with(now_ns, id, |stream, context| stream.synced(context));
+    }
+
+    /// Somebody waits for the stream to be written and dropped.
+    pub fn flush(&mut self, now_ns: u64, id: StreamId) {
+        self.with(now_ns, id, |stream, context| stream.flush(context));
+    }
+
+    /// The program closed the file.
+    pub fn closed(&mut self, now_ns: u64, id: StreamId) {
+        self.with(now_ns, id, |stream, context| stream.closed(context));
+    }
+
+    /// The answer to [`Action::Count`].
+    pub fn counted(&mut self, now_ns: u64, id: StreamId, range: ByteRange, counted: Counted) {
+        let newly = self.with(now_ns, id, |stream, context| {
+            stream.counted(context, range, counted)
+        });
+        if let Some(bytes) = newly {
+            let busy = counted.writeback_bytes > 0;
+            self.pace.completed(now_ns, bytes, busy);
+        }
+    }
+
+    /// The answer to [`Action::Drop`].
+    pub fn dropped(&mut self, now_ns: u64, id: StreamId, range: ByteRange, dropped: Dropped) {
+        self.with(now_ns, id, |stream, context| {
+            stream.dropped(context, range, dropped);
+        });
+    }
+
+    /// The answer to [`Action::Inspect`].
+    pub fn inspected(&mut self, now_ns: u64, id: StreamId, inspected: Inspected) {
+        self.with(now_ns, id, |stream, context| {
+            stream.inspected(context, inspected);
+        });
+    }
+
+    /// A call for the stream failed in a way that another call will not mend.
+    pub fn failed(&mut self, now_ns: u64, id: StreamId) {
+        self.with(now_ns, id, |stream, _| stream.failed());
+    }
+
+    /// What to do next.
+    pub fn next(&mut self, now_ns: u64) -> Next {
+        loop {
+            let Some(&(due_ns, id)) = self.queue.first() else {
+                return Next::Idle;
+            };
+            if due_ns > now_ns {
+                return Next::At(due_ns);
+            }
+            let context = self.context(now_ns);
+            let Some(stream) = self.streams.get_mut(&id) else {
+                self.queue.remove(&(due_ns, id));
+                continue;
+            };
+            let Some((task_ns, task)) = stream.task(&context) else {
+                self.queue.remove(&(due_ns, id));
+                stream.queued_ns = None;
+                continue;
+            };
+            if task_ns > now_ns {
+                self.requeue(now_ns, id);
+                continue;
+            }
+            let task = stream.begin(&context, task);
+            if matches!(task, Task::StartWriteback(..)) {
+                self.pace.started(now_ns);
+            }
+            self.requeue(now_ns, id);
+            return Next::Do(self.action(id, task));
+        }
+    }
+
+    fn action(&mut self, stream: StreamId, task: Task) -> Action {
+        match task {
+            Task::StartWriteback(range, reason) => Action::StartWriteback {
+                stream,
+                range,
+                reason,
+            },
+            Task::Count(range) => Action::Count { stream, range },
+            Task::Drop(range) => Action::Drop { stream, range },
+            Task::Inspect => Action::Inspect { stream },
+            Task::Look(range) => Action::Look { stream, range },
+            Task::Forget => {
+                if let Some(gone) = self.streams.remove(&stream) {
+                    if let Some(due_ns) = gone.queued_ns {
+                        self.queue.remove(&(due_ns, stream));
+                    }
+                    if let Some(bytes) = gone.small_bytes() {
+                        self.small.leave(bytes);
+                    }
+                }
+                Action::Forget { stream }
+            }
+        }
+    }
+}

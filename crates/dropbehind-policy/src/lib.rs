@@ -1,0 +1,45 @@
+//! The decisions of dropbehind, and nothing else.
+//!
+//! This crate makes no system call, reads no clock and starts no thread. It is
+//! told what happened (a file was opened, written, read, counted, closed), and
+//! answers with what should happen next ([`Action`]). Time is an argument, in
+//! nanoseconds of any monotonic clock. The same events in the same order give
+//! the same actions, which is what makes the simulator in `tests/` possible.
+//!
+//! | module | the one idea in it |
+//! |---|---|
+//! | [`mode`] | the two controls, writeback and residency, and their six named pairs |
+//! | [`range`], [`range_set`] | byte ranges and sets of them |
+//! | [`sequential`] | is this access where the last one ended? |
+//! | [`write_behind`] | the write-behind window of the 2019 kernel proposal |
+//! | [`residency`] | what was in the page cache before us |
+//! | [`drop_planner`] | which ranges to drop, when, and what to try again |
+//! | [`pace`] | the disk's measured speed, and the window and batch that follow from it |
+//! | [`grace`] | files too small or too young to be worth a write |
+//! | [`reason`] | why writeback was started, counted |
+//! | [`stream`] | one open file: its dirty, asked-for, clean and dropped ranges |
+//! | [`disk`] | all streams of one backing device, oldest first |
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+pub mod disk;
+pub mod drop_planner;
+pub mod grace;
+pub mod mode;
+pub mod pace;
+pub mod range;
+pub mod range_set;
+pub mod reason;
+pub mod residency;
+pub mod sequential;
+pub mod stream;
+pub mod write_behind;
+
+pub use disk::{Action, Disk, DiskConfig, Next, StreamId};
+pub use mode::{Mode, Residency, Writeback};
+pub use range::ByteRange;
+pub use range_set::RangeSet;
+pub use reason::{Reason, ReasonBytes};
+pub use stream::{Counted, Dropped, Inspected, StreamConfig, StreamCounters};

@@ -1,0 +1,211 @@
+//! The two independent controls, and the names of their useful pairs.
+//!
+//! The review of the kernel's uncached buffered I/O asked for writeback control
+//! and cache residency to be separate; here they are two fields.
+
+use core::fmt;
+use core::str::FromStr;
+
+/// When dirty pages of a write are sent to the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Writeback {
+    /// The kernel decides.
+    Lazy,
+    /// A window behind the writer, for writes that append (mode 1 of the proposal).
+    BehindAppending,
+    /// A window behind the writer, for every sequential write (mode 2).
+    Behind,
+    /// As soon as a batch is there.
+    Eager,
+}
+
+/// What becomes of pages that this I/O brought into the page cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Residency {
+    /// They stay until the kernel needs the memory.
+    Keep,
+    /// They go once they are clean. Pages that were there before stay.
+    Drop,
+}
+
+/// A writeback policy and a residency policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Mode {
+    /// When dirty pages are sent to the disk.
+    pub writeback: Writeback,
+    /// What becomes of the pages afterwards.
+    pub residency: Residency,
+}
+
+impl Mode {
+    /// Plain buffered I/O: like doing nothing.
+    pub const BUFFERED: Mode = Mode::new(Writeback::Lazy, Residency::Keep);
+    /// Eager writeback, drop: `RWF_DONTCACHE` with the flusher kick.
+    pub const DONTCACHE: Mode = Mode::new(Writeback::Eager, Residency::Drop);
+    /// Lazy writeback, drop: what `POSIX_FADV_NOREUSE` should mean.
+    pub const NOREUSE: Mode = Mode::new(Writeback::Lazy, Residency::Drop);
+    /// Write-behind of appending writes, keep: `dirty_write_behind=1`.
+    pub const WRITE_BEHIND: Mode = Mode::new(Writeback::BehindAppending, Residency::Keep);
+    /// Write-behind of every sequential write, keep: `dirty_write_behind=2`.
+    pub const WRITE_BEHIND_ANY: Mode = Mode::new(Writeback::Behind, Residency::Keep);
+    /// Eager writeback, keep: automatic cache write-through.
+    pub const WRITE_THROUGH: Mode = Mode::new(Writeback::Eager, Residency::Keep);
+
+    /// The named modes, in the order of the documentation.
+    pub const ALL: [Mode; 6] = [
+        Mode::BUFFERED,
+        Mode::DONTCACHE,
+        Mode::NOREUSE,
+        Mode::WRITE_BEHIND,
+        Mode::WRITE_BEHIND_ANY,
+        Mode::WRITE_THROUGH,
+    ];
+
+    /// A mode of any two controls.
+    pub const fn new(writeback: Writeback, residency: Residency) -> Mode {
+        Mode {
+            writeback,
+            residency,
+        }
+    }
+
+    /// The mode's name, or `None` for a pair that has none.
+    pub fn name(self) -> Option<&'static str> {
+        Some(match self {
+            Mode::BUFFERED => "buffered",
+            Mode::DONTCACHE => "dontcache",
+            Mode::NOREUSE => "noreuse",
+            Mode::WRITE_BEHIND => "write-behind",
+            Mode::WRITE_BEHIND_ANY => "write-behind-any",
+            Mode::WRITE_THROUGH => "write-through",
+            _ => return None,
+        })
+    }
+
+    /// When dirty pages are sent to the disk.
+    pub const fn writeback(self) -> Writeback {
+        self.writeback
+    }
+
+    /// What becomes of the pages afterwards.
+    pub const fn residency(self) -> Residency {
+        self.residency
+    }
+
+    /// True when there is nothing for dropbehind to do.
+    pub fn is_buffered(self) -> bool {
+        self == Mode::BUFFERED
+    }
+
+    /// True when pages this I/O brought in are to be dropped.
+    pub fn drops(self) -> bool {
+        self.residency == Residency::Drop
+    }
+
+    /// The mode in three bits, as it travels in a slot.
+    pub const fn to_bits(self) -> u8 {
+        let writeback = match self.writeback {
+            Writeback::Lazy => 0,
+            Writeback::BehindAppending => 1,
+            Writeback::Behind => 2,
+            Writeback::Eager => 3,
+        };
+        let residency = match self.residency {
+            Residency::Keep => 0,
+            Residency::Drop => 4,
+        };
+        writeback | residency
+    }
+
+    /// The mode of three bits; higher bits are ignored.
+    pub const fn from_bits(bits: u8) -> Mode {
+        let writeback = match bits & 3 {
+            0 => Writeback::Lazy,
+            1 => Writeback::BehindAppending,
+            2 => Writeback::Behind,
+            _ => Writeback::Eager,
+        };
+        let residency = if bits & 4 == 0 {
+            Residency::Keep
+        } else {
+            Residency::Drop
+        };
+        Mode::new(writeback, residency)
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(name) = self.name() {
+            return f.pad(name);
+        }
+        let writeback = match self.writeback {
+            Writeback::Lazy => "lazy",
+            Writeback::BehindAppending => "behind-appending",
+            Writeback::Behind => "behind",
+            Writeback::Eager => "eager",
+        };
+        let residency = match self.residency {
+            Residency::Keep => "keep",
+            Residency::Drop => "drop",
+        };
+        write!(f, "{writeback}+{residency}")
+    }
+}
+
+/// The text is no mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownMode;
+
+impl fmt::Display for UnknownMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            "not a mode; the modes are buffered, dontcache, noreuse, write-behind, \
+             write-behind-any, write-through, or a pair such as behind+drop",
+        )
+    }
+}
+
+impl core::error::Error for UnknownMode {}
+
+impl FromStr for Mode {
+    type Err = UnknownMode;
+
+    /// Parses a mode's name, or a pair `WRITEBACK+RESIDENCY`.
+    fn from_str(text: &str) -> Result<Mode, UnknownMode> {
+        if let Some(mode) = Mode::ALL.iter().find(|mode| mode.name() == Some(text)) {
+            return Ok(*mode);
+        }
+        let (writeback, residency) = text.split_once('+').ok_or(UnknownMode)?;
+        let writeback = match writeback {
+            "lazy" => Writeback::Lazy,
+            "behind-appending" => Writeback::BehindAppending,
+            "behind" => Writeback::Behind,
+            "eager" => Writeback::Eager,
+            _ => return Err(UnknownMode),
+        };
+        let residency = match residency {
+            "keep" => Residency::Keep,
+            "drop" => Residency::Drop,
+            _ => return Err(UnknownMode),
+        };
+        Ok(Mode::new(writeback, residency))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+
+    #[test]
+    fn every_pair_survives_text_and_bits() {
+        for bits in 0..8 {
+            let mode = Mode::from_bits(bits);
+            assert_eq!(mode.to_bits(), bits);
+            assert_eq!(mode.to_string().parse::<Mode>(), Ok(mode));
+        }
+        assert_eq!("dont-cache".parse::<Mode>(), Err(UnknownMode));
+        assert_eq!("eager+".parse::<Mode>(), Err(UnknownMode));
+    }
+}

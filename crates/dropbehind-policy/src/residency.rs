@@ -1,0 +1,105 @@
+//! What was in the page cache before our I/O.
+//!
+//! A page may be dropped only when it is known that it was not resident before
+//! this stream touched it. Where nothing is known, the page is kept.
+
+use alloc::vec::Vec;
+
+use crate::range::ByteRange;
+use crate::range_set::RangeSet;
+
+/// Which bytes have been looked at, and which of them others had.
+#[derive(Clone, Debug, Default)]
+pub struct ResidencyMap {
+    known: RangeSet,
+    resident: RangeSet,
+}
+
+impl ResidencyMap {
+    /// Nothing is known: everything is kept.
+    pub const fn unknown() -> ResidencyMap {
+        ResidencyMap {
+            known: RangeSet::new(),
+            resident: RangeSet::new(),
+        }
+    }
+
+    /// Records a look at `range` that found `resident` in the cache.
+    pub fn observed(&mut self, range: ByteRange, resident: impl IntoIterator<Item = ByteRange>) {
+        self.known.insert(range);
+        self.resident.remove(range);
+        for part in resident {
+            self.resident.insert(part.intersection(range));
+        }
+    }
+
+    /// Marks bytes as wanted by somebody: they are kept from now on.
+    pub fn keep(&mut self, range: ByteRange) {
+        self.resident.insert(range);
+    }
+
+    /// The file now ends at `size`: nothing beyond can be resident.
+    pub fn truncated(&mut self, size: u64) {
+        self.observed(ByteRange::new(size, u64::MAX), []);
+    }
+
+    /// The parts of `range` that were not resident, as far as is known.
+    pub fn brought(&self, range: ByteRange) -> Vec<ByteRange> {
+        let mut parts = Vec::new();
+        for known in self.known.overlaps_of(range) {
+            parts.extend(self.resident.gaps_of(known));
+        }
+        parts
+    }
+
+    /// True when somebody had, or wants, a byte of `range`.
+    pub fn keeps_any(&self, range: ByteRange) -> bool {
+        self.resident.touches(range)
+    }
+
+    /// True when all of `range` has been looked at.
+    pub fn knows(&self, range: ByteRange) -> bool {
+        self.known.bytes_of(range) == range.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    fn range(start: u64, end: u64) -> ByteRange {
+        ByteRange::new(start, end)
+    }
+
+    #[test]
+    fn unknown_is_kept() {
+        assert_eq!(ResidencyMap::unknown().brought(range(0, 100)), vec![]);
+    }
+
+    #[test]
+    fn only_what_was_absent_is_ours() {
+        let mut map = ResidencyMap::unknown();
+        map.observed(range(0, 100), [range(40, 60)]);
+        assert_eq!(
+            map.brought(range(0, 200)),
+            vec![range(0, 40), range(60, 100)]
+        );
+        map.truncated(100);
+        assert_eq!(
+            map.brought(range(50, 200)),
+            vec![range(60, 200)],
+            "known on both sides of the old end"
+        );
+        map.keep(range(0, 10));
+        assert_eq!(map.brought(range(0, 50)), vec![range(10, 40)]);
+    }
+
+    #[test]
+    fn truncation_forgets_what_was_there() {
+        let mut map = ResidencyMap::unknown();
+        map.observed(range(0, 100), [range(0, 100)]);
+        map.truncated(50);
+        assert_eq!(map.brought(range(0, 100)), vec![range(50, 100)]);
+    }
+}

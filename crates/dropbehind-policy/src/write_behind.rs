@@ -1,0 +1,227 @@
+//! The write-behind window.
+//!
+//! The state machine of the 2019 kernel proposal ("write-behind policy for
+//! sequential writes", linux-mm, September 2019): one `head` an open file, a
+//! window W that stays dirty behind the writer, so that writes combine, and a
+//! request R that is sent at a time. What is sent is the oldest part of the
+//! window; the part before that, one window long, is what a writer waits for.
+//! Together that bounds dirty plus writeback to two windows and one write.
+
+use crate::range::{ByteRange, round_up};
+
+/// Window and request when nothing else is said: the proposal's 16 MiB.
+pub const DEFAULT_WINDOW_BYTES: u64 = 16 << 20;
+
+/// One open file's window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriteBehind {
+    head: u64,
+    end: u64,
+}
+
+/// What a write was like.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriteKind {
+    /// The file is open with `O_APPEND`.
+    pub o_append: bool,
+    /// The write began at the end of the file.
+    pub appending: bool,
+}
+
+/// What is known of a file when it is closed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CloseKind {
+    /// The file is open with `O_APPEND`.
+    pub o_append: bool,
+    /// The file was empty when it was opened.
+    pub new_file: bool,
+    /// The last write ended at the end of the file.
+    pub at_end: bool,
+    /// Only appending writes are written behind (mode 1).
+    pub appending_only: bool,
+}
+
+impl WriteBehind {
+    /// The window of a file just opened.
+    pub const fn new() -> WriteBehind {
+        WriteBehind { head: 0, end: 0 }
+    }
+
+    /// First byte of the run that has not been sent.
+    pub const fn head(self) -> u64 {
+        self.head
+    }
+
+    /// The run that was written and not sent.
+    pub fn unsent(self) -> ByteRange {
+        ByteRange::new(self.head, self.end)
+    }
+
+    /// Notes a write of `range`; answers what to send to the disk now.
+    ///
+    /// Called again with an empty range at the same end until it answers
+    /// `None`, it sends all that a long write has pushed out of the window.
+    pub fn wrote(
+        &mut self,
+        range: ByteRange,
+        kind: WriteKind,
+        window_bytes: u64,
+        request_bytes: u64,
+    ) -> Option<ByteRange> {
+        if window_bytes == 0 {
+            return None;
+        }
+        let ByteRange { start, end } = range;
+        // A write that reaches over the head continues the run: ranges come in
+        // whole pages, so the last page before the head may be in both.
+        let begin = if start < self.head && end > self.head {
+            self.head
+        } else {
+            start
+        };
+        let contiguous = begin >= self.head && begin - self.head <= window_bytes;
+        if !contiguous {
+            // Small appends through several openings of a log: look back as far
+            // as one window, at a request's boundary, to cover earlier ones.
+            self.head = if kind.o_append {
+                round_up(begin - begin.min(window_bytes - 1), request_bytes).min(begin)
+            } else {
+                begin
+            };
+            self.end = self.head;
+        }
+        self.end = self.end.max(end);
+        let pending = self.end - self.head;
+        if pending < window_bytes {
+            return None;
+        }
+        let send_bytes = (pending - window_bytes).max(pending.min(request_bytes));
+        let sent = ByteRange::new(self.head, self.head + send_bytes);
+        self.head = sent.end;
+        Some(sent)
+    }
+
+    /// The file is closed; answers the tail worth sending, if it is.
+    ///
+    /// A tail of a window less a request or more is sent, a new file's from
+    /// one request on. Shorter ones may never need to be written: the file may
+    /// be deleted, or appended to again.
+    pub fn closed(
+        &mut self,
+        kind: CloseKind,
+        window_bytes: u64,
+        request_bytes: u64,
+    ) -> Option<ByteRange> {
+        let tail = self.unsent();
+        self.head = self.end;
+        let skipped = window_bytes == 0 || kind.o_append || (kind.appending_only && !kind.at_end);
+        if skipped || tail.is_empty() {
+            return None;
+        }
+        let long = tail.len() >= window_bytes.saturating_sub(request_bytes);
+        let new = kind.new_file && tail.len() >= request_bytes;
+        (long || new).then_some(tail)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const W: u64 = 16;
+    const R: u64 = 4;
+    const PLAIN: WriteKind = WriteKind {
+        o_append: false,
+        appending: true,
+    };
+
+    #[test]
+    fn sends_a_request_once_a_window_is_dirty() {
+        let mut window = WriteBehind::new();
+        for end in (1..W).rev().map(|back| W - back) {
+            let write = ByteRange::new(end - 1, end);
+            assert_eq!(window.wrote(write, PLAIN, W, R), None);
+        }
+        let write = ByteRange::new(W - 1, W);
+        assert_eq!(
+            window.wrote(write, PLAIN, W, R),
+            Some(ByteRange::new(0, R)),
+            "a whole window is dirty"
+        );
+        assert_eq!(window.unsent(), ByteRange::new(R, W));
+    }
+
+    #[test]
+    fn a_long_write_leaves_one_window() {
+        let mut window = WriteBehind::new();
+        let sent = window.wrote(ByteRange::new(0, 100), PLAIN, W, R);
+        assert_eq!(sent, Some(ByteRange::new(0, 100 - W)));
+        assert_eq!(window.unsent().len(), W);
+    }
+
+    #[test]
+    fn a_jump_restarts_the_window_where_the_write_begins() {
+        let mut window = WriteBehind::new();
+        window.wrote(ByteRange::new(0, 10), PLAIN, W, R);
+        assert_eq!(
+            window.wrote(ByteRange::new(1000, 1010), PLAIN, W, R),
+            None,
+            "ten bytes are no window"
+        );
+        assert_eq!(window.unsent(), ByteRange::new(1000, 1010));
+        window.wrote(ByteRange::new(8, 9), PLAIN, W, R);
+        assert_eq!(window.unsent(), ByteRange::new(8, 9), "backwards too");
+    }
+
+    #[test]
+    fn an_o_append_jump_looks_back_a_window_to_a_request_boundary() {
+        let append = WriteKind {
+            o_append: true,
+            appending: true,
+        };
+        let mut window = WriteBehind::new();
+        // 1001 - 15 = 986, rounded up to 988: seventeen bytes, more than W.
+        let sent = window.wrote(ByteRange::new(1001, 1005), append, W, R);
+        assert_eq!(sent, Some(ByteRange::new(988, 992)));
+        assert_eq!(window.head(), 992);
+    }
+
+    #[test]
+    fn tails() {
+        let tail_of = |bytes: u64, kind: CloseKind| {
+            let mut window = WriteBehind::new();
+            assert_eq!(window.wrote(ByteRange::new(0, bytes), PLAIN, W, R), None);
+            window.closed(kind, W, R).map(ByteRange::len)
+        };
+        let old = CloseKind::default();
+        let new = CloseKind {
+            new_file: true,
+            ..old
+        };
+        let mode1 = CloseKind {
+            appending_only: true,
+            ..new
+        };
+        assert_eq!(tail_of(W - R, old), Some(W - R));
+        assert_eq!(tail_of(W - R - 1, old), None);
+        assert_eq!(tail_of(R, new), Some(R));
+        assert_eq!(tail_of(R - 1, new), None);
+        assert_eq!(tail_of(R, mode1), None, "not at the end");
+        let at_end = CloseKind {
+            at_end: true,
+            ..mode1
+        };
+        assert_eq!(tail_of(R, at_end), Some(R));
+        let o_append = CloseKind {
+            o_append: true,
+            ..at_end
+        };
+        assert_eq!(tail_of(W - 1, o_append), None);
+    }
+
+    #[test]
+    fn no_window_means_off() {
+        let mut window = WriteBehind::new();
+        assert_eq!(window.wrote(ByteRange::new(0, 100), PLAIN, 0, R), None);
+    }
+}
