@@ -1,0 +1,54 @@
+//! Block devices' own calls: ioctl(2) `BLK*` (include/uapi/linux/fs.h,
+//! `block/ioctl.c`).
+
+use rustix::ioctl::{Getter, Opcode, ioctl, opcode};
+use std::io;
+use std::os::fd::BorrowedFd;
+
+/// Declared with `size_t`, although the kernel writes 64 bits everywhere.
+const BLKGETSIZE64: Opcode = opcode::read::<usize>(0x12, 114);
+const BLKROGET: Opcode = opcode::none(0x12, 94);
+
+/// The size of a block device in bytes (`BLKGETSIZE64`, since Linux 2.4.10).
+///
+/// # Errors
+///
+/// - `ENOTTY`: no block device.
+pub fn block_size_bytes(fd: BorrowedFd<'_>) -> io::Result<u64> {
+    // SAFETY: BLKGETSIZE64 writes one 64-bit integer.
+    let getter = unsafe { Getter::<BLKGETSIZE64, u64>::new() };
+    // SAFETY: the getter is of this number's type, as just reasoned.
+    Ok(unsafe { ioctl(fd, getter) }?)
+}
+
+/// The smallest unit that the device addresses, in bytes (`BLKSSZGET`).
+///
+/// # Errors
+///
+/// - `ENOTTY`: no block device.
+pub fn logical_sector_bytes(fd: BorrowedFd<'_>) -> io::Result<u32> {
+    Ok(rustix::fs::ioctl_blksszget(fd)?)
+}
+
+/// The smallest unit that the device writes without reading first, in bytes
+/// (`BLKPBSZGET`, since Linux 2.6.32).
+///
+/// # Errors
+///
+/// - `ENOTTY`: no block device.
+pub fn physical_sector_bytes(fd: BorrowedFd<'_>) -> io::Result<u32> {
+    Ok(rustix::fs::ioctl_blkpbszget(fd)?)
+}
+
+/// Whether the device can only be read (`BLKROGET`).
+///
+/// # Errors
+///
+/// - `ENOTTY`: no block device.
+pub fn is_read_only(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    // SAFETY: BLKROGET writes one int.
+    let getter = unsafe { Getter::<BLKROGET, libc::c_int>::new() };
+    // SAFETY: the getter is of this number's type, as just reasoned.
+    let read_only = unsafe { ioctl(fd, getter) }?;
+    Ok(read_only != 0)
+}

@@ -1,0 +1,128 @@
+//! A descriptor table of a thread's own: close_range(2), since Linux 5.9, else
+//! unshare(2) `CLONE_FILES`.
+
+use crate::errno::check;
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::thread::{UnshareFlags, unshare_unsafe};
+use std::io;
+use std::os::fd::{IntoRawFd, RawFd};
+
+/// Gives the calling thread a descriptor table of its own, empty but for 0, 1
+/// and 2, which are `/dev/null`.
+///
+/// Why a flusher thread inside a program needs one: in the program's table,
+/// closing *any* descriptor of a file releases the process's POSIX record locks
+/// on it; our descriptors would be closed by the program's close_range(2),
+/// inherited by its children, count towards its `RLIMIT_NOFILE`, and take
+/// numbers that it expects to be free.
+///
+/// `close_range(0, ~0, CLOSE_RANGE_UNSHARE)` copies no descriptor at all, so
+/// that no pipe of the program's is held open even for a moment, and no file
+/// system sees a close (on NFS and FUSE each close flushes). Before Linux 5.9
+/// the table is copied, and the copies closed one by one.
+///
+/// To be called on a thread of our own, at its start: whatever was open before
+/// is not open here any more, so descriptors owned on this thread, or dropped
+/// on it later, would be those of other files. A process's only thread shares
+/// its table with nobody, and simply loses its descriptors.
+///
+/// # Errors
+///
+/// - `ENOMEM`, `EMFILE`: no room for a table or its first descriptors.
+/// - `ENOSYS`, `EPERM`: a sandbox with neither call; nothing has changed then.
+pub fn unshare_descriptor_table() -> io::Result<()> {
+    unshare_at_once().or_else(|_| unshare_and_close_each())?;
+    occupy_standard_descriptors()
+}
+
+fn unshare_at_once() -> io::Result<()> {
+    // SAFETY: all arguments are integers. Descriptors that other threads own
+    // stay open in the table that those threads keep; that none is owned on
+    // this thread is what the documentation above demands.
+    let returned = unsafe {
+        libc::syscall(
+            libc::SYS_close_range,
+            0 as libc::c_uint,
+            libc::c_uint::MAX,
+            libc::CLOSE_RANGE_UNSHARE,
+        )
+    };
+    check(returned)
+}
+
+fn unshare_and_close_each() -> io::Result<()> {
+    // SAFETY: as above; the copies in the new table are closed right below, and
+    // nobody has been told of them.
+    unsafe { unshare_unsafe(UnshareFlags::FILES) }?;
+    let open: Vec<RawFd> = match std::fs::read_dir("/proc/thread-self/fd") {
+        Ok(entries) => entries
+            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+            .collect(),
+        Err(_) => {
+            let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+            let highest = limit.maximum.or(limit.current).unwrap_or(1 << 20);
+            (0..i32::try_from(highest.min(1 << 20)).unwrap_or(i32::MAX)).collect()
+        }
+    };
+    for fd in open {
+        // SAFETY: the table is this thread's alone, so the number is nobody
+        // else's; the listing's own, closed by now, yields a harmless EBADF
+        // (which rustix's close takes for a bug).
+        unsafe { libc::close(fd) };
+    }
+    Ok(())
+}
+
+/// Opens `/dev/null` as 0, 1 and 2, so that no message printed by this thread,
+/// a panic's for one, ever lands in a file that happened to get such a number.
+fn occupy_standard_descriptors() -> io::Result<()> {
+    for expected in 0..3 {
+        let fd = rustix::fs::openat(CWD, c"/dev/null", OFlags::RDWR, Mode::empty())
+            // Without /dev, anything that refuses writes will do.
+            .or_else(|_| rustix::fs::openat(CWD, c"/", OFlags::PATH, Mode::empty()))?;
+        if fd.into_raw_fd() != expected {
+            return Err(Errno::BADF.into());
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+    use std::os::fd::AsRawFd;
+
+    fn descriptors() -> BTreeSet<RawFd> {
+        std::fs::read_dir("/proc/thread-self/fd")
+            .unwrap()
+            .map(|entry| {
+                entry
+                    .unwrap()
+                    .file_name()
+                    .to_str()
+                    .unwrap()
+                    .parse()
+                    .unwrap()
+            })
+            .collect()
+    }
+
+    #[test]
+    fn the_older_way_leaves_the_same_table() {
+        let file = tempfile::tempfile().unwrap();
+        assert!(descriptors().contains(&file.as_raw_fd()));
+        let inside = std::thread::spawn(|| {
+            unshare_and_close_each().unwrap();
+            occupy_standard_descriptors().unwrap();
+            descriptors()
+        })
+        .join()
+        .unwrap();
+        // 3 is the listing's own.
+        assert_eq!(inside, BTreeSet::from([0, 1, 2, 3]));
+        assert!(descriptors().contains(&file.as_raw_fd()));
+        file.metadata().unwrap();
+    }
+}

@@ -1,0 +1,182 @@
+//! A file's extents: ioctl(2) `FS_IOC_FIEMAP`, since Linux 2.6.28
+//! (Documentation/filesystems/fiemap.rst, include/uapi/linux/fiemap.h).
+
+use rustix::io::Errno;
+use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
+use std::io;
+use std::ops::BitOr;
+use std::os::fd::BorrowedFd;
+
+/// Extents asked for at once: enough that most files take one call, little
+/// enough for any thread's stack (7 KiB).
+const BATCH: usize = 128;
+
+/// `struct fiemap`, without the extents that follow it.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct RawHeader {
+    fm_start: u64,
+    fm_length: u64,
+    fm_flags: u32,
+    fm_mapped_extents: u32,
+    fm_extent_count: u32,
+    fm_reserved: u32,
+}
+
+/// `struct fiemap_extent`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct RawExtent {
+    fe_logical: u64,
+    fe_physical: u64,
+    fe_length: u64,
+    fe_reserved64: [u64; 2],
+    fe_flags: u32,
+    fe_reserved: [u32; 3],
+}
+
+#[repr(C)]
+struct RawRequest {
+    header: RawHeader,
+    extents: [RawExtent; BATCH],
+}
+
+/// The kernel encodes the size of the bare header into the number.
+const FS_IOC_FIEMAP: Opcode = opcode::read_write::<RawHeader>(b'f', 11);
+
+/// What the file system says about an extent (`FIEMAP_EXTENT_*`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ExtentFlags(pub u32);
+
+impl ExtentFlags {
+    /// The file's last extent.
+    pub const LAST: Self = Self(0x1);
+    /// There is no physical address (yet).
+    pub const UNKNOWN: Self = Self(0x2);
+    /// Not allocated yet: dirty data that writeback has not reached.
+    pub const DELALLOC: Self = Self(0x4);
+    /// The data is compressed or otherwise encoded.
+    pub const ENCODED: Self = Self(0x8);
+    /// The address or length is not a multiple of the block size.
+    pub const NOT_ALIGNED: Self = Self(0x100);
+    /// The data lies among metadata.
+    pub const DATA_INLINE: Self = Self(0x200);
+    /// Allocated, but reads as zeroes.
+    pub const UNWRITTEN: Self = Self(0x800);
+    /// The file system has no extents; adjacent blocks were merged.
+    pub const MERGED: Self = Self(0x1000);
+    /// Shared with other files or snapshots.
+    pub const SHARED: Self = Self(0x2000);
+
+    /// Whether all of `other`'s flags are set.
+    #[must_use]
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+impl BitOr for ExtentFlags {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// A run of a file's bytes that lies in one piece on the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Extent {
+    /// Where it is in the file, in bytes.
+    pub logical: u64,
+    /// Where it is on the device, in bytes; 0 where there is no address.
+    pub physical: u64,
+    /// How long it is, in bytes.
+    pub len: u64,
+    /// What the file system says about it.
+    pub flags: ExtentFlags,
+}
+
+fn fiemap(fd: BorrowedFd<'_>, start: u64, count: u32) -> io::Result<RawRequest> {
+    let mut request = RawRequest {
+        header: RawHeader {
+            fm_start: start,
+            fm_length: u64::MAX - start,
+            // Not FIEMAP_FLAG_SYNC: asking must not write.
+            fm_flags: 0,
+            fm_mapped_extents: 0,
+            fm_extent_count: count,
+            fm_reserved: 0,
+        },
+        extents: [RawExtent {
+            fe_logical: 0,
+            fe_physical: 0,
+            fe_length: 0,
+            fe_reserved64: [0; 2],
+            fe_flags: 0,
+            fe_reserved: [0; 3],
+        }; BATCH],
+    };
+    // SAFETY: the number is FS_IOC_FIEMAP's, and the request is a `struct
+    // fiemap` with room for at least the `fm_extent_count` extents that the
+    // kernel may write behind it (0 or BATCH).
+    unsafe { ioctl(fd, Updater::<FS_IOC_FIEMAP, _>::new(&mut request)) }?;
+    Ok(request)
+}
+
+/// All extents of a file, in the file's order.
+///
+/// Nothing is written first: what writeback has not reached yet shows as
+/// [`ExtentFlags::DELALLOC`], and how the file ends up can be told only once it
+/// is clean. A file that changes meanwhile may show a mixture.
+///
+/// # Errors
+///
+/// - `EOPNOTSUPP`, `ENOTTY`: the file system has no such call (tmpfs, NFS,
+///   FUSE), or it is no regular file.
+pub fn extents(fd: BorrowedFd<'_>) -> io::Result<Vec<Extent>> {
+    let mut found: Vec<Extent> = Vec::new();
+    let mut start = 0;
+    loop {
+        let request = fiemap(fd, start, BATCH as u32)?;
+        let mapped = (request.header.fm_mapped_extents as usize).min(BATCH);
+        for raw in &request.extents[..mapped] {
+            found.push(Extent {
+                logical: raw.fe_logical,
+                physical: raw.fe_physical,
+                len: raw.fe_length,
+                flags: ExtentFlags(raw.fe_flags),
+            });
+        }
+        let Some(last) = found.last() else { break };
+        let next = last.logical.saturating_add(last.len);
+        // A file that shrinks under us, or a file system that never says LAST,
+        // must not keep us here.
+        if mapped < BATCH || last.flags.contains(ExtentFlags::LAST) || next <= start {
+            break;
+        }
+        start = next;
+    }
+    Ok(found)
+}
+
+/// The number of a file's extents, without fetching them; as for [`extents`],
+/// what is not written yet counts as the file system sees fit.
+///
+/// # Errors
+///
+/// As for [`extents`].
+pub fn extent_count(fd: BorrowedFd<'_>) -> io::Result<u64> {
+    Ok(fiemap(fd, 0, 0)?.header.fm_mapped_extents.into())
+}
+
+/// Whether an error of this family means that the file system has no extents to
+/// tell of, rather than that the call failed.
+#[must_use]
+pub fn is_unsupported(error: &io::Error) -> bool {
+    Errno::from_io_error(error).is_some_and(|errno| {
+        matches!(
+            errno,
+            Errno::OPNOTSUPP | Errno::NOTTY | Errno::NOSYS | Errno::INVAL
+        )
+    })
+}

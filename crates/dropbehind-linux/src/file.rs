@@ -1,0 +1,304 @@
+//! What a descriptor refers to: fstat(2), statx(2), fstatfs(2), fcntl(2).
+
+use crate::block::block_size_bytes;
+use rustix::fs::{AtFlags, FileType, OFlags, Stat, StatxFlags};
+use std::fmt;
+use std::io;
+use std::os::fd::BorrowedFd;
+
+/// What tells a file from every other one while it exists.
+///
+/// Not enough on btrfs and overlayfs for telling *devices*: their device
+/// numbers are made up, see [`disk_of`](crate::disk_of).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FileId {
+    /// `st_dev`, as of makedev(3).
+    pub device: u64,
+    /// `st_ino`.
+    pub inode: u64,
+}
+
+impl FileId {
+    pub(crate) fn of(stat: &Stat) -> Self {
+        // Both are narrower on some targets.
+        #[allow(clippy::unnecessary_cast, clippy::useless_conversion)]
+        Self {
+            device: stat.st_dev as u64,
+            inode: stat.st_ino as u64,
+        }
+    }
+}
+
+/// What kind of file it is, as far as there is a page cache for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FileKind {
+    /// A regular file.
+    Regular,
+    /// A block device.
+    Block,
+    /// Anything else.
+    Other,
+}
+
+impl FileKind {
+    pub(crate) fn of(stat: &Stat) -> Self {
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => Self::Regular,
+            FileType::BlockDevice => Self::Block,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// A file system, by `f_type` (include/uapi/linux/magic.h).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FsKind {
+    /// ext4, and ext2 and ext3, which share its number.
+    Ext4,
+    /// XFS.
+    Xfs,
+    /// btrfs.
+    Btrfs,
+    /// tmpfs, also as devtmpfs and for memfds.
+    Tmpfs,
+    /// Any FUSE file system.
+    Fuse,
+    /// overlayfs.
+    Overlay,
+    /// NFS, any version.
+    Nfs,
+    /// F2FS.
+    F2fs,
+    /// ZFS on Linux.
+    Zfs,
+    /// No file system: a block device, whose pages belong to the device and
+    /// not to the file system that its special file lies on.
+    BlockDevice,
+    /// Another one's `f_type`.
+    Other(i64),
+}
+
+impl FsKind {
+    /// The file system with this `f_type`.
+    #[must_use]
+    pub fn from_magic(magic: i64) -> Self {
+        // The field is a sign-extended `int` on some targets; all numbers are
+        // of 32 bits.
+        match magic & 0xFFFF_FFFF {
+            0xEF53 => Self::Ext4,
+            0x5846_5342 => Self::Xfs,
+            0x9123_683E => Self::Btrfs,
+            0x0102_1994 => Self::Tmpfs,
+            0x6573_5546 => Self::Fuse,
+            0x794C_7630 => Self::Overlay,
+            0x6969 => Self::Nfs,
+            0xF2F5_2010 => Self::F2fs,
+            0x2FC1_2FC1 => Self::Zfs,
+            0x6264_6576 => Self::BlockDevice,
+            other => Self::Other(other),
+        }
+    }
+}
+
+impl fmt::Display for FsKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ext4 => "ext4",
+            Self::Xfs => "xfs",
+            Self::Btrfs => "btrfs",
+            Self::Tmpfs => "tmpfs",
+            Self::Fuse => "fuse",
+            Self::Overlay => "overlayfs",
+            Self::Nfs => "nfs",
+            Self::F2fs => "f2fs",
+            Self::Zfs => "zfs",
+            Self::BlockDevice => "block device",
+            Self::Other(0x8584_58F6) => "ramfs",
+            Self::Other(0x9FA0) => "proc",
+            Self::Other(0x6265_6572) => "sysfs",
+            Self::Other(0xFF53_4D42) => "cifs",
+            Self::Other(0xFE53_4D42) => "smb2",
+            Self::Other(0x0102_1997) => "9p",
+            Self::Other(0x00C3_6400) => "ceph",
+            Self::Other(0xCA45_1A4E) => "bcachefs",
+            Self::Other(0x4D44) => "vfat",
+            Self::Other(0x2011_BAB0) => "exfat",
+            Self::Other(0xE0F5_E1E2) => "erofs",
+            Self::Other(0x7371_7368) => "squashfs",
+            Self::Other(0x7366_746E) => "ntfs3",
+            Self::Other(magic) => return write!(f, "file system {magic:#x}"),
+        })
+    }
+}
+
+/// What is worth knowing about an open file before treating it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileInfo {
+    /// Which file it is.
+    pub id: FileId,
+    /// What kind of file.
+    pub kind: FileKind,
+    /// Its size; a block device's capacity.
+    pub size_bytes: u64,
+    /// A block device's number (`st_rdev`, as of makedev(3)), else 0.
+    pub special_device: u64,
+    /// What `O_DIRECT` demands of memory addresses and of file offsets and
+    /// lengths, in bytes; zeroes where there is no direct I/O, `None` where the
+    /// kernel doesn't tell (before 6.1, or a file system that leaves it open).
+    pub direct_io_alignment: Option<(u32, u32)>,
+    /// The file system; [`FsKind::BlockDevice`] for a block device.
+    pub filesystem: FsKind,
+}
+
+/// Describes an open file: fstat(2), statx(2) for `STATX_DIOALIGN` (since
+/// Linux 6.1), fstatfs(2).
+///
+/// # Errors
+///
+/// Those of fstat(2).
+pub fn file_info(fd: BorrowedFd<'_>) -> io::Result<FileInfo> {
+    let stat = rustix::fs::fstat(fd)?;
+    let kind = FileKind::of(&stat);
+    let direct_io_alignment = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)
+        .ok()
+        .filter(|statx| statx.stx_mask & StatxFlags::DIOALIGN.bits() != 0)
+        .map(|statx| (statx.stx_dio_mem_align, statx.stx_dio_offset_align));
+    #[allow(clippy::unnecessary_cast)]
+    Ok(FileInfo {
+        id: FileId::of(&stat),
+        kind,
+        size_bytes: size_of_stat(fd, &stat)?,
+        special_device: if kind == FileKind::Block {
+            stat.st_rdev as u64
+        } else {
+            0
+        },
+        direct_io_alignment,
+        filesystem: filesystem_of(fd, kind)?,
+    })
+}
+
+fn size_of_stat(fd: BorrowedFd<'_>, stat: &Stat) -> io::Result<u64> {
+    if FileKind::of(stat) == FileKind::Block {
+        block_size_bytes(fd)
+    } else {
+        Ok(u64::try_from(stat.st_size).unwrap_or(0))
+    }
+}
+
+/// A file's size, or a block device's capacity, in bytes: fstat(2), and for
+/// block devices `BLKGETSIZE64`.
+///
+/// # Errors
+///
+/// Those of fstat(2).
+pub fn size_bytes(fd: BorrowedFd<'_>) -> io::Result<u64> {
+    size_of_stat(fd, &rustix::fs::fstat(fd)?)
+}
+
+fn filesystem_of(fd: BorrowedFd<'_>, kind: FileKind) -> io::Result<FsKind> {
+    if kind == FileKind::Block {
+        return Ok(FsKind::BlockDevice);
+    }
+    let statfs = rustix::fs::fstatfs(fd)?;
+    #[allow(clippy::unnecessary_cast, clippy::cast_lossless)]
+    Ok(FsKind::from_magic(statfs.f_type as i64))
+}
+
+/// The file system that a file's pages belong to: fstatfs(2).
+///
+/// # Errors
+///
+/// Those of fstatfs(2).
+pub fn filesystem(fd: BorrowedFd<'_>) -> io::Result<FsKind> {
+    filesystem_of(fd, FileKind::of(&rustix::fs::fstat(fd)?))
+}
+
+/// What an open file description was opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AccessMode {
+    /// `O_RDONLY`.
+    ReadOnly,
+    /// `O_WRONLY`.
+    WriteOnly,
+    /// `O_RDWR`.
+    ReadWrite,
+    /// `O_PATH`: for naming the file only, no I/O at all.
+    Path,
+}
+
+impl AccessMode {
+    /// Whether one may read through the description.
+    #[must_use]
+    pub fn is_readable(self) -> bool {
+        matches!(self, Self::ReadOnly | Self::ReadWrite)
+    }
+
+    /// Whether one may write through the description.
+    #[must_use]
+    pub fn is_writable(self) -> bool {
+        matches!(self, Self::WriteOnly | Self::ReadWrite)
+    }
+}
+
+/// An open file description's status flags, as far as they matter here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct StatusFlags {
+    /// What it was opened for.
+    pub access: AccessMode,
+    /// `O_APPEND`: writes go to the end of the file.
+    pub append: bool,
+    /// `O_DIRECT`: past the page cache.
+    pub direct: bool,
+    /// `O_SYNC`: each write is durable with its metadata.
+    pub sync: bool,
+    /// `O_DSYNC`: each write is durable; also set by `O_SYNC`, which includes
+    /// it.
+    pub dsync: bool,
+    /// `O_NONBLOCK`, which regular files ignore.
+    pub nonblock: bool,
+}
+
+/// The status flags of an open file description: fcntl(2) `F_GETFL`.
+///
+/// # Errors
+///
+/// - `EBADF`: not open.
+pub fn status_flags(fd: BorrowedFd<'_>) -> io::Result<StatusFlags> {
+    let flags = rustix::fs::fcntl_getfl(fd)?;
+    // rustix 1.1 has O_SYNC's value for O_DSYNC too, so that one cannot be told
+    // from the other; O_SYNC is O_DSYNC and a bit of its own.
+    let all_of = |bits: libc::c_int| flags.contains(OFlags::from_bits_retain(bits as u32));
+    Ok(StatusFlags {
+        access: if flags.contains(OFlags::PATH) {
+            AccessMode::Path
+        } else {
+            match flags & OFlags::ACCMODE {
+                access if access == OFlags::RDWR => AccessMode::ReadWrite,
+                access if access == OFlags::WRONLY => AccessMode::WriteOnly,
+                _ => AccessMode::ReadOnly,
+            }
+        },
+        append: flags.contains(OFlags::APPEND),
+        direct: flags.contains(OFlags::DIRECT),
+        sync: all_of(libc::O_SYNC),
+        dsync: all_of(libc::O_DSYNC),
+        nonblock: flags.contains(OFlags::NONBLOCK),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn magic_numbers_survive_sign_extension() {
+        assert_eq!(FsKind::from_magic(0x9123_683E), FsKind::Btrfs);
+        assert_eq!(
+            FsKind::from_magic(i64::from(0x9123_683E_u32 as i32)),
+            FsKind::Btrfs
+        );
+        assert_eq!(FsKind::from_magic(0x1234).to_string(), "file system 0x1234");
+        assert_eq!(FsKind::from_magic(0xCA45_1A4E).to_string(), "bcachefs");
+    }
+}

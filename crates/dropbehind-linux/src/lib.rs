@@ -1,0 +1,67 @@
+//! The system calls behind dropbehind.
+//!
+//! Everything dropbehind asks of the kernel beyond opening a file goes through
+//! this crate, one file per call family. A call here is one call of the
+//! kernel's, with its arguments in Rust's types and bytes as the unit, its
+//! errno documented, and nothing retried: what the program would have seen
+//! (`EINTR`, short counts) is what the caller sees.
+//!
+//! Nothing here decides anything. What is worth knowing before deciding is in
+//! [`probe()`] (what works on this file system, found out by trying) and in
+//! [`learned`] (what was found out earlier in this process).
+//!
+//! # Ranges
+//!
+//! Offsets and lengths are bytes. Where a length is documented as "0 means to
+//! the end of the file", that is the kernel's own convention. A range that
+//! reaches past the largest file offset (2^63 - 1) is taken as reaching the
+//! end of the file; an offset past it is `EINVAL`.
+
+#![cfg(target_os = "linux")]
+
+pub mod advice;
+pub mod block;
+pub mod cachestat;
+pub mod close;
+pub mod descriptor_table;
+pub mod disk;
+mod errno;
+pub mod extents;
+pub mod file;
+pub mod fork;
+pub mod futex;
+pub mod io_priority;
+pub mod kernel;
+pub mod learned;
+pub mod mincore;
+mod mounts;
+pub mod page;
+pub mod probe;
+pub mod reopen;
+pub mod thread;
+pub mod vectored;
+pub mod writeback;
+
+pub use advice::{Access, advise_access, drop_clean, will_need};
+pub use block::{block_size_bytes, is_read_only, logical_sector_bytes, physical_sector_bytes};
+pub use cachestat::{CacheStat, cachestat};
+pub use close::close;
+pub use descriptor_table::unshare_descriptor_table;
+pub use disk::{Disk, DiskCounters, DiskId, disk_counters, disk_of};
+pub use extents::{Extent, ExtentFlags, extent_count, extents};
+pub use file::{
+    AccessMode, FileId, FileInfo, FileKind, FsKind, StatusFlags, file_info, filesystem, size_bytes,
+    status_flags,
+};
+pub use fork::fork_generation;
+pub use futex::{Wake, futex_wait, futex_wake};
+pub use io_priority::{IoPriority, set_thread_io_priority, thread_io_priority};
+pub use kernel::{KernelVersion, kernel_version};
+pub use learned::{Operation, dontcache, remember_dontcache};
+pub use mincore::resident_ranges;
+pub use page::page_size;
+pub use probe::{Probe, Support, probe};
+pub use reopen::{Sharing, reopen};
+pub use thread::{SignalsBlocked, thread_id};
+pub use vectored::{IoFlags, RWF_DONTCACHE, pread, preadv2, pwrite, pwritev2, read, write};
+pub use writeback::{start_writeback, write_and_wait};

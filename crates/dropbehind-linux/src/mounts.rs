@@ -1,0 +1,161 @@
+//! The mount that a file was opened through: `/proc/thread-self/mountinfo`,
+//! proc_pid_mountinfo(5).
+
+use rustix::fs::{AtFlags, StatxFlags};
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+
+/// One line of mountinfo, as far as it leads to a device.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Mount {
+    id: u64,
+    /// The device number of the mounted file system itself, which is not that
+    /// of all its files on btrfs and overlayfs.
+    pub(crate) device: u64,
+    pub(crate) source: PathBuf,
+    /// The file system's own options, still escaped.
+    options: Vec<u8>,
+}
+
+/// Undoes mountinfo's `\054` for what would end a field.
+fn unescape(field: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&byte, tail)) = rest.split_first() {
+        match tail {
+            [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', tail @ ..] if byte == b'\\' => {
+                plain.push((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'));
+                rest = tail;
+            }
+            _ => {
+                plain.push(byte);
+                rest = tail;
+            }
+        }
+    }
+    plain
+}
+
+fn path(bytes: Vec<u8>) -> PathBuf {
+    PathBuf::from(OsString::from_vec(bytes))
+}
+
+impl Mount {
+    fn parse(line: &[u8]) -> Option<Self> {
+        let mut fields = line.split(|&byte| byte == b' ');
+        let number = |text: &[u8]| std::str::from_utf8(text).ok()?.parse::<u64>().ok();
+        let id = number(fields.next()?)?;
+        let device = std::str::from_utf8(fields.nth(1)?).ok()?;
+        let (major, minor) = device.split_once(':')?;
+        let device = rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?);
+        // Optional fields end with a lone dash; type, source, options follow.
+        fields.by_ref().find(|&field| field == b"-")?;
+        let source = unescape(fields.nth(1)?);
+        Some(Self {
+            id,
+            device,
+            source: path(source),
+            options: fields.next()?.to_vec(),
+        })
+    }
+
+    /// The values of a `name=value` option.
+    fn option(&self, name: &str) -> impl Iterator<Item = Vec<u8>> {
+        self.options
+            .split(|&byte| byte == b',')
+            .filter_map(move |option| {
+                let value = option.strip_prefix(name.as_bytes())?.strip_prefix(b"=")?;
+                Some(unescape(value))
+            })
+    }
+
+    /// What an overlay's upper directory may be called: whether backslashes are
+    /// the name's own or escape commas depends on how it was mounted.
+    pub(crate) fn upper_directories(&self) -> Vec<PathBuf> {
+        let Some(name) = self.option("upperdir").next() else {
+            return Vec::new();
+        };
+        let mut plain = Vec::with_capacity(name.len());
+        let mut bytes = name.iter().copied();
+        while let Some(byte) = bytes.next() {
+            plain.extend(if byte == b'\\' {
+                bytes.next()
+            } else {
+                Some(byte)
+            });
+        }
+        vec![path(name), path(plain)]
+    }
+
+    /// An overlay's topmost lower directory. They are separated by colons, with
+    /// a colon in a name escaped, or given one by one since Linux 6.7.
+    pub(crate) fn lower_directory(&self) -> Option<PathBuf> {
+        if let Some(single) = self.option("lowerdir+").next() {
+            return Some(path(single));
+        }
+        let all = self.option("lowerdir").next()?;
+        let mut first = Vec::new();
+        let mut bytes = all.into_iter();
+        while let Some(byte) = bytes.next() {
+            match byte {
+                b':' => break,
+                b'\\' => first.extend(bytes.next()),
+                byte => first.push(byte),
+            }
+        }
+        Some(path(first))
+    }
+}
+
+/// The mount that the descriptor was opened through, by its mount number
+/// (statx(2) `STATX_MNT_ID`, since Linux 5.8), else by device number; `None` for
+/// mounts of another namespace.
+pub(crate) fn mount_of(fd: BorrowedFd<'_>, device: u64) -> io::Result<Option<Mount>> {
+    let id = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID)
+        .ok()
+        .filter(|statx| statx.stx_mask & StatxFlags::MNT_ID.bits() != 0)
+        .map(|statx| statx.stx_mnt_id);
+    let table = std::fs::read("/proc/thread-self/mountinfo")?;
+    let mut by_device = None;
+    for mount in table.split(|&byte| byte == b'\n').filter_map(Mount::parse) {
+        if Some(mount.id) == id {
+            return Ok(Some(mount));
+        }
+        if mount.device == device {
+            by_device = Some(mount);
+        }
+    }
+    Ok(by_device)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_an_overlay_with_odd_names() {
+        let line = br"36 35 0:50 / /mnt/a\040b rw,noatime master:1 shared:2 - overlay none rw,lowerdir=/l\134:1:/l2,upperdir=/up\134\054per\040x,workdir=/w";
+        let mount = Mount::parse(line).unwrap();
+        assert_eq!(mount.id, 36);
+        assert_eq!(mount.device, rustix::fs::makedev(0, 50));
+        assert_eq!(mount.source, PathBuf::from("none"));
+        assert_eq!(
+            mount.upper_directories(),
+            [PathBuf::from(r"/up\,per x"), PathBuf::from("/up,per x")]
+        );
+        assert_eq!(mount.lower_directory(), Some("/l:1".into()));
+    }
+
+    #[test]
+    fn reads_a_plain_mount() {
+        let mount = Mount::parse(b"27 1 254:0 / / rw,relatime - ext4 /dev/vda rw,discard").unwrap();
+        assert_eq!(mount.device, rustix::fs::makedev(254, 0));
+        assert_eq!(mount.source, PathBuf::from("/dev/vda"));
+        assert!(mount.upper_directories().is_empty());
+        assert_eq!(Mount::parse(b""), None);
+        assert_eq!(Mount::parse(b"27 1 254:0 / / rw"), None);
+    }
+}

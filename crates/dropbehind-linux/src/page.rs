@@ -1,0 +1,21 @@
+//! The page size.
+
+/// The size of a page of memory, and so the granularity of the page cache, in
+/// bytes.
+///
+/// Read from the auxiliary vector, see getauxval(3) `AT_PAGESZ`; cached by
+/// `rustix`, so that a call costs a load.
+#[must_use]
+pub fn page_size() -> u64 {
+    rustix::param::page_size() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn is_what_libc_says() {
+        // SAFETY: sysconf takes an integer and touches no memory of ours.
+        let expected = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+        assert_eq!(super::page_size(), u64::try_from(expected).unwrap());
+    }
+}

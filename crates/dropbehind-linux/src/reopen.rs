@@ -1,0 +1,116 @@
+//! A description of our own for a file that the program has open.
+//!
+//! Through the descriptor links of proc(5): opening one opens the file anew,
+//! deleted or not, whatever its name. A copy of the descriptor would not do:
+//! it shares the program's description, and with it the writeback error that
+//! only the program's own fsync(2) may consume.
+
+use crate::file::{FileId, FileKind};
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd, RawFd};
+
+/// `PIDFD_THREAD`, include/uapi/linux/pidfd.h, since Linux 6.9.
+const PIDFD_THREAD: PidfdFlags = PidfdFlags::from_bits_retain(OFlags::EXCL.bits());
+
+/// Whose open file description a descriptor refers to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Sharing {
+    /// Ours alone.
+    Own,
+    /// The program's: nothing may be done with it that consumes writeback
+    /// errors, moves its position or changes its flags.
+    Shared,
+}
+
+/// Opens a description of our own for the file behind descriptor number `fd` of
+/// the process's thread `tid`; threads may have descriptor tables of their own,
+/// see [`unshare_descriptor_table`](crate::unshare_descriptor_table).
+///
+/// Tried in turn, and each checked to be the expected file, since descriptor
+/// numbers are used again:
+///
+/// 1. `/proc/self/task/TID/fd/N`, and if that thread is gone `/proc/self/fd/N`:
+///    for reading, without updating the access time where we own the file; for
+///    writing only, where reading is not permitted.
+/// 2. A copy of the descriptor, by pidfd_getfd(2) (since Linux 5.6):
+///    [`Sharing::Shared`].
+///
+/// Only regular files and block devices are opened. Opening has side effects
+/// for others: pipes would gain a reader, terminals and tapes act on it. Even
+/// so, an open breaks another process's conflicting lease (fcntl(2)
+/// `F_SETLEASE`), and shows in inotify(7).
+///
+/// # Errors
+///
+/// - `ESTALE`: the descriptor refers to another file by now.
+/// - `EINVAL`: neither a regular file nor a block device.
+/// - `EBADF`: the descriptor is closed.
+/// - Those of open(2).
+pub fn reopen(tid: i32, fd: RawFd, expect: FileId) -> io::Result<(OwnedFd, Sharing)> {
+    let links = [
+        format!("/proc/self/task/{tid}/fd/{fd}"),
+        format!("/proc/self/fd/{fd}"),
+    ];
+    let mut error = None;
+    for link in links {
+        match open_link(&link, expect) {
+            Ok(own) => return Ok((own, Sharing::Own)),
+            Err(Errno::INVAL) => return Err(Errno::INVAL.into()),
+            // What the thread's own table said is the better explanation.
+            Err(errno) => error = error.or(Some(errno)),
+        }
+    }
+    match copy(tid, fd, expect) {
+        Ok(shared) => Ok((shared, Sharing::Shared)),
+        Err(Errno::BADF) => Err(Errno::BADF.into()),
+        Err(errno) => Err(error.unwrap_or(errno).into()),
+    }
+}
+
+/// Opens a descriptor link, if it leads to the expected file.
+fn open_link(link: &str, expect: FileId) -> Result<OwnedFd, Errno> {
+    // Looked at before it is opened, because opening a pipe or a device acts
+    // on it, and after, because the link may have changed in between.
+    let before = rustix::fs::stat(link)?;
+    if FileId::of(&before) != expect {
+        return Err(Errno::STALE);
+    }
+    if FileKind::of(&before) == FileKind::Other {
+        return Err(Errno::INVAL);
+    }
+    let common = OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+    let open = |flags: OFlags| rustix::fs::openat(CWD, link, flags | common, Mode::empty());
+    let own = open(OFlags::RDONLY | OFlags::NOATIME)
+        .or_else(|errno| match errno {
+            Errno::PERM => open(OFlags::RDONLY),
+            errno => Err(errno),
+        })
+        .or_else(|errno| match errno {
+            Errno::ACCESS => open(OFlags::WRONLY),
+            errno => Err(errno),
+        })?;
+    verify(own, expect)
+}
+
+/// Copies the descriptor out of the thread's table, or else the process's.
+fn copy(tid: i32, fd: RawFd, expect: FileId) -> Result<OwnedFd, Errno> {
+    let thread = Pid::from_raw(tid).ok_or(Errno::SRCH)?;
+    let pidfd = pidfd_open(thread, PIDFD_THREAD)
+        .or_else(|_| pidfd_open(rustix::process::getpid(), PidfdFlags::empty()))?;
+    let shared = pidfd_getfd(pidfd.as_fd(), fd, PidfdGetfdFlags::empty())?;
+    verify(shared, expect)
+}
+
+fn verify(opened: OwnedFd, expect: FileId) -> Result<OwnedFd, Errno> {
+    let stat = rustix::fs::fstat(&opened)?;
+    if FileId::of(&stat) != expect {
+        return Err(Errno::STALE);
+    }
+    if FileKind::of(&stat) == FileKind::Other {
+        return Err(Errno::INVAL);
+    }
+    Ok(opened)
+}

@@ -1,0 +1,73 @@
+//! Starting writeback: sync_file_range(2), since Linux 2.6.17 (`fs/sync.c`).
+//!
+//! The call writes no metadata and flushes no device cache: it is never
+//! durability. It works on the pages that the range touches, that is, the
+//! start is rounded down and the end up to whole pages.
+//!
+//! ZFS and WSL accept the call and do nothing. On overlayfs it looks at the
+//! overlay's own, always empty mapping and so does nothing either; there,
+//! [`drop_clean`](crate::drop_clean), which overlayfs hands on to the layer's
+//! file, is what starts writeback.
+
+use crate::errno::{check, signed_range};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+// include/uapi/linux/fs.h; `libc` has them only as of some targets.
+const SYNC_FILE_RANGE_WAIT_BEFORE: libc::c_uint = 1;
+const SYNC_FILE_RANGE_WRITE: libc::c_uint = 2;
+const SYNC_FILE_RANGE_WAIT_AFTER: libc::c_uint = 4;
+
+fn sync_file_range(
+    fd: BorrowedFd<'_>,
+    offset: u64,
+    len: u64,
+    flags: libc::c_uint,
+) -> io::Result<()> {
+    let (start, length) = signed_range(offset, len)?;
+    // SAFETY: the descriptor is borrowed and open; the other arguments are
+    // integers, so no memory of ours is touched.
+    let returned = unsafe { libc::sync_file_range(fd.as_raw_fd(), start, length, flags) };
+    check(returned.into())
+}
+
+/// Starts writeback of the dirty pages in a range; a `len` of 0 means to the
+/// end of the file.
+///
+/// `SYNC_FILE_RANGE_WRITE` alone: `WB_SYNC_NONE`, so pages already under
+/// writeback are skipped, and the description's writeback error is neither
+/// reported nor consumed. It may block while the device's request queue is
+/// full, and on the file system's allocation of delayed blocks.
+///
+/// # Errors
+///
+/// - `ESPIPE`: neither a regular file, a block device nor a directory.
+/// - `ENOSYS`: no such call (WSL 1, some sandboxes).
+/// - `EIO`, `ENOMEM`, `ENOSPC`: writeback could not even be submitted.
+/// - `EINVAL`: the offset is past the largest file offset.
+pub fn start_writeback(fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<()> {
+    sync_file_range(fd, offset, len, SYNC_FILE_RANGE_WRITE)
+}
+
+/// Writes the dirty pages in a range and waits for their writeback to end; a
+/// `len` of 0 means to the end of the file.
+///
+/// **Consumes the writeback error of the open file description**: either wait
+/// flag ends in `file_check_and_advance_wb_err()`, so an error returned here is
+/// not returned by a later fsync(2) on the same description. Only for a
+/// description of our own, see [`reopen()`](crate::reopen()), and there only
+/// where [`cachestat()`](crate::cachestat()) cannot tell that writeback ended:
+/// even a separate description marks the error as seen for files opened later.
+///
+/// # Errors
+///
+/// Those of [`start_writeback`], and `EIO`, `ENOSPC`, `EDQUOT` from writeback
+/// since the description was opened or last asked.
+pub fn write_and_wait(fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<()> {
+    sync_file_range(
+        fd,
+        offset,
+        len,
+        SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER,
+    )
+}

@@ -1,0 +1,146 @@
+//! Writeback and residency by hand, each on its own.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dropbehind_linux::{drop_clean, page_size, size_bytes, start_writeback as start};
+use dropbehind_policy::ByteRange;
+
+use crate::handle::Handle;
+use crate::residency as cache;
+
+/// First pause between two looks at pages that are being written; grows to
+/// [`POLL_MAX`].
+const POLL_MIN: Duration = Duration::from_micros(200);
+const POLL_MAX: Duration = Duration::from_millis(10);
+/// Pages that were skipped because they were locked are asked for again.
+const ASK_AGAIN: u32 = 16;
+/// How often a drop that left something is tried.
+const DROP_TRIES: u32 = 5;
+
+/// What is in the page cache of a range, in bytes of whole pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheState {
+    /// Bytes cached, clean or not.
+    pub cached_bytes: u64,
+    /// Bytes that are dirty and not on their way to the disk.
+    pub dirty_bytes: u64,
+    /// Bytes on their way to the disk.
+    pub writeback_bytes: u64,
+}
+
+/// What a drop did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DropOutcome {
+    /// Bytes that left the cache.
+    pub dropped_bytes: u64,
+    /// Bytes left for others: cached before this file's I/O.
+    pub kept_bytes: u64,
+    /// Bytes that could not be dropped: dirty, under writeback, mapped or in use.
+    pub left_bytes: u64,
+}
+
+pub(crate) fn residency(fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<CacheState> {
+    let counted = cache::count(fd, range)?;
+    Ok(CacheState {
+        cached_bytes: counted.cached_bytes,
+        dirty_bytes: counted.dirty_bytes,
+        writeback_bytes: counted.writeback_bytes,
+    })
+}
+
+pub(crate) fn start_writeback(fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<()> {
+    if range.is_empty() {
+        // A length of 0 would mean the rest of the file.
+        return Ok(());
+    }
+    start(fd, range.start, range.len())
+}
+
+pub(crate) fn wait_clean(fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<()> {
+    let mut pause = POLL_MIN;
+    let mut polls = 0_u32;
+    loop {
+        let counted = cache::count(fd, range)?;
+        if counted.unwritten_bytes() == 0 {
+            return Ok(());
+        }
+        if counted.dirty_bytes > 0 && polls.is_multiple_of(ASK_AGAIN) {
+            start_writeback(fd, range)?;
+        }
+        polls += 1;
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(POLL_MAX);
+    }
+}
+
+pub(crate) fn drop_behind(
+    fd: BorrowedFd<'_>,
+    handle: Option<&Arc<Handle>>,
+    range: ByteRange,
+) -> io::Result<DropOutcome> {
+    let file_end = size_bytes(fd)?.next_multiple_of(page_size());
+    let range = range.intersection(ByteRange::new(0, file_end));
+    let ours = match handle {
+        Some(handle) => handle.brought_in(fd, range),
+        None => vec![range],
+    };
+    let mut outcome = DropOutcome::default();
+    let mut at = range.start;
+    for part in ours {
+        outcome.kept_bytes += cache::count(fd, ByteRange::new(at, part.start))?.cached_bytes;
+        drop_part(fd, part, &mut outcome)?;
+        at = part.end;
+    }
+    outcome.kept_bytes += cache::count(fd, ByteRange::new(at, range.end))?.cached_bytes;
+    Ok(outcome)
+}
+
+fn drop_part(fd: BorrowedFd<'_>, range: ByteRange, outcome: &mut DropOutcome) -> io::Result<()> {
+    let first = cache::count(fd, range)?;
+    let mut now = first;
+    for attempt in 0..DROP_TRIES {
+        if now.cached_bytes == 0 {
+            break;
+        }
+        if now.unwritten_bytes() > 0 {
+            // On dirty pages the call would start writeback and drain every
+            // CPU's lists; only the clean stretches between them are dropped.
+            for part in clean_parts(fd, range)? {
+                drop_clean(fd, part.start, part.len())?;
+            }
+        } else {
+            drop_clean(fd, range.start, range.len())?;
+        }
+        let after = cache::count(fd, range)?;
+        if after.cached_bytes == now.cached_bytes && attempt > 0 {
+            break;
+        }
+        now = after;
+    }
+    outcome.dropped_bytes += first.cached_bytes.saturating_sub(now.cached_bytes);
+    outcome.left_bytes += now.cached_bytes;
+    Ok(())
+}
+
+/// Stretches of a range without a dirty page, as fine as a drop is worth.
+fn clean_parts(fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<Vec<ByteRange>> {
+    const FINEST_BYTES: u64 = 64 << 10;
+    let counted = cache::count(fd, range)?;
+    if counted.cached_bytes == 0 {
+        return Ok(Vec::new());
+    }
+    if counted.unwritten_bytes() == 0 {
+        return Ok(vec![range]);
+    }
+    if range.len() <= FINEST_BYTES {
+        return Ok(Vec::new());
+    }
+    let half = (range.len() / 2).next_multiple_of(page_size());
+    let middle = range.start + half;
+    let mut parts = clean_parts(fd, ByteRange::new(range.start, middle))?;
+    parts.extend(clean_parts(fd, ByteRange::new(middle, range.end))?);
+    Ok(parts)
+}

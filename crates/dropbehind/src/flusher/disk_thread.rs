@@ -1,0 +1,575 @@
+//! One disk's thread: drains slots, asks the policy, makes the calls.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use dropbehind_linux::{Sharing, futex_wait, futex_wake};
+use dropbehind_policy::residency::ResidencyMap;
+use dropbehind_policy::{
+    Action, ByteRange, Counted, Disk, DiskConfig, Dropped, Inspected, Next, StreamId,
+};
+
+use super::{DiskHandle, Message};
+use crate::handle::{Handle, lock};
+use crate::slot::{Drained, NOBODY};
+use crate::{residency, writeback_errors};
+
+/// A thread without a file ends after this.
+const IDLE_EXIT: Duration = Duration::from_secs(5);
+/// A lane whose writer is in the middle of a push is looked at again so soon.
+const RETRY_DRAIN: Duration = Duration::from_micros(100);
+/// Slots that did not kick are looked at this often while anything is going on:
+/// pages that never come to a batch grow old there.
+const SWEEP: Duration = Duration::from_millis(200);
+
+/// A file, with the description that the keeper opened for it.
+#[derive(Debug)]
+pub(crate) struct Attachment {
+    pub(super) handle: Arc<Handle>,
+    pub(super) description: OwnedFd,
+    pub(super) sharing: Sharing,
+    pub(super) before: ResidencyMap,
+}
+
+struct Entry {
+    handle: Arc<Handle>,
+    description: OwnedFd,
+    sharing: Sharing,
+    size_bytes: u64,
+    read_total: u64,
+    quiet: bool,
+    settle_asked: bool,
+    closed: bool,
+}
+
+struct DiskThread {
+    shared: Arc<DiskHandle>,
+    disk: Disk,
+    entries: HashMap<u32, Entry>,
+    started: Instant,
+    swept_ns: u64,
+    incomplete: bool,
+    no_cachestat: bool,
+    no_sync_file_range: bool,
+    idle_since_ns: Option<u64>,
+}
+
+pub(super) fn run(shared: Arc<DiskHandle>) {
+    let mut thread = DiskThread {
+        disk: Disk::new(DiskConfig {
+            window_bytes: shared.window_bytes(),
+            request_bytes: shared.disk.request_bytes.max(dropbehind_linux::page_size()),
+            page_bytes: dropbehind_linux::page_size(),
+        }),
+        entries: HashMap::new(),
+        started: Instant::now(),
+        swept_ns: 0,
+        incomplete: false,
+        no_cachestat: false,
+        no_sync_file_range: false,
+        idle_since_ns: None,
+        shared: Arc::clone(&shared),
+    };
+    if catch_unwind(AssertUnwindSafe(|| thread.serve())).is_err() {
+        // All data is in the kernel's page cache; the programs go on, buffered.
+        shared.dead.store(true, Ordering::SeqCst);
+        shared.note("the flusher of this disk failed: its files are left to the kernel".into());
+        for entry in thread.entries.values() {
+            entry.handle.slot.abandon();
+            let _ = futex_wake(entry.handle.slot.wait_word(), u32::MAX >> 1);
+            entry.handle.announce_settled();
+        }
+    }
+}
+
+impl DiskThread {
+    fn now_ns(&self) -> u64 {
+        // One, so that no event is at zero, which means "at once" to some.
+        u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX) + 1
+    }
+
+    fn serve(&mut self) {
+        loop {
+            // Cleared before any counter is read: who writes later, kicks anew.
+            self.shared.bell.answer();
+            self.read_inbox();
+            self.drain_kicked();
+            let now_ns = self.now_ns();
+            if now_ns.saturating_sub(self.swept_ns) >= SWEEP.as_nanos() as u64 {
+                self.swept_ns = now_ns;
+                self.drain_all();
+            }
+            let until_ns = self.act();
+            if self.shared.bell.is_rung() {
+                continue;
+            }
+            if self.quiet_down() {
+                continue;
+            }
+            if self.may_end() {
+                return;
+            }
+            self.sleep(until_ns);
+        }
+    }
+
+    /// Does what the policy wants; answers when it wants more, or `None`.
+    fn act(&mut self) -> Option<u64> {
+        loop {
+            match self.disk.next(self.now_ns()) {
+                Next::Do(action) => {
+                    self.execute(action);
+                    if self.shared.bell.is_rung() {
+                        return None;
+                    }
+                }
+                Next::At(due_ns) => return Some(due_ns),
+                Next::Idle => return None,
+            }
+        }
+    }
+
+    fn sleep(&mut self, until_ns: Option<u64>) {
+        let now_ns = self.now_ns();
+        let mut timeout = until_ns.map(|due| Duration::from_nanos(due.saturating_sub(now_ns)));
+        if self.incomplete {
+            timeout = Some(timeout.unwrap_or(RETRY_DRAIN).min(RETRY_DRAIN));
+        } else if self.entries.values().any(|entry| !entry.quiet) {
+            timeout = Some(timeout.unwrap_or(SWEEP).min(SWEEP));
+        } else if self.entries.is_empty() {
+            timeout = Some(timeout.unwrap_or(IDLE_EXIT).min(IDLE_EXIT));
+        }
+        if timeout.is_some_and(|timeout| timeout.is_zero()) {
+            return;
+        }
+        if let Some(asleep) = self.shared.bell.try_sleep() {
+            let _ = futex_wait(self.shared.bell.word(), asleep, timeout);
+        }
+    }
+
+    /// Marks the slots quiet in which nothing is left to do, so that their next
+    /// write kicks; true when a write came in between.
+    fn quiet_down(&mut self) -> bool {
+        let mut again = false;
+        for (number, entry) in &mut self.entries {
+            if entry.quiet || entry.closed {
+                continue;
+            }
+            let id = StreamId(u64::from(*number));
+            let settled = self
+                .disk
+                .stream(id)
+                .is_none_or(|stream| stream.is_settled());
+            let slot = &entry.handle.slot;
+            if settled && slot.outstanding_bytes() == 0 {
+                entry.quiet = slot.try_quiet(slot.writes.total(), entry.read_total);
+                again |= !entry.quiet;
+            }
+        }
+        if again {
+            self.drain_all();
+        }
+        again
+    }
+
+    fn may_end(&mut self) -> bool {
+        if !self.entries.is_empty() {
+            self.idle_since_ns = None;
+            return false;
+        }
+        let now_ns = self.now_ns();
+        let since_ns = *self.idle_since_ns.get_or_insert(now_ns);
+        if now_ns - since_ns < IDLE_EXIT.as_nanos() as u64 {
+            return false;
+        }
+        let mut inbox = lock(&self.shared.inbox);
+        if !inbox.messages.is_empty() {
+            return false;
+        }
+        inbox.thread_runs = false;
+        true
+    }
+
+    // ---- what the program's side tells -------------------------------------
+
+    fn read_inbox(&mut self) {
+        loop {
+            let Some(message) = lock(&self.shared.inbox).messages.pop_front() else {
+                return;
+            };
+            let now_ns = self.now_ns();
+            match message {
+                Message::Attach(attachment) => self.attach(now_ns, *attachment),
+                Message::Closed(number) => {
+                    self.drain(number);
+                    if let Some(entry) = self.entries.get_mut(&number) {
+                        entry.closed = true;
+                    }
+                    self.disk.closed(now_ns, StreamId(number.into()));
+                }
+                Message::Synced(number) => {
+                    self.drain(number);
+                    self.disk.synced(now_ns, StreamId(number.into()));
+                }
+                Message::Resized(number, size_bytes) => {
+                    self.drain(number);
+                    if let Some(entry) = self.entries.get_mut(&number) {
+                        entry.size_bytes = size_bytes;
+                    }
+                    self.disk.resized(now_ns, StreamId(number.into()), size_bytes);
+                }
+                Message::Flush(number) => self.flush(now_ns, number),
+                Message::Brought(number, range, answer) => {
+                    self.drain(number);
+                    let stream = self.disk.stream(StreamId(number.into()));
+                    let ours = stream.map(|stream| stream.brought_in(range));
+                    // Who asked may have lost patience.
+                    let _ = answer.send(ours.unwrap_or_default());
+                }
+                Message::FlushAll => {
+                    let numbers: Vec<u32> = self.entries.keys().copied().collect();
+                    for number in numbers {
+                        self.flush(now_ns, number);
+                    }
+                }
+            }
+        }
+    }
+
+    fn attach(&mut self, now_ns: u64, attachment: Attachment) {
+        let Attachment {
+            handle,
+            description,
+            sharing,
+            before,
+        } = attachment;
+        let number = handle.number;
+        let config = handle.config();
+        let id = StreamId(number.into());
+        self.disk.opened(now_ns, id, config, before);
+        handle.slot.attend();
+        lock(&self.shared.totals)
+            .open
+            .insert(number, Arc::clone(&handle));
+        self.entries.insert(
+            number,
+            Entry {
+                handle,
+                description,
+                sharing,
+                size_bytes: config.size_bytes,
+                read_total: 0,
+                quiet: false,
+                settle_asked: false,
+                closed: false,
+            },
+        );
+        self.drain(number);
+    }
+
+    fn flush(&mut self, now_ns: u64, number: u32) {
+        self.drain(number);
+        if let Some(entry) = self.entries.get_mut(&number) {
+            entry.settle_asked = true;
+        }
+        self.disk.flush(now_ns, StreamId(number.into()));
+        self.publish(number);
+    }
+
+    // ---- slots --------------------------------------------------------------
+
+    fn drain_kicked(&mut self) {
+        let mut number = self.shared.bell.take_list();
+        while number != NOBODY {
+            let Some(entry) = self.entries.get(&number) else {
+                // Not attached yet: the rest of the list is found by the sweep,
+                // and this one when it is attached.
+                self.drain_all();
+                return;
+            };
+            let next = self.shared.bell.delist(&entry.handle.slot.queued);
+            self.drain(number);
+            number = next;
+        }
+    }
+
+    fn drain_all(&mut self) {
+        let numbers: Vec<u32> = self.entries.keys().copied().collect();
+        for number in numbers {
+            if let Some(entry) = self.entries.get(&number) {
+                self.shared.bell.delist(&entry.handle.slot.queued);
+            }
+            self.drain(number);
+        }
+    }
+
+    fn drain(&mut self, number: u32) {
+        let now_ns = self.now_ns();
+        let Some(entry) = self.entries.get_mut(&number) else {
+            return;
+        };
+        let id = StreamId(number.into());
+        let handle = Arc::clone(&entry.handle);
+        handle.slot.attend();
+        entry.quiet = false;
+        let disk = &mut self.disk;
+
+        let read_total = handle.slot.reads.total();
+        let reads = handle
+            .slot
+            .reads
+            .drain(|run| disk.read(now_ns, id, run.range()));
+        if let Some((span, _)) = reads.lost {
+            for piece in residency::cached_pieces(entry.description.as_fd(), span) {
+                disk.read(now_ns, id, piece);
+            }
+        }
+        if reads.complete {
+            entry.read_total = read_total;
+        }
+
+        let written_total = handle.slot.writes.total();
+        let mut appended = false;
+        let o_append = handle.config().o_append;
+        let writes = handle.slot.writes.drain(|run| {
+            if o_append {
+                appended = true;
+            } else {
+                disk.wrote(now_ns, id, run.range(), run.mode());
+            }
+        });
+        if appended {
+            Self::drain_appended(disk, now_ns, id, entry);
+        }
+        if let Some((span, modes)) = writes.lost {
+            for mode in Drained::lost_modes(modes) {
+                for piece in residency::cached_pieces(entry.description.as_fd(), span) {
+                    disk.wrote(now_ns, id, piece, mode);
+                }
+            }
+        }
+        if writes.complete {
+            disk.told(now_ns, id, written_total);
+        }
+        self.incomplete = !(writes.complete && reads.complete);
+        self.publish(number);
+    }
+
+    /// Where an append went only the kernel knows, without a call in the
+    /// writer's path: the file has grown up to there.
+    fn drain_appended(disk: &mut Disk, now_ns: u64, id: StreamId, entry: &mut Entry) {
+        let Ok(size_bytes) = dropbehind_linux::size_bytes(entry.description.as_fd()) else {
+            return;
+        };
+        let range = ByteRange::new(entry.size_bytes, size_bytes);
+        entry.size_bytes = size_bytes;
+        let mode = entry.handle.append_mode();
+        disk.wrote(now_ns, id, range, mode);
+    }
+
+    fn publish(&mut self, number: u32) {
+        let Some(entry) = self.entries.get_mut(&number) else {
+            return;
+        };
+        let id = StreamId(number.into());
+        let slot = &entry.handle.slot;
+        let Some(stream) = self.disk.stream(id) else {
+            return;
+        };
+        slot.publish_reads_done(entry.read_total.saturating_sub(stream.droppable_bytes()));
+        entry.handle.store_counters(stream.counters());
+        slot.publish_pace(self.disk.limit_bytes(id), self.disk.batch_bytes(id));
+        if slot.publish_done(stream.done_bytes()) {
+            let _ = futex_wake(slot.wait_word(), u32::MAX >> 1);
+        }
+        if entry.settle_asked && stream.is_settled() && slot.outstanding_bytes() == 0 {
+            entry.settle_asked = false;
+            entry.handle.announce_settled();
+        }
+    }
+
+    // ---- calls --------------------------------------------------------------
+
+    fn execute(&mut self, action: Action) {
+        let (Action::StartWriteback { stream, .. }
+        | Action::Count { stream, .. }
+        | Action::Drop { stream, .. }
+        | Action::Inspect { stream }
+        | Action::Look { stream, .. }
+        | Action::Forget { stream }) = action;
+        let number = u32::try_from(stream.0).unwrap_or(u32::MAX);
+        match action {
+            Action::StartWriteback { range, .. } => self.start_writeback(number, range),
+            Action::Count { range, .. } => self.count(number, range),
+            Action::Drop { range, .. } => self.drop_range(number, range),
+            Action::Inspect { .. } => self.inspect(number),
+            Action::Look { range, .. } => self.look(number, range),
+            Action::Forget { .. } => return self.forget(number),
+        }
+        self.publish(number);
+    }
+
+    fn start_writeback(&mut self, number: u32, range: ByteRange) {
+        let Some(entry) = self.entries.get(&number) else {
+            return;
+        };
+        let fd = entry.description.as_fd();
+        if !self.no_sync_file_range {
+            match dropbehind_linux::start_writeback(fd, range.start, range.len()) {
+                Err(error) if is_missing(&error) => {
+                    self.no_sync_file_range = true;
+                    self.shared.note(format!(
+                        "no sync_file_range ({error}): posix_fadvise starts writeback instead"
+                    ));
+                }
+                // An error of writeback itself stands in the file's error state
+                // and comes out of the program's own fsync.
+                _ => return,
+            }
+        }
+        if dropbehind_linux::drop_clean(fd, range.start, range.len()).is_err() {
+            let now_ns = self.now_ns();
+            self.disk.failed(now_ns, StreamId(number.into()));
+        }
+    }
+
+    fn count(&mut self, number: u32, range: ByteRange) {
+        let Some(entry) = self.entries.get(&number) else {
+            return;
+        };
+        let counted = match self.cachestat(entry.description.as_fd(), range) {
+            Ok(counted) => Some(counted),
+            Err(error) if is_missing(&error) => {
+                self.note_no_cachestat(&error);
+                self.wait_instead(number, range)
+            }
+            // Interrupted, or no memory: ask again at the next poll.
+            Err(_) => Some(Counted {
+                writeback_bytes: range.len(),
+                ..Counted::default()
+            }),
+        };
+        let now_ns = self.now_ns();
+        let id = StreamId(number.into());
+        match counted {
+            Some(counted) => self.disk.counted(now_ns, id, range, counted),
+            None => self.disk.failed(now_ns, id),
+        }
+    }
+
+    fn cachestat(&self, fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<Counted> {
+        if self.no_cachestat {
+            return Err(io::Error::from_raw_os_error(libc::ENOSYS));
+        }
+        residency::count(fd, range)
+    }
+
+    fn note_no_cachestat(&mut self, error: &io::Error) {
+        if error.raw_os_error() == Some(libc::ENOSYS) {
+            self.no_cachestat = true;
+        }
+        self.shared.note(format!(
+            "no cachestat ({error}): completion is waited for on a description of our own"
+        ));
+    }
+
+    /// Before Linux 6.5: waits for the range on a description of our own. That
+    /// takes nothing from the program's descriptors, but marks an error seen,
+    /// so it is remembered for files opened later.
+    fn wait_instead(&mut self, number: u32, range: ByteRange) -> Option<Counted> {
+        let entry = self.entries.get(&number)?;
+        if entry.sharing != Sharing::Own {
+            return None;
+        }
+        let fd = entry.description.as_fd();
+        if let Err(error) = dropbehind_linux::write_and_wait(fd, range.start, range.len()) {
+            if is_missing(&error) {
+                return None;
+            }
+            writeback_errors::remember(entry.handle.file_id, &error);
+        }
+        Some(Counted::default())
+    }
+
+    fn drop_range(&mut self, number: u32, range: ByteRange) {
+        let Some(entry) = self.entries.get(&number) else {
+            return;
+        };
+        let fd = entry.description.as_fd();
+        let dropped = match self.cachestat(fd, range) {
+            Ok(before) => residency::drop_counted(fd, range, before),
+            Err(error) if is_missing(&error) => residency::drop_mapped(fd, range),
+            Err(error) => Err(error),
+        };
+        let now_ns = self.now_ns();
+        let id = StreamId(number.into());
+        match dropped {
+            Ok(dropped) => self.disk.dropped(now_ns, id, range, dropped),
+            Err(error) if is_missing(&error) => {
+                self.shared
+                    .note(format!("clean pages cannot be dropped ({error})"));
+                self.disk.failed(now_ns, id);
+            }
+            Err(_) => {
+                let stayed = Dropped::Tried {
+                    before_bytes: range.len(),
+                    after_bytes: range.len(),
+                };
+                self.disk.dropped(now_ns, id, range, stayed);
+            }
+        }
+    }
+
+    fn inspect(&mut self, number: u32) {
+        let Some(entry) = self.entries.get(&number) else {
+            return;
+        };
+        // When it can't be told, the file counts as one with a name.
+        let unlinked = rustix::fs::fstat(&entry.description).is_ok_and(|stat| stat.st_nlink == 0);
+        let now_ns = self.now_ns();
+        self.disk
+            .inspected(now_ns, StreamId(number.into()), Inspected { unlinked });
+    }
+
+    fn look(&mut self, number: u32, range: ByteRange) {
+        let Some(entry) = self.entries.get(&number) else {
+            return;
+        };
+        if let Ok(resident) = residency::resident_in(entry.description.as_fd(), range) {
+            let now_ns = self.now_ns();
+            self.disk
+                .looked(now_ns, StreamId(number.into()), range, resident);
+        }
+    }
+
+    fn forget(&mut self, number: u32) {
+        let Some(entry) = self.entries.remove(&number) else {
+            return;
+        };
+        let counters = entry.handle.counters();
+        lock(&self.shared.totals).close(number, &counters);
+        self.shared.unsettled.fetch_sub(1, Ordering::SeqCst);
+        entry.handle.announce_settled();
+    }
+}
+
+/// Errors that another try will not mend: no such call, or not permitted.
+fn is_missing(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(
+            libc::ENOSYS
+                | libc::EPERM
+                | libc::EACCES
+                | libc::EOPNOTSUPP
+                | libc::EBADF
+                | libc::ESPIPE
+                | libc::EINVAL
+        )
+    )
+}

@@ -1,0 +1,155 @@
+//! The keeper: opens the flusher's own descriptions.
+//!
+//! It does nothing that can block on a disk, so that a program that closes a
+//! file just written need not wait for more than a wake-up until the flusher
+//! has a description of its own.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use dropbehind_linux::{IoPriority, futex_wait, futex_wake, reopen, thread_id};
+
+use super::disk_thread::{self, Attachment};
+use super::Message;
+use crate::handle::{Handle, lock};
+
+#[derive(Debug)]
+pub(super) struct Keeper {
+    requests: Mutex<VecDeque<Request>>,
+    bell: AtomicU32,
+    stopping: AtomicBool,
+    io_priority: IoPriority,
+    notes: Mutex<Vec<String>>,
+}
+
+#[derive(Debug)]
+struct Request {
+    handle: Arc<Handle>,
+    fd: RawFd,
+    /// The thread whose descriptor table `fd` is a number in.
+    thread: i32,
+}
+
+impl Keeper {
+    pub(super) fn start(io_priority: IoPriority) -> io::Result<Arc<Keeper>> {
+        let keeper = Arc::new(Keeper {
+            requests: Mutex::default(),
+            bell: AtomicU32::new(0),
+            stopping: AtomicBool::new(false),
+            io_priority,
+            notes: Mutex::default(),
+        });
+        let own = Arc::clone(&keeper);
+        spawn("dropbehind-keep", move || own.run())?;
+        Ok(keeper)
+    }
+
+    pub(super) fn notes(&self) -> Vec<String> {
+        lock(&self.notes).clone()
+    }
+
+    pub(super) fn register(&self, handle: Arc<Handle>, fd: RawFd) {
+        let thread = thread_id();
+        lock(&self.requests).push_back(Request { handle, fd, thread });
+        self.ring();
+    }
+
+    pub(super) fn stop(&self) {
+        self.stopping.store(true, Ordering::SeqCst);
+        self.ring();
+    }
+
+    fn ring(&self) {
+        self.bell.fetch_add(1, Ordering::SeqCst);
+        let _ = futex_wake(&self.bell, 1);
+    }
+
+    fn run(self: Arc<Self>) {
+        if let Err(error) = dropbehind_linux::unshare_descriptor_table() {
+            lock(&self.notes).push(format!(
+                "no descriptor table of our own ({error}): descriptors are opened in the \
+                 program's, and closing one releases the program's record locks on that file"
+            ));
+        }
+        if let Err(error) = dropbehind_linux::set_thread_io_priority(self.io_priority) {
+            lock(&self.notes).push(format!(
+                "no I/O priority {} for the flusher ({error})",
+                self.io_priority
+            ));
+        }
+        loop {
+            let seen = self.bell.load(Ordering::SeqCst);
+            let next = lock(&self.requests).pop_front();
+            match next {
+                Some(request) => self.attach(request),
+                None if self.stopping.load(Ordering::SeqCst) => return,
+                None => {
+                    let _ = futex_wait(&self.bell, seen, None);
+                }
+            }
+        }
+    }
+
+    fn attach(&self, request: Request) {
+        let Request { handle, fd, thread } = request;
+        let (description, sharing) = match reopen(thread, fd, handle.file_id) {
+            Ok(opened) => opened,
+            Err(error) => {
+                handle.disk.note(format!(
+                    "a file could not be opened again ({error}): it is left to the kernel"
+                ));
+                handle.registered(false);
+                return;
+            }
+        };
+        let disk = Arc::clone(&handle.disk);
+        disk.unsettled.fetch_add(1, Ordering::SeqCst);
+        let before = handle.take_before();
+        let attachment = Attachment {
+            handle: Arc::clone(&handle),
+            description,
+            sharing,
+            before,
+        };
+        let mut inbox = lock(&disk.inbox);
+        inbox
+            .messages
+            .push_back(Message::Attach(Box::new(attachment)));
+        let started = if inbox.thread_runs {
+            Ok(())
+        } else {
+            let own = Arc::clone(&disk);
+            let name = format!("dropbehind/{}", disk.disk.name);
+            spawn(&name, move || disk_thread::run(own))
+        };
+        match started {
+            Ok(()) => {
+                inbox.thread_runs = true;
+                drop(inbox);
+                handle.registered(true);
+                if disk.bell.ring() == Some(true) {
+                    let _ = futex_wake(disk.bell.word(), 1);
+                }
+            }
+            Err(error) => {
+                inbox.messages.pop_back();
+                drop(inbox);
+                disk.unsettled.fetch_sub(1, Ordering::SeqCst);
+                disk.note(format!("no thread for the disk could be started ({error})"));
+                handle.registered(false);
+            }
+        }
+    }
+}
+
+/// A thread that none of the program's signal handlers runs on.
+fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    let _blocked = dropbehind_linux::SignalsBlocked::new()?;
+    std::thread::Builder::new()
+        .name(name.chars().take(15).collect())
+        .spawn(body)
+        .map(drop)
+}

@@ -1,0 +1,352 @@
+//! The flusher: the threads that carry out what the policy decides.
+//!
+//! One *keeper* thread opens a description of our own for each file that has
+//! work, in a descriptor table of its own. One thread a disk, started by the
+//! keeper when first needed and ended when idle, drains the slots of its files,
+//! asks the policy what to do and does it. Nothing of this is in the program's
+//! descriptor table, so nothing of it is inherited, counted against its limits,
+//! or able to release its record locks.
+
+mod disk_thread;
+mod keeper;
+
+use std::collections::HashMap;
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{BorrowedFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwapOption;
+use dropbehind_linux::{Disk, DiskId, IoPriority, futex_wake};
+use dropbehind_policy::{ByteRange, StreamCounters};
+use dropbehind_policy::write_behind::DEFAULT_WINDOW_BYTES;
+
+use crate::handle::{Handle, lock};
+use crate::slot::Doorbell;
+use crate::stats::Stats;
+use keeper::Keeper;
+
+/// Writes back, counts and drops for any number of files on any disks.
+///
+/// Cheap to clone; clones are the same flusher. Most programs use the shared
+/// one, which every [`crate::File`] does unless told otherwise.
+#[derive(Clone, Debug)]
+pub struct Flusher {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    io_priority: IoPriority,
+    keeper: Arc<Keeper>,
+    disks: Mutex<Disks>,
+    generation: u32,
+}
+
+#[derive(Debug, Default)]
+struct Disks {
+    by_id: HashMap<DiskId, Arc<DiskHandle>>,
+    /// What `st_dev` or `st_rdev` was resolved to: sysfs is slow.
+    by_device: HashMap<u64, Arc<DiskHandle>>,
+}
+
+/// Settings of a flusher of one's own.
+#[derive(Clone, Debug)]
+pub struct FlusherBuilder {
+    io_priority: IoPriority,
+}
+
+impl FlusherBuilder {
+    /// I/O priority of the flusher's threads; default: the program's own.
+    ///
+    /// It counts where the disk's scheduler honours it (bfq, mq-deadline), and
+    /// for writeback only in so far as the kernel submits in our thread.
+    pub fn io_priority(mut self, priority: IoPriority) -> FlusherBuilder {
+        self.io_priority = priority;
+        self
+    }
+
+    /// Starts the flusher.
+    ///
+    /// # Errors
+    /// When no thread can be started, or a priority needs a privilege.
+    pub fn build(self) -> io::Result<Flusher> {
+        let keeper = Keeper::start(self.io_priority)?;
+        Ok(Flusher {
+            inner: Arc::new(Inner {
+                io_priority: self.io_priority,
+                keeper,
+                disks: Mutex::new(Disks::default()),
+                generation: dropbehind_linux::fork_generation(),
+            }),
+        })
+    }
+}
+
+static SHARED: ArcSwapOption<Flusher> = ArcSwapOption::const_empty();
+
+impl Flusher {
+    /// The flusher that all files of the process share unless told otherwise.
+    /// A child of a fork gets a new one.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub fn shared() -> io::Result<Flusher> {
+        if let Some(shared) = SHARED.load().as_ref() {
+            if shared.is_ours() {
+                return Ok(Flusher::clone(shared));
+            }
+        }
+        // No lock here: a lock held by another thread at the fork would stay
+        // held in the child for ever. Two threads at once start two flushers,
+        // and one of them is let go.
+        let made = Arc::new(Flusher::builder().build()?);
+        let before = SHARED.load_full();
+        match before {
+            Some(other) if other.is_ours() => Ok(Flusher::clone(&other)),
+            before => {
+                let current = SHARED.compare_and_swap(&before, Some(Arc::clone(&made)));
+                match current.as_ref() {
+                    Some(other) if other.is_ours() => Ok(Flusher::clone(other)),
+                    _ => Ok(Flusher::clone(&made)),
+                }
+            }
+        }
+    }
+
+    /// A flusher of one's own.
+    pub fn builder() -> FlusherBuilder {
+        FlusherBuilder {
+            io_priority: IoPriority::Inherit,
+        }
+    }
+
+    /// The I/O priority of its threads.
+    pub fn io_priority(&self) -> IoPriority {
+        self.inner.io_priority
+    }
+
+    /// What all its files did, those closed included.
+    pub fn stats(&self) -> Stats {
+        let mut stats = Stats::default();
+        for disk in self.disks() {
+            lock(&disk.totals).add_to(&mut stats);
+        }
+        stats
+    }
+
+    /// What does not work here and was replaced by the next best way.
+    pub fn degraded(&self) -> Vec<String> {
+        let mut notes = self.inner.keeper.notes();
+        for disk in self.disks() {
+            notes.extend(lock(&disk.notes).iter().cloned());
+        }
+        notes
+    }
+
+    /// Writes and drops all that is pending in files of this flusher, closed
+    /// ones included; false when `timeout` passed first.
+    pub fn drain(&self, timeout: Duration) -> bool {
+        let started = Instant::now();
+        for disk in self.disks() {
+            disk.post(Message::FlushAll);
+        }
+        loop {
+            if self.disks().iter().all(|disk| disk.is_drained()) {
+                return true;
+            }
+            if started.elapsed() >= timeout {
+                return false;
+            }
+            std::thread::sleep(Duration::from_micros(500));
+        }
+    }
+
+    pub(crate) fn is_ours(&self) -> bool {
+        self.inner.generation == dropbehind_linux::fork_generation()
+    }
+
+    fn disks(&self) -> Vec<Arc<DiskHandle>> {
+        if !self.is_ours() {
+            return Vec::new();
+        }
+        lock(&self.inner.disks).by_id.values().cloned().collect()
+    }
+
+    /// The disk that carries an open file.
+    pub(crate) fn disk_of(&self, fd: BorrowedFd<'_>, device: u64) -> io::Result<Arc<DiskHandle>> {
+        let mut disks = lock(&self.inner.disks);
+        if let Some(known) = disks.by_device.get(&device) {
+            return Ok(Arc::clone(known));
+        }
+        let disk = dropbehind_linux::disk_of(fd)?;
+        let handle = disks
+            .by_id
+            .entry(disk.id)
+            .or_insert_with(|| Arc::new(DiskHandle::new(disk)));
+        let handle = Arc::clone(handle);
+        disks.by_device.insert(device, Arc::clone(&handle));
+        Ok(handle)
+    }
+
+    /// Asks the keeper to open a description of our own.
+    pub(crate) fn register(&self, handle: &Arc<Handle>, fd: RawFd) {
+        self.inner.keeper.register(Arc::clone(handle), fd);
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // The disks' threads finish what they have and end by themselves.
+        self.keeper.stop();
+    }
+}
+
+/// What the program's side tells a disk's thread.
+#[derive(Debug)]
+pub(crate) enum Message {
+    /// The keeper opened a description for this file.
+    Attach(Box<disk_thread::Attachment>),
+    Closed(u32),
+    Synced(u32),
+    Resized(u32, u64),
+    Flush(u32),
+    /// Which parts of a range did this file bring in?
+    Brought(u32, ByteRange, mpsc::Sender<Vec<ByteRange>>),
+    FlushAll,
+}
+
+/// One disk, as its files and its thread share it.
+#[derive(Debug)]
+pub(crate) struct DiskHandle {
+    pub(crate) bell: Doorbell,
+    disk: Disk,
+    inbox: Mutex<Inbox>,
+    numbers: AtomicU32,
+    dead: AtomicBool,
+    /// Streams that have work or messages waiting.
+    unsettled: AtomicU64,
+    totals: Mutex<Totals>,
+    notes: Mutex<Vec<String>>,
+}
+
+#[derive(Debug, Default)]
+struct Inbox {
+    messages: VecDeque<Message>,
+    thread_runs: bool,
+}
+
+impl DiskHandle {
+    fn new(disk: Disk) -> DiskHandle {
+        DiskHandle {
+            bell: Doorbell::new(),
+            disk,
+            inbox: Mutex::default(),
+            numbers: AtomicU32::new(0),
+            dead: AtomicBool::new(false),
+            unsettled: AtomicU64::new(0),
+            totals: Mutex::default(),
+            notes: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn next_number(&self) -> u32 {
+        self.numbers.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(crate) fn window_bytes(&self) -> u64 {
+        DEFAULT_WINDOW_BYTES
+    }
+
+    /// True when the thread of this disk panicked: its files run on, buffered.
+    pub(crate) fn is_dead(&self) -> bool {
+        self.dead.load(Ordering::SeqCst)
+    }
+
+    fn is_drained(&self) -> bool {
+        if self.is_dead() {
+            return true;
+        }
+        let inbox = lock(&self.inbox);
+        inbox.messages.is_empty() && self.unsettled.load(Ordering::SeqCst) == 0
+    }
+
+    /// Tells the disk's thread something.
+    pub(crate) fn post(&self, message: Message) {
+        lock(&self.inbox).messages.push_back(message);
+        if self.bell.ring() == Some(true) {
+            let _ = futex_wake(self.bell.word(), 1);
+        }
+    }
+
+    fn note(&self, note: String) {
+        let mut notes = lock(&self.notes);
+        if !notes.contains(&note) {
+            notes.push(note);
+        }
+    }
+}
+
+/// The counters of a disk's files: closed ones summed, open ones each.
+#[derive(Debug, Default)]
+struct Totals {
+    gone: StreamCounters,
+    gone_slots: SlotTotals,
+    open: HashMap<u32, Arc<Handle>>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct SlotTotals {
+    bytes_written: u64,
+    waits: u64,
+    wait_ns: u64,
+    kicks: u64,
+    kicks_coalesced: u64,
+}
+
+impl SlotTotals {
+    fn of(handle: &Handle) -> SlotTotals {
+        let slot = &handle.slot;
+        SlotTotals {
+            bytes_written: slot.writes.total(),
+            waits: slot.waits.load(Ordering::Relaxed),
+            wait_ns: slot.wait_ns.load(Ordering::Relaxed),
+            kicks: slot.kicks.load(Ordering::Relaxed),
+            kicks_coalesced: slot.kicks_coalesced.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl Totals {
+    fn add_to(&self, stats: &mut Stats) {
+        stats.add_counters(&self.gone);
+        stats.bytes_written += self.gone_slots.bytes_written;
+        stats.waits += self.gone_slots.waits;
+        stats.wait_ns += self.gone_slots.wait_ns;
+        stats.kicks += self.gone_slots.kicks;
+        stats.kicks_coalesced += self.gone_slots.kicks_coalesced;
+        for handle in self.open.values() {
+            stats.add_counters(&handle.counters());
+            stats.add_slot(&handle.slot);
+            stats.bytes_written += handle.slot.writes.total();
+        }
+    }
+
+    fn close(&mut self, number: u32, counters: &StreamCounters) {
+        let Some(handle) = self.open.remove(&number) else {
+            return;
+        };
+        let mut sum = Stats::default();
+        sum.add_counters(&self.gone);
+        sum.add_counters(counters);
+        self.gone = sum.to_counters();
+        let slot = SlotTotals::of(&handle);
+        self.gone_slots.bytes_written += slot.bytes_written;
+        self.gone_slots.waits += slot.waits;
+        self.gone_slots.wait_ns += slot.wait_ns;
+        self.gone_slots.kicks += slot.kicks;
+        self.gone_slots.kicks_coalesced += slot.kicks_coalesced;
+    }
+}

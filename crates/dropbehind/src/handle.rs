@@ -1,0 +1,319 @@
+//! An open file's line to its disk's flusher.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::{Duration, Instant};
+
+use dropbehind_linux::{FileId, futex_wait, futex_wake};
+use dropbehind_policy::residency::ResidencyMap;
+use dropbehind_policy::{ByteRange, Mode, StreamConfig, StreamCounters};
+
+use crate::flusher::{DiskHandle, Flusher, Message};
+use crate::residency;
+use crate::slot::{Due, Run, Slot};
+
+/// A waiting writer looks after its flusher's health this often.
+const WAIT_STEP: Duration = Duration::from_millis(200);
+/// The keeper opens descriptions and does nothing else; longer than this it
+/// takes only when it is gone.
+const REGISTRATION_PATIENCE: Duration = Duration::from_secs(5);
+
+const UNREGISTERED: u32 = 0;
+const PENDING: u32 = 1;
+const REGISTERED: u32 = 2;
+const REFUSED: u32 = 3;
+
+/// One open file, as its own side and the flusher know it.
+#[derive(Debug)]
+pub(crate) struct Handle {
+    pub(crate) slot: Slot,
+    pub(crate) number: u32,
+    pub(crate) file_id: FileId,
+    pub(crate) disk: Arc<DiskHandle>,
+    flusher: Flusher,
+    config: Mutex<StreamConfig>,
+    /// The cache as it was before the first I/O; taken by the registration.
+    before: Mutex<Option<ResidencyMap>>,
+    looked: AtomicBool,
+    registration: AtomicU32,
+    settled_word: AtomicU32,
+    counters: Mutex<StreamCounters>,
+    /// Bytes that readers dropped themselves because the flusher was behind.
+    pub(crate) helped_bytes: AtomicU64,
+    /// Mode of the last append, whose place only the kernel knows.
+    append_mode: AtomicU8,
+    generation: u32,
+}
+
+impl Handle {
+    pub(crate) fn new(
+        flusher: Flusher,
+        disk: Arc<DiskHandle>,
+        file_id: FileId,
+        config: StreamConfig,
+    ) -> Handle {
+        let window_bytes = config
+            .window_bytes
+            .unwrap_or_else(|| disk.window_bytes());
+        let batch_bytes = (window_bytes / 4).clamp(4096, 1 << 20);
+        Handle {
+            slot: Slot::new(2 * window_bytes, batch_bytes),
+            number: disk.next_number(),
+            file_id,
+            disk,
+            flusher,
+            config: Mutex::new(config),
+            before: Mutex::new(None),
+            looked: AtomicBool::new(false),
+            registration: AtomicU32::new(UNREGISTERED),
+            settled_word: AtomicU32::new(0),
+            counters: Mutex::new(StreamCounters::default()),
+            helped_bytes: AtomicU64::new(0),
+            append_mode: AtomicU8::new(0),
+            generation: dropbehind_linux::fork_generation(),
+        }
+    }
+
+    /// False in a child of a fork: the flusher lives in the parent.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.generation == dropbehind_linux::fork_generation()
+    }
+
+    /// Looks at the cache before the first I/O that may have to drop.
+    pub(crate) fn look_before(&self, fd: BorrowedFd<'_>, mode: Mode) {
+        if !mode.drops() || self.looked.load(Ordering::Acquire) {
+            return;
+        }
+        let mut before = lock(&self.before);
+        if self.looked.load(Ordering::Acquire) {
+            return;
+        }
+        let size_bytes = lock(&self.config).size_bytes;
+        *before = Some(residency::map_of_file(fd, size_bytes));
+        self.looked.store(true, Ordering::Release);
+    }
+
+    /// Notes a write that returned, and does what it makes due.
+    pub(crate) fn wrote(self: &Arc<Self>, fd: BorrowedFd<'_>, range: ByteRange, bytes: u64, mode: Mode) {
+        self.append_mode.store(mode.to_bits(), Ordering::Relaxed);
+        let mut counted = bytes;
+        let mut due = Due::Nothing;
+        for run in Run::covering(range, mode) {
+            match self.slot.wrote(run, counted) {
+                Due::Nothing => {}
+                more if due != Due::Wait => due = more,
+                _ => {}
+            }
+            counted = 0;
+        }
+        if due == Due::Nothing {
+            return;
+        }
+        self.register(fd);
+        self.kick();
+        if due == Due::Wait {
+            self.wait();
+        }
+    }
+
+    /// Notes a read that is done with `range`, which it brought in.
+    pub(crate) fn read(self: &Arc<Self>, fd: BorrowedFd<'_>, range: ByteRange) {
+        let mut due = Due::Nothing;
+        let mut counted = range.len();
+        for run in Run::covering(range, Mode::DONTCACHE) {
+            if self.slot.read(run, counted) != Due::Nothing {
+                due = Due::Kick;
+            }
+            counted = 0;
+        }
+        if due == Due::Kick {
+            self.register(fd);
+            self.kick();
+        }
+    }
+
+    /// Wakes the flusher, unless somebody did already.
+    pub(crate) fn kick(&self) {
+        let slot = &self.slot;
+        self.disk.bell.enlist(self.number, &slot.queued);
+        match self.disk.bell.ring() {
+            None => {
+                slot.kicks_coalesced.fetch_add(1, Ordering::Relaxed);
+            }
+            Some(asleep) => {
+                slot.kicks.fetch_add(1, Ordering::Relaxed);
+                if asleep {
+                    // Only EFAULT is possible, and the word is ours.
+                    let _ = futex_wake(self.disk.bell.word(), 1);
+                }
+            }
+        }
+    }
+
+    /// Waits until less than two windows are outstanding.
+    fn wait(&self) {
+        if self.registration.load(Ordering::Acquire) == REFUSED {
+            self.slot.abandon();
+            return;
+        }
+        let started = Instant::now();
+        while self.slot.over_limit() && !self.disk.is_dead() {
+            let seen = self.slot.begin_wait();
+            if self.slot.over_limit() {
+                let _ = futex_wait(self.slot.wait_word(), seen, Some(WAIT_STEP));
+            }
+            self.slot.end_wait();
+        }
+        let waited = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.slot.waits.fetch_add(1, Ordering::Relaxed);
+        self.slot.wait_ns.fetch_add(waited, Ordering::Relaxed);
+    }
+
+    /// Lets the flusher open its own description, once there is work.
+    fn register(self: &Arc<Self>, fd: BorrowedFd<'_>) {
+        if self.registration.load(Ordering::Acquire) != UNREGISTERED {
+            return;
+        }
+        let claimed = self.registration.compare_exchange(
+            UNREGISTERED,
+            PENDING,
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        );
+        if claimed.is_ok() {
+            self.flusher.register(self, fd.as_raw_fd());
+        }
+    }
+
+    /// The keeper's answer.
+    pub(crate) fn registered(&self, accepted: bool) {
+        let state = if accepted { REGISTERED } else { REFUSED };
+        self.registration.store(state, Ordering::Release);
+        if !accepted {
+            // Nobody will ever count this stream's pages clean.
+            self.slot.abandon();
+            let _ = futex_wake(self.slot.wait_word(), u32::MAX >> 1);
+        }
+        let _ = futex_wake(&self.registration, u32::MAX >> 1);
+    }
+
+    /// Waits until the flusher has its own description, if there is work for
+    /// it; false when there is none, or no flusher.
+    fn await_registration(self: &Arc<Self>, fd: BorrowedFd<'_>) -> bool {
+        let untold = self.slot.writes.total() > 0 || self.slot.reads.total() > 0;
+        if !untold || !self.is_ours() {
+            return false;
+        }
+        self.register(fd);
+        let started = Instant::now();
+        loop {
+            match self.registration.load(Ordering::Acquire) {
+                REGISTERED => return !self.disk.is_dead(),
+                PENDING if started.elapsed() < REGISTRATION_PATIENCE => {
+                    let _ = futex_wait(&self.registration, PENDING, Some(WAIT_STEP));
+                }
+                _ => return false,
+            }
+        }
+    }
+
+    pub(crate) fn config(&self) -> StreamConfig {
+        *lock(&self.config)
+    }
+
+    /// The mode in which was appended last.
+    pub(crate) fn append_mode(&self) -> Mode {
+        Mode::from_bits(self.append_mode.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn take_before(&self) -> ResidencyMap {
+        lock(&self.before).take().unwrap_or_default()
+    }
+
+    /// The program closed the file, or hands it away.
+    pub(crate) fn close(self: &Arc<Self>, fd: BorrowedFd<'_>) {
+        if self.await_registration(fd) {
+            self.disk.post(Message::Closed(self.number));
+        }
+    }
+
+    /// The program's fsync returned.
+    pub(crate) fn synced(self: &Arc<Self>, fd: BorrowedFd<'_>) {
+        if self.await_registration(fd) {
+            self.disk.post(Message::Synced(self.number));
+        }
+    }
+
+    /// The file's size was set.
+    pub(crate) fn resized(&self, size_bytes: u64) {
+        lock(&self.config).size_bytes = size_bytes;
+        if self.looked.load(Ordering::Acquire) {
+            if let Some(before) = lock(&self.before).as_mut() {
+                before.truncated(size_bytes.next_multiple_of(dropbehind_linux::page_size()));
+            }
+        }
+        if self.registration.load(Ordering::Acquire) == REGISTERED {
+            self.disk.post(Message::Resized(self.number, size_bytes));
+        }
+    }
+
+    /// Waits until all is clean and dropped; false when time ran out first.
+    pub(crate) fn settle(self: &Arc<Self>, fd: BorrowedFd<'_>, timeout: Duration) -> bool {
+        if !self.await_registration(fd) {
+            return true;
+        }
+        let started = Instant::now();
+        let mut seen = self.settled_word.load(Ordering::SeqCst);
+        self.disk.post(Message::Flush(self.number));
+        loop {
+            if self.settled_word.load(Ordering::SeqCst) != seen {
+                if self.slot.outstanding_bytes() == 0 {
+                    return true;
+                }
+                // Somebody wrote on meanwhile.
+                seen = self.settled_word.load(Ordering::SeqCst);
+                self.disk.post(Message::Flush(self.number));
+            }
+            let left = timeout.saturating_sub(started.elapsed());
+            if left.is_zero() || self.disk.is_dead() {
+                return false;
+            }
+            let _ = futex_wait(&self.settled_word, seen, Some(left.min(WAIT_STEP)));
+        }
+    }
+
+    /// The parts of `range` that this file brought in; none when the flusher
+    /// cannot be asked.
+    pub(crate) fn brought_in(self: &Arc<Self>, fd: BorrowedFd<'_>, range: ByteRange) -> Vec<ByteRange> {
+        if !self.await_registration(fd) {
+            return Vec::new();
+        }
+        let (answer, asked) = mpsc::channel();
+        self.disk
+            .post(Message::Brought(self.number, range, answer));
+        asked
+            .recv_timeout(REGISTRATION_PATIENCE)
+            .unwrap_or_default()
+    }
+
+    /// The flusher's side of [`Handle::settle`].
+    pub(crate) fn announce_settled(&self) {
+        self.settled_word.fetch_add(1, Ordering::SeqCst);
+        let _ = futex_wake(&self.settled_word, u32::MAX >> 1);
+    }
+
+    pub(crate) fn counters(&self) -> StreamCounters {
+        *lock(&self.counters)
+    }
+
+    pub(crate) fn store_counters(&self, counters: &StreamCounters) {
+        *lock(&self.counters) = *counters;
+    }
+}
+
+/// Locks a mutex whose holder may have panicked: the data are counters and
+/// lists that are whole at every point.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,151 @@
+//! What is in the page cache, asked in the cheapest way that is exact.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use dropbehind_linux::{cachestat, drop_clean, page_size, resident_ranges};
+use dropbehind_policy::residency::ResidencyMap;
+use dropbehind_policy::{ByteRange, Counted, Dropped};
+
+/// A range as long as this is mapped with mincore at once (a byte a page);
+/// longer ones are halved with cachestat first, which skips what is empty: on
+/// a sparse file of 2 TB, 9 ms instead of 37 s.
+const MAP_BYTES: u64 = 64 << 20;
+/// Ranges lost to a full ring are found again in pieces of this size.
+const PIECE_BYTES: u64 = 1 << 20;
+
+/// Counts a range.
+pub(crate) fn count(fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<Counted> {
+    if range.is_empty() {
+        return Ok(Counted::default());
+    }
+    let pages = cachestat(fd, range.start, range.len())?;
+    let page_bytes = page_size();
+    Ok(Counted {
+        cached_bytes: pages.cached_pages * page_bytes,
+        dirty_bytes: pages.dirty_pages * page_bytes,
+        writeback_bytes: pages.writeback_pages * page_bytes,
+    })
+}
+
+/// The cache of a file of `size_bytes` before any I/O of ours.
+///
+/// What cannot be told is unknown, and so kept. Beyond the end of the file
+/// nothing can be resident.
+pub(crate) fn map_of_file(fd: BorrowedFd<'_>, size_bytes: u64) -> ResidencyMap {
+    let mut map = ResidencyMap::unknown();
+    let inside = ByteRange::new(0, size_bytes.next_multiple_of(page_size()));
+    map.truncated(inside.end);
+    if let Ok(resident) = resident_in(fd, inside) {
+        map.observed(inside, resident);
+    }
+    map
+}
+
+/// The resident parts of `range`, ascending.
+///
+/// # Errors
+/// Those of cachestat and mincore; `EPERM` where the kernel does not tell.
+pub(crate) fn resident_in(fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<Vec<ByteRange>> {
+    let mut found = Vec::new();
+    descend(fd, range, MAP_BYTES, &mut |part, whole| {
+        if whole {
+            found.push(part);
+        } else {
+            let parts = resident_ranges(fd, part.start, part.len())?;
+            found.extend(parts.into_iter().map(ByteRange::from));
+        }
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+/// Pieces of `range` that have something cached, not exact to the page.
+pub(crate) fn cached_pieces(fd: BorrowedFd<'_>, range: ByteRange) -> Vec<ByteRange> {
+    let mut pieces = Vec::new();
+    let asked = descend(fd, range, PIECE_BYTES, &mut |part, _| {
+        pieces.push(part);
+        Ok(())
+    });
+    match asked {
+        Ok(()) => pieces,
+        // All of it, then: asking for writeback of clean pages does no harm.
+        Err(_) => vec![range],
+    }
+}
+
+/// Halves `range` until a part is empty, wholly cached, or at most
+/// `smallest_bytes` long; `visit` gets the parts that are not empty, and
+/// whether they are wholly cached.
+fn descend(
+    fd: BorrowedFd<'_>,
+    range: ByteRange,
+    smallest_bytes: u64,
+    visit: &mut impl FnMut(ByteRange, bool) -> io::Result<()>,
+) -> io::Result<()> {
+    if range.is_empty() {
+        return Ok(());
+    }
+    let cached_bytes = match count(fd, range) {
+        Ok(counted) => counted.cached_bytes,
+        // Before 6.5 mincore has to do for all of it.
+        Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => {
+            if range.len() <= smallest_bytes {
+                return visit(range, false);
+            }
+            u64::MAX
+        }
+        Err(error) => return Err(error),
+    };
+    if cached_bytes == 0 {
+        return Ok(());
+    }
+    if cached_bytes == range.len() {
+        return visit(range, true);
+    }
+    if range.len() <= smallest_bytes {
+        return visit(range, false);
+    }
+    let half = (range.len() / 2).next_multiple_of(smallest_bytes);
+    let middle = (range.start + half).min(range.end);
+    descend(fd, ByteRange::new(range.start, middle), smallest_bytes, visit)?;
+    descend(fd, ByteRange::new(middle, range.end), smallest_bytes, visit)
+}
+
+/// Drops a range of which `before` was counted, and counts again.
+pub(crate) fn drop_counted(
+    fd: BorrowedFd<'_>,
+    range: ByteRange,
+    before: Counted,
+) -> io::Result<Dropped> {
+    if before.unwritten_bytes() > 0 {
+        return Ok(Dropped::NotClean);
+    }
+    if before.cached_bytes > 0 {
+        drop_clean(fd, range.start, range.len())?;
+    }
+    let after_bytes = if before.cached_bytes == 0 {
+        0
+    } else {
+        count(fd, range)?.cached_bytes
+    };
+    Ok(Dropped::Tried {
+        before_bytes: before.cached_bytes,
+        after_bytes,
+    })
+}
+
+/// The same without cachestat: whether pages are clean is not known, only that
+/// they were waited for.
+pub(crate) fn drop_mapped(fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<Dropped> {
+    let mapped = |fd| -> io::Result<u64> {
+        let resident = resident_ranges(fd, range.start, range.len())?;
+        Ok(resident.iter().map(|part| part.end - part.start).sum())
+    };
+    let before_bytes = mapped(fd)?;
+    drop_clean(fd, range.start, range.len())?;
+    Ok(Dropped::Tried {
+        before_bytes,
+        after_bytes: mapped(fd)?,
+    })
+}

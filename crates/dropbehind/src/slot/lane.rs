@@ -1,0 +1,180 @@
+//! Ranges on their way from many writers to one flusher.
+//!
+//! The run that is being extended stands in one word; a writer that cannot
+//! extend it puts the run into the ring first and its own run into the word
+//! then. So a range that was pushed is always in the word or in the ring: a
+//! writer stopped anywhere in between holds nothing that nobody else can see.
+//! The price is that a run can be told twice, which sets of ranges do not mind.
+//!
+//! A full ring loses single ranges and remembers that it did: the span of what
+//! was lost, and in which modes.
+
+use super::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use super::run::Run;
+use dropbehind_policy::{ByteRange, Mode};
+
+/// A multi-producer, single-consumer queue of runs, with a count of bytes.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Lane<const RING: usize> {
+    /// The run being extended, or 0.
+    run: AtomicU64,
+    /// Entries ever claimed by writers.
+    tail: AtomicU64,
+    /// Entries ever taken by the flusher.
+    head: AtomicU64,
+    /// Bytes ever counted, each after its range was pushed.
+    total: AtomicU64,
+    /// First byte lost to a full ring.
+    lost_start: AtomicU64,
+    /// End of the bytes lost to a full ring.
+    lost_end: AtomicU64,
+    /// A bit for each mode in which something was lost.
+    lost_modes: AtomicU32,
+    ring: [AtomicU64; RING],
+}
+
+/// What a drain found besides the runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Drained {
+    /// Every range counted before the drain has been told: the count is exact.
+    pub complete: bool,
+    /// Ranges were lost somewhere in these bytes, with these modes' bits.
+    pub lost: Option<(ByteRange, u32)>,
+}
+
+impl Drained {
+    /// The modes in which ranges were lost.
+    pub fn lost_modes(modes: u32) -> impl Iterator<Item = Mode> {
+        (0..8).filter(move |bit| modes & 1 << bit != 0).map(Mode::from_bits)
+    }
+}
+
+impl<const RING: usize> Lane<RING> {
+    pub(crate) fn new() -> Lane<RING> {
+        Lane {
+            run: AtomicU64::new(0),
+            tail: AtomicU64::new(0),
+            head: AtomicU64::new(0),
+            total: AtomicU64::new(0),
+            lost_start: AtomicU64::new(u64::MAX),
+            lost_end: AtomicU64::new(0),
+            lost_modes: AtomicU32::new(0),
+            ring: core::array::from_fn(|_| AtomicU64::new(0)),
+        }
+    }
+
+    /// Adds a run; true when the ring is half full and the flusher should come.
+    pub fn push(&self, run: Run) -> bool {
+        let mut crowded = false;
+        loop {
+            let current = self.run.load(Ordering::Acquire);
+            let next = match Run::from_word(current) {
+                None => run,
+                Some(open) => match open.extended(run) {
+                    Some(extended) => extended,
+                    None => {
+                        crowded = self.push_ring(open);
+                        run
+                    }
+                },
+            };
+            let swapped = self.run.compare_exchange_weak(
+                current,
+                next.0,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            );
+            if swapped.is_ok() {
+                return crowded;
+            }
+        }
+    }
+
+    fn push_ring(&self, run: Run) -> bool {
+        let mut tail = self.tail.load(Ordering::Relaxed);
+        loop {
+            let used = tail.saturating_sub(self.head.load(Ordering::Acquire));
+            if used >= RING as u64 {
+                self.lose(run);
+                return true;
+            }
+            match self.tail.compare_exchange_weak(
+                tail,
+                tail + 1,
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => {
+                    self.ring[(tail % RING as u64) as usize].store(run.0, Ordering::Release);
+                    return used >= RING as u64 / 2;
+                }
+                Err(now) => tail = now,
+            }
+        }
+    }
+
+    fn lose(&self, run: Run) {
+        let range = run.range();
+        self.lost_start.fetch_min(range.start, Ordering::SeqCst);
+        self.lost_end.fetch_max(range.end, Ordering::SeqCst);
+        // Last, so that a flusher that sees the bit sees the span too.
+        self.lost_modes
+            .fetch_or(1 << run.mode().to_bits(), Ordering::SeqCst);
+    }
+
+    /// Counts bytes whose ranges have been pushed; answers the new total.
+    pub fn count(&self, bytes: u64) -> u64 {
+        self.total.fetch_add(bytes, Ordering::SeqCst) + bytes
+    }
+
+    /// Bytes counted up to now.
+    pub fn total(&self) -> u64 {
+        self.total.load(Ordering::SeqCst)
+    }
+
+    /// Takes out everything that is there. Only one thread may drain.
+    ///
+    /// Read [`Lane::total`] before: all ranges counted in it are told, to this
+    /// call or an earlier one, when the answer is `complete`.
+    pub fn drain(&self, mut tell: impl FnMut(Run)) -> Drained {
+        fence(Ordering::SeqCst);
+        // The word before the ring: a run moves from the word into the ring,
+        // never back, and it is in the ring before it leaves the word.
+        if let Some(run) = Run::from_word(self.run.swap(0, Ordering::AcqRel)) {
+            tell(run);
+        }
+        let mut complete = true;
+        let mut head = self.head.load(Ordering::Relaxed);
+        let tail = self.tail.load(Ordering::Acquire);
+        while head < tail {
+            let entry = &self.ring[(head % RING as u64) as usize];
+            match Run::from_word(entry.swap(0, Ordering::AcqRel)) {
+                Some(run) => tell(run),
+                None => {
+                    // Claimed, and not yet stored; entries behind it wait.
+                    complete = false;
+                    break;
+                }
+            }
+            head += 1;
+            self.head.store(head, Ordering::Release);
+        }
+        Drained {
+            complete,
+            lost: self.take_lost(),
+        }
+    }
+
+    fn take_lost(&self) -> Option<(ByteRange, u32)> {
+        if self.lost_modes.load(Ordering::SeqCst) == 0 {
+            return None;
+        }
+        let modes = self.lost_modes.swap(0, Ordering::SeqCst);
+        // The span only grows: narrowing it could race with a writer that is
+        // just losing another range.
+        let start = self.lost_start.load(Ordering::SeqCst);
+        let end = self.lost_end.load(Ordering::SeqCst);
+        Some((ByteRange::new(start, end), modes))
+    }
+}

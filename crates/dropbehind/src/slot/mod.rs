@@ -1,0 +1,242 @@
+//! What the writer and the flusher of an open file share.
+//!
+//! A [`Slot`] is plain `repr(C)` memory made of atomics, without a pointer in
+//! it, so that the same slot works on the heap of one process and in memory
+//! shared between processes. The writer's side of it is the only thing of ours
+//! on a program's write path: a few atomic operations, no lock, no system call
+//! unless a batch is due, and no allocation.
+//!
+//! | part | written by | read by |
+//! |---|---|---|
+//! | [`Lane`]: ranges and their byte count | writers | flusher |
+//! | `done`, `limit`, `batch`, `quiet` | flusher | writers |
+//! | `wait` (a futex), `waiters` | both | both |
+//! | [`Doorbell`]: one word a disk | both | both |
+
+mod doorbell;
+mod lane;
+mod run;
+
+pub use doorbell::{Doorbell, NOBODY, Queued};
+pub use lane::{Drained, Lane};
+pub use run::Run;
+
+use atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// The atomics of this build: the model checker's, or the real ones.
+pub(crate) mod atomic {
+    #[cfg(loom)]
+    pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+    #[cfg(not(loom))]
+    pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+}
+
+/// Ranges a writer may be ahead of the flusher. Random 4 KiB writes make one
+/// range each: 1024 are four batches of 1 MiB.
+#[cfg(not(loom))]
+pub const WRITE_RING: usize = 1024;
+/// Reads report whole readahead chunks, so few are enough.
+#[cfg(not(loom))]
+pub const READ_RING: usize = 64;
+/// Small enough for the model checker to fill.
+#[cfg(loom)]
+pub const WRITE_RING: usize = 2;
+/// Small enough for the model checker to fill.
+#[cfg(loom)]
+pub const READ_RING: usize = 2;
+
+/// One open file, as shared by its writers and its flusher.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Slot {
+    /// Ranges written.
+    pub writes: Lane<WRITE_RING>,
+    /// Ranges that reads brought into the cache, all read by now.
+    pub reads: Lane<READ_RING>,
+    /// Of the bytes counted in `writes`, those writers need not wait for.
+    done: AtomicU64,
+    /// Writers wait while more bytes than this are outstanding.
+    limit: AtomicU64,
+    /// The flusher wants to hear of every so many bytes.
+    batch: AtomicU64,
+    /// The count of bytes at the last kick.
+    kicked_at: AtomicU64,
+    /// Bytes that reads brought in and that are gone again.
+    reads_done: AtomicU64,
+    /// Not zero: the flusher knows of nothing here and set no timer.
+    quiet: AtomicU32,
+    /// A futex; changes when `done` has grown.
+    wait: AtomicU32,
+    /// Writers that wait, or are about to.
+    waiters: AtomicU32,
+    /// The slot's place in the doorbell's queue.
+    pub queued: Queued,
+    /// Times a writer waited.
+    pub waits: AtomicU64,
+    /// Nanoseconds writers waited.
+    pub wait_ns: AtomicU64,
+    /// Kicks given.
+    pub kicks: AtomicU64,
+    /// Kicks that found one given already.
+    pub kicks_coalesced: AtomicU64,
+}
+
+/// What the writer has to do after it noted a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// Nothing.
+    Nothing,
+    /// Wake the flusher.
+    Kick,
+    /// Wake the flusher, and wait until less is outstanding.
+    Wait,
+}
+
+impl Slot {
+    /// A slot that holds nothing, whose first write will kick.
+    pub fn new(limit_bytes: u64, batch_bytes: u64) -> Slot {
+        Slot {
+            writes: Lane::new(),
+            reads: Lane::new(),
+            done: AtomicU64::new(0),
+            limit: AtomicU64::new(limit_bytes),
+            batch: AtomicU64::new(batch_bytes),
+            kicked_at: AtomicU64::new(0),
+            reads_done: AtomicU64::new(0),
+            quiet: AtomicU32::new(1),
+            wait: AtomicU32::new(0),
+            waiters: AtomicU32::new(0),
+            queued: Queued::new(),
+            waits: AtomicU64::new(0),
+            wait_ns: AtomicU64::new(0),
+            kicks: AtomicU64::new(0),
+            kicks_coalesced: AtomicU64::new(0),
+        }
+    }
+
+    // ---- the writer's side --------------------------------------------------
+
+    /// Notes that `bytes` bytes were written to the pages of `run`.
+    pub fn wrote(&self, run: Run, bytes: u64) -> Due {
+        let crowded = self.writes.push(run);
+        let total = self.writes.count(bytes);
+        if self.outstanding_of(total) > self.limit.load(Ordering::Relaxed) {
+            return Due::Wait;
+        }
+        let kicked_at = self.kicked_at.load(Ordering::Relaxed);
+        let batch = self.batch.load(Ordering::Relaxed);
+        if crowded || total.wrapping_sub(kicked_at) >= batch || self.is_quiet() {
+            self.kicked_at.store(total, Ordering::Relaxed);
+            return Due::Kick;
+        }
+        Due::Nothing
+    }
+
+    /// Notes that reads brought in the pages of `run`, and are done with them.
+    pub fn read(&self, run: Run, bytes: u64) -> Due {
+        let crowded = self.reads.push(run);
+        self.reads.count(bytes);
+        if crowded || self.is_quiet() || self.undropped_bytes() >= READ_KICK_BYTES {
+            return Due::Kick;
+        }
+        Due::Nothing
+    }
+
+    /// Bytes written that are not seen clean.
+    pub fn outstanding_bytes(&self) -> u64 {
+        self.outstanding_of(self.writes.total())
+    }
+
+    fn outstanding_of(&self, total: u64) -> u64 {
+        total.saturating_sub(self.done.load(Ordering::Acquire))
+    }
+
+    /// Bytes that reads brought in and that are not seen gone.
+    pub fn undropped_bytes(&self) -> u64 {
+        self.reads
+            .total()
+            .saturating_sub(self.reads_done.load(Ordering::Acquire))
+    }
+
+    /// True while a writer has to wait.
+    pub fn over_limit(&self) -> bool {
+        self.outstanding_bytes() > self.limit.load(Ordering::Relaxed)
+    }
+
+    /// Announces a waiter; answers the value to wait on. Look at
+    /// [`Slot::over_limit`] once more before waiting.
+    pub fn begin_wait(&self) -> u32 {
+        self.waiters.fetch_add(1, Ordering::SeqCst);
+        self.wait.load(Ordering::SeqCst)
+    }
+
+    /// The waiter waits no more.
+    pub fn end_wait(&self) {
+        self.waiters.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// The futex word a waiter waits on.
+    pub fn wait_word(&self) -> &AtomicU32 {
+        &self.wait
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.quiet.load(Ordering::SeqCst) != 0
+    }
+
+    // ---- the flusher's side -------------------------------------------------
+
+    /// Publishes how far writers need not wait; true when somebody is to be
+    /// woken on [`Slot::wait_word`].
+    pub fn publish_done(&self, done: u64) -> bool {
+        if self.done.load(Ordering::Relaxed) == done {
+            return false;
+        }
+        self.done.store(done, Ordering::SeqCst);
+        if self.waiters.load(Ordering::SeqCst) == 0 {
+            return false;
+        }
+        self.wait.fetch_add(1, Ordering::SeqCst);
+        true
+    }
+
+    /// Publishes how many bytes of those that reads brought in are gone.
+    pub fn publish_reads_done(&self, done: u64) {
+        self.reads_done.store(done, Ordering::Release);
+    }
+
+    /// Publishes what follows from the disk's speed.
+    pub fn publish_pace(&self, limit_bytes: u64, batch_bytes: u64) {
+        self.limit.store(limit_bytes, Ordering::Relaxed);
+        self.batch.store(batch_bytes, Ordering::Relaxed);
+    }
+
+    /// The flusher is about to know of nothing here. False when a write came
+    /// in between: look again.
+    pub fn try_quiet(&self, written_total: u64, read_total: u64) -> bool {
+        self.quiet.store(1, Ordering::SeqCst);
+        if self.writes.total() == written_total && self.reads.total() == read_total {
+            return true;
+        }
+        self.quiet.store(0, Ordering::SeqCst);
+        false
+    }
+
+    /// The flusher looks after this slot until the next [`Slot::try_quiet`].
+    pub fn attend(&self) {
+        if self.quiet.load(Ordering::Relaxed) != 0 {
+            self.quiet.store(0, Ordering::SeqCst);
+        }
+    }
+
+    /// Lets every writer go on, for good: there is no flusher any more.
+    pub fn abandon(&self) {
+        self.limit.store(u64::MAX, Ordering::SeqCst);
+        self.batch.store(u64::MAX, Ordering::SeqCst);
+        self.quiet.store(0, Ordering::SeqCst);
+        self.wait.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// Reads kick the flusher from this many undropped bytes on: one drop's worth.
+const READ_KICK_BYTES: u64 = dropbehind_policy::drop_planner::STEP_BYTES;

@@ -1,0 +1,109 @@
+//! A run of pages and its mode, in one atomic word.
+
+use dropbehind_policy::{ByteRange, Mode};
+
+/// Unit of a run, whatever the system's page size is: 4 KiB divides them all.
+const UNIT_BYTES: u64 = 4096;
+const START_BITS: u32 = 40;
+const LENGTH_BITS: u32 = 21;
+const LENGTH_MAX: u64 = (1 << LENGTH_BITS) - 1;
+const START_MAX: u64 = (1 << START_BITS) - 1;
+
+/// A start of 40 bits, a length of 21 bits and a mode of 3 bits, the first two
+/// in units of 4 KiB: files up to 4 PiB, runs up to 8 GiB. The value 0 is no
+/// run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run(pub(crate) u64);
+
+impl Run {
+    /// The runs that cover `range`: more than one only for ranges over 8 GiB,
+    /// none for ranges beyond 4 PiB or empty ones.
+    pub fn covering(range: ByteRange, mode: Mode) -> impl Iterator<Item = Run> {
+        let first = range.start / UNIT_BYTES;
+        let end = if range.is_empty() {
+            first
+        } else {
+            range.end.div_ceil(UNIT_BYTES).min(START_MAX + 1)
+        };
+        let mut at = first;
+        core::iter::from_fn(move || {
+            if at >= end {
+                return None;
+            }
+            let length = (end - at).min(LENGTH_MAX);
+            let run = Run::pack(at, length, mode.to_bits());
+            at += length;
+            Some(run)
+        })
+    }
+
+    fn pack(start: u64, length: u64, mode: u8) -> Run {
+        Run(start << (LENGTH_BITS + 3) | length << 3 | u64::from(mode))
+    }
+
+    fn start(self) -> u64 {
+        self.0 >> (LENGTH_BITS + 3)
+    }
+
+    fn length(self) -> u64 {
+        self.0 >> 3 & LENGTH_MAX
+    }
+
+    /// The bytes of the run, in whole units.
+    pub fn range(self) -> ByteRange {
+        ByteRange::new(
+            self.start() * UNIT_BYTES,
+            (self.start() + self.length()) * UNIT_BYTES,
+        )
+    }
+
+    /// The mode of the run.
+    pub fn mode(self) -> Mode {
+        Mode::from_bits((self.0 & 7) as u8)
+    }
+
+    /// The run of a word, unless it is 0.
+    pub(crate) fn from_word(word: u64) -> Option<Run> {
+        (word != 0).then_some(Run(word))
+    }
+
+    /// This run and `next` as one, when `next` begins within or right after it
+    /// in the same mode.
+    pub(crate) fn extended(self, next: Run) -> Option<Run> {
+        let (start, end) = (self.start(), self.start() + self.length());
+        if next.0 & 7 != self.0 & 7 || next.start() < start || next.start() > end {
+            return None;
+        }
+        let length = end.max(next.start() + next.length()) - start;
+        (length <= LENGTH_MAX).then(|| Run::pack(start, length, (self.0 & 7) as u8))
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn covers_outward_and_extends() {
+        let mode = Mode::DONTCACHE;
+        let one: Vec<Run> = Run::covering(ByteRange::new(100, 5000), mode).collect();
+        assert_eq!(one.len(), 1);
+        assert_eq!(one[0].range(), ByteRange::new(0, 8192));
+        assert_eq!(one[0].mode(), mode);
+        let next = Run::covering(ByteRange::new(5000, 20000), mode).next().unwrap();
+        let both = one[0].extended(next).unwrap();
+        assert_eq!(both.range(), ByteRange::new(0, 20480));
+        assert_eq!(next.extended(one[0]), None, "backwards");
+        let other = Run::covering(ByteRange::new(8192, 9000), Mode::NOREUSE).next();
+        assert_eq!(one[0].extended(other.unwrap()), None, "another mode");
+    }
+
+    #[test]
+    fn long_ranges_take_several_runs() {
+        let range = ByteRange::new(0, 20 << 30);
+        let runs: Vec<Run> = Run::covering(range, Mode::NOREUSE).collect();
+        let covered: u64 = runs.iter().map(|run| run.range().len()).sum();
+        assert_eq!((runs.len(), covered), (3, range.len()));
+        assert_eq!(Run::covering(ByteRange::new(9, 9), Mode::NOREUSE).count(), 0);
+    }
+}

@@ -1,0 +1,70 @@
+//! What was done, in numbers.
+
+use std::sync::atomic::Ordering;
+
+use dropbehind_policy::{ReasonBytes, StreamCounters};
+
+use crate::slot::Slot;
+
+/// Counters of a file, or of all files of a flusher. Bytes are page bytes where
+/// the cache is concerned: a file of one byte brings in a page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Bytes read through the library.
+    pub bytes_read: u64,
+    /// Bytes written through the library.
+    pub bytes_written: u64,
+    /// Most bytes at once that were written and not seen clean.
+    pub peak_dirty_bytes: u64,
+    /// Most bytes at once that were brought into the cache and not yet dropped.
+    pub peak_cached_bytes: u64,
+    /// Bytes that this I/O brought into the cache.
+    pub brought_bytes: u64,
+    /// Of these, bytes that are gone again.
+    pub dropped_bytes: u64,
+    /// Bytes that were cached before, and were left.
+    pub kept_bytes: u64,
+    /// Bytes that should have gone and could not be dropped.
+    pub left_bytes: u64,
+    /// Times a writer waited for writeback.
+    pub waits: u64,
+    /// Nanoseconds writers waited.
+    pub wait_ns: u64,
+    /// Kicks given to a flusher.
+    pub kicks: u64,
+    /// Kicks that found one pending, and cost a load.
+    pub kicks_coalesced: u64,
+    /// Bytes for which writeback was started, by reason.
+    pub writeback_bytes: ReasonBytes,
+}
+
+impl Stats {
+    pub(crate) fn add_counters(&mut self, counters: &StreamCounters) {
+        self.brought_bytes += counters.brought_bytes;
+        self.dropped_bytes += counters.dropped_bytes;
+        self.kept_bytes += counters.kept_bytes;
+        self.left_bytes += counters.left_bytes;
+        self.writeback_bytes.add(&counters.writeback_bytes);
+        self.peak_dirty_bytes = self.peak_dirty_bytes.max(counters.peak_dirty_bytes);
+        self.peak_cached_bytes = self.peak_cached_bytes.max(counters.peak_brought_bytes);
+    }
+
+    pub(crate) fn to_counters(self) -> StreamCounters {
+        StreamCounters {
+            brought_bytes: self.brought_bytes,
+            dropped_bytes: self.dropped_bytes,
+            kept_bytes: self.kept_bytes,
+            left_bytes: self.left_bytes,
+            writeback_bytes: self.writeback_bytes,
+            peak_dirty_bytes: self.peak_dirty_bytes,
+            peak_brought_bytes: self.peak_cached_bytes,
+        }
+    }
+
+    pub(crate) fn add_slot(&mut self, slot: &Slot) {
+        self.waits += slot.waits.load(Ordering::Relaxed);
+        self.wait_ns += slot.wait_ns.load(Ordering::Relaxed);
+        self.kicks += slot.kicks.load(Ordering::Relaxed);
+        self.kicks_coalesced += slot.kicks_coalesced.load(Ordering::Relaxed);
+    }
+}
