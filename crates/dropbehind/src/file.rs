@@ -304,11 +304,7 @@ impl File {
     ///
     /// # Errors
     /// Those of `preadv(2)`.
-    pub fn read_vectored_at(
-        &self,
-        bufs: &mut [IoSliceMut<'_>],
-        offset: u64,
-    ) -> io::Result<usize> {
+    pub fn read_vectored_at(&self, bufs: &mut [IoSliceMut<'_>], offset: u64) -> io::Result<usize> {
         self.read_pieces(bufs, Some(offset), self.mode())
     }
 
@@ -376,11 +372,7 @@ impl File {
         result
     }
 
-    fn read_plain(
-        &self,
-        bufs: &mut [IoSliceMut<'_>],
-        offset: Option<u64>,
-    ) -> io::Result<usize> {
+    fn read_plain(&self, bufs: &mut [IoSliceMut<'_>], offset: Option<u64>) -> io::Result<usize> {
         let result = match (bufs, offset) {
             ([only], Some(offset)) => dropbehind_linux::pread(self.as_fd(), only, offset),
             ([only], None) => dropbehind_linux::read(self.as_fd(), only),

@@ -11,7 +11,7 @@ use dropbehind_policy::{ByteRange, Mode, StreamConfig, StreamCounters};
 
 use crate::flusher::{DiskHandle, Flusher, Message};
 use crate::residency;
-use crate::slot::{Due, Run, Slot};
+use dropbehind_slot::{Due, Run, Slot};
 
 /// A waiting writer looks after its flusher's health this often.
 const WAIT_STEP: Duration = Duration::from_millis(200);
@@ -53,9 +53,7 @@ impl Handle {
         file_id: FileId,
         config: StreamConfig,
     ) -> Handle {
-        let window_bytes = config
-            .window_bytes
-            .unwrap_or_else(|| disk.window_bytes());
+        let window_bytes = config.window_bytes.unwrap_or_else(|| disk.window_bytes());
         let batch_bytes = (window_bytes / 4).clamp(4096, 1 << 20);
         Handle {
             slot: Slot::new(2 * window_bytes, batch_bytes),
@@ -95,7 +93,13 @@ impl Handle {
     }
 
     /// Notes a write that returned, and does what it makes due.
-    pub(crate) fn wrote(self: &Arc<Self>, fd: BorrowedFd<'_>, range: ByteRange, bytes: u64, mode: Mode) {
+    pub(crate) fn wrote(
+        self: &Arc<Self>,
+        fd: BorrowedFd<'_>,
+        range: ByteRange,
+        bytes: u64,
+        mode: Mode,
+    ) {
         self.append_mode.store(mode.to_bits(), Ordering::Relaxed);
         let mut counted = bytes;
         let mut due = Due::Nothing;
@@ -285,13 +289,16 @@ impl Handle {
 
     /// The parts of `range` that this file brought in; none when the flusher
     /// cannot be asked.
-    pub(crate) fn brought_in(self: &Arc<Self>, fd: BorrowedFd<'_>, range: ByteRange) -> Vec<ByteRange> {
+    pub(crate) fn brought_in(
+        self: &Arc<Self>,
+        fd: BorrowedFd<'_>,
+        range: ByteRange,
+    ) -> Vec<ByteRange> {
         if !self.await_registration(fd) {
             return Vec::new();
         }
         let (answer, asked) = mpsc::channel();
-        self.disk
-            .post(Message::Brought(self.number, range, answer));
+        self.disk.post(Message::Brought(self.number, range, answer));
         asked
             .recv_timeout(REGISTRATION_PATIENCE)
             .unwrap_or_default()

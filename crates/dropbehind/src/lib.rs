@@ -34,7 +34,6 @@ mod handle;
 mod open_options;
 mod reader;
 mod residency;
-pub mod slot;
 mod stats;
 pub mod strategy;
 mod writeback_errors;

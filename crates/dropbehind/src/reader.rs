@@ -90,7 +90,10 @@ impl Reader {
                 once: fetch(fd, pages),
             };
         }
-        let behind = self.ahead.front().map_or(self.ahead_end, |chunk| chunk.range.start);
+        let behind = self
+            .ahead
+            .front()
+            .map_or(self.ahead_end, |chunk| chunk.range.start);
         if pages.start < behind || pages.start > self.ahead_end {
             // The stream goes on somewhere else.
             self.release(fd, handle, None);
@@ -157,7 +160,9 @@ impl Reader {
         let range = range.intersection(last);
         let clean = residency::count(fd, range).is_ok_and(|counted| counted.unwritten_bytes() == 0);
         if clean && drop_clean(fd, range.start, range.len()).is_ok() {
-            handle.helped_bytes.fetch_add(range.len(), Ordering::Relaxed);
+            handle
+                .helped_bytes
+                .fetch_add(range.len(), Ordering::Relaxed);
         }
     }
 

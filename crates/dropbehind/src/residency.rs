@@ -108,7 +108,12 @@ fn descend(
     }
     let half = (range.len() / 2).next_multiple_of(smallest_bytes);
     let middle = (range.start + half).min(range.end);
-    descend(fd, ByteRange::new(range.start, middle), smallest_bytes, visit)?;
+    descend(
+        fd,
+        ByteRange::new(range.start, middle),
+        smallest_bytes,
+        visit,
+    )?;
     descend(fd, ByteRange::new(middle, range.end), smallest_bytes, visit)
 }
 

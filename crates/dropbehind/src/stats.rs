@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use dropbehind_policy::{ReasonBytes, StreamCounters};
 
-use crate::slot::Slot;
+use dropbehind_slot::Slot;
 
 /// Counters of a file, or of all files of a flusher. Bytes are page bytes where
 /// the cache is concerned: a file of one byte brings in a page.

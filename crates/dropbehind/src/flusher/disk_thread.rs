@@ -16,8 +16,8 @@ use dropbehind_policy::{
 
 use super::{DiskHandle, Message};
 use crate::handle::{Handle, lock};
-use crate::slot::{Drained, NOBODY};
 use crate::{residency, writeback_errors};
+use dropbehind_slot::{Drained, NOBODY};
 
 /// A thread without a file ends after this.
 const IDLE_EXIT: Duration = Duration::from_secs(5);
@@ -41,6 +41,8 @@ struct Entry {
     description: OwnedFd,
     sharing: Sharing,
     size_bytes: u64,
+    /// Writers' and readers' counts up to which all ranges have been told.
+    written_total: u64,
     read_total: u64,
     quiet: bool,
     settle_asked: bool,
@@ -167,7 +169,9 @@ impl DiskThread {
                 .is_none_or(|stream| stream.is_settled());
             let slot = &entry.handle.slot;
             if settled && slot.outstanding_bytes() == 0 {
-                entry.quiet = slot.try_quiet(slot.writes.total(), entry.read_total);
+                // The counts that were told, not those of now: a write that
+                // came meanwhile found the slot attended and did not kick.
+                entry.quiet = slot.try_quiet(entry.written_total, entry.read_total);
                 again |= !entry.quiet;
             }
         }
@@ -221,7 +225,8 @@ impl DiskThread {
                     if let Some(entry) = self.entries.get_mut(&number) {
                         entry.size_bytes = size_bytes;
                     }
-                    self.disk.resized(now_ns, StreamId(number.into()), size_bytes);
+                    self.disk
+                        .resized(now_ns, StreamId(number.into()), size_bytes);
                 }
                 Message::Flush(number) => self.flush(now_ns, number),
                 Message::Brought(number, range, answer) => {
@@ -263,6 +268,7 @@ impl DiskThread {
                 description,
                 sharing,
                 size_bytes: config.size_bytes,
+                written_total: 0,
                 read_total: 0,
                 quiet: false,
                 settle_asked: false,
@@ -354,6 +360,7 @@ impl DiskThread {
             }
         }
         if writes.complete {
+            entry.written_total = written_total;
             disk.told(now_ns, id, written_total);
         }
         self.incomplete = !(writes.complete && reads.complete);

@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex};
 
 use dropbehind_linux::{IoPriority, futex_wait, futex_wake, reopen, thread_id};
 
-use super::disk_thread::{self, Attachment};
 use super::Message;
+use super::disk_thread::{self, Attachment};
 use crate::handle::{Handle, lock};
 
 #[derive(Debug)]

@@ -20,12 +20,12 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
 use dropbehind_linux::{Disk, DiskId, IoPriority, futex_wake};
-use dropbehind_policy::{ByteRange, StreamCounters};
 use dropbehind_policy::write_behind::DEFAULT_WINDOW_BYTES;
+use dropbehind_policy::{ByteRange, StreamCounters};
 
 use crate::handle::{Handle, lock};
-use crate::slot::Doorbell;
 use crate::stats::Stats;
+use dropbehind_slot::Doorbell;
 use keeper::Keeper;
 
 /// Writes back, counts and drops for any number of files on any disks.

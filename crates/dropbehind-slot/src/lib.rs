@@ -13,6 +13,12 @@
 //! | `wait` (a futex), `waiters` | both | both |
 //! | [`Doorbell`]: one word a disk | both | both |
 
+#![no_std]
+#![forbid(unsafe_code)]
+
+#[cfg(any(loom, test))]
+extern crate std;
+
 mod doorbell;
 mod lane;
 mod run;
@@ -21,14 +27,24 @@ pub use doorbell::{Doorbell, NOBODY, Queued};
 pub use lane::{Drained, Lane};
 pub use run::Run;
 
-use atomic::{AtomicU32, AtomicU64, Ordering};
+use atomic::{AtomicU32, AtomicU64, Ordering, total_order};
 
 /// The atomics of this build: the model checker's, or the real ones.
 pub(crate) mod atomic {
+    #[cfg(not(loom))]
+    pub(crate) use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
     #[cfg(loom)]
     pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
-    #[cfg(not(loom))]
-    pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+    /// Stands where two sides each store one word and then load the other's, and
+    /// one of them must see the other. All four accesses are `SeqCst`, which is
+    /// enough; the model checker takes `SeqCst` accesses for weaker ones, and
+    /// needs to be told by a fence.
+    #[inline(always)]
+    pub(crate) fn total_order() {
+        #[cfg(loom)]
+        fence(Ordering::SeqCst);
+    }
 }
 
 /// Ranges a writer may be ahead of the flusher. Random 4 KiB writes make one
@@ -120,6 +136,7 @@ impl Slot {
     pub fn wrote(&self, run: Run, bytes: u64) -> Due {
         let crowded = self.writes.push(run);
         let total = self.writes.count(bytes);
+        total_order();
         if self.outstanding_of(total) > self.limit.load(Ordering::Relaxed) {
             return Due::Wait;
         }
@@ -136,6 +153,7 @@ impl Slot {
     pub fn read(&self, run: Run, bytes: u64) -> Due {
         let crowded = self.reads.push(run);
         self.reads.count(bytes);
+        total_order();
         if crowded || self.is_quiet() || self.undropped_bytes() >= READ_KICK_BYTES {
             return Due::Kick;
         }
@@ -148,7 +166,7 @@ impl Slot {
     }
 
     fn outstanding_of(&self, total: u64) -> u64 {
-        total.saturating_sub(self.done.load(Ordering::Acquire))
+        total.saturating_sub(self.done.load(Ordering::SeqCst))
     }
 
     /// Bytes that reads brought in and that are not seen gone.
@@ -167,6 +185,7 @@ impl Slot {
     /// [`Slot::over_limit`] once more before waiting.
     pub fn begin_wait(&self) -> u32 {
         self.waiters.fetch_add(1, Ordering::SeqCst);
+        total_order();
         self.wait.load(Ordering::SeqCst)
     }
 
@@ -193,6 +212,7 @@ impl Slot {
             return false;
         }
         self.done.store(done, Ordering::SeqCst);
+        total_order();
         if self.waiters.load(Ordering::SeqCst) == 0 {
             return false;
         }
@@ -215,6 +235,7 @@ impl Slot {
     /// in between: look again.
     pub fn try_quiet(&self, written_total: u64, read_total: u64) -> bool {
         self.quiet.store(1, Ordering::SeqCst);
+        total_order();
         if self.writes.total() == written_total && self.reads.total() == read_total {
             return true;
         }

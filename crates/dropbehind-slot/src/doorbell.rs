@@ -6,7 +6,7 @@
 //! inside the slots; the flusher takes the whole list at once, so a number can
 //! not come back while somebody still holds it.
 
-use super::atomic::{AtomicU32, Ordering};
+use crate::atomic::{AtomicU32, Ordering, total_order};
 
 /// The end of the list of kicked slots.
 pub const NOBODY: u32 = u32::MAX;
@@ -80,6 +80,7 @@ impl Doorbell {
     /// Rings: `None` when it had been rung already, otherwise whether the
     /// flusher sleeps and must be woken on [`Doorbell::word`].
     pub fn ring(&self) -> Option<bool> {
+        total_order();
         if self.word.load(Ordering::SeqCst) == KICKED {
             return None;
         }
@@ -98,6 +99,7 @@ impl Doorbell {
     /// The flusher is awake, and clears the kick.
     pub fn answer(&self) {
         self.word.swap(AWAKE, Ordering::SeqCst);
+        total_order();
     }
 
     /// True when somebody rang since the last [`Doorbell::answer`].
@@ -124,6 +126,7 @@ impl Doorbell {
     pub fn delist(&self, queued: &Queued) -> u32 {
         let next = queued.next.load(Ordering::Relaxed);
         queued.in_list.swap(0, Ordering::SeqCst);
+        total_order();
         next
     }
 }

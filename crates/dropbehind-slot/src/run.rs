@@ -82,6 +82,7 @@ impl Run {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use std::vec::Vec;
 
     #[test]
     fn covers_outward_and_extends() {
@@ -90,7 +91,9 @@ mod tests {
         assert_eq!(one.len(), 1);
         assert_eq!(one[0].range(), ByteRange::new(0, 8192));
         assert_eq!(one[0].mode(), mode);
-        let next = Run::covering(ByteRange::new(5000, 20000), mode).next().unwrap();
+        let next = Run::covering(ByteRange::new(5000, 20000), mode)
+            .next()
+            .unwrap();
         let both = one[0].extended(next).unwrap();
         assert_eq!(both.range(), ByteRange::new(0, 20480));
         assert_eq!(next.extended(one[0]), None, "backwards");
@@ -104,6 +107,9 @@ mod tests {
         let runs: Vec<Run> = Run::covering(range, Mode::NOREUSE).collect();
         let covered: u64 = runs.iter().map(|run| run.range().len()).sum();
         assert_eq!((runs.len(), covered), (3, range.len()));
-        assert_eq!(Run::covering(ByteRange::new(9, 9), Mode::NOREUSE).count(), 0);
+        assert_eq!(
+            Run::covering(ByteRange::new(9, 9), Mode::NOREUSE).count(),
+            0
+        );
     }
 }

@@ -9,8 +9,8 @@
 //! A full ring loses single ranges and remembers that it did: the span of what
 //! was lost, and in which modes.
 
-use super::atomic::{AtomicU32, AtomicU64, Ordering, fence};
-use super::run::Run;
+use crate::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use crate::run::Run;
 use dropbehind_policy::{ByteRange, Mode};
 
 /// A multi-producer, single-consumer queue of runs, with a count of bytes.
@@ -46,7 +46,9 @@ pub struct Drained {
 impl Drained {
     /// The modes in which ranges were lost.
     pub fn lost_modes(modes: u32) -> impl Iterator<Item = Mode> {
-        (0..8).filter(move |bit| modes & 1 << bit != 0).map(Mode::from_bits)
+        (0..8)
+            .filter(move |bit| modes & 1 << bit != 0)
+            .map(Mode::from_bits)
     }
 }
 
@@ -106,7 +108,9 @@ impl<const RING: usize> Lane<RING> {
                 Ordering::Relaxed,
             ) {
                 Ok(_) => {
-                    self.ring[(tail % RING as u64) as usize].store(run.0, Ordering::Release);
+                    // A swap where a store would do: the checker orders a plain
+                    // store before a swap that did not see it.
+                    self.ring[(tail % RING as u64) as usize].swap(run.0, Ordering::AcqRel);
                     return used >= RING as u64 / 2;
                 }
                 Err(now) => tail = now,
