@@ -3,11 +3,11 @@
 use std::fmt;
 use std::fs;
 use std::io::{self, IoSlice, IoSliceMut, Read, Seek, SeekFrom, Write};
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
@@ -87,11 +87,15 @@ struct Shared {
     id: FileId,
     block_device: bool,
     size_bytes: AtomicU64,
-    handle: ArcSwapOption<Handle>,
+    /// The line to the flusher, made when first needed.
+    handle: OnceLock<Arc<Handle>>,
+    /// The same in a child of a fork, where the parent's is of no use.
+    handle_after_fork: ArcSwapOption<Handle>,
     reader: Mutex<Reader>,
     bytes_read: AtomicU64,
     bytes_written: AtomicU64,
-    native_refused: AtomicBool,
+    /// A bit for each operation that is done with `RWF_DONTCACHE`.
+    native: AtomicU8,
     opened: u64,
 }
 
@@ -173,7 +177,7 @@ impl File {
         let info = dropbehind_linux::file_info(file.as_fd())?;
         let flags = dropbehind_linux::status_flags(file.as_fd())?;
         let (applies, device) = match info.kind {
-            FileKind::Regular => (info.filesystem != FsKind::Tmpfs, info.id.device),
+            FileKind::Regular => (without_effect(info.filesystem).is_none(), info.id.device),
             FileKind::Block => (true, info.special_device),
             FileKind::Other => (false, info.id.device),
         };
@@ -186,6 +190,7 @@ impl File {
             let random = dropbehind_linux::Access::Random;
             dropbehind_linux::advise_access(file.as_fd(), random)?;
         }
+        let native = native_operations(settings.strategy, info.filesystem, device);
         let shared = Shared {
             mode: AtomicU8::new(settings.mode.to_bits()),
             settings,
@@ -198,11 +203,12 @@ impl File {
             id: info.id,
             block_device: info.kind == FileKind::Block,
             size_bytes: AtomicU64::new(info.size_bytes),
-            handle: ArcSwapOption::empty(),
+            handle: OnceLock::new(),
+            handle_after_fork: ArcSwapOption::empty(),
             reader: Mutex::new(Reader::new(info.size_bytes)),
             bytes_read: AtomicU64::new(0),
             bytes_written: AtomicU64::new(0),
-            native_refused: AtomicBool::new(false),
+            native: AtomicU8::new(native),
             opened: writeback_errors::now(),
         };
         Ok(File {
@@ -214,6 +220,16 @@ impl File {
     /// The file's mode.
     pub fn mode(&self) -> Mode {
         Mode::from_bits(self.shared.mode.load(Ordering::Relaxed))
+    }
+
+    /// Why the mode has no effect on this file, where it has none.
+    pub fn without_effect(&self) -> Option<&'static str> {
+        if self.shared.applies {
+            return None;
+        }
+        without_effect(self.shared.filesystem).or(Some(
+            "it is no regular file or block device, or open with O_DIRECT",
+        ))
     }
 
     /// Changes the mode of this file and its clones, from the next call on.
@@ -247,7 +263,7 @@ impl File {
     pub fn set_len(&self, size_bytes: u64) -> io::Result<()> {
         self.file().set_len(size_bytes)?;
         self.shared.size_bytes.store(size_bytes, Ordering::Relaxed);
-        if let Some(handle) = self.shared.handle.load().as_ref() {
+        if let Some(handle) = self.line() {
             handle.resized(size_bytes);
         }
         Ok(())
@@ -272,7 +288,7 @@ impl File {
     }
 
     fn after_sync(&self, result: io::Result<()>) -> io::Result<()> {
-        if let Some(handle) = self.shared.handle.load().as_ref() {
+        if let Some(handle) = self.line() {
             handle.synced(self.as_fd());
         }
         result?;
@@ -349,17 +365,17 @@ impl File {
         mode: Mode,
     ) -> io::Result<usize> {
         let wanted: usize = bufs.iter().map(|buf| buf.len()).sum();
-        let handle = if mode.drops() && wanted > 0 && self.shared.applies {
+        let line = if mode.drops() && wanted > 0 && self.shared.applies {
             if self.native_wanted(Operation::Read) {
                 if let Some(result) = self.read_native(bufs, offset) {
                     return result;
                 }
             }
-            self.handle()
+            self.make_line()
         } else {
             None
         };
-        let Some(handle) = handle else {
+        let Some(handle) = line else {
             return self.read_plain(bufs, offset);
         };
         let start = offset.unwrap_or_else(|| self.shared.position.load(Ordering::Relaxed));
@@ -402,10 +418,8 @@ impl File {
         if let Ok(count) = result {
             let bytes = *count as u64;
             self.shared.bytes_read.fetch_add(bytes, Ordering::Relaxed);
-            if offset.is_none() {
-                self.shared.position.fetch_add(bytes, Ordering::Relaxed);
-            }
         }
+        self.moved(result, offset);
     }
 
     // ---- writing ------------------------------------------------------------
@@ -441,27 +455,33 @@ impl File {
         offset: Option<u64>,
         mode: Mode,
     ) -> io::Result<usize> {
-        let acts = self.shared.applies && !mode.is_buffered() || self.has_handle();
-        if !acts {
-            return self.write_plain(bufs, offset);
-        }
+        let line = if !mode.is_buffered() {
+            self.make_line()
+        } else {
+            // Pages written buffered into a file that drops must be kept.
+            self.line()
+        };
+        let Some(handle) = line else {
+            let result = self.write_plain(bufs, offset);
+            if let Ok(count) = result {
+                let written = &self.shared.bytes_written;
+                written.fetch_add(count as u64, Ordering::Relaxed);
+            }
+            return result;
+        };
         let start = offset.unwrap_or_else(|| self.shared.position.load(Ordering::Relaxed));
         if mode == Mode::DONTCACHE && self.native_wanted(self.write_operation(start)) {
             if let Some(result) = self.write_native(bufs, offset, start) {
                 return result;
             }
         }
-        let handle = self.handle();
-        if let Some(handle) = &handle {
-            handle.look_before(self.as_fd(), mode);
-        }
+        handle.look_before(self.as_fd(), mode);
         let result = self.write_plain(bufs, offset);
-        if let (Some(handle), Ok(count)) = (&handle, &result) {
-            let bytes = *count as u64;
-            if bytes > 0 {
-                let mode = self.effective(mode);
+        if let Ok(count) = result {
+            if count > 0 {
+                let bytes = count as u64;
                 let range = ByteRange::new(start, start + bytes);
-                handle.wrote(self.as_fd(), range, bytes, mode);
+                handle.wrote(self.as_fd(), range, bytes, self.effective(mode));
             }
         }
         result
@@ -487,7 +507,7 @@ impl File {
                 dropbehind_linux::pwritev2(self.as_fd(), many, offset, IoFlags::from_bits(0))
             }
         };
-        self.was_written(&result, offset);
+        self.moved(&result, offset);
         result
     }
 
@@ -503,18 +523,19 @@ impl File {
         if self.was_refused(&result, operation) {
             return None;
         }
-        self.was_written(&result, offset);
+        self.moved(&result, offset);
+        if let Ok(count) = result {
+            let written = &self.shared.bytes_written;
+            written.fetch_add(count as u64, Ordering::Relaxed);
+        }
         Some(result)
     }
 
-    fn was_written(&self, result: &io::Result<usize>, offset: Option<u64>) {
-        if let Ok(count) = result {
-            let bytes = *count as u64;
-            let written = &self.shared.bytes_written;
-            written.fetch_add(bytes, Ordering::Relaxed);
-            if offset.is_none() {
-                self.shared.position.fetch_add(bytes, Ordering::Relaxed);
-            }
+    /// Follows the file position.
+    fn moved(&self, result: &io::Result<usize>, offset: Option<u64>) {
+        if let (Ok(count), None) = (result, offset) {
+            let position = &self.shared.position;
+            position.fetch_add(*count as u64, Ordering::Relaxed);
         }
     }
 
@@ -529,19 +550,8 @@ impl File {
     }
 
     fn native_wanted(&self, operation: Operation) -> bool {
-        let shared = &self.shared;
-        if shared.native_refused.load(Ordering::Relaxed) {
-            return false;
-        }
-        match shared.settings.strategy {
-            Strategy::Emulated => false,
-            Strategy::Native => dontcache(shared.device, operation) != Some(false),
-            Strategy::Auto => {
-                let works = dontcache(shared.device, operation);
-                let choice = choose(kernel_version(), shared.filesystem, operation, works);
-                choice.strategy == Strategy::Native
-            }
-        }
+        let native = self.shared.native.load(Ordering::Relaxed);
+        native & native_bit(operation) != 0
     }
 
     /// Remembers a file system that does not know the flag.
@@ -551,33 +561,62 @@ impl File {
         });
         if refused {
             remember_dontcache(self.shared.device, operation, false);
-            self.shared.native_refused.store(true, Ordering::Relaxed);
+            self.shared.native.store(0, Ordering::Relaxed);
         }
         refused
     }
 
     // ---- the flusher's side -----------------------------------------------------
 
-    fn has_handle(&self) -> bool {
-        self.shared.handle.load().is_some()
+    /// The line to the flusher, if there is one that leads to this process's.
+    fn line(&self) -> Option<Line<'_>> {
+        let first = self.shared.handle.get()?;
+        if first.is_ours() {
+            return Some(Line::First(first));
+        }
+        let later = self.shared.handle_after_fork.load_full();
+        later.filter(|handle| handle.is_ours()).map(Line::Later)
     }
 
     /// The line to the flusher, made when first needed, and anew in a child of
     /// a fork. `None` where there is no flusher to be had: the file is buffered.
-    fn handle(&self) -> Option<Arc<Handle>> {
-        let current = self.shared.handle.load_full();
-        match current {
-            Some(handle) if handle.is_ours() => Some(handle),
-            old => self.make_handle(old.as_ref()),
+    fn make_line(&self) -> Option<Line<'_>> {
+        match self.line() {
+            Some(line) => Some(line),
+            None => self.new_line(),
         }
     }
 
     #[cold]
-    fn make_handle(&self, old: Option<&Arc<Handle>>) -> Option<Arc<Handle>> {
+    fn new_line(&self) -> Option<Line<'_>> {
         let shared = &self.shared;
         if !shared.applies {
             return None;
         }
+        if shared.handle.get().is_none() {
+            let made = self.new_handle()?;
+            let first = shared.handle.get_or_init(|| made);
+            if first.is_ours() {
+                return Some(Line::First(first));
+            }
+        }
+        let before = shared.handle_after_fork.load_full();
+        if let Some(handle) = before.as_ref().filter(|handle| handle.is_ours()) {
+            return Some(Line::Later(Arc::clone(handle)));
+        }
+        let made = self.new_handle()?;
+        let was = shared
+            .handle_after_fork
+            .compare_and_swap(&before, Some(Arc::clone(&made)));
+        match was.as_ref() {
+            // Another thread was first.
+            Some(other) if other.is_ours() => Some(Line::Later(Arc::clone(other))),
+            _ => Some(Line::Later(made)),
+        }
+    }
+
+    fn new_handle(&self) -> Option<Arc<Handle>> {
+        let shared = &self.shared;
         let flusher = match &shared.settings.flusher {
             Some(own) if own.is_ours() => own.clone(),
             _ => Flusher::shared().ok()?,
@@ -591,16 +630,7 @@ impl File {
             block_device: shared.block_device,
             random: shared.settings.random,
         };
-        let made = Arc::new(Handle::new(flusher, disk, shared.id, config));
-        let expected = old.map(Arc::clone);
-        let before = shared
-            .handle
-            .compare_and_swap(&expected, Some(Arc::clone(&made)));
-        match before.as_ref() {
-            // Another thread was first.
-            Some(other) if other.is_ours() => Some(Arc::clone(other)),
-            _ => Some(made),
-        }
+        Some(Arc::new(Handle::new(flusher, disk, shared.id, config)))
     }
 
     /// The last clone tells the flusher that the file is closed.
@@ -608,11 +638,9 @@ impl File {
         if self.file.is_none() || Arc::strong_count(&self.shared) > 1 {
             return;
         }
-        if let Some(handle) = self.shared.handle.swap(None) {
-            if handle.is_ours() {
-                lock(&self.shared.reader).finish(self.as_fd(), &handle);
-                handle.close(self.as_fd());
-            }
+        if let Some(handle) = self.line() {
+            lock(&self.shared.reader).finish(self.as_fd(), &handle);
+            handle.close(self.as_fd());
         }
     }
 
@@ -645,9 +673,8 @@ impl File {
     /// # Errors
     /// Those of `posix_fadvise(2)` and `cachestat(2)`.
     pub fn drop_behind(&self, range: Range<u64>) -> io::Result<DropOutcome> {
-        let handle = self.shared.handle.load_full();
-        let handle = handle.filter(|handle| self.mode().drops() && handle.is_ours());
-        control::drop_behind(self.as_fd(), handle.as_ref(), range.into())
+        let line = self.line().filter(|_| self.mode().drops());
+        control::drop_behind(self.as_fd(), line.as_deref(), range.into())
     }
 
     /// What is cached, dirty and under writeback of a range.
@@ -666,7 +693,8 @@ impl File {
             bytes_written: self.shared.bytes_written.load(Ordering::Relaxed),
             ..Stats::default()
         };
-        if let Some(handle) = self.shared.handle.load().as_ref() {
+        if let Some(handle) = self.line() {
+            stats.bytes_written += handle.slot.writes.total();
             stats.add_counters(&handle.counters());
             stats.add_slot(&handle.slot);
         }
@@ -679,12 +707,9 @@ impl File {
     /// # Errors
     /// None today.
     pub fn settle(&self, timeout: Duration) -> io::Result<bool> {
-        let Some(handle) = self.shared.handle.load_full() else {
+        let Some(handle) = self.line() else {
             return Ok(true);
         };
-        if !handle.is_ours() {
-            return Ok(true);
-        }
         lock(&self.shared.reader).finish(self.as_fd(), &handle);
         Ok(handle.settle(self.as_fd(), timeout))
     }
@@ -696,6 +721,63 @@ impl File {
     /// failed write. The descriptor is gone in any case.
     pub fn close(self) -> io::Result<()> {
         dropbehind_linux::close(self.into_std().into())
+    }
+}
+
+/// Derefs to the handle, borrowed where that is possible: the write path must
+/// not count references.
+enum Line<'a> {
+    First(&'a Arc<Handle>),
+    Later(Arc<Handle>),
+}
+
+impl Deref for Line<'_> {
+    type Target = Arc<Handle>;
+
+    fn deref(&self) -> &Arc<Handle> {
+        match self {
+            Line::First(handle) => handle,
+            Line::Later(handle) => handle,
+        }
+    }
+}
+
+fn native_bit(operation: Operation) -> u8 {
+    match operation {
+        Operation::Read => 1,
+        Operation::Write => 2,
+        Operation::Overwrite => 4,
+    }
+}
+
+/// The bits of the operations that a file does natively.
+fn native_operations(strategy: Strategy, filesystem: FsKind, device: u64) -> u8 {
+    let wanted = |operation: &Operation| {
+        let works = dontcache(device, *operation);
+        match strategy {
+            Strategy::Emulated => false,
+            Strategy::Native => works != Some(false),
+            Strategy::Auto => {
+                let choice = choose(kernel_version(), filesystem, *operation, works);
+                choice.strategy == Strategy::Native
+            }
+        }
+    };
+    [Operation::Read, Operation::Write, Operation::Overwrite]
+        .iter()
+        .filter(|operation| wanted(operation))
+        .fold(0, |bits, operation| bits | native_bit(*operation))
+}
+
+/// File systems whose page cache cannot be controlled.
+fn without_effect(filesystem: FsKind) -> Option<&'static str> {
+    match filesystem {
+        FsKind::Tmpfs => Some("tmpfs has no disk: the page cache is where its data lives"),
+        FsKind::Overlay => Some(
+            "overlayfs hides the cached pages of its files from cachestat and sync_file_range; \
+             use a path on the file system below, or a volume",
+        ),
+        _ => None,
     }
 }
 

@@ -188,10 +188,7 @@ fn a_read_keeps_exactly_what_others_had(place: &Place) {
     let mut file = File::open(&path).unwrap();
     for block_bytes in [64 * KIB, 4 * KIB, 5 * MIB] {
         file.seek(SeekFrom::Start(0)).unwrap();
-        assert_eq!(
-            read_pattern(&mut file, 1, block_bytes),
-            place.size_bytes()
-        );
+        assert_eq!(read_pattern(&mut file, 1, block_bytes), place.size_bytes());
         settle(&file);
         assert_kept(&path, &before, &file);
         assert_balanced(&file.stats());
@@ -239,10 +236,7 @@ fn sequential_reads_cost_one_read_and_little_memory(place: &Place) {
         let mut file = File::open(&path).unwrap();
         let before = disk_io::disk_io(place.device()).unwrap();
         let sampler = Sampler::start(&path, Duration::from_millis(1)).unwrap();
-        assert_eq!(
-            read_pattern(&mut file, 1, block_bytes),
-            place.size_bytes()
-        );
+        assert_eq!(read_pattern(&mut file, 1, block_bytes), place.size_bytes());
         let peaks = sampler.stop().unwrap();
         let read_bytes = disk_io::disk_io(place.device())
             .unwrap()
@@ -278,7 +272,10 @@ fn random_reads_leave_nothing(place: &Place) {
         let length = dice.below(buffer.len() as u64) as usize + 1;
         let offset = dice.below(place.size_bytes());
         let count = file.read_at(&mut buffer[..length], offset).unwrap();
-        assert_eq!(count as u64, (place.size_bytes() - offset).min(length as u64));
+        assert_eq!(
+            count as u64,
+            (place.size_bytes() - offset).min(length as u64)
+        );
         pattern::check(1, offset, &buffer[..count]).unwrap();
     }
     settle(&file);
@@ -341,6 +338,21 @@ fn noreuse_leaves_nothing_once_synced(place: &Place) {
     assert_eq!(file.stats().writeback_bytes.total(), 0);
     file.sync_all().unwrap();
     settle(&file);
+    if cached_bytes(&path) > 0 {
+        println!("DEBUG {:?}", file.stats());
+        let f = fs::File::open(&path).unwrap();
+        let map = residency::resident_map(&path).unwrap();
+        let on: Vec<usize> = (0..map.len()).filter(|p| map[*p]).collect();
+        println!("DEBUG {}..{} of {}", on[0], on[on.len() - 1], map.len());
+        for i in 0..5 {
+            println!("DEBUG {:?}", residency::sample(&f));
+            unsafe { libc::posix_fadvise(std::os::fd::AsRawFd::as_raw_fd(&f), 0, 0, 4) };
+            if i == 3 {
+                std::thread::sleep(Duration::from_secs(1));
+            }
+        }
+        println!("DEBUG {:?}", residency::sample(&f));
+    }
     assert_eq!(cached_bytes(&path), 0, "{:?}", file.stats());
     assert_balanced(&file.stats());
     drop(file);
