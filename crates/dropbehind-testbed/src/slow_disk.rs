@@ -1,0 +1,221 @@
+//! A disk that is as slow and as broken as a test wants, and that remembers
+//! every request.
+//!
+//! A process of its own serves one file over FUSE out of its memory; a loop
+//! device makes a block device of it, with direct I/O, so that nothing is
+//! cached below the device. The server must not share a process with the code
+//! under test: were that killed while it waits for the disk, the disk could
+//! never answer, and the machine would keep the process for ever.
+
+mod image;
+mod orders;
+mod queue;
+mod request;
+mod server;
+mod server_process;
+mod settings;
+
+use std::fs::OpenOptions;
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::context::Context;
+use crate::loop_disk::LoopDevice;
+use crate::{Fs, MountedFs, Need};
+use orders::Order;
+use server_process::ServerProcess;
+
+pub use request::{Request, RequestKind};
+pub use settings::Failing;
+
+pub(crate) use server::server_main;
+
+/// What a [`SlowDisk`] is like from the start.
+#[derive(Clone, Debug)]
+pub struct SlowDiskOptions {
+    /// Its size. It lies in memory, as far as it is written to.
+    pub size_bytes: u64,
+    /// Speed of writes; `None` is as fast as it goes, 0 a disk that hangs.
+    pub write_bytes_per_second: Option<u64>,
+    /// Speed of reads, likewise. Reads and writes queue at the same disk.
+    pub read_bytes_per_second: Option<u64>,
+    /// What each request takes besides; requests wait for it side by side.
+    pub latency: Duration,
+}
+
+impl Default for SlowDiskOptions {
+    fn default() -> Self {
+        Self {
+            size_bytes: 1 << 30,
+            write_bytes_per_second: None,
+            read_bytes_per_second: None,
+            latency: Duration::ZERO,
+        }
+    }
+}
+
+/// A block device with settable speed, latency and faults, and a record of
+/// what reached it. All settings can be changed at any time.
+///
+/// Clones are the same disk; it goes away with the last of them and the file
+/// systems mounted from it. Before that it stops being slow and hanging, so
+/// that no unmount takes for ever.
+#[derive(Clone, Debug)]
+pub struct SlowDisk {
+    disk: Arc<Disk>,
+}
+
+#[derive(Debug)]
+struct Disk {
+    // Dropped in this order: closing the device may still write to it.
+    device: LoopDevice,
+    server: ServerProcess,
+}
+
+impl SlowDisk {
+    /// What a machine must have for this bed.
+    pub fn needs() -> Vec<Need> {
+        vec![Need::Root, Need::Fuse, Need::Loop]
+    }
+
+    /// Starts the disk's server and attaches the device.
+    pub fn new(options: SlowDiskOptions) -> io::Result<Self> {
+        let server = ServerProcess::start(options.size_bytes)?;
+        let image = server.image();
+        let backing = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(image)
+            .context(|| format!("opening {}", image.display()))?;
+        let device = LoopDevice::attach(&backing)?;
+        let disk = Self {
+            disk: Arc::new(Disk { device, server }),
+        };
+        disk.set_write_speed(options.write_bytes_per_second)?;
+        disk.set_read_speed(options.read_bytes_per_second)?;
+        disk.set_latency(options.latency)?;
+        Ok(disk)
+    }
+
+    /// The block device.
+    pub fn device(&self) -> &Path {
+        self.disk.device.path()
+    }
+
+    /// Formats the disk and mounts it. That happens at full speed and is not
+    /// in the record.
+    pub fn mount(&self, filesystem: Fs) -> io::Result<MountedFs> {
+        self.order(&Order::Hurry(true))?;
+        let carrier = Carrier { disk: self.clone() };
+        let mounted = MountedFs::on_disk(filesystem, self.device(), carrier)?;
+        self.order(&Order::Hurry(false))?;
+        self.forget_requests()?;
+        let disk = self.clone();
+        Ok(mounted.before_unmount(move || {
+            // Without its server the disk answers with errors, and at once.
+            let _ = disk.order(&Order::Hurry(true));
+        }))
+    }
+
+    /// Sets the speed of writes: `None` is as fast as it goes, 0 hangs.
+    pub fn set_write_speed(&self, bytes_per_second: Option<u64>) -> io::Result<()> {
+        self.order(&Order::WriteSpeed(bytes_per_second)).map(drop)
+    }
+
+    /// Sets the speed of reads: `None` is as fast as it goes, 0 hangs.
+    pub fn set_read_speed(&self, bytes_per_second: Option<u64>) -> io::Result<()> {
+        self.order(&Order::ReadSpeed(bytes_per_second)).map(drop)
+    }
+
+    /// Sets what each request takes besides its transfer.
+    pub fn set_latency(&self, latency: Duration) -> io::Result<()> {
+        self.order(&Order::Latency(latency)).map(drop)
+    }
+
+    /// Has all requests that arrive from now on fail with EIO, or none.
+    pub fn set_failing(&self, failing: bool) -> io::Result<()> {
+        self.fail(if failing {
+            Failing::All
+        } else {
+            Failing::Nothing
+        })
+    }
+
+    /// Has some kind of request fail with EIO from now on.
+    pub fn fail(&self, failing: Failing) -> io::Result<()> {
+        self.order(&Order::Fail(failing)).map(drop)
+    }
+
+    /// Makes a range of bytes bad: reads and writes that touch it fail.
+    pub fn add_bad_range(&self, range: Range<u64>) -> io::Result<()> {
+        self.order(&Order::AddBadRange(range)).map(drop)
+    }
+
+    /// Makes all bad ranges good again.
+    pub fn clear_bad_ranges(&self) -> io::Result<()> {
+        self.order(&Order::ClearBadRanges).map(drop)
+    }
+
+    /// Has this many of a million reads and writes fail, chosen by a fixed
+    /// sequence of random numbers.
+    pub fn set_error_rate(&self, per_million: u32) -> io::Result<()> {
+        self.order(&Order::ErrorRate(per_million)).map(drop)
+    }
+
+    /// Takes the disk away: every request fails from now on, those that wait
+    /// included, and nothing brings it back.
+    pub fn vanish(&self) -> io::Result<()> {
+        self.order(&Order::Vanish).map(drop)
+    }
+
+    /// What reached the disk so far, in order of arrival.
+    pub fn requests(&self) -> io::Result<Vec<Request>> {
+        self.order(&Order::Report)?
+            .iter()
+            .map(|line| line.parse())
+            .collect()
+    }
+
+    /// Bytes written to the disk so far, without writes that failed or wait.
+    pub fn written_bytes(&self) -> io::Result<u64> {
+        let done = |one: &Request| one.kind == RequestKind::Write && one.succeeded();
+        Ok(self
+            .requests()?
+            .iter()
+            .filter(|one| done(one))
+            .map(|one| one.length)
+            .sum())
+    }
+
+    /// Empties the record of requests.
+    pub fn forget_requests(&self) -> io::Result<()> {
+        self.order(&Order::Forget).map(drop)
+    }
+
+    fn order(&self, order: &Order) -> io::Result<Vec<String>> {
+        self.disk.server.order(order)
+    }
+}
+
+/// What a mounted file system keeps of its disk.
+struct Carrier {
+    disk: SlowDisk,
+}
+
+impl Drop for Carrier {
+    fn drop(&mut self) {
+        // The unmount is over, or the mount failed: be slow again.
+        let _ = self.disk.order(&Order::Hurry(false));
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        // The last close of the device writes its dirty pages, which must not
+        // wait for a disk that hangs. Without a server it does not wait.
+        let _ = self.server.order(&Order::Hurry(true));
+    }
+}
