@@ -1,0 +1,58 @@
+//! What to do about an error, by errno and by what was being done.
+
+use crate::error::{Doing, shown};
+use rustix::io::Errno;
+use std::io;
+use std::path::Path;
+
+/// What the user can do about it.
+pub(crate) fn next_step(doing: Doing, path: &Path, error: &io::Error) -> String {
+    let writing = matches!(
+        doing,
+        Doing::Create | Doing::Write | Doing::Sync | Doing::Close
+    );
+    match Errno::from_io_error(error) {
+        Some(Errno::NOSPC) if doing == Doing::Sync => {
+            "the data is not safe on the disk; free space and run the command again".into()
+        }
+        Some(Errno::NOSPC) => "free space and run the command again".into(),
+        Some(Errno::DQUOT) => {
+            "delete files or ask for a larger quota, and run the command again".into()
+        }
+        Some(Errno::FBIG) => "raise the limit on file sizes (ulimit -f), or choose a file system \
+                              that takes larger files"
+            .into(),
+        Some(Errno::ROFS) => "mount the file system for writing, or choose another place".into(),
+        Some(Errno::PERM) if doing == Doing::Count => {
+            "run as the file's owner, as a user who may write it, or as root".into()
+        }
+        Some(Errno::ACCESS | Errno::PERM) if writing => "run as a user who may write it".into(),
+        Some(Errno::ACCESS | Errno::PERM) => "run as a user who may read it".into(),
+        Some(Errno::NOENT) if doing == Doing::Create => match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => {
+                format!("create the directory {} first", shown(parent))
+            }
+            _ => "check the name".into(),
+        },
+        Some(Errno::NOENT | Errno::NAMETOOLONG | Errno::LOOP) => "check the name".into(),
+        Some(Errno::NOTDIR) => "a part of the name is a file; check the name".into(),
+        Some(Errno::ISDIR) => "it is a directory; name a file in it".into(),
+        Some(Errno::TXTBSY) => "the program is running; stop it, or use -f to replace it".into(),
+        Some(Errno::BUSY) => "end what uses it and run the command again".into(),
+        Some(Errno::MFILE) => "raise the limit on open files (ulimit -n)".into(),
+        Some(Errno::PIPE) => "whoever read it is gone".into(),
+        Some(Errno::IO) if writing => "the disk failed, and what was written cannot be trusted; \
+                                       look at the kernel's log (dmesg)"
+            .into(),
+        Some(Errno::IO) => "the disk failed; look at the kernel's log (dmesg)".into(),
+        Some(Errno::INVAL) if doing == Doing::Probe => {
+            "name a directory, a file or a block device".into()
+        }
+        Some(Errno::NXIO | Errno::NODEV) => "check that the device is there".into(),
+        Some(Errno::NOSYS) if matches!(doing, Doing::Count | Doing::Drop) => {
+            "it takes Linux 6.5 or later, outside a sandbox that hides cachestat(2)".into()
+        }
+        Some(Errno::OPNOTSUPP) => "`dropbehind probe` tells what works there".into(),
+        _ => "the kernel's log (dmesg) may say more".into(),
+    }
+}

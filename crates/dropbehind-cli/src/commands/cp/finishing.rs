@@ -1,0 +1,138 @@
+//! How copies end: synced, dropped from the cache, and closed.
+//!
+//! Large files one by one. Small ones in batches: writeback of all is started
+//! before the first is waited for, and the file system commits them together.
+//! One sync after the other would cost each of them a turn of the disk.
+
+use crate::destination::Destination;
+use crate::input::Input;
+use crate::output::sync_directory;
+use crate::session::Session;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// Files larger than this are finished at once: the sync's cost is nothing
+/// beside theirs.
+const LARGE_BYTES: u64 = 8 << 20;
+/// At most this much waits, so that the cache stays as small as promised.
+const BATCH_BYTES: u64 = 24 << 20;
+/// At most so many wait: more would not make a commit any cheaper a file.
+const BATCH_FILES: u64 = 128;
+/// Descriptors that a waiting copy may hold: both sides are open.
+const COPY_DESCRIPTORS: u64 = 2;
+/// Descriptors for the rest of the process.
+const OTHER_DESCRIPTORS: u64 = 16;
+
+/// Copied, but not finished.
+struct Copied {
+    input: Input,
+    destination: Destination,
+}
+
+/// The copies that wait for their end.
+pub(super) struct Finishing {
+    sync: bool,
+    batch: Vec<Copied>,
+    batch_bytes: u64,
+    batch_files: usize,
+    directories: BTreeSet<PathBuf>,
+}
+
+/// How many copies may wait under the limit on open files.
+fn batch_files() -> usize {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let room = limit.unwrap_or(u64::MAX).saturating_sub(OTHER_DESCRIPTORS) / COPY_DESCRIPTORS;
+    usize::try_from(room.min(BATCH_FILES)).unwrap_or(1)
+}
+
+impl Finishing {
+    pub(super) fn new(sync: bool) -> Self {
+        Self {
+            sync,
+            batch: Vec::new(),
+            batch_bytes: 0,
+            batch_files: batch_files(),
+            directories: BTreeSet::new(),
+        }
+    }
+
+    /// Takes a copy. One that failed is only closed: the reason is known.
+    pub(super) fn add(
+        &mut self,
+        session: &mut Session,
+        input: Input,
+        destination: Destination,
+        is_complete: bool,
+    ) {
+        let copied = Copied { input, destination };
+        if !is_complete {
+            let Copied { input, destination } = copied;
+            input.finish(session, false);
+            let closed = destination.output.finish(session, &destination.path, false);
+            if let Err(failure) = closed {
+                session.fail(&failure);
+            }
+            return;
+        }
+        if copied.destination.is_new {
+            self.made_in_parent(&copied.destination.path);
+        }
+        let bytes = copied.input.len().unwrap_or(u64::MAX);
+        if self.sync && bytes < LARGE_BYTES {
+            copied.destination.output.start_writeback();
+        }
+        self.batch.push(copied);
+        self.batch_bytes = self.batch_bytes.saturating_add(bytes);
+        if self.batch_bytes >= BATCH_BYTES
+            || self.batch.len() >= self.batch_files
+            || bytes >= LARGE_BYTES
+        {
+            self.flush(session);
+        }
+    }
+
+    /// Something new has this name.
+    pub(super) fn made_in_parent(&mut self, path: &Path) {
+        if self.sync {
+            let parent = path.parent().unwrap_or(Path::new("."));
+            self.directories.insert(parent.to_owned());
+        }
+    }
+
+    /// Ends all that waits.
+    pub(super) fn flush(&mut self, session: &mut Session) {
+        self.batch_bytes = 0;
+        let batch = std::mem::take(&mut self.batch);
+        let mut synced = Vec::with_capacity(batch.len());
+        for copied in &batch {
+            let mut is_clean = self.sync;
+            if self.sync {
+                let destination = &copied.destination;
+                if let Err(failure) = destination.output.sync(&destination.path) {
+                    session.fail(&failure);
+                    is_clean = false;
+                }
+            }
+            synced.push(is_clean);
+        }
+        for (copied, is_clean) in batch.into_iter().zip(synced) {
+            let Copied { input, destination } = copied;
+            input.finish(session, false);
+            let closed = destination
+                .output
+                .finish(session, &destination.path, is_clean);
+            if let Err(failure) = closed {
+                session.fail(&failure);
+            }
+        }
+    }
+
+    /// Syncs the directories in which names were made.
+    pub(super) fn sync_directories(&mut self, session: &mut Session) {
+        for directory in std::mem::take(&mut self.directories) {
+            if let Err(failure) = sync_directory(&directory) {
+                session.fail(&failure);
+            }
+        }
+    }
+}

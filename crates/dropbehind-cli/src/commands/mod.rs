@@ -1,0 +1,101 @@
+//! The commands, one file each.
+
+mod completions;
+mod cp;
+mod drop;
+mod man;
+mod probe;
+mod read;
+mod stat;
+mod write;
+
+use crate::error::{Exit, Failure};
+use clap::{Parser, Subcommand};
+use std::io::{self, Write};
+
+/// Copy, write and read files without filling the page cache.
+#[derive(Debug, Parser)]
+#[command(
+    name = "dropbehind",
+    version,
+    propagate_version = true,
+    max_term_width = 100,
+    after_help = "`dropbehind COMMAND --help` tells about sizes, defaults and exit codes.",
+    after_long_help = AFTER_HELP,
+    subcommand_required = true,
+    arg_required_else_help = true
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// At the end of every command's long help.
+const AFTER_HELP: &str = "\
+Sizes: a number of bytes such as 4096, 4k, 16MiB or 1.5G. k, KiB and Ki are 1024, kB is 1000; \
+so are M, G, T, P and E their powers.
+
+Exit codes:
+  0    everything was done
+  1    an operation failed; the others were done
+  2    the command line is wrong; nothing was done
+  3    not possible here: the kernel or file system lacks a feature, or the user a privilege
+  141  whoever read standard output went away (as a shell shows it for cat)";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Copy files, directories and block devices
+    #[command(after_long_help = AFTER_HELP)]
+    Cp(cp::CpArgs),
+    /// Write standard input to a file
+    #[command(after_long_help = AFTER_HELP)]
+    Write(write::WriteArgs),
+    /// Read a file to standard output
+    #[command(after_long_help = AFTER_HELP)]
+    Read(read::ReadArgs),
+    /// Show what the page cache holds of files
+    #[command(after_long_help = AFTER_HELP)]
+    Stat(stat::StatArgs),
+    /// Drop files' clean pages from the page cache
+    #[command(after_long_help = AFTER_HELP)]
+    Drop(drop::DropArgs),
+    /// Find out what works here, and what would be used
+    #[command(after_long_help = AFTER_HELP)]
+    Probe(probe::ProbeArgs),
+    /// Print the completions of a shell
+    Completions(completions::CompletionsArgs),
+    /// Print the man page, of all or of one command
+    Man(man::ManArgs),
+}
+
+/// Does what the command line asks for.
+pub(crate) fn run(cli: Cli) -> Exit {
+    match cli.command {
+        Command::Cp(args) => cp::run(&args),
+        Command::Write(args) => write::run(&args),
+        Command::Read(args) => read::run(&args),
+        Command::Stat(args) => stat::run(&args),
+        Command::Drop(args) => drop::run(&args),
+        Command::Probe(args) => probe::run(&args),
+        Command::Completions(args) => completions::run(&args),
+        Command::Man(args) => man::run(&args),
+    }
+}
+
+/// Says what went wrong.
+fn report(failure: &Failure) -> Exit {
+    eprintln!("dropbehind: {failure}");
+    failure.exit
+}
+
+/// Prints a command's result.
+fn print(bytes: &[u8]) -> Exit {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
+        Ok(()) => Exit::Done,
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Exit::BrokenPipe,
+        Err(error) => report(&Failure::new(format!(
+            "cannot write standard output: {error}. Check where it goes."
+        ))),
+    }
+}

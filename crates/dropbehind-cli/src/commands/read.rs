@@ -1,0 +1,79 @@
+//! `dropbehind read`: a file to standard output.
+
+use super::report;
+use crate::error::{Doing, Exit, Failure, shown};
+use crate::input::Input;
+use crate::options::Settings;
+use crate::output::Output;
+use crate::session::Session;
+use crate::size;
+use crate::transfer::{TransferError, copy};
+use clap::Args;
+use std::io;
+use std::path::{Path, PathBuf};
+
+#[derive(Debug, Args)]
+pub(super) struct ReadArgs {
+    /// The file or block device to read
+    #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    file: PathBuf,
+    /// Where to begin
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "0")]
+    offset: u64,
+    /// How much to read; to the end, unless given
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    length: Option<u64>,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+pub(super) fn run(args: &ReadArgs) -> Exit {
+    let mut session = match Session::start(&args.settings) {
+        Ok(session) => session,
+        Err(failure) => return report(&failure),
+    };
+    if let Err(failure) = read(&mut session, args) {
+        session.fail(&failure);
+    }
+    session.finish()
+}
+
+fn read(session: &mut Session, args: &ReadArgs) -> Result<(), Failure> {
+    let mut input = Input::open(session, &args.file)?;
+    if args.offset > 0 {
+        input.seek(args.offset).map_err(|error| {
+            Failure::new(format!(
+                "cannot begin reading {} at {}: {error}. Leave out --offset, or name a file that \
+                 has such a place.",
+                shown(&args.file),
+                args.offset
+            ))
+        })?;
+    }
+    if let Some(left) = input.remaining() {
+        let total = args.length.map_or(left, |length| length.min(left));
+        session.progress.set_total(total);
+    }
+    let stdout = Path::new("standard output");
+    let mut output = Output::stdout().map_err(|error| Failure::io(Doing::Write, stdout, &error))?;
+    if let Some(file) = input.file() {
+        session.progress.attach(file);
+    }
+    let moved = copy(
+        &mut input,
+        &mut output,
+        &mut session.buffer,
+        args.length,
+        session.progress.counters(),
+    );
+    input.finish(session, true);
+    match moved {
+        Ok(_) => Ok(()),
+        Err(TransferError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+            session.broken_pipe();
+            Ok(())
+        }
+        Err(TransferError::Write(error)) => Err(Failure::io(Doing::Write, stdout, &error)),
+        Err(TransferError::Read(error)) => Err(Failure::io(Doing::Read, &args.file, &error)),
+    }
+}

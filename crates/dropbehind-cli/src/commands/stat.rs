@@ -1,0 +1,165 @@
+//! `dropbehind stat`: what the page cache holds of files.
+
+use super::{print, report};
+use crate::error::{Doing, Exit, Failure, shown};
+use crate::input::is_cached_kind;
+use crate::size;
+use clap::Args;
+use serde::Serialize;
+use std::fmt::Write;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+#[derive(Debug, Args)]
+pub(super) struct StatArgs {
+    /// The files or block devices
+    #[arg(value_name = "FILE", required = true, value_hint = clap::ValueHint::FilePath)]
+    files: Vec<PathBuf>,
+    /// Print a JSON array of objects instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is known of one file; the names are those of the JSON output.
+#[derive(Debug, Serialize)]
+struct FileState {
+    path: String,
+    size_bytes: u64,
+    cached_bytes: u64,
+    dirty_bytes: u64,
+    writeback_bytes: u64,
+    /// Of the file's pages.
+    cached_percent: f64,
+    dirty_percent: f64,
+    writeback_percent: f64,
+    /// `None` where the file system has none to tell of.
+    extents: Option<u64>,
+}
+
+pub(super) fn run(args: &StatArgs) -> Exit {
+    let mut exit = Exit::Done;
+    let mut states = Vec::new();
+    for path in &args.files {
+        match look(path) {
+            Ok(state) => states.push(state),
+            Err(failure) => exit = exit.and(report(&failure)),
+        }
+    }
+    let text = if args.json {
+        match serde_json::to_string_pretty(&states) {
+            Ok(text) => text + "\n",
+            Err(error) => return report(&Failure::new(format!("cannot make JSON: {error}."))),
+        }
+    } else {
+        table(&states)
+    };
+    exit.and(print(text.as_bytes()))
+}
+
+/// Opens a file whose pages are to be counted or dropped.
+pub(super) fn open(path: &Path) -> Result<File, Failure> {
+    let failed = |error: io::Error| Failure::io(Doing::Open, path, &error);
+    // Before opening: that would wait for a pipe's other end.
+    let metadata = std::fs::metadata(path).map_err(failed)?;
+    if !is_cached_kind(&metadata) {
+        let kind = if metadata.is_dir() {
+            "it is a directory"
+        } else {
+            "it is neither a regular file nor a block device"
+        };
+        return Err(Failure::new(format!(
+            "cannot look into the page cache for {}: {kind}. Name files.",
+            shown(path)
+        )));
+    }
+    File::open(path).map_err(failed)
+}
+
+fn look(path: &Path) -> Result<FileState, Failure> {
+    let file = open(path)?;
+    let fd = file.as_fd();
+    let failed = |error: io::Error| Failure::io(Doing::Count, path, &error);
+    let size_bytes = dropbehind_linux::size_bytes(fd).map_err(failed)?;
+    let pages = dropbehind_linux::cachestat(fd, 0, 0).map_err(failed)?;
+    let extents = match dropbehind_linux::extent_count(fd) {
+        Ok(count) => Some(count),
+        Err(error) if dropbehind_linux::extents::is_unsupported(&error) => None,
+        Err(error) => return Err(Failure::io(Doing::Open, path, &error)),
+    };
+    let page = dropbehind_linux::page_size();
+    let percent = |some: u64| match size_bytes.div_ceil(page) {
+        0 => 0.0,
+        // Tenths are all that anybody reads.
+        all => (some as f64 * 1000.0 / all as f64).round() / 10.0,
+    };
+    Ok(FileState {
+        path: path.to_string_lossy().into_owned(),
+        size_bytes,
+        cached_bytes: pages.cached_pages * page,
+        dirty_bytes: pages.dirty_pages * page,
+        writeback_bytes: pages.writeback_pages * page,
+        cached_percent: percent(pages.cached_pages),
+        dirty_percent: percent(pages.dirty_pages),
+        writeback_percent: percent(pages.writeback_pages),
+        extents,
+    })
+}
+
+/// One line a file, under a heading.
+fn table(states: &[FileState]) -> String {
+    if states.is_empty() {
+        return String::new();
+    }
+    let heading = [
+        "SIZE",
+        "CACHED",
+        "",
+        "DIRTY",
+        "",
+        "WRITEBACK",
+        "",
+        "EXTENTS",
+    ];
+    let mut rows = vec![heading.map(str::to_owned)];
+    for state in states {
+        let percent = |value: f64| format!("{value:.0}%");
+        rows.push([
+            size::show(state.size_bytes),
+            size::show(state.cached_bytes),
+            percent(state.cached_percent),
+            size::show(state.dirty_bytes),
+            percent(state.dirty_percent),
+            size::show(state.writeback_bytes),
+            percent(state.writeback_percent),
+            state
+                .extents
+                .map_or("-".to_owned(), |count| count.to_string()),
+        ]);
+    }
+    let mut widths = [0; 8];
+    for row in &rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = cell.len().max(*width);
+        }
+    }
+    let paths = states.iter().map(|state| shown(Path::new(&state.path)));
+    let names = std::iter::once("FILE".to_owned()).chain(paths);
+    let mut text = String::new();
+    for (row, name) in rows.iter().zip(names) {
+        for (column, (width, cell)) in widths.iter().zip(row).enumerate() {
+            // A per cent belongs to the size before it.
+            let gap = if matches!(column, 2 | 4 | 6) {
+                " "
+            } else {
+                "  "
+            };
+            let gap = if column == 0 { "" } else { gap };
+            // Writing to a string cannot fail.
+            let _ = write!(text, "{gap}{cell:>width$}");
+        }
+        let _ = writeln!(text, "  {name}");
+    }
+    text
+}

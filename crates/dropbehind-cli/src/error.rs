@@ -1,0 +1,234 @@
+//! What went wrong, as a sentence with the next step, and the exit codes.
+
+use crate::advice::next_step;
+use crate::size;
+use rustix::io::Errno;
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// The exit codes, also documented in `--help`. Usage errors (2) come from the
+/// parser of the command line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// Everything was done.
+    #[default]
+    Done,
+    /// An operation failed; the others were done.
+    Failed,
+    /// What was asked for is not possible here: the kernel or file system lacks
+    /// a feature, or the user a privilege.
+    Impossible,
+    /// The reader of our output went away: what a shell shows for a program
+    /// ended by `SIGPIPE`, which is how `cat` ends.
+    BrokenPipe,
+}
+
+impl Exit {
+    /// The exit code of two operations; a plain failure outweighs an impossible
+    /// one, since running the command elsewhere would not help it.
+    pub(crate) fn and(self, other: Exit) -> Exit {
+        match (self, other) {
+            (Exit::Done, other) => other,
+            (Exit::BrokenPipe, _) | (_, Exit::BrokenPipe) => Exit::BrokenPipe,
+            (Exit::Failed, _) | (_, Exit::Failed) => Exit::Failed,
+            (Exit::Impossible, _) => Exit::Impossible,
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> ExitCode {
+        ExitCode::from(match exit {
+            Exit::Done => 0,
+            Exit::Failed => 1,
+            Exit::Impossible => 3,
+            Exit::BrokenPipe => 141,
+        })
+    }
+}
+
+/// The operation that failed, as far as the next step depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Doing {
+    /// Opening a file for reading, or looking at it.
+    Open,
+    /// Reading.
+    Read,
+    /// Opening or making a file, directory or link that is written.
+    Create,
+    /// Writing.
+    Write,
+    /// Bringing what was written to the disk.
+    Sync,
+    /// Closing after writing.
+    Close,
+    /// Giving the copy the source's owner, permissions or times.
+    Preserve,
+    /// Counting its pages in the cache.
+    Count,
+    /// Dropping its pages.
+    Drop,
+    /// Finding out what works.
+    Probe,
+}
+
+impl Doing {
+    fn verb(self) -> &'static str {
+        match self {
+            Doing::Open => "open",
+            Doing::Read => "read",
+            Doing::Create => "create",
+            Doing::Write => "write",
+            Doing::Sync => "sync",
+            Doing::Close => "close",
+            Doing::Preserve => "preserve the attributes of",
+            Doing::Count => "count the cached pages of",
+            Doing::Drop => "drop the cached pages of",
+            Doing::Probe => "find out what works for",
+        }
+    }
+}
+
+/// A failed operation: one sentence that says what to do next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    sentence: String,
+    /// What the process exits with on its account.
+    pub(crate) exit: Exit,
+}
+
+impl Failure {
+    /// A failure that no system call reported.
+    pub(crate) fn new(sentence: impl Into<String>) -> Self {
+        Self {
+            sentence: sentence.into(),
+            exit: Exit::Failed,
+        }
+    }
+
+    /// What cannot be done on this kernel or by this user.
+    pub(crate) fn impossible(sentence: impl Into<String>) -> Self {
+        Self {
+            sentence: sentence.into(),
+            exit: Exit::Impossible,
+        }
+    }
+
+    /// A failed call on a file.
+    pub(crate) fn io(doing: Doing, path: &Path, error: &io::Error) -> Self {
+        Self::after(doing, path, error, "")
+    }
+
+    /// A failed call on a file of which some was done, which `so_far` says:
+    /// "1.2 GiB of 4.0 GiB were written".
+    pub(crate) fn after(doing: Doing, path: &Path, error: &io::Error, so_far: &str) -> Self {
+        let step = next_step(doing, path, error);
+        let ending = if so_far.is_empty() {
+            capitalised(&step)
+        } else {
+            format!("{so_far}; {step}")
+        };
+        Self {
+            sentence: format!(
+                "cannot {} {}: {error}. {ending}.",
+                doing.verb(),
+                shown(path)
+            ),
+            exit: exit_of(doing, error),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.sentence)
+    }
+}
+
+fn exit_of(doing: Doing, error: &io::Error) -> Exit {
+    match Errno::from_io_error(error) {
+        Some(Errno::NOSYS | Errno::OPNOTSUPP) => Exit::Impossible,
+        // The right to see a file's pages is more than the right to read it.
+        Some(Errno::PERM) if doing == Doing::Count => Exit::Impossible,
+        _ if error.kind() == io::ErrorKind::Unsupported => Exit::Impossible,
+        _ => Exit::Failed,
+    }
+}
+
+/// A path as it may be printed on one line of a terminal.
+pub(crate) fn shown(path: &Path) -> String {
+    path.to_string_lossy()
+        .chars()
+        .flat_map(|c| {
+            let escaped: Box<dyn Iterator<Item = char>> = if c.is_control() {
+                Box::new(c.escape_default())
+            } else {
+                Box::new(std::iter::once(c))
+            };
+            escaped
+        })
+        .collect()
+}
+
+/// "1.2 GiB of 4.0 GiB were written".
+pub(crate) fn so_far(written: u64, total: Option<u64>) -> String {
+    match total {
+        Some(total) if total > 0 => {
+            format!(
+                "{} of {} were written",
+                size::show(written),
+                size::show(total)
+            )
+        }
+        _ => format!("{} were written", size::show(written)),
+    }
+}
+
+fn capitalised(text: &str) -> String {
+    let mut chars = text.chars();
+    match chars.next() {
+        Some(first) => first.to_uppercase().chain(chars).collect(),
+        None => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn is_a_sentence_with_the_next_step() {
+        let error = io::Error::from_raw_os_error(28);
+        let path = Path::new("/mnt/x");
+        let done = so_far(1288490189, Some(4 << 30));
+        assert_eq!(
+            Failure::after(Doing::Write, path, &error, &done).to_string(),
+            "cannot write /mnt/x: No space left on device (os error 28). \
+             1.2 GiB of 4.0 GiB were written; free space and run the command again."
+        );
+        let error = io::Error::from_raw_os_error(2);
+        assert_eq!(
+            Failure::io(Doing::Create, Path::new("/a/b"), &error).to_string(),
+            "cannot create /a/b: No such file or directory (os error 2). \
+             Create the directory /a first."
+        );
+    }
+
+    #[test]
+    fn a_failure_outweighs_what_is_impossible() {
+        assert_eq!(Exit::Done.and(Exit::Impossible), Exit::Impossible);
+        assert_eq!(Exit::Impossible.and(Exit::Failed), Exit::Failed);
+        assert_eq!(Exit::Failed.and(Exit::Impossible), Exit::Failed);
+        assert_eq!(Exit::Failed.and(Exit::Done), Exit::Failed);
+        let missing = io::Error::from_raw_os_error(38);
+        let failure = Failure::io(Doing::Count, Path::new("x"), &missing);
+        assert_eq!(failure.exit, Exit::Impossible);
+    }
+
+    #[test]
+    fn names_cannot_play_tricks_on_the_terminal() {
+        assert_eq!(shown(Path::new("a\n\u{1b}[2Jb ü")), "a\\n\\u{1b}[2Jb ü");
+    }
+}

@@ -1,0 +1,219 @@
+//! Where bytes come from.
+
+use crate::error::{Doing, Failure, shown};
+use crate::session::{SETTLE_LIMIT, Session};
+use dropbehind::File;
+use rustix::fs::SeekFrom as FdSeek;
+use rustix::io::Errno;
+use std::fs::Metadata;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The size of the buffer that a pipe is given: fewer, larger reads.
+const PIPE_BYTES: usize = 1 << 20;
+
+/// What tells whether two names mean the same data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Identity {
+    /// A file, by device and inode.
+    File(u64, u64),
+    /// A block device, by its number: special files for it may be many.
+    Block(u64),
+}
+
+impl Identity {
+    /// The identity of what this is the metadata of.
+    pub(crate) fn of(metadata: &Metadata) -> Self {
+        if metadata.file_type().is_block_device() {
+            Self::Block(metadata.rdev())
+        } else {
+            Self::File(metadata.dev(), metadata.ino())
+        }
+    }
+}
+
+/// Whether pages of it are in the page cache, so that modes mean something.
+pub(crate) fn is_cached_kind(metadata: &Metadata) -> bool {
+    metadata.is_file() || metadata.file_type().is_block_device()
+}
+
+enum Source {
+    /// A regular file or block device.
+    Cached(Arc<File>),
+    /// A pipe, terminal or the like.
+    Plain(std::fs::File),
+}
+
+/// An open source.
+pub(crate) struct Input {
+    source: Source,
+    /// As of when it was opened.
+    pub(crate) metadata: Metadata,
+    pub(crate) path: PathBuf,
+}
+
+/// Where the next data of a file with holes is.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Data {
+    /// From here to there.
+    Range(u64, u64),
+    /// No more data; only a hole is left, if anything is.
+    NoMore,
+    /// The file system does not say.
+    Unknown,
+}
+
+impl Input {
+    /// Opens a file for reading in the session's mode.
+    pub(crate) fn open(session: &Session, path: &Path) -> Result<Self, Failure> {
+        let failed = |error: io::Error| Failure::io(Doing::Open, path, &error);
+        // Looked at before it is opened, because opening a pipe waits for its
+        // writer and is none of the library's business.
+        let before = std::fs::metadata(path).map_err(failed)?;
+        if before.is_dir() {
+            return Err(failed(Errno::ISDIR.into()));
+        }
+        let source = if is_cached_kind(&before) {
+            let file = session
+                .open_options()
+                .read(true)
+                .open(path)
+                .map_err(failed)?;
+            Source::Cached(Arc::new(file))
+        } else {
+            Source::Plain(std::fs::File::open(path).map_err(failed)?)
+        };
+        let metadata = match &source {
+            Source::Cached(file) => file.metadata(),
+            Source::Plain(file) => file.metadata(),
+        }
+        .map_err(failed)?;
+        Ok(Self {
+            source,
+            metadata,
+            path: path.to_owned(),
+        })
+    }
+
+    /// Standard input, in the session's mode if it is a file.
+    pub(crate) fn stdin(session: &Session) -> Result<Self, Failure> {
+        let path = PathBuf::from("standard input");
+        let failed = |error: io::Error| Failure::io(Doing::Open, &path, &error);
+        let stdin = io::stdin().as_fd().try_clone_to_owned().map_err(failed)?;
+        let stdin = std::fs::File::from(stdin);
+        let metadata = stdin.metadata().map_err(failed)?;
+        let source = if is_cached_kind(&metadata) {
+            Source::Cached(Arc::new(
+                File::from_std(stdin, session.mode()).map_err(failed)?,
+            ))
+        } else {
+            // Refused beyond the user's limit, which is all right.
+            let _ = rustix::pipe::fcntl_setpipe_size(&stdin, PIPE_BYTES);
+            Source::Plain(stdin)
+        };
+        Ok(Self {
+            source,
+            metadata,
+            path,
+        })
+    }
+
+    /// Reads what comes next.
+    pub(crate) fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        match &mut self.source {
+            Source::Cached(file) => file.as_ref().read(bytes),
+            Source::Plain(file) => file.read(bytes),
+        }
+    }
+
+    /// Goes to this place.
+    pub(crate) fn seek(&mut self, offset: u64) -> io::Result<()> {
+        match &mut self.source {
+            Source::Cached(file) => file.as_ref().seek(SeekFrom::Start(offset))?,
+            Source::Plain(file) => file.seek(SeekFrom::Start(offset))?,
+        };
+        Ok(())
+    }
+
+    /// Its size now, if it has one.
+    pub(crate) fn len(&self) -> Option<u64> {
+        match &self.source {
+            Source::Cached(file) => dropbehind_linux::size_bytes(file.as_fd()).ok(),
+            Source::Plain(_) => None,
+        }
+    }
+
+    /// How many bytes are ahead of its position, if that can be told.
+    pub(crate) fn remaining(&self) -> Option<u64> {
+        let position = rustix::fs::tell(self.as_fd()).ok()?;
+        Some(self.len()?.saturating_sub(position))
+    }
+
+    /// Whether it is a regular file, which may have holes.
+    pub(crate) fn is_regular(&self) -> bool {
+        self.metadata.is_file()
+    }
+
+    /// The file behind it, for watching.
+    pub(crate) fn file(&self) -> Option<&Arc<File>> {
+        match &self.source {
+            Source::Cached(file) => Some(file),
+            Source::Plain(_) => None,
+        }
+    }
+
+    /// Where data is, from `offset` on. Moves the position.
+    pub(crate) fn next_data(&self, offset: u64) -> Data {
+        let start = match rustix::fs::seek(self.as_fd(), FdSeek::Data(offset)) {
+            Ok(start) => start,
+            Err(Errno::NXIO) => return Data::NoMore,
+            Err(_) => return Data::Unknown,
+        };
+        match rustix::fs::seek(self.as_fd(), FdSeek::Hole(start)) {
+            Ok(end) if end > start => Data::Range(start, end),
+            // Cut off between the two calls, so that there is nothing here now.
+            Err(Errno::NXIO) => Data::NoMore,
+            _ => Data::Unknown,
+        }
+    }
+
+    /// Waits until what was brought into the page cache is dropped, takes down
+    /// the figures, and closes.
+    pub(crate) fn finish(self, session: &mut Session, watched: bool) {
+        let Source::Cached(file) = self.source else {
+            return;
+        };
+        if session.mode().drops() {
+            settle(&file, session, &self.path);
+        }
+        session.progress.detach(&file);
+        session.stats.add(&file.stats(), watched);
+        // Nothing was written: closing has nothing to report.
+    }
+}
+
+impl AsFd for Input {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.source {
+            Source::Cached(file) => file.as_fd(),
+            Source::Plain(file) => file.as_fd(),
+        }
+    }
+}
+
+/// Waits for a file's pages to go, and says so if they do not.
+pub(crate) fn settle(file: &File, session: &Session, path: &Path) {
+    let settled = file.settle(SETTLE_LIMIT);
+    let left = file.stats().left_bytes;
+    if !matches!(settled, Ok(true)) && left > 0 {
+        session.note(&format!(
+            "{} of {} are still in the page cache, because another program uses them. \
+             `dropbehind drop` drops them later.",
+            crate::size::show(left),
+            shown(path)
+        ));
+    }
+}

@@ -1,0 +1,36 @@
+//! The `dropbehind` command: copy, write and read files without filling the
+//! page cache, see what is in it, and find out what works here.
+//!
+//! The commands are in [`commands`], one file each; [`options`] holds the one
+//! table of their options; [`session`] is what the commands that move data
+//! share.
+
+mod advice;
+mod commands;
+mod destination;
+mod error;
+mod input;
+mod options;
+mod output;
+mod progress;
+mod session;
+mod size;
+mod sparse;
+mod stats_file;
+mod transfer;
+
+use clap::Parser;
+use commands::Cli;
+use nix::sys::signal::{SigSet, Signal};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    // A write past the limit on file sizes is to fail with EFBIG, which can be
+    // reported, and not to kill. Threads inherit the mask.
+    let mut signals = SigSet::empty();
+    signals.add(Signal::SIGXFSZ);
+    if let Err(errno) = signals.thread_block() {
+        eprintln!("dropbehind: cannot block SIGXFSZ: {errno}; a file size limit will kill");
+    }
+    commands::run(Cli::parse()).into()
+}

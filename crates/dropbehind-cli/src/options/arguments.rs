@@ -1,0 +1,76 @@
+//! The table as arguments of a command line.
+
+use super::{Kind, OptionSpec, Value};
+use clap::builder::{PossibleValue, TypedValueParser};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Arg, ArgAction, Command};
+use std::ffi::OsStr;
+
+impl OptionSpec {
+    /// The option as clap knows it.
+    pub(super) fn arg(&'static self) -> Arg {
+        let mut arg = Arg::new(self.name)
+            .long(self.name)
+            .help(self.meaning)
+            .help_heading("Data options");
+        if !self.details.is_empty() {
+            arg = arg.long_help(format!("{}.\n\n{}", self.meaning, self.details));
+        }
+        if let Some(short) = self.short {
+            arg = arg.short(short);
+        }
+        if let Kind::Flag = self.kind {
+            return arg.action(ArgAction::SetTrue);
+        }
+        arg = arg.value_name(self.value_name).value_parser(Parser(self));
+        if let Kind::Path = self.kind {
+            arg = arg.value_hint(clap::ValueHint::FilePath);
+        }
+        if let Some(default) = self.default {
+            arg = arg.default_value(default);
+        }
+        if let Some(env) = self.env {
+            arg = arg.env(env);
+        }
+        arg
+    }
+}
+
+/// Lets clap read values through the table.
+#[derive(Clone)]
+struct Parser(&'static OptionSpec);
+
+impl TypedValueParser for Parser {
+    type Value = Value;
+
+    fn parse_ref(
+        &self,
+        command: &Command,
+        arg: Option<&Arg>,
+        text: &OsStr,
+    ) -> Result<Value, clap::Error> {
+        self.0.parse(text).map_err(|reason| {
+            let mut error = clap::Error::raw(
+                ErrorKind::ValueValidation,
+                format!(
+                    "invalid value '{}' for '{}': {reason}\n",
+                    text.to_string_lossy(),
+                    arg.map_or_else(|| self.0.name.to_owned(), ToString::to_string),
+                ),
+            );
+            error = error.with_cmd(command);
+            error.insert(
+                ContextKind::InvalidArg,
+                ContextValue::String(self.0.name.to_owned()),
+            );
+            error
+        })
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        match self.0.kind {
+            Kind::Words { words, .. } => Some(Box::new(words.iter().map(PossibleValue::new))),
+            _ => None,
+        }
+    }
+}

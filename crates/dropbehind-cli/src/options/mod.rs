@@ -1,0 +1,139 @@
+//! The one table of options: name, unit, range, default and meaning.
+//!
+//! The command line, the environment, `--help`, the completions and the man
+//! pages are made from it; a rules file can read the same names and values
+//! through [`OptionSpec::parse`]. What only one command knows (`cp -r`) is not
+//! here but with that command.
+
+mod arguments;
+mod settings;
+mod table;
+
+pub(crate) use settings::{Settings, When, WriteEnd};
+
+use crate::size;
+use std::ffi::OsStr;
+use std::path::PathBuf;
+
+/// What an option's value is made of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind {
+    /// One of some words, or what else the type's own parser takes.
+    Words {
+        /// The words worth naming.
+        words: &'static [&'static str],
+        /// Whether a text is a value.
+        check: fn(&str) -> Result<(), String>,
+    },
+    /// A number of bytes in this range.
+    Bytes {
+        /// The smallest.
+        min: u64,
+        /// The largest.
+        max: u64,
+    },
+    /// Present or not.
+    Flag,
+    /// A file's name.
+    Path,
+}
+
+/// A value that fits its option.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Value {
+    /// Of a [`Kind::Words`].
+    Word(String),
+    /// Of a [`Kind::Bytes`].
+    Bytes(u64),
+    /// Of a [`Kind::Path`].
+    Path(PathBuf),
+}
+
+/// One option.
+#[derive(Debug)]
+pub(crate) struct OptionSpec {
+    /// Its long name.
+    pub(crate) name: &'static str,
+    /// Its letter.
+    pub(crate) short: Option<char>,
+    /// What its value is called in help.
+    pub(crate) value_name: &'static str,
+    /// The variable that sets it where the command line does not.
+    pub(crate) env: Option<&'static str>,
+    /// What its value is made of.
+    pub(crate) kind: Kind,
+    /// Its value where nothing sets it.
+    pub(crate) default: Option<&'static str>,
+    /// What it does, in one line.
+    pub(crate) meaning: &'static str,
+    /// The rest, for `--help` and the man page.
+    pub(crate) details: &'static str,
+}
+
+impl OptionSpec {
+    /// Reads a value, or says what would be one.
+    pub(crate) fn parse(&self, text: &OsStr) -> Result<Value, String> {
+        if let Kind::Path = self.kind {
+            return Ok(Value::Path(text.into()));
+        }
+        let text = text.to_str().ok_or("expected plain text")?;
+        match self.kind {
+            Kind::Words { check, .. } => check(text).map(|()| Value::Word(text.to_owned())),
+            Kind::Bytes { min, max } => match size::parse(text)? {
+                bytes if (min..=max).contains(&bytes) => Ok(Value::Bytes(bytes)),
+                _ => Err(format!(
+                    "expected a size from {} to {}",
+                    size::show(min),
+                    size::show(max)
+                )),
+            },
+            Kind::Flag => Err("takes no value".to_owned()),
+            Kind::Path => unreachable!("read above"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::table::{MODE, TRANSFER, WINDOW, WRITE_END};
+    use super::*;
+    use dropbehind::Mode;
+
+    #[test]
+    fn every_named_word_and_default_is_a_value() {
+        for spec in TRANSFER.iter().chain(&WRITE_END) {
+            if let Kind::Words { words, .. } = spec.kind {
+                for word in words {
+                    assert!(spec.parse(OsStr::new(word)).is_ok(), "{} {word}", spec.name);
+                }
+            }
+            if let Some(default) = spec.default {
+                assert!(spec.parse(OsStr::new(default)).is_ok(), "{}", spec.name);
+            }
+            if let Some(env) = spec.env {
+                let name = spec.name.to_uppercase().replace('-', "_");
+                assert_eq!(env, format!("DROPBEHIND_{name}"));
+            }
+        }
+    }
+
+    #[test]
+    fn every_mode_is_named() {
+        let Kind::Words { words, .. } = MODE.kind else {
+            panic!("modes are words");
+        };
+        assert!(
+            words
+                .iter()
+                .copied()
+                .eq(Mode::ALL.iter().filter_map(|mode| mode.name()))
+        );
+    }
+
+    #[test]
+    fn refuses_what_is_out_of_range() {
+        let error = WINDOW.parse(OsStr::new("1k")).unwrap_err();
+        assert!(error.contains("64 KiB"), "{error}");
+        assert_eq!(WINDOW.parse(OsStr::new("64k")), Ok(Value::Bytes(64 << 10)));
+    }
+}

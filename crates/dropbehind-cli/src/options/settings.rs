@@ -1,0 +1,129 @@
+//! The options' values, as the commands use them.
+
+use super::table::{
+    BLOCK_SIZE, IO_PRIORITY, MODE, NO_SYNC, PROGRESS, QUIET, REQUEST, STATS, STRATEGY, TRANSFER,
+    WINDOW, WRITE_END,
+};
+use super::{OptionSpec, Value};
+use clap::error::ErrorKind;
+use clap::{ArgMatches, Args, Command, FromArgMatches};
+use dropbehind::{Mode, Strategy};
+use dropbehind_linux::IoPriority;
+use std::path::PathBuf;
+
+/// Whether to do something that a terminal suggests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum When {
+    /// If it is a terminal.
+    Auto,
+    /// In any case.
+    Always,
+    /// Not at all.
+    Never,
+}
+
+/// The values of [`TRANSFER`].
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) mode: Mode,
+    pub(crate) window_bytes: Option<u64>,
+    pub(crate) request_bytes: Option<u64>,
+    pub(crate) strategy: Strategy,
+    pub(crate) block_bytes: usize,
+    pub(crate) io_priority: IoPriority,
+    pub(crate) stats: Option<PathBuf>,
+    pub(crate) progress: When,
+    pub(crate) quiet: bool,
+}
+
+/// The values of [`WRITE_END`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WriteEnd {
+    pub(crate) sync: bool,
+}
+
+fn word<'a>(matches: &'a ArgMatches, spec: &OptionSpec) -> &'a str {
+    match matches.get_one::<Value>(spec.name) {
+        Some(Value::Word(word)) => word,
+        _ => unreachable!("{} has a default", spec.name),
+    }
+}
+
+fn bytes(matches: &ArgMatches, spec: &OptionSpec) -> Option<u64> {
+    match matches.get_one::<Value>(spec.name)? {
+        Value::Bytes(bytes) => Some(*bytes),
+        _ => unreachable!("{} is a size", spec.name),
+    }
+}
+
+fn unread(_: impl std::fmt::Debug) -> clap::Error {
+    clap::Error::raw(ErrorKind::InvalidValue, "a checked value was refused\n")
+}
+
+impl FromArgMatches for Settings {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let block_bytes = bytes(matches, &BLOCK_SIZE).unwrap_or(1 << 20);
+        Ok(Self {
+            mode: word(matches, &MODE).parse().map_err(unread)?,
+            window_bytes: bytes(matches, &WINDOW),
+            request_bytes: bytes(matches, &REQUEST),
+            strategy: word(matches, &STRATEGY).parse().map_err(unread)?,
+            block_bytes: usize::try_from(block_bytes).map_err(unread)?,
+            io_priority: word(matches, &IO_PRIORITY).parse().map_err(unread)?,
+            stats: match matches.get_one::<Value>(STATS.name) {
+                Some(Value::Path(path)) => Some(path.clone()),
+                _ => None,
+            },
+            progress: match word(matches, &PROGRESS) {
+                "always" => When::Always,
+                "never" => When::Never,
+                _ => When::Auto,
+            },
+            quiet: matches.get_flag(QUIET.name),
+        })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl FromArgMatches for WriteEnd {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        Ok(Self {
+            sync: !matches.get_flag(NO_SYNC.name),
+        })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+fn add(command: Command, specs: &[&'static OptionSpec]) -> Command {
+    specs
+        .iter()
+        .fold(command, |command, spec| command.arg(spec.arg()))
+}
+
+impl Args for Settings {
+    fn augment_args(command: Command) -> Command {
+        add(command, &TRANSFER)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl Args for WriteEnd {
+    fn augment_args(command: Command) -> Command {
+        add(command, &WRITE_END)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}

@@ -1,0 +1,144 @@
+//! Where bytes go: an open destination, and how it ends.
+
+use crate::error::{Doing, Failure};
+use crate::input::settle;
+use crate::session::Session;
+use dropbehind::File;
+use rustix::io::Errno;
+use std::io::{self, Seek, SeekFrom, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+use std::sync::Arc;
+
+/// An open destination.
+pub(crate) enum Output {
+    /// A regular file or block device.
+    Cached(Arc<File>),
+    /// A pipe, terminal, `/dev/null` or the like: modes do not apply, and there
+    /// is nothing to sync.
+    Plain(std::fs::File),
+}
+
+impl Output {
+    /// A file or block device of the library's, watched from now on.
+    pub(crate) fn cached(file: File, session: &Session) -> Self {
+        let file = Arc::new(file);
+        session.progress.attach(&file);
+        Self::Cached(file)
+    }
+
+    /// Standard output, plain whatever it is: the modes are for the file that
+    /// the command names.
+    pub(crate) fn stdout() -> io::Result<Self> {
+        let stdout = io::stdout().as_fd().try_clone_to_owned()?;
+        Ok(Self::Plain(stdout.into()))
+    }
+
+    /// Writes some.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Cached(file) => file.as_ref().write(bytes),
+            Self::Plain(file) => file.write(bytes),
+        }
+    }
+
+    /// Goes to this place.
+    pub(crate) fn seek(&mut self, offset: u64) -> io::Result<()> {
+        match self {
+            Self::Cached(file) => file.as_ref().seek(SeekFrom::Start(offset))?,
+            Self::Plain(file) => file.seek(SeekFrom::Start(offset))?,
+        };
+        Ok(())
+    }
+
+    /// Makes a file this long.
+    pub(crate) fn set_len(&self, bytes: u64) -> io::Result<()> {
+        match self {
+            Self::Cached(file) => file.set_len(bytes),
+            Self::Plain(file) => file.set_len(bytes),
+        }
+    }
+
+    /// Starts writing back what is dirty, so that a later sync finds less.
+    pub(crate) fn start_writeback(&self) {
+        if let Self::Cached(file) = self {
+            // Only ever a head start: the sync reports what goes wrong.
+            let _ = file.start_writeback(0..u64::MAX);
+        }
+    }
+
+    /// Brings everything to the disk.
+    pub(crate) fn sync(&self, path: &Path) -> Result<(), Failure> {
+        match self {
+            Self::Cached(file) => file
+                .sync_all()
+                .map_err(|error| Failure::io(Doing::Sync, path, &error)),
+            Self::Plain(_) => Ok(()),
+        }
+    }
+
+    /// Waits for the pages to go, takes down the figures, and closes.
+    ///
+    /// `is_clean` tells whether it was synced without an error: otherwise there
+    /// is nothing to wait for, or the cache may hold the only copy.
+    pub(crate) fn finish(
+        self,
+        session: &mut Session,
+        path: &Path,
+        is_clean: bool,
+    ) -> Result<(), Failure> {
+        let Self::Cached(file) = self else {
+            return Ok(());
+        };
+        if is_clean && session.mode().drops() {
+            settle(&file, session, path);
+        }
+        session.progress.detach(&file);
+        session.stats.add(&file.stats(), true);
+        match Arc::into_inner(file) {
+            Some(file) => file
+                .close()
+                .map_err(|error| Failure::io(Doing::Close, path, &error)),
+            None => Ok(()),
+        }
+    }
+}
+
+impl AsFd for Output {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Cached(file) => file.as_fd(),
+            Self::Plain(file) => file.as_fd(),
+        }
+    }
+}
+
+/// Syncs the directory that a new file is in: a file whose name is lost with
+/// the power is not safe on the disk.
+pub(crate) fn sync_directory(directory: &Path) -> Result<(), Failure> {
+    let directory = if directory.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        directory
+    };
+    let synced = match std::fs::File::open(directory) {
+        Ok(opened) => opened.sync_all(),
+        // One may make files in a directory that one may not read; there is no
+        // other way to sync it then.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(()),
+        Err(error) => Err(error),
+    };
+    match synced {
+        // File systems without such a call, where names are safe at once or
+        // never.
+        Err(error)
+            if matches!(
+                Errno::from_io_error(&error),
+                Some(Errno::INVAL | Errno::OPNOTSUPP | Errno::ROFS)
+            ) =>
+        {
+            Ok(())
+        }
+        other => other.map_err(|error| Failure::io(Doing::Sync, directory, &error)),
+    }
+}

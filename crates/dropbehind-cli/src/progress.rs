@@ -1,0 +1,239 @@
+//! Watching a run: the peaks for its figures, and the progress bar.
+//!
+//! One thread looks about every 20 ms at the files that are being written; the
+//! thread that moves the data only adds to two counters.
+
+use crate::options::When;
+use crate::size::show;
+use dropbehind::File;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::io::{self, IsTerminal};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Often enough to see a peak of some MiB on a disk of 2 GiB/s.
+const SAMPLE_EVERY: Duration = Duration::from_millis(20);
+/// A look may cost at most this share of one CPU: counting the pages of a
+/// large, fully cached file takes milliseconds.
+const MAX_COST: u32 = 20;
+/// Fast enough for the eye.
+const DRAW_EVERY: Duration = Duration::from_millis(100);
+/// Seldom enough for a log.
+const PRINT_EVERY: Duration = Duration::from_secs(1);
+
+/// What the moving thread counts.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    /// Bytes read from the sources.
+    pub(crate) read: AtomicU64,
+    /// Bytes written to the destinations.
+    pub(crate) written: AtomicU64,
+    /// Bytes of holes passed over.
+    pub(crate) skipped: AtomicU64,
+}
+
+/// The run as both threads see it.
+#[derive(Default)]
+struct Watched {
+    counters: Counters,
+    files: Mutex<Vec<Arc<File>>>,
+    peak_dirty: AtomicU64,
+    peak_cached: AtomicU64,
+    /// Dirty when last looked at.
+    dirty: AtomicU64,
+}
+
+/// The watching thread, and the progress bar.
+pub(crate) struct Progress {
+    watched: Arc<Watched>,
+    bar: Option<ProgressBar>,
+    thread: Option<(Sender<()>, JoinHandle<()>)>,
+}
+
+impl Progress {
+    /// Starts watching, if there is to be a bar or `wants_peaks`.
+    pub(crate) fn start(when: When, quiet: bool, wants_peaks: bool) -> Self {
+        let visible = match when {
+            When::Always => true,
+            When::Auto => !quiet && io::stderr().is_terminal(),
+            When::Never => false,
+        };
+        // Without a terminal it stays hidden and only reckons: see `draw`.
+        let bar = visible.then(|| {
+            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+            bar.set_style(style("{spinner} {msg}"));
+            bar
+        });
+        let watched = Arc::new(Watched::default());
+        let thread = (visible || wants_peaks)
+            .then(|| spawn(&watched, bar.as_ref()))
+            .flatten();
+        Self {
+            watched,
+            bar,
+            thread,
+        }
+    }
+
+    /// Whether anybody sees a bar.
+    pub(crate) fn is_visible(&self) -> bool {
+        self.bar.is_some()
+    }
+
+    /// What to count in.
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.watched.counters
+    }
+
+    /// Says how much there is to do.
+    pub(crate) fn set_total(&self, bytes: u64) {
+        if let Some(bar) = self.bar.as_ref().filter(|_| bytes > 0) {
+            bar.set_length(bytes);
+            bar.set_style(style("[{bar:24}] {msg}"));
+        }
+    }
+
+    /// Watches a file, too.
+    pub(crate) fn attach(&self, file: &Arc<File>) {
+        if self.thread.is_some() {
+            lock(&self.watched.files).push(Arc::clone(file));
+        }
+    }
+
+    /// Looks at a file for the last time; afterwards the caller's is the only
+    /// handle again.
+    pub(crate) fn detach(&self, file: &Arc<File>) {
+        if self.thread.is_some() {
+            self.watched.look();
+            lock(&self.watched.files).retain(|watched| !Arc::ptr_eq(watched, file));
+        }
+    }
+
+    /// Prints a line, above the bar if there is one.
+    pub(crate) fn say(&self, line: &str) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| eprintln!("{line}")),
+            None => eprintln!("{line}"),
+        }
+    }
+
+    /// Ends watching: the peaks of dirty and of cached bytes.
+    pub(crate) fn finish(&mut self) -> (u64, u64) {
+        if let Some((stop, thread)) = self.thread.take() {
+            drop(stop);
+            // It can only have panicked while drawing; the data does not care.
+            let _ = thread.join();
+        }
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+        (
+            self.watched.peak_dirty.load(Relaxed),
+            self.watched.peak_cached.load(Relaxed),
+        )
+    }
+}
+
+fn style(template: &str) -> ProgressStyle {
+    // The templates are constants of this file; the test below reads them.
+    ProgressStyle::with_template(template)
+        .unwrap_or_else(|_| ProgressStyle::default_bar())
+        .progress_chars("=> ")
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Watched {
+    /// Counts the files' pages. Holding the lock meanwhile is what lets
+    /// [`Progress::detach`] leave the caller the only handle.
+    fn look(&self) {
+        let files = lock(&self.files);
+        if files.is_empty() {
+            return;
+        }
+        let (mut dirty, mut writeback, mut cached) = (0, 0, 0);
+        for state in files
+            .iter()
+            .filter_map(|file| file.residency(0..u64::MAX).ok())
+        {
+            dirty += state.dirty_bytes;
+            writeback += state.writeback_bytes;
+            cached += state.cached_bytes;
+        }
+        self.dirty.store(dirty, Relaxed);
+        self.peak_dirty.fetch_max(dirty + writeback, Relaxed);
+        self.peak_cached.fetch_max(cached, Relaxed);
+    }
+
+    /// Shows how far it is; where there is no terminal to draw a bar on, but
+    /// one was asked for, as a line.
+    fn draw(&self, bar: &ProgressBar) {
+        let written = self.counters.written.load(Relaxed);
+        let done = written + self.counters.skipped.load(Relaxed);
+        let at_disk = written.saturating_sub(self.dirty.load(Relaxed));
+        bar.set_position(done);
+        let of = bar
+            .length()
+            .map(|total| format!(" of {}", show(total.max(done))));
+        let rate = bar.per_sec();
+        let left = match bar.length() {
+            Some(total) if done >= total => ", waiting for the disk".to_owned(),
+            Some(_) if rate >= 1.0 => {
+                let seconds = bar.eta().as_secs();
+                format!(", {}:{:02} left", seconds / 60, seconds % 60)
+            }
+            _ => String::new(),
+        };
+        let message = format!(
+            "{}{}, {}/s{}, {} at the disk",
+            show(done),
+            of.unwrap_or_default(),
+            // Not negative, and far from the limit.
+            show(rate as u64),
+            left,
+            show(at_disk),
+        );
+        if bar.is_hidden() {
+            eprintln!("{message}");
+        } else {
+            bar.set_message(message);
+        }
+    }
+}
+
+/// Starts the watching thread. Where no more threads can be had, there is no
+/// bar, and the peaks are the library's own.
+fn spawn(
+    watched: &Arc<Watched>,
+    bar: Option<&ProgressBar>,
+) -> Option<(Sender<()>, JoinHandle<()>)> {
+    let (stop, stopped) = mpsc::channel();
+    let (watched, bar) = (Arc::clone(watched), bar.cloned());
+    let thread = std::thread::Builder::new()
+        .name("progress".to_owned())
+        .spawn(move || watch(&watched, bar.as_ref(), &stopped));
+    Some((stop, thread.ok()?))
+}
+
+fn watch(watched: &Watched, bar: Option<&ProgressBar>, stopped: &mpsc::Receiver<()>) {
+    let mut pause = SAMPLE_EVERY;
+    let mut drawn = Instant::now();
+    let draw_every = match bar {
+        Some(bar) if bar.is_hidden() => PRINT_EVERY,
+        _ => DRAW_EVERY,
+    };
+    while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(pause) {
+        let started = Instant::now();
+        watched.look();
+        pause = SAMPLE_EVERY.max(started.elapsed() * MAX_COST);
+        if let Some(bar) = bar.filter(|_| drawn.elapsed() >= draw_every) {
+            watched.draw(bar);
+            drawn = Instant::now();
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! What the commands that move data share: settings, figures, the watching
+//! thread, and the exit code that builds up.
+
+use crate::error::{Exit, Failure};
+use crate::options::Settings;
+use crate::progress::Progress;
+use crate::stats_file::{RunStats, StatsFile};
+use crate::transfer::Buffer;
+use dropbehind::{Flusher, Mode, OpenOptions};
+use dropbehind_linux::IoPriority;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+/// How long to wait for pages to go that are clean already. Only pages that
+/// another program holds on to take longer, and those may take for ever.
+pub(crate) const SETTLE_LIMIT: Duration = Duration::from_secs(5);
+
+/// One run of a command.
+pub(crate) struct Session {
+    pub(crate) settings: Settings,
+    pub(crate) progress: Progress,
+    pub(crate) buffer: Buffer,
+    pub(crate) stats: RunStats,
+    flusher: Flusher,
+    stats_file: Option<StatsFile>,
+    started: Instant,
+    exit: Exit,
+}
+
+impl Session {
+    /// Gets everything ready that can fail before anything is changed.
+    pub(crate) fn start(settings: &Settings) -> Result<Self, Failure> {
+        let stats_file = settings.stats.as_deref().map(StatsFile::open).transpose()?;
+        let flusher = Self::flusher(settings.io_priority)?;
+        Ok(Self {
+            progress: Progress::start(settings.progress, settings.quiet, stats_file.is_some()),
+            buffer: Buffer::new(settings.block_bytes),
+            settings: settings.clone(),
+            stats: RunStats::default(),
+            flusher,
+            stats_file,
+            started: Instant::now(),
+            exit: Exit::Done,
+        })
+    }
+
+    fn flusher(io_priority: IoPriority) -> Result<Flusher, Failure> {
+        if io_priority == IoPriority::Inherit {
+            return Flusher::shared().map_err(|error| {
+                Failure::new(format!(
+                    "cannot start the flusher's thread: {error}. Raise the limit on processes \
+                     (ulimit -u), or use plain cp and cat."
+                ))
+            });
+        }
+        let builder = Flusher::builder().io_priority(io_priority);
+        builder.build().map_err(|error| {
+            Failure::impossible(format!(
+                "cannot give writeback the I/O priority {io_priority}: {error}. Leave out \
+                 --io-priority."
+            ))
+        })
+    }
+
+    /// How files are opened.
+    pub(crate) fn open_options(&self) -> OpenOptions {
+        let mut options = OpenOptions::new();
+        options
+            .mode(self.settings.mode)
+            .strategy(self.settings.strategy)
+            .flusher(&self.flusher);
+        if let Some(bytes) = self.settings.window_bytes {
+            options.window_bytes(bytes);
+        }
+        if let Some(bytes) = self.settings.request_bytes {
+            options.request_bytes(bytes);
+        }
+        options
+    }
+
+    /// The mode of every file.
+    pub(crate) fn mode(&self) -> Mode {
+        self.settings.mode
+    }
+
+    /// Says what went wrong; the run goes on.
+    pub(crate) fn fail(&mut self, failure: &Failure) {
+        self.progress.say(&format!("dropbehind: {failure}"));
+        self.exit = self.exit.and(failure.exit);
+    }
+
+    /// Says what is worth knowing, unless asked not to.
+    pub(crate) fn note(&self, sentence: &str) {
+        if !self.settings.quiet {
+            self.progress.say(&format!("dropbehind: {sentence}"));
+        }
+    }
+
+    /// The reader of our output is gone, which is nothing to talk about.
+    pub(crate) fn broken_pipe(&mut self) {
+        self.exit = self.exit.and(Exit::BrokenPipe);
+    }
+
+    /// Writes the figures, and tells how the run went.
+    pub(crate) fn finish(mut self) -> Exit {
+        let (dirty, cached) = self.progress.finish();
+        self.stats.peak_dirty_bytes = self.stats.peak_dirty_bytes.max(dirty);
+        self.stats.peak_cached_bytes = self.stats.peak_cached_bytes.max(cached);
+        let counters = self.progress.counters();
+        self.stats.bytes_read = counters.read.load(Relaxed);
+        self.stats.bytes_written = counters.written.load(Relaxed);
+        self.stats.set_elapsed(self.started.elapsed());
+        for degraded in self.flusher.degraded() {
+            self.note(&format!("{degraded}."));
+        }
+        if self.progress.is_visible() && !self.settings.quiet {
+            eprintln!("{}", self.stats.summary(self.exit));
+        }
+        if let Some(file) = self.stats_file.take() {
+            if let Err(failure) = file.write(&self.stats) {
+                self.fail(&failure);
+            }
+        }
+        self.exit
+    }
+}

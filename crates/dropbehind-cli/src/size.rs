@@ -1,0 +1,149 @@
+//! Numbers of bytes as people write and read them.
+
+/// What a size may look like; every error says it.
+pub(crate) const ALLOWED: &str =
+    "a number of bytes such as 4096, 4k, 16MiB or 1.5G (k = KiB = 1024, kB = 1000; up to E)";
+
+/// The powers that the unit letters stand for.
+const LETTERS: &str = "kmgtpe";
+
+/// Reads a size: `4096`, `4k`, `16MiB`, `1.5G`, `10MB`.
+///
+/// A letter alone means the binary unit, as with `dd` and `fio`; only a plain
+/// `B` behind it makes it a decimal one. Case is ignored, and a fraction of a
+/// byte is cut off.
+pub(crate) fn parse(text: &str) -> Result<u64, String> {
+    parse_exactly(text.trim()).ok_or_else(|| format!("expected {ALLOWED}"))
+}
+
+fn parse_exactly(text: &str) -> Option<u64> {
+    let digits_end = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits_end);
+    let scale = u128::from(unit_bytes(unit.trim_start())?);
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    // 18 decimals are more than an exabyte needs to be exact to the byte, and
+    // as many as the arithmetic below has room for.
+    if whole.is_empty() || number.ends_with('.') || fraction.len() > 18 {
+        return None;
+    }
+    let whole: u64 = whole.parse().ok()?;
+    let mut bytes = u128::from(whole) * scale;
+    if !fraction.is_empty() {
+        let numerator: u64 = fraction.parse().ok()?;
+        let denominator = 10_u128.pow(u32::try_from(fraction.len()).ok()?);
+        bytes += u128::from(numerator) * scale / denominator;
+    }
+    u64::try_from(bytes).ok()
+}
+
+fn unit_bytes(unit: &str) -> Option<u64> {
+    let unit = unit.to_ascii_lowercase();
+    if unit.is_empty() || unit == "b" {
+        return Some(1);
+    }
+    let letter = unit.chars().next()?;
+    let power = u32::try_from(LETTERS.find(letter)?).ok()? + 1;
+    match &unit[letter.len_utf8()..] {
+        "" | "i" | "ib" => Some(1 << (10 * power)),
+        "b" => Some(1000_u64.pow(power)),
+        _ => None,
+    }
+}
+
+/// A size for people: `812 MiB`, `4.0 GiB`, `17 B`.
+pub(crate) fn show(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    // Precise enough for three digits.
+    let mut value = bytes as f64;
+    let mut name = "B";
+    for unit in UNITS {
+        // Not 1024: what would be rounded up to it belongs to the next unit.
+        if value < 1023.5 {
+            break;
+        }
+        value /= 1024.0;
+        name = unit;
+    }
+    if value < 9.95 {
+        format!("{value:.1} {name}")
+    } else {
+        format!("{value:.0} {name}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_people_write() {
+        for (text, bytes) in [
+            ("0", 0),
+            ("4096", 4096),
+            ("17B", 17),
+            ("4k", 4096),
+            ("4K", 4096),
+            ("4 KiB", 4096),
+            ("4kb", 4000),
+            ("16MiB", 16 << 20),
+            ("16mi", 16 << 20),
+            ("1.5G", 3 << 29),
+            ("0.5k", 512),
+            ("2.000000000000000001k", 2048),
+            ("10MB", 10_000_000),
+            ("1T", 1 << 40),
+            ("15E", 15 << 60),
+            ("18446744073709551615", u64::MAX),
+        ] {
+            assert_eq!(parse(text), Ok(bytes), "{text}");
+        }
+    }
+
+    #[test]
+    fn refuses_the_rest_and_says_what_is_allowed() {
+        for text in [
+            "",
+            "k",
+            ".",
+            "1.",
+            ".5k",
+            "1.2.3",
+            "-1",
+            "+1",
+            "1e3",
+            "16 Mbit",
+            "16MiBs",
+            "1x",
+            "16E",
+            "18446744073709551616",
+            "½k",
+            "4\u{212a}",
+            "1.0000000000000000001G",
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(error.contains("16MiB"), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn shows_three_digits_at_most() {
+        for (bytes, text) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1.0 KiB"),
+            (10 << 10, "10 KiB"),
+            ((10 << 10) - 10, "10 KiB"),
+            (812 << 20, "812 MiB"),
+            ((1 << 20) - 1, "1.0 MiB"),
+            (4 << 30, "4.0 GiB"),
+            (u64::MAX, "16 EiB"),
+        ] {
+            assert_eq!(show(bytes), text);
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! Copying a file without filling its holes.
+
+use crate::input::{Data, Input};
+use crate::output::Output;
+use crate::progress::Counters;
+use crate::transfer::{Buffer, TransferError, copy};
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Copies the data of a file into an empty one, leaving holes where the source
+/// has them; how long the copy is.
+///
+/// Ends where reading ends, not where the size was once: files grow and shrink
+/// meanwhile, and those of `/proc` have no size at all.
+pub(crate) fn copy_sparse(
+    input: &mut Input,
+    output: &mut Output,
+    buffer: &mut Buffer,
+    counters: &Counters,
+) -> Result<u64, TransferError> {
+    let mut at = 0;
+    let mut last_write_end = 0;
+    loop {
+        let (start, limit) = match input.next_data(at) {
+            Data::Range(start, end) => (start, Some(end - start)),
+            Data::NoMore => (input.len().map_or(at, |len| len.max(at)), None),
+            Data::Unknown => (at, None),
+        };
+        input.seek(start).map_err(TransferError::Read)?;
+        output.seek(start).map_err(TransferError::Write)?;
+        counters.skipped.fetch_add(start - at, Relaxed);
+        let copied = copy(input, output, buffer, limit, counters)?;
+        at = start + copied;
+        if copied > 0 {
+            last_write_end = at;
+        }
+        // Less than promised: the source was cut off.
+        if limit != Some(copied) {
+            break;
+        }
+    }
+    if at > last_write_end {
+        output.set_len(at).map_err(TransferError::Write)?;
+    }
+    Ok(at)
+}

@@ -1,0 +1,144 @@
+//! The run's figures, as `--stats` writes them.
+
+use crate::error::{Doing, Exit, Failure, shown};
+use crate::size::show;
+use dropbehind::Stats;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Seek, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What a run did. The names are those of the file; sizes are in bytes.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct RunStats {
+    /// Read from the sources.
+    pub(crate) bytes_read: u64,
+    /// Written to the destinations; holes are not.
+    pub(crate) bytes_written: u64,
+    /// From the start of the command to the last close.
+    pub(crate) elapsed_ns: u64,
+    /// Most dirty and under writeback at a time, of the files being written.
+    pub(crate) peak_dirty_bytes: u64,
+    /// Most in the page cache at a time, of the files being written, or read.
+    pub(crate) peak_cached_bytes: u64,
+    /// Brought into the page cache.
+    pub(crate) brought_bytes: u64,
+    /// Of these, dropped again.
+    pub(crate) dropped_bytes: u64,
+    /// In the page cache before, and left there.
+    pub(crate) kept_bytes: u64,
+    /// Brought in, to be dropped, and still there.
+    pub(crate) left_bytes: u64,
+    /// Waits of the writer for the disk.
+    pub(crate) waits: u64,
+    /// The time they took.
+    pub(crate) wait_ns: u64,
+    /// Wake-ups of the flusher.
+    pub(crate) kicks: u64,
+    /// Wake-ups that an earlier one, not yet answered, made needless.
+    pub(crate) kicks_coalesced: u64,
+    /// Writeback asked for, by the reason for it.
+    pub(crate) writeback_bytes: BTreeMap<&'static str, u64>,
+}
+
+impl RunStats {
+    /// Adds what one file's treatment took. `watched` tells whether its peaks
+    /// count.
+    pub(crate) fn add(&mut self, stats: &Stats, watched: bool) {
+        if watched {
+            self.peak_dirty_bytes = self.peak_dirty_bytes.max(stats.peak_dirty_bytes);
+            self.peak_cached_bytes = self.peak_cached_bytes.max(stats.peak_cached_bytes);
+        }
+        self.brought_bytes += stats.brought_bytes;
+        self.dropped_bytes += stats.dropped_bytes;
+        self.kept_bytes += stats.kept_bytes;
+        self.left_bytes += stats.left_bytes;
+        self.waits += stats.waits;
+        self.wait_ns += stats.wait_ns;
+        self.kicks += stats.kicks;
+        self.kicks_coalesced += stats.kicks_coalesced;
+        for (reason, bytes) in stats.writeback_bytes.iter() {
+            *self.writeback_bytes.entry(reason.name()).or_default() += bytes;
+        }
+    }
+
+    /// One line about a finished run, for those who watched it.
+    pub(crate) fn summary(&self, exit: Exit) -> String {
+        let seconds = self.elapsed_ns as f64 / 1e9;
+        let bytes = self.bytes_written.max(self.bytes_read);
+        let done = if exit == Exit::Done {
+            "done"
+        } else {
+            "not all done"
+        };
+        format!(
+            "{done}: {} in {seconds:.1} s, {}/s; at most {} in the page cache at a time, {} left \
+             of what was to go",
+            show(bytes),
+            // Not negative, and far from the limit.
+            show((bytes as f64 / seconds.max(1e-9)) as u64),
+            show(self.peak_cached_bytes),
+            show(self.left_bytes),
+        )
+    }
+
+    /// Sets the time the run took.
+    pub(crate) fn set_elapsed(&mut self, elapsed: Duration) {
+        self.elapsed_ns = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
+    }
+}
+
+/// Where the figures go.
+pub(crate) enum StatsFile {
+    /// Standard error.
+    Stderr,
+    /// A file, already open.
+    File(File, PathBuf),
+}
+
+impl StatsFile {
+    /// Opens it ahead of the work, so that a wrong name stops the command
+    /// before it changes anything. What the file holds stays until there are
+    /// figures.
+    pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
+        if path.as_os_str() == "-" {
+            return Ok(Self::Stderr);
+        }
+        let file = File::options()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path);
+        match file {
+            Ok(file) => Ok(Self::File(file, path.to_owned())),
+            Err(error) => Err(Failure::io(Doing::Create, path, &error)),
+        }
+    }
+
+    /// Writes the figures, one JSON object on a line.
+    pub(crate) fn write(self, stats: &RunStats) -> Result<(), Failure> {
+        let text = serde_json::to_string(stats).map_err(io::Error::from);
+        match self {
+            Self::Stderr => text
+                .and_then(|text| writeln!(io::stderr(), "{text}"))
+                .map_err(|error| Failure::new(format!("cannot write the figures: {error}."))),
+            Self::File(mut file, path) => text
+                .and_then(|text| {
+                    // A pipe or terminal has no length to set and no start to go to.
+                    if file.metadata()?.is_file() {
+                        file.set_len(0)?;
+                        file.rewind()?;
+                    }
+                    writeln!(file, "{text}")
+                })
+                .map_err(|error| {
+                    Failure::new(format!(
+                        "cannot write the figures to {}: {error}. The data itself is not affected.",
+                        shown(&path)
+                    ))
+                }),
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! The loop that moves bytes: one thread, one buffer. Reading and writing
+//! overlap all the same, through the kernel's readahead on one side and the
+//! flusher on the other.
+
+use crate::input::Input;
+use crate::output::Output;
+use crate::progress::Counters;
+use std::io;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Which side failed.
+#[derive(Debug)]
+pub(crate) enum TransferError {
+    /// Reading the source.
+    Read(io::Error),
+    /// Writing the destination.
+    Write(io::Error),
+}
+
+/// Memory of one block, aligned to a page: copying to and from whole pages is
+/// fastest.
+pub(crate) struct Buffer {
+    memory: Vec<u8>,
+    start: usize,
+    len: usize,
+}
+
+impl Buffer {
+    /// A buffer for `len` bytes.
+    pub(crate) fn new(len: usize) -> Self {
+        let page = usize::try_from(dropbehind_linux::page_size()).unwrap_or(4096);
+        let memory = vec![0; len + page];
+        // Where the offset cannot be had it is huge, and alignment only a wish.
+        let start = memory.as_ptr().align_offset(page).min(page);
+        Self { memory, start, len }
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        &mut self.memory[self.start..self.start + self.len]
+    }
+}
+
+/// Moves bytes until the source ends, or `limit` of them; how many it was.
+pub(crate) fn copy(
+    input: &mut Input,
+    output: &mut Output,
+    buffer: &mut Buffer,
+    limit: Option<u64>,
+    counters: &Counters,
+) -> Result<u64, TransferError> {
+    let mut done = 0;
+    loop {
+        let left = limit.map_or(u64::MAX, |limit| limit - done);
+        let block = buffer.bytes();
+        let wanted = usize::try_from(left).map_or(block.len(), |left| left.min(block.len()));
+        if wanted == 0 {
+            return Ok(done);
+        }
+        let got = match input.read(&mut block[..wanted]) {
+            Ok(0) => return Ok(done),
+            Ok(got) => got,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(TransferError::Read(error)),
+        };
+        counters.read.fetch_add(got as u64, Relaxed);
+        write_all(output, &block[..got], counters).map_err(TransferError::Write)?;
+        done += got as u64;
+    }
+}
+
+/// As [`io::Write::write_all`], counting what was written before an error.
+fn write_all(output: &mut Output, mut bytes: &[u8], counters: &Counters) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match output.write(bytes) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => {
+                counters.written.fetch_add(written as u64, Relaxed);
+                bytes = &bytes[written..];
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}

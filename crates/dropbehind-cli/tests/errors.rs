@@ -1,0 +1,193 @@
+//! What users are told when things go wrong, and the exit codes.
+
+mod user;
+
+use dropbehind_testbed::{FailingDisk, Fs, MountedFs, Need, need, pattern};
+use std::path::Path;
+use std::process::Command;
+use user::{User, finish, holds};
+
+#[test]
+fn a_wrong_command_line_is_told_and_changes_nothing() {
+    let user = User::new();
+    user.has("a", 10);
+    for (line, saying) in [
+        ("cp a", "SRC... DST"),
+        ("cp --mode fast a b", "write-behind-any"),
+        ("cp --window 1 a b", "from 64 KiB to 64 GiB"),
+        ("cp --window 16Mbit a b", "16MiB"),
+        ("cp --block-size 0 a b", "from 512 B to 1.0 GiB"),
+        ("cp --io-priority first a b", "best-effort:7"),
+        ("cp --strategy fast a b", "emulated"),
+        ("cp --sparse always a b", "never"),
+        ("read --offset x a", "16MiB"),
+        ("copy a b", "unrecognized subcommand"),
+        ("stat", "FILE"),
+    ] {
+        user.runs(line).fails(2, saying);
+        assert!(!user.file("b").exists(), "{line}");
+    }
+}
+
+#[test]
+fn variables_are_read_and_checked() {
+    let user = User::new();
+    user.has("a", 10);
+    let mut command = user.dropbehind(["cp", "a", "b"]);
+    finish(command.env("DROPBEHIND_MODE", "fast")).fails(2, "--mode");
+    assert!(!user.file("b").exists());
+    let mut command = user.dropbehind(["cp", "--mode", "buffered", "a", "b"]);
+    assert_eq!(finish(command.env("DROPBEHIND_MODE", "fast")).code, 0);
+}
+
+#[test]
+fn a_missing_folder_is_named() {
+    let user = User::new();
+    user.has("a", 10);
+    user.runs("cp a no/b")
+        .fails(1, "Create the directory no first.");
+    user.runs("cp a new/")
+        .fails(1, "there is no such directory");
+    user.pipes(b"x", "write no/b")
+        .fails(1, "Create the directory no first.");
+}
+
+#[test]
+fn a_folder_is_no_file() {
+    let user = User::new();
+    std::fs::create_dir(user.file("d")).unwrap();
+    user.pipes(b"x", "write d")
+        .fails(1, "It is a directory; name a file in it");
+    user.runs("read d").fails(1, "Is a directory");
+    user.runs("stat d").fails(1, "it is a directory");
+}
+
+#[test]
+fn a_file_size_limit_is_an_error_and_not_a_death() {
+    let user = User::new();
+    user.has("a", 1 << 20);
+    let said = user.sh("ulimit -f 100; dropbehind cp a b");
+    said.fails(
+        1,
+        "cannot write b: File too large (os error 27). 100 KiB of 1.0 MiB were written",
+    );
+    assert!(said.stderr.contains("ulimit -f"));
+    user.sh("ulimit -f 100; dropbehind write b < a")
+        .fails(1, "os error 27");
+}
+
+#[test]
+fn a_full_disk_is_told_with_how_far_it_got() {
+    need!(all MountedFs::needs(Fs::Ext4));
+    let user = User::new();
+    user.has("a", 8 << 20);
+    let small = MountedFs::new(Fs::Ext4, 8 << 20).unwrap();
+    let target = small.file("b");
+    for line in [
+        format!("cp a {}", target.display()),
+        format!("cp --mode buffered a {}", target.display()),
+    ] {
+        let said = user.runs(&line);
+        said.fails(1, "No space left on device (os error 28).");
+        assert!(
+            said.stderr
+                .contains("of 8.0 MiB were written; free space and run the command")
+        );
+    }
+    let data = pattern::filled(1, 0, 8 << 20);
+    user.pipes(&data, &format!("write {}", target.display()))
+        .fails(1, "No space left on device (os error 28).");
+}
+
+/// Everything fits the page cache, and the disk refuses it afterwards: only the
+/// sync can tell.
+#[test]
+fn a_disk_that_fails_late_is_not_overlooked() {
+    need!(all FailingDisk::needs(Some(Fs::Ext4NoJournal)));
+    let user = User::new();
+    let bytes = FailingDisk::TOO_MUCH_BYTES as usize;
+    user.has("a", bytes);
+    for mode in dropbehind::Mode::ALL {
+        for command in ["cp", "write"] {
+            let disk = FailingDisk::new().unwrap();
+            let target = disk.file("b").display().to_string();
+            let said = match command {
+                "cp" => user.runs(&format!("cp --mode {mode} a {target}")),
+                _ => user.sh(&format!("dropbehind write --mode {mode} {target} < a")),
+            };
+            let told = said.code == 1
+                && said.stderr.contains("(os error 28)")
+                && said.stderr.contains("cannot sync");
+            assert!(told, "{command} {mode}: {} {}", said.code, said.stderr);
+        }
+    }
+}
+
+#[test]
+fn a_read_only_file_system_is_told() {
+    need!(all MountedFs::needs(Fs::Ext4));
+    let user = User::new();
+    user.has("a", 10);
+    let disk = MountedFs::new(Fs::Ext4, 16 << 20).unwrap();
+    let target = disk.file("b");
+    remount_read_only(disk.path());
+    user.runs(&format!("cp a {}", target.display()))
+        .fails(1, "Mount the file system for writing");
+}
+
+fn remount_read_only(path: &Path) {
+    let done = Command::new("mount")
+        .args(["-o", "remount,ro"])
+        .arg(path)
+        .status()
+        .unwrap();
+    assert!(done.success());
+}
+
+#[test]
+fn what_one_may_not_write_is_told() {
+    need!(Need::Root, Need::Tool("setpriv"));
+    let user = User::new();
+    user.has("a", 10);
+    user.sh("chmod 755 .; chmod 600 a; echo old > b; chmod 644 a b");
+    let nobody = "setpriv --reuid 65534 --regid 65534 --clear-groups \"$(which dropbehind)\"";
+    user.sh(&format!("{nobody} cp a b"))
+        .fails(1, "Run as a user who may write it.");
+    user.sh(&format!("{nobody} cp -f a b"))
+        .fails(1, "Permission denied");
+    user.sh(&format!("{nobody} cp a new"))
+        .fails(1, "Run as a user who may write it.");
+    assert_eq!(std::fs::read(user.file("b")).unwrap(), b"old\n");
+    user.sh("chmod 600 a");
+    user.sh(&format!("{nobody} read a"))
+        .fails(1, "Run as a user who may read it.");
+    // Reading is not enough to see who caches what.
+    user.sh("chmod 644 a");
+    user.sh(&format!("{nobody} stat a"))
+        .fails(3, "Run as the file's owner");
+    user.sh(&format!("{nobody} drop a"))
+        .fails(3, "Run as the file's owner");
+}
+
+#[test]
+fn force_replaces_what_cannot_be_opened() {
+    need!(Need::Root, Need::Tool("setpriv"));
+    let user = User::new();
+    user.has("a", 10);
+    let nobody = "setpriv --reuid 65534 --regid 65534 --clear-groups \"$(which dropbehind)\"";
+    let said = user.sh(&format!(
+        "chmod 755 .; mkdir -m 777 d; echo old > d/b; chmod 644 d/b; {nobody} cp -f a d/b"
+    ));
+    assert_eq!(said.code, 0, "{}", said.stderr);
+    holds(&user.file("d/b"), 10);
+}
+
+#[test]
+fn a_closed_output_is_told() {
+    let user = User::new();
+    user.has("a", 10);
+    user.sh("dropbehind read a > /dev/full")
+        .fails(1, "standard output: No space left");
+    user.sh("dropbehind stat a > /dev/full")
+        .fails(1, "standard output: No space left");
+}

@@ -1,0 +1,125 @@
+//! System calls that fail, or that the kernel does not have.
+
+mod user;
+
+use dropbehind_testbed::{CallFilter, FailNth, Outcome, pattern, residency};
+use std::time::Duration;
+use user::User;
+
+const EIO: i32 = 5;
+const ENOSYS: i32 = 38;
+const BYTES: usize = 300_001;
+
+fn call(name: &str) -> CallFilter {
+    CallFilter::new(name).expect("a system call")
+}
+
+fn run(plan: FailNth, user: &User, line: &str) -> Outcome {
+    let command = user.dropbehind(line.split(' '));
+    plan.timeout(Duration::from_secs(30))
+        .run(command)
+        .expect("a run under supervision")
+}
+
+/// Whichever call fails, the copy is whole or the user is told that it is not.
+#[test]
+fn no_failed_call_is_passed_over() {
+    let user = User::new();
+    let from = user.has("from", BYTES);
+    let to = user.file("to");
+    let folder = from.parent().unwrap().to_str().unwrap();
+    let named = |name| call(name).path_prefix(folder).unwrap();
+    for calls in [
+        vec![named("openat")],
+        vec![call("openat").path_prefix("/proc").unwrap()],
+        vec![named("statx"), named("newfstatat")],
+        vec![call("fstat"), call("fcntl")],
+        vec![call("read")],
+        vec![call("write"), call("pwrite64")],
+        vec![call("lseek")],
+        vec![call("fsync"), call("ftruncate")],
+        vec![call("sync_file_range")],
+        vec![call("fadvise64")],
+        vec![call("cachestat")],
+        vec![call("mincore")],
+        vec![call("close")],
+    ] {
+        let line = format!("cp --block-size 64k {folder}/from {folder}/to");
+        let seen = run(FailNth::count(calls.clone()), &user, &line).calls_seen;
+        for nth in 1..=seen {
+            let _ = std::fs::remove_file(&to);
+            let outcome = run(FailNth::once(calls.clone(), nth, EIO), &user, &line);
+            let failed = format!("{:?} of {calls:?}: {outcome:?}", outcome.failed_call);
+            assert!(!outcome.timed_out, "{failed}");
+            match outcome.status.code() {
+                Some(0) => {
+                    let copied = std::fs::read(&to).expect("the copy");
+                    assert_eq!(copied.len(), BYTES, "{failed}");
+                    assert_eq!(pattern::check(1, 0, &copied), Ok(()), "{failed}");
+                }
+                // No panic (101), and no death by a signal.
+                Some(1 | 3 | 127) => assert!(!outcome.stderr.is_empty(), "{failed}"),
+                _ => panic!("{failed}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_failed_sync_or_write_fails_the_command() {
+    let user = User::new();
+    user.has("from", BYTES);
+    for (name, doing) in [("fsync", "cannot sync"), ("write", "cannot write")] {
+        for mode in dropbehind::Mode::ALL {
+            let line = format!("cp --mode {mode} from to");
+            let outcome = run(FailNth::once([call(name)], 1, EIO), &user, &line);
+            let told = String::from_utf8_lossy(&outcome.stderr).into_owned();
+            assert_eq!(outcome.status.code(), Some(1), "{name} {mode}: {told}");
+            assert!(told.contains(doing) && told.contains("dmesg"), "{told}");
+        }
+    }
+}
+
+/// As before Linux 6.5.
+#[test]
+fn a_kernel_without_cachestat_copies_and_says_what_it_cannot_do() {
+    let user = User::new();
+    let from = user.has("from", BYTES);
+    let old_kernel = || FailNth::every([call("cachestat")], ENOSYS);
+    for line in ["stat from", "drop from"] {
+        let outcome = run(old_kernel(), &user, line);
+        let told = String::from_utf8_lossy(&outcome.stderr).into_owned();
+        assert_eq!(outcome.status.code(), Some(3), "{line}: {told}");
+        assert!(told.contains("Linux 6.5 or later"), "{told}");
+    }
+    residency::evict(&from);
+    for mode in ["dontcache", "write-behind"] {
+        let outcome = run(
+            old_kernel(),
+            &user,
+            &format!("cp --mode {mode} --stats - from to"),
+        );
+        let told = String::from_utf8_lossy(&outcome.stderr).into_owned();
+        assert_eq!(outcome.status.code(), Some(0), "{told}");
+        user::holds(&user.file("to"), BYTES);
+    }
+    let outcome = run(old_kernel(), &user, "probe");
+    let told = String::from_utf8_lossy(&outcome.stdout).into_owned();
+    assert!(told.contains("without cachestat"), "{told}");
+}
+
+#[test]
+fn an_interrupted_call_is_made_again() {
+    const EINTR: i32 = 4;
+    let user = User::new();
+    user.has("from", BYTES);
+    for name in ["read", "write"] {
+        // The first reads are the dynamic linker's.
+        for nth in 4..12 {
+            let plan = FailNth::once([call(name)], nth, EINTR);
+            let outcome = run(plan, &user, "cp --block-size 16k from to");
+            assert_eq!(outcome.status.code(), Some(0), "{outcome:?}");
+            user::holds(&user.file("to"), BYTES);
+        }
+    }
+}
