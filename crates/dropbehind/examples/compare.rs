@@ -10,6 +10,11 @@
 //! run to run; the parent samples the file's pages with cachestat meanwhile, so
 //! peaks do not rest on the counters of the measured process. Printed are
 //! medians, and the range of the throughput.
+//!
+//! CPU time is given twice: of the process, and of the whole machine, less what
+//! its idle loop took. Native uncached writes drop their pages in the kernel's
+//! worker threads, which no process is charged for, so only the second compares
+//! like with like; it wants a machine that does nothing else.
 
 use std::alloc::{Layout, alloc_zeroed};
 use std::fs;
@@ -48,7 +53,7 @@ fn main() -> io::Result<()> {
     }
     println!("{what} {size} MiB in blocks of {block} bytes, {runs} runs, medians");
     println!(
-        "{:<17}{:>7} {:>13} {:>8} {:>8} {:>8} {:>8} {:>8} {:>9} {:>9} {:>7} {:>7}",
+        "{:<17}{:>7} {:>13} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>9} {:>9} {:>7} {:>7}",
         "way",
         "MB/s",
         "(range)",
@@ -57,6 +62,7 @@ fn main() -> io::Result<()> {
         "p99.9 us",
         "max us",
         "cpu/GiB",
+        "all cpu",
         "peak MiB",
         "dirty MiB",
         "left",
@@ -68,7 +74,7 @@ fn main() -> io::Result<()> {
         let low = speeds.iter().copied().fold(f64::MAX, f64::min);
         let high = speeds.iter().copied().fold(0.0, f64::max);
         println!(
-            "{way:<17}{:>7.0} {:>13} {:>8.0} {:>8.0} {:>8.0} {:>8.0} {:>8.3} {:>9.1} {:>9.1} {:>7.1} {:>7.0}",
+            "{way:<17}{:>7.0} {:>13} {:>8.0} {:>8.0} {:>8.0} {:>8.0} {:>8.3} {:>8.3} {:>9.1} {:>9.1} {:>7.1} {:>7.0}",
             of(|run| run.mb_per_s),
             format!("({low:.0}-{high:.0})"),
             of(|run| run.p50_us),
@@ -76,6 +82,7 @@ fn main() -> io::Result<()> {
             of(|run| run.p999_us),
             of(|run| run.max_us),
             of(|run| run.cpu_s_per_gib),
+            of(|run| run.machine_cpu_s_per_gib),
             of(|run| run.peak_cached_mib),
             of(|run| run.peak_dirty_mib),
             of(|run| run.left_mib),
@@ -93,6 +100,7 @@ struct Run {
     p999_us: f64,
     max_us: f64,
     cpu_s_per_gib: f64,
+    machine_cpu_s_per_gib: f64,
     peak_cached_mib: f64,
     peak_dirty_mib: f64,
     left_mib: f64,
@@ -116,12 +124,15 @@ fn one_run(path: &str, what: &str, size: &str, block: &str, way: &str) -> io::Re
     witness.sync_all()?;
     dropbehind_linux::drop_clean(witness.as_fd(), 0, 0)?;
     std::thread::sleep(Duration::from_millis(50));
+    let busy_before = machine_busy_seconds();
     let mut child = Command::new(std::env::current_exe()?)
         .args(["--worker", path, what, size, block, way])
         .stdout(Stdio::piped())
         .spawn()?;
     let (peak_cached_mib, peak_dirty_mib) = sample(&mut child, &witness)?;
     let output = child.wait_with_output()?;
+    let gib = size.parse::<f64>().unwrap_or(f64::NAN) / 1024.0;
+    let machine_cpu_s_per_gib = (machine_busy_seconds() - busy_before) / gib;
     if !output.status.success() {
         return Err(io::Error::other(format!("{way} failed")));
     }
@@ -142,6 +153,7 @@ fn one_run(path: &str, what: &str, size: &str, block: &str, way: &str) -> io::Re
         p999_us,
         max_us,
         cpu_s_per_gib,
+        machine_cpu_s_per_gib,
         peak_cached_mib,
         peak_dirty_mib,
         left_mib: mib(left.cached_pages),
@@ -262,4 +274,22 @@ fn cpu_seconds() -> f64 {
         .filter_map(|word| word.parse::<u64>().ok())
         .sum();
     ticks as f64 / 100.0
+}
+
+/// CPU time of the machine since it started: all but idle and waiting for I/O,
+/// by the first line of `/proc/stat`, in hundredths of a second.
+fn machine_busy_seconds() -> f64 {
+    let text = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let line = text.lines().next().unwrap_or("");
+    let ticks: Vec<u64> = line
+        .split_whitespace()
+        .skip(1)
+        .filter_map(|word| word.parse().ok())
+        .collect();
+    // user nice system idle iowait irq softirq steal; the guest's are in user.
+    let busy: u64 = [0, 1, 2, 5, 6]
+        .iter()
+        .filter_map(|index| ticks.get(*index))
+        .sum();
+    busy as f64 / 100.0
 }
