@@ -7,7 +7,7 @@ use std::ops::{Deref, Range};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
@@ -21,7 +21,6 @@ use crate::control::{self, CacheState, DropOutcome};
 use crate::flusher::Flusher;
 use crate::handle::{Handle, lock};
 use crate::open_options::{OpenOptions, WINDOW_MIN_BYTES};
-use crate::reader::Reader;
 use crate::stats::Stats;
 use crate::strategy::{Strategy, choose};
 use crate::writeback_errors;
@@ -29,6 +28,8 @@ use crate::writeback_errors;
 /// A read longer than this is made in pieces, so that what is cached ahead of
 /// it stays bounded.
 const READ_PIECE_BYTES: usize = 2 << 20;
+/// The kernel reads no more than this in one call, whatever it is asked for.
+const READ_MAX_BYTES: usize = 0x7fff_f000;
 
 /// What an open file was asked to do.
 #[derive(Clone, Debug)]
@@ -91,7 +92,6 @@ struct Shared {
     handle: OnceLock<Arc<Handle>>,
     /// The same in a child of a fork, where the parent's is of no use.
     handle_after_fork: ArcSwapOption<Handle>,
-    reader: Mutex<Reader>,
     bytes_read: AtomicU64,
     bytes_written: AtomicU64,
     /// A bit for each operation that is done with `RWF_DONTCACHE`.
@@ -205,7 +205,6 @@ impl File {
             size_bytes: AtomicU64::new(info.size_bytes),
             handle: OnceLock::new(),
             handle_after_fork: ArcSwapOption::empty(),
-            reader: Mutex::new(Reader::new(info.size_bytes)),
             bytes_read: AtomicU64::new(0),
             bytes_written: AtomicU64::new(0),
             native: AtomicU8::new(native),
@@ -291,6 +290,9 @@ impl File {
         if let Some(handle) = self.line() {
             handle.synced(self.as_fd());
         }
+        if result.is_err() {
+            writeback_errors::told(self.shared.id);
+        }
         result?;
         match writeback_errors::take_for(self.shared.id, self.shared.opened) {
             Some(error) => Err(error),
@@ -339,8 +341,9 @@ impl File {
     }
 
     fn read_long(&self, buf: &mut [u8], offset: Option<u64>, mode: Mode) -> io::Result<usize> {
+        let most = buf.len().min(READ_MAX_BYTES);
         let mut done = 0;
-        for piece in buf.chunks_mut(READ_PIECE_BYTES) {
+        for piece in buf[..most].chunks_mut(READ_PIECE_BYTES) {
             let wanted = piece.len();
             let at = offset.map(|offset| offset + done as u64);
             match self.read_once(&mut [IoSliceMut::new(piece)], at, mode) {
@@ -381,10 +384,10 @@ impl File {
         let start = offset.unwrap_or_else(|| self.shared.position.load(Ordering::Relaxed));
         let range = ByteRange::new(start, start.saturating_add(wanted as u64));
         let fd = self.as_fd();
-        let prepared = lock(&self.shared.reader).before_read(fd, &handle, range);
+        let prepared = lock(&handle.reader).before_read(fd, &handle, range);
         let result = self.read_plain(bufs, offset);
         let end = start + *result.as_ref().unwrap_or(&0) as u64;
-        lock(&self.shared.reader).after_read(fd, &handle, prepared, end);
+        lock(&handle.reader).after_read(fd, &handle, prepared, end);
         result
     }
 
@@ -480,7 +483,17 @@ impl File {
         if let Ok(count) = result {
             if count > 0 {
                 let bytes = count as u64;
-                let range = ByteRange::new(start, start + bytes);
+                let range = match offset {
+                    Some(offset) => ByteRange::new(offset, offset + bytes),
+                    // Threads that write at one position at the same time do
+                    // not know who wrote where. But every write lies between
+                    // the position before it and that after the last of those
+                    // it overlapped with: together they tell all of it.
+                    None => {
+                        let end = self.shared.position.load(Ordering::Relaxed);
+                        ByteRange::new(start.min(end.saturating_sub(bytes)), end)
+                    }
+                };
                 handle.wrote(self.as_fd(), range, bytes, self.effective(mode));
             }
         }
@@ -639,7 +652,7 @@ impl File {
             return;
         }
         if let Some(handle) = self.line() {
-            lock(&self.shared.reader).finish(self.as_fd(), &handle);
+            lock(&handle.reader).finish(self.as_fd(), &handle);
             handle.close(self.as_fd());
         }
     }
@@ -710,7 +723,7 @@ impl File {
         let Some(handle) = self.line() else {
             return Ok(true);
         };
-        lock(&self.shared.reader).finish(self.as_fd(), &handle);
+        lock(&handle.reader).finish(self.as_fd(), &handle);
         Ok(handle.settle(self.as_fd(), timeout))
     }
 

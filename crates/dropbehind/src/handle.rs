@@ -10,6 +10,7 @@ use dropbehind_policy::residency::ResidencyMap;
 use dropbehind_policy::{ByteRange, Mode, StreamConfig, StreamCounters};
 
 use crate::flusher::{DiskHandle, Flusher, Message};
+use crate::reader::Reader;
 use crate::residency;
 use dropbehind_slot::{Due, Run, Slot};
 
@@ -36,6 +37,9 @@ pub(crate) struct Handle {
     /// The cache as it was before the first I/O; taken by the registration.
     before: Mutex<Option<ResidencyMap>>,
     looked: AtomicBool,
+    /// With the line and not with the file: a lock that another thread holds at
+    /// a fork stays held in the child for ever.
+    pub(crate) reader: Mutex<Reader>,
     registration: AtomicU32,
     settled_word: AtomicU32,
     counters: Mutex<StreamCounters>,
@@ -64,6 +68,7 @@ impl Handle {
             config: Mutex::new(config),
             before: Mutex::new(None),
             looked: AtomicBool::new(false),
+            reader: Mutex::new(Reader::new(config.size_bytes)),
             registration: AtomicU32::new(UNREGISTERED),
             settled_word: AtomicU32::new(0),
             counters: Mutex::new(StreamCounters::default()),

@@ -22,14 +22,14 @@ use crate::residency;
 
 /// First chunk read ahead in a file: a small file is not worth more.
 const FIRST_CHUNK_BYTES: u64 = 256 << 10;
-/// Largest chunk. With two ahead, 4 MiB are on their way: two milliseconds at
-/// 2 GB/s, more than a disk takes to answer.
+/// Largest chunk.
 const CHUNK_BYTES: u64 = 2 << 20;
-/// Chunks ahead of the reader.
-const CHUNKS_AHEAD: u64 = 2;
+/// Chunks ahead of the reader: 8 MiB, as much as one window of the kernel's own
+/// readahead where that is large. On a disk of 1 GB/s, 4 MiB were 6 % slower.
+const CHUNKS_AHEAD: u64 = 4;
 /// When the flusher is so far behind, the reader drops for itself. With the
-/// chunks ahead this stays well below 16 MiB.
-const HELP_BYTES: u64 = 8 << 20;
+/// chunks ahead and the one being read this stays below 16 MiB.
+const HELP_BYTES: u64 = 5 << 20;
 
 /// A chunk that was read ahead, and what of it is ours.
 #[derive(Debug)]

@@ -30,6 +30,14 @@ pub(crate) fn remember(file: FileId, error: &io::Error) {
     lock(&ERRORS).insert(file, (at, errno));
 }
 
+/// A descriptor of the file has reported its error: files opened from now on
+/// would not be told by the kernel either.
+pub(crate) fn told(file: FileId) {
+    if now() > 0 {
+        lock(&ERRORS).remove(&file);
+    }
+}
+
 /// The error that a file opened at `opened` would have been told by the kernel,
 /// had nobody marked it seen. Told once.
 pub(crate) fn take_for(file: FileId, opened: u64) -> Option<io::Error> {

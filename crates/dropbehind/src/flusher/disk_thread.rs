@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -59,6 +59,8 @@ struct DiskThread {
     no_cachestat: bool,
     no_sync_file_range: bool,
     idle_since_ns: Option<u64>,
+    /// Those who wait until nothing is left to do let go of their end then.
+    drains: Vec<mpsc::Sender<()>>,
 }
 
 pub(super) fn run(shared: Arc<DiskHandle>) {
@@ -75,6 +77,7 @@ pub(super) fn run(shared: Arc<DiskHandle>) {
         no_cachestat: false,
         no_sync_file_range: false,
         idle_since_ns: None,
+        drains: Vec::new(),
         shared: Arc::clone(&shared),
     };
     if catch_unwind(AssertUnwindSafe(|| thread.serve())).is_err() {
@@ -113,6 +116,7 @@ impl DiskThread {
             if self.quiet_down() {
                 continue;
             }
+            self.end_drains();
             if self.may_end() {
                 return;
             }
@@ -181,6 +185,22 @@ impl DiskThread {
         again
     }
 
+    /// Tells those who wait for everything to be written and dropped.
+    fn end_drains(&mut self) {
+        if self.drains.is_empty() {
+            return;
+        }
+        let drained = self.entries.iter().all(|(number, entry)| {
+            let stream = self.disk.stream(StreamId(u64::from(*number)));
+            entry.handle.slot.outstanding_bytes() == 0
+                && !entry.closed
+                && stream.is_none_or(|stream| stream.is_settled())
+        });
+        if drained {
+            self.drains.clear();
+        }
+    }
+
     fn may_end(&mut self) -> bool {
         if !self.entries.is_empty() {
             self.idle_since_ns = None;
@@ -236,7 +256,8 @@ impl DiskThread {
                     // Who asked may have lost patience.
                     let _ = answer.send(ours.unwrap_or_default());
                 }
-                Message::FlushAll => {
+                Message::FlushAll(done) => {
+                    self.drains.push(done);
                     let numbers: Vec<u32> = self.entries.keys().copied().collect();
                     for number in numbers {
                         self.flush(now_ns, number);
@@ -560,7 +581,6 @@ impl DiskThread {
         };
         let counters = entry.handle.counters();
         lock(&self.shared.totals).close(number, &counters);
-        self.shared.unsettled.fetch_sub(1, Ordering::SeqCst);
         entry.handle.announce_settled();
     }
 }

@@ -21,6 +21,8 @@ pub(super) struct Keeper {
     requests: Mutex<VecDeque<Request>>,
     bell: AtomicU32,
     stopping: AtomicBool,
+    /// Requests that are queued or under way.
+    pending: AtomicU32,
     io_priority: IoPriority,
     notes: Mutex<Vec<String>>,
 }
@@ -39,6 +41,7 @@ impl Keeper {
             requests: Mutex::default(),
             bell: AtomicU32::new(0),
             stopping: AtomicBool::new(false),
+            pending: AtomicU32::new(0),
             io_priority,
             notes: Mutex::default(),
         });
@@ -53,8 +56,14 @@ impl Keeper {
 
     pub(super) fn register(&self, handle: Arc<Handle>, fd: RawFd) {
         let thread = thread_id();
+        self.pending.fetch_add(1, Ordering::SeqCst);
         lock(&self.requests).push_back(Request { handle, fd, thread });
         self.ring();
+    }
+
+    /// True while a description is still to be opened.
+    pub(super) fn is_busy(&self) -> bool {
+        self.pending.load(Ordering::SeqCst) > 0
     }
 
     pub(super) fn stop(&self) {
@@ -84,7 +93,10 @@ impl Keeper {
             let seen = self.bell.load(Ordering::SeqCst);
             let next = lock(&self.requests).pop_front();
             match next {
-                Some(request) => self.attach(request),
+                Some(request) => {
+                    self.attach(request);
+                    self.pending.fetch_sub(1, Ordering::SeqCst);
+                }
                 None if self.stopping.load(Ordering::SeqCst) => return,
                 None => {
                     let _ = futex_wait(&self.bell, seen, None);
@@ -106,7 +118,6 @@ impl Keeper {
             }
         };
         let disk = Arc::clone(&handle.disk);
-        disk.unsettled.fetch_add(1, Ordering::SeqCst);
         let before = handle.take_before();
         let attachment = Attachment {
             handle: Arc::clone(&handle),
@@ -137,7 +148,6 @@ impl Keeper {
             Err(error) => {
                 inbox.messages.pop_back();
                 drop(inbox);
-                disk.unsettled.fetch_sub(1, Ordering::SeqCst);
                 disk.note(format!("no thread for the disk could be started ({error})"));
                 handle.registered(false);
             }

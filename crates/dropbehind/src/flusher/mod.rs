@@ -14,7 +14,8 @@ use std::collections::HashMap;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{BorrowedFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
@@ -27,6 +28,9 @@ use crate::handle::{Handle, lock};
 use crate::stats::Stats;
 use dropbehind_slot::Doorbell;
 use keeper::Keeper;
+
+/// Who waits for a disk's thread looks after its health this often.
+const WAIT_STEP: Duration = Duration::from_millis(200);
 
 /// Writes back, counts and drops for any number of files on any disks.
 ///
@@ -149,19 +153,33 @@ impl Flusher {
     /// Writes and drops all that is pending in files of this flusher, closed
     /// ones included; false when `timeout` passed first.
     pub fn drain(&self, timeout: Duration) -> bool {
-        let started = Instant::now();
-        for disk in self.disks() {
-            disk.post(Message::FlushAll);
+        if !self.is_ours() {
+            return true;
         }
-        loop {
-            if self.disks().iter().all(|disk| disk.is_drained()) {
-                return true;
-            }
+        let started = Instant::now();
+        while self.inner.keeper.is_busy() {
             if started.elapsed() >= timeout {
                 return false;
             }
-            std::thread::sleep(Duration::from_micros(500));
+            std::thread::sleep(Duration::from_micros(200));
         }
+        let asked: Vec<_> = self
+            .disks()
+            .into_iter()
+            .filter_map(|disk| disk.ask_to_drain().map(|drained| (disk, drained)))
+            .collect();
+        asked.iter().all(|(disk, drained)| {
+            loop {
+                let left = timeout.saturating_sub(started.elapsed());
+                match drained.recv_timeout(left.min(WAIT_STEP)) {
+                    Err(RecvTimeoutError::Timeout) if disk.is_dead() => return true,
+                    Err(RecvTimeoutError::Timeout) if left.is_zero() => return false,
+                    Err(RecvTimeoutError::Timeout) => {}
+                    // Nothing is ever sent; the thread lets go of its end.
+                    Err(RecvTimeoutError::Disconnected) | Ok(()) => return true,
+                }
+            }
+        })
     }
 
     pub(crate) fn is_ours(&self) -> bool {
@@ -215,7 +233,9 @@ pub(crate) enum Message {
     Flush(u32),
     /// Which parts of a range did this file bring in?
     Brought(u32, ByteRange, mpsc::Sender<Vec<ByteRange>>),
-    FlushAll,
+    /// Everything is to be written and dropped; the sender is let go of when it
+    /// is.
+    FlushAll(mpsc::Sender<()>),
 }
 
 /// One disk, as its files and its thread share it.
@@ -226,8 +246,6 @@ pub(crate) struct DiskHandle {
     inbox: Mutex<Inbox>,
     numbers: AtomicU32,
     dead: AtomicBool,
-    /// Streams that have work or messages waiting.
-    unsettled: AtomicU64,
     totals: Mutex<Totals>,
     notes: Mutex<Vec<String>>,
 }
@@ -246,7 +264,6 @@ impl DiskHandle {
             inbox: Mutex::default(),
             numbers: AtomicU32::new(0),
             dead: AtomicBool::new(false),
-            unsettled: AtomicU64::new(0),
             totals: Mutex::default(),
             notes: Mutex::default(),
         }
@@ -265,12 +282,20 @@ impl DiskHandle {
         self.dead.load(Ordering::SeqCst)
     }
 
-    fn is_drained(&self) -> bool {
-        if self.is_dead() {
-            return true;
+    /// Has everything written and dropped: the answer is closed when that is
+    /// done. `None` when there is no thread, and so nothing to do.
+    fn ask_to_drain(&self) -> Option<mpsc::Receiver<()>> {
+        let (done, drained) = mpsc::channel();
+        let mut inbox = lock(&self.inbox);
+        if !inbox.thread_runs {
+            return None;
         }
-        let inbox = lock(&self.inbox);
-        inbox.messages.is_empty() && self.unsettled.load(Ordering::SeqCst) == 0
+        inbox.messages.push_back(Message::FlushAll(done));
+        drop(inbox);
+        if self.bell.ring() == Some(true) {
+            let _ = futex_wake(self.bell.word(), 1);
+        }
+        Some(drained)
     }
 
     /// Tells the disk's thread something.
