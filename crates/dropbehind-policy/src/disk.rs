@@ -8,7 +8,9 @@ use crate::pace::Pace;
 use crate::range::ByteRange;
 use crate::reason::Reason;
 use crate::residency::ResidencyMap;
-use crate::stream::{Context, Counted, Dropped, Inspected, Stream, StreamConfig, Task};
+use crate::stream::{
+    Context, Counted, Dropped, Inspected, Stream, StreamConfig, StreamCounters, Task,
+};
 use crate::write_behind::DEFAULT_WINDOW_BYTES;
 
 /// The shell's name for a stream of a disk.
@@ -100,20 +102,38 @@ pub struct Disk {
     config: DiskConfig,
     pace: Pace,
     streams: BTreeMap<StreamId, Stream>,
-    /// When each stream with work is due; the first is the oldest.
-    queue: BTreeSet<(u64, StreamId)>,
+    /// When each stream with work is due, its turn among those due at the same
+    /// time, and the stream; the first is the oldest.
+    queue: BTreeSet<(u64, u64, StreamId)>,
+    turns: u64,
     small: SmallFiles,
+    /// Bytes asked for by all streams and not seen clean.
+    asked_bytes: u64,
+    /// Streams that have asked for any.
+    busy_streams: u64,
+    forgotten: Option<(StreamId, StreamCounters)>,
+    /// Whose drop has not been answered.
+    dropping: Option<StreamId>,
 }
 
 impl Disk {
     /// A disk with no streams.
     pub fn new(config: DiskConfig) -> Disk {
+        let config = DiskConfig {
+            page_bytes: config.page_bytes.max(1),
+            ..config
+        };
         Disk {
             config,
             pace: Pace::new(),
             streams: BTreeMap::new(),
             queue: BTreeSet::new(),
+            turns: 0,
             small: SmallFiles::default(),
+            asked_bytes: 0,
+            busy_streams: 0,
+            forgotten: None,
+            dropping: None,
         }
     }
 
@@ -137,25 +157,33 @@ impl Disk {
         self.queue.is_empty()
     }
 
-    /// Most bytes the writers of a stream may have outstanding: two windows.
+    /// The final counters of the stream of the last [`Action::Forget`].
+    pub fn forgotten(&self, id: StreamId) -> Option<&StreamCounters> {
+        self.forgotten
+            .as_ref()
+            .filter(|(forgotten, _)| *forgotten == id)
+            .map(|(_, counters)| counters)
+    }
+
+    /// Most bytes the writers of a stream may have outstanding: two windows, or
+    /// no limit where the window is 0. It changes with the disk's speed and with
+    /// what was told, and is to be read again with [`Stream::done_bytes`].
     pub fn limit_bytes(&self, id: StreamId) -> u64 {
         let context = self.context(0);
         self.streams
             .get(&id)
-            .map_or(u64::MAX, |stream| 2 * stream.window_bytes(&context))
+            .map_or(u64::MAX, |stream| stream.limit_bytes(&context))
     }
 
     /// How many dirty bytes are worth waking the flusher for.
     pub fn batch_bytes(&self, id: StreamId) -> u64 {
         let context = self.context(0);
-        let window_bytes = self
-            .streams
-            .get(&id)
-            .map_or(self.config.window_bytes, |stream| {
-                stream.window_bytes(&context)
-            });
-        self.pace
-            .batch_bytes(window_bytes, self.config.request_bytes)
+        match self.streams.get(&id) {
+            Some(stream) => stream.batch_bytes(&context),
+            None => self
+                .pace
+                .batch_bytes(self.config.window_bytes, self.config.request_bytes),
+        }
     }
 
     fn context(&self, now_ns: u64) -> Context {
@@ -166,6 +194,7 @@ impl Disk {
             default_window_bytes: self.config.window_bytes,
             request_bytes: self.config.request_bytes,
             small_over_budget: self.small.over_budget(),
+            busy_streams: self.busy_streams,
         }
     }
 
@@ -179,8 +208,14 @@ impl Disk {
         let context = self.context(now_ns);
         let stream = self.streams.get_mut(&id)?;
         let small_before = stream.small_bytes();
+        let asked_before = stream.asked_bytes();
         let answer = change(stream, &context);
+        stream.move_window(&context);
         let small_after = stream.small_bytes();
+        let asked_after = stream.asked_bytes();
+        self.asked_bytes = self.asked_bytes - asked_before + asked_after;
+        self.busy_streams =
+            self.busy_streams - u64::from(asked_before > 0) + u64::from(asked_after > 0);
         if small_before != small_after {
             if let Some(bytes) = small_before {
                 self.small.leave(bytes);
@@ -203,15 +238,45 @@ impl Disk {
         };
         stream.end_flush_if_settled();
         let due_ns = stream.task(&context).map(|(due_ns, _)| due_ns);
-        if stream.queued_ns != due_ns {
-            if let Some(old_ns) = stream.queued_ns {
-                self.queue.remove(&(old_ns, id));
+        let old = stream.queued;
+        if let (Some((old_ns, _)), Some(new_ns)) = (old, due_ns) {
+            // Who is due keeps the place in the queue: events that come in all
+            // the time must not push a stream back.
+            if old_ns == new_ns || old_ns.max(new_ns) <= now_ns {
+                return;
             }
-            if let Some(new_ns) = due_ns {
-                self.queue.insert((new_ns, id));
-            }
-            stream.queued_ns = due_ns;
         }
+        if let Some((old_ns, turn)) = old {
+            self.queue.remove(&(old_ns, turn, id));
+        }
+        // A stream that has just had its turn lets all others that are due go
+        // first, however long its own work has been waiting.
+        stream.queued = due_ns.map(|due_ns| (due_ns.max(stream.served_ns), self.turns));
+        self.turns += 1;
+        if let Some((new_ns, turn)) = stream.queued {
+            self.queue.insert((new_ns, turn, id));
+        }
+    }
+
+    fn dequeue(&mut self, id: StreamId) {
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return;
+        };
+        if let Some((due_ns, turn)) = stream.queued.take() {
+            self.queue.remove(&(due_ns, turn, id));
+        }
+    }
+
+    /// Takes a stream out, with all that is counted of it.
+    fn remove(&mut self, id: StreamId) -> Option<Stream> {
+        self.dequeue(id);
+        let gone = self.streams.remove(&id)?;
+        if let Some(bytes) = gone.small_bytes() {
+            self.small.leave(bytes);
+        }
+        self.asked_bytes -= gone.asked_bytes();
+        self.busy_streams -= u64::from(gone.asked_bytes() > 0);
+        Some(gone)
     }
 
     /// The budget of small files is used up: every one of them is due.
@@ -235,6 +300,7 @@ impl Disk {
         config: StreamConfig,
         residency: ResidencyMap,
     ) {
+        self.remove(id);
         self.streams
             .insert(id, Stream::new(now_ns, config, residency));
     }
@@ -296,14 +362,16 @@ impl Disk {
         let newly = self.with(now_ns, id, |stream, context| {
             stream.counted(context, range, counted)
         });
-        if let Some(bytes) = newly {
-            let busy = counted.writeback_bytes > 0;
+        if let Some((bytes, poll)) = newly.flatten() {
+            let busy = self.asked_bytes > 0;
             self.pace.completed(now_ns, bytes, busy);
+            self.pace.polled(poll);
         }
     }
 
     /// The answer to [`Action::Drop`].
     pub fn dropped(&mut self, now_ns: u64, id: StreamId, range: ByteRange, dropped: Dropped) {
+        self.dropping = None;
         self.with(now_ns, id, |stream, context| {
             stream.dropped(context, range, dropped);
         });
@@ -323,32 +391,35 @@ impl Disk {
 
     /// What to do next.
     pub fn next(&mut self, now_ns: u64) -> Next {
+        if let Some(id) = self.dropping.take() {
+            self.with(now_ns, id, |stream, context| stream.not_answered(context));
+        }
         loop {
-            let Some(&(due_ns, id)) = self.queue.first() else {
+            let Some(&(due_ns, _, id)) = self.queue.first() else {
                 return Next::Idle;
             };
             if due_ns > now_ns {
                 return Next::At(due_ns);
             }
             let context = self.context(now_ns);
+            self.dequeue(id);
             let Some(stream) = self.streams.get_mut(&id) else {
-                self.queue.remove(&(due_ns, id));
                 continue;
             };
-            let Some((task_ns, task)) = stream.task(&context) else {
-                self.queue.remove(&(due_ns, id));
-                stream.queued_ns = None;
-                continue;
+            stream.served_ns = now_ns;
+            let task = match stream.task(&context) {
+                Some((task_ns, task)) if task_ns <= now_ns => task,
+                _ => {
+                    self.requeue(now_ns, id);
+                    continue;
+                }
             };
-            if task_ns > now_ns {
-                self.requeue(now_ns, id);
-                continue;
-            }
-            let task = stream.begin(&context, task);
+            let task = self
+                .with(now_ns, id, |stream, context| stream.begin(context, task))
+                .unwrap_or(task);
             if matches!(task, Task::StartWriteback(..)) {
                 self.pace.started(now_ns);
             }
-            self.requeue(now_ns, id);
             return Next::Do(self.action(id, task));
         }
     }
@@ -361,18 +432,15 @@ impl Disk {
                 reason,
             },
             Task::Count(range) => Action::Count { stream, range },
-            Task::Drop(range) => Action::Drop { stream, range },
+            Task::Drop(range) => {
+                self.dropping = Some(stream);
+                Action::Drop { stream, range }
+            }
             Task::Inspect => Action::Inspect { stream },
             Task::Look(range) => Action::Look { stream, range },
             Task::Forget => {
-                if let Some(gone) = self.streams.remove(&stream) {
-                    if let Some(due_ns) = gone.queued_ns {
-                        self.queue.remove(&(due_ns, stream));
-                    }
-                    if let Some(bytes) = gone.small_bytes() {
-                        self.small.leave(bytes);
-                    }
-                }
+                let gone = self.remove(stream);
+                self.forgotten = gone.map(|gone| (stream, *gone.counters()));
                 Action::Forget { stream }
             }
         }

@@ -2,9 +2,13 @@
 //!
 //! `POSIX_FADV_DONTNEED` silently skips a folio that straddles the range, is
 //! under writeback or sits in a CPU's list of folios just added. So ranges are
-//! large, they lag, what a call left is part of the next one, and every call is
-//! verified by a count. What cannot be dropped after several tries is left, and
+//! large, they lag, what a call left at its end is part of the next one, and
+//! every call is verified by a count. The count does not say *where* something
+//! stayed, so nothing of such a range passes as dropped until a later call
+//! finds it empty. What cannot be dropped after several tries is left, and
 //! counted as left.
+
+use alloc::collections::BTreeMap;
 
 use crate::range::ByteRange;
 use crate::range_set::RangeSet;
@@ -14,21 +18,31 @@ use crate::range_set::RangeSet;
 pub const STEP_BYTES: u64 = 4 << 20;
 /// The end of each range that is tried again with the next one: the largest
 /// folio a file system makes today is 2 MiB (a PMD), and one may straddle.
+/// Folios are aligned to their size, so ranges that end at a multiple of this
+/// are straddled by none.
 pub const OVERLAP_BYTES: u64 = 4 << 20;
+/// The longest range of one call: half a millisecond, for which the disk waits
+/// for its next request, and every other stream for its turn.
+pub const CALL_BYTES: u64 = 8 << 20;
 /// Tries without progress before a range is left.
 pub const TRIES: u32 = 6;
 /// Wait before the first retry; doubled each time. Folios leave the per-CPU
 /// lists as soon as others are added there, mostly within milliseconds.
 pub const RETRY_NS: u64 = 4_000_000;
+/// No more ranges than this are tried again by themselves; beyond, something
+/// holds the file's pages for good, and trying would be all we do.
+const RESISTING_COUNT: usize = 1024;
 
 /// The clean ranges of one stream that wait to be dropped.
 #[derive(Clone, Debug, Default)]
 pub struct DropPlanner {
     ready: RangeSet,
-    /// Ends of earlier drops in which something stayed.
+    /// Ends of earlier drops in which something may have stayed.
     overlap: RangeSet,
-    tries: u32,
-    not_before_ns: u64,
+    /// What is tried again by itself: when and start → end and tries so far.
+    resisting: BTreeMap<(u64, u64), (u64, u32)>,
+    /// The range that is being dropped, and its tries so far.
+    taken: Option<(ByteRange, u32)>,
 }
 
 impl DropPlanner {
@@ -37,8 +51,8 @@ impl DropPlanner {
         DropPlanner {
             ready: RangeSet::new(),
             overlap: RangeSet::new(),
-            tries: 0,
-            not_before_ns: 0,
+            resisting: BTreeMap::new(),
+            taken: None,
         }
     }
 
@@ -51,6 +65,30 @@ impl DropPlanner {
     pub fn withdraw(&mut self, range: ByteRange) {
         self.ready.remove(range);
         self.overlap.remove(range);
+        if !self.resisting.is_empty() {
+            self.withdraw_resisting(range);
+        }
+    }
+
+    fn withdraw_resisting(&mut self, range: ByteRange) {
+        let hit: alloc::vec::Vec<_> = self
+            .resisting
+            .iter()
+            .map(|(&(due_ns, start), &(end, tries))| (due_ns, ByteRange::new(start, end), tries))
+            .filter(|(_, part, _)| part.overlaps(range))
+            .collect();
+        for (due_ns, part, tries) in hit {
+            self.resisting.remove(&(due_ns, part.start));
+            for rest in [
+                ByteRange::new(part.start, range.start.min(part.end)),
+                ByteRange::new(range.end.max(part.start), part.end),
+            ] {
+                if !rest.is_empty() {
+                    self.resisting
+                        .insert((due_ns, rest.start), (rest.end, tries));
+                }
+            }
+        }
     }
 
     /// Bytes that wait.
@@ -58,43 +96,79 @@ impl DropPlanner {
         self.ready.bytes()
     }
 
-    /// True when nothing waits and nothing is to be tried again.
+    /// The parts of `range` that do not wait to be dropped.
+    pub fn not_ready(&self, range: ByteRange) -> alloc::vec::Vec<ByteRange> {
+        self.ready.gaps_of(range)
+    }
+
+    /// True when nothing waits, is being dropped, or is to be tried again.
     pub fn is_empty(&self) -> bool {
-        self.ready.is_empty() && self.overlap.is_empty()
+        self.ready.is_empty()
+            && self.overlap.is_empty()
+            && self.resisting.is_empty()
+            && self.taken.is_none()
     }
 
     /// When the planner has something to do: with `flush`, whatever is there,
     /// otherwise only from `step_bytes` on.
     pub fn due_ns(&self, flush: bool, step_bytes: u64) -> Option<u64> {
         let enough = if flush {
-            !self.is_empty()
+            !self.ready.is_empty() || !self.overlap.is_empty()
         } else {
             self.ready.bytes() >= step_bytes
         };
-        enough.then_some(self.not_before_ns)
+        if enough {
+            return Some(0);
+        }
+        self.resisting
+            .first_key_value()
+            .map(|(&(due_ns, _), _)| due_ns)
     }
 
     /// The next range to drop, taken out of the waiting ones.
-    pub fn take(&mut self, flush: bool) -> Option<ByteRange> {
+    pub fn take(&mut self, now_ns: u64, flush: bool, step_bytes: u64) -> Option<ByteRange> {
+        // A retry that is due goes first: there are few, and with a stream that
+        // always has a step ready its turn would never come.
+        if let Some((&(due_ns, start), &(end, tries))) = self.resisting.first_key_value()
+            && due_ns <= now_ns
+        {
+            self.resisting.remove(&(due_ns, start));
+            let range = ByteRange::new(start, end);
+            self.taken = Some((range, tries));
+            return Some(range);
+        }
         // The longest first would be best for the count of calls; the lowest
         // first is simpler, and streams mostly have a single range.
-        let mut range = match self.ready.first() {
+        let enough = flush || self.ready.bytes() >= step_bytes;
+        let mut range = match self.ready.first().filter(|_| enough) {
             Some(first) => first,
             None if flush => self.overlap.first()?,
             None => return None,
         };
-        // What stayed just before this range is tried again with it.
-        if let Some(before) = self
+        // What may have stayed just before this range is tried again with it.
+        let before = self
             .overlap
-            .iter()
-            .rev()
-            .find(|part| part.end >= range.start && part.start <= range.end)
-        {
+            .overlaps_of(ByteRange::new(range.start.saturating_sub(1), range.end))
+            .next()
+            .and_then(|part| self.overlap.first_from(part.start));
+        if let Some(before) = before {
             range = ByteRange::new(range.start.min(before.start), range.end.max(before.end));
         }
+        let range = cut(range, flush);
         self.ready.remove(range);
         self.overlap.remove(range);
+        self.taken = Some((range, 0));
         Some(range)
+    }
+
+    /// The range taken was not clean, and others see to it.
+    pub fn not_clean(&mut self) {
+        self.taken = None;
+    }
+
+    /// The range taken, when nobody said what became of it.
+    pub fn unanswered(&self) -> Option<ByteRange> {
+        self.taken.map(|(range, _)| range)
     }
 
     /// A drop of `range` removed `dropped_bytes` and left `left_bytes`.
@@ -105,34 +179,49 @@ impl DropPlanner {
         dropped_bytes: u64,
         left_bytes: u64,
     ) -> Verdict {
-        if left_bytes == 0 || dropped_bytes > 0 {
-            self.tries = 0;
-            self.not_before_ns = 0;
-        }
+        let tries = self.taken.take().map_or(0, |(_, tries)| tries);
         if left_bytes == 0 {
             return Verdict::Gone;
         }
-        self.tries += 1;
-        if self.tries > TRIES {
-            self.tries = 0;
-            self.not_before_ns = 0;
-            return Verdict::GivenUp;
-        }
-        let again = if left_bytes <= OVERLAP_BYTES {
-            ByteRange::new(
+        let again = if tries == 0 && dropped_bytes > 0 {
+            // Most likely the last folio straddles the end: that end goes with
+            // the next range, and the rest is looked at once more.
+            let tail = ByteRange::new(
                 range.start.max(range.end.saturating_sub(OVERLAP_BYTES)),
                 range.end,
-            )
+            );
+            self.overlap.insert(tail);
+            ByteRange::new(range.start, tail.start)
         } else {
             range
         };
-        // Only a range that resists is backed off from; one that gave way is
-        // tried again with the next step.
-        if dropped_bytes == 0 {
-            self.not_before_ns = now_ns + (RETRY_NS << self.tries);
+        let tries = if dropped_bytes > 0 { 1 } else { tries + 1 };
+        if tries > TRIES || self.resisting.len() >= RESISTING_COUNT {
+            self.overlap.remove(range);
+            return Verdict::GivenUp;
         }
-        self.overlap.insert(again);
-        Verdict::Again(again)
+        if !again.is_empty() {
+            let due_ns = now_ns.saturating_add(RETRY_NS << tries);
+            self.resisting
+                .insert((due_ns, again.start), (again.end, tries));
+        }
+        Verdict::Again
+    }
+}
+
+/// Cuts a range to one call's length, and, unless all is to go, to an end that
+/// no folio straddles.
+fn cut(range: ByteRange, flush: bool) -> ByteRange {
+    let call = ByteRange::new(
+        range.start,
+        range.end.min(range.start.saturating_add(CALL_BYTES)),
+    );
+    let aligned = ByteRange::new(call.start, call.end - call.end % OVERLAP_BYTES);
+    let whole = flush && call.end == range.end;
+    if whole || aligned.is_empty() {
+        call
+    } else {
+        aligned
     }
 }
 
@@ -141,8 +230,8 @@ impl DropPlanner {
 pub enum Verdict {
     /// Nothing of it is left in the cache.
     Gone,
-    /// This part of it is tried again.
-    Again(ByteRange),
+    /// Something of it is left, and it is tried again.
+    Again,
     /// What is left of it stays.
     GivenUp,
 }
@@ -163,23 +252,36 @@ mod tests {
         assert_eq!(planner.due_ns(true, STEP_BYTES), Some(0));
         planner.ready(range(3, 4));
         assert_eq!(planner.due_ns(false, STEP_BYTES), Some(0));
-        assert_eq!(planner.take(false), Some(range(0, 4)));
+        assert_eq!(planner.take(0, false, STEP_BYTES), Some(range(0, 4)));
+        assert!(!planner.is_empty(), "it is not answered yet");
+        assert_eq!(planner.verified(0, range(0, 4), 4 << 20, 0), Verdict::Gone);
         assert!(planner.is_empty());
     }
 
     #[test]
     fn what_stayed_at_the_end_is_part_of_the_next_drop() {
         let mut planner = DropPlanner::new();
-        planner.ready(range(0, 20));
-        let first = planner.take(false).unwrap();
-        let again = range(16, 20);
+        planner.ready(range(0, 8));
+        let first = planner.take(0, false, STEP_BYTES).unwrap();
+        assert_eq!(first, range(0, 8));
+        assert_eq!(planner.verified(0, first, 7 << 20, 1 << 20), Verdict::Again);
+        planner.ready(range(8, 14));
         assert_eq!(
-            planner.verified(0, first, 19 << 20, 1 << 20),
-            Verdict::Again(again)
+            planner.take(0, false, STEP_BYTES),
+            Some(range(4, 12)),
+            "from the old end to a new one that no folio straddles"
         );
-        assert_eq!(planner.due_ns(false, STEP_BYTES), None, "not by itself");
-        planner.ready(range(20, 30));
-        assert_eq!(planner.take(false), Some(range(16, 30)));
+        assert_eq!(planner.verified(0, range(4, 12), 4 << 20, 0), Verdict::Gone);
+        let due_ns = planner.due_ns(false, STEP_BYTES).unwrap();
+        assert_eq!(
+            planner.take(due_ns, false, STEP_BYTES),
+            Some(range(0, 4)),
+            "who knows where the page was that stayed"
+        );
+        assert_eq!(planner.verified(0, range(0, 4), 0, 0), Verdict::Gone);
+        assert_eq!(planner.take(due_ns, true, STEP_BYTES), Some(range(12, 14)));
+        planner.not_clean();
+        assert!(planner.is_empty());
     }
 
     #[test]
@@ -188,16 +290,16 @@ mod tests {
         planner.ready(range(0, 8));
         let mut now_ns = 0;
         for _ in 0..TRIES {
-            let taken = planner.take(true).unwrap();
-            assert!(matches!(
+            let taken = planner.take(now_ns, true, STEP_BYTES).unwrap();
+            assert_eq!(
                 planner.verified(now_ns, taken, 0, taken.len()),
-                Verdict::Again(_)
-            ));
+                Verdict::Again
+            );
             let due_ns = planner.due_ns(true, STEP_BYTES).unwrap();
             assert!(due_ns > now_ns);
             now_ns = due_ns;
         }
-        let taken = planner.take(true).unwrap();
+        let taken = planner.take(now_ns, true, STEP_BYTES).unwrap();
         assert_eq!(
             planner.verified(now_ns, taken, 0, taken.len()),
             Verdict::GivenUp
@@ -206,12 +308,48 @@ mod tests {
     }
 
     #[test]
+    fn progress_elsewhere_does_not_keep_a_stubborn_range_alive() {
+        let mut planner = DropPlanner::new();
+        planner.ready(range(0, 4));
+        let mut given_up = 0;
+        let mut now_ns = 0;
+        for step in 0..400 {
+            now_ns += 5_000_000;
+            planner.ready(range(100 + 4 * step, 104 + 4 * step));
+            while let Some(taken) = planner.take(now_ns, false, STEP_BYTES) {
+                let stubborn = taken.start == 0;
+                let left = if stubborn { 4096 } else { 0 };
+                let gone = if stubborn { 0 } else { taken.len() };
+                given_up +=
+                    u32::from(planner.verified(now_ns, taken, gone, left) == Verdict::GivenUp);
+            }
+        }
+        assert_eq!(given_up, 1);
+    }
+
+    #[test]
     fn a_page_written_again_is_withdrawn() {
         let mut planner = DropPlanner::new();
         planner.ready(range(0, 8));
         planner.withdraw(range(2, 4));
-        assert_eq!(planner.take(true), Some(range(0, 2)));
-        assert_eq!(planner.take(true), Some(range(4, 8)));
-        assert_eq!(planner.take(true), None);
+        assert_eq!(planner.take(0, true, STEP_BYTES), Some(range(0, 2)));
+        assert_eq!(planner.verified(0, range(0, 2), 0, 4096), Verdict::Again);
+        assert_eq!(planner.take(0, true, STEP_BYTES), Some(range(4, 8)));
+        assert_eq!(planner.take(0, true, STEP_BYTES), None);
+        planner.withdraw(range(1, 2));
+        let due_ns = planner.due_ns(true, STEP_BYTES).unwrap();
+        assert_eq!(planner.take(due_ns, true, STEP_BYTES), Some(range(0, 1)));
+        planner.not_clean();
+        assert!(planner.is_empty());
+    }
+
+    #[test]
+    fn one_call_is_not_for_all_of_a_long_range() {
+        let mut planner = DropPlanner::new();
+        planner.ready(range(1, 26));
+        assert_eq!(planner.take(0, true, STEP_BYTES), Some(range(1, 8)));
+        assert_eq!(planner.take(0, true, STEP_BYTES), Some(range(8, 16)));
+        assert_eq!(planner.take(0, true, STEP_BYTES), Some(range(16, 24)));
+        assert_eq!(planner.take(0, true, STEP_BYTES), Some(range(24, 26)));
     }
 }

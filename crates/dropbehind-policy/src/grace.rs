@@ -42,3 +42,27 @@ impl SmallFiles {
         self.bytes > SMALL_FILES_BYTES || self.count > SMALL_FILES_COUNT
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_leaves_makes_room() {
+        let mut small = SmallFiles::default();
+        for _ in 0..10 * SMALL_FILES_COUNT {
+            small.join(SMALL_FILES_BYTES);
+            small.leave(SMALL_FILES_BYTES);
+        }
+        assert!(!small.over_budget());
+        small.join(SMALL_FILES_BYTES);
+        assert!(!small.over_budget());
+        small.join(1);
+        assert!(small.over_budget());
+        small.leave(SMALL_FILES_BYTES);
+        for _ in 0..SMALL_FILES_COUNT {
+            small.join(1);
+        }
+        assert!(small.over_budget());
+    }
+}

@@ -9,7 +9,7 @@
 //! | module | the one idea in it |
 //! |---|---|
 //! | [`mode`] | the two controls, writeback and residency, and their six named pairs |
-//! | [`range`], [`range_set`] | byte ranges and sets of them |
+//! | [`range`], [`range_set`], [`range_counts`] | byte ranges, sets of them, and how often each byte is covered |
 //! | [`sequential`] | is this access where the last one ended? |
 //! | [`write_behind`] | the write-behind window of the 2019 kernel proposal |
 //! | [`residency`] | what was in the page cache before us |
@@ -30,6 +30,7 @@ pub mod grace;
 pub mod mode;
 pub mod pace;
 pub mod range;
+pub mod range_counts;
 pub mod range_set;
 pub mod reason;
 pub mod residency;

@@ -20,17 +20,34 @@ pub const BATCH_NS: u64 = 500_000;
 pub const BATCH_MIN_BYTES: u64 = 1 << 20;
 /// Polls for completion happen no more often than this: one costs about 5 µs.
 pub const POLL_MIN_NS: u64 = 200_000;
-/// And no less often, however slow the disk: a waiting writer feels it.
-pub const POLL_MAX_NS: u64 = 10_000_000;
+/// And no less often, however slow the disk: a waiting writer feels it, and at
+/// one a millisecond polls take half a per cent of a core.
+pub const POLL_MAX_NS: u64 = 1_000_000;
+/// The pause before the first poll.
+const POLL_FIRST_NS: u64 = 400_000;
 /// Weight of a new speed sample is its duration over this.
 const SMOOTHING_NS: u64 = 200_000_000;
 /// A sample shorter than this says more about the poll than about the disk.
 const SAMPLE_MIN_NS: u64 = 2_000_000;
 
+/// What a poll for completion found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Poll {
+    /// Nothing had been written since the last look.
+    Early,
+    /// Some had.
+    InTime,
+    /// All had, perhaps long ago.
+    Late,
+}
+
 /// The measured writeback speed of one disk.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Pace {
     bytes_per_second: u64,
+    /// How long the speed has been measured, up to [`SMOOTHING_NS`].
+    measured_ns: u64,
+    poll_ns: u64,
     sample_bytes: u64,
     sample_start_ns: Option<u64>,
 }
@@ -40,6 +57,8 @@ impl Pace {
     pub const fn new() -> Pace {
         Pace {
             bytes_per_second: 0,
+            measured_ns: 0,
+            poll_ns: POLL_FIRST_NS,
             sample_bytes: 0,
             sample_start_ns: None,
         }
@@ -65,14 +84,15 @@ impl Pace {
         let elapsed_ns = now_ns.saturating_sub(start_ns);
         if elapsed_ns >= SAMPLE_MIN_NS && self.sample_bytes > 0 {
             let sample = scale(self.sample_bytes, 1_000_000_000, elapsed_ns);
-            self.bytes_per_second = if self.bytes_per_second == 0 {
-                sample
-            } else {
-                let weight = elapsed_ns.min(SMOOTHING_NS);
-                let kept = scale(self.bytes_per_second, SMOOTHING_NS - weight, SMOOTHING_NS);
-                kept + scale(sample, weight, SMOOTHING_NS)
-            }
-            .max(1);
+            // A plain average at first, one that forgets later.
+            self.measured_ns = (self.measured_ns + elapsed_ns).min(SMOOTHING_NS);
+            let weight = elapsed_ns.min(self.measured_ns);
+            let kept = scale(
+                self.bytes_per_second,
+                self.measured_ns - weight,
+                self.measured_ns,
+            );
+            self.bytes_per_second = (kept + scale(sample, weight, self.measured_ns)).max(1);
             self.sample_start_ns = Some(now_ns);
             self.sample_bytes = 0;
         }
@@ -111,12 +131,27 @@ impl Pace {
             .min((window_bytes / 4).max(4096))
     }
 
-    /// How long to wait before looking whether `bytes` have been written.
-    pub fn poll_ns(&self, bytes: u64) -> u64 {
-        match self.bytes_per_second() {
-            None => 2 * POLL_MIN_NS,
-            Some(speed) => scale(bytes, 1_000_000_000, speed).clamp(POLL_MIN_NS, POLL_MAX_NS),
-        }
+    /// How long to wait before looking whether pages have been written.
+    pub fn poll_ns(&self) -> u64 {
+        self.poll_ns
+    }
+
+    /// Tunes the pause between polls by what one found: not by the measured
+    /// speed, which is itself measured by polls, so that too long a pause would
+    /// make the disk look slow and the pause longer still.
+    pub fn polled(&mut self, poll: Poll) {
+        let next_ns = match poll {
+            Poll::Early => self.poll_ns + self.poll_ns / 2,
+            Poll::InTime => self.poll_ns,
+            Poll::Late => self.poll_ns - self.poll_ns / 4,
+        };
+        self.poll_ns = next_ns.clamp(POLL_MIN_NS, POLL_MAX_NS);
+    }
+}
+
+impl Default for Pace {
+    fn default() -> Pace {
+        Pace::new()
     }
 }
 

@@ -65,10 +65,10 @@ impl RangeSet {
 
     /// The first range that ends after `offset`.
     pub fn first_from(&self, offset: u64) -> Option<ByteRange> {
-        if let Some((&start, &end)) = self.ranges.range(..=offset).next_back() {
-            if end > offset {
-                return Some(ByteRange::new(start, end));
-            }
+        if let Some((&start, &end)) = self.ranges.range(..=offset).next_back()
+            && end > offset
+        {
+            return Some(ByteRange::new(start, end));
         }
         let (&start, &end) = self.ranges.range(offset..).next()?;
         Some(ByteRange::new(start, end))
@@ -105,14 +105,14 @@ impl RangeSet {
             return 0;
         }
         let before = self.bytes;
-        if let Some((&left, &left_end)) = self.ranges.range(..range.start).next_back() {
-            if left_end > range.start {
-                self.ranges.insert(left, range.start);
-                self.bytes -= left_end - range.start;
-                if left_end > range.end {
-                    self.ranges.insert(range.end, left_end);
-                    self.bytes += left_end - range.end;
-                }
+        if let Some((&left, &left_end)) = self.ranges.range(..range.start).next_back()
+            && left_end > range.start
+        {
+            self.ranges.insert(left, range.start);
+            self.bytes -= left_end - range.start;
+            if left_end > range.end {
+                self.ranges.insert(range.end, left_end);
+                self.bytes += left_end - range.end;
             }
         }
         while let Some((&next, &next_end)) = self.ranges.range(range.start..range.end).next() {

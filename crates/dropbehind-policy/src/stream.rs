@@ -18,21 +18,39 @@ use alloc::collections::VecDeque;
 use crate::drop_planner::{DropPlanner, STEP_BYTES, Verdict};
 use crate::grace::{AGE_NS, GRACE_NS, SMALL_FILE_BYTES};
 use crate::mode::{Mode, Writeback};
-use crate::pace::Pace;
-use crate::range::ByteRange;
+use crate::pace::{Pace, Poll};
+use crate::range::{ByteRange, round_up};
+use crate::range_counts::RangeCounts;
 use crate::range_set::RangeSet;
 use crate::reason::{Reason, ReasonBytes};
 use crate::residency::ResidencyMap;
-use crate::write_behind::{CloseKind, WriteBehind, WriteKind};
+use crate::write_behind::{CloseKind, DEFAULT_WINDOW_BYTES, WriteBehind, WriteKind};
 
 /// How often a range that is dirty again after its writeback is asked for once
 /// more, before it is left to the kernel.
 const ASK_TRIES: u8 = 3;
+/// A range whose pages come off the disk and go back to it, by another's writes,
+/// is no longer waited for once the disk has written this many times what is
+/// missing: ours must have been among it.
+const CHURN: u64 = 4;
+/// With so many clean bytes waiting to be dropped, drops go before new requests:
+/// together with two windows of 16 MiB that stays below 64 MiB.
+const CROWDED_BYTES: u64 = 4 * STEP_BYTES;
 /// How often lazily written pages are looked at. The kernel's own flusher wakes
 /// every five seconds.
 const LAZY_COUNT_NS: u64 = 1_000_000_000;
-/// Lazily written pages are counted in pieces of this size.
-const LAZY_PIECE_BYTES: u64 = 4 << 20;
+/// Lazily written pages are counted in pieces, the smallest of this size. A
+/// piece that is clean doubles the next one, a dirty one halves it.
+const LAZY_PIECE_MIN_BYTES: u64 = 4 << 20;
+/// And the largest of this: a quarter of a million pages take some milliseconds.
+const LAZY_PIECE_MAX_BYTES: u64 = 1 << 30;
+/// No more pieces than this are counted each time: at 5 µs, a third of a
+/// thousandth of a CPU.
+const LAZY_PIECES: u32 = 64;
+/// Somebody waits, or a descriptor is held for it, and after so many looks none
+/// of the lazily written pages has become clean: they are left. The kernel
+/// writes what is 30 s old; this is four times that.
+const LAZY_LOOKS: u32 = 120;
 /// Dirty ranges closer than a request are asked for in one call: the kernel
 /// walks dirty pages only, so the gap costs nothing.
 const RANGES_PER_CALL: usize = 4096;
@@ -137,6 +155,18 @@ pub(crate) struct Context {
     pub default_window_bytes: u64,
     pub request_bytes: u64,
     pub small_over_budget: bool,
+    /// Streams that wait for writeback.
+    pub busy_streams: u64,
+}
+
+impl Context {
+    /// The pause before a stream's next poll. All streams wait for the same
+    /// disk, so none of many gets its bytes written as soon as a single one, and
+    /// polls of each at a single one's pace would take a core.
+    fn poll_ns(&self) -> u64 {
+        let share = 1 + self.busy_streams.saturating_sub(1) / 4;
+        self.pace.poll_ns().saturating_mul(share)
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -145,12 +175,35 @@ struct Asked {
     bytes: u64,
     reason: Reason,
     tries: u8,
+    /// Bytes already seen clean.
+    clean_bytes: u64,
+    /// Bytes under writeback at the last count.
+    writeback_bytes: u64,
+    /// Bytes that left writeback between two counts, all counts together.
+    churn_bytes: u64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Counting {
-    Asked,
-    Lazy,
+impl Asked {
+    fn new(range: ByteRange, bytes: u64, reason: Reason) -> Asked {
+        Asked {
+            range,
+            bytes,
+            reason,
+            tries: 0,
+            clean_bytes: 0,
+            writeback_bytes: 0,
+            churn_bytes: 0,
+        }
+    }
+
+    /// The same request for a part of its range.
+    fn part(self, range: ByteRange) -> Asked {
+        Asked {
+            range,
+            bytes: self.bytes.min(range.len()),
+            ..self
+        }
+    }
 }
 
 /// One open file.
@@ -159,6 +212,8 @@ pub struct Stream {
     config: StreamConfig,
     residency: ResidencyMap,
     size_bytes: u64,
+    /// What the file had before us ends here.
+    old_end_bytes: u64,
     last_write_end: u64,
 
     /// Bytes written, as counted by the writers.
@@ -168,25 +223,43 @@ pub struct Stream {
 
     dirty: RangeSet,
     dirty_since_ns: u64,
+    /// Where the last request for dirty ranges ended. They are asked for in
+    /// offset order from here, and then from the start: always from the start,
+    /// and a busy beginning of a file would starve its end.
+    dirty_cursor: u64,
+    /// Dirty bytes still to be asked for in this sweep.
+    sweep_bytes: u64,
     dirty_mode: Mode,
     window: WriteBehind,
     window_mode: Mode,
     to_send: VecDeque<Asked>,
     asked: VecDeque<Asked>,
+    to_send_bytes: u64,
+    /// Less what was already seen clean.
     asked_bytes: u64,
-    /// Of the front of `asked`, bytes already seen clean.
-    front_clean_bytes: u64,
+    /// The ranges of `to_send` and `asked`.
+    under_way: RangeCounts,
     next_count_ns: u64,
+    /// The next count comes after a pause, not right after another one.
+    polling: bool,
     lazy: RangeSet,
     lazy_cursor: u64,
+    lazy_piece_bytes: u64,
+    /// Pieces counted since the last wait.
+    lazy_pieces: u32,
+    /// Looks at all of `lazy` since the last one that found something clean.
+    lazy_looks: u32,
     next_lazy_ns: u64,
-    counting: Counting,
+    /// The count that is being taken is of the front of `asked`.
+    counting_asked: bool,
     /// Brought in by us, and not yet gone.
     ours: RangeSet,
     kept: RangeSet,
     planner: DropPlanner,
 
     inspected_ns: Option<u64>,
+    /// Closed since: who was deleted is found out just before the write.
+    inspect: bool,
     unlinked: bool,
     looked_ns: u64,
     looked_until: u64,
@@ -196,7 +269,10 @@ pub struct Stream {
     flush: bool,
     forgotten: bool,
     counters: StreamCounters,
-    pub(crate) queued_ns: Option<u64>,
+    /// The stream's place in the disk's queue.
+    pub(crate) queued: Option<(u64, u64)>,
+    /// When the stream last had its turn.
+    pub(crate) served_ns: u64,
 }
 
 impl Stream {
@@ -205,27 +281,36 @@ impl Stream {
             config,
             residency,
             size_bytes: config.size_bytes,
+            old_end_bytes: config.size_bytes,
             last_write_end: 0,
             written_bytes: 0,
             done_bytes: 0,
             dirty: RangeSet::new(),
             dirty_since_ns: 0,
+            dirty_cursor: 0,
+            sweep_bytes: 0,
             dirty_mode: Mode::DONTCACHE,
             window: WriteBehind::new(),
             window_mode: Mode::WRITE_BEHIND,
             to_send: VecDeque::new(),
             asked: VecDeque::new(),
+            to_send_bytes: 0,
             asked_bytes: 0,
-            front_clean_bytes: 0,
+            under_way: RangeCounts::new(),
             next_count_ns: 0,
+            polling: false,
             lazy: RangeSet::new(),
             lazy_cursor: 0,
+            lazy_piece_bytes: LAZY_PIECE_MIN_BYTES,
+            lazy_pieces: 0,
+            lazy_looks: 0,
             next_lazy_ns: 0,
-            counting: Counting::Asked,
+            counting_asked: true,
             ours: RangeSet::new(),
             kept: RangeSet::new(),
             planner: DropPlanner::new(),
             inspected_ns: None,
+            inspect: false,
             unlinked: false,
             looked_ns: now_ns,
             looked_until: 0,
@@ -235,7 +320,8 @@ impl Stream {
             flush: false,
             forgotten: false,
             counters: StreamCounters::default(),
-            queued_ns: None,
+            queued: None,
+            served_ns: 0,
         }
     }
 
@@ -259,6 +345,11 @@ impl Stream {
         self.ours.bytes()
     }
 
+    /// The parts of `range` that were brought in and are still to be dropped.
+    pub fn brought_in(&self, range: ByteRange) -> alloc::vec::Vec<ByteRange> {
+        self.ours.overlaps_of(range).collect()
+    }
+
     /// True when nothing of ours is dirty, asked for, or waits to be dropped.
     pub fn is_settled(&self) -> bool {
         self.dirty.is_empty()
@@ -273,21 +364,67 @@ impl Stream {
         self.small_bytes
     }
 
-    /// The window of this stream now.
+    /// The window of this stream now, in whole pages, one at least; 0 is none.
     pub(crate) fn window_bytes(&self, context: &Context) -> u64 {
-        match self.config.window_bytes {
+        let wanted = match self.config.window_bytes {
             Some(fixed) => fixed,
             None => context
                 .pace
                 .window_bytes(context.default_window_bytes, self.request_bytes(context)),
+        };
+        match wanted {
+            0 => 0,
+            wanted => (wanted - wanted % context.page_bytes).max(context.page_bytes),
         }
     }
 
+    /// In whole pages: a page in two requests would be written twice.
     fn request_bytes(&self, context: &Context) -> u64 {
-        self.config
+        let wanted = self
+            .config
             .request_bytes
             .unwrap_or(context.request_bytes)
-            .max(context.page_bytes)
+            .max(context.page_bytes);
+        wanted - wanted % context.page_bytes
+    }
+
+    /// What a stream may have on its way. A window of 0 turns write-behind and
+    /// the writer's wait off, and says nothing about this.
+    fn room_bytes(&self, context: &Context) -> u64 {
+        match self.window_bytes(context) {
+            0 => context
+                .pace
+                .window_bytes(DEFAULT_WINDOW_BYTES, self.request_bytes(context)),
+            window_bytes => window_bytes,
+        }
+    }
+
+    /// How many dirty bytes are worth asking for.
+    pub(crate) fn batch_bytes(&self, context: &Context) -> u64 {
+        context
+            .pace
+            .batch_bytes(self.room_bytes(context), self.request_bytes(context))
+    }
+
+    /// How many bytes writers may count beyond [`Stream::done_bytes`]: two
+    /// windows.
+    ///
+    /// Who waits has more than a window pending outside of the write-behind
+    /// window, which nobody but the writer moves on; so there is work that
+    /// ends the wait, also when the window shrinks in the meantime.
+    pub(crate) fn limit_bytes(&self, context: &Context) -> u64 {
+        let window_bytes = self.window_bytes(context);
+        if window_bytes == 0 {
+            return u64::MAX;
+        }
+        let held_bytes = self.window.unsent().len().max(window_bytes);
+        // Writers count bytes, the disk writes pages. A byte in each page of a
+        // file is little to the one and all of it to the other.
+        let counted_bytes = self.written_bytes - self.done_bytes;
+        let uncounted_bytes = self.outstanding_bytes().saturating_sub(counted_bytes);
+        held_bytes
+            .saturating_add(window_bytes)
+            .saturating_sub(uncounted_bytes)
     }
 
     // ---- events -----------------------------------------------------------
@@ -308,18 +445,17 @@ impl Stream {
         self.looked_until = self.looked_until.max(range.end);
     }
 
+    /// What was written beyond the new end is not forgotten: it may have been
+    /// written since, and told already. Where nothing is cached, asking for it,
+    /// counting and dropping it are calls without effect.
     pub(crate) fn resized(&mut self, context: &Context, size_bytes: u64) {
         self.size_bytes = size_bytes;
-        let gone = ByteRange::new(
-            crate::range::round_up(size_bytes, context.page_bytes),
-            u64::MAX,
-        );
-        self.residency.truncated(gone.start);
-        self.dirty.remove(gone);
-        self.lazy.remove(gone);
-        self.planner.withdraw(gone);
-        self.counters.dropped_bytes += self.ours.remove(gone);
-        self.kept.remove(gone);
+        let end = round_up(size_bytes, context.page_bytes);
+        self.old_end_bytes = self.old_end_bytes.min(end);
+        self.residency.truncated(end);
+        self.kept.remove(ByteRange::new(end, u64::MAX));
+        let beyond = self.window.truncated(end);
+        self.leave_to_kernel(context, beyond, self.window_mode);
         self.update_done();
     }
 
@@ -333,8 +469,8 @@ impl Stream {
             o_append: self.config.o_append,
             appending: self.config.o_append || range.start >= size_page,
         };
+        self.planner.withdraw(range);
         if mode.drops() {
-            self.planner.withdraw(range);
             self.bring(range);
             self.plan_look(context, range);
         } else {
@@ -361,6 +497,7 @@ impl Stream {
         self.size_bytes = self.size_bytes.max(range.end);
         self.last_write_end = range.end;
         self.closed_ns = None;
+        self.small_bytes = None;
     }
 
     fn wrote_behind(&mut self, context: &Context, range: ByteRange, kind: WriteKind, mode: Mode) {
@@ -370,21 +507,30 @@ impl Stream {
         }
         let window_bytes = self.window_bytes(context);
         let request_bytes = self.request_bytes(context);
-        let before = self.window.unsent();
-        self.window_mode = mode;
-        let mut part = range;
-        while let Some(send) = self.window.wrote(part, kind, window_bytes, request_bytes) {
-            self.to_send.push_back(Asked {
-                range: send,
-                bytes: send.len(),
-                reason: Reason::WriteBehind,
-                tries: 0,
-            });
-            part = ByteRange::new(range.end, range.end);
+        if window_bytes > 0 && !self.window.continues(range, window_bytes) {
+            // The write is elsewhere; what the window held is the kernel's now.
+            let before = self.window.unsent();
+            self.leave_to_kernel(context, before, self.window_mode);
         }
-        if self.window.head() > before.end || self.window.head() < before.start {
-            // The write was elsewhere; what the window held is the kernel's now.
-            self.leave_to_kernel(context, before, mode);
+        self.window_mode = mode;
+        if window_bytes == 0 {
+            self.leave_to_kernel(context, range, mode);
+        } else if let Some(send) = self.window.wrote(range, kind, window_bytes, request_bytes) {
+            self.send(Asked::new(send, send.len(), Reason::WriteBehind));
+            self.move_window(context);
+        }
+    }
+
+    /// Sends what is out of the window, which also shrinks by itself: the
+    /// writer, who would send the rest, may be waiting for just that.
+    pub(crate) fn move_window(&mut self, context: &Context) {
+        if self.window.unsent().is_empty() {
+            return;
+        }
+        let window_bytes = self.window_bytes(context);
+        let request_bytes = self.request_bytes(context);
+        while let Some(send) = self.window.moved(window_bytes, request_bytes) {
+            self.send(Asked::new(send, send.len(), Reason::WriteBehind));
         }
     }
 
@@ -392,8 +538,10 @@ impl Stream {
         if mode.drops() && !range.is_empty() {
             if self.lazy.is_empty() {
                 self.next_lazy_ns = context.now_ns + LAZY_COUNT_NS;
+                self.lazy_pieces = 0;
             }
             self.lazy.insert(range);
+            self.lazy_looks = 0;
         }
     }
 
@@ -412,23 +560,27 @@ impl Stream {
     }
 
     fn give_up_ownership(&mut self, range: ByteRange) {
-        let kept_bytes = self.ours.remove(range);
-        if kept_bytes > 0 {
-            self.planner.withdraw(range);
-            self.lazy.remove(range);
-            self.counters.brought_bytes -= kept_bytes.min(self.counters.brought_bytes);
-            self.counters.kept_bytes += self.kept.insert(range);
+        let ours: alloc::vec::Vec<ByteRange> = self.ours.overlaps_of(range).collect();
+        for part in ours {
+            let given_bytes = self.ours.remove(part);
+            self.lazy.remove(part);
+            self.counters.brought_bytes -= given_bytes.min(self.counters.brought_bytes);
+            self.counters.kept_bytes += self.kept.insert(part);
         }
     }
 
     fn plan_look(&mut self, context: &Context, range: ByteRange) {
-        let old_end = self.config.size_bytes;
         // The writer may be two windows ahead of what we have heard of; nearer
         // than that, a look would take its pages for somebody else's.
-        let from = (range.end + 2 * self.window_bytes(context)).max(self.looked_until);
+        let ahead = self.window_bytes(context).saturating_mul(2);
+        let nearest = range.end.saturating_add(ahead);
+        let from = nearest.max(self.looked_until);
+        let due = from - nearest < LOOK_BYTES;
         let stale = context.now_ns.saturating_sub(self.looked_ns) > LOOK_AGE_NS;
-        if from < old_end && from < range.end + LOOK_BYTES && (stale || self.looked_until > 0) {
-            self.look = Some(ByteRange::new(from, old_end.min(from + LOOK_BYTES)));
+        if from < self.old_end_bytes && due && (stale || self.looked_until > 0) {
+            let old_end = round_up(self.old_end_bytes, context.page_bytes);
+            let until = old_end.min(from.saturating_add(LOOK_BYTES));
+            self.look = Some(ByteRange::new(from, until));
         }
     }
 
@@ -450,11 +602,10 @@ impl Stream {
             .dirty
             .overlaps_of(range)
             .chain(self.lazy.overlaps_of(range))
-            .chain([self.window.unsent()])
-            .chain(self.to_send.iter().map(|asked| asked.range))
-            .chain(self.asked.iter().map(|asked| asked.range))
+            .chain([self.window.unsent().intersection(range)])
+            .chain(self.under_way.overlaps_of(range))
         {
-            busy.insert(part.intersection(range));
+            busy.insert(part);
         }
         busy.gaps_of(range)
     }
@@ -469,9 +620,12 @@ impl Stream {
     }
 
     fn outstanding_bytes(&self) -> u64 {
-        let to_send: u64 = self.to_send.iter().map(|asked| asked.bytes).sum();
-        let unsent = self.window.unsent().len();
-        self.dirty.bytes() + unsent + to_send + self.asked_bytes - self.front_clean_bytes
+        self.dirty.bytes() + self.window.unsent().len() + self.to_send_bytes + self.asked_bytes
+    }
+
+    /// Bytes asked for and not seen clean.
+    pub(crate) fn asked_bytes(&self) -> u64 {
+        self.asked_bytes
     }
 
     fn update_done(&mut self) {
@@ -480,49 +634,53 @@ impl Stream {
     }
 
     /// The program's own fsync returned: look at once, nothing to ask for.
+    ///
+    /// What another thread wrote during the fsync is among it; it is found
+    /// dirty, and asked for then.
     pub(crate) fn synced(&mut self, context: &Context) {
-        let mut written: alloc::vec::Vec<ByteRange> = self.dirty.iter().collect();
-        self.dirty.clear();
-        written.extend(self.to_send.drain(..).map(|asked| asked.range));
-        if !self.window.unsent().is_empty() {
-            written.push(self.window.unsent());
-            self.window = WriteBehind::new();
+        let request_bytes = self.request_bytes(context);
+        while let Some(mut sent) = self.to_send.pop_front() {
+            self.under_way.remove(sent.range);
+            sent.reason = Reason::Sync;
+            self.push_asked(sent);
         }
-        for range in written {
-            self.push_asked(Asked {
-                range,
-                bytes: range.len(),
-                reason: Reason::Sync,
-                tries: 0,
-            });
+        self.to_send_bytes = 0;
+        self.dirty.insert(self.window.take_unsent());
+        self.sweep_bytes = 0;
+        while let Some(near) = self.take_dirty(request_bytes, u64::MAX, Reason::Sync) {
+            self.push_asked(near);
         }
         self.next_count_ns = context.now_ns;
         self.next_lazy_ns = context.now_ns;
+        self.lazy_pieces = 0;
     }
 
     /// All that is pending is to be written and dropped now.
     pub(crate) fn flush(&mut self, context: &Context) {
         self.flush = true;
-        self.next_lazy_ns = self.next_lazy_ns.min(context.now_ns);
-        let tail = self.window.unsent();
-        if self.window_mode.drops() && !tail.is_empty() {
-            self.window = WriteBehind::new();
-            self.send(tail, Reason::Sync);
+        let tail = self.window.take_unsent();
+        self.send(Asked::new(tail, tail.len(), Reason::Sync));
+        // Somebody waits, and the kernel may take half a minute.
+        let lazy = core::mem::take(&mut self.lazy);
+        for range in lazy.iter() {
+            self.send(Asked::new(range, range.len(), Reason::Sync));
         }
+        self.next_lazy_ns = self.next_lazy_ns.min(context.now_ns);
+        self.lazy_looks = 0;
     }
 
-    fn send(&mut self, range: ByteRange, reason: Reason) {
-        self.to_send.push_back(Asked {
-            range,
-            bytes: range.len(),
-            reason,
-            tries: 0,
-        });
+    fn send(&mut self, asked: Asked) {
+        if !asked.range.is_empty() {
+            self.under_way.add(asked.range);
+            self.to_send_bytes += asked.bytes;
+            self.to_send.push_back(asked);
+        }
     }
 
     /// The program closed the file.
     pub(crate) fn closed(&mut self, context: &Context) {
         self.closed_ns = Some(context.now_ns);
+        self.inspect = true;
         let tail = self.window.unsent();
         let kind = CloseKind {
             o_append: self.config.o_append,
@@ -533,7 +691,7 @@ impl Stream {
         let (window_bytes, request_bytes) =
             (self.window_bytes(context), self.request_bytes(context));
         match self.window.closed(kind, window_bytes, request_bytes) {
-            Some(send) => self.send(send, Reason::Close),
+            Some(send) => self.send(Asked::new(send, send.len(), Reason::Close)),
             None => self.leave_to_kernel(context, tail, self.window_mode),
         }
         let dirty_bytes = self.dirty.bytes();
@@ -568,15 +726,32 @@ impl Stream {
             offer(context.now_ns, Task::Look(range));
         }
         let flush = self.flush || self.closed_ns.is_some();
-        if let Some(due_ns) = self.planner.due_ns(flush, STEP_BYTES) {
-            // The planner hands out its range when the task is taken.
-            offer(due_ns, Task::Drop(ByteRange::default()));
-        }
-        if let Some((due_ns, task)) = self.submission(context) {
+        let drop_due = self.planner.due_ns(flush, STEP_BYTES);
+        // A disk that waits for its next request costs more than a page that
+        // stays a little longer; but not for long.
+        let crowded = self.planner.ready_bytes() >= CROWDED_BYTES;
+        let submission = self.submission(context);
+        // The planner hands out its range when the task is taken.
+        let drop = drop_due.map(|due_ns| (due_ns, Task::Drop(ByteRange::default())));
+        let (first, second) = if crowded {
+            (drop, submission)
+        } else {
+            (submission, drop)
+        };
+        for (due_ns, task) in first.into_iter().chain(second) {
             offer(due_ns, task);
         }
         if !self.lazy.is_empty() {
-            offer(self.next_lazy_ns, Task::Count(self.lazy_piece()));
+            // Deleted since, it need not be written, and our descriptor is what
+            // holds its blocks.
+            let inspect = self.closed_ns.is_some()
+                && !self.config.block_device
+                && self.inspected_ns < Some(self.next_lazy_ns);
+            if inspect {
+                offer(self.next_lazy_ns, Task::Inspect);
+            } else {
+                offer(self.next_lazy_ns, Task::Count(self.lazy_piece()));
+            }
         }
         if self.closed_ns.is_some() && self.is_settled() {
             offer(context.now_ns, Task::Forget);
@@ -585,17 +760,21 @@ impl Stream {
     }
 
     fn submission(&self, context: &Context) -> Option<(u64, Task)> {
-        let window_bytes = self.window_bytes(context);
-        // Half of what a stream may have outstanding is on its way, the other
-        // half fills up meanwhile.
-        let room = self.asked_bytes < window_bytes || self.asked.is_empty();
+        let window_bytes = self.room_bytes(context);
+        // All that a stream may have outstanding, less a batch, may be on its way.
+        // Keeping half of it back cost a fifth of the throughput on a disk that
+        // reports completions only once its queue is empty (virtio under
+        // Firecracker).
+        let batch_bytes = self.batch_bytes(context).min(window_bytes);
+        let most_bytes = window_bytes.saturating_mul(2) - batch_bytes;
+        let room = self.asked_bytes < most_bytes || self.asked.is_empty();
         if !room {
             return None;
         }
         let (due_ns, reason, front) = if let Some(next) = self.to_send.front() {
             (context.now_ns, next.reason, next.range)
         } else if let Some(first) = self.dirty.first() {
-            let (due_ns, reason) = self.eager_due(context, window_bytes);
+            let (due_ns, reason) = self.eager_due(context);
             (due_ns, reason, first)
         } else {
             return None;
@@ -603,25 +782,18 @@ impl Stream {
         if self.config.block_device {
             return Some((due_ns, Task::StartWriteback(front, reason)));
         }
-        let scratch = self.unlinked && self.outstanding_bytes() < window_bytes;
+        let scratch = self.unlinked && !self.flush && self.outstanding_bytes() < window_bytes;
         match self.inspected_ns {
             None => Some((due_ns, Task::Inspect)),
             // A nameless file may get a name (O_TMPFILE, linkat), so it is
             // looked at again; while it is small it need not be written.
             Some(at_ns) if scratch => Some((due_ns.max(at_ns + AGE_NS), Task::Inspect)),
-            // Closed small files wait for their grace; who was deleted since
-            // is found out just before the write.
-            Some(at_ns) if self.small_bytes.is_some() && self.closed_ns > Some(at_ns) => {
-                Some((due_ns, Task::Inspect))
-            }
+            Some(_) if self.small_bytes.is_some() && self.inspect => Some((due_ns, Task::Inspect)),
             Some(_) => Some((due_ns, Task::StartWriteback(front, reason))),
         }
     }
 
-    fn eager_due(&self, context: &Context, window_bytes: u64) -> (u64, Reason) {
-        let batch_bytes = context
-            .pace
-            .batch_bytes(window_bytes, self.request_bytes(context));
+    fn eager_due(&self, context: &Context) -> (u64, Reason) {
         let usual = if self.dirty_mode.drops() {
             Reason::Dontcache
         } else {
@@ -630,14 +802,18 @@ impl Stream {
         if self.flush {
             return (context.now_ns, Reason::Sync);
         }
-        if self.dirty.bytes() >= batch_bytes && self.small_bytes.is_none() {
+        if self.dirty.bytes() >= self.batch_bytes(context) && self.small_bytes.is_none() {
             return (self.dirty_since_ns, usual);
+        }
+        if self.sweep_bytes > 0 && self.small_bytes.is_none() {
+            let old = self.dirty_since_ns.saturating_add(AGE_NS) <= context.now_ns;
+            return (self.dirty_since_ns, if old { Reason::Age } else { usual });
         }
         match (self.closed_ns, self.small_bytes) {
             (Some(_), Some(_)) if context.small_over_budget => (context.now_ns, Reason::Budget),
-            (Some(closed_ns), Some(_)) => (closed_ns + GRACE_NS, Reason::Close),
+            (Some(closed_ns), Some(_)) => (closed_ns.saturating_add(GRACE_NS), Reason::Close),
             (Some(_), None) => (context.now_ns, Reason::Close),
-            (None, _) => (self.dirty_since_ns + AGE_NS, Reason::Age),
+            (None, _) => (self.dirty_since_ns.saturating_add(AGE_NS), Reason::Age),
         }
     }
 
@@ -652,25 +828,32 @@ impl Stream {
         } else {
             range.start
         };
-        ByteRange::new(start, range.end.min(start + LAZY_PIECE_BYTES))
+        // Over gaps too: a count costs little where nothing is cached.
+        let end = start.saturating_add(self.lazy_piece_bytes);
+        ByteRange::new(start, end.min(self.lazy.span().end))
     }
 
     /// Takes the task on: what is answered next is its outcome.
+    ///
+    /// Whatever the answer is, or should there be none, the same task is not
+    /// due at once again.
     pub(crate) fn begin(&mut self, context: &Context, task: Task) -> Task {
         match task {
             Task::StartWriteback(_, reason) => self.begin_writeback(context, reason),
             Task::Count(range) => {
                 let front = self.asked.front().map(|asked| asked.range);
-                self.counting = if front == Some(range) && self.next_count_ns <= context.now_ns {
-                    Counting::Asked
+                self.counting_asked = front == Some(range) && self.next_count_ns <= context.now_ns;
+                if self.counting_asked {
+                    self.next_count_ns = context.now_ns + context.poll_ns();
                 } else {
-                    Counting::Lazy
-                };
+                    self.begin_lazy_count(context, range);
+                }
                 task
             }
             Task::Drop(_) => {
                 let flush = self.flush || self.closed_ns.is_some();
-                Task::Drop(self.planner.take(flush).unwrap_or_default())
+                let taken = self.planner.take(context.now_ns, flush, STEP_BYTES);
+                Task::Drop(taken.unwrap_or_default())
             }
             Task::Look(range) => {
                 self.look = None;
@@ -680,59 +863,115 @@ impl Stream {
             }
             Task::Forget => {
                 self.forgotten = true;
+                self.counters.left_bytes += self.ours.bytes();
+                self.ours.clear();
                 task
             }
-            Task::Inspect => task,
+            Task::Inspect => {
+                self.inspected_ns = Some(context.now_ns);
+                self.inspect = false;
+                task
+            }
+        }
+    }
+
+    fn begin_lazy_count(&mut self, context: &Context, range: ByteRange) {
+        self.lazy_cursor = range.end;
+        self.lazy_pieces += 1;
+        let round_over = self.lazy.first_from(self.lazy_cursor).is_none();
+        if round_over {
+            self.lazy_cursor = 0;
+            self.lazy_looks += 1;
+        }
+        if round_over || self.lazy_pieces >= LAZY_PIECES {
+            self.lazy_pieces = 0;
+            self.next_lazy_ns = context.now_ns + LAZY_COUNT_NS;
         }
     }
 
     fn begin_writeback(&mut self, context: &Context, reason: Reason) -> Task {
         let request_bytes = self.request_bytes(context);
-        let asked = if let Some(mut next) = self.to_send.pop_front() {
-            let whole = next.range;
-            // A call that is too long may block for as long on a full queue.
-            if whole.len() > request_bytes {
-                let cut = cut_at_request(whole, request_bytes);
-                next.range = cut;
-                next.bytes = cut.len();
-                let rest = ByteRange::new(cut.end, whole.end);
-                self.to_send.push_front(Asked {
-                    range: rest,
-                    bytes: rest.len(),
-                    ..next
-                });
-            }
-            next
+        let asked = if let Some(next) = self.to_send.pop_front() {
+            self.take_sent(next, request_bytes)
         } else {
-            self.take_dirty(request_bytes, reason)
+            if self.sweep_bytes == 0 {
+                self.sweep_bytes = self.dirty.bytes();
+            }
+            let Some(taken) = self.take_dirty(request_bytes, request_bytes, reason) else {
+                return Task::StartWriteback(ByteRange::default(), reason);
+            };
+            self.end_sweep(context, taken.bytes, reason);
+            taken
         };
         self.counters.writeback_bytes[asked.reason] += asked.bytes;
         let task = Task::StartWriteback(asked.range, asked.reason);
-        let bytes = asked.bytes;
         let was_idle = self.asked.is_empty();
         self.push_asked(asked);
         if was_idle {
-            self.next_count_ns = context.now_ns + context.pace.poll_ns(bytes);
+            self.next_count_ns = context.now_ns + context.poll_ns();
+            self.polling = true;
         }
         task
     }
 
-    /// Takes dirty ranges in offset order, as many as make one request.
-    fn take_dirty(&mut self, request_bytes: u64, reason: Reason) -> Asked {
+    /// The first request's worth of `next`, which was taken off `to_send`; the
+    /// rest goes back.
+    fn take_sent(&mut self, next: Asked, request_bytes: u64) -> Asked {
+        let whole = next.range;
+        self.under_way.remove(whole);
+        self.to_send_bytes -= next.bytes;
+        // A call that is too long may block for as long on a full queue.
+        if whole.len() <= request_bytes {
+            return next;
+        }
+        let cut = next.part(cut_at_request(whole, request_bytes));
+        let rest = Asked {
+            range: ByteRange::new(cut.range.end, whole.end),
+            bytes: next.bytes - cut.bytes,
+            ..next
+        };
+        self.under_way.add(rest.range);
+        self.to_send_bytes += rest.bytes;
+        self.to_send.push_front(rest);
+        cut
+    }
+
+    /// A batch makes for several requests when it is scattered; what is left of
+    /// it may wait for more once it is less than half a batch. What is old is
+    /// asked for whole.
+    fn end_sweep(&mut self, context: &Context, taken_bytes: u64, reason: Reason) {
+        self.sweep_bytes = self.sweep_bytes.saturating_sub(taken_bytes);
+        let batched = matches!(reason, Reason::Dontcache | Reason::WriteThrough);
+        if self.dirty.is_empty() || batched && self.dirty.bytes() <= self.batch_bytes(context) / 2 {
+            self.sweep_bytes = 0;
+        }
+        if self.sweep_bytes == 0 {
+            self.dirty_since_ns = context.now_ns;
+        }
+        if self.dirty.is_empty() {
+            self.small_bytes = None;
+        }
+    }
+
+    /// Takes dirty ranges in offset order, from where the last request ended:
+    /// ranges no farther apart than `gap_bytes`, and no more than `most_bytes`.
+    fn take_dirty(&mut self, gap_bytes: u64, most_bytes: u64, reason: Reason) -> Option<Asked> {
         let mut span = ByteRange::default();
         let mut bytes = 0;
         let mut taken = 0;
-        while let Some(first) = self.dirty.first() {
-            let near = taken == 0 || first.start - span.end <= request_bytes;
-            if !near || taken == RANGES_PER_CALL || bytes >= request_bytes {
+        let mut next = self
+            .dirty
+            .first_from(self.dirty_cursor)
+            .map(|first| ByteRange::new(first.start.max(self.dirty_cursor), first.end))
+            .or_else(|| self.dirty.first());
+        while let Some(first) = next {
+            let near = taken == 0 || first.start - span.end <= gap_bytes;
+            if !near || taken == RANGES_PER_CALL || bytes >= most_bytes {
                 break;
             }
-            let room = request_bytes - bytes;
+            let room = most_bytes - bytes;
             let part = if first.len() > room {
-                cut_at_request(
-                    ByteRange::new(first.start, first.start + room.max(1)),
-                    request_bytes,
-                )
+                cut_at_request(ByteRange::new(first.start, first.start + room), most_bytes)
             } else {
                 first
             };
@@ -744,61 +983,94 @@ impl Stream {
             };
             bytes += part.len();
             taken += 1;
+            if part.end < first.end {
+                // Cut at a request's boundary: the rest begins the next one.
+                break;
+            }
+            next = self.dirty.first_from(span.end);
         }
-        Asked {
-            range: span,
-            bytes,
-            reason,
-            tries: 0,
-        }
+        self.dirty_cursor = span.end;
+        (taken > 0).then(|| Asked::new(span, bytes, reason))
     }
 
     fn push_asked(&mut self, asked: Asked) {
+        self.under_way.add(asked.range);
         self.asked_bytes += asked.bytes;
-        self.asked.push_back(asked);
+        self.asked.push_back(Asked {
+            clean_bytes: 0,
+            writeback_bytes: 0,
+            churn_bytes: 0,
+            ..asked
+        });
     }
 
     // ---- outcomes ---------------------------------------------------------
 
-    /// Answers bytes newly seen clean, for the disk's pace.
-    pub(crate) fn counted(&mut self, context: &Context, range: ByteRange, counted: Counted) -> u64 {
-        if self.counting == Counting::Lazy {
-            self.counted_lazy(context, range, counted);
-            return 0;
+    /// Answers bytes newly seen clean and what the poll was like, for the
+    /// disk's pace.
+    pub(crate) fn counted(
+        &mut self,
+        context: &Context,
+        range: ByteRange,
+        counted: Counted,
+    ) -> Option<(u64, Poll)> {
+        if !self.counting_asked {
+            self.counted_lazy(range, counted);
+            return None;
         }
-        let Some(front) = self.asked.front().copied() else {
-            return 0;
-        };
+        let mut front = *self.asked.front().filter(|front| front.range == range)?;
+        let polled = core::mem::take(&mut self.polling);
+        let left = front
+            .writeback_bytes
+            .saturating_sub(counted.writeback_bytes);
+        front.writeback_bytes = counted.writeback_bytes;
+        front.churn_bytes = front.churn_bytes.saturating_add(left);
         let unwritten = counted.unwritten_bytes();
-        if counted.writeback_bytes > 0 {
-            let clean = front.bytes - front.bytes.min(unwritten);
-            let newly = clean.saturating_sub(self.front_clean_bytes);
-            self.front_clean_bytes += newly;
-            self.next_count_ns = context.now_ns + context.pace.poll_ns(unwritten);
+        let clean = front.bytes - front.bytes.min(unwritten);
+        let newly = clean.saturating_sub(front.clean_bytes);
+        front.clean_bytes += newly;
+        self.asked_bytes -= newly;
+        let missing_bytes = front.bytes - front.clean_bytes;
+        let churned = front.churn_bytes > missing_bytes.saturating_mul(CHURN);
+        if counted.writeback_bytes > 0 && !(churned && missing_bytes > 0) {
+            self.asked[0] = front;
+            self.next_count_ns = context.now_ns + context.poll_ns();
+            self.polling = true;
             self.update_done();
-            return newly;
+            let early = polled && newly == 0;
+            return Some((newly, if early { Poll::Early } else { Poll::InTime }));
         }
-        let newly = front.bytes - self.front_clean_bytes.min(front.bytes);
         self.asked.pop_front();
-        self.asked_bytes -= front.bytes;
-        self.front_clean_bytes = 0;
+        self.under_way.remove(front.range);
+        self.asked_bytes -= missing_bytes;
         self.next_count_ns = context.now_ns;
-        if counted.dirty_bytes > 0 {
-            self.still_dirty(context, front);
+        if unwritten > 0 {
+            self.still_dirty(context, front, unwritten);
         }
         self.now_clean(front.range);
         self.update_done();
-        newly
+        let newly = newly + missing_bytes.saturating_sub(unwritten);
+        Some((newly, if polled { Poll::Late } else { Poll::InTime }))
     }
 
     /// Pages asked for are dirty and not on their way: written to again, or
     /// skipped by the kernel because they were locked.
-    fn still_dirty(&mut self, context: &Context, front: Asked) {
-        if self.dirty.touches(front.range) {
+    fn still_dirty(&mut self, context: &Context, front: Asked, unwritten_bytes: u64) {
+        let window_bytes = self.window.unsent().intersection(front.range).len();
+        let under_way_bytes: u64 = self
+            .under_way
+            .overlaps_of(front.range)
+            .map(ByteRange::len)
+            .sum();
+        let expected_bytes = self.dirty.bytes_of(front.range) + window_bytes + under_way_bytes;
+        // The kernel counts whole folios, so a small part of one that was
+        // written again may show as much more. It is asked for in its own time;
+        // once more for what the kernel may have skipped besides is enough.
+        if unwritten_bytes <= expected_bytes || (expected_bytes > 0 && front.tries > 0) {
             return;
         }
-        if front.tries < ASK_TRIES && front.reason != Reason::Sync {
-            self.to_send.push_back(Asked {
+        if front.tries < ASK_TRIES {
+            self.send(Asked {
                 tries: front.tries + 1,
                 ..front
             });
@@ -817,16 +1089,22 @@ impl Stream {
         }
     }
 
-    fn counted_lazy(&mut self, context: &Context, range: ByteRange, counted: Counted) {
+    fn counted_lazy(&mut self, range: ByteRange, counted: Counted) {
         if counted.unwritten_bytes() == 0 {
-            self.lazy.remove(range);
+            if self.lazy.remove(range) > 0 {
+                self.lazy_looks = 0;
+            }
             self.now_clean(range);
+            self.lazy_piece_bytes = (self.lazy_piece_bytes * 2).min(LAZY_PIECE_MAX_BYTES);
+            return;
         }
-        self.lazy_cursor = range.end;
-        let round_over = self.lazy.first_from(self.lazy_cursor).is_none();
-        if round_over {
-            self.lazy_cursor = 0;
-            self.next_lazy_ns = context.now_ns + LAZY_COUNT_NS;
+        self.lazy_piece_bytes = (self.lazy_piece_bytes / 2).max(LAZY_PIECE_MIN_BYTES);
+        let awaited = self.flush || self.closed_ns.is_some();
+        if awaited && self.lazy_looks >= LAZY_LOOKS {
+            for part in core::mem::take(&mut self.lazy).iter() {
+                self.counters.left_bytes += self.ours.remove(part);
+                self.planner.withdraw(part);
+            }
         }
     }
 
@@ -836,25 +1114,48 @@ impl Stream {
             after_bytes,
         } = dropped
         else {
-            self.leave_to_kernel(context, range, Mode::NOREUSE);
+            self.planner.not_clean();
+            let ours: alloc::vec::Vec<ByteRange> = self.ours.overlaps_of(range).collect();
+            for part in ours {
+                self.leave_to_kernel(context, part, Mode::NOREUSE);
+            }
             return;
         };
         let gone_bytes = before_bytes.saturating_sub(after_bytes);
-        match self
+        let verdict = self
             .planner
-            .verified(context.now_ns, range, gone_bytes, after_bytes)
-        {
-            Verdict::Gone => self.counters.dropped_bytes += self.ours.remove(range),
-            Verdict::Again(again) => {
-                self.counters.dropped_bytes +=
-                    self.ours.remove(ByteRange::new(range.start, again.start));
+            .verified(context.now_ns, range, gone_bytes, after_bytes);
+        if verdict == Verdict::Again {
+            // What was given up or truncated since is nothing to try again.
+            for part in self.ours.gaps_of(range) {
+                self.planner.withdraw(part);
             }
-            Verdict::GivenUp => {
-                let removed = self.ours.remove(range);
-                let left = after_bytes.min(removed);
-                self.counters.left_bytes += left;
-                self.counters.dropped_bytes += removed - left;
+            return;
+        }
+        // What was written since is to be dropped after its own writeback, and
+        // what a read brought in again since by another drop.
+        let mut removed = 0;
+        for part in self.dirty_or_asked_gaps(range) {
+            for part in self.planner.not_ready(part) {
+                removed += self.ours.remove(part);
             }
+        }
+        let left = match verdict {
+            Verdict::GivenUp => after_bytes.min(removed),
+            Verdict::Gone | Verdict::Again => 0,
+        };
+        self.counters.left_bytes += left;
+        self.counters.dropped_bytes += removed - left;
+    }
+
+    /// The next action is asked for: a drop that was not answered did nothing.
+    pub(crate) fn not_answered(&mut self, context: &Context) {
+        if let Some(range) = self.planner.unanswered() {
+            let nothing = Dropped::Tried {
+                before_bytes: range.len(),
+                after_bytes: range.len(),
+            };
+            self.dropped(context, range, nothing);
         }
     }
 
@@ -865,30 +1166,30 @@ impl Stream {
             // Nobody can read it again: the kernel frees the pages unwritten
             // once the last descriptor, perhaps ours, is closed.
             self.counters.dropped_bytes += self.ours.bytes();
-            self.ours.clear();
-            self.dirty.clear();
-            self.to_send.clear();
-            self.lazy.clear();
-            self.asked.clear();
-            self.asked_bytes = 0;
-            self.front_clean_bytes = 0;
-            self.window = WriteBehind::new();
-            self.planner = DropPlanner::new();
-            self.update_done();
+            self.let_go();
         }
     }
 
     /// A call for this stream failed for good: everything is left as it is.
     pub(crate) fn failed(&mut self) {
         self.counters.left_bytes += self.ours.bytes();
+        self.let_go();
+    }
+
+    /// Nothing that is pending is to be done any more.
+    fn let_go(&mut self) {
         self.ours.clear();
         self.dirty.clear();
+        self.sweep_bytes = 0;
+        self.small_bytes = None;
         self.to_send.clear();
+        self.to_send_bytes = 0;
         self.lazy.clear();
         self.asked.clear();
         self.asked_bytes = 0;
-        self.front_clean_bytes = 0;
+        self.under_way.clear();
         self.window = WriteBehind::new();
+        self.look = None;
         self.planner = DropPlanner::new();
         self.update_done();
     }
@@ -904,7 +1205,7 @@ impl Stream {
 /// The start of `range`, up to the last multiple of `request_bytes` within one
 /// request's length, so that requests are aligned and extents stay whole.
 fn cut_at_request(range: ByteRange, request_bytes: u64) -> ByteRange {
-    let end = range.end.min(range.start + request_bytes);
+    let end = range.end.min(range.start.saturating_add(request_bytes));
     let aligned = end - end % request_bytes;
     if aligned > range.start {
         ByteRange::new(range.start, aligned)

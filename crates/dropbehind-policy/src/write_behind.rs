@@ -57,10 +57,8 @@ impl WriteBehind {
         ByteRange::new(self.head, self.end)
     }
 
-    /// Notes a write of `range`; answers what to send to the disk now.
-    ///
-    /// Called again with an empty range at the same end until it answers
-    /// `None`, it sends all that a long write has pushed out of the window.
+    /// Notes a write of `range`; answers what to send to the disk now. More may
+    /// be due: [`WriteBehind::moved`] answers it.
     pub fn wrote(
         &mut self,
         range: ByteRange,
@@ -71,16 +69,8 @@ impl WriteBehind {
         if window_bytes == 0 {
             return None;
         }
-        let ByteRange { start, end } = range;
-        // A write that reaches over the head continues the run: ranges come in
-        // whole pages, so the last page before the head may be in both.
-        let begin = if start < self.head && end > self.head {
-            self.head
-        } else {
-            start
-        };
-        let contiguous = begin >= self.head && begin - self.head <= window_bytes;
-        if !contiguous {
+        if !self.continues(range, window_bytes) {
+            let begin = range.start;
             // Small appends through several openings of a log: look back as far
             // as one window, at a request's boundary, to cover earlier ones.
             self.head = if kind.o_append {
@@ -90,15 +80,51 @@ impl WriteBehind {
             };
             self.end = self.head;
         }
-        self.end = self.end.max(end);
+        self.end = self.end.max(range.end);
+        self.moved(window_bytes, request_bytes)
+    }
+
+    /// True when a write of `range` goes on with the run, and the window keeps
+    /// what it holds.
+    pub fn continues(self, range: ByteRange, window_bytes: u64) -> bool {
+        // A write that reaches over the head continues the run: ranges come in
+        // whole pages, so the last page before the head may be in both.
+        let over_head = range.start < self.head && range.end > self.head;
+        over_head || (range.start >= self.head && range.start - self.head <= window_bytes)
+    }
+
+    /// Answers what a window of this size no longer holds, until it is `None`.
+    pub fn moved(&mut self, window_bytes: u64, request_bytes: u64) -> Option<ByteRange> {
         let pending = self.end - self.head;
-        if pending < window_bytes {
+        if pending < window_bytes || window_bytes == 0 || pending == 0 {
             return None;
         }
         let send_bytes = (pending - window_bytes).max(pending.min(request_bytes));
-        let sent = ByteRange::new(self.head, self.head + send_bytes);
+        let end = self.head + send_bytes;
+        // Up to a request's boundary, where the window has room for the rest:
+        // a run that began elsewhere would be cut askew for good.
+        let aligned = end - end % request_bytes.max(1);
+        let fits = aligned > self.head && self.end - aligned <= window_bytes;
+        let sent = ByteRange::new(self.head, if fits { aligned } else { end });
         self.head = sent.end;
         Some(sent)
+    }
+
+    /// Takes the run that was not sent, all of it; a write at its end continues
+    /// it.
+    pub fn take_unsent(&mut self) -> ByteRange {
+        let unsent = self.unsent();
+        self.head = self.end;
+        unsent
+    }
+
+    /// The file ends at `size` now; answers the unsent part beyond, which the
+    /// window no longer holds.
+    pub fn truncated(&mut self, size: u64) -> ByteRange {
+        let unsent = self.unsent();
+        self.head = self.head.min(size);
+        self.end = self.end.min(size);
+        ByteRange::new(unsent.start.max(size), unsent.end)
     }
 
     /// The file is closed; answers the tail worth sending, if it is.
@@ -112,8 +138,7 @@ impl WriteBehind {
         window_bytes: u64,
         request_bytes: u64,
     ) -> Option<ByteRange> {
-        let tail = self.unsent();
-        self.head = self.end;
+        let tail = self.take_unsent();
         let skipped = window_bytes == 0 || kind.o_append || (kind.appending_only && !kind.at_end);
         if skipped || tail.is_empty() {
             return None;

@@ -1,0 +1,486 @@
+//! Edges that chance seldom finds: extreme numbers, scale, and fairness.
+
+use dropbehind_policy::grace::AGE_NS;
+use dropbehind_policy::residency::ResidencyMap;
+use dropbehind_policy::{
+    Action, ByteRange, Counted, Disk, DiskConfig, Dropped, Inspected, Mode, Next, Reason,
+    Residency, StreamConfig, StreamId, Writeback,
+};
+
+const PAGE: u64 = 4096;
+const MIB: u64 = 1 << 20;
+const ID: StreamId = StreamId(7);
+
+fn absent() -> ResidencyMap {
+    let mut map = ResidencyMap::unknown();
+    map.observed(ByteRange::WHOLE, []);
+    map
+}
+
+fn disk_with(config: StreamConfig) -> Disk {
+    let mut disk = Disk::new(DiskConfig::default());
+    disk.opened(1, ID, config, absent());
+    disk
+}
+
+/// Answers every action as if the disk were infinitely fast, for as long as
+/// something is due at `now`; answers the actions.
+fn settle(disk: &mut Disk, now: u64, unlinked: bool) -> Vec<Action> {
+    let mut actions = Vec::new();
+    while let Next::Do(action) = disk.next(now) {
+        actions.push(action);
+        assert!(actions.len() < 1_000_000, "it never ends");
+        match action {
+            Action::Count { stream, range } => {
+                disk.counted(now, stream, range, Counted::default());
+            }
+            Action::Drop { stream, range } => {
+                let gone = Dropped::Tried {
+                    before_bytes: range.len(),
+                    after_bytes: 0,
+                };
+                disk.dropped(now, stream, range, gone);
+            }
+            Action::Inspect { stream } => disk.inspected(now, stream, Inspected { unlinked }),
+            Action::Look { stream, range } => disk.looked(now, stream, range, []),
+            Action::StartWriteback { .. } | Action::Forget { .. } => {}
+        }
+    }
+    actions
+}
+
+/// Lets time pass until nothing is left to do.
+fn settle_all(disk: &mut Disk, mut now: u64) -> Vec<Action> {
+    let mut actions = Vec::new();
+    for _ in 0..1_000_000 {
+        actions.extend(settle(disk, now, false));
+        match disk.next(now) {
+            Next::At(due) => now = due,
+            Next::Idle => return actions,
+            Next::Do(_) => unreachable!("settled"),
+        }
+    }
+    panic!("it never ends");
+}
+
+fn requests(actions: &[Action]) -> Vec<(ByteRange, Reason)> {
+    let request = |action: &Action| match *action {
+        Action::StartWriteback { range, reason, .. } => Some((range, reason)),
+        _ => None,
+    };
+    actions.iter().filter_map(request).collect()
+}
+
+#[test]
+fn a_thousand_idle_streams_cost_nothing() {
+    let mut disk = Disk::new(DiskConfig::default());
+    for number in 0..1000 {
+        let id = StreamId(number);
+        disk.opened(1, id, StreamConfig::default(), absent());
+        disk.wrote(1, id, ByteRange::new(0, PAGE), Mode::DONTCACHE);
+        disk.told(1, id, PAGE);
+    }
+    settle_all(&mut disk, 2);
+    // What is below a drop's worth waits for more, or for the close.
+    assert!(disk.is_idle());
+    assert_eq!(disk.next(u64::MAX), Next::Idle);
+    disk.wrote(3, ID, ByteRange::new(0, 4 * MIB), Mode::DONTCACHE);
+    for action in settle_all(&mut disk, 4) {
+        let (Action::StartWriteback { stream, .. }
+        | Action::Count { stream, .. }
+        | Action::Drop { stream, .. }
+        | Action::Inspect { stream }
+        | Action::Look { stream, .. }
+        | Action::Forget { stream }) = action;
+        assert_eq!(stream, ID);
+    }
+}
+
+#[test]
+fn a_hundred_thousand_scattered_pages_are_no_problem() {
+    for (mode, count) in [(Mode::DONTCACHE, 100_000), (Mode::NOREUSE, 20_000)] {
+        let mut disk = disk_with(StreamConfig::default());
+        for number in 0..count {
+            // Backwards, and far apart.
+            let start = (count - number) * 16 * MIB;
+            disk.wrote(2, ID, ByteRange::new(start, start + 100), mode);
+        }
+        disk.told(2, ID, count * 100);
+        disk.closed(2, ID);
+        let actions = settle_all(&mut disk, 3);
+        assert!(
+            actions.len() as u64 <= 3 * count + 1000,
+            "{}",
+            actions.len()
+        );
+        let asked = requests(&actions);
+        assert!(
+            asked.is_sorted_by_key(|(range, _)| range.start),
+            "offset order"
+        );
+        let counters = disk.forgotten(ID).expect("forgotten");
+        assert_eq!(counters.dropped_bytes, count * PAGE);
+    }
+}
+
+#[test]
+fn the_largest_numbers_overflow_nothing() {
+    for bits in 0..8 {
+        for window_bytes in [None, Some(0), Some(1), Some(u64::MAX)] {
+            for request_bytes in [None, Some(0), Some(4097), Some(u64::MAX)] {
+                let mut disk = disk_with(StreamConfig {
+                    window_bytes,
+                    request_bytes,
+                    size_bytes: u64::MAX,
+                    ..StreamConfig::default()
+                });
+                let mode = Mode::from_bits(bits);
+                let last = u64::MAX - 20 * MIB;
+                for range in [
+                    ByteRange::new(u64::MAX - 1, u64::MAX),
+                    ByteRange::new(last, u64::MAX),
+                    ByteRange::new(5, 5),
+                ] {
+                    disk.wrote(2, ID, range, mode);
+                    disk.read(2, ID, range);
+                    disk.told(2, ID, 20 * MIB);
+                    disk.resized(2, ID, u64::MAX);
+                    disk.synced(2, ID);
+                }
+                let _ = (disk.limit_bytes(ID), disk.batch_bytes(ID));
+                disk.flush(2, ID);
+                disk.closed(2, ID);
+                settle_all(&mut disk, 3);
+                assert!(disk.forgotten(ID).is_some(), "{mode} {window_bytes:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_empty_write_is_nothing() {
+    let mut disk = disk_with(StreamConfig::default());
+    disk.wrote(2, ID, ByteRange::new(100, 100), Mode::DONTCACHE);
+    assert!(disk.is_idle());
+}
+
+#[test]
+fn a_page_written_a_million_times_holds_nobody_up() {
+    let mut disk = disk_with(StreamConfig::default());
+    let mut written = 0;
+    for round in 0..1000_u64 {
+        let now = 2 + round * 1000;
+        written += 1000 * PAGE;
+        disk.wrote(now, ID, ByteRange::new(0, PAGE), Mode::DONTCACHE);
+        disk.told(now, ID, written);
+        let done = disk.stream(ID).expect("open").done_bytes();
+        assert!(written - done <= 2 * PAGE, "{} outstanding", written - done);
+    }
+    let mut counted = disk.clone();
+    let asked = requests(&settle_all(&mut counted, AGE_NS));
+    assert_eq!(asked, [(ByteRange::new(0, PAGE), Reason::Age)]);
+}
+
+#[test]
+fn a_byte_in_each_page_counts_as_the_page() {
+    let mut disk = disk_with(StreamConfig::default());
+    let window = DiskConfig::default().window_bytes;
+    let pages = 3 * window / PAGE;
+    for page in 0..pages {
+        let start = page * 2 * PAGE;
+        disk.wrote(2, ID, ByteRange::new(start, start + 1), Mode::DONTCACHE);
+    }
+    disk.told(2, ID, pages);
+    let done = disk.stream(ID).expect("open").done_bytes();
+    assert!(
+        pages - done > disk.limit_bytes(ID),
+        "three windows are dirty, and the writer has to wait"
+    );
+    settle_all(&mut disk, 3);
+    let done = disk.stream(ID).expect("open").done_bytes();
+    assert!(pages - done <= disk.limit_bytes(ID), "and then no more");
+}
+
+/// What a request's boundary left of a batch is not as old as the batch was:
+/// else a few pages are asked for by themselves every second.
+#[test]
+fn steady_writing_is_asked_for_in_whole_requests() {
+    let mut disk = disk_with(StreamConfig::default());
+    let request = DiskConfig::default().request_bytes;
+    let (mut at, mut now) = (0, 2);
+    let mut asked = Vec::new();
+    while at < 200 * MIB {
+        let end = at + 300_000;
+        disk.wrote(now, ID, ByteRange::new(at, end), Mode::DONTCACHE);
+        disk.told(now, ID, end);
+        asked.extend(requests(&settle(&mut disk, now, false)));
+        at = end;
+        now += 20_000_000;
+    }
+    let old = asked.iter().find(|(_, reason)| *reason == Reason::Age);
+    assert_eq!(old, None);
+    let whole = asked.iter().filter(|(range, _)| range.len() == request);
+    assert!(whole.count() * 10 >= asked.len() * 9, "{asked:?}");
+}
+
+/// The lowest offsets first, always, would leave the last page dirty for as
+/// long as the first ones are written.
+#[test]
+fn a_busy_start_of_a_file_does_not_starve_its_end() {
+    let mut disk = disk_with(StreamConfig::default());
+    let far = ByteRange::new(1000 * MIB, 1000 * MIB + PAGE);
+    disk.wrote(2, ID, far, Mode::DONTCACHE);
+    let mut written = PAGE;
+    for round in 0..400_u64 {
+        let now = 3 + round * 10_000_000;
+        // 4 MiB in scattered pages, each time the same.
+        for page in 0..1024 {
+            let start = page * 2 * MIB / 8;
+            disk.wrote(
+                now,
+                ID,
+                ByteRange::new(start, start + PAGE),
+                Mode::DONTCACHE,
+            );
+            written += PAGE;
+        }
+        disk.told(now, ID, written);
+        for (range, _) in requests(&settle(&mut disk, now, false)) {
+            if range.overlaps(far) {
+                return;
+            }
+        }
+    }
+    panic!("it was not asked for in four seconds");
+}
+
+#[test]
+fn streams_of_one_disk_take_turns() {
+    let mut disk = Disk::new(DiskConfig::default());
+    let (busy, other) = (StreamId(1), StreamId(2));
+    for id in [busy, other] {
+        disk.opened(1, id, StreamConfig::default(), absent());
+        let bytes = if id == busy { 64 * MIB } else { 8 * MIB };
+        // Two in three pages, so that there are many ranges to drop.
+        for page in (0..bytes / PAGE).filter(|page| page % 3 != 0) {
+            let start = page * PAGE;
+            disk.read(2, id, ByteRange::new(start, start + PAGE));
+        }
+        disk.closed(2, id);
+    }
+    let mut now = 3;
+    let mut order = Vec::new();
+    while let Next::Do(action) = disk.next(now) {
+        now += 1;
+        match action {
+            Action::Drop { stream, range } => {
+                order.push(stream);
+                let gone = Dropped::Tried {
+                    before_bytes: range.len(),
+                    after_bytes: 0,
+                };
+                disk.dropped(now, stream, range, gone);
+            }
+            Action::Forget { stream } => order.push(stream),
+            _ => {}
+        }
+    }
+    let last = order.iter().rposition(|id| *id == other).expect("dropped");
+    let before = order[..last].iter().filter(|id| **id == busy).count();
+    let others = order[..last].len() - before;
+    assert!(
+        before <= others + 2,
+        "{before} of one before {others} of the other"
+    );
+}
+
+#[test]
+fn a_flush_of_a_nameless_file_ends() {
+    let mut disk = disk_with(StreamConfig::default());
+    disk.wrote(2, ID, ByteRange::new(0, 2 * MIB), Mode::DONTCACHE);
+    disk.told(2, ID, 2 * MIB);
+    let asked = requests(&settle(&mut disk, 3, true));
+    assert_eq!(asked, [], "a nameless file is not written for us");
+    disk.flush(4, ID);
+    let mut now = 4;
+    for _ in 0..100 {
+        settle(&mut disk, now, true);
+        now += 1_000_000;
+    }
+    assert!(disk.stream(ID).expect("open").is_settled());
+}
+
+#[test]
+fn a_flush_lasts_until_the_drop_is_answered() {
+    let mut disk = disk_with(StreamConfig::default());
+    disk.read(2, ID, ByteRange::new(0, MIB));
+    disk.flush(2, ID);
+    let Next::Do(Action::Drop { range, .. }) = disk.next(3) else {
+        panic!("a drop is due");
+    };
+    assert!(!disk.stream(ID).expect("open").is_settled());
+    let some = Dropped::Tried {
+        before_bytes: MIB,
+        after_bytes: PAGE,
+    };
+    disk.dropped(3, ID, range, some);
+    settle_all(&mut disk, 4);
+    let stream = disk.stream(ID).expect("open");
+    assert!(stream.is_settled());
+    assert_eq!(stream.counters().dropped_bytes, MIB);
+}
+
+#[test]
+fn a_closed_file_that_is_written_again_is_open() {
+    let mut disk = disk_with(StreamConfig::default());
+    disk.wrote(2, ID, ByteRange::new(0, PAGE), Mode::DONTCACHE);
+    disk.closed(2, ID);
+    disk.wrote(3, ID, ByteRange::new(0, 8 * MIB), Mode::DONTCACHE);
+    disk.told(3, ID, 8 * MIB + PAGE);
+    let asked = requests(&settle(&mut disk, 4, false));
+    assert!(asked.len() >= 7, "a batch is a batch again: {asked:?}");
+    settle_all(&mut disk, 5);
+    assert!(disk.stream(ID).is_some());
+}
+
+/// A deleted file's blocks are free when its last descriptor is closed, and
+/// that may be ours, which waits for the kernel to write what nobody will read.
+#[test]
+fn a_lazily_written_file_deleted_after_closing_is_let_go() {
+    let mut disk = disk_with(StreamConfig::default());
+    disk.wrote(2, ID, ByteRange::new(0, PAGE), Mode::NOREUSE);
+    disk.closed(2, ID);
+    let dirty = Counted {
+        cached_bytes: PAGE,
+        dirty_bytes: PAGE,
+        writeback_bytes: 0,
+    };
+    let mut now = 3;
+    while now < 5_000_000_000 {
+        match disk.next(now) {
+            Next::Do(Action::Count { range, .. }) => disk.counted(now, ID, range, dirty),
+            Next::Do(Action::Inspect { .. }) => {
+                let unlinked = now > 2_000_000_000;
+                disk.inspected(now, ID, Inspected { unlinked });
+            }
+            Next::Do(Action::Forget { .. }) => return,
+            Next::Do(action) => panic!("{action:?}"),
+            Next::At(due) => now = due,
+            Next::Idle => break,
+        }
+    }
+    panic!("still held");
+}
+
+/// The window shrinks under a writer that waits: only the policy can go on.
+#[test]
+fn a_window_that_shrinks_sends_what_it_no_longer_holds() {
+    let mut disk = disk_with(StreamConfig::default());
+    let mode = Mode::new(Writeback::Behind, Residency::Drop);
+    disk.wrote(2, ID, ByteRange::new(0, 31 * MIB), mode);
+    disk.told(2, ID, 31 * MIB);
+    let mut now = 3;
+    for _ in 0..200_000 {
+        match disk.next(now) {
+            Next::Do(Action::Count { range, .. }) => {
+                // 2 MB/s: a page has been written each 2 ms.
+                let done = (now / 2_000_000) * PAGE;
+                let left = range.end.saturating_sub(done.max(range.start));
+                let counted = Counted {
+                    cached_bytes: range.len(),
+                    dirty_bytes: 0,
+                    writeback_bytes: left,
+                };
+                disk.counted(now, ID, range, counted);
+            }
+            Next::Do(Action::Drop { range, .. }) => {
+                let gone = Dropped::Tried {
+                    before_bytes: range.len(),
+                    after_bytes: 0,
+                };
+                disk.dropped(now, ID, range, gone);
+            }
+            Next::Do(Action::Inspect { .. }) => {
+                disk.inspected(now, ID, Inspected { unlinked: false });
+            }
+            Next::Do(_) => {}
+            Next::At(due) => now = due,
+            Next::Idle => break,
+        }
+    }
+    let done = disk.stream(ID).expect("open").done_bytes();
+    assert!(disk.limit_bytes(ID) <= 8 * MIB, "the disk is slow");
+    assert!(31 * MIB - done <= MIB, "{} left", 31 * MIB - done);
+}
+
+#[test]
+fn a_flush_asks_for_lazily_written_pages_at_once() {
+    let mut disk = disk_with(StreamConfig::default());
+    disk.wrote(2, ID, ByteRange::new(0, PAGE), Mode::NOREUSE);
+    assert_eq!(requests(&settle(&mut disk, 3, false)), []);
+    disk.flush(4, ID);
+    let asked = requests(&settle(&mut disk, 4, false));
+    assert_eq!(asked, [(ByteRange::new(0, PAGE), Reason::Sync)]);
+}
+
+#[test]
+fn one_long_write_is_asked_for_in_requests() {
+    let request = DiskConfig::default().request_bytes;
+    for mode in [Mode::DONTCACHE, Mode::WRITE_BEHIND] {
+        let mut disk = disk_with(StreamConfig::default());
+        disk.wrote(2, ID, ByteRange::new(PAGE, 100 * MIB), mode);
+        disk.told(2, ID, 100 * MIB - PAGE);
+        let asked = requests(&settle_all(&mut disk, 3));
+        assert!(asked.len() > 80);
+        for (range, _) in asked {
+            assert!(range.len() <= request, "{mode}: {range:?}");
+            let at_end = range.end == 100 * MIB;
+            assert!(at_end || range.end % request == 0, "{mode}: {range:?}");
+        }
+    }
+}
+
+/// Another program writes and syncs the same pages all the time: at each look
+/// some are under writeback, but never for long the same ones.
+#[test]
+fn another_programs_writeback_holds_nobody_up_for_ever() {
+    let mut disk = disk_with(StreamConfig::default());
+    disk.wrote(2, ID, ByteRange::new(0, MIB), Mode::WRITE_THROUGH);
+    disk.told(2, ID, MIB);
+    let mut now = 3;
+    let mut count = 0;
+    for _ in 0..1000 {
+        match disk.next(now) {
+            Next::Do(Action::Count { range, .. }) => {
+                count += 1;
+                let counted = Counted {
+                    cached_bytes: MIB,
+                    dirty_bytes: MIB / 2,
+                    writeback_bytes: MIB / 2 / (1 + count % 2 * 3),
+                };
+                disk.counted(now, ID, range, counted);
+            }
+            Next::Do(Action::Inspect { .. }) => {
+                disk.inspected(now, ID, Inspected { unlinked: false });
+            }
+            Next::Do(_) => {}
+            Next::At(due) => now = due,
+            Next::Idle => break,
+        }
+    }
+    assert_eq!(disk.stream(ID).expect("open").done_bytes(), MIB);
+}
+
+#[test]
+fn a_look_does_not_take_our_own_pages_for_somebody_elses() {
+    let mut disk = disk_with(StreamConfig::default());
+    disk.wrote(2, ID, ByteRange::new(0, MIB), Mode::DONTCACHE);
+    let all = ByteRange::new(0, 2 * MIB);
+    disk.looked(3, ID, all, [all]);
+    disk.wrote(4, ID, all, Mode::DONTCACHE);
+    disk.closed(5, ID);
+    settle_all(&mut disk, 6);
+    let counters = disk.forgotten(ID).expect("forgotten");
+    assert_eq!(counters.dropped_bytes, MIB);
+    assert_eq!(counters.kept_bytes, MIB);
+}
