@@ -93,6 +93,16 @@ impl<const RING: usize> Lane<RING> {
         }
     }
 
+    /// False when the next push could lose a range. A lane with one writer, who
+    /// asks first and holds its ranges back, loses none.
+    pub fn has_room(&self) -> bool {
+        let used = self
+            .tail
+            .load(Ordering::Relaxed)
+            .saturating_sub(self.head.load(Ordering::Acquire));
+        used < RING as u64
+    }
+
     fn push_ring(&self, run: Run) -> bool {
         let mut tail = self.tail.load(Ordering::Relaxed);
         loop {

@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use dropbehind_linux::{drop_clean, page_size, will_need};
 use dropbehind_policy::ByteRange;
@@ -30,6 +31,13 @@ const CHUNKS_AHEAD: u64 = 4;
 /// When the flusher is so far behind, the reader drops for itself. With the
 /// chunks ahead and the one being read this stays below 16 MiB.
 const HELP_BYTES: u64 = 5 << 20;
+/// Ranges that find the flusher's ring full wait here; when there are more, the
+/// reader drops them for itself.
+const WAITING_COUNT: usize = 1024;
+/// A reader that is done waits so often for room in the ring, in steps of
+/// [`FINISH_STEP`].
+const FINISH_STEPS: u32 = 1000;
+const FINISH_STEP: Duration = Duration::from_micros(200);
 
 /// A chunk that was read ahead, and what of it is ours.
 #[derive(Debug)]
@@ -49,6 +57,8 @@ pub(crate) struct Prepared {
 pub(crate) struct Reader {
     detector: SequentialDetector,
     ahead: VecDeque<Chunk>,
+    /// What is to be dropped, and the flusher has not been told yet.
+    waiting: VecDeque<ByteRange>,
     ahead_end: u64,
     chunk_bytes: u64,
     size_bytes: u64,
@@ -59,6 +69,7 @@ impl Reader {
         Reader {
             detector: SequentialDetector::new(),
             ahead: VecDeque::new(),
+            waiting: VecDeque::new(),
             ahead_end: 0,
             chunk_bytes: FIRST_CHUNK_BYTES,
             size_bytes,
@@ -87,7 +98,7 @@ impl Reader {
             .intersection(ByteRange::new(0, file_end));
         if !self.detector.observe(range) {
             return Prepared {
-                once: fetch(fd, pages),
+                once: fetch(fd, pages, handle.disk.read_ahead_bytes()),
             };
         }
         let behind = self
@@ -106,7 +117,7 @@ impl Reader {
         while self.ahead_end < wanted.min(file_end) {
             let end = round_up(self.ahead_end + 1, self.chunk_bytes).min(file_end);
             let range = ByteRange::new(self.ahead_end, end);
-            let brought = fetch(fd, range);
+            let brought = fetch(fd, range, handle.disk.read_ahead_bytes());
             self.ahead.push_back(Chunk { range, brought });
             self.ahead_end = end;
             self.chunk_bytes = (self.chunk_bytes * 2).min(CHUNK_BYTES);
@@ -123,7 +134,7 @@ impl Reader {
         position: u64,
     ) {
         for part in prepared.once {
-            handle.read(fd, part);
+            self.hand_over(fd, handle, part);
         }
         // Within the file the page at the position is still to be read.
         let done = if position >= self.size_bytes {
@@ -141,14 +152,46 @@ impl Reader {
             if position.is_some_and(|position| chunk.range.end > position) {
                 break;
             }
-            for part in &chunk.brought {
-                handle.read(fd, *part);
-                released = *part;
+            let Some(chunk) = self.ahead.pop_front() else {
+                break;
+            };
+            for part in chunk.brought {
+                self.hand_over(fd, handle, part);
+                released = part;
             }
-            self.ahead.pop_front();
         }
         if !released.is_empty() && handle.slot.undropped_bytes() > HELP_BYTES {
             self.help(fd, handle, released);
+        }
+    }
+
+    /// Tells the flusher what to drop. Its ring must not lose anything: what is
+    /// only known to lie somewhere in a span cannot be told from others' pages.
+    fn hand_over(&mut self, fd: BorrowedFd<'_>, handle: &Arc<Handle>, part: ByteRange) {
+        self.waiting.push_back(part);
+        self.hand_over_waiting(fd, handle);
+        if self.waiting.len() > WAITING_COUNT {
+            self.drop_waiting(fd, handle);
+        }
+    }
+
+    fn hand_over_waiting(&mut self, fd: BorrowedFd<'_>, handle: &Arc<Handle>) {
+        while handle.slot.reads.has_room() {
+            let Some(part) = self.waiting.pop_front() else {
+                return;
+            };
+            handle.read(fd, part);
+        }
+    }
+
+    /// Drops without the flusher, and so without a second try.
+    fn drop_waiting(&mut self, fd: BorrowedFd<'_>, handle: &Arc<Handle>) {
+        for part in self.waiting.drain(..) {
+            let clean =
+                residency::count(fd, part).is_ok_and(|counted| counted.unwritten_bytes() == 0);
+            if clean && drop_clean(fd, part.start, part.len()).is_ok() {
+                handle.helped_bytes.fetch_add(part.len(), Ordering::Relaxed);
+            }
         }
     }
 
@@ -169,11 +212,21 @@ impl Reader {
     /// Everything read ahead is given back: the file is closed or handed away.
     pub(crate) fn finish(&mut self, fd: BorrowedFd<'_>, handle: &Arc<Handle>) {
         self.release(fd, handle, None);
+        for _ in 0..FINISH_STEPS {
+            self.hand_over_waiting(fd, handle);
+            if self.waiting.is_empty() || handle.disk.is_dead() {
+                break;
+            }
+            handle.kick();
+            std::thread::sleep(FINISH_STEP);
+        }
+        self.drop_waiting(fd, handle);
     }
 }
 
-/// Has the kernel read `range`; answers what of it was not there before.
-fn fetch(fd: BorrowedFd<'_>, range: ByteRange) -> Vec<ByteRange> {
+/// Has the kernel read `range`, `step_bytes` at a time, which is what it reads in
+/// one call; answers what of it was not there before.
+fn fetch(fd: BorrowedFd<'_>, range: ByteRange, step_bytes: u64) -> Vec<ByteRange> {
     if range.is_empty() {
         return Vec::new();
     }
@@ -193,8 +246,13 @@ fn fetch(fd: BorrowedFd<'_>, range: ByteRange) -> Vec<ByteRange> {
         brought.push(ByteRange::new(at, range.end));
     }
     for part in &brought {
-        // Where this fails the read itself fetches the pages.
-        let _ = will_need(fd, part.start, part.len());
+        let mut at = part.start;
+        while at < part.end {
+            let end = part.end.min(at + step_bytes);
+            // Where this fails the read itself fetches the pages.
+            let _ = will_need(fd, at, end - at);
+            at = end;
+        }
     }
     brought
 }

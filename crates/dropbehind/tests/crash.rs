@@ -109,12 +109,9 @@ fn what_a_killed_writer_had_synced_is_there_and_the_next_one_goes_on() {
     );
     // Somebody who goes on after all this leaves the cache as empty as ever,
     // whatever those before left in it.
-    let synced_rest = fs::OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false);
-    let rest = synced_rest.clone().open(&path).unwrap();
-    rest.sync_all().unwrap();
+    let mut rest = fs::OpenOptions::new();
+    rest.write(true).create(true).truncate(false);
+    rest.open(&path).unwrap().sync_all().unwrap();
     residency::evict(&path);
     let mut file = OpenOptions::new().append(true).open(&path).unwrap();
     let end = file.metadata().unwrap().len();

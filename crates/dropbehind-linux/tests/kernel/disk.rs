@@ -18,7 +18,7 @@ fn counts_what_a_file_writes() {
     if disk.virtual_ {
         skip!("counts_what_a_file_writes", "{} has no queue", disk.name);
     }
-    assert!(disk.request_bytes >= 4096 && disk.request_bytes % 512 == 0);
+    assert!(disk.request_bytes >= 4096 && disk.request_bytes.is_multiple_of(512));
     let sysfs = std::fs::read_to_string(format!("/sys/block/{}/dev", disk.name)).unwrap();
     assert_eq!(sysfs.trim(), disk.id.to_string());
     let before = disk_counters(&disk).unwrap();

@@ -106,7 +106,7 @@ impl File {
             }
             let mut length = 1;
             while length * 2 <= self.largest_folio as usize
-                && at % (length * 2) == 0
+                && at.is_multiple_of(length * 2)
                 && at + length * 2 <= span.end
                 && self.flags[at + length..at + length * 2]
                     .iter()

@@ -84,7 +84,7 @@ fn whatever_happens_the_promises_hold() {
     let mut totals: Vec<(&str, u64, u64)> = Vec::new();
     for seed in 0..seeds {
         let (log, coverage) = run_or_say_which(seed);
-        if seed % REPEAT == 0 {
+        if seed.is_multiple_of(REPEAT) {
             let (again, _) = run_or_say_which(seed);
             assert_eq!(log, again, "seed {seed} gave other actions the second time");
         }

@@ -260,7 +260,7 @@ impl World {
         match self.programs[program].phase {
             Phase::Waiting(since, stalled_ns) if !over => {
                 self.watch_wait(number, since, stalled_ns);
-                self.openings[number].passed_excess = 0;
+                self.openings[number].passed_excess = self.openings[number].untold_excess;
                 self.go_on(program);
             }
             Phase::Settling(_) if settled && self.openings[number].settle_asked => {

@@ -157,8 +157,14 @@ impl World {
 
     fn watch_writeback(&mut self, number: usize, range: ByteRange, reason: Reason) {
         assert!(!range.is_empty(), "an empty request");
-        assert!(range.start % PAGE == 0, "{range:?} begins within a page");
-        assert!(range.end % PAGE == 0, "{range:?} ends within a page");
+        assert!(
+            range.start.is_multiple_of(PAGE),
+            "{range:?} begins within a page"
+        );
+        assert!(
+            range.end.is_multiple_of(PAGE),
+            "{range:?} ends within a page"
+        );
         let opening = &mut self.openings[number];
         let first = !std::mem::replace(&mut opening.asked, true);
         self.coverage.reasons[reason as usize] += 1;

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, mpsc};
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use dropbehind_linux::{Sharing, futex_wait, futex_wake};
@@ -44,6 +44,10 @@ struct Entry {
     /// Writers' and readers' counts up to which all ranges have been told.
     written_total: u64,
     read_total: u64,
+    /// The slot's counts at the last drain, told or not.
+    seen_totals: (u64, u64),
+    /// When the last write or read was found in the slot.
+    active_ns: u64,
     quiet: bool,
     settle_asked: bool,
     closed: bool,
@@ -160,10 +164,15 @@ impl DiskThread {
 
     /// Marks the slots quiet in which nothing is left to do, so that their next
     /// write kicks; true when a write came in between.
+    ///
+    /// Not those in which something has just happened: most likely more is to
+    /// come, and each small write would kick.
     fn quiet_down(&mut self) -> bool {
         let mut again = false;
+        let now_ns = self.now_ns();
         for (number, entry) in &mut self.entries {
-            if entry.quiet || entry.closed {
+            let active = now_ns.saturating_sub(entry.active_ns) < SWEEP.as_nanos() as u64;
+            if entry.quiet || entry.closed || active {
                 continue;
             }
             let id = StreamId(u64::from(*number));
@@ -291,6 +300,8 @@ impl DiskThread {
                 size_bytes: config.size_bytes,
                 written_total: 0,
                 read_total: 0,
+                seen_totals: (0, 0),
+                active_ns: now_ns,
                 quiet: false,
                 settle_asked: false,
                 closed: false,
@@ -361,6 +372,10 @@ impl DiskThread {
         }
 
         let written_total = handle.slot.writes.total();
+        if entry.seen_totals != (written_total, read_total) {
+            entry.seen_totals = (written_total, read_total);
+            entry.active_ns = now_ns;
+        }
         let mut appended = false;
         let o_append = handle.config().o_append;
         let writes = handle.slot.writes.drain(|run| {

@@ -273,6 +273,17 @@ impl DiskHandle {
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// How much the kernel reads ahead in one call, at most.
+    pub(crate) fn read_ahead_bytes(&self) -> u64 {
+        // A virtual disk's figures are made up; this is the kernel's default.
+        const DEFAULT_BYTES: u64 = 128 << 10;
+        if self.disk.virtual_ {
+            return DEFAULT_BYTES;
+        }
+        let larger = self.disk.read_ahead_bytes.max(self.disk.request_bytes);
+        larger.max(DEFAULT_BYTES)
+    }
+
     pub(crate) fn window_bytes(&self) -> u64 {
         DEFAULT_WINDOW_BYTES
     }
