@@ -31,9 +31,8 @@ impl SignalsBlocked {
         unsafe { libc::sigfillset(all.as_mut_ptr()) };
         // SAFETY: `all` is initialised, and both pointers are valid for the
         // call, which initialises `before` when it succeeds.
-        let error = unsafe {
-            libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr())
-        };
+        let error =
+            unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) };
         if error != 0 {
             return Err(io::Error::from_raw_os_error(error));
         }

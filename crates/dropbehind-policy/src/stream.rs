@@ -175,6 +175,8 @@ struct Asked {
     bytes: u64,
     reason: Reason,
     tries: u8,
+    /// Written by the program's own fsync: we have not asked for it.
+    by_program: bool,
     /// Bytes already seen clean.
     clean_bytes: u64,
     /// Bytes under writeback at the last count.
@@ -190,6 +192,7 @@ impl Asked {
             bytes,
             reason,
             tries: 0,
+            by_program: false,
             clean_bytes: 0,
             writeback_bytes: 0,
             churn_bytes: 0,
@@ -258,11 +261,12 @@ pub struct Stream {
     planner: DropPlanner,
 
     inspected_ns: Option<u64>,
-    /// Closed since: who was deleted is found out just before the write.
-    inspect: bool,
     unlinked: bool,
     looked_ns: u64,
     looked_until: u64,
+    /// Where the last write ended, and what was written up to there in one piece.
+    run_end: u64,
+    run_bytes: u64,
     look: Option<ByteRange>,
     closed_ns: Option<u64>,
     small_bytes: Option<u64>,
@@ -310,10 +314,11 @@ impl Stream {
             kept: RangeSet::new(),
             planner: DropPlanner::new(),
             inspected_ns: None,
-            inspect: false,
             unlinked: false,
             looked_ns: now_ns,
             looked_until: 0,
+            run_end: 0,
+            run_bytes: 0,
             look: None,
             closed_ns: None,
             small_bytes: None,
@@ -570,6 +575,17 @@ impl Stream {
     }
 
     fn plan_look(&mut self, context: &Context, range: ByteRange) {
+        // Only a stream that has come a long way in one piece has an "ahead":
+        // elsewhere lie pages of ours that we may not have heard of yet. Whole
+        // pages are told, so a run may begin with the last page once more.
+        let overlap = self.run_end.saturating_sub(range.start);
+        let goes_on = overlap <= context.page_bytes && range.start <= self.run_end;
+        self.run_bytes =
+            if goes_on { self.run_bytes } else { 0 } + (range.len() - overlap.min(range.len()));
+        self.run_end = range.end;
+        if self.run_bytes < self.window_bytes(context) {
+            return;
+        }
         // The writer may be two windows ahead of what we have heard of; nearer
         // than that, a look would take its pages for somebody else's.
         let ahead = self.window_bytes(context).saturating_mul(2);
@@ -642,13 +658,17 @@ impl Stream {
         while let Some(mut sent) = self.to_send.pop_front() {
             self.under_way.remove(sent.range);
             sent.reason = Reason::Sync;
+            sent.by_program = true;
             self.push_asked(sent);
         }
         self.to_send_bytes = 0;
         self.dirty.insert(self.window.take_unsent());
         self.sweep_bytes = 0;
         while let Some(near) = self.take_dirty(request_bytes, u64::MAX, Reason::Sync) {
-            self.push_asked(near);
+            self.push_asked(Asked {
+                by_program: true,
+                ..near
+            });
         }
         self.next_count_ns = context.now_ns;
         self.next_lazy_ns = context.now_ns;
@@ -680,7 +700,6 @@ impl Stream {
     /// The program closed the file.
     pub(crate) fn closed(&mut self, context: &Context) {
         self.closed_ns = Some(context.now_ns);
-        self.inspect = true;
         let tail = self.window.unsent();
         let kind = CloseKind {
             o_append: self.config.o_append,
@@ -788,7 +807,21 @@ impl Stream {
             // A nameless file may get a name (O_TMPFILE, linkat), so it is
             // looked at again; while it is small it need not be written.
             Some(at_ns) if scratch => Some((due_ns.max(at_ns + AGE_NS), Task::Inspect)),
-            Some(_) if self.small_bytes.is_some() && self.inspect => Some((due_ns, Task::Inspect)),
+            // Closed small files wait for their grace; who was deleted since
+            // is found out just before the write.
+            at_ns if self.small_bytes.is_some() && self.to_send.is_empty() => {
+                let fresh_ns = if reason == Reason::Close {
+                    Some(due_ns)
+                } else {
+                    self.closed_ns
+                };
+                let task = if at_ns < fresh_ns {
+                    Task::Inspect
+                } else {
+                    Task::StartWriteback(front, reason)
+                };
+                Some((due_ns, task))
+            }
             Some(_) => Some((due_ns, Task::StartWriteback(front, reason))),
         }
     }
@@ -869,7 +902,6 @@ impl Stream {
             }
             Task::Inspect => {
                 self.inspected_ns = Some(context.now_ns);
-                self.inspect = false;
                 task
             }
         }
@@ -1066,12 +1098,15 @@ impl Stream {
         // The kernel counts whole folios, so a small part of one that was
         // written again may show as much more. It is asked for in its own time;
         // once more for what the kernel may have skipped besides is enough.
-        if unwritten_bytes <= expected_bytes || (expected_bytes > 0 && front.tries > 0) {
+        let expected = unwritten_bytes <= expected_bytes || (expected_bytes > 0 && front.tries > 0);
+        // Nobody but the program has asked for these, and perhaps too early.
+        if expected && !front.by_program {
             return;
         }
         if front.tries < ASK_TRIES {
             self.send(Asked {
                 tries: front.tries + 1,
+                by_program: false,
                 ..front
             });
         } else if self.ours.touches(front.range) {

@@ -9,6 +9,7 @@ use dropbehind_linux::{FileId, futex_wait, futex_wake};
 use dropbehind_policy::residency::ResidencyMap;
 use dropbehind_policy::{ByteRange, Mode, StreamConfig, StreamCounters};
 
+use crate::claims::Claims;
 use crate::flusher::{DiskHandle, Flusher, Message};
 use crate::reader::Reader;
 use crate::residency;
@@ -40,6 +41,7 @@ pub(crate) struct Handle {
     /// With the line and not with the file: a lock that another thread holds at
     /// a fork stays held in the child for ever.
     pub(crate) reader: Mutex<Reader>,
+    pub(crate) claims: Claims,
     registration: AtomicU32,
     settled_word: AtomicU32,
     counters: Mutex<StreamCounters>,
@@ -69,6 +71,7 @@ impl Handle {
             before: Mutex::new(None),
             looked: AtomicBool::new(false),
             reader: Mutex::new(Reader::new(config.size_bytes)),
+            claims: Claims::default(),
             registration: AtomicU32::new(UNREGISTERED),
             settled_word: AtomicU32::new(0),
             counters: Mutex::new(StreamCounters::default()),

@@ -27,6 +27,7 @@
 
 #![cfg(target_os = "linux")]
 
+mod claims;
 mod control;
 mod file;
 mod flusher;

@@ -49,6 +49,7 @@ struct Chunk {
 /// What a single read brought in, to be handed over once it is done.
 #[derive(Debug, Default)]
 pub(crate) struct Prepared {
+    claimed: ByteRange,
     once: Vec<ByteRange>,
 }
 
@@ -97,7 +98,9 @@ impl Reader {
             .page_aligned_outward(page_bytes)
             .intersection(ByteRange::new(0, file_end));
         if !self.detector.observe(range) {
+            handle.claims.claim(pages);
             return Prepared {
+                claimed: pages,
                 once: fetch(fd, pages, handle.disk.read_ahead_bytes()),
             };
         }
@@ -117,6 +120,7 @@ impl Reader {
         while self.ahead_end < wanted.min(file_end) {
             let end = round_up(self.ahead_end + 1, self.chunk_bytes).min(file_end);
             let range = ByteRange::new(self.ahead_end, end);
+            handle.claims.claim(range);
             let brought = fetch(fd, range, handle.disk.read_ahead_bytes());
             self.ahead.push_back(Chunk { range, brought });
             self.ahead_end = end;
@@ -133,6 +137,8 @@ impl Reader {
         prepared: Prepared,
         position: u64,
     ) {
+        // First, or the flusher finds a range claimed that it was just told of.
+        handle.claims.release(prepared.claimed);
         for part in prepared.once {
             self.hand_over(fd, handle, part);
         }
@@ -155,6 +161,7 @@ impl Reader {
             let Some(chunk) = self.ahead.pop_front() else {
                 break;
             };
+            handle.claims.release(chunk.range);
             for part in chunk.brought {
                 self.hand_over(fd, handle, part);
                 released = part;

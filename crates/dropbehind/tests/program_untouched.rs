@@ -148,13 +148,6 @@ fn from_std_and_into_std_change_nothing_of_the_file() {
     assert_eq!(std.stream_position().unwrap(), 15 * MIB);
     std.sync_all().unwrap();
     assert!(Flusher::shared().unwrap().drain(PATIENCE));
-    let map = residency::resident_map(&path).unwrap();
-    let on: Vec<usize> = (0..map.len()).filter(|p| map[*p]).collect();
-    println!(
-        "DEBUG {:?} {:?}",
-        on.first().zip(on.last()),
-        Flusher::shared().unwrap().stats()
-    );
     assert_eq!(cached_bytes(&path), 0);
     let mut data = vec![0; 10 << 20];
     std.read_exact_at(&mut data, 5 * MIB).unwrap();

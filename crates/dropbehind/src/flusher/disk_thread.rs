@@ -27,6 +27,10 @@ const RETRY_DRAIN: Duration = Duration::from_micros(100);
 /// pages that never come to a batch grow old there.
 const SWEEP: Duration = Duration::from_millis(200);
 
+/// Counts that may fail in a row before another way is taken: a writer may be
+/// waiting for them.
+const COUNT_PATIENCE: u32 = 100;
+
 /// A file, with the description that the keeper opened for it.
 #[derive(Debug)]
 pub(crate) struct Attachment {
@@ -61,6 +65,8 @@ struct DiskThread {
     swept_ns: u64,
     incomplete: bool,
     no_cachestat: bool,
+    /// Counts that failed, one after the other.
+    count_failures: u32,
     no_sync_file_range: bool,
     idle_since_ns: Option<u64>,
     /// Those who wait until nothing is left to do let go of their end then.
@@ -79,6 +85,7 @@ pub(super) fn run(shared: Arc<DiskHandle>) {
         swept_ns: 0,
         incomplete: false,
         no_cachestat: false,
+        count_failures: 0,
         no_sync_file_range: false,
         idle_since_ns: None,
         drains: Vec::new(),
@@ -486,16 +493,22 @@ impl DiskThread {
             return;
         };
         let counted = match self.cachestat(entry.description.as_fd(), range) {
-            Ok(counted) => Some(counted),
-            Err(error) if is_missing(&error) => {
+            Ok(counted) => {
+                self.count_failures = 0;
+                Some(counted)
+            }
+            Err(error) if is_missing(&error) || self.count_failures >= COUNT_PATIENCE => {
                 self.note_no_cachestat(&error);
                 self.wait_instead(number, range)
             }
             // Interrupted, or no memory: ask again at the next poll.
-            Err(_) => Some(Counted {
-                writeback_bytes: range.len(),
-                ..Counted::default()
-            }),
+            Err(_) => {
+                self.count_failures += 1;
+                Some(Counted {
+                    writeback_bytes: range.len(),
+                    ..Counted::default()
+                })
+            }
         };
         let now_ns = self.now_ns();
         let id = StreamId(number.into());
@@ -544,10 +557,14 @@ impl DiskThread {
             return;
         };
         let fd = entry.description.as_fd();
-        let dropped = match self.cachestat(fd, range) {
-            Ok(before) => residency::drop_counted(fd, range, before),
-            Err(error) if is_missing(&error) => residency::drop_mapped(fd, range),
-            Err(error) => Err(error),
+        let dropped = match entry.handle.claims.begin_drop(range) {
+            // Somebody is about to read it. Later, then.
+            None => Ok(Dropped::NotClean),
+            Some(_dropping) => match self.cachestat(fd, range) {
+                Ok(before) => residency::drop_counted(fd, range, before),
+                Err(error) if is_missing(&error) => residency::drop_mapped(fd, range),
+                Err(error) => Err(error),
+            },
         };
         let now_ns = self.now_ns();
         let id = StreamId(number.into());
@@ -584,6 +601,8 @@ impl DiskThread {
             return;
         };
         if let Ok(resident) = residency::resident_in(entry.description.as_fd(), range) {
+            // What the program wrote there meanwhile is not somebody else's.
+            self.drain(number);
             let now_ns = self.now_ns();
             self.disk
                 .looked(now_ns, StreamId(number.into()), range, resident);
