@@ -201,11 +201,33 @@ impl DropPlanner {
             return Verdict::GivenUp;
         }
         if !again.is_empty() {
-            let due_ns = now_ns.saturating_add(RETRY_NS << tries);
-            self.resisting
-                .insert((due_ns, again.start), (again.end, tries));
+            self.retry(now_ns, again, tries);
         }
         Verdict::Again
+    }
+
+    /// Tries a range again later, as one with those that resist next to it: a
+    /// folio that straddles the border of two is dropped with neither.
+    fn retry(&mut self, now_ns: u64, mut range: ByteRange, mut tries: u32) {
+        let neighbours: alloc::vec::Vec<_> = self
+            .resisting
+            .iter()
+            .filter(|((_, start), (end, _))| *start == range.end || *end == range.start)
+            .map(|(&key, &(end, tries))| (key, end, tries))
+            .collect();
+        for ((due_ns, start), end, tried) in neighbours {
+            let both = ByteRange::new(range.start.min(start), range.end.max(end));
+            if both.len() <= CALL_BYTES {
+                self.resisting.remove(&(due_ns, start));
+                range = both;
+                // Together they have not been tried at all, but a page that
+                // resists for good must not be tried for ever.
+                tries = tries.min(tried);
+            }
+        }
+        let due_ns = now_ns.saturating_add(RETRY_NS << tries);
+        self.resisting
+            .insert((due_ns, range.start), (range.end, tries));
     }
 }
 
@@ -325,6 +347,23 @@ mod tests {
             }
         }
         assert_eq!(given_up, 1);
+    }
+
+    #[test]
+    fn a_folio_across_two_ranges_is_tried_with_both() {
+        let mut planner = DropPlanner::new();
+        let page = |start: u64, end: u64| ByteRange::new(start << 12, end << 12);
+        planner.ready(page(0, 2));
+        planner.ready(page(3, 5));
+        for taken in [page(0, 2), page(3, 5)] {
+            assert_eq!(planner.take(0, true, STEP_BYTES), Some(taken));
+            assert_eq!(planner.verified(0, taken, 0, 4096), Verdict::Again);
+        }
+        planner.ready(page(2, 3));
+        assert_eq!(planner.take(0, true, STEP_BYTES), Some(page(2, 3)));
+        assert_eq!(planner.verified(0, page(2, 3), 0, 4096), Verdict::Again);
+        let due_ns = planner.due_ns(true, STEP_BYTES).unwrap();
+        assert_eq!(planner.take(due_ns, true, STEP_BYTES), Some(page(0, 5)));
     }
 
     #[test]
