@@ -206,6 +206,11 @@ impl DropPlanner {
         Verdict::Again
     }
 
+    /// A range given up is tried once more after all.
+    pub fn wait_for_neighbours(&mut self, now_ns: u64, range: ByteRange) {
+        self.retry(now_ns, range, TRIES);
+    }
+
     /// Tries a range again later, as one with those that resist next to it: a
     /// folio that straddles the border of two is dropped with neither.
     fn retry(&mut self, now_ns: u64, mut range: ByteRange, mut tries: u32) {

@@ -1157,9 +1157,14 @@ impl Stream {
             return;
         };
         let gone_bytes = before_bytes.saturating_sub(after_bytes);
-        let verdict = self
+        let mut verdict = self
             .planner
             .verified(context.now_ns, range, gone_bytes, after_bytes);
+        if verdict == Verdict::GivenUp && self.is_writing_next_to(context, range) {
+            // A folio across the border goes only together with the other part.
+            self.planner.wait_for_neighbours(context.now_ns, range);
+            verdict = Verdict::Again;
+        }
         if verdict == Verdict::Again {
             // What was given up or truncated since is nothing to try again.
             for part in self.ours.gaps_of(range) {
@@ -1192,6 +1197,15 @@ impl Stream {
             };
             self.dropped(context, range, nothing);
         }
+    }
+
+    /// True when a write of ours is under way in the page before or after.
+    fn is_writing_next_to(&self, context: &Context, range: ByteRange) -> bool {
+        let before = ByteRange::new(range.start.saturating_sub(context.page_bytes), range.start);
+        let after = ByteRange::new(range.end, range.end.saturating_add(context.page_bytes));
+        [before, after]
+            .into_iter()
+            .any(|page| self.dirty_or_asked_gaps(page) != [page] && !page.is_empty())
     }
 
     pub(crate) fn inspected(&mut self, context: &Context, inspected: Inspected) {
