@@ -206,6 +206,11 @@ impl DropPlanner {
         Verdict::Again
     }
 
+    /// True when something of `range` waits for its first drop.
+    pub fn is_waiting(&self, range: ByteRange) -> bool {
+        self.ready.touches(range) || self.overlap.touches(range)
+    }
+
     /// A range given up is tried once more after all.
     pub fn wait_for_neighbours(&mut self, now_ns: u64, range: ByteRange) {
         self.retry(now_ns, range, TRIES);

@@ -1160,7 +1160,7 @@ impl Stream {
         let mut verdict = self
             .planner
             .verified(context.now_ns, range, gone_bytes, after_bytes);
-        if verdict == Verdict::GivenUp && self.is_writing_next_to(context, range) {
+        if verdict == Verdict::GivenUp && self.is_busy_next_to(context, range) {
             // A folio across the border goes only together with the other part.
             self.planner.wait_for_neighbours(context.now_ns, range);
             verdict = Verdict::Again;
@@ -1199,13 +1199,15 @@ impl Stream {
         }
     }
 
-    /// True when a write of ours is under way in the page before or after.
-    fn is_writing_next_to(&self, context: &Context, range: ByteRange) -> bool {
+    /// True when the page before or after is being written by us, or waits for
+    /// its first drop.
+    fn is_busy_next_to(&self, context: &Context, range: ByteRange) -> bool {
         let before = ByteRange::new(range.start.saturating_sub(context.page_bytes), range.start);
         let after = ByteRange::new(range.end, range.end.saturating_add(context.page_bytes));
         [before, after]
             .into_iter()
-            .any(|page| self.dirty_or_asked_gaps(page) != [page] && !page.is_empty())
+            .filter(|page| !page.is_empty())
+            .any(|page| self.planner.is_waiting(page) || self.dirty_or_asked_gaps(page) != [page])
     }
 
     pub(crate) fn inspected(&mut self, context: &Context, inspected: Inspected) {

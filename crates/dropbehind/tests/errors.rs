@@ -167,16 +167,13 @@ impl BadSpot {
         disk.forget_requests().unwrap();
         write_pattern(&mut file, 1, 0, Self::FILE_BYTES, MIB);
         file.sync_all().unwrap();
-        // What lay on the disk as one piece longer than anything of the file
-        // system's own is the file.
-        let longest = disk.requests().unwrap();
-        let longest = longest
-            .iter()
-            .filter(|one| one.kind == RequestKind::Write)
-            .max_by_key(|one| one.length)
-            .unwrap();
-        assert!(longest.length >= 256 * KIB, "{longest:?}");
-        disk.add_bad_range(longest.offset..longest.offset + longest.length)
+        // The file is nearly all that was written, so what lies in the middle
+        // of that is the file's.
+        let mut written = disk.requests().unwrap();
+        written.retain(|one| one.kind == RequestKind::Write && one.length >= 64 * KIB);
+        written.sort_by_key(|one| one.offset);
+        let middle = &written[written.len() / 2];
+        disk.add_bad_range(middle.offset..middle.offset + 64 * KIB)
             .unwrap();
         residency::evict(&path);
         BadSpot {

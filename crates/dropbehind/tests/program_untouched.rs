@@ -472,14 +472,23 @@ fn forks() {
                 number += 1;
             }
         });
+        // Also when a child fails: the scope waits for its threads.
+        let _stop = StopAtEnd(&stop);
         for round in 0..25 {
             in_a_fork(|| child_of_a_fork(&path, &inherited, &with_own, round));
         }
-        stop.store(true, Ordering::Relaxed);
     });
     // The parent's flusher has noticed nothing.
     assert!(inherited.settle(PATIENCE).unwrap());
     assert!(with_own.settle(PATIENCE).unwrap());
+}
+
+struct StopAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 fn child_of_a_fork(path: &Path, inherited: &File, with_own: &File, round: u64) {

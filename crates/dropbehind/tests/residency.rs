@@ -7,14 +7,13 @@ mod common;
 use std::fs;
 use std::io::{Seek, SeekFrom, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
 
 use common::{
     Dice, KIB, MIB, PATIENCE, Place, cached_bytes, check_on_disk, read_pattern, write_pattern,
 };
-use dropbehind::{File, Flusher, Mode, OpenOptions, Stats};
+use dropbehind::{File, Flusher, Mode, OpenOptions, Stats, Strategy};
 use dropbehind_testbed::residency::{self, Sampler};
 use dropbehind_testbed::{disk_io, pattern};
 
@@ -47,19 +46,22 @@ everywhere! {
     a_file_written_leaves_nothing_and_stays_below_64_mib: 256;
     a_file_overwritten_leaves_nothing: 64;
     a_closed_file_leaves_nothing_once_drained: 48;
-    a_read_keeps_exactly_what_others_had: 64;
-    an_overwrite_keeps_exactly_what_others_had: 64;
-    an_overwrite_without_read_permission_keeps_exactly_what_others_had: 64;
+    appends_leave_nothing: 24;
+    native_writes_of_a_new_file_leave_nothing: 24;
+    a_read_keeps_exactly_what_others_had: 32;
+    an_overwrite_keeps_exactly_what_others_had: 32;
+    an_overwrite_without_read_permission_keeps_exactly_what_others_had: 32;
     sequential_reads_cost_one_read_and_little_memory: 96;
     random_reads_leave_nothing: 64;
-    random_reads_keep_exactly_what_others_had: 64;
+    random_reads_keep_exactly_what_others_had: 32;
     random_writes_leave_nothing: 64;
     a_file_read_again_and_again_leaves_nothing: 8;
     reads_on_a_disk_with_little_readahead_leave_nothing: 48;
     threads_at_one_position_leave_nothing: 64;
     noreuse_leaves_nothing_once_synced: 32;
     modes_that_keep_keep_everything: 16;
-    one_call_can_keep_its_pages: 32;
+    one_write_can_keep_its_pages: 32;
+    one_read_can_drop_its_pages: 16;
     what_others_cache_ahead_of_a_stream_stays: 64;
     mapped_pages_stay_and_are_counted_as_left: 32;
 }
@@ -75,6 +77,36 @@ fn assert_balanced(stats: &Stats) {
 
 fn settle(file: &File) {
     assert!(file.settle(PATIENCE).unwrap(), "{:?}", file.stats());
+}
+
+/// The kernel may reclaim any clean page at any time, as DAMON does where it is
+/// on, whether anybody needs the memory or not. So what others had can be gone
+/// without our doing; but not in every one of several attempts, while a mistake
+/// of ours would be in all of them. Anything *too many* is a mistake at once.
+const ATTEMPTS: u32 = 6;
+
+/// What went wrong in an attempt, and may have been the kernel.
+type Gone = String;
+
+fn in_some_attempt(attempt: impl Fn() -> Result<(), Gone>) {
+    let mut failed = Vec::new();
+    for _ in 0..ATTEMPTS {
+        match attempt() {
+            Ok(()) => return,
+            Err(gone) => failed.push(gone),
+        }
+    }
+    panic!("in every attempt: {failed:#?}");
+}
+
+/// Says so when less is cached than should be; more than that is a failure.
+fn all_cached(path: &Path, wanted_bytes: u64) -> Result<(), Gone> {
+    let cached = cached_bytes(path);
+    assert!(cached <= wanted_bytes, "{cached} of {wanted_bytes}");
+    if cached == wanted_bytes {
+        return Ok(());
+    }
+    Err(format!("{cached} of {wanted_bytes} bytes are cached"))
 }
 
 /// A writer that does not empty what is there.
@@ -153,9 +185,60 @@ fn a_closed_file_leaves_nothing_once_drained(place: &Place) {
     }
 }
 
+/// Where an append goes only the kernel knows.
+fn appends_leave_nothing(place: &Place) {
+    if place.is_raw() {
+        // A device's end is where there is no room.
+        return;
+    }
+    let path = place.path();
+    fs::write(&path, pattern::filled(1, 0, 5000)).unwrap();
+    residency::evict(&path);
+    let open = || OpenOptions::new().append(true).create(true).open(&path);
+    let (mut one, mut other) = (open().unwrap(), open().unwrap());
+    let mut end = 5000;
+    let mut dice = Dice::new(3);
+    while end < place.size_bytes() {
+        let length = dice.below(200 * KIB) + 1;
+        let to = if dice.once_in(2) {
+            &mut one
+        } else {
+            &mut other
+        };
+        write_pattern(to, 1, end, length, 30_000);
+        end += length;
+    }
+    for file in [&one, &other] {
+        file.sync_all().unwrap();
+        settle(file);
+    }
+    drop((one, other));
+    assert!(Flusher::shared().unwrap().drain(PATIENCE));
+    assert_eq!(cached_bytes(&path), 0);
+    check_on_disk(&path, 1, end);
+}
+
+fn native_writes_of_a_new_file_leave_nothing(place: &Place) {
+    let path = place.path();
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(!place.is_raw())
+        .strategy(Strategy::Native)
+        .open(&path)
+        .unwrap();
+    write_pattern(&mut file, 1, 0, place.size_bytes(), MIB);
+    file.sync_all().unwrap();
+    settle(&file);
+    // Where the file system does not know the flag, the flusher does it.
+    assert_eq!(cached_bytes(&path), 0, "{:?}", file.stats());
+    assert_eq!(file.stats().bytes_written, place.size_bytes());
+    drop(file);
+    check_on_disk(&path, 1, place.size_bytes());
+}
+
 /// Half of the file's pages, in stretches long and short, single pages too.
 fn warm_half(path: &Path, size_bytes: u64) -> Vec<bool> {
-    residency::warm(path, 3 * MIB..size_bytes / 2);
+    residency::warm(path, 3 * MIB..size_bytes / 2 + MIB);
     let mut dice = Dice::new(7);
     let page = residency::page_bytes();
     for _ in 0..100 {
@@ -169,39 +252,53 @@ fn warm_half(path: &Path, size_bytes: u64) -> Vec<bool> {
     map
 }
 
-/// Where two maps differ, for a message that can be read: the first page, and
-/// how many are gone and how many are there that should not be.
-fn difference(wanted: &[bool], found: &[bool]) -> Option<String> {
+/// Where two maps differ, for a message that can be read.
+fn compare(wanted: &[bool], found: &[bool], file: &File) -> Result<(), Gone> {
     assert_eq!(wanted.len(), found.len());
-    let pages = |gone: bool| {
-        let differs = move |page: &usize| wanted[*page] == gone && found[*page] != gone;
+    let pages = |wanted_there: bool| {
+        let differs =
+            move |page: &usize| wanted[*page] == wanted_there && found[*page] != wanted_there;
         (0..wanted.len()).filter(differs)
     };
-    let first = pages(true).chain(pages(false)).min()?;
-    let (gone, too_many) = (pages(true).count(), pages(false).count());
-    Some(format!(
-        "from page {first} on, {gone} gone and {too_many} too many"
-    ))
+    if let Some(first) = pages(false).next() {
+        let count = pages(false).count();
+        panic!(
+            "{count} pages too many, from {first} on; {:?}",
+            file.stats()
+        );
+    }
+    match pages(true).next() {
+        None => Ok(()),
+        Some(first) => Err(format!(
+            "{} pages gone, from {first} on",
+            pages(true).count()
+        )),
+    }
 }
 
-fn assert_kept(path: &Path, before: &[bool], file: &File) {
+fn all_kept(path: &Path, before: &[bool], file: &File) -> Result<(), Gone> {
     let after = residency::resident_map(path).unwrap();
-    assert_eq!(difference(before, &after), None, "{:?}", file.stats());
+    compare(before, &after, file)?;
     let warm_bytes = before.iter().filter(|page| **page).count() as u64 * residency::page_bytes();
-    assert_eq!(cached_bytes(path), warm_bytes);
+    all_cached(path, warm_bytes)
 }
 
 fn a_read_keeps_exactly_what_others_had(place: &Place) {
     let path = place.cold_file(1);
-    let before = warm_half(&path, place.size_bytes());
-    let mut file = File::open(&path).unwrap();
-    for block_bytes in [64 * KIB, 4 * KIB, 5 * MIB] {
-        file.seek(SeekFrom::Start(0)).unwrap();
-        assert_eq!(read_pattern(&mut file, 1, block_bytes), place.size_bytes());
-        settle(&file);
-        assert_kept(&path, &before, &file);
-        assert_balanced(&file.stats());
-    }
+    in_some_attempt(|| {
+        residency::evict(&path);
+        let before = warm_half(&path, place.size_bytes());
+        let mut file = File::open(&path).unwrap();
+        for block_bytes in [64 * KIB, 4 * KIB, 5 * MIB] {
+            file.seek(SeekFrom::Start(0)).unwrap();
+            let length = read_pattern(&mut file, 1, block_bytes);
+            assert_eq!(length, place.size_bytes());
+            settle(&file);
+            assert_balanced(&file.stats());
+            all_kept(&path, &before, &file)?;
+        }
+        Ok(())
+    });
 }
 
 fn an_overwrite_keeps_exactly_what_others_had(place: &Place) {
@@ -216,25 +313,28 @@ fn an_overwrite_without_read_permission_keeps_exactly_what_others_had(place: &Pl
 
 fn overwrite_keeps(place: &Place, readable: bool) {
     let path = place.cold_file(1);
-    let before = warm_half(&path, place.size_bytes());
-    let mut file = OpenOptions::new()
-        .read(readable)
-        .write(true)
-        .open(&path)
-        .unwrap();
-    write_pattern(&mut file, 2, 0, place.size_bytes(), MIB);
-    file.sync_all().unwrap();
-    settle(&file);
-    assert_kept(&path, &before, &file);
-    let stats = file.stats();
-    assert_balanced(&stats);
-    assert_eq!(stats.kept_bytes, cached_bytes(&path), "{stats:?}");
-    assert_eq!(
-        stats.kept_bytes + stats.brought_bytes,
-        place.size_bytes(),
-        "{stats:?}"
-    );
-    drop(file);
+    in_some_attempt(|| {
+        residency::evict(&path);
+        let before = warm_half(&path, place.size_bytes());
+        let mut file = OpenOptions::new()
+            .read(readable)
+            .write(true)
+            .open(&path)
+            .unwrap();
+        write_pattern(&mut file, 2, 0, place.size_bytes(), MIB);
+        file.sync_all().unwrap();
+        settle(&file);
+        let stats = file.stats();
+        assert_balanced(&stats);
+        assert_eq!(
+            stats.kept_bytes + stats.brought_bytes,
+            place.size_bytes(),
+            "{stats:?}"
+        );
+        all_kept(&path, &before, &file)?;
+        assert_eq!(stats.kept_bytes, cached_bytes(&path), "{stats:?}");
+        Ok(())
+    });
     check_on_disk(&path, 2, place.size_bytes());
 }
 
@@ -274,16 +374,21 @@ fn sequential_reads_cost_one_read_and_little_memory(place: &Place) {
 
 fn random_reads_leave_nothing(place: &Place) {
     let path = place.cold_file(1);
-    random_reads_keep(place, &path, &[]);
+    let file = random_reads(place, &path);
+    assert_eq!(cached_bytes(&path), 0, "{:?}", file.stats());
 }
 
 fn random_reads_keep_exactly_what_others_had(place: &Place) {
     let path = place.cold_file(1);
-    let before = warm_half(&path, place.size_bytes());
-    random_reads_keep(place, &path, &before);
+    in_some_attempt(|| {
+        residency::evict(&path);
+        let before = warm_half(&path, place.size_bytes());
+        let file = random_reads(place, &path);
+        all_kept(&path, &before, &file)
+    });
 }
 
-fn random_reads_keep(place: &Place, path: &Path, before: &[bool]) {
+fn random_reads(place: &Place, path: &Path) -> File {
     let file = File::open(path).unwrap();
     let mut dice = Dice::new(11);
     let mut buffer = vec![0; 64 << 10];
@@ -298,12 +403,8 @@ fn random_reads_keep(place: &Place, path: &Path, before: &[bool]) {
         pattern::check(1, offset, &buffer[..count]).unwrap();
     }
     settle(&file);
-    if before.is_empty() {
-        assert_eq!(cached_bytes(path), 0, "{:?}", file.stats());
-    } else {
-        assert_kept(path, before, &file);
-    }
     assert_balanced(&file.stats());
+    file
 }
 
 /// Pages of an earlier pass that still wait to be dropped are not somebody
@@ -411,113 +512,140 @@ fn noreuse_leaves_nothing_once_synced(place: &Place) {
 fn modes_that_keep_keep_everything(place: &Place) {
     let path = place.path();
     for mode in Mode::ALL.into_iter().filter(|mode| !mode.drops()) {
-        if path.exists() {
+        in_some_attempt(|| {
+            if path.exists() {
+                residency::evict(&path);
+            }
+            let mut file = create(place, mode);
+            write_pattern(&mut file, 1, 0, place.size_bytes(), MIB);
+            file.sync_all().unwrap();
+            settle(&file);
+            all_cached(&path, place.size_bytes())?;
+            assert_eq!(file.stats().dropped_bytes, 0, "{mode}");
+            drop(file);
             residency::evict(&path);
-        }
-        let mut file = create(place, mode);
-        write_pattern(&mut file, 1, 0, place.size_bytes(), MIB);
-        file.sync_all().unwrap();
-        settle(&file);
-        assert_eq!(cached_bytes(&path), place.size_bytes(), "{mode}");
-        drop(file);
-        let mut file = OpenOptions::new()
-            .read(true)
-            .mode(mode)
-            .open(&path)
-            .unwrap();
-        assert_eq!(read_pattern(&mut file, 1, MIB), place.size_bytes());
-        settle(&file);
-        assert_eq!(cached_bytes(&path), place.size_bytes(), "{mode}");
-        assert_eq!(file.stats().dropped_bytes, 0, "{mode}");
+            let mut file = OpenOptions::new()
+                .read(true)
+                .mode(mode)
+                .open(&path)
+                .unwrap();
+            assert_eq!(read_pattern(&mut file, 1, MIB), place.size_bytes());
+            settle(&file);
+            assert_eq!(file.stats().dropped_bytes, 0, "{mode}");
+            all_cached(&path, place.size_bytes())
+        });
     }
 }
 
-fn one_call_can_keep_its_pages(place: &Place) {
-    const BLOCK: u64 = 256 * KIB;
-    let path = place.path();
-    let file = create(place, Mode::DONTCACHE);
-    let kept = |block: u64| block % 5 == 2;
-    for block in 0..place.size_bytes() / BLOCK {
-        let offset = block * BLOCK;
-        let data = pattern::filled(1, offset, BLOCK as usize);
-        let mode = if kept(block) {
-            Mode::BUFFERED
-        } else {
-            Mode::DONTCACHE
-        };
-        let count = file.write_at_with(&data, offset, mode).unwrap();
-        assert_eq!(count, data.len());
-    }
-    file.sync_all().unwrap();
-    settle(&file);
-    let pages_a_block = BLOCK / residency::page_bytes();
-    let wanted: Vec<bool> = (0..place.size_bytes() / residency::page_bytes())
-        .map(|page| kept(page / pages_a_block))
-        .collect();
-    let map = residency::resident_map(&path).unwrap();
-    assert_eq!(difference(&wanted, &map), None, "{:?}", file.stats());
-    assert_balanced(&file.stats());
+const BLOCK: u64 = 256 * KIB;
 
-    // And the other way round: a file that keeps, and a call that drops.
-    residency::evict(&path);
-    file.set_mode(Mode::BUFFERED);
-    let mut buffer = vec![0; BLOCK as usize];
-    for block in 0..place.size_bytes() / BLOCK {
-        let mode = if kept(block) {
-            Mode::BUFFERED
-        } else {
-            Mode::DONTCACHE
-        };
-        let reader = OpenOptions::new()
+/// The blocks that are written or read in a mode that keeps, in one that drops.
+fn is_kept(block: u64) -> bool {
+    block % 5 == 2
+}
+
+fn mode_of(block: u64) -> Mode {
+    if is_kept(block) {
+        Mode::BUFFERED
+    } else {
+        Mode::DONTCACHE
+    }
+}
+
+fn one_write_can_keep_its_pages(place: &Place) {
+    let path = place.path();
+    in_some_attempt(|| {
+        if path.exists() {
+            residency::evict(&path);
+        }
+        let file = create(place, Mode::DONTCACHE);
+        for block in 0..place.size_bytes() / BLOCK {
+            let offset = block * BLOCK;
+            let data = pattern::filled(1, offset, BLOCK as usize);
+            // Also what was brought in to be dropped is kept from then on.
+            for mode in [Mode::DONTCACHE, mode_of(block)] {
+                let count = file.write_at_with(&data, offset, mode).unwrap();
+                assert_eq!(count, data.len());
+            }
+        }
+        file.sync_all().unwrap();
+        settle(&file);
+        assert_balanced(&file.stats());
+        all_kept(&path, &kept_blocks(place), &file)
+    });
+    check_on_disk(&path, 1, place.size_bytes());
+}
+
+fn one_read_can_drop_its_pages(place: &Place) {
+    let path = place.cold_file(1);
+    in_some_attempt(|| {
+        residency::evict(&path);
+        let file = OpenOptions::new()
             .read(true)
+            // No readahead of the kernel's: it would bring in more than asked.
             .random(true)
             .mode(Mode::BUFFERED)
             .open(&path)
             .unwrap();
-        let count = reader
-            .read_at_with(&mut buffer, block * BLOCK, mode)
-            .unwrap();
-        pattern::check(1, block * BLOCK, &buffer[..count]).unwrap();
-        settle(&reader);
-    }
-    let map = residency::resident_map(&path).unwrap();
-    assert_eq!(difference(&wanted, &map), None);
+        let mut buffer = vec![0; BLOCK as usize];
+        // Backwards: what a sequential reader has read ahead is its own, also
+        // when a call that keeps comes to read it.
+        for block in (0..place.size_bytes() / BLOCK).rev() {
+            let offset = block * BLOCK;
+            let count = file
+                .read_at_with(&mut buffer, offset, mode_of(block))
+                .unwrap();
+            pattern::check(1, offset, &buffer[..count]).unwrap();
+        }
+        settle(&file);
+        assert_balanced(&file.stats());
+        all_kept(&path, &kept_blocks(place), &file)
+    });
+}
+
+fn kept_blocks(place: &Place) -> Vec<bool> {
+    let page_count = place.size_bytes() / residency::page_bytes();
+    let pages_a_block = BLOCK / residency::page_bytes();
+    (0..page_count)
+        .map(|page| is_kept(page / pages_a_block))
+        .collect()
 }
 
 fn what_others_cache_ahead_of_a_stream_stays(place: &Place) {
     let path = place.cold_file(1);
-    let others = 40 * MIB..44 * MIB;
-    let mut file = OpenOptions::new()
-        .write(true)
-        .window_bytes(MIB)
-        .open(&path)
-        .unwrap();
-    write_pattern(&mut file, 1, 0, 4 * MIB, 256 * KIB);
-    // The flusher looks ahead once a second, beyond what the writer may have
-    // touched in the meantime.
-    std::thread::sleep(Duration::from_millis(1200));
-    residency::warm(&path, others.clone());
-    for step in 4..place.size_bytes() / MIB {
-        write_pattern(&mut file, 1, step * MIB, MIB, 256 * KIB);
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    file.sync_all().unwrap();
-    settle(&file);
-    let kept_bytes = others.end - others.start;
-    let there = residency::cached_range(&path, others).unwrap();
-    assert_eq!(
-        there.cached_pages * residency::page_bytes(),
-        kept_bytes,
-        "{:?}",
-        file.stats()
-    );
-    assert_eq!(cached_bytes(&path), kept_bytes);
-    assert_eq!(file.stats().kept_bytes, kept_bytes);
-    assert_balanced(&file.stats());
+    in_some_attempt(|| {
+        residency::evict(&path);
+        let others = 40 * MIB..44 * MIB;
+        let mut file = OpenOptions::new()
+            .write(true)
+            .window_bytes(MIB)
+            .open(&path)
+            .unwrap();
+        write_pattern(&mut file, 1, 0, 4 * MIB, 256 * KIB);
+        // The flusher looks ahead once a second, beyond what the writer may
+        // have touched in the meantime.
+        std::thread::sleep(Duration::from_millis(1200));
+        residency::warm(&path, others.clone());
+        for step in 4..place.size_bytes() / MIB {
+            write_pattern(&mut file, 1, step * MIB, MIB, 256 * KIB);
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        file.sync_all().unwrap();
+        settle(&file);
+        let stats = file.stats();
+        assert_balanced(&stats);
+        let mut wanted = vec![false; (place.size_bytes() / residency::page_bytes()) as usize];
+        let page = |offset: u64| (offset / residency::page_bytes()) as usize;
+        wanted[page(others.start)..page(others.end)].fill(true);
+        all_kept(&path, &wanted, &file)?;
+        assert_eq!(stats.kept_bytes, others.end - others.start, "{stats:?}");
+        Ok(())
+    });
 }
 
+const MAPPED: std::ops::Range<u64> = 8 * MIB..12 * MIB;
+
 fn mapped_pages_stay_and_are_counted_as_left(place: &Place) {
-    const MAPPED: std::ops::Range<u64> = 8 * MIB..12 * MIB;
     let path = place.cold_file(1);
     let mut file = OpenOptions::new()
         .read(true)
@@ -534,17 +662,14 @@ fn mapped_pages_stay_and_are_counted_as_left(place: &Place) {
     settle(&file);
     let stats = file.stats();
     assert_balanced(&stats);
+    // The kernel may reclaim a few of them meanwhile, but we do not.
     let mapped_bytes = MAPPED.end - MAPPED.start;
-    assert!(stats.left_bytes >= mapped_bytes, "{stats:?}");
-    assert_eq!(cached_bytes(&path), stats.left_bytes, "{stats:?}");
+    let most = mapped_bytes / 10 * 9;
+    assert!(stats.left_bytes >= most, "{stats:?}");
+    assert!(cached_bytes(&path) <= stats.left_bytes, "{stats:?}");
     let there = residency::cached_range(&path, MAPPED).unwrap();
-    assert_eq!(there.cached_pages * residency::page_bytes(), mapped_bytes);
+    assert!(there.cached_pages * residency::page_bytes() >= most);
     drop(mapping);
-    // Nobody needs them any more, and the file still knows that they are its.
-    let rest = fs::File::open(&path).unwrap();
-    let mut byte = [0];
-    rest.read_exact_at(&mut byte, MAPPED.start).unwrap();
-    pattern::check(2, MAPPED.start, &byte).unwrap();
 }
 
 /// A shared, readable mapping of part of a file.

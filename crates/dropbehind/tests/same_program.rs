@@ -186,6 +186,15 @@ impl Twins {
         length as usize
     }
 
+    /// Some reads are so long that they are made in pieces.
+    fn read_length(&mut self) -> usize {
+        if self.dice.once_in(60) {
+            (2 * MIB + self.dice.below(4 * MIB)) as usize
+        } else {
+            self.length()
+        }
+    }
+
     fn data(&mut self, length: usize) -> Vec<u8> {
         pattern::filled(self.seed ^ self.step, 0, length)
     }
@@ -319,7 +328,7 @@ impl Twins {
     }
 
     fn read(&mut self) {
-        let length = self.length();
+        let length = self.read_length();
         let (mut ours, mut plain) = (vec![1; length], vec![1; length]);
         self.same(
             "read",
@@ -330,7 +339,7 @@ impl Twins {
     }
 
     fn read_at(&mut self) {
-        let (offset, length) = (self.offset(), self.length());
+        let (offset, length) = (self.offset(), self.read_length());
         let (mut ours, mut plain) = (vec![1; length], vec![1; length]);
         let mode = Mode::from_bits(self.dice.below(8) as u8);
         let result = match self.dice.below(3) {

@@ -1,0 +1,348 @@
+//! How much may be on its way: dirty data stay bounded however slow the disk,
+//! what won't live is not written, and nothing is forgotten.
+
+mod common;
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use common::{KIB, Kind, MIB, PATIENCE, Place, cached_bytes, write_pattern};
+use dropbehind::{File, Flusher, Mode, OpenOptions, Reason};
+use dropbehind_testbed::residency::{self, Peaks, Sampler};
+use dropbehind_testbed::slow_disk::RequestKind;
+use dropbehind_testbed::{Fs, MountedFs, Need, SlowDisk, SlowDiskOptions, need, pattern};
+
+struct Slow {
+    disk: SlowDisk,
+    mounted: Option<MountedFs>,
+}
+
+impl Slow {
+    fn needs(filesystem: Option<Fs>) -> Vec<Need> {
+        let mut needs = SlowDisk::needs();
+        needs.extend(filesystem.into_iter().flat_map(Fs::needs));
+        needs.push(Need::Cachestat);
+        needs
+    }
+
+    fn new(filesystem: Option<Fs>, bytes_per_second: u64) -> Slow {
+        let disk = SlowDisk::new(SlowDiskOptions {
+            size_bytes: 512 * MIB,
+            ..SlowDiskOptions::default()
+        })
+        .unwrap();
+        let mounted = filesystem.map(|filesystem| disk.mount(filesystem).unwrap());
+        disk.set_write_speed(Some(bytes_per_second)).unwrap();
+        Slow { disk, mounted }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        match &self.mounted {
+            Some(mounted) => mounted.file(name),
+            None => self.disk.device().to_owned(),
+        }
+    }
+
+    fn options(&self) -> OpenOptions {
+        let mut options = OpenOptions::new();
+        options.write(true).create(self.mounted.is_some());
+        options
+    }
+}
+
+fn unwritten_bytes(peaks: &Peaks) -> u64 {
+    peaks.unwritten_pages * residency::page_bytes()
+}
+
+fn watch(path: &Path) -> Sampler {
+    Sampler::start(path, Duration::from_millis(1)).unwrap()
+}
+
+/// Writes to a disk of 50 MB/s much faster than it can; answers what was not
+/// on the disk at the worst moment, and when the closing sync began.
+fn stream_to(slow: &Slow, mode: Mode, window_bytes: u64, block_bytes: u64) -> (u64, u64) {
+    const LENGTH: u64 = 24 * MIB;
+    let path = slow.path("data");
+    let mut file = slow
+        .options()
+        .mode(mode)
+        .window_bytes(window_bytes)
+        .open(&path)
+        .unwrap();
+    let sampler = watch(&path);
+    let started = Instant::now();
+    write_pattern(&mut file, 1, 0, LENGTH, block_bytes);
+    let written = started.elapsed();
+    let peaks = sampler.stop().unwrap();
+    let left = residency::sample(fs::File::open(&path).unwrap()).unwrap();
+    file.sync_all().unwrap();
+    let share = 1.0 - written.as_secs_f64() / started.elapsed().as_secs_f64();
+    println!(
+        "{mode}, window {} KiB, blocks {} KiB: at most {} KiB not written, {} KiB at the sync, \
+         which took {:.1} % of the time",
+        window_bytes >> 10,
+        block_bytes >> 10,
+        unwritten_bytes(&peaks) >> 10,
+        (left.unwritten_pages() * residency::page_bytes()) >> 10,
+        share * 100.0
+    );
+    assert!(peaks.samples > 20, "{peaks:?}");
+    let stats = file.stats();
+    assert!(stats.waits > 0, "the disk was not slow: {stats:?}");
+    assert!(file.settle(PATIENCE).unwrap());
+    (
+        unwritten_bytes(&peaks),
+        left.unwritten_pages() * residency::page_bytes(),
+    )
+}
+
+fn dirty_data_stay_below_two_windows_and_a_write(filesystem: Option<Fs>) {
+    need!(all Slow::needs(filesystem));
+    for (mode, window_bytes, block_bytes) in [
+        (Mode::WRITE_BEHIND_ANY, 2 * MIB, 64 * KIB),
+        (Mode::WRITE_BEHIND_ANY, MIB, MIB),
+        (Mode::DONTCACHE, 2 * MIB, 256 * KIB),
+        (Mode::WRITE_THROUGH, MIB, 4 * KIB),
+    ] {
+        let slow = Slow::new(filesystem, 50_000_000);
+        let (peak, at_sync) = stream_to(&slow, mode, window_bytes, block_bytes);
+        // The kernel counts a page that is written to again while it is under
+        // writeback twice, and each write has one page in common with the next.
+        let bound = 2 * window_bytes + block_bytes;
+        assert!(peak <= bound, "{mode}: {peak} of {bound}");
+        assert!(at_sync <= bound, "{mode}: {at_sync} of {bound}");
+    }
+}
+
+#[test]
+fn dirty_data_on_ext4_stay_below_two_windows_and_a_write() {
+    dirty_data_stay_below_two_windows_and_a_write(Some(Fs::Ext4));
+}
+
+#[test]
+fn dirty_data_of_a_raw_device_stay_below_two_windows_and_a_write() {
+    dirty_data_stay_below_two_windows_and_a_write(None);
+}
+
+/// Appending writes of mode 1, and those that are not left to the kernel.
+#[test]
+fn write_behind_is_for_appending_writes_only() {
+    need!(all Slow::needs(Some(Fs::Ext4)));
+    let slow = Slow::new(Some(Fs::Ext4), 50_000_000);
+    let (peak, _) = stream_to(&slow, Mode::WRITE_BEHIND, MIB, 64 * KIB);
+    assert!(peak <= 2 * MIB + 64 * KIB, "{peak}");
+    // All of it is there now: writing it again appends nothing.
+    slow.disk.set_write_speed(None).unwrap();
+    let path = slow.path("data");
+    residency::evict(&path);
+    let mut file = slow
+        .options()
+        .mode(Mode::WRITE_BEHIND)
+        .window_bytes(MIB)
+        .open(&path)
+        .unwrap();
+    write_pattern(&mut file, 2, 0, 16 * MIB, 64 * KIB);
+    let now = residency::sample(fs::File::open(&path).unwrap()).unwrap();
+    assert_eq!(now.dirty_pages * residency::page_bytes(), 16 * MIB);
+    assert_eq!(file.stats().writeback_bytes.total(), 0);
+}
+
+#[test]
+fn streams_side_by_side_are_bounded_each() {
+    const STREAMS: u64 = 8;
+    const WINDOW: u64 = 512 * KIB;
+    need!(all Slow::needs(Some(Fs::Ext4)));
+    let slow = Slow::new(Some(Fs::Ext4), 50_000_000);
+    let flusher = Flusher::builder().build().unwrap();
+    std::thread::scope(|scope| {
+        for stream in 0..STREAMS {
+            let (slow, flusher) = (&slow, &flusher);
+            scope.spawn(move || {
+                let path = slow.path(&format!("stream-{stream}"));
+                let mut file = slow
+                    .options()
+                    .window_bytes(WINDOW)
+                    .flusher(flusher)
+                    .open(&path)
+                    .unwrap();
+                let sampler = watch(&path);
+                write_pattern(&mut file, stream, 0, 5 * MIB, 64 * KIB);
+                let peak = unwritten_bytes(&sampler.stop().unwrap());
+                assert!(peak <= 2 * WINDOW + 64 * KIB, "stream {stream}: {peak}");
+                let waits = file.stats().waits;
+                assert!(waits > 0, "stream {stream} did not wait");
+            });
+        }
+    });
+    slow.disk.set_write_speed(None).unwrap();
+    assert!(flusher.drain(PATIENCE), "{:?}", flusher.stats());
+    for stream in 0..STREAMS {
+        let path = slow.path(&format!("stream-{stream}"));
+        assert_eq!(cached_bytes(&path), 0);
+        let data = fs::read(&path).unwrap();
+        assert_eq!(data.len() as u64, 5 * MIB);
+        pattern::check(stream, 0, &data).unwrap();
+    }
+}
+
+#[test]
+fn a_temporary_file_deleted_soon_is_not_written() {
+    need!(all Slow::needs(Some(Fs::Ext4NoJournal)));
+    let slow = Slow::new(Some(Fs::Ext4NoJournal), 1 << 40);
+    let flusher = Flusher::builder().build().unwrap();
+    slow.disk.forget_requests().unwrap();
+    for round in 0..10 {
+        let path = slow.path(&format!("temporary-{round}"));
+        let mut file = slow.options().flusher(&flusher).open(&path).unwrap();
+        write_pattern(&mut file, round, 0, 600 * KIB, 64 * KIB);
+        if round % 2 == 0 {
+            // Some are deleted while they are open, some when they are closed.
+            fs::remove_file(&path).unwrap();
+            drop(file);
+        } else {
+            drop(file);
+            fs::remove_file(&path).unwrap();
+        }
+    }
+    // Longer than a small file waits for its fate.
+    std::thread::sleep(Duration::from_millis(3500));
+    assert_eq!(flusher.stats().writeback_bytes.total(), 0);
+    assert!(flusher.drain(PATIENCE));
+    let written: u64 = slow
+        .disk
+        .requests()
+        .unwrap()
+        .iter()
+        .filter(|one| one.kind == RequestKind::Write)
+        .map(|one| one.length)
+        .sum();
+    // The folder's own blocks may be written by then, the files' must not.
+    assert!(written < 600 * KIB, "{written} bytes");
+    assert_eq!(flusher.stats().left_bytes, 0);
+}
+
+/// The files below a folder that the flusher's threads have open, in the
+/// descriptor table of their own.
+fn held_by_our_threads(folder: &Path) -> Vec<PathBuf> {
+    let mut held = Vec::new();
+    for task in fs::read_dir("/proc/self/task").unwrap() {
+        let task = task.unwrap().path();
+        let name = fs::read_to_string(task.join("comm")).unwrap_or_default();
+        if !name.starts_with("dropbehind") {
+            continue;
+        }
+        let descriptors = fs::read_dir(task.join("fd"))
+            .into_iter()
+            .flatten()
+            .flatten();
+        held.extend(descriptors.filter_map(|entry| fs::read_link(entry.path()).ok()));
+    }
+    held.retain(|path| path.starts_with(folder));
+    held
+}
+
+#[test]
+fn small_files_are_batched_and_none_is_forgotten() {
+    const FILES: u64 = 2000;
+    need!(all Kind::Mounted(Fs::Ext4).needs());
+    let place = Place::new(Kind::Mounted(Fs::Ext4), 64 * MIB);
+    let folder = place.path().with_file_name("small");
+    fs::create_dir(&folder).unwrap();
+    let flusher = Flusher::builder().build().unwrap();
+    let length = |number: u64| (number * 37 % 9000 + 1) as usize;
+    let path = |number: u64| folder.join(format!("{number}"));
+    let opened = || fs::read_dir("/proc/self/fd").unwrap().count();
+    let before = opened();
+    for number in 0..FILES {
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .flusher(&flusher)
+            .open(path(number))
+            .unwrap();
+        file.write_all(&pattern::filled(number, 0, length(number)))
+            .unwrap();
+    }
+    assert!(opened() <= before + 3, "descriptors are left open");
+    let early = flusher.stats();
+    // One by one they would all be on their way by now; in batches the budget
+    // decides, and the rest waits for its grace.
+    assert_eq!(early.writeback_bytes[Reason::Dontcache], 0, "{early:?}");
+    assert!(flusher.drain(PATIENCE), "{:?}", flusher.stats());
+    let held = held_by_our_threads(&folder);
+    assert!(held.is_empty(), "after it is done: {held:?}");
+    let stats = flusher.stats();
+    assert_eq!(stats.brought_bytes, stats.dropped_bytes, "{stats:?}");
+    assert_eq!(stats.left_bytes, 0, "{stats:?}");
+    for number in 0..FILES {
+        let file = fs::File::open(path(number)).unwrap();
+        let counts = residency::sample(&file).unwrap();
+        assert_eq!(counts.cached_pages, 0, "file {number}; {stats:?}");
+        drop(file);
+        let data = fs::read(path(number)).unwrap();
+        assert_eq!(data.len(), length(number));
+        pattern::check(number, 0, &data).unwrap();
+    }
+}
+
+#[test]
+fn a_drain_waits_for_open_files_too_and_ends_when_there_are_none() {
+    need!(all Kind::Mounted(Fs::Ext4).needs());
+    let place = Place::new(Kind::Mounted(Fs::Ext4), 16 * MIB);
+    let flusher = Flusher::builder().build().unwrap();
+    assert!(flusher.drain(PATIENCE), "there is nothing at all");
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .flusher(&flusher)
+        .open(place.path())
+        .unwrap();
+    for length in [100, 3 * MIB] {
+        write_pattern(&mut file, 1, 0, length, MIB);
+        assert!(flusher.drain(PATIENCE), "{:?}", flusher.stats());
+        assert_eq!(cached_bytes(&place.path()), 0);
+    }
+    drop(file);
+    assert!(flusher.drain(PATIENCE));
+    // A disk's thread ends when it has had nothing to do for some seconds.
+    std::thread::sleep(Duration::from_secs(6));
+    assert!(flusher.drain(PATIENCE), "there is no thread to answer");
+    // And is started anew when there is something again.
+    let mut file = OpenOptions::new()
+        .write(true)
+        .flusher(&flusher)
+        .open(place.path())
+        .unwrap();
+    write_pattern(&mut file, 1, 0, 3 * MIB, MIB);
+    assert!(file.settle(PATIENCE).unwrap());
+    assert_eq!(cached_bytes(&place.path()), 0);
+}
+
+/// Everything is left in order when a flusher of one's own goes first.
+#[test]
+fn a_flusher_let_go_of_finishes_its_files() {
+    need!(all Kind::Mounted(Fs::Ext4).needs());
+    let place = Place::new(Kind::Mounted(Fs::Ext4), 32 * MIB);
+    let flusher = Flusher::builder().build().unwrap();
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .flusher(&flusher)
+        .open(place.path())
+        .unwrap();
+    drop(flusher);
+    write_pattern(&mut file, 1, 0, 24 * MIB, MIB);
+    drop(file);
+    let started = Instant::now();
+    while cached_bytes(&place.path()) > 0 {
+        assert!(
+            started.elapsed() < PATIENCE,
+            "it has let go of the file, too"
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let again = File::open(place.path()).unwrap();
+    assert_eq!(common::read_pattern(&mut &again, 1, MIB), 24 * MIB);
+}
