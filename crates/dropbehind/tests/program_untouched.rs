@@ -619,10 +619,8 @@ fn few_descriptors() {
         rlim_max: 64,
     };
     // SAFETY: the limit is a valid structure.
-    assert_eq!(
-        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) },
-        0
-    );
+    let set = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
+    assert_eq!(set, 0);
     while let Ok(another) = fs::File::open("/dev/null") {
         held.push(another);
     }
