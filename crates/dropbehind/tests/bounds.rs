@@ -52,6 +52,13 @@ impl Slow {
     }
 }
 
+/// The kernel marks a folio as under writeback before it takes the dirty mark
+/// off, and cachestat looks without a lock: a folio can be counted as both. One
+/// is as long as a write at most, and is allowed for.
+fn counted_twice(block_bytes: u64) -> u64 {
+    block_bytes
+}
+
 fn unwritten_bytes(peaks: &Peaks) -> u64 {
     peaks.unwritten_pages * residency::page_bytes()
 }
@@ -110,7 +117,7 @@ fn dirty_data_stay_below_two_windows_and_a_write(filesystem: Option<Fs>) {
         let (peak, at_sync) = stream_to(&slow, mode, window_bytes, block_bytes);
         // The kernel counts a page that is written to again while it is under
         // writeback twice, and each write has one page in common with the next.
-        let bound = 2 * window_bytes + block_bytes;
+        let bound = 2 * window_bytes + block_bytes + counted_twice(block_bytes);
         assert!(peak <= bound, "{mode}: {peak} of {bound}");
         assert!(at_sync <= bound, "{mode}: {at_sync} of {bound}");
     }
@@ -132,7 +139,8 @@ fn write_behind_is_for_appending_writes_only() {
     need!(all Slow::needs(Some(Fs::Ext4)));
     let slow = Slow::new(Some(Fs::Ext4), 50_000_000);
     let (peak, _) = stream_to(&slow, Mode::WRITE_BEHIND, MIB, 64 * KIB);
-    assert!(peak <= 2 * MIB + 64 * KIB, "{peak}");
+    let bound = 2 * MIB + 64 * KIB + counted_twice(64 * KIB);
+    assert!(peak <= bound, "{peak}");
     // All of it is there now: writing it again appends nothing.
     slow.disk.set_write_speed(None).unwrap();
     let path = slow.path("data");
@@ -170,7 +178,8 @@ fn streams_side_by_side_are_bounded_each() {
                 let sampler = watch(&path);
                 write_pattern(&mut file, stream, 0, 5 * MIB, 64 * KIB);
                 let peak = unwritten_bytes(&sampler.stop().unwrap());
-                assert!(peak <= 2 * WINDOW + 64 * KIB, "stream {stream}: {peak}");
+                let bound = 2 * WINDOW + 64 * KIB + counted_twice(64 * KIB);
+                assert!(peak <= bound, "stream {stream}: {peak}");
                 let waits = file.stats().waits;
                 assert!(waits > 0, "stream {stream} did not wait");
             });
