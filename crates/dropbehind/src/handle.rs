@@ -148,7 +148,11 @@ impl Handle {
     /// Wakes the flusher, unless somebody did already.
     pub(crate) fn kick(&self) {
         let slot = &self.slot;
-        self.disk.bell.enlist(self.number, &slot.queued);
+        // The flusher knows a number only once it is attached, and then looks
+        // at the slot anyway.
+        if self.registration.load(Ordering::Acquire) == REGISTERED {
+            self.disk.bell.enlist(self.number, &slot.queued);
+        }
         match self.disk.bell.ring() {
             None => {
                 slot.kicks_coalesced.fetch_add(1, Ordering::Relaxed);

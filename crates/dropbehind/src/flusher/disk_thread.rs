@@ -331,9 +331,13 @@ impl DiskThread {
     fn drain_kicked(&mut self) {
         let mut number = self.shared.bell.take_list();
         while number != NOBODY {
+            if !self.entries.contains_key(&number) {
+                // It joined the list after it was attached: that stands in the
+                // inbox by now.
+                self.read_inbox();
+            }
             let Some(entry) = self.entries.get(&number) else {
-                // Not attached yet: the rest of the list is found by the sweep,
-                // and this one when it is attached.
+                // Whoever is behind it in the list is found by the sweep.
                 self.drain_all();
                 return;
             };
@@ -344,11 +348,10 @@ impl DiskThread {
     }
 
     fn drain_all(&mut self) {
+        // The list stays as it is: a slot taken out of it that is still linked
+        // would be linked to itself by the next kick.
         let numbers: Vec<u32> = self.entries.keys().copied().collect();
         for number in numbers {
-            if let Some(entry) = self.entries.get(&number) {
-                self.shared.bell.delist(&entry.handle.slot.queued);
-            }
             self.drain(number);
         }
     }
