@@ -17,6 +17,9 @@ const POLL_MIN: Duration = Duration::from_micros(200);
 const POLL_MAX: Duration = Duration::from_millis(10);
 /// Pages that were skipped because they were locked are asked for again.
 const ASK_AGAIN: u32 = 16;
+/// Pages that were asked for so often, of which none got under way or clean, are
+/// dirty in name only; about a second.
+const ASKED_IN_VAIN: u32 = 8;
 /// How often a drop that left something is tried.
 const DROP_TRIES: u32 = 5;
 
@@ -62,12 +65,24 @@ pub(crate) fn start_writeback(fd: BorrowedFd<'_>, range: ByteRange) -> io::Resul
 pub(crate) fn wait_clean(fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<()> {
     let mut pause = POLL_MIN;
     let mut polls = 0_u32;
+    let mut asked_in_vain = 0_u32;
+    let mut before = cache::count(fd, range)?;
     loop {
         let counted = cache::count(fd, range)?;
         if counted.unwritten_bytes() == 0 {
             return Ok(());
         }
+        if counted.writeback_bytes > 0 || counted.dirty_bytes != before.dirty_bytes {
+            asked_in_vain = 0;
+        }
+        before = counted;
         if counted.dirty_bytes > 0 && polls.is_multiple_of(ASK_AGAIN) {
+            // ext4 leaves pages marked dirty of which a truncation has taken
+            // all the dirty blocks: nothing will ever write them.
+            if asked_in_vain == ASKED_IN_VAIN {
+                return Ok(());
+            }
+            asked_in_vain += 1;
             start_writeback(fd, range)?;
         }
         polls += 1;

@@ -673,6 +673,10 @@ impl File {
     /// writeback as needed. Whether it succeeded only `sync_all` tells: no
     /// error is taken from it.
     ///
+    /// Pages of which several requests start no writeback are not waited for:
+    /// ext4 keeps pages marked dirty whose blocks a truncation took, and nothing
+    /// ever writes those.
+    ///
     /// # Errors
     /// Those of `sync_file_range(2)` and `cachestat(2)`.
     pub fn wait_clean(&self, range: Range<u64>) -> io::Result<()> {
