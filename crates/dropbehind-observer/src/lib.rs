@@ -1,0 +1,10 @@
+//! Unmodified programs, watched from outside.
+//!
+//! An observer learns from fanotify which files are opened and closed, looks at
+//! their pages with cachestat while they are in use, and hands what it finds to
+//! the flusher of the [`dropbehind`] library. The programs are never touched.
+
+#![cfg(target_os = "linux")]
+
+pub mod rules;
+pub mod snapshot;

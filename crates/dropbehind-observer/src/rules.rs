@@ -1,0 +1,40 @@
+//! Which files are to be looked after, and how.
+
+use std::path::Path;
+
+use dropbehind::Mode;
+
+/// How a file is looked after.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// When to write back, and what stays cached.
+    pub mode: Mode,
+    /// Window in bytes; `None` follows the disk's speed.
+    pub window_bytes: Option<u64>,
+    /// Request in bytes; `None` is the disk's.
+    pub request_bytes: Option<u64>,
+    /// Pages that reads brought in are dropped, too, where the mode drops.
+    pub reads: bool,
+}
+
+/// A file that a process opened.
+#[derive(Clone, Copy, Debug)]
+pub struct Candidate<'a> {
+    /// Its path, as the process that opened it would see it; not valid any more
+    /// when the file was renamed or removed since.
+    pub path: &'a Path,
+    /// The process, 0 when it is not known. It may be gone.
+    pub process: i32,
+    /// The name of the disk that carries the file, as in `/sys/block`.
+    pub disk: &'a str,
+}
+
+/// Decides about files when they are opened.
+pub trait Rules: Send + Sync + std::fmt::Debug {
+    /// How to look after this file; `None` leaves it alone.
+    fn settings_for(&self, candidate: Candidate<'_>) -> Option<Settings>;
+
+    /// True when the answer depends on the path alone: what is not wanted once
+    /// is never wanted, and the kernel need not tell of it again.
+    fn path_alone(&self) -> bool;
+}

@@ -1,0 +1,129 @@
+//! What an observer does, at one moment.
+//!
+//! Bytes of the cache are whole pages. Counters only grow; what is not called a
+//! total or a peak is of the moment.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// Everything at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Snapshot {
+    /// Nanoseconds since the observer began.
+    pub elapsed_ns: u64,
+    /// What this observer is: `run` or `watch`.
+    pub kind: String,
+    /// Its process.
+    pub process: u32,
+    /// CPU nanoseconds the observer's process used.
+    pub cpu_ns: u64,
+    /// Counters over all files.
+    pub totals: Totals,
+    /// Per disk.
+    pub disks: Vec<DiskSnapshot>,
+    /// Files that are looked after now, the most active first.
+    pub files: Vec<FileSnapshot>,
+    /// What is not possible here, and why.
+    pub notes: Vec<String>,
+}
+
+/// Counters over all files since the beginning.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Totals {
+    /// Events read from the kernel.
+    pub events: u64,
+    /// Times the kernel's queue of events was full.
+    pub overflows: u64,
+    /// Files that were looked after.
+    pub files: u64,
+    /// Bytes seen written.
+    pub written_bytes: u64,
+    /// Bytes seen read in from disks.
+    pub read_bytes: u64,
+    /// Most bytes at once that were dirty or under writeback.
+    pub peak_dirty_bytes: u64,
+    /// Most bytes at once that these files had cached and that were brought in
+    /// by the programs observed.
+    pub peak_cached_bytes: u64,
+    /// Bytes of these files cached at this moment, brought in by the programs
+    /// observed and still to be dropped.
+    pub cached_bytes: u64,
+    /// Bytes brought in by the programs observed.
+    pub brought_bytes: u64,
+    /// Bytes dropped.
+    pub dropped_bytes: u64,
+    /// Bytes that were there before, or that others use, and were kept.
+    pub kept_bytes: u64,
+    /// Bytes that should have gone and could not be dropped.
+    pub left_bytes: u64,
+    /// Bytes for which writeback was started, by reason.
+    pub writeback_bytes: BTreeMap<String, u64>,
+}
+
+/// One disk.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DiskSnapshot {
+    /// Its name, as in `/sys/block`.
+    pub name: String,
+    /// Files on it that are looked after now.
+    pub files: u64,
+    /// Bytes seen written to its files.
+    pub written_bytes: u64,
+    /// Bytes seen read in from it.
+    pub read_bytes: u64,
+    /// Dirty bytes of its files.
+    pub dirty_bytes: u64,
+    /// Bytes of its files under writeback.
+    pub writeback_bytes: u64,
+    /// Cached bytes of its files.
+    pub cached_bytes: u64,
+    /// Bytes dropped.
+    pub dropped_bytes: u64,
+    /// Bytes kept for others.
+    pub kept_bytes: u64,
+    /// Bytes that should have gone and could not be dropped.
+    pub left_bytes: u64,
+    /// Measured writeback speed, bytes a second; 0 until known.
+    pub writeback_bytes_per_second: u64,
+    /// The window now, in bytes.
+    pub window_bytes: u64,
+    /// Nanoseconds the flusher held back for other users of the disk.
+    pub yielded_ns: u64,
+}
+
+/// One file.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FileSnapshot {
+    /// Its path when it was last looked up.
+    pub path: PathBuf,
+    /// Its disk.
+    pub disk: String,
+    /// Its mode, as in `--mode`.
+    pub mode: String,
+    /// Its size.
+    pub size_bytes: u64,
+    /// Bytes seen written.
+    pub written_bytes: u64,
+    /// Bytes seen read in from the disk.
+    pub read_bytes: u64,
+    /// Dirty bytes.
+    pub dirty_bytes: u64,
+    /// Bytes under writeback.
+    pub writeback_bytes: u64,
+    /// Cached bytes.
+    pub cached_bytes: u64,
+    /// Bytes dropped.
+    pub dropped_bytes: u64,
+    /// Bytes kept for others.
+    pub kept_bytes: u64,
+    /// Times a writer waited; always 0 for a program observed from outside.
+    pub waits: u64,
+    /// What is being done with it, or why it is left alone.
+    pub state: String,
+}
