@@ -342,6 +342,12 @@ impl Disk {
         });
     }
 
+    /// Others use the file: its pages stay from now on.
+    pub fn shared(&mut self, now_ns: u64, id: StreamId) {
+        self.dropping = self.dropping.filter(|dropping| *dropping != id);
+        self.with(now_ns, id, |stream, _| stream.shared());
+    }
+
     /// The program's fsync of the file returned.
     pub fn synced(&mut self, now_ns: u64, id: StreamId) {
         self.with(now_ns, id, |stream, context| stream.synced(context));

@@ -12,6 +12,7 @@
 //! | [`range`], [`range_set`], [`range_counts`] | byte ranges, sets of them, and how often each byte is covered |
 //! | [`sequential`] | is this access where the last one ended? |
 //! | [`write_behind`] | the write-behind window of the 2019 kernel proposal |
+//! | [`read_fronts`] | where readers are, as far as the page cache shows it |
 //! | [`residency`] | what was in the page cache before us |
 //! | [`drop_planner`] | which ranges to drop, when, and what to try again |
 //! | [`pace`] | the disk's measured speed, and the window and batch that follow from it |
@@ -32,6 +33,7 @@ pub mod pace;
 pub mod range;
 pub mod range_counts;
 pub mod range_set;
+pub mod read_fronts;
 pub mod reason;
 pub mod residency;
 pub mod sequential;
@@ -42,5 +44,6 @@ pub use disk::{Action, Disk, DiskConfig, Next, StreamId};
 pub use mode::{Mode, Residency, Writeback};
 pub use range::ByteRange;
 pub use range_set::RangeSet;
+pub use read_fronts::ReadFronts;
 pub use reason::{Reason, ReasonBytes};
 pub use stream::{Counted, Dropped, Inspected, StreamConfig, StreamCounters};

@@ -355,6 +355,27 @@ impl Stream {
         self.ours.overlaps_of(range).collect()
     }
 
+    /// The parts of `range` of which nothing is known to be dirty or under way.
+    pub fn untold(&self, range: ByteRange) -> alloc::vec::Vec<ByteRange> {
+        self.dirty_or_asked_gaps(range)
+    }
+
+    /// Bytes that were told and not seen clean since, those left to the kernel
+    /// included.
+    pub fn unclean_bytes(&self) -> u64 {
+        self.outstanding_bytes() + self.lazy.bytes()
+    }
+
+    /// The parts of `range` that neither we brought in nor others had, as far as
+    /// is known: what is cached there came after the look before.
+    pub fn unexplained(&self, range: ByteRange) -> alloc::vec::Vec<ByteRange> {
+        let mut parts = alloc::vec::Vec::new();
+        for part in self.residency.brought(range) {
+            parts.extend(self.ours.gaps_of(part));
+        }
+        parts
+    }
+
     /// True when nothing of ours is dirty, asked for, or waits to be dropped.
     pub fn is_settled(&self) -> bool {
         self.dirty.is_empty()
@@ -1219,6 +1240,17 @@ impl Stream {
             self.counters.dropped_bytes += self.ours.bytes();
             self.let_go();
         }
+    }
+
+    /// Others use the file: nothing of it is dropped any more. What is dirty is
+    /// still written.
+    pub(crate) fn shared(&mut self) {
+        let all = ByteRange::new(0, u64::MAX);
+        self.residency.keep(all);
+        self.give_up_ownership(all);
+        self.planner = DropPlanner::new();
+        self.lazy.clear();
+        self.look = None;
     }
 
     /// A call for this stream failed for good: everything is left as it is.

@@ -43,7 +43,11 @@ pub use control::{CacheState, DropOutcome};
 pub use dropbehind_linux::IoPriority;
 pub use dropbehind_policy::{Mode, Reason, ReasonBytes, Residency, Writeback};
 pub use file::File;
-pub use flusher::{Flusher, FlusherBuilder};
+pub use dropbehind_policy::Counted;
+pub use flusher::{
+    Before, DiskStats, Flusher, FlusherBuilder, Notice, ObserveOptions, Observed, ObservedPages,
+    ObservedState,
+};
 pub use open_options::{OpenOptions, WINDOW_MIN_BYTES};
 pub use stats::Stats;
 pub use strategy::Strategy;

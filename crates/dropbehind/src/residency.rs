@@ -31,6 +31,11 @@ pub(crate) fn count(fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<Counted>
     })
 }
 
+/// All pages of a file of `size_bytes`.
+pub(crate) fn whole(size_bytes: u64) -> ByteRange {
+    ByteRange::new(0, size_bytes.next_multiple_of(page_size()))
+}
+
 /// The cache of a file of `size_bytes` before any I/O of ours.
 ///
 /// What cannot be told is unknown, and so kept. Beyond the end of the file

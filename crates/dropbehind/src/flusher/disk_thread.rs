@@ -1,6 +1,6 @@
 //! One disk's thread: drains slots, asks the policy, makes the calls.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,10 +11,12 @@ use std::time::{Duration, Instant};
 use dropbehind_linux::{Sharing, futex_wait, futex_wake};
 use dropbehind_policy::residency::ResidencyMap;
 use dropbehind_policy::{
-    Action, ByteRange, Counted, Disk, DiskConfig, Dropped, Inspected, Next, StreamId,
+    Action, ByteRange, Counted, Disk, DiskConfig, Dropped, Inspected, Next, StreamCounters,
+    StreamId,
 };
 
-use super::{DiskHandle, Message};
+use super::observed::Watch;
+use super::{DiskHandle, Message, Notice};
 use crate::handle::{Handle, lock};
 use crate::{residency, writeback_errors};
 use dropbehind_slot::{Drained, NOBODY};
@@ -38,11 +40,13 @@ pub(crate) struct Attachment {
     pub(super) description: OwnedFd,
     pub(super) sharing: Sharing,
     pub(super) before: ResidencyMap,
+    /// What is kept of a file that others use.
+    pub(super) watch: Option<Box<Watch>>,
 }
 
-struct Entry {
+pub(super) struct Entry {
     handle: Arc<Handle>,
-    description: OwnedFd,
+    pub(super) description: OwnedFd,
     sharing: Sharing,
     size_bytes: u64,
     /// Writers' and readers' counts up to which all ranges have been told.
@@ -55,12 +59,15 @@ struct Entry {
     quiet: bool,
     settle_asked: bool,
     closed: bool,
+    pub(super) watch: Option<Box<Watch>>,
 }
 
-struct DiskThread {
-    shared: Arc<DiskHandle>,
-    disk: Disk,
-    entries: HashMap<u32, Entry>,
+pub(super) struct DiskThread {
+    pub(super) shared: Arc<DiskHandle>,
+    pub(super) disk: Disk,
+    pub(super) entries: HashMap<u32, Entry>,
+    /// When each observed file is to be looked at.
+    pub(super) looks: BTreeSet<(u64, u32)>,
     started: Instant,
     swept_ns: u64,
     incomplete: bool,
@@ -81,6 +88,7 @@ pub(super) fn run(shared: Arc<DiskHandle>) {
             page_bytes: dropbehind_linux::page_size(),
         }),
         entries: HashMap::new(),
+        looks: BTreeSet::new(),
         started: Instant::now(),
         swept_ns: 0,
         incomplete: false,
@@ -104,7 +112,7 @@ pub(super) fn run(shared: Arc<DiskHandle>) {
 }
 
 impl DiskThread {
-    fn now_ns(&self) -> u64 {
+    pub(super) fn now_ns(&self) -> u64 {
         // One, so that no event is at zero, which means "at once" to some.
         u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX) + 1
     }
@@ -120,8 +128,9 @@ impl DiskThread {
                 self.swept_ns = now_ns;
                 self.drain_all();
             }
-            let until_ns = self.act();
-            if self.shared.bell.is_rung() {
+            let look_ns = self.look_around();
+            let until_ns = self.act(look_ns);
+            if self.shared.bell.is_rung() || self.look_is_due() {
                 continue;
             }
             if self.quiet_down() {
@@ -135,20 +144,26 @@ impl DiskThread {
         }
     }
 
-    /// Does what the policy wants; answers when it wants more, or `None`.
-    fn act(&mut self) -> Option<u64> {
+    /// Does what the policy wants, until a look is due; answers when there is
+    /// more to do, or `None`.
+    fn act(&mut self, look_ns: Option<u64>) -> Option<u64> {
         loop {
             match self.disk.next(self.now_ns()) {
                 Next::Do(action) => {
                     self.execute(action);
-                    if self.shared.bell.is_rung() {
+                    if self.shared.bell.is_rung() || self.look_is_due() {
                         return None;
                     }
                 }
-                Next::At(due_ns) => return Some(due_ns),
-                Next::Idle => return None,
+                Next::At(due_ns) => return Some(look_ns.unwrap_or(due_ns).min(due_ns)),
+                Next::Idle => return look_ns,
             }
         }
+    }
+
+    fn look_is_due(&self) -> bool {
+        let first = self.looks.first();
+        first.is_some_and(|&(due_ns, _)| due_ns <= self.now_ns())
     }
 
     fn sleep(&mut self, until_ns: Option<u64>) {
@@ -156,7 +171,7 @@ impl DiskThread {
         let mut timeout = until_ns.map(|due| Duration::from_nanos(due.saturating_sub(now_ns)));
         if self.incomplete {
             timeout = Some(timeout.unwrap_or(RETRY_DRAIN).min(RETRY_DRAIN));
-        } else if self.entries.values().any(|entry| !entry.quiet) {
+        } else if self.has_unquiet() {
             timeout = Some(timeout.unwrap_or(SWEEP).min(SWEEP));
         } else if self.entries.is_empty() {
             timeout = Some(timeout.unwrap_or(IDLE_EXIT).min(IDLE_EXIT));
@@ -169,6 +184,13 @@ impl DiskThread {
         }
     }
 
+    /// True while a slot may fill without a kick.
+    fn has_unquiet(&self) -> bool {
+        self.entries
+            .values()
+            .any(|entry| !entry.quiet && entry.watch.is_none())
+    }
+
     /// Marks the slots quiet in which nothing is left to do, so that their next
     /// write kicks; true when a write came in between.
     ///
@@ -179,7 +201,7 @@ impl DiskThread {
         let now_ns = self.now_ns();
         for (number, entry) in &mut self.entries {
             let active = now_ns.saturating_sub(entry.active_ns) < SWEEP.as_nanos() as u64;
-            if entry.quiet || entry.closed || active {
+            if entry.quiet || entry.closed || active || entry.watch.is_some() {
                 continue;
             }
             let id = StreamId(u64::from(*number));
@@ -265,6 +287,9 @@ impl DiskThread {
                         .resized(now_ns, StreamId(number.into()), size_bytes);
                 }
                 Message::Flush(number) => self.flush(now_ns, number),
+                Message::Touched(number) => self.touched(now_ns, number),
+                Message::Left(number) => self.left(now_ns, number),
+                Message::Shared(number) => self.keep_shared(now_ns, number),
                 Message::Brought(number, range, answer) => {
                     self.drain(number);
                     let stream = self.disk.stream(StreamId(number.into()));
@@ -289,12 +314,14 @@ impl DiskThread {
             description,
             sharing,
             before,
+            watch,
         } = attachment;
         let number = handle.number;
         let config = handle.config();
         let id = StreamId(number.into());
         self.disk.opened(now_ns, id, config, before);
         handle.slot.attend();
+        let observed = watch.is_some();
         lock(&self.shared.totals)
             .open
             .insert(number, Arc::clone(&handle));
@@ -312,13 +339,63 @@ impl DiskThread {
                 quiet: false,
                 settle_asked: false,
                 closed: false,
+                watch,
             },
         );
-        self.drain(number);
+        if observed {
+            self.touched(now_ns, number);
+        } else {
+            self.drain(number);
+        }
+    }
+
+    fn touched(&mut self, now_ns: u64, number: u32) {
+        let Some(watch) = self
+            .entries
+            .get_mut(&number)
+            .and_then(|entry| entry.watch.as_mut())
+        else {
+            return;
+        };
+        watch.interval_ns = 0;
+        watch.changed_ns = now_ns;
+        watch.idle_told = false;
+        // Who opens a file does not close it in the next moment, mostly; what
+        // happens at once is seen a little later in one look.
+        let due_ns = now_ns + super::look::LOOK_MIN_NS / 2;
+        if watch.next_look_ns <= now_ns || watch.next_look_ns > due_ns {
+            self.queue_look(number, due_ns);
+        }
+    }
+
+    /// Others use an observed file.
+    fn keep_shared(&mut self, now_ns: u64, number: u32) {
+        if let Some(entry) = self.entries.get(&number)
+            && let Some(watch) = &entry.watch
+        {
+            lock(&watch.state).shared = true;
+            self.disk.shared(now_ns, StreamId(number.into()));
+        }
+    }
+
+    /// A user of an observed file closed it.
+    fn left(&mut self, now_ns: u64, number: u32) {
+        let Some(watch) = self
+            .entries
+            .get_mut(&number)
+            .and_then(|entry| entry.watch.as_mut())
+        else {
+            return;
+        };
+        watch.closed = true;
+        self.look_at(number, true);
+        self.disk.closed(now_ns, StreamId(number.into()));
+        self.publish(number);
     }
 
     fn flush(&mut self, now_ns: u64, number: u32) {
         self.drain(number);
+        self.look_at(number, true);
         if let Some(entry) = self.entries.get_mut(&number) {
             entry.settle_asked = true;
         }
@@ -361,6 +438,9 @@ impl DiskThread {
         let Some(entry) = self.entries.get_mut(&number) else {
             return;
         };
+        if entry.watch.is_some() {
+            return;
+        }
         let id = StreamId(number.into());
         let handle = Arc::clone(&entry.handle);
         handle.slot.attend();
@@ -425,7 +505,7 @@ impl DiskThread {
         disk.wrote(now_ns, id, range, mode);
     }
 
-    fn publish(&mut self, number: u32) {
+    pub(super) fn publish(&mut self, number: u32) {
         let Some(entry) = self.entries.get_mut(&number) else {
             return;
         };
@@ -436,6 +516,9 @@ impl DiskThread {
         };
         slot.publish_reads_done(entry.read_total.saturating_sub(stream.droppable_bytes()));
         entry.handle.store_counters(stream.counters());
+        if let Some(speed) = self.disk.bytes_per_second() {
+            self.shared.bytes_per_second.store(speed, Ordering::Relaxed);
+        }
         slot.publish_pace(self.disk.limit_bytes(id), self.disk.batch_bytes(id));
         if slot.publish_done(stream.done_bytes()) {
             let _ = futex_wake(slot.wait_word(), u32::MAX >> 1);
@@ -619,6 +702,39 @@ impl DiskThread {
         let counters = entry.handle.counters();
         lock(&self.shared.totals).close(number, &counters);
         entry.handle.announce_settled();
+        if let Some(watch) = entry.watch {
+            self.finish(number, *watch, entry.description, counters);
+        }
+    }
+
+    fn finish(
+        &mut self,
+        number: u32,
+        watch: Watch,
+        description: OwnedFd,
+        counters: StreamCounters,
+    ) {
+        self.looks.remove(&(watch.next_look_ns, number));
+        self.account(watch.accounted, Counted::default());
+        let mut state = *lock(&watch.state);
+        state.counters = counters;
+        state.counted = residency::count(
+            description.as_fd(),
+            residency::whole(state.size_bytes),
+        )
+        .unwrap_or_default();
+        *lock(&watch.state) = state;
+        let _ = watch.options.notices.send(Notice::Finished {
+            key: watch.options.key,
+            description,
+            state,
+        });
+    }
+
+    /// The pages of an observed file have changed from one count to the next.
+    pub(super) fn account(&self, before: Counted, now: Counted) {
+        let mut pages = lock(&self.shared.observed);
+        pages.change(before, now);
     }
 }
 

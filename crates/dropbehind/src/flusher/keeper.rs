@@ -12,8 +12,7 @@ use std::sync::{Arc, Mutex};
 
 use dropbehind_linux::{IoPriority, futex_wait, futex_wake, reopen, thread_id};
 
-use super::Message;
-use super::disk_thread::{self, Attachment};
+use super::disk_thread::Attachment;
 use crate::handle::{Handle, lock};
 
 #[derive(Debug)]
@@ -24,6 +23,7 @@ pub(super) struct Keeper {
     /// Requests that are queued or under way.
     pending: AtomicU32,
     io_priority: IoPriority,
+    own_table: bool,
     notes: Mutex<Vec<String>>,
 }
 
@@ -36,13 +36,14 @@ struct Request {
 }
 
 impl Keeper {
-    pub(super) fn start(io_priority: IoPriority) -> io::Result<Arc<Keeper>> {
+    pub(super) fn start(io_priority: IoPriority, own_table: bool) -> io::Result<Arc<Keeper>> {
         let keeper = Arc::new(Keeper {
             requests: Mutex::default(),
             bell: AtomicU32::new(0),
             stopping: AtomicBool::new(false),
             pending: AtomicU32::new(0),
             io_priority,
+            own_table,
             notes: Mutex::default(),
         });
         let own = Arc::clone(&keeper);
@@ -77,7 +78,11 @@ impl Keeper {
     }
 
     fn run(self: Arc<Self>) {
-        if let Err(error) = dropbehind_linux::unshare_descriptor_table() {
+        let unshared = match self.own_table {
+            true => dropbehind_linux::unshare_descriptor_table(),
+            false => Ok(()),
+        };
+        if let Err(error) = unshared {
             lock(&self.notes).push(format!(
                 "no descriptor table of our own ({error}): descriptors are opened in the \
                  program's, and closing one releases the program's record locks on that file"
@@ -124,30 +129,11 @@ impl Keeper {
             description,
             sharing,
             before,
+            watch: None,
         };
-        let mut inbox = lock(&disk.inbox);
-        inbox
-            .messages
-            .push_back(Message::Attach(Box::new(attachment)));
-        let started = if inbox.thread_runs {
-            Ok(())
-        } else {
-            let own = Arc::clone(&disk);
-            let name = format!("dropbehind/{}", disk.disk.name);
-            spawn(&name, move || disk_thread::run(own))
-        };
-        match started {
-            Ok(()) => {
-                inbox.thread_runs = true;
-                drop(inbox);
-                handle.registered(true);
-                if disk.bell.ring() == Some(true) {
-                    let _ = futex_wake(disk.bell.word(), 1);
-                }
-            }
+        match disk.attach(attachment) {
+            Ok(()) => handle.registered(true),
             Err(error) => {
-                inbox.messages.pop_back();
-                drop(inbox);
                 disk.note(format!("no thread for the disk could be started ({error})"));
                 handle.registered(false);
             }
@@ -156,7 +142,7 @@ impl Keeper {
 }
 
 /// A thread that none of the program's signal handlers runs on.
-fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
+pub(super) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let _blocked = dropbehind_linux::SignalsBlocked::new()?;
     std::thread::Builder::new()
         .name(name.chars().take(15).collect())

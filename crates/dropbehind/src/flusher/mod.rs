@@ -9,12 +9,15 @@
 
 mod disk_thread;
 mod keeper;
+mod look;
+mod observed;
+mod observed_pages;
 
 use std::collections::HashMap;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{BorrowedFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
@@ -28,6 +31,8 @@ use crate::handle::{Handle, lock};
 use crate::stats::Stats;
 use dropbehind_slot::Doorbell;
 use keeper::Keeper;
+pub use observed::{Before, Notice, ObserveOptions, Observed, ObservedState};
+pub use observed_pages::ObservedPages;
 
 /// Who waits for a disk's thread looks after its health this often.
 const WAIT_STEP: Duration = Duration::from_millis(200);
@@ -47,6 +52,8 @@ struct Inner {
     keeper: Arc<Keeper>,
     disks: Mutex<Disks>,
     generation: u32,
+    /// Descriptors are the process's own.
+    observing: bool,
 }
 
 #[derive(Debug, Default)]
@@ -60,6 +67,7 @@ struct Disks {
 #[derive(Clone, Debug)]
 pub struct FlusherBuilder {
     io_priority: IoPriority,
+    observing: bool,
 }
 
 impl FlusherBuilder {
@@ -72,18 +80,27 @@ impl FlusherBuilder {
         self
     }
 
+    /// For [observing](Flusher::observe) files that other processes use. Its
+    /// threads use the process's own descriptor table then, so this is not for a
+    /// process that has record locks on files it also opens through the library.
+    pub fn observing(mut self) -> FlusherBuilder {
+        self.observing = true;
+        self
+    }
+
     /// Starts the flusher.
     ///
     /// # Errors
     /// When no thread can be started, or a priority needs a privilege.
     pub fn build(self) -> io::Result<Flusher> {
-        let keeper = Keeper::start(self.io_priority)?;
+        let keeper = Keeper::start(self.io_priority, !self.observing)?;
         Ok(Flusher {
             inner: Arc::new(Inner {
                 io_priority: self.io_priority,
                 keeper,
                 disks: Mutex::new(Disks::default()),
                 generation: dropbehind_linux::fork_generation(),
+                observing: self.observing,
             }),
         })
     }
@@ -124,6 +141,7 @@ impl Flusher {
     pub fn builder() -> FlusherBuilder {
         FlusherBuilder {
             io_priority: IoPriority::Inherit,
+            observing: false,
         }
     }
 
@@ -139,6 +157,25 @@ impl Flusher {
             lock(&disk.totals).add_to(&mut stats);
         }
         stats
+    }
+
+    /// What was done for the files of each disk, and how their pages stand.
+    pub fn disks_stats(&self) -> Vec<DiskStats> {
+        let disks = self.disks();
+        let stats = disks.iter().map(|disk| {
+            let mut stats = Stats::default();
+            let totals = lock(&disk.totals);
+            totals.add_to(&mut stats);
+            DiskStats {
+                name: disk.disk.name.clone(),
+                files: totals.open.len(),
+                stats,
+                observed: *lock(&disk.observed),
+                bytes_per_second: disk.bytes_per_second.load(Ordering::Relaxed),
+                window_bytes: disk.window_bytes(),
+            }
+        });
+        stats.collect()
     }
 
     /// What does not work here and was replaced by the next best way.
@@ -222,6 +259,23 @@ impl Drop for Inner {
     }
 }
 
+/// What a flusher did for the files of one disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiskStats {
+    /// The disk's name, as in `/sys/block`.
+    pub name: String,
+    /// Files that are looked after now.
+    pub files: usize,
+    /// What was done, closed files included.
+    pub stats: Stats,
+    /// The pages of the observed files.
+    pub observed: ObservedPages,
+    /// Measured speed of writeback, in bytes a second; 0 until known.
+    pub bytes_per_second: u64,
+    /// The largest window of a stream.
+    pub window_bytes: u64,
+}
+
 /// What the program's side tells a disk's thread.
 #[derive(Debug)]
 pub(crate) enum Message {
@@ -231,6 +285,12 @@ pub(crate) enum Message {
     Synced(u32),
     Resized(u32, u64),
     Flush(u32),
+    /// An observed file is in use.
+    Touched(u32),
+    /// A user of an observed file closed it.
+    Left(u32),
+    /// An observed file is used by others, too.
+    Shared(u32),
     /// Which parts of a range did this file bring in?
     Brought(u32, ByteRange, mpsc::Sender<Vec<ByteRange>>),
     /// Everything is to be written and dropped; the sender is let go of when it
@@ -248,6 +308,10 @@ pub(crate) struct DiskHandle {
     dead: AtomicBool,
     totals: Mutex<Totals>,
     notes: Mutex<Vec<String>>,
+    /// Pages of the observed files.
+    observed: Mutex<ObservedPages>,
+    /// Measured speed of writeback, 0 until known.
+    bytes_per_second: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -266,7 +330,35 @@ impl DiskHandle {
             dead: AtomicBool::new(false),
             totals: Mutex::default(),
             notes: Mutex::default(),
+            observed: Mutex::default(),
+            bytes_per_second: AtomicU64::new(0),
         }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.disk.name
+    }
+
+    /// Hands a file to the disk's thread, which is started when there is none.
+    fn attach(self: &Arc<Self>, attachment: disk_thread::Attachment) -> io::Result<()> {
+        let mut inbox = lock(&self.inbox);
+        inbox
+            .messages
+            .push_back(Message::Attach(Box::new(attachment)));
+        if !inbox.thread_runs {
+            let own = Arc::clone(self);
+            let name = format!("dropbehind/{}", self.disk.name);
+            if let Err(error) = keeper::spawn(&name, move || disk_thread::run(own)) {
+                inbox.messages.pop_back();
+                return Err(error);
+            }
+            inbox.thread_runs = true;
+        }
+        drop(inbox);
+        if self.bell.ring() == Some(true) {
+            let _ = futex_wake(self.bell.word(), 1);
+        }
+        Ok(())
     }
 
     pub(crate) fn next_number(&self) -> u32 {

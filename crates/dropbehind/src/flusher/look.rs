@@ -1,0 +1,346 @@
+//! Looks at observed files: what was written and read since the last one.
+//!
+//! Nobody tells the ranges. A file that grew was written at its end. For the
+//! rest all its pages are counted, and when there are more dirty or clean ones
+//! than are known of, halving and counting finds where.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Instant;
+
+use dropbehind_linux::page_size;
+use dropbehind_policy::{ByteRange, Counted, StreamId};
+
+use super::Notice;
+use super::disk_thread::{DiskThread, Entry};
+use super::observed::{ObservedState, Watch};
+use crate::handle::lock;
+use crate::residency;
+
+/// Files that change are looked at this often: at 2 GB/s, 4 MiB later. A look
+/// at a file that grows costs some 3 µs.
+pub(super) const LOOK_MIN_NS: u64 = 2_000_000;
+/// Files that do not change are looked at less and less often, down to this,
+const LOOK_MAX_NS: u64 = 200_000_000;
+/// and then, when the program will be told of the next access, to this: pages
+/// that are written through a mapping tell nobody.
+const LOOK_IDLE_NS: u64 = 2_000_000_000;
+/// Unchanged for so long, a file is idle.
+const IDLE_NS: u64 = 1_000_000_000;
+/// All pages of a file are counted at most this often,
+const COUNT_MIN_NS: u64 = 8_000_000;
+/// and no more than one part in so many of the time.
+const COUNT_SHARE: u64 = 25;
+/// So many unknown bytes are worth looking for at once,
+const SEARCH_BYTES: u64 = 1 << 20;
+/// and fewer after this time.
+const SEARCH_NS: u64 = 200_000_000;
+/// Pages are found to within this.
+const PIECE_BYTES: u64 = 128 << 10;
+/// No more counts than this in one search: 20 ms when each has a thousand pages
+/// to walk. What is left is found by the next.
+const COUNTS: u32 = 2048;
+
+impl DiskThread {
+    /// Looks at the observed files that are due; answers when the next one is.
+    pub(super) fn look_around(&mut self) -> Option<u64> {
+        loop {
+            let &(due_ns, number) = self.looks.first()?;
+            if due_ns > self.now_ns() {
+                return Some(due_ns);
+            }
+            self.looks.remove(&(due_ns, number));
+            self.look_at(number, false);
+        }
+    }
+
+    /// Queues the next look at a file.
+    pub(super) fn queue_look(&mut self, number: u32, due_ns: u64) {
+        let Some(watch) = self
+            .entries
+            .get_mut(&number)
+            .and_then(|entry| entry.watch.as_mut())
+        else {
+            return;
+        };
+        self.looks.remove(&(watch.next_look_ns, number));
+        watch.next_look_ns = due_ns;
+        self.looks.insert((due_ns, number));
+    }
+
+    /// Looks at a file now; `thorough` finds everything.
+    pub(super) fn look_at(&mut self, number: u32, thorough: bool) {
+        let now_ns = self.now_ns();
+        let Some(mut entry) = self.entries.remove(&number) else {
+            return;
+        };
+        let Some(mut watch) = entry.watch.take() else {
+            self.entries.insert(number, entry);
+            return;
+        };
+        let changed = self.see(now_ns, number, &mut entry, &mut watch, thorough);
+        if changed {
+            watch.changed_ns = now_ns;
+            watch.interval_ns = LOOK_MIN_NS;
+            watch.idle_told = false;
+        } else {
+            watch.interval_ns = (watch.interval_ns * 3 / 2).clamp(LOOK_MIN_NS, LOOK_MAX_NS);
+        }
+        let idle = now_ns.saturating_sub(watch.changed_ns) > IDLE_NS;
+        if idle {
+            watch.interval_ns = LOOK_IDLE_NS;
+            if !watch.idle_told {
+                watch.idle_told = true;
+                let key = watch.options.key;
+                let _ = watch.options.notices.send(Notice::Idle { key });
+            }
+        }
+        let due_ns = self.now_ns() + watch.interval_ns;
+        self.store_state(number, &watch);
+        entry.watch = Some(watch);
+        self.entries.insert(number, entry);
+        self.queue_look(number, due_ns);
+        self.publish(number);
+    }
+
+    fn store_state(&self, number: u32, watch: &Watch) {
+        let stream = self.disk.stream(StreamId(number.into()));
+        let mut state = lock(&watch.state);
+        *state = ObservedState {
+            size_bytes: watch.size_bytes,
+            counted: watch.counted,
+            written_bytes: watch.written_bytes,
+            read_bytes: watch.read_bytes,
+            counters: stream.map(|stream| *stream.counters()).unwrap_or(state.counters),
+            shared: state.shared,
+        };
+    }
+
+    /// True when something happened to the file since the last look.
+    fn see(
+        &mut self,
+        now_ns: u64,
+        number: u32,
+        entry: &mut Entry,
+        watch: &mut Watch,
+        thorough: bool,
+    ) -> bool {
+        let fd = entry.description.as_fd();
+        let id = StreamId(number.into());
+        let mut changed = false;
+        let size_bytes = if watch.block_device {
+            watch.size_bytes
+        } else {
+            dropbehind_linux::size_bytes(fd).unwrap_or(watch.size_bytes)
+        };
+        if size_bytes < watch.size_bytes {
+            self.disk.resized(now_ns, id, size_bytes);
+            let end = size_bytes.next_multiple_of(page_size());
+            watch.fronts.withdraw(ByteRange::new(end, u64::MAX));
+            watch.write_cursor = watch.write_cursor.min(size_bytes);
+            watch.size_bytes = size_bytes;
+            watch.before_bytes = watch.before_bytes.min(end);
+            changed = true;
+        }
+        if size_bytes > watch.size_bytes {
+            self.grew(now_ns, id, fd, watch, size_bytes);
+            changed = true;
+        }
+        if thorough || now_ns >= watch.next_count_ns {
+            let started = Instant::now();
+            changed |= self.count_all(now_ns, id, fd, watch, thorough);
+            let cost_ns = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX / COUNT_SHARE);
+            watch.next_count_ns = self.now_ns() + (cost_ns * COUNT_SHARE).max(COUNT_MIN_NS);
+        }
+        self.disk.told(now_ns, id, watch.written_bytes);
+        changed
+    }
+
+    fn grew(
+        &mut self,
+        now_ns: u64,
+        id: StreamId,
+        fd: BorrowedFd<'_>,
+        watch: &mut Watch,
+        size_bytes: u64,
+    ) {
+        let page_bytes = page_size();
+        let start = watch.size_bytes - watch.size_bytes % page_bytes;
+        let grown = ByteRange::new(start, size_bytes.next_multiple_of(page_bytes));
+        let cached_bytes = residency::count(fd, grown).map_or(0, |counted| counted.cached_bytes);
+        watch.size_bytes = size_bytes;
+        if cached_bytes >= grown.len() / 2 {
+            self.found_written(now_ns, id, watch, grown);
+        } else if cached_bytes > 0 {
+            // Made longer, and written here and there.
+            for piece in residency::cached_pieces(fd, grown) {
+                self.found_written(now_ns, id, watch, piece);
+            }
+        }
+    }
+
+    fn found_written(&mut self, now_ns: u64, id: StreamId, watch: &mut Watch, range: ByteRange) {
+        watch.fronts.withdraw(range);
+        self.disk.wrote(now_ns, id, range, watch.options.mode);
+        watch.written_bytes += range.len();
+        watch.write_cursor = range.end;
+    }
+
+    fn count_all(
+        &mut self,
+        now_ns: u64,
+        id: StreamId,
+        fd: BorrowedFd<'_>,
+        watch: &mut Watch,
+        thorough: bool,
+    ) -> bool {
+        let all = residency::whole(watch.size_bytes);
+        let Ok(counted) = residency::count(fd, all) else {
+            return false;
+        };
+        let changed = counted != watch.counted;
+        watch.counted = counted;
+        let brought = Counted {
+            cached_bytes: counted.cached_bytes.saturating_sub(watch.before_bytes),
+            ..counted
+        };
+        self.account(watch.accounted, brought);
+        watch.accounted = brought;
+        let Some(stream) = self.disk.stream(id) else {
+            return changed;
+        };
+        let rested = now_ns.saturating_sub(watch.searched_ns) >= SEARCH_NS;
+        let worth = |bytes: u64| bytes >= SEARCH_BYTES || bytes > 0 && rested;
+
+        let unknown_dirty = counted.unwritten_bytes().saturating_sub(stream.unclean_bytes());
+        // What is told are pieces, of which little may be dirty: only a search
+        // finds everything.
+        if thorough || worth(unknown_dirty) {
+            watch.searched_ns = now_ns;
+            self.search_written(now_ns, id, fd, watch, all);
+        }
+        if watch.options.reads && watch.options.mode.drops() {
+            self.count_read(now_ns, id, fd, watch, all, |bytes| thorough || worth(bytes));
+        }
+        changed
+    }
+
+    fn search_written(
+        &mut self,
+        now_ns: u64,
+        id: StreamId,
+        fd: BorrowedFd<'_>,
+        watch: &mut Watch,
+        all: ByteRange,
+    ) {
+        let Some(stream) = self.disk.stream(id) else {
+            return;
+        };
+        // A sequential writer goes on where it was.
+        let cursor = watch.write_cursor.min(all.end);
+        let (before, after) = (
+            ByteRange::new(all.start, cursor),
+            ByteRange::new(cursor, all.end),
+        );
+        let mut search = Search::new(fd, |counted| counted.unwritten_bytes());
+        for half in [after, before] {
+            for gap in stream.untold(half) {
+                search.descend(gap);
+            }
+        }
+        for piece in search.found {
+            self.found_written(now_ns, id, watch, piece);
+        }
+    }
+
+    fn count_read(
+        &mut self,
+        now_ns: u64,
+        id: StreamId,
+        fd: BorrowedFd<'_>,
+        watch: &mut Watch,
+        all: ByteRange,
+        worth: impl Fn(u64) -> bool,
+    ) {
+        let Some(stream) = self.disk.stream(id) else {
+            return;
+        };
+        let explained =
+            watch.before_bytes + stream.brought_bytes() + watch.fronts.waiting_bytes();
+        if worth(watch.counted.cached_bytes.saturating_sub(explained)) {
+            watch.searched_ns = now_ns;
+            let mut search = Search::new(fd, |counted| counted.cached_bytes);
+            'gaps: for gap in stream.unexplained(all) {
+                for part in watch.fronts.unseen(gap) {
+                    search.descend(part);
+                    if search.counts == 0 {
+                        break 'gaps;
+                    }
+                }
+            }
+            for piece in search.found {
+                watch.read_bytes += piece.len();
+                watch.fronts.appeared(now_ns, piece);
+            }
+        }
+        let passed = if watch.closed {
+            watch.fronts.all()
+        } else {
+            watch.fronts.passed(now_ns)
+        };
+        for part in passed {
+            // Written meanwhile, it is not to be dropped before that is clean.
+            let Some(stream) = self.disk.stream(id) else {
+                return;
+            };
+            for part in stream.untold(part) {
+                self.disk.read(now_ns, id, part);
+            }
+        }
+    }
+}
+
+/// Halves ranges down to pieces in which something is.
+struct Search<'fd, F> {
+    fd: BorrowedFd<'fd>,
+    of_interest: F,
+    counts: u32,
+    found: Vec<ByteRange>,
+}
+
+impl<'fd, F: Fn(Counted) -> u64> Search<'fd, F> {
+    fn new(fd: BorrowedFd<'fd>, of_interest: F) -> Search<'fd, F> {
+        Search {
+            fd,
+            of_interest,
+            counts: COUNTS,
+            found: Vec::new(),
+        }
+    }
+
+    fn descend(&mut self, range: ByteRange) {
+        if range.is_empty() || self.counts == 0 {
+            return;
+        }
+        self.counts -= 1;
+        let Ok(counted) = residency::count(self.fd, range) else {
+            return;
+        };
+        let bytes = (self.of_interest)(counted);
+        if bytes == 0 {
+            return;
+        }
+        if bytes >= range.len() || range.len() <= PIECE_BYTES {
+            match self.found.last_mut() {
+                Some(last) if last.end == range.start => last.end = range.end,
+                _ => self.found.push(range),
+            }
+            return;
+        }
+        let half = (range.len() / 2).next_multiple_of(PIECE_BYTES);
+        // Aligned, so that neighbours meet where folios do.
+        let middle = range.start + half;
+        let middle = (middle - middle % PIECE_BYTES).max(range.start + page_size());
+        self.descend(ByteRange::new(range.start, middle.min(range.end)));
+        self.descend(ByteRange::new(middle.min(range.end), range.end));
+    }
+}

@@ -1,0 +1,278 @@
+//! Files that others read and write, looked after from outside.
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, mpsc};
+
+use dropbehind_linux::{FileKind, Sharing, file_info, page_size};
+use dropbehind_policy::residency::ResidencyMap;
+use dropbehind_policy::{Counted, Mode, ReadFronts, StreamConfig, StreamCounters};
+
+use super::disk_thread::Attachment;
+use super::{Flusher, Message};
+use crate::handle::{Handle, lock};
+use crate::residency;
+
+/// What is known of a file's pages before the observed program's I/O.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Before {
+    /// None were in the cache.
+    Empty,
+    /// Those that are there now were there before.
+    AsNow,
+    /// Nobody looked in time: whatever the file has is kept, and what is added
+    /// beyond its present end is not.
+    Unknown,
+}
+
+/// How a file is to be observed.
+#[derive(Clone, Debug)]
+pub struct ObserveOptions {
+    /// When to write back, and what stays cached.
+    pub mode: Mode,
+    /// Window in bytes; `None` follows the disk's speed.
+    pub window_bytes: Option<u64>,
+    /// Request in bytes; `None` is the disk's.
+    pub request_bytes: Option<u64>,
+    /// What reads bring in is dropped, too, where the mode drops.
+    pub reads: bool,
+    /// What was in the cache before.
+    pub before: Before,
+    /// What the notices say of the file.
+    pub key: u64,
+    /// Where the notices go.
+    pub notices: mpsc::Sender<Notice>,
+}
+
+/// What becomes of an observed file.
+#[derive(Debug)]
+pub enum Notice {
+    /// Nothing has happened to it for a while, so it is looked at seldom now.
+    /// [`Observed::touched`] makes that often again.
+    Idle {
+        /// The file.
+        key: u64,
+    },
+    /// Everybody closed it, as was told, and all is written and dropped: it is
+    /// not looked after any more.
+    Finished {
+        /// The file.
+        key: u64,
+        /// What it was observed by.
+        description: OwnedFd,
+        /// What was done with it.
+        state: ObservedState,
+    },
+}
+
+/// An observed file at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ObservedState {
+    /// Its size when it was last looked at.
+    pub size_bytes: u64,
+    /// Its pages when they were last counted.
+    pub counted: Counted,
+    /// Bytes seen written.
+    pub written_bytes: u64,
+    /// Bytes seen read in from the disk.
+    pub read_bytes: u64,
+    /// What was done.
+    pub counters: StreamCounters,
+    /// Others use it: its pages are kept.
+    pub shared: bool,
+}
+
+/// An observed file.
+///
+/// Dropping this does not end the observation; [`Observed::closed`] does, in
+/// good time.
+#[derive(Clone)]
+pub struct Observed {
+    handle: Arc<Handle>,
+    state: Arc<Mutex<ObservedState>>,
+}
+
+impl fmt::Debug for Observed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Observed")
+            .field("number", &self.handle.number)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What the disk's thread keeps of an observed file.
+#[derive(Debug)]
+pub(super) struct Watch {
+    pub(super) options: ObserveOptions,
+    pub(super) fronts: ReadFronts,
+    pub(super) state: Arc<Mutex<ObservedState>>,
+    pub(super) block_device: bool,
+    /// Bytes in the cache that others had.
+    pub(super) before_bytes: u64,
+    pub(super) size_bytes: u64,
+    pub(super) counted: Counted,
+    /// Of these, what the disk's sums have: without what others had before.
+    pub(super) accounted: Counted,
+    pub(super) written_bytes: u64,
+    pub(super) read_bytes: u64,
+    /// Where the last write that was found ended.
+    pub(super) write_cursor: u64,
+    pub(super) interval_ns: u64,
+    pub(super) next_look_ns: u64,
+    pub(super) next_count_ns: u64,
+    pub(super) searched_ns: u64,
+    pub(super) changed_ns: u64,
+    pub(super) idle_told: bool,
+    pub(super) closed: bool,
+}
+
+impl Flusher {
+    /// Looks after a file that others read and write, through `description`.
+    ///
+    /// The description is a separate one, for reading, and belongs to the
+    /// flusher until the file is finished. Nothing of the others' descriptions,
+    /// positions, locks and errors is touched.
+    ///
+    /// # Errors
+    /// `Unsupported` where this flusher was not built for
+    /// [observing](super::FlusherBuilder::observing), where the file is neither
+    /// a regular file nor a block device, or where its pages cannot be counted
+    /// (cachestat(2), since Linux 6.5).
+    pub fn observe(&self, description: OwnedFd, options: ObserveOptions) -> io::Result<Observed> {
+        let unsupported = |text| io::Error::new(io::ErrorKind::Unsupported, text);
+        if !self.inner.observing {
+            return Err(unsupported("this flusher was not built for observing"));
+        }
+        let info = file_info(description.as_fd())?;
+        let block_device = match info.kind {
+            FileKind::Regular => false,
+            FileKind::Block => true,
+            _ => return Err(unsupported("neither a regular file nor a block device")),
+        };
+        let size_bytes = info.size_bytes;
+        let counted = residency::count(
+            description.as_fd(),
+            residency::whole(size_bytes),
+        )?;
+        let device = if block_device {
+            info.special_device
+        } else {
+            info.id.device
+        };
+        let disk = self.disk_of(description.as_fd(), device)?;
+        let before = match options.before {
+            Before::Empty => {
+                let mut map = ResidencyMap::unknown();
+                map.truncated(0);
+                map
+            }
+            Before::AsNow => residency::map_of_file(description.as_fd(), size_bytes),
+            Before::Unknown => {
+                let mut map = ResidencyMap::unknown();
+                map.truncated(size_bytes.next_multiple_of(page_size()));
+                map
+            }
+        };
+        let before_bytes = match options.before {
+            Before::Empty => 0,
+            Before::AsNow | Before::Unknown => counted.cached_bytes,
+        };
+        let config = StreamConfig {
+            window_bytes: options.window_bytes,
+            request_bytes: options.request_bytes,
+            // The size is that before the program's writes, of which some may
+            // have been made; those are found when the file is looked at.
+            size_bytes,
+            block_device,
+            ..StreamConfig::default()
+        };
+        let handle = Arc::new(Handle::new(
+            self.clone(),
+            Arc::clone(&disk),
+            info.id,
+            config,
+        ));
+        // Where readahead was doubled (`POSIX_FADV_SEQUENTIAL`), two windows
+        // are four times the disk's.
+        let lag_bytes = (4 * disk.read_ahead_bytes()).clamp(LAG_MIN_BYTES, LAG_MAX_BYTES);
+        let state = Arc::new(Mutex::new(ObservedState {
+            size_bytes,
+            counted,
+            ..ObservedState::default()
+        }));
+        let written_before = options.before == Before::Empty;
+        let watch = Watch {
+            fronts: ReadFronts::new(lag_bytes),
+            state: Arc::clone(&state),
+            block_device,
+            before_bytes,
+            // Where nothing was cached before, all that is dirty is new.
+            size_bytes,
+            counted: if written_before {
+                Counted::default()
+            } else {
+                counted
+            },
+            accounted: Counted::default(),
+            written_bytes: 0,
+            read_bytes: 0,
+            write_cursor: 0,
+            interval_ns: 0,
+            next_look_ns: 0,
+            next_count_ns: 0,
+            searched_ns: 0,
+            changed_ns: 0,
+            idle_told: false,
+            closed: false,
+            options,
+        };
+        let attachment = Attachment {
+            handle: Arc::clone(&handle),
+            description,
+            sharing: Sharing::Own,
+            before,
+            watch: Some(Box::new(watch)),
+        };
+        disk.attach(attachment)?;
+        handle.registered(true);
+        Ok(Observed {
+            handle,
+            state,
+        })
+    }
+}
+
+/// Where little is read ahead, the lag is still this.
+const LAG_MIN_BYTES: u64 = 2 << 20;
+/// A cap on what readers of one file may have cached behind their fronts.
+const LAG_MAX_BYTES: u64 = 64 << 20;
+
+impl Observed {
+    /// Somebody is using it: look often.
+    pub fn touched(&self) {
+        self.handle.disk.post(Message::Touched(self.handle.number));
+    }
+
+    /// Somebody closed it. Unless it is written on, all that is left is written
+    /// and dropped, and the file is finished.
+    pub fn closed(&self) {
+        self.handle.disk.post(Message::Left(self.handle.number));
+    }
+
+    /// Others, who are not to be disturbed, use it: nothing of it is dropped any
+    /// more.
+    pub fn shared(&self) {
+        self.handle.disk.post(Message::Shared(self.handle.number));
+    }
+
+    /// How it stands.
+    pub fn state(&self) -> ObservedState {
+        *lock(&self.state)
+    }
+
+    /// The name of its disk, as in `/sys/block`.
+    pub fn disk_name(&self) -> &str {
+        self.handle.disk.name()
+    }
+}

@@ -1,0 +1,247 @@
+//! Files that others write and read, observed from outside: the programs here
+//! use `std::fs` alone.
+
+mod common;
+
+use std::fs;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use common::{Dice, KIB, Kind, MIB, PATIENCE, Place, cached_bytes, check_on_disk, write_pattern};
+use dropbehind::{Before, Flusher, Mode, Notice, ObserveOptions, Observed, ObservedState};
+use dropbehind_testbed::residency::{self, Sampler};
+use dropbehind_testbed::{Fs, disk_io, need, pattern};
+
+/// A flusher that observes, and what it says.
+struct Observing {
+    flusher: Flusher,
+    notices: mpsc::Receiver<Notice>,
+    options: ObserveOptions,
+}
+
+impl Observing {
+    fn new(mode: Mode) -> Observing {
+        let (sender, notices) = mpsc::channel();
+        Observing {
+            flusher: Flusher::builder().observing().build().unwrap(),
+            notices,
+            options: ObserveOptions {
+                mode,
+                window_bytes: None,
+                request_bytes: None,
+                reads: true,
+                before: Before::AsNow,
+                key: 7,
+                notices: sender,
+            },
+        }
+    }
+
+    fn observe(&self, path: &Path) -> Observed {
+        let description = fs::File::open(path).unwrap();
+        self.flusher
+            .observe(description.into(), self.options.clone())
+            .unwrap()
+    }
+
+    /// Waits until the file is finished.
+    fn finished(&self) -> ObservedState {
+        loop {
+            match self.notices.recv_timeout(PATIENCE).unwrap() {
+                Notice::Finished { key, state, .. } => {
+                    assert_eq!(key, 7);
+                    return state;
+                }
+                Notice::Idle { .. } => {}
+            }
+        }
+    }
+}
+
+/// Runs each test on each kind of place, on a disk of its own.
+macro_rules! everywhere {
+    ($($name:ident: $size:expr;)*) => {
+        everywhere!(@on ext4, Kind::Mounted(Fs::Ext4), $($name: $size;)*);
+        everywhere!(@on xfs, Kind::Mounted(Fs::Xfs), $($name: $size;)*);
+        everywhere!(@on btrfs, Kind::Mounted(Fs::Btrfs), $($name: $size;)*);
+        everywhere!(@on raw_device, Kind::RawDevice, $($name: $size;)*);
+    };
+    (@on $place:ident, $kind:expr, $($name:ident: $size:expr;)*) => {
+        mod $place {
+            use super::*;
+
+            $(
+                #[test]
+                fn $name() {
+                    need!(all $kind.needs());
+                    super::$name(&Place::new($kind, $size * MIB));
+                }
+            )*
+        }
+    };
+}
+
+everywhere! {
+    a_file_written_leaves_nothing: 256;
+    a_file_overwritten_leaves_nothing: 64;
+    what_others_had_stays_when_it_is_overwritten: 32;
+    what_others_had_stays_when_it_is_read: 32;
+    a_read_costs_one_read_and_leaves_nothing: 128;
+    random_writes_leave_nothing: 64;
+    pages_of_a_shared_file_stay: 32;
+    modes_that_keep_write_and_keep: 32;
+}
+
+fn writer(place: &Place) -> fs::File {
+    fs::OpenOptions::new()
+        .write(true)
+        .create(!place.is_raw())
+        .truncate(!place.is_raw())
+        .open(place.path())
+        .unwrap()
+}
+
+fn a_file_written_leaves_nothing(place: &Place) {
+    let observing = Observing::new(Mode::DONTCACHE);
+    let path = place.path();
+    let mut file = writer(place);
+    let observed = observing.observe(&path);
+    let sampler = Sampler::start(&path, Duration::from_millis(2)).unwrap();
+    write_pattern(&mut file, 1, 0, place.size_bytes(), MIB);
+    drop(file);
+    observed.closed();
+    let state = observing.finished();
+    let peaks = sampler.stop().unwrap();
+    assert_eq!(cached_bytes(&path), 0, "{state:?}");
+    assert!(peaks.samples > 10, "{peaks:?}");
+    assert_eq!(state.counters.left_bytes, 0, "{state:?}");
+    // Pages that the kernel wrote before a look count as read.
+    let moved = state.written_bytes + state.read_bytes;
+    assert!(moved >= place.size_bytes(), "{state:?}");
+    check_on_disk(&path, 1, place.size_bytes());
+}
+
+fn a_file_overwritten_leaves_nothing(place: &Place) {
+    let observing = Observing::new(Mode::DONTCACHE);
+    let path = place.cold_file(1);
+    let observed = observing.observe(&path);
+    let mut file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+    write_pattern(&mut file, 2, 0, place.size_bytes(), 64 * KIB);
+    drop(file);
+    observed.closed();
+    let state = observing.finished();
+    assert_eq!(cached_bytes(&path), 0, "{state:?}");
+    check_on_disk(&path, 2, place.size_bytes());
+}
+
+/// Has half of a file cached, as another process would, and says how much that
+/// is.
+fn half_cached(path: &Path, size_bytes: u64) -> u64 {
+    let mut file = fs::File::open(path).unwrap();
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random).unwrap();
+    let mut half = vec![0; usize::try_from(size_bytes / 2).unwrap()];
+    file.read_exact(&mut half).unwrap();
+    cached_bytes(path)
+}
+
+fn what_others_had_stays_when_it_is_overwritten(place: &Place) {
+    let observing = Observing::new(Mode::DONTCACHE);
+    let path = place.cold_file(1);
+    let had_bytes = half_cached(&path, place.size_bytes());
+    let observed = observing.observe(&path);
+    let mut file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+    write_pattern(&mut file, 2, 0, place.size_bytes(), 64 * KIB);
+    drop(file);
+    observed.closed();
+    let state = observing.finished();
+    assert_eq!(cached_bytes(&path), had_bytes, "{state:?}");
+    assert!(state.counters.kept_bytes > 0, "{state:?}");
+}
+
+fn what_others_had_stays_when_it_is_read(place: &Place) {
+    let observing = Observing::new(Mode::DONTCACHE);
+    let path = place.cold_file(1);
+    let had_bytes = half_cached(&path, place.size_bytes());
+    let observed = observing.observe(&path);
+    let file = fs::read(&path).unwrap();
+    assert_eq!(file.len() as u64, place.size_bytes());
+    observed.closed();
+    let state = observing.finished();
+    assert_eq!(cached_bytes(&path), had_bytes, "{state:?}");
+}
+
+fn a_read_costs_one_read_and_leaves_nothing(place: &Place) {
+    let observing = Observing::new(Mode::DONTCACHE);
+    let path = place.cold_file(1);
+    let observed = observing.observe(&path);
+    let before = disk_io::disk_io(place.device()).unwrap();
+    let mut file = fs::File::open(&path).unwrap();
+    assert_eq!(
+        common::read_pattern(&mut file, 1, 64 * KIB),
+        place.size_bytes()
+    );
+    drop(file);
+    let after = disk_io::disk_io(place.device()).unwrap();
+    observed.closed();
+    let state = observing.finished();
+    assert_eq!(cached_bytes(&path), 0, "{state:?}");
+    let read = after.read_bytes - before.read_bytes;
+    assert!(
+        read * 100 <= place.size_bytes() * 102,
+        "{read} bytes were read from the disk"
+    );
+}
+
+fn random_writes_leave_nothing(place: &Place) {
+    let observing = Observing::new(Mode::DONTCACHE);
+    let path = place.cold_file(1);
+    let observed = observing.observe(&path);
+    let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+    let mut dice = Dice::new(5);
+    for _ in 0..4000 {
+        let at = dice.below(place.size_bytes() / 4096) * 4096;
+        file.write_all_at(&pattern::filled(1, at, 4096), at).unwrap();
+    }
+    drop(file);
+    observed.closed();
+    let state = observing.finished();
+    // Writes of whole pages bring in nothing else, except where a folio is
+    // larger than a page.
+    assert_eq!(cached_bytes(&path), 0, "{state:?}");
+    check_on_disk(&path, 1, place.size_bytes());
+}
+
+fn pages_of_a_shared_file_stay(place: &Place) {
+    let observing = Observing::new(Mode::DONTCACHE);
+    let path = place.cold_file(1);
+    let observed = observing.observe(&path);
+    observed.shared();
+    let mut file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+    file.seek(SeekFrom::Start(0)).unwrap();
+    file.write_all(&pattern::filled(3, 0, 8 << 20)).unwrap();
+    drop(file);
+    observed.closed();
+    let state = observing.finished();
+    assert!(state.shared);
+    assert_eq!(cached_bytes(&path), 8 * MIB, "{state:?}");
+    assert_eq!(state.counters.dropped_bytes, 0, "{state:?}");
+    let pages = residency::cached(&path).unwrap();
+    assert_eq!(pages.dirty_pages + pages.writeback_pages, 0, "{pages:?}");
+}
+
+fn modes_that_keep_write_and_keep(place: &Place) {
+    let observing = Observing::new(Mode::WRITE_THROUGH);
+    let path = place.path();
+    let mut file = writer(place);
+    let observed = observing.observe(&path);
+    write_pattern(&mut file, 1, 0, place.size_bytes(), MIB);
+    drop(file);
+    observed.closed();
+    let state = observing.finished();
+    assert_eq!(cached_bytes(&path), place.size_bytes(), "{state:?}");
+    let pages = residency::cached(&path).unwrap();
+    assert_eq!(pages.dirty_pages + pages.writeback_pages, 0, "{pages:?}");
+}
