@@ -243,8 +243,10 @@ impl Flusher {
     }
 }
 
-/// Where little is read ahead, the lag is still this.
-const LAG_MIN_BYTES: u64 = 2 << 20;
+/// Where little is read ahead, the lag is still this: btrfs reads 4 MiB ahead
+/// whatever the disk's setting (fs/btrfs/disk-io.c), and others have settings
+/// of their own.
+const LAG_MIN_BYTES: u64 = 16 << 20;
 /// A cap on what readers of one file may have cached behind their fronts.
 const LAG_MAX_BYTES: u64 = 64 << 20;
 
