@@ -27,6 +27,7 @@ pub mod descriptor_table;
 pub mod disk;
 mod errno;
 pub mod extents;
+pub mod fanotify;
 pub mod file;
 pub mod fork;
 pub mod futex;
@@ -34,9 +35,14 @@ pub mod io_priority;
 pub mod kernel;
 pub mod learned;
 pub mod mincore;
+pub mod mount_namespace;
 mod mounts;
 pub mod page;
+pub mod pidfd;
+pub mod poll;
+pub mod pressure;
 pub mod probe;
+pub mod processes;
 pub mod reopen;
 pub mod thread;
 pub mod vectored;
@@ -49,6 +55,9 @@ pub use close::close;
 pub use descriptor_table::unshare_descriptor_table;
 pub use disk::{Disk, DiskCounters, DiskId, disk_counters, disk_of};
 pub use extents::{Extent, ExtentFlags, extent_count, extents};
+pub use fanotify::{
+    Event, EventBuffer, EventMask, Events, Fanotify, GroupClass, MarkOptions, MarkTarget,
+};
 pub use file::{
     AccessMode, FileId, FileInfo, FileKind, FsKind, StatusFlags, file_info, filesystem, size_bytes,
     status_flags,
@@ -59,8 +68,19 @@ pub use io_priority::{IoPriority, set_thread_io_priority, thread_io_priority};
 pub use kernel::{KernelVersion, kernel_version};
 pub use learned::{Operation, dontcache, remember_dontcache};
 pub use mincore::resident_ranges;
+pub use mount_namespace::{
+    MountNamespaceId, MountWatch, mount_namespace_of, mounts_of, unshare_mount_namespace,
+};
+pub use mounts::Mount;
 pub use page::page_size;
+pub use pidfd::Pidfd;
+pub use poll::{Interest, PollEntry, poll};
+pub use pressure::{Pressure, Resource, Stall, pressure, pressure_in};
 pub use probe::{Probe, Support, probe};
+pub use processes::{
+    Cgroup, OpenFile, ProcessStat, cgroups, command_name, executable, mapped_files, open_files,
+    process_stat, processes,
+};
 pub use reopen::{Sharing, reopen};
 pub use thread::{SignalsBlocked, thread_id};
 pub use vectored::{IoFlags, RWF_DONTCACHE, pread, preadv2, pwrite, pwritev2, read, write};

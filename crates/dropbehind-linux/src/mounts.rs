@@ -1,21 +1,32 @@
-//! The mount that a file was opened through: `/proc/thread-self/mountinfo`,
-//! proc_pid_mountinfo(5).
+//! Mounts: `/proc/PID/mountinfo`, proc_pid_mountinfo(5), and the one that a file
+//! was opened through.
 
 use rustix::fs::{AtFlags, StatxFlags};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
-/// One line of mountinfo, as far as it leads to a device.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Mount {
-    id: u64,
+/// A mount: one line of mountinfo.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mount {
+    /// The mount's number, unique while it exists (`STATX_MNT_ID`).
+    pub id: u64,
+    /// The number of the mount that it is on; its own for the topmost.
+    pub parent: u64,
     /// The device number of the mounted file system itself, which is not that
     /// of all its files on btrfs and overlayfs.
-    pub(crate) device: u64,
-    pub(crate) source: PathBuf,
+    pub device: u64,
+    /// What of the file system is mounted: `/`, or a part of it in a bind
+    /// mount. Of namespaces' files, a name such as `mnt:[4026531840]`.
+    pub root: PathBuf,
+    /// Where it is mounted, as seen from the process's root directory.
+    pub mount_point: PathBuf,
+    /// The file system's type, `ext4` or `fuse.sshfs`.
+    pub filesystem: String,
+    /// What was mounted: a device, or what the file system likes.
+    pub source: PathBuf,
     /// The file system's own options, still escaped.
     options: Vec<u8>,
 }
@@ -48,18 +59,38 @@ impl Mount {
         let mut fields = line.split(|&byte| byte == b' ');
         let number = |text: &[u8]| std::str::from_utf8(text).ok()?.parse::<u64>().ok();
         let id = number(fields.next()?)?;
-        let device = std::str::from_utf8(fields.nth(1)?).ok()?;
+        let parent = number(fields.next()?)?;
+        let device = std::str::from_utf8(fields.next()?).ok()?;
         let (major, minor) = device.split_once(':')?;
         let device = rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?);
+        let root = unescape(fields.next()?);
+        let mount_point = unescape(fields.next()?);
         // Optional fields end with a lone dash; type, source, options follow.
         fields.by_ref().find(|&field| field == b"-")?;
-        let source = unescape(fields.nth(1)?);
+        let filesystem = unescape(fields.next()?);
+        let source = unescape(fields.next()?);
         Some(Self {
             id,
+            parent,
             device,
+            root: path(root),
+            mount_point: path(mount_point),
+            filesystem: String::from_utf8_lossy(&filesystem).into_owned(),
             source: path(source),
             options: fields.next()?.to_vec(),
         })
+    }
+
+    /// All lines of a table.
+    pub(crate) fn parse_table(table: &[u8]) -> impl Iterator<Item = Self> {
+        table.split(|&byte| byte == b'\n').filter_map(Self::parse)
+    }
+
+    /// The file system's own options, separated by commas, such as
+    /// `rw,errors=remount-ro`; with commas and blanks within them escaped.
+    #[must_use]
+    pub fn super_options(&self) -> &OsStr {
+        OsStr::from_bytes(&self.options)
     }
 
     /// The values of a `name=value` option.
@@ -120,7 +151,7 @@ pub(crate) fn mount_of(fd: BorrowedFd<'_>, device: u64) -> io::Result<Option<Mou
         .map(|statx| statx.stx_mnt_id);
     let table = std::fs::read("/proc/thread-self/mountinfo")?;
     let mut by_device = None;
-    for mount in table.split(|&byte| byte == b'\n').filter_map(Mount::parse) {
+    for mount in Mount::parse_table(&table) {
         if Some(mount.id) == id {
             return Ok(Some(mount));
         }
@@ -141,6 +172,9 @@ mod tests {
         let mount = Mount::parse(line).unwrap();
         assert_eq!(mount.id, 36);
         assert_eq!(mount.device, rustix::fs::makedev(0, 50));
+        assert_eq!((mount.parent, mount.filesystem.as_str()), (35, "overlay"));
+        assert_eq!(mount.root, PathBuf::from("/"));
+        assert_eq!(mount.mount_point, PathBuf::from("/mnt/a b"));
         assert_eq!(mount.source, PathBuf::from("none"));
         assert_eq!(
             mount.upper_directories(),
@@ -155,6 +189,7 @@ mod tests {
         assert_eq!(mount.device, rustix::fs::makedev(254, 0));
         assert_eq!(mount.source, PathBuf::from("/dev/vda"));
         assert!(mount.upper_directories().is_empty());
+        assert_eq!(mount.super_options(), "rw,discard");
         assert_eq!(Mount::parse(b""), None);
         assert_eq!(Mount::parse(b"27 1 254:0 / / rw"), None);
     }

@@ -1,0 +1,232 @@
+//! What comes out of a group's queue.
+
+use super::Fanotify;
+use std::fmt;
+use std::ops::{BitOr, BitOrAssign};
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+
+/// Kinds of events.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct EventMask(pub(super) u64);
+
+impl EventMask {
+    /// None.
+    pub const EMPTY: Self = Self(0);
+    /// A file was opened. Also by exec, and of an inode that is open already.
+    pub const OPEN: Self = Self(libc::FAN_OPEN);
+    /// A file is about to be opened; who opens it waits for the answer.
+    pub const OPEN_PERM: Self = Self(libc::FAN_OPEN_PERM);
+    /// A description that was open for writing was closed for good.
+    pub const CLOSE_WRITE: Self = Self(libc::FAN_CLOSE_WRITE);
+    /// A description that was not open for writing was closed for good.
+    pub const CLOSE_NOWRITE: Self = Self(libc::FAN_CLOSE_NOWRITE);
+    /// Data was written or the size changed by a call; not through a mapping.
+    pub const MODIFY: Self = Self(libc::FAN_MODIFY);
+    /// Data was read by a call; not through a mapping.
+    pub const ACCESS: Self = Self(libc::FAN_ACCESS);
+    /// Asks for events of directories, too, or says that this is one.
+    pub const ON_DIR: Self = Self(libc::FAN_ONDIR);
+    /// With a mark of a directory: asks for events of the files in it.
+    pub const EVENT_ON_CHILD: Self = Self(libc::FAN_EVENT_ON_CHILD);
+
+    const NAMES: [(Self, &'static str); 8] = [
+        (Self::OPEN, "OPEN"),
+        (Self::OPEN_PERM, "OPEN_PERM"),
+        (Self::CLOSE_WRITE, "CLOSE_WRITE"),
+        (Self::CLOSE_NOWRITE, "CLOSE_NOWRITE"),
+        (Self::MODIFY, "MODIFY"),
+        (Self::ACCESS, "ACCESS"),
+        (Self::ON_DIR, "ON_DIR"),
+        (Self::EVENT_ON_CHILD, "EVENT_ON_CHILD"),
+    ];
+
+    /// Whether all of `other` are in it.
+    #[must_use]
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Whether any of `other` is in it.
+    #[must_use]
+    pub const fn intersects(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// Both together; `|` where constants are made.
+    #[must_use]
+    pub const fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Without those of `other`.
+    #[must_use]
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
+impl BitOr for EventMask {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        self.union(other)
+    }
+}
+
+impl BitOrAssign for EventMask {
+    fn bitor_assign(&mut self, other: Self) {
+        *self = self.union(other);
+    }
+}
+
+impl fmt::Debug for EventMask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut rest = *self;
+        let mut separator = "";
+        for (mask, name) in Self::NAMES {
+            if self.contains(mask) {
+                write!(f, "{separator}{name}")?;
+                separator = "|";
+                rest = rest.without(mask);
+            }
+        }
+        if !rest.is_empty() || separator.is_empty() {
+            write!(f, "{separator}{:#x}", rest.0)?;
+        }
+        Ok(())
+    }
+}
+
+/// Something that happened to a file.
+#[derive(Debug)]
+pub struct Event {
+    /// What happened; of notifications that wait in the queue, several of the
+    /// same process and file become one.
+    pub mask: EventMask,
+    /// Whose thread did it, as the process's number in the reader's pid
+    /// namespace. 0 if it has none there. It may have ended since, and the
+    /// number be another's.
+    pub process: i32,
+    /// The file. An event whose mask contains [`EventMask::OPEN_PERM`] must be
+    /// answered with [`Fanotify::allow`] before this is closed: else its
+    /// program waits until the group goes.
+    pub file: Option<OwnedFd>,
+    /// Events were lost, since the kernel had no memory for them: this one
+    /// tells of nothing else.
+    pub overflow: bool,
+}
+
+const METADATA_BYTES: usize = size_of::<libc::fanotify_event_metadata>();
+
+/// Room for events read in one go.
+#[derive(Debug)]
+pub struct EventBuffer {
+    // In units of eight bytes, for the alignment of the kernel's struct.
+    words: Vec<u64>,
+}
+
+impl EventBuffer {
+    /// Room for this many events, at least one.
+    #[must_use]
+    pub fn new(events: usize) -> Self {
+        Self {
+            words: vec![0; events.max(1) * METADATA_BYTES.div_ceil(8)],
+        }
+    }
+
+    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
+        let len = size_of_val(&*self.words);
+        // SAFETY: the same memory, all of it initialised; any byte is valid
+        // in both types.
+        unsafe { std::slice::from_raw_parts_mut(self.words.as_mut_ptr().cast(), len) }
+    }
+
+    pub(super) fn filled(&self, len: usize) -> &[u8] {
+        // SAFETY: as above, with `len` checked by the slicing.
+        let all: &[u8] = unsafe {
+            std::slice::from_raw_parts(self.words.as_ptr().cast(), size_of_val(&*self.words))
+        };
+        &all[..len]
+    }
+}
+
+/// The events of one read, oldest first.
+///
+/// Dropping it closes the files of those that were not taken, and allows what
+/// their programs wait for.
+#[derive(Debug)]
+pub struct Events<'a> {
+    group: &'a Fanotify,
+    rest: &'a [u8],
+}
+
+impl<'a> Events<'a> {
+    pub(super) fn new(group: &'a Fanotify, rest: &'a [u8]) -> Self {
+        Self { group, rest }
+    }
+}
+
+impl Iterator for Events<'_> {
+    type Item = Event;
+
+    fn next(&mut self) -> Option<Event> {
+        if self.rest.len() < METADATA_BYTES {
+            return None;
+        }
+        // SAFETY: the bytes are there, and the struct is made of integers. The
+        // kernel wrote them, so the descriptor in it is taken over only once.
+        let metadata: libc::fanotify_event_metadata =
+            unsafe { std::ptr::read_unaligned(self.rest.as_ptr().cast()) };
+        let len = metadata.event_len as usize;
+        self.rest = self.rest.get(len.max(METADATA_BYTES)..).unwrap_or_default();
+        // The layout is checked as the manual asks for; there has been no
+        // other version since Linux 2.6.37.
+        if metadata.vers != libc::FANOTIFY_METADATA_VERSION {
+            self.rest = &[];
+            return None;
+        }
+        // SAFETY: the kernel made this descriptor for this event, nobody else
+        // owns it, and the buffer's bytes are passed once.
+        let file = (metadata.fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(metadata.fd) });
+        Some(Event {
+            mask: EventMask(metadata.mask & !libc::FAN_Q_OVERFLOW),
+            process: metadata.pid,
+            file,
+            overflow: metadata.mask & libc::FAN_Q_OVERFLOW != 0,
+        })
+    }
+}
+
+impl Drop for Events<'_> {
+    fn drop(&mut self) {
+        while let Some(event) = self.next() {
+            if let Some(file) = event.file {
+                if event.mask.contains(EventMask::OPEN_PERM) {
+                    let _ = self.group.allow(file.as_fd());
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn masks_name_themselves() {
+        let mask = EventMask::OPEN | EventMask::ON_DIR;
+        assert_eq!(format!("{mask:?}"), "OPEN|ON_DIR");
+        assert_eq!(format!("{:?}", EventMask::EMPTY), "0x0");
+        assert_eq!(format!("{:?}", EventMask(1 << 40)), "0x10000000000");
+        assert!(mask.contains(EventMask::OPEN) && !mask.contains(mask | EventMask::MODIFY));
+        assert!(mask.intersects(EventMask::OPEN | EventMask::MODIFY));
+        assert_eq!(mask.without(EventMask::OPEN), EventMask::ON_DIR);
+    }
+}

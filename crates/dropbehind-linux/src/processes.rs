@@ -1,0 +1,262 @@
+//! What processes are there and what they have open: proc(5).
+//!
+//! Nothing here opens a file of a process's, so no event is made and no device
+//! is touched. Processes may end at any moment: what is gone is left out.
+
+use crate::file::{FileId, FileKind};
+use rustix::fs::{AtFlags, CWD, FileType, Statx, StatxFlags};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The numbers of the processes that can be seen, in no order.
+///
+/// # Errors
+///
+/// Those of opening `/proc`: `ENOENT` where it is not mounted.
+pub fn processes() -> io::Result<impl Iterator<Item = i32>> {
+    Ok(fs::read_dir("/proc")?.filter_map(|entry| numbered(&entry.ok()?)))
+}
+
+fn numbered(entry: &fs::DirEntry) -> Option<i32> {
+    entry.file_name().to_str()?.parse().ok()
+}
+
+/// A regular file or block device that a process uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct OpenFile {
+    /// The descriptor's number; `None` for a mapping.
+    pub descriptor: Option<i32>,
+    /// Which file.
+    pub id: FileId,
+    /// What kind of file.
+    pub kind: FileKind,
+    /// The device's number, of a block device; else 0.
+    pub block_device: u64,
+    /// It is open for writing, or mapped so.
+    pub writable: bool,
+}
+
+/// The regular files and block devices that a process has open, once for each
+/// descriptor.
+///
+/// # Errors
+///
+/// - `ENOENT`, `ESRCH`: there is no such process any more.
+/// - `EACCES`: it is another user's (`PTRACE_MODE_READ`).
+pub fn open_files(process: i32) -> io::Result<Vec<OpenFile>> {
+    let directory = PathBuf::from(format!("/proc/{process}/fd"));
+    let mut files = Vec::new();
+    for entry in fs::read_dir(&directory)? {
+        let Ok(entry) = entry else { break };
+        let Some(descriptor) = numbered(&entry) else {
+            continue;
+        };
+        let Some((id, kind, block_device)) = file_behind(&entry.path()) else {
+            continue;
+        };
+        // Closed in the meantime, or closed and opened again as another file:
+        // then an event tells of it.
+        let Some(writable) = is_writable(process, descriptor) else {
+            continue;
+        };
+        files.push(OpenFile {
+            descriptor: Some(descriptor),
+            id,
+            kind,
+            block_device,
+            writable,
+        });
+    }
+    Ok(files)
+}
+
+/// The regular files and block devices that a process has mapped shared and
+/// writable: what it writes there makes no event. A file may come several
+/// times.
+///
+/// # Errors
+///
+/// - `ENOENT`, `ESRCH`: there is no such process any more.
+/// - `EACCES`: it is another user's (`PTRACE_MODE_READ`).
+/// - `EPERM` from the files themselves leaves them out: looking behind mappings
+///   needs `CAP_SYS_ADMIN` or `CAP_CHECKPOINT_RESTORE`.
+pub fn mapped_files(process: i32) -> io::Result<Vec<OpenFile>> {
+    let maps = fs::read(format!("/proc/{process}/maps"))?;
+    let files = maps.split(|&byte| byte == b'\n').filter_map(|line| {
+        let mut fields = line.split(|&byte| byte == b' ');
+        let range = std::str::from_utf8(fields.next()?).ok()?;
+        let rights = fields.next()?;
+        if !(rights.get(1) == Some(&b'w') && rights.get(3) == Some(&b's')) {
+            return None;
+        }
+        // The names in map_files have no leading zeros, those in maps do.
+        let (start, end) = range.split_once('-')?;
+        let plain = |text| u64::from_str_radix(text, 16).ok();
+        let name = format!("{:x}-{:x}", plain(start)?, plain(end)?);
+        let link = format!("/proc/{process}/map_files/{name}");
+        let (id, kind, block_device) = file_behind(Path::new(&link))?;
+        Some(OpenFile {
+            descriptor: None,
+            id,
+            kind,
+            block_device,
+            writable: true,
+        })
+    });
+    Ok(files.collect())
+}
+
+/// What a link of `/proc` leads to, without asking a remote server.
+fn file_behind(link: &Path) -> Option<(FileId, FileKind, u64)> {
+    let stat: Statx = rustix::fs::statx(
+        CWD,
+        link,
+        AtFlags::STATX_DONT_SYNC,
+        StatxFlags::TYPE | StatxFlags::INO,
+    )
+    .ok()?;
+    let id = FileId {
+        device: rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor),
+        inode: stat.stx_ino,
+    };
+    match FileType::from_raw_mode(stat.stx_mode.into()) {
+        FileType::RegularFile => Some((id, FileKind::Regular, 0)),
+        FileType::BlockDevice => Some((
+            id,
+            FileKind::Block,
+            rustix::fs::makedev(stat.stx_rdev_major, stat.stx_rdev_minor),
+        )),
+        _ => None,
+    }
+}
+
+/// From the octal `flags:` of proc_pid_fdinfo(5).
+fn is_writable(process: i32, descriptor: i32) -> Option<bool> {
+    let text = fs::read_to_string(format!("/proc/{process}/fdinfo/{descriptor}")).ok()?;
+    let flags = text.lines().find_map(|line| line.strip_prefix("flags:"))?;
+    let flags = i64::from_str_radix(flags.trim(), 8).ok()?;
+    Some(flags & i64::from(libc::O_ACCMODE) != i64::from(libc::O_RDONLY))
+}
+
+/// The name of a process's program, at most 15 bytes of it; what the process
+/// gave itself, if it did.
+///
+/// # Errors
+///
+/// - `ENOENT`, `ESRCH`: there is no such process any more.
+pub fn command_name(process: i32) -> io::Result<String> {
+    let name = fs::read(format!("/proc/{process}/comm"))?;
+    let name = name.strip_suffix(b"\n").unwrap_or(&name);
+    Ok(String::from_utf8_lossy(name).into_owned())
+}
+
+/// The path of a process's program, with ` (deleted)` behind it when it was
+/// removed since.
+///
+/// # Errors
+///
+/// - `ENOENT`, `ESRCH`: there is no such process any more, or it is a kernel
+///   thread, or it has ended and was not waited for.
+/// - `EACCES`: it is another user's (`PTRACE_MODE_READ`).
+pub fn executable(process: i32) -> io::Result<PathBuf> {
+    fs::read_link(format!("/proc/{process}/exe"))
+}
+
+/// A cgroup that a process is in.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Cgroup {
+    /// The hierarchy's controllers, `memory` or `cpu,cpuacct`, or its name,
+    /// `name=systemd`; empty for the unified hierarchy (v2).
+    pub controllers: String,
+    /// The path within the hierarchy, as seen from the caller's cgroup
+    /// namespace.
+    pub path: PathBuf,
+}
+
+/// The cgroups that a process is in, one for each hierarchy.
+///
+/// # Errors
+///
+/// - `ENOENT`, `ESRCH`: there is no such process any more, or the kernel has no
+///   cgroups.
+pub fn cgroups(process: i32) -> io::Result<Vec<Cgroup>> {
+    let text = fs::read_to_string(format!("/proc/{process}/cgroup"))?;
+    Ok(text.lines().filter_map(cgroup).collect())
+}
+
+fn cgroup(line: &str) -> Option<Cgroup> {
+    let mut fields = line.splitn(3, ':').skip(1);
+    Some(Cgroup {
+        controllers: fields.next()?.to_owned(),
+        path: PathBuf::from(fields.next()?),
+    })
+}
+
+/// What the scheduler says of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ProcessStat {
+    /// `R` running, `S` and `D` waiting, `T` and `t` stopped, `Z` ended and not
+    /// waited for, and others (proc_pid_stat(5)).
+    pub state: char,
+    /// Its parent; 0 if that is outside the pid namespace.
+    pub parent: i32,
+    /// When it started, in clock ticks since the machine did. With the number,
+    /// it tells a process from a later one with the same number.
+    pub start_ticks: u64,
+}
+
+/// What the scheduler says of a process.
+///
+/// # Errors
+///
+/// - `ENOENT`, `ESRCH`: there is no such process any more.
+/// - [`io::ErrorKind::InvalidData`]: the file is not of the known form.
+pub fn process_stat(process: i32) -> io::Result<ProcessStat> {
+    let text = fs::read(format!("/proc/{process}/stat"))?;
+    parse_stat(&text).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+fn parse_stat(text: &[u8]) -> Option<ProcessStat> {
+    // The name stands in parentheses and may hold any byte, those as well.
+    let end = text.iter().rposition(|&byte| byte == b')')?;
+    let mut fields = std::str::from_utf8(&text[end + 1..])
+        .ok()?
+        .split_whitespace();
+    Some(ProcessStat {
+        state: fields.next()?.chars().next()?,
+        parent: fields.next()?.parse().ok()?,
+        // Field 22; state is field 3.
+        start_ticks: fields.nth(17)?.parse().ok()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_cannot_mislead() {
+        let line = b"42 (a) R 1 (b) S 7 42 42 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 91234 9 9 9";
+        let stat = parse_stat(line).unwrap();
+        assert_eq!(
+            stat,
+            ProcessStat {
+                state: 'S',
+                parent: 7,
+                start_ticks: 91234
+            }
+        );
+        assert_eq!(parse_stat(b"42 (x"), None);
+    }
+
+    #[test]
+    fn cgroups_of_both_versions() {
+        let old = cgroup("4:cpu,cpuacct:/a:b").unwrap();
+        assert_eq!(old.controllers, "cpu,cpuacct");
+        assert_eq!(old.path, Path::new("/a:b"));
+        let unified = cgroup("0::/system.slice/x.service").unwrap();
+        assert_eq!(unified.controllers, "");
+        assert_eq!(unified.path, Path::new("/system.slice/x.service"));
+    }
+}

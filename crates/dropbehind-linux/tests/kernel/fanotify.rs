@@ -1,0 +1,392 @@
+//! Events of real files on a mount of their own, so that nothing else on the
+//! machine makes any.
+
+use crate::setup::{Mounted, as_nobody, directory, is_root, skip, wait_for};
+use dropbehind_linux::{
+    Event, EventBuffer, EventMask, Fanotify, GroupClass, Interest, MarkOptions, MarkTarget,
+    PollEntry, poll,
+};
+use rustix::fs::CWD;
+use std::fs::File;
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
+
+struct Watched {
+    group: Fanotify,
+    mounted: Mounted,
+    // Unmounted before it is removed.
+    _directory: tempfile::TempDir,
+}
+
+impl Watched {
+    fn new(class: GroupClass) -> Self {
+        let directory = directory();
+        let mounted = Mounted::new(&["-t", "tmpfs", "tmpfs"], &directory.path().join("at"))
+            .expect("root can mount tmpfs");
+        Self {
+            group: Fanotify::new(class).unwrap(),
+            mounted,
+            _directory: directory,
+        }
+    }
+
+    fn root(&self) -> &Path {
+        &self.mounted.0
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.root().join(name)
+    }
+
+    fn mark_mount(&self, mask: EventMask) {
+        let target = MarkTarget::Mount {
+            directory: CWD,
+            path: self.root(),
+        };
+        self.group
+            .add_mark(target, mask, MarkOptions::WANTED)
+            .unwrap();
+    }
+
+    /// All that is in the queue.
+    fn events(&self) -> Vec<Event> {
+        let mut buffer = EventBuffer::new(64);
+        let mut events = Vec::new();
+        loop {
+            match self.group.read(&mut buffer) {
+                Ok(more) => events.extend(more),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return events,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    fn masks(&self) -> EventMask {
+        self.events()
+            .iter()
+            .fold(EventMask::EMPTY, |all, event| all | event.mask)
+    }
+
+    /// Descriptors of this process that are on the mount.
+    fn descriptors(&self) -> usize {
+        std::fs::read_dir("/proc/self/fd")
+            .unwrap()
+            .filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok())
+            .filter(|target| target.starts_with(self.root()))
+            .count()
+    }
+
+    /// The next event, waited for.
+    fn next(&self) -> Event {
+        let mut entry = [PollEntry::new(self.group.as_fd(), Interest::Readable)];
+        assert_eq!(poll(&mut entry, None).unwrap(), 1);
+        let mut buffer = EventBuffer::new(1);
+        let mut events = self.group.read(&mut buffer).unwrap();
+        events.next().unwrap()
+    }
+}
+
+fn opener(path: PathBuf) -> JoinHandle<std::io::Result<File>> {
+    std::thread::spawn(move || File::open(path))
+}
+
+const ALL: EventMask = EventMask::OPEN
+    .union(EventMask::ACCESS)
+    .union(EventMask::MODIFY)
+    .union(EventMask::CLOSE_WRITE)
+    .union(EventMask::CLOSE_NOWRITE);
+
+#[test]
+fn a_mount_tells_what_is_done_through_it() {
+    if !is_root() {
+        skip!("a_mount_tells_what_is_done_through_it", "needs root");
+    }
+    let watched = Watched::new(GroupClass::Notification);
+    watched.mark_mount(ALL);
+    let elsewhere = directory();
+    std::fs::write(elsewhere.path().join("other"), b"unseen").unwrap();
+    assert_eq!(watched.masks(), EventMask::EMPTY);
+
+    let mut file = File::create(watched.path("data")).unwrap();
+    file.write_all(b"seen").unwrap();
+    drop(file);
+    let events = watched.events();
+    let all = events
+        .iter()
+        .fold(EventMask::EMPTY, |all, event| all | event.mask);
+    assert_eq!(
+        all,
+        EventMask::OPEN | EventMask::MODIFY | EventMask::CLOSE_WRITE
+    );
+    for event in &events {
+        assert!(!event.overflow);
+        assert_eq!(u32::try_from(event.process).unwrap(), std::process::id());
+        let file = event.file.as_ref().unwrap();
+        let path = std::fs::read_link(format!(
+            "/proc/self/fd/{}",
+            std::os::fd::AsRawFd::as_raw_fd(file)
+        ));
+        assert_eq!(path.unwrap(), watched.path("data"));
+    }
+
+    // The event's own descriptor reads the data, and makes no event.
+    let mut text = String::new();
+    let own = events.into_iter().next().unwrap().file.unwrap();
+    File::from(own).read_to_string(&mut text).unwrap();
+    assert_eq!(text, "seen");
+    assert_eq!(watched.masks(), EventMask::EMPTY);
+
+    // Another path to it does.
+    std::fs::read(watched.path("data")).unwrap();
+    assert_eq!(
+        watched.masks(),
+        EventMask::OPEN | EventMask::ACCESS | EventMask::CLOSE_NOWRITE
+    );
+
+    let target = MarkTarget::Mount {
+        directory: CWD,
+        path: watched.root(),
+    };
+    watched
+        .group
+        .remove_mark(target, ALL, MarkOptions::WANTED)
+        .unwrap();
+    std::fs::read(watched.path("data")).unwrap();
+    assert_eq!(watched.masks(), EventMask::EMPTY);
+}
+
+#[test]
+fn events_that_nobody_takes_are_closed() {
+    if !is_root() {
+        skip!("events_that_nobody_takes_are_closed", "needs root");
+    }
+    let watched = Watched::new(GroupClass::Notification);
+    watched.mark_mount(EventMask::OPEN);
+    for name in ["a", "b", "c"] {
+        File::create(watched.path(name)).unwrap();
+    }
+    let mut buffer = EventBuffer::new(8);
+    let mut events = watched.group.read(&mut buffer).unwrap();
+    let first = events.next().unwrap();
+    assert_eq!(watched.descriptors(), 3);
+    drop(events);
+    assert_eq!(watched.descriptors(), 1);
+    drop(first);
+    assert_eq!(watched.descriptors(), 0);
+}
+
+#[test]
+fn a_small_buffer_takes_what_fits() {
+    if !is_root() {
+        skip!("a_small_buffer_takes_what_fits", "needs root");
+    }
+    let watched = Watched::new(GroupClass::Notification);
+    watched.mark_mount(EventMask::OPEN);
+    for name in ["a", "b", "c"] {
+        File::create(watched.path(name)).unwrap();
+    }
+    let mut buffer = EventBuffer::new(0);
+    for _ in 0..3 {
+        assert_eq!(watched.group.read(&mut buffer).unwrap().count(), 1);
+    }
+    let error = watched.group.read(&mut buffer).map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::WouldBlock);
+}
+
+#[test]
+fn ignored_inodes_stay_ignored_when_they_change() {
+    if !is_root() {
+        skip!("ignored_inodes_stay_ignored_when_they_change", "needs root");
+    }
+    let watched = Watched::new(GroupClass::Notification);
+    let ignored = File::create(watched.path("ignored")).unwrap();
+    let mut other = File::create(watched.path("other")).unwrap();
+    watched.mark_mount(EventMask::MODIFY);
+    let target = MarkTarget::Inode(ignored.as_fd());
+    let options =
+        match watched
+            .group
+            .add_mark(target, EventMask::MODIFY, MarkOptions::IGNORED_EVICTABLE)
+        {
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                eprintln!("evictable marks are missing, using others");
+                watched
+                    .group
+                    .add_mark(target, EventMask::MODIFY, MarkOptions::IGNORED)
+                    .unwrap();
+                MarkOptions::IGNORED
+            }
+            result => {
+                result.unwrap();
+                MarkOptions::IGNORED_EVICTABLE
+            }
+        };
+    for _ in 0..3 {
+        (&ignored).write_all(b"x").unwrap();
+        assert_eq!(watched.events().len(), 0);
+    }
+    other.write_all(b"x").unwrap();
+    assert_eq!(watched.events().len(), 1);
+
+    watched
+        .group
+        .remove_mark(target, EventMask::MODIFY, options)
+        .unwrap();
+    (&ignored).write_all(b"x").unwrap();
+    assert_eq!(watched.events().len(), 1);
+
+    watched
+        .group
+        .add_mark(target, EventMask::MODIFY, options)
+        .unwrap();
+    watched.group.remove_inode_marks().unwrap();
+    (&ignored).write_all(b"x").unwrap();
+    assert_eq!(watched.events().len(), 1);
+    let gone = watched
+        .group
+        .remove_mark(target, EventMask::MODIFY, options)
+        .unwrap_err();
+    assert_eq!(gone.raw_os_error(), Some(libc::ENOENT));
+}
+
+#[test]
+fn inodes_and_whole_file_systems_are_heard() {
+    if !is_root() {
+        skip!("inodes_and_whole_file_systems_are_heard", "needs root");
+    }
+    let watched = Watched::new(GroupClass::Notification);
+    let mut file = File::create(watched.path("data")).unwrap();
+    let wanted = MarkOptions::WANTED;
+    let group = &watched.group;
+    group
+        .add_mark(MarkTarget::Inode(file.as_fd()), EventMask::MODIFY, wanted)
+        .unwrap();
+    file.write_all(b"x").unwrap();
+    std::fs::write(watched.path("other"), b"x").unwrap();
+    assert_eq!(watched.events().len(), 1);
+
+    // Through another mount of it, too; a mount's mark would not hear that.
+    let second = watched._directory.path().join("second");
+    let bind = Mounted::new(&["--bind", watched.root().to_str().unwrap()], &second).unwrap();
+    for target in [
+        MarkTarget::FileSystem(watched.root()),
+        MarkTarget::FileSystemOf(file.as_fd()),
+    ] {
+        group.add_mark(target, EventMask::OPEN, wanted).unwrap();
+        File::open(bind.0.join("data")).unwrap();
+        assert_eq!(watched.masks(), EventMask::OPEN);
+        group.remove_mark(target, EventMask::OPEN, wanted).unwrap();
+    }
+    let target = MarkTarget::MountOf(file.as_fd());
+    group.add_mark(target, EventMask::OPEN, wanted).unwrap();
+    File::open(bind.0.join("data")).unwrap();
+    assert_eq!(watched.masks(), EventMask::EMPTY);
+    File::open(watched.path("data")).unwrap();
+    assert_eq!(watched.masks(), EventMask::OPEN);
+}
+
+#[test]
+fn who_opens_waits_for_the_answer() {
+    if !is_root() {
+        skip!("who_opens_waits_for_the_answer", "needs root");
+    }
+    let watched = Watched::new(GroupClass::Content);
+    std::fs::write(watched.path("data"), b"x").unwrap();
+    watched.mark_mount(EventMask::OPEN_PERM);
+    let opening = opener(watched.path("data"));
+    let event = watched.next();
+    assert!(event.mask.contains(EventMask::OPEN_PERM));
+    assert!(!opening.is_finished());
+    let file = event.file.unwrap();
+    watched.group.allow(file.as_fd()).unwrap();
+    opening.join().unwrap().unwrap();
+    let error = watched.group.allow(file.as_fd()).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::ENOENT));
+}
+
+#[test]
+fn questions_that_nobody_takes_are_allowed() {
+    if !is_root() {
+        skip!("questions_that_nobody_takes_are_allowed", "needs root");
+    }
+    let watched = Watched::new(GroupClass::Content);
+    for name in ["a", "b"] {
+        std::fs::write(watched.path(name), b"x").unwrap();
+    }
+    watched.mark_mount(EventMask::OPEN_PERM);
+    let opening = ["a", "b"].map(|name| opener(watched.path(name)));
+    let mut buffer = EventBuffer::new(8);
+    wait_for("both opened", || {
+        drop(watched.group.read(&mut buffer));
+        opening.iter().all(JoinHandle::is_finished)
+    });
+    for opening in opening {
+        opening.join().unwrap().unwrap();
+    }
+    assert_eq!(watched.descriptors(), 0);
+}
+
+#[test]
+fn unanswered_questions_end_with_the_group() {
+    if !is_root() {
+        skip!("unanswered_questions_end_with_the_group", "needs root");
+    }
+    let watched = Watched::new(GroupClass::Content);
+    std::fs::write(watched.path("data"), b"x").unwrap();
+    watched.mark_mount(EventMask::OPEN_PERM);
+    let opening = opener(watched.path("data"));
+    // The descriptor is closed, and nobody can answer any more.
+    drop(watched.next());
+    assert!(!opening.is_finished());
+    let Watched {
+        group,
+        mounted: _mounted,
+        _directory,
+    } = watched;
+    drop(group);
+    opening.join().unwrap().unwrap();
+}
+
+#[test]
+fn nobody_gets_no_group() {
+    if !is_root() {
+        skip!("nobody_gets_no_group", "needs root to become nobody");
+    }
+    for class in [GroupClass::Notification, GroupClass::Content] {
+        let error = as_nobody(|| Fanotify::new(class).map(drop)).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EPERM));
+    }
+}
+
+#[test]
+fn wrong_marks_are_refused() {
+    if !is_root() {
+        skip!("wrong_marks_are_refused", "needs root");
+    }
+    let watched = Watched::new(GroupClass::Notification);
+    let missing = watched.path("missing");
+    let wanted = MarkOptions::WANTED;
+    let errno = |target, mask| {
+        let error = watched.group.add_mark(target, mask, wanted).unwrap_err();
+        error.raw_os_error()
+    };
+    let root = MarkTarget::FileSystem(watched.root());
+    assert_eq!(
+        errno(MarkTarget::FileSystem(&missing), EventMask::OPEN),
+        Some(libc::ENOENT)
+    );
+    assert_eq!(errno(root, EventMask::EMPTY), Some(libc::EINVAL));
+    assert_eq!(errno(root, EventMask::OPEN_PERM), Some(libc::EINVAL));
+    let path_only = rustix::fs::open(
+        watched.root(),
+        rustix::fs::OFlags::PATH,
+        rustix::fs::Mode::empty(),
+    )
+    .unwrap();
+    assert_eq!(
+        errno(MarkTarget::Inode(path_only.as_fd()), EventMask::OPEN),
+        Some(libc::EBADF)
+    );
+}

@@ -1,0 +1,188 @@
+//! Processes as others see them.
+
+use crate::setup::{Loop, MIB, directory, dirty_file, is_root, skip, wait_for};
+use dropbehind_linux::{
+    FileKind, Pidfd, Resource, cgroups, command_name, executable, file_info, mapped_files,
+    open_files, pressure, process_stat, processes,
+};
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+fn self_id() -> i32 {
+    std::process::id().try_into().unwrap()
+}
+
+struct Sleeper(Child);
+
+impl Sleeper {
+    fn new() -> Self {
+        Self(Command::new("sleep").arg("600").spawn().unwrap())
+    }
+
+    fn id(&self) -> i32 {
+        self.0.id().try_into().unwrap()
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn open_files_tell_readers_and_writers() {
+    let directory = directory();
+    let (path, writer) = dirty_file(directory.path(), 4096);
+    let reader = File::open(&path).unwrap();
+    let id = file_info(writer.as_fd()).unwrap().id;
+    let mut found: Vec<_> = open_files(self_id())
+        .unwrap()
+        .into_iter()
+        .filter(|file| file.id == id)
+        .map(|file| (file.descriptor.unwrap(), file.writable, file.kind))
+        .collect();
+    found.sort_unstable_by_key(|file| !file.1);
+    assert_eq!(
+        found,
+        [
+            (writer.as_raw_fd(), true, FileKind::Regular),
+            (reader.as_raw_fd(), false, FileKind::Regular)
+        ]
+    );
+    assert!(open_files(i32::MAX).is_err());
+}
+
+#[test]
+fn another_processs_writer_is_found() {
+    let directory = directory();
+    let (path, file) = dirty_file(directory.path(), 4096);
+    let id = file_info(file.as_fd()).unwrap().id;
+    drop(file);
+    let writer = Sleeper(
+        Command::new("sleep")
+            .arg("600")
+            .stdout(File::options().append(true).open(&path).unwrap())
+            .spawn()
+            .unwrap(),
+    );
+    wait_for("exec", || command_name(writer.id()).unwrap() == "sleep");
+    let files = open_files(writer.id()).unwrap();
+    let found = files.iter().find(|file| file.id == id).unwrap();
+    assert_eq!((found.descriptor, found.writable), (Some(1), true));
+}
+
+#[test]
+fn block_devices_are_told_by_their_number() {
+    let Some(disk) = Loop::new("block_devices_are_told_by_their_number", MIB) else {
+        return;
+    };
+    let file = disk.open();
+    let number = rustix::fs::fstat(&file).unwrap().st_rdev;
+    let files = open_files(self_id()).unwrap();
+    let found = files
+        .iter()
+        .find(|open| open.descriptor == Some(file.as_raw_fd()));
+    let found = found.unwrap();
+    assert_eq!(found.kind, FileKind::Block);
+    assert_eq!((found.block_device, found.writable), (number, true));
+}
+
+#[test]
+fn shared_writable_mappings_outlive_their_descriptors() {
+    use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+    if !is_root() {
+        skip!(
+            "shared_writable_mappings_outlive_their_descriptors",
+            "needs root to look behind mappings"
+        );
+    }
+    let directory = directory();
+    let (_, file) = dirty_file(directory.path(), 8192);
+    let id = file_info(file.as_fd()).unwrap().id;
+    let map = |rights, flags| {
+        // SAFETY: new mappings at places of the kernel's choice.
+        unsafe { mmap(std::ptr::null_mut(), 8192, rights, flags, &file, 0) }.unwrap()
+    };
+    let times = || {
+        let files = mapped_files(self_id()).unwrap();
+        files.iter().filter(|file| file.id == id).count()
+    };
+    let both = ProtFlags::READ | ProtFlags::WRITE;
+    let private = map(both, MapFlags::PRIVATE);
+    let read_only = map(ProtFlags::READ, MapFlags::SHARED);
+    assert_eq!(times(), 0);
+    let shared = map(both, MapFlags::SHARED);
+    drop(file);
+    assert_eq!(times(), 1);
+    for mapping in [private, read_only, shared] {
+        // SAFETY: mapped above with this length, and not used.
+        unsafe { munmap(mapping, 8192) }.unwrap();
+    }
+    assert_eq!(times(), 0);
+}
+
+#[test]
+fn a_process_is_described() {
+    let child = Sleeper::new();
+    let id = child.id();
+    wait_for("exec", || command_name(id).unwrap() == "sleep");
+    assert!(processes().unwrap().any(|process| process == id));
+    assert_eq!(executable(id).unwrap().file_name().unwrap(), "sleep");
+    let stat = process_stat(id).unwrap();
+    assert_eq!(stat.parent, self_id());
+    assert!(stat.start_ticks >= process_stat(self_id()).unwrap().start_ticks);
+    assert_eq!(cgroups(id).unwrap(), cgroups(self_id()).unwrap());
+    assert!(Path::new("/proc/self/cgroup").exists() || cgroups(id).is_err());
+
+    let pidfd = Pidfd::open(id).unwrap();
+    pidfd.send_signal(libc::SIGSTOP).unwrap();
+    wait_for("stopped", || process_stat(id).unwrap().state == 'T');
+    pidfd.send_signal(libc::SIGCONT).unwrap();
+    wait_for("going on", || process_stat(id).unwrap().state == 'S');
+    drop(child);
+    assert!(process_stat(id).is_err());
+    assert!(command_name(id).is_err());
+}
+
+#[test]
+fn a_pidfd_tells_of_the_end_and_of_no_other() {
+    let mut child = Command::new("cat")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let pidfd = Pidfd::open(child.id().try_into().unwrap()).unwrap();
+    pidfd.send_signal(0).unwrap();
+    assert!(!pidfd.wait(Some(Duration::ZERO)).unwrap());
+    drop(child.stdin.take());
+    assert!(pidfd.wait(None).unwrap());
+    child.wait().unwrap();
+    let error = pidfd.send_signal(0).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::ESRCH));
+    let error = Pidfd::open(i32::MAX).map(drop).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::ESRCH));
+    let error = Pidfd::open(0).map(drop).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::EINVAL));
+}
+
+#[test]
+fn pressure_is_read_where_there_is_any() {
+    match pressure(Resource::Io) {
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EOPNOTSUPP)) => {
+            skip!("pressure_is_read_where_there_is_any", "{error}");
+        }
+        result => {
+            let before = result.unwrap();
+            assert!(before.full.total <= before.some.total);
+            let after = pressure(Resource::Io).unwrap();
+            assert!(after.some.total >= before.some.total);
+        }
+    }
+    pressure(Resource::Memory).unwrap();
+    pressure(Resource::Cpu).unwrap();
+}
