@@ -27,6 +27,7 @@
 
 #![cfg(target_os = "linux")]
 
+mod cache_map;
 mod claims;
 mod control;
 mod file;
@@ -39,13 +40,14 @@ mod stats;
 pub mod strategy;
 mod writeback_errors;
 
+pub use cache_map::CacheMap;
 pub use control::{CacheState, DropOutcome};
 pub use dropbehind_linux::IoPriority;
 pub use dropbehind_policy::{Mode, Reason, ReasonBytes, Residency, Writeback};
 pub use file::File;
 pub use dropbehind_policy::Counted;
 pub use flusher::{
-    Before, DiskStats, Flusher, FlusherBuilder, Notice, ObserveOptions, Observed, ObservedPages,
+    DiskStats, Flusher, FlusherBuilder, Notice, ObserveOptions, Observed, ObservedPages,
     ObservedState,
 };
 pub use open_options::{OpenOptions, WINDOW_MIN_BYTES};

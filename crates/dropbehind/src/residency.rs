@@ -33,7 +33,12 @@ pub(crate) fn count(fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<Counted>
 
 /// All pages of a file of `size_bytes`.
 pub(crate) fn whole(size_bytes: u64) -> ByteRange {
-    ByteRange::new(0, size_bytes.next_multiple_of(page_size()))
+    ByteRange::new(
+        0,
+        size_bytes
+            .checked_next_multiple_of(page_size())
+            .unwrap_or(size_bytes),
+    )
 }
 
 /// The cache of a file of `size_bytes` before any I/O of ours.

@@ -5,13 +5,14 @@ mod common;
 
 use std::fs;
 use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::mpsc;
 use std::time::Duration;
 
 use common::{Dice, KIB, Kind, MIB, PATIENCE, Place, cached_bytes, check_on_disk, write_pattern};
-use dropbehind::{Before, Flusher, Mode, Notice, ObserveOptions, Observed, ObservedState};
+use dropbehind::{CacheMap, Flusher, Mode, Notice, ObserveOptions, Observed, ObservedState};
 use dropbehind_testbed::residency::{self, Sampler};
 use dropbehind_testbed::{Fs, disk_io, need, pattern};
 
@@ -33,7 +34,7 @@ impl Observing {
                 window_bytes: None,
                 request_bytes: None,
                 reads: true,
-                before: Before::AsNow,
+                before: CacheMap::empty(),
                 key: 7,
                 notices: sender,
             },
@@ -42,8 +43,12 @@ impl Observing {
 
     fn observe(&self, path: &Path) -> Observed {
         let description = fs::File::open(path).unwrap();
+        let options = ObserveOptions {
+            before: CacheMap::now(description.as_fd()),
+            ..self.options.clone()
+        };
         self.flusher
-            .observe(description.into(), self.options.clone())
+            .observe(description.into(), options)
             .unwrap()
     }
 

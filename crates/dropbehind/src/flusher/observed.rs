@@ -5,26 +5,14 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, mpsc};
 
-use dropbehind_linux::{FileKind, Sharing, file_info, page_size};
-use dropbehind_policy::residency::ResidencyMap;
+use dropbehind_linux::{FileKind, Sharing, file_info};
 use dropbehind_policy::{Counted, Mode, ReadFronts, StreamConfig, StreamCounters};
 
 use super::disk_thread::Attachment;
 use super::{Flusher, Message};
 use crate::handle::{Handle, lock};
+use crate::cache_map::CacheMap;
 use crate::residency;
-
-/// What is known of a file's pages before the observed program's I/O.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Before {
-    /// None were in the cache.
-    Empty,
-    /// Those that are there now were there before.
-    AsNow,
-    /// Nobody looked in time: whatever the file has is kept, and what is added
-    /// beyond its present end is not.
-    Unknown,
-}
 
 /// How a file is to be observed.
 #[derive(Clone, Debug)]
@@ -37,8 +25,8 @@ pub struct ObserveOptions {
     pub request_bytes: Option<u64>,
     /// What reads bring in is dropped, too, where the mode drops.
     pub reads: bool,
-    /// What was in the cache before.
-    pub before: Before,
+    /// What was in the cache before the observed programs' I/O.
+    pub before: CacheMap,
     /// What the notices say of the file.
     pub key: u64,
     /// Where the notices go.
@@ -161,23 +149,8 @@ impl Flusher {
             info.id.device
         };
         let disk = self.disk_of(description.as_fd(), device)?;
-        let before = match options.before {
-            Before::Empty => {
-                let mut map = ResidencyMap::unknown();
-                map.truncated(0);
-                map
-            }
-            Before::AsNow => residency::map_of_file(description.as_fd(), size_bytes),
-            Before::Unknown => {
-                let mut map = ResidencyMap::unknown();
-                map.truncated(size_bytes.next_multiple_of(page_size()));
-                map
-            }
-        };
-        let before_bytes = match options.before {
-            Before::Empty => 0,
-            Before::AsNow | Before::Unknown => counted.cached_bytes,
-        };
+        let before = options.before.clone();
+        let before_bytes = before.cached_bytes;
         let config = StreamConfig {
             window_bytes: options.window_bytes,
             request_bytes: options.request_bytes,
@@ -201,7 +174,6 @@ impl Flusher {
             counted,
             ..ObservedState::default()
         }));
-        let written_before = options.before == Before::Empty;
         let watch = Watch {
             fronts: ReadFronts::new(lag_bytes),
             state: Arc::clone(&state),
@@ -209,11 +181,7 @@ impl Flusher {
             before_bytes,
             // Where nothing was cached before, all that is dirty is new.
             size_bytes,
-            counted: if written_before {
-                Counted::default()
-            } else {
-                counted
-            },
+            counted: Counted::default(),
             accounted: Counted::default(),
             written_bytes: 0,
             read_bytes: 0,
@@ -231,7 +199,7 @@ impl Flusher {
             handle: Arc::clone(&handle),
             description,
             sharing: Sharing::Own,
-            before,
+            before: before.map,
             watch: Some(Box::new(watch)),
         };
         disk.attach(attachment)?;

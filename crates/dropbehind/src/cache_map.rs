@@ -1,0 +1,81 @@
+//! What of a file was in the page cache, at one time.
+
+use std::os::fd::BorrowedFd;
+
+use dropbehind_linux::{page_size, resident_ranges, size_bytes};
+use dropbehind_policy::ByteRange;
+use dropbehind_policy::residency::ResidencyMap;
+
+use crate::residency;
+
+/// Which pages of a file others had when somebody looked.
+///
+/// What was not looked at counts as theirs, except beyond the end that the file
+/// had then: nothing can have been there.
+#[derive(Clone, Debug)]
+pub struct CacheMap {
+    pub(crate) map: ResidencyMap,
+    pub(crate) cached_bytes: u64,
+}
+
+impl CacheMap {
+    /// Nothing of the file was cached.
+    pub fn empty() -> CacheMap {
+        let mut map = ResidencyMap::unknown();
+        map.truncated(0);
+        CacheMap {
+            map,
+            cached_bytes: 0,
+        }
+    }
+
+    /// Nobody looked in time; all that the file has now is taken for others'.
+    pub fn unknown(fd: BorrowedFd<'_>) -> CacheMap {
+        let size = size_bytes(fd).unwrap_or(u64::MAX);
+        let mut map = ResidencyMap::unknown();
+        map.truncated(size.checked_next_multiple_of(page_size()).unwrap_or(size));
+        CacheMap {
+            map,
+            cached_bytes: cached_bytes(fd, size),
+        }
+    }
+
+    /// What is cached now, to the page.
+    pub fn now(fd: BorrowedFd<'_>) -> CacheMap {
+        let size = size_bytes(fd).unwrap_or(u64::MAX);
+        CacheMap {
+            map: residency::map_of_file(fd, size),
+            cached_bytes: cached_bytes(fd, size),
+        }
+    }
+
+    /// Like [`CacheMap::now`], but pages that are just being read from the disk
+    /// do not count: whoever reads them began a moment ago (mincore(2) tells
+    /// pages that are up to date, cachestat(2) all).
+    pub fn now_without_reads_under_way(fd: BorrowedFd<'_>) -> CacheMap {
+        let size = size_bytes(fd).unwrap_or(u64::MAX);
+        let whole = residency::whole(size);
+        let pieces = residency::cached_pieces(fd, whole);
+        let mut map = ResidencyMap::unknown();
+        map.truncated(0);
+        let mut cached_bytes = 0;
+        for piece in pieces {
+            let Ok(resident) = resident_ranges(fd, piece.start, piece.len()) else {
+                return CacheMap::now(fd);
+            };
+            let resident: Vec<ByteRange> = resident.into_iter().map(ByteRange::from).collect();
+            cached_bytes += resident.iter().map(|part| part.len()).sum::<u64>();
+            map.observed(piece, resident);
+        }
+        CacheMap { map, cached_bytes }
+    }
+
+    /// Bytes that were cached.
+    pub fn cached_bytes(&self) -> u64 {
+        self.cached_bytes
+    }
+}
+
+fn cached_bytes(fd: BorrowedFd<'_>, size_bytes: u64) -> u64 {
+    residency::count(fd, residency::whole(size_bytes)).map_or(0, |counted| counted.cached_bytes)
+}
