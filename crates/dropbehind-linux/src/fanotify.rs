@@ -61,16 +61,29 @@ impl Fanotify {
     /// - `EMFILE`: more than `fs.fanotify.max_user_groups` groups (128 by
     ///   default), or out of descriptors.
     pub fn new(class: GroupClass) -> io::Result<Self> {
+        Self::with_queue(class, libc::FAN_UNLIMITED_QUEUE)
+    }
+
+    /// Like [`Fanotify::new`], with a queue of the kernel's length
+    /// (`fs.fanotify.max_queued_events`, 16384 by default). What does not fit is
+    /// lost, and an event with [`Event::overflow`] says so.
+    ///
+    /// # Errors
+    ///
+    /// As [`Fanotify::new`].
+    pub fn with_bounded_queue(class: GroupClass) -> io::Result<Self> {
+        Self::with_queue(class, 0)
+    }
+
+    fn with_queue(class: GroupClass, queue: libc::c_uint) -> io::Result<Self> {
         let class = match class {
             GroupClass::Notification => libc::FAN_CLASS_NOTIF,
             GroupClass::Content => libc::FAN_CLASS_CONTENT,
         };
-        let flags = class
-            | libc::FAN_CLOEXEC
-            | libc::FAN_NONBLOCK
-            | libc::FAN_UNLIMITED_QUEUE
-            | libc::FAN_UNLIMITED_MARKS;
-        let event_flags = libc::O_RDONLY | libc::O_LARGEFILE | libc::O_CLOEXEC;
+        let flags =
+            class | libc::FAN_CLOEXEC | libc::FAN_NONBLOCK | queue | libc::FAN_UNLIMITED_MARKS;
+        // Not blocking: a FIFO would be waited for until it has a writer.
+        let event_flags = libc::O_RDONLY | libc::O_LARGEFILE | libc::O_CLOEXEC | libc::O_NONBLOCK;
         match init(flags, event_flags | libc::O_NOATIME) {
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => init(flags, event_flags),
             result => result,

@@ -6,5 +6,14 @@
 
 #![cfg(target_os = "linux")]
 
+mod files;
+mod looked;
+mod observer;
+mod others;
+mod overlay;
 pub mod rules;
 pub mod snapshot;
+mod source;
+
+pub use observer::{Observer, ObserverConfig, ObserverError};
+pub use source::Source;

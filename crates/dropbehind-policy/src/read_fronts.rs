@@ -81,8 +81,7 @@ impl ReadFronts {
             .retain(|front| now_ns.saturating_sub(front.moved_ns) < REST_NS);
         let mut passed = self.waiting.clone();
         for front in &self.fronts {
-            let about_to_read =
-                ByteRange::new(front.end.saturating_sub(self.lag_bytes), front.end);
+            let about_to_read = ByteRange::new(front.end.saturating_sub(self.lag_bytes), front.end);
             passed.remove(about_to_read);
         }
         let passed: Vec<ByteRange> = passed.iter().collect();

@@ -43,9 +43,9 @@ mod writeback_errors;
 pub use cache_map::CacheMap;
 pub use control::{CacheState, DropOutcome};
 pub use dropbehind_linux::IoPriority;
+pub use dropbehind_policy::Counted;
 pub use dropbehind_policy::{Mode, Reason, ReasonBytes, Residency, Writeback};
 pub use file::File;
-pub use dropbehind_policy::Counted;
 pub use flusher::{
     DiskStats, Flusher, FlusherBuilder, Notice, ObserveOptions, Observed, ObservedPages,
     ObservedState,

@@ -47,9 +47,7 @@ impl Observing {
             before: CacheMap::now(description.as_fd()),
             ..self.options.clone()
         };
-        self.flusher
-            .observe(description.into(), options)
-            .unwrap()
+        self.flusher.observe(description.into(), options).unwrap()
     }
 
     /// Waits until the file is finished.
@@ -213,7 +211,8 @@ fn random_writes_leave_nothing(place: &Place) {
     let mut dice = Dice::new(5);
     for _ in 0..4000 {
         let at = dice.below(place.size_bytes() / 4096) * 4096;
-        file.write_all_at(&pattern::filled(1, at, 4096), at).unwrap();
+        file.write_all_at(&pattern::filled(1, at, 4096), at)
+            .unwrap();
     }
     drop(file);
     observed.closed();

@@ -718,11 +718,8 @@ impl DiskThread {
         self.account(watch.accounted, Counted::default());
         let mut state = *lock(&watch.state);
         state.counters = counters;
-        state.counted = residency::count(
-            description.as_fd(),
-            residency::whole(state.size_bytes),
-        )
-        .unwrap_or_default();
+        state.counted = residency::count(description.as_fd(), residency::whole(state.size_bytes))
+            .unwrap_or_default();
         *lock(&watch.state) = state;
         let _ = watch.options.notices.send(Notice::Finished {
             key: watch.options.key,

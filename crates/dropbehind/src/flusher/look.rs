@@ -110,7 +110,9 @@ impl DiskThread {
             counted: watch.counted,
             written_bytes: watch.written_bytes,
             read_bytes: watch.read_bytes,
-            counters: stream.map(|stream| *stream.counters()).unwrap_or(state.counters),
+            counters: stream
+                .map(|stream| *stream.counters())
+                .unwrap_or(state.counters),
             shared: state.shared,
         };
     }
@@ -148,7 +150,8 @@ impl DiskThread {
         if thorough || now_ns >= watch.next_count_ns {
             let started = Instant::now();
             changed |= self.count_all(now_ns, id, fd, watch, thorough);
-            let cost_ns = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX / COUNT_SHARE);
+            let cost_ns =
+                u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX / COUNT_SHARE);
             watch.next_count_ns = self.now_ns() + (cost_ns * COUNT_SHARE).max(COUNT_MIN_NS);
         }
         self.disk.told(now_ns, id, watch.written_bytes);
@@ -211,7 +214,9 @@ impl DiskThread {
         let rested = now_ns.saturating_sub(watch.searched_ns) >= SEARCH_NS;
         let worth = |bytes: u64| bytes >= SEARCH_BYTES || bytes > 0 && rested;
 
-        let unknown_dirty = counted.unwritten_bytes().saturating_sub(stream.unclean_bytes());
+        let unknown_dirty = counted
+            .unwritten_bytes()
+            .saturating_sub(stream.unclean_bytes());
         // What is told are pieces, of which little may be dirty: only a search
         // finds everything.
         if thorough || worth(unknown_dirty) {
@@ -264,8 +269,7 @@ impl DiskThread {
         let Some(stream) = self.disk.stream(id) else {
             return;
         };
-        let explained =
-            watch.before_bytes + stream.brought_bytes() + watch.fronts.waiting_bytes();
+        let explained = watch.before_bytes + stream.brought_bytes() + watch.fronts.waiting_bytes();
         if worth(watch.counted.cached_bytes.saturating_sub(explained)) {
             watch.searched_ns = now_ns;
             let mut search = Search::new(fd, |counted| counted.cached_bytes);

@@ -10,8 +10,8 @@ use dropbehind_policy::{Counted, Mode, ReadFronts, StreamConfig, StreamCounters}
 
 use super::disk_thread::Attachment;
 use super::{Flusher, Message};
-use crate::handle::{Handle, lock};
 use crate::cache_map::CacheMap;
+use crate::handle::{Handle, lock};
 use crate::residency;
 
 /// How a file is to be observed.
@@ -139,10 +139,7 @@ impl Flusher {
             _ => return Err(unsupported("neither a regular file nor a block device")),
         };
         let size_bytes = info.size_bytes;
-        let counted = residency::count(
-            description.as_fd(),
-            residency::whole(size_bytes),
-        )?;
+        let counted = residency::count(description.as_fd(), residency::whole(size_bytes))?;
         let device = if block_device {
             info.special_device
         } else {
@@ -204,10 +201,7 @@ impl Flusher {
         };
         disk.attach(attachment)?;
         handle.registered(true);
-        Ok(Observed {
-            handle,
-            state,
-        })
+        Ok(Observed { handle, state })
     }
 }
 

@@ -18,11 +18,7 @@ impl ObservedPages {
     pub(super) fn change(&mut self, before: Counted, now: Counted) {
         let counted = &mut self.counted;
         let moved = |sum: u64, before: u64, now: u64| (sum + now).saturating_sub(before);
-        counted.cached_bytes = moved(
-            counted.cached_bytes,
-            before.cached_bytes,
-            now.cached_bytes,
-        );
+        counted.cached_bytes = moved(counted.cached_bytes, before.cached_bytes, now.cached_bytes);
         counted.dirty_bytes = moved(counted.dirty_bytes, before.dirty_bytes, now.dirty_bytes);
         counted.writeback_bytes = moved(
             counted.writeback_bytes,

@@ -1,0 +1,566 @@
+//! The files that are looked after, and what is done when something happens to
+//! them. Owned by the observer's worker thread.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+
+use dropbehind::{CacheMap, Flusher, Notice, ObserveOptions, Observed, ObservedState};
+use dropbehind_linux::{
+    EventMask, Fanotify, FileId, FileInfo, FileKind, MarkOptions, MarkTarget, cachestat, disk_of,
+    drop_clean, file_info, page_size,
+};
+
+use crate::looked::{Looked, Scout};
+use crate::others::{Insiders, Scan};
+use crate::overlay;
+use crate::rules::{Candidate, Rules, Settings};
+
+/// Files smaller than this that are only read are looked after when they are
+/// closed, in one go.
+const SMALL_BYTES: u64 = 256 << 10;
+/// A pre-existing file of which less than this is brought in is not worth a
+/// search for its other users.
+const SHARED_BYTES: u64 = 64 << 10;
+/// Where programs and their libraries are: the neighbours of one are not what is
+/// read next.
+const SYSTEM: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/opt"];
+/// What tells that an idle file is used again.
+const WAKE: EventMask = EventMask::MODIFY.union(EventMask::ACCESS);
+
+/// Something that happened to a file.
+#[derive(Debug)]
+pub(crate) struct Use {
+    /// The event's own descriptor of it.
+    pub(crate) file: OwnedFd,
+    pub(crate) info: FileInfo,
+    pub(crate) mask: EventMask,
+    pub(crate) process: i32,
+    /// What was in the cache when the event was read, if that was soon enough
+    /// to mean something.
+    pub(crate) before: Option<CacheMap>,
+    /// Made by those observed, in this moment: nothing of it is older.
+    pub(crate) fresh: bool,
+}
+
+/// A file that is looked after.
+#[derive(Debug)]
+struct Tracked {
+    observed: Observed,
+    id: FileId,
+    path: PathBuf,
+    mode: String,
+    /// A descriptor of the same file, to mark it by.
+    description: OwnedFd,
+    /// Opened and not closed, as far as events tell; they merge.
+    open: i64,
+    /// Idle, and marked to be told of the next access.
+    marked: bool,
+    fresh: bool,
+}
+
+/// Sums over files that are finished, and over small ones never tracked.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Finished {
+    pub(crate) files: u64,
+    pub(crate) written_bytes: u64,
+    pub(crate) read_bytes: u64,
+    pub(crate) small_dropped_bytes: u64,
+}
+
+/// One file, for the snapshot.
+#[derive(Clone, Debug)]
+pub(crate) struct FileView {
+    pub(crate) path: PathBuf,
+    pub(crate) disk: String,
+    pub(crate) mode: String,
+    pub(crate) state: ObservedState,
+    pub(crate) idle: bool,
+}
+
+/// What the worker shares with those who ask for a snapshot.
+#[derive(Debug, Default)]
+pub(crate) struct Board {
+    pub(crate) finished: Finished,
+    pub(crate) notes: Vec<String>,
+    files: HashMap<u64, (PathBuf, String, Observed, bool)>,
+}
+
+impl Board {
+    pub(crate) fn views(&self) -> Vec<FileView> {
+        let views = self
+            .files
+            .values()
+            .map(|(path, mode, observed, idle)| FileView {
+                path: path.clone(),
+                disk: observed.disk_name().to_owned(),
+                mode: mode.clone(),
+                state: observed.state(),
+                idle: *idle,
+            });
+        views.collect()
+    }
+
+    pub(crate) fn note(&mut self, note: String) {
+        if !self.notes.contains(&note) && self.notes.len() < 64 {
+            self.notes.push(note);
+        }
+    }
+}
+
+pub(crate) type SharedBoard = Arc<Mutex<Board>>;
+
+pub(crate) fn lock(board: &SharedBoard) -> MutexGuard<'_, Board> {
+    board.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// All files of an observer.
+#[derive(Debug)]
+pub(crate) struct Files {
+    flusher: Flusher,
+    rules: Arc<dyn Rules>,
+    fanotify: Arc<Fanotify>,
+    /// Opens by anybody, of the files that had been there before.
+    openers: Option<Arc<Fanotify>>,
+    looked: Looked,
+    scout: Option<Scout>,
+    insiders: Insiders,
+    scan: Scan,
+    board: SharedBoard,
+    by_id: HashMap<FileId, u64>,
+    tracked: HashMap<u64, Tracked>,
+    disk_names: HashMap<u64, String>,
+    keys: u64,
+    notices: mpsc::Sender<Notice>,
+}
+
+/// What [`Files`] is made from.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pub(crate) flusher: Flusher,
+    pub(crate) rules: Arc<dyn Rules>,
+    pub(crate) fanotify: Arc<Fanotify>,
+    pub(crate) openers: Option<Arc<Fanotify>>,
+    pub(crate) looked: Looked,
+    pub(crate) scout: Option<Scout>,
+    pub(crate) insiders: Insiders,
+    pub(crate) board: SharedBoard,
+    pub(crate) notices: mpsc::Sender<Notice>,
+}
+
+impl Files {
+    pub(crate) fn new(parts: Parts) -> Files {
+        Files {
+            flusher: parts.flusher,
+            rules: parts.rules,
+            fanotify: parts.fanotify,
+            openers: parts.openers,
+            looked: parts.looked,
+            scout: parts.scout,
+            insiders: parts.insiders,
+            scan: Scan::default(),
+            board: parts.board,
+            by_id: HashMap::new(),
+            tracked: HashMap::new(),
+            disk_names: HashMap::new(),
+            keys: 0,
+            notices: parts.notices,
+        }
+    }
+
+    pub(crate) fn set_rules(&mut self, rules: Arc<dyn Rules>) {
+        self.rules = rules;
+        // What was not wanted before may be wanted now.
+        let _ = self.fanotify.remove_inode_marks();
+    }
+
+    /// True when a look at `/proc` or at idle files may be due soon.
+    pub(crate) fn is_busy(&self) -> bool {
+        !self.tracked.is_empty()
+    }
+
+    /// Something happened to a file.
+    pub(crate) fn used(&mut self, used: Use) {
+        if used.info.kind == FileKind::Block {
+            // Marked itself, so that everybody's use is told.
+            if !self.insiders.is_inside(used.process) {
+                return self.opened_by(used.process, used.info.id);
+            }
+        } else if !self.insiders.knows(used.process) {
+            self.insiders.seen_inside(used.process);
+        }
+        let opened = used.mask.contains(EventMask::OPEN);
+        let closed = used
+            .mask
+            .intersects(EventMask::CLOSE_WRITE | EventMask::CLOSE_NOWRITE);
+        if let Some(&key) = self.by_id.get(&used.info.id) {
+            return self.used_again(key, opened, closed);
+        }
+        if used.mask.intersects(WAKE) && !opened && !closed {
+            // Marked once, and forgotten since.
+            let target = MarkTarget::Inode(used.file.as_fd());
+            let _ = self.fanotify.remove_mark(target, WAKE, MarkOptions::WANTED);
+        }
+        self.first_used(used, opened, closed);
+    }
+
+    fn used_again(&mut self, key: u64, opened: bool, closed: bool) {
+        let Some(tracked) = self.tracked.get_mut(&key) else {
+            return;
+        };
+        if tracked.marked {
+            tracked.marked = false;
+            let target = MarkTarget::Inode(tracked.description.as_fd());
+            let _ = self.fanotify.remove_mark(target, WAKE, MarkOptions::WANTED);
+            self.set_idle(key, false);
+        }
+        let Some(tracked) = self.tracked.get_mut(&key) else {
+            return;
+        };
+        tracked.open += i64::from(opened) - i64::from(closed);
+        if closed && tracked.open <= 0 {
+            tracked.open = 0;
+            tracked.observed.closed();
+        } else {
+            tracked.observed.touched();
+        }
+    }
+
+    fn first_used(&mut self, used: Use, opened: bool, closed: bool) {
+        let wrote = used
+            .mask
+            .intersects(EventMask::CLOSE_WRITE | EventMask::MODIFY);
+        let size_bytes = used.info.size_bytes;
+        let fresh = used.fresh && (wrote || opened) || size_bytes == 0;
+        let before = if fresh {
+            Some(CacheMap::empty())
+        } else {
+            match self.looked.take(used.info.id) {
+                Some(map) => Some(map),
+                None => used.before,
+            }
+        };
+        // Wholly cached and small: reading brings nothing in, and should it be
+        // written, that is told when it is closed.
+        let cached = before.as_ref().is_some_and(|map| {
+            map.cached_bytes() >= size_bytes.next_multiple_of(page_size()) && size_bytes > 0
+        });
+        if !wrote && cached && size_bytes < SMALL_BYTES * 4 {
+            return;
+        }
+        let path = path_of(used.file.as_fd());
+        if !wrote && !cached && !fresh && opened {
+            let known = before.as_ref().is_some_and(|map| map.cached_bytes() == 0);
+            if let (Some(scout), Some(parent)) = (&mut self.scout, path.parent()) {
+                if !SYSTEM.iter().any(|system| parent.starts_with(system)) {
+                    scout.opened_in(parent);
+                }
+            }
+            if !closed && size_bytes <= SMALL_BYTES && known {
+                // Its end is told; what was there before is remembered for it.
+                self.looked.keep(used.info.id, CacheMap::empty());
+                return;
+            }
+        }
+        let Some(settings) = self.settings(&path, used.process, used.file.as_fd()) else {
+            if self.rules.path_alone() {
+                let target = MarkTarget::Inode(used.file.as_fd());
+                let not_wanted =
+                    EventMask::OPEN | EventMask::CLOSE_WRITE | EventMask::CLOSE_NOWRITE;
+                let _ = self
+                    .fanotify
+                    .add_mark(target, not_wanted, MarkOptions::IGNORED_EVICTABLE);
+            }
+            return;
+        };
+        if !settings.mode.drops() && !wrote && closed {
+            return;
+        }
+        if closed && !wrote && size_bytes <= SMALL_BYTES {
+            let nothing_before = before.as_ref().is_some_and(|map| map.cached_bytes() == 0);
+            if settings.reads && settings.mode.drops() && nothing_before {
+                self.drop_small(&used.file, size_bytes);
+            }
+            return;
+        }
+        let description = if overlay::is_overlay(&used.file) {
+            match overlay::file_below(used.file.as_fd(), &path) {
+                Some(below) => below,
+                None => {
+                    lock(&self.board).note(format!(
+                        "{}: the file below the overlay cannot be seen from here, and is left to \
+                         the kernel",
+                        path.display()
+                    ));
+                    return;
+                }
+            }
+        } else {
+            used.file
+        };
+        let open = i64::from(opened) - i64::from(closed);
+        self.track(
+            used.info.id,
+            path,
+            description,
+            settings,
+            before,
+            fresh,
+            open.max(0),
+        );
+        if let Some(&key) = self.by_id.get(&used.info.id)
+            && closed
+            && let Some(tracked) = self.tracked.get(&key)
+        {
+            tracked.observed.closed();
+        }
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "all that is known of a file")]
+    fn track(
+        &mut self,
+        id: FileId,
+        path: PathBuf,
+        description: OwnedFd,
+        settings: Settings,
+        before: Option<CacheMap>,
+        fresh: bool,
+        open: i64,
+    ) {
+        let before = before.unwrap_or_else(|| CacheMap::now(description.as_fd()));
+        let Ok(for_marks) = description.try_clone() else {
+            lock(&self.board)
+                .note("out of descriptors: some files are left to the kernel".to_owned());
+            return;
+        };
+        self.keys += 1;
+        let key = self.keys;
+        let options = ObserveOptions {
+            mode: settings.mode,
+            window_bytes: settings.window_bytes,
+            request_bytes: settings.request_bytes,
+            reads: settings.reads,
+            before,
+            key,
+            notices: self.notices.clone(),
+        };
+        let observed = match self.flusher.observe(description, options) {
+            Ok(observed) => observed,
+            Err(error) => {
+                lock(&self.board)
+                    .note(format!("{} is left to the kernel: {error}", path.display()));
+                return;
+            }
+        };
+        if !fresh && settings.mode.drops() {
+            // Somebody outside may use it, or come to use it.
+            self.scan.want(id);
+            if let Some(openers) = &self.openers {
+                let target = MarkTarget::Inode(for_marks.as_fd());
+                let _ = openers.add_mark(target, EventMask::OPEN, MarkOptions::WANTED);
+            }
+        }
+        let mode = settings.mode.to_string();
+        let mut board = lock(&self.board);
+        board.finished.files += 1;
+        board
+            .files
+            .insert(key, (path.clone(), mode.clone(), observed.clone(), false));
+        drop(board);
+        self.by_id.insert(id, key);
+        self.tracked.insert(
+            key,
+            Tracked {
+                observed,
+                id,
+                path,
+                mode,
+                description: for_marks,
+                open,
+                marked: false,
+                fresh,
+            },
+        );
+    }
+
+    fn settings(
+        &mut self,
+        path: &Path,
+        process: i32,
+        file: std::os::fd::BorrowedFd<'_>,
+    ) -> Option<Settings> {
+        let device = rustix::fs::fstat(file).map_or(0, |stat| stat.st_dev);
+        let disk = self
+            .disk_names
+            .entry(device)
+            .or_insert_with(|| disk_of(file).map_or_else(|_| String::new(), |disk| disk.name));
+        self.rules.settings_for(Candidate {
+            path,
+            process,
+            disk,
+        })
+    }
+
+    /// Drops a small file that was read, of which nothing was cached before.
+    fn drop_small(&mut self, file: &OwnedFd, size_bytes: u64) {
+        let Ok(counted) = cachestat(file.as_fd(), 0, 0) else {
+            return;
+        };
+        let mut board = lock(&self.board);
+        board.finished.files += 1;
+        board.finished.read_bytes += counted.cached_pages * page_size();
+        if counted.is_clean() && counted.cached_pages > 0 {
+            let _ = drop_clean(file.as_fd(), 0, size_bytes.next_multiple_of(page_size()));
+            let after =
+                cachestat(file.as_fd(), 0, 0).map_or(counted.cached_pages, |now| now.cached_pages);
+            board.finished.small_dropped_bytes +=
+                counted.cached_pages.saturating_sub(after) * page_size();
+        }
+    }
+
+    /// A process that has a file open from before its start, or before ours.
+    pub(crate) fn inherited(&mut self, process: i32, file: OwnedFd, before: CacheMap) {
+        let Ok(info) = file_info(file.as_fd()) else {
+            return;
+        };
+        if info.kind == FileKind::Other || self.by_id.contains_key(&info.id) {
+            return;
+        }
+        let path = path_of(file.as_fd());
+        let Some(settings) = self.settings(&path, process, file.as_fd()) else {
+            return;
+        };
+        let fresh = info.size_bytes == 0;
+        self.track(info.id, path, file, settings, Some(before), fresh, 1);
+    }
+
+    /// A process opened a file that had been there before.
+    pub(crate) fn opened_by(&mut self, process: i32, id: FileId) {
+        if self.insiders.is_inside(process) {
+            return;
+        }
+        if let Some(key) = self.by_id.get(&id)
+            && let Some(tracked) = self.tracked.get(key)
+        {
+            tracked.observed.shared();
+        }
+    }
+
+    /// What the flusher says.
+    pub(crate) fn notice(&mut self, notice: Notice) {
+        match notice {
+            Notice::Idle { key } => self.idle(key),
+            Notice::Finished {
+                key,
+                description,
+                state,
+            } => self.finished(key, &description, state),
+        }
+    }
+
+    fn idle(&mut self, key: u64) {
+        let Some(tracked) = self.tracked.get_mut(&key) else {
+            return;
+        };
+        if !tracked.marked {
+            let target = MarkTarget::Inode(tracked.description.as_fd());
+            let marked = self.fanotify.add_mark(target, WAKE, MarkOptions::WANTED);
+            tracked.marked = marked.is_ok();
+        }
+        let id = tracked.id;
+        self.set_idle(key, true);
+        // Events merge, and a close may have been missed.
+        self.scan.want(id);
+    }
+
+    fn set_idle(&self, key: u64, idle: bool) {
+        if let Some(file) = lock(&self.board).files.get_mut(&key) {
+            file.3 = idle;
+        }
+    }
+
+    fn finished(&mut self, key: u64, description: &OwnedFd, state: ObservedState) {
+        let Some(tracked) = self.tracked.remove(&key) else {
+            return;
+        };
+        self.by_id.remove(&tracked.id);
+        let mut board = lock(&self.board);
+        board.files.remove(&key);
+        board.finished.written_bytes += state.written_bytes;
+        board.finished.read_bytes += state.read_bytes;
+        drop(board);
+        let target = MarkTarget::Inode(description.as_fd());
+        if !tracked.fresh
+            && let Some(openers) = &self.openers
+        {
+            let _ = openers.remove_mark(target, EventMask::OPEN, MarkOptions::WANTED);
+        }
+        let named = rustix::fs::fstat(description).is_ok_and(|stat| stat.st_nlink > 0);
+        if named && tracked.open > 0 && !tracked.marked {
+            // Somebody still has it open, and may write on.
+            let options = MarkOptions {
+                ignore: false,
+                evictable: true,
+            };
+            let _ = self.fanotify.add_mark(target, EventMask::MODIFY, options);
+        }
+    }
+
+    /// Looks who uses the files in question, when it is time.
+    pub(crate) fn look_around(&mut self) {
+        let Some(users) = self.scan.go(&mut self.insiders) else {
+            return;
+        };
+        for id in users.asked {
+            let Some(tracked) = self
+                .by_id
+                .get(&id)
+                .and_then(|key| self.tracked.get_mut(key))
+            else {
+                continue;
+            };
+            if users.outside.contains(&id) && !tracked.fresh {
+                let state = tracked.observed.state();
+                if state.counters.brought_bytes >= SHARED_BYTES || !state.shared {
+                    tracked.observed.shared();
+                }
+            }
+            let used = users.inside.contains(&id) || users.outside.contains(&id);
+            if !used && tracked.open > 0 {
+                tracked.open = 0;
+                tracked.observed.closed();
+            } else if !used && tracked.marked {
+                tracked.observed.closed();
+            }
+        }
+    }
+
+    /// The observed programs have ended, or nobody waits for them any more.
+    pub(crate) fn close_all(&mut self) {
+        for tracked in self.tracked.values_mut() {
+            tracked.open = 0;
+            tracked.observed.closed();
+        }
+    }
+
+    /// Events were lost: whoever has a file open now is taken for having opened
+    /// it now.
+    pub(crate) fn known(&self, id: FileId) -> bool {
+        self.by_id.contains_key(&id)
+    }
+
+    /// For the log: how many files, and the modes they are in.
+    pub(crate) fn describe(&self) -> String {
+        let first = self.tracked.values().next();
+        first.map_or_else(String::new, |tracked| {
+            format!("{} ({})", tracked.path.display(), tracked.mode)
+        })
+    }
+}
+
+/// The path of an open file, as far as the kernel still knows one.
+pub(crate) fn path_of(file: std::os::fd::BorrowedFd<'_>) -> PathBuf {
+    use std::os::fd::AsRawFd;
+    std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap_or_default()
+}

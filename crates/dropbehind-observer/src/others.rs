@@ -1,0 +1,135 @@
+//! Who else uses a file.
+//!
+//! Pages of a file that a process outside uses stay, whoever brought them in.
+//! Who had it open before is found in `/proc`; who opens it later, by a mark on
+//! the file itself in a group of its own.
+
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
+
+use dropbehind_linux::{
+    FileId, MountNamespaceId, mapped_files, mount_namespace_of, open_files, process_stat, processes,
+};
+
+/// `/proc` is gone through no more often than this: 5 ms on a machine with 300
+/// processes.
+const SCAN_INTERVAL: Duration = Duration::from_millis(500);
+/// No more processes are remembered.
+const KNOWN: usize = 4096;
+
+/// Tells those inside the observed namespace from the others.
+#[derive(Debug)]
+pub(crate) struct Insiders {
+    namespace: Option<MountNamespaceId>,
+    own: i32,
+    known: HashMap<i32, (u64, bool)>,
+}
+
+impl Insiders {
+    pub(crate) fn new(namespace: Option<MountNamespaceId>) -> Insiders {
+        Insiders {
+            namespace,
+            own: i32::try_from(std::process::id()).unwrap_or(0),
+            known: HashMap::new(),
+        }
+    }
+
+    /// A process that was seen inside, and may be gone when that is asked.
+    pub(crate) fn seen_inside(&mut self, process: i32) {
+        if self.namespace.is_none() {
+            return;
+        }
+        let started = process_stat(process).map_or(0, |stat| stat.start_ticks);
+        if self.known.len() >= KNOWN {
+            self.known.clear();
+        }
+        self.known.insert(process, (started, true));
+    }
+
+    /// True when the process is remembered, so that it need not be looked up.
+    pub(crate) fn knows(&self, process: i32) -> bool {
+        self.known.contains_key(&process)
+    }
+
+    /// True for an observed process. One that is gone and was never seen is not.
+    pub(crate) fn is_inside(&mut self, process: i32) -> bool {
+        let Some(namespace) = self.namespace else {
+            return true;
+        };
+        if process == self.own {
+            return true;
+        }
+        let started = process_stat(process).map(|stat| stat.start_ticks);
+        if let Some(&(known_start, inside)) = self.known.get(&process)
+            && started
+                .as_ref()
+                .map_or(true, |ticks| *ticks == known_start || known_start == 0)
+        {
+            return inside;
+        }
+        let inside = mount_namespace_of(process).is_ok_and(|own| own == namespace);
+        if let Ok(ticks) = started {
+            if self.known.len() >= KNOWN {
+                self.known.clear();
+            }
+            self.known.insert(process, (ticks, inside));
+        }
+        inside
+    }
+}
+
+/// Looks through `/proc` for users of files.
+#[derive(Debug, Default)]
+pub(crate) struct Scan {
+    wanted: HashSet<FileId>,
+    last: Option<Instant>,
+}
+
+/// Which of the files in question somebody has open.
+#[derive(Debug, Default)]
+pub(crate) struct Users {
+    /// Used by others.
+    pub(crate) outside: HashSet<FileId>,
+    /// Used by those observed.
+    pub(crate) inside: HashSet<FileId>,
+    /// All that were asked for.
+    pub(crate) asked: HashSet<FileId>,
+}
+
+impl Scan {
+    /// The users of this file are to be found.
+    pub(crate) fn want(&mut self, id: FileId) {
+        self.wanted.insert(id);
+    }
+
+    /// Goes through `/proc` if there is something to find and it is time.
+    pub(crate) fn go(&mut self, insiders: &mut Insiders) -> Option<Users> {
+        let due = self.last.is_none_or(|last| last.elapsed() >= SCAN_INTERVAL);
+        if self.wanted.is_empty() || !due {
+            return None;
+        }
+        self.last = Some(Instant::now());
+        let asked = std::mem::take(&mut self.wanted);
+        let mut users = Users::default();
+        for process in processes().into_iter().flatten() {
+            if process == insiders.own {
+                continue;
+            }
+            let open = open_files(process).unwrap_or_default();
+            let mapped = mapped_files(process).unwrap_or_default();
+            let mut found = open
+                .iter()
+                .chain(&mapped)
+                .filter(|file| asked.contains(&file.id));
+            let Some(first) = found.next() else { continue };
+            let found = std::iter::once(first).chain(found).map(|file| file.id);
+            if insiders.is_inside(process) {
+                users.inside.extend(found);
+            } else {
+                users.outside.extend(found);
+            }
+        }
+        users.asked = asked;
+        Some(users)
+    }
+}

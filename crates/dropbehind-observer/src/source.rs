@@ -1,0 +1,198 @@
+//! Whose files are observed, and the marks that bring their events.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use dropbehind_linux::{
+    EventMask, Fanotify, MarkOptions, MarkTarget, Mount, MountNamespaceId, MountWatch,
+    mount_namespace_of,
+};
+
+/// Whose files are observed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// Those used by processes in the mount namespace of this process, which is
+    /// to be one of their own: its mounts are marked, and nobody else's.
+    Namespace {
+        /// A process in it.
+        process: i32,
+    },
+    /// Those of everybody: file systems are marked.
+    Machine,
+}
+
+/// What is told of every file. Not reads and writes themselves: an event for
+/// each 4 KiB write makes it take up to twice as long, and looking at the pages
+/// of open files tells the same.
+pub(crate) const USE: EventMask = EventMask::OPEN
+    .union(EventMask::CLOSE_WRITE)
+    .union(EventMask::CLOSE_NOWRITE);
+
+/// File systems whose pages no disk carries, or whose files are no files. Of
+/// devtmpfs, block devices are marked one by one.
+const WITHOUT_DISK: [&str; 25] = [
+    "autofs",
+    "binder",
+    "binfmt_misc",
+    "bpf",
+    "cgroup",
+    "cgroup2",
+    "configfs",
+    "debugfs",
+    "devpts",
+    "devtmpfs",
+    "efivarfs",
+    "fuse.lxcfs",
+    "fusectl",
+    "hugetlbfs",
+    "mqueue",
+    "nsfs",
+    "proc",
+    "pstore",
+    "ramfs",
+    "resctrl",
+    "rpc_pipefs",
+    "securityfs",
+    "sysfs",
+    "tmpfs",
+    "tracefs",
+];
+
+/// The marks on the mounts or file systems of a source.
+#[derive(Debug)]
+pub(crate) struct Marks {
+    source: Source,
+    watch: MountWatch,
+    /// The root directory from which the mount points are seen.
+    root: File,
+    namespace: MountNamespaceId,
+    marked: HashMap<u64, PathBuf>,
+}
+
+impl Marks {
+    /// Marks what is mounted now; the notes say what could not be.
+    pub(crate) fn new(
+        source: Source,
+        fanotify: &Fanotify,
+        notes: &mut Vec<String>,
+    ) -> io::Result<Marks> {
+        let process = match source {
+            Source::Namespace { process } => process,
+            Source::Machine => i32::try_from(std::process::id()).unwrap_or(0),
+        };
+        let mut marks = Marks {
+            source,
+            watch: MountWatch::new(process)?,
+            root: File::options()
+                .read(true)
+                .custom_flags(libc::O_PATH | libc::O_DIRECTORY)
+                .open(format!("/proc/{process}/root"))?,
+            namespace: mount_namespace_of(process)?,
+            marked: HashMap::new(),
+        };
+        marks.refresh(fanotify, notes)?;
+        mark_block_devices(fanotify);
+        Ok(marks)
+    }
+
+    /// For polling: urgent when something was mounted or unmounted.
+    pub(crate) fn watch(&self) -> BorrowedFd<'_> {
+        self.watch.as_fd()
+    }
+
+    /// The mount namespace whose processes are observed; `None` for all.
+    pub(crate) fn namespace(&self) -> Option<MountNamespaceId> {
+        match self.source {
+            Source::Namespace { .. } => Some(self.namespace),
+            Source::Machine => None,
+        }
+    }
+
+    /// Marks what has been mounted since.
+    pub(crate) fn refresh(
+        &mut self,
+        fanotify: &Fanotify,
+        notes: &mut Vec<String>,
+    ) -> io::Result<()> {
+        let mounts = self.watch.mounts()?;
+        let mut marked = HashMap::new();
+        for mount in mounts {
+            if WITHOUT_DISK.contains(&mount.filesystem.as_str()) {
+                continue;
+            }
+            let known = self.marked.remove(&mount.id);
+            let known = known.filter(|point| *point == mount.mount_point);
+            if known.is_none()
+                && let Err(error) = self.mark(fanotify, &mount)
+            {
+                // Covered by another mount, or gone again: nobody opens a file
+                // there by that path.
+                if !matches!(error.kind(), io::ErrorKind::NotFound) {
+                    notes.push(format!(
+                        "{} ({}) cannot be observed: {error}",
+                        mount.mount_point.display(),
+                        mount.filesystem
+                    ));
+                }
+                continue;
+            }
+            marked.insert(mount.id, mount.mount_point);
+        }
+        self.marked = marked;
+        Ok(())
+    }
+
+    fn mark(&self, fanotify: &Fanotify, mount: &Mount) -> io::Result<()> {
+        match self.source {
+            Source::Namespace { .. } => {
+                let inside = mount.mount_point.strip_prefix("/");
+                let path = match inside {
+                    Ok(path) if path.as_os_str().is_empty() => Path::new("."),
+                    Ok(path) => path,
+                    Err(_) => mount.mount_point.as_path(),
+                };
+                let target = MarkTarget::Mount {
+                    directory: self.root.as_fd(),
+                    path,
+                };
+                fanotify.add_mark(target, USE, MarkOptions::WANTED)
+            }
+            Source::Machine => {
+                let target = MarkTarget::FileSystem(&mount.mount_point);
+                match fanotify.add_mark(target, USE, MarkOptions::WANTED) {
+                    // No file system ids (FUSE, overlayfs on some kernels).
+                    Err(error)
+                        if matches!(
+                            error.raw_os_error(),
+                            Some(libc::EXDEV | libc::ENODEV | libc::EOPNOTSUPP)
+                        ) =>
+                    {
+                        let target = MarkTarget::Mount {
+                            directory: rustix::fs::CWD,
+                            path: &mount.mount_point,
+                        };
+                        fanotify.add_mark(target, USE, MarkOptions::WANTED)
+                    }
+                    result => result,
+                }
+            }
+        }
+    }
+}
+
+/// Marks the nodes of block devices, one by one: not all of devtmpfs, since an
+/// event opens what it is about, and opening a watchdog does something. Their
+/// events come from everybody.
+fn mark_block_devices(fanotify: &Fanotify) {
+    for entry in std::fs::read_dir("/dev").into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_block_device()) {
+            // One that is gone by now is opened by nobody.
+            let target = MarkTarget::InodeAt(&entry.path());
+            let _ = fanotify.add_mark(target, USE, MarkOptions::WANTED);
+        }
+    }
+}
