@@ -24,6 +24,7 @@ pub mod block;
 pub mod cachestat;
 pub mod close;
 pub mod descriptor_table;
+pub mod detach;
 pub mod disk;
 mod errno;
 pub mod extents;
@@ -43,7 +44,10 @@ pub mod poll;
 pub mod pressure;
 pub mod probe;
 pub mod processes;
+pub mod program;
 pub mod reopen;
+pub mod signals;
+pub mod start_state;
 pub mod thread;
 pub mod vectored;
 pub mod writeback;
@@ -53,6 +57,7 @@ pub use block::{block_size_bytes, is_read_only, logical_sector_bytes, physical_s
 pub use cachestat::{CacheStat, cachestat};
 pub use close::close;
 pub use descriptor_table::unshare_descriptor_table;
+pub use detach::detach;
 pub use disk::{Disk, DiskCounters, DiskId, disk_counters, disk_of};
 pub use extents::{Extent, ExtentFlags, extent_count, extents};
 pub use fanotify::{
@@ -81,7 +86,10 @@ pub use processes::{
     Cgroup, OpenFile, ProcessStat, cgroups, command_name, executable, mapped_files, open_files,
     process_stat, processes,
 };
+pub use program::{Change, CommandLine, Program};
 pub use reopen::{Sharing, reopen};
+pub use signals::{Received, SignalFd, die_by, stop_by};
+pub use start_state::StartState;
 pub use thread::{SignalsBlocked, thread_id};
 pub use vectored::{IoFlags, RWF_DONTCACHE, pread, preadv2, pwrite, pwritev2, read, write};
 pub use writeback::{start_writeback, write_and_wait};

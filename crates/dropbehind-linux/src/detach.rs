@@ -1,0 +1,42 @@
+//! A helper process that shares nothing with the program beside it: setsid(2),
+//! close_range(2).
+
+use crate::errno::check;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// How far descriptors are looked for where close_range(2) is missing.
+const HIGHEST_DESCRIPTOR: libc::c_int = 1 << 16;
+
+/// Has a command run in a session of its own, with no descriptor but its
+/// standard ones.
+///
+/// So no key on the terminal reaches it, and no pipe is held open by it.
+pub fn detach(command: &mut Command) -> &mut Command {
+    // SAFETY: only calls that are allowed between fork and exec are made.
+    unsafe { command.pre_exec(in_child) }
+}
+
+fn in_child() -> io::Result<()> {
+    // SAFETY: no arguments.
+    check(unsafe { libc::setsid() }.into())?;
+    // Marked and not closed: one of them tells the parent about the exec.
+    // SAFETY: integers; marking takes no descriptor away from anybody.
+    let marked = unsafe {
+        libc::syscall(
+            libc::SYS_close_range,
+            3 as libc::c_uint,
+            libc::c_uint::MAX,
+            libc::CLOSE_RANGE_CLOEXEC,
+        )
+    };
+    // Since Linux 5.11.
+    if marked != 0 {
+        for fd in 3..HIGHEST_DESCRIPTOR {
+            // SAFETY: as above; most of them are not open, which does no harm.
+            unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,297 @@
+//! Starting a program as if it had been started in our place: fork(2),
+//! unshare(2), execvp(3).
+//!
+//! The child has what this process was given when it started
+//! ([`StartState`]), and everything else that is inherited. Timers and the
+//! signal for the parent's death, which a fork does not hand down but an exec
+//! would, are carried over.
+
+use crate::pidfd::Pidfd;
+use crate::start_state::StartState;
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+use std::ffi::{CString, OsString};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStringExt;
+use std::ptr;
+
+/// A program's name, looked for in `PATH`, and its arguments.
+#[derive(Debug)]
+pub struct CommandLine {
+    words: Vec<CString>,
+}
+
+impl CommandLine {
+    /// The name and the arguments, the name being the first of them.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL`: there is none, or there is a zero byte in one.
+    pub fn new(words: impl IntoIterator<Item = OsString>) -> io::Result<Self> {
+        let words: Vec<CString> = words
+            .into_iter()
+            .map(|word| CString::new(word.into_vec()).map_err(|_| crate::errno::invalid()))
+            .collect::<Result<_, _>>()?;
+        if words.is_empty() {
+            return Err(crate::errno::invalid());
+        }
+        Ok(Self { words })
+    }
+
+    /// What execvp(3) takes; valid as long as `self`.
+    fn pointers(&self) -> Vec<*const libc::c_char> {
+        let words = self.words.iter().map(|word| word.as_ptr());
+        words.chain([ptr::null()]).collect()
+    }
+
+    /// Becomes the program: this process's number, with what it was given at
+    /// its start. Returns only when that fails.
+    ///
+    /// # Errors
+    ///
+    /// Those of execve(2). The process has lost its standard descriptors, if
+    /// they were closed when it started, and does not ignore `SIGPIPE`.
+    pub fn become_it(&self, start: StartState) -> io::Error {
+        let pointers = self.pointers();
+        // SAFETY: the pointers end with a null one, and lead to strings that
+        // `self` owns. The standard descriptors restored are those that nobody
+        // could use in the first place.
+        unsafe {
+            start.restore();
+            libc::execvp(pointers[0], pointers.as_ptr());
+        }
+        io::Error::last_os_error()
+    }
+}
+
+/// What became of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Change {
+    /// It ended with this exit status.
+    Exited(i32),
+    /// It died of this signal.
+    Died(i32),
+    /// This signal stopped it.
+    Stopped(i32),
+}
+
+/// A child that has a mount namespace of its own and becomes a program when it
+/// is told to.
+///
+/// A child that is not told ends when this is dropped, or this process ends.
+#[derive(Debug)]
+pub struct Program {
+    process: Pid,
+    pidfd: Pidfd,
+    go: Option<OwnedFd>,
+    /// Closed by the exec that succeeds; four bytes of errno else.
+    outcome: OwnedFd,
+}
+
+/// The timers of setitimer(2).
+type Timers = [libc::itimerval; 3];
+const TIMERS: [libc::c_int; 3] = [libc::ITIMER_REAL, libc::ITIMER_VIRTUAL, libc::ITIMER_PROF];
+
+/// Takes this process's timers away, to give them to the child.
+fn take_timers() -> Timers {
+    TIMERS.map(|timer| {
+        // SAFETY: all zeroes disarm a timer, and the old value is written.
+        unsafe {
+            let none: libc::itimerval = std::mem::zeroed();
+            let mut before: libc::itimerval = std::mem::zeroed();
+            // The kind's type differs between C libraries.
+            libc::setitimer(timer as _, &raw const none, &raw mut before);
+            before
+        }
+    })
+}
+
+impl Program {
+    /// Makes the child. This process must have one thread only, and its
+    /// signals blocked ([`SignalFd`](crate::SignalFd)), as the child's are until
+    /// it execs.
+    ///
+    /// # Errors
+    ///
+    /// - `EPERM`: no mount namespace without `CAP_SYS_ADMIN`.
+    /// - `ENOSPC`: too many mount namespaces.
+    /// - `EAGAIN`: the limit on processes.
+    /// - `EMFILE`, `ENFILE`, `ENOMEM`.
+    pub fn start_held(command: &CommandLine, start: StartState) -> io::Result<Self> {
+        let (wait_to_go, go) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (outcome, tell) = pipe_with(PipeFlags::CLOEXEC)?;
+        let pointers = command.pointers();
+        let mut parent_death_signal: libc::c_int = 0;
+        // SAFETY: the integer is written.
+        unsafe { libc::prctl(libc::PR_GET_PDEATHSIG, &raw mut parent_death_signal) };
+        let timers = take_timers();
+        let held = Held {
+            pointers: &pointers,
+            start,
+            timers: &timers,
+            parent_death_signal,
+            // The other ends must not be open in the child: it would wait for
+            // itself.
+            not_ours: [go.as_raw_fd(), outcome.as_raw_fd()],
+            wait_to_go: wait_to_go.as_raw_fd(),
+            tell: tell.as_raw_fd(),
+        };
+        // SAFETY: the child only makes calls that are allowed after a fork.
+        let forked = unsafe { libc::fork() };
+        if forked == 0 {
+            // SAFETY: this is the child.
+            unsafe { held.live() };
+        }
+        let process = match Pid::from_raw(forked) {
+            Some(process) if forked > 0 => process,
+            _ => return Err(io::Error::last_os_error()),
+        };
+        drop((wait_to_go, tell));
+        let program = Self {
+            process,
+            pidfd: Pidfd::open(forked)?,
+            go: Some(go),
+            outcome,
+        };
+        match program.told()? {
+            Some(0) => Ok(program),
+            Some(errno) => Err(io::Error::from_raw_os_error(errno)),
+            None => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+
+    /// The child's number.
+    #[must_use]
+    pub fn process(&self) -> i32 {
+        self.process.as_raw_nonzero().get()
+    }
+
+    /// Tells the child to become the program.
+    ///
+    /// # Errors
+    ///
+    /// - `EPIPE`: it is gone.
+    pub fn release(&mut self) -> io::Result<()> {
+        if let Some(go) = self.go.take() {
+            rustix::io::write(&go, b"!")?;
+        }
+        Ok(())
+    }
+
+    /// For polling: readable when it is known whether the child has become the
+    /// program; [`Program::exec_error`] does not block then.
+    #[must_use]
+    pub fn outcome(&self) -> BorrowedFd<'_> {
+        self.outcome.as_fd()
+    }
+
+    /// Why the child could not become the program; `None` if it has, or died
+    /// before it could.
+    ///
+    /// # Errors
+    ///
+    /// - `EINTR`.
+    pub fn exec_error(&self) -> io::Result<Option<io::Error>> {
+        Ok(self.told()?.map(io::Error::from_raw_os_error))
+    }
+
+    fn told(&self) -> io::Result<Option<i32>> {
+        let mut errno = [0; 4];
+        let read = rustix::io::read(&self.outcome, &mut errno)?;
+        Ok((read == errno.len()).then(|| i32::from_ne_bytes(errno)))
+    }
+
+    /// Sends a signal to the child.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Pidfd::send_signal`].
+    pub fn send_signal(&self, signal: i32) -> io::Result<()> {
+        self.pidfd.send_signal(signal)
+    }
+
+    /// What became of the child since it was asked last. One that has ended is
+    /// reaped, and must not be asked about again.
+    ///
+    /// # Errors
+    ///
+    /// - `ECHILD`: it was reaped before.
+    pub fn change(&self) -> io::Result<Option<Change>> {
+        self.wait(WaitIdOptions::EXITED | WaitIdOptions::STOPPED | WaitIdOptions::NOHANG)
+    }
+
+    fn wait(&self, options: WaitIdOptions) -> io::Result<Option<Change>> {
+        let Some(status) = waitid(WaitId::Pid(self.process), options)? else {
+            return Ok(None);
+        };
+        Ok(status
+            .exit_status()
+            .map(Change::Exited)
+            .or_else(|| status.terminating_signal().map(Change::Died))
+            .or_else(|| status.stopping_signal().map(Change::Stopped)))
+    }
+
+    /// Ends a child that was not released, or could not become the program, and
+    /// waits for that.
+    ///
+    /// # Errors
+    ///
+    /// - `ECHILD`: it was reaped before.
+    pub fn abandon(mut self) -> io::Result<()> {
+        self.go = None;
+        self.wait(WaitIdOptions::EXITED)?;
+        Ok(())
+    }
+}
+
+/// What the child needs between fork and exec, without allocating.
+struct Held<'a> {
+    pointers: &'a [*const libc::c_char],
+    start: StartState,
+    timers: &'a Timers,
+    parent_death_signal: libc::c_int,
+    not_ours: [RawFd; 2],
+    wait_to_go: RawFd,
+    tell: RawFd,
+}
+
+impl Held<'_> {
+    /// # Safety
+    ///
+    /// Only in the child of a fork. Every call made here is safe there.
+    unsafe fn live(&self) -> ! {
+        // SAFETY: descriptors of this process's own table, pointers to what the
+        // parent owned at the fork, and the condition above.
+        unsafe {
+            for fd in self.not_ours {
+                libc::close(fd);
+            }
+            let failed = libc::unshare(libc::CLONE_NEWNS) != 0;
+            self.tell_errno(if failed { *libc::__errno_location() } else { 0 });
+            let mut word = 0_u8;
+            if failed || libc::read(self.wait_to_go, (&raw mut word).cast(), 1) != 1 {
+                libc::_exit(125);
+            }
+            if self.parent_death_signal != 0 {
+                libc::prctl(libc::PR_SET_PDEATHSIG, self.parent_death_signal);
+            }
+            for (timer, value) in TIMERS.into_iter().zip(self.timers) {
+                libc::setitimer(timer as _, value, ptr::null_mut());
+            }
+            self.start.restore();
+            libc::execvp(self.pointers[0], self.pointers.as_ptr());
+            self.tell_errno(*libc::__errno_location());
+            libc::_exit(127)
+        }
+    }
+
+    /// # Safety
+    ///
+    /// As [`Held::live`].
+    unsafe fn tell_errno(&self, errno: libc::c_int) {
+        let bytes = errno.to_ne_bytes();
+        // SAFETY: the bytes outlive the call. So few go into a pipe at once.
+        unsafe { libc::write(self.tell, bytes.as_ptr().cast(), bytes.len()) };
+    }
+}
