@@ -23,6 +23,14 @@ pub(crate) enum Exit {
     /// The reader of our output went away: what a shell shows for a program
     /// ended by `SIGPIPE`, which is how `cat` ends.
     BrokenPipe,
+    /// Of `run`: the program's own exit code.
+    Program(u8),
+    /// Of `run`: something of ours failed, before the program was started.
+    OwnFailure,
+    /// Of `run`: the program is there and cannot be run.
+    NotRunnable,
+    /// Of `run`: there is no such program.
+    NoProgram,
 }
 
 impl Exit {
@@ -33,7 +41,7 @@ impl Exit {
             (Exit::Done, other) => other,
             (Exit::BrokenPipe, _) | (_, Exit::BrokenPipe) => Exit::BrokenPipe,
             (Exit::Failed, _) | (_, Exit::Failed) => Exit::Failed,
-            (Exit::Impossible, _) => Exit::Impossible,
+            (first, _) => first,
         }
     }
 }
@@ -45,6 +53,10 @@ impl From<Exit> for ExitCode {
             Exit::Failed => 1,
             Exit::Impossible => 3,
             Exit::BrokenPipe => 141,
+            Exit::Program(code) => code,
+            Exit::OwnFailure => 125,
+            Exit::NotRunnable => 126,
+            Exit::NoProgram => 127,
         })
     }
 }
@@ -114,6 +126,12 @@ impl Failure {
             sentence: sentence.into(),
             exit: Exit::Impossible,
         }
+    }
+
+    /// Says one more thing.
+    pub(crate) fn add(&mut self, sentence: &str) {
+        self.sentence.push(' ');
+        self.sentence.push_str(sentence);
     }
 
     /// A failed call on a file.

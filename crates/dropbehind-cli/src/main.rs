@@ -12,6 +12,7 @@ mod error;
 mod input;
 mod options;
 mod output;
+mod path_pattern;
 mod progress;
 mod session;
 mod size;

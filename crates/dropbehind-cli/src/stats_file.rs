@@ -4,6 +4,7 @@ use crate::error::{Doing, Exit, Failure, shown};
 use crate::size::show;
 use dropbehind::Stats;
 use serde::Serialize;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Seek, Write};
@@ -40,7 +41,7 @@ pub(crate) struct RunStats {
     /// Wake-ups that an earlier one, not yet answered, made needless.
     pub(crate) kicks_coalesced: u64,
     /// Writeback asked for, by the reason for it.
-    pub(crate) writeback_bytes: BTreeMap<&'static str, u64>,
+    pub(crate) writeback_bytes: BTreeMap<Cow<'static, str>, u64>,
 }
 
 impl RunStats {
@@ -60,7 +61,10 @@ impl RunStats {
         self.kicks += stats.kicks;
         self.kicks_coalesced += stats.kicks_coalesced;
         for (reason, bytes) in stats.writeback_bytes.iter() {
-            *self.writeback_bytes.entry(reason.name()).or_default() += bytes;
+            *self
+                .writeback_bytes
+                .entry(reason.name().into())
+                .or_default() += bytes;
         }
     }
 
@@ -118,7 +122,7 @@ impl StatsFile {
     }
 
     /// Writes the figures, one JSON object on a line.
-    pub(crate) fn write(self, stats: &RunStats) -> Result<(), Failure> {
+    pub(crate) fn write(self, stats: &impl Serialize) -> Result<(), Failure> {
         let text = serde_json::to_string(stats).map_err(io::Error::from);
         match self {
             Self::Stderr => text

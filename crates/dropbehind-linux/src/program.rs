@@ -87,6 +87,7 @@ pub struct Program {
     go: Option<OwnedFd>,
     /// Closed by the exec that succeeds; four bytes of errno else.
     outcome: OwnedFd,
+    timers: Timers,
 }
 
 /// The timers of setitimer(2).
@@ -153,6 +154,7 @@ impl Program {
             pidfd: Pidfd::open(forked)?,
             go: Some(go),
             outcome,
+            timers,
         };
         match program.told()? {
             Some(0) => Ok(program),
@@ -221,6 +223,22 @@ impl Program {
         self.wait(WaitIdOptions::EXITED | WaitIdOptions::STOPPED | WaitIdOptions::NOHANG)
     }
 
+    /// Waits until the child has ended, and reaps it.
+    ///
+    /// # Errors
+    ///
+    /// - `ECHILD`: it was reaped before.
+    pub fn wait_for_end(&self) -> io::Result<Change> {
+        loop {
+            match self.wait(WaitIdOptions::EXITED) {
+                Ok(Some(change)) => return Ok(change),
+                Ok(None) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
     fn wait(&self, options: WaitIdOptions) -> io::Result<Option<Change>> {
         let Some(status) = waitid(WaitId::Pid(self.process), options)? else {
             return Ok(None);
@@ -232,15 +250,19 @@ impl Program {
             .or_else(|| status.stopping_signal().map(Change::Stopped)))
     }
 
-    /// Ends a child that was not released, or could not become the program, and
-    /// waits for that.
+    /// Ends a child that was not released, waits for that, and takes the timers
+    /// back.
     ///
     /// # Errors
     ///
     /// - `ECHILD`: it was reaped before.
     pub fn abandon(mut self) -> io::Result<()> {
         self.go = None;
-        self.wait(WaitIdOptions::EXITED)?;
+        self.wait_for_end()?;
+        for (timer, value) in TIMERS.into_iter().zip(&self.timers) {
+            // SAFETY: a valid struct; the old value is not wanted.
+            unsafe { libc::setitimer(timer as _, value, ptr::null_mut()) };
+        }
         Ok(())
     }
 }

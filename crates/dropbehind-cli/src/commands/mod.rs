@@ -4,8 +4,10 @@ mod completions;
 mod cp;
 mod drop;
 mod man;
+mod observe;
 mod probe;
 mod read;
+mod run;
 mod stat;
 mod write;
 
@@ -44,6 +46,9 @@ Exit codes:
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Run a program, and keep its files from filling the page cache
+    #[command(after_long_help = run::AFTER_HELP)]
+    Run(run::RunArgs),
     /// Copy files, directories and block devices
     #[command(after_long_help = AFTER_HELP)]
     Cp(cp::CpArgs),
@@ -62,6 +67,9 @@ enum Command {
     /// Find out what works here, and what would be used
     #[command(after_long_help = AFTER_HELP)]
     Probe(probe::ProbeArgs),
+    /// The other half of `run`
+    #[command(name = run::observer_process::COMMAND, hide = true)]
+    Observe,
     /// Print the completions of a shell
     Completions(completions::CompletionsArgs),
     /// Print the man page, of all or of one command
@@ -71,6 +79,8 @@ enum Command {
 /// Does what the command line asks for.
 pub(crate) fn run(cli: Cli) -> Exit {
     match cli.command {
+        Command::Run(args) => run::run(&args),
+        Command::Observe => observe::run(),
         Command::Cp(args) => cp::run(&args),
         Command::Write(args) => write::run(&args),
         Command::Read(args) => read::run(&args),

@@ -23,6 +23,9 @@ impl OptionSpec {
             return arg.action(ArgAction::SetTrue);
         }
         arg = arg.value_name(self.value_name).value_parser(Parser(self));
+        if let Kind::Pattern { .. } = self.kind {
+            arg = arg.action(ArgAction::Append);
+        }
         if let Kind::Path = self.kind {
             arg = arg.value_hint(clap::ValueHint::FilePath);
         }

@@ -6,14 +6,17 @@
 //! here but with that command.
 
 mod arguments;
+mod run_settings;
 mod settings;
 mod table;
 
+pub(crate) use run_settings::RunSettings;
 pub(crate) use settings::{Settings, When, WriteEnd};
 
 use crate::size;
 use std::ffi::OsStr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// What an option's value is made of.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +35,16 @@ pub(crate) enum Kind {
         /// The largest.
         max: u64,
     },
+    /// A time in seconds, up to this many.
+    Seconds {
+        /// The longest.
+        max: u64,
+    },
+    /// A pattern; the option may be repeated.
+    Pattern {
+        /// Whether a text is one.
+        check: fn(&str) -> Result<(), String>,
+    },
     /// Present or not.
     Flag,
     /// A file's name.
@@ -41,8 +54,10 @@ pub(crate) enum Kind {
 /// A value that fits its option.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Value {
-    /// Of a [`Kind::Words`].
+    /// Of a [`Kind::Words`] or [`Kind::Pattern`].
     Word(String),
+    /// Of a [`Kind::Seconds`].
+    Time(Duration),
     /// Of a [`Kind::Bytes`].
     Bytes(u64),
     /// Of a [`Kind::Path`].
@@ -78,7 +93,9 @@ impl OptionSpec {
         }
         let text = text.to_str().ok_or("expected plain text")?;
         match self.kind {
-            Kind::Words { check, .. } => check(text).map(|()| Value::Word(text.to_owned())),
+            Kind::Words { check, .. } | Kind::Pattern { check } => {
+                check(text).map(|()| Value::Word(text.to_owned()))
+            }
             Kind::Bytes { min, max } => match size::parse(text)? {
                 bytes if (min..=max).contains(&bytes) => Ok(Value::Bytes(bytes)),
                 _ => Err(format!(
@@ -87,6 +104,13 @@ impl OptionSpec {
                     size::show(max)
                 )),
             },
+            Kind::Seconds { max } => {
+                let seconds = text.parse().ok();
+                seconds
+                    .filter(|seconds| (0.0..=max as f64).contains(seconds))
+                    .map(|seconds| Value::Time(Duration::from_secs_f64(seconds)))
+                    .ok_or_else(|| format!("expected seconds, from 0 to {max}"))
+            }
             Kind::Flag => Err("takes no value".to_owned()),
             Kind::Path => unreachable!("read above"),
         }
@@ -95,13 +119,13 @@ impl OptionSpec {
 
 #[cfg(test)]
 mod tests {
-    use super::table::{MODE, TRANSFER, WINDOW, WRITE_END};
+    use super::table::{MODE, RUN, SETTLE, TRANSFER, WINDOW, WRITE_END};
     use super::*;
     use dropbehind::Mode;
 
     #[test]
     fn every_named_word_and_default_is_a_value() {
-        for spec in TRANSFER.iter().chain(&WRITE_END) {
+        for spec in TRANSFER.iter().chain(&WRITE_END).chain(&RUN) {
             if let Kind::Words { words, .. } = spec.kind {
                 for word in words {
                     assert!(spec.parse(OsStr::new(word)).is_ok(), "{} {word}", spec.name);
@@ -135,5 +159,10 @@ mod tests {
         let error = WINDOW.parse(OsStr::new("1k")).unwrap_err();
         assert!(error.contains("64 KiB"), "{error}");
         assert_eq!(WINDOW.parse(OsStr::new("64k")), Ok(Value::Bytes(64 << 10)));
+        for wrong in ["-1", "86401", "NaN", "inf", "1s", ""] {
+            assert!(SETTLE.parse(OsStr::new(wrong)).is_err(), "{wrong}");
+        }
+        let half = Duration::from_millis(500);
+        assert_eq!(SETTLE.parse(OsStr::new(".5")), Ok(Value::Time(half)));
     }
 }

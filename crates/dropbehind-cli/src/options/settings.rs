@@ -42,21 +42,21 @@ pub(crate) struct WriteEnd {
     pub(crate) sync: bool,
 }
 
-fn word<'a>(matches: &'a ArgMatches, spec: &OptionSpec) -> &'a str {
+pub(super) fn word<'a>(matches: &'a ArgMatches, spec: &OptionSpec) -> &'a str {
     match matches.get_one::<Value>(spec.name) {
         Some(Value::Word(word)) => word,
         _ => unreachable!("{} has a default", spec.name),
     }
 }
 
-fn bytes(matches: &ArgMatches, spec: &OptionSpec) -> Option<u64> {
+pub(super) fn bytes(matches: &ArgMatches, spec: &OptionSpec) -> Option<u64> {
     match matches.get_one::<Value>(spec.name)? {
         Value::Bytes(bytes) => Some(*bytes),
         _ => unreachable!("{} is a size", spec.name),
     }
 }
 
-fn unread(_: impl std::fmt::Debug) -> clap::Error {
+pub(super) fn unread(_: impl std::fmt::Debug) -> clap::Error {
     clap::Error::raw(ErrorKind::InvalidValue, "a checked value was refused\n")
 }
 
@@ -102,7 +102,7 @@ impl FromArgMatches for WriteEnd {
     }
 }
 
-fn add(command: Command, specs: &[&'static OptionSpec]) -> Command {
+pub(super) fn add(command: Command, specs: &[&'static OptionSpec]) -> Command {
     specs
         .iter()
         .fold(command, |command, spec| command.arg(spec.arg()))

@@ -1,6 +1,7 @@
 //! The rows of the table.
 
 use super::{Kind, OptionSpec};
+use crate::path_pattern::PathPattern;
 use dropbehind::{Mode, Strategy, WINDOW_MIN_BYTES};
 use dropbehind_linux::IoPriority;
 
@@ -138,7 +139,8 @@ pub(super) const STATS: OptionSpec = OptionSpec {
     default: None,
     meaning: "Write the run's figures to FILE, as JSON",
     details: "- is standard error. Sizes are in bytes, times in nanoseconds; peak_dirty_bytes and \
-              peak_cached_bytes are those of the file written (of the file read, for read).",
+              peak_cached_bytes are those of the file written (of the file read, for read; of all \
+              files together, for run).",
 };
 
 pub(super) const PROGRESS: OptionSpec = OptionSpec {
@@ -201,3 +203,107 @@ pub(super) const TRANSFER: [&OptionSpec; 9] = [
 
 /// The options of the commands that write files, besides.
 pub(super) const WRITE_END: [&OptionSpec; 1] = [&NO_SYNC];
+
+pub(super) const READS: OptionSpec = OptionSpec {
+    name: "reads",
+    short: None,
+    value_name: "",
+    env: None,
+    kind: Kind::Flag,
+    default: None,
+    meaning: "Drop what reads bring into the page cache, too (the default)",
+    details: "",
+};
+
+pub(super) const NO_READS: OptionSpec = OptionSpec {
+    name: "no-reads",
+    short: None,
+    value_name: "",
+    env: None,
+    kind: Kind::Flag,
+    default: None,
+    meaning: "Leave files alone that are only read",
+    details: "",
+};
+
+pub(super) const ONLY: OptionSpec = OptionSpec {
+    name: "only",
+    short: None,
+    value_name: "GLOB",
+    env: None,
+    kind: Kind::Pattern {
+        check: |text| PathPattern::new(text).map(drop),
+    },
+    default: None,
+    meaning: "Look after files that match GLOB, and no others; may be repeated",
+    details: "A pattern that begins with / is for the whole path, as the program sees it. Any \
+              other one is for the end of it: *.iso is any such file, backup/* any file directly \
+              in a directory of that name. * and ? do not match /, ** does; [a-z] and {a,b} \
+              work; a pattern that ends with / is for everything below such a directory.",
+};
+
+pub(super) const EXCEPT: OptionSpec = OptionSpec {
+    name: "except",
+    short: None,
+    value_name: "GLOB",
+    env: None,
+    kind: Kind::Pattern {
+        check: |text| PathPattern::new(text).map(drop),
+    },
+    default: None,
+    meaning: "Leave files alone that match GLOB; may be repeated",
+    details: "It counts for more than --only, whose patterns it shares.",
+};
+
+pub(super) const SETTLE: OptionSpec = OptionSpec {
+    name: "settle",
+    short: None,
+    value_name: "SECONDS",
+    env: Some("DROPBEHIND_SETTLE"),
+    kind: Kind::Seconds { max: 86_400 },
+    default: Some("10"),
+    meaning: "How long to wait, when the program has ended, until all is written and dropped",
+    details: "From 0 (do not wait) to 86400; fractions are allowed. It ends as soon as nothing is \
+              left to do. ^C ends the wait; the exit status is the program's in any case. What \
+              is still dirty then is left to the kernel. There is no wait when other processes of \
+              the program's are still at work.",
+};
+
+pub(super) const BEST_EFFORT: OptionSpec = OptionSpec {
+    name: "best-effort",
+    short: None,
+    value_name: "",
+    env: None,
+    kind: Kind::Flag,
+    default: None,
+    meaning: "Start the program plainly where it cannot be observed, and say so",
+    details: "Without it, the program is not started then.",
+};
+
+pub(super) const VERBOSE: OptionSpec = OptionSpec {
+    name: "verbose",
+    short: Some('v'),
+    value_name: "",
+    env: None,
+    kind: Kind::Flag,
+    default: None,
+    meaning: "End with three lines about what was done, on standard error",
+    details: "What was written and read; how much of it was in the page cache at most and at the \
+              end; what was kept for others, and what was not possible and why.",
+};
+
+/// The options of `run`.
+pub(super) const RUN: [&OptionSpec; 12] = [
+    &MODE,
+    &WINDOW,
+    &REQUEST,
+    &IO_PRIORITY,
+    &READS,
+    &NO_READS,
+    &ONLY,
+    &EXCEPT,
+    &SETTLE,
+    &STATS,
+    &BEST_EFFORT,
+    &VERBOSE,
+];

@@ -1,0 +1,156 @@
+//! The other half of `run`: the process that observes a program.
+//!
+//! Its standard input is the socket on which the supervisor speaks; it holds
+//! nothing else of the program's, and the terminal's signals do not reach it.
+//! It ends when nothing is left to observe, whether the supervisor lives or not.
+
+mod inhabitants;
+mod limits;
+
+use super::run::messages::{Connection, Heard, Order, Report, Wishes};
+use super::run::rules::RunRules;
+use crate::error::Exit;
+use dropbehind_linux::{Interest, PollEntry, poll};
+use dropbehind_observer::{Observer, ObserverConfig, ObserverError, Source};
+use inhabitants::Inhabitants;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// While something is waited for, the supervisor is listened to this often.
+const SLICE: Duration = Duration::from_millis(50);
+
+pub(super) fn run() -> Exit {
+    limits::lift();
+    let socket = io::stdin().as_fd().try_clone_to_owned();
+    let Ok(socket) = socket.map(UnixStream::from) else {
+        return Exit::OwnFailure;
+    };
+    let mut supervisor = Connection::new(socket);
+    match observe(&mut supervisor) {
+        Ok(()) => Exit::Done,
+        Err(report) => {
+            let _ = supervisor.send(&report);
+            Exit::OwnFailure
+        }
+    }
+}
+
+fn failed(sentence: String) -> Report {
+    Report::Failed {
+        sentence,
+        impossible: false,
+    }
+}
+
+/// Waits for an order; `None` if the supervisor is gone.
+fn next_order(supervisor: &mut Connection, timeout: Option<Duration>) -> Result<Order, Silence> {
+    let deadline = timeout.map(|timeout| Instant::now() + timeout);
+    loop {
+        match supervisor.hear() {
+            Heard::Message(order) => return Ok(order),
+            Heard::Gone => return Err(Silence::Gone),
+            Heard::Nothing => {}
+        }
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        if left == Some(Duration::ZERO) {
+            return Err(Silence::Quiet);
+        }
+        let mut entry = [PollEntry::new(supervisor.as_fd(), Interest::Readable)];
+        // An interruption is no event; what else can fail shows in the reading.
+        let _ = poll(&mut entry, left);
+    }
+}
+
+/// Why there is no order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Silence {
+    /// None was given yet.
+    Quiet,
+    /// None will be: the supervisor was killed.
+    Gone,
+}
+
+fn observe(supervisor: &mut Connection) -> Result<(), Report> {
+    let _ = supervisor.send(&Report::Hello);
+    let Ok(Order::Observe { process, wishes }) = next_order(supervisor, None) else {
+        return Ok(());
+    };
+    let inhabitants = Inhabitants::of(process)
+        .map_err(|error| failed(format!("cannot look at process {process}: {error}.")))?;
+    let observer = begin(process, &wishes)?;
+    let _ = supervisor.send(&Report::Ready);
+    loop {
+        match next_order(supervisor, None) {
+            Ok(Order::ProgramEnded) => break,
+            Ok(_) => {}
+            Err(_) => {
+                stay(&observer, &inhabitants, wishes.settle);
+                return Ok(());
+            }
+        }
+    }
+    let processes = inhabitants.count();
+    // Processes that go on would leave something to do for as long as they do.
+    let settled = processes == 0 && settle(&observer, wishes.settle, supervisor);
+    let mut snapshot = Box::new(observer.snapshot());
+    // The supervisor tells of all together only.
+    snapshot.files.clear();
+    let _ = supervisor.send(&Report::Settled {
+        settled,
+        processes,
+        snapshot,
+    });
+    if processes > 0 {
+        stay(&observer, &inhabitants, wishes.settle);
+    }
+    observer.stop();
+    Ok(())
+}
+
+fn begin(process: i32, wishes: &Wishes) -> Result<Observer, Report> {
+    let rules = RunRules::new(wishes).map_err(|reason| failed(format!("{reason}.")))?;
+    let io_priority = wishes.io_priority.parse();
+    let observer = Observer::new(ObserverConfig {
+        source: Source::Namespace { process },
+        rules: Arc::new(rules),
+        kind: "run".to_owned(),
+        io_priority: io_priority.map_err(|error| failed(format!("{error}.")))?,
+    })
+    .map_err(|error| Report::Failed {
+        sentence: format!("{error}."),
+        impossible: matches!(
+            error,
+            ObserverError::NotPermitted | ObserverError::NoFanotify
+        ),
+    })?;
+    // Opened in the old namespace, or by others: no event tells of those.
+    observer.inherit(process);
+    observer.look_ahead(&wishes.directory, &wishes.likely_files);
+    Ok(observer)
+}
+
+/// Lets everything be written and dropped, until the supervisor has waited long
+/// enough.
+fn settle(observer: &Observer, limit: Duration, supervisor: &mut Connection) -> bool {
+    let deadline = Instant::now() + limit;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if observer.settle(left.min(SLICE)) {
+            return true;
+        }
+        match next_order(supervisor, Some(Duration::ZERO)) {
+            Ok(Order::Finish) => return false,
+            _ if left.is_zero() => return false,
+            _ => {}
+        }
+    }
+}
+
+/// Goes on observing what the program left behind, until the last of it ends.
+fn stay(observer: &Observer, inhabitants: &Inhabitants, limit: Duration) {
+    inhabitants.wait_until_gone();
+    observer.settle(limit);
+}

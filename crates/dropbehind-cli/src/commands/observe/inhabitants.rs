@@ -1,0 +1,57 @@
+//! The processes of a mount namespace, which is all that ties a tree of
+//! processes together when its root is gone.
+
+use dropbehind_linux::{MountNamespaceId, Pidfd, mount_namespace_of, processes};
+use std::io;
+use std::time::Duration;
+
+/// Where a process cannot be waited for (before Linux 5.3, or out of
+/// descriptors), its namespace is looked at this often.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
+
+/// The processes of one mount namespace.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Inhabitants {
+    namespace: MountNamespaceId,
+}
+
+impl Inhabitants {
+    /// Those of the namespace that this process is in.
+    pub(super) fn of(process: i32) -> io::Result<Self> {
+        Ok(Self {
+            namespace: mount_namespace_of(process)?,
+        })
+    }
+
+    fn list(self) -> Vec<i32> {
+        let all = processes().into_iter().flatten();
+        all.filter(|&process| mount_namespace_of(process).is_ok_and(|id| id == self.namespace))
+            .collect()
+    }
+
+    /// How many there are. A child made while one looks may be missed, its
+    /// parent with it, if that ends meanwhile: so an empty namespace is looked at
+    /// twice.
+    pub(super) fn count(self) -> usize {
+        match self.list().len() {
+            0 => self.list().len(),
+            count => count,
+        }
+    }
+
+    /// Waits until there is none.
+    pub(super) fn wait_until_gone(self) {
+        while self.count() > 0 {
+            // One at a time: the others are looked for again afterwards.
+            let one = self.list().into_iter().find_map(|process| {
+                let pidfd = Pidfd::open(process).ok()?;
+                // Its number may be another's by now.
+                (mount_namespace_of(process).ok()? == self.namespace).then_some(pidfd)
+            });
+            let ended = one.is_some_and(|one| one.wait(None).unwrap_or(false));
+            if !ended {
+                std::thread::sleep(LOOK_AGAIN);
+            }
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! The program's limits, as far as they would keep the observer from its work.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Enough for every file that is looked after, and the default maximum that the
+/// kernel lets anybody have (`fs.nr_open`) is 2^20.
+const DESCRIPTORS: u64 = 1 << 16;
+
+/// Gives this process what it needs, or as much as it may have.
+pub(super) fn lift() {
+    for resource in [
+        Resource::As,
+        Resource::Data,
+        Resource::Cpu,
+        Resource::Nproc,
+        Resource::Fsize,
+        Resource::Memlock,
+    ] {
+        raise(resource, None);
+    }
+    let hard = getrlimit(Resource::Nofile).maximum;
+    raise(Resource::Nofile, hard.map(|hard| hard.max(DESCRIPTORS)));
+}
+
+/// To `wanted`, where `None` is no limit; to the hard limit if that is not
+/// allowed.
+fn raise(resource: Resource, wanted: Option<u64>) {
+    let both = |limit| Rlimit {
+        current: limit,
+        maximum: limit,
+    };
+    if setrlimit(resource, both(wanted)).is_err() {
+        // The last way out; without it, the observer does with less.
+        let _ = setrlimit(resource, both(getrlimit(resource).maximum));
+    }
+}

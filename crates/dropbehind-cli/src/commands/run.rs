@@ -1,0 +1,306 @@
+//! `dropbehind run`: an unmodified program, observed from outside.
+//!
+//! Three processes: the *program*, in a mount namespace of its own and else as
+//! if it had been started in our place; the *observer*, which watches that
+//! namespace and shares nothing with the program; and this one, the
+//! *supervisor*, which stands before the program. Either of the latter may be
+//! killed without harm to the program.
+
+pub(crate) mod messages;
+pub(crate) mod observer_process;
+pub(crate) mod rules;
+mod summary;
+mod supervisor;
+
+use crate::error::{Exit, Failure, shown};
+use crate::options::RunSettings;
+use crate::stats_file::StatsFile;
+use clap::Args;
+use dropbehind_linux::{
+    Change, CommandLine, Fanotify, GroupClass, Program, SignalFd, StartState, die_by,
+};
+use messages::Wishes;
+use observer_process::ObserverProcess;
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use summary::ObservedStats;
+use supervisor::{Account, Ended, NotReady, Supervisor};
+
+/// How long an observer may take to do what takes no time. One that takes
+/// longer was stopped by somebody, or waits for a disk that does not answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+#[derive(Debug, Args)]
+pub(super) struct RunArgs {
+    #[command(flatten)]
+    settings: RunSettings,
+    /// The program and its arguments
+    #[arg(
+        value_name = "CMD",
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_hint = clap::ValueHint::CommandWithArguments
+    )]
+    command: Vec<OsString>,
+}
+
+/// At the end of the long help.
+pub(super) const AFTER_HELP: &str = "\
+The program gets the same environment, limits, descriptors, terminal and signals as without \
+dropbehind, but for a mount namespace of its own: mounts that are not shared and that others \
+remove while it runs stay busy until it ends. It takes CAP_SYS_ADMIN, as root has it.
+
+Sizes: a number of bytes such as 4096, 4k, 16MiB or 1.5G. k, KiB and Ki are 1024, kB is 1000; \
+so are M, G, T, P and E their powers.
+
+Exit codes:
+  2    the command line is wrong; the program was not started
+  3    observing is not possible here; the program was not started
+  125  dropbehind itself failed; the program was not started
+  126  the program cannot be run
+  127  there is no such program
+       else the program's own; when a signal killed it, dropbehind dies of the same signal";
+
+/// Says something of ours. That nobody can hear it is no reason to fail.
+fn say(sentence: &str) {
+    let _ = writeln!(io::stderr(), "dropbehind: {sentence}");
+}
+
+pub(super) fn run(args: &RunArgs) -> Exit {
+    match start(args) {
+        Ok(exit) => exit,
+        Err(failure) => {
+            say(&failure.to_string());
+            failure.exit
+        }
+    }
+}
+
+/// A failure of ours, before the program was started.
+fn own(sentence: impl Into<String>) -> Failure {
+    let mut failure = Failure::new(sentence);
+    failure.exit = Exit::OwnFailure;
+    failure
+}
+
+fn start(args: &RunArgs) -> Result<Exit, Failure> {
+    let settings = &args.settings;
+    let name = shown(Path::new(&args.command[0]));
+    let start = StartState::get().map_err(|error| {
+        own(format!(
+            "cannot tell what {name} would have been given: {error}. Use a dropbehind that was \
+             built with its own start-up code."
+        ))
+    })?;
+    let command = CommandLine::new(args.command.iter().cloned())
+        .map_err(|error| own(format!("cannot run {name}: {error}. Check the command.")))?;
+    let stats_file = settings.stats.as_deref().map(StatsFile::open);
+    let stats_file = stats_file.transpose().map_err(|mut failure| {
+        failure.exit = Exit::OwnFailure;
+        failure
+    })?;
+    match observed(&command, start, args, &name) {
+        Ok(started) => Ok(started.finish(settings, stats_file, &name)),
+        Err(failure) if settings.best_effort => {
+            say(&format!(
+                "{failure} Because of --best-effort, {name} runs plainly."
+            ));
+            Ok(not_run(&name, &command.become_it(start)))
+        }
+        Err(mut failure) => {
+            failure.add(&format!("{name} was not started."));
+            Err(failure)
+        }
+    }
+}
+
+/// A program that has ended, and who can tell of it.
+struct Finished {
+    supervisor: Supervisor,
+    ended: Ended,
+    began: Instant,
+}
+
+/// Runs the program to its end; a failure if it could not be observed from the
+/// beginning.
+fn observed(
+    command: &CommandLine,
+    start: StartState,
+    args: &RunArgs,
+    name: &str,
+) -> Result<Finished, Failure> {
+    check_privilege()?;
+    let failed = |error: io::Error| own(format!("cannot observe {name}: {error}."));
+    let began = Instant::now();
+    let signals = SignalFd::new().map_err(failed)?;
+    let observer = ObserverProcess::start().map_err(|error| {
+        own(format!(
+            "cannot start the observer: {error}. Check that /proc is mounted, and the limit on \
+             processes (ulimit -u)."
+        ))
+    })?;
+    let mut supervisor = Supervisor::new(start, signals, observer);
+    let mut program = match begin(&mut supervisor, command, start, args) {
+        Ok(program) => program,
+        Err(reason) => {
+            supervisor.dismiss();
+            return Err(match reason {
+                NotReady::Said {
+                    sentence,
+                    impossible: true,
+                } => Failure::impossible(sentence),
+                NotReady::Said { sentence, .. } => own(sentence),
+                NotReady::Died => own("the observer died before it could begin.".to_owned()),
+                NotReady::Failed(error) => failed(error),
+            });
+        }
+    };
+    let ended = match supervisor.run(&mut program) {
+        Ok(ended) => ended,
+        // The program runs, and is not ours to end; we only pass on nothing.
+        Err(_) => Ended::Program(program.wait_for_end().map_err(failed)?),
+    };
+    Ok(Finished {
+        supervisor,
+        ended,
+        began,
+    })
+}
+
+/// Has everything in place for the program, which is to be released then.
+fn begin(
+    supervisor: &mut Supervisor,
+    command: &CommandLine,
+    start: StartState,
+    args: &RunArgs,
+) -> Result<Program, NotReady> {
+    supervisor.wait_for_observer()?;
+    let program = Program::start_held(command, start)?;
+    supervisor.observe(program, wishes(args))
+}
+
+fn wishes(args: &RunArgs) -> Wishes {
+    let settings = &args.settings;
+    Wishes {
+        mode: settings.mode.to_string(),
+        window_bytes: settings.window_bytes,
+        request_bytes: settings.request_bytes,
+        io_priority: settings.io_priority.to_string(),
+        reads: settings.reads,
+        only: settings.only.clone(),
+        except: settings.except.clone(),
+        settle: settings.settle,
+        directory: std::env::current_dir().unwrap_or_default(),
+        likely_files: likely_files(&args.command[1..]),
+    }
+}
+
+/// What a program's arguments name: themselves, and what is behind an equals
+/// sign (`of=x`, `--output=x`). Most are no files, which does no harm.
+fn likely_files(arguments: &[OsString]) -> Vec<PathBuf> {
+    let texts = arguments.iter().filter_map(|argument| argument.to_str());
+    texts
+        .flat_map(|text| [Some(text), text.split_once('=').map(|(_, value)| value)])
+        .flatten()
+        .filter(|text| !text.is_empty() && !text.starts_with('-'))
+        .map(PathBuf::from)
+        .collect()
+}
+
+/// Finds out whether observing can work, before anything is started.
+fn check_privilege() -> Result<(), Failure> {
+    let Err(error) = Fanotify::new(GroupClass::Notification) else {
+        return Ok(());
+    };
+    let instead = "Without that, `dropbehind cp`, `write` and `read` and the library do their own \
+                   I/O in the same way.";
+    Err(match error.raw_os_error() {
+        Some(nix::libc::EPERM) => Failure::impossible(format!(
+            "observing programs takes CAP_SYS_ADMIN in the machine's first user namespace, which \
+             is missing: run this as root, outside of unprivileged containers. {instead}"
+        )),
+        Some(nix::libc::ENOSYS) => Failure::impossible(format!(
+            "observing programs takes a kernel with fanotify, and no sandbox that hides it. \
+             {instead}"
+        )),
+        _ => own(format!(
+            "cannot observe programs: {error}. Raise fs.fanotify.max_user_groups, or the limit on \
+             open files (ulimit -n)."
+        )),
+    })
+}
+
+/// The exit code and the sentence for a program that could not be run.
+fn not_run(name: &str, error: &io::Error) -> Exit {
+    let missing = error.kind() == io::ErrorKind::NotFound;
+    let step = if missing {
+        "Check the name, and PATH."
+    } else {
+        "Check its permissions, and what it is."
+    };
+    say(&format!("cannot run {name}: {error}. {step}"));
+    if missing {
+        Exit::NoProgram
+    } else {
+        Exit::NotRunnable
+    }
+}
+
+impl Finished {
+    /// Waits for what is left, tells what is to be told, and ends as the
+    /// program did.
+    fn finish(self, settings: &RunSettings, stats_file: Option<StatsFile>, name: &str) -> Exit {
+        let change = match self.ended {
+            Ended::Program(change) => change,
+            Ended::NotStarted(error) => {
+                self.supervisor.dismiss();
+                return not_run(name, &error);
+            }
+        };
+        let account = self.supervisor.settle(settings.settle).unwrap_or(None);
+        tell(account.as_ref(), settings, name);
+        let (exit_status, signal) = match change {
+            Change::Exited(status) => (Some(status), None),
+            Change::Died(signal) | Change::Stopped(signal) => (None, Some(signal)),
+        };
+        if let Some(file) = stats_file {
+            let elapsed = self.began.elapsed();
+            let stats = ObservedStats::new(account.as_ref(), elapsed, exit_status, signal);
+            if let Err(failure) = file.write(&stats) {
+                say(&failure.to_string());
+            }
+        }
+        match (exit_status, signal) {
+            (Some(status), _) => Exit::Program(u8::try_from(status).unwrap_or(u8::MAX)),
+            (None, Some(signal)) => die_by(signal),
+            (None, None) => unreachable!("it has ended in one way or the other"),
+        }
+    }
+}
+
+fn tell(account: Option<&Account>, settings: &RunSettings, name: &str) {
+    let Some(account) = account else {
+        say(&format!(
+            "the observer died; {name} was not affected, and the rest was left to the kernel."
+        ));
+        return;
+    };
+    if !settings.verbose {
+        return;
+    }
+    if account.processes > 0 {
+        say(&format!(
+            "{name} left {} running; the observer stays until the last one ends.",
+            match account.processes {
+                1 => "1 process".to_owned(),
+                count => format!("{count} processes"),
+            }
+        ));
+    }
+    for line in summary::lines(account) {
+        say(&line);
+    }
+}

@@ -1,0 +1,165 @@
+//! What supervisor and observer say to each other: lines of JSON over a socket.
+//!
+//! Each side may die at any moment; what the other one sees is the end of the
+//! stream, an unfinished line being nothing.
+
+use dropbehind_linux::{Interest, PollEntry, poll};
+use dropbehind_observer::snapshot::Snapshot;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What is to be done with a program's files.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Wishes {
+    /// Its mode, as in `--mode`.
+    pub(crate) mode: String,
+    pub(crate) window_bytes: Option<u64>,
+    pub(crate) request_bytes: Option<u64>,
+    /// As in `--io-priority`.
+    pub(crate) io_priority: String,
+    pub(crate) reads: bool,
+    pub(crate) only: Vec<String>,
+    pub(crate) except: Vec<String>,
+    /// How long to look after what is left when the last process is gone.
+    pub(crate) settle: Duration,
+    /// Where the program starts.
+    pub(crate) directory: PathBuf,
+    /// What it may open, going by its arguments.
+    pub(crate) likely_files: Vec<PathBuf>,
+}
+
+/// From the supervisor to the observer.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Order {
+    /// Observe the mount namespace of this process, and say when that works.
+    Observe {
+        /// A child of the supervisor's, not yet the program.
+        process: i32,
+        /// What is to be done.
+        wishes: Box<Wishes>,
+    },
+    /// The program has ended: see to what is left, and tell how it went.
+    ProgramEnded,
+    /// Nobody wants to wait any longer: tell how it went.
+    Finish,
+}
+
+/// From the observer to the supervisor.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Report {
+    /// It runs.
+    Hello,
+    /// Nothing the program does will be missed.
+    Ready,
+    /// It cannot observe.
+    Failed {
+        /// A sentence with the next step.
+        sentence: String,
+        /// It is the kernel's or the user's lack, not a failure.
+        impossible: bool,
+    },
+    /// The answer to the last orders.
+    Settled {
+        /// All is written and dropped that can be.
+        settled: bool,
+        /// Processes still alive that the program left behind; the observer
+        /// stays with them.
+        processes: usize,
+        /// What was done.
+        snapshot: Box<Snapshot>,
+    },
+}
+
+/// What a look at the stream brought.
+#[derive(Debug)]
+pub(crate) enum Heard<T> {
+    /// A message.
+    Message(T),
+    /// No whole message yet.
+    Nothing,
+    /// The other side is gone, or talks nonsense.
+    Gone,
+}
+
+/// One end of the socket.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    stream: UnixStream,
+    received: Vec<u8>,
+}
+
+impl Connection {
+    pub(crate) fn new(stream: UnixStream) -> Self {
+        Self {
+            stream,
+            received: Vec::new(),
+        }
+    }
+
+    /// Says something, unless the other side is gone.
+    pub(crate) fn send(&mut self, message: &impl Serialize) -> io::Result<()> {
+        let mut line = serde_json::to_vec(message)?;
+        line.push(b'\n');
+        self.stream.write_all(&line)
+    }
+
+    /// The next message, without waiting for it. To be called until it brings
+    /// [`Heard::Nothing`]: what was received already makes no poll return.
+    pub(crate) fn hear<T: DeserializeOwned>(&mut self) -> Heard<T> {
+        if let Some(message) = self.take_line() {
+            return message;
+        }
+        // The stream itself blocks, so that sending is never cut short.
+        let mut entry = [PollEntry::new(self.stream.as_fd(), Interest::Readable)];
+        if !matches!(poll(&mut entry, Some(Duration::ZERO)), Ok(1)) {
+            return Heard::Nothing;
+        }
+        let mut chunk = [0; 16 << 10];
+        match self.stream.read(&mut chunk) {
+            Ok(0) => Heard::Gone,
+            Ok(read) => {
+                self.received.extend_from_slice(&chunk[..read]);
+                self.take_line().unwrap_or(Heard::Nothing)
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Heard::Nothing,
+            Err(_) => Heard::Gone,
+        }
+    }
+
+    fn take_line<T: DeserializeOwned>(&mut self) -> Option<Heard<T>> {
+        let end = self.received.iter().position(|&byte| byte == b'\n')?;
+        let line: Vec<u8> = self.received.drain(..=end).collect();
+        Some(serde_json::from_slice(&line).map_or(Heard::Gone, Heard::Message))
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_arrive_whole_or_not_at_all() {
+        let (mut raw, theirs) = UnixStream::pair().unwrap();
+        let mut theirs = Connection::new(theirs);
+        raw.write_all(b"\"Hel").unwrap();
+        assert!(matches!(theirs.hear::<Report>(), Heard::Nothing));
+        raw.write_all(b"lo\"\n\"Ready\"\n{\"Set").unwrap();
+        let heard = theirs.hear();
+        assert!(matches!(heard, Heard::Message(Report::Hello)));
+        let heard = theirs.hear();
+        assert!(matches!(heard, Heard::Message(Report::Ready)));
+        drop(raw);
+        assert!(matches!(theirs.hear::<Report>(), Heard::Gone));
+    }
+}

@@ -1,0 +1,95 @@
+//! The observer as its supervisor sees it: a process that may die at any time.
+
+use super::messages::{Connection, Heard, Order, Report};
+use dropbehind_linux::detach;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+
+/// The hidden command that the observer is.
+pub(crate) const COMMAND: &str = "observe";
+
+/// A running observer, or what is left of one.
+#[derive(Debug)]
+pub(super) struct ObserverProcess {
+    child: Child,
+    connection: Connection,
+    gone: bool,
+}
+
+impl ObserverProcess {
+    /// Starts one: this program again, in a session of its own, with nothing
+    /// open but the socket between us.
+    pub(super) fn start() -> io::Result<Self> {
+        let (ours, theirs) = UnixStream::pair()?;
+        let mut command = Command::new("/proc/self/exe");
+        command
+            .arg0("dropbehind")
+            .arg(COMMAND)
+            // So that it keeps no file system busy that it need not.
+            .current_dir("/")
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        Ok(Self {
+            child: detach(&mut command).spawn()?,
+            connection: Connection::new(ours),
+            gone: false,
+        })
+    }
+
+    /// Whether it has died.
+    pub(super) fn is_gone(&self) -> bool {
+        self.gone
+    }
+
+    /// Tells it something, if it is still there.
+    pub(super) fn tell(&mut self, order: &Order) {
+        if !self.gone && self.connection.send(order).is_err() {
+            self.gone = true;
+        }
+    }
+
+    /// What it said, if it did.
+    pub(super) fn hear(&mut self) -> Option<Report> {
+        if self.gone {
+            return None;
+        }
+        match self.connection.hear() {
+            Heard::Message(report) => Some(report),
+            Heard::Nothing => None,
+            Heard::Gone => {
+                self.gone = true;
+                None
+            }
+        }
+    }
+
+    /// Waits until it has ended, which it does for itself when it has reported
+    /// and nothing is left to observe. Until then it may keep file systems busy.
+    pub(super) fn wait(mut self) {
+        // It ends at once, or somebody stopped it: then it stays behind.
+        let Ok(process) = i32::try_from(self.child.id()) else {
+            return;
+        };
+        if let Ok(pidfd) = dropbehind_linux::Pidfd::open(process) {
+            if matches!(pidfd.wait(Some(super::PATIENCE)), Ok(true)) {
+                let _ = self.child.wait();
+            }
+        }
+    }
+
+    /// Ends it, and waits for that.
+    pub(super) fn end(mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl AsFd for ObserverProcess {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.connection.as_fd()
+    }
+}

@@ -1,0 +1,124 @@
+//! What is said of a run when it is over.
+
+use super::supervisor::Account;
+use crate::size::show;
+use crate::stats_file::RunStats;
+use dropbehind_observer::snapshot::Snapshot;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// The figures of a run, under the names that the other commands use.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct ObservedStats {
+    #[serde(flatten)]
+    run: RunStats,
+    /// CPU time of the observer, its start and end included.
+    observer_cpu_ns: u64,
+    /// Files that were looked after.
+    files: u64,
+    /// Events read from the kernel.
+    events: u64,
+    /// Times the kernel had no room for events.
+    overflows: u64,
+    /// The program's exit status; none if it died of a signal.
+    exit_status: Option<i32>,
+    /// The signal it died of.
+    signal: Option<i32>,
+    /// All was written and dropped that could be.
+    settled: bool,
+    /// The observer died before the end: its figures are missing.
+    observer_died: bool,
+    /// What was not possible, and why.
+    notes: Vec<String>,
+}
+
+impl ObservedStats {
+    pub(super) fn new(
+        account: Option<&Account>,
+        elapsed: std::time::Duration,
+        exit_status: Option<i32>,
+        signal: Option<i32>,
+    ) -> Self {
+        let empty = Snapshot::default();
+        let snapshot = account.map_or(&empty, |account| &account.snapshot);
+        let totals = &snapshot.totals;
+        let mut run = RunStats {
+            bytes_read: totals.read_bytes,
+            bytes_written: totals.written_bytes,
+            peak_dirty_bytes: totals.peak_dirty_bytes,
+            peak_cached_bytes: totals.peak_cached_bytes,
+            brought_bytes: totals.brought_bytes,
+            dropped_bytes: totals.dropped_bytes,
+            kept_bytes: totals.kept_bytes,
+            left_bytes: totals.left_bytes,
+            writeback_bytes: reasons(&totals.writeback_bytes),
+            ..RunStats::default()
+        };
+        run.set_elapsed(elapsed);
+        Self {
+            run,
+            observer_cpu_ns: snapshot.cpu_ns,
+            files: totals.files,
+            events: totals.events,
+            overflows: totals.overflows,
+            exit_status,
+            signal,
+            settled: account.is_some_and(|account| account.settled),
+            observer_died: account.is_none(),
+            notes: snapshot.notes.clone(),
+        }
+    }
+}
+
+fn reasons(bytes: &BTreeMap<String, u64>) -> BTreeMap<std::borrow::Cow<'static, str>, u64> {
+    bytes
+        .iter()
+        .map(|(reason, &bytes)| (reason.clone().into(), bytes))
+        .collect()
+}
+
+/// The three lines of `-v`.
+pub(super) fn lines(account: &Account) -> [String; 3] {
+    let totals = &account.snapshot.totals;
+    let files = match totals.files {
+        1 => "1 file".to_owned(),
+        files => format!("{files} files"),
+    };
+    let written = format!(
+        "wrote {}, read {} from disk, in {files}",
+        show(totals.written_bytes),
+        show(totals.read_bytes),
+    );
+    let cached = format!(
+        "page cache: at most {}, {} at the end{}",
+        show(totals.peak_cached_bytes),
+        show(totals.cached_bytes),
+        if account.settled {
+            ""
+        } else {
+            ", left to the kernel"
+        },
+    );
+    let mut possible = Vec::new();
+    if totals.left_bytes > 0 {
+        possible.push(format!("{} could not be dropped", show(totals.left_bytes)));
+    }
+    if totals.overflows > 0 {
+        possible.push(format!(
+            "events were lost {} times, and files looked for instead",
+            totals.overflows
+        ));
+    }
+    let notes = account.snapshot.notes.iter();
+    possible.extend(notes.map(|note| note.trim_end_matches('.').to_owned()));
+    let kept = format!(
+        "kept {} for others; {}",
+        show(totals.kept_bytes),
+        if possible.is_empty() {
+            "all else was possible".to_owned()
+        } else {
+            format!("not possible: {}", possible.join("; "))
+        }
+    );
+    [written, cached, kept]
+}

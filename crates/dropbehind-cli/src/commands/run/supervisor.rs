@@ -1,0 +1,296 @@
+//! Standing before the program: whoever waits for us, stops us or sends us
+//! signals is to find what they would find of the program itself.
+//!
+//! The program is in our process group, so what the terminal sends reaches it
+//! without us. Here every signal is received as data: those of other processes
+//! are passed on, and only the program's own end and stops end and stop us.
+
+use super::PATIENCE;
+use super::messages::{Order, Report, Wishes};
+use super::observer_process::ObserverProcess;
+use dropbehind_linux::{
+    Change, Interest, PollEntry, Program, Received, SignalFd, StartState, die_by, poll,
+    process_stat, stop_by,
+};
+use dropbehind_observer::snapshot::Snapshot;
+use nix::libc::{
+    SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGWINCH,
+};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+/// How the program ended.
+#[derive(Debug)]
+pub(super) enum Ended {
+    /// With this exit status, or by this signal.
+    Program(Change),
+    /// It could not be started at all.
+    NotStarted(io::Error),
+}
+
+/// What the observer has to say in the end.
+#[derive(Debug)]
+pub(super) struct Account {
+    /// All is written and dropped that can be.
+    pub(super) settled: bool,
+    /// Processes that the program left behind.
+    pub(super) processes: usize,
+    /// What was done.
+    pub(super) snapshot: Snapshot,
+}
+
+/// Why nothing was started.
+#[derive(Debug)]
+pub(super) enum NotReady {
+    /// The observer said so, in a sentence.
+    Said { sentence: String, impossible: bool },
+    /// The observer died.
+    Died,
+    /// A call failed.
+    Failed(io::Error),
+}
+
+impl From<io::Error> for NotReady {
+    fn from(error: io::Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// Supervisor of one program and one observer.
+#[derive(Debug)]
+pub(super) struct Supervisor {
+    start: StartState,
+    signals: SignalFd,
+    observer: ObserverProcess,
+}
+
+/// Signals that end a process unless it sees to them.
+fn is_deadly(signal: i32) -> bool {
+    ![SIGCHLD, SIGCONT, SIGURG, SIGWINCH].contains(&signal) && !is_stop(signal)
+}
+
+fn is_stop(signal: i32) -> bool {
+    [SIGTSTP, SIGTTIN, SIGTTOU].contains(&signal)
+}
+
+/// Waits for any of these, and returns early when a signal's handler runs.
+fn wait(fds: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
+    let entries = fds.iter();
+    let mut entries: Vec<_> = entries
+        .map(|&fd| PollEntry::new(fd, Interest::Readable))
+        .collect();
+    match poll(&mut entries, timeout) {
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
+        result => result.map(drop),
+    }
+}
+
+impl Supervisor {
+    pub(super) fn new(start: StartState, signals: SignalFd, observer: ObserverProcess) -> Self {
+        Self {
+            start,
+            signals,
+            observer,
+        }
+    }
+
+    /// Waits for the observer to report, before the program exists. A signal
+    /// that would have ended the program ends us, after `give_up`.
+    fn report_before_start(&mut self, give_up: &mut dyn FnMut()) -> Result<Report, NotReady> {
+        loop {
+            while let Some(received) = self.signals.read()? {
+                self.signal_before_start(received, give_up);
+            }
+            match self.observer.hear() {
+                Some(Report::Failed {
+                    sentence,
+                    impossible,
+                }) => {
+                    return Err(NotReady::Said {
+                        sentence,
+                        impossible,
+                    });
+                }
+                Some(report) => return Ok(report),
+                None if self.observer.is_gone() => return Err(NotReady::Died),
+                None => wait(&[self.signals.as_fd(), self.observer.as_fd()], None)?,
+            }
+        }
+    }
+
+    fn signal_before_start(&self, received: Received, give_up: &mut dyn FnMut()) {
+        let signal = received.signal;
+        if self.start.ignores(signal) || self.start.blocks(signal) {
+            return;
+        }
+        if is_stop(signal) {
+            stop_by(signal);
+        } else if is_deadly(signal) {
+            give_up();
+            die_by(signal);
+        }
+    }
+
+    /// Waits until the observer runs.
+    pub(super) fn wait_for_observer(&mut self) -> Result<(), NotReady> {
+        match self.report_before_start(&mut || {})? {
+            Report::Hello => Ok(()),
+            _ => Err(NotReady::Died),
+        }
+    }
+
+    /// Has the program observed, which does not run yet. If that fails, it never
+    /// will.
+    pub(super) fn observe(
+        &mut self,
+        program: Program,
+        wishes: Wishes,
+    ) -> Result<Program, NotReady> {
+        self.observer.tell(&Order::Observe {
+            process: program.process(),
+            wishes: Box::new(wishes),
+        });
+        let mut held = Some(program);
+        let mut abandon = || {
+            if let Some(program) = held.take() {
+                let _ = program.abandon();
+            }
+        };
+        let reason = match self.report_before_start(&mut abandon) {
+            Ok(Report::Ready) => return held.ok_or(NotReady::Died),
+            Ok(_) => NotReady::Died,
+            Err(reason) => reason,
+        };
+        abandon();
+        Err(reason)
+    }
+
+    /// Lets the program run until it ends.
+    pub(super) fn run(&mut self, program: &mut Program) -> io::Result<Ended> {
+        program.release()?;
+        let mut starting = true;
+        let mut exec_error = None;
+        loop {
+            while let Some(received) = self.signals.read()? {
+                self.pass_on(program, received);
+            }
+            match program.change()? {
+                Some(Change::Stopped(signal)) => {
+                    stop_by(signal);
+                    continue;
+                }
+                Some(change) => {
+                    if starting {
+                        exec_error = program.exec_error()?;
+                    }
+                    // What came until now was meant for the program.
+                    while self.signals.read()?.is_some() {}
+                    return Ok(match exec_error {
+                        Some(error) => Ended::NotStarted(error),
+                        None => Ended::Program(change),
+                    });
+                }
+                None => {}
+            }
+            // Nothing is to be heard from it now, but its end is to be noticed,
+            // so that it is not polled any more.
+            while self.observer.hear().is_some() {}
+            let mut fds = vec![self.signals.as_fd()];
+            if starting {
+                fds.push(program.outcome());
+            }
+            if !self.observer.is_gone() {
+                fds.push(self.observer.as_fd());
+            }
+            wait(&fds, None)?;
+            if starting && is_ready(program.outcome())? {
+                exec_error = program.exec_error()?;
+                starting = false;
+            }
+        }
+    }
+
+    /// Signals that the program did not get without us.
+    fn pass_on(&self, program: &Program, received: Received) {
+        let signal = received.signal;
+        let wanted = match signal {
+            SIGCHLD => false,
+            // It was sent to the whole group, most likely: not twice.
+            SIGCONT => is_stopped(program),
+            // When a terminal goes away, only the session's leader is told.
+            SIGHUP if !received.sent => is_session_leader(),
+            _ => received.sent,
+        };
+        if wanted {
+            let _ = program.send_signal(signal);
+        }
+    }
+
+    /// Lets the observer see to what is left, and hears how it went; `None` if
+    /// it died.
+    pub(super) fn settle(mut self, limit: Duration) -> io::Result<Option<Account>> {
+        self.observer.tell(&Order::ProgramEnded);
+        let mut deadline = Instant::now() + limit;
+        let mut finishing = false;
+        loop {
+            while let Some(report) = self.observer.hear() {
+                if let Report::Settled {
+                    settled,
+                    processes,
+                    snapshot,
+                } = report
+                {
+                    if processes == 0 {
+                        self.observer.wait();
+                    }
+                    return Ok(Some(Account {
+                        settled,
+                        processes,
+                        snapshot: *snapshot,
+                    }));
+                }
+            }
+            if self.observer.is_gone() {
+                return Ok(None);
+            }
+            let mut enough = Instant::now() >= deadline;
+            while let Some(received) = self.signals.read()? {
+                match received.signal {
+                    SIGINT | SIGTERM | SIGQUIT | SIGHUP => enough = true,
+                    signal if is_stop(signal) => stop_by(signal),
+                    _ => {}
+                }
+            }
+            if enough && finishing {
+                // It was told to finish and did not, for long.
+                return Ok(None);
+            }
+            if enough {
+                self.observer.tell(&Order::Finish);
+                finishing = true;
+                deadline = Instant::now() + PATIENCE;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            wait(&[self.signals.as_fd(), self.observer.as_fd()], Some(left))?;
+        }
+    }
+
+    /// Ends the observer, when there is nothing to observe.
+    pub(super) fn dismiss(self) {
+        self.observer.end();
+    }
+}
+
+fn is_ready(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    let mut entry = [PollEntry::new(fd, Interest::Readable)];
+    Ok(poll(&mut entry, Some(Duration::ZERO))? > 0)
+}
+
+fn is_stopped(program: &Program) -> bool {
+    process_stat(program.process()).is_ok_and(|stat| stat.state == 'T')
+}
+
+fn is_session_leader() -> bool {
+    rustix::process::getsid(None).is_ok_and(|session| session == rustix::process::getpid())
+}

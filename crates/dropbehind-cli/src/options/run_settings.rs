@@ -1,0 +1,81 @@
+//! The values of the options of `run`.
+
+use super::Value;
+use super::settings::{add, bytes, unread, word};
+use super::table::{
+    BEST_EFFORT, EXCEPT, IO_PRIORITY, MODE, NO_READS, ONLY, READS, REQUEST, RUN, SETTLE, STATS,
+    VERBOSE, WINDOW,
+};
+use clap::{ArgMatches, Args, Command, FromArgMatches};
+use dropbehind::Mode;
+use dropbehind_linux::IoPriority;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The values of [`RUN`].
+#[derive(Clone, Debug)]
+pub(crate) struct RunSettings {
+    pub(crate) mode: Mode,
+    pub(crate) window_bytes: Option<u64>,
+    pub(crate) request_bytes: Option<u64>,
+    pub(crate) io_priority: IoPriority,
+    pub(crate) reads: bool,
+    pub(crate) only: Vec<String>,
+    pub(crate) except: Vec<String>,
+    pub(crate) settle: Duration,
+    pub(crate) stats: Option<PathBuf>,
+    pub(crate) best_effort: bool,
+    pub(crate) verbose: bool,
+}
+
+fn patterns(matches: &ArgMatches, name: &str) -> Vec<String> {
+    let values = matches.get_many::<Value>(name).unwrap_or_default();
+    values
+        .filter_map(|value| match value {
+            Value::Word(word) => Some(word.clone()),
+            _ => None,
+        })
+        .collect()
+}
+
+impl FromArgMatches for RunSettings {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        Ok(Self {
+            mode: word(matches, &MODE).parse().map_err(unread)?,
+            window_bytes: bytes(matches, &WINDOW),
+            request_bytes: bytes(matches, &REQUEST),
+            io_priority: word(matches, &IO_PRIORITY).parse().map_err(unread)?,
+            reads: !matches.get_flag(NO_READS.name),
+            only: patterns(matches, ONLY.name),
+            except: patterns(matches, EXCEPT.name),
+            settle: match matches.get_one::<Value>(SETTLE.name) {
+                Some(Value::Time(time)) => *time,
+                _ => unreachable!("{} has a default", SETTLE.name),
+            },
+            stats: match matches.get_one::<Value>(STATS.name) {
+                Some(Value::Path(path)) => Some(path.clone()),
+                _ => None,
+            },
+            best_effort: matches.get_flag(BEST_EFFORT.name),
+            verbose: matches.get_flag(VERBOSE.name),
+        })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Args for RunSettings {
+    fn augment_args(command: Command) -> Command {
+        add(command, &RUN)
+            // The last one given counts.
+            .mut_arg(READS.name, |arg| arg.overrides_with(NO_READS.name))
+            .mut_arg(NO_READS.name, |arg| arg.overrides_with(READS.name))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}

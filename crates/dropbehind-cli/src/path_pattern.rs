@@ -1,0 +1,115 @@
+//! Patterns of paths: whole ones, or any end of them.
+
+use globset::{Glob, GlobBuilder, GlobSet, GlobSetBuilder};
+use std::path::Path;
+
+/// One pattern.
+#[derive(Clone, Debug)]
+pub(crate) struct PathPattern(Glob);
+
+impl PathPattern {
+    /// Reads a pattern, or says what is wrong with it.
+    pub(crate) fn new(text: &str) -> Result<Self, String> {
+        if text.is_empty() {
+            return Err("expected a pattern such as *.iso or /srv/**".to_owned());
+        }
+        if text.split('/').any(|part| part == "." || part == "..") {
+            return Err(
+                "a pattern begins with / or with a name; . and .. are not resolved".to_owned(),
+            );
+        }
+        let mut whole = String::new();
+        if !text.starts_with('/') {
+            whole.push_str("**/");
+        }
+        whole.push_str(text);
+        if text.ends_with('/') {
+            whole.push_str("**");
+        }
+        GlobBuilder::new(&whole)
+            .literal_separator(true)
+            .backslash_escape(true)
+            .build()
+            .map(Self)
+            .map_err(|error| error.kind().to_string())
+    }
+}
+
+/// Several patterns, of which one is to match.
+#[derive(Clone, Debug)]
+pub(crate) struct PathPatterns(GlobSet);
+
+impl PathPatterns {
+    /// Reads patterns, or says what is wrong with one.
+    pub(crate) fn new<'a>(texts: impl IntoIterator<Item = &'a String>) -> Result<Self, String> {
+        let mut set = GlobSetBuilder::new();
+        for text in texts {
+            set.add(PathPattern::new(text)?.0);
+        }
+        set.build().map(Self).map_err(|error| error.to_string())
+    }
+
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether one of them is for this path.
+    pub(crate) fn matches(&self, path: &Path) -> bool {
+        self.0.is_match(path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn matches(pattern: &str, path: &str) -> bool {
+        let patterns = [pattern.to_owned()];
+        let patterns = PathPatterns::new(&patterns).unwrap();
+        patterns.matches(Path::new(path))
+    }
+
+    #[test]
+    fn the_end_of_a_path_or_all_of_it() {
+        for (pattern, path) in [
+            ("*.iso", "/a/b.iso"),
+            ("*.iso", "/b.iso"),
+            ("b", "/a/b"),
+            ("backup/*", "/srv/backup/x"),
+            ("backup/", "/srv/backup/x/y"),
+            ("/srv/**", "/srv/a/b"),
+            ("/srv/*/b", "/srv/a/b"),
+            ("**/x", "/a/b/x"),
+            ("[a-c].{log,txt}", "/d/b.txt"),
+            (r"\*", "/a/*"),
+        ] {
+            assert!(matches(pattern, path), "{pattern} {path}");
+        }
+        for (pattern, path) in [
+            ("*.iso", "/a/b.iso.part"),
+            ("*.iso", "/a.iso/b"),
+            ("b", "/a/xb"),
+            ("backup/*", "/srv/backup/x/y"),
+            ("/backup/*", "/srv/backup/x"),
+            ("/srv/*", "/srv/a/b"),
+            (r"\*", "/a/b"),
+        ] {
+            assert!(!matches(pattern, path), "{pattern} {path}");
+        }
+    }
+
+    #[test]
+    fn says_what_is_no_pattern() {
+        for (pattern, saying) in [
+            ("", "such as"),
+            ("../x", "not resolved"),
+            ("a/./b", "not resolved"),
+            ("a[", "unclosed"),
+            ("{a", "alternate"),
+        ] {
+            let error = PathPattern::new(pattern).map(drop).unwrap_err();
+            assert!(error.contains(saying), "{pattern}: {error}");
+        }
+    }
+}
