@@ -186,6 +186,64 @@ fn size_of_stat(fd: BorrowedFd<'_>, stat: &Stat) -> io::Result<u64> {
     }
 }
 
+/// What one statx(2) says of an open file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileStat {
+    /// Which file it is.
+    pub id: FileId,
+    /// What kind of file.
+    pub kind: FileKind,
+    /// Its size; a block device's capacity.
+    pub size_bytes: u64,
+    /// A block device's number, else 0.
+    pub special_device: u64,
+    /// Names that it has; 0 once it is deleted.
+    pub links: u32,
+    /// Permission to execute it, for anybody.
+    pub executable: bool,
+    /// When it was made, since the epoch, where the file system knows that.
+    pub born: Option<std::time::Duration>,
+}
+
+/// What a file is, in one call: for those that pass by in great numbers.
+///
+/// # Errors
+///
+/// Those of statx(2).
+pub fn file_stat(fd: BorrowedFd<'_>) -> io::Result<FileStat> {
+    let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
+    let stat = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, wanted)?;
+    let kind = match FileType::from_raw_mode(stat.stx_mode.into()) {
+        FileType::RegularFile => FileKind::Regular,
+        FileType::BlockDevice => FileKind::Block,
+        _ => FileKind::Other,
+    };
+    let block = kind == FileKind::Block;
+    Ok(FileStat {
+        id: FileId {
+            device: rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor),
+            inode: stat.stx_ino,
+        },
+        kind,
+        size_bytes: if block {
+            block_size_bytes(fd)?
+        } else {
+            stat.stx_size
+        },
+        special_device: if block {
+            rustix::fs::makedev(stat.stx_rdev_major, stat.stx_rdev_minor)
+        } else {
+            0
+        },
+        links: stat.stx_nlink,
+        executable: stat.stx_mode & 0o111 != 0,
+        born: (stat.stx_mask & StatxFlags::BTIME.bits() != 0).then(|| {
+            let seconds = u64::try_from(stat.stx_btime.tv_sec).unwrap_or(0);
+            std::time::Duration::new(seconds, stat.stx_btime.tv_nsec)
+        }),
+    })
+}
+
 /// A file's size, or a block device's capacity, in bytes: fstat(2), and for
 /// block devices `BLKGETSIZE64`.
 ///

@@ -64,8 +64,8 @@ pub use fanotify::{
     Event, EventBuffer, EventMask, Events, Fanotify, GroupClass, MarkOptions, MarkTarget,
 };
 pub use file::{
-    AccessMode, FileId, FileInfo, FileKind, FsKind, StatusFlags, file_info, filesystem, size_bytes,
-    status_flags,
+    AccessMode, FileId, FileInfo, FileKind, FileStat, FsKind, StatusFlags, file_info, file_stat,
+    filesystem, size_bytes, status_flags,
 };
 pub use fork::fork_generation;
 pub use futex::{Wake, futex_wait, futex_wake};

@@ -5,21 +5,23 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::time::{Duration, Instant};
 
-use dropbehind::{CacheMap, Flusher, Notice, ObserveOptions, Observed, ObservedState};
+use dropbehind::{CacheMap, Flusher, Notice, ObserveOptions, Observed, ObservedState, Writeback};
 use dropbehind_linux::{
-    EventMask, Fanotify, FileId, FileInfo, FileKind, MarkOptions, MarkTarget, cachestat, disk_of,
-    drop_clean, file_info, page_size,
+    EventMask, Fanotify, FileId, FileKind, FileStat, MarkOptions, MarkTarget, cachestat, disk_of,
+    drop_clean, file_stat, page_size,
 };
 
 use crate::looked::{Looked, Scout};
 use crate::others::{Insiders, Scan};
 use crate::overlay;
 use crate::rules::{Candidate, Rules, Settings};
+use crate::small_files::{SMALL_BYTES, SmallFiles};
 
-/// Files smaller than this that are only read are looked after when they are
-/// closed, in one go.
-const SMALL_BYTES: u64 = 256 << 10;
+/// A file just made is looked after by itself when it is still open after this
+/// time; most are small, and closed in the next moment.
+const YOUNG: Duration = Duration::from_millis(5);
 /// A pre-existing file of which less than this is brought in is not worth a
 /// search for its other users.
 const SHARED_BYTES: u64 = 64 << 10;
@@ -34,7 +36,7 @@ const WAKE: EventMask = EventMask::MODIFY.union(EventMask::ACCESS);
 pub(crate) struct Use {
     /// The event's own descriptor of it.
     pub(crate) file: OwnedFd,
-    pub(crate) info: FileInfo,
+    pub(crate) info: FileStat,
     pub(crate) mask: EventMask,
     pub(crate) process: i32,
     /// What was in the cache when the event was read, if that was soon enough
@@ -125,6 +127,9 @@ pub(crate) struct Files {
     openers: Option<Arc<Fanotify>>,
     looked: Looked,
     scout: Option<Scout>,
+    small: SmallFiles,
+    /// Just made, and not closed yet.
+    young: HashMap<FileId, (Instant, Use)>,
     insiders: Insiders,
     scan: Scan,
     board: SharedBoard,
@@ -144,6 +149,7 @@ pub(crate) struct Parts {
     pub(crate) openers: Option<Arc<Fanotify>>,
     pub(crate) looked: Looked,
     pub(crate) scout: Option<Scout>,
+    pub(crate) small: SmallFiles,
     pub(crate) insiders: Insiders,
     pub(crate) board: SharedBoard,
     pub(crate) notices: mpsc::Sender<Notice>,
@@ -158,6 +164,8 @@ impl Files {
             openers: parts.openers,
             looked: parts.looked,
             scout: parts.scout,
+            small: parts.small,
+            young: HashMap::new(),
             insiders: parts.insiders,
             scan: Scan::default(),
             board: parts.board,
@@ -177,7 +185,7 @@ impl Files {
 
     /// True when a look at `/proc` or at idle files may be due soon.
     pub(crate) fn is_busy(&self) -> bool {
-        !self.tracked.is_empty()
+        !self.tracked.is_empty() || !self.young.is_empty()
     }
 
     /// Something happened to a file.
@@ -202,7 +210,35 @@ impl Files {
             let target = MarkTarget::Inode(used.file.as_fd());
             let _ = self.fanotify.remove_mark(target, WAKE, MarkOptions::WANTED);
         }
+        let made_before = self.young.remove(&used.info.id);
+        let used = match made_before {
+            Some((_, first)) => Use {
+                fresh: first.fresh,
+                before: first.before,
+                ..used
+            },
+            None => used,
+        };
+        if used.fresh && opened && !closed {
+            self.young.insert(used.info.id, (Instant::now(), used));
+            return;
+        }
         self.first_used(used, opened, closed);
+    }
+
+    /// Files that were made a while ago and are still open.
+    pub(crate) fn grow_up(&mut self) {
+        let grown: Vec<FileId> = self
+            .young
+            .iter()
+            .filter(|(_, (since, _))| since.elapsed() >= YOUNG)
+            .map(|(id, _)| *id)
+            .collect();
+        for id in grown {
+            if let Some((_, used)) = self.young.remove(&id) {
+                self.first_used(used, true, false);
+            }
+        }
     }
 
     fn used_again(&mut self, key: u64, opened: bool, closed: bool) {
@@ -253,7 +289,8 @@ impl Files {
         if !wrote && !cached && !fresh && opened {
             let known = before.as_ref().is_some_and(|map| map.cached_bytes() == 0);
             if let (Some(scout), Some(parent)) = (&mut self.scout, path.parent()) {
-                if !SYSTEM.iter().any(|system| parent.starts_with(system)) {
+                if !used.info.executable && !SYSTEM.iter().any(|system| parent.starts_with(system))
+                {
                     scout.opened_in(parent);
                 }
             }
@@ -281,6 +318,16 @@ impl Files {
             let nothing_before = before.as_ref().is_some_and(|map| map.cached_bytes() == 0);
             if settings.reads && settings.mode.drops() && nothing_before {
                 self.drop_small(&used.file, size_bytes);
+            }
+            return;
+        }
+        let nothing_before = before.as_ref().is_some_and(|map| map.cached_bytes() == 0);
+        let eager = settings.mode.writeback == Writeback::Eager;
+        if closed && wrote && size_bytes <= SMALL_BYTES && used.info.kind == FileKind::Regular {
+            // Where others had it in the cache, there is nothing to do.
+            if eager && nothing_before && !overlay::is_overlay(&used.file) {
+                self.small
+                    .closed(used.file, size_bytes, settings.mode.drops());
             }
             return;
         }
@@ -421,7 +468,7 @@ impl Files {
 
     /// A process that has a file open from before its start, or before ours.
     pub(crate) fn inherited(&mut self, process: i32, file: OwnedFd, before: CacheMap) {
-        let Ok(info) = file_info(file.as_fd()) else {
+        let Ok(info) = file_stat(file.as_fd()) else {
             return;
         };
         if info.kind == FileKind::Other || self.by_id.contains_key(&info.id) {
@@ -496,8 +543,11 @@ impl Files {
         {
             let _ = openers.remove_mark(target, EventMask::OPEN, MarkOptions::WANTED);
         }
-        let named = rustix::fs::fstat(description).is_ok_and(|stat| stat.st_nlink > 0);
-        if named && tracked.open > 0 && !tracked.marked {
+        if tracked.open == 0 || tracked.marked {
+            return;
+        }
+        let named = file_stat(description.as_fd()).is_ok_and(|stat| stat.links > 0);
+        if named {
             // Somebody still has it open, and may write on.
             let options = MarkOptions {
                 ignore: false,
@@ -538,6 +588,9 @@ impl Files {
 
     /// The observed programs have ended, or nobody waits for them any more.
     pub(crate) fn close_all(&mut self) {
+        for (_, (_, used)) in std::mem::take(&mut self.young) {
+            self.first_used(used, true, false);
+        }
         for tracked in self.tracked.values_mut() {
             tracked.open = 0;
             tracked.observed.closed();

@@ -12,6 +12,7 @@ mod observer;
 mod others;
 mod overlay;
 pub mod rules;
+mod small_files;
 pub mod snapshot;
 mod source;
 

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 
 use dropbehind::CacheMap;
-use dropbehind_linux::{FileId, FileKind, cachestat, file_info, page_size};
+use dropbehind_linux::{FileId, FileKind, cachestat, file_stat, page_size};
 
 /// No more looks than this are remembered; beyond, all are forgotten, and files
 /// opened next count as not looked at.
@@ -70,7 +70,7 @@ impl Looked {
     }
 
     fn look(&self, file: BorrowedFd<'_>) {
-        let Ok(info) = file_info(file) else { return };
+        let Ok(info) = file_stat(file) else { return };
         if info.kind != FileKind::Regular || self.maps().contains_key(&info.id) {
             return;
         }

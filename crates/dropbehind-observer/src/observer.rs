@@ -17,18 +17,18 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use dropbehind::{CacheMap, Flusher, IoPriority, Notice};
+use dropbehind::{CacheMap, Flusher, IoPriority, Notice, Reason};
 use dropbehind_linux::{
-    Event, EventBuffer, EventMask, Fanotify, FileKind, GroupClass, Interest, PollEntry, cachestat,
-    file_info, open_files, page_size, poll, processes,
+    Event, EventBuffer, EventMask, Fanotify, FileKind, FileStat, GroupClass, Interest, PollEntry,
+    cachestat, file_stat, open_files, page_size, poll, processes,
 };
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::fs::{AtFlags, StatxFlags};
 
 use crate::files::{Board, Files, Parts, SharedBoard, Use, lock};
 use crate::looked::{Looked, Scout};
 use crate::others::Insiders;
 use crate::rules::Rules;
+use crate::small_files::SmallFiles;
 use crate::snapshot::{DiskSnapshot, FileSnapshot, Snapshot, Totals};
 use crate::source::{Marks, Source};
 
@@ -148,6 +148,7 @@ impl fmt::Debug for Observer {
 struct Shared {
     config: ObserverConfig,
     flusher: Flusher,
+    small: SmallFiles,
     board: SharedBoard,
     events: AtomicU64,
     overflows: AtomicU64,
@@ -196,9 +197,12 @@ impl Observer {
             Source::Namespace { process } => PathBuf::from(format!("/proc/{process}/root")),
             Source::Machine => PathBuf::from("/"),
         };
+        let small = SmallFiles::start(config.io_priority)
+            .map_err(failed("a thread could not be started"))?;
         let inner = Arc::new(Shared {
             config,
             flusher,
+            small,
             board,
             events: AtomicU64::new(0),
             overflows: AtomicU64::new(0),
@@ -223,6 +227,7 @@ impl Observer {
             openers: openers.clone(),
             looked: looked.clone(),
             scout,
+            small: inner.small.clone(),
             insiders: Insiders::new(marks.namespace()),
             board: Arc::clone(&inner.board),
             notices: notice_sender,
@@ -318,9 +323,9 @@ impl Observer {
         if seen.recv_timeout(timeout).is_err() {
             return false;
         }
-        self.inner
-            .flusher
-            .drain(timeout.saturating_sub(started.elapsed()))
+        let left = || timeout.saturating_sub(started.elapsed());
+        let small = self.inner.small.flush(left());
+        self.inner.flusher.drain(left()) && small
     }
 
     /// How it stands.
@@ -480,16 +485,19 @@ impl Listener {
             return;
         }
         let Some(file) = event.file else { return };
-        let Ok(info) = file_info(file.as_fd()) else {
+        let Ok(info) = file_stat(file.as_fd()) else {
             return;
         };
         if info.kind == FileKind::Other {
             return;
         }
+        let fresh = is_fresh(&info);
         let opened = event.mask.contains(EventMask::OPEN);
-        let before = opened
-            .then(|| look_at_open(file.as_fd(), info.size_bytes))
-            .flatten();
+        let before = if fresh || !opened {
+            None
+        } else {
+            look_at_open(file.as_fd(), info.size_bytes)
+        };
         if let Some(before) = &before {
             // The first look counts: the next event of this file comes later.
             if before.cached_bytes() == 0 {
@@ -497,7 +505,7 @@ impl Listener {
             }
         }
         let _ = self.input.send(Input::Used(Box::new(Use {
-            fresh: is_fresh(file.as_fd()),
+            fresh,
             file,
             info,
             mask: event.mask,
@@ -539,22 +547,13 @@ fn look_at_open(file: BorrowedFd<'_>, size_bytes: u64) -> Option<CacheMap> {
     }
 }
 
-/// True for a file made a moment ago (statx(2), `STATX_BTIME`).
-fn is_fresh(file: BorrowedFd<'_>) -> bool {
-    let Ok(stat) = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::BTIME) else {
-        return false;
-    };
-    if stat.stx_mask & StatxFlags::BTIME.bits() == 0 {
-        return false;
-    }
-    let born = Duration::new(
-        u64::try_from(stat.stx_btime.tv_sec).unwrap_or(0),
-        stat.stx_btime.tv_nsec,
-    );
+/// True for a file made a moment ago.
+fn is_fresh(info: &FileStat) -> bool {
     let now = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .unwrap_or_default();
-    now.saturating_sub(born) < FRESH && born <= now
+    info.born
+        .is_some_and(|born| born <= now && now - born < FRESH)
 }
 
 fn work(
@@ -583,6 +582,7 @@ fn work(
         while let Ok(notice) = notices.try_recv() {
             files.notice(notice);
         }
+        files.grow_up();
         files.look_around();
         if shared.stopping.load(Ordering::SeqCst) {
             return;
@@ -594,7 +594,7 @@ fn handle(shared: &Shared, files: &mut Files, input: Input) {
     match input {
         Input::Used(used) => files.used(*used),
         Input::OpenedBy(process, file) => {
-            if let Ok(info) = file_info(file.as_fd()) {
+            if let Ok(info) = file_stat(file.as_fd()) {
                 files.opened_by(process, info.id);
             }
         }
@@ -640,16 +640,26 @@ impl Shared {
             (board.finished, board.notes.clone(), board.views())
         };
         notes.extend(self.flusher.degraded());
+        let small = self.small.totals();
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let mut totals = Totals {
             events: self.events.load(Ordering::Relaxed),
             overflows: self.overflows.load(Ordering::Relaxed),
-            files: finished.files,
-            written_bytes: finished.written_bytes,
+            files: finished.files + count(&small.files),
+            written_bytes: finished.written_bytes + count(&small.brought_bytes),
             read_bytes: finished.read_bytes,
-            brought_bytes: finished.small_dropped_bytes,
-            dropped_bytes: finished.small_dropped_bytes,
+            brought_bytes: finished.small_dropped_bytes + count(&small.brought_bytes),
+            dropped_bytes: finished.small_dropped_bytes + count(&small.dropped_bytes),
+            left_bytes: count(&small.left_bytes),
+            cached_bytes: count(&small.waiting_bytes),
+            peak_cached_bytes: count(&small.peak_bytes),
+            peak_dirty_bytes: count(&small.peak_bytes),
             ..Totals::default()
         };
+        let budget = Reason::Budget.name().to_owned();
+        totals
+            .writeback_bytes
+            .insert(budget, count(&small.writeback_bytes));
         let mut disks: Vec<DiskSnapshot> = Vec::new();
         for disk in self.flusher.disks_stats() {
             let (stats, pages) = (&disk.stats, disk.observed);

@@ -53,3 +53,10 @@ pub use flusher::{
 pub use open_options::{OpenOptions, WINDOW_MIN_BYTES};
 pub use stats::Stats;
 pub use strategy::Strategy;
+
+/// How long a small file that was closed is not written because of us: it may
+/// be deleted again.
+pub const GRACE: std::time::Duration =
+    std::time::Duration::from_nanos(dropbehind_policy::grace::GRACE_NS);
+/// Small files that wait, all together, before the oldest are written.
+pub const SMALL_FILES_BYTES: u64 = dropbehind_policy::grace::SMALL_FILES_BYTES;

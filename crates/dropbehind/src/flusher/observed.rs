@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, mpsc};
 
-use dropbehind_linux::{FileKind, Sharing, file_info};
+use dropbehind_linux::{FileKind, Sharing, file_stat};
 use dropbehind_policy::{Counted, Mode, ReadFronts, StreamConfig, StreamCounters};
 
 use super::disk_thread::Attachment;
@@ -132,7 +132,7 @@ impl Flusher {
         if !self.inner.observing {
             return Err(unsupported("this flusher was not built for observing"));
         }
-        let info = file_info(description.as_fd())?;
+        let info = file_stat(description.as_fd())?;
         let block_device = match info.kind {
             FileKind::Regular => false,
             FileKind::Block => true,

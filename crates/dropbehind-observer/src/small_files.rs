@@ -1,0 +1,257 @@
+//! Small files that were written and closed: tens of thousands a second, when
+//! an archive is unpacked.
+//!
+//! One by one, each would cost the flusher more than the program. So they wait,
+//! by the same rules as the library's small files: what is deleted within the
+//! grace is never written because of us, and beyond the budget the oldest half
+//! is written in one go, counted once it should be clean, and dropped.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use dropbehind::{GRACE, IoPriority, SMALL_FILES_BYTES};
+use dropbehind_linux::{cachestat, drop_clean, file_stat, page_size, start_writeback};
+
+/// Larger files are looked after one by one.
+pub(crate) const SMALL_BYTES: u64 = 256 << 10;
+/// No more files wait, since each holds a descriptor.
+const SMALL_FILES: usize = 1024;
+/// Writeback of a batch is looked after so long after it was started, and again
+/// at the same interval.
+const LOOK: Duration = Duration::from_millis(20);
+/// So often; then the file is left to the kernel.
+const LOOKS: u32 = 250;
+
+/// Sums over all small files.
+#[derive(Debug, Default)]
+pub(crate) struct SmallTotals {
+    pub(crate) files: AtomicU64,
+    /// Bytes of pages that waited at some time.
+    pub(crate) brought_bytes: AtomicU64,
+    pub(crate) dropped_bytes: AtomicU64,
+    pub(crate) left_bytes: AtomicU64,
+    /// Deleted before they were written.
+    pub(crate) deleted_bytes: AtomicU64,
+    /// Bytes for which writeback was started.
+    pub(crate) writeback_bytes: AtomicU64,
+    /// Bytes that wait now, and the most there were.
+    pub(crate) waiting_bytes: AtomicU64,
+    pub(crate) peak_bytes: AtomicU64,
+}
+
+enum Message {
+    File(OwnedFd, u64, bool),
+    /// Everything is to go now; answered when it has.
+    Flush(mpsc::Sender<()>),
+}
+
+struct Waiting {
+    file: OwnedFd,
+    bytes: u64,
+    /// To be dropped, not only written.
+    drops: bool,
+    since: Instant,
+    looks: u32,
+}
+
+/// The small files of an observer, and the thread that looks after them.
+#[derive(Clone, Debug)]
+pub(crate) struct SmallFiles {
+    messages: mpsc::Sender<Message>,
+    totals: Arc<SmallTotals>,
+}
+
+impl SmallFiles {
+    pub(crate) fn start(io_priority: IoPriority) -> std::io::Result<SmallFiles> {
+        let (messages, inbox) = mpsc::channel();
+        let totals = Arc::new(SmallTotals::default());
+        let mut shelf = Shelf {
+            totals: Arc::clone(&totals),
+            closed: VecDeque::new(),
+            written: VecDeque::new(),
+            closed_bytes: 0,
+        };
+        std::thread::Builder::new()
+            .name("dropbehind-smal".into())
+            .spawn(move || {
+                // Where it is refused the flusher has said so.
+                let _ = dropbehind_linux::set_thread_io_priority(io_priority);
+                shelf.serve(&inbox);
+            })?;
+        Ok(SmallFiles { messages, totals })
+    }
+
+    /// A file of `bytes` was written and closed.
+    pub(crate) fn closed(&self, file: OwnedFd, bytes: u64, drops: bool) {
+        let bytes = bytes.next_multiple_of(page_size());
+        let totals = &self.totals;
+        totals.files.fetch_add(1, Ordering::Relaxed);
+        totals.brought_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let waiting = totals.waiting_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        totals.peak_bytes.fetch_max(waiting, Ordering::Relaxed);
+        let _ = self.messages.send(Message::File(file, bytes, drops));
+    }
+
+    /// Writes and drops what waits; false when `timeout` passed first.
+    pub(crate) fn flush(&self, timeout: Duration) -> bool {
+        let (done, flushed) = mpsc::channel();
+        let _ = self.messages.send(Message::Flush(done));
+        flushed.recv_timeout(timeout).is_ok()
+    }
+
+    pub(crate) fn totals(&self) -> &SmallTotals {
+        &self.totals
+    }
+}
+
+struct Shelf {
+    totals: Arc<SmallTotals>,
+    closed: VecDeque<Waiting>,
+    closed_bytes: u64,
+    written: VecDeque<Waiting>,
+}
+
+impl Shelf {
+    fn serve(&mut self, inbox: &mpsc::Receiver<Message>) {
+        let mut flushing: Vec<mpsc::Sender<()>> = Vec::new();
+        loop {
+            let timeout = self.next_due();
+            match inbox.recv_timeout(timeout) {
+                Ok(message) => {
+                    self.take(message, &mut flushing);
+                    // All that is there, before anything is done about it.
+                    while let Ok(message) = inbox.try_recv() {
+                        self.take(message, &mut flushing);
+                        if self.is_over_budget() {
+                            break;
+                        }
+                    }
+                }
+                Err(mpsc::RecvTimeoutError::Timeout) => {}
+                Err(mpsc::RecvTimeoutError::Disconnected) => return,
+            }
+            self.write_what_is_due(!flushing.is_empty());
+            self.drop_what_is_clean();
+            if self.closed.is_empty() && self.written.is_empty() {
+                for done in flushing.drain(..) {
+                    let _ = done.send(());
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, message: Message, flushing: &mut Vec<mpsc::Sender<()>>) {
+        match message {
+            Message::File(file, bytes, drops) => {
+                self.closed_bytes += bytes;
+                self.closed.push_back(Waiting {
+                    file,
+                    bytes,
+                    drops,
+                    since: Instant::now(),
+                    looks: 0,
+                });
+            }
+            Message::Flush(done) => flushing.push(done),
+        }
+    }
+
+    fn is_over_budget(&self) -> bool {
+        self.closed.len() > SMALL_FILES || self.closed_bytes > SMALL_FILES_BYTES
+    }
+
+    fn next_due(&self) -> Duration {
+        let due = |first: Option<&Waiting>, after: Duration| {
+            first.map(|first| after.saturating_sub(first.since.elapsed()))
+        };
+        let closed = due(self.closed.front(), GRACE);
+        let written = due(self.written.front(), LOOK);
+        let next = closed.into_iter().chain(written).min();
+        next.unwrap_or(Duration::from_secs(3600))
+    }
+
+    /// Starts writeback of those whose grace is over; of half of them when there
+    /// are too many.
+    fn write_what_is_due(&mut self, all: bool) {
+        let crowded = self.is_over_budget();
+        let (files, bytes) = (SMALL_FILES / 2, SMALL_FILES_BYTES / 2);
+        while let Some(first) = self.closed.front() {
+            let too_many = crowded && (self.closed.len() > files || self.closed_bytes > bytes);
+            if !all && !too_many && first.since.elapsed() < GRACE {
+                return;
+            }
+            let Some(mut waiting) = self.closed.pop_front() else {
+                return;
+            };
+            self.closed_bytes -= waiting.bytes;
+            if file_stat(waiting.file.as_fd()).is_ok_and(|stat| stat.links == 0) {
+                // The kernel frees the pages unwritten with the last descriptor.
+                let deleted = &self.totals.deleted_bytes;
+                deleted.fetch_add(waiting.bytes, Ordering::Relaxed);
+                self.gone(waiting.bytes, waiting.bytes);
+                continue;
+            }
+            if start_writeback(waiting.file.as_fd(), 0, 0).is_ok() {
+                let started = &self.totals.writeback_bytes;
+                started.fetch_add(waiting.bytes, Ordering::Relaxed);
+            }
+            waiting.since = Instant::now();
+            self.written.push_back(waiting);
+        }
+    }
+
+    fn drop_what_is_clean(&mut self) {
+        // Each once: what is not clean goes to the end.
+        for _ in 0..self.written.len() {
+            match self.written.front() {
+                Some(first) if first.since.elapsed() >= LOOK => {}
+                _ => return,
+            }
+            let Some(mut waiting) = self.written.pop_front() else {
+                return;
+            };
+            let Ok(counted) = cachestat(waiting.file.as_fd(), 0, 0) else {
+                self.gone(waiting.bytes, 0);
+                continue;
+            };
+            waiting.looks += 1;
+            let given_up = waiting.looks > LOOKS;
+            if !counted.is_clean() && !given_up {
+                if counted.writeback_pages == 0 {
+                    // Locked when it was asked for, or written again.
+                    let _ = start_writeback(waiting.file.as_fd(), 0, 0);
+                }
+                waiting.since = Instant::now();
+                self.written.push_back(waiting);
+                continue;
+            }
+            let mut left = counted.cached_pages;
+            if counted.is_clean() && waiting.drops && left > 0 {
+                let _ = drop_clean(waiting.file.as_fd(), 0, waiting.bytes);
+                left = cachestat(waiting.file.as_fd(), 0, 0).map_or(left, |now| now.cached_pages);
+            }
+            if left > 0 && waiting.drops && !given_up && waiting.looks < 3 {
+                waiting.since = Instant::now();
+                self.written.push_back(waiting);
+                continue;
+            }
+            let left_bytes = (left * page_size()).min(waiting.bytes);
+            self.gone(waiting.bytes, waiting.bytes - left_bytes);
+        }
+    }
+
+    /// A file waits no more; so much of it was dropped.
+    fn gone(&self, bytes: u64, dropped_bytes: u64) {
+        let totals = &self.totals;
+        totals.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        totals
+            .dropped_bytes
+            .fetch_add(dropped_bytes, Ordering::Relaxed);
+        totals
+            .left_bytes
+            .fetch_add(bytes - dropped_bytes, Ordering::Relaxed);
+    }
+}
