@@ -15,13 +15,13 @@ mod output;
 mod path_pattern;
 mod progress;
 mod session;
-mod size;
 mod sparse;
 mod stats_file;
 mod transfer;
 
 use clap::Parser;
 use commands::Cli;
+use dropbehind_observer::size;
 use nix::sys::signal::{SigSet, Signal};
 use std::process::ExitCode;
 

@@ -1,8 +1,15 @@
 //! Which files are to be looked after, and how.
 
+use std::ops::RangeInclusive;
 use std::path::Path;
 
-use dropbehind::Mode;
+use dropbehind::{Mode, WINDOW_MIN_BYTES};
+
+/// The windows that can be set, in bytes; on the command line and in rules.
+pub const WINDOW_RANGE_BYTES: RangeInclusive<u64> = WINDOW_MIN_BYTES..=64 << 30;
+
+/// The requests that can be set, in bytes; on the command line and in rules.
+pub const REQUEST_RANGE_BYTES: RangeInclusive<u64> = 4 << 10..=1 << 30;
 
 /// How a file is looked after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,4 +44,10 @@ pub trait Rules: Send + Sync + std::fmt::Debug {
     /// True when the answer depends on the path alone: what is not wanted once
     /// is never wanted, and the kernel need not tell of it again.
     fn path_alone(&self) -> bool;
+
+    /// The same question for one file: true when whoever opens it there gets
+    /// the same answer, now and later.
+    fn path_alone_for(&self, _path: &Path, _disk: &str) -> bool {
+        self.path_alone()
+    }
 }

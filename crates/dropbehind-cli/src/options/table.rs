@@ -2,8 +2,9 @@
 
 use super::{Kind, OptionSpec};
 use crate::path_pattern::PathPattern;
-use dropbehind::{Mode, Strategy, WINDOW_MIN_BYTES};
+use dropbehind::{Mode, Strategy};
 use dropbehind_linux::IoPriority;
+use dropbehind_observer::rules::{REQUEST_RANGE_BYTES, WINDOW_RANGE_BYTES};
 
 pub(super) const MODE: OptionSpec = OptionSpec {
     name: "mode",
@@ -42,8 +43,8 @@ pub(super) const WINDOW: OptionSpec = OptionSpec {
     value_name: "SIZE",
     env: Some("DROPBEHIND_WINDOW"),
     kind: Kind::Bytes {
-        min: WINDOW_MIN_BYTES,
-        max: 64 << 30,
+        min: *WINDOW_RANGE_BYTES.start(),
+        max: *WINDOW_RANGE_BYTES.end(),
     },
     default: None,
     meaning: "How far writeback may be behind the writer",
@@ -57,8 +58,8 @@ pub(super) const REQUEST: OptionSpec = OptionSpec {
     value_name: "SIZE",
     env: Some("DROPBEHIND_REQUEST"),
     kind: Kind::Bytes {
-        min: 4 << 10,
-        max: 1 << 30,
+        min: *REQUEST_RANGE_BYTES.start(),
+        max: *REQUEST_RANGE_BYTES.end(),
     },
     default: None,
     meaning: "How much to ask the disk for at once",

@@ -1,7 +1,7 @@
 //! Numbers of bytes as people write and read them.
 
 /// What a size may look like; every error says it.
-pub(crate) const ALLOWED: &str =
+pub const ALLOWED: &str =
     "a number of bytes such as 4096, 4k, 16MiB or 1.5G (k = KiB = 1024, kB = 1000; up to E)";
 
 /// The powers that the unit letters stand for.
@@ -12,7 +12,11 @@ const LETTERS: &str = "kmgtpe";
 /// A letter alone means the binary unit, as with `dd` and `fio`; only a plain
 /// `B` behind it makes it a decimal one. Case is ignored, and a fraction of a
 /// byte is cut off.
-pub(crate) fn parse(text: &str) -> Result<u64, String> {
+///
+/// # Errors
+///
+/// What else the text is, with what a size looks like.
+pub fn parse(text: &str) -> Result<u64, String> {
     parse_exactly(text.trim()).ok_or_else(|| format!("expected {ALLOWED}"))
 }
 
@@ -53,7 +57,7 @@ fn unit_bytes(unit: &str) -> Option<u64> {
 }
 
 /// A size for people: `812 MiB`, `4.0 GiB`, `17 B`.
-pub(crate) fn show(bytes: u64) -> String {
+pub fn show(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if bytes < 1024 {
         return format!("{bytes} B");
