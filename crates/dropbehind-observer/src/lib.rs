@@ -12,6 +12,7 @@ mod observer;
 mod others;
 mod overlay;
 pub mod rules;
+pub mod rules_file;
 pub mod size;
 mod small_files;
 pub mod snapshot;

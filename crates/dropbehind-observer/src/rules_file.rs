@@ -1,0 +1,153 @@
+//! Rules from a file, for a whole machine.
+//!
+//! The file is TOML. `[[rule]]`s are tried in their order, and the first that
+//! matches a file and its opener decides; what no rule matches gets the mode
+//! above them, which is `buffered` (leave it alone) unless set. The example in
+//! `packaging/dropbehind.toml` explains every key.
+
+mod cgroup;
+mod explanation;
+mod parse;
+mod patterns;
+mod problem;
+mod process_facts;
+mod remarks;
+mod rule;
+mod values;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use dropbehind::Mode;
+
+use crate::rules::{self, Candidate, Settings};
+use process_facts::ProcessFacts;
+use rule::Rule;
+
+pub use problem::{Problem, RulesFileError};
+
+/// The rules of one file.
+#[derive(Clone, Debug)]
+pub struct RulesFile {
+    rules: Rules,
+}
+
+/// What the file says.
+#[derive(Clone, Debug)]
+struct Rules {
+    defaults: Defaults,
+    rules: Vec<Rule>,
+    disks: BTreeMap<String, DiskSettings>,
+}
+
+/// The keys above the rules: the mode is for files that no rule matches, the
+/// rest for whatever does not set it.
+#[derive(Clone, Copy, Debug)]
+struct Defaults {
+    mode: Option<Mode>,
+    window_bytes: Option<u64>,
+    request_bytes: Option<u64>,
+    reads: Option<bool>,
+}
+
+/// One disk's table.
+#[derive(Clone, Copy, Debug)]
+struct DiskSettings {
+    /// False: all its files are left alone.
+    enabled: bool,
+    window_bytes: Option<u64>,
+    request_bytes: Option<u64>,
+}
+
+impl RulesFile {
+    /// Reads a file.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read, or it has mistakes: all of them, with their lines.
+    pub fn read(path: &Path) -> Result<Self, RulesFileError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| RulesFileError::Unreadable(path.to_owned(), error))?;
+        Self::parse(&text).map_err(|wrong| RulesFileError::Wrong(path.to_owned(), wrong))
+    }
+
+    /// Reads a text.
+    ///
+    /// # Errors
+    ///
+    /// All its mistakes, in the order of its lines.
+    pub fn parse(text: &str) -> Result<Self, Vec<Problem>> {
+        let rules = parse::parse(text)?;
+        Ok(Self { rules })
+    }
+
+    /// How many rules there are, the mode for all other files not counted.
+    #[must_use]
+    pub fn rule_count(&self) -> usize {
+        self.rules.rules.len()
+    }
+
+    /// True if every file is left alone.
+    #[must_use]
+    pub fn leaves_all_alone(&self) -> bool {
+        let mut modes = self.rules.rules.iter().map(|rule| rule.mode);
+        modes.all(Mode::is_buffered) && self.rules.other_mode().is_buffered()
+    }
+}
+
+impl Rules {
+    fn other_mode(&self) -> Mode {
+        self.defaults.mode.unwrap_or(Mode::BUFFERED)
+    }
+
+    fn is_off(&self, disk: &str) -> bool {
+        self.disks.get(disk).is_some_and(|disk| !disk.enabled)
+    }
+
+    /// What the nearest place sets: the rule, the disk, the top of the file.
+    fn settings(&self, rule: Option<&Rule>, disk: &str) -> Option<Settings> {
+        let mode = rule.map_or(self.other_mode(), |rule| rule.mode);
+        let disk = self.disks.get(disk);
+        let settings = Settings {
+            mode,
+            window_bytes: rule
+                .and_then(|rule| rule.window_bytes)
+                .or(disk.and_then(|disk| disk.window_bytes))
+                .or(self.defaults.window_bytes),
+            request_bytes: rule
+                .and_then(|rule| rule.request_bytes)
+                .or(disk.and_then(|disk| disk.request_bytes))
+                .or(self.defaults.request_bytes),
+            reads: rule
+                .and_then(|rule| rule.reads)
+                .or(self.defaults.reads)
+                .unwrap_or(true),
+        };
+        (!mode.is_buffered()).then_some(settings)
+    }
+}
+
+impl rules::Rules for RulesFile {
+    fn settings_for(&self, candidate: Candidate<'_>) -> Option<Settings> {
+        if self.rules.is_off(candidate.disk) {
+            return None;
+        }
+        let process = ProcessFacts::of(candidate.process);
+        let mut rules = self.rules.rules.iter();
+        let rule = rules.find(|rule| rule.matches(candidate, &process));
+        self.rules.settings(rule, candidate.disk)
+    }
+
+    fn path_alone(&self) -> bool {
+        self.rules.rules.iter().all(Rule::is_path_alone)
+    }
+
+    fn path_alone_for(&self, path: &Path, disk: &str) -> bool {
+        if self.rules.is_off(disk) {
+            return true;
+        }
+        let mut rules = self.rules.rules.iter();
+        let decides = rules.find(|rule| rule.wants_path(path));
+        decides.is_none_or(Rule::is_path_alone)
+    }
+}

@@ -1,0 +1,161 @@
+//! The control groups of a process, as `/proc/PID/cgroup` tells them
+//! (cgroups(7)): one line for each hierarchy of version 1, and one that begins
+//! with `0::` for version 2.
+
+use std::path::Path;
+
+use super::patterns::Patterns;
+
+/// A process's group in one hierarchy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Membership {
+    /// systemd keeps its units in this hierarchy.
+    has_units: bool,
+    /// From the root of the hierarchy, as the reader's cgroup namespace has it.
+    path: String,
+}
+
+impl Membership {
+    /// All lines of the file.
+    pub(super) fn parse(text: &str) -> Vec<Self> {
+        text.lines().filter_map(Self::parse_line).collect()
+    }
+
+    fn parse_line(line: &str) -> Option<Self> {
+        let mut fields = line.splitn(3, ':');
+        let (hierarchy, controllers) = (fields.next()?, fields.next()?);
+        let path = fields.next()?;
+        Some(Self {
+            has_units: hierarchy == "0" || controllers == "name=systemd",
+            // The group was removed with the process still in it.
+            path: path.strip_suffix(" (deleted)").unwrap_or(path).to_owned(),
+        })
+    }
+
+    /// True if the group, or one that it is in, matches.
+    pub(super) fn is_within(&self, groups: &Patterns) -> bool {
+        Path::new(&self.path)
+            .ancestors()
+            .any(|group| groups.matches(group))
+    }
+
+    /// True if the group belongs to such a unit; a service is in its slices, too.
+    pub(super) fn is_of_unit(&self, units: &Patterns) -> bool {
+        self.has_units && self.path.split('/').any(|part| units.matches(part))
+    }
+}
+
+/// The kinds of unit that have processes, and so a group.
+const WITH_PROCESSES: [&str; 6] = [".service", ".scope", ".slice", ".socket", ".mount", ".swap"];
+/// The other kinds.
+const WITHOUT_PROCESSES: [&str; 5] = [".timer", ".target", ".path", ".device", ".automount"];
+
+/// A unit's full name, where systemctl(1) would take the short one, too.
+pub(super) fn full_unit_name(text: &str) -> Result<String, String> {
+    if let Some(kind) = WITHOUT_PROCESSES.iter().find(|kind| text.ends_with(**kind)) {
+        return Err(format!(
+            "{text:?} matches nothing: a {} has no processes; name a unit that has: {}",
+            &kind[1..],
+            WITH_PROCESSES.join(", ")
+        ));
+    }
+    if text.contains('/') {
+        return Err(format!(
+            "{text:?} is no name of a unit; write cgroup = {text:?} for a path of groups"
+        ));
+    }
+    let whole = WITH_PROCESSES.iter().any(|kind| text.ends_with(kind));
+    if whole || text.contains(['*', '?', '[', '{']) {
+        return Ok(text.to_owned());
+    }
+    Ok(format!("{text}.service"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::patterns::{path_glob, unit_glob};
+    use super::*;
+
+    const VERSION_2: &str =
+        "0::/user.slice/user-1000.slice/user@1000.service/app.slice/app-a\\x2db.scope\n";
+    const HYBRID: &str = "12:memory:/limited/inner\n\
+                          1:name=systemd:/system.slice/backup.service\n\
+                          0::/system.slice/backup.service\n";
+
+    fn units(names: &[&str]) -> Patterns {
+        let globs = names.iter().map(|name| unit_glob(name).unwrap()).collect();
+        Patterns::new(Vec::new(), globs).unwrap()
+    }
+
+    fn groups(paths: &[&str]) -> Patterns {
+        let globs = paths.iter().map(|path| path_glob(path).unwrap()).collect();
+        Patterns::new(Vec::new(), globs).unwrap()
+    }
+
+    fn of_unit(text: &str, unit: &str) -> bool {
+        let units = units(&[unit]);
+        let mut all = Membership::parse(text).into_iter();
+        all.any(|membership| membership.is_of_unit(&units))
+    }
+
+    fn within(text: &str, group: &str) -> bool {
+        let groups = groups(&[group]);
+        let mut all = Membership::parse(text).into_iter();
+        all.any(|membership| membership.is_within(&groups))
+    }
+
+    #[test]
+    fn a_unit_is_any_part_of_systemds_path() {
+        for unit in [
+            "app-a\\x2db.scope",
+            "app-*.scope",
+            "user@1000.service",
+            "user.slice",
+        ] {
+            assert!(of_unit(VERSION_2, unit), "{unit}");
+        }
+        assert!(!of_unit(VERSION_2, "app"));
+        assert!(of_unit(HYBRID, "backup.service"));
+        // Not a hierarchy of systemd's.
+        assert!(!of_unit(HYBRID, "limited"));
+        assert!(!of_unit("3:cpu:/x.service\n", "x.service"));
+    }
+
+    #[test]
+    fn a_group_covers_what_is_below_it() {
+        assert!(within(HYBRID, "/limited"));
+        assert!(within(HYBRID, "/limited/inner"));
+        assert!(within(HYBRID, "/system.slice/*"));
+        assert!(!within(HYBRID, "/limited/other"));
+        assert!(!within(HYBRID, "/inner"));
+        assert!(within(VERSION_2, "/user.slice/*/user@*.service"));
+    }
+
+    #[test]
+    fn odd_lines_do_no_harm() {
+        assert_eq!(Membership::parse("\n7\n8:cpu\n"), []);
+        assert!(within("0::/gone (deleted)\n", "/gone"));
+        assert!(within("0::/with:colon\n", "/with:colon"));
+    }
+
+    #[test]
+    fn short_names_of_units_are_services() {
+        assert_eq!(full_unit_name("nginx").as_deref(), Ok("nginx.service"));
+        assert_eq!(
+            full_unit_name("getty@tty1").as_deref(),
+            Ok("getty@tty1.service")
+        );
+        assert_eq!(full_unit_name("user.slice").as_deref(), Ok("user.slice"));
+        assert_eq!(full_unit_name("back*").as_deref(), Ok("back*"));
+        assert!(
+            full_unit_name("backup.timer")
+                .unwrap_err()
+                .contains("timer")
+        );
+        assert!(
+            full_unit_name("/system.slice")
+                .unwrap_err()
+                .contains("cgroup")
+        );
+    }
+}

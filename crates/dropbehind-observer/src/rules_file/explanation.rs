@@ -1,0 +1,114 @@
+//! What each rule means, for `watch --check`.
+
+use std::fmt::{self, Write};
+
+use dropbehind::{Mode, Writeback};
+
+use super::patterns::Patterns;
+use super::rule::Rule;
+use super::{RulesFile, Settings};
+use crate::size;
+
+/// The rules in words, in the order in which they are tried.
+impl fmt::Display for RulesFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all = &self.rules;
+        for (number, rule) in all.rules.iter().enumerate() {
+            let name = rule.name.as_ref();
+            let name = name.map_or_else(String::new, |name| format!(" {name:?}"));
+            let mode = mode_name(rule.mode);
+            writeln!(f, "{}.{name} (line {}): {mode}", number + 1, rule.line)?;
+            conditions(f, rule)?;
+            consequence(f, rule.mode, all.settings(Some(rule), ""))?;
+        }
+        let others = if all.rules.is_empty() {
+            "all files"
+        } else {
+            "all other files"
+        };
+        writeln!(f, "{others}: {}", mode_name(all.other_mode()))?;
+        consequence(f, all.other_mode(), all.settings(None, ""))?;
+        for (name, disk) in &all.disks {
+            let mut says = sizes(disk.window_bytes, disk.request_bytes);
+            if !disk.enabled {
+                says = "off: all its files are left alone".to_owned();
+            } else if says.is_empty() {
+                says = "nothing of its own".to_owned();
+            }
+            writeln!(f, "disk {name}: {says}")?;
+        }
+        if all.disks.values().any(|disk| disk.enabled) {
+            writeln!(
+                f,
+                "A rule's sizes go before a disk's, and a disk's before those at the top."
+            )?;
+        }
+        Ok(())
+    }
+}
+
+fn mode_name(mode: Mode) -> String {
+    if mode.is_buffered() {
+        "left alone".to_owned()
+    } else {
+        mode.to_string()
+    }
+}
+
+fn conditions(f: &mut fmt::Formatter<'_>, rule: &Rule) -> fmt::Result {
+    let any = |patterns: &Patterns| patterns.texts().join(" or ");
+    let programs = rule.programs.as_ref().map(|programs| {
+        let texts = [programs.names.texts(), programs.paths.texts()].concat();
+        texts.join(" or ")
+    });
+    let asked = [
+        ("path", rule.paths.as_ref().map(any)),
+        ("program", programs),
+        ("unit", rule.units.as_ref().map(any)),
+        ("cgroup", rule.groups.as_ref().map(any)),
+    ];
+    let mut word = "if";
+    for (key, texts) in asked {
+        if let Some(texts) = texts {
+            writeln!(f, "   {word} the {key} is {texts}")?;
+            word = "and";
+        }
+    }
+    Ok(())
+}
+
+fn consequence(f: &mut fmt::Formatter<'_>, mode: Mode, settings: Option<Settings>) -> fmt::Result {
+    let Some(settings) = settings else {
+        return Ok(());
+    };
+    let writeback = match mode.writeback() {
+        Writeback::Lazy => "written back when the kernel likes",
+        Writeback::BehindAppending => "written back a window behind appending writers",
+        Writeback::Behind => "written back a window behind sequential writers",
+        Writeback::Eager => "written back as soon as a batch is there",
+    };
+    let residency = match (mode.drops(), settings.reads) {
+        (false, _) => "pages stay",
+        (true, true) => "what reads and writes brought in is dropped once clean",
+        (true, false) => "what writes brought in is dropped once clean, what reads did stays",
+    };
+    writeln!(f, "   {writeback}; {residency}")?;
+    let sizes = sizes(settings.window_bytes, settings.request_bytes);
+    if !sizes.is_empty() {
+        writeln!(f, "   {sizes}")?;
+    }
+    Ok(())
+}
+
+/// "window 32 MiB, request 1.0 MiB", of what is set.
+fn sizes(window_bytes: Option<u64>, request_bytes: Option<u64>) -> String {
+    let mut text = String::new();
+    for (name, bytes) in [("window", window_bytes), ("request", request_bytes)] {
+        if let Some(bytes) = bytes {
+            let comma = if text.is_empty() { "" } else { ", " };
+            // Writing to a string cannot fail.
+            let _ = write!(text, "{comma}{name} {}", size::show(bytes));
+        }
+    }
+    text
+}

@@ -1,0 +1,232 @@
+//! From the file's text to rules.
+
+use std::collections::BTreeMap;
+
+use globset::Glob;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::cgroup::full_unit_name;
+use super::patterns::{Patterns, is_glob, literal, name_glob, path_glob, unit_glob};
+use super::problem::Problem;
+use super::process_facts::COMM_BYTES;
+use super::rule::{Programs, Rule};
+use super::values::{Mistakes, Section, Text, shown};
+use super::{Defaults, DiskSettings, Rules};
+use crate::rules::{REQUEST_RANGE_BYTES, WINDOW_RANGE_BYTES};
+
+const FILE_KEYS: [&str; 6] = ["mode", "window", "request", "reads", "rule", "disk"];
+const RULE_KEYS: [&str; 9] = [
+    "name", "path", "program", "unit", "cgroup", "mode", "window", "request", "reads",
+];
+const DISK_KEYS: [&str; 3] = ["enabled", "window", "request"];
+
+/// Reads the text; what is wrong is listed to the end, not only up to the first
+/// mistake.
+pub(super) fn parse(text: &str) -> Result<Rules, Vec<Problem>> {
+    let mut mistakes = Mistakes::in_text(text);
+    let (table, errors) = DeTable::parse_recoverable(text);
+    for error in &errors {
+        let offset = error.span().map_or(0, |span| span.start);
+        mistakes.note(offset, error.message());
+    }
+    if !errors.is_empty() {
+        // What they left of the tables would only bring up more.
+        return Err(mistakes.sorted());
+    }
+    let file = Section::new(table.get_ref(), "the file", &FILE_KEYS, &mut mistakes);
+    let rules = Rules {
+        defaults: Defaults {
+            mode: file.mode(&mut mistakes),
+            window_bytes: file.size("window", &WINDOW_RANGE_BYTES, &mut mistakes),
+            request_bytes: file.size("request", &REQUEST_RANGE_BYTES, &mut mistakes),
+            reads: file.flag("reads", &mut mistakes),
+        },
+        rules: read_rules(file.value("rule"), text, &mut mistakes),
+        disks: read_disks(file.value("disk"), &mut mistakes),
+    };
+    match mistakes.sorted() {
+        none if none.is_empty() => Ok(rules),
+        some => Err(some),
+    }
+}
+
+fn read_rules(
+    value: Option<&Spanned<DeValue<'_>>>,
+    text: &str,
+    mistakes: &mut Mistakes<'_>,
+) -> Vec<Rule> {
+    let Some(value) = value else {
+        return Vec::new();
+    };
+    let tables = value.get_ref().as_array().map(|list| {
+        let tables = list.iter();
+        tables.map(|item| {
+            item.get_ref()
+                .as_table()
+                .map(|table| (item.span().start, table))
+        })
+    });
+    let tables = tables.and_then(|tables| tables.collect::<Option<Vec<_>>>());
+    let Some(tables) = tables else {
+        mistakes.note(
+            value.span().start,
+            "rule is not a list of rules; begin each rule with a line [[rule]]",
+        );
+        return Vec::new();
+    };
+    let rules = tables.into_iter();
+    rules
+        .filter_map(|(start, table)| read_rule(start, table, text, mistakes))
+        .collect()
+}
+
+fn read_rule(
+    start: usize,
+    table: &DeTable<'_>,
+    text: &str,
+    mistakes: &mut Mistakes<'_>,
+) -> Option<Rule> {
+    let rule = Section::new(table, "a rule", &RULE_KEYS, mistakes);
+    if RULE_KEYS[1..5].iter().all(|key| rule.value(key).is_none()) {
+        mistakes.note(
+            start,
+            "this rule is about every file: it has none of path, program, unit and cgroup. Give it \
+             one, or set the mode for all other files by mode = \"...\" above the first rule",
+        );
+    }
+    if rule.value("mode").is_none() {
+        mistakes.note(
+            start,
+            "this rule has no mode; add mode = \"dontcache\", or another of buffered, noreuse, \
+             write-behind, write-behind-any, write-through, or a pair such as behind+drop",
+        );
+    }
+    Some(Rule {
+        name: rule
+            .text("name", mistakes)
+            .map(|name| (*name.get_ref()).to_owned()),
+        line: Problem::at(text, start, String::new()).line,
+        paths: patterns(rule, "path", |path| Ok(vec![path_glob(path)?]), mistakes),
+        programs: programs(rule, mistakes),
+        units: patterns(
+            rule,
+            "unit",
+            |unit| Ok(vec![unit_glob(&full_unit_name(unit)?)?]),
+            mistakes,
+        ),
+        groups: patterns(
+            rule,
+            "cgroup",
+            |group| Ok(vec![path_glob(group)?]),
+            mistakes,
+        ),
+        window_bytes: rule.size("window", &WINDOW_RANGE_BYTES, mistakes),
+        request_bytes: rule.size("request", &REQUEST_RANGE_BYTES, mistakes),
+        reads: rule.flag("reads", mistakes),
+        mode: rule.mode(mistakes)?,
+    })
+}
+
+/// The globs of a key.
+fn patterns(
+    section: Section<'_, '_>,
+    key: &str,
+    globs: impl Fn(&str) -> Result<Vec<Glob>, String>,
+    mistakes: &mut Mistakes<'_>,
+) -> Option<Patterns> {
+    let texts = section.texts(key, mistakes)?;
+    compile(key, &texts, globs, mistakes)
+}
+
+fn compile(
+    key: &str,
+    texts: &[Text<'_>],
+    globs: impl Fn(&str) -> Result<Vec<Glob>, String>,
+    mistakes: &mut Mistakes<'_>,
+) -> Option<Patterns> {
+    let mut all = Vec::new();
+    for text in texts {
+        let found = globs(text.get_ref()).map_err(|wrong| format!("{key} {wrong}"));
+        all.extend(mistakes.take(text.span().start, found).unwrap_or_default());
+    }
+    let words = texts.iter().map(|text| (*text.get_ref()).to_owned());
+    let start = texts.first().map_or(0, |text| text.span().start);
+    let patterns = Patterns::new(words.collect(), all).map_err(|wrong| format!("{key}: {wrong}"));
+    mistakes.take(start, patterns)
+}
+
+fn programs(rule: Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> Option<Programs> {
+    let texts = rule.texts("program", mistakes)?;
+    let (paths, names): (Vec<_>, Vec<_>) = texts
+        .into_iter()
+        .partition(|text| text.get_ref().contains('/'));
+    Some(Programs {
+        paths: compile(
+            "program",
+            &paths,
+            |path| Ok(vec![path_glob(path)?]),
+            mistakes,
+        )?,
+        names: compile("program", &names, program_globs, mistakes)?,
+    })
+}
+
+/// A name, and what the kernel keeps of a long one.
+fn program_globs(name: &str) -> Result<Vec<Glob>, String> {
+    let mut globs = vec![name_glob(name)?];
+    if name.is_empty() {
+        return Err("\"\" is no name of a program; leave the key out to match all".to_owned());
+    }
+    if !is_glob(name) && name.len() > COMM_BYTES && name.is_char_boundary(COMM_BYTES) {
+        globs.push(literal(&name[..COMM_BYTES])?);
+    }
+    Ok(globs)
+}
+
+fn read_disks(
+    value: Option<&Spanned<DeValue<'_>>>,
+    mistakes: &mut Mistakes<'_>,
+) -> BTreeMap<String, DiskSettings> {
+    let mut disks = BTreeMap::new();
+    let Some(value) = value else {
+        return disks;
+    };
+    let Some(tables) = value.get_ref().as_table() else {
+        mistakes.note(
+            value.span().start,
+            "disk is not a table; begin each disk with a line such as [disk.\"sda\"]",
+        );
+        return disks;
+    };
+    for (name, disk) in tables {
+        let start = name.span().start;
+        let name = name.get_ref();
+        let Some(table) = disk.get_ref().as_table() else {
+            mistakes.note(
+                start,
+                format!(
+                    "disk.{name} is {}; begin each disk with a line such as [disk.\"sda\"]",
+                    shown(disk.get_ref())
+                ),
+            );
+            continue;
+        };
+        if name.is_empty() || name.contains('/') {
+            mistakes.note(
+                start,
+                format!(
+                    "{name:?} is no disk's name; the names are those in /sys/block, such as sda"
+                ),
+            );
+        }
+        let disk = Section::new(table, "a disk", &DISK_KEYS, mistakes);
+        let settings = DiskSettings {
+            enabled: disk.flag("enabled", mistakes).unwrap_or(true),
+            window_bytes: disk.size("window", &WINDOW_RANGE_BYTES, mistakes),
+            request_bytes: disk.size("request", &REQUEST_RANGE_BYTES, mistakes),
+        };
+        disks.insert(name.clone().into_owned(), settings);
+    }
+    disks
+}

@@ -1,0 +1,72 @@
+//! What is right by the letter, and probably not meant: found by a look at the
+//! machine, which may change later.
+
+use std::path::{Path, PathBuf};
+
+use super::RulesFile;
+use super::patterns::is_glob;
+
+impl RulesFile {
+    /// Sentences about rules that cannot do anything on this machine as it is.
+    #[must_use]
+    pub fn remarks(&self) -> Vec<String> {
+        let paths = self.rules.rules.iter().flat_map(|rule| {
+            let texts = rule.paths.iter().flat_map(|paths| paths.texts());
+            texts.filter_map(move |text| Some(format!("line {}: {}", rule.line, of_path(text)?)))
+        });
+        let disks = self.rules.disks.keys().filter_map(|name| of_disk(name));
+        let mut remarks: Vec<String> = paths.chain(disks).collect();
+        if self.leaves_all_alone() {
+            remarks.push("every file is left alone: there is nothing to do".to_owned());
+        }
+        remarks
+    }
+}
+
+fn of_path(text: &str) -> Option<String> {
+    let fixed = fixed_part(text);
+    if fixed == Path::new(text) && fixed.is_dir() {
+        return Some(format!(
+            "{text} is a folder, and the rule is about files; write {text}/** for all that is in it"
+        ));
+    }
+    let real = std::fs::canonicalize(&fixed).ok()?;
+    if real == fixed {
+        return None;
+    }
+    Some(format!(
+        "{} is {} by its real name, and files are known by that; write it instead",
+        fixed.display(),
+        real.display()
+    ))
+}
+
+/// The folders before the first part that is a glob.
+fn fixed_part(text: &str) -> PathBuf {
+    let parts = Path::new(text).components();
+    parts
+        .take_while(|part| part.as_os_str().to_str().is_some_and(|part| !is_glob(part)))
+        .collect()
+}
+
+fn of_disk(name: &str) -> Option<String> {
+    // Disks without a device are named after their file system's number.
+    if name.contains(':') || Path::new("/sys/block").join(name).exists() {
+        return None;
+    }
+    let device = Path::new("/sys/class/block").join(name);
+    if device.join("partition").exists() {
+        let directory = std::fs::canonicalize(&device).ok()?;
+        let whole = directory
+            .parent()?
+            .file_name()?
+            .to_string_lossy()
+            .into_owned();
+        return Some(format!(
+            "disk {name} is a partition; settings are the whole disk's, which is {whole}"
+        ));
+    }
+    Some(format!(
+        "there is no disk {name} now (`lsblk --nodeps` lists them)"
+    ))
+}

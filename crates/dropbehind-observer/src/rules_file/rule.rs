@@ -1,0 +1,68 @@
+//! One rule.
+
+use dropbehind::Mode;
+
+use super::patterns::Patterns;
+use super::process_facts::ProcessFacts;
+use crate::rules::Candidate;
+
+/// Programs by name or by path; one has to match.
+#[derive(Clone, Debug)]
+pub(super) struct Programs {
+    /// Globs without a slash, over the process's name and its program's file name.
+    pub(super) names: Patterns,
+    /// Globs with one, over the path of the program's file.
+    pub(super) paths: Patterns,
+}
+
+impl Programs {
+    fn matches(&self, process: &ProcessFacts) -> bool {
+        if process.comm().is_some_and(|comm| self.names.matches(comm)) {
+            return true;
+        }
+        process.executable().is_some_and(|path| {
+            self.paths.matches(path) || path.file_name().is_some_and(|it| self.names.matches(it))
+        })
+    }
+}
+
+/// What is asked of a file and its opener, and what is done if all of it holds.
+#[derive(Clone, Debug)]
+pub(super) struct Rule {
+    /// For people; may be missing.
+    pub(super) name: Option<String>,
+    /// Where it stands in the file.
+    pub(super) line: usize,
+    pub(super) paths: Option<Patterns>,
+    pub(super) programs: Option<Programs>,
+    pub(super) units: Option<Patterns>,
+    pub(super) groups: Option<Patterns>,
+    pub(super) mode: Mode,
+    pub(super) window_bytes: Option<u64>,
+    pub(super) request_bytes: Option<u64>,
+    pub(super) reads: Option<bool>,
+}
+
+impl Rule {
+    /// True if the answer does not depend on who opens the file.
+    pub(super) fn is_path_alone(&self) -> bool {
+        self.programs.is_none() && self.units.is_none() && self.groups.is_none()
+    }
+
+    pub(super) fn wants_path(&self, path: &std::path::Path) -> bool {
+        self.paths.as_ref().is_none_or(|paths| paths.matches(path))
+    }
+
+    /// The path first: it is at hand, the process must be looked up.
+    pub(super) fn matches(&self, candidate: Candidate<'_>, process: &ProcessFacts) -> bool {
+        let group = |wanted: &Option<Patterns>, of: fn(&_, &Patterns) -> bool| {
+            let wanted = wanted.as_ref();
+            wanted.is_none_or(|wanted| process.groups().iter().any(|it| of(it, wanted)))
+        };
+        let programs = self.programs.as_ref();
+        self.wants_path(candidate.path)
+            && programs.is_none_or(|programs| programs.matches(process))
+            && group(&self.units, super::cgroup::Membership::is_of_unit)
+            && group(&self.groups, super::cgroup::Membership::is_within)
+    }
+}

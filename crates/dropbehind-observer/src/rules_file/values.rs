@@ -1,0 +1,210 @@
+//! Values of the file's tables, with what is wrong with them.
+
+use std::ops::RangeInclusive;
+
+use dropbehind::Mode;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::problem::Problem;
+use crate::size;
+
+/// A text and where it stands.
+pub(super) type Text<'t> = Spanned<&'t str>;
+
+/// The mistakes found so far, and the text they are in.
+#[derive(Debug)]
+pub(super) struct Mistakes<'t> {
+    text: &'t str,
+    found: Vec<Problem>,
+}
+
+impl<'t> Mistakes<'t> {
+    pub(super) fn in_text(text: &'t str) -> Self {
+        Self {
+            text,
+            found: Vec::new(),
+        }
+    }
+
+    /// Notes one, at this byte of the text.
+    pub(super) fn note(&mut self, offset: usize, message: impl Into<String>) {
+        let problem = Problem::at(self.text, offset, message.into());
+        self.found.push(problem);
+    }
+
+    /// The value, or a note of why there is none.
+    pub(super) fn take<T>(&mut self, offset: usize, value: Result<T, String>) -> Option<T> {
+        value.map_err(|message| self.note(offset, message)).ok()
+    }
+
+    /// In the order of the lines.
+    pub(super) fn sorted(mut self) -> Vec<Problem> {
+        self.found.sort();
+        self.found
+    }
+}
+
+/// A table, and how errors call it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Section<'a, 't> {
+    table: &'a DeTable<'t>,
+}
+
+impl<'a, 't> Section<'a, 't> {
+    /// Reads a table that may have these keys.
+    pub(super) fn new(
+        table: &'a DeTable<'t>,
+        place: &str,
+        keys: &[&str],
+        mistakes: &mut Mistakes<'_>,
+    ) -> Self {
+        for key in table.keys() {
+            let name = key.get_ref();
+            if !keys.contains(&&**name) {
+                let hint = nearest(name, keys).map_or_else(
+                    || ".".to_owned(),
+                    |near| format!("; did you mean {near:?}?"),
+                );
+                mistakes.note(
+                    key.span().start,
+                    format!(
+                        "{place} has no key {name:?}{hint} The keys are {}",
+                        keys.join(", ")
+                    ),
+                );
+            }
+        }
+        Self { table }
+    }
+
+    pub(super) fn value(self, key: &str) -> Option<&'a Spanned<DeValue<'t>>> {
+        self.table.get(key)
+    }
+
+    pub(super) fn flag(self, key: &str, mistakes: &mut Mistakes<'_>) -> Option<bool> {
+        let value = self.value(key)?;
+        let found = value.get_ref().as_bool().ok_or_else(|| {
+            format!(
+                "{key} is {}; it takes true or false",
+                shown(value.get_ref())
+            )
+        });
+        mistakes.take(value.span().start, found)
+    }
+
+    pub(super) fn text(self, key: &str, mistakes: &mut Mistakes<'_>) -> Option<Text<'a>> {
+        let value = self.value(key)?;
+        let found = value.get_ref().as_str().ok_or_else(|| {
+            format!(
+                "{key} is {}; it takes a text in quotes",
+                shown(value.get_ref())
+            )
+        });
+        let text = mistakes.take(value.span().start, found)?;
+        Some(Spanned::new(value.span(), text))
+    }
+
+    /// One text, or a list of them.
+    pub(super) fn texts(self, key: &str, mistakes: &mut Mistakes<'_>) -> Option<Vec<Text<'a>>> {
+        let value = self.value(key)?;
+        let Some(list) = value.get_ref().as_array() else {
+            return Some(vec![self.text(key, mistakes)?]);
+        };
+        if list.is_empty() {
+            mistakes.note(
+                value.span().start,
+                format!(
+                    "{key} is an empty list, which nothing matches; leave the key out to match all"
+                ),
+            );
+        }
+        let mut texts = Vec::new();
+        for item in list.iter() {
+            match item.get_ref().as_str() {
+                Some(text) => texts.push(Spanned::new(item.span(), text)),
+                None => mistakes.note(
+                    item.span().start,
+                    format!(
+                        "{key} has {} in its list; it takes texts in quotes",
+                        shown(item.get_ref())
+                    ),
+                ),
+            }
+        }
+        Some(texts)
+    }
+
+    pub(super) fn mode(self, mistakes: &mut Mistakes<'_>) -> Option<Mode> {
+        let text = self.text("mode", mistakes)?;
+        let mode = text.get_ref().parse::<Mode>();
+        let mode = mode.map_err(|error| format!("{:?} is {error}", text.get_ref()));
+        mistakes.take(text.span().start, mode)
+    }
+
+    /// A size as text, or a plain number of bytes.
+    pub(super) fn size(
+        self,
+        key: &str,
+        range: &RangeInclusive<u64>,
+        mistakes: &mut Mistakes<'_>,
+    ) -> Option<u64> {
+        let value = self.value(key)?;
+        let found = read_size(value.get_ref(), range).map_err(|wrong| format!("{key} {wrong}"));
+        mistakes.take(value.span().start, found)
+    }
+}
+
+fn read_size(value: &DeValue<'_>, range: &RangeInclusive<u64>) -> Result<u64, String> {
+    let bytes = match value {
+        DeValue::String(text) => size::parse(text).ok(),
+        DeValue::Integer(number) => u64::from_str_radix(number.as_str(), number.radix()).ok(),
+        _ => None,
+    };
+    match bytes {
+        Some(bytes) if range.contains(&bytes) => Ok(bytes),
+        Some(_) => Err(format!(
+            "is {}; it can be from {} to {}",
+            shown(value),
+            size::show(*range.start()),
+            size::show(*range.end())
+        )),
+        None => Err(format!("is {}; it takes {}", shown(value), size::ALLOWED)),
+    }
+}
+
+/// A value for an error.
+pub(super) fn shown(value: &DeValue<'_>) -> String {
+    match value {
+        DeValue::String(text) => format!("{text:?}"),
+        DeValue::Integer(number) => number.as_str().to_owned(),
+        DeValue::Float(number) => number.as_str().to_owned(),
+        DeValue::Boolean(flag) => flag.to_string(),
+        DeValue::Datetime(time) => time.to_string(),
+        DeValue::Array(_) => "a list".to_owned(),
+        DeValue::Table(_) => "a table".to_owned(),
+    }
+}
+
+/// The key that was meant, if one is a slip or two away.
+fn nearest<'k>(word: &str, keys: &[&'k str]) -> Option<&'k str> {
+    let distances = keys.iter().map(|key| (distance(word, key), *key));
+    let (distance, key) = distances.min()?;
+    (distance <= 2).then_some(key)
+}
+
+/// Letters to change, add or leave out between two words.
+fn distance(from: &str, to: &str) -> usize {
+    let to: Vec<char> = to.chars().collect();
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (number, letter) in from.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = number + 1;
+        for (column, other) in to.iter().enumerate() {
+            let change = diagonal + usize::from(letter != *other);
+            diagonal = row[column + 1];
+            row[column + 1] = change.min(diagonal + 1).min(row[column] + 1);
+        }
+    }
+    row[to.len()]
+}

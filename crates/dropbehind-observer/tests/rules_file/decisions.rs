@@ -1,0 +1,108 @@
+//! Which rule decides about a path.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use dropbehind_observer::rules::{Candidate, Rules};
+use dropbehind_observer::rules_file::RulesFile;
+
+fn rules(text: &str) -> RulesFile {
+    RulesFile::parse(text).unwrap_or_else(|wrong| panic!("{wrong:#?}"))
+}
+
+/// The mode that a path on this disk gets from nobody in particular.
+fn mode_on(rules: &RulesFile, path: impl AsRef<Path>, disk: &str) -> Option<String> {
+    let path = path.as_ref();
+    let settings = rules.settings_for(Candidate {
+        path,
+        process: 0,
+        disk,
+    })?;
+    Some(settings.mode.to_string())
+}
+
+fn matches(glob: &str, path: impl AsRef<Path>) -> bool {
+    let rules = rules(&format!("[[rule]]\npath = {glob:?}\nmode = \"dontcache\""));
+    mode_on(&rules, path, "vda").is_some()
+}
+
+#[test]
+fn globs_stay_in_a_folder_unless_told() {
+    for (glob, yes, no) in [
+        ("/a/*", "/a/b", "/a/b/c"),
+        ("/a/**", "/a/b/c", "/a"),
+        ("/a/**/*.log", "/a/x.log", "/a/x.log.gz"),
+        ("**/*.iso", "/deep/down/x.iso", "/x.iso/y"),
+        ("/a/?", "/a/b", "/a/bc"),
+        ("/a/[0-9]*", "/a/7x", "/a/x7"),
+        ("/{a,b}/**", "/b/c", "/c/c"),
+        ("/a", "/a", "/a/b"),
+        ("/a/\\*", "/a/*", "/a/b"),
+        ("/A", "/A", "/a"),
+        ("/a/*", "/a/.hidden", "/a/.h/x"),
+    ] {
+        assert!(matches(glob, yes), "{glob} {yes}");
+        assert!(!matches(glob, no), "{glob} {no}");
+    }
+    assert!(matches("/a/*", OsStr::from_bytes(b"/a/\xff\n")));
+}
+
+#[test]
+fn the_first_rule_wins() {
+    let rules = rules(
+        "mode = \"noreuse\"\n\
+         [[rule]]\npath = \"/d/hot/**\"\nmode = \"buffered\"\n\
+         [[rule]]\npath = [\"/d/**\", \"/e/*\"]\nmode = \"dontcache\"\n\
+         [[rule]]\npath = \"/d/**\"\nmode = \"write-through\"\n",
+    );
+    assert_eq!(mode_on(&rules, "/d/hot/x", "vda"), None);
+    assert_eq!(mode_on(&rules, "/d/x", "vda").as_deref(), Some("dontcache"));
+    assert_eq!(mode_on(&rules, "/e/x", "vda").as_deref(), Some("dontcache"));
+    assert_eq!(mode_on(&rules, "/f", "vda").as_deref(), Some("noreuse"));
+    assert!(rules.path_alone() && !rules.leaves_all_alone());
+}
+
+#[test]
+fn a_disk_can_be_switched_off() {
+    let rules = rules("mode = \"write-behind\"\n[disk.\"sdb\"]\nenabled = false\n");
+    assert_eq!(
+        mode_on(&rules, "/x", "sda").as_deref(),
+        Some("write-behind")
+    );
+    assert_eq!(mode_on(&rules, "/x", "sdb"), None);
+}
+
+#[test]
+fn an_empty_file_leaves_all_alone() {
+    let rules = rules("");
+    assert_eq!(mode_on(&rules, "/x", "vda"), None);
+    assert!(rules.leaves_all_alone() && rules.path_alone());
+}
+
+#[test]
+fn what_a_path_settles_is_known() {
+    let rules = rules(
+        "[[rule]]\npath = \"/plain/**\"\nmode = \"dontcache\"\n\
+         [[rule]]\npath = \"/shared/**\"\nprogram = \"rsync\"\nmode = \"dontcache\"\n\
+         [[rule]]\npath = \"/shared/late/**\"\nmode = \"dontcache\"\n\
+         [disk.sdb]\nenabled = false\n",
+    );
+    assert!(!rules.path_alone());
+    for (path, disk, settled) in [
+        ("/plain/x", "sda", true),
+        ("/other", "sda", true),
+        ("/shared/x", "sda", false),
+        // Whoever opens it may still be rsync, which comes first.
+        ("/shared/late/x", "sda", false),
+        ("/shared/x", "sdb", true),
+    ] {
+        assert_eq!(
+            rules.path_alone_for(Path::new(path), disk),
+            settled,
+            "{path} {disk}"
+        );
+    }
+    let anywhere = self::rules("[[rule]]\nunit = \"a\"\nmode = \"dontcache\"");
+    assert!(!anywhere.path_alone_for(Path::new("/x"), "sda"));
+}
