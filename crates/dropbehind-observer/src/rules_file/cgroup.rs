@@ -1,48 +1,30 @@
-//! The control groups of a process, as `/proc/PID/cgroup` tells them
-//! (cgroups(7)): one line for each hierarchy of version 1, and one that begins
-//! with `0::` for version 2.
+//! Which control groups (cgroups(7)) and systemd units a process is in.
 
 use std::path::Path;
 
+use dropbehind_linux::processes::Cgroup;
+
 use super::patterns::Patterns;
 
-/// A process's group in one hierarchy.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Membership {
-    /// systemd keeps its units in this hierarchy.
-    has_units: bool,
-    /// From the root of the hierarchy, as the reader's cgroup namespace has it.
-    path: String,
+/// A group's path in its hierarchy; it stays the same when the group was removed
+/// with a process still in it.
+fn path(group: &Cgroup) -> &str {
+    let path = group.path.to_str().unwrap_or_default();
+    path.strip_suffix(" (deleted)").unwrap_or(path)
 }
 
-impl Membership {
-    /// All lines of the file.
-    pub(super) fn parse(text: &str) -> Vec<Self> {
-        text.lines().filter_map(Self::parse_line).collect()
-    }
+/// True if the group, or one that it is in, matches.
+pub(super) fn is_within(group: &Cgroup, groups: &Patterns) -> bool {
+    let mut ancestors = Path::new(path(group)).ancestors();
+    ancestors.any(|group| groups.matches(group))
+}
 
-    fn parse_line(line: &str) -> Option<Self> {
-        let mut fields = line.splitn(3, ':');
-        let (hierarchy, controllers) = (fields.next()?, fields.next()?);
-        let path = fields.next()?;
-        Some(Self {
-            has_units: hierarchy == "0" || controllers == "name=systemd",
-            // The group was removed with the process still in it.
-            path: path.strip_suffix(" (deleted)").unwrap_or(path).to_owned(),
-        })
-    }
-
-    /// True if the group, or one that it is in, matches.
-    pub(super) fn is_within(&self, groups: &Patterns) -> bool {
-        Path::new(&self.path)
-            .ancestors()
-            .any(|group| groups.matches(group))
-    }
-
-    /// True if the group belongs to such a unit; a service is in its slices, too.
-    pub(super) fn is_of_unit(&self, units: &Patterns) -> bool {
-        self.has_units && self.path.split('/').any(|part| units.matches(part))
-    }
+/// True if the group belongs to such a unit; a service is in its slices, too.
+pub(super) fn is_of_unit(group: &Cgroup, units: &Patterns) -> bool {
+    // systemd keeps its units in the unified hierarchy, in one of its own, or
+    // in both.
+    let has_units = matches!(&*group.controllers, "" | "name=systemd");
+    has_units && path(group).split('/').any(|part| units.matches(part))
 }
 
 /// The kinds of unit that have processes, and so a group.
@@ -82,6 +64,18 @@ mod tests {
                           1:name=systemd:/system.slice/backup.service\n\
                           0::/system.slice/backup.service\n";
 
+    /// Lines as in `/proc/PID/cgroup`.
+    fn parse(text: &str) -> Vec<Cgroup> {
+        let groups = text.lines().map(|line| {
+            let mut fields = line.splitn(3, ':').skip(1);
+            Cgroup {
+                controllers: fields.next().unwrap().to_owned(),
+                path: fields.next().unwrap().into(),
+            }
+        });
+        groups.collect()
+    }
+
     fn units(names: &[&str]) -> Patterns {
         let globs = names.iter().map(|name| unit_glob(name).unwrap()).collect();
         Patterns::new(Vec::new(), globs).unwrap()
@@ -94,14 +88,12 @@ mod tests {
 
     fn of_unit(text: &str, unit: &str) -> bool {
         let units = units(&[unit]);
-        let mut all = Membership::parse(text).into_iter();
-        all.any(|membership| membership.is_of_unit(&units))
+        parse(text).iter().any(|group| is_of_unit(group, &units))
     }
 
     fn within(text: &str, group: &str) -> bool {
         let groups = groups(&[group]);
-        let mut all = Membership::parse(text).into_iter();
-        all.any(|membership| membership.is_within(&groups))
+        parse(text).iter().any(|group| is_within(group, &groups))
     }
 
     #[test]
@@ -132,8 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_lines_do_no_harm() {
-        assert_eq!(Membership::parse("\n7\n8:cpu\n"), []);
+    fn odd_paths_do_no_harm() {
         assert!(within("0::/gone (deleted)\n", "/gone"));
         assert!(within("0::/with:colon\n", "/with:colon"));
     }

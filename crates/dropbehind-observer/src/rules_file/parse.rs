@@ -9,7 +9,7 @@ use toml::de::{DeTable, DeValue};
 use super::cgroup::full_unit_name;
 use super::patterns::{Patterns, is_glob, literal, name_glob, path_glob, unit_glob};
 use super::problem::Problem;
-use super::process_facts::COMM_BYTES;
+use super::process_facts::NAME_BYTES;
 use super::rule::{Programs, Rule};
 use super::values::{Mistakes, Section, Text, shown};
 use super::{Defaults, DiskSettings, Rules};
@@ -178,8 +178,8 @@ fn program_globs(name: &str) -> Result<Vec<Glob>, String> {
     if name.is_empty() {
         return Err("\"\" is no name of a program; leave the key out to match all".to_owned());
     }
-    if !is_glob(name) && name.len() > COMM_BYTES && name.is_char_boundary(COMM_BYTES) {
-        globs.push(literal(&name[..COMM_BYTES])?);
+    if !is_glob(name) && name.len() > NAME_BYTES && name.is_char_boundary(NAME_BYTES) {
+        globs.push(literal(&name[..NAME_BYTES])?);
     }
     Ok(globs)
 }

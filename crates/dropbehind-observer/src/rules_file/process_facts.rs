@@ -1,14 +1,15 @@
 //! What rules ask about a process.
 
 use std::cell::OnceCell;
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use super::cgroup::Membership;
+use dropbehind_linux::processes::{self, Cgroup};
 
 /// The longest name that the kernel keeps of a program (`TASK_COMM_LEN` - 1).
-pub(super) const COMM_BYTES: usize = 15;
+pub(super) const NAME_BYTES: usize = 15;
 
 /// One process while one file is decided about; read from `/proc` when first
 /// asked for.
@@ -21,9 +22,9 @@ pub(super) const COMM_BYTES: usize = 15;
 #[derive(Debug)]
 pub(super) struct ProcessFacts {
     process: i32,
-    comm: OnceCell<Option<OsString>>,
+    name: OnceCell<Option<String>>,
     executable: OnceCell<Option<PathBuf>>,
-    groups: OnceCell<Vec<Membership>>,
+    groups: OnceCell<Vec<Cgroup>>,
 }
 
 impl ProcessFacts {
@@ -31,32 +32,31 @@ impl ProcessFacts {
     pub(super) fn of(process: i32) -> Self {
         Self {
             process,
-            comm: OnceCell::new(),
+            name: OnceCell::new(),
             executable: OnceCell::new(),
             groups: OnceCell::new(),
         }
     }
 
-    fn file(&self, name: &str) -> Option<PathBuf> {
-        (self.process > 0).then(|| PathBuf::from(format!("/proc/{}/{name}", self.process)))
+    fn known<T>(&self, read: fn(i32) -> io::Result<T>) -> Option<T> {
+        if self.process <= 0 {
+            return None;
+        }
+        read(self.process).ok()
     }
 
-    /// The name the kernel has for it: of its file, cut to [`COMM_BYTES`], or
-    /// what it gave itself. `None` if it is gone.
-    pub(super) fn comm(&self) -> Option<&OsStr> {
-        let read = || {
-            let mut name = std::fs::read(self.file("comm")?).ok()?;
-            name.pop_if(|last| *last == b'\n');
-            Some(OsString::from_vec(name))
-        };
-        self.comm.get_or_init(read).as_deref()
+    /// The name the kernel has for it: of its file, cut to
+    /// [`NAME_BYTES`], or what it gave itself. `None` if it is gone.
+    pub(super) fn name(&self) -> Option<&str> {
+        let read = || self.known(processes::command_name);
+        self.name.get_or_init(read).as_deref()
     }
 
     /// The program's file. `None` if it is gone, a kernel's thread, or not ours
     /// to see.
     pub(super) fn executable(&self) -> Option<&Path> {
         let read = || {
-            let path = std::fs::read_link(self.file("exe")?).ok()?;
+            let path = self.known(processes::executable)?;
             // It was replaced or removed since, as in an upgrade.
             let bytes = path.as_os_str().as_bytes();
             Some(match bytes.strip_suffix(b" (deleted)") {
@@ -68,12 +68,8 @@ impl ProcessFacts {
     }
 
     /// Its control groups; none if it is gone.
-    pub(super) fn groups(&self) -> &[Membership] {
-        self.groups.get_or_init(|| {
-            let text = self
-                .file("cgroup")
-                .and_then(|path| std::fs::read(path).ok());
-            Membership::parse(&String::from_utf8_lossy(&text.unwrap_or_default()))
-        })
+    pub(super) fn groups(&self) -> &[Cgroup] {
+        let read = || self.known(processes::cgroups).unwrap_or_default();
+        self.groups.get_or_init(read)
     }
 }

@@ -1,7 +1,10 @@
 //! One rule.
 
+use std::path::Path;
+
 use dropbehind::Mode;
 
+use super::cgroup::{is_of_unit, is_within};
 use super::patterns::Patterns;
 use super::process_facts::ProcessFacts;
 use crate::rules::Candidate;
@@ -17,7 +20,7 @@ pub(super) struct Programs {
 
 impl Programs {
     fn matches(&self, process: &ProcessFacts) -> bool {
-        if process.comm().is_some_and(|comm| self.names.matches(comm)) {
+        if process.name().is_some_and(|name| self.names.matches(name)) {
             return true;
         }
         process.executable().is_some_and(|path| {
@@ -49,7 +52,7 @@ impl Rule {
         self.programs.is_none() && self.units.is_none() && self.groups.is_none()
     }
 
-    pub(super) fn wants_path(&self, path: &std::path::Path) -> bool {
+    pub(super) fn wants_path(&self, path: &Path) -> bool {
         self.paths.as_ref().is_none_or(|paths| paths.matches(path))
     }
 
@@ -62,7 +65,7 @@ impl Rule {
         let programs = self.programs.as_ref();
         self.wants_path(candidate.path)
             && programs.is_none_or(|programs| programs.matches(process))
-            && group(&self.units, super::cgroup::Membership::is_of_unit)
-            && group(&self.groups, super::cgroup::Membership::is_within)
+            && group(&self.units, is_of_unit)
+            && group(&self.groups, is_within)
     }
 }
