@@ -9,6 +9,7 @@ mod probe;
 mod read;
 mod run;
 mod stat;
+mod watch;
 mod write;
 
 use crate::error::{Exit, Failure};
@@ -44,6 +45,18 @@ Exit codes:
   3    not possible here: the kernel or file system lacks a feature, or the user a privilege
   141  whoever read standard output went away (as a shell shows it for cat)";
 
+/// At the end of watch's long help.
+const WATCH_HELP: &str = "\
+Signals: SIGHUP reads the rules again; a file with a mistake leaves those in force, and the log \
+names its line. SIGTERM and SIGINT write back and drop what is left, at most 20 seconds long, and \
+end.
+
+Exit codes:
+  0    ended by a signal; with --check: the rules have no mistake
+  1    the rules have a mistake or cannot be read, or another watch runs on this machine
+  2    the command line is wrong; nothing was done
+  3    not possible here: the privilege CAP_SYS_ADMIN is missing, or the kernel has no fanotify";
+
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run a program, and keep its files from filling the page cache
@@ -64,6 +77,9 @@ enum Command {
     /// Drop files' clean pages from the page cache
     #[command(after_long_help = AFTER_HELP)]
     Drop(drop::DropArgs),
+    /// Look after all programs of this machine, by rules
+    #[command(after_long_help = WATCH_HELP)]
+    Watch(watch::WatchArgs),
     /// Find out what works here, and what would be used
     #[command(after_long_help = AFTER_HELP)]
     Probe(probe::ProbeArgs),
@@ -86,6 +102,7 @@ pub(crate) fn run(cli: Cli) -> Exit {
         Command::Read(args) => read::run(&args),
         Command::Stat(args) => stat::run(&args),
         Command::Drop(args) => drop::run(&args),
+        Command::Watch(args) => watch::run(&args),
         Command::Probe(args) => probe::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),

@@ -1,0 +1,203 @@
+//! `dropbehind watch`: all programs of a machine, looked after by rules.
+
+mod check;
+mod journal;
+mod lock;
+mod observing;
+mod orders;
+mod outlets;
+mod reports;
+mod service_manager;
+
+use crate::error::{Exit, Failure, shown};
+use crate::size;
+use clap::Args;
+use dropbehind_observer::rules_file::{RulesFile, RulesFileError};
+use journal::Journal;
+use lock::Lock;
+use observing::Observing;
+use orders::{Order, Orders};
+use outlets::Outlets;
+use reports::{Reports, status};
+use service_manager::ServiceManager;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How often the log, the metrics and the service manager hear of the observer,
+/// if nobody wants to hear of it more often.
+const REPORT_EVERY: Duration = Duration::from_secs(5);
+/// How long leaving may take to write back and drop what is left.
+const SETTLE: Duration = Duration::from_secs(20);
+/// How soon leaving can be cut short.
+const SETTLE_STEP: Duration = Duration::from_millis(200);
+
+#[derive(Debug, Args)]
+pub(super) struct WatchArgs {
+    /// The rules: which files are looked after, and how
+    #[arg(
+        long,
+        value_name = "FILE",
+        default_value = "/etc/dropbehind.toml",
+        env = "DROPBEHIND_CONFIG",
+        value_hint = clap::ValueHint::FilePath
+    )]
+    config: PathBuf,
+    /// Print what the rules mean, or what is wrong with them, and end
+    #[arg(long)]
+    check: bool,
+    /// Answer `dropbehind top` and Prometheus on this socket instead of
+    /// /run/dropbehind/watch.sock
+    #[arg(long, value_name = "PATH", value_hint = clap::ValueHint::FilePath)]
+    socket: Option<PathBuf>,
+    /// Keep a file of metrics for Prometheus' node exporter, ending in .prom
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    metrics: Option<PathBuf>,
+}
+
+pub(super) fn run(args: &WatchArgs) -> Exit {
+    if args.check {
+        return check::run(&args.config);
+    }
+    let journal = Journal::new();
+    match Watch::begin(args, journal) {
+        Ok(watch) => watch.run(),
+        Err(failure) => {
+            journal.error(&failure);
+            failure.exit
+        }
+    }
+}
+
+/// A running watch.
+struct Watch<'a> {
+    config: &'a Path,
+    journal: Journal,
+    manager: ServiceManager,
+    orders: Orders,
+    observing: Observing,
+    outlets: Outlets,
+    reports: Reports,
+    _lock: Lock,
+}
+
+impl<'a> Watch<'a> {
+    fn begin(args: &'a WatchArgs, journal: Journal) -> Result<Self, Failure> {
+        let config = &args.config;
+        let rules = read_rules(config, journal)?;
+        // Before any thread is there.
+        let orders = Orders::receive()
+            .map_err(|error| Failure::new(format!("cannot receive signals: {error}.")))?;
+        let observing = Observing::prepare()?;
+        let directory = runtime_directory();
+        let lock = Lock::take(&directory, config)?;
+        let observing = observing.begin(Arc::new(rules))?;
+        let socket = args.socket.clone();
+        let socket = socket.unwrap_or_else(|| directory.join("watch.sock"));
+        Ok(Self {
+            config,
+            journal,
+            manager: ServiceManager::new(),
+            orders,
+            outlets: Outlets::open(&socket, args.metrics.as_deref(), &observing)?,
+            observing,
+            reports: Reports::default(),
+            _lock: lock,
+        })
+    }
+
+    fn run(mut self) -> Exit {
+        self.journal
+            .notice(format!("watching, by the rules of {}", shown(self.config)));
+        self.report(ServiceManager::ready);
+        // In time, also if this thread was kept waiting a little.
+        let watchdog = self.manager.watchdog().map(|watchdog| watchdog / 3);
+        let every = watchdog.map_or(REPORT_EVERY, |watchdog| watchdog.min(REPORT_EVERY));
+        let mut due = Instant::now() + every;
+        loop {
+            let pause = due.saturating_duration_since(Instant::now());
+            match self.orders.wait(pause) {
+                Some(Order::Leave) => break,
+                Some(Order::Reload) => self.reload(),
+                None => {
+                    self.report(ServiceManager::alive);
+                    due = Instant::now() + every;
+                }
+            }
+        }
+        self.leave()
+    }
+
+    fn report(&mut self, tell: fn(&ServiceManager, &str)) {
+        let snapshot = self.observing.snapshot();
+        self.reports.log_news(&snapshot, self.journal);
+        self.outlets.publish(&snapshot, self.journal);
+        tell(&self.manager, &status(&snapshot));
+    }
+
+    /// A file with a mistake changes nothing.
+    fn reload(&mut self) {
+        self.manager.reloading();
+        match read_rules(self.config, self.journal) {
+            Ok(rules) => {
+                self.observing.set_rules(Arc::new(rules));
+                let config = shown(self.config);
+                self.journal
+                    .notice(format!("the rules of {config} are in force now"));
+            }
+            Err(failure) => {
+                self.journal.error(failure);
+                self.journal.error("the rules stay as they were");
+            }
+        }
+        self.report(ServiceManager::ready);
+    }
+
+    /// What was written is in the kernel's hands whatever happens here; waiting
+    /// only gets the rest of it out of the page cache.
+    fn leave(self) -> Exit {
+        self.journal.notice(format!(
+            "leaving; what is dirty is written back and dropped within {} s, a second signal ends \
+             that",
+            SETTLE.as_secs()
+        ));
+        self.manager.stopping();
+        let until = Instant::now() + SETTLE;
+        let mut settled = self.observing.settle(SETTLE_STEP);
+        while !settled && Instant::now() < until && self.orders.wait(Duration::ZERO).is_none() {
+            settled = self.observing.settle(SETTLE_STEP);
+        }
+        let snapshot = self.observing.snapshot();
+        if !settled {
+            self.journal.warning(format!(
+                "{} that were to be dropped stay in the page cache",
+                size::show(snapshot.totals.cached_bytes)
+            ));
+        }
+        self.journal.info(status(&snapshot));
+        self.observing.stop();
+        Exit::Done
+    }
+}
+
+/// The rules, with a warning of what is probably not meant in them; each mistake
+/// is a line.
+fn read_rules(path: &Path, journal: Journal) -> Result<RulesFile, Failure> {
+    let rules = RulesFile::read(path).map_err(|error| {
+        let hint = match &error {
+            RulesFileError::Unreadable(..) => "\nName another file by --config.",
+            RulesFileError::Wrong(..) => "",
+        };
+        Failure::new(format!("{error}{hint}"))
+    })?;
+    for remark in rules.remarks() {
+        journal.warning(format!("{}: {remark}", shown(path)));
+    }
+    Ok(rules)
+}
+
+/// Where the socket and the lock are.
+fn runtime_directory() -> PathBuf {
+    let chosen = std::env::var_os("DROPBEHIND_RUNTIME_DIR").filter(|chosen| !chosen.is_empty());
+    chosen.map_or_else(|| "/run/dropbehind".into(), PathBuf::from)
+}

@@ -1,0 +1,63 @@
+//! One watch a machine.
+
+use crate::error::{Doing, Failure, shown};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use std::fs::{DirBuilder, File};
+use std::io::{Read, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+
+/// Held while a watch runs; the kernel gives it up for a dead one.
+#[derive(Debug)]
+pub(super) struct Lock {
+    _file: File,
+}
+
+impl Lock {
+    /// Takes it, or says who has it.
+    pub(super) fn take(directory: &Path, config: &Path) -> Result<Self, Failure> {
+        let path = directory.join("watch.lock");
+        let failed = |error| Failure::io(Doing::Create, &path, &error);
+        let made = DirBuilder::new()
+            .recursive(true)
+            .mode(0o755)
+            .create(directory);
+        made.map_err(failed)?;
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path);
+        let mut file = file.map_err(failed)?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => return Err(taken(&mut file)),
+            Err(errno) => return Err(failed(errno.into())),
+        }
+        let owner = format!("{} {}\n", std::process::id(), shown(config));
+        let written = file
+            .set_len(0)
+            .and_then(|()| file.write_all(owner.as_bytes()));
+        written.map_err(|error| Failure::io(Doing::Write, &path, &error))?;
+        Ok(Self { _file: file })
+    }
+}
+
+fn taken(file: &mut File) -> Failure {
+    let mut owner = String::new();
+    let read = file.read_to_string(&mut owner);
+    let owner = read.ok().and_then(|_| owner.trim_end().split_once(' '));
+    Failure::new(match owner {
+        Some((process, config)) => format!(
+            "another watch looks after this machine: process {process}, by the rules of {config}. \
+             Stop it first (kill {process}, or systemctl stop dropbehind), or add your rules to \
+             its own and reload it (kill -HUP {process})."
+        ),
+        // It has not written its name yet.
+        None => "another watch has just begun to look after this machine. Stop it first \
+                 (systemctl stop dropbehind)."
+            .to_owned(),
+    })
+}

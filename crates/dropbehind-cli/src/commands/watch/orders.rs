@@ -1,0 +1,56 @@
+//! Signals, received as orders.
+
+use nix::sys::signal::{SigSet, Signal};
+use std::io;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+/// What somebody wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    /// Read the rules again.
+    Reload,
+    /// Finish and end.
+    Leave,
+}
+
+/// Orders to come.
+#[derive(Debug)]
+pub(super) struct Orders(Receiver<Order>);
+
+impl Orders {
+    /// Begins to receive, in a thread of its own. Has to be called before any
+    /// other thread is started: threads inherit that the signals are blocked.
+    pub(super) fn receive() -> io::Result<Self> {
+        let mut signals = SigSet::empty();
+        for signal in [Signal::SIGHUP, Signal::SIGTERM, Signal::SIGINT] {
+            signals.add(signal);
+        }
+        signals.thread_block()?;
+        let (sender, receiver) = mpsc::channel();
+        let wait = move || {
+            while let Ok(signal) = signals.wait() {
+                let order = match signal {
+                    Signal::SIGHUP => Order::Reload,
+                    _ => Order::Leave,
+                };
+                if sender.send(order).is_err() {
+                    return;
+                }
+            }
+        };
+        let name = "db-signals".to_owned();
+        std::thread::Builder::new().name(name).spawn(wait)?;
+        Ok(Self(receiver))
+    }
+
+    /// The next one, or `None` if none comes in this time.
+    pub(super) fn wait(&self, at_most: Duration) -> Option<Order> {
+        match self.0.recv_timeout(at_most) {
+            Ok(order) => Some(order),
+            Err(RecvTimeoutError::Timeout) => None,
+            // Its thread never ends before us; without it nobody could stop us.
+            Err(RecvTimeoutError::Disconnected) => Some(Order::Leave),
+        }
+    }
+}

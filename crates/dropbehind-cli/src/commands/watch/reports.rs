@@ -1,0 +1,46 @@
+//! What the log and the service manager hear of an observer.
+
+use super::journal::Journal;
+use crate::size::show;
+use dropbehind_observer::snapshot::Snapshot;
+use std::collections::BTreeSet;
+
+/// What was said already, so that it is not said again.
+#[derive(Debug, Default)]
+pub(super) struct Reports {
+    notes: BTreeSet<String>,
+    overflows: u64,
+}
+
+impl Reports {
+    /// Logs what is new.
+    pub(super) fn log_news(&mut self, snapshot: &Snapshot, journal: Journal) {
+        for note in &snapshot.notes {
+            if self.notes.insert(note.clone()) {
+                journal.warning(note);
+            }
+        }
+        let overflows = snapshot.totals.overflows;
+        if overflows > self.overflows {
+            journal.warning(format!(
+                "the kernel's queue of events was full, {} times more: what was missed is found \
+                 by looking at what is dirty",
+                overflows - self.overflows
+            ));
+            self.overflows = overflows;
+        }
+    }
+}
+
+/// One line about the moment.
+pub(super) fn status(snapshot: &Snapshot) -> String {
+    let totals = &snapshot.totals;
+    format!(
+        "{} files looked after now, {} so far; {} written, {} dropped, {} kept for others",
+        snapshot.files.len(),
+        totals.files,
+        show(totals.written_bytes),
+        show(totals.dropped_bytes),
+        show(totals.kept_bytes),
+    )
+}
