@@ -2,10 +2,10 @@
 
 mod user;
 
-use dropbehind_testbed::{Need, need};
-use std::os::unix::fs::MetadataExt;
+use dropbehind_testbed::{Need, need, residency};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixDatagram;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use user::{User, finish};
@@ -29,9 +29,53 @@ impl User {
         command
     }
 
+    /// A watch with just the privileges that the systemd unit gives it.
+    fn watch_as_a_service(&self, args: &str) -> Command {
+        let unit = packaged("dropbehind.service");
+        let lines = unit.lines();
+        let kept = lines
+            .filter_map(|line| line.strip_prefix("CapabilityBoundingSet="))
+            .flat_map(str::split_whitespace)
+            .filter_map(|name| name.strip_prefix("CAP_"))
+            .map(|name| format!(",+{}", name.to_lowercase()));
+        let watch = self.watch(args);
+        let mut command = Command::new("setpriv");
+        command
+            .args(["--no-new-privs", "--bounding-set"])
+            .arg(format!("-all{}", kept.collect::<String>()))
+            .arg(watch.get_program())
+            .args(watch.get_args())
+            .current_dir(self.file(""));
+        for (name, value) in watch.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command
+    }
+
     fn writes(&self, name: &str, text: &str) {
         std::fs::write(self.file(name), text).unwrap();
     }
+}
+
+fn packaged(name: &str) -> String {
+    let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging");
+    std::fs::read_to_string(packaging.join(name)).unwrap()
+}
+
+/// A program that knows nothing of us writes 32 MiB.
+fn dd(path: &Path) {
+    let output = format!("of={}", path.display());
+    let dd = Command::new("dd")
+        .args(["if=/dev/zero", "bs=1M", "count=32", "status=none", &output])
+        .status();
+    assert!(dd.unwrap().success());
+}
+
+fn cached_bytes(path: &Path) -> u64 {
+    residency::cached(path).unwrap().cached_pages * 4096
 }
 
 /// A watch that runs, and what it tells its service manager.
@@ -246,4 +290,173 @@ fn without_the_privilege_it_says_what_is_missing() {
     let said = finish(&mut command);
     said.fails(3, "CAP_SYS_ADMIN");
     said.fails(3, "`dropbehind cp`");
+}
+
+#[test]
+fn files_are_looked_after_by_the_rules_in_force() {
+    need!(Need::Root, Need::Cachestat);
+    let user = User::new();
+    let home = std::fs::canonicalize(user.file("")).unwrap();
+    for folder in ["wanted", "hot", "later"] {
+        std::fs::create_dir(home.join(folder)).unwrap();
+    }
+    let rule = |path: &str, mode: &str| {
+        format!(
+            "[[rule]]\npath = {:?}\nmode = \"{mode}\"\n",
+            home.join(path)
+        )
+    };
+    let rules = rule("wanted/hot.*", "buffered") + &rule("wanted/**", "dontcache");
+    user.writes("rules", &rules);
+    let mut watch = Running::start(&user, &mut user.watch("--config rules"));
+    watch.says("READY=1");
+    let (wanted, hot) = (home.join("wanted/a"), home.join("wanted/hot.a"));
+    let (other, later) = (home.join("other"), home.join("later/a"));
+    for path in [&wanted, &hot, &other, &later] {
+        dd(path);
+    }
+    assert_eq!(cached_bytes(&other), 32 << 20);
+
+    // A broken file leaves the rules in force; a whole one replaces them, also
+    // for files of which the kernel was told not to tell again.
+    user.writes("rules", "broken");
+    watch.signal("HUP");
+    watch.says("READY=1");
+    let still = home.join("wanted/b");
+    dd(&still);
+    user.writes("rules", &rule("later/**", "dontcache"));
+    watch.signal("HUP");
+    watch.says("READY=1");
+    let no_more = home.join("wanted/c");
+    // The rules take their way through the observer: the next files show which
+    // are in force, and the last of them is the one that is asked about.
+    residency::evict(&later);
+    dd(&later);
+    dd(&no_more);
+    assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
+    for (path, cached) in [
+        (&wanted, 0),
+        (&still, 0),
+        (&later, 0),
+        (&hot, 32 << 20),
+        (&other, 32 << 20),
+        (&no_more, 32 << 20),
+    ] {
+        assert_eq!(
+            cached_bytes(path),
+            cached,
+            "{}\n{}",
+            path.display(),
+            watch.log()
+        );
+    }
+}
+
+#[test]
+fn programs_are_looked_after_by_name() {
+    need!(Need::Root, Need::Cachestat);
+    let user = User::new();
+    let home = std::fs::canonicalize(user.file("")).unwrap();
+    user.writes(
+        "rules",
+        "[[rule]]\nprogram = \"dropbehindtest\"\nmode = \"dontcache\"\n",
+    );
+    let copier = home.join("dropbehindtest");
+    let dd_path = user.sh("command -v dd").text();
+    std::fs::copy(dd_path.trim(), &copier).unwrap();
+    let mut watch = Running::start(&user, &mut user.watch("--config rules"));
+    watch.says("READY=1");
+    let (ours, others) = (home.join("ours"), home.join("others"));
+    dd(&others);
+    let copied = Command::new(&copier)
+        .arg("if=/dev/zero")
+        .arg(format!("of={}", ours.display()))
+        .args(["bs=1M", "count=256", "status=none"])
+        .status();
+    assert!(copied.unwrap().success());
+    assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
+    assert_eq!(cached_bytes(&ours), 0, "{}", watch.log());
+    assert_eq!(cached_bytes(&others), 32 << 20, "{}", watch.log());
+}
+
+#[test]
+fn the_units_privileges_are_enough() {
+    need!(Need::Root, Need::Cachestat, Need::Tool("setpriv"));
+    let user = User::new();
+    let home = std::fs::canonicalize(user.file("")).unwrap();
+    let private = home.join("private");
+    std::fs::create_dir(&private).unwrap();
+    let nobody = 65534;
+    std::os::unix::fs::chown(&private, Some(nobody), Some(nobody)).unwrap();
+    std::fs::set_permissions(&private, std::fs::Permissions::from_mode(0o700)).unwrap();
+    std::fs::set_permissions(&home, std::fs::Permissions::from_mode(0o755)).unwrap();
+    // Another user's program is to be told by the path of its file.
+    user.writes(
+        "rules",
+        &format!(
+            "[[rule]]\npath = \"{}/**\"\nprogram = \"/**/dd\"\nmode = \"dontcache\"\n",
+            private.display()
+        ),
+    );
+    let mut watch = Running::start(&user, &mut user.watch_as_a_service("--config rules"));
+    watch.says("READY=1");
+    let secret = private.join("secret");
+    let written = Command::new("setpriv")
+        .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
+        .args([
+            "sh",
+            "-c",
+            "umask 077 && exec dd if=/dev/zero bs=1M count=256 status=none of=\"$0\"",
+        ])
+        .arg(&secret)
+        .status();
+    assert!(written.unwrap().success());
+    assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
+    assert_eq!(cached_bytes(&secret), 0, "{}", watch.log());
+}
+
+#[test]
+fn the_unit_is_well_formed_and_has_no_mount_namespace() {
+    need!(Need::Tool("systemd-analyze"));
+    let user = User::new();
+    let unit = packaged("dropbehind.service");
+    for option in [
+        "ProtectSystem",
+        "ProtectHome",
+        "PrivateTmp",
+        "PrivateDevices",
+        "ReadOnlyPaths",
+        "ReadWritePaths",
+        "InaccessiblePaths",
+        "ProtectKernelTunables",
+        "ProtectKernelModules",
+        "ProtectKernelLogs",
+        "ProtectControlGroups",
+        "ProtectProc",
+        "PrivateMounts",
+        "BindPaths",
+        "TemporaryFileSystem",
+        "DynamicUser",
+        "RootDirectory",
+        "MountFlags",
+        "DevicePolicy",
+        "ProtectClock",
+        "PrivateUsers",
+        "PrivateNetwork",
+    ] {
+        let set = unit
+            .lines()
+            .any(|line| line.starts_with(&format!("{option}=")));
+        assert!(
+            !set,
+            "{option} would give the service a mount namespace of its own"
+        );
+    }
+    let here = env!("CARGO_BIN_EXE_dropbehind");
+    user.writes(
+        "dropbehind.service",
+        &unit.replace("/usr/bin/dropbehind", here),
+    );
+    let said = user.sh("systemd-analyze verify --man=no ./dropbehind.service");
+    assert_eq!((said.code, said.stderr.as_str()), (0, ""));
 }

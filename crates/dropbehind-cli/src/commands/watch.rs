@@ -88,10 +88,10 @@ impl<'a> Watch<'a> {
         // Before any thread is there.
         let orders = Orders::receive()
             .map_err(|error| Failure::new(format!("cannot receive signals: {error}.")))?;
-        let observing = Observing::prepare()?;
+        Observing::check()?;
         let directory = runtime_directory();
         let lock = Lock::take(&directory, config)?;
-        let observing = observing.begin(Arc::new(rules))?;
+        let observing = Observing::begin(Arc::new(rules))?;
         let socket = args.socket.clone();
         let socket = socket.unwrap_or_else(|| directory.join("watch.sock"));
         Ok(Self {

@@ -1,52 +1,88 @@
 //! The observer, as watch uses it.
 
 use crate::error::Failure;
-use dropbehind_linux::{Fanotify, GroupClass};
+use dropbehind_linux::{Fanotify, GroupClass, IoPriority};
 use dropbehind_observer::rules::Rules;
 use dropbehind_observer::snapshot::Snapshot;
+use dropbehind_observer::{Observer, ObserverConfig, ObserverError, Source};
 use rustix::io::Errno;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The right to observe, found out before anything is touched.
-pub(super) struct Prepared {
-    group: Fanotify,
-}
+/// Behind whatever the programs themselves want of the disk, and not behind
+/// idle work: then what is dirty would wait for hours on a busy disk.
+const IO_PRIORITY: IoPriority = IoPriority::BestEffort(7);
 
-impl Prepared {
-    pub(super) fn begin(self, _rules: Arc<dyn Rules>) -> Result<Observing, Failure> {
-        Ok(Observing { _group: self.group })
-    }
-}
-
+/// A machine being observed.
 pub(super) struct Observing {
-    _group: Fanotify,
+    observer: Arc<Observer>,
 }
 
 impl Observing {
-    pub(super) fn prepare() -> Result<Prepared, Failure> {
+    /// Finds out whether it can work, before anything is touched.
+    pub(super) fn check() -> Result<(), Failure> {
         match Fanotify::new(GroupClass::Notification) {
-            Ok(group) => Ok(Prepared { group }),
-            Err(error) => Err(Failure::impossible(match Errno::from_io_error(&error) {
-                Some(Errno::PERM) => "cannot watch: what programs do is seen through fanotify, \
-                                      which takes the privilege CAP_SYS_ADMIN outside containers. \
-                                      Run it as root, or by its systemd unit. `dropbehind cp`, \
-                                      `write` and `read`, and the library, work without it."
-                    .to_owned(),
-                _ => format!("cannot watch: fanotify: {error}."),
-            })),
+            Ok(_) => Ok(()),
+            Err(error) => Err(match Errno::from_io_error(&error) {
+                Some(Errno::PERM) => not_possible(&ObserverError::NotPermitted),
+                Some(Errno::NOSYS) => not_possible(&ObserverError::NoFanotify),
+                _ => failed("fanotify_init", &error),
+            }),
         }
     }
 
-    pub(super) fn set_rules(&self, _rules: Arc<dyn Rules>) {}
+    pub(super) fn begin(rules: Arc<dyn Rules>) -> Result<Self, Failure> {
+        let observer = Observer::new(ObserverConfig {
+            source: Source::Machine,
+            rules,
+            kind: "watch".to_owned(),
+            io_priority: IO_PRIORITY,
+        });
+        let observer = observer.map_err(|error| match error {
+            ObserverError::Failed { doing, error } => failed(doing, &error),
+            error => not_possible(&error),
+        })?;
+        Ok(Self {
+            observer: Arc::new(observer),
+        })
+    }
+
+    /// From the next file on.
+    pub(super) fn set_rules(&self, rules: Arc<dyn Rules>) {
+        self.observer.set_rules(rules);
+    }
 
     pub(super) fn snapshot(&self) -> Snapshot {
-        Snapshot::default()
+        self.observer.snapshot()
     }
 
-    pub(super) fn settle(&self, _at_most: Duration) -> bool {
-        true
+    /// True when nothing is left to write back and drop.
+    pub(super) fn settle(&self, at_most: Duration) -> bool {
+        self.observer.settle(at_most)
     }
 
-    pub(super) fn stop(self) {}
+    pub(super) fn stop(self) {
+        self.observer.stop();
+    }
+}
+
+fn not_possible(error: &ObserverError) -> Failure {
+    let step = match error {
+        ObserverError::NotPermitted => {
+            "Run it as root outside of containers, or by its systemd unit."
+        }
+        _ => "Run it on another kernel, or without a sandbox that hides the call.",
+    };
+    Failure::impossible(format!(
+        "cannot watch: {error}. {step} `dropbehind cp`, `write` and `read`, and the library, work \
+         without it."
+    ))
+}
+
+fn failed(doing: &str, error: &io::Error) -> Failure {
+    Failure::new(format!(
+        "cannot watch: {doing}: {error}. Raise fs.fanotify.max_user_groups, \
+         fs.fanotify.max_user_marks or the limit on open files, whichever is short."
+    ))
 }
