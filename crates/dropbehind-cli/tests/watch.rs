@@ -460,3 +460,59 @@ fn the_unit_is_well_formed_and_has_no_mount_namespace() {
     let said = user.sh("systemd-analyze verify --man=no ./dropbehind.service");
     assert_eq!((said.code, said.stderr.as_str()), (0, ""));
 }
+
+/// Whether the kernel does not tell a process of what is done to this file.
+fn is_ignored(process: u32, path: &Path) -> bool {
+    let inode = format!("ino:{:x} ", std::fs::metadata(path).unwrap().ino());
+    let entries = std::fs::read_dir(format!("/proc/{process}/fdinfo")).unwrap();
+    let infos = entries.filter_map(|entry| std::fs::read_to_string(entry.ok()?.path()).ok());
+    let marks = infos.flat_map(|info| info.lines().map(str::to_owned).collect::<Vec<_>>());
+    marks
+        .filter(|mark| mark.starts_with("fanotify ") && mark.contains(&inode))
+        .any(|mark| !mark.contains("ignored_mask:0"))
+}
+
+#[test]
+fn the_kernel_need_not_tell_of_what_no_rule_can_want() {
+    need!(Need::Root);
+    let user = User::new();
+    let home = std::fs::canonicalize(user.file("")).unwrap();
+    std::fs::create_dir(home.join("wanted")).unwrap();
+    user.writes(
+        "rules",
+        &format!(
+            "[[rule]]\npath = \"{}/wanted/**\"\nprogram = \"nobody\"\nmode = \"dontcache\"\n",
+            home.display()
+        ),
+    );
+    let mut watch = Running::start(&user, &mut user.watch("--config rules"));
+    watch.says("READY=1");
+    // Another program may still want the first; nobody ever wants the second.
+    let (perhaps, never) = (home.join("wanted/a"), home.join("b"));
+    dd(&perhaps);
+    dd(&never);
+    let process = watch.child.id();
+    let mut looks = 0;
+    while !is_ignored(process, &never) {
+        looks += 1;
+        assert!(looks < 3000, "it still hears of {}", never.display());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(!is_ignored(process, &perhaps));
+    // Other rules may want it.
+    user.writes(
+        "rules",
+        &format!(
+            "[[rule]]\npath = \"{}/**\"\nmode = \"dontcache\"\n",
+            home.display()
+        ),
+    );
+    watch.signal("HUP");
+    watch.says("READY=1");
+    while is_ignored(process, &never) {
+        looks += 1;
+        assert!(looks < 6000, "it never hears of {} again", never.display());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
+}

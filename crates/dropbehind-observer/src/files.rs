@@ -301,7 +301,7 @@ impl Files {
             }
         }
         let Some(settings) = self.settings(&path, used.process, used.file.as_fd()) else {
-            if self.rules.path_alone() {
+            if self.is_settled(&path, used.file.as_fd()) {
                 let target = MarkTarget::Inode(used.file.as_fd());
                 let not_wanted =
                     EventMask::OPEN | EventMask::CLOSE_WRITE | EventMask::CLOSE_NOWRITE;
@@ -437,16 +437,25 @@ impl Files {
         process: i32,
         file: std::os::fd::BorrowedFd<'_>,
     ) -> Option<Settings> {
-        let device = rustix::fs::fstat(file).map_or(0, |stat| stat.st_dev);
-        let disk = self
-            .disk_names
-            .entry(device)
-            .or_insert_with(|| disk_of(file).map_or_else(|_| String::new(), |disk| disk.name));
-        self.rules.settings_for(Candidate {
+        let rules = Arc::clone(&self.rules);
+        rules.settings_for(Candidate {
             path,
             process,
-            disk,
+            disk: self.disk_name(file),
         })
+    }
+
+    /// True when whoever opens this file gets the same answer.
+    fn is_settled(&mut self, path: &Path, file: std::os::fd::BorrowedFd<'_>) -> bool {
+        let rules = Arc::clone(&self.rules);
+        rules.path_alone_for(path, self.disk_name(file))
+    }
+
+    fn disk_name(&mut self, file: std::os::fd::BorrowedFd<'_>) -> &str {
+        let device = rustix::fs::fstat(file).map_or(0, |stat| stat.st_dev);
+        self.disk_names
+            .entry(device)
+            .or_insert_with(|| disk_of(file).map_or_else(|_| String::new(), |disk| disk.name))
     }
 
     /// Drops a small file that was read, of which nothing was cached before.
