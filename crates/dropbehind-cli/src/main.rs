@@ -1,7 +1,8 @@
 //! The `dropbehind` command: copy, write and read files without filling the
 //! page cache, see what is in it, and find out what works here.
 //!
-//! The commands are in [`commands`], one file each; [`options`] holds the one
+//! The commands are in [`commands`], one file each; [`habits`] are other tools'
+//! names that it answers to; [`options`] holds the one
 //! table of their options; [`session`] is what the commands that move data
 //! share.
 
@@ -9,6 +10,7 @@ mod advice;
 mod commands;
 mod destination;
 mod error;
+mod habits;
 mod input;
 mod options;
 mod output;
@@ -33,5 +35,8 @@ fn main() -> ExitCode {
     if let Err(errno) = signals.thread_block() {
         eprintln!("dropbehind: cannot block SIGXFSZ: {errno}; a file size limit will kill");
     }
-    commands::run(Cli::parse()).into()
+    match habits::run(std::env::args_os()) {
+        Some(code) => code,
+        None => commands::run(Cli::parse()).into(),
+    }
 }

@@ -1,0 +1,31 @@
+//! Names of other tools that this program answers to, through a link of that
+//! name: it takes their options, prints their lines and exits with their codes.
+//!
+//! The tools are those of the nocache package; what is not the same stands in
+//! each file.
+
+mod cachedel;
+mod cachestats;
+mod named_file;
+mod nocache;
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+use std::process::ExitCode;
+
+/// A tool to be.
+type Habit = fn(name: &OsStr, args: &[OsString]) -> ExitCode;
+
+/// Does what the command line asks for, if its first word is a name of one of
+/// these tools.
+pub(crate) fn run(command_line: impl Iterator<Item = OsString>) -> Option<ExitCode> {
+    let words: Vec<OsString> = command_line.collect();
+    let (name, args) = words.split_first()?;
+    let habit: Habit = match Path::new(name).file_name()?.to_str()? {
+        "nocache" => nocache::run,
+        "cachestats" => cachestats::run,
+        "cachedel" => cachedel::run,
+        _ => return None,
+    };
+    Some(habit(name, args))
+}
