@@ -14,7 +14,6 @@ mod habits;
 mod input;
 mod options;
 mod output;
-mod path_pattern;
 mod progress;
 mod session;
 mod sparse;
@@ -23,7 +22,7 @@ mod transfer;
 
 use clap::Parser;
 use commands::Cli;
-use dropbehind_observer::size;
+use dropbehind_observer::{path_pattern, size};
 use nix::sys::signal::{SigSet, Signal};
 use std::process::ExitCode;
 

@@ -228,3 +228,108 @@ fn a_link_is_enough() {
     // Whoever reads it may go away.
     user.sh("./cachestats -v f | true");
 }
+
+/// Runs a line as nocache, ours or the original.
+fn nocache(program: &Path, user: &User, args: &[&str]) -> Printed {
+    let output = Command::new(program)
+        .arg0("nocache")
+        .args(args)
+        .current_dir(user.file(""))
+        .env("LC_ALL", "C")
+        .env("DROPBEHIND_MODE", "buffered")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    Printed {
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr)
+            .unwrap()
+            .trim_end()
+            .to_owned(),
+        code: output.status.code(),
+    }
+}
+
+#[test]
+fn nocache_runs_programs_as_the_original_does() {
+    need!(Need::Root, Need::Tool("nocache"));
+    let user = User::new();
+    for args in [
+        &["echo", "a  b", "$c"][..],
+        &["-n", "3", "echo", "-n", "x"],
+        &["-n3", "--", "sh", "-c", "echo out; echo err >&2; exit 7"],
+        &["true"],
+    ] {
+        let theirs = nocache(&original("nocache"), &user, args);
+        assert_eq!(nocache(ours(), &user, args), theirs, "{args:?}");
+    }
+    // What a shell says of these has its own words.
+    for (args, code) in [(&["no-such-program"][..], 127), (&["/"], 126)] {
+        let theirs = nocache(&original("nocache"), &user, args);
+        let printed = nocache(ours(), &user, args);
+        assert_eq!(
+            (printed.code, theirs.code),
+            (Some(code), Some(code)),
+            "{args:?}"
+        );
+        assert!(printed.stderr.contains(args[0]), "{printed:?}");
+    }
+    let odd = nocache(ours(), &user, &["-x", "echo", "on"]);
+    assert_eq!((odd.stdout.as_str(), odd.code), ("on\n", Some(0)));
+    assert_eq!(odd.stderr, "nocache: illegal option -- x");
+    let nothing = nocache(ours(), &user, &["-n"]);
+    assert!(
+        nothing.code == Some(2) && nothing.stderr.contains("usage: nocache"),
+        "{nothing:?}"
+    );
+}
+
+#[test]
+fn nocache_leaves_nothing_of_what_was_read_or_written() {
+    need!(Need::Root, Need::Cachestat);
+    let user = User::new();
+    let bytes = 32 << 20;
+    let source = cold(&user, "source", bytes);
+    let hot = cold(&user, "hot", bytes);
+    std::fs::read(&hot).unwrap();
+    // A file this young counts as made by the program.
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    let copied = nocache(ours(), &user, &["-D", "figures", "cp", "source", "copy"]);
+    assert_eq!((copied.code, &*copied.stderr), (Some(0), ""));
+    assert_eq!(
+        (cached_pages(&source), cached_pages(&user.file("copy"))),
+        (0, 0)
+    );
+    user::holds(&user.file("copy"), bytes);
+    let figures = std::fs::read_to_string(user.file("figures")).unwrap();
+    assert!(figures.contains("dropped_bytes"), "{figures}");
+    // What was there before stays; and -f says so.
+    let read = nocache(ours(), &user, &["-f", "true"]);
+    assert!(read.stderr.contains("-f is not done"), "{read:?}");
+    let read = Command::new(ours())
+        .arg0("nocache")
+        .args(["cat", "hot"])
+        .current_dir(user.file(""))
+        .stdout(Stdio::null())
+        .status()
+        .unwrap();
+    assert!(read.success());
+    assert_eq!(cached_pages(&hot), bytes as u64 / 4096);
+}
+
+#[test]
+fn nocache_runs_plainly_where_it_cannot_observe() {
+    need!(Need::Root, Need::Tool("setpriv"));
+    let user = User::new();
+    let said = user.sh(&format!(
+        "setpriv --bounding-set -sys_admin bash -c 'exec -a nocache {} -n 2 echo ran'",
+        ours().display()
+    ));
+    assert_eq!(
+        (said.code, said.text().as_str()),
+        (0, "ran\n"),
+        "{}",
+        said.stderr
+    );
+    assert!(said.stderr.contains("runs plainly"), "{}", said.stderr);
+}

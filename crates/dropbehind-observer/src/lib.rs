@@ -11,6 +11,7 @@ mod looked;
 mod observer;
 mod others;
 mod overlay;
+pub mod path_pattern;
 pub mod rules;
 pub mod rules_file;
 pub mod size;

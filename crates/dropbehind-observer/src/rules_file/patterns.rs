@@ -4,6 +4,8 @@ use std::path::Path;
 
 use globset::{Glob, GlobBuilder, GlobSet, GlobSetBuilder};
 
+use crate::path_pattern::PathPattern;
+
 /// Globs of which one has to match.
 #[derive(Clone, Debug)]
 pub(super) struct Patterns {
@@ -39,16 +41,11 @@ pub(super) fn is_glob(text: &str) -> bool {
     text.contains(['*', '?', '[', '{', '\\'])
 }
 
-/// A glob over whole paths: `*` stays within one name, `**` crosses folders.
+/// A glob over whole paths.
 pub(super) fn path_glob(text: &str) -> Result<Glob, String> {
-    check_rooted(text)?;
-    check_double_stars(text)?;
-    if text.len() > 1 && text.ends_with('/') {
-        return Err(format!(
-            "{text:?} ends with a slash, and files do not; write \"{text}**\" for all that is in it"
-        ));
-    }
-    compile(GlobBuilder::new(text).literal_separator(true), text)
+    let pattern =
+        PathPattern::new(text).map_err(|wrong| format!("{text:?} is no glob: {wrong}"))?;
+    Ok(pattern.into_glob())
 }
 
 /// A glob over a single name.
@@ -70,35 +67,4 @@ fn compile(builder: &mut GlobBuilder<'_>, text: &str) -> Result<Glob, String> {
     builder
         .build()
         .map_err(|error| format!("{text:?} is no glob: {}", error.kind()))
-}
-
-/// Paths begin with a slash, and what cannot match is a mistake.
-fn check_rooted(text: &str) -> Result<(), String> {
-    if text.starts_with(['/', '{', '[']) || text.starts_with("**") {
-        return Ok(());
-    }
-    Err(format!(
-        "{text:?} matches no path: paths begin with a slash; write \"**/{text}\" for that name in \
-         any folder"
-    ))
-}
-
-/// `**` stands for any number of whole folders; elsewhere it would quietly mean
-/// a single `*`.
-fn check_double_stars(text: &str) -> Result<(), String> {
-    let bytes = text.as_bytes();
-    let mut from = 0;
-    while let Some(found) = text[from..].find("**") {
-        let start = from + found;
-        let end = start + 2;
-        let opens = start == 0 || matches!(bytes[start - 1], b'/' | b'{' | b',');
-        let closes = end == bytes.len() || matches!(bytes[end], b'/' | b'}' | b',');
-        if !opens || !closes {
-            return Err(format!(
-                "{text:?} has a ** that is not a whole part of the path; write /**/ or a single *"
-            ));
-        }
-        from = end;
-    }
-    Ok(())
 }

@@ -24,8 +24,11 @@ impl RulesFile {
 }
 
 fn of_path(text: &str) -> Option<String> {
+    if !text.starts_with('/') {
+        return None;
+    }
     let fixed = fixed_part(text);
-    if fixed == Path::new(text) && fixed.is_dir() {
+    if fixed.as_os_str() == text && fixed.is_dir() {
         return Some(format!(
             "{text} is a folder, and the rule is about files; write {text}/** for all that is in it"
         ));

@@ -41,6 +41,8 @@ fn globs_stay_in_a_folder_unless_told() {
         ("/a/\\*", "/a/*", "/a/b"),
         ("/A", "/A", "/a"),
         ("/a/*", "/a/.hidden", "/a/.h/x"),
+        ("/a/", "/a/b/c", "/a"),
+        ("*.iso", "/deep/down/x.iso", "/x.iso/y"),
     ] {
         assert!(matches(glob, yes), "{glob} {yes}");
         assert!(!matches(glob, no), "{glob} {no}");

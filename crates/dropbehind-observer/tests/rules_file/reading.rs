@@ -66,7 +66,7 @@ fn rules_are_explained() {
     for line in [
         "1. \"dumps\" (line ",
         "): dontcache\n",
-        "   if the path is /var/backups/** or /srv/dumps/*.{sql,dump}\n",
+        "   if the path is /var/backups/ or /srv/dumps/*.{sql,dump} or *.iso\n",
         "   and the program is pg_dump or rsync or /opt/backup/bin/*\n",
         "   and the unit is backup-*.service or batch.slice\n",
         "   and the cgroup is /machine.slice/*\n",
@@ -100,7 +100,10 @@ fn what_is_probably_not_meant_is_remarked() {
         RulesFile::parse(&text).unwrap().remarks()
     };
     assert_eq!(remarks_of("folder/**"), [""; 0]);
+    assert_eq!(remarks_of("folder/"), [""; 0]);
     assert_eq!(remarks_of("not-there/*"), [""; 0]);
+    let anywhere = "[[rule]]\npath = \"tmp\"\nmode = \"noreuse\"\n";
+    assert_eq!(RulesFile::parse(anywhere).unwrap().remarks(), [""; 0]);
     let folder = remarks_of("folder");
     assert!(
         folder[0].starts_with("line 2: ") && folder[0].contains("/folder/**"),

@@ -5,17 +5,27 @@ use std::path::Path;
 
 /// One pattern.
 #[derive(Clone, Debug)]
-pub(crate) struct PathPattern(Glob);
+pub struct PathPattern(Glob);
 
 impl PathPattern {
-    /// Reads a pattern, or says what is wrong with it.
-    pub(crate) fn new(text: &str) -> Result<Self, String> {
+    /// Reads a pattern. One that does not begin with a slash is for any end of a
+    /// path, and one that ends with a slash for all that is in that folder.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it.
+    pub fn new(text: &str) -> Result<Self, String> {
         if text.is_empty() {
             return Err("expected a pattern such as *.iso or /srv/**".to_owned());
         }
         if text.split('/').any(|part| part == "." || part == "..") {
             return Err(
                 "a pattern begins with / or with a name; . and .. are not resolved".to_owned(),
+            );
+        }
+        if has_partial_double_star(text) {
+            return Err(
+                "** stands for whole folders, as in /srv/**; within a name, write *".to_owned(),
             );
         }
         let mut whole = String::new();
@@ -33,15 +43,35 @@ impl PathPattern {
             .map(Self)
             .map_err(|error| error.kind().to_string())
     }
+
+    pub(crate) fn into_glob(self) -> Glob {
+        self.0
+    }
+}
+
+/// Within a name, `**` would quietly mean a single `*`.
+fn has_partial_double_star(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    text.match_indices("**").any(|(start, stars)| {
+        let before = start.checked_sub(1).map(|before| bytes[before]);
+        let after = bytes.get(start + stars.len()).copied();
+        let opens = matches!(before, None | Some(b'/' | b'{' | b','));
+        let closes = matches!(after, None | Some(b'/' | b'}' | b','));
+        !opens || !closes
+    })
 }
 
 /// Several patterns, of which one is to match.
 #[derive(Clone, Debug)]
-pub(crate) struct PathPatterns(GlobSet);
+pub struct PathPatterns(GlobSet);
 
 impl PathPatterns {
-    /// Reads patterns, or says what is wrong with one.
-    pub(crate) fn new<'a>(texts: impl IntoIterator<Item = &'a String>) -> Result<Self, String> {
+    /// Reads patterns.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with one.
+    pub fn new<'a>(texts: impl IntoIterator<Item = &'a String>) -> Result<Self, String> {
         let mut set = GlobSetBuilder::new();
         for text in texts {
             set.add(PathPattern::new(text)?.0);
@@ -50,12 +80,14 @@ impl PathPatterns {
     }
 
     /// Whether there are none.
-    pub(crate) fn is_empty(&self) -> bool {
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Whether one of them is for this path.
-    pub(crate) fn matches(&self, path: &Path) -> bool {
+    #[must_use]
+    pub fn matches(&self, path: &Path) -> bool {
         self.0.is_match(path)
     }
 }
@@ -81,6 +113,8 @@ mod tests {
             ("/srv/**", "/srv/a/b"),
             ("/srv/*/b", "/srv/a/b"),
             ("**/x", "/a/b/x"),
+            ("/srv/**/x", "/srv/x"),
+            ("{/a,/b/**}/x", "/b/c/d/x"),
             ("[a-c].{log,txt}", "/d/b.txt"),
             (r"\*", "/a/*"),
         ] {
@@ -107,6 +141,8 @@ mod tests {
             ("a/./b", "not resolved"),
             ("a[", "unclosed"),
             ("{a", "alternate"),
+            ("/a/b**", "whole folders"),
+            ("/a/***", "whole folders"),
         ] {
             let error = PathPattern::new(pattern).map(drop).unwrap_err();
             assert!(error.contains(saying), "{pattern}: {error}");
