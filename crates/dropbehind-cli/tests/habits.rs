@@ -292,6 +292,9 @@ fn nocache_leaves_nothing_of_what_was_read_or_written() {
     let source = cold(&user, "source", bytes);
     let hot = cold(&user, "hot", bytes);
     std::fs::read(&hot).unwrap();
+    // Now and then a machine takes a clean page for itself.
+    let is_hot = || cached_pages(&hot) > bytes as u64 / 4096 * 9 / 10;
+    assert!(is_hot());
     // A file this young counts as made by the program.
     std::thread::sleep(std::time::Duration::from_secs(3));
     let copied = nocache(ours(), &user, &["-D", "figures", "cp", "source", "copy"]);
@@ -301,6 +304,7 @@ fn nocache_leaves_nothing_of_what_was_read_or_written() {
         (0, 0)
     );
     user::holds(&user.file("copy"), bytes);
+    assert!(is_hot(), "{} pages", cached_pages(&hot));
     let figures = std::fs::read_to_string(user.file("figures")).unwrap();
     assert!(figures.contains("dropped_bytes"), "{figures}");
     // What was there before stays; and -f says so.
@@ -314,7 +318,7 @@ fn nocache_leaves_nothing_of_what_was_read_or_written() {
         .status()
         .unwrap();
     assert!(read.success());
-    assert_eq!(cached_pages(&hot), bytes as u64 / 4096);
+    assert!(is_hot(), "{} pages", cached_pages(&hot));
 }
 
 #[test]
