@@ -1,0 +1,156 @@
+//! What becomes of the files: the point of it all, in short.
+
+use crate::shell::{RUN, once};
+use crate::user::User;
+use dropbehind_testbed::residency::fincore;
+use dropbehind_testbed::{Need, need};
+use std::process::Command;
+
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn what_was_written_is_dropped_and_told() {
+    need!(Need::Root, Need::Cachestat, Need::Tool("fincore"));
+    let user = User::new();
+    let script = "$RUN -v --stats figures dd if=/dev/zero of=data bs=1M count=50";
+    let left = once(&user, RUN, script);
+    assert_eq!(left.code, Some(0), "{left:?}");
+    assert_eq!(fincore(&user.file("data")).unwrap(), 0);
+    let ours: Vec<&str> = left
+        .stderr
+        .lines()
+        .filter(|line| line.starts_with("dropbehind: "))
+        .collect();
+    assert_eq!(ours.len(), 3, "{left:?}");
+    assert!(ours[0].contains("wrote 50 MiB"), "{left:?}");
+    assert!(ours[1].contains("page cache: at most") && ours[1].contains("0 B at the end"));
+    assert!(ours[2].contains("kept"));
+    let text = std::fs::read_to_string(user.file("figures")).unwrap();
+    let figures: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let figure = |name: &str| figures[name].as_u64().unwrap();
+    assert!(figure("bytes_written") >= 50 * MIB);
+    assert!(figure("dropped_bytes") >= 50 * MIB);
+    assert_eq!(figure("left_bytes"), 0);
+    assert_eq!(figure("exit_status"), 0);
+    assert!(figure("observer_cpu_ns") > 0);
+    assert_eq!(figures["settled"], true);
+    assert_eq!(figures["observer_died"], false);
+}
+
+#[test]
+fn it_says_nothing_unless_asked() {
+    need!(Need::Root);
+    let user = User::new();
+    let left = once(&user, RUN, "$RUN sh -c 'echo x >data'");
+    assert_eq!((left.stdout.as_str(), left.stderr.as_str()), ("", ""));
+}
+
+#[test]
+fn standard_output_is_looked_after() {
+    need!(Need::Root, Need::Cachestat, Need::Tool("fincore"));
+    let user = User::new();
+    let left = once(
+        &user,
+        RUN,
+        "$RUN sh -c 'dd if=/dev/zero bs=1M count=50 2>/dev/null' >data",
+    );
+    assert_eq!(left.code, Some(0), "{left:?}");
+    assert_eq!(user.file("data").metadata().unwrap().len(), 50 * MIB);
+    assert_eq!(fincore(&user.file("data")).unwrap(), 0);
+}
+
+#[test]
+fn patterns_choose() {
+    need!(Need::Root, Need::Cachestat, Need::Tool("fincore"));
+    let user = User::new();
+    std::fs::create_dir(user.file("d")).unwrap();
+    let work = "sh -c 'for f in a.iso a.log d/b.iso; do dd if=/dev/zero of=$f bs=1M count=8; done'";
+    let pages = |names: [&str; 3]| names.map(|name| fincore(&user.file(name)).unwrap());
+    let names = ["a.iso", "a.log", "d/b.iso"];
+    let all = 8 * MIB / dropbehind_testbed::residency::page_bytes();
+    for (options, expected) in [
+        ("--only '*.iso'", [0, all, 0]),
+        ("--only '*.iso' --except d/", [0, all, all]),
+        ("--except \"$PWD/a.*\"", [all, all, 0]),
+        ("--mode write-through", [all, all, all]),
+    ] {
+        let left = once(&user, RUN, &format!("rm -f *.* d/*; $RUN {options} {work}"));
+        assert_eq!(left.code, Some(0), "{left:?}");
+        assert_eq!(pages(names), expected, "{options}");
+    }
+}
+
+#[test]
+fn reads_are_dropped_unless_told_otherwise() {
+    need!(Need::Root, Need::Cachestat, Need::Tool("fincore"));
+    let user = User::new();
+    let path = user.has("a", 20 << 20);
+    for (options, dropped) in [
+        ("", true),
+        ("--no-reads", false),
+        ("--no-reads --reads", true),
+    ] {
+        std::fs::File::open(&path).unwrap().sync_all().unwrap();
+        dropbehind_testbed::residency::evict(&path);
+        let left = once(&user, RUN, &format!("$RUN {options} cksum a"));
+        assert_eq!(left.code, Some(0), "{left:?}");
+        assert_eq!(fincore(&path).unwrap() == 0, dropped, "{options:?}");
+    }
+}
+
+/// A program that no preloaded library could reach.
+fn static_program(user: &User) -> bool {
+    let source = "#include <fcntl.h>\n#include <string.h>\n#include <unistd.h>\n\
+                  char chunk[1 << 20];\n\
+                  int main(int n, char **a) {\n\
+                    int f = open(a[1], O_WRONLY | O_CREAT | O_TRUNC, 0644);\n\
+                    memset(chunk, 'x', sizeof chunk);\n\
+                    for (int i = 0; i < 30; i++) write(f, chunk, sizeof chunk);\n\
+                    return close(f);\n}\n";
+    std::fs::write(user.file("program.c"), source).unwrap();
+    let mut compiler = Command::new("cc");
+    compiler
+        .args(["-static", "-w", "-o", "program", "program.c"])
+        .current_dir(user.file(""));
+    compiler.status().is_ok_and(|status| status.success())
+}
+
+#[test]
+fn static_programs_and_chroots_are_covered() {
+    need!(
+        Need::Root,
+        Need::Cachestat,
+        Need::Tool("fincore"),
+        Need::Tool("cc")
+    );
+    let user = User::new();
+    if !static_program(&user) {
+        dropbehind_testbed::skip!("cc makes no static programs here");
+    }
+    let left = once(&user, RUN, "$RUN ./program data");
+    assert_eq!(left.code, Some(0), "{left:?}");
+    assert_eq!(user.file("data").metadata().unwrap().len(), 30 * MIB);
+    assert_eq!(fincore(&user.file("data")).unwrap(), 0);
+
+    let left = once(
+        &user,
+        RUN,
+        "mkdir root; mv program root; $RUN chroot root /program /data",
+    );
+    assert_eq!(left.code, Some(0), "{left:?}");
+    assert_eq!(user.file("root/data").metadata().unwrap().len(), 30 * MIB);
+    assert_eq!(fincore(&user.file("root/data")).unwrap(), 0);
+}
+
+#[test]
+fn a_run_inside_a_run_works() {
+    need!(Need::Root, Need::Cachestat, Need::Tool("fincore"));
+    let user = User::new();
+    let left = once(
+        &user,
+        RUN,
+        "$RUN $RUN sh -c 'dd if=/dev/zero of=data bs=1M count=20; exit 8'",
+    );
+    assert_eq!(left.code, Some(8), "{left:?}");
+    assert_eq!(fincore(&user.file("data")).unwrap(), 0);
+}

@@ -1,0 +1,14 @@
+//! `dropbehind run` from a user's chair: the same program, plain and observed.
+
+#[path = "../user/mod.rs"]
+mod user;
+
+mod files;
+mod inheritance;
+mod observer;
+mod pipelines;
+mod privilege;
+mod shell;
+mod signals;
+mod status;
+mod terminal;

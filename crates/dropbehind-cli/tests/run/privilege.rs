@@ -1,0 +1,62 @@
+//! Without the privilege to observe, nothing is started unasked.
+
+use crate::shell::{RUN, once};
+use crate::user::User;
+use dropbehind_testbed::{Need, need, skip};
+
+const WITHOUT: &str = "setpriv --bounding-set -sys_admin";
+
+#[test]
+fn it_is_said_and_nothing_is_started() {
+    need!(Need::Root, Need::Tool("setpriv"));
+    let user = User::new();
+    let left = once(&user, RUN, &format!("{WITHOUT} $RUN touch started"));
+    assert_eq!(left.code, Some(3));
+    for saying in [
+        "CAP_SYS_ADMIN",
+        "`dropbehind cp`",
+        "the library",
+        "touch was not started",
+    ] {
+        assert!(left.stderr.contains(saying), "{saying}: {left:?}");
+    }
+    assert!(!user.file("started").exists());
+}
+
+#[test]
+fn root_of_a_container_is_not_enough() {
+    need!(Need::Root, Need::Tool("unshare"));
+    let user = User::new();
+    if once(&user, RUN, "unshare --user --map-root-user true").code != Some(0) {
+        skip!("user namespaces are switched off");
+    }
+    let left = once(
+        &user,
+        RUN,
+        "unshare --user --map-root-user $RUN touch started",
+    );
+    assert_eq!(left.code, Some(3), "{left:?}");
+    assert!(!user.file("started").exists());
+}
+
+#[test]
+fn best_effort_starts_it_plainly_and_says_so() {
+    need!(Need::Root, Need::Tool("setpriv"));
+    let user = User::new();
+    let script = format!(
+        "trap '' HUP; {WITHOUT} $RUN --best-effort \
+         sh -c 'echo $PPID; grep SigIgn /proc/self/status; exit 7'; c=$?; echo $$; exit $c"
+    );
+    let left = once(&user, RUN, &script);
+    assert_eq!(left.code, Some(7));
+    assert!(left.stderr.contains("sh runs plainly"), "{left:?}");
+    // Its parent is ours: there is nobody in between.
+    let lines: Vec<&str> = left.stdout.lines().collect();
+    assert_eq!(lines, [lines[2], "SigIgn:\t0000000000000001", lines[2]]);
+    let missing = once(
+        &user,
+        RUN,
+        &format!("{WITHOUT} $RUN --best-effort no-such-program"),
+    );
+    assert_eq!(missing.code, Some(127));
+}
