@@ -42,6 +42,7 @@ pub mod page;
 pub mod pidfd;
 pub mod poll;
 pub mod pressure;
+pub mod peer;
 pub mod probe;
 pub mod processes;
 pub mod program;
@@ -81,6 +82,7 @@ pub use page::page_size;
 pub use pidfd::Pidfd;
 pub use poll::{Interest, PollEntry, poll};
 pub use pressure::{Pressure, Resource, Stall, pressure, pressure_in};
+pub use peer::peer_user;
 pub use probe::{Probe, Support, probe};
 pub use processes::{
     Cgroup, OpenFile, ProcessStat, cgroups, command_name, executable, mapped_files, open_files,

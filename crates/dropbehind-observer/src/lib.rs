@@ -12,12 +12,14 @@ mod observer;
 mod others;
 mod overlay;
 pub mod path_pattern;
+pub mod prometheus;
 pub mod rules;
 pub mod rules_file;
 pub mod size;
 mod small_files;
 pub mod snapshot;
 mod source;
+pub mod status;
 
 pub use observer::{Observer, ObserverConfig, ObserverError};
 pub use source::Source;

@@ -4,9 +4,9 @@
 //! total or a peak is of the moment.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 /// Everything at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -100,7 +100,9 @@ pub struct DiskSnapshot {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FileSnapshot {
-    /// Its path when it was last looked up.
+    /// Its path when it was last looked up. Written out, what is not UTF-8 in it
+    /// becomes U+FFFD.
+    #[serde(serialize_with = "as_text")]
     pub path: PathBuf,
     /// Its disk.
     pub disk: String,
@@ -126,4 +128,9 @@ pub struct FileSnapshot {
     pub waits: u64,
     /// What is being done with it, or why it is left alone.
     pub state: String,
+}
+
+/// JSON has no bytes, and one odd name is not to hide all other files.
+fn as_text<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&path.to_string_lossy())
 }

@@ -1,0 +1,147 @@
+//! Asking an observer.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use super::directory::{Found, discover};
+use crate::snapshot::Snapshot;
+
+/// A connection to an observer, good for one request.
+#[derive(Debug)]
+pub struct Client {
+    stream: UnixStream,
+}
+
+impl Client {
+    /// Connects to an observer's socket.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` and `ConnectionRefused` where no observer listens,
+    /// `PermissionDenied` where one does that is another user's.
+    pub fn connect(path: impl AsRef<Path>) -> io::Result<Self> {
+        let stream = UnixStream::connect(path)?;
+        Ok(Self { stream })
+    }
+
+    /// Lists the observers that run, see [`discover`].
+    pub fn discover() -> Found {
+        discover()
+    }
+
+    /// The state now.
+    ///
+    /// # Errors
+    ///
+    /// The observer ended, or its answer is none: the error is what it said.
+    pub fn snapshot(self) -> io::Result<Snapshot> {
+        let mut samples = self.samples("snapshot\n")?;
+        samples.next().unwrap_or_else(|| Err(ended()))
+    }
+
+    /// The state now and then again after each pause, which is from
+    /// [`STREAM_MIN_MS`](super::STREAM_MIN_MS) to
+    /// [`STREAM_MAX_MS`](super::STREAM_MAX_MS).
+    ///
+    /// # Errors
+    ///
+    /// As of writing to the socket.
+    pub fn stream(self, pause: Duration) -> io::Result<Samples> {
+        self.samples(&format!("stream {}\n", pause.as_millis()))
+    }
+
+    /// Prometheus' text format, with the most active `files`, at most
+    /// [`FILES_MAX`](super::FILES_MAX).
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::snapshot`].
+    pub fn metrics(mut self, files: usize) -> io::Result<String> {
+        self.ask(&format!("metrics {files}\n"))?;
+        let mut text = String::new();
+        self.stream.read_to_string(&mut text)?;
+        match text.strip_prefix("error: ") {
+            Some(why) => Err(io::Error::other(why.trim_end().to_owned())),
+            None if text.is_empty() => Err(ended()),
+            None => Ok(text),
+        }
+    }
+
+    fn ask(&mut self, request: &str) -> io::Result<()> {
+        match self.stream.write_all(request.as_bytes()) {
+            // It said why before it closed, and that is still to be read.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            other => other,
+        }
+    }
+
+    fn samples(mut self, request: &str) -> io::Result<Samples> {
+        self.ask(request)?;
+        Ok(Samples {
+            reader: BufReader::new(self.stream),
+        })
+    }
+}
+
+fn ended() -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, "the observer has ended")
+}
+
+/// The lines of a stream; over when the observer ends.
+#[derive(Debug)]
+pub struct Samples {
+    reader: BufReader<UnixStream>,
+}
+
+impl Samples {
+    /// A way to end the stream from another thread.
+    ///
+    /// # Errors
+    ///
+    /// There is no descriptor left for it.
+    pub fn closer(&self) -> io::Result<Closer> {
+        Ok(Closer {
+            stream: self.reader.get_ref().try_clone()?,
+        })
+    }
+
+    fn read(&mut self) -> io::Result<Option<Snapshot>> {
+        let mut line = String::new();
+        match self.reader.read_line(&mut line) {
+            Ok(_) if line.ends_with('\n') => {}
+            // Cut off, or nothing at all.
+            Ok(_) => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
+            Err(error) => return Err(error),
+        }
+        match line.strip_prefix("error: ") {
+            Some(why) => Err(io::Error::other(why.trim_end().to_owned())),
+            None => Ok(Some(serde_json::from_str(&line)?)),
+        }
+    }
+}
+
+impl Iterator for Samples {
+    type Item = io::Result<Snapshot>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.read().transpose()
+    }
+}
+
+/// Ends a [`Samples`] that another thread waits for.
+#[derive(Debug)]
+pub struct Closer {
+    stream: UnixStream,
+}
+
+impl Closer {
+    /// The other thread sees the end of the stream.
+    pub fn close(&self) {
+        // It fails when the observer has ended already, which is as good.
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
+}

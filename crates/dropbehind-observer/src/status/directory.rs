@@ -1,0 +1,279 @@
+//! Where observers' sockets are, and which of them still answer.
+
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+/// Root's sockets, and what others look into to say that there are some.
+const ROOTS: &str = "/run/dropbehind";
+/// Where the users' runtime directories are.
+const USERS: &str = "/run/user";
+/// Stands for all of these when it is set.
+const VARIABLE: &str = "DROPBEHIND_RUNTIME_DIR";
+/// Locked while a socket is made or removed.
+const LOCK: &str = ".lock";
+
+/// The directory of this user's sockets: `$DROPBEHIND_RUNTIME_DIR` if that is
+/// set, `/run/dropbehind` for root, else `$XDG_RUNTIME_DIR/dropbehind`.
+///
+/// # Errors
+///
+/// A sentence, where no variable says.
+pub fn directory() -> io::Result<PathBuf> {
+    if let Some(chosen) = variable(VARIABLE) {
+        return Ok(chosen);
+    }
+    if rustix::process::geteuid().is_root() {
+        return Ok(ROOTS.into());
+    }
+    match variable("XDG_RUNTIME_DIR") {
+        Some(runtime) => Ok(runtime.join("dropbehind")),
+        None => Err(io::Error::new(
+            io::ErrorKind::NotFound,
+            format!(
+                "there is no directory for the sockets of observers: XDG_RUNTIME_DIR is not set; \
+                 set it, or {VARIABLE}, to a directory of your own"
+            ),
+        )),
+    }
+}
+
+/// The socket of a `watch`, in [`directory`].
+///
+/// # Errors
+///
+/// As [`directory`].
+pub fn watch_path() -> io::Result<PathBuf> {
+    Ok(directory()?.join("watch.sock"))
+}
+
+/// The socket of a `run` with this process, in [`directory`].
+///
+/// # Errors
+///
+/// As [`directory`].
+pub fn run_path(process: u32) -> io::Result<PathBuf> {
+    Ok(directory()?.join(format!("run-{process}.sock")))
+}
+
+/// An observer that answers.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Endpoint {
+    /// 0 for a `watch`, else the process of the `run`; so a `watch` is first.
+    pub process: u32,
+    /// Its socket.
+    pub path: PathBuf,
+}
+
+impl Endpoint {
+    /// The endpoint a socket of this name stands for.
+    fn of(path: PathBuf) -> Option<Self> {
+        let name = path.file_name()?.to_str()?.strip_suffix(".sock")?;
+        let process = match name {
+            "watch" => 0,
+            name => name.strip_prefix("run-")?.parse().ok()?,
+        };
+        Some(Self { process, path })
+    }
+
+    /// `watch` or `run PID`.
+    pub fn name(&self) -> String {
+        match self.process {
+            0 => "watch".to_owned(),
+            process => format!("run {process}"),
+        }
+    }
+}
+
+/// What [`discover`] found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// Observers that answer, a `watch` first, then by process.
+    pub endpoints: Vec<Endpoint>,
+    /// Sockets that this user may not connect to.
+    pub refused: Vec<PathBuf>,
+}
+
+/// Lists the observers that run: this user's, and for root those of all users.
+/// Nothing is waited for, and sockets of dead observers are passed over.
+pub fn discover() -> Found {
+    let mut found = Found::default();
+    for folder in searched() {
+        for endpoint in sockets(&folder) {
+            match answers(&endpoint.path) {
+                Answer::Yes => found.endpoints.push(endpoint),
+                Answer::NotUs => found.refused.push(endpoint.path),
+                Answer::No => {}
+            }
+        }
+    }
+    found.endpoints.sort();
+    found.refused.sort();
+    found
+}
+
+fn variable(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name)
+        .filter(|value| !value.is_empty())
+        .map(PathBuf::from)
+}
+
+fn searched() -> Vec<PathBuf> {
+    if let Some(chosen) = variable(VARIABLE) {
+        return vec![chosen];
+    }
+    let mut folders: Vec<PathBuf> = directory().into_iter().collect();
+    if rustix::process::geteuid().is_root() {
+        let users = fs::read_dir(USERS).into_iter().flatten().flatten();
+        folders.extend(users.map(|user| user.path().join("dropbehind")));
+    } else {
+        folders.push(ROOTS.into());
+    }
+    folders.dedup();
+    folders
+}
+
+fn sockets(folder: &Path) -> Vec<Endpoint> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_socket()))
+        .filter_map(|entry| Endpoint::of(entry.path()))
+        .collect()
+}
+
+enum Answer {
+    Yes,
+    NotUs,
+    No,
+}
+
+/// Whether somebody listens there.
+fn answers(path: &Path) -> Answer {
+    let connected = || -> Result<(), Errno> {
+        let address = SocketAddrUnix::new(path)?;
+        rustix::net::connect(socket(SocketFlags::NONBLOCK)?, &address)
+    };
+    match connected() {
+        // EAGAIN: somebody listens, and has many to answer first.
+        Ok(()) | Err(Errno::AGAIN) => Answer::Yes,
+        Err(Errno::ACCESS | Errno::PERM) => Answer::NotUs,
+        Err(_) => Answer::No,
+    }
+}
+
+fn socket(flags: SocketFlags) -> Result<OwnedFd, Errno> {
+    rustix::net::socket_with(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        flags | SocketFlags::CLOEXEC,
+        None,
+    )
+}
+
+/// The directory of a socket, held against other observers that start or end.
+#[derive(Debug)]
+pub(super) struct Held {
+    folder: PathBuf,
+    // Closing it lets the others go on.
+    _lock: File,
+}
+
+impl Held {
+    /// Makes the directory of `path` if it is missing, and makes sure that
+    /// nobody else can put anything into it.
+    pub(super) fn of(path: &Path) -> io::Result<Self> {
+        let folder = match path.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => folder,
+            _ => Path::new("."),
+        };
+        let about = |error: io::Error| {
+            io::Error::new(
+                error.kind(),
+                format!(
+                    "cannot use the directory {} for the observer's socket: {error}",
+                    folder.display()
+                ),
+            )
+        };
+        // Others may look what there is; the sockets themselves are not for them.
+        match DirBuilder::new().mode(0o755).create(folder) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(about(error)),
+            _ => {}
+        }
+        let metadata = fs::metadata(folder).map_err(about)?;
+        let owner = rustix::process::geteuid().as_raw();
+        if metadata.uid() != owner || metadata.permissions().mode() & 0o022 != 0 {
+            return Err(io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                format!(
+                    "others can write the directory {}, where the observer's socket is to be; \
+                     remove it, or make it yours alone (chown, chmod go-w)",
+                    folder.display()
+                ),
+            ));
+        }
+        // Not the directory itself: whoever can read it could lock that for ever.
+        let lock = File::options()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(folder.join(LOCK))
+            .map_err(about)?;
+        rustix::fs::flock(&lock, FlockOperation::LockExclusive)?;
+        Ok(Self {
+            folder: folder.to_owned(),
+            _lock: lock,
+        })
+    }
+
+    /// Removes the sockets of observers that are dead.
+    pub(super) fn sweep(&self) {
+        for endpoint in sockets(&self.folder) {
+            self.remove_dead(&endpoint.path);
+        }
+    }
+
+    /// Removes a socket nobody listens on. Bound and not listening yet is not
+    /// possible while the directory is held.
+    fn remove_dead(&self, path: &Path) {
+        if let Answer::No = answers(path) {
+            // What could not be removed stops the next bind, and is said there.
+            let _ = fs::remove_file(path);
+        }
+    }
+
+    /// A listening socket at `path`, that only the owner can connect to.
+    pub(super) fn listen(&self, path: &Path) -> io::Result<OwnedFd> {
+        let about = |error: Errno| {
+            let step = match error {
+                Errno::ADDRINUSE => "another observer listens there; end it first",
+                Errno::NAMETOOLONG => "the path is too long for a socket; choose a shorter one",
+                _ => "choose another path",
+            };
+            io::Error::new(
+                io::Error::from(error).kind(),
+                format!("cannot listen at {}: {error}; {step}", path.display()),
+            )
+        };
+        if fs::symlink_metadata(path).is_ok_and(|there| there.file_type().is_socket()) {
+            self.remove_dead(path);
+        }
+        let address = SocketAddrUnix::new(path).map_err(about)?;
+        let socket = socket(SocketFlags::NONBLOCK).map_err(about)?;
+        // The file that bind makes takes its permissions from the socket, so
+        // there is no moment at which others could connect.
+        rustix::fs::fchmod(&socket, rustix::fs::Mode::from_raw_mode(0o600)).map_err(about)?;
+        rustix::net::bind(&socket, &address).map_err(about)?;
+        // A few clients that connect at the same moment; a full queue only
+        // makes them wait.
+        rustix::net::listen(&socket, 16).map_err(about)?;
+        Ok(socket)
+    }
+}

@@ -1,0 +1,269 @@
+//! The thread that answers.
+//!
+//! It owns the listening socket and all connections, and waits for them with
+//! one poll. It never waits for a client: who does not take an answer keeps it
+//! in memory, one at most, and is dropped when its place is needed.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::net::SocketFlags;
+
+use super::connection::Connection;
+use super::directory::Held;
+use crate::snapshot::Snapshot;
+
+/// Clients that are answered at the same time.
+pub const CLIENTS_MAX: usize = 32;
+/// How long no client is accepted when there is no descriptor for one.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+
+/// Answers clients at a socket until it is dropped.
+#[derive(Debug)]
+pub struct Server {
+    path: PathBuf,
+    /// Device and inode of our socket's file.
+    file: (u64, u64),
+    /// Closing it ends the thread.
+    stop: Option<UnixStream>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Listens at `path`, whose directory is made if it is missing, and calls
+    /// `snapshot` in a thread of its own for every answer. Sockets of dead
+    /// observers in the directory are removed.
+    ///
+    /// # Errors
+    ///
+    /// A sentence: another observer listens there, others can write the
+    /// directory, the path is too long for a socket.
+    pub fn start(
+        path: impl AsRef<Path>,
+        snapshot: impl Fn() -> Snapshot + Send + 'static,
+    ) -> io::Result<Self> {
+        let path = path.as_ref();
+        let held = Held::of(path)?;
+        held.sweep();
+        let listener = held.listen(path)?;
+        let metadata = fs::symlink_metadata(path)?;
+        let (stop, stopped) = UnixStream::pair()?;
+        let mut service = Service {
+            listener,
+            stopped,
+            owner: rustix::process::geteuid().as_raw(),
+            connections: Vec::new(),
+            turn: 0,
+            snapshot: Box::new(snapshot),
+        };
+        // None of the program's signal handlers is to run on our thread.
+        let blocked = dropbehind_linux::SignalsBlocked::new()?;
+        let thread = std::thread::Builder::new()
+            .name("db-status".to_owned())
+            .spawn(move || service.run());
+        drop(blocked);
+        let thread = match thread {
+            Ok(thread) => thread,
+            Err(error) => {
+                let _ = fs::remove_file(path);
+                return Err(error);
+            }
+        };
+        Ok(Self {
+            path: path.to_owned(),
+            file: (metadata.dev(), metadata.ino()),
+            stop: Some(stop),
+            thread: Some(thread),
+        })
+    }
+
+    /// Where it listens.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Held, so that it cannot be somebody else's by the time it is removed.
+        let held = Held::of(&self.path);
+        let ours = fs::symlink_metadata(&self.path)
+            .is_ok_and(|there| (there.dev(), there.ino()) == self.file);
+        if held.is_ok() && ours {
+            let _ = fs::remove_file(&self.path);
+        }
+        drop(held);
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // A panic in there was reported when it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Service {
+    listener: OwnedFd,
+    stopped: UnixStream,
+    owner: u32,
+    connections: Vec<Connection>,
+    /// Times something happened.
+    turn: u64,
+    snapshot: Box<dyn Fn() -> Snapshot + Send>,
+}
+
+impl Service {
+    fn run(&mut self) {
+        let mut accept_again: Option<Instant> = None;
+        loop {
+            let now = Instant::now();
+            accept_again = accept_again.filter(|&again| again > now);
+            let Some(ready) = self.wait(accept_again) else {
+                return;
+            };
+            self.turn += 1;
+            self.proceed(&ready);
+            if ready.contains(&Ready::Listener) && self.accept().is_err() {
+                accept_again = Some(Instant::now() + ACCEPT_AGAIN);
+            }
+        }
+    }
+
+    /// Waits until something can be done; `None` when the server is to end.
+    fn wait(&self, accept_again: Option<Instant>) -> Option<BTreeSet<Ready>> {
+        let due = self.connections.iter().filter_map(Connection::due);
+        let timeout = due.chain(accept_again).min().map(|due| {
+            let pause = due.saturating_duration_since(Instant::now());
+            // Rounded up: a little too late is better than too early and again.
+            let pause = pause + Duration::from_micros(1);
+            Timespec {
+                tv_sec: i64::try_from(pause.as_secs()).unwrap_or(i64::MAX),
+                tv_nsec: pause.subsec_nanos().into(),
+            }
+        });
+        let listens = if accept_again.is_some() {
+            PollFlags::empty()
+        } else {
+            PollFlags::IN
+        };
+        let mut fds = vec![
+            PollFd::new(&self.stopped, PollFlags::IN),
+            PollFd::new(&self.listener, listens),
+        ];
+        for connection in &self.connections {
+            fds.push(PollFd::from_borrowed_fd(
+                connection.fd(),
+                connection.awaited(),
+            ));
+        }
+        match rustix::event::poll(&mut fds, timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(_) => return None,
+        }
+        if !fds[0].revents().is_empty() {
+            return None;
+        }
+        let mut ready = BTreeSet::new();
+        if fds[1].revents().contains(PollFlags::IN) {
+            ready.insert(Ready::Listener);
+        }
+        let gone = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
+        for (index, fd) in fds[2..].iter().enumerate() {
+            if fd.revents().intersects(gone) {
+                ready.insert(Ready::Gone(index));
+            } else if !fd.revents().is_empty() {
+                ready.insert(Ready::Client(index));
+            }
+        }
+        Some(ready)
+    }
+
+    /// Lets every client proceed that can. All that ask at the same moment see
+    /// the same state.
+    fn proceed(&mut self, ready: &BTreeSet<Ready>) {
+        let now = Instant::now();
+        let mut taken: Option<Snapshot> = None;
+        let source = &self.snapshot;
+        let mut snapshot = || taken.get_or_insert_with(source).clone();
+        let turn = self.turn;
+        let mut index = 0;
+        self.connections.retain_mut(|connection| {
+            let this = index;
+            index += 1;
+            if ready.contains(&Ready::Gone(this)) {
+                return false;
+            }
+            let can = ready.contains(&Ready::Client(this));
+            let due = connection.due().is_some_and(|due| due <= now);
+            !(can || due) || connection.proceed(turn, &mut snapshot)
+        });
+    }
+
+    /// Takes all clients that wait; an error when there is no descriptor left
+    /// for one.
+    fn accept(&mut self) -> Result<(), Errno> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        // Not without end: those already accepted are to be answered, too.
+        for _ in 0..CLIENTS_MAX {
+            match rustix::net::accept_with(&self.listener, flags) {
+                Ok(client) => self.admit(client.into()),
+                Err(Errno::AGAIN) => break,
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn admit(&mut self, client: UnixStream) {
+        let turn = self.turn;
+        let user = dropbehind_linux::peer_user(client.as_fd());
+        if !user.is_ok_and(|user| user == 0 || user == self.owner) {
+            let why = "only the observer's owner and root are answered";
+            self.refuse(client, why);
+            return;
+        }
+        if self.connections.len() >= CLIENTS_MAX && !self.make_room() {
+            self.refuse(client, "too many clients; end one of them");
+            return;
+        }
+        self.connections.push(Connection::new(client, turn));
+    }
+
+    /// Says why, as far as that is possible at once.
+    fn refuse(&self, client: UnixStream, why: &str) {
+        let mut refused = Connection::refused(client, self.turn, why);
+        refused.proceed(self.turn, &mut Snapshot::default);
+    }
+
+    /// Drops the client that has been waited for the longest, if any is.
+    fn make_room(&mut self) -> bool {
+        let stuck = self.connections.iter().enumerate();
+        let stuck = stuck.filter(|(_, connection)| connection.is_stuck());
+        let oldest = stuck.min_by_key(|(_, connection)| connection.moved_turn);
+        let oldest = oldest.map(|(index, _)| index);
+        if let Some(index) = oldest {
+            self.connections.remove(index);
+        }
+        oldest.is_some()
+    }
+}
+
+/// What can be done without waiting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Ready {
+    /// A client wants to connect.
+    Listener,
+    /// This one can be read from or written to.
+    Client(usize),
+    /// This one has left.
+    Gone(usize),
+}
