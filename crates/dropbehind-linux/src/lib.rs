@@ -39,10 +39,10 @@ pub mod mincore;
 pub mod mount_namespace;
 mod mounts;
 pub mod page;
+pub mod peer;
 pub mod pidfd;
 pub mod poll;
 pub mod pressure;
-pub mod peer;
 pub mod probe;
 pub mod processes;
 pub mod program;
@@ -79,10 +79,10 @@ pub use mount_namespace::{
 };
 pub use mounts::Mount;
 pub use page::page_size;
+pub use peer::peer_user;
 pub use pidfd::Pidfd;
 pub use poll::{Interest, PollEntry, poll};
 pub use pressure::{Pressure, Resource, Stall, pressure, pressure_in};
-pub use peer::peer_user;
 pub use probe::{Probe, Support, probe};
 pub use processes::{
     Cgroup, OpenFile, ProcessStat, cgroups, command_name, executable, mapped_files, open_files,

@@ -22,7 +22,7 @@ mod directory;
 mod request;
 mod server;
 
-pub use client::{Client, Closer, Samples};
+pub use client::{Client, Samples};
 pub use directory::{Endpoint, Found, directory, discover, run_path, watch_path};
 pub use request::{FILES_MAX, STREAM_MAX_MS, STREAM_MIN_MS};
 pub use server::{CLIENTS_MAX, Server};

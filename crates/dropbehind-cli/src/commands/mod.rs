@@ -9,6 +9,7 @@ mod probe;
 mod read;
 mod run;
 mod stat;
+mod top;
 mod watch;
 mod write;
 
@@ -86,6 +87,9 @@ enum Command {
     /// The other half of `run`
     #[command(name = run::observer_process::COMMAND, hide = true)]
     Observe,
+    /// Show live what observers (run, watch) do
+    #[command(after_long_help = top::AFTER_HELP)]
+    Top(top::TopArgs),
     /// Print the completions of a shell
     Completions(completions::CompletionsArgs),
     /// Print the man page, of all or of one command
@@ -104,6 +108,7 @@ pub(crate) fn run(cli: Cli) -> Exit {
         Command::Drop(args) => drop::run(&args),
         Command::Watch(args) => watch::run(&args),
         Command::Probe(args) => probe::run(&args),
+        Command::Top(args) => top::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
     }

@@ -9,9 +9,11 @@ mod arguments;
 mod run_settings;
 mod settings;
 mod table;
+mod top;
 
 pub(crate) use run_settings::RunSettings;
 pub(crate) use settings::{Settings, When, WriteEnd};
+pub(crate) use top::TopSettings;
 
 use crate::size;
 use std::ffi::OsStr;
@@ -35,10 +37,12 @@ pub(crate) enum Kind {
         /// The largest.
         max: u64,
     },
-    /// A time in seconds, up to this many.
+    /// A time in this range, given in seconds.
     Seconds {
-        /// The longest.
-        max: u64,
+        /// The shortest, in milliseconds.
+        min_ms: u64,
+        /// The longest, in milliseconds.
+        max_ms: u64,
     },
     /// A pattern; the option may be repeated.
     Pattern {
@@ -104,12 +108,18 @@ impl OptionSpec {
                     size::show(max)
                 )),
             },
-            Kind::Seconds { max } => {
-                let seconds = text.parse().ok();
-                seconds
-                    .filter(|seconds| (0.0..=max as f64).contains(seconds))
-                    .map(|seconds| Value::Time(Duration::from_secs_f64(seconds)))
-                    .ok_or_else(|| format!("expected seconds, from 0 to {max}"))
+            Kind::Seconds { min_ms, max_ms } => {
+                let range = Duration::from_millis(min_ms)..=Duration::from_millis(max_ms);
+                let number = text.trim();
+                let number = number.strip_suffix('s').unwrap_or(number).parse();
+                match number.map(Duration::try_from_secs_f64) {
+                    Ok(Ok(time)) if range.contains(&time) => Ok(Value::Time(time)),
+                    _ => Err(format!(
+                        "expected seconds from {} to {}, such as 2 or 0.5",
+                        range.start().as_secs_f64(),
+                        range.end().as_secs_f64()
+                    )),
+                }
             }
             Kind::Flag => Err("takes no value".to_owned()),
             Kind::Path => unreachable!("read above"),
@@ -119,13 +129,13 @@ impl OptionSpec {
 
 #[cfg(test)]
 mod tests {
-    use super::table::{MODE, RUN, SETTLE, TRANSFER, WINDOW, WRITE_END};
+    use super::table::{INTERVAL, MODE, RUN, SETTLE, TOP, TRANSFER, WINDOW, WRITE_END};
     use super::*;
     use dropbehind::Mode;
 
     #[test]
     fn every_named_word_and_default_is_a_value() {
-        for spec in TRANSFER.iter().chain(&WRITE_END).chain(&RUN) {
+        for spec in TRANSFER.iter().chain(&WRITE_END).chain(&RUN).chain(&TOP) {
             if let Kind::Words { words, .. } = spec.kind {
                 for word in words {
                     assert!(spec.parse(OsStr::new(word)).is_ok(), "{} {word}", spec.name);
@@ -152,6 +162,20 @@ mod tests {
                 .copied()
                 .eq(Mode::ALL.iter().filter_map(|mode| mode.name()))
         );
+    }
+
+    #[test]
+    fn times_are_seconds() {
+        let half = Value::Time(Duration::from_millis(500));
+        for text in ["0.5", "0.5s", " .5 "] {
+            assert_eq!(INTERVAL.parse(OsStr::new(text)), Ok(half.clone()), "{text}");
+        }
+        for text in [
+            "", "0", "0.01", "1e9", "-1", "inf", "nan", "2ms", "1m", "61",
+        ] {
+            let error = INTERVAL.parse(OsStr::new(text)).unwrap_err();
+            assert!(error.contains("from 0.1 to 60"), "{text}: {error}");
+        }
     }
 
     #[test]

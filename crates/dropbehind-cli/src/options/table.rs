@@ -261,7 +261,10 @@ pub(super) const SETTLE: OptionSpec = OptionSpec {
     short: None,
     value_name: "SECONDS",
     env: Some("DROPBEHIND_SETTLE"),
-    kind: Kind::Seconds { max: 86_400 },
+    kind: Kind::Seconds {
+        min_ms: 0,
+        max_ms: 86_400_000,
+    },
     default: Some("10"),
     meaning: "How long to wait, when the program has ended, until all is written and dropped",
     details: "From 0 (do not wait) to 86400; fractions are allowed. It ends as soon as nothing is \
@@ -308,3 +311,60 @@ pub(super) const RUN: [&OptionSpec; 12] = [
     &BEST_EFFORT,
     &VERBOSE,
 ];
+
+/// Of [`TOP`].
+pub(super) const SOCKET: OptionSpec = OptionSpec {
+    name: "socket",
+    short: None,
+    value_name: "PATH",
+    env: None,
+    kind: Kind::Path,
+    default: None,
+    meaning: "The observer's socket, unless it is to be found",
+    details: "Observers listen at watch.sock and run-PID.sock in /run/dropbehind for root, in \
+              $XDG_RUNTIME_DIR/dropbehind for others, or in $DROPBEHIND_RUNTIME_DIR. Only the \
+              observer's owner and root are answered.",
+};
+
+/// Of [`TOP`].
+pub(super) const INTERVAL: OptionSpec = OptionSpec {
+    name: "interval",
+    short: Some('i'),
+    value_name: "SECONDS",
+    env: None,
+    kind: Kind::Seconds {
+        min_ms: 100,
+        max_ms: 60_000,
+    },
+    default: Some("1"),
+    meaning: "The time between two samples",
+    details: "From 0.1 to 60. Speeds are averages over it.",
+};
+
+/// Of [`TOP`].
+pub(super) const JSON: OptionSpec = OptionSpec {
+    name: "json",
+    short: None,
+    value_name: "",
+    env: None,
+    kind: Kind::Flag,
+    default: None,
+    meaning: "Print samples as lines of JSON, until nobody reads them",
+    details: "Sizes are in bytes, times in nanoseconds. It ends with exit code 0 when the \
+              observer ends.",
+};
+
+/// Of [`TOP`].
+pub(super) const ONCE: OptionSpec = OptionSpec {
+    name: "once",
+    short: Some('1'),
+    value_name: "",
+    env: None,
+    kind: Kind::Flag,
+    default: None,
+    meaning: "Print one sample and end",
+    details: "",
+};
+
+/// The options of `top`.
+pub(super) const TOP: [&OptionSpec; 4] = [&SOCKET, &INTERVAL, &JSON, &ONCE];

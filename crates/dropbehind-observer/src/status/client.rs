@@ -1,7 +1,6 @@
 //! Asking an observer.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -97,17 +96,6 @@ pub struct Samples {
 }
 
 impl Samples {
-    /// A way to end the stream from another thread.
-    ///
-    /// # Errors
-    ///
-    /// There is no descriptor left for it.
-    pub fn closer(&self) -> io::Result<Closer> {
-        Ok(Closer {
-            stream: self.reader.get_ref().try_clone()?,
-        })
-    }
-
     fn read(&mut self) -> io::Result<Option<Snapshot>> {
         let mut line = String::new();
         match self.reader.read_line(&mut line) {
@@ -129,19 +117,5 @@ impl Iterator for Samples {
 
     fn next(&mut self) -> Option<Self::Item> {
         self.read().transpose()
-    }
-}
-
-/// Ends a [`Samples`] that another thread waits for.
-#[derive(Debug)]
-pub struct Closer {
-    stream: UnixStream,
-}
-
-impl Closer {
-    /// The other thread sees the end of the stream.
-    pub fn close(&self) {
-        // It fails when the observer has ended already, which is as good.
-        let _ = self.stream.shutdown(Shutdown::Both);
     }
 }

@@ -1,0 +1,175 @@
+//! What is being looked at, and what a key changes about it.
+
+use super::columns::{DiskRow, FileRow};
+use super::order::Order;
+use super::speeds::Speeds;
+use dropbehind_observer::snapshot::Snapshot;
+use dropbehind_observer::status::Endpoint;
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+
+/// What stands below the disks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Panel {
+    #[default]
+    Files,
+    Notes,
+    Help,
+}
+
+/// What a key asks of the program around.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wish {
+    Nothing,
+    Quit,
+    Suspend,
+    /// Another observer: so many places further on, round and round.
+    Observer(usize),
+}
+
+/// All that is shown.
+#[derive(Debug, Default)]
+pub(super) struct View {
+    /// The observers to choose from.
+    pub(super) endpoints: Vec<Endpoint>,
+    /// Which of them is shown.
+    pub(super) current: usize,
+    pub(super) sample: Option<Snapshot>,
+    speeds: Speeds,
+    pub(super) order: Order,
+    /// The first row that is shown.
+    pub(super) scroll: usize,
+    /// How many rows there was room for.
+    pub(super) page: usize,
+    pub(super) panel: Panel,
+    /// Something that happened, until the next key.
+    pub(super) message: Option<String>,
+}
+
+impl View {
+    /// Nothing is known yet of the first of these.
+    pub(super) fn new(endpoints: Vec<Endpoint>) -> Self {
+        Self {
+            endpoints,
+            ..Self::default()
+        }
+    }
+
+    /// Another observer is shown.
+    pub(super) fn show(&mut self, index: usize) {
+        self.current = index;
+        self.sample = None;
+        self.speeds = Speeds::default();
+        self.scroll = 0;
+    }
+
+    /// A new sample of the observer that is shown.
+    pub(super) fn take(&mut self, sample: Snapshot) {
+        self.speeds = match &self.sample {
+            Some(before) => Speeds::between(before, &sample),
+            None => Speeds::default(),
+        };
+        self.sample = Some(sample);
+    }
+
+    /// The observers have changed; the one that is shown stays.
+    pub(super) fn update_endpoints(&mut self, endpoints: Vec<Endpoint>) {
+        let shown = self.endpoints.get(self.current);
+        let place = endpoints.iter().position(|one| Some(one) == shown);
+        // One that is not found any more is about to say so itself.
+        if let Some(place) = place {
+            self.current = place;
+            self.endpoints = endpoints;
+        }
+    }
+
+    pub(super) fn speeds(&self) -> &Speeds {
+        &self.speeds
+    }
+
+    /// The files, sorted.
+    pub(super) fn files(&self) -> Vec<FileRow<'_>> {
+        let files = self.sample.iter().flat_map(|sample| &sample.files);
+        let mut rows: Vec<FileRow<'_>> = files
+            .map(|file| FileRow {
+                file,
+                speed: self.speeds.of_file(&file.disk, &file.path),
+            })
+            .collect();
+        self.order.sort(&mut rows);
+        rows
+    }
+
+    /// The disks.
+    pub(super) fn disks(&self) -> Vec<DiskRow<'_>> {
+        let disks = self.sample.iter().flat_map(|sample| &sample.disks);
+        disks
+            .map(|disk| DiskRow {
+                disk,
+                speed: self.speeds.of_disk(&disk.name),
+            })
+            .collect()
+    }
+
+    /// What is not possible here.
+    pub(super) fn notes(&self) -> &[String] {
+        self.sample.as_ref().map_or(&[], |sample| &sample.notes)
+    }
+
+    /// Scrolls; never so far that less than a page is shown.
+    pub(super) fn fit_rows(&mut self, rows: usize, page: usize) {
+        self.page = page;
+        self.scroll = self.scroll.min(rows.saturating_sub(page));
+    }
+
+    /// Follows a key.
+    pub(super) fn key(&mut self, key: KeyEvent) -> Wish {
+        if key.kind == KeyEventKind::Release {
+            return Wish::Nothing;
+        }
+        self.message = None;
+        let control = key.modifiers.contains(KeyModifiers::CONTROL);
+        let page = self.page.max(1);
+        match key.code {
+            KeyCode::Char('c') if control => return Wish::Quit,
+            KeyCode::Char('z') if control => return Wish::Suspend,
+            KeyCode::Char('q') => return Wish::Quit,
+            KeyCode::Esc if self.panel == Panel::Files => return Wish::Quit,
+            KeyCode::Esc => self.switch(Panel::Files),
+            KeyCode::Tab => return Wish::Observer(1),
+            KeyCode::BackTab => {
+                return Wish::Observer(self.endpoints.len().saturating_sub(1));
+            }
+            KeyCode::Char('s' | '>') => self.sorted_anew(Order::next),
+            KeyCode::Char('S' | '<') => self.sorted_anew(Order::previous),
+            KeyCode::Char('r') => self.sorted_anew(|order| order.reversed ^= true),
+            KeyCode::Char('n') => self.switch(Panel::Notes),
+            KeyCode::Char('?' | 'h') => self.switch(Panel::Help),
+            KeyCode::Down | KeyCode::Char('j') => self.scroll = self.scroll.saturating_add(1),
+            KeyCode::Up | KeyCode::Char('k') => self.scroll = self.scroll.saturating_sub(1),
+            KeyCode::PageDown | KeyCode::Char(' ') => {
+                self.scroll = self.scroll.saturating_add(page);
+            }
+            KeyCode::PageUp => self.scroll = self.scroll.saturating_sub(page),
+            KeyCode::Home | KeyCode::Char('g') => self.scroll = 0,
+            KeyCode::End | KeyCode::Char('G') => self.scroll = usize::MAX,
+            _ => {}
+        }
+        Wish::Nothing
+    }
+
+    fn sorted_anew(&mut self, change: impl FnOnce(&mut Order)) {
+        change(&mut self.order);
+        self.panel = Panel::Files;
+        self.scroll = 0;
+    }
+
+    /// To this panel, or back to the files.
+    fn switch(&mut self, panel: Panel) {
+        self.panel = if self.panel == panel {
+            Panel::Files
+        } else {
+            panel
+        };
+        self.scroll = 0;
+    }
+}

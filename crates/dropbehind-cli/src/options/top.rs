@@ -1,0 +1,49 @@
+//! The values of `top`'s options.
+
+use super::Value;
+use super::table::{INTERVAL, JSON, ONCE, SOCKET, TOP};
+use clap::{ArgMatches, Args, Command, FromArgMatches};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The values of [`TOP`].
+#[derive(Clone, Debug)]
+pub(crate) struct TopSettings {
+    pub(crate) socket: Option<PathBuf>,
+    pub(crate) interval: Duration,
+    pub(crate) json: bool,
+    pub(crate) once: bool,
+}
+
+impl FromArgMatches for TopSettings {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        Ok(Self {
+            socket: match matches.get_one::<Value>(SOCKET.name) {
+                Some(Value::Path(path)) => Some(path.clone()),
+                _ => None,
+            },
+            interval: match matches.get_one::<Value>(INTERVAL.name) {
+                Some(Value::Time(time)) => *time,
+                _ => unreachable!("{} is a time, and has a default", INTERVAL.name),
+            },
+            json: matches.get_flag(JSON.name),
+            once: matches.get_flag(ONCE.name),
+        })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Args for TopSettings {
+    fn augment_args(command: Command) -> Command {
+        let args = TOP.iter().map(|spec| spec.arg().help_heading(None));
+        args.fold(command, Command::arg)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
