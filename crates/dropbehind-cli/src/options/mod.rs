@@ -183,7 +183,7 @@ mod tests {
         let error = WINDOW.parse(OsStr::new("1k")).unwrap_err();
         assert!(error.contains("64 KiB"), "{error}");
         assert_eq!(WINDOW.parse(OsStr::new("64k")), Ok(Value::Bytes(64 << 10)));
-        for wrong in ["-1", "86401", "NaN", "inf", "1s", ""] {
+        for wrong in ["-1", "86401", "NaN", "inf", ""] {
             assert!(SETTLE.parse(OsStr::new(wrong)).is_err(), "{wrong}");
         }
         let half = Duration::from_millis(500);
