@@ -16,6 +16,7 @@ use dropbehind_linux::{
 use crate::looked::{Looked, Scout};
 use crate::others::{Insiders, Scan};
 use crate::overlay;
+use crate::owners::Owners;
 use crate::rules::{Candidate, Rules, Settings};
 use crate::small_files::{SMALL_BYTES, SmallFiles};
 
@@ -131,6 +132,7 @@ pub(crate) struct Files {
     /// Just made, and not closed yet.
     young: HashMap<FileId, (Instant, Use)>,
     insiders: Insiders,
+    owners: Owners,
     scan: Scan,
     board: SharedBoard,
     by_id: HashMap<FileId, u64>,
@@ -167,6 +169,7 @@ impl Files {
             small: parts.small,
             young: HashMap::new(),
             insiders: parts.insiders,
+            owners: Owners::default(),
             scan: Scan::default(),
             board: parts.board,
             by_id: HashMap::new(),
@@ -311,7 +314,8 @@ impl Files {
             }
             return;
         };
-        if !settings.mode.drops() && !wrote && closed {
+        let nothing_to_do = !settings.mode.drops() && !wrote && closed;
+        if nothing_to_do || self.owners.has(used.process, self.insiders.namespace()) {
             return;
         }
         if closed && !wrote && size_bytes <= SMALL_BYTES {

@@ -11,6 +11,7 @@ mod looked;
 mod observer;
 mod others;
 mod overlay;
+mod owners;
 pub mod path_pattern;
 pub mod prometheus;
 pub mod rules;

@@ -27,6 +27,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use crate::files::{Board, Files, Parts, SharedBoard, Use, lock};
 use crate::looked::{Looked, Scout};
 use crate::others::Insiders;
+use crate::owners;
 use crate::rules::Rules;
 use crate::small_files::SmallFiles;
 use crate::snapshot::{DiskSnapshot, FileSnapshot, Snapshot, Totals};
@@ -155,6 +156,8 @@ struct Shared {
     stopping: AtomicBool,
     /// Wakes the listener.
     wake: OwnedFd,
+    /// Shows others that the namespace is looked after.
+    _taken: Option<std::os::unix::net::UnixListener>,
     started: Instant,
 }
 
@@ -208,6 +211,10 @@ impl Observer {
             overflows: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
             wake,
+            // Without it, a watch would do what we do once more.
+            _taken: marks
+                .namespace()
+                .and_then(|namespace| owners::take(namespace).ok()),
             started: Instant::now(),
         });
         let looked = Looked::default();
@@ -331,6 +338,12 @@ impl Observer {
     /// How it stands.
     pub fn snapshot(&self) -> Snapshot {
         self.inner.snapshot()
+    }
+
+    /// What takes snapshots in another thread.
+    pub fn reporter(&self) -> impl Fn() -> Snapshot + Send + 'static {
+        let inner = Arc::clone(&self.inner);
+        move || inner.snapshot()
     }
 
     /// Ends the observation; files are left as they are.

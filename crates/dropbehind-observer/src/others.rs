@@ -34,6 +34,11 @@ impl Insiders {
         }
     }
 
+    /// The observed namespace, unless everybody is observed.
+    pub(crate) fn namespace(&self) -> Option<MountNamespaceId> {
+        self.namespace
+    }
+
     /// A process that was seen inside, and may be gone when that is asked.
     pub(crate) fn seen_inside(&mut self, process: i32) {
         if self.namespace.is_none() {

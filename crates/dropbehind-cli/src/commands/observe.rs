@@ -11,6 +11,7 @@ use super::run::messages::{Connection, Heard, Order, Report, Wishes};
 use super::run::rules::RunRules;
 use crate::error::Exit;
 use dropbehind_linux::{Interest, PollEntry, poll};
+use dropbehind_observer::status;
 use dropbehind_observer::{Observer, ObserverConfig, ObserverError, Source};
 use inhabitants::Inhabitants;
 use std::io;
@@ -81,6 +82,10 @@ fn observe(supervisor: &mut Connection) -> Result<(), Report> {
     let inhabitants = Inhabitants::of(process)
         .map_err(|error| failed(format!("cannot look at process {process}: {error}.")))?;
     let observer = begin(process, &wishes)?;
+    // Without a socket, `top` does not find it; the program is looked after
+    // all the same.
+    let _status = status::run_path(std::process::id())
+        .and_then(|path| status::Server::start(path, observer.reporter()));
     let _ = supervisor.send(&Report::Ready);
     loop {
         match next_order(supervisor, None) {

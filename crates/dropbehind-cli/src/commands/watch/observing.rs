@@ -57,6 +57,10 @@ impl Observing {
         self.observer.snapshot()
     }
 
+    pub(super) fn reporter(&self) -> impl Fn() -> Snapshot + Send + 'static {
+        self.observer.reporter()
+    }
+
     /// True when nothing is left to write back and drop.
     pub(super) fn settle(&self, at_most: Duration) -> bool {
         self.observer.settle(at_most)
