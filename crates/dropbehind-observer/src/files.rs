@@ -87,6 +87,8 @@ pub(crate) struct FileView {
 pub(crate) struct Board {
     pub(crate) finished: Finished,
     pub(crate) notes: Vec<String>,
+    /// Bytes written and read of finished files, by disk.
+    pub(crate) by_disk: HashMap<String, (u64, u64)>,
     files: HashMap<u64, (PathBuf, String, Observed, bool)>,
 }
 
@@ -549,6 +551,10 @@ impl Files {
         board.files.remove(&key);
         board.finished.written_bytes += state.written_bytes;
         board.finished.read_bytes += state.read_bytes;
+        let disk = tracked.observed.disk_name().to_owned();
+        let sums = board.by_disk.entry(disk).or_default();
+        sums.0 += state.written_bytes;
+        sums.1 += state.read_bytes;
         drop(board);
         let target = MarkTarget::Inode(description.as_fd());
         if !tracked.fresh

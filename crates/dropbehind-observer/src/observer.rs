@@ -648,9 +648,10 @@ fn find_again(shared: &Shared, files: &mut Files) {
 
 impl Shared {
     fn snapshot(&self) -> Snapshot {
-        let (finished, mut notes, mut views) = {
+        let (finished, by_disk, mut notes, mut views) = {
             let board = lock(&self.board);
-            (board.finished, board.notes.clone(), board.views())
+            let by_disk = board.by_disk.clone();
+            (board.finished, by_disk, board.notes.clone(), board.views())
         };
         notes.extend(self.flusher.degraded());
         let small = self.small.totals();
@@ -690,7 +691,10 @@ impl Shared {
                     .entry(reason.name().to_owned())
                     .or_default() += bytes;
             }
+            let (written_bytes, read_bytes) = by_disk.get(&disk.name).copied().unwrap_or_default();
             disks.push(DiskSnapshot {
+                written_bytes,
+                read_bytes,
                 name: disk.name,
                 files: disk.files as u64,
                 dirty_bytes: pages.counted.dirty_bytes,
@@ -701,6 +705,7 @@ impl Shared {
                 left_bytes: stats.left_bytes,
                 writeback_bytes_per_second: disk.bytes_per_second,
                 window_bytes: disk.window_bytes,
+                yielded_ns: disk.yielded_ns,
                 ..DiskSnapshot::default()
             });
         }

@@ -4,6 +4,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 
 use crate::grace::SmallFiles;
 use crate::mode::Mode;
+use crate::neighbours::Neighbours;
 use crate::pace::Pace;
 use crate::range::ByteRange;
 use crate::reason::Reason;
@@ -101,6 +102,7 @@ pub enum Next {
 pub struct Disk {
     config: DiskConfig,
     pace: Pace,
+    neighbours: Neighbours,
     streams: BTreeMap<StreamId, Stream>,
     /// When each stream with work is due, its turn among those due at the same
     /// time, and the stream; the first is the oldest.
@@ -126,6 +128,7 @@ impl Disk {
         Disk {
             config,
             pace: Pace::new(),
+            neighbours: Neighbours::new(),
             streams: BTreeMap::new(),
             queue: BTreeSet::new(),
             turns: 0,
@@ -140,6 +143,22 @@ impl Disk {
     /// The measured speed of writeback, once there is one.
     pub fn bytes_per_second(&self) -> Option<u64> {
         self.pace.bytes_per_second()
+    }
+
+    /// The disk's own counters of reads: see [`Neighbours::sampled`]. Without
+    /// them nobody is yielded to.
+    pub fn neighbours_read(&mut self, now_ns: u64, reads: u64, read_ns: u64) {
+        self.neighbours.sampled(now_ns, reads, read_ns);
+    }
+
+    /// How long the disk's readers were yielded to.
+    pub fn yielded_ns(&self) -> u64 {
+        self.neighbours.yielded_ns()
+    }
+
+    /// Bytes asked for by all streams and not seen clean.
+    pub fn asked_bytes(&self) -> u64 {
+        self.asked_bytes
     }
 
     /// A stream, for its counters.
@@ -191,6 +210,7 @@ impl Disk {
             now_ns,
             page_bytes: self.config.page_bytes,
             pace: self.pace,
+            neighbours: self.neighbours,
             default_window_bytes: self.config.window_bytes,
             request_bytes: self.config.request_bytes,
             small_over_budget: self.small.over_budget(),

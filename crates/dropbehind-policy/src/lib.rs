@@ -15,6 +15,7 @@
 //! | [`read_fronts`] | where readers are, as far as the page cache shows it |
 //! | [`residency`] | what was in the page cache before us |
 //! | [`drop_planner`] | which ranges to drop, when, and what to try again |
+//! | [`neighbours`] | room for those who read from the disk |
 //! | [`pace`] | the disk's measured speed, and the window and batch that follow from it |
 //! | [`grace`] | files too small or too young to be worth a write |
 //! | [`reason`] | why writeback was started, counted |
@@ -29,6 +30,7 @@ pub mod disk;
 pub mod drop_planner;
 pub mod grace;
 pub mod mode;
+pub mod neighbours;
 pub mod pace;
 pub mod range;
 pub mod range_counts;

@@ -18,6 +18,7 @@ use alloc::collections::VecDeque;
 use crate::drop_planner::{DropPlanner, STEP_BYTES, Verdict};
 use crate::grace::{AGE_NS, GRACE_NS, SMALL_FILE_BYTES};
 use crate::mode::{Mode, Writeback};
+use crate::neighbours::Neighbours;
 use crate::pace::{Pace, Poll};
 use crate::range::{ByteRange, round_up};
 use crate::range_counts::RangeCounts;
@@ -152,6 +153,7 @@ pub(crate) struct Context {
     pub now_ns: u64,
     pub page_bytes: u64,
     pub pace: Pace,
+    pub neighbours: Neighbours,
     pub default_window_bytes: u64,
     pub request_bytes: u64,
     pub small_over_budget: bool,
@@ -806,7 +808,9 @@ impl Stream {
         // reports completions only once its queue is empty (virtio under
         // Firecracker).
         let batch_bytes = self.batch_bytes(context).min(window_bytes);
-        let most_bytes = window_bytes.saturating_mul(2) - batch_bytes;
+        let most_bytes = context
+            .neighbours
+            .share_of(window_bytes.saturating_mul(2) - batch_bytes);
         let room = self.asked_bytes < most_bytes || self.asked.is_empty();
         if !room {
             return None;

@@ -9,6 +9,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use dropbehind_linux::{Sharing, futex_wait, futex_wake};
+use dropbehind_policy::neighbours::SAMPLE_NS;
 use dropbehind_policy::residency::ResidencyMap;
 use dropbehind_policy::{
     Action, ByteRange, Counted, Disk, DiskConfig, Dropped, Inspected, Next, StreamCounters,
@@ -70,6 +71,7 @@ pub(super) struct DiskThread {
     pub(super) looks: BTreeSet<(u64, u32)>,
     started: Instant,
     swept_ns: u64,
+    sampled_ns: u64,
     incomplete: bool,
     no_cachestat: bool,
     /// Counts that failed, one after the other.
@@ -91,6 +93,7 @@ pub(super) fn run(shared: Arc<DiskHandle>) {
         looks: BTreeSet::new(),
         started: Instant::now(),
         swept_ns: 0,
+        sampled_ns: 0,
         incomplete: false,
         no_cachestat: false,
         count_failures: 0,
@@ -128,6 +131,7 @@ impl DiskThread {
                 self.swept_ns = now_ns;
                 self.drain_all();
             }
+            self.mind_neighbours(now_ns);
             let look_ns = self.look_around();
             let until_ns = self.act(look_ns);
             if self.shared.bell.is_rung() || self.look_is_due() {
@@ -141,6 +145,24 @@ impl DiskThread {
                 return;
             }
             self.sleep(until_ns);
+        }
+    }
+
+    /// Looks, where other programs' files are written back, how the disk's
+    /// readers fare. A program that uses the library waits for its own
+    /// writeback, and is bounded by that.
+    fn mind_neighbours(&mut self, now_ns: u64) {
+        let since_ns = now_ns.saturating_sub(self.sampled_ns);
+        if self.looks.is_empty() || self.disk.asked_bytes() == 0 || since_ns < SAMPLE_NS {
+            return;
+        }
+        self.sampled_ns = now_ns;
+        if let Ok(counters) = dropbehind_linux::disk_counters(&self.shared.disk) {
+            let read_ns = counters.read_ticks_ms.saturating_mul(1_000_000);
+            self.disk
+                .neighbours_read(now_ns, counters.read_ios, read_ns);
+            let yielded_ns = self.disk.yielded_ns();
+            self.shared.yielded_ns.store(yielded_ns, Ordering::Relaxed);
         }
     }
 

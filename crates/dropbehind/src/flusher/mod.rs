@@ -173,6 +173,7 @@ impl Flusher {
                 observed: *lock(&disk.observed),
                 bytes_per_second: disk.bytes_per_second.load(Ordering::Relaxed),
                 window_bytes: disk.window_bytes(),
+                yielded_ns: disk.yielded_ns.load(Ordering::Relaxed),
             }
         });
         stats.collect()
@@ -274,6 +275,9 @@ pub struct DiskStats {
     pub bytes_per_second: u64,
     /// The largest window of a stream.
     pub window_bytes: u64,
+    /// Nanoseconds for which less was on its way so that readers of the disk
+    /// would not suffer.
+    pub yielded_ns: u64,
 }
 
 /// What the program's side tells a disk's thread.
@@ -312,6 +316,8 @@ pub(crate) struct DiskHandle {
     observed: Mutex<ObservedPages>,
     /// Measured speed of writeback, 0 until known.
     bytes_per_second: AtomicU64,
+    /// How long the disk's readers were yielded to.
+    yielded_ns: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -332,6 +338,7 @@ impl DiskHandle {
             notes: Mutex::default(),
             observed: Mutex::default(),
             bytes_per_second: AtomicU64::new(0),
+            yielded_ns: AtomicU64::new(0),
         }
     }
 
