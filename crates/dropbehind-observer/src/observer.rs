@@ -706,7 +706,6 @@ impl Shared {
                 writeback_bytes_per_second: disk.bytes_per_second,
                 window_bytes: disk.window_bytes,
                 yielded_ns: disk.yielded_ns,
-                ..DiskSnapshot::default()
             });
         }
         views.sort_by_key(|view| {
