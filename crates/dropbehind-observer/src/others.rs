@@ -22,6 +22,9 @@ const KNOWN: usize = 4096;
 pub(crate) struct Insiders {
     namespace: Option<MountNamespaceId>,
     own: i32,
+    /// Whoever started us for a namespace stands before its first process, and
+    /// has the same standard error open, but uses nothing.
+    supervisor: Option<i32>,
     known: HashMap<i32, (u64, bool)>,
 }
 
@@ -30,6 +33,9 @@ impl Insiders {
         Insiders {
             namespace,
             own: i32::try_from(std::process::id()).unwrap_or(0),
+            supervisor: namespace
+                .and_then(|_| rustix::process::getppid())
+                .map(|parent| parent.as_raw_nonzero().get()),
             known: HashMap::new(),
         }
     }
@@ -61,7 +67,7 @@ impl Insiders {
         let Some(namespace) = self.namespace else {
             return true;
         };
-        if process == self.own {
+        if process == self.own || Some(process) == self.supervisor {
             return true;
         }
         let started = process_stat(process).map(|stat| stat.start_ticks);
