@@ -6,7 +6,7 @@ use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 use std::io;
-use std::os::fd::{IntoRawFd, RawFd};
+use std::os::fd::{AsRawFd, IntoRawFd, RawFd};
 
 /// Gives the calling thread a descriptor table of its own, empty but for 0, 1
 /// and 2, which are `/dev/null`.
@@ -34,6 +34,44 @@ use std::os::fd::{IntoRawFd, RawFd};
 pub fn unshare_descriptor_table() -> io::Result<()> {
     unshare_at_once().or_else(|_| unshare_and_close_each())?;
     occupy_standard_descriptors()
+}
+
+/// Lets go of what the process was started with, but for standard error: a
+/// process that only stands before another one would keep pipes open that the
+/// other has closed.
+///
+/// Standard input and output become `/dev/null`. Of the others, those are closed
+/// that an exec would not have closed: what a Rust program opens for itself is
+/// close-on-exec.
+///
+/// # Errors
+///
+/// - `ENOENT`, `EMFILE` and others of opening `/dev/null` and `/proc/self/fd`.
+pub fn give_up_inherited_descriptors() -> io::Result<()> {
+    let null = rustix::fs::openat(
+        CWD,
+        c"/dev/null",
+        OFlags::RDWR | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?;
+    for standard in 0..2 {
+        // SAFETY: both are descriptors; standard input and output are owned by
+        // nobody, and stay open.
+        check(unsafe { libc::dup2(null.as_raw_fd(), standard) }.into())?;
+    }
+    for entry in std::fs::read_dir("/proc/self/fd")? {
+        let name = entry?.file_name();
+        let Some(fd) = name.to_str().and_then(|name| name.parse::<RawFd>().ok()) else {
+            continue;
+        };
+        // SAFETY: asking changes nothing.
+        let flags = unsafe { libc::fcntl(fd, libc::F_GETFD) };
+        if fd > 2 && flags >= 0 && flags & libc::FD_CLOEXEC == 0 {
+            // SAFETY: nobody in this process owns it, as reasoned above.
+            unsafe { libc::close(fd) };
+        }
+    }
+    Ok(())
 }
 
 fn unshare_at_once() -> io::Result<()> {
@@ -92,7 +130,6 @@ fn occupy_standard_descriptors() -> io::Result<()> {
 mod tests {
     use super::*;
     use std::collections::BTreeSet;
-    use std::os::fd::AsRawFd;
 
     fn descriptors() -> BTreeSet<RawFd> {
         std::fs::read_dir("/proc/thread-self/fd")

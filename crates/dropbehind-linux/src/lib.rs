@@ -57,7 +57,7 @@ pub use advice::{Access, advise_access, drop_clean, will_need};
 pub use block::{block_size_bytes, is_read_only, logical_sector_bytes, physical_sector_bytes};
 pub use cachestat::{CacheStat, cachestat};
 pub use close::close;
-pub use descriptor_table::unshare_descriptor_table;
+pub use descriptor_table::{give_up_inherited_descriptors, unshare_descriptor_table};
 pub use detach::detach;
 pub use disk::{Disk, DiskCounters, DiskId, disk_counters, disk_of};
 pub use extents::{Extent, ExtentFlags, extent_count, extents};

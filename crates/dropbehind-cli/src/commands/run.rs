@@ -26,7 +26,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use summary::ObservedStats;
-use supervisor::{Account, Ended, NotReady, Supervisor};
+use supervisor::{Account, Ended, NoAccount, NotReady, Supervisor};
 
 /// How long an observer may take to do what takes no time. One that takes
 /// longer was stopped by somebody, or waits for a disk that does not answer.
@@ -260,8 +260,9 @@ impl Finished {
                 return not_run(name, &error);
             }
         };
-        let account = self.supervisor.settle(settings.settle).unwrap_or(None);
+        let account = self.supervisor.settle(settings.settle);
         tell(account.as_ref(), settings, name);
+        let account = account.ok();
         let (exit_status, signal) = match change {
             Change::Exited(status) => (Some(status), None),
             Change::Died(signal) | Change::Stopped(signal) => (None, Some(signal)),
@@ -281,12 +282,19 @@ impl Finished {
     }
 }
 
-fn tell(account: Option<&Account>, settings: &RunSettings, name: &str) {
-    let Some(account) = account else {
-        say(&format!(
-            "the observer died; {name} was not affected, and the rest was left to the kernel."
-        ));
-        return;
+fn tell(account: Result<&Account, &NoAccount>, settings: &RunSettings, name: &str) {
+    let account = match account {
+        Ok(account) => account,
+        Err(reason) => {
+            say(&format!(
+                "the observer {}; {name} was not affected, and the rest was left to the kernel.",
+                match reason {
+                    NoAccount::Died => "died",
+                    NoAccount::Silent => "does not answer",
+                }
+            ));
+            return;
+        }
     };
     if !settings.verbose {
         return;

@@ -57,6 +57,11 @@ fn standard_output_is_looked_after() {
     assert_eq!(left.code, Some(0), "{left:?}");
     assert_eq!(user.file("data").metadata().unwrap().len(), 50 * MIB);
     assert_eq!(fincore(&user.file("data")).unwrap(), 0);
+    // Also where we have the same file open for our messages.
+    let script = "$RUN sh -c 'dd if=/dev/zero bs=1M count=50; sleep 1.2' >both 2>&1";
+    let left = once(&user, RUN, script);
+    assert_eq!(left.code, Some(0), "{left:?}");
+    assert_eq!(fincore(&user.file("both")).unwrap(), 0);
 }
 
 #[test]

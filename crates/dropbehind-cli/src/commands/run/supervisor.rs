@@ -9,8 +9,8 @@ use super::PATIENCE;
 use super::messages::{Order, Report, Wishes};
 use super::observer_process::ObserverProcess;
 use dropbehind_linux::{
-    Change, Interest, PollEntry, Program, Received, SignalFd, StartState, die_by, poll,
-    process_stat, stop_by,
+    Change, Interest, PollEntry, Program, Received, SignalFd, StartState, die_by,
+    give_up_inherited_descriptors, poll, process_stat, stop_by,
 };
 use dropbehind_observer::snapshot::Snapshot;
 use nix::libc::{
@@ -38,6 +38,15 @@ pub(super) struct Account {
     pub(super) processes: usize,
     /// What was done.
     pub(super) snapshot: Snapshot,
+}
+
+/// Why there is no account.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NoAccount {
+    /// The observer died.
+    Died,
+    /// It does not answer.
+    Silent,
 }
 
 /// Why nothing was started.
@@ -169,6 +178,9 @@ impl Supervisor {
     /// Lets the program run until it ends.
     pub(super) fn run(&mut self, program: &mut Program) -> io::Result<Ended> {
         program.release()?;
+        // It must be able to close its ends of pipes. Whatever stays open does
+        // no worse than that.
+        let _ = give_up_inherited_descriptors();
         let mut starting = true;
         let mut exec_error = None;
         loop {
@@ -227,9 +239,8 @@ impl Supervisor {
         }
     }
 
-    /// Lets the observer see to what is left, and hears how it went; `None` if
-    /// it died.
-    pub(super) fn settle(mut self, limit: Duration) -> io::Result<Option<Account>> {
+    /// Lets the observer see to what is left, and hears how it went.
+    pub(super) fn settle(mut self, limit: Duration) -> Result<Account, NoAccount> {
         self.observer.tell(&Order::ProgramEnded);
         let mut deadline = Instant::now() + limit;
         let mut finishing = false;
@@ -244,18 +255,18 @@ impl Supervisor {
                     if processes == 0 {
                         self.observer.wait();
                     }
-                    return Ok(Some(Account {
+                    return Ok(Account {
                         settled,
                         processes,
                         snapshot: *snapshot,
-                    }));
+                    });
                 }
             }
             if self.observer.is_gone() {
-                return Ok(None);
+                return Err(NoAccount::Died);
             }
             let mut enough = Instant::now() >= deadline;
-            while let Some(received) = self.signals.read()? {
+            while let Ok(Some(received)) = self.signals.read() {
                 match received.signal {
                     SIGINT | SIGTERM | SIGQUIT | SIGHUP => enough = true,
                     signal if is_stop(signal) => stop_by(signal),
@@ -264,7 +275,7 @@ impl Supervisor {
             }
             if enough && finishing {
                 // It was told to finish and did not, for long.
-                return Ok(None);
+                return Err(NoAccount::Silent);
             }
             if enough {
                 self.observer.tell(&Order::Finish);
@@ -272,7 +283,9 @@ impl Supervisor {
                 deadline = Instant::now() + PATIENCE;
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            wait(&[self.signals.as_fd(), self.observer.as_fd()], Some(left))?;
+            if wait(&[self.signals.as_fd(), self.observer.as_fd()], Some(left)).is_err() {
+                return Err(NoAccount::Silent);
+            }
         }
     }
 
