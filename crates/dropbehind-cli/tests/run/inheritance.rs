@@ -97,7 +97,7 @@ fn group_session_and_parenthood() {
 fn alarms_go_off_in_the_program() {
     need!(Need::Root, Need::Tool("perl"));
     let user = User::new();
-    let script = "exec perl -e 'alarm 1; exec @ARGV' ${RUN:-env} sleep 600";
+    let script = "exec perl -e 'alarm 1; exec @ARGV' ${RUN:-env} sleep 20";
     let left = the_same(&user, script);
     assert_eq!(left.signal, Some(14));
 }

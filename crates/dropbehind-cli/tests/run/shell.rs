@@ -93,10 +93,13 @@ pub(crate) fn kill(signal: &str, process: u32) {
     assert!(status.expect("kill").success(), "kill -{signal} {process}");
 }
 
+/// So many looks, 2 ms apart, until it is taken for certain that something will
+/// not come. Looks and not time, since a machine may be asleep.
+pub(crate) const PATIENCE: u32 = 15_000;
+
 /// Waits for something that comes sooner or later.
 pub(crate) fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
-    // Not a measure of speed: a machine may be busy, or asleep.
-    for _ in 0..60_000 {
+    for _ in 0..PATIENCE {
         if condition() {
             return;
         }

@@ -1,12 +1,13 @@
 //! At a terminal, under a shell with job control.
 
-use crate::shell::{RUN, bash};
+use crate::shell::{PATIENCE, RUN, bash};
 use crate::user::User;
 use dropbehind_testbed::{Need, need};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::process::{Child, Command};
+use std::time::Duration;
 
 /// An interactive shell on a terminal of its own.
 struct Terminal {
@@ -22,6 +23,7 @@ impl Terminal {
             openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
         grantpt(&master).unwrap();
         unlockpt(&master).unwrap();
+        rustix::io::ioctl_fionbio(&master, true).unwrap();
         let name = ptsname(&master, Vec::new()).unwrap();
         let name = name.to_str().unwrap();
         let screen = || File::options().read(true).write(true).open(name).unwrap();
@@ -67,16 +69,22 @@ impl Terminal {
     #[track_caller]
     fn shows(&mut self, text: &str) -> String {
         let mut chunk = [0; 4096];
-        loop {
+        let mut found = None;
+        for _ in 0..PATIENCE {
             if let Some(at) = self.seen.find(text) {
-                let before = self.seen[..at].to_owned();
-                self.seen.drain(..at + text.len());
-                return before;
+                found = Some(at);
+                break;
             }
-            let read = self.keyboard.read(&mut chunk).unwrap_or(0);
-            assert!(read > 0, "no {text:?}, but {:?}", self.seen);
-            self.seen.push_str(&String::from_utf8_lossy(&chunk[..read]));
+            match self.keyboard.read(&mut chunk) {
+                Ok(read) => self.seen.push_str(&String::from_utf8_lossy(&chunk[..read])),
+                // Nothing yet, or nobody on the other side for the moment.
+                Err(_) => std::thread::sleep(Duration::from_millis(2)),
+            }
         }
+        let at = found.unwrap_or_else(|| panic!("no {text:?}, but {:?}", self.seen));
+        let before = self.seen[..at].to_owned();
+        self.seen.drain(..at + text.len());
+        before
     }
 }
 
