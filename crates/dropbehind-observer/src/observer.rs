@@ -50,6 +50,8 @@ const MAP_AT_ONCE_BYTES: u64 = 64 << 20;
 /// A file made no longer ago than this and opened by those observed was made by
 /// them.
 const FRESH: Duration = Duration::from_secs(2);
+/// A round of the listener that finds nothing takes less than this.
+const ROUND: Duration = Duration::from_micros(500);
 /// The worker looks after notices this often.
 const WORK: Duration = Duration::from_millis(5);
 /// And this often where there is nothing to look after.
@@ -154,6 +156,8 @@ struct Shared {
     events: AtomicU64,
     overflows: AtomicU64,
     stopping: AtomicBool,
+    /// How often the listener has read all there was.
+    rounds: AtomicU64,
     /// Wakes the listener.
     wake: OwnedFd,
     /// Shows others that the namespace is looked after.
@@ -210,6 +214,7 @@ impl Observer {
             events: AtomicU64::new(0),
             overflows: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
+            rounds: AtomicU64::new(0),
             wake,
             // Without it, a watch would do what we do once more.
             _taken: marks
@@ -321,9 +326,16 @@ impl Observer {
     /// `timeout` passed first.
     pub fn settle(&self, timeout: Duration) -> bool {
         let started = Instant::now();
-        // What they did last may still be in the kernel's queue.
-        self.wake_listener();
-        std::thread::sleep(GATHER);
+        // What they did last may still be in the kernel's queue. The listener may
+        // be in the middle of a round, so it takes two to have read all.
+        let due = self.inner.rounds.load(Ordering::SeqCst) + 2;
+        while self.inner.rounds.load(Ordering::SeqCst) < due {
+            if started.elapsed() >= timeout {
+                return false;
+            }
+            self.wake_listener();
+            std::thread::sleep(ROUND);
+        }
         let (done, seen) = mpsc::channel();
         let _ = self.input.send(Input::CloseAll);
         let _ = self.input.send(Input::Sync(done));
@@ -422,6 +434,7 @@ impl Listener {
             let started = Instant::now();
             let read = self.read_all(&mut buffer);
             self.read_openers(&mut buffer);
+            self.shared.rounds.fetch_add(1, Ordering::SeqCst);
             if second.0.elapsed() >= Duration::from_secs(1) {
                 second = (Instant::now(), 0);
             }
