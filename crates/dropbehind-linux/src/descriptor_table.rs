@@ -2,11 +2,11 @@
 //! unshare(2) `CLONE_FILES`.
 
 use crate::errno::check;
-use rustix::fs::{CWD, Mode, OFlags};
+use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 use std::io;
-use std::os::fd::{AsRawFd, IntoRawFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, RawFd};
 
 /// Gives the calling thread a descriptor table of its own, empty but for 0, 1
 /// and 2, which are `/dev/null`.
@@ -36,13 +36,14 @@ pub fn unshare_descriptor_table() -> io::Result<()> {
     occupy_standard_descriptors()
 }
 
-/// Lets go of what the process was started with, but for standard error: a
-/// process that only stands before another one would keep pipes open that the
-/// other has closed.
+/// Lets go of the pipes, sockets and devices that the process was started with,
+/// but for standard error: a process that only stands before another one would
+/// keep them open when the other has closed them.
 ///
-/// Standard input and output become `/dev/null`. Of the others, those are closed
-/// that an exec would not have closed: what a Rust program opens for itself is
-/// close-on-exec.
+/// Standard input and output become `/dev/null` then. Of the others, those are
+/// closed that an exec would not have closed: what a Rust program opens for
+/// itself is close-on-exec. Files stay open, since closing one would release the
+/// record locks on it (fcntl(2)) that the process was started with.
 ///
 /// # Errors
 ///
@@ -54,11 +55,6 @@ pub fn give_up_inherited_descriptors() -> io::Result<()> {
         OFlags::RDWR | OFlags::CLOEXEC,
         Mode::empty(),
     )?;
-    for standard in 0..2 {
-        // SAFETY: both are descriptors; standard input and output are owned by
-        // nobody, and stay open.
-        check(unsafe { libc::dup2(null.as_raw_fd(), standard) }.into())?;
-    }
     for entry in std::fs::read_dir("/proc/self/fd")? {
         let name = entry?.file_name();
         let Some(fd) = name.to_str().and_then(|name| name.parse::<RawFd>().ok()) else {
@@ -66,12 +62,32 @@ pub fn give_up_inherited_descriptors() -> io::Result<()> {
         };
         // SAFETY: asking changes nothing.
         let flags = unsafe { libc::fcntl(fd, libc::F_GETFD) };
-        if fd > 2 && flags >= 0 && flags & libc::FD_CLOEXEC == 0 {
+        let inherited = flags >= 0 && flags & libc::FD_CLOEXEC == 0;
+        if !inherited || fd == 2 || may_be_locked(fd) {
+            continue;
+        }
+        if fd < 2 {
+            // SAFETY: both are descriptors. Standard input and output are owned
+            // by nobody, and stay open.
+            check(unsafe { libc::dup2(null.as_raw_fd(), fd) }.into())?;
+        } else {
             // SAFETY: nobody in this process owns it, as reasoned above.
             unsafe { libc::close(fd) };
         }
     }
     Ok(())
+}
+
+fn may_be_locked(fd: RawFd) -> bool {
+    // SAFETY: the descriptor was open a moment ago, and no other thread closes
+    // any; a wrong one is answered with EBADF.
+    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+    rustix::fs::fstat(fd).is_ok_and(|stat| {
+        matches!(
+            FileType::from_raw_mode(stat.st_mode),
+            FileType::RegularFile | FileType::BlockDevice | FileType::Directory
+        )
+    })
 }
 
 fn unshare_at_once() -> io::Result<()> {

@@ -1,7 +1,8 @@
 //! The other half of `run`: the process that observes a program.
 //!
 //! Its standard input is the socket on which the supervisor speaks; it holds
-//! nothing else of the program's, and the terminal's signals do not reach it.
+//! nothing else of the program's, and the terminal's signals do not reach it;
+//! those of others have no effect, but for SIGKILL.
 //! It ends when nothing is left to observe, whether the supervisor lives or not.
 
 mod inhabitants;
@@ -10,7 +11,7 @@ mod limits;
 use super::run::messages::{Connection, Heard, Order, Report, Wishes};
 use super::run::rules::RunRules;
 use crate::error::Exit;
-use dropbehind_linux::{Interest, PollEntry, poll};
+use dropbehind_linux::{Interest, PollEntry, SignalsBlocked, poll};
 use dropbehind_observer::status;
 use dropbehind_observer::{Observer, ObserverConfig, ObserverError, Source};
 use inhabitants::Inhabitants;
@@ -25,6 +26,9 @@ const SLICE: Duration = Duration::from_millis(50);
 
 pub(super) fn run() -> Exit {
     limits::lift();
+    // Who ends all processes of a service at once is to end the programs; the
+    // observer ends with the last of them. Threads inherit it.
+    let _blocked = SignalsBlocked::new();
     let socket = io::stdin().as_fd().try_clone_to_owned();
     let Ok(socket) = socket.map(UnixStream::from) else {
         return Exit::OwnFailure;

@@ -128,3 +128,13 @@ fn mounts_are_as_shared_as_they_were() {
         Some(0)
     );
 }
+
+#[test]
+fn record_locks_are_held_as_long_as_the_program_runs() {
+    need!(Need::Root, Need::Tool("perl"));
+    let user = User::new();
+    let script = "exec perl -e '$^F = 99; open(F, \">locked\"); \
+                  $l = pack(\"ssx4qql\", 1, 0, 0, 0, 0); fcntl(F, 6, $l) or die; exec @ARGV' \
+                  ${RUN:-env} sh -c 'sleep 0.2; grep -c \":$(stat -c %i locked) \" /proc/locks'";
+    assert_eq!(the_same(&user, script).stdout, "1\n");
+}

@@ -130,6 +130,29 @@ fn it_shares_nothing_with_the_program() {
 }
 
 #[test]
+fn who_ends_a_service_does_not_end_it_before_the_program() {
+    need!(Need::Root);
+    let user = User::new();
+    let script = "exec $RUN sh -c 'touch ready; while test ! -e end; do sleep 0.01; done; \
+                  dd if=/dev/zero of=data bs=1M count=10'";
+    let mut command = bash(&user, RUN, script);
+    command.stderr(Stdio::piped());
+    let running = command.spawn().expect("the command");
+    wait_for("the program is ready", || user.file("ready").exists());
+    let observer = observer_of(running.id()).expect("an observer");
+    for signal in ["TERM", "HUP", "INT", "USR1"] {
+        kill(signal, observer);
+    }
+    std::fs::write(user.file("end"), "").unwrap();
+    let output = running.wait_with_output().expect("its end");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(!stderr.contains("observer"), "{stderr}");
+    let pages = dropbehind_testbed::residency::fincore(&user.file("data"));
+    assert_eq!(pages.unwrap(), 0);
+    assert!(!lives(observer));
+}
+
+#[test]
 fn the_second_interrupt_ends_the_wait() {
     need!(Need::Root);
     let user = User::new();
