@@ -85,8 +85,8 @@ pub use poll::{Interest, PollEntry, poll};
 pub use pressure::{Pressure, Resource, Stall, pressure, pressure_in};
 pub use probe::{Probe, Support, probe};
 pub use processes::{
-    Cgroup, OpenFile, ProcessStat, cgroups, command_name, executable, mapped_files, open_files,
-    process_stat, processes,
+    Cgroup, OpenFile, ProcessStat, cgroups, children, command_name, executable, mapped_files,
+    open_files, process_stat, processes,
 };
 pub use program::{Change, CommandLine, Program};
 pub use reopen::{Sharing, reopen};

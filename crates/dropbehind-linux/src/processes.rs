@@ -163,6 +163,27 @@ pub fn executable(process: i32) -> io::Result<PathBuf> {
     fs::read_link(format!("/proc/{process}/exe"))
 }
 
+/// The children of a process, made by any of its threads. Some may be missing if
+/// others end meanwhile.
+///
+/// # Errors
+///
+/// - `ENOENT`: there is no such process any more, or the kernel was built
+///   without `CONFIG_PROC_CHILDREN`.
+pub fn children(process: i32) -> io::Result<Vec<i32>> {
+    let mut children = Vec::new();
+    for thread in fs::read_dir(format!("/proc/{process}/task"))? {
+        let Ok(text) = fs::read_to_string(thread?.path().join("children")) else {
+            continue;
+        };
+        children.extend(
+            text.split_whitespace()
+                .filter_map(|id| id.parse::<i32>().ok()),
+        );
+    }
+    Ok(children)
+}
+
 /// A cgroup that a process is in.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Cgroup {

@@ -5,6 +5,7 @@
 //! those of others have no effect, but for SIGKILL.
 //! It ends when nothing is left to observe, whether the supervisor lives or not.
 
+mod emigrants;
 mod inhabitants;
 mod limits;
 
@@ -14,6 +15,7 @@ use crate::error::Exit;
 use dropbehind_linux::{Interest, PollEntry, SignalsBlocked, poll};
 use dropbehind_observer::status;
 use dropbehind_observer::{Observer, ObserverConfig, ObserverError, Source};
+use emigrants::Emigrants;
 use inhabitants::Inhabitants;
 use std::io;
 use std::os::fd::AsFd;
@@ -91,11 +93,13 @@ fn observe(supervisor: &mut Connection) -> Result<(), Report> {
     let _status = status::run_path(std::process::id())
         .and_then(|path| status::Server::start(path, observer.reporter()));
     let _ = supervisor.send(&Report::Ready);
+    let mut emigrants = Emigrants::of(process, &inhabitants);
     loop {
-        match next_order(supervisor, None) {
+        match next_order(supervisor, Some(emigrants.pause())) {
             Ok(Order::ProgramEnded) => break,
             Ok(_) => {}
-            Err(_) => {
+            Err(Silence::Quiet) => emigrants.look(),
+            Err(Silence::Gone) => {
                 stay(&observer, &inhabitants, wishes.settle);
                 return Ok(());
             }
@@ -107,6 +111,7 @@ fn observe(supervisor: &mut Connection) -> Result<(), Report> {
     let mut snapshot = Box::new(observer.snapshot());
     // The supervisor tells of all together only.
     snapshot.files.clear();
+    snapshot.notes.extend(emigrants.note());
     let _ = supervisor.send(&Report::Settled {
         settled,
         processes,

@@ -159,3 +159,19 @@ fn a_run_inside_a_run_works() {
     assert_eq!(left.code, Some(8), "{left:?}");
     assert_eq!(fincore(&user.file("data")).unwrap(), 0);
 }
+
+#[test]
+fn what_leaves_the_namespace_is_told() {
+    need!(Need::Root, Need::Tool("unshare"));
+    let user = User::new();
+    let script = "$RUN -v unshare --mount sh -c 'touch ready; while test ! -e end; do sleep 0.01; done' & \
+                  while test ! -e ready; do sleep 0.01; done; sleep 0.6; touch end; wait $!";
+    let left = once(&user, RUN, script);
+    assert_eq!(left.code, Some(0), "{left:?}");
+    assert!(
+        left.stderr.contains("mount namespaces of its own (sh"),
+        "{left:?}"
+    );
+    let left = once(&user, RUN, "$RUN -v sleep 0.1");
+    assert!(!left.stderr.contains("namespace"), "{left:?}");
+}

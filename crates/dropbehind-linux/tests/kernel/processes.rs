@@ -2,8 +2,8 @@
 
 use crate::setup::{Loop, MIB, directory, dirty_file, is_root, skip, wait_for};
 use dropbehind_linux::{
-    FileKind, Pidfd, Resource, cgroups, command_name, executable, file_info, mapped_files,
-    open_files, pressure, process_stat, processes,
+    FileKind, Pidfd, Resource, cgroups, children, command_name, executable, file_info,
+    mapped_files, open_files, pressure, process_stat, processes,
 };
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};
@@ -135,6 +135,8 @@ fn a_process_is_described() {
     assert_eq!(executable(id).unwrap().file_name().unwrap(), "sleep");
     let stat = process_stat(id).unwrap();
     assert_eq!(stat.parent, self_id());
+    assert!(children(self_id()).unwrap().contains(&id));
+    assert_eq!(children(id).unwrap(), []);
     assert!(stat.start_ticks >= process_stat(self_id()).unwrap().start_ticks);
     assert_eq!(cgroups(id).unwrap(), cgroups(self_id()).unwrap());
     assert!(Path::new("/proc/self/cgroup").exists() || cgroups(id).is_err());

@@ -23,6 +23,11 @@ impl Inhabitants {
         })
     }
 
+    /// Whether a process is elsewhere; one that has ended is nowhere.
+    pub(super) fn lacks(self, process: i32) -> bool {
+        mount_namespace_of(process).is_ok_and(|id| id != self.namespace)
+    }
+
     fn list(self) -> Vec<i32> {
         let all = processes().into_iter().flatten();
         all.filter(|&process| mount_namespace_of(process).is_ok_and(|id| id == self.namespace))

@@ -1,0 +1,68 @@
+//! Processes of the program's that went into mount namespaces of their own: what
+//! they use is not seen any more, which is to be said.
+
+use super::inhabitants::Inhabitants;
+use dropbehind_linux::{children, command_name};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// The first look; the next ones follow at twice the distance each.
+const FIRST: Duration = Duration::from_millis(4);
+/// Looking takes about 20 microseconds a process.
+const LONGEST: Duration = Duration::from_millis(500);
+/// No more names are told.
+const NAMES: usize = 5;
+
+/// Those seen so far, by their programs' names.
+#[derive(Debug)]
+pub(super) struct Emigrants {
+    program: i32,
+    home: Inhabitants,
+    names: BTreeSet<String>,
+    pause: Duration,
+}
+
+impl Emigrants {
+    /// Of a program and its children, from these inhabitants.
+    pub(super) fn of(program: i32, home: &Inhabitants) -> Self {
+        Self {
+            program,
+            home: *home,
+            names: BTreeSet::new(),
+            pause: FIRST,
+        }
+    }
+
+    /// How long to wait for the next look.
+    pub(super) fn pause(&self) -> Duration {
+        self.pause
+    }
+
+    /// Looks through the tree of processes. What is shorter than the pauses is
+    /// missed.
+    pub(super) fn look(&mut self) {
+        self.pause = (self.pause * 2).min(LONGEST);
+        let mut rest = vec![self.program];
+        while let Some(process) = rest.pop() {
+            if self.names.len() == NAMES {
+                return;
+            }
+            if self.home.lacks(process) {
+                self.names.extend(command_name(process));
+            } else {
+                rest.extend(children(process).unwrap_or_default());
+            }
+        }
+    }
+
+    /// The sentence about them, if there were any.
+    pub(super) fn note(self) -> Option<String> {
+        let names = self.names.into_iter().collect::<Vec<_>>().join(", ");
+        (!names.is_empty()).then(|| {
+            format!(
+                "what used mount namespaces of its own ({names}) was not observed; use \
+                 `dropbehind watch` for it"
+            )
+        })
+    }
+}
