@@ -157,6 +157,8 @@ fn settle(observer: &Observer, limit: Duration, supervisor: &mut Connection) -> 
         }
         match next_order(supervisor, Some(Duration::ZERO)) {
             Ok(Order::Finish) => return false,
+            // Nobody waits any more.
+            Err(Silence::Gone) => return observer.settle(left),
             _ if left.is_zero() => return false,
             _ => {}
         }
