@@ -3,8 +3,9 @@
 mod user;
 
 use dropbehind_testbed::{Need, need, residency};
+use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::os::unix::net::UnixDatagram;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -381,6 +382,82 @@ fn programs_are_looked_after_by_name() {
     assert_eq!(cached_mib(&others), 32, "{}", watch.log());
 }
 
+/// What a socket answers to a line.
+fn asked(socket: &Path, request: &str) -> String {
+    let mut stream = UnixStream::connect(socket).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    std::io::read_to_string(stream).unwrap()
+}
+
+#[test]
+fn others_can_see_what_it_does() {
+    need!(Need::Root, Need::Cachestat);
+    let user = User::new();
+    let home = std::fs::canonicalize(user.file("")).unwrap();
+    user.writes(
+        "rules",
+        &format!(
+            "[[rule]]\npath = \"{}/data/\"\nmode = \"dontcache\"\n",
+            home.display()
+        ),
+    );
+    std::fs::create_dir(home.join("data")).unwrap();
+    let metrics = home.join("watch.prom");
+    let mut command = user.watch("--config rules --metrics watch.prom");
+    let mut watch = Running::start(&user, command.env("WATCHDOG_USEC", "300000"));
+    watch.says("READY=1");
+    let socket = home.join("runtime/watch.sock");
+    assert_eq!(std::fs::metadata(&socket).unwrap().mode() & 0o777, 0o600);
+    let is_counted = |text: &str| {
+        text.lines().any(|line| {
+            let value = line.strip_prefix("dropbehind_files_total{observer=\"watch\"} ");
+            value.is_some_and(|value| value != "0")
+        })
+    };
+    assert!(!is_counted(&asked(&socket, "metrics\n")));
+    dd(&home.join("data/a"));
+    // The next of these comes after the file was written and seen.
+    let mut looks = 0;
+    while !is_counted(&std::fs::read_to_string(&metrics).unwrap()) {
+        watch.says("WATCHDOG=1");
+        looks += 1;
+        assert!(
+            looks < 600,
+            "{}",
+            std::fs::read_to_string(&metrics).unwrap()
+        );
+    }
+    assert!(is_counted(&asked(&socket, "metrics\n")));
+    let mut top = user.dropbehind(["top", "--once"]);
+    let seen = finish(top.env("DROPBEHIND_RUNTIME_DIR", home.join("runtime")));
+    assert!(seen.code == 0 && seen.text().contains("watch"), "{seen:?}");
+    assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
+    assert!(!socket.exists() && !metrics.exists());
+}
+
+#[test]
+fn outlets_that_cannot_be_are_said_at_once() {
+    need!(Need::Root);
+    let user = User::new();
+    user.writes("rules", RULES);
+    finish(&mut user.watch("--config rules --metrics missing/watch.prom")).fails(1, "missing");
+    finish(&mut user.watch("--config rules --socket rules/sock")).fails(1, "--socket");
+    // Neither took the machine's place, or left anything.
+    let mut watch = Running::start(
+        &user,
+        &mut user.watch("--config rules --socket here.sock --metrics m"),
+    );
+    watch.says("READY=1");
+    assert!(
+        watch.log().contains("<4>m: the node exporter passes over"),
+        "{}",
+        watch.log()
+    );
+    assert!(user.file("here.sock").exists() && !user.file("runtime/watch.sock").exists());
+    assert_eq!(watch.ends("TERM"), Some(0));
+}
+
 #[test]
 fn the_units_privileges_are_enough() {
     need!(Need::Root, Need::Cachestat, Need::Tool("setpriv"));
@@ -400,9 +477,26 @@ fn the_units_privileges_are_enough() {
             private.display()
         ),
     );
+    // One file is open already, so that no event brings a descriptor of it.
+    let (secret, open_before) = (private.join("secret"), private.join("before"));
+    let mut writer = Command::new("setpriv")
+        .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
+        .args(["dd", "bs=1M", "status=none", "iflag=fullblock"])
+        .arg(format!("of={}", open_before.display()))
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut words = writer.stdin.take().unwrap();
+    words.write_all(&vec![1; 1 << 20]).unwrap();
+    while !open_before.exists() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    std::fs::set_permissions(&open_before, std::fs::Permissions::from_mode(0o600)).unwrap();
     let mut watch = Running::start(&user, &mut user.watch_as_a_service("--config rules"));
     watch.says("READY=1");
-    let secret = private.join("secret");
+    words.write_all(&vec![1; 64 << 20]).unwrap();
+    drop(words);
+    assert!(writer.wait().unwrap().success());
     let written = Command::new("setpriv")
         .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
         .args([
@@ -415,6 +509,8 @@ fn the_units_privileges_are_enough() {
     assert!(written.unwrap().success());
     assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
     assert_eq!(cached_mib(&secret), 0, "{}", watch.log());
+    // What it wrote before we came counts as others'.
+    assert!(cached_mib(&open_before) <= 1, "{}", watch.log());
 }
 
 #[test]

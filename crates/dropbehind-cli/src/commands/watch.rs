@@ -13,12 +13,13 @@ use crate::error::{Exit, Failure, shown};
 use crate::size;
 use clap::Args;
 use dropbehind_observer::rules_file::{RulesFile, RulesFileError};
+use dropbehind_observer::status;
 use journal::Journal;
 use lock::Lock;
 use observing::Observing;
 use orders::{Order, Orders};
 use outlets::Outlets;
-use reports::{Reports, status};
+use reports::Reports;
 use service_manager::ServiceManager;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -50,7 +51,8 @@ pub(super) struct WatchArgs {
     /// /run/dropbehind/watch.sock
     #[arg(long, value_name = "PATH", value_hint = clap::ValueHint::FilePath)]
     socket: Option<PathBuf>,
-    /// Keep a file of metrics for Prometheus' node exporter, ending in .prom
+    /// Keep a file of metrics, ending in .prom, for the textfile collector of Prometheus' node
+    /// exporter; it is removed at the end
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     metrics: Option<PathBuf>,
 }
@@ -89,7 +91,7 @@ impl<'a> Watch<'a> {
         let orders = Orders::receive()
             .map_err(|error| Failure::new(format!("cannot receive signals: {error}.")))?;
         Observing::check()?;
-        let directory = runtime_directory();
+        let directory = status::directory().map_err(|error| Failure::new(format!("{error}.")))?;
         let lock = Lock::take(&directory, config)?;
         let observing = Observing::begin(Arc::new(rules))?;
         let socket = args.socket.clone();
@@ -99,7 +101,7 @@ impl<'a> Watch<'a> {
             journal,
             manager: ServiceManager::new(),
             orders,
-            outlets: Outlets::open(&socket, args.metrics.as_deref(), &observing)?,
+            outlets: Outlets::open(&socket, args.metrics.as_deref(), &observing, journal)?,
             observing,
             reports: Reports::default(),
             _lock: lock,
@@ -132,7 +134,7 @@ impl<'a> Watch<'a> {
         let snapshot = self.observing.snapshot();
         self.reports.log_news(&snapshot, self.journal);
         self.outlets.publish(&snapshot, self.journal);
-        tell(&self.manager, &status(&snapshot));
+        tell(&self.manager, &reports::status(&snapshot));
     }
 
     /// A file with a mistake changes nothing.
@@ -174,7 +176,7 @@ impl<'a> Watch<'a> {
                 size::show(snapshot.totals.cached_bytes)
             ));
         }
-        self.journal.info(status(&snapshot));
+        self.journal.info(reports::status(&snapshot));
         self.observing.stop();
         Exit::Done
     }
@@ -194,10 +196,4 @@ fn read_rules(path: &Path, journal: Journal) -> Result<RulesFile, Failure> {
         journal.warning(format!("{}: {remark}", shown(path)));
     }
     Ok(rules)
-}
-
-/// Where the socket and the lock are.
-fn runtime_directory() -> PathBuf {
-    let chosen = std::env::var_os("DROPBEHIND_RUNTIME_DIR").filter(|chosen| !chosen.is_empty());
-    chosen.map_or_else(|| "/run/dropbehind".into(), PathBuf::from)
 }

@@ -1,19 +1,31 @@
-//! Where others can see what a watch does: a socket and a file of metrics.
+//! Where others see what a watch does: a socket, and a file of metrics.
 
 use super::journal::Journal;
 use super::observing::Observing;
-use crate::error::Failure;
+use crate::error::{Doing, Failure, shown};
+use dropbehind_observer::prometheus;
 use dropbehind_observer::snapshot::Snapshot;
-use dropbehind_observer::{prometheus, status};
+use dropbehind_observer::status::Server;
+use std::io;
 use std::path::{Path, PathBuf};
+
+/// Metrics of single files would be new series for whoever keeps them with
+/// every file; the socket gives them when asked.
+const FILES: usize = 0;
 
 /// Open until it is dropped.
 #[derive(Debug)]
 pub(super) struct Outlets {
-    _server: status::Server,
-    metrics: Option<PathBuf>,
-    /// Said once, until the file can be written again.
-    complained: bool,
+    _server: Server,
+    metrics: Option<Metrics>,
+}
+
+/// A file that the node exporter reads.
+#[derive(Debug)]
+struct Metrics {
+    path: PathBuf,
+    /// The last attempt failed, which was said.
+    failing: bool,
 }
 
 impl Outlets {
@@ -21,33 +33,66 @@ impl Outlets {
         socket: &Path,
         metrics: Option<&Path>,
         observing: &Observing,
+        journal: Journal,
     ) -> Result<Self, Failure> {
-        let server = status::Server::start(socket, observing.reporter()).map_err(|error| {
-            Failure::new(format!(
-                "cannot answer at {}: {error}. Name another place with --socket.",
-                socket.display()
-            ))
-        })?;
+        let server = Server::start(socket, observing.reporter())
+            .map_err(|error| Failure::new(format!("{error}. --socket names another path.")))?;
+        let metrics = metrics.map(|path| Metrics::begin(path, &observing.snapshot(), journal));
         Ok(Self {
             _server: server,
-            metrics: metrics.map(Path::to_owned),
-            complained: false,
+            metrics: metrics.transpose()?,
         })
     }
 
+    /// Whoever asks at the socket gets a snapshot of their own.
     pub(super) fn publish(&mut self, snapshot: &Snapshot, journal: Journal) {
-        let Some(path) = &self.metrics else { return };
-        match prometheus::write_file(path, &prometheus::text(snapshot, 0)) {
-            Ok(()) => self.complained = false,
-            Err(error) if !self.complained => {
-                self.complained = true;
-                journal.warning(format!(
-                    "cannot write the metrics to {}: {error}. It is tried again with every \
-                     sample.",
-                    path.display()
-                ));
-            }
-            Err(_) => {}
+        if let Some(metrics) = &mut self.metrics {
+            metrics.publish(snapshot, journal);
         }
+    }
+}
+
+impl Metrics {
+    /// A place that cannot be written is found out now, not in the journal later.
+    fn begin(path: &Path, snapshot: &Snapshot, journal: Journal) -> Result<Self, Failure> {
+        if path.extension().is_none_or(|ending| ending != "prom") {
+            journal.warning(format!(
+                "{}: the node exporter passes over files that do not end in .prom",
+                shown(path)
+            ));
+        }
+        let metrics = Self {
+            path: path.to_owned(),
+            failing: false,
+        };
+        match metrics.write(snapshot) {
+            Ok(()) => Ok(metrics),
+            Err(error) => Err(Failure::io(Doing::Create, path, &error)),
+        }
+    }
+
+    fn write(&self, snapshot: &Snapshot) -> io::Result<()> {
+        prometheus::write_file(&self.path, &prometheus::text(snapshot, FILES))
+    }
+
+    fn publish(&mut self, snapshot: &Snapshot, journal: Journal) {
+        let written = self.write(snapshot);
+        if let Err(error) = &written
+            && !self.failing
+        {
+            journal.warning(format!(
+                "cannot write the metrics to {}: {error}; trying on",
+                shown(&self.path)
+            ));
+        }
+        self.failing = written.is_err();
+    }
+}
+
+/// Figures of a watch that has ended would go on being collected.
+impl Drop for Metrics {
+    fn drop(&mut self) {
+        // It may be gone already.
+        let _ = std::fs::remove_file(&self.path);
     }
 }
