@@ -39,15 +39,23 @@ impl User {
             .flat_map(str::split_whitespace)
             .filter_map(|name| name.strip_prefix("CAP_"))
             .map(|name| format!(",+{}", name.to_lowercase()));
-        let watch = self.watch(args);
-        let mut command = Command::new("setpriv");
+        let kept: String = kept.collect();
+        let wrapper = ["setpriv", "--no-new-privs", "--bounding-set"];
+        let mut command = self.wrapped(&wrapper, &format!("-all{kept}"), &self.watch(args));
+        command.stdin(Stdio::null());
         command
-            .args(["--no-new-privs", "--bounding-set"])
-            .arg(format!("-all{}", kept.collect::<String>()))
-            .arg(watch.get_program())
-            .args(watch.get_args())
+    }
+
+    /// A command, started by another one.
+    fn wrapped(&self, wrapper: &[&str], last: &str, inner: &Command) -> Command {
+        let mut command = Command::new(wrapper[0]);
+        command
+            .args(&wrapper[1..])
+            .arg(last)
+            .arg(inner.get_program())
+            .args(inner.get_args())
             .current_dir(self.file(""));
-        for (name, value) in watch.get_envs() {
+        for (name, value) in inner.get_envs() {
             match value {
                 Some(value) => command.env(name, value),
                 None => command.env_remove(name),
@@ -258,7 +266,9 @@ fn a_second_one_is_told_who_is_there() {
     user.writes("rules", RULES);
     let mut first = Running::start(&user, &mut user.watch("--config rules"));
     first.says("READY=1");
-    let said = finish(&mut user.watch("--config rules --socket other.sock"));
+    // Two at once would not end by themselves.
+    let second = user.watch("--config rules --socket other.sock");
+    let said = finish(&mut user.wrapped(&["timeout"], "60", &second));
     said.fails(
         1,
         &format!("process {}, by the rules of rules", first.child.id()),
@@ -284,12 +294,7 @@ fn without_the_privilege_it_says_what_is_missing() {
     let user = User::new();
     user.writes("rules", RULES);
     let watch = user.watch("--config rules");
-    let mut command = Command::new("setpriv");
-    command
-        .args(["--bounding-set", "-sys_admin"])
-        .arg(watch.get_program())
-        .args(watch.get_args())
-        .current_dir(user.file(""));
+    let mut command = user.wrapped(&["setpriv", "--bounding-set"], "-sys_admin", &watch);
     let said = finish(&mut command);
     said.fails(3, "CAP_SYS_ADMIN");
     said.fails(3, "`dropbehind cp`");
@@ -441,8 +446,13 @@ fn outlets_that_cannot_be_are_said_at_once() {
     need!(Need::Root);
     let user = User::new();
     user.writes("rules", RULES);
-    finish(&mut user.watch("--config rules --metrics missing/watch.prom")).fails(1, "missing");
-    finish(&mut user.watch("--config rules --socket rules/sock")).fails(1, "--socket");
+    for (args, saying) in [
+        ("--config rules --metrics missing/watch.prom", "missing"),
+        ("--config rules --socket rules/sock", "--socket"),
+    ] {
+        let watch = user.watch(args);
+        finish(&mut user.wrapped(&["timeout"], "60", &watch)).fails(1, saying);
+    }
     // Neither took the machine's place, or left anything.
     let mut watch = Running::start(
         &user,
