@@ -2,7 +2,7 @@
 
 mod user;
 
-use dropbehind_testbed::{Need, need, residency};
+use dropbehind_testbed::{Fs, MountedFs, Need, need, residency};
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixDatagram, UnixStream};
@@ -358,6 +358,43 @@ fn files_are_looked_after_by_the_rules_in_force() {
             watch.log()
         );
     }
+}
+
+#[test]
+fn what_is_mounted_later_is_looked_after_and_can_be_unmounted() {
+    need!(Need::Cachestat);
+    need!(all MountedFs::needs(Fs::Ext4));
+    let user = User::new();
+    user.writes(
+        "rules",
+        "[[rule]]\npath = \"dropbehindwatch/**\"\nmode = \"dontcache\"\n",
+    );
+    let mut watch = Running::start(&user, &mut user.watch("--config rules"));
+    watch.says("READY=1");
+    let disk = MountedFs::new(Fs::Ext4, 128 << 20).unwrap();
+    let folder = disk.path().join("dropbehindwatch");
+    std::fs::create_dir(&folder).unwrap();
+    let file = folder.join("a");
+    // The mount is noticed by the observer's next look at its events.
+    let mut looks = 0;
+    loop {
+        dd(&file);
+        std::fs::File::open(&file).unwrap().sync_all().unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+        if cached_mib(&file) == 0 {
+            break;
+        }
+        looks += 1;
+        assert!(looks < 300, "{}", watch.log());
+    }
+    // What it has looked after does not keep a disk from being removed.
+    let unmount = || Command::new("umount").arg(disk.path()).output().unwrap();
+    while !unmount().status.success() {
+        looks += 1;
+        assert!(looks < 300, "{:?}", unmount());
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
 }
 
 #[test]
