@@ -76,16 +76,17 @@ impl Metrics {
     }
 
     fn publish(&mut self, snapshot: &Snapshot, journal: Journal) {
-        let written = self.write(snapshot);
-        if let Err(error) = &written
-            && !self.failing
-        {
-            journal.warning(format!(
-                "cannot write the metrics to {}: {error}; trying on",
-                shown(&self.path)
-            ));
+        match self.write(snapshot) {
+            Ok(()) => self.failing = false,
+            Err(_) if self.failing => {}
+            Err(error) => {
+                self.failing = true;
+                journal.warning(format!(
+                    "cannot write the metrics to {}: {error}; trying on",
+                    shown(&self.path)
+                ));
+            }
         }
-        self.failing = written.is_err();
     }
 }
 
