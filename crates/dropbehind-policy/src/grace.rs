@@ -18,15 +18,10 @@ pub const SMALL_FILES_COUNT: usize = 256;
 pub const AGE_NS: u64 = 1_000_000_000;
 
 /// The small closed files of one disk.
-///
-/// Once there are too many, they are written until half of them are left: at
-/// the limit itself, each new file would be a write of its own, and a look at
-/// all the others.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SmallFiles {
     bytes: u64,
     count: usize,
-    over_budget: bool,
 }
 
 impl SmallFiles {
@@ -34,23 +29,18 @@ impl SmallFiles {
     pub fn join(&mut self, bytes: u64) {
         self.bytes += bytes;
         self.count += 1;
-        if self.bytes > SMALL_FILES_BYTES || self.count > SMALL_FILES_COUNT {
-            self.over_budget = true;
-        }
     }
 
     /// A file leaves, with the bytes it joined with.
     pub fn leave(&mut self, bytes: u64) {
         self.bytes = self.bytes.saturating_sub(bytes);
         self.count = self.count.saturating_sub(1);
-        if self.bytes <= SMALL_FILES_BYTES / 2 && self.count <= SMALL_FILES_COUNT / 2 {
-            self.over_budget = false;
-        }
     }
 
-    /// True from when there are too many bytes or files until half are written.
+    /// True when there are too many bytes or files, and the oldest should be
+    /// written.
     pub fn over_budget(&self) -> bool {
-        self.over_budget
+        self.bytes > SMALL_FILES_BYTES || self.count > SMALL_FILES_COUNT
     }
 }
 
@@ -71,16 +61,9 @@ mod tests {
         small.join(1);
         assert!(small.over_budget());
         small.leave(SMALL_FILES_BYTES);
-        assert!(!small.over_budget());
         for _ in 0..SMALL_FILES_COUNT {
             small.join(1);
         }
         assert!(small.over_budget());
-        for _ in 0..SMALL_FILES_COUNT / 2 {
-            small.leave(1);
-        }
-        assert!(small.over_budget(), "more than half are left");
-        small.leave(1);
-        assert!(!small.over_budget());
     }
 }

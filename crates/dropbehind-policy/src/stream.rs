@@ -156,7 +156,6 @@ pub(crate) struct Context {
     pub neighbours: Neighbours,
     pub default_window_bytes: u64,
     pub request_bytes: u64,
-    pub small_over_budget: bool,
     /// Streams that wait for writeback.
     pub busy_streams: u64,
 }
@@ -279,6 +278,11 @@ pub struct Stream {
     pub(crate) queued: Option<(u64, u64)>,
     /// When the stream last had its turn.
     pub(crate) served_ns: u64,
+    /// The stream's place among the small files that wait, and the bytes it is
+    /// counted with.
+    pub(crate) small_place: Option<(u64, u64)>,
+    /// Too many small files wait, and this one is among the oldest.
+    pub(crate) over_budget: bool,
 }
 
 impl Stream {
@@ -329,6 +333,8 @@ impl Stream {
             counters: StreamCounters::default(),
             queued: None,
             served_ns: 0,
+            small_place: None,
+            over_budget: false,
         }
     }
 
@@ -868,7 +874,7 @@ impl Stream {
             return (self.dirty_since_ns, if old { Reason::Age } else { usual });
         }
         match (self.closed_ns, self.small_bytes) {
-            (Some(_), Some(_)) if context.small_over_budget => (context.now_ns, Reason::Budget),
+            (Some(_), Some(_)) if self.over_budget => (context.now_ns, Reason::Budget),
             (Some(closed_ns), Some(_)) => (closed_ns.saturating_add(GRACE_NS), Reason::Close),
             (Some(_), None) => (context.now_ns, Reason::Close),
             (None, _) => (self.dirty_since_ns.saturating_add(AGE_NS), Reason::Age),

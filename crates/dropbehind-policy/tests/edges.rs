@@ -1,6 +1,6 @@
 //! Edges that chance seldom finds: extreme numbers, scale, and fairness.
 
-use dropbehind_policy::grace::AGE_NS;
+use dropbehind_policy::grace::{AGE_NS, SMALL_FILES_COUNT};
 use dropbehind_policy::residency::ResidencyMap;
 use dropbehind_policy::{
     Action, ByteRange, Counted, Disk, DiskConfig, Dropped, Inspected, Mode, Next, Reason,
@@ -483,4 +483,52 @@ fn a_look_does_not_take_our_own_pages_for_somebody_elses() {
     let counters = disk.forgotten(ID).expect("forgotten");
     assert_eq!(counters.dropped_bytes, MIB);
     assert_eq!(counters.kept_bytes, MIB);
+}
+
+#[test]
+fn beyond_the_budget_the_oldest_small_files_are_written_and_no_others_looked_at() {
+    const OVER: u64 = 44;
+    let count = SMALL_FILES_COUNT as u64 + OVER;
+    let mut disk = Disk::new(DiskConfig::default());
+    let mut actions = Vec::new();
+    for number in 0..count {
+        // Identifiers that fall, so that age is not told by them.
+        let id = StreamId(count - number);
+        disk.opened(1, id, StreamConfig::default(), absent());
+        disk.wrote(1, id, ByteRange::new(0, PAGE), Mode::DONTCACHE);
+        disk.told(1, id, PAGE);
+        disk.closed(1, id);
+        actions.extend(settle(&mut disk, 1, false));
+    }
+    let of = |wanted: fn(&Action) -> Option<StreamId>| -> Vec<u64> {
+        let ids = actions.iter().filter_map(wanted);
+        ids.map(|StreamId(id)| id).collect()
+    };
+    let oldest: Vec<u64> = (0..OVER).map(|number| count - number).collect();
+    let written = of(|action| match *action {
+        Action::StartWriteback { stream, reason, .. } if reason == Reason::Budget => Some(stream),
+        Action::StartWriteback { .. } => Some(StreamId(0)),
+        _ => None,
+    });
+    assert_eq!(written, oldest);
+    let looked_at = of(|action| match *action {
+        Action::Inspect { stream } => Some(stream),
+        _ => None,
+    });
+    assert_eq!(looked_at, oldest);
+    // Who is written to again is small no more, and makes room for another.
+    disk.wrote(
+        2,
+        StreamId(1),
+        ByteRange::new(PAGE, 2 * PAGE),
+        Mode::DONTCACHE,
+    );
+    let newcomer = StreamId(count + 1);
+    disk.opened(2, newcomer, StreamConfig::default(), absent());
+    disk.wrote(2, newcomer, ByteRange::new(0, PAGE), Mode::DONTCACHE);
+    disk.closed(2, newcomer);
+    assert_eq!(requests(&settle(&mut disk, 2, false)), []);
+    let rest = requests(&settle_all(&mut disk, 3));
+    assert_eq!(rest.len(), SMALL_FILES_COUNT + 1);
+    assert!(rest.iter().all(|(_, reason)| *reason != Reason::Budget));
 }
