@@ -506,7 +506,11 @@ fn beyond_the_budget_the_oldest_small_files_are_written_and_no_others_looked_at(
     };
     let oldest: Vec<u64> = (0..OVER).map(|number| count - number).collect();
     let written = of(|action| match *action {
-        Action::StartWriteback { stream, reason, .. } if reason == Reason::Budget => Some(stream),
+        Action::StartWriteback {
+            stream,
+            reason: Reason::Budget,
+            ..
+        } => Some(stream),
         Action::StartWriteback { .. } => Some(StreamId(0)),
         _ => None,
     });
@@ -531,4 +535,36 @@ fn beyond_the_budget_the_oldest_small_files_are_written_and_no_others_looked_at(
     let rest = requests(&settle_all(&mut disk, 3));
     assert_eq!(rest.len(), SMALL_FILES_COUNT + 1);
     assert!(rest.iter().all(|(_, reason)| *reason != Reason::Budget));
+}
+
+#[test]
+fn who_is_written_to_again_waits_among_the_youngest() {
+    let small = |disk: &mut Disk, number: u64| {
+        let id = StreamId(number);
+        disk.wrote(1, id, ByteRange::new(0, PAGE), Mode::DONTCACHE);
+        disk.closed(1, id);
+    };
+    let budget = SMALL_FILES_COUNT as u64;
+    let mut disk = Disk::new(DiskConfig::default());
+    for number in 0..=budget {
+        let id = StreamId(number);
+        disk.opened(1, id, StreamConfig::default(), absent());
+        small(&mut disk, number);
+    }
+    // The oldest was due, and is so no more; the second takes its place, until
+    // it is written to as well.
+    small(&mut disk, 0);
+    disk.wrote(1, StreamId(1), ByteRange::new(0, PAGE), Mode::DONTCACHE);
+    // The third leaves before its turn, and comes back after two others.
+    disk.wrote(1, StreamId(2), ByteRange::new(0, PAGE), Mode::DONTCACHE);
+    small(&mut disk, 1);
+    small(&mut disk, 2);
+    let written: Vec<u64> = settle(&mut disk, 1, false)
+        .iter()
+        .filter_map(|action| match *action {
+            Action::StartWriteback { stream, .. } => Some(stream.0),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(written, [3]);
 }
