@@ -109,6 +109,7 @@ mod tests {
             text.find(what)
                 .unwrap_or_else(|| panic!("{what}: {text:?}"))
         };
+        assert_eq!(text.matches("\x1b[?1049l").count(), 1, "{text:?}");
         let (entered, left) = (place("\x1b[?1049h"), place("\x1b[?1049l"));
         assert!(
             entered < left && left < place("this was on purpose"),
