@@ -116,10 +116,10 @@ impl Session {
         if self.progress.is_visible() && !self.settings.quiet {
             eprintln!("{}", self.stats.summary(self.exit));
         }
-        if let Some(file) = self.stats_file.take() {
-            if let Err(failure) = file.write(&self.stats) {
-                self.fail(&failure);
-            }
+        if let Some(file) = self.stats_file.take()
+            && let Err(failure) = file.write(&self.stats)
+        {
+            self.fail(&failure);
         }
         self.exit
     }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use dropbehind::{CacheMap, Flusher, Notice, ObserveOptions, Observed, ObservedState, Writeback};
 use dropbehind_linux::{
     EventMask, Fanotify, FileId, FileKind, FileStat, MarkOptions, MarkTarget, cachestat, disk_of,
-    drop_clean, file_stat, page_size,
+    drop_clean, file_stat, open_files, page_size,
 };
 
 use crate::looked::{Looked, Scout};
@@ -43,7 +43,7 @@ pub(crate) struct Use {
     /// What was in the cache when the event was read, if that was soon enough
     /// to mean something.
     pub(crate) before: Option<CacheMap>,
-    /// Made by those observed, in this moment: nothing of it is older.
+    /// Made in this moment: if those observed write it, nothing of it is older.
     pub(crate) fresh: bool,
 }
 
@@ -228,7 +228,10 @@ impl Files {
             self.young.insert(used.info.id, (Instant::now(), used));
             return;
         }
-        self.first_used(used, opened, closed);
+        let wrote = used
+            .mask
+            .intersects(EventMask::CLOSE_WRITE | EventMask::MODIFY);
+        self.first_used(used, opened, closed, wrote);
     }
 
     /// Files that were made a while ago and are still open.
@@ -241,7 +244,8 @@ impl Files {
             .collect();
         for id in grown {
             if let Some((_, used)) = self.young.remove(&id) {
-                self.first_used(used, true, false);
+                let writes = writes(&used);
+                self.first_used(used, true, false, writes);
             }
         }
     }
@@ -268,12 +272,10 @@ impl Files {
         }
     }
 
-    fn first_used(&mut self, used: Use, opened: bool, closed: bool) {
-        let wrote = used
-            .mask
-            .intersects(EventMask::CLOSE_WRITE | EventMask::MODIFY);
+    fn first_used(&mut self, used: Use, opened: bool, closed: bool, wrote: bool) {
         let size_bytes = used.info.size_bytes;
-        let fresh = used.fresh && (wrote || opened) || size_bytes == 0;
+        // Somebody else may have made it, for others to read.
+        let fresh = used.fresh && wrote || size_bytes == 0;
         let before = if fresh {
             Some(CacheMap::empty())
         } else {
@@ -293,11 +295,11 @@ impl Files {
         let path = path_of(used.file.as_fd());
         if !wrote && !cached && !fresh && opened {
             let known = before.as_ref().is_some_and(|map| map.cached_bytes() == 0);
-            if let (Some(scout), Some(parent)) = (&mut self.scout, path.parent()) {
-                if !used.info.executable && !SYSTEM.iter().any(|system| parent.starts_with(system))
-                {
-                    scout.opened_in(parent);
-                }
+            if let (Some(scout), Some(parent)) = (&mut self.scout, path.parent())
+                && !used.info.executable
+                && !SYSTEM.iter().any(|system| parent.starts_with(system))
+            {
+                scout.opened_in(parent);
             }
             if !closed && size_bytes <= SMALL_BYTES && known {
                 // Its end is told; what was there before is remembered for it.
@@ -608,7 +610,8 @@ impl Files {
     /// The observed programs have ended, or nobody waits for them any more.
     pub(crate) fn close_all(&mut self) {
         for (_, (_, used)) in std::mem::take(&mut self.young) {
-            self.first_used(used, true, false);
+            let writes = writes(&used);
+            self.first_used(used, true, false, writes);
         }
         for tracked in self.tracked.values_mut() {
             tracked.open = 0;
@@ -629,6 +632,13 @@ impl Files {
             format!("{} ({})", tracked.path.display(), tracked.mode)
         })
     }
+}
+
+/// True when the process that opened a file has it open for writing.
+fn writes(used: &Use) -> bool {
+    let open = open_files(used.process).unwrap_or_default();
+    open.iter()
+        .any(|file| file.id == used.info.id && file.writable)
 }
 
 /// The path of an open file, as far as the kernel still knows one.

@@ -47,9 +47,9 @@ const LISTENER_SHARE: u32 = 20;
 /// A file of which more is cached when it is opened is mapped later, by the
 /// worker: the map takes a byte a page.
 const MAP_AT_ONCE_BYTES: u64 = 64 << 20;
-/// A file made no longer ago than this and opened by those observed was made by
-/// them.
-const FRESH: Duration = Duration::from_secs(2);
+/// A file made no longer ago than this and written by those observed was made by
+/// them; an event may be read as late as that on a busy machine.
+const FRESH: Duration = Duration::from_millis(500);
 /// A round of the listener that finds nothing takes less than this.
 const ROUND: Duration = Duration::from_micros(500);
 /// The worker looks after notices this often.

@@ -332,10 +332,12 @@ impl File {
         offset: Option<u64>,
         mode: Mode,
     ) -> io::Result<usize> {
-        if let [only] = bufs {
-            if only.len() > READ_PIECE_BYTES && mode.drops() && self.shared.applies {
-                return self.read_long(only, offset, mode);
-            }
+        if let [only] = bufs
+            && only.len() > READ_PIECE_BYTES
+            && mode.drops()
+            && self.shared.applies
+        {
+            return self.read_long(only, offset, mode);
         }
         self.read_once(bufs, offset, mode)
     }
@@ -369,10 +371,10 @@ impl File {
     ) -> io::Result<usize> {
         let wanted: usize = bufs.iter().map(|buf| buf.len()).sum();
         let line = if mode.drops() && wanted > 0 && self.shared.applies {
-            if self.native_wanted(Operation::Read) {
-                if let Some(result) = self.read_native(bufs, offset) {
-                    return result;
-                }
+            if self.native_wanted(Operation::Read)
+                && let Some(result) = self.read_native(bufs, offset)
+            {
+                return result;
             }
             self.make_line()
         } else {
@@ -473,29 +475,30 @@ impl File {
             return result;
         };
         let start = offset.unwrap_or_else(|| self.shared.position.load(Ordering::Relaxed));
-        if mode == Mode::DONTCACHE && self.native_wanted(self.write_operation(start)) {
-            if let Some(result) = self.write_native(bufs, offset, start) {
-                return result;
-            }
+        if mode == Mode::DONTCACHE
+            && self.native_wanted(self.write_operation(start))
+            && let Some(result) = self.write_native(bufs, offset, start)
+        {
+            return result;
         }
         handle.look_before(self.as_fd(), mode);
         let result = self.write_plain(bufs, offset);
-        if let Ok(count) = result {
-            if count > 0 {
-                let bytes = count as u64;
-                let range = match offset {
-                    Some(offset) => ByteRange::new(offset, offset + bytes),
-                    // Threads that write at one position at the same time do
-                    // not know who wrote where. But every write lies between
-                    // the position before it and that after the last of those
-                    // it overlapped with: together they tell all of it.
-                    None => {
-                        let end = self.shared.position.load(Ordering::Relaxed);
-                        ByteRange::new(start.min(end.saturating_sub(bytes)), end)
-                    }
-                };
-                handle.wrote(self.as_fd(), range, bytes, self.effective(mode));
-            }
+        if let Ok(count) = result
+            && count > 0
+        {
+            let bytes = count as u64;
+            let range = match offset {
+                Some(offset) => ByteRange::new(offset, offset + bytes),
+                // Threads that write at one position at the same time do
+                // not know who wrote where. But every write lies between
+                // the position before it and that after the last of those
+                // it overlapped with: together they tell all of it.
+                None => {
+                    let end = self.shared.position.load(Ordering::Relaxed);
+                    ByteRange::new(start.min(end.saturating_sub(bytes)), end)
+                }
+            };
+            handle.wrote(self.as_fd(), range, bytes, self.effective(mode));
         }
         result
     }

@@ -264,10 +264,10 @@ impl Handle {
     /// The file's size was set.
     pub(crate) fn resized(&self, size_bytes: u64) {
         lock(&self.config).size_bytes = size_bytes;
-        if self.looked.load(Ordering::Acquire) {
-            if let Some(before) = lock(&self.before).as_mut() {
-                before.truncated(size_bytes.next_multiple_of(dropbehind_linux::page_size()));
-            }
+        if self.looked.load(Ordering::Acquire)
+            && let Some(before) = lock(&self.before).as_mut()
+        {
+            before.truncated(size_bytes.next_multiple_of(dropbehind_linux::page_size()));
         }
         if self.registration.load(Ordering::Acquire) == REGISTERED {
             self.disk.post(Message::Resized(self.number, size_bytes));

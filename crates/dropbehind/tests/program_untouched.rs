@@ -548,10 +548,10 @@ fn blocked_in_our_threads() -> BTreeMap<String, u64> {
             let line = status.lines().find(|line| line.starts_with(name))?;
             Some(line.split_whitespace().nth(1)?.to_owned())
         };
-        if let (Some(name), Some(blocked)) = (field("Name:"), field("SigBlk:")) {
-            if name.starts_with("dropbehind") {
-                found.insert(name, u64::from_str_radix(&blocked, 16).unwrap());
-            }
+        if let (Some(name), Some(blocked)) = (field("Name:"), field("SigBlk:"))
+            && name.starts_with("dropbehind")
+        {
+            found.insert(name, u64::from_str_radix(&blocked, 16).unwrap());
         }
     }
     found

@@ -206,10 +206,10 @@ impl Iterator for Events<'_> {
 impl Drop for Events<'_> {
     fn drop(&mut self) {
         while let Some(event) = self.next() {
-            if let Some(file) = event.file {
-                if event.mask.contains(EventMask::OPEN_PERM) {
-                    let _ = self.group.allow(file.as_fd());
-                }
+            if let Some(file) = event.file
+                && event.mask.contains(EventMask::OPEN_PERM)
+            {
+                let _ = self.group.allow(file.as_fd());
             }
         }
     }

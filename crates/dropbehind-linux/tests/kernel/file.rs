@@ -22,10 +22,10 @@ fn describes_a_regular_file() {
     assert_eq!(info.special_device, 0);
     assert_eq!(size_bytes(file.as_fd()).unwrap(), 12_345);
     assert_eq!(info.filesystem, filesystem(file.as_fd()).unwrap());
-    if info.filesystem == FsKind::Ext4 {
-        if let Some((memory, offset)) = info.direct_io_alignment {
-            assert!(memory > 0 && offset > 0 && offset.is_power_of_two());
-        }
+    if info.filesystem == FsKind::Ext4
+        && let Some((memory, offset)) = info.direct_io_alignment
+    {
+        assert!(memory > 0 && offset > 0 && offset.is_power_of_two());
     }
     let other = File::create(path.with_extension("other")).unwrap();
     assert_ne!(file_info(other.as_fd()).unwrap().id, info.id);

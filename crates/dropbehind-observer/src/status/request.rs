@@ -47,11 +47,11 @@ impl Request {
         };
         let line = String::from_utf8_lossy(line);
         let words: Vec<&str> = line.split_whitespace().collect();
-        if let [method, target, version] = words[..] {
-            if version.starts_with("HTTP/1.") {
-                let whole = over || ends_headers(input) || input.len() >= REQUEST_MAX_BYTES;
-                return whole.then(|| Ok(Self::Http(Http::of(method, target))));
-            }
+        if let [method, target, version] = words[..]
+            && version.starts_with("HTTP/1.")
+        {
+            let whole = over || ends_headers(input) || input.len() >= REQUEST_MAX_BYTES;
+            return whole.then(|| Ok(Self::Http(Http::of(method, target))));
         }
         Some(Self::of(&words))
     }

@@ -115,10 +115,10 @@ impl Flusher {
     /// # Errors
     /// When no thread can be started.
     pub fn shared() -> io::Result<Flusher> {
-        if let Some(shared) = SHARED.load().as_ref() {
-            if shared.is_ours() {
-                return Ok(Flusher::clone(shared));
-            }
+        if let Some(shared) = SHARED.load().as_ref()
+            && shared.is_ours()
+        {
+            return Ok(Flusher::clone(shared));
         }
         // No lock here: a lock held by another thread at the fork would stay
         // held in the child for ever. Two threads at once start two flushers,

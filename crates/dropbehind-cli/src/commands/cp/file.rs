@@ -34,10 +34,10 @@ impl Copying<'_> {
         };
         let destination = Destination::open(&self.session, target, &wanted)?;
         self.announce(source, target);
-        if destination.is_regular {
-            if let Ok(metadata) = target.metadata() {
-                self.written.insert(Identity::of(&metadata));
-            }
+        if destination.is_regular
+            && let Ok(metadata) = target.metadata()
+        {
+            self.written.insert(Identity::of(&metadata));
         }
         self.transfer(input, destination, bytes)
     }

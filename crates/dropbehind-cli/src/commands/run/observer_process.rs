@@ -74,10 +74,10 @@ impl ObserverProcess {
         let Ok(process) = i32::try_from(self.child.id()) else {
             return;
         };
-        if let Ok(pidfd) = dropbehind_linux::Pidfd::open(process) {
-            if matches!(pidfd.wait(Some(super::PATIENCE)), Ok(true)) {
-                let _ = self.child.wait();
-            }
+        if let Ok(pidfd) = dropbehind_linux::Pidfd::open(process)
+            && matches!(pidfd.wait(Some(super::PATIENCE)), Ok(true))
+        {
+            let _ = self.child.wait();
         }
     }
 
