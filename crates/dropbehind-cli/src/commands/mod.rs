@@ -1,5 +1,6 @@
 //! The commands, one file each.
 
+mod bench;
 mod completions;
 mod cp;
 mod drop;
@@ -86,6 +87,9 @@ enum Command {
     /// The other half of `run`
     #[command(name = run::observer_process::COMMAND, hide = true)]
     Observe,
+    /// Measure what each way of doing buffered I/O costs here
+    #[command(after_long_help = AFTER_HELP)]
+    Bench(bench::BenchArgs),
     /// Print the completions of a shell
     Completions(completions::CompletionsArgs),
     /// Print the man page, of all or of one command
@@ -104,6 +108,7 @@ pub(crate) fn run(cli: Cli) -> Exit {
         Command::Drop(args) => drop::run(&args),
         Command::Watch(args) => watch::run(&args),
         Command::Probe(args) => probe::run(&args),
+        Command::Bench(args) => bench::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
     }
