@@ -130,15 +130,18 @@ impl Programs {
         Self(programs)
     }
 
-    /// What the programs that ran before and run still used meanwhile, the
-    /// process `own` and those not running before left out.
+    /// What the programs that run now used meanwhile, the process `own` left
+    /// out; its workers have ended by now. Of programs that have ended nothing
+    /// is known.
     pub(crate) fn load_since(&self, before: &Self, own: u32) -> OtherLoad {
         let mut load = OtherLoad::default();
         let (mut most_cpu, mut most_disk) = (0, 0);
         for (pid, now) in &self.0 {
-            let Some(then) = before.0.get(pid).filter(|_| *pid != own) else {
+            if *pid == own {
                 continue;
-            };
+            }
+            let started = Used::default();
+            let then = before.0.get(pid).unwrap_or(&started);
             let cpu_ns = now.cpu_ns.saturating_sub(then.cpu_ns);
             let disk_bytes = now.disk_bytes.saturating_sub(then.disk_bytes);
             load.cpu_ns += cpu_ns;
@@ -154,15 +157,14 @@ impl Programs {
     }
 }
 
-/// Flags, name and CPU time of `/proc/PID/stat`; the time of children that have
-/// ended is part of it, so that a shell answers for its short-lived commands.
+/// Flags, name and CPU time of `/proc/PID/stat`.
 fn parse_stat(stat: &str) -> Option<(u64, Used)> {
     let (head, rest) = stat.rsplit_once(") ")?;
     let (_, name) = head.split_once('(')?;
     let fields: Vec<&str> = rest.split_whitespace().collect();
     let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
     // Counted from the state, which is field 3 of proc(5).
-    let ticks: u64 = (11..15).filter_map(number).sum();
+    let ticks: u64 = (11..13).filter_map(number).sum();
     let used = Used {
         name: name.to_owned(),
         cpu_ns: ticks * TICK_NS,
@@ -184,7 +186,7 @@ mod tests {
         let (flags, used) = parse_stat(stat).unwrap();
         assert_eq!(flags, 4_194_560);
         assert_eq!(used.name, "a) b (c");
-        assert_eq!(used.cpu_ns, 50 * TICK_NS);
+        assert_eq!(used.cpu_ns, 23 * TICK_NS);
         assert!(meminfo_bytes("MemTotal").unwrap() > 64 << 20);
     }
 

@@ -1,6 +1,6 @@
 //! The figures of a run that tables, verdicts and comparisons are made of.
 
-use crate::results::{ModeResults, Run};
+use crate::results::{ModeResults, RoleFigures, Run};
 use crate::statistics::Spread;
 
 /// Which is better.
@@ -36,6 +36,13 @@ fn speed(bytes: u64, ns: u64) -> Option<f64> {
     (ns > 0).then(|| bytes as f64 * 1e3 / ns as f64)
 }
 
+/// A role that ended with a sync: readers have none.
+fn synced<'a>(run: &'a Run, role: &str) -> Option<&'a RoleFigures> {
+    run.roles
+        .get(role)
+        .filter(|role| role.total_ns > role.io_ns)
+}
+
 fn latency_us(run: &Run, role: &str, ns: fn(&crate::latency::Latency) -> u64) -> Option<f64> {
     let role = run.roles.get(role)?;
     (role.operations > 0).then(|| ns(&role.latency) as f64 / 1e3)
@@ -51,13 +58,14 @@ fn mib(bytes: Option<u64>) -> Option<f64> {
     bytes.map(|bytes| bytes as f64 / MIB)
 }
 
-/// The slowest whole step of the series as a share of the median one; steps of
-/// a second, or of a tenth where there are too few.
+/// The slowest whole second of the series as a share of the median one; none in
+/// runs of a few seconds, which are all beginning and end.
 fn slowest_step(run: &Run, role: &str) -> Option<f64> {
     let series = &run.roles.get(role)?.series_bytes;
     let steps = crate::series::steady(series);
     let spread = Spread::of(steps.bytes.iter().map(|&bytes| bytes as f64))?;
-    (steps.bytes.len() >= 3 && spread.median > 0.0).then(|| spread.low / spread.median)
+    let is_long = steps.seconds >= 1.0 && spread.median > 0.0;
+    is_long.then(|| spread.low / spread.median)
 }
 
 impl Metric {
@@ -73,11 +81,11 @@ impl Metric {
         },
         Metric {
             key: "speed_unsynced",
-            label: "MB/s before sync",
+            label: "before sync",
             unit: "MB/s",
             meaning: "bytes moved per second up to the last call, without the closing sync",
             better: Better::Higher,
-            of: |run, role| run.roles.get(role).and_then(|r| speed(r.bytes, r.io_ns)),
+            of: |run, role| synced(run, role).and_then(|role| speed(role.bytes, role.io_ns)),
         },
         Metric {
             key: "total",
@@ -93,10 +101,7 @@ impl Metric {
             unit: "s",
             meaning: "time from the last call to the end of the closing sync",
             better: Better::Lower,
-            of: |run, role| {
-                let role = run.roles.get(role)?;
-                Some(role.total_ns.saturating_sub(role.io_ns) as f64 / 1e9)
-            },
+            of: |run, role| synced(run, role).map(|role| (role.total_ns - role.io_ns) as f64 / 1e9),
         },
         Metric {
             key: "operations",
@@ -143,16 +148,15 @@ impl Metric {
         },
         Metric {
             key: "slowest_second",
-            label: "slowest second",
+            label: "slowest s",
             unit: "of median",
-            meaning: "the slowest second as a share of the median one (tenths of a second in \
-                      runs of less than five)",
+            meaning: "the slowest second as a share of the median one, in runs of five and more",
             better: Better::Higher,
             of: slowest_step,
         },
         Metric {
             key: "slowest_stream",
-            label: "slowest MB/s",
+            label: "slowest",
             unit: "MB/s",
             meaning: "the slowest of the streams of this role, its sync included",
             better: Better::Higher,
@@ -200,7 +204,7 @@ impl Metric {
         },
         Metric {
             key: "peak_dirty",
-            label: "peak dirty MiB",
+            label: "dirty MiB",
             unit: "MiB",
             meaning: "most of the files that was dirty or under writeback at once",
             better: Better::Lower,
@@ -208,7 +212,7 @@ impl Metric {
         },
         Metric {
             key: "peak_cached",
-            label: "peak cached MiB",
+            label: "cached MiB",
             unit: "MiB",
             meaning: "most of the files that was in the page cache at once",
             better: Better::Lower,
@@ -216,7 +220,7 @@ impl Metric {
         },
         Metric {
             key: "left_cached",
-            label: "left cached MiB",
+            label: "left MiB",
             unit: "MiB",
             meaning: "what of the files was in the page cache in the end",
             better: Better::Lower,
@@ -245,7 +249,7 @@ impl Metric {
         },
         Metric {
             key: "hot_evicted",
-            label: "hot pages evicted",
+            label: "hot evicted",
             unit: "pages",
             meaning: "most pages of the hot set that were missing from the page cache at once",
             better: Better::Lower,
@@ -317,7 +321,6 @@ pub fn shown(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::RoleFigures;
 
     #[test]
     fn speeds_with_and_without_the_sync() {

@@ -247,6 +247,14 @@ impl Results {
             .collect()
     }
 
+    /// Runs during which others used the machine.
+    #[must_use]
+    pub fn disturbed_runs(&self) -> usize {
+        let modes = self.scenarios.iter().flat_map(|scenario| &scenario.modes);
+        let runs = modes.flat_map(|mode| &mode.runs);
+        runs.filter(|run| !run.disturbances.is_empty()).count()
+    }
+
     /// Whether anything went wrong, apart from what is not possible here.
     #[must_use]
     pub fn has_failures(&self) -> bool {

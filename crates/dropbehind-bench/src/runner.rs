@@ -140,6 +140,13 @@ pub fn run(
         .try_for_each(|scenario| bench.scenario(scenario, &folder, terminal));
     bench.results.complete = ended.is_ok();
     bench.save()?;
+    let disturbed = bench.results.disturbed_runs();
+    if disturbed > 0 {
+        terminal.note(&format!(
+            "{disturbed} runs were disturbed, as said above. They are left out where a mode has \
+             others; stop what else runs on the machine and run those scenarios again."
+        ));
+    }
     ended.map(|()| bench.results)
 }
 

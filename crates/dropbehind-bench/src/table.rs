@@ -14,11 +14,9 @@ struct Column {
 }
 
 /// What is shown besides the verdict's own metric.
-const COLUMNS: [&str; 19] = [
+const COLUMNS: [&str; 17] = [
     "speed",
     "speed_unsynced",
-    "total",
-    "sync",
     "p50",
     "p99",
     "p999",
@@ -95,6 +93,9 @@ pub(crate) fn of_scenario(results: &ScenarioResults) -> String {
 fn columns(results: &ScenarioResults) -> Vec<Column> {
     let mut columns = Vec::new();
     let mut keys = vec![results.metric.as_str()];
+    if results.metric == "total" {
+        keys.push("sync");
+    }
     keys.extend(COLUMNS.iter().filter(|key| **key != results.metric));
     keys.push("hot_evicted");
     for (index, role) in roles(results).into_iter().enumerate() {

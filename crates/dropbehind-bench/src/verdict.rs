@@ -64,36 +64,33 @@ pub fn verdict(results: &ScenarioResults) -> Verdict {
             value(metric, &ours.1)
         ));
     };
-    let apart = ours.1.is_apart(&rival.1) && ours.1.count > 1;
-    let outcome = match (apart, is_better(metric, ours, rival)) {
+    let is_proof = ours.1.count.min(rival.1.count) > 1;
+    let outcome = match (ours.1.is_apart(&rival.1), is_better(metric, ours, rival)) {
+        _ if !is_proof => Outcome::Unknown,
         (true, true) => Outcome::Won,
         (true, false) => Outcome::Lost,
         (false, _) => Outcome::Even,
     };
-    let relation = match outcome {
-        Outcome::Won => format!("{} of the best other", ratio(ours.1.median, rival.1.median)),
-        Outcome::Lost => format!("only {} of the best", ratio(ours.1.median, rival.1.median)),
-        _ if ours.1.count > 1 => "as good as the best other, within the spread".to_owned(),
-        _ => format!(
-            "{} of the best other, in a single run, which proves nothing",
-            ratio(ours.1.median, rival.1.median)
-        ),
-    };
     let mut sentence = format!(
-        "{}: {}, {relation}, {} with {}",
+        "{} {}: {} {}, the best other, {}",
         ours.0,
         value(metric, &ours.1),
+        ratio(ours.1.median, rival.1.median),
         rival.0,
         value(metric, &rival.1)
     );
     if let Some(plain) = of(Mode::Buffered).filter(|_| rival.0 != Mode::Buffered) {
         sentence.push_str(&format!(
-            "; {} of buffered, {}",
+            "; {} buffered, {}",
             ratio(ours.1.median, plain.1.median),
             value(metric, &plain.1)
         ));
     }
-    sentence.push('.');
+    sentence.push_str(match outcome {
+        Outcome::Even => ". The ranges overlap.",
+        Outcome::Unknown => ". A single run proves nothing.",
+        _ => ".",
+    });
     Verdict { outcome, sentence }
 }
 
@@ -106,7 +103,7 @@ fn is_better(metric: &Metric, one: &(Mode, Spread), other: &(Mode, Spread)) -> b
 
 fn ratio(ours: f64, theirs: f64) -> String {
     if theirs == 0.0 {
-        return "a multiple".to_owned();
+        return "a multiple of".to_owned();
     }
     format!("{}×", shown(ours / theirs))
 }
@@ -118,10 +115,73 @@ fn value(metric: &Metric, spread: &Spread) -> String {
         _ => format!(" {}", crate::table::range(spread)),
     };
     let unit = metric.unit;
-    let name = if matches!(metric.key, "speed") {
-        String::new()
-    } else {
-        format!("{} ", metric.label.split(' ').next().unwrap_or(""))
+    let name = match metric.key {
+        "speed" => String::new(),
+        // The unit is said anyway.
+        _ => format!("{} ", metric.label.trim_end_matches(unit).trim_end()),
     };
     format!("{name}{} {unit}{range}", shown(spread.median))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::{ModeResults, RoleFigures, Run};
+
+    fn results(speeds: &[(Mode, &[u64])]) -> ScenarioResults {
+        let run = |&speed: &u64| {
+            let role = RoleFigures {
+                bytes: speed * 1_000_000,
+                total_ns: 1_000_000_000,
+                ..RoleFigures::default()
+            };
+            Run {
+                roles: [("writer".to_owned(), role)].into(),
+                ..Run::default()
+            }
+        };
+        ScenarioResults {
+            name: "x".to_owned(),
+            summary: String::new(),
+            role: "writer".to_owned(),
+            metric: "speed".to_owned(),
+            size_bytes: 0,
+            block_bytes: 0,
+            skipped: None,
+            notes: Vec::new(),
+            modes: speeds
+                .iter()
+                .map(|(mode, speeds)| ModeResults {
+                    mode: *mode,
+                    unavailable: None,
+                    failed: None,
+                    runs: speeds.iter().map(run).collect(),
+                })
+                .collect(),
+        }
+    }
+
+    #[test]
+    fn wins_and_losses_are_beyond_the_spread() {
+        use Mode::{Buffered, Dontcache, Native};
+        let of = |ours: &[u64]| {
+            let native: &[u64] = &[190, 200, 210];
+            verdict(&results(&[
+                (Buffered, &[90, 100, 110]),
+                (Native, native),
+                (Dontcache, ours),
+            ]))
+        };
+        let won = of(&[390, 400, 410]);
+        assert_eq!(won.outcome, Outcome::Won);
+        assert_eq!(
+            won.sentence,
+            "dontcache 400 MB/s (390-410): 2.00× native, the best other, 200 MB/s (190-210); 4.00× \
+             buffered, 100 MB/s (90.0-110)."
+        );
+        assert_eq!(of(&[200, 205, 300]).outcome, Outcome::Even);
+        assert_eq!(of(&[120, 130, 150]).outcome, Outcome::Lost);
+        assert_eq!(of(&[400]).outcome, Outcome::Unknown);
+        assert_eq!(of(&[]).outcome, Outcome::Unknown);
+    }
 }

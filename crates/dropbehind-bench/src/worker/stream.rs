@@ -27,6 +27,8 @@ pub(super) struct Stream {
     order: BlockOrder,
     blocks: u64,
     next: AtomicU64,
+    /// One for each thread; filled before the start.
+    buffers: Mutex<Vec<Buffer>>,
 }
 
 /// What one thread of a task did.
@@ -111,6 +113,11 @@ impl Stream {
             handles: handles?,
             mode,
             next: AtomicU64::new(0),
+            buffers: Mutex::new(
+                (0..u64::from(threads(mode, &task)))
+                    .map(|number| Buffer::new(task.block_bytes as usize, number + task.seed + 1))
+                    .collect(),
+            ),
             task,
         };
         if stream.task.warm {
@@ -140,13 +147,13 @@ impl Stream {
 
     /// Does the work, syncs what was written, and says how it went.
     pub(super) fn run(&self, go_ns: u64, stop: &AtomicBool) -> Result<TaskFigures, Trouble> {
-        let threads = self.task.threads.max(1) * self.mode.queue();
+        let threads = threads(self.mode, &self.task);
         let started_ns = now_ns();
         let shares = thread::scope(|scope| {
             let others: Vec<_> = (1..threads)
-                .map(|number| scope.spawn(move || self.share(number, go_ns, stop)))
+                .map(|_| scope.spawn(move || self.share(go_ns, stop)))
                 .collect();
-            let mine = self.share(0, go_ns, stop);
+            let mine = self.share(go_ns, stop);
             let joined = others.into_iter().map(|other| {
                 other
                     .join()
@@ -173,6 +180,8 @@ impl Stream {
         }
         figures.latencies = latencies.counts();
         if self.task.idle_ms > 0 {
+            // What follows the last write is not idling yet.
+            thread::sleep(Duration::from_millis(self.task.idle_ms / 2));
             let (cpu_before, before) = (process_cpu_ns(), now_ns());
             thread::sleep(Duration::from_millis(self.task.idle_ms));
             figures.idle_cpu_ns = process_cpu_ns() - cpu_before;
@@ -186,15 +195,21 @@ impl Stream {
                     .map_err(|error| handle.trouble("syncing", path, &error))?;
             }
             figures.cpu_ns += thread_cpu_ns() - cpu_before;
+            figures.sync_ended_ns = now_ns();
+        } else {
+            figures.sync_ended_ns = figures.io_ended_ns;
         }
-        figures.sync_ended_ns = now_ns();
         Ok(figures)
     }
 
     /// The work of one thread.
-    fn share(&self, number: u32, go_ns: u64, stop: &AtomicBool) -> Result<Share, Trouble> {
+    fn share(&self, go_ns: u64, stop: &AtomicBool) -> Result<Share, Trouble> {
         let task = &self.task;
-        let buffer = Buffer::new(task.block_bytes as usize, u64::from(number) + task.seed + 1);
+        let buffer = {
+            let mut buffers = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
+            buffers.pop()
+        };
+        let buffer = buffer.ok_or_else(|| Trouble::Failed("no buffer is left".to_owned()))?;
         let mut share = Share::new(buffer, go_ns);
         let deadline_ns = match task.limit_ms {
             0 => u64::MAX,
@@ -247,6 +262,10 @@ impl Stream {
         }
         Ok(settled)
     }
+}
+
+fn threads(mode: Mode, task: &Task) -> u32 {
+    task.threads.max(1) * mode.queue()
 }
 
 fn verb(operation: Operation) -> &'static str {
