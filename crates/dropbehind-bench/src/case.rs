@@ -138,7 +138,8 @@ fn measure(case: &Case, watched: Arc<Watched>, stand: &Stand<'_>) -> Result<Run,
         .programs
         .load_since(&before.programs, std::process::id());
     run.disturbances = disturbances(ended_ns - before.at_ns, moved_bytes, machine, &others);
-    run.cpu = cpu(case, &done, &before, &after, machine.busy_ns, others.cpu_ns);
+    let not_ours_ns = others.cpu_ns + others.children_cpu_ns;
+    run.cpu = cpu(case, &done, &before, &after, machine.busy_ns, not_ours_ns);
     run.disk = before
         .disk
         .zip(after.disk)
@@ -356,7 +357,7 @@ fn cpu(
     before: &Accounts,
     after: &Accounts,
     machine_ns: u64,
-    others_ns: u64,
+    not_ours_ns: u64,
 ) -> CpuFigures {
     let tasks = done.iter().flat_map(|one| &one.tasks);
     let program_ns: u64 = tasks.map(|task| task.cpu_ns).sum();
@@ -372,7 +373,7 @@ fn cpu(
     CpuFigures {
         program_ns,
         flusher_ns,
-        machine_ns: machine_ns.saturating_sub(own_ns + others_ns),
+        machine_ns: machine_ns.saturating_sub(own_ns + not_ours_ns),
     }
 }
 

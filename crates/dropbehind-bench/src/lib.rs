@@ -8,7 +8,7 @@
 //! changes for all of them; [`Results`] keep every run.
 //!
 //! The workers are the program itself, started anew: it must call
-//! [`worker_main()`] when it is told to.
+//! [`worker_main()`] or [`disk_main()`] when it is told to.
 
 #![cfg(target_os = "linux")]
 
@@ -36,6 +36,7 @@ mod sampler;
 mod scenario;
 mod scenarios;
 mod series;
+mod slow_disk;
 mod stage;
 pub mod statistics;
 mod table;
@@ -55,3 +56,7 @@ pub use sampler::MemorySample;
 pub use scenario::Scenario;
 pub use verdict::{Outcome, Verdict, verdict};
 pub use worker::worker_main;
+
+/// The main program of the slow disk's server process, of one argument; see
+/// [`Launcher::disk`].
+pub use dropbehind_slowdisk::server_main as disk_main;

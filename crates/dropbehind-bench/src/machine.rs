@@ -80,6 +80,7 @@ pub(crate) fn meminfo_bytes(name: &str) -> Option<u64> {
 #[derive(Clone, Debug, Default)]
 struct Used {
     name: String,
+    parent: u32,
     cpu_ns: u64,
     disk_bytes: u64,
 }
@@ -92,7 +93,9 @@ pub(crate) struct Programs(HashMap<u32, Used>);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OtherLoad {
     pub(crate) cpu_ns: u64,
-    /// Who used most of it.
+    /// CPU time of our own children that still run.
+    pub(crate) children_cpu_ns: u64,
+    /// Who used most of the others'.
     pub(crate) cpu_by: String,
     pub(crate) disk_bytes: u64,
     pub(crate) disk_by: String,
@@ -144,6 +147,10 @@ impl Programs {
             let then = before.0.get(pid).unwrap_or(&started);
             let cpu_ns = now.cpu_ns.saturating_sub(then.cpu_ns);
             let disk_bytes = now.disk_bytes.saturating_sub(then.disk_bytes);
+            if now.parent == own {
+                load.children_cpu_ns += cpu_ns;
+                continue;
+            }
             load.cpu_ns += cpu_ns;
             load.disk_bytes += disk_bytes;
             if cpu_ns > most_cpu {
@@ -167,6 +174,7 @@ fn parse_stat(stat: &str) -> Option<(u64, Used)> {
     let ticks: u64 = (11..13).filter_map(number).sum();
     let used = Used {
         name: name.to_owned(),
+        parent: u32::try_from(number(1)?).ok()?,
         cpu_ns: ticks * TICK_NS,
         disk_bytes: 0,
     };
@@ -195,6 +203,7 @@ mod tests {
         let programs = |cpu_ns| {
             let used = |name: &str, cpu_ns| Used {
                 name: name.to_owned(),
+                parent: 0,
                 cpu_ns,
                 disk_bytes: 0,
             };

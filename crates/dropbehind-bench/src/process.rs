@@ -14,6 +14,9 @@ pub struct Launcher {
     /// A program, and arguments that make it call
     /// [`worker_main`](crate::worker_main()).
     pub worker: Vec<OsString>,
+    /// A program, and arguments that make it call
+    /// [`disk_main`](crate::disk_main()) with those that follow.
+    pub disk: Vec<OsString>,
     /// What comes before a program's command line to have it observed by us.
     pub run: Vec<OsString>,
     /// Why that is not there, if it is not.

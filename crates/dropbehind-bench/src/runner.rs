@@ -227,7 +227,7 @@ impl Bench<'_> {
                 .collect(),
         });
         let device = self.options.device.as_deref();
-        let stage = match SetStage::set(scenario, folder, device, size_bytes) {
+        let stage = match SetStage::set(scenario, self.launcher, folder, device, size_bytes) {
             Ok(stage) => stage,
             Err(NoStage::Failed(error)) => return Err(error),
             Err(NoStage::Skip(why)) => return self.skip(&why, terminal),
@@ -380,7 +380,7 @@ fn in_short(scenario: &Scenario, mode: Mode, run: &Run) -> String {
         text.push_str(", cut short");
     }
     if let Some(first) = run.disturbances.first() {
-        text.push_str(&format!("; DISTURBED: {first}. Stop it and run this again"));
+        text.push_str(&format!("; DISTURBED: {first}"));
     }
     text
 }

@@ -9,7 +9,9 @@ use dropbehind_linux::{Disk, LoopDevice, attach_loop_device, disk_of};
 use crate::device::FreeDevice;
 use crate::error::Error;
 use crate::files::{Folder, fill, free_bytes};
+use crate::process::Launcher;
 use crate::scenario::{Scenario, Stage};
+use crate::slow_disk::SlowDisk;
 
 /// A stage that is set.
 #[derive(Debug)]
@@ -28,8 +30,9 @@ pub(crate) struct SetStage {
 /// What is taken down with it.
 #[derive(Debug)]
 enum Parts {
-    None,
-    Loop(LoopDevice),
+    Nothing,
+    Loop { _device: LoopDevice },
+    Slow { _disk: SlowDisk },
 }
 
 /// Why a scenario cannot run here: a reason to skip it, or an error.
@@ -49,6 +52,7 @@ impl SetStage {
     /// Sets the stage of a scenario that moves so much.
     pub(crate) fn set(
         scenario: &Scenario,
+        launcher: &Launcher,
         folder: &Folder,
         device: Option<&Path>,
         size_bytes: u64,
@@ -57,9 +61,10 @@ impl SetStage {
             (Stage::Directory, _) => Self::directory(folder),
             (Stage::Device, Some(device)) => Self::device(device, size_bytes),
             (Stage::Device, None) => Self::loop_device(folder, size_bytes),
-            (Stage::SlowDisk { .. } | Stage::Nfs, _) => {
-                Err(NoStage::Skip("it is not there yet".to_owned()))
+            (Stage::SlowDisk { bytes_per_second }, _) => {
+                Self::slow_disk(launcher, folder, bytes_per_second, size_bytes)
             }
+            (Stage::Nfs, _) => Err(NoStage::Skip("it is not there yet".to_owned())),
         }
     }
 
@@ -69,7 +74,7 @@ impl SetStage {
             device: None,
             disk: carrier(folder.path())?,
             note: None,
-            _parts: Parts::None,
+            _parts: Parts::Nothing,
         })
     }
 
@@ -88,7 +93,7 @@ impl SetStage {
             device: Some(device.to_owned()),
             disk: carrier(device)?,
             note: None,
-            _parts: Parts::None,
+            _parts: Parts::Nothing,
         })
     }
 
@@ -123,7 +128,29 @@ impl SetStage {
                  measures a real one",
                 device.path().display()
             )),
-            _parts: Parts::Loop(device),
+            _parts: Parts::Loop { _device: device },
+        })
+    }
+
+    fn slow_disk(
+        launcher: &Launcher,
+        folder: &Folder,
+        bytes_per_second: u64,
+        size_bytes: u64,
+    ) -> Result<Self, NoStage> {
+        let dir = folder.path().join("slow");
+        let disk =
+            SlowDisk::new(launcher, &dir, bytes_per_second, size_bytes).map_err(NoStage::Skip)?;
+        Ok(Self {
+            device: None,
+            disk: carrier(&dir)?,
+            note: Some(format!(
+                "on ext4 on a disk in memory, slowed to {} MB/s; its own processor time is not \
+                 counted",
+                bytes_per_second / 1_000_000
+            )),
+            dir,
+            _parts: Parts::Slow { _disk: disk },
         })
     }
 

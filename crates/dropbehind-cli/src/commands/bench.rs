@@ -51,6 +51,12 @@ enum What {
     /// The process that does the I/O of a case
     #[command(hide = true)]
     Worker,
+    /// The process that is the slow disk
+    #[command(hide = true)]
+    Disk {
+        /// Its size in bytes
+        size: OsString,
+    },
 }
 
 pub(super) fn run(args: &BenchArgs) -> Exit {
@@ -59,13 +65,12 @@ pub(super) fn run(args: &BenchArgs) -> Exit {
         Some(What::List) => print(list().as_bytes()),
         Some(What::Compare { before, after }) => compare(before, after),
         Some(What::Report { results, html }) => show(results, html.as_deref()),
-        Some(What::Worker) => {
-            if dropbehind_bench::worker_main() {
-                Exit::Done
-            } else {
-                Exit::Failed
-            }
+        Some(What::Worker) if dropbehind_bench::worker_main() => Exit::Done,
+        Some(What::Disk { size }) if dropbehind_bench::disk_main(&[size.clone()]) == 0 => {
+            Exit::Done
         }
+        // Both have said why.
+        Some(What::Worker | What::Disk { .. }) => Exit::Failed,
     }
 }
 
@@ -174,6 +179,7 @@ fn launcher() -> Launcher {
         .is_ok_and(|status| status.success());
     Launcher {
         worker: words(&["bench", "worker"]),
+        disk: words(&["bench", "disk"]),
         run: words(&["run", "--"]),
         run_missing: (!has_run).then(|| "this dropbehind has no `run`".to_owned()),
     }
