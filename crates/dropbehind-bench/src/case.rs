@@ -12,9 +12,10 @@ use dropbehind_linux::{Disk, DiskCounters, disk_counters};
 use crate::clock::{now_ns, pause_ms};
 use crate::job::{Answer, Done, Job, Operation, Order, TaskFigures};
 use crate::latency::Latencies;
-use crate::machine::{MachineCpu, Programs, children_cpu_ns, own_cpu_ns};
+use crate::machine::{MachineCpu, OtherLoad, Programs, children_cpu_ns, own_cpu_ns};
 use crate::memory_group::MemoryGroup;
 use crate::mode::Mode;
+use crate::nfs::{NfsServer, SERVER_NAME};
 use crate::process::{Event, Launcher, Worker, start};
 use crate::quiet::disturbances;
 use crate::results::{CpuFigures, DiskFigures, MemoryFigures, RoleFigures, Run};
@@ -48,9 +49,8 @@ pub(crate) struct Stand<'a> {
     pub(crate) limit_ms: u64,
     /// The role "all" is wanted, too.
     pub(crate) together: bool,
-    /// Programs that are started in the worker's place, by what they need to
-    /// know.
-    pub(crate) foreign: Option<Vec<std::ffi::OsString>>,
+    /// A server that does the I/O, to which the workers are clients.
+    pub(crate) server: Option<&'a NfsServer>,
     pub(crate) interrupted: &'a AtomicBool,
 }
 
@@ -138,8 +138,10 @@ fn measure(case: &Case, watched: Arc<Watched>, stand: &Stand<'_>) -> Result<Run,
         .programs
         .load_since(&before.programs, std::process::id());
     run.disturbances = disturbances(ended_ns - before.at_ns, moved_bytes, machine, &others);
-    let not_ours_ns = others.cpu_ns + others.children_cpu_ns;
-    run.cpu = cpu(case, &done, &before, &after, machine.busy_ns, not_ours_ns);
+    run.cpu = match stand.server {
+        None => cpu(case, &done, &before, &after, machine.busy_ns, &others),
+        Some(_) => server_cpu(&done, &before, &after, machine.busy_ns, &others),
+    };
     run.disk = before
         .disk
         .zip(after.disk)
@@ -166,8 +168,8 @@ fn hire(case: &Case, stand: &Stand<'_>) -> Result<Crew, End> {
             return Err(End::Unavailable(why));
         }
         let job = job(plan, stand)?;
-        let worker = match &stand.foreign {
-            Some(line) => start(line, &job, number, sender.clone()),
+        let worker = match stand.server {
+            Some(server) => start(&server.client(), &job, number, sender.clone()),
             None => stand.launcher.start(&job, number, sender.clone()),
         };
         crew.workers.push(worker.map_err(End::Failed)?);
@@ -183,7 +185,10 @@ fn hire(case: &Case, stand: &Stand<'_>) -> Result<Crew, End> {
 }
 
 fn job(plan: &ProcessPlan, stand: &Stand<'_>) -> Result<Job, End> {
-    let group = if plan.mode == Mode::Cgroup {
+    let group = if stand.server.is_some() {
+        // It is the server that is limited.
+        None
+    } else if plan.mode == Mode::Cgroup {
         let small = stand
             .small_group
             .ok_or_else(|| End::Unavailable("no memory cgroup can be made here".to_owned()))?;
@@ -357,7 +362,7 @@ fn cpu(
     before: &Accounts,
     after: &Accounts,
     machine_ns: u64,
-    not_ours_ns: u64,
+    others: &OtherLoad,
 ) -> CpuFigures {
     let tasks = done.iter().flat_map(|one| &one.tasks);
     let program_ns: u64 = tasks.map(|task| task.cpu_ns).sum();
@@ -370,10 +375,32 @@ fn cpu(
         flusher_ns += children_ns.saturating_sub(whole_ns);
     }
     let own_ns = after.own_ns.saturating_sub(before.own_ns);
+    // A slow disk's server is no part of the machine that is measured.
+    let not_ours_ns = others.cpu_ns + others.kin_cpu_ns.values().sum::<u64>();
     CpuFigures {
         program_ns,
         flusher_ns,
         machine_ns: machine_ns.saturating_sub(own_ns + not_ours_ns),
+    }
+}
+
+/// A server is the program, and what else it runs under the flusher; its clients
+/// stand for other machines.
+fn server_cpu(
+    done: &[Done],
+    before: &Accounts,
+    after: &Accounts,
+    machine_ns: u64,
+    others: &OtherLoad,
+) -> CpuFigures {
+    let kin_ns: u64 = others.kin_cpu_ns.values().sum();
+    let program_ns = others.kin_cpu_ns.get(SERVER_NAME).copied().unwrap_or(0);
+    let own_ns = after.own_ns.saturating_sub(before.own_ns);
+    let clients_ns: u64 = done.iter().map(|one| one.process_cpu_ns).sum();
+    CpuFigures {
+        program_ns,
+        flusher_ns: kin_ns - program_ns,
+        machine_ns: machine_ns.saturating_sub(own_ns + clients_ns + others.cpu_ns),
     }
 }
 

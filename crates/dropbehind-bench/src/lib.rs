@@ -27,6 +27,7 @@ mod machine;
 mod memory_group;
 pub mod metric;
 mod mode;
+mod nfs;
 mod options;
 mod process;
 mod quiet;

@@ -93,8 +93,8 @@ pub(crate) struct Programs(HashMap<u32, Used>);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OtherLoad {
     pub(crate) cpu_ns: u64,
-    /// CPU time of our own children that still run.
-    pub(crate) children_cpu_ns: u64,
+    /// CPU time of our own children and theirs that still run, by their name.
+    pub(crate) kin_cpu_ns: HashMap<String, u64>,
     /// Who used most of the others'.
     pub(crate) cpu_by: String,
     pub(crate) disk_bytes: u64,
@@ -134,8 +134,7 @@ impl Programs {
     }
 
     /// What the programs that run now used meanwhile, the process `own` left
-    /// out; its workers have ended by now. Of programs that have ended nothing
-    /// is known.
+    /// out. Of programs that have ended nothing is known.
     pub(crate) fn load_since(&self, before: &Self, own: u32) -> OtherLoad {
         let mut load = OtherLoad::default();
         let (mut most_cpu, mut most_disk) = (0, 0);
@@ -147,8 +146,9 @@ impl Programs {
             let then = before.0.get(pid).unwrap_or(&started);
             let cpu_ns = now.cpu_ns.saturating_sub(then.cpu_ns);
             let disk_bytes = now.disk_bytes.saturating_sub(then.disk_bytes);
-            if now.parent == own {
-                load.children_cpu_ns += cpu_ns;
+            if self.is_below(*pid, own) {
+                let kin = load.kin_cpu_ns.entry(now.name.clone()).or_default();
+                *kin += cpu_ns;
                 continue;
             }
             load.cpu_ns += cpu_ns;
@@ -162,6 +162,28 @@ impl Programs {
         }
         load
     }
+
+    /// Whether a process is a child, grandchild and so on of another.
+    fn is_below(&self, pid: u32, ancestor: u32) -> bool {
+        let mut at = pid;
+        // Numbers may be used anew while the table is read: no circles.
+        for _ in 0..64 {
+            match self.0.get(&at).map(|used| used.parent) {
+                Some(parent) if parent == ancestor => return true,
+                Some(parent) => at = parent,
+                None => return false,
+            }
+        }
+        false
+    }
+}
+
+/// The processes below another.
+pub(crate) fn descendants_of(ancestor: u32) -> Vec<u32> {
+    let programs = Programs::now();
+    let pids = programs.0.keys().copied();
+    pids.filter(|&pid| programs.is_below(pid, ancestor))
+        .collect()
 }
 
 /// Flags, name and CPU time of `/proc/PID/stat`.

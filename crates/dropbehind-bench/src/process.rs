@@ -17,7 +17,8 @@ pub struct Launcher {
     /// A program, and arguments that make it call
     /// [`disk_main`](crate::disk_main()) with those that follow.
     pub disk: Vec<OsString>,
-    /// What comes before a program's command line to have it observed by us.
+    /// What comes before options, `--` and a program's command line to have it
+    /// observed by us.
     pub run: Vec<OsString>,
     /// Why that is not there, if it is not.
     pub run_missing: Option<String>,
@@ -46,10 +47,20 @@ impl Launcher {
         }
     }
 
-    /// The command line of a worker, under what the mode runs programs with.
-    pub(crate) fn command_line(&self, mode: Mode, program: &[OsString]) -> Vec<OsString> {
+    /// A program's command line under what the mode runs programs with, given
+    /// these options of `run`.
+    pub(crate) fn command_line(
+        &self,
+        mode: Mode,
+        run_options: &[&str],
+        program: &[OsString],
+    ) -> Vec<OsString> {
         let mut line: Vec<OsString> = match mode {
-            Mode::Run => self.run.clone(),
+            Mode::Run => {
+                let options = run_options.iter().map(OsString::from);
+                let run = self.run.iter().cloned().chain(options);
+                run.chain(["--".into()]).collect()
+            }
             Mode::Nocache => vec!["nocache".into()],
             _ => Vec::new(),
         };
@@ -64,7 +75,7 @@ impl Launcher {
         number: usize,
         events: Sender<Event>,
     ) -> Result<Worker, String> {
-        let line = self.command_line(job.mode, &self.worker);
+        let line = self.command_line(job.mode, &[], &self.worker);
         start(&line, job, number, events)
     }
 }

@@ -16,11 +16,12 @@ use crate::machine::meminfo_bytes;
 use crate::memory_group::{Hierarchy, MemoryGroup};
 use crate::metric::{Metric, shown};
 use crate::mode::{Mode, SMALL_GROUP_BYTES};
+use crate::nfs::NfsServer;
 use crate::options::Options;
 use crate::process::Launcher;
 use crate::results::{ModeResults, Results, Run, SCHEMA, ScenarioResults, Settings};
 use crate::sampler::Watched;
-use crate::scenario::{Scenario, Setting, Size};
+use crate::scenario::{Scenario, Setting, Size, Stage};
 use crate::stage::{NoStage, SetStage};
 use crate::table;
 
@@ -335,6 +336,18 @@ impl Bench<'_> {
         let is_limited = !matches!(scenario.size, Size::Unlimited(_));
         let group = self.group("workers", self.memory_bytes, is_limited)?;
         let small_group = self.group("small", SMALL_GROUP_BYTES, mode == Mode::Cgroup)?;
+        let server = if scenario.stage == Stage::Nfs {
+            if let Some(why) = self.launcher.missing(mode) {
+                return Ok(Outcome::Unavailable(why));
+            }
+            let files = stage.dir.join("server");
+            match NfsServer::start(self.launcher, mode, &stage.dir, &files, group.as_ref()) {
+                Ok(server) => Some(server),
+                Err(why) => return Ok(Outcome::Failed(why)),
+            }
+        } else {
+            None
+        };
         let stand = Stand {
             launcher: self.launcher,
             group: group.as_ref(),
@@ -346,7 +359,7 @@ impl Bench<'_> {
                 0
             },
             together: scenario.role == "all",
-            foreign: None,
+            server: server.as_ref(),
             interrupted: self.interrupted,
         };
         Ok(case::run(&case, watched, &stand))

@@ -9,6 +9,7 @@ use dropbehind_linux::{Disk, LoopDevice, attach_loop_device, disk_of};
 use crate::device::FreeDevice;
 use crate::error::Error;
 use crate::files::{Folder, fill, free_bytes};
+use crate::nfs;
 use crate::process::Launcher;
 use crate::scenario::{Scenario, Stage};
 use crate::slow_disk::SlowDisk;
@@ -64,7 +65,7 @@ impl SetStage {
             (Stage::SlowDisk { bytes_per_second }, _) => {
                 Self::slow_disk(launcher, folder, bytes_per_second, size_bytes)
             }
-            (Stage::Nfs, _) => Err(NoStage::Skip("it is not there yet".to_owned())),
+            (Stage::Nfs, _) => Self::nfs(folder),
         }
     }
 
@@ -129,6 +130,20 @@ impl SetStage {
                 device.path().display()
             )),
             _parts: Parts::Loop { _device: device },
+        })
+    }
+
+    /// The server itself is another for each case.
+    fn nfs(folder: &Folder) -> Result<Self, NoStage> {
+        if let Some(why) = nfs::missing() {
+            return Err(NoStage::Skip(why));
+        }
+        let note = "NFS-Ganesha serves the directory on the loopback, in the memory cgroup; clients \
+                    use libnfs and stand for other machines, and under `run` the server's reads \
+                    are left alone (--no-reads)";
+        Ok(Self {
+            note: Some(note.to_owned()),
+            ..Self::directory(folder)?
         })
     }
 

@@ -180,7 +180,7 @@ fn launcher() -> Launcher {
     Launcher {
         worker: words(&["bench", "worker"]),
         disk: words(&["bench", "disk"]),
-        run: words(&["run", "--"]),
+        run: words(&["run"]),
         run_missing: (!has_run).then(|| "this dropbehind has no `run`".to_owned()),
     }
 }
