@@ -70,6 +70,7 @@ mod tests {
             cpu_by: "cc".to_owned(),
             disk_bytes: 512 << 20,
             disk_by: "tar".to_owned(),
+            ..OtherLoad::default()
         };
         let found = disturbances(second, 1 << 30, quiet, &busy);
         assert_eq!(found.len(), 2, "{found:?}");

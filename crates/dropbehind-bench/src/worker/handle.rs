@@ -43,7 +43,7 @@ impl Handle {
             };
         }
         let direct = mode.is_direct() && !task.warm;
-        if direct && (append || task.block_bytes % 4096 != 0) {
+        if direct && (append || !task.block_bytes.is_multiple_of(4096)) {
             return Err(Trouble::Unavailable(
                 "O_DIRECT cannot write records that are no multiple of the sector".to_owned(),
             ));
