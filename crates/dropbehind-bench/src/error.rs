@@ -9,8 +9,6 @@ use std::path::Path;
 pub enum Error {
     /// What was asked for makes no sense; nothing was done.
     Usage(String),
-    /// Not possible on this machine, or for this user.
-    Impossible(String),
     /// An operation failed.
     Failed(String),
     /// The user ended it.
@@ -37,7 +35,7 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Usage(text) | Self::Impossible(text) | Self::Failed(text) => f.write_str(text),
+            Self::Usage(text) | Self::Failed(text) => f.write_str(text),
             Self::Interrupted => f.write_str("interrupted; what was measured so far is saved."),
         }
     }

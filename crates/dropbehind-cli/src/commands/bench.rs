@@ -1,9 +1,10 @@
 //! `dropbehind bench`: what each way of doing buffered I/O costs here.
 
-use super::{print, report};
+use super::{Cli, print, report};
 use crate::error::{Exit, Failure};
 use crate::options::BenchSettings;
-use clap::{Args, Subcommand};
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory, Subcommand};
 use dropbehind_bench::{Error, Launcher, Mode, Options, Results, Scenario, Terminal};
 use nix::sys::signal::{SigSet, Signal};
 use std::ffi::OsString;
@@ -76,7 +77,10 @@ pub(super) fn run(args: &BenchArgs) -> Exit {
 
 fn failure(error: &Error) -> Failure {
     match error {
-        Error::Impossible(text) => Failure::impossible(text),
+        // As for any other word that the command line should not have.
+        Error::Usage(text) => Cli::command()
+            .error(ErrorKind::ValueValidation, text)
+            .exit(),
         other => Failure::new(other.to_string()),
     }
 }

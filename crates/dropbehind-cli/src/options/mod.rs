@@ -141,12 +141,7 @@ mod tests {
 
     #[test]
     fn every_named_word_and_default_is_a_value() {
-        for spec in TRANSFER
-            .iter()
-            .chain(&WRITE_END)
-            .chain(&RUN)
-            .chain(&BENCH)
-        {
+        for spec in TRANSFER.iter().chain(&WRITE_END).chain(&RUN).chain(&BENCH) {
             if let Kind::Words { words, .. } = spec.kind {
                 for word in words {
                     assert!(spec.parse(OsStr::new(word)).is_ok(), "{} {word}", spec.name);
