@@ -68,7 +68,7 @@ impl Options {
             return bytes;
         }
         let wanted = match self.size_bytes {
-            Some(size) => size / 4,
+            Some(size) => (size / 4).min(MEMORY_BYTES),
             None if self.quick => QUICK_MEMORY_BYTES,
             None => MEMORY_BYTES,
         };
@@ -144,6 +144,9 @@ mod tests {
         assert_eq!(bytes >> 20, 4095);
         options.size_bytes = Some(64 << 20);
         assert_eq!(options.memory_limit_bytes(24 << 30), 64 << 20);
+        options.size_bytes = Some(100 << 30);
+        assert_eq!(options.memory_limit_bytes(24 << 30), 1 << 30);
+        options.size_bytes = Some(64 << 20);
         assert_eq!(options.scenario_bytes(&scenario, 1 << 30), 64 << 20);
         options.memory_bytes = Some(100 << 20);
         assert_eq!(options.memory_limit_bytes(24 << 30), 100 << 20);

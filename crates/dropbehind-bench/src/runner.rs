@@ -132,7 +132,8 @@ pub fn run(
              no reclaim. Run as root, or give a --size beyond memory."
         ));
     }
-    bench.save()?;
+    // What cannot be written is better known now than in an hour.
+    bench.save_all()?;
     // On a device there are no files, but what holds them costs nothing.
     let folder = Folder::new(&dir)?;
     touch_memory(memory_bytes + memory_bytes / 2);
@@ -140,7 +141,7 @@ pub fn run(
         .iter()
         .try_for_each(|scenario| bench.scenario(scenario, &folder, terminal));
     bench.results.complete = ended.is_ok();
-    bench.save()?;
+    bench.save_all()?;
     let disturbed = bench.results.disturbed_runs();
     if disturbed > 0 {
         terminal.note(&format!(
@@ -186,14 +187,21 @@ fn raise_descriptor_limit() {
 }
 
 impl Bench<'_> {
+    /// After every case.
     fn save(&self) -> Result<(), Error> {
-        if let Some(path) = &self.options.json {
-            self.results.save(path)?;
+        match &self.options.json {
+            Some(path) => self.results.save(path),
+            None => Ok(()),
         }
-        if let Some(path) = &self.options.html {
-            self.results.save_html(path)?;
+    }
+
+    /// After every scenario.
+    fn save_all(&self) -> Result<(), Error> {
+        self.save()?;
+        match &self.options.html {
+            Some(path) => self.results.save_html(path),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// All modes of a scenario, in turns.
@@ -256,14 +264,14 @@ impl Bench<'_> {
         folder.clear();
         let results = self.last().clone();
         terminal.result(&table::of_scenario(&results));
-        self.save()
+        self.save_all()
     }
 
     fn skip(&mut self, why: &str, terminal: &mut dyn Terminal) -> Result<(), Error> {
         let last = self.last();
         last.skipped = Some(why.to_owned());
         terminal.note(&format!("SKIP {}: {why}.", last.name));
-        self.save()
+        self.save_all()
     }
 
     /// The scenario in work.

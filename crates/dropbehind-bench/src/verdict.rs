@@ -4,6 +4,7 @@ use crate::metric::{Better, Metric, shown};
 use crate::mode::Mode;
 use crate::results::ScenarioResults;
 use crate::statistics::Spread;
+use crate::table::roles;
 
 /// How ours does against the best of the others and against plain I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +92,36 @@ pub fn verdict(results: &ScenarioResults) -> Verdict {
         Outcome::Unknown => ". A single run proves nothing.",
         _ => ".",
     });
+    for role in roles(results).iter().filter(|role| **role != results.role) {
+        sentence.push_str(&aside(results, role, ours.0, rival.0));
+    }
     Verdict { outcome, sentence }
+}
+
+/// How fast another role of the scenario was meanwhile: who wins at others'
+/// cost has not won.
+fn aside(results: &ScenarioResults, role: &str, ours: Mode, rival: Mode) -> String {
+    let Some(speed) = Metric::named("speed") else {
+        return String::new();
+    };
+    let of = |wanted: Mode| {
+        let mode = results.modes.iter().find(|mode| mode.mode == wanted)?;
+        speed.spread(mode, role)
+    };
+    let Some(mine) = of(ours) else {
+        return String::new();
+    };
+    let mut text = format!(" Its {role}: {}", value(speed, &mine));
+    let mut others = vec![rival, Mode::Buffered, Mode::Alone];
+    others.dedup();
+    for other in others {
+        if let Some(theirs) = of(other) {
+            let ratio = ratio(mine.median, theirs.median);
+            text.push_str(&format!(", {ratio} {other}"));
+        }
+    }
+    text.push('.');
+    text
 }
 
 fn is_better(metric: &Metric, one: &(Mode, Spread), other: &(Mode, Spread)) -> bool {
@@ -130,13 +160,18 @@ mod tests {
 
     fn results(speeds: &[(Mode, &[u64])]) -> ScenarioResults {
         let run = |&speed: &u64| {
+            let reader = RoleFigures {
+                bytes: 1_000_000_000 / speed,
+                total_ns: 1_000_000_000,
+                ..RoleFigures::default()
+            };
             let role = RoleFigures {
                 bytes: speed * 1_000_000,
                 total_ns: 1_000_000_000,
                 ..RoleFigures::default()
             };
             Run {
-                roles: [("writer".to_owned(), role)].into(),
+                roles: [("writer".to_owned(), role), ("reader".to_owned(), reader)].into(),
                 ..Run::default()
             }
         };
@@ -177,7 +212,8 @@ mod tests {
         assert_eq!(
             won.sentence,
             "dontcache 400 MB/s (390-410): 2.00× native, the best other, 200 MB/s (190-210); 4.00× \
-             buffered, 100 MB/s (90.0-110)."
+             buffered, 100 MB/s (90.0-110). Its reader: 2.50 MB/s (2.44-2.56), 0.500× native, \
+             0.250× buffered."
         );
         assert_eq!(of(&[200, 205, 300]).outcome, Outcome::Even);
         assert_eq!(of(&[120, 130, 150]).outcome, Outcome::Lost);

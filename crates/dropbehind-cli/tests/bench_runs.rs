@@ -51,9 +51,9 @@ fn a_wrong_command_line_does_nothing() {
     user.runs("bench --modes buffered,fast")
         .fails(2, "write-behind");
     user.runs("bench --runs 0").fails(2, "from 1 to 1000");
-    user.runs("bench seq-read-1m --device /dev/null")
+    user.runs("bench seq-read-1m --quick --device /dev/null")
         .fails(2, "needs a directory");
-    user.runs("bench seq-read-1m --dir missing")
+    user.runs("bench seq-read-1m --quick --dir missing")
         .fails(1, "missing");
     nothing_is_left(user.file("").as_path());
 }
@@ -63,7 +63,7 @@ fn every_run_is_kept_with_its_figures() {
     need!(Need::Cachestat);
     let user = User::new();
     let said = user.does(
-        "bench seq-write-1m seq-read-4k rand-write-4k append-log --size 4MiB --runs 2 --modes \
+        "bench seq-write-1m seq-read-4k rand-write-4k append-log --quick --size 4MiB --runs 2 --modes \
          buffered,dontcache,direct,snippet --json r.json",
     );
     let text = said.text();
@@ -135,7 +135,7 @@ fn check_run(run: &Value, role: &str, block: u64, mode: &str) {
 fn modes_take_turns() {
     let user = User::new();
     user.does(
-        "bench seq-write-1m --size 2MiB --runs 3 --modes buffered,direct,dontcache --json r.json",
+        "bench seq-write-1m --quick --size 2MiB --runs 3 --modes buffered,direct,dontcache --json r.json",
     );
     let found = results(&user.file("r.json"));
     let turns = |mode: &str| -> Vec<u64> {
@@ -155,7 +155,7 @@ fn several_programs_share_a_case() {
     let user = User::new();
     user.does(
         "bench multi-writer noisy-neighbour competing-writers backup scale-files-10 \
-         scale-threads-4 --size 8MiB --quick --modes buffered,dontcache,alone --json r.json",
+         scale-threads-4 --quick --size 8MiB --modes buffered,dontcache,alone --json r.json",
     );
     let found = results(&user.file("r.json"));
     for mode in ["buffered", "dontcache"] {
@@ -198,7 +198,7 @@ fn workers_live_in_a_memory_cgroup() {
     need!(all MemoryCgroup::needs());
     let user = User::new();
     user.does(
-        "bench seq-write-1m --size 96MiB --memory 48MiB --runs 1 --modes buffered,cgroup --json \
+        "bench seq-write-1m --quick --size 96MiB --memory 48MiB --runs 1 --modes buffered,cgroup --json \
          r.json",
     );
     let found = results(&user.file("r.json"));
@@ -227,7 +227,7 @@ fn what_does_not_work_is_said_and_not_replaced() {
         dropbehind_testbed::skip!("there is no /dev/shm");
     }
     let said = user.does(
-        "bench seq-write-1m --dir /dev/shm --size 2MiB --runs 1 --modes buffered,native,dontcache \
+        "bench seq-write-1m --quick --dir /dev/shm --size 2MiB --runs 1 --modes buffered,native,dontcache \
          --json r.json",
     );
     let found = results(&user.file("r.json"));
@@ -249,7 +249,8 @@ fn what_does_not_work_is_said_and_not_replaced() {
 fn an_interrupted_benchmark_cleans_up_and_keeps_what_it_has() {
     let user = User::new();
     let mut command = user.dropbehind(
-        "bench seq-write-1m --size 2MiB --runs 1000 --modes buffered --json r.json".split(' '),
+        "bench seq-write-1m --quick --size 2MiB --runs 1000 --modes buffered --json r.json"
+            .split(' '),
     );
     let mut child = command
         .stdin(Stdio::null())
@@ -280,8 +281,8 @@ fn an_interrupted_benchmark_cleans_up_and_keeps_what_it_has() {
 #[test]
 fn a_full_disk_skips_the_scenario() {
     let user = User::new();
-    let said =
-        user.does("bench seq-write-1m --size 100TiB --runs 1 --modes buffered --json r.json");
+    let said = user
+        .does("bench seq-write-1m --quick --size 100TiB --runs 1 --modes buffered --json r.json");
     assert!(said.stderr.contains("SKIP seq-write-1m"), "{}", said.stderr);
     let found = results(&user.file("r.json"));
     let skipped = &scenario(&found, "seq-write-1m")["skipped"];

@@ -67,7 +67,9 @@ pub(super) fn run(args: &BenchArgs) -> Exit {
         Some(What::Compare { before, after }) => compare(before, after),
         Some(What::Report { results, html }) => show(results, html.as_deref()),
         Some(What::Worker) if dropbehind_bench::worker_main() => Exit::Done,
-        Some(What::Disk { size }) if dropbehind_bench::disk_main(&[size.clone()]) == 0 => {
+        Some(What::Disk { size })
+            if dropbehind_bench::disk_main(std::slice::from_ref(size)) == 0 =>
+        {
             Exit::Done
         }
         // Both have said why.

@@ -65,8 +65,8 @@ const MEMORY: OptionSpec = OptionSpec {
     },
     default: None,
     meaning: "Limit of the workers' memory cgroup, page cache included",
-    details: "Unless given, 1GiB (256MiB with --quick), or a quarter of --size, but no more than \
-              a quarter of the machine's memory and no less than 64MiB.",
+    details: "Unless given, 1GiB (256MiB with --quick), or a quarter of a --size below 4GiB; no \
+              more than a quarter of the machine's memory and no less than 64MiB.",
 };
 
 const MODES: OptionSpec = OptionSpec {
@@ -140,7 +140,7 @@ const HTML: OptionSpec = OptionSpec {
     env: None,
     kind: Kind::Path,
     default: None,
-    meaning: "Write a report to FILE, after every case",
+    meaning: "Write a report to FILE, after every scenario",
     details: "One file that needs no network.",
 };
 
