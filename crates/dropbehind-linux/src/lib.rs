@@ -35,6 +35,7 @@ pub mod futex;
 pub mod io_priority;
 pub mod kernel;
 pub mod learned;
+pub mod loop_device;
 pub mod mincore;
 pub mod mount_namespace;
 mod mounts;
@@ -73,6 +74,7 @@ pub use futex::{Wake, futex_wait, futex_wake};
 pub use io_priority::{IoPriority, set_thread_io_priority, thread_io_priority};
 pub use kernel::{KernelVersion, kernel_version};
 pub use learned::{Operation, dontcache, remember_dontcache};
+pub use loop_device::{LoopDevice, attach_loop_device};
 pub use mincore::resident_ranges;
 pub use mount_namespace::{
     MountNamespaceId, MountWatch, mount_namespace_of, mounts_of, unshare_mount_namespace,

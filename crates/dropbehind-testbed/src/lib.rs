@@ -33,7 +33,6 @@ pub mod residency;
 pub mod skip;
 pub mod slow_disk;
 
-mod clock;
 mod command;
 mod context;
 mod failing_disk;
@@ -46,7 +45,7 @@ mod mount;
 mod mount_point;
 mod scratch;
 
-pub use clock::now_ns;
+pub use dropbehind_slowdisk::now_ns;
 pub use fail_nth::{CallFilter, FailNth, Outcome};
 pub use failing_disk::FailingDisk;
 pub use filesystem::Fs;

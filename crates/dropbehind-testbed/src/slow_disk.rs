@@ -1,19 +1,9 @@
 //! A disk that is as slow and as broken as a test wants, and that remembers
 //! every request.
 //!
-//! A process of its own serves one file over FUSE out of its memory; a loop
-//! device makes a block device of it, with direct I/O, so that nothing is
-//! cached below the device. The server must not share a process with the code
-//! under test: were that killed while it waits for the disk, the disk could
-//! never answer, and the machine would keep the process for ever.
-
-mod image;
-mod orders;
-mod queue;
-mod request;
-mod server;
-mod server_process;
-mod settings;
+//! The disk itself is `dropbehind-slowdisk`'s: a process of its own serves one
+//! file over FUSE out of its memory. Here a loop device makes a block device of
+//! it, with direct I/O, so that nothing is cached below the device.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -23,15 +13,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::context::Context;
+use crate::helper_process::{self, Role};
 use crate::loop_disk::LoopDevice;
 use crate::{Fs, MountedFs, Need};
-use orders::Order;
-use server_process::ServerProcess;
+use dropbehind_slowdisk::DiskServer;
 
-pub use request::{Request, RequestKind};
-pub use settings::Failing;
+pub use dropbehind_slowdisk::{Failing, Request, RequestKind};
 
-pub(crate) use server::server_main;
+pub(crate) use dropbehind_slowdisk::server_main;
 
 /// What a [`SlowDisk`] is like from the start.
 #[derive(Clone, Debug)]
@@ -72,7 +61,7 @@ pub struct SlowDisk {
 struct Disk {
     // Dropped in this order: closing the device may still write to it.
     device: LoopDevice,
-    server: ServerProcess,
+    server: DiskServer,
 }
 
 impl SlowDisk {
@@ -83,7 +72,8 @@ impl SlowDisk {
 
     /// Starts the disk's server and attaches the device.
     pub fn new(options: SlowDiskOptions) -> io::Result<Self> {
-        let server = ServerProcess::start(options.size_bytes)?;
+        let server =
+            DiskServer::start(helper_process::command(Role::SlowDisk), options.size_bytes)?;
         let image = server.image();
         let backing = OpenOptions::new()
             .read(true)
@@ -108,31 +98,31 @@ impl SlowDisk {
     /// Formats the disk and mounts it. That happens at full speed and is not
     /// in the record.
     pub fn mount(&self, filesystem: Fs) -> io::Result<MountedFs> {
-        self.order(&Order::Hurry(true))?;
+        self.disk.server.set_hurry(true)?;
         let carrier = Carrier { disk: self.clone() };
         let mounted = MountedFs::on_disk(filesystem, self.device(), carrier)?;
-        self.order(&Order::Hurry(false))?;
+        self.disk.server.set_hurry(false)?;
         self.forget_requests()?;
         let disk = self.clone();
         Ok(mounted.before_unmount(move || {
             // Without its server the disk answers with errors, and at once.
-            let _ = disk.order(&Order::Hurry(true));
+            let _ = disk.disk.server.set_hurry(true);
         }))
     }
 
     /// Sets the speed of writes: `None` is as fast as it goes, 0 hangs.
     pub fn set_write_speed(&self, bytes_per_second: Option<u64>) -> io::Result<()> {
-        self.order(&Order::WriteSpeed(bytes_per_second)).map(drop)
+        self.disk.server.set_write_speed(bytes_per_second)
     }
 
     /// Sets the speed of reads: `None` is as fast as it goes, 0 hangs.
     pub fn set_read_speed(&self, bytes_per_second: Option<u64>) -> io::Result<()> {
-        self.order(&Order::ReadSpeed(bytes_per_second)).map(drop)
+        self.disk.server.set_read_speed(bytes_per_second)
     }
 
     /// Sets what each request takes besides its transfer.
     pub fn set_latency(&self, latency: Duration) -> io::Result<()> {
-        self.order(&Order::Latency(latency)).map(drop)
+        self.disk.server.set_latency(latency)
     }
 
     /// Has all requests that arrive from now on fail with EIO, or none.
@@ -146,37 +136,34 @@ impl SlowDisk {
 
     /// Has some kind of request fail with EIO from now on.
     pub fn fail(&self, failing: Failing) -> io::Result<()> {
-        self.order(&Order::Fail(failing)).map(drop)
+        self.disk.server.fail(failing)
     }
 
     /// Makes a range of bytes bad: reads and writes that touch it fail.
     pub fn add_bad_range(&self, range: Range<u64>) -> io::Result<()> {
-        self.order(&Order::AddBadRange(range)).map(drop)
+        self.disk.server.add_bad_range(range)
     }
 
     /// Makes all bad ranges good again.
     pub fn clear_bad_ranges(&self) -> io::Result<()> {
-        self.order(&Order::ClearBadRanges).map(drop)
+        self.disk.server.clear_bad_ranges()
     }
 
     /// Has this many of a million reads and writes fail, chosen by a fixed
     /// sequence of random numbers.
     pub fn set_error_rate(&self, per_million: u32) -> io::Result<()> {
-        self.order(&Order::ErrorRate(per_million)).map(drop)
+        self.disk.server.set_error_rate(per_million)
     }
 
     /// Takes the disk away: every request fails from now on, those that wait
     /// included, and nothing brings it back.
     pub fn vanish(&self) -> io::Result<()> {
-        self.order(&Order::Vanish).map(drop)
+        self.disk.server.vanish()
     }
 
     /// What reached the disk so far, in order of arrival.
     pub fn requests(&self) -> io::Result<Vec<Request>> {
-        self.order(&Order::Report)?
-            .iter()
-            .map(|line| line.parse())
-            .collect()
+        self.disk.server.requests()
     }
 
     /// Bytes written to the disk so far, without writes that failed or wait.
@@ -192,11 +179,7 @@ impl SlowDisk {
 
     /// Empties the record of requests.
     pub fn forget_requests(&self) -> io::Result<()> {
-        self.order(&Order::Forget).map(drop)
-    }
-
-    fn order(&self, order: &Order) -> io::Result<Vec<String>> {
-        self.disk.server.order(order)
+        self.disk.server.forget_requests()
     }
 }
 
@@ -208,7 +191,7 @@ struct Carrier {
 impl Drop for Carrier {
     fn drop(&mut self) {
         // The unmount is over, or the mount failed: be slow again.
-        let _ = self.disk.order(&Order::Hurry(false));
+        let _ = self.disk.disk.server.set_hurry(false);
     }
 }
 
@@ -216,6 +199,6 @@ impl Drop for Disk {
     fn drop(&mut self) {
         // The last close of the device writes its dirty pages, which must not
         // wait for a disk that hangs. Without a server it does not wait.
-        let _ = self.server.order(&Order::Hurry(true));
+        let _ = self.server.set_hurry(true);
     }
 }

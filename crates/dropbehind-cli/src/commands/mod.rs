@@ -1,5 +1,6 @@
 //! The commands, one file each.
 
+mod bench;
 mod completions;
 mod cp;
 mod drop;
@@ -90,6 +91,9 @@ enum Command {
     /// Show live what observers (run, watch) do
     #[command(after_long_help = top::AFTER_HELP)]
     Top(top::TopArgs),
+    /// Measure what each way of doing buffered I/O costs here
+    #[command(after_long_help = AFTER_HELP)]
+    Bench(bench::BenchArgs),
     /// Print the completions of a shell
     Completions(completions::CompletionsArgs),
     /// Print the man page, of all or of one command
@@ -109,6 +113,7 @@ pub(crate) fn run(cli: Cli) -> Exit {
         Command::Watch(args) => watch::run(&args),
         Command::Probe(args) => probe::run(&args),
         Command::Top(args) => top::run(&args),
+        Command::Bench(args) => bench::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
     }

@@ -6,11 +6,13 @@
 //! here but with that command.
 
 mod arguments;
+mod bench;
 mod run_settings;
 mod settings;
 mod table;
 mod top;
 
+pub(crate) use bench::BenchSettings;
 pub(crate) use run_settings::RunSettings;
 pub(crate) use settings::{Settings, When, WriteEnd};
 pub(crate) use top::TopSettings;
@@ -49,6 +51,13 @@ pub(crate) enum Kind {
         /// Whether a text is one.
         check: fn(&str) -> Result<(), String>,
     },
+    /// A plain number in this range.
+    Count {
+        /// The smallest.
+        min: u64,
+        /// The largest.
+        max: u64,
+    },
     /// Present or not.
     Flag,
     /// A file's name.
@@ -64,6 +73,8 @@ pub(crate) enum Value {
     Time(Duration),
     /// Of a [`Kind::Bytes`].
     Bytes(u64),
+    /// Of a [`Kind::Count`].
+    Count(u64),
     /// Of a [`Kind::Path`].
     Path(PathBuf),
 }
@@ -121,6 +132,10 @@ impl OptionSpec {
                     )),
                 }
             }
+            Kind::Count { min, max } => match text.parse() {
+                Ok(count) if (min..=max).contains(&count) => Ok(Value::Count(count)),
+                _ => Err(format!("expected a number from {min} to {max}")),
+            },
             Kind::Flag => Err("takes no value".to_owned()),
             Kind::Path => unreachable!("read above"),
         }
@@ -129,13 +144,15 @@ impl OptionSpec {
 
 #[cfg(test)]
 mod tests {
+    use super::bench::BENCH;
     use super::table::{INTERVAL, MODE, RUN, SETTLE, TOP, TRANSFER, WINDOW, WRITE_END};
     use super::*;
     use dropbehind::Mode;
 
     #[test]
     fn every_named_word_and_default_is_a_value() {
-        for spec in TRANSFER.iter().chain(&WRITE_END).chain(&RUN).chain(&TOP) {
+        let all = TRANSFER.iter().chain(&WRITE_END).chain(&RUN).chain(&TOP);
+        for spec in all.chain(&BENCH) {
             if let Kind::Words { words, .. } = spec.kind {
                 for word in words {
                     assert!(spec.parse(OsStr::new(word)).is_ok(), "{} {word}", spec.name);

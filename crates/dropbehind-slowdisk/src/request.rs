@@ -27,7 +27,7 @@ impl RequestKind {
 }
 
 /// One request as the disk saw it. Times are those of
-/// [`now_ns`](crate::now_ns).
+/// [`now_ns`](crate::now_ns()).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// What it is.
@@ -46,6 +46,7 @@ pub struct Request {
 
 impl Request {
     /// Whether it was answered, and without an error.
+    #[must_use]
     pub fn succeeded(&self) -> bool {
         self.answered_ns.is_some() && !self.failed
     }

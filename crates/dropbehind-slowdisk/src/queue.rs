@@ -11,14 +11,14 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use super::request::Request;
-use super::settings::Settings;
 use crate::clock::now_ns;
+use crate::request::Request;
+use crate::settings::Settings;
 
 /// Sends an answer: success, or EIO.
-pub(super) type Answer = Box<dyn FnOnce(bool) + Send>;
+pub(crate) type Answer = Box<dyn FnOnce(bool) + Send>;
 
-pub(super) struct Queue {
+pub(crate) struct Queue {
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -49,7 +49,7 @@ struct Transferred {
 
 impl Queue {
     /// An empty queue and the thread that empties it.
-    pub(super) fn start() -> io::Result<Arc<Self>> {
+    pub(crate) fn start() -> io::Result<Arc<Self>> {
         let queue = Arc::new(Self {
             state: Mutex::default(),
             changed: Condvar::new(),
@@ -63,7 +63,7 @@ impl Queue {
 
     /// Takes a request that just arrived. `accepted` is told whether it will
     /// succeed before anyone else's request is taken, and makes its answer.
-    pub(super) fn submit(&self, mut request: Request, accepted: impl FnOnce(bool) -> Answer) {
+    pub(crate) fn submit(&self, mut request: Request, accepted: impl FnOnce(bool) -> Answer) {
         let mut state = self.lock();
         request.failed = state.settings.fails(&request);
         let answer = accepted(!request.failed);
@@ -84,7 +84,7 @@ impl Queue {
     }
 
     /// Changes settings, from this moment on.
-    pub(super) fn change(&self, change: impl FnOnce(&mut Settings)) {
+    pub(crate) fn change(&self, change: impl FnOnce(&mut Settings)) {
         let mut state = self.lock();
         state.work_until(now_ns());
         change(&mut state.settings);
@@ -96,7 +96,7 @@ impl Queue {
     }
 
     /// All requests, in order of arrival.
-    pub(super) fn record(&self) -> Vec<Request> {
+    pub(crate) fn record(&self) -> Vec<Request> {
         let state = self.lock();
         let transferred = state.transferred.iter().map(|one| &one.request);
         let waiting = state.waiting.iter().map(|one| &one.request);
@@ -111,7 +111,7 @@ impl Queue {
         all
     }
 
-    pub(super) fn forget(&self) {
+    pub(crate) fn forget(&self) {
         self.lock().record.clear();
     }
 

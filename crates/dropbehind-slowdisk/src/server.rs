@@ -15,24 +15,26 @@ use fuser::{
 
 use rustix::mount::{self, FsMountFlags, FsOpenFlags, MountAttrFlags};
 
-use super::image::Image;
-use super::orders::Order;
-use super::queue::{Answer, Queue};
-use super::request::{Request, RequestKind};
 use crate::clock::now_ns;
 use crate::context::Context;
+use crate::image::Image;
+use crate::orders::Order;
+use crate::queue::{Answer, Queue};
+use crate::request::{Request, RequestKind};
 
 /// The one file's name.
-pub(super) const IMAGE: &str = "image";
+pub(crate) const IMAGE: &str = "image";
 
 const IMAGE_INODE: INodeNo = INodeNo(2);
 /// Nothing ever changes.
 const VALID: Duration = Duration::from_secs(1 << 30);
 
-/// The helper process `slow-disk SIZE`. First prints the number of its
+/// The server process's main program, of one argument, the size in bytes; see
+/// [`DiskServer::start`](crate::DiskServer::start). First prints the number of its
 /// descriptor of the file system's root; then takes orders from its standard
 /// input and ends with it. Returns the exit code.
-pub(crate) fn server_main(arguments: &[OsString]) -> i32 {
+#[must_use]
+pub fn server_main(arguments: &[OsString]) -> i32 {
     match serve(arguments) {
         Ok(()) => 0,
         Err(error) => {
@@ -47,12 +49,12 @@ fn serve(arguments: &[OsString]) -> io::Result<()> {
         [size] => size.to_str().and_then(|size| size.parse().ok()),
         _ => None,
     };
-    let size_bytes = size_bytes.ok_or_else(|| io::Error::other("usage: slow-disk SIZE"))?;
+    let size_bytes = size_bytes.ok_or_else(|| io::Error::other("give its size in bytes"))?;
     spare_from_throttling();
     let queue = Queue::start()?;
     let disk = Disk {
         size_bytes,
-        image: Arc::new(Mutex::new(Image::new(size_bytes)?)),
+        image: Arc::new(Mutex::new(Image::new(size_bytes))),
         queue: Arc::clone(&queue),
     };
     let device = File::options()
@@ -123,10 +125,8 @@ fn mount_nowhere(device: &File) -> io::Result<OwnedFd> {
 /// Declares this process a part of the I/O path: reclaim on its behalf must
 /// not wait for the very disk that it serves.
 fn spare_from_throttling() {
-    const PR_SET_IO_FLUSHER: libc::c_int = 57;
-    // SAFETY: takes numbers only. Without it the disk works too, as long as
-    // memory is not short.
-    let _ = unsafe { libc::prctl(PR_SET_IO_FLUSHER, 1, 0, 0, 0) };
+    // Without it the disk works too, as long as memory is not short.
+    let _ = rustix::process::configure_io_flusher_behavior(true);
 }
 
 /// Makes the disk vanish when the parent dies.
@@ -275,7 +275,7 @@ impl Filesystem for Disk {
         self.submit(RequestKind::Read, offset, size.into(), move |_| {
             Box::new(move |success| {
                 if success {
-                    reply.data(lock(&image).read(offset, size.into()));
+                    reply.data(&lock(&image).read(offset, size.into()));
                 } else {
                     reply.error(Errno::EIO);
                 }

@@ -6,10 +6,10 @@ use std::ops::Range;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::settings::Failing;
+use crate::settings::Failing;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Order {
+pub(crate) enum Order {
     WriteSpeed(Option<u64>),
     ReadSpeed(Option<u64>),
     Latency(Duration),

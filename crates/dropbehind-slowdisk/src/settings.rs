@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use super::request::{Request, RequestKind};
+use crate::request::{Request, RequestKind};
 
 /// Which requests fail, whatever they touch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,22 +23,22 @@ pub enum Failing {
 
 /// What the owner of the disk has ordered so far.
 #[derive(Debug, Default)]
-pub(super) struct Settings {
-    pub(super) write_bytes_per_second: Option<u64>,
-    pub(super) read_bytes_per_second: Option<u64>,
-    pub(super) latency: Duration,
+pub(crate) struct Settings {
+    pub(crate) write_bytes_per_second: Option<u64>,
+    pub(crate) read_bytes_per_second: Option<u64>,
+    pub(crate) latency: Duration,
     /// Leaves speeds and latency unused while set.
-    pub(super) hurry: bool,
-    pub(super) failing: Failing,
-    pub(super) bad_ranges: Vec<Range<u64>>,
-    pub(super) errors_per_million: u32,
-    pub(super) vanished: bool,
+    pub(crate) hurry: bool,
+    pub(crate) failing: Failing,
+    pub(crate) bad_ranges: Vec<Range<u64>>,
+    pub(crate) errors_per_million: u32,
+    pub(crate) vanished: bool,
     random: u64,
 }
 
 impl Settings {
     /// How long a transfer takes; `None` is for ever.
-    pub(super) fn transfer_ns(&self, kind: RequestKind, bytes: f64) -> Option<f64> {
+    pub(crate) fn transfer_ns(&self, kind: RequestKind, bytes: f64) -> Option<f64> {
         let speed = match kind {
             _ if self.hurry || self.vanished => None,
             RequestKind::Read => self.read_bytes_per_second,
@@ -52,7 +52,7 @@ impl Settings {
         }
     }
 
-    pub(super) fn latency_ns(&self) -> u64 {
+    pub(crate) fn latency_ns(&self) -> u64 {
         if self.hurry || self.vanished {
             return 0;
         }
@@ -60,7 +60,7 @@ impl Settings {
     }
 
     /// Whether a request that arrives now fails.
-    pub(super) fn fails(&mut self, request: &Request) -> bool {
+    pub(crate) fn fails(&mut self, request: &Request) -> bool {
         self.vanished || self.fails_by_kind(request.kind) || self.fails_by_place(request)
     }
 

@@ -1,0 +1,426 @@
+//! Running one case: workers, witnesses, accounts.
+
+use std::collections::BTreeMap;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+use dropbehind_linux::{Disk, DiskCounters, disk_counters};
+
+use crate::clock::{now_ns, pause_ms};
+use crate::job::{Answer, Done, Job, Operation, Order, TaskFigures};
+use crate::latency::Latencies;
+use crate::machine::{MachineCpu, OtherLoad, Programs, children_cpu_ns, own_cpu_ns};
+use crate::memory_group::MemoryGroup;
+use crate::mode::Mode;
+use crate::nfs::{NfsServer, SERVER_NAME};
+use crate::process::{Event, Launcher, Worker, start};
+use crate::quiet::disturbances;
+use crate::results::{CpuFigures, DiskFigures, MemoryFigures, RoleFigures, Run};
+use crate::sampler::{Sampler, Seen, Watched};
+use crate::scenario::{Case, ProcessPlan};
+use crate::worker::add_series;
+
+/// How often a wait looks whether the user wants to end.
+const LOOK: Duration = Duration::from_millis(100);
+/// How long pages that somebody drops behind may take to go.
+const DROP_PATIENCE_STEPS: u32 = 20;
+
+/// How a case ended.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    Measured(Box<Run>),
+    Unavailable(String),
+    Failed(String),
+    Interrupted,
+}
+
+/// What a case is run with.
+pub(crate) struct Stand<'a> {
+    pub(crate) launcher: &'a Launcher,
+    /// The group of all workers, and the small one of [`Mode::Cgroup`].
+    pub(crate) group: Option<&'a MemoryGroup>,
+    pub(crate) small_group: Option<&'a MemoryGroup>,
+    /// The disk whose counters are read.
+    pub(crate) disk: &'a Disk,
+    /// Limit of each task.
+    pub(crate) limit_ms: u64,
+    /// The role "all" is wanted, too.
+    pub(crate) together: bool,
+    /// A server that does the I/O, to which the workers are clients.
+    pub(crate) server: Option<&'a NfsServer>,
+    pub(crate) interrupted: &'a AtomicBool,
+}
+
+/// The accounts of the machine at one moment.
+struct Accounts {
+    at_ns: u64,
+    machine: MachineCpu,
+    programs: Programs,
+    own_ns: u64,
+    children_ns: u64,
+    disk: Option<DiskCounters>,
+}
+
+impl Accounts {
+    fn now(disk: &Disk) -> Self {
+        Self {
+            programs: Programs::now(),
+            disk: disk_counters(disk).ok(),
+            machine: MachineCpu::now(),
+            own_ns: own_cpu_ns(),
+            children_ns: children_cpu_ns(),
+            at_ns: now_ns(),
+        }
+    }
+}
+
+struct Crew {
+    workers: Vec<Worker>,
+    events: std::sync::mpsc::Receiver<Event>,
+    done: Vec<Option<Done>>,
+}
+
+enum End {
+    Unavailable(String),
+    Failed(String),
+    Interrupted,
+}
+
+impl From<End> for Outcome {
+    fn from(end: End) -> Self {
+        match end {
+            End::Unavailable(why) => Outcome::Unavailable(why),
+            End::Failed(why) => Outcome::Failed(why),
+            End::Interrupted => Outcome::Interrupted,
+        }
+    }
+}
+
+/// Runs a case whose files are prepared.
+pub(crate) fn run(case: &Case, watched: Arc<Watched>, stand: &Stand<'_>) -> Outcome {
+    match measure(case, watched, stand) {
+        Ok(run) => Outcome::Measured(Box::new(run)),
+        Err(end) => end.into(),
+    }
+}
+
+fn measure(case: &Case, watched: Arc<Watched>, stand: &Stand<'_>) -> Result<Run, End> {
+    let mut crew = hire(case, stand)?;
+    let hot_before = watched.hot_bytes();
+    let before = Accounts::now(stand.disk);
+    let at_ns = now_ns();
+    let sampler = Sampler::start(Arc::clone(&watched), at_ns);
+    let worked = crew.work(case, at_ns, stand);
+    if worked.is_err() {
+        sampler.finish();
+        worked?;
+        unreachable!("it was an error");
+    }
+    let ended_ns = now_ns();
+    wait_for_drops(&watched);
+    let after = Accounts::now(stand.disk);
+    let seen = sampler.finish();
+    let done: Vec<Done> = crew.done.into_iter().flatten().collect();
+    let tasks = || done.iter().flat_map(|one| &one.tasks);
+    let mut run = Run {
+        roles: roles(tasks(), at_ns, stand.together),
+        memory: memory(&seen, &watched, hot_before),
+        settle_ns: done.iter().map(|one| one.settle_ns).max().unwrap_or(0),
+        ..Run::default()
+    };
+    run.memory.peak_group_bytes = stand.group.and_then(MemoryGroup::peak_bytes);
+    let moved_bytes = run.roles.values().map(|role| role.bytes).sum();
+    let machine = after.machine.since(before.machine);
+    let others = after
+        .programs
+        .load_since(&before.programs, std::process::id());
+    run.disturbances = disturbances(ended_ns - before.at_ns, moved_bytes, machine, &others);
+    run.cpu = match stand.server {
+        None => cpu(case, &done, &before, &after, machine.busy_ns, &others),
+        Some(_) => server_cpu(&done, &before, &after, machine.busy_ns, &others),
+    };
+    run.disk = before
+        .disk
+        .zip(after.disk)
+        .map(|(before, after)| DiskFigures {
+            read_bytes: after.read_bytes.wrapping_sub(before.read_bytes),
+            written_bytes: after.written_bytes.wrapping_sub(before.written_bytes),
+            asked_read_bytes: asked(case, &done, Operation::Read),
+            asked_written_bytes: asked(case, &done, Operation::Write),
+        });
+    run.extents = extents(case, &watched);
+    Ok(run)
+}
+
+/// Starts the workers, and waits until all are ready.
+fn hire(case: &Case, stand: &Stand<'_>) -> Result<Crew, End> {
+    let (sender, events) = channel();
+    let mut crew = Crew {
+        workers: Vec::new(),
+        events,
+        done: case.processes.iter().map(|_| None).collect(),
+    };
+    for (number, plan) in case.processes.iter().enumerate() {
+        if let Some(why) = stand.launcher.missing(plan.mode) {
+            return Err(End::Unavailable(why));
+        }
+        let job = job(plan, stand)?;
+        let worker = match stand.server {
+            Some(server) => start(&server.client(), &job, number, sender.clone()),
+            None => stand.launcher.start(&job, number, sender.clone()),
+        };
+        crew.workers.push(worker.map_err(End::Failed)?);
+    }
+    let mut ready = 0;
+    while ready < crew.workers.len() {
+        match crew.next(stand)? {
+            (_, Answer::Ready) => ready += 1,
+            (_, other) => return Err(End::Failed(format!("unexpected {other:?}"))),
+        }
+    }
+    Ok(crew)
+}
+
+fn job(plan: &ProcessPlan, stand: &Stand<'_>) -> Result<Job, End> {
+    let group = if stand.server.is_some() {
+        // It is the server that is limited.
+        None
+    } else if plan.mode == Mode::Cgroup {
+        let small = stand
+            .small_group
+            .ok_or_else(|| End::Unavailable("no memory cgroup can be made here".to_owned()))?;
+        Some(small)
+    } else {
+        stand.group
+    };
+    let mut tasks = plan.tasks.clone();
+    for task in &mut tasks {
+        task.limit_ms = stand.limit_ms;
+    }
+    Ok(Job {
+        mode: plan.mode,
+        group: group.map(MemoryGroup::entrance),
+        tasks,
+    })
+}
+
+impl Crew {
+    /// The next thing that a worker says; its troubles are ours.
+    fn next(&mut self, stand: &Stand<'_>) -> Result<(usize, Answer), End> {
+        loop {
+            if stand.interrupted.load(Ordering::Relaxed) {
+                return Err(End::Interrupted);
+            }
+            match self.events.recv_timeout(LOOK) {
+                Ok((_, Some(Answer::Unavailable(why)))) => return Err(End::Unavailable(why)),
+                Ok((_, Some(Answer::Failed(why)))) => return Err(End::Failed(why)),
+                Ok((number, Some(answer))) => return Ok((number, answer)),
+                // After the last answer the end is as it should be.
+                Ok((number, None)) if self.done[number].is_some() => {}
+                Ok((number, None)) => {
+                    let status = self.workers.get_mut(number).and_then(Worker::wait);
+                    return Err(gone(status));
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Err(gone(None)),
+            }
+        }
+    }
+
+    /// From the start to the end of all workers.
+    fn work(&mut self, case: &Case, at_ns: u64, stand: &Stand<'_>) -> Result<(), End> {
+        for worker in &mut self.workers {
+            worker.order(Order::Go { at_ns }).map_err(End::Failed)?;
+        }
+        let busy = |plan: &&ProcessPlan| plan.tasks.iter().any(|task| task.foreground);
+        let mut foreground = case.processes.iter().filter(busy).count();
+        let mut is_told = false;
+        let mut left = self.workers.len();
+        while left > 0 {
+            if foreground == 0 && !is_told {
+                for worker in &mut self.workers {
+                    worker.order(Order::Stop).map_err(End::Failed)?;
+                }
+                is_told = true;
+            }
+            match self.next(stand)? {
+                (number, Answer::Finished) => {
+                    if case.processes.get(number).is_some_and(|plan| busy(&plan)) {
+                        foreground -= 1;
+                    }
+                }
+                (number, Answer::Done(done)) => {
+                    self.done[number] = Some(done);
+                    left -= 1;
+                }
+                (_, other) => return Err(End::Failed(format!("unexpected {other:?}"))),
+            }
+        }
+        for worker in &mut self.workers {
+            match worker.wait() {
+                Some(status) if !status.success() => return Err(gone(Some(status))),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+fn gone(status: Option<std::process::ExitStatus>) -> End {
+    match status {
+        // The exit code of all our commands for what cannot be done here.
+        Some(status) if status.code() == Some(3) => {
+            End::Unavailable("not possible here; the program's own message says why".to_owned())
+        }
+        Some(status) => End::Failed(format!("the worker ended without an answer ({status})")),
+        None => End::Failed("the worker ended without an answer".to_owned()),
+    }
+}
+
+/// Native uncached pages are dropped by the kernel's workers some time after
+/// the last sync: waits as long as pages still go.
+fn wait_for_drops(watched: &Watched) {
+    let Ok(mut last) = watched.count() else {
+        return;
+    };
+    for _ in 0..DROP_PATIENCE_STEPS {
+        pause_ms(20);
+        match watched.count() {
+            Ok(now) if now.cached_bytes < last.cached_bytes => last = now,
+            _ => return,
+        }
+    }
+}
+
+fn roles<'a>(
+    tasks: impl Iterator<Item = &'a TaskFigures>,
+    at_ns: u64,
+    together: bool,
+) -> BTreeMap<String, RoleFigures> {
+    let mut roles: BTreeMap<String, (RoleFigures, Latencies)> = BTreeMap::new();
+    for task in tasks {
+        let all = together.then_some("all");
+        for name in std::iter::once(task.role.as_str()).chain(all) {
+            let (role, latencies) = roles
+                .entry(name.to_owned())
+                .or_insert_with(|| (RoleFigures::default(), Latencies::new()));
+            role.bytes += task.bytes;
+            role.operations += task.operations;
+            role.io_ns = role.io_ns.max(task.io_ended_ns.saturating_sub(at_ns));
+            let total_ns = task.sync_ended_ns.saturating_sub(at_ns);
+            role.total_ns = role.total_ns.max(total_ns);
+            role.cpu_ns += task.cpu_ns;
+            role.idle_cpu_ns += task.idle_cpu_ns;
+            role.idle_ns = role.idle_ns.max(task.idle_ns);
+            role.cut_short |= task.cut_short;
+            add_series(&mut role.series_bytes, &task.series_bytes);
+            let speed = task.bytes as f64 * 1e9 / total_ns.max(1) as f64;
+            role.stream_bytes_per_s.push(speed as u64);
+            latencies.add_counts(&task.latencies);
+        }
+    }
+    roles
+        .into_iter()
+        .map(|(name, (mut role, latencies))| {
+            role.latency = latencies.summary();
+            role.stream_bytes_per_s.sort_unstable();
+            (name, role)
+        })
+        .collect()
+}
+
+fn memory(seen: &Seen, watched: &Watched, hot_before: Option<u64>) -> MemoryFigures {
+    let page_bytes = dropbehind_linux::page_size();
+    let left = watched.count().ok();
+    let counted = seen.looks > 0 && left.is_some();
+    let most = |of: fn(&crate::sampler::MemorySample) -> u64| {
+        counted.then(|| seen.series.iter().map(of).max().unwrap_or(0))
+    };
+    let low = seen
+        .hot_low_bytes
+        .map(|low| low.min(watched.hot_bytes().unwrap_or(low)));
+    MemoryFigures {
+        peak_dirty_bytes: most(|sample| sample.dirty_bytes),
+        peak_cached_bytes: most(|sample| sample.cached_bytes)
+            .map(|peak| peak.max(left.map_or(0, |left| left.cached_bytes))),
+        left_cached_bytes: left.map(|left| left.cached_bytes),
+        peak_group_bytes: None,
+        hot_pages: hot_before.map(|bytes| bytes / page_bytes),
+        hot_evicted_pages: hot_before
+            .zip(low)
+            .map(|(before, low)| before.saturating_sub(low) / page_bytes),
+        series: seen.series.clone(),
+    }
+}
+
+fn cpu(
+    case: &Case,
+    done: &[Done],
+    before: &Accounts,
+    after: &Accounts,
+    machine_ns: u64,
+    others: &OtherLoad,
+) -> CpuFigures {
+    let tasks = done.iter().flat_map(|one| &one.tasks);
+    let program_ns: u64 = tasks.map(|task| task.cpu_ns).sum();
+    let process_ns: u64 = done.iter().map(|one| one.process_cpu_ns).sum();
+    let mut flusher_ns = process_ns.saturating_sub(program_ns);
+    // What watches from outside is our child, and not the worker.
+    if case.processes.iter().any(|plan| plan.mode == Mode::Run) {
+        let whole_ns: u64 = done.iter().map(|one| one.whole_cpu_ns).sum();
+        let children_ns = after.children_ns.saturating_sub(before.children_ns);
+        flusher_ns += children_ns.saturating_sub(whole_ns);
+    }
+    let own_ns = after.own_ns.saturating_sub(before.own_ns);
+    // A slow disk's server is no part of the machine that is measured.
+    let not_ours_ns = others.cpu_ns + others.kin_cpu_ns.values().sum::<u64>();
+    CpuFigures {
+        program_ns,
+        flusher_ns,
+        machine_ns: machine_ns.saturating_sub(own_ns + not_ours_ns),
+    }
+}
+
+/// A server is the program, and what else it runs under the flusher; its clients
+/// stand for other machines.
+fn server_cpu(
+    done: &[Done],
+    before: &Accounts,
+    after: &Accounts,
+    machine_ns: u64,
+    others: &OtherLoad,
+) -> CpuFigures {
+    let kin_ns: u64 = others.kin_cpu_ns.values().sum();
+    let program_ns = others.kin_cpu_ns.get(SERVER_NAME).copied().unwrap_or(0);
+    let own_ns = after.own_ns.saturating_sub(before.own_ns);
+    let clients_ns: u64 = done.iter().map(|one| one.process_cpu_ns).sum();
+    CpuFigures {
+        program_ns,
+        flusher_ns: kin_ns - program_ns,
+        machine_ns: machine_ns.saturating_sub(own_ns + clients_ns + others.cpu_ns),
+    }
+}
+
+/// What the programs asked to be moved in one direction.
+fn asked(case: &Case, done: &[Done], operation: Operation) -> u64 {
+    let plans = case.processes.iter().zip(done);
+    plans
+        .flat_map(|(plan, done)| plan.tasks.iter().zip(&done.tasks))
+        .filter(|(task, _)| task.operation == operation && !task.warm)
+        .map(|(_, figures)| figures.bytes)
+        .sum()
+}
+
+fn extents(case: &Case, watched: &Watched) -> Option<u64> {
+    let new = |file: &&std::fs::File| file.metadata().is_ok_and(|metadata| metadata.is_file());
+    if case.files.iter().all(|file| file.bytes > 0) {
+        return None;
+    }
+    let written = watched.files().iter().filter(new);
+    written
+        .map(|file| dropbehind_linux::extent_count(file.as_fd()).ok())
+        .sum()
+}

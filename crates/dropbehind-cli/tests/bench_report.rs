@@ -1,0 +1,220 @@
+//! Reports and comparisons.
+
+mod bench;
+mod user;
+
+use bench::{is_well_formed, results};
+use dropbehind_testbed::{Need, need};
+use serde_json::Value;
+use std::path::Path;
+use std::process::Command;
+use user::User;
+
+/// A small benchmark, with everything a report can hold.
+fn benchmark(user: &User) -> Value {
+    user.does(
+        "bench seq-write-1m append-log backup scale-threads-4 --size 4MiB --runs 2 --modes \
+         buffered,dontcache,direct,alone --json r.json --html r.html",
+    );
+    results(&user.file("r.json"))
+}
+
+fn save(path: &Path, results: &Value) {
+    std::fs::write(path, results.to_string()).unwrap();
+}
+
+/// The same results with speeds that are so many times as high.
+fn faster(results: &Value, times: u64) -> Value {
+    let mut results = results.clone();
+    for scenario in results["scenarios"].as_array_mut().unwrap() {
+        for mode in scenario["modes"].as_array_mut().unwrap() {
+            for run in mode["runs"].as_array_mut().unwrap() {
+                run["disturbances"] = Value::Array(Vec::new());
+                for role in run["roles"].as_object_mut().unwrap().values_mut() {
+                    for key in ["io_ns", "total_ns"] {
+                        role[key] = (role[key].as_u64().unwrap() / times).into();
+                    }
+                }
+            }
+        }
+    }
+    results
+}
+
+#[test]
+fn a_report_is_made_and_can_be_made_again() {
+    let user = User::new();
+    let found = benchmark(&user);
+    let html = std::fs::read_to_string(user.file("r.html")).unwrap();
+    is_well_formed(&html);
+    for part in [
+        "<h2 id=\"verdicts\">",
+        "<section class=\"scenario\" id=\"append-log\"",
+        "prefers-color-scheme: dark",
+        "name=\"viewport\"",
+        "O_DIRECT cannot write records",
+        "<polyline",
+        "Latency of the server&#39;s calls",
+    ] {
+        assert!(html.contains(part), "{part}");
+    }
+    // Everything that is shown is in the saved results.
+    user.does("bench report r.json --html again.html");
+    assert_eq!(
+        std::fs::read_to_string(user.file("again.html")).unwrap(),
+        html
+    );
+    let text = user.does("bench report r.json").text();
+    assert!(text.contains("seq-write-1m: a new file") && text.contains("dontcache"));
+    // And nothing in them is taken for markup.
+    let mut hostile = found;
+    hostile["environment"]["kernel"] = "</title><script>alert(1)</script>".into();
+    hostile["scenarios"][0]["summary"] = "<img src=\"x\" onerror='y'>&amp;".into();
+    save(&user.file("hostile.json"), &hostile);
+    user.does("bench report hostile.json --html hostile.html");
+    let html = std::fs::read_to_string(user.file("hostile.html")).unwrap();
+    is_well_formed(&html);
+    assert!(!html.contains("<script>alert") && !html.contains("<img"));
+}
+
+#[test]
+fn a_comparison_tells_what_changed() {
+    let user = User::new();
+    let found = faster(&benchmark(&user), 1);
+    save(&user.file("a.json"), &found);
+    let same = user.does("bench compare a.json a.json").text();
+    assert!(
+        same.contains("Same kernel, machine, disk and settings."),
+        "{same}"
+    );
+    assert!(
+        same.contains("Better (0)") && same.contains("Worse (0)"),
+        "{same}"
+    );
+    let mut other = faster(&found, 1000);
+    other["environment"]["kernel"] = "9.9".into();
+    save(&user.file("b.json"), &other);
+    let text = user.does("bench compare a.json b.json").text();
+    let kernel = found["environment"]["kernel"].as_str().unwrap();
+    assert!(text.contains(&format!("kernel: {kernel} → 9.9")), "{text}");
+    let better = text.split("Worse").next().unwrap();
+    for mode in ["buffered", "dontcache", "direct"] {
+        let line = format!("seq-write-1m {mode} writer");
+        assert!(better.contains(&line), "{line}\n{text}");
+    }
+    assert!(text.contains("Worse (0)"), "{text}");
+    let back = user.does("bench compare b.json a.json").text();
+    assert!(back.contains("Better (0)"), "{back}");
+}
+
+#[test]
+fn a_single_run_proves_nothing() {
+    let user = User::new();
+    user.does("bench seq-write-1m --size 2MiB --runs 1 --modes buffered,dontcache --json r.json");
+    let found = results(&user.file("r.json"));
+    save(&user.file("b.json"), &faster(&found, 1000));
+    let text = user.does("bench compare r.json b.json").text();
+    assert!(
+        text.contains("Better (0)") && text.contains("use --runs"),
+        "{text}"
+    );
+    let text = user.does("bench report r.json").text();
+    assert!(text.contains("A single run proves nothing."), "{text}");
+}
+
+#[test]
+fn files_that_are_no_results_are_refused() {
+    let user = User::new();
+    user.has("noise", 1000);
+    std::fs::write(user.file("empty.json"), "{}").unwrap();
+    std::fs::write(user.file("old.json"), "{\"schema\":\"dropbehind-bench-0\"}").unwrap();
+    std::fs::write(user.file("cut.json"), "{\"schema\":\"dropbehind-bench-1\"}").unwrap();
+    user.runs("bench report missing.json")
+        .fails(1, "missing.json");
+    user.runs("bench report empty.json")
+        .fails(1, "holds no results");
+    user.runs("bench report old.json")
+        .fails(1, "Use the dropbehind that wrote it");
+    user.runs("bench compare cut.json cut.json")
+        .fails(1, "is damaged");
+    user.runs("bench report noise").fails(1, "noise");
+}
+
+/// In a browser, at the width of a phone and of a desk.
+#[test]
+fn a_browser_shows_it() {
+    need!(Need::Tool("chromium"));
+    let user = User::new();
+    benchmark(&user);
+    let html = std::fs::read_to_string(user.file("r.html")).unwrap();
+    // The page says by itself how wide it is, with everything open.
+    let probe = "<script>addEventListener('load', () => {\
+        document.querySelectorAll('details').forEach(part => { part.open = true; });\
+        const page = document.documentElement;\
+        const hidden = [...document.querySelectorAll('polyline')]\
+            .filter(line => line.style.display === 'none').length;\
+        const buttons = [...document.querySelectorAll('button')].filter(one => !one.hidden).length;\
+        parent.postMessage([innerWidth, page.scrollWidth, hidden, buttons].join(' '), '*');\
+        });</script></body>";
+    std::fs::write(user.file("probed.html"), html.replace("</body>", probe)).unwrap();
+    for width in [360, 1280] {
+        let host = format!(
+            "<!DOCTYPE html><title>waits</title><iframe src=\"probed.html\" width=\"{width}\" \
+             height=\"800\" style=\"border:0\"></iframe><script>\
+             onmessage = message => {{ document.title = message.data; }};</script>"
+        );
+        let page = user.file("host.html");
+        std::fs::write(&page, host).unwrap();
+        let dom = chromium(&user, &["--dump-dom"], &page);
+        let title = dom
+            .split("<title>")
+            .nth(1)
+            .and_then(|rest| rest.split('<').next());
+        let numbers: Vec<u32> = title
+            .unwrap_or("")
+            .split(' ')
+            .filter_map(|word| word.parse().ok())
+            .collect();
+        let [inner, scroll, hidden, buttons] = numbers[..] else {
+            panic!("{title:?}");
+        };
+        assert_eq!(inner, width);
+        assert!(scroll <= width, "{scroll} pixels do not fit into {width}");
+        // Lines of modes that are switched off at first, and working scripts.
+        assert!(hidden > 0, "no line is hidden");
+        assert_eq!(buttons, 2);
+        let picture = user.file("picture.png");
+        let option = format!("--screenshot={}", picture.display());
+        let size = format!("--window-size={},900", width.max(500));
+        chromium(&user, &[&option, &size], &user.file("r.html"));
+        assert!(std::fs::metadata(&picture).unwrap().len() > 10_000);
+    }
+}
+
+fn chromium(user: &User, options: &[&str], page: &Path) -> String {
+    let output = Command::new("chromium")
+        .args([
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--hide-scrollbars",
+        ])
+        .args([
+            "--virtual-time-budget=20000",
+            "--allow-file-access-from-files",
+        ])
+        .arg(format!(
+            "--user-data-dir={}",
+            user.file("profile").display()
+        ))
+        .args(options)
+        .arg(format!("file://{}", page.display()))
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
