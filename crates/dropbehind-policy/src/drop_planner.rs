@@ -26,6 +26,10 @@ pub const OVERLAP_BYTES: u64 = 4 << 20;
 pub const CALL_BYTES: u64 = 8 << 20;
 /// Tries without progress before a range is left.
 pub const TRIES: u32 = 6;
+/// Further tries of a range whose neighbours are still being written or are to
+/// be dropped: with pauses that double, a little more than two minutes, four
+/// times what the kernel takes to write what is left to it.
+const NEIGHBOUR_TRIES: u32 = 9;
 /// Wait before the first retry; doubled each time. Folios leave the per-CPU
 /// lists as soon as others are added there, mostly within milliseconds.
 pub const RETRY_NS: u64 = 4_000_000;
@@ -43,6 +47,10 @@ pub struct DropPlanner {
     resisting: BTreeMap<(u64, u64), (u64, u32)>,
     /// The range that is being dropped, and its tries so far.
     taken: Option<(ByteRange, u32)>,
+    /// The last range that was taken had been tried before.
+    retried: bool,
+    /// Tries of the range that was given up last.
+    given_up_tries: u32,
 }
 
 impl DropPlanner {
@@ -53,6 +61,8 @@ impl DropPlanner {
             overlap: RangeSet::new(),
             resisting: BTreeMap::new(),
             taken: None,
+            retried: false,
+            given_up_tries: 0,
         }
     }
 
@@ -127,19 +137,24 @@ impl DropPlanner {
 
     /// The next range to drop, taken out of the waiting ones.
     pub fn take(&mut self, now_ns: u64, flush: bool, step_bytes: u64) -> Option<ByteRange> {
-        // A retry that is due goes first: there are few, and with a stream that
-        // always has a step ready its turn would never come.
+        // Retries that are due and ranges that are ready take turns: with a
+        // stream that always has a step ready a retry's would never come, and a
+        // retry that needs its neighbour gone would be due for ever.
+        let enough = flush || self.ready.bytes() >= step_bytes;
+        let ready = enough && !self.ready.is_empty();
         if let Some((&(due_ns, start), &(end, tries))) = self.resisting.first_key_value()
             && due_ns <= now_ns
+            && !(self.retried && ready)
         {
             self.resisting.remove(&(due_ns, start));
             let range = ByteRange::new(start, end);
             self.taken = Some((range, tries));
+            self.retried = true;
             return Some(range);
         }
+        self.retried = false;
         // The longest first would be best for the count of calls; the lowest
         // first is simpler, and streams mostly have a single range.
-        let enough = flush || self.ready.bytes() >= step_bytes;
         let mut range = match self.ready.first().filter(|_| enough) {
             Some(first) => first,
             None if flush => self.overlap.first()?,
@@ -198,6 +213,7 @@ impl DropPlanner {
         let tries = if dropped_bytes > 0 { 1 } else { tries + 1 };
         if tries > TRIES || self.resisting.len() >= RESISTING_COUNT {
             self.overlap.remove(range);
+            self.given_up_tries = tries;
             return Verdict::GivenUp;
         }
         if !again.is_empty() {
@@ -211,9 +227,15 @@ impl DropPlanner {
         self.ready.touches(range) || self.overlap.touches(range)
     }
 
-    /// A range given up is tried once more after all.
-    pub fn wait_for_neighbours(&mut self, now_ns: u64, range: ByteRange) {
-        self.retry(now_ns, range, TRIES);
+    /// The range given up last is tried once more after all; false when that
+    /// was done often enough.
+    pub fn wait_for_neighbours(&mut self, now_ns: u64, range: ByteRange) -> bool {
+        let tries = self.given_up_tries;
+        if tries > TRIES + NEIGHBOUR_TRIES || self.resisting.len() >= RESISTING_COUNT {
+            return false;
+        }
+        self.retry(now_ns, range, tries);
+        true
     }
 
     /// Tries a range again later, as one with those that resist next to it: a

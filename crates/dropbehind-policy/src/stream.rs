@@ -1191,9 +1191,11 @@ impl Stream {
         let mut verdict = self
             .planner
             .verified(context.now_ns, range, gone_bytes, after_bytes);
-        if verdict == Verdict::GivenUp && self.is_busy_next_to(context, range) {
-            // A folio across the border goes only together with the other part.
-            self.planner.wait_for_neighbours(context.now_ns, range);
+        // A folio across the border goes only together with the other part.
+        if verdict == Verdict::GivenUp
+            && self.is_busy_next_to(context, range)
+            && self.planner.wait_for_neighbours(context.now_ns, range)
+        {
             verdict = Verdict::Again;
         }
         if verdict == Verdict::Again {
