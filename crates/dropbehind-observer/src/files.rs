@@ -61,6 +61,10 @@ struct Tracked {
     /// Idle, and marked to be told of the next access.
     marked: bool,
     fresh: bool,
+    /// Open since before the program was there.
+    inherited: bool,
+    settings: Settings,
+    before: CacheMap,
 }
 
 /// Sums over files that are finished, and over small ones never tracked.
@@ -396,7 +400,7 @@ impl Files {
             window_bytes: settings.window_bytes,
             request_bytes: settings.request_bytes,
             reads: settings.reads,
-            before,
+            before: before.clone(),
             key,
             notices: self.notices.clone(),
         };
@@ -435,6 +439,9 @@ impl Files {
                 open,
                 marked: false,
                 fresh,
+                inherited: false,
+                settings,
+                before,
             },
         );
     }
@@ -497,6 +504,14 @@ impl Files {
         };
         let fresh = info.size_bytes == 0;
         self.track(info.id, path, file, settings, Some(before), fresh, 1);
+        if let Some(tracked) = self.tracked_by(info.id) {
+            tracked.inherited = true;
+        }
+    }
+
+    fn tracked_by(&mut self, id: FileId) -> Option<&mut Tracked> {
+        let key = self.by_id.get(&id)?;
+        self.tracked.get_mut(key)
     }
 
     /// A process opened a file that had been there before.
@@ -519,7 +534,7 @@ impl Files {
                 key,
                 description,
                 state,
-            } => self.finished(key, &description, state),
+            } => self.finished(key, description, state),
         }
     }
 
@@ -544,7 +559,7 @@ impl Files {
         }
     }
 
-    fn finished(&mut self, key: u64, description: &OwnedFd, state: ObservedState) {
+    fn finished(&mut self, key: u64, description: OwnedFd, state: ObservedState) {
         let Some(tracked) = self.tracked.remove(&key) else {
             return;
         };
@@ -567,14 +582,25 @@ impl Files {
         if tracked.open == 0 || tracked.marked {
             return;
         }
-        let named = file_stat(description.as_fd()).is_ok_and(|stat| stat.links > 0);
-        if named {
-            // Somebody still has it open, and may write on.
-            let options = MarkOptions {
-                ignore: false,
-                evictable: true,
-            };
-            let _ = self.fanotify.add_mark(target, EventMask::MODIFY, options);
+        // Opened again in the moment it was done with. Whoever did may be reading
+        // already, so what is cached now is not to be asked; what was there
+        // before all of it is known.
+        lock(&self.board).finished.files -= 1;
+        let Tracked { id, inherited, .. } = tracked;
+        self.track(
+            id,
+            tracked.path,
+            description,
+            tracked.settings,
+            Some(tracked.before),
+            tracked.fresh,
+            tracked.open,
+        );
+        if let Some(tracked) = self.tracked_by(id) {
+            tracked.inherited = inherited;
+            if state.shared {
+                tracked.observed.shared();
+            }
         }
     }
 
@@ -591,13 +617,15 @@ impl Files {
             else {
                 continue;
             };
-            if users.outside.contains(&id) && !tracked.fresh {
+            let outside =
+                users.outside.contains(&id) || users.ancestors.contains(&id) && !tracked.inherited;
+            if outside && !tracked.fresh {
                 let state = tracked.observed.state();
                 if state.counters.brought_bytes >= SHARED_BYTES || !state.shared {
                     tracked.observed.shared();
                 }
             }
-            let used = users.inside.contains(&id) || users.outside.contains(&id);
+            let used = users.inside.contains(&id) || outside;
             if !used && tracked.open > 0 {
                 tracked.open = 0;
                 tracked.observed.closed();

@@ -110,6 +110,11 @@ impl Scout {
         })
     }
 
+    /// Has the files of directories looked at for somebody else.
+    pub(crate) fn directories(&self) -> mpsc::Sender<PathBuf> {
+        self.directories.clone()
+    }
+
     /// A file of this directory was opened that was not cached. When it is not
     /// the first, its neighbours may be next.
     pub(crate) fn opened_in(&mut self, directory: &Path) {

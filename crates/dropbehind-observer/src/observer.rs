@@ -136,6 +136,7 @@ pub struct Observer {
     inner: Arc<Shared>,
     input: mpsc::Sender<Input>,
     looked: Looked,
+    directories: Option<mpsc::Sender<PathBuf>>,
     root: PathBuf,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -230,6 +231,11 @@ impl Observer {
                     .map_err(failed("a thread could not be started"))?,
             ),
         };
+        let directories = scout.as_ref().map(Scout::directories);
+        let first = match inner.config.source {
+            Source::Namespace { process } => Some(process),
+            Source::Machine => None,
+        };
         let (input, inputs) = mpsc::channel();
         let (notice_sender, notices) = mpsc::channel();
         let files = Files::new(Parts {
@@ -240,7 +246,7 @@ impl Observer {
             looked: looked.clone(),
             scout,
             small: inner.small.clone(),
-            insiders: Insiders::new(marks.namespace()),
+            insiders: Insiders::new(marks.namespace(), first),
             board: Arc::clone(&inner.board),
             notices: notice_sender,
         });
@@ -264,6 +270,7 @@ impl Observer {
             inner,
             input,
             looked,
+            directories,
             root,
             threads: Mutex::new(threads),
         };
@@ -273,13 +280,17 @@ impl Observer {
         Ok(observer)
     }
 
-    /// Looks at files that the programs are likely to open, before they do.
-    /// Relative paths begin at `directory`.
+    /// Looks at files that the programs are likely to open, before they do: these,
+    /// and, in a thread of its own, those in the directory that the programs
+    /// start in. Relative paths begin at `directory`.
     pub fn look_ahead(&self, directory: &Path, paths: &[PathBuf]) {
         for path in paths {
             let path = directory.join(path);
             let inside = path.strip_prefix("/").unwrap_or(&path);
             self.looked.look_at(&self.root.join(inside));
+        }
+        if let Some(directories) = &self.directories {
+            let _ = directories.send(directory.to_owned());
         }
     }
 

@@ -22,20 +22,18 @@ const KNOWN: usize = 4096;
 pub(crate) struct Insiders {
     namespace: Option<MountNamespaceId>,
     own: i32,
-    /// Whoever started us for a namespace stands before its first process, and
-    /// has the same standard error open, but uses nothing.
-    supervisor: Option<i32>,
+    /// Those who started the first process inside.
+    ancestors: HashSet<i32>,
     known: HashMap<i32, (u64, bool)>,
 }
 
 impl Insiders {
-    pub(crate) fn new(namespace: Option<MountNamespaceId>) -> Insiders {
+    /// `first` is the process that all the others inside come from.
+    pub(crate) fn new(namespace: Option<MountNamespaceId>, first: Option<i32>) -> Insiders {
         Insiders {
             namespace,
             own: i32::try_from(std::process::id()).unwrap_or(0),
-            supervisor: namespace
-                .and_then(|_| rustix::process::getppid())
-                .map(|parent| parent.as_raw_nonzero().get()),
+            ancestors: first.map(ancestors_of).unwrap_or_default(),
             known: HashMap::new(),
         }
     }
@@ -67,7 +65,7 @@ impl Insiders {
         let Some(namespace) = self.namespace else {
             return true;
         };
-        if process == self.own || Some(process) == self.supervisor {
+        if process == self.own {
             return true;
         }
         let started = process_stat(process).map(|stat| stat.start_ticks);
@@ -89,6 +87,18 @@ impl Insiders {
     }
 }
 
+fn ancestors_of(process: i32) -> HashSet<i32> {
+    let mut ancestors = HashSet::new();
+    let mut next = process;
+    while let Ok(stat) = process_stat(next)
+        && stat.parent > 0
+        && ancestors.insert(stat.parent)
+    {
+        next = stat.parent;
+    }
+    ancestors
+}
+
 /// Looks through `/proc` for users of files.
 #[derive(Debug, Default)]
 pub(crate) struct Scan {
@@ -101,6 +111,9 @@ pub(crate) struct Scan {
 pub(crate) struct Users {
     /// Used by others.
     pub(crate) outside: HashSet<FileId>,
+    /// Held by those who started the observed ones. A file that was inherited
+    /// is not theirs to use: a shell holds what it redirected.
+    pub(crate) ancestors: HashSet<FileId>,
     /// Used by those observed.
     pub(crate) inside: HashSet<FileId>,
     /// All that were asked for.
@@ -136,6 +149,8 @@ impl Scan {
             let found = std::iter::once(first).chain(found).map(|file| file.id);
             if insiders.is_inside(process) {
                 users.inside.extend(found);
+            } else if insiders.ancestors.contains(&process) {
+                users.ancestors.extend(found);
             } else {
                 users.outside.extend(found);
             }
