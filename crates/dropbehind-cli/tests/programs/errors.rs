@@ -1,0 +1,173 @@
+//! Writeback that fails, and an observer that is killed.
+
+use crate::bed::Bed;
+use crate::shell::{Left, RUN, Running, bash, children, kill, lives, observer_of, wait_for};
+use crate::user::User;
+use dropbehind_testbed::residency::cached;
+use dropbehind_testbed::{FailingDisk, Fs, Need, need};
+use std::process::Stdio;
+use std::time::Duration;
+
+/// Each line is a way to meet the error. What fsync answers is printed; a
+/// program that is told once must not be told twice, nor never.
+const WAYS: [(&str, &str); 6] = [
+    ("at once", "print(sync(f)); print(sync(f))"),
+    (
+        "opened anew after",
+        "print(sync(f)); os.close(f); f = again(); print(sync(f))",
+    ),
+    (
+        "opened anew before",
+        "os.close(f); f = again(); print(sync(f)); print(sync(f))",
+    ),
+    (
+        "two descriptors",
+        "g = again(); print(sync(g)); print(sync(f)); print(sync(f))",
+    ),
+    ("later", "wait(); print(sync(f)); print(sync(f))"),
+    (
+        "opened anew later",
+        "wait(); os.close(f); wait(); f = again(); print(sync(f)); print(sync(f))",
+    ),
+];
+
+/// `wait` is where an observer has time to take what is not its own; a plain
+/// kernel would have tried to write as well, sooner or later.
+const PROGRAM: &str = r#"
+import errno, os, sys
+def again(): return os.open(sys.argv[1], os.O_RDWR)
+def sync(f):
+    try: os.fsync(f); return "fine"
+    except OSError as error: return errno.errorcode[error.errno]
+def wait():
+    print("waits", flush=True); sys.stdin.readline()
+f = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
+block = b"x" * (1 << 20)
+for i in range(int(sys.argv[2])): os.write(f, block)
+"#;
+
+/// Answers a program's waits when nothing of its file is left to be written.
+fn converses(user: &User, disk: &FailingDisk, run: &str) -> Left {
+    let file = disk.file("file");
+    let mib = FailingDisk::TOO_MUCH_BYTES >> 20;
+    let script = format!("exec $RUN python3 program.py {} {mib}", file.display());
+    let mut command = bash(user, run, &script);
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut running = command.spawn().expect("the command");
+    let mut output = std::io::BufReader::new(running.stdout.take().expect("its output"));
+    let mut input = running.stdin.take().expect("its input");
+    let mut said = String::new();
+    loop {
+        let before = said.len();
+        if std::io::BufRead::read_line(&mut output, &mut said).unwrap() == 0 {
+            break;
+        }
+        if &said[before..] == "waits\n" {
+            if run.is_empty() {
+                // As the kernel does after a while; nobody waits for it, so
+                // nobody is told.
+                let sync = "import ctypes, os, sys; f = os.open(sys.argv[1], 0); \
+                            sys.exit(ctypes.CDLL(None).sync_file_range(f, ctypes.c_long(0), \
+                            ctypes.c_long(0), 2))";
+                let status = std::process::Command::new("python3")
+                    .args(["-c", sync])
+                    .arg(&file)
+                    .status();
+                assert!(status.unwrap().success());
+            }
+            wait_for("writeback", || {
+                cached(&file).unwrap().unwritten_pages() == 0
+            });
+            std::io::Write::write_all(&mut input, b"\n").unwrap();
+        }
+    }
+    drop(input);
+    let mut left = Left::from(running.wait_with_output().expect("its end"));
+    left.stdout = said;
+    left
+}
+
+#[test]
+fn an_error_reaches_whom_it_would_have_reached() {
+    need!(all FailingDisk::needs(Some(Fs::Ext4NoJournal)));
+    need!(Need::Cachestat, Need::Tool("python3"));
+    let user = User::new();
+    for (name, way) in WAYS {
+        std::fs::write(user.file("program.py"), format!("{PROGRAM}{way}\n")).unwrap();
+        let [plain, observed] = ["", RUN].map(|run| {
+            let disk = FailingDisk::new().expect("a failing disk");
+            converses(&user, &disk, run)
+        });
+        assert!(plain.stdout.contains("ENOSPC"), "{name}: {plain:?}");
+        assert_eq!(plain, observed, "{name}");
+    }
+}
+
+/// A tree of writers and readers, so that there is something to kill at any
+/// moment.
+#[test]
+fn a_killed_observer_takes_nothing_with_it() {
+    need!(all Bed::needs(Fs::Btrfs, &["tar"]));
+    let bed = Bed::on(Fs::Btrfs);
+    bed.input(
+        "mkdir tree; head -c 30000000 /dev/urandom >tree/large; \
+         for i in $(seq 300); do head -c $((i * 100)) /dev/urandom >tree/$i; done",
+    );
+    let script = "rm -rf *; exec $RUN bash -c 'set -o pipefail; \
+                  tar -C ../input -cf - tree | tee archive | tar -xf - && \
+                  cp tree/large tree/copy && mv tree/copy copy && tar -df archive && echo whole'";
+    let plain = bed.runs("", "plain", script);
+    assert_eq!(plain.stdout, "whole\n", "{plain:?}");
+    let mut killed = 0;
+    for moment in 0..10 {
+        bed.cools("input");
+        let mut command = bed.bash(RUN, "observed", script);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let running = command.spawn().expect("the command");
+        wait_for("the program", || {
+            !lives(running.id()) || children(running.id()).len() > 1
+        });
+        std::thread::sleep(Duration::from_millis(moment * 40));
+        if let Some(observer) = observer_of(running.id()).filter(|&observer| lives(observer)) {
+            kill("KILL", observer);
+            killed += 1;
+        }
+        let left = Left::from(running.wait_with_output().expect("its end"));
+        if left.code == Some(125) && left.stderr.contains("bash was not started") {
+            // Killed before it was ready.
+            continue;
+        }
+        assert_eq!(
+            (left.code, left.stdout.as_str()),
+            (Some(0), "whole\n"),
+            "{left:?}"
+        );
+        bed.are_alike("plain", "observed");
+    }
+    assert!(killed > 2, "{killed}");
+}
+
+/// Whoever stands before the program may be killed, too.
+#[test]
+fn a_killed_supervisor_takes_nothing_with_it() {
+    need!(all Bed::needs(Fs::Ext4, &["dd"]));
+    let bed = Bed::on(Fs::Ext4);
+    let script = "exec $RUN sh -c 'touch ready; while test ! -e go; do sleep 0.01; done; \
+                  dd if=/dev/zero of=data bs=1M count=40 2>/dev/null; touch done'";
+    let mut running = Running::start(bed.bash(RUN, "observed", script));
+    wait_for("the program", || bed.file("observed/ready").exists());
+    let observer = observer_of(running.id()).expect("an observer");
+    kill("KILL", running.id());
+    running.ends();
+    std::fs::write(bed.file("observed/go"), "").unwrap();
+    wait_for("the program's end", || bed.file("observed/done").exists());
+    wait_for("the observer's end", || !lives(observer));
+    assert_eq!(bed.cached("observed"), []);
+    assert_eq!(
+        bed.file("observed/data").metadata().unwrap().len(),
+        40 << 20
+    );
+}

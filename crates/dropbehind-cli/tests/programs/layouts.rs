@@ -1,0 +1,168 @@
+//! Holes, several disks, and disks without a file system.
+
+use crate::bed::Bed;
+use crate::shell::{RUN, bash};
+use crate::user::User;
+use dropbehind_testbed::residency::cached;
+use dropbehind_testbed::{Fs, Need, need};
+use std::path::Path;
+use std::process::Command;
+
+/// Data and holes of a file, as the file system tells them, and blocks.
+const MAP: &str = r#"
+import os, sys
+for name in sys.argv[1:]:
+    f = os.open(name, os.O_RDONLY); at = 0; size = os.fstat(f).st_size
+    os.fsync(f)
+    while True:
+        try: start = os.lseek(f, at, os.SEEK_DATA)
+        except OSError: break
+        at = os.lseek(f, start, os.SEEK_HOLE)
+        print(name, start, at)
+    print(name, size, os.fstat(f).st_blocks)
+"#;
+
+#[test]
+fn holes_stay_holes() {
+    for filesystem in [Fs::Ext4, Fs::Xfs, Fs::Btrfs] {
+        need!(all Bed::needs(filesystem, &["python3", "fallocate"]));
+        let bed = Bed::on(filesystem);
+        std::fs::write(bed.file("map.py"), MAP).unwrap();
+        bed.input(
+            "truncate -s 200M sparse; for at in 0 40 130; do \
+             dd if=/dev/urandom of=sparse bs=1M count=8 seek=$at conv=notrunc status=none; done",
+        );
+        bed.both(
+            "$RUN cp --reflink=never --sparse=always ../input/sparse a; \
+             $RUN sh -c 'dd if=/dev/zero of=b bs=1M count=8 seek=100 status=none && \
+             dd if=/dev/urandom of=/dev/null bs=1M count=1 status=none && \
+             dd if=/dev/zero of=b bs=1M count=8 seek=20 conv=notrunc status=none'; \
+             $RUN sh -c 'dd if=/dev/zero of=c bs=1M count=60 status=none && \
+             fallocate -p -o 10M -l 20M c'; truncate -s 300M c",
+        );
+        let map = |folder| bed.runs("", folder, "python3 ../map.py a b c");
+        let (plain, observed) = (map("plain"), map("observed"));
+        assert_eq!(plain.code, Some(0), "{plain:?}");
+        assert!(plain.stdout.lines().count() > 6, "{plain:?}");
+        assert_eq!(plain, observed, "{filesystem:?}");
+    }
+}
+
+#[test]
+fn two_file_systems_at_once() {
+    need!(all Bed::needs(Fs::Ext4, &[]));
+    need!(all Bed::needs(Fs::Btrfs, &[]));
+    let (bed, other) = (Bed::on(Fs::Ext4), Bed::on(Fs::Btrfs));
+    bed.input("head -c 60000000 /dev/urandom >data");
+    bed.cools("input");
+    let there = other.file("observed");
+    std::fs::create_dir(&there).unwrap();
+    let script = format!(
+        "$RUN sh -c 'cp $0 a & cp $0 {there}/b; wait; mv a {there}/c; cp {there}/b d' \
+         ../input/data",
+        there = there.display()
+    );
+    let left = bed.runs(RUN, "observed", &script);
+    assert_eq!(left.code, Some(0), "{left:?}");
+    assert_eq!(bed.cached("observed"), []);
+    assert_eq!(bed.cached("input"), []);
+    assert_eq!(other.cached("observed"), []);
+    for copy in [there.join("b"), there.join("c"), bed.file("observed/d")] {
+        let original = std::fs::read(bed.file("input/data")).unwrap();
+        assert!(std::fs::read(copy).unwrap() == original);
+    }
+}
+
+/// Holds a device open for as long as the commands in its arguments run, or its
+/// pages would go with the last close. It is one of those observed: what others
+/// hold is left to them. Ends when nothing of the device is cached any more.
+const HOLDER: &str = r#"
+import ctypes, os, subprocess, sys, time
+libc = ctypes.CDLL(None, use_errno=True)
+device = os.open(sys.argv[1], os.O_RDONLY)
+def cached():
+    whole = (ctypes.c_uint64 * 2)(); counts = (ctypes.c_uint64 * 5)()
+    assert libc.syscall(451, device, whole, counts, 0) == 0
+    return counts[0]
+most = 0
+for command in sys.argv[2:]:
+    running = subprocess.Popen(command, shell=True)
+    while running.poll() is None:
+        most = max(most, cached())
+        time.sleep(0.001)
+    assert running.returncode == 0, command
+print("seen at work" if most > 0 else "nothing seen", flush=True)
+while cached() > 0: time.sleep(0.01)
+"#;
+
+/// A loop device that nobody holds open.
+struct Device(String);
+
+impl Device {
+    fn new(bed: &Bed, image: &str) -> Self {
+        let script =
+            format!("truncate -s 64M {image}; losetup --find --show --direct-io=on {image}");
+        let left = bed.runs("", ".", &script);
+        assert_eq!(left.code, Some(0), "{left:?}");
+        Self(left.stdout.trim().to_owned())
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        let status = Command::new("losetup").args(["--detach", &self.0]).status();
+        assert!(status.is_ok_and(|status| status.success()) || std::thread::panicking());
+    }
+}
+
+#[test]
+fn a_raw_device() {
+    need!(all Bed::needs(Fs::Ext4, &["dd", "cmp", "losetup", "python3"]));
+    need!(Need::Loop);
+    let bed = Bed::on(Fs::Ext4);
+    bed.input("head -c 64M /dev/urandom >data");
+    bed.cools("input");
+    std::fs::write(bed.file("holder.py"), HOLDER).unwrap();
+    let device = Device::new(&bed, "image");
+    let name = &device.0;
+    for commands in [
+        format!("'dd if=../input/data of={name} bs=64k status=none'"),
+        // Read, too; and it holds what it should.
+        format!("'cmp {name} ../input/data' 'dd if=../input/data of={name} bs=4k status=none'"),
+    ] {
+        let script = format!("$RUN python3 ../holder.py {name} {commands}");
+        let left = bed.runs(RUN, "observed", &script);
+        assert_eq!(left.stdout, "seen at work\n", "{left:?}");
+        assert_eq!(left.code, Some(0), "{left:?}");
+    }
+    let compared = bed.runs("", ".", &format!("cmp {name} input/data"));
+    assert_eq!(compared.code, Some(0), "{compared:?}");
+}
+
+fn holds_zeros(path: &Path, bytes: u64) {
+    let data = std::fs::read(path).unwrap();
+    assert!(data.len() as u64 == bytes && data.iter().all(|&byte| byte == 0));
+}
+
+/// A standard output that is a file, from before the program was there.
+#[test]
+fn redirections() {
+    need!(all Bed::needs(Fs::Xfs, &["cat"]));
+    let bed = Bed::on(Fs::Xfs);
+    bed.input("head -c 40000000 /dev/urandom >data");
+    bed.both(
+        "$RUN cat ../input/data >a; $RUN cat ../input/data ../input/data >>a; \
+         $RUN cat <../input/data >b; exec 5<>c; $RUN sh -c 'cat ../input/data >&5'; \
+         exec 5>&-; $RUN sh -c 'cat ../input/data; ls no-such-file' >d 2>&1",
+    );
+    // Beside what others have on the same description.
+    let user = User::new();
+    let script =
+        "(dd if=/dev/zero bs=1M count=20; $RUN dd if=/dev/zero bs=1M count=30) 2>/dev/null >e";
+    let mut command = bash(&user, RUN, script);
+    let folder = bed.file("observed");
+    assert!(command.current_dir(&folder).status().unwrap().success());
+    let left = cached(&folder.join("e")).unwrap();
+    assert!(left.cached_pages <= 5120, "{left:?}");
+    holds_zeros(&folder.join("e"), 50 << 20);
+}

@@ -1,0 +1,25 @@
+//! `dropbehind run` with programs as people have them, on file systems of their
+//! own: each is run plain and observed, and must leave the same behind, but for
+//! what is cached.
+
+#[path = "../run/shell.rs"]
+#[allow(dead_code, reason = "each test program uses its share")]
+mod shell;
+#[path = "../user/mod.rs"]
+mod user;
+
+mod attempts;
+mod bed;
+
+mod archives;
+mod copiers;
+mod daemons;
+mod databases;
+mod errors;
+mod fio;
+mod languages;
+mod layouts;
+mod mounts;
+mod names;
+mod others;
+mod small_files;

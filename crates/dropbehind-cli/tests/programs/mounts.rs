@@ -1,0 +1,145 @@
+//! Files seen through other mounts than the one they are on.
+
+use crate::bed::Bed;
+use crate::shell::RUN;
+use dropbehind_testbed::{Fs, Need, need};
+use std::path::PathBuf;
+use std::process::Command;
+
+/// A mount made by a test.
+struct Mounted(PathBuf);
+
+impl Mounted {
+    fn new(bed: &Bed, arguments: &str, at: &str) -> Self {
+        let path = bed.file(at);
+        std::fs::create_dir_all(&path).unwrap();
+        let left = bed.runs("", ".", &format!("mount {arguments} {at}"));
+        assert_eq!(left.code, Some(0), "{left:?}");
+        Self(path)
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let status = Command::new("umount")
+            .args(["-R", "-l"])
+            .arg(&self.0)
+            .status();
+        assert!(status.is_ok_and(|status| status.success()) || std::thread::panicking());
+    }
+}
+
+#[test]
+fn an_overlay() {
+    for filesystem in [Fs::Ext4, Fs::Xfs, Fs::Btrfs] {
+        need!(all Bed::needs(filesystem, &["mount"]));
+        need!(Need::Filesystem("overlay"));
+        let bed = Bed::on(filesystem);
+        let data = "for file in read copied tail; do head -c 20000000 /dev/urandom >$file; done";
+        bed.runs("", "lower", data);
+        for folder in ["upper", "work"] {
+            std::fs::create_dir(bed.file(folder)).unwrap();
+        }
+        bed.cools("lower");
+        let [lower, upper, work] = ["lower", "upper", "work"].map(|name| bed.file(name));
+        let options = format!(
+            "-t overlay overlay -o lowerdir={},upperdir={},workdir={}",
+            lower.display(),
+            upper.display(),
+            work.display()
+        );
+        let _mounted = Mounted::new(&bed, &options, "merged");
+        let left = bed.runs(
+            RUN,
+            "merged",
+            "$RUN sh -c 'cksum <read; cp read new; echo more >>tail; \
+             dd if=new of=copied bs=1M conv=notrunc status=none; mv new newer'",
+        );
+        assert_eq!(left.code, Some(0), "{left:?}");
+        assert_eq!(bed.cached("upper"), [], "{filesystem:?}");
+        assert_eq!(bed.cached("lower"), [], "{filesystem:?}");
+        bed.runs("", "lower", "cp read ../expected");
+        for name in ["newer", "copied", "read"] {
+            let compared = bed.runs("", "merged", &format!("cmp {name} ../expected"));
+            assert_eq!(compared.code, Some(0), "{compared:?}");
+        }
+        let tail = bed.runs(
+            "",
+            "merged",
+            "tail -c 5 tail; cmp -n 20000000 tail ../lower/tail",
+        );
+        assert_eq!((tail.code, tail.stdout.as_str()), (Some(0), "more\n"));
+    }
+}
+
+#[test]
+fn a_bind_mount() {
+    need!(all Bed::needs(Fs::Xfs, &["mount"]));
+    let bed = Bed::on(Fs::Xfs);
+    bed.input("head -c 30000000 /dev/urandom >data");
+    bed.cools("input");
+    std::fs::create_dir(bed.file("there")).unwrap();
+    let _mounted = Mounted::new(&bed, "--bind there", "here");
+    let left = bed.runs(RUN, "here", "$RUN cp ../input/data copy");
+    assert_eq!(left.code, Some(0), "{left:?}");
+    assert_eq!(bed.cached("there"), []);
+    assert_eq!(bed.cached("input"), []);
+}
+
+#[test]
+fn a_root_of_its_own() {
+    need!(all Bed::needs(Fs::Ext4, &["chroot", "mount"]));
+    let bed = Bed::on(Fs::Ext4);
+    bed.input("head -c 30000000 /dev/urandom >data");
+    bed.cools("input");
+    let _root = Mounted::new(&bed, "--bind /", "root");
+    let _inside = Mounted::new(&bed, "--bind .", "root/mnt");
+    let left = bed.runs(
+        RUN,
+        "observed",
+        "$RUN chroot ../root sh -c 'cd /mnt/observed && cp ../input/data a && cat a >b && sha1sum b'",
+    );
+    assert_eq!(left.code, Some(0), "{left:?}");
+    assert_eq!(bed.cached("observed"), []);
+    assert_eq!(bed.cached("input"), []);
+    assert_eq!(bed.runs("", "observed", "cmp a b").code, Some(0));
+}
+
+/// Has a program mount the file system once more, where nobody outside sees it,
+/// and unmount it by a command.
+fn with_a_mount_of_its_own(filesystem: Fs, unmount: &str) {
+    need!(all Bed::needs(filesystem, &["mount", "umount"]));
+    let bed = Bed::on(filesystem);
+    bed.input("head -c 60000000 /dev/urandom >data");
+    bed.cools("input");
+    std::fs::create_dir(bed.file("observed")).unwrap();
+    std::fs::create_dir(bed.file("inner")).unwrap();
+    let device = bed.device().display();
+    let left = bed.runs(
+        RUN,
+        "input",
+        &format!(
+            "$RUN sh -c 'mount {device} ../inner && cd ../inner && \
+             cp input/data observed/a && cat observed/a >observed/b && cd .. && {unmount}'; echo $?"
+        ),
+    );
+    let cached = bed.cached("observed");
+    assert_eq!((left.stdout.as_str(), cached), ("0\n", vec![]), "{left:?}");
+    let compared = bed.runs("", "observed", "cmp a b && cmp a ../input/data");
+    assert_eq!(compared.code, Some(0), "{compared:?}");
+}
+
+#[test]
+fn a_mount_that_the_program_makes() {
+    for filesystem in [Fs::Ext4, Fs::Btrfs] {
+        with_a_mount_of_its_own(filesystem, "umount -l inner");
+    }
+}
+
+#[test]
+#[ignore = "the observer holds files until they are clean, and their mount with them"]
+fn a_mount_that_the_program_unmounts() {
+    for filesystem in [Fs::Ext4, Fs::Btrfs] {
+        with_a_mount_of_its_own(filesystem, "umount inner");
+    }
+}

@@ -1,0 +1,148 @@
+//! What other processes have in the cache stays there.
+
+use crate::attempts::{in_some_attempt, still_cached};
+use crate::bed::Bed;
+use crate::shell::{Left, RUN, Running, wait_for};
+use dropbehind_testbed::residency::{evict, page_bytes, resident_map, warm};
+use dropbehind_testbed::{Fs, MemoryCgroup, need};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const MIB: u64 = 1 << 20;
+
+/// Cached pages from an offset on.
+fn cached_from(path: &Path, offset: u64) -> usize {
+    let map = resident_map(path).unwrap();
+    let rest = &map[(offset / page_bytes()) as usize..];
+    rest.iter().filter(|&&page| page).count()
+}
+
+#[test]
+fn the_half_that_was_cached_before() {
+    for filesystem in [Fs::Ext4, Fs::Xfs, Fs::Btrfs] {
+        need!(all Bed::needs(filesystem, &["cat"]));
+        let bed = Bed::on(filesystem);
+        bed.input("head -c 64M /dev/urandom >data; cp data overwritten");
+        let data = bed.file("input/data");
+        let overwritten = bed.file("input/overwritten");
+        in_some_attempt(|| {
+            for file in [&data, &overwritten] {
+                evict(file);
+                warm(file, 0..32 * MIB);
+            }
+            let script = "$RUN sh -c 'cat ../input/data >copy; \
+                          dd if=copy of=../input/overwritten bs=1M conv=notrunc status=none'";
+            let left = bed.runs(RUN, "observed", script);
+            assert_eq!(left.code, Some(0), "{left:?}");
+            for file in [&data, &overwritten] {
+                assert_eq!(cached_from(file, 32 * MIB), 0, "{}", file.display());
+            }
+            assert_eq!(bed.cached("observed"), []);
+            still_cached(&data, 32 * MIB)?;
+            still_cached(&overwritten, 32 * MIB)
+        });
+    }
+}
+
+/// Reads a file in blocks over and over while something else happens.
+fn while_read_by_another<T>(file: &File, bytes: u64, work: impl FnOnce() -> T) -> T {
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut block = vec![0; 64 << 10];
+            while !done.load(Ordering::Relaxed) {
+                for at in (0..bytes).step_by(block.len()) {
+                    file.read_exact_at(&mut block, at).unwrap();
+                }
+            }
+        });
+        let result = work();
+        done.store(true, Ordering::Relaxed);
+        result
+    })
+}
+
+/// Of a file that is read in the middle by another process all the while, that
+/// part stays; the program may even have brought it in.
+#[test]
+fn a_file_that_another_process_reads() {
+    for filesystem in [Fs::Ext4, Fs::Btrfs] {
+        need!(all Bed::needs(filesystem, &["cat"]));
+        let bed = Bed::on(filesystem);
+        bed.input("head -c 48M /dev/urandom >data");
+        let data = bed.file("input/data");
+        in_some_attempt(|| {
+            evict(&data);
+            let file = File::open(&data).unwrap();
+            let script = "$RUN sh -c 'cat ../input/data ../input/data >copy'";
+            let left = while_read_by_another(&file, 8 * MIB, || bed.runs(RUN, "observed", script));
+            assert_eq!(left.code, Some(0), "{left:?}");
+            assert_eq!(bed.cached("observed"), []);
+            still_cached(&data, 8 * MIB)
+        });
+    }
+}
+
+/// One that another process comes to read when the program has begun with it.
+#[test]
+fn a_file_that_another_process_opens_meanwhile() {
+    need!(all Bed::needs(Fs::Xfs, &["bash"]));
+    let bed = Bed::on(Fs::Xfs);
+    bed.input("head -c 48M /dev/urandom >data");
+    let data = bed.file("input/data");
+    in_some_attempt(|| {
+        evict(&data);
+        bed.runs("", "observed", "rm -f begun go");
+        let script = "exec $RUN bash -c 'exec 3<../input/data; head -c 16M <&3 >/dev/null; \
+                      touch begun; while test ! -e go; do sleep 0.01; done; \
+                      cat <&3 >copy; cat ../input/data >>copy'";
+        let mut running = Running::start(bed.bash(RUN, "observed", script));
+        wait_for("half of it is read", || bed.file("observed/begun").exists());
+        let file = File::open(&data).unwrap();
+        let mut block = vec![0; 1 << 20];
+        for at in 0..48 {
+            file.read_exact_at(&mut block, at * MIB).unwrap();
+        }
+        std::fs::write(bed.file("observed/go"), "").unwrap();
+        assert!(running.ends().success());
+        assert_eq!(bed.cached("observed"), []);
+        still_cached(&data, 48 * MIB)
+    });
+}
+
+/// Three times what its memory cgroup may use is copied beside files that a
+/// neighbour in the same cgroup reads over and over.
+fn hot_pages_after_copy(bed: &Bed, run: &str) -> usize {
+    let group = MemoryCgroup::new(256 * MIB).expect("a cgroup");
+    let hot = bed.file("hot/set");
+    evict(&hot);
+    // All memory is charged to whom it came in for.
+    let warmed = group.run(bed.bash("", "hot", "cat set set >/dev/null"));
+    assert!(warmed.unwrap().status.success());
+    let script = "rm -f copy; $RUN cp ../input/data copy; echo $?";
+    let left: Left = group.run(bed.bash(run, "observed", script)).unwrap().into();
+    assert_eq!(left.stdout, "0\n", "{left:?}");
+    let map = resident_map(&hot).unwrap();
+    map.iter().filter(|&&page| page).count()
+}
+
+#[test]
+fn a_hot_set_beside_a_copy() {
+    need!(all Bed::needs(Fs::Ext4, &["cp"]));
+    need!(all MemoryCgroup::needs());
+    let bed = Bed::on(Fs::Ext4);
+    bed.input("truncate -s 384M data");
+    bed.runs("", "hot", "head -c 96M /dev/urandom >set; sync set");
+    let all = (96 * MIB / page_bytes()) as usize;
+    let plain = hot_pages_after_copy(&bed, "");
+    assert!(plain < all * 9 / 10, "a plain copy left {plain} of {all}");
+    in_some_attempt(|| {
+        let observed = hot_pages_after_copy(&bed, RUN);
+        if observed < all {
+            return Err(format!("{observed} of {all} pages are cached"));
+        }
+        Ok(())
+    });
+}

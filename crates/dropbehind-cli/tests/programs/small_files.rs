@@ -1,0 +1,109 @@
+//! Many small files.
+
+use crate::bed::Bed;
+use crate::shell::{Left, RUN, lives};
+use dropbehind_testbed::disk_io::disk_io;
+use dropbehind_testbed::residency::{page_bytes, sample};
+use dropbehind_testbed::{Fs, need};
+use std::fs::File;
+use std::path::Path;
+use std::process::Stdio;
+
+const MIB: u64 = 1 << 20;
+/// What may be left of small files while more come, and what comes while a
+/// batch of them is on its way to the disk.
+const BUDGET_BYTES: u64 = 32 * MIB;
+
+/// Some 5,000 files of some 80 MiB.
+const TREE: &str = "mkdir tree; cd tree; for d in $(seq 50); do mkdir $d; done; \
+                    head -c 40000 /dev/urandom >block; for i in $(seq 5000); do \
+                    head -c $((i * 7 % 32768)) block >$((i % 50 + 1))/$i; done";
+
+/// All that is cached of a folder's files.
+fn cached_below(folder: &Path) -> u64 {
+    let mut bytes = 0;
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            bytes += cached_below(&path);
+        } else if let Ok(file) = File::open(&path) {
+            bytes += sample(&file).map_or(0, |counts| counts.cached_pages * page_bytes());
+        }
+    }
+    bytes
+}
+
+#[test]
+fn unpacking_an_archive() {
+    for filesystem in [Fs::Ext4, Fs::Xfs] {
+        need!(all Bed::needs(filesystem, &["tar"]));
+        let bed = Bed::on(filesystem);
+        bed.input(TREE);
+        bed.input("tar -cf archive tree");
+        bed.cools("input");
+        let plain = bed.runs("", "plain", "tar -xf ../input/archive; echo $?");
+        assert_eq!(plain.stdout, "0\n", "{plain:?}");
+        let whole = cached_below(&bed.file("plain"));
+        assert!(whole > 2 * BUDGET_BYTES, "{whole}");
+        bed.cools("input");
+        let script = "exec $RUN --stats ../figures tar -xf ../input/archive";
+        let mut command = bed.bash(RUN, "observed", script);
+        command.stderr(Stdio::piped());
+        let running = command.spawn().expect("the command");
+        let mut peak = 0;
+        while lives(running.id()) {
+            peak = peak.max(cached_below(&bed.file("observed")));
+        }
+        let left = Left::from(running.wait_with_output().expect("its end"));
+        assert_eq!((left.code, left.stderr.as_str()), (Some(0), ""));
+        assert_eq!(bed.cached("observed"), []);
+        assert_eq!(bed.cached("input"), []);
+        bed.are_alike("plain", "observed");
+        println!(
+            "{filesystem:?}: at most {} MiB of {} MiB",
+            peak / MIB,
+            whole / MIB
+        );
+        assert!(peak <= 2 * BUDGET_BYTES, "{peak}");
+    }
+}
+
+/// What is gone within a second or so was never to be written.
+#[test]
+fn files_that_are_soon_deleted_are_not_written() {
+    need!(all Bed::needs(Fs::Ext4, &["python3"]));
+    let bed = Bed::on(Fs::Ext4);
+    std::fs::write(
+        bed.file("program.py"),
+        "import os\n\
+         block = os.urandom(100_000)\n\
+         for i in range(400):\n\
+         \x20   with open(f'{i}', 'wb') as f: f.write(block)\n\
+         \x20   if i >= 20: os.unlink(f'{i - 20}')\n\
+         for i in range(380, 400): os.rename(f'{i}', '399')\n\
+         os.unlink('399')\n\
+         for i in range(40):\n\
+         \x20   with open('same', 'wb') as f: f.write(block)\n\
+         os.unlink('same')\n",
+    )
+    .unwrap();
+    let written = |run: &str, folder: &str| {
+        let before = disk_io(bed.device()).unwrap();
+        let left = bed.runs(run, folder, "$RUN python3 ../program.py");
+        assert_eq!(left.code, Some(0), "{left:?}");
+        disk_io(bed.device()).unwrap().since(before).written_bytes
+    };
+    let plain = written("", "plain");
+    let observed = written("dropbehind run --stats ../figures", "observed");
+    let figures = std::fs::read_to_string(bed.file("figures")).unwrap();
+    let figures: serde_json::Value = serde_json::from_str(&figures).unwrap();
+    let ours: u64 = figures["writeback_bytes"]
+        .as_object()
+        .unwrap()
+        .values()
+        .map(|bytes| bytes.as_u64().unwrap())
+        .sum();
+    assert_eq!(ours, 0, "{figures}");
+    // A journal is written in either way.
+    assert!(observed <= plain + 4 * MIB, "{observed} and {plain}");
+}
