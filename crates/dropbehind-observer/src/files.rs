@@ -19,6 +19,7 @@ use crate::overlay;
 use crate::owners::Owners;
 use crate::rules::{Candidate, Rules, Settings};
 use crate::small_files::{SMALL_BYTES, SmallFiles};
+use crate::source::USE;
 
 /// A file just made is looked after by itself when it is still open after this
 /// time; most are small, and closed in the next moment.
@@ -204,7 +205,8 @@ impl Files {
             if !self.insiders.is_inside(used.process) {
                 return self.opened_by(used.process, used.info.id);
             }
-        } else if !self.insiders.knows(used.process) {
+        } else if used.mask.intersects(USE) && !self.insiders.knows(used.process) {
+            // Marks on files themselves tell of everybody's reads and writes.
             self.insiders.seen_inside(used.process);
         }
         let opened = used.mask.contains(EventMask::OPEN);

@@ -258,6 +258,7 @@ impl Observer {
             input: input.clone(),
             looked: looked.clone(),
             own: i32::try_from(std::process::id()).unwrap_or(0),
+            since: since_epoch(),
         };
         let worker = Arc::clone(&inner);
         let threads = vec![
@@ -428,6 +429,8 @@ struct Listener {
     input: mpsc::Sender<Input>,
     looked: Looked,
     own: i32,
+    /// When observing began, since the epoch.
+    since: Duration,
 }
 
 impl Listener {
@@ -528,7 +531,7 @@ impl Listener {
         if info.kind == FileKind::Other {
             return;
         }
-        let fresh = is_fresh(&info);
+        let fresh = is_fresh(&info, self.since);
         let opened = event.mask.contains(EventMask::OPEN);
         let before = if fresh || !opened {
             None
@@ -584,13 +587,16 @@ fn look_at_open(file: BorrowedFd<'_>, size_bytes: u64) -> Option<CacheMap> {
     }
 }
 
-/// True for a file made a moment ago.
-fn is_fresh(info: &FileStat) -> bool {
-    let now = std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .unwrap_or_default();
+/// True for a file made a moment ago, and after `since`.
+fn is_fresh(info: &FileStat, since: Duration) -> bool {
+    let now = since_epoch();
     info.born
-        .is_some_and(|born| born <= now && now - born < FRESH)
+        .is_some_and(|born| since <= born && born <= now && now - born < FRESH)
+}
+
+fn since_epoch() -> Duration {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.unwrap_or_default()
 }
 
 fn work(
