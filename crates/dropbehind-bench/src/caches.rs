@@ -57,8 +57,9 @@ impl Emptying {
 const MOST_TOUCHED_BYTES: u64 = 2 << 30;
 
 /// Uses so much memory and gives it back, so that the first cases do not pay
-/// for pages that a virtual machine gets from its host at first touch.
-pub(crate) fn touch_memory(bytes: u64) {
+/// for pages that a virtual machine gets from its host at first touch. Returns
+/// how much it was.
+pub(crate) fn touch_memory(bytes: u64) -> u64 {
     let available = meminfo_bytes("MemAvailable").unwrap_or(0);
     let bytes = bytes.min(available / 2).min(MOST_TOUCHED_BYTES);
     let mut memory: Vec<u8> = Vec::new();
@@ -66,4 +67,5 @@ pub(crate) fn touch_memory(bytes: u64) {
         memory.resize(bytes as usize, 1);
         std::hint::black_box(&memory);
     }
+    memory.len() as u64
 }

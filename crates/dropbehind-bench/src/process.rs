@@ -103,9 +103,10 @@ pub(crate) fn start(
     std::thread::spawn(move || {
         for line in BufReader::new(output).lines().map_while(Result::ok) {
             // What is no answer was printed by what it runs under.
-            if let Ok(answer) = serde_json::from_str(&line)
-                && events.send((number, Some(answer))).is_err()
-            {
+            let Ok(answer) = serde_json::from_str(&line) else {
+                continue;
+            };
+            if events.send((number, Some(answer))).is_err() {
                 return;
             }
         }

@@ -136,7 +136,12 @@ pub fn run(
     bench.save_all()?;
     // On a device there are no files, but what holds them costs nothing.
     let folder = Folder::new(&dir)?;
-    touch_memory(memory_bytes + memory_bytes / 2);
+    let touched_bytes = touch_memory(memory_bytes + memory_bytes / 2);
+    bench.results.notes.push(format!(
+        "Memory that a virtual machine's host must provide first is slower to fill. Before the \
+         first case {} MiB were used once; beyond that the turns of the modes spread the effect.",
+        touched_bytes >> 20
+    ));
     let ended = scenarios
         .iter()
         .try_for_each(|scenario| bench.scenario(scenario, &folder, terminal));
