@@ -594,9 +594,14 @@ fn is_fresh(info: &FileStat, since: Duration) -> bool {
         .is_some_and(|born| since <= born && born <= now && now - born < FRESH)
 }
 
+/// By the clock that files are dated with, which is some milliseconds behind the
+/// exact one (`ktime_get_coarse_real_ts64`).
 fn since_epoch() -> Duration {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    now.unwrap_or_default()
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+    Duration::new(
+        u64::try_from(now.tv_sec).unwrap_or(0),
+        u32::try_from(now.tv_nsec).unwrap_or(0),
+    )
 }
 
 fn work(

@@ -185,7 +185,7 @@ fn low_limits_are_the_programs_alone() {
     let user = User::new();
     // Soft ones, which anybody may raise. At once the files take more
     // descriptors and the threads more memory than the program itself may have.
-    let script = "ulimit -S -n 20 -v 20000; $RUN -v bash -c \
+    let script = "ulimit -S -n 20 -v 64000; $RUN -v bash -c \
                   'for i in $(seq 30); do dd if=/dev/zero of=data$i bs=1M count=4 & done; wait'";
     let left = once(&user, RUN, script);
     assert_eq!(left.code, Some(0), "{left:?}");
