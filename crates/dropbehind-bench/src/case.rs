@@ -1,30 +1,29 @@
 //! Running one case: workers, witnesses, accounts.
 
+mod accounts;
+mod crew;
+
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::time::Duration;
+use std::sync::atomic::AtomicBool;
 
-use dropbehind_linux::{Disk, DiskCounters, disk_counters};
+use dropbehind_linux::Disk;
 
 use crate::clock::{now_ns, pause_ms};
-use crate::job::{Answer, Done, Job, Operation, Order, TaskFigures};
+use crate::job::{Done, Operation, TaskFigures};
 use crate::latency::Latencies;
-use crate::machine::{MachineCpu, OtherLoad, Programs, children_cpu_ns, own_cpu_ns};
 use crate::memory_group::MemoryGroup;
-use crate::mode::Mode;
-use crate::nfs::{NfsServer, SERVER_NAME};
-use crate::process::{Event, Launcher, Worker, start};
+use crate::nfs::NfsServer;
+use crate::process::Launcher;
 use crate::quiet::disturbances;
-use crate::results::{CpuFigures, DiskFigures, MemoryFigures, RoleFigures, Run};
+use crate::results::{DiskFigures, MemoryFigures, RoleFigures, Run};
 use crate::sampler::{Sampler, Seen, Watched};
-use crate::scenario::{Case, ProcessPlan};
+use crate::scenario::Case;
 use crate::worker::add_series;
+use accounts::{Accounts, cpu, server_cpu};
+use crew::{End, hire};
 
-/// How often a wait looks whether the user wants to end.
-const LOOK: Duration = Duration::from_millis(100);
 /// How long pages that somebody drops behind may take to go.
 const DROP_PATIENCE_STEPS: u32 = 20;
 
@@ -40,7 +39,7 @@ pub(crate) enum Outcome {
 /// What a case is run with.
 pub(crate) struct Stand<'a> {
     pub(crate) launcher: &'a Launcher,
-    /// The group of all workers, and the small one of [`Mode::Cgroup`].
+    /// The group of all workers, and the small one of `Mode::Cgroup`.
     pub(crate) group: Option<&'a MemoryGroup>,
     pub(crate) small_group: Option<&'a MemoryGroup>,
     /// The disk whose counters are read.
@@ -52,41 +51,6 @@ pub(crate) struct Stand<'a> {
     /// A server that does the I/O, to which the workers are clients.
     pub(crate) server: Option<&'a NfsServer>,
     pub(crate) interrupted: &'a AtomicBool,
-}
-
-/// The accounts of the machine at one moment.
-struct Accounts {
-    at_ns: u64,
-    machine: MachineCpu,
-    programs: Programs,
-    own_ns: u64,
-    children_ns: u64,
-    disk: Option<DiskCounters>,
-}
-
-impl Accounts {
-    fn now(disk: &Disk) -> Self {
-        Self {
-            programs: Programs::now(),
-            disk: disk_counters(disk).ok(),
-            machine: MachineCpu::now(),
-            own_ns: own_cpu_ns(),
-            children_ns: children_cpu_ns(),
-            at_ns: now_ns(),
-        }
-    }
-}
-
-struct Crew {
-    workers: Vec<Worker>,
-    events: std::sync::mpsc::Receiver<Event>,
-    done: Vec<Option<Done>>,
-}
-
-enum End {
-    Unavailable(String),
-    Failed(String),
-    Interrupted,
 }
 
 impl From<End> for Outcome {
@@ -153,131 +117,6 @@ fn measure(case: &Case, watched: Arc<Watched>, stand: &Stand<'_>) -> Result<Run,
         });
     run.extents = extents(case, &watched);
     Ok(run)
-}
-
-/// Starts the workers, and waits until all are ready.
-fn hire(case: &Case, stand: &Stand<'_>) -> Result<Crew, End> {
-    let (sender, events) = channel();
-    let mut crew = Crew {
-        workers: Vec::new(),
-        events,
-        done: case.processes.iter().map(|_| None).collect(),
-    };
-    for (number, plan) in case.processes.iter().enumerate() {
-        if let Some(why) = stand.launcher.missing(plan.mode) {
-            return Err(End::Unavailable(why));
-        }
-        let job = job(plan, stand)?;
-        let worker = match stand.server {
-            Some(server) => start(&server.client(), &job, number, sender.clone()),
-            None => stand.launcher.start(&job, number, sender.clone()),
-        };
-        crew.workers.push(worker.map_err(End::Failed)?);
-    }
-    let mut ready = 0;
-    while ready < crew.workers.len() {
-        match crew.next(stand)? {
-            (_, Answer::Ready) => ready += 1,
-            (_, other) => return Err(End::Failed(format!("unexpected {other:?}"))),
-        }
-    }
-    Ok(crew)
-}
-
-fn job(plan: &ProcessPlan, stand: &Stand<'_>) -> Result<Job, End> {
-    let group = if stand.server.is_some() {
-        // It is the server that is limited.
-        None
-    } else if plan.mode == Mode::Cgroup {
-        let small = stand
-            .small_group
-            .ok_or_else(|| End::Unavailable("no memory cgroup can be made here".to_owned()))?;
-        Some(small)
-    } else {
-        stand.group
-    };
-    let mut tasks = plan.tasks.clone();
-    for task in &mut tasks {
-        task.limit_ms = stand.limit_ms;
-    }
-    Ok(Job {
-        mode: plan.mode,
-        group: group.map(MemoryGroup::entrance),
-        tasks,
-    })
-}
-
-impl Crew {
-    /// The next thing that a worker says; its troubles are ours.
-    fn next(&mut self, stand: &Stand<'_>) -> Result<(usize, Answer), End> {
-        loop {
-            if stand.interrupted.load(Ordering::Relaxed) {
-                return Err(End::Interrupted);
-            }
-            match self.events.recv_timeout(LOOK) {
-                Ok((_, Some(Answer::Unavailable(why)))) => return Err(End::Unavailable(why)),
-                Ok((_, Some(Answer::Failed(why)))) => return Err(End::Failed(why)),
-                Ok((number, Some(answer))) => return Ok((number, answer)),
-                // After the last answer the end is as it should be.
-                Ok((number, None)) if self.done[number].is_some() => {}
-                Ok((number, None)) => {
-                    let status = self.workers.get_mut(number).and_then(Worker::wait);
-                    return Err(gone(status));
-                }
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return Err(gone(None)),
-            }
-        }
-    }
-
-    /// From the start to the end of all workers.
-    fn work(&mut self, case: &Case, at_ns: u64, stand: &Stand<'_>) -> Result<(), End> {
-        for worker in &mut self.workers {
-            worker.order(Order::Go { at_ns }).map_err(End::Failed)?;
-        }
-        let busy = |plan: &&ProcessPlan| plan.tasks.iter().any(|task| task.foreground);
-        let mut foreground = case.processes.iter().filter(busy).count();
-        let mut is_told = false;
-        let mut left = self.workers.len();
-        while left > 0 {
-            if foreground == 0 && !is_told {
-                for worker in &mut self.workers {
-                    worker.order(Order::Stop).map_err(End::Failed)?;
-                }
-                is_told = true;
-            }
-            match self.next(stand)? {
-                (number, Answer::Finished) => {
-                    if case.processes.get(number).is_some_and(|plan| busy(&plan)) {
-                        foreground -= 1;
-                    }
-                }
-                (number, Answer::Done(done)) => {
-                    self.done[number] = Some(done);
-                    left -= 1;
-                }
-                (_, other) => return Err(End::Failed(format!("unexpected {other:?}"))),
-            }
-        }
-        for worker in &mut self.workers {
-            match worker.wait() {
-                Some(status) if !status.success() => return Err(gone(Some(status))),
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-}
-
-fn gone(status: Option<std::process::ExitStatus>) -> End {
-    match status {
-        // The exit code of all our commands for what cannot be done here.
-        Some(status) if status.code() == Some(3) => {
-            End::Unavailable("not possible here; the program's own message says why".to_owned())
-        }
-        Some(status) => End::Failed(format!("the worker ended without an answer ({status})")),
-        None => End::Failed("the worker ended without an answer".to_owned()),
-    }
 }
 
 /// Native uncached pages are dropped by the kernel's workers some time after
@@ -353,54 +192,6 @@ fn memory(seen: &Seen, watched: &Watched, hot_before: Option<u64>) -> MemoryFigu
             .zip(low)
             .map(|(before, low)| before.saturating_sub(low) / page_bytes),
         series: seen.series.clone(),
-    }
-}
-
-fn cpu(
-    case: &Case,
-    done: &[Done],
-    before: &Accounts,
-    after: &Accounts,
-    machine_ns: u64,
-    others: &OtherLoad,
-) -> CpuFigures {
-    let tasks = done.iter().flat_map(|one| &one.tasks);
-    let program_ns: u64 = tasks.map(|task| task.cpu_ns).sum();
-    let process_ns: u64 = done.iter().map(|one| one.process_cpu_ns).sum();
-    let mut flusher_ns = process_ns.saturating_sub(program_ns);
-    // What watches from outside is our child, and not the worker.
-    if case.processes.iter().any(|plan| plan.mode == Mode::Run) {
-        let whole_ns: u64 = done.iter().map(|one| one.whole_cpu_ns).sum();
-        let children_ns = after.children_ns.saturating_sub(before.children_ns);
-        flusher_ns += children_ns.saturating_sub(whole_ns);
-    }
-    let own_ns = after.own_ns.saturating_sub(before.own_ns);
-    // A slow disk's server is no part of the machine that is measured.
-    let not_ours_ns = others.cpu_ns + others.kin_cpu_ns.values().sum::<u64>();
-    CpuFigures {
-        program_ns,
-        flusher_ns,
-        machine_ns: machine_ns.saturating_sub(own_ns + not_ours_ns),
-    }
-}
-
-/// A server is the program, and what else it runs under the flusher; its clients
-/// stand for other machines.
-fn server_cpu(
-    done: &[Done],
-    before: &Accounts,
-    after: &Accounts,
-    machine_ns: u64,
-    others: &OtherLoad,
-) -> CpuFigures {
-    let kin_ns: u64 = others.kin_cpu_ns.values().sum();
-    let program_ns = others.kin_cpu_ns.get(SERVER_NAME).copied().unwrap_or(0);
-    let own_ns = after.own_ns.saturating_sub(before.own_ns);
-    let clients_ns: u64 = done.iter().map(|one| one.process_cpu_ns).sum();
-    CpuFigures {
-        program_ns,
-        flusher_ns: kin_ns - program_ns,
-        machine_ns: machine_ns.saturating_sub(own_ns + clients_ns + others.cpu_ns),
     }
 }
 
