@@ -265,6 +265,8 @@ pub struct Stream {
     planner: DropPlanner,
 
     inspected_ns: Option<u64>,
+    /// Others use it.
+    shared: bool,
     /// Something was done since the last inspection.
     worked: bool,
     unlinked: bool,
@@ -325,6 +327,7 @@ impl Stream {
             kept: RangeSet::new(),
             planner: DropPlanner::new(),
             inspected_ns: None,
+            shared: false,
             worked: false,
             unlinked: false,
             looked_ns: now_ns,
@@ -637,6 +640,10 @@ impl Stream {
 
     /// A read brought `range` in; it is clean, and ours.
     pub(crate) fn read(&mut self, context: &Context, range: ByteRange) {
+        if self.shared {
+            // Read before it was, perhaps, and told only now.
+            return;
+        }
         let range = range.page_aligned_outward(context.page_bytes);
         self.residency.observed(range, []);
         for part in self.dirty_or_asked_gaps(range) {
@@ -1286,6 +1293,7 @@ impl Stream {
     /// Others use the file: nothing of it is dropped any more. What is dirty is
     /// still written.
     pub(crate) fn shared(&mut self) {
+        self.shared = true;
         let all = ByteRange::new(0, u64::MAX);
         self.residency.keep(all);
         self.give_up_ownership(all);
