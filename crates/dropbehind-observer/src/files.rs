@@ -521,10 +521,10 @@ impl Files {
         if self.insiders.is_inside(process) {
             return;
         }
-        if let Some(key) = self.by_id.get(&id)
-            && let Some(tracked) = self.tracked.get(key)
-        {
-            tracked.observed.shared();
+        match self.tracked_by(id) {
+            Some(tracked) => tracked.observed.shared(),
+            // What it has in the cache from now on is its own.
+            None => drop(self.looked.take(id)),
         }
     }
 
@@ -581,8 +581,10 @@ impl Files {
         {
             let _ = openers.remove_mark(target, EventMask::OPEN, MarkOptions::WANTED);
         }
+        // Whoever looked meanwhile saw what was brought in.
+        let _ = self.looked.take(tracked.id);
         if tracked.open == 0 || tracked.marked {
-            return;
+            return self.left_clean(tracked, &description, state);
         }
         // Opened again in the moment it was done with. Whoever did may be reading
         // already, so what is cached now is not to be asked; what was there
@@ -603,6 +605,25 @@ impl Files {
             if state.shared {
                 tracked.observed.shared();
             }
+        }
+    }
+
+    /// A file that is done with may be opened again, and read before anybody can
+    /// look. What there was before is true for it still, until somebody else
+    /// opens it.
+    fn left_clean(&self, tracked: Tracked, description: &OwnedFd, state: ObservedState) {
+        let nothing_left = state.counted.cached_bytes <= tracked.before.cached_bytes();
+        let Some(openers) = &self.openers else { return };
+        if !nothing_left || state.shared || !tracked.settings.mode.drops() {
+            return;
+        }
+        let options = MarkOptions {
+            ignore: false,
+            evictable: true,
+        };
+        let target = MarkTarget::Inode(description.as_fd());
+        if openers.add_mark(target, EventMask::OPEN, options).is_ok() {
+            self.looked.keep(tracked.id, tracked.before);
         }
     }
 
