@@ -16,6 +16,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use dropbehind::CacheMap;
 use dropbehind_linux::{FileId, FileKind, cachestat, file_stat, page_size};
 
+use crate::files::path_of;
+use crate::overlay;
+
 /// No more looks than this are remembered; beyond, all are forgotten, and files
 /// opened next count as not looked at.
 const MOST: usize = 1 << 16;
@@ -74,6 +77,15 @@ impl Looked {
         if info.kind != FileKind::Regular || self.maps().contains_key(&info.id) {
             return;
         }
+        let below = if overlay::is_overlay(file) {
+            match overlay::file_below(file, &path_of(file)) {
+                Some(below) => Some(below),
+                None => return,
+            }
+        } else {
+            None
+        };
+        let file = below.as_ref().map_or(file, |below| below.as_fd());
         match cachestat(file, 0, 0) {
             Ok(counted) if counted.cached_pages == 0 => self.keep(info.id, CacheMap::empty()),
             Ok(counted) if counted.cached_pages * page_size() <= MAPPED_BYTES => {

@@ -28,6 +28,7 @@ use crate::files::{Board, Files, Parts, SharedBoard, Use, lock};
 use crate::looked::{Looked, Scout};
 use crate::others::Insiders;
 use crate::owners;
+use crate::overlay;
 use crate::rules::Rules;
 use crate::small_files::SmallFiles;
 use crate::snapshot::{DiskSnapshot, FileSnapshot, Snapshot, Totals};
@@ -533,7 +534,8 @@ impl Listener {
         }
         let fresh = is_fresh(&info, self.since);
         let opened = event.mask.contains(EventMask::OPEN);
-        let before = if fresh || !opened {
+        // An overlay's own inode has no pages: the worker looks at the file below.
+        let before = if fresh || !opened || overlay::is_overlay(&file) {
             None
         } else {
             look_at_open(file.as_fd(), info.size_bytes)
