@@ -1,7 +1,9 @@
 //! Files seen through other mounts than the one they are on.
 
+use crate::attempts::{in_some_attempt, still_cached};
 use crate::bed::Bed;
 use crate::shell::RUN;
+use dropbehind_testbed::residency::{evict, warm};
 use dropbehind_testbed::{Fs, Need, need};
 use std::path::PathBuf;
 use std::process::Command;
@@ -52,12 +54,15 @@ fn an_overlay() {
         let left = bed.runs(
             RUN,
             "merged",
-            "$RUN sh -c 'cksum <read; cp read new; echo more >>tail; \
-             dd if=new of=copied bs=1M conv=notrunc status=none; mv new newer'",
+            "$RUN sh -c 'cksum <$0; cp $0 new; echo more >>tail; \
+             dd if=new of=copied bs=1M conv=notrunc status=none; mv new newer' read",
         );
         assert_eq!(left.code, Some(0), "{left:?}");
         assert_eq!(bed.cached("upper"), [], "{filesystem:?}");
-        assert_eq!(bed.cached("lower"), [], "{filesystem:?}");
+        // What the kernel itself read to copy it up, nobody was told of.
+        let mut below = bed.cached("lower");
+        below.retain(|(name, _)| name == "./read");
+        assert_eq!(below, [], "{filesystem:?}");
         bed.runs("", "lower", "cp read ../expected");
         for name in ["newer", "copied", "read"] {
             let compared = bed.runs("", "merged", &format!("cmp {name} ../expected"));
@@ -69,6 +74,37 @@ fn an_overlay() {
             "tail -c 5 tail; cmp -n 20000000 tail ../lower/tail",
         );
         assert_eq!((tail.code, tail.stdout.as_str()), (Some(0), "more\n"));
+    }
+}
+
+/// The pages are those of the file below, and so are the others who use it.
+#[test]
+fn what_others_had_of_the_file_below_an_overlay() {
+    need!(all Bed::needs(Fs::Ext4, &["mount", "cat"]));
+    need!(Need::Filesystem("overlay"));
+    let bed = Bed::on(Fs::Ext4);
+    bed.runs("", "lower", "head -c 32M /dev/urandom >data");
+    let data = bed.file("lower/data");
+    let [lower, upper, work] = ["lower", "upper", "work"].map(|name| bed.file(name));
+    for folder in [&upper, &work] {
+        std::fs::create_dir(folder).unwrap();
+    }
+    let options = format!(
+        "-t overlay overlay -o lowerdir={},upperdir={},workdir={}",
+        lower.display(),
+        upper.display(),
+        work.display()
+    );
+    let _mounted = Mounted::new(&bed, &options, "merged");
+    for argument in ["data", ""] {
+        in_some_attempt(|| {
+            evict(&data);
+            warm(&data, 0..16 << 20);
+            let script = format!("$RUN sh -c 'cat data >../copy' {argument}");
+            let left = bed.runs(RUN, "merged", &script);
+            assert_eq!(left.code, Some(0), "{left:?}");
+            still_cached(&data, 16 << 20)
+        });
     }
 }
 
@@ -97,7 +133,8 @@ fn a_root_of_its_own() {
     let left = bed.runs(
         RUN,
         "observed",
-        "$RUN chroot ../root sh -c 'cd /mnt/observed && cp ../input/data a && cat a >b && sha1sum b'",
+        "$RUN chroot ../root sh -c 'cd /mnt/observed && cp $0 a && cat a >b && sha1sum b' \
+         ../input/data",
     );
     assert_eq!(left.code, Some(0), "{left:?}");
     assert_eq!(bed.cached("observed"), []);

@@ -1,5 +1,6 @@
 //! Many small files.
 
+use crate::attempts::in_some_attempt;
 use crate::bed::Bed;
 use crate::shell::{Left, RUN, lives};
 use dropbehind_testbed::disk_io::disk_io;
@@ -93,17 +94,23 @@ fn files_that_are_soon_deleted_are_not_written() {
         assert_eq!(left.code, Some(0), "{left:?}");
         disk_io(bed.device()).unwrap().since(before).written_bytes
     };
-    let plain = written("", "plain");
-    let observed = written("dropbehind run --stats ../figures", "observed");
-    let figures = std::fs::read_to_string(bed.file("figures")).unwrap();
-    let figures: serde_json::Value = serde_json::from_str(&figures).unwrap();
-    let ours: u64 = figures["writeback_bytes"]
-        .as_object()
-        .unwrap()
-        .values()
-        .map(|bytes| bytes.as_u64().unwrap())
-        .sum();
-    assert_eq!(ours, 0, "{figures}");
-    // A journal is written in either way.
-    assert!(observed <= plain + 4 * MIB, "{observed} and {plain}");
+    // Somebody may sync all of the machine at the wrong moment.
+    in_some_attempt(|| {
+        let plain = written("", "plain");
+        let observed = written("dropbehind run --stats ../figures", "observed");
+        let figures = std::fs::read_to_string(bed.file("figures")).unwrap();
+        let figures: serde_json::Value = serde_json::from_str(&figures).unwrap();
+        let ours: u64 = figures["writeback_bytes"]
+            .as_object()
+            .unwrap()
+            .values()
+            .map(|bytes| bytes.as_u64().unwrap())
+            .sum();
+        assert_eq!(ours, 0, "{figures}");
+        // A journal is written in either way.
+        if observed > plain + 4 * MIB {
+            return Err(format!("{observed} and {plain}"));
+        }
+        Ok(())
+    });
 }
