@@ -285,10 +285,13 @@ impl Files {
         let before = if fresh {
             Some(CacheMap::empty())
         } else {
-            match self.looked.take(used.info.id) {
-                Some(map) => Some(map),
-                None => used.before,
-            }
+            // Both are true; the one with less in it was made sooner.
+            let looks = self
+                .looked
+                .take(used.info.id)
+                .into_iter()
+                .chain(used.before);
+            looks.min_by_key(CacheMap::cached_bytes)
         };
         // Wholly cached and small: reading brings nothing in, and should it be
         // written, that is told when it is closed.
