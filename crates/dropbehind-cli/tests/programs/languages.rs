@@ -150,9 +150,9 @@ int main(void) {
 #[test]
 fn c_with_stdio() {
     need!(all Bed::needs(Fs::Btrfs, &["cc"]));
-    let bed = Bed::on(Fs::Btrfs);
-    std::fs::write(bed.file("program.c"), STDIO).unwrap();
     for option in ["-O1", "-static"] {
+        let bed = Bed::on(Fs::Btrfs);
+        std::fs::write(bed.file("program.c"), STDIO).unwrap();
         let compiler = Command::new("cc")
             .args([option, "-o", "program", "program.c"])
             .current_dir(bed.file(""))
