@@ -12,6 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::time::Instant;
 
 use dropbehind::CacheMap;
 use dropbehind_linux::{FileId, FileKind, cachestat, file_stat, page_size};
@@ -113,18 +114,13 @@ impl Scout {
             .spawn(move || {
                 for directory in asked {
                     let inside = directory.strip_prefix("/").unwrap_or(&directory);
-                    look_at_directory(&looked, &root.join(inside));
+                    look_at_directory(&looked, &root.join(inside), None);
                 }
             })?;
         Ok(Scout {
             directories,
             asked: HashMap::new(),
         })
-    }
-
-    /// Has the files of directories looked at for somebody else.
-    pub(crate) fn directories(&self) -> mpsc::Sender<PathBuf> {
-        self.directories.clone()
     }
 
     /// A file of this directory was opened that was not cached. When it is not
@@ -147,11 +143,15 @@ impl Scout {
     }
 }
 
-fn look_at_directory(looked: &Looked, directory: &Path) {
+/// Looks at the files of a directory, as far as it comes until the deadline.
+pub(crate) fn look_at_directory(looked: &Looked, directory: &Path, deadline: Option<Instant>) {
     let Ok(entries) = std::fs::read_dir(directory) else {
         return;
     };
     for entry in entries.flatten().take(FILES_OF_DIRECTORY) {
+        if deadline.is_some_and(|deadline| Instant::now() > deadline) {
+            return;
+        }
         if entry.file_type().is_ok_and(|kind| kind.is_file()) {
             looked.look_at(&entry.path());
         }

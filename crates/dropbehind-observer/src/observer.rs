@@ -25,7 +25,7 @@ use dropbehind_linux::{
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::files::{Board, Files, Parts, SharedBoard, Use, lock};
-use crate::looked::{Looked, Scout};
+use crate::looked::{Looked, Scout, look_at_directory};
 use crate::others::Insiders;
 use crate::overlay;
 use crate::owners;
@@ -53,6 +53,9 @@ const MAP_AT_ONCE_BYTES: u64 = 64 << 20;
 const FRESH: Duration = Duration::from_millis(500);
 /// A round of the listener that finds nothing takes less than this.
 const ROUND: Duration = Duration::from_micros(500);
+/// A program waits no longer for its directory to be looked at: at 5 µs a file,
+/// two thousand.
+const LOOK_AHEAD: Duration = Duration::from_millis(10);
 /// The worker looks after notices this often.
 const WORK: Duration = Duration::from_millis(5);
 /// And this often where there is nothing to look after.
@@ -137,7 +140,6 @@ pub struct Observer {
     inner: Arc<Shared>,
     input: mpsc::Sender<Input>,
     looked: Looked,
-    directories: Option<mpsc::Sender<PathBuf>>,
     root: PathBuf,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -232,7 +234,6 @@ impl Observer {
                     .map_err(failed("a thread could not be started"))?,
             ),
         };
-        let directories = scout.as_ref().map(Scout::directories);
         let first = match inner.config.source {
             Source::Namespace { process } => Some(process),
             Source::Machine => None,
@@ -259,7 +260,7 @@ impl Observer {
             input: input.clone(),
             looked: looked.clone(),
             own: i32::try_from(std::process::id()).unwrap_or(0),
-            since: since_epoch(),
+            since: coarse_time(),
         };
         let worker = Arc::clone(&inner);
         let threads = vec![
@@ -272,7 +273,6 @@ impl Observer {
             inner,
             input,
             looked,
-            directories,
             root,
             threads: Mutex::new(threads),
         };
@@ -283,17 +283,17 @@ impl Observer {
     }
 
     /// Looks at files that the programs are likely to open, before they do: these,
-    /// and, in a thread of its own, those in the directory that the programs
-    /// start in. Relative paths begin at `directory`.
+    /// and those in the directory that the programs start in, as many as can be
+    /// looked at in some milliseconds. Relative paths begin at `directory`.
     pub fn look_ahead(&self, directory: &Path, paths: &[PathBuf]) {
         for path in paths {
             let path = directory.join(path);
             let inside = path.strip_prefix("/").unwrap_or(&path);
             self.looked.look_at(&self.root.join(inside));
         }
-        if let Some(directories) = &self.directories {
-            let _ = directories.send(directory.to_owned());
-        }
+        let inside = directory.strip_prefix("/").unwrap_or(directory);
+        let deadline = Instant::now() + LOOK_AHEAD;
+        look_at_directory(&self.looked, &self.root.join(inside), Some(deadline));
     }
 
     /// Looks after the files that a process has open already, such as its
@@ -590,15 +590,20 @@ fn look_at_open(file: BorrowedFd<'_>, size_bytes: u64) -> Option<CacheMap> {
 }
 
 /// True for a file made a moment ago, and after `since`.
+///
+/// Files are dated by the coarse clock, which is some milliseconds behind, or by
+/// the exact one where somebody has just asked for a date (multigrain
+/// timestamps, since Linux 6.13): so `since` is of the one, and now of the other.
 fn is_fresh(info: &FileStat, since: Duration) -> bool {
-    let now = since_epoch();
+    let now = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap_or_default();
     info.born
         .is_some_and(|born| since <= born && born <= now && now - born < FRESH)
 }
 
-/// By the clock that files are dated with, which is some milliseconds behind the
-/// exact one (`ktime_get_coarse_real_ts64`).
-fn since_epoch() -> Duration {
+/// The time of the coarse clock, since the epoch.
+fn coarse_time() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
     Duration::new(
         u64::try_from(now.tv_sec).unwrap_or(0),
