@@ -30,9 +30,6 @@ const SHARED_BYTES: u64 = 64 << 10;
 /// Where programs and their libraries are: the neighbours of one are not what is
 /// read next.
 const SYSTEM: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/opt"];
-/// A file that is done with and has more pages than it should is looked after
-/// anew so often; ext4 keeps some marked dirty for ever.
-const ROUNDS: u32 = 3;
 /// What tells that an idle file is used again.
 const WAKE: EventMask = EventMask::MODIFY.union(EventMask::ACCESS);
 
@@ -67,8 +64,6 @@ struct Tracked {
     fresh: bool,
     /// Open since before the program was there.
     inherited: bool,
-    /// How often it was looked after anew when it was done with.
-    rounds: u32,
     settings: Settings,
     before: CacheMap,
 }
@@ -450,7 +445,6 @@ impl Files {
                 marked: false,
                 fresh,
                 inherited: false,
-                rounds: 0,
                 settings,
                 before,
             },
@@ -592,24 +586,14 @@ impl Files {
         }
         // Whoever looked meanwhile saw what was brought in.
         let _ = self.looked.take(tracked.id);
-        // A close that came when the flusher had already let go reached nobody.
-        let again = cachestat(description.as_fd(), 0, 0).is_ok_and(|now| {
-            !now.is_clean() || now.cached_pages * page_size() > state.counted.cached_bytes
-        });
-        let again = again && tracked.rounds < ROUNDS;
-        if !again && (tracked.open == 0 || tracked.marked) {
+        if tracked.open == 0 || tracked.marked {
             return self.left_clean(tracked, &description, state);
         }
         // Opened again in the moment it was done with. Whoever did may be reading
         // already, so what is cached now is not to be asked; what was there
         // before all of it is known.
         lock(&self.board).finished.files -= 1;
-        let Tracked {
-            id,
-            inherited,
-            rounds,
-            ..
-        } = tracked;
+        let Tracked { id, inherited, .. } = tracked;
         self.track(
             id,
             tracked.path,
@@ -621,12 +605,8 @@ impl Files {
         );
         if let Some(tracked) = self.tracked_by(id) {
             tracked.inherited = inherited;
-            tracked.rounds = rounds + 1;
             if state.shared {
                 tracked.observed.shared();
-            }
-            if tracked.open == 0 {
-                tracked.observed.closed();
             }
         }
     }
