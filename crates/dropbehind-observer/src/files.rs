@@ -24,12 +24,20 @@ use crate::source::USE;
 /// A file just made is looked after by itself when it is still open after this
 /// time; most are small, and closed in the next moment.
 const YOUNG: Duration = Duration::from_millis(5);
+/// A file that was closed is told of within this time.
+const CLOSE_IS_TOLD: Duration = Duration::from_millis(500);
 /// A pre-existing file of which less than this is brought in is not worth a
 /// search for its other users.
 const SHARED_BYTES: u64 = 64 << 10;
 /// Where programs and their libraries are: the neighbours of one are not what is
 /// read next.
 const SYSTEM: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/opt"];
+/// A file that is done with and has more pages than it should is looked after
+/// anew so often; ext4 keeps some marked dirty for ever.
+const ROUNDS: u32 = 3;
+/// What tells that somebody else uses a file that is done with: one may have had
+/// it open all the while.
+const LEFT: EventMask = EventMask::OPEN.union(EventMask::ACCESS);
 /// What tells that an idle file is used again.
 const WAKE: EventMask = EventMask::MODIFY.union(EventMask::ACCESS);
 
@@ -64,6 +72,8 @@ struct Tracked {
     fresh: bool,
     /// Open since before the program was there.
     inherited: bool,
+    /// How often it was looked after anew when it was done with.
+    rounds: u32,
     settings: Settings,
     before: CacheMap,
 }
@@ -220,15 +230,28 @@ impl Files {
             // Marked once, and forgotten since.
             let target = MarkTarget::Inode(used.file.as_fd());
             let _ = self.fanotify.remove_mark(target, WAKE, MarkOptions::WANTED);
+            if !self.insiders.is_inside(used.process) {
+                return;
+            }
         }
-        let made_before = self.young.remove(&used.info.id);
-        let used = match made_before {
-            Some((_, first)) => Use {
-                fresh: first.fresh,
-                before: first.before,
-                ..used
-            },
-            None => used,
+        let (used, opened, closed) = match self.young.remove(&used.info.id) {
+            Some((since, first)) => {
+                let others = used.process != first.process || opened;
+                let still_open = others && opener_has(&first).is_some();
+                if !used.mask.contains(EventMask::CLOSE_WRITE) {
+                    // Somebody reads it; who made it is not done.
+                    self.young.insert(first.info.id, (since, first));
+                    return;
+                }
+                let used = Use {
+                    fresh: first.fresh,
+                    before: first.before,
+                    process: first.process,
+                    ..used
+                };
+                (used, opened || still_open, !still_open)
+            }
+            None => (used, opened, closed),
         };
         if used.fresh && opened && !closed {
             self.young.insert(used.info.id, (Instant::now(), used));
@@ -245,12 +268,18 @@ impl Files {
         let grown: Vec<FileId> = self
             .young
             .iter()
-            .filter(|(_, (since, _))| since.elapsed() >= YOUNG)
+            .filter(|(_, (since, used))| {
+                // Who does not have it open any more has closed it, of which
+                // the event is on its way.
+                let age = since.elapsed();
+                age >= YOUNG && (age >= CLOSE_IS_TOLD || opener_has(used).is_some())
+            })
             .map(|(id, _)| *id)
             .collect();
         for id in grown {
             if let Some((_, used)) = self.young.remove(&id) {
-                let writes = writes(&used);
+                let wrote = used.mask.contains(EventMask::CLOSE_WRITE);
+                let writes = wrote || opener_has(&used).unwrap_or(false);
                 self.first_used(used, true, false, writes);
             }
         }
@@ -272,7 +301,14 @@ impl Files {
         tracked.open += i64::from(opened) - i64::from(closed);
         if closed && tracked.open <= 0 {
             tracked.open = 0;
-            tracked.observed.closed();
+            if tracked.inherited {
+                // Others' opens before ours were not counted: who closed it may
+                // be one of them.
+                tracked.open = 1;
+                self.scan.want(tracked.id);
+            } else {
+                tracked.observed.closed();
+            }
         } else {
             tracked.observed.touched();
         }
@@ -371,6 +407,7 @@ impl Files {
             settings,
             before,
             fresh,
+            false,
             open.max(0),
         );
         if let Some(&key) = self.by_id.get(&used.info.id)
@@ -390,6 +427,7 @@ impl Files {
         settings: Settings,
         before: Option<CacheMap>,
         fresh: bool,
+        shared: bool,
         open: i64,
     ) {
         let before = before.unwrap_or_else(|| CacheMap::now(description.as_fd()));
@@ -406,6 +444,7 @@ impl Files {
             request_bytes: settings.request_bytes,
             reads: settings.reads,
             before: before.clone(),
+            shared,
             key,
             notices: self.notices.clone(),
         };
@@ -423,6 +462,8 @@ impl Files {
             if let Some(openers) = &self.openers {
                 let target = MarkTarget::Inode(for_marks.as_fd());
                 let _ = openers.add_mark(target, EventMask::OPEN, MarkOptions::WANTED);
+                // Its own reads are not to be told of.
+                let _ = openers.remove_mark(target, EventMask::ACCESS, MarkOptions::WANTED);
             }
         }
         let mode = settings.mode.to_string();
@@ -445,6 +486,7 @@ impl Files {
                 marked: false,
                 fresh,
                 inherited: false,
+                rounds: 0,
                 settings,
                 before,
             },
@@ -508,7 +550,7 @@ impl Files {
             return;
         };
         let fresh = info.size_bytes == 0;
-        self.track(info.id, path, file, settings, Some(before), fresh, 1);
+        self.track(info.id, path, file, settings, Some(before), fresh, false, 1);
         if let Some(tracked) = self.tracked_by(info.id) {
             tracked.inherited = true;
         }
@@ -586,14 +628,24 @@ impl Files {
         }
         // Whoever looked meanwhile saw what was brought in.
         let _ = self.looked.take(tracked.id);
-        if tracked.open == 0 || tracked.marked {
-            return self.left_clean(tracked, &description, state);
+        // A close that came when the flusher had already let go reached nobody.
+        let drops = tracked.settings.mode.drops();
+        let missed = tracked.open == 0
+            && !state.shared
+            && tracked.rounds < ROUNDS
+            && cachestat(description.as_fd(), 0, 0).is_ok_and(|now| {
+                let more = now.cached_pages * page_size() > state.counted.cached_bytes;
+                !now.is_clean() || drops && more
+            });
+        if !missed && (tracked.open == 0 || tracked.marked) {
+            return self.left(tracked, &description, state);
         }
         // Opened again in the moment it was done with. Whoever did may be reading
         // already, so what is cached now is not to be asked; what was there
         // before all of it is known.
         lock(&self.board).finished.files -= 1;
         let Tracked { id, inherited, .. } = tracked;
+        let rounds = tracked.rounds + u32::from(missed);
         self.track(
             id,
             tracked.path,
@@ -601,31 +653,36 @@ impl Files {
             tracked.settings,
             Some(tracked.before),
             tracked.fresh,
+            state.shared,
             tracked.open,
         );
         if let Some(tracked) = self.tracked_by(id) {
             tracked.inherited = inherited;
-            if state.shared {
-                tracked.observed.shared();
+            tracked.rounds = rounds;
+            if tracked.open == 0 {
+                tracked.observed.closed();
             }
         }
     }
 
     /// A file that is done with may be opened again, and read before anybody can
     /// look. What there was before is true for it still, until somebody else
-    /// opens it.
-    fn left_clean(&self, tracked: Tracked, description: &OwnedFd, state: ObservedState) {
-        let nothing_left = state.counted.cached_bytes <= tracked.before.cached_bytes();
-        let Some(openers) = &self.openers else { return };
-        if !nothing_left || state.shared || !tracked.settings.mode.drops() {
-            return;
-        }
+    /// opens or reads it.
+    fn left(&self, tracked: Tracked, description: &OwnedFd, state: ObservedState) {
         let options = MarkOptions {
             ignore: false,
             evictable: true,
         };
+        // Events merge: of two opens of one process one may have been told, and
+        // the other descriptor is still used.
         let target = MarkTarget::Inode(description.as_fd());
-        if openers.add_mark(target, EventMask::OPEN, options).is_ok() {
+        let _ = self.fanotify.add_mark(target, WAKE, options);
+        let Some(openers) = &self.openers else { return };
+        if state.shared || !tracked.settings.mode.drops() {
+            return;
+        }
+        let target = MarkTarget::Inode(description.as_fd());
+        if openers.add_mark(target, LEFT, options).is_ok() {
             self.looked.keep(tracked.id, tracked.before);
         }
     }
@@ -664,7 +721,7 @@ impl Files {
     /// The observed programs have ended, or nobody waits for them any more.
     pub(crate) fn close_all(&mut self) {
         for (_, (_, used)) in std::mem::take(&mut self.young) {
-            let writes = writes(&used);
+            let writes = opener_has(&used).unwrap_or(false);
             self.first_used(used, true, false, writes);
         }
         for tracked in self.tracked.values_mut() {
@@ -688,11 +745,14 @@ impl Files {
     }
 }
 
-/// True when the process that opened a file has it open for writing.
-fn writes(used: &Use) -> bool {
+/// Whether the process that opened a file has it open for writing; `None` when
+/// it does not have it open any more.
+fn opener_has(used: &Use) -> Option<bool> {
     let open = open_files(used.process).unwrap_or_default();
-    open.iter()
-        .any(|file| file.id == used.info.id && file.writable)
+    let of_it = open.iter().filter(|file| file.id == used.info.id);
+    of_it
+        .map(|file| file.writable)
+        .reduce(|one, other| one || other)
 }
 
 /// The path of an open file, as far as the kernel still knows one.

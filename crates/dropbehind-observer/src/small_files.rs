@@ -24,6 +24,9 @@ const SMALL_FILES: usize = 1024;
 const LOOK: Duration = Duration::from_millis(20);
 /// So often; then the file is left to the kernel.
 const LOOKS: u32 = 250;
+/// Clean pages are dropped at so many looks; the kernel holds some for a moment,
+/// as when a CPU has them in a batch of its own.
+const DROPS: u32 = 10;
 
 /// Sums over all small files.
 #[derive(Debug, Default)]
@@ -55,6 +58,8 @@ struct Waiting {
     drops: bool,
     since: Instant,
     looks: u32,
+    /// At how many looks it was clean, and dropped.
+    dropped: u32,
 }
 
 /// The small files of an observer, and the thread that looks after them.
@@ -153,6 +158,7 @@ impl Shelf {
                     drops,
                     since: Instant::now(),
                     looks: 0,
+                    dropped: 0,
                 });
             }
             Message::Flush(done) => flushing.push(done),
@@ -230,10 +236,11 @@ impl Shelf {
             }
             let mut left = counted.cached_pages;
             if counted.is_clean() && waiting.drops && left > 0 {
+                waiting.dropped += 1;
                 let _ = drop_clean(waiting.file.as_fd(), 0, waiting.bytes);
                 left = cachestat(waiting.file.as_fd(), 0, 0).map_or(left, |now| now.cached_pages);
             }
-            if left > 0 && waiting.drops && !given_up && waiting.looks < 3 {
+            if left > 0 && waiting.drops && !given_up && waiting.dropped < DROPS {
                 waiting.since = Instant::now();
                 self.written.push_back(waiting);
                 continue;

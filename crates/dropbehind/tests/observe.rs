@@ -35,6 +35,7 @@ impl Observing {
                 request_bytes: None,
                 reads: true,
                 before: CacheMap::empty(),
+                shared: false,
                 key: 7,
                 notices: sender,
             },
@@ -45,6 +46,7 @@ impl Observing {
         let description = fs::File::open(path).unwrap();
         let options = ObserveOptions {
             before: CacheMap::now(description.as_fd()),
+            shared: false,
             ..self.options.clone()
         };
         self.flusher.observe(description.into(), options).unwrap()

@@ -48,7 +48,8 @@ fn rsync() {
     let bed = Bed::on(Fs::Ext4);
     let tree = "mkdir -p tree/d; head -c 30000000 /dev/urandom >tree/d/large; \
                 for i in 1 2 3 4 5; do head -c 3000000 /dev/urandom >tree/$i; done; \
-                ln -s d/large tree/link; touch tree/empty";
+                ln -s d/large tree/link; touch tree/empty; \
+                touch -h -d 2020-02-02 tree/* tree/d/* tree/d tree";
     bed.input(tree);
     let left = bed.both_leave("$RUN rsync -a -i ../input/tree/ copy; echo $?");
     assert!(left.stdout.ends_with("\n0\n"), "{left:?}");

@@ -23,7 +23,6 @@ for name in sys.argv[1:]:
 "#;
 
 #[test]
-#[ignore = "a file opened again and closed while the flusher lets go of it may keep its pages"]
 fn holes_stay_holes() {
     for filesystem in [Fs::Ext4, Fs::Xfs, Fs::Btrfs] {
         need!(all Bed::needs(filesystem, &["python3", "fallocate"]));

@@ -46,26 +46,31 @@ fn unpacking_an_archive() {
         assert_eq!(plain.stdout, "0\n", "{plain:?}");
         let whole = cached_below(&bed.file("plain"));
         assert!(whole > 2 * BUDGET_BYTES, "{whole}");
-        bed.cools("input");
-        let script = "exec $RUN --stats ../figures tar -xf ../input/archive";
-        let mut command = bed.bash(RUN, "observed", script);
-        command.stderr(Stdio::piped());
-        let running = command.spawn().expect("the command");
-        let mut peak = 0;
-        while lives(running.id()) {
-            peak = peak.max(cached_below(&bed.file("observed")));
-        }
-        let left = Left::from(running.wait_with_output().expect("its end"));
-        assert_eq!((left.code, left.stderr.as_str()), (Some(0), ""));
-        assert_eq!(bed.cached("observed"), []);
-        assert_eq!(bed.cached("input"), []);
-        bed.are_alike("plain", "observed");
-        println!(
-            "{filesystem:?}: at most {} MiB of {} MiB",
-            peak / MIB,
-            whole / MIB
-        );
-        assert!(peak <= 2 * BUDGET_BYTES, "{peak}");
+        // A disk that is busy for others lets pages gather that are on their way.
+        in_some_attempt(|| {
+            bed.cools("input");
+            bed.runs("", ".", "rm -rf observed");
+            let script = "exec $RUN --stats ../figures tar -xf ../input/archive";
+            let mut command = bed.bash(RUN, "observed", script);
+            command.stderr(Stdio::piped());
+            let running = command.spawn().expect("the command");
+            let mut peak = 0;
+            while lives(running.id()) {
+                peak = peak.max(cached_below(&bed.file("observed")));
+            }
+            let left = Left::from(running.wait_with_output().expect("its end"));
+            assert_eq!((left.code, left.stderr.as_str()), (Some(0), ""));
+            let figures = std::fs::read_to_string(bed.file("figures")).unwrap_or_default();
+            assert_eq!(bed.cached("observed"), [], "{filesystem:?}: {figures}");
+            assert_eq!(bed.cached("input"), []);
+            bed.are_alike("plain", "observed");
+            let of = format!("{} of {} MiB cached", peak / MIB, whole / MIB);
+            println!("{filesystem:?}: at most {of}");
+            if peak > 2 * BUDGET_BYTES {
+                return Err(of);
+            }
+            Ok(())
+        });
     }
 }
 

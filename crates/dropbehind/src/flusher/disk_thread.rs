@@ -344,6 +344,7 @@ impl DiskThread {
         self.disk.opened(now_ns, id, config, before);
         handle.slot.attend();
         let observed = watch.is_some();
+        let others_use_it = watch.as_ref().is_some_and(|watch| watch.options.shared);
         lock(&self.shared.totals)
             .open
             .insert(number, Arc::clone(&handle));
@@ -364,6 +365,9 @@ impl DiskThread {
                 watch,
             },
         );
+        if others_use_it {
+            self.keep_shared(now_ns, number);
+        }
         if observed {
             self.touched(now_ns, number);
         } else {

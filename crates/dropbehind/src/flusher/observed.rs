@@ -27,6 +27,8 @@ pub struct ObserveOptions {
     pub reads: bool,
     /// What was in the cache before the observed programs' I/O.
     pub before: CacheMap,
+    /// Others use it from the start, as by [`Observed::shared`].
+    pub shared: bool,
     /// What the notices say of the file.
     pub key: u64,
     /// Where the notices go.
