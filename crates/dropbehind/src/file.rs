@@ -387,6 +387,7 @@ impl File {
         let range = ByteRange::new(start, start.saturating_add(wanted as u64));
         let fd = self.as_fd();
         let prepared = lock(&handle.reader).before_read(fd, &handle, range);
+        prepared.wait(fd, &handle);
         let result = self.read_plain(bufs, offset);
         let end = start + *result.as_ref().unwrap_or(&0) as u64;
         lock(&handle.reader).after_read(fd, &handle, prepared, end);

@@ -30,6 +30,7 @@
 mod cache_map;
 mod claims;
 mod control;
+mod fetchers;
 mod file;
 mod flusher;
 mod handle;

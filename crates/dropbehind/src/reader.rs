@@ -6,6 +6,11 @@
 //! is cached at most: the kernel's windows grow to the disk's `read_ahead_kb`,
 //! two of them, which can be more than all we may use. Since every page that is
 //! read is in the cache by then, the kernel's readahead never starts.
+//!
+//! Whole huge pages of which nothing is cached are read in [large
+//! folios](dropbehind_linux::large_read) where the file system has them: at a
+//! third of the CPU time of single pages, and with the copying and dropping that
+//! follow cheaper, too.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -13,11 +18,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use dropbehind_linux::{drop_clean, page_size, will_need};
+use dropbehind_linux::{
+    Access, LargeRead, advise_access, cachestat, drop_clean, huge_page_size, page_size, will_need,
+};
 use dropbehind_policy::ByteRange;
 use dropbehind_policy::range::round_up;
 use dropbehind_policy::sequential::SequentialDetector;
 
+use crate::fetchers::{Fetch, Fetched};
 use crate::handle::Handle;
 use crate::residency;
 
@@ -25,12 +33,26 @@ use crate::residency;
 const FIRST_CHUNK_BYTES: u64 = 256 << 10;
 /// Largest chunk.
 const CHUNK_BYTES: u64 = 2 << 20;
+/// So many chunks in a row that came in single pages all the same, and no more
+/// large ones are tried: the file system has none, or memory is too fragmented.
+const SMALL_CHUNKS: u32 = 2;
 /// Chunks ahead of the reader: 8 MiB, as much as one window of the kernel's own
 /// readahead where that is large. On a disk of 1 GB/s, 4 MiB were 6 % slower.
 const CHUNKS_AHEAD: u64 = 4;
+/// A large folio carries a mark, at which the kernel reads ahead when it is read
+/// (`PG_readahead`; `page_cache_async_ra` in `mm/readahead.c`): from the first
+/// page that is not cached, unless all of the next `read_ahead_kb` is. So that
+/// much is kept ahead where there are large folios; where the disk's setting is
+/// larger than this, there are none.
+const READ_AHEAD_MOST_BYTES: u64 = 8 << 20;
+/// A chunk is asked for when the reader has come so near to needing it ahead,
+/// and waited for in steps of [`APPEAR_STEP`].
+const SLACK_BYTES: u64 = CHUNK_BYTES / 4;
+const APPEAR_STEPS: u32 = 250;
+const APPEAR_STEP: Duration = Duration::from_micros(20);
 /// When the flusher is so far behind, the reader drops for itself. With the
 /// chunks ahead and the one being read this stays below 16 MiB.
-const HELP_BYTES: u64 = 5 << 20;
+const HELP_BYTES: u64 = 2 << 20;
 /// Ranges that find the flusher's ring full wait here; when there are more, the
 /// reader drops them for itself.
 const WAITING_COUNT: usize = 1024;
@@ -44,6 +66,10 @@ const FINISH_STEP: Duration = Duration::from_micros(200);
 struct Chunk {
     range: ByteRange,
     brought: Vec<ByteRange>,
+    /// The read that brings it, when another thread waits for that.
+    fetch: Option<Arc<Fetch>>,
+    /// The reader has come here.
+    entered: bool,
 }
 
 /// What a single read brought in, to be handed over once it is done.
@@ -51,6 +77,33 @@ struct Chunk {
 pub(crate) struct Prepared {
     claimed: ByteRange,
     once: Vec<ByteRange>,
+    coming: Vec<(ByteRange, Arc<Fetch>)>,
+    /// What must be cached, if only to be read, before the read begins.
+    appearing: ByteRange,
+}
+
+impl Prepared {
+    /// Waits until everything is on its way, so that the kernel need not begin
+    /// to read ahead itself. Without the reader's lock.
+    pub(crate) fn wait(&self, fd: BorrowedFd<'_>, handle: &Handle) {
+        for (range, coming) in &self.coming {
+            coming.wait_or(|| {
+                // A page that cannot be read fails the whole folio it is in:
+                // in single pages the others can.
+                let _ = drop_clean(fd, range.start, range.len());
+                fetch(fd, *range, handle.disk.read_ahead_bytes());
+            });
+        }
+        let range = self.appearing;
+        let pages = range.len() / page_size();
+        for _ in 0..APPEAR_STEPS {
+            let counted = cachestat(fd, range.start, range.len());
+            if pages == 0 || counted.is_ok_and(|counted| counted.cached_pages >= pages) {
+                return;
+            }
+            std::thread::sleep(APPEAR_STEP);
+        }
+    }
 }
 
 /// The reading side of an open file.
@@ -63,6 +116,10 @@ pub(crate) struct Reader {
     ahead_end: u64,
     chunk_bytes: u64,
     size_bytes: u64,
+    /// Chunks in a row that were to come in large folios and did not.
+    small_chunks: u32,
+    /// The kernel reads ahead as the disk's setting says.
+    advised: bool,
 }
 
 impl Reader {
@@ -74,6 +131,8 @@ impl Reader {
             ahead_end: 0,
             chunk_bytes: FIRST_CHUNK_BYTES,
             size_bytes,
+            small_chunks: 0,
+            advised: false,
         }
     }
 
@@ -102,6 +161,7 @@ impl Reader {
             return Prepared {
                 claimed: pages,
                 once: fetch(fd, pages, handle.disk.read_ahead_bytes()),
+                ..Prepared::default()
             };
         }
         let behind = self
@@ -116,17 +176,87 @@ impl Reader {
         }
         // Beyond the bytes asked for, fetch in whole chunks, when the reader
         // has come within reach of the last one.
-        let wanted = pages.end + (CHUNKS_AHEAD - 1) * self.chunk_bytes;
+        let read_ahead_bytes = handle.disk.kernel_read_ahead_bytes();
+        let large = self.small_chunks < SMALL_CHUNKS && read_ahead_bytes <= READ_AHEAD_MOST_BYTES;
+        let wanted = if large && self.chunk_bytes == CHUNK_BYTES {
+            pages.end + round_up(read_ahead_bytes, CHUNK_BYTES).max(2 * CHUNK_BYTES) + SLACK_BYTES
+        } else {
+            pages.end + (CHUNKS_AHEAD - 1) * self.chunk_bytes
+        };
         while self.ahead_end < wanted.min(file_end) {
             let end = round_up(self.ahead_end + 1, self.chunk_bytes).min(file_end);
             let range = ByteRange::new(self.ahead_end, end);
             handle.claims.claim(range);
-            let brought = fetch(fd, range, handle.disk.read_ahead_bytes());
-            self.ahead.push_back(Chunk { range, brought });
+            let chunk = self.fetch_ahead(fd, handle, range);
+            self.ahead.push_back(chunk);
             self.ahead_end = end;
             self.chunk_bytes = (self.chunk_bytes * 2).min(CHUNK_BYTES);
         }
-        Prepared::default()
+        let mut appearing = ByteRange::default();
+        for chunk in &mut self.ahead {
+            let here = !chunk.range.intersection(pages).is_empty();
+            if here && !chunk.entered && chunk.fetch.is_some() {
+                // As far as the kernel looks from its first page.
+                let end = chunk.range.start + read_ahead_bytes + page_bytes;
+                appearing = ByteRange::new(chunk.range.end, end.min(file_end).max(chunk.range.end));
+            }
+            chunk.entered |= here;
+        }
+        let needed = self
+            .ahead
+            .iter()
+            .filter(|chunk| !chunk.range.intersection(pages).is_empty());
+        Prepared {
+            appearing,
+            coming: needed
+                .filter_map(|chunk| Some((chunk.range, chunk.fetch.clone()?)))
+                .collect(),
+            ..Prepared::default()
+        }
+    }
+
+    fn fetch_ahead(&mut self, fd: BorrowedFd<'_>, handle: &Arc<Handle>, range: ByteRange) -> Chunk {
+        if let Some(fetch) = self.fetch_large(fd, handle, range) {
+            return Chunk {
+                range,
+                brought: vec![range],
+                fetch: Some(fetch),
+                entered: false,
+            };
+        }
+        Chunk {
+            range,
+            brought: fetch(fd, range, handle.disk.read_ahead_bytes()),
+            fetch: None,
+            entered: false,
+        }
+    }
+
+    /// Has another thread read a whole huge page of which nothing is cached.
+    fn fetch_large(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        handle: &Arc<Handle>,
+        range: ByteRange,
+    ) -> Option<Arc<Fetch>> {
+        let whole = range.len() == CHUNK_BYTES && huge_page_size() == Some(CHUNK_BYTES);
+        let beyond = handle.disk.kernel_read_ahead_bytes() > READ_AHEAD_MOST_BYTES;
+        if !whole || beyond || self.small_chunks >= SMALL_CHUNKS {
+            return None;
+        }
+        if !self.advised {
+            // Some other advice doubles what the kernel reads ahead.
+            self.advised = advise_access(fd, Access::Normal).is_ok();
+        }
+        if !residency::resident_in(fd, range).is_ok_and(|resident| resident.is_empty()) {
+            return None;
+        }
+        let read = LargeRead::new(fd, range.start).ok();
+        let fetch = read.and_then(|read| handle.disk.fetchers.start(read));
+        if fetch.is_none() {
+            self.small_chunks = SMALL_CHUNKS;
+        }
+        fetch
     }
 
     /// The read reached `position`: what it is done with may be dropped.
@@ -161,6 +291,12 @@ impl Reader {
             let Some(chunk) = self.ahead.pop_front() else {
                 break;
             };
+            if let Some(fetch) = chunk.fetch {
+                match fetch.wait() {
+                    Fetched::Large => self.small_chunks = 0,
+                    Fetched::Small | Fetched::Failed => self.small_chunks += 1,
+                }
+            }
             handle.claims.release(chunk.range);
             for part in chunk.brought {
                 self.hand_over(fd, handle, part);

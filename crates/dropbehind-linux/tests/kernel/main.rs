@@ -13,6 +13,7 @@ mod disk;
 mod extents;
 mod fanotify;
 mod file;
+mod large_read;
 mod mount_namespace;
 mod probe;
 mod processes;

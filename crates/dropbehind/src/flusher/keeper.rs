@@ -142,7 +142,7 @@ impl Keeper {
 }
 
 /// A thread that none of the program's signal handlers runs on.
-pub(super) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
+pub(crate) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let _blocked = dropbehind_linux::SignalsBlocked::new()?;
     std::thread::Builder::new()
         .name(name.chars().take(15).collect())

@@ -9,6 +9,7 @@
 
 mod disk_thread;
 mod keeper;
+pub(crate) use keeper::spawn;
 mod look;
 mod observed;
 mod observed_pages;
@@ -27,6 +28,7 @@ use dropbehind_linux::{Disk, DiskId, IoPriority, futex_wake};
 use dropbehind_policy::write_behind::DEFAULT_WINDOW_BYTES;
 use dropbehind_policy::{ByteRange, StreamCounters};
 
+use crate::fetchers::Fetchers;
 use crate::handle::{Handle, lock};
 use crate::stats::Stats;
 use dropbehind_slot::Doorbell;
@@ -318,6 +320,8 @@ pub(crate) struct DiskHandle {
     bytes_per_second: AtomicU64,
     /// How long the disk's readers were yielded to.
     yielded_ns: AtomicU64,
+    /// Who reads ahead for the readers of its files.
+    pub(crate) fetchers: Arc<Fetchers>,
 }
 
 #[derive(Debug, Default)]
@@ -339,6 +343,7 @@ impl DiskHandle {
             observed: Mutex::default(),
             bytes_per_second: AtomicU64::new(0),
             yielded_ns: AtomicU64::new(0),
+            fetchers: Arc::default(),
         }
     }
 
@@ -381,6 +386,12 @@ impl DiskHandle {
         }
         let larger = self.disk.read_ahead_bytes.max(self.disk.request_bytes);
         larger.max(DEFAULT_BYTES)
+    }
+
+    /// How much the kernel reads ahead by itself, at most. btrfs reads 4 MiB
+    /// whatever the disk's setting (fs/btrfs/disk-io.c).
+    pub(crate) fn kernel_read_ahead_bytes(&self) -> u64 {
+        self.disk.read_ahead_bytes.max(4 << 20)
     }
 
     pub(crate) fn window_bytes(&self) -> u64 {

@@ -1,0 +1,159 @@
+//! Threads that read ahead in large folios.
+//!
+//! [`LargeRead`] returns when the disk has answered, so somebody else than the
+//! reader has to wait for it. The threads of a disk start when there is something
+//! to read ahead, and end when there has been nothing for a while.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use dropbehind_linux::LargeRead;
+
+use crate::flusher::spawn;
+use crate::handle::lock;
+
+/// Threads of a disk: so many huge pages are asked for at once. One is enough
+/// for a disk at hand; others have a long way.
+const THREADS: usize = 4;
+/// They end after this time without work.
+const IDLE: Duration = Duration::from_secs(1);
+/// With no more page faults than this it was a large folio. Pages that are
+/// mapped 16 at a time (`fault_around_bytes`) take 32.
+const LARGE_FAULTS: u64 = 16;
+
+/// What became of a read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fetched {
+    /// It came in one large folio, or nearly.
+    Large,
+    /// It came in single pages.
+    Small,
+    /// It did not come.
+    Failed,
+}
+
+/// A read that is under way.
+#[derive(Debug)]
+pub(crate) struct Fetch {
+    outcome: Mutex<Option<Fetched>>,
+    done: Condvar,
+}
+
+impl Fetch {
+    /// Waits for the end of the read.
+    pub(crate) fn wait(&self) -> Fetched {
+        self.wait_or(|| ())
+    }
+
+    /// Waits for the end of the read, and does `instead` if it failed; once,
+    /// before anybody else goes on.
+    pub(crate) fn wait_or(&self, instead: impl FnOnce()) -> Fetched {
+        let mut outcome = lock(&self.outcome);
+        loop {
+            match *outcome {
+                Some(Fetched::Failed) => {
+                    instead();
+                    *outcome = Some(Fetched::Small);
+                    return Fetched::Failed;
+                }
+                Some(fetched) => return fetched,
+                None => {}
+            }
+            outcome = self
+                .done
+                .wait(outcome)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn finish(&self, fetched: Fetched) {
+        *lock(&self.outcome) = Some(fetched);
+        self.done.notify_all();
+    }
+}
+
+#[derive(Debug)]
+struct Job {
+    read: LargeRead,
+    fetch: Arc<Fetch>,
+}
+
+impl Job {
+    fn run(self) {
+        let fetched = match self.read.read() {
+            Ok(faults) if faults <= LARGE_FAULTS => Fetched::Large,
+            Ok(_) => Fetched::Small,
+            Err(_) => Fetched::Failed,
+        };
+        // Mapped pages cannot be dropped.
+        drop(self.read);
+        self.fetch.finish(fetched);
+    }
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    jobs: VecDeque<Job>,
+    threads: usize,
+    idle: usize,
+}
+
+/// The threads of a disk, and what they have to do.
+#[derive(Debug, Default)]
+pub(crate) struct Fetchers {
+    queue: Mutex<Queue>,
+    work: Condvar,
+}
+
+impl Fetchers {
+    /// Reads in another thread; `None` where none can be started.
+    pub(crate) fn start(self: &Arc<Self>, read: LargeRead) -> Option<Arc<Fetch>> {
+        let fetch = Arc::new(Fetch {
+            outcome: Mutex::new(None),
+            done: Condvar::new(),
+        });
+        let mut queue = lock(&self.queue);
+        queue.jobs.push_back(Job {
+            read,
+            fetch: Arc::clone(&fetch),
+        });
+        if queue.jobs.len() > queue.idle && queue.threads < THREADS {
+            let own = Arc::clone(self);
+            match spawn("dropbehind-read", move || own.serve()) {
+                Ok(()) => queue.threads += 1,
+                Err(_) if queue.threads == 0 => {
+                    queue.jobs.pop_back();
+                    return None;
+                }
+                Err(_) => {}
+            }
+        }
+        drop(queue);
+        self.work.notify_one();
+        Some(fetch)
+    }
+
+    fn serve(&self) {
+        let mut queue = lock(&self.queue);
+        loop {
+            if let Some(job) = queue.jobs.pop_front() {
+                drop(queue);
+                job.run();
+                queue = lock(&self.queue);
+                continue;
+            }
+            queue.idle += 1;
+            let (woken, timeout) = self
+                .work
+                .wait_timeout(queue, IDLE)
+                .unwrap_or_else(PoisonError::into_inner);
+            queue = woken;
+            queue.idle -= 1;
+            if timeout.timed_out() && queue.jobs.is_empty() {
+                queue.threads -= 1;
+                return;
+            }
+        }
+    }
+}
