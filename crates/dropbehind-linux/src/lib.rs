@@ -25,6 +25,7 @@ pub mod cachestat;
 pub mod close;
 pub mod descriptor_table;
 pub mod detach;
+pub mod direct_read;
 pub mod disk;
 mod errno;
 pub mod extents;
@@ -61,6 +62,7 @@ pub use cachestat::{CacheStat, cachestat};
 pub use close::close;
 pub use descriptor_table::{give_up_inherited_descriptors, unshare_descriptor_table};
 pub use detach::detach;
+pub use direct_read::DirectReader;
 pub use disk::{Disk, DiskCounters, DiskId, disk_counters, disk_of};
 pub use extents::{Extent, ExtentFlags, extent_count, extents};
 pub use fanotify::{

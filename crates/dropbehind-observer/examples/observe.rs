@@ -22,6 +22,7 @@ impl Rules for Everything {
             mode: Mode::DONTCACHE,
             window_bytes: None,
             request_bytes: None,
+            max_dirty_bytes: None,
             reads: true,
         })
     }

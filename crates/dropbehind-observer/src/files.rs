@@ -85,6 +85,8 @@ pub(crate) struct Finished {
     pub(crate) written_bytes: u64,
     pub(crate) read_bytes: u64,
     pub(crate) small_dropped_bytes: u64,
+    pub(crate) waits: u64,
+    pub(crate) wait_ns: u64,
 }
 
 /// One file, for the snapshot.
@@ -441,6 +443,7 @@ impl Files {
         let options = ObserveOptions {
             mode: settings.mode,
             window_bytes: settings.window_bytes,
+            max_dirty_bytes: settings.max_dirty_bytes,
             request_bytes: settings.request_bytes,
             reads: settings.reads,
             before: before.clone(),
@@ -615,6 +618,8 @@ impl Files {
         board.files.remove(&key);
         board.finished.written_bytes += state.written_bytes;
         board.finished.read_bytes += state.read_bytes;
+        board.finished.waits += state.waits;
+        board.finished.wait_ns += state.wait_ns;
         let disk = tracked.observed.disk_name().to_owned();
         let sums = board.by_disk.entry(disk).or_default();
         sums.0 += state.written_bytes;

@@ -704,6 +704,8 @@ impl Shared {
             files: finished.files + count(&small.files),
             written_bytes: finished.written_bytes + count(&small.brought_bytes),
             read_bytes: finished.read_bytes,
+            waits: finished.waits,
+            wait_ns: finished.wait_ns,
             brought_bytes: finished.small_dropped_bytes + count(&small.brought_bytes),
             dropped_bytes: finished.small_dropped_bytes + count(&small.dropped_bytes),
             left_bytes: count(&small.left_bytes),
@@ -762,6 +764,8 @@ impl Shared {
             let state = &view.state;
             totals.written_bytes += state.written_bytes;
             totals.read_bytes += state.read_bytes;
+            totals.waits += state.waits;
+            totals.wait_ns += state.wait_ns;
             if let Some(disk) = disks.iter_mut().find(|disk| disk.name == view.disk) {
                 disk.written_bytes += state.written_bytes;
                 disk.read_bytes += state.read_bytes;
@@ -797,7 +801,7 @@ fn file_snapshot(view: &crate::files::FileView) -> FileSnapshot {
         cached_bytes: state.counted.cached_bytes,
         dropped_bytes: state.counters.dropped_bytes,
         kept_bytes: state.counters.kept_bytes,
-        waits: 0,
+        waits: state.waits,
         state: match (state.shared, view.idle) {
             (true, _) => "kept: others use it".into(),
             (false, true) => "idle".into(),

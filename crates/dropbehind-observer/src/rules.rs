@@ -11,6 +11,9 @@ pub const WINDOW_RANGE_BYTES: RangeInclusive<u64> = WINDOW_MIN_BYTES..=64 << 30;
 /// The requests that can be set, in bytes; on the command line and in rules.
 pub const REQUEST_RANGE_BYTES: RangeInclusive<u64> = 4 << 10..=1 << 30;
 
+/// The bounds of what may be dirty that can be set, in bytes.
+pub const MAX_DIRTY_RANGE_BYTES: RangeInclusive<u64> = 16 << 20..=1 << 50;
+
 /// How a file is looked after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -20,6 +23,9 @@ pub struct Settings {
     pub window_bytes: Option<u64>,
     /// Request in bytes; `None` is the disk's.
     pub request_bytes: Option<u64>,
+    /// Who writes to a file waits for the disk while more than this is dirty or on
+    /// its way; `None` lets the kernel decide.
+    pub max_dirty_bytes: Option<u64>,
     /// Pages that reads brought in are dropped, too, where the mode drops.
     pub reads: bool,
 }

@@ -47,6 +47,7 @@ struct Defaults {
     mode: Option<Mode>,
     window_bytes: Option<u64>,
     request_bytes: Option<u64>,
+    max_dirty_bytes: Option<u64>,
     reads: Option<bool>,
 }
 
@@ -57,6 +58,7 @@ struct DiskSettings {
     enabled: bool,
     window_bytes: Option<u64>,
     request_bytes: Option<u64>,
+    max_dirty_bytes: Option<u64>,
 }
 
 impl RulesFile {
@@ -118,6 +120,10 @@ impl Rules {
                 .and_then(|rule| rule.request_bytes)
                 .or(disk.and_then(|disk| disk.request_bytes))
                 .or(self.defaults.request_bytes),
+            max_dirty_bytes: rule
+                .and_then(|rule| rule.max_dirty_bytes)
+                .or(disk.and_then(|disk| disk.max_dirty_bytes))
+                .or(self.defaults.max_dirty_bytes),
             reads: rule
                 .and_then(|rule| rule.reads)
                 .or(self.defaults.reads)

@@ -60,6 +60,10 @@ pub struct Totals {
     pub kept_bytes: u64,
     /// Bytes that should have gone and could not be dropped.
     pub left_bytes: u64,
+    /// How often writers were made to wait for their disk.
+    pub waits: u64,
+    /// For how long, in nanoseconds.
+    pub wait_ns: u64,
     /// Bytes for which writeback was started, by reason.
     pub writeback_bytes: BTreeMap<String, u64>,
 }

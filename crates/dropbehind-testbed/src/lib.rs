@@ -25,6 +25,7 @@
 //! assert_eq!(residency::cached(&file).unwrap().cached_pages, 0);
 //! ```
 
+pub mod attempts;
 pub mod disk_io;
 pub mod extents;
 pub mod fail_nth;

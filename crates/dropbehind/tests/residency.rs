@@ -14,6 +14,7 @@ use common::{
     Dice, KIB, MIB, PATIENCE, Place, cached_bytes, check_on_disk, read_pattern, write_pattern,
 };
 use dropbehind::{File, Flusher, Mode, OpenOptions, Stats, Strategy};
+use dropbehind_testbed::attempts::{Gone, in_some_attempt};
 use dropbehind_testbed::residency::{self, Sampler};
 use dropbehind_testbed::{disk_io, pattern};
 
@@ -77,26 +78,6 @@ fn assert_balanced(stats: &Stats) {
 
 fn settle(file: &File) {
     assert!(file.settle(PATIENCE).unwrap(), "{:?}", file.stats());
-}
-
-/// The kernel may reclaim any clean page at any time, as DAMON does where it is
-/// on, whether anybody needs the memory or not. So what others had can be gone
-/// without our doing; but not in every one of several attempts, while a mistake
-/// of ours would be in all of them. Anything *too many* is a mistake at once.
-const ATTEMPTS: u32 = 6;
-
-/// What went wrong in an attempt, and may have been the kernel.
-type Gone = String;
-
-fn in_some_attempt(attempt: impl Fn() -> Result<(), Gone>) {
-    let mut failed = Vec::new();
-    for _ in 0..ATTEMPTS {
-        match attempt() {
-            Ok(()) => return,
-            Err(gone) => failed.push(gone),
-        }
-    }
-    panic!("in every attempt: {failed:#?}");
 }
 
 /// Says so when less is cached than should be; more than that is a failure.

@@ -3,8 +3,8 @@
 use super::Value;
 use super::settings::{add, bytes, unread, word};
 use super::table::{
-    BEST_EFFORT, EXCEPT, IO_PRIORITY, MODE, NO_READS, ONLY, READS, REQUEST, RUN, SETTLE, STATS,
-    VERBOSE, WINDOW,
+    BEST_EFFORT, EXCEPT, IO_PRIORITY, MAX_DIRTY, MODE, NO_READS, ONLY, READS, REQUEST, RUN, SETTLE,
+    STATS, VERBOSE, WINDOW,
 };
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use dropbehind::Mode;
@@ -18,6 +18,7 @@ pub(crate) struct RunSettings {
     pub(crate) mode: Mode,
     pub(crate) window_bytes: Option<u64>,
     pub(crate) request_bytes: Option<u64>,
+    pub(crate) max_dirty_bytes: Option<u64>,
     pub(crate) io_priority: IoPriority,
     pub(crate) reads: bool,
     pub(crate) only: Vec<String>,
@@ -44,6 +45,7 @@ impl FromArgMatches for RunSettings {
             mode: word(matches, &MODE).parse().map_err(unread)?,
             window_bytes: bytes(matches, &WINDOW),
             request_bytes: bytes(matches, &REQUEST),
+            max_dirty_bytes: bytes(matches, &MAX_DIRTY),
             io_priority: word(matches, &IO_PRIORITY).parse().map_err(unread)?,
             reads: !matches.get_flag(NO_READS.name),
             only: patterns(matches, ONLY.name),

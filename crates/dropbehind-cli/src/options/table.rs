@@ -4,7 +4,7 @@ use super::{Kind, OptionSpec};
 use crate::path_pattern::PathPattern;
 use dropbehind::{Mode, Strategy};
 use dropbehind_linux::IoPriority;
-use dropbehind_observer::rules::{REQUEST_RANGE_BYTES, WINDOW_RANGE_BYTES};
+use dropbehind_observer::rules::{MAX_DIRTY_RANGE_BYTES, REQUEST_RANGE_BYTES, WINDOW_RANGE_BYTES};
 
 pub(super) const MODE: OptionSpec = OptionSpec {
     name: "mode",
@@ -273,6 +273,23 @@ pub(super) const SETTLE: OptionSpec = OptionSpec {
               the program's are still at work.",
 };
 
+pub(super) const MAX_DIRTY: OptionSpec = OptionSpec {
+    name: "max-dirty",
+    short: None,
+    value_name: "SIZE",
+    env: Some("DROPBEHIND_MAX_DIRTY"),
+    kind: Kind::Bytes {
+        min: *MAX_DIRTY_RANGE_BYTES.start(),
+        max: *MAX_DIRTY_RANGE_BYTES.end(),
+    },
+    default: Some("96MiB"),
+    meaning: "Let those who write faster than the disk wait beyond SIZE",
+    details: "From 16MiB to 1PiB. While more than that is dirty or on its way, those who write to \
+              the file wait for the disk, as they would for the kernel beyond its own limits \
+              (vm.dirty_ratio). A size beyond the machine's memory leaves that to the kernel. Not \
+              in the modes that leave writeback to it; on ext4, xfs, btrfs and f2fs.",
+};
+
 pub(super) const BEST_EFFORT: OptionSpec = OptionSpec {
     name: "best-effort",
     short: None,
@@ -297,10 +314,11 @@ pub(super) const VERBOSE: OptionSpec = OptionSpec {
 };
 
 /// The options of `run`.
-pub(super) const RUN: [&OptionSpec; 12] = [
+pub(super) const RUN: [&OptionSpec; 13] = [
     &MODE,
     &WINDOW,
     &REQUEST,
+    &MAX_DIRTY,
     &IO_PRIORITY,
     &READS,
     &NO_READS,

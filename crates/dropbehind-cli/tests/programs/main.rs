@@ -19,6 +19,7 @@ mod errors;
 mod fio;
 mod languages;
 mod layouts;
+mod limits;
 mod mounts;
 mod names;
 mod others;

@@ -1,8 +1,9 @@
 //! Files seen through other mounts than the one they are on.
 
-use crate::attempts::{in_some_attempt, still_cached};
+use crate::attempts::still_cached;
 use crate::bed::Bed;
 use crate::shell::RUN;
+use dropbehind_testbed::attempts::in_some_attempt;
 use dropbehind_testbed::residency::{evict, warm};
 use dropbehind_testbed::{Fs, Need, need};
 use std::path::PathBuf;

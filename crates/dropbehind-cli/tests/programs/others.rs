@@ -1,8 +1,9 @@
 //! What other processes have in the cache stays there.
 
-use crate::attempts::{in_some_attempt, still_cached};
+use crate::attempts::still_cached;
 use crate::bed::Bed;
 use crate::shell::{Left, RUN, Running, wait_for};
+use dropbehind_testbed::attempts::in_some_attempt;
 use dropbehind_testbed::residency::{evict, page_bytes, resident_map, warm};
 use dropbehind_testbed::{Fs, MemoryCgroup, need};
 use std::fs::File;

@@ -1,8 +1,8 @@
 //! Many small files.
 
-use crate::attempts::in_some_attempt;
 use crate::bed::Bed;
 use crate::shell::{Left, RUN, lives};
+use dropbehind_testbed::attempts::in_some_attempt;
 use dropbehind_testbed::disk_io::disk_io;
 use dropbehind_testbed::residency::{page_bytes, sample};
 use dropbehind_testbed::{Fs, need};

@@ -9,6 +9,7 @@
 mod block;
 mod cache;
 mod descriptors;
+mod direct_read;
 mod disk;
 mod extents;
 mod fanotify;

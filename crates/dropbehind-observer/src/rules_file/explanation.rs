@@ -29,7 +29,7 @@ impl fmt::Display for RulesFile {
         writeln!(f, "{others}: {}", mode_name(all.other_mode()))?;
         consequence(f, all.other_mode(), all.settings(None, ""))?;
         for (name, disk) in &all.disks {
-            let mut says = sizes(disk.window_bytes, disk.request_bytes);
+            let mut says = sizes(disk.window_bytes, disk.request_bytes, disk.max_dirty_bytes);
             if !disk.enabled {
                 says = "off: all its files are left alone".to_owned();
             } else if says.is_empty() {
@@ -93,7 +93,11 @@ fn consequence(f: &mut fmt::Formatter<'_>, mode: Mode, settings: Option<Settings
         (true, false) => "what writes brought in is dropped once clean, what reads did stays",
     };
     writeln!(f, "   {writeback}; {residency}")?;
-    let sizes = sizes(settings.window_bytes, settings.request_bytes);
+    let sizes = sizes(
+        settings.window_bytes,
+        settings.request_bytes,
+        settings.max_dirty_bytes,
+    );
     if !sizes.is_empty() {
         writeln!(f, "   {sizes}")?;
     }
@@ -101,9 +105,13 @@ fn consequence(f: &mut fmt::Formatter<'_>, mode: Mode, settings: Option<Settings
 }
 
 /// "window 32 MiB, request 1.0 MiB", of what is set.
-fn sizes(window_bytes: Option<u64>, request_bytes: Option<u64>) -> String {
+fn sizes(window: Option<u64>, request: Option<u64>, max_dirty: Option<u64>) -> String {
     let mut text = String::new();
-    for (name, bytes) in [("window", window_bytes), ("request", request_bytes)] {
+    for (name, bytes) in [
+        ("window", window),
+        ("request", request),
+        ("at most dirty", max_dirty),
+    ] {
         if let Some(bytes) = bytes {
             let comma = if text.is_empty() { "" } else { ", " };
             // Writing to a string cannot fail.

@@ -13,13 +13,30 @@ use super::process_facts::NAME_BYTES;
 use super::rule::{Programs, Rule};
 use super::values::{Mistakes, Section, Text, shown};
 use super::{Defaults, DiskSettings, Rules};
-use crate::rules::{REQUEST_RANGE_BYTES, WINDOW_RANGE_BYTES};
+use crate::rules::{MAX_DIRTY_RANGE_BYTES, REQUEST_RANGE_BYTES, WINDOW_RANGE_BYTES};
 
-const FILE_KEYS: [&str; 6] = ["mode", "window", "request", "reads", "rule", "disk"];
-const RULE_KEYS: [&str; 9] = [
-    "name", "path", "program", "unit", "cgroup", "mode", "window", "request", "reads",
+const FILE_KEYS: [&str; 7] = [
+    "mode",
+    "window",
+    "request",
+    "max_dirty",
+    "reads",
+    "rule",
+    "disk",
 ];
-const DISK_KEYS: [&str; 3] = ["enabled", "window", "request"];
+const RULE_KEYS: [&str; 10] = [
+    "name",
+    "path",
+    "program",
+    "unit",
+    "cgroup",
+    "mode",
+    "window",
+    "request",
+    "max_dirty",
+    "reads",
+];
+const DISK_KEYS: [&str; 4] = ["enabled", "window", "request", "max_dirty"];
 
 /// Reads the text; what is wrong is listed to the end, not only up to the first
 /// mistake.
@@ -40,6 +57,7 @@ pub(super) fn parse(text: &str) -> Result<Rules, Vec<Problem>> {
             mode: file.mode(&mut mistakes),
             window_bytes: file.size("window", &WINDOW_RANGE_BYTES, &mut mistakes),
             request_bytes: file.size("request", &REQUEST_RANGE_BYTES, &mut mistakes),
+            max_dirty_bytes: file.size("max_dirty", &MAX_DIRTY_RANGE_BYTES, &mut mistakes),
             reads: file.flag("reads", &mut mistakes),
         },
         rules: read_rules(file.value("rule"), text, &mut mistakes),
@@ -123,6 +141,7 @@ fn read_rule(
         ),
         window_bytes: rule.size("window", &WINDOW_RANGE_BYTES, mistakes),
         request_bytes: rule.size("request", &REQUEST_RANGE_BYTES, mistakes),
+        max_dirty_bytes: rule.size("max_dirty", &MAX_DIRTY_RANGE_BYTES, mistakes),
         reads: rule.flag("reads", mistakes),
         mode: rule.mode(mistakes)?,
     })
@@ -225,6 +244,7 @@ fn read_disks(
             enabled: disk.flag("enabled", mistakes).unwrap_or(true),
             window_bytes: disk.size("window", &WINDOW_RANGE_BYTES, mistakes),
             request_bytes: disk.size("request", &REQUEST_RANGE_BYTES, mistakes),
+            max_dirty_bytes: disk.size("max_dirty", &MAX_DIRTY_RANGE_BYTES, mistakes),
         };
         disks.insert(name.clone().into_owned(), settings);
     }

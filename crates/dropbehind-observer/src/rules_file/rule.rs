@@ -42,6 +42,7 @@ pub(super) struct Rule {
     pub(super) groups: Option<Patterns>,
     pub(super) mode: Mode,
     pub(super) window_bytes: Option<u64>,
+    pub(super) max_dirty_bytes: Option<u64>,
     pub(super) request_bytes: Option<u64>,
     pub(super) reads: Option<bool>,
 }

@@ -140,8 +140,8 @@ fn what_is_probably_not_meant_is_remarked() {
 #[test]
 fn the_nearest_place_sets_a_size() {
     let rules = RulesFile::parse(
-        "window = \"1MiB\"\nrequest = 65536\nreads = false\nmode = \"behind+drop\"\n\
-         [[rule]]\npath = \"/rule/**\"\nmode = \"dontcache\"\nwindow = \"3MiB\"\nreads = true\n\
+        "window = \"1MiB\"\nrequest = 65536\nmax_dirty = \"1GiB\"\nreads = false\nmode = \"behind+drop\"\n\
+         [[rule]]\npath = \"/rule/**\"\nmode = \"dontcache\"\nwindow = \"3MiB\"\nmax_dirty = \"64MiB\"\nreads = true\n\
          [disk.sda]\nwindow = \"2MiB\"\n",
     )
     .unwrap();
@@ -159,6 +159,7 @@ fn the_nearest_place_sets_a_size() {
         mode: "behind+drop".parse().unwrap(),
         window_bytes: Some(1 << 20),
         request_bytes: Some(64 << 10),
+        max_dirty_bytes: Some(1 << 30),
         reads: false,
     };
     assert_eq!(settings("/x", "sdb"), expected);
@@ -172,6 +173,7 @@ fn the_nearest_place_sets_a_size() {
     let ruled = Settings {
         mode: dropbehind::Mode::DONTCACHE,
         window_bytes: Some(3 << 20),
+        max_dirty_bytes: Some(64 << 20),
         reads: true,
         ..expected
     };

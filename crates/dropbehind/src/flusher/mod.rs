@@ -7,6 +7,7 @@
 //! descriptor table, so nothing of it is inherited, counted against its limits,
 //! or able to release its record locks.
 
+mod brake;
 mod disk_thread;
 mod keeper;
 pub(crate) use keeper::spawn;

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use dropbehind_linux::{FileKind, Sharing, file_stat};
 use dropbehind_policy::{Counted, Mode, ReadFronts, StreamConfig, StreamCounters};
 
+use super::brake::Brake;
 use super::disk_thread::Attachment;
 use super::{Flusher, Message};
 use crate::cache_map::CacheMap;
@@ -23,6 +24,11 @@ pub struct ObserveOptions {
     pub window_bytes: Option<u64>,
     /// Request in bytes; `None` is the disk's.
     pub request_bytes: Option<u64>,
+    /// Who writes to the file waits for the disk while more than this is dirty or
+    /// on its way, of the observed files of that disk together (down to 8 MiB for
+    /// one of many); `None` lets the kernel decide. Only where the mode writes back
+    /// early, and on ext4, xfs, btrfs and f2fs.
+    pub max_dirty_bytes: Option<u64>,
     /// What reads bring in is dropped, too, where the mode drops.
     pub reads: bool,
     /// What was in the cache before the observed programs' I/O.
@@ -71,6 +77,10 @@ pub struct ObservedState {
     pub counters: StreamCounters,
     /// Others use it: its pages are kept.
     pub shared: bool,
+    /// How often its writers were made to wait.
+    pub waits: u64,
+    /// For how long, in nanoseconds.
+    pub wait_ns: u64,
 }
 
 /// An observed file.
@@ -97,6 +107,8 @@ pub(super) struct Watch {
     pub(super) options: ObserveOptions,
     pub(super) fronts: ReadFronts,
     pub(super) state: Arc<Mutex<ObservedState>>,
+    /// Holds its writers; made when they are to be held for the first time.
+    pub(super) brake: Option<Arc<Brake>>,
     pub(super) block_device: bool,
     /// Bytes in the cache that others had.
     pub(super) before_bytes: u64,
@@ -176,6 +188,7 @@ impl Flusher {
         let watch = Watch {
             fronts: ReadFronts::new(lag_bytes),
             state: Arc::clone(&state),
+            brake: None,
             block_device,
             before_bytes,
             // Where nothing was cached before, all that is dirty is new.

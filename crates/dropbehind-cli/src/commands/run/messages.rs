@@ -20,6 +20,7 @@ pub(crate) struct Wishes {
     pub(crate) mode: String,
     pub(crate) window_bytes: Option<u64>,
     pub(crate) request_bytes: Option<u64>,
+    pub(crate) max_dirty_bytes: Option<u64>,
     /// As in `--io-priority`.
     pub(crate) io_priority: String,
     pub(crate) reads: bool,

@@ -51,6 +51,8 @@ impl ObservedStats {
             dropped_bytes: totals.dropped_bytes,
             kept_bytes: totals.kept_bytes,
             left_bytes: totals.left_bytes,
+            waits: totals.waits,
+            wait_ns: totals.wait_ns,
             writeback_bytes: reasons(&totals.writeback_bytes),
             ..RunStats::default()
         };
