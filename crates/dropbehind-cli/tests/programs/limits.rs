@@ -2,6 +2,7 @@
 
 use crate::shell::{Left, RUN, bash, lives};
 use crate::user::User;
+use dropbehind_testbed::attempts::in_some_attempt;
 use dropbehind_testbed::residency::{page_bytes, sample};
 use dropbehind_testbed::slow_disk::{SlowDisk, SlowDiskOptions};
 use dropbehind_testbed::{Fs, MountedFs, Need, need};
@@ -48,14 +49,16 @@ fn writers_wait_for_a_slow_disk() {
         })
         .unwrap();
         let disk = disk.mount(filesystem).unwrap();
-        let bounded = peak_dirty(&disk, "32MiB");
-        let unbounded = peak_dirty(&disk, "1TiB");
-        println!(
-            "{filesystem:?}: {} MiB, {} MiB unbounded",
-            bounded / MIB,
-            unbounded / MIB
-        );
-        assert!(unbounded > 200 * MIB, "{filesystem:?}: {unbounded}");
-        assert!(bounded < 160 * MIB, "{filesystem:?}: {bounded}");
+        // On a busy machine a look may come too late.
+        in_some_attempt(|| {
+            let bounded = peak_dirty(&disk, "32MiB") / MIB;
+            let unbounded = peak_dirty(&disk, "1TiB") / MIB;
+            let found = format!("{filesystem:?}: {bounded} MiB, {unbounded} MiB unbounded");
+            println!("{found}");
+            if bounded < 150 && unbounded > 200 {
+                return Ok(());
+            }
+            Err(found)
+        });
     }
 }

@@ -40,7 +40,11 @@ fn unknown_keys() {
     is_wrong(
         "windw = \"1MiB\"",
         "1:1",
-        &["windw", "did you mean \"window\"?", "request, reads"],
+        &[
+            "windw",
+            "did you mean \"window\"?",
+            "request, max_dirty, reads",
+        ],
     );
     is_wrong(
         "# é\n[[rule]]\npath='/a'\nmode='noreuse'\n  paths = 1",

@@ -52,11 +52,11 @@ fn the_example_shows_every_key() {
     let table: toml::Spanned<toml::de::DeTable<'_>> = toml::de::DeTable::parse(&text).unwrap();
     let table = table.get_ref();
     // As many keys as the reader knows; it refuses others.
-    assert_eq!(table.len(), 6);
+    assert_eq!(table.len(), 7);
     let rule = table["rule"].get_ref().as_array().unwrap()[0].get_ref();
-    assert_eq!(rule.as_table().unwrap().len(), 9);
+    assert_eq!(rule.as_table().unwrap().len(), 10);
     let disk = table["disk"].get_ref().as_table().unwrap()["sda"].get_ref();
-    assert_eq!(disk.as_table().unwrap().len(), 3);
+    assert_eq!(disk.as_table().unwrap().len(), 4);
 }
 
 #[test]
@@ -82,11 +82,11 @@ fn rules_are_explained() {
         "   and the unit is backup-*.service or batch.slice\n",
         "   and the cgroup is /machine.slice/*\n",
         "what writes brought in is dropped once clean, what reads did stays\n",
-        "   window 32 MiB, request 1.0 MiB\n",
+        "   window 32 MiB, request 1.0 MiB, at most dirty 96 MiB\n",
         "2. (line ",
         "): left alone\n",
         "all other files: write-behind\n   written back a window behind appending writers; pages stay\n",
-        "disk sda: window 4.0 MiB, request 512 KiB\n",
+        "disk sda: window 4.0 MiB, request 512 KiB, at most dirty 96 MiB\n",
     ] {
         assert!(text.contains(line), "{line:?} is not in\n{text}");
     }

@@ -7,11 +7,11 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use dropbehind_linux::{DirectReader, page_size, size_bytes};
+use dropbehind_linux::{DirectReader, file_stat, page_size, size_bytes};
 use dropbehind_policy::ByteRange;
 
 use crate::handle::lock;
@@ -38,7 +38,11 @@ const SHARE_MIN_BYTES: u64 = 8 << 20;
 /// What holds the writers of one file.
 #[derive(Debug)]
 pub(super) struct Brake {
-    reader: Mutex<DirectReader>,
+    /// `None` once the file is not looked after any more: a deleted file's blocks
+    /// are free when nobody has it open.
+    reader: Mutex<Option<DirectReader>>,
+    stopped: AtomicBool,
+    stopping: Condvar,
     /// Somebody is at it.
     held: AtomicBool,
     /// A read failed; whoever writes is to learn of it first.
@@ -50,7 +54,9 @@ pub(super) struct Brake {
 impl Brake {
     pub(super) fn new(fd: BorrowedFd<'_>) -> io::Result<Brake> {
         Ok(Brake {
-            reader: Mutex::new(DirectReader::new(fd)?),
+            reader: Mutex::new(Some(DirectReader::new(fd)?)),
+            stopped: AtomicBool::new(false),
+            stopping: Condvar::new(),
             held: AtomicBool::new(false),
             failed: AtomicBool::new(false),
             waits: AtomicU64::new(0),
@@ -61,6 +67,21 @@ impl Brake {
     /// True for whoever is to call [`Brake::hold`].
     pub(super) fn try_take(&self) -> bool {
         !self.failed.load(Ordering::SeqCst) && !self.held.swap(true, Ordering::SeqCst)
+    }
+
+    /// Ends it for good. Its description is closed when this returns, or when the
+    /// read that is under way does.
+    pub(super) fn stop(&self) {
+        self.stopped.store(true, Ordering::SeqCst);
+        match self.reader.try_lock() {
+            Ok(mut reader) => *reader = None,
+            // Whoever has it looks again.
+            Err(_) => self.stopping.notify_all(),
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.stopped.load(Ordering::SeqCst) || self.failed.load(Ordering::SeqCst)
     }
 
     pub(super) fn let_go(&self) {
@@ -77,10 +98,17 @@ impl Brake {
     /// they have been calm for a while. `others_bytes` tells what is unwritten of
     /// other files that count towards the same limit.
     pub(super) fn hold(&self, limit_bytes: u64, others_bytes: impl Fn(u64) -> u64) {
-        let mut reader = lock(&self.reader);
+        let mut guard = lock(&self.reader);
         let mut calm_since = Instant::now();
-        while calm_since.elapsed() < CALM && !self.failed.load(Ordering::SeqCst) {
+        while calm_since.elapsed() < CALM && !self.is_over() {
+            let Some(reader) = guard.as_mut() else {
+                break;
+            };
             let started = Instant::now();
+            if file_stat(reader.as_fd()).is_ok_and(|stat| stat.links == 0) {
+                // Its blocks are to be free as soon as it is closed.
+                break;
+            }
             let all = residency::whole(size_bytes(reader.as_fd()).unwrap_or(0));
             let own_bytes = unwritten_bytes(reader.as_fd(), all);
             if own_bytes >= limit_bytes / WATCHED {
@@ -94,18 +122,33 @@ impl Brake {
                 limit_bytes
             };
             if own_bytes > share_bytes {
-                self.hold_now(&mut reader, share_bytes / RELEASE.1 * RELEASE.0);
+                self.hold_now(reader, share_bytes / RELEASE.1 * RELEASE.0);
             } else {
-                std::thread::sleep((started.elapsed() * LOOK_SHARE).max(LOOK));
+                let pause = (started.elapsed() * LOOK_SHARE).max(LOOK);
+                guard = self
+                    .stopping
+                    .wait_timeout(guard, pause)
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .0;
             }
         }
-        drop(reader);
+        if self.is_over() {
+            *guard = None;
+        }
+        drop(guard);
+        if self.is_over() {
+            // Between the last look and the lock.
+            *lock(&self.reader) = None;
+        }
         self.let_go();
     }
 
     fn hold_now(&self, reader: &mut DirectReader, release_bytes: u64) {
         let started = Instant::now();
         for _ in 0..READS {
+            if self.is_over() {
+                break;
+            }
             let all = residency::whole(size_bytes(reader.as_fd()).unwrap_or(0));
             let unwritten = unwritten_bytes(reader.as_fd(), all);
             if unwritten <= release_bytes {

@@ -744,6 +744,10 @@ impl DiskThread {
         self.account(watch.accounted, Counted::default());
         let mut state = *lock(&watch.state);
         state.counters = counters;
+        if let Some(brake) = &watch.brake {
+            brake.stop();
+            (state.waits, state.wait_ns) = brake.waits();
+        }
         state.counted = residency::count(description.as_fd(), residency::whole(state.size_bytes))
             .unwrap_or_default();
         *lock(&watch.state) = state;
