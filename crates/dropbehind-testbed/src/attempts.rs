@@ -18,7 +18,10 @@ pub fn in_some_attempt(attempt: impl Fn() -> Result<(), Gone>) {
     for _ in 0..ATTEMPTS {
         match attempt() {
             Ok(()) => return,
-            Err(gone) => failed.push(gone),
+            Err(gone) => {
+                println!("another attempt, since {gone}");
+                failed.push(gone);
+            }
         }
     }
     panic!("in every attempt: {failed:#?}");

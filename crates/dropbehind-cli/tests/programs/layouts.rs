@@ -8,7 +8,8 @@ use dropbehind_testbed::{Fs, Need, need};
 use std::path::Path;
 use std::process::Command;
 
-/// Data and holes of a file, as the file system tells them, and blocks.
+/// Data and holes of a file, as the file system tells them, and how many MiB of
+/// blocks; some are for the list of the others.
 const MAP: &str = r#"
 import os, sys
 for name in sys.argv[1:]:
@@ -19,7 +20,7 @@ for name in sys.argv[1:]:
         except OSError: break
         at = os.lseek(f, start, os.SEEK_HOLE)
         print(name, start, at)
-    print(name, size, os.fstat(f).st_blocks)
+    print(name, size, os.fstat(f).st_blocks // 2048)
 "#;
 
 #[test]
