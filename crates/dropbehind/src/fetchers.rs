@@ -67,6 +67,11 @@ impl Fetch {
         }
     }
 
+    /// True when the read has ended.
+    pub(crate) fn is_done(&self) -> bool {
+        lock(&self.outcome).is_some()
+    }
+
     fn finish(&self, fetched: Fetched) {
         *lock(&self.outcome) = Some(fetched);
         self.done.notify_all();

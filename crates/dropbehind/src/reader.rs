@@ -48,7 +48,6 @@ const READ_AHEAD_MOST_BYTES: u64 = 8 << 20;
 /// A chunk is asked for when the reader has come so near to needing it ahead,
 /// and waited for in steps of [`APPEAR_STEP`].
 const SLACK_BYTES: u64 = CHUNK_BYTES / 4;
-const APPEAR_STEPS: u32 = 250;
 const APPEAR_STEP: Duration = Duration::from_micros(20);
 /// When the flusher is so far behind, the reader drops for itself. With the
 /// chunks ahead and the one being read this stays below 16 MiB.
@@ -78,8 +77,9 @@ pub(crate) struct Prepared {
     claimed: ByteRange,
     once: Vec<ByteRange>,
     coming: Vec<(ByteRange, Arc<Fetch>)>,
-    /// What must be cached, if only to be read, before the read begins.
-    appearing: ByteRange,
+    /// What must be cached, if only to be read, before the read begins, and who
+    /// brings it.
+    appearing: (ByteRange, Vec<Arc<Fetch>>),
 }
 
 impl Prepared {
@@ -94,11 +94,14 @@ impl Prepared {
                 fetch(fd, *range, handle.disk.read_ahead_bytes());
             });
         }
-        let range = self.appearing;
+        let (range, fetches) = &self.appearing;
         let pages = range.len() / page_size();
-        for _ in 0..APPEAR_STEPS {
+        loop {
+            // Asked first: what is done by then is counted.
+            let all_done = fetches.iter().all(|fetch| fetch.is_done());
             let counted = cachestat(fd, range.start, range.len());
-            if pages == 0 || counted.is_ok_and(|counted| counted.cached_pages >= pages) {
+            let cached = pages == 0 || counted.is_ok_and(|counted| counted.cached_pages >= pages);
+            if cached || all_done {
                 return;
             }
             std::thread::sleep(APPEAR_STEP);
@@ -202,6 +205,14 @@ impl Reader {
             }
             chunk.entered |= here;
         }
+        let bring = self
+            .ahead
+            .iter()
+            .filter(|chunk| !chunk.range.intersection(appearing).is_empty());
+        let appearing = (
+            appearing,
+            bring.filter_map(|chunk| chunk.fetch.clone()).collect(),
+        );
         let needed = self
             .ahead
             .iter()
