@@ -19,7 +19,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use dropbehind_linux::{
-    Access, LargeRead, advise_access, cachestat, drop_clean, huge_page_size, page_size, will_need,
+    Access, FsKind, LargeRead, advise_access, cachestat, drop_clean, filesystem, huge_page_size,
+    page_size, will_need,
 };
 use dropbehind_policy::ByteRange;
 use dropbehind_policy::range::round_up;
@@ -256,6 +257,15 @@ impl Reader {
             return None;
         }
         if !self.advised {
+            // Elsewhere single pages would carry the mark, too, for nothing.
+            let folios = matches!(
+                filesystem(fd),
+                Ok(FsKind::Ext4 | FsKind::Xfs | FsKind::BlockDevice)
+            );
+            if !folios {
+                self.small_chunks = SMALL_CHUNKS;
+                return None;
+            }
             // Some other advice doubles what the kernel reads ahead.
             self.advised = advise_access(fd, Access::Normal).is_ok();
         }
