@@ -8,9 +8,8 @@
 //! read is in the cache by then, the kernel's readahead never starts.
 //!
 //! Whole huge pages of which nothing is cached are read in [large
-//! folios](dropbehind_linux::large_read) where the file system has them: at a
-//! third of the CPU time of single pages, and with the copying and dropping that
-//! follow cheaper, too.
+//! folios](dropbehind_linux::large_read) where the file system has them: cheaper
+//! than single pages, and so are the copying and dropping that follow.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;

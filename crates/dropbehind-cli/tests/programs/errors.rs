@@ -97,12 +97,15 @@ fn an_error_reaches_whom_it_would_have_reached() {
     let user = User::new();
     for (name, way) in WAYS {
         std::fs::write(user.file("program.py"), format!("{PROGRAM}{way}\n")).unwrap();
-        let [plain, observed] = ["", RUN].map(|run| {
+        // The last one also waits for the disk, beyond so little.
+        let held = format!("{RUN} --max-dirty 16MiB");
+        let [plain, observed, held] = ["", RUN, &held].map(|run| {
             let disk = FailingDisk::new().expect("a failing disk");
             converses(&user, &disk, run)
         });
         assert!(plain.stdout.contains("ENOSPC"), "{name}: {plain:?}");
         assert_eq!(plain, observed, "{name}");
+        assert_eq!(plain, held, "{name}, held");
     }
 }
 
