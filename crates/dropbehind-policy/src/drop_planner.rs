@@ -106,6 +106,11 @@ impl DropPlanner {
         self.ready.bytes()
     }
 
+    /// The parts of `range` that wait to be dropped.
+    pub fn ready_parts(&self, range: ByteRange) -> impl Iterator<Item = ByteRange> + '_ {
+        self.ready.overlaps_of(range)
+    }
+
     /// The parts of `range` that do not wait to be dropped.
     pub fn not_ready(&self, range: ByteRange) -> alloc::vec::Vec<ByteRange> {
         self.ready.gaps_of(range)

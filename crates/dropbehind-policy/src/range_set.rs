@@ -81,6 +81,15 @@ impl RangeSet {
         }
         let before = self.bytes;
         let ByteRange { mut start, mut end } = range;
+        // Mostly there is nothing near, and one search tells.
+        match self.ranges.range(..=end).next_back() {
+            Some((_, &near_end)) if near_end >= start => {}
+            _ => {
+                self.ranges.insert(start, end);
+                self.bytes += end - start;
+                return end - start;
+            }
+        }
         if let Some((&left, &left_end)) = self.ranges.range(..=start).next_back() {
             if left_end >= end {
                 return 0;
@@ -105,6 +114,17 @@ impl RangeSet {
             return 0;
         }
         let before = self.bytes;
+        // Mostly there is nothing, or just this, and one search tells.
+        match self.ranges.range(..range.end).next_back() {
+            Some((&start, &end)) if end > range.start => {
+                if start == range.start && end == range.end {
+                    self.ranges.remove(&start);
+                    self.bytes -= range.len();
+                    return range.len();
+                }
+            }
+            _ => return 0,
+        }
         if let Some((&left, &left_end)) = self.ranges.range(..range.start).next_back()
             && left_end > range.start
         {

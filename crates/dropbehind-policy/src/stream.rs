@@ -19,7 +19,7 @@ use crate::drop_planner::{DropPlanner, STEP_BYTES, Verdict};
 use crate::grace::{AGE_NS, GRACE_NS, SMALL_FILE_BYTES};
 use crate::mode::{Mode, Writeback};
 use crate::neighbours::Neighbours;
-use crate::pace::{Pace, Poll};
+use crate::pace::{POLL_MAX_NS, Pace, Poll};
 use crate::range::{ByteRange, round_up};
 use crate::range_counts::RangeCounts;
 use crate::range_set::RangeSet;
@@ -54,7 +54,7 @@ const LAZY_PIECES: u32 = 64;
 const LAZY_LOOKS: u32 = 120;
 /// Dirty ranges closer than a request are asked for in one call: the kernel
 /// walks dirty pages only, so the gap costs nothing.
-const RANGES_PER_CALL: usize = 4096;
+const RANGES_PER_CALL: usize = 512;
 /// A closed file that is being written is seen to so often whether it was
 /// deleted: an fstat, well below a microsecond.
 const NAME_NS: u64 = 5_000_000;
@@ -63,6 +63,9 @@ const NAME_NS: u64 = 5_000_000;
 const LOOK_AGE_NS: u64 = 1_000_000_000;
 /// How far ahead such a look goes.
 const LOOK_BYTES: u64 = 64 << 20;
+/// A count may take one part in so many of the time: of scattered pages, each
+/// has to be visited.
+const COUNT_SHARE: u64 = 8;
 
 /// What is known of a file when it is opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -247,6 +250,8 @@ pub struct Stream {
     /// The ranges of `to_send` and `asked`.
     under_way: RangeCounts,
     next_count_ns: u64,
+    /// When the count that is being taken was begun.
+    count_begun_ns: u64,
     /// The next count comes after a pause, not right after another one.
     polling: bool,
     lazy: RangeSet,
@@ -315,6 +320,7 @@ impl Stream {
             asked_bytes: 0,
             under_way: RangeCounts::new(),
             next_count_ns: 0,
+            count_begun_ns: 0,
             polling: false,
             lazy: RangeSet::new(),
             lazy_cursor: 0,
@@ -655,17 +661,15 @@ impl Stream {
 
     /// The parts of `range` in which no write of ours is under way.
     fn dirty_or_asked_gaps(&self, range: ByteRange) -> alloc::vec::Vec<ByteRange> {
-        let mut busy = RangeSet::new();
-        for part in self
-            .dirty
+        gaps_between(self.busy_parts(range).collect(), range)
+    }
+
+    fn busy_parts(&self, range: ByteRange) -> impl Iterator<Item = ByteRange> + '_ {
+        self.dirty
             .overlaps_of(range)
             .chain(self.lazy.overlaps_of(range))
             .chain([self.window.unsent().intersection(range)])
             .chain(self.under_way.overlaps_of(range))
-        {
-            busy.insert(part);
-        }
-        busy.gaps_of(range)
     }
 
     /// Writers have counted `written_bytes` up to now, and all ranges up to
@@ -943,6 +947,7 @@ impl Stream {
             Task::Count(range) => {
                 let front = self.asked.front().map(|asked| asked.range);
                 self.counting_asked = front == Some(range) && self.next_count_ns <= context.now_ns;
+                self.count_begun_ns = context.now_ns;
                 if self.counting_asked {
                     self.next_count_ns = context.now_ns + context.poll_ns();
                 } else {
@@ -1133,7 +1138,10 @@ impl Stream {
         let churned = front.churn_bytes > missing_bytes.saturating_mul(CHURN);
         if counted.writeback_bytes > 0 && !(churned && missing_bytes > 0) {
             self.asked[0] = front;
-            self.next_count_ns = context.now_ns + context.poll_ns();
+            let cost_ns = context.now_ns.saturating_sub(self.count_begun_ns);
+            let cost_ns = cost_ns.saturating_mul(COUNT_SHARE).min(POLL_MAX_NS);
+            let pause_ns = context.poll_ns().max(cost_ns);
+            self.next_count_ns = context.now_ns + pause_ns;
             self.polling = true;
             self.update_done();
             let early = polled && newly == 0;
@@ -1183,11 +1191,15 @@ impl Stream {
 
     /// Hands what is ours and no longer under way over to be dropped.
     fn now_clean(&mut self, range: ByteRange) {
-        for part in self.dirty_or_asked_gaps(range) {
-            let ours: alloc::vec::Vec<ByteRange> = self.ours.overlaps_of(part).collect();
-            for part in ours {
-                self.planner.ready(part);
-            }
+        // Where ranges are scattered, most of what is ours in their span was clean
+        // before, and to look each of it up takes more time than all else.
+        let busy = self
+            .busy_parts(range)
+            .chain(self.planner.ready_parts(range));
+        let gaps = gaps_between(busy.collect(), range);
+        let ours: alloc::vec::Vec<ByteRange> = self.ours.overlaps_of(range).collect();
+        for part in intersections(&gaps, &ours) {
+            self.planner.ready(part);
         }
     }
 
@@ -1332,6 +1344,47 @@ impl Stream {
             self.flush = false;
         }
     }
+}
+
+/// The parts that two lists have in common, each of which ascends and has no
+/// overlaps.
+fn intersections(one: &[ByteRange], other: &[ByteRange]) -> alloc::vec::Vec<ByteRange> {
+    let (mut at, mut other_at) = (0, 0);
+    let mut common = alloc::vec::Vec::new();
+    while let (Some(part), Some(other_part)) = (one.get(at), other.get(other_at)) {
+        let both = part.intersection(*other_part);
+        if !both.is_empty() {
+            common.push(both);
+        }
+        if part.end < other_part.end {
+            at += 1;
+        } else {
+            other_at += 1;
+        }
+    }
+    common
+}
+
+/// The parts of `range` that are in none of `taken`.
+fn gaps_between(
+    mut taken: alloc::vec::Vec<ByteRange>,
+    range: ByteRange,
+) -> alloc::vec::Vec<ByteRange> {
+    // A few ascending lists, one after the other, which this kind of sort merges.
+    // A set would do, at ten times the cost where there are many.
+    taken.sort_by_key(|part| part.start);
+    let mut gaps = alloc::vec::Vec::new();
+    let mut at = range.start;
+    for part in taken.iter().filter(|part| !part.is_empty()) {
+        if part.start > at {
+            gaps.push(ByteRange::new(at, part.start));
+        }
+        at = at.max(part.end);
+    }
+    if at < range.end {
+        gaps.push(ByteRange::new(at, range.end));
+    }
+    gaps
 }
 
 /// The start of `range`, up to the last multiple of `request_bytes` within one

@@ -622,6 +622,8 @@ impl DiskThread {
                 })
             }
         };
+        // What was written by then is not to look like something left over.
+        self.drain(number);
         let now_ns = self.now_ns();
         let id = StreamId(number.into());
         match counted {
