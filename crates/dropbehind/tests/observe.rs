@@ -97,6 +97,7 @@ everywhere! {
     a_file_overwritten_leaves_nothing: 64;
     what_others_had_stays_when_it_is_overwritten: 32;
     what_others_had_stays_when_it_is_read: 32;
+    what_others_had_here_and_there_stays: 64;
     a_read_costs_one_read_and_leaves_nothing: 128;
     random_writes_leave_nothing: 64;
     pages_of_a_shared_file_stay: 32;
@@ -179,6 +180,35 @@ fn what_others_had_stays_when_it_is_read(place: &Place) {
         let observed = observing.observe(&path);
         let file = fs::read(&path).unwrap();
         assert_eq!(file.len() as u64, place.size_bytes());
+        observed.closed();
+        as_much_cached(&path, had_bytes, observing.finished())
+    });
+}
+
+/// Has two of three pages of a file cached, as memory that is short leaves them.
+fn cached_here_and_there(path: &Path, size_bytes: u64) -> u64 {
+    use rustix::fs::{Advice, fadvise};
+    let file = fs::File::open(path).unwrap();
+    let length = std::num::NonZeroU64::new;
+    for offset in (0..size_bytes).step_by(128 << 10) {
+        // In single pages: readahead of the kernel's own would make large folios.
+        fadvise(&file, offset, length(128 << 10), Advice::WillNeed).unwrap();
+    }
+    fs::read(path).unwrap();
+    for page in (0..size_bytes / 4096).step_by(3) {
+        fadvise(&file, page * 4096, length(4096), Advice::DontNeed).unwrap();
+    }
+    cached_bytes(path)
+}
+
+fn what_others_had_here_and_there_stays(place: &Place) {
+    in_some_attempt(|| {
+        let observing = Observing::new(Mode::DONTCACHE);
+        let path = place.cold_file(1);
+        let had_bytes = cached_here_and_there(&path, place.size_bytes());
+        assert!(had_bytes < place.size_bytes() / 4 * 3, "{had_bytes}");
+        let observed = observing.observe(&path);
+        fs::read(&path).unwrap();
         observed.closed();
         as_much_cached(&path, had_bytes, observing.finished())
     });

@@ -310,7 +310,7 @@ impl DiskThread {
                 }
                 Message::Flush(number) => self.flush(now_ns, number),
                 Message::Touched(number) => self.touched(now_ns, number),
-                Message::Left(number) => self.left(now_ns, number),
+                Message::Left(number) => self.left(number),
                 Message::Shared(number) => self.keep_shared(now_ns, number),
                 Message::Brought(number, range, answer) => {
                     self.drain(number);
@@ -405,7 +405,7 @@ impl DiskThread {
     }
 
     /// A user of an observed file closed it.
-    fn left(&mut self, now_ns: u64, number: u32) {
+    fn left(&mut self, number: u32) {
         let Some(watch) = self
             .entries
             .get_mut(&number)
@@ -414,16 +414,19 @@ impl DiskThread {
             return;
         };
         watch.closed = true;
+        watch.left = true;
         self.look_at(number, true);
-        self.disk.closed(now_ns, StreamId(number.into()));
-        self.publish(number);
     }
 
     fn flush(&mut self, now_ns: u64, number: u32) {
         self.drain(number);
-        self.look_at(number, true);
-        if let Some(entry) = self.entries.get_mut(&number) {
-            entry.settle_asked = true;
+        let Some(entry) = self.entries.get_mut(&number) else {
+            return;
+        };
+        entry.settle_asked = true;
+        if let Some(watch) = &mut entry.watch {
+            watch.flushed = true;
+            return self.look_at(number, true);
         }
         self.disk.flush(now_ns, StreamId(number.into()));
         self.publish(number);

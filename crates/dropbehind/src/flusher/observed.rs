@@ -118,6 +118,14 @@ pub(super) struct Watch {
     pub(super) accounted: Counted,
     pub(super) written_bytes: u64,
     pub(super) read_bytes: u64,
+    /// Where the search for pages that were read goes on.
+    pub(super) read_cursor: u64,
+    /// A look that finds everything was asked for, and may be made from then on.
+    pub(super) thorough_wanted: bool,
+    pub(super) thorough_from_ns: u64,
+    /// What is to be told the policy after it.
+    pub(super) left: bool,
+    pub(super) flushed: bool,
     /// Where the last write that was found ended.
     pub(super) write_cursor: u64,
     pub(super) interval_ns: u64,
@@ -197,6 +205,11 @@ impl Flusher {
             accounted: Counted::default(),
             written_bytes: 0,
             read_bytes: 0,
+            read_cursor: 0,
+            thorough_wanted: false,
+            thorough_from_ns: 0,
+            left: false,
+            flushed: false,
             write_cursor: 0,
             interval_ns: 0,
             next_look_ns: 0,
