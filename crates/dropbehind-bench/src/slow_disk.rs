@@ -34,8 +34,9 @@ impl SlowDisk {
         bytes_per_second: u64,
         file_bytes: u64,
     ) -> Result<Self, String> {
-        // The file system's own part, and room for a rewrite's journal.
-        let disk_bytes = (file_bytes + file_bytes / 8 + (96 << 20)).next_multiple_of(1 << 20);
+        // The file system's own part, and the tenth that a case wants to be free
+        // beside its files.
+        let disk_bytes = (file_bytes + file_bytes / 4 + (96 << 20)).next_multiple_of(1 << 20);
         let available = meminfo_bytes("MemAvailable").unwrap_or(u64::MAX);
         // Once as the disk, once as what is cached of it.
         if available < disk_bytes * 2 {
@@ -69,7 +70,7 @@ impl SlowDisk {
         let device =
             attach_loop_device(backing.as_fd()).map_err(|error| failed("attaching", &error))?;
         let made = Command::new(maker)
-            .args(["-q", "-F", "-E", "nodiscard,lazy_itable_init=1"])
+            .args(["-q", "-F", "-m", "0", "-E", "nodiscard,lazy_itable_init=1"])
             .arg(device.path())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
