@@ -252,8 +252,10 @@ impl DiskThread {
         }
         let drained = self.entries.iter().all(|(number, entry)| {
             let stream = self.disk.stream(StreamId(u64::from(*number)));
+            let searched = |watch: &Watch| !watch.thorough_wanted;
             entry.handle.slot.outstanding_bytes() == 0
                 && !entry.closed
+                && entry.watch.as_deref().is_none_or(searched)
                 && stream.is_none_or(|stream| stream.is_settled())
         });
         if drained {
