@@ -250,6 +250,9 @@ fn writes_under_a_trace() {
         .write(true)
         .create(true)
         .mode(std::env::var("MODE").unwrap().parse().unwrap())
+        // Fixed: on a disk that seems slow two windows are soon full, and the
+        // writer waits.
+        .window_bytes(16 << 20)
         .open(path_of_part())
         .unwrap();
     let block = vec![5; 4 << 10];
