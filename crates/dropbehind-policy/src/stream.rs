@@ -63,8 +63,8 @@ const NAME_NS: u64 = 5_000_000;
 const LOOK_AGE_NS: u64 = 1_000_000_000;
 /// How far ahead such a look goes.
 const LOOK_BYTES: u64 = 64 << 20;
-/// A count may take one part in so many of the time: of scattered pages, each
-/// has to be visited.
+/// Of scattered pages a count visits each, so the next one waits so many times as
+/// long as this one took; but no longer than the longest pause between polls.
 const COUNT_SHARE: u64 = 8;
 
 /// What is known of a file when it is opened.

@@ -42,8 +42,8 @@ const PIECE_BYTES: u64 = 128 << 10;
 /// No more counts than this in one search: 20 ms when each has a thousand pages
 /// to walk. The next one goes on where this one ended.
 const COUNTS: u32 = 2048;
-/// And this in one that is to find everything: 0.2 s for a file of which every
-/// second page of a gigabyte was cached before.
+/// And this in one that is to find everything: enough for a gigabyte of which
+/// every second page was cached before.
 const THOROUGH_COUNTS: u32 = 1 << 18;
 /// Looks that find everything take no more than one part in so many of the time,
 /// however often they are asked for.
