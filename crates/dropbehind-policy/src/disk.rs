@@ -21,7 +21,8 @@ pub struct StreamId(pub u64);
 /// What is known of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskConfig {
-    /// The largest window of a stream.
+    /// The window of a stream that has none of its own, before the disk's speed
+    /// is known; see [`Pace::window_bytes`](crate::pace::Pace::window_bytes).
     pub window_bytes: u64,
     /// How much is asked for in one call: the disk's `max_sectors_kb`.
     pub request_bytes: u64,
@@ -196,6 +197,23 @@ impl Disk {
         self.streams
             .get(&id)
             .map_or(u64::MAX, |stream| stream.limit_bytes(&context))
+    }
+
+    /// The window now of a stream that has none of its own.
+    pub fn window_bytes(&self) -> u64 {
+        let DiskConfig {
+            window_bytes,
+            request_bytes,
+            ..
+        } = self.config;
+        self.pace.window_bytes(window_bytes, request_bytes)
+    }
+
+    /// What the disk writes for each of the streams that wait for it, in bytes
+    /// a second; `None` before it was measured.
+    pub fn share_bytes_per_second(&self) -> Option<u64> {
+        let speed = self.pace.bytes_per_second()?;
+        Some(speed / self.busy_streams.max(1))
     }
 
     /// How many dirty bytes are worth waking the flusher for.

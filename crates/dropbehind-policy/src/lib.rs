@@ -17,6 +17,7 @@
 //! | [`drop_planner`] | which ranges to drop, when, and what to try again |
 //! | [`neighbours`] | room for those who read from the disk |
 //! | [`pace`] | the disk's measured speed, and the window and batch that follow from it |
+//! | [`throttle`] | how long a writer ahead of the disk pauses |
 //! | [`grace`] | files too small or too young to be worth a write |
 //! | [`reason`] | why writeback was started, counted |
 //! | [`stream`] | one open file: its dirty, asked-for, clean and dropped ranges |
@@ -40,6 +41,7 @@ pub mod reason;
 pub mod residency;
 pub mod sequential;
 pub mod stream;
+pub mod throttle;
 pub mod write_behind;
 
 pub use disk::{Action, Disk, DiskConfig, Next, StreamId};

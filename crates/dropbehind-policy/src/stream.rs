@@ -35,8 +35,8 @@ const ASK_TRIES: u8 = 3;
 /// missing: ours must have been among it.
 const CHURN: u64 = 4;
 /// With so many clean bytes waiting to be dropped, drops go before new requests:
-/// together with two windows of 16 MiB that stays below 64 MiB.
-const CROWDED_BYTES: u64 = 4 * STEP_BYTES;
+/// together with two windows, 28 MiB each at most by themselves, that is 64 MiB.
+const CROWDED_BYTES: u64 = 2 * STEP_BYTES;
 /// How often lazily written pages are looked at. The kernel's own flusher wakes
 /// every five seconds.
 const LAZY_COUNT_NS: u64 = 1_000_000_000;

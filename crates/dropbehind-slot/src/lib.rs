@@ -9,7 +9,7 @@
 //! | part | written by | read by |
 //! |---|---|---|
 //! | [`Lane`]: ranges and their byte count | writers | flusher |
-//! | `done`, `limit`, `batch`, `quiet` | flusher | writers |
+//! | `done`, `limit`, `batch`, `speed`, `quiet` | flusher | writers |
 //! | `wait` (a futex), `waiters` | both | both |
 //! | [`Doorbell`]: one word a disk | both | both |
 
@@ -26,6 +26,8 @@ mod run;
 pub use doorbell::{Doorbell, NOBODY, Queued};
 pub use lane::{Drained, Lane};
 pub use run::Run;
+
+use dropbehind_policy::throttle;
 
 use atomic::{AtomicU32, AtomicU64, Ordering, total_order};
 
@@ -75,6 +77,8 @@ pub struct Slot {
     limit: AtomicU64,
     /// The flusher wants to hear of every so many bytes.
     batch: AtomicU64,
+    /// Bytes a second the disk writes for this file; 0 when that is not known.
+    speed: AtomicU64,
     /// The count of bytes at the last kick.
     kicked_at: AtomicU64,
     /// Bytes that reads brought in and that are gone again.
@@ -87,9 +91,9 @@ pub struct Slot {
     waiters: AtomicU32,
     /// The slot's place in the doorbell's queue.
     pub queued: Queued,
-    /// Times a writer waited.
+    /// Times a writer waited or paused.
     pub waits: AtomicU64,
-    /// Nanoseconds writers waited.
+    /// Nanoseconds writers waited and paused.
     pub wait_ns: AtomicU64,
     /// Kicks given.
     pub kicks: AtomicU64,
@@ -117,6 +121,7 @@ impl Slot {
             done: AtomicU64::new(0),
             limit: AtomicU64::new(limit_bytes),
             batch: AtomicU64::new(batch_bytes),
+            speed: AtomicU64::new(0),
             kicked_at: AtomicU64::new(0),
             reads_done: AtomicU64::new(0),
             quiet: AtomicU32::new(1),
@@ -181,8 +186,16 @@ impl Slot {
         self.outstanding_bytes() > self.limit.load(Ordering::Relaxed)
     }
 
+    /// How long a write of `bytes` bytes should take now; see
+    /// [`throttle::pause_ns`].
+    pub fn pause_ns(&self, bytes: u64) -> u64 {
+        let limit = self.limit.load(Ordering::Relaxed);
+        let speed = self.speed.load(Ordering::Relaxed);
+        throttle::pause_ns(bytes, self.outstanding_bytes(), limit, speed)
+    }
+
     /// Announces a waiter; answers the value to wait on. Look at
-    /// [`Slot::over_limit`] once more before waiting.
+    /// [`Slot::over_limit`] or [`Slot::pause_ns`] once more before waiting.
     pub fn begin_wait(&self) -> u32 {
         self.waiters.fetch_add(1, Ordering::SeqCst);
         total_order();
@@ -226,9 +239,10 @@ impl Slot {
     }
 
     /// Publishes what follows from the disk's speed.
-    pub fn publish_pace(&self, limit_bytes: u64, batch_bytes: u64) {
+    pub fn publish_pace(&self, limit_bytes: u64, batch_bytes: u64, bytes_per_second: u64) {
         self.limit.store(limit_bytes, Ordering::Relaxed);
         self.batch.store(batch_bytes, Ordering::Relaxed);
+        self.speed.store(bytes_per_second, Ordering::Relaxed);
     }
 
     /// The flusher is about to know of nothing here. False when a write came

@@ -21,6 +21,13 @@ const WAIT_STEP: Duration = Duration::from_millis(200);
 /// takes only when it is gone.
 const REGISTRATION_PATIENCE: Duration = Duration::from_secs(5);
 
+/// Only larger writes pause: the time of a small one is less than a sleep can
+/// be, and many would sleep often. They wait at the limit.
+const THROTTLED_BYTES: u64 = 256 << 10;
+/// Sleeps are not shorter than this: timers have 50 µs of slack (prctl(2),
+/// `PR_SET_TIMERSLACK`).
+const PAUSE_MIN: Duration = Duration::from_micros(60);
+
 const UNREGISTERED: u32 = 0;
 const PENDING: u32 = 1;
 const REGISTERED: u32 = 2;
@@ -126,6 +133,8 @@ impl Handle {
         self.kick();
         if due == Due::Wait {
             self.wait();
+        } else if bytes >= THROTTLED_BYTES {
+            self.pause(bytes);
         }
     }
 
@@ -167,6 +176,27 @@ impl Handle {
         }
     }
 
+    /// Takes as long as the disk should be given for a write of `bytes` bytes,
+    /// or until it has caught up.
+    fn pause(&self, bytes: u64) {
+        let mut pause = Duration::from_nanos(self.slot.pause_ns(bytes));
+        if pause < PAUSE_MIN {
+            return;
+        }
+        let started = Instant::now();
+        loop {
+            let left = pause.saturating_sub(started.elapsed());
+            if left < PAUSE_MIN || self.disk.is_dead() {
+                break;
+            }
+            let seen = self.slot.begin_wait();
+            let _ = futex_wait(self.slot.wait_word(), seen, Some(left));
+            self.slot.end_wait();
+            pause = Duration::from_nanos(self.slot.pause_ns(bytes));
+        }
+        self.count_wait(started);
+    }
+
     /// Waits until less than two windows are outstanding.
     fn wait(&self) {
         if self.registration.load(Ordering::Acquire) == REFUSED {
@@ -181,6 +211,10 @@ impl Handle {
             }
             self.slot.end_wait();
         }
+        self.count_wait(started);
+    }
+
+    fn count_wait(&self, started: Instant) {
         let waited = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.slot.waits.fetch_add(1, Ordering::Relaxed);
         self.slot.wait_ns.fetch_add(waited, Ordering::Relaxed);

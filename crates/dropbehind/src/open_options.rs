@@ -93,8 +93,10 @@ impl OpenOptions {
     }
 
     /// The window, in bytes; at least [`WINDOW_MIN_BYTES`]. Twice as much may
-    /// be dirty or under writeback before a writer waits. Default: what the
-    /// disk writes in a quarter of a second, at most 16 MiB.
+    /// be dirty or under writeback before a writer waits; writes of 256 KiB
+    /// and more pause on the last quarter of that. Default: what the disk writes
+    /// in a quarter of a second, at most 16 MiB; or in 50 ms, at most 28 MiB,
+    /// where that is more.
     pub fn window_bytes(&mut self, bytes: u64) -> &mut OpenOptions {
         self.settings.window_bytes = Some(bytes);
         self

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use dropbehind_linux::{Sharing, futex_wait, futex_wake};
 use dropbehind_policy::neighbours::SAMPLE_NS;
 use dropbehind_policy::residency::ResidencyMap;
+use dropbehind_policy::write_behind::DEFAULT_WINDOW_BYTES;
 use dropbehind_policy::{
     Action, ByteRange, Counted, Disk, DiskConfig, Dropped, Inspected, Next, StreamCounters,
     StreamId,
@@ -85,7 +86,7 @@ pub(super) struct DiskThread {
 pub(super) fn run(shared: Arc<DiskHandle>) {
     let mut thread = DiskThread {
         disk: Disk::new(DiskConfig {
-            window_bytes: shared.window_bytes(),
+            window_bytes: DEFAULT_WINDOW_BYTES,
             request_bytes: shared.disk.request_bytes.max(dropbehind_linux::page_size()),
             page_bytes: dropbehind_linux::page_size(),
         }),
@@ -549,8 +550,16 @@ impl DiskThread {
         entry.handle.store_counters(stream.counters());
         if let Some(speed) = self.disk.bytes_per_second() {
             self.shared.bytes_per_second.store(speed, Ordering::Relaxed);
+            let window_bytes = self.disk.window_bytes();
+            self.shared
+                .window_bytes
+                .store(window_bytes, Ordering::Relaxed);
         }
-        slot.publish_pace(self.disk.limit_bytes(id), self.disk.batch_bytes(id));
+        slot.publish_pace(
+            self.disk.limit_bytes(id),
+            self.disk.batch_bytes(id),
+            self.disk.share_bytes_per_second().unwrap_or(0),
+        );
         if slot.publish_done(stream.done_bytes()) {
             let _ = futex_wake(slot.wait_word(), u32::MAX >> 1);
         }

@@ -276,7 +276,7 @@ pub struct DiskStats {
     pub observed: ObservedPages,
     /// Measured speed of writeback, in bytes a second; 0 until known.
     pub bytes_per_second: u64,
-    /// The largest window of a stream.
+    /// The window now of a stream that has none of its own.
     pub window_bytes: u64,
     /// Nanoseconds for which less was on its way so that readers of the disk
     /// would not suffer.
@@ -319,6 +319,8 @@ pub(crate) struct DiskHandle {
     observed: Mutex<ObservedPages>,
     /// Measured speed of writeback, 0 until known.
     bytes_per_second: AtomicU64,
+    /// The window that follows from it.
+    window_bytes: AtomicU64,
     /// How long the disk's readers were yielded to.
     yielded_ns: AtomicU64,
     /// Who reads ahead for the readers of its files.
@@ -343,6 +345,7 @@ impl DiskHandle {
             notes: Mutex::default(),
             observed: Mutex::default(),
             bytes_per_second: AtomicU64::new(0),
+            window_bytes: AtomicU64::new(DEFAULT_WINDOW_BYTES),
             yielded_ns: AtomicU64::new(0),
             fetchers: Arc::default(),
         }
@@ -395,8 +398,9 @@ impl DiskHandle {
         self.disk.read_ahead_bytes.max(4 << 20)
     }
 
+    /// The window now of a file that has none of its own.
     pub(crate) fn window_bytes(&self) -> u64 {
-        DEFAULT_WINDOW_BYTES
+        self.window_bytes.load(Ordering::Relaxed)
     }
 
     /// True when the thread of this disk panicked: its files run on, buffered.
