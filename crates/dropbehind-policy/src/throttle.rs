@@ -9,7 +9,8 @@
 
 /// Up to this share of the limit nobody pauses, in quarters. What is on its way
 /// by then keeps the disk busy through the writer's pauses: from a quarter of
-/// the limit on instead, they cost a fifth of the throughput.
+/// the limit on instead, they cost an eighth of the throughput of a disk whose
+/// lumps vary much, and nothing where they do not.
 const FREE_QUARTERS: u64 = 3;
 /// No pause is longer; the limit does the rest.
 pub const PAUSE_MAX_NS: u64 = 20_000_000;
