@@ -5,7 +5,8 @@
 //! ```
 //!
 //! Ways: `buffered` (plain), `native` (`RWF_DONTCACHE`), `direct` (`O_DIRECT`),
-//! and the modes of dropbehind by their names. Each run is a process of its own,
+//! and the modes of dropbehind by their names, with a window in MiB after an `@`
+//! where it is not to be the default (`dontcache@16`). Each run is a process of its own,
 //! so that its CPU time includes the flusher; the order of the ways rotates from
 //! run to run; the parent samples the file's pages with cachestat meanwhile, so
 //! peaks do not rest on the counters of the measured process. Printed are
@@ -194,7 +195,11 @@ fn work(args: &[String]) -> io::Result<()> {
     block.fill(0x5a);
     let write = what != "read";
     let direct = way == "direct";
-    let mode = match way.as_str() {
+    let (way, window_mib) = match way.split_once('@') {
+        Some((way, window)) => (way, Some(window.parse::<u64>().expect("MiB"))),
+        None => (way.as_str(), None),
+    };
+    let mode = match way {
         "buffered" | "direct" => Mode::BUFFERED,
         "native" => Mode::DONTCACHE,
         name => name.parse().map_err(io::Error::other)?,
@@ -204,7 +209,11 @@ fn work(args: &[String]) -> io::Result<()> {
         .write(write)
         .custom_flags(if direct { libc::O_DIRECT } else { 0 })
         .open(path)?;
-    let ours = OpenOptions::new()
+    let mut options = OpenOptions::new();
+    if let Some(window_mib) = window_mib {
+        options.window_bytes(window_mib << 20);
+    }
+    let ours = options
         .read(!write)
         .write(write)
         .mode(mode)
@@ -214,7 +223,7 @@ fn work(args: &[String]) -> io::Result<()> {
             Strategy::Emulated
         })
         .open(path)?;
-    let bare = matches!(way.as_str(), "buffered" | "direct");
+    let bare = matches!(way, "buffered" | "direct");
     let started = Instant::now();
     let mut latencies_ns = Vec::with_capacity((size_bytes / block.len() as u64) as usize);
     let mut at = 0;
