@@ -236,6 +236,7 @@ impl Disk {
             default_window_bytes: self.config.window_bytes,
             request_bytes: self.config.request_bytes,
             busy_streams: self.busy_streams,
+            asked_bytes: self.asked_bytes,
         }
     }
 

@@ -37,6 +37,10 @@ const CHURN: u64 = 4;
 /// With so many clean bytes waiting to be dropped, drops go before new requests:
 /// together with two windows, 28 MiB each at most by themselves, that is 64 MiB.
 const CROWDED_BYTES: u64 = 2 * STEP_BYTES;
+/// With less than this on its way, drops and requests take turns instead: disks
+/// finish in lumps, and one that has just finished all it had would idle while
+/// all of that is dropped.
+const BUSY_BYTES: u64 = 2 * STEP_BYTES;
 /// How often lazily written pages are looked at. The kernel's own flusher wakes
 /// every five seconds.
 const LAZY_COUNT_NS: u64 = 1_000_000_000;
@@ -164,6 +168,8 @@ pub(crate) struct Context {
     pub request_bytes: u64,
     /// Streams that wait for writeback.
     pub busy_streams: u64,
+    /// What they wait for.
+    pub asked_bytes: u64,
 }
 
 impl Context {
@@ -239,6 +245,8 @@ pub struct Stream {
     dirty_cursor: u64,
     /// Dirty bytes still to be asked for in this sweep.
     sweep_bytes: u64,
+    /// Since the last drop, a request was sent.
+    sent: bool,
     dirty_mode: Mode,
     window: WriteBehind,
     window_mode: Mode,
@@ -311,6 +319,7 @@ impl Stream {
             dirty_since_ns: 0,
             dirty_cursor: 0,
             sweep_bytes: 0,
+            sent: false,
             dirty_mode: Mode::DONTCACHE,
             window: WriteBehind::new(),
             window_mode: Mode::WRITE_BEHIND,
@@ -456,7 +465,7 @@ impl Stream {
     }
 
     /// How many bytes writers may count beyond [`Stream::done_bytes`]: two
-    /// windows.
+    /// windows, less what is clean and to be dropped at once.
     ///
     /// Who waits has more than a window pending outside of the write-behind
     /// window, which nobody but the writer moves on; so there is work that
@@ -471,9 +480,13 @@ impl Stream {
         // file is little to the one and all of it to the other.
         let counted_bytes = self.written_bytes - self.done_bytes;
         let uncounted_bytes = self.outstanding_bytes().saturating_sub(counted_bytes);
+        // What waits to be dropped is still in the cache. A disk that has just
+        // finished a lump makes room as fast as that goes.
+        let undropped_bytes = self.planner.ready_bytes().saturating_sub(STEP_BYTES);
         held_bytes
             .saturating_add(window_bytes)
             .saturating_sub(uncounted_bytes)
+            .saturating_sub(undropped_bytes)
     }
 
     // ---- events -----------------------------------------------------------
@@ -797,7 +810,8 @@ impl Stream {
         let drop_due = self.planner.due_ns(flush, STEP_BYTES);
         // A disk that waits for its next request costs more than a page that
         // stays a little longer; but not for long.
-        let crowded = self.planner.ready_bytes() >= CROWDED_BYTES;
+        let drops_first = self.sent || context.asked_bytes >= BUSY_BYTES;
+        let crowded = drops_first && self.planner.ready_bytes() >= CROWDED_BYTES;
         let submission = self.submission(context);
         // The planner hands out its range when the task is taken.
         let drop = drop_due.map(|due_ns| (due_ns, Task::Drop(ByteRange::default())));
@@ -943,7 +957,10 @@ impl Stream {
     pub(crate) fn begin(&mut self, context: &Context, task: Task) -> Task {
         self.worked = !matches!(task, Task::Inspect);
         match task {
-            Task::StartWriteback(_, reason) => self.begin_writeback(context, reason),
+            Task::StartWriteback(_, reason) => {
+                self.sent = true;
+                self.begin_writeback(context, reason)
+            }
             Task::Count(range) => {
                 let front = self.asked.front().map(|asked| asked.range);
                 self.counting_asked = front == Some(range) && self.next_count_ns <= context.now_ns;
@@ -956,6 +973,7 @@ impl Stream {
                 task
             }
             Task::Drop(_) => {
+                self.sent = false;
                 let flush = self.flush || self.closed_ns.is_some();
                 let taken = self.planner.take(context.now_ns, flush, STEP_BYTES);
                 Task::Drop(taken.unwrap_or_default())

@@ -85,7 +85,7 @@ pub struct Slot {
     reads_done: AtomicU64,
     /// Not zero: the flusher knows of nothing here and set no timer.
     quiet: AtomicU32,
-    /// A futex; changes when `done` has grown.
+    /// A futex; changes when `done` or `limit` has grown.
     wait: AtomicU32,
     /// Writers that wait, or are about to.
     waiters: AtomicU32,
@@ -183,7 +183,7 @@ impl Slot {
 
     /// True while a writer has to wait.
     pub fn over_limit(&self) -> bool {
-        self.outstanding_bytes() > self.limit.load(Ordering::Relaxed)
+        self.outstanding_bytes() > self.limit.load(Ordering::SeqCst)
     }
 
     /// How long a write of `bytes` bytes should take now; see
@@ -225,6 +225,11 @@ impl Slot {
             return false;
         }
         self.done.store(done, Ordering::SeqCst);
+        self.release_waiters()
+    }
+
+    /// True when somebody may be asleep on [`Slot::wait_word`].
+    fn release_waiters(&self) -> bool {
         total_order();
         if self.waiters.load(Ordering::SeqCst) == 0 {
             return false;
@@ -238,11 +243,18 @@ impl Slot {
         self.reads_done.store(done, Ordering::Release);
     }
 
-    /// Publishes what follows from the disk's speed.
-    pub fn publish_pace(&self, limit_bytes: u64, batch_bytes: u64, bytes_per_second: u64) {
-        self.limit.store(limit_bytes, Ordering::Relaxed);
+    /// Publishes what follows from the disk's speed and what waits to be
+    /// dropped; true when somebody is to be woken on [`Slot::wait_word`], since
+    /// there is more room.
+    pub fn publish_pace(&self, limit_bytes: u64, batch_bytes: u64, bytes_per_second: u64) -> bool {
         self.batch.store(batch_bytes, Ordering::Relaxed);
         self.speed.store(bytes_per_second, Ordering::Relaxed);
+        if limit_bytes <= self.limit.load(Ordering::Relaxed) {
+            self.limit.store(limit_bytes, Ordering::Relaxed);
+            return false;
+        }
+        self.limit.store(limit_bytes, Ordering::SeqCst);
+        self.release_waiters()
     }
 
     /// The flusher is about to know of nothing here. False when a write came

@@ -133,14 +133,13 @@ fn a_write_is_kicked_or_seen() {
 }
 
 /// A writer over its limit and the flusher that releases it.
-#[test]
-fn a_waiter_is_woken_or_need_not_wait() {
-    loom::model(|| {
+fn a_waiter_is_released_by(release: fn(&Slot) -> bool) {
+    loom::model(move || {
         let slot = Arc::new(Slot::new(0, u64::MAX));
         assert_eq!(slot.wrote(page(0), PAGE), Due::Wait);
         let flusher = {
             let slot = Arc::clone(&slot);
-            thread::spawn(move || slot.publish_done(PAGE))
+            thread::spawn(move || release(&slot))
         };
         let seen = slot.begin_wait();
         let waits = slot.over_limit();
@@ -152,6 +151,16 @@ fn a_waiter_is_woken_or_need_not_wait() {
         slot.end_wait();
         assert!(!slot.over_limit());
     });
+}
+
+#[test]
+fn a_waiter_is_woken_or_need_not_wait() {
+    a_waiter_is_released_by(|slot| slot.publish_done(PAGE));
+}
+
+#[test]
+fn a_waiter_hears_of_a_higher_limit() {
+    a_waiter_is_released_by(|slot| slot.publish_pace(PAGE, u64::MAX, 0));
 }
 
 /// Two slots ring the same bell.

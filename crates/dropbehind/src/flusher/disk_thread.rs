@@ -555,12 +555,12 @@ impl DiskThread {
                 .window_bytes
                 .store(window_bytes, Ordering::Relaxed);
         }
-        slot.publish_pace(
+        let more_room = slot.publish_pace(
             self.disk.limit_bytes(id),
             self.disk.batch_bytes(id),
             self.disk.share_bytes_per_second().unwrap_or(0),
         );
-        if slot.publish_done(stream.done_bytes()) {
+        if slot.publish_done(stream.done_bytes()) || more_room {
             let _ = futex_wake(slot.wait_word(), u32::MAX >> 1);
         }
         if entry.settle_asked && stream.is_settled() && slot.outstanding_bytes() == 0 {
