@@ -20,6 +20,7 @@ pub mod size;
 mod small_files;
 pub mod snapshot;
 mod source;
+mod start_times;
 pub mod status;
 
 pub use observer::{Observer, ObserverConfig, ObserverError};

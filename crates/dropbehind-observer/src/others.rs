@@ -11,6 +11,8 @@ use dropbehind_linux::{
     FileId, MountNamespaceId, mapped_files, mount_namespace_of, open_files, process_stat, processes,
 };
 
+use crate::start_times::StartTimes;
+
 /// `/proc` is gone through no more often than this: 5 ms on a machine with 300
 /// processes.
 const SCAN_INTERVAL: Duration = Duration::from_millis(500);
@@ -25,6 +27,7 @@ pub(crate) struct Insiders {
     /// Those who started the first process inside.
     ancestors: HashSet<i32>,
     known: HashMap<i32, (u64, bool)>,
+    start_times: StartTimes,
 }
 
 impl Insiders {
@@ -35,6 +38,7 @@ impl Insiders {
             own: i32::try_from(std::process::id()).unwrap_or(0),
             ancestors: first.map(ancestors_of).unwrap_or_default(),
             known: HashMap::new(),
+            start_times: StartTimes::default(),
         }
     }
 
@@ -48,7 +52,7 @@ impl Insiders {
         if self.namespace.is_none() {
             return;
         }
-        let started = process_stat(process).map_or(0, |stat| stat.start_ticks);
+        let started = self.start_times.of(process).unwrap_or(0);
         if self.known.len() >= KNOWN {
             self.known.clear();
         }
@@ -68,16 +72,14 @@ impl Insiders {
         if process == self.own {
             return true;
         }
-        let started = process_stat(process).map(|stat| stat.start_ticks);
+        let started = self.start_times.of(process);
         if let Some(&(known_start, inside)) = self.known.get(&process)
-            && started
-                .as_ref()
-                .map_or(true, |ticks| *ticks == known_start || known_start == 0)
+            && started.is_none_or(|ticks| ticks == known_start || known_start == 0)
         {
             return inside;
         }
         let inside = mount_namespace_of(process).is_ok_and(|own| own == namespace);
-        if let Ok(ticks) = started {
+        if let Some(ticks) = started {
             if self.known.len() >= KNOWN {
                 self.known.clear();
             }

@@ -12,7 +12,9 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
-use dropbehind_linux::{MountNamespaceId, mount_namespace_of, process_stat};
+use dropbehind_linux::{MountNamespaceId, mount_namespace_of};
+
+use crate::start_times::StartTimes;
 
 /// What was found out holds so long.
 const KNOWN: Duration = Duration::from_secs(1);
@@ -35,13 +37,14 @@ pub(crate) fn take(namespace: MountNamespaceId) -> io::Result<UnixListener> {
 pub(crate) struct Owners {
     namespaces: HashMap<MountNamespaceId, (Instant, bool)>,
     processes: HashMap<(i32, u64), (Instant, bool)>,
+    start_times: StartTimes,
 }
 
 impl Owners {
     /// True when somebody else looks after the files of a process; `observed` is
     /// the namespace that we look after ourselves.
     pub(crate) fn has(&mut self, process: i32, observed: Option<MountNamespaceId>) -> bool {
-        let started = process_stat(process).map_or(0, |stat| stat.start_ticks);
+        let started = self.start_times.of(process).unwrap_or(0);
         if let Some((at, owned)) = self.processes.get(&(process, started))
             && at.elapsed() < KNOWN
         {
