@@ -21,9 +21,10 @@ pub const STEP_BYTES: u64 = 4 << 20;
 /// include/linux/pagemap.h), and one may straddle. Folios are aligned to their
 /// size, so ranges that end at a multiple of this are straddled by none.
 pub const OVERLAP_BYTES: u64 = 2 << 20;
-/// The longest range of one call, what stayed before it aside: a third of a millisecond, for which the disk
-/// waits for its next request, and every other stream for its turn. Calls of
-/// 8 MiB cost writes of 1 MiB a tenth of their throughput.
+/// The longest range of one call, what stayed before it aside: a third of a
+/// millisecond, for which the disk waits for its next request, and every other
+/// stream for its turn. Calls of 8 MiB cost writes of 1 MiB a tenth of their
+/// throughput.
 pub const CALL_BYTES: u64 = 4 << 20;
 /// The longest range that is tried again in one call: two that went together.
 const RETRY_BYTES: u64 = 2 * CALL_BYTES;

@@ -36,6 +36,7 @@ const ASK_TRIES: u8 = 3;
 const CHURN: u64 = 4;
 /// With so many clean bytes waiting to be dropped, drops go before new requests:
 /// together with two windows, 28 MiB each at most by themselves, that is 64 MiB.
+/// (Writers have less room by then: see [`Stream::limit_bytes`].)
 const CROWDED_BYTES: u64 = 2 * STEP_BYTES;
 /// With less than this on its way, drops and requests take turns instead: disks
 /// finish in lumps, and one that has just finished all it had would idle while
