@@ -7,7 +7,8 @@ use dropbehind_linux::process_stat;
 
 /// An answer holds so long. Numbers are given out in turn (`alloc_pid`,
 /// kernel/pid.c), so one comes round again only after as many new processes as
-/// there are numbers: 32768 and more, or some seconds.
+/// there are numbers (`kernel.pid_max`, 32768 and more by default). So many are
+/// not started in this time.
 const KNOWN: Duration = Duration::from_millis(50);
 /// No more processes are remembered.
 const PROCESSES: usize = 4096;
@@ -44,7 +45,7 @@ mod tests {
     use std::process::{Command, Stdio};
 
     #[test]
-    fn a_process_is_known_for_a_moment_and_then_looked_up_again() {
+    fn a_process_that_is_gone_is_known_for_a_moment_only() {
         let mut program = Command::new("cat")
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
