@@ -213,6 +213,11 @@ impl Asked {
         }
     }
 
+    /// Only parts of the range were asked for.
+    fn has_gaps(&self) -> bool {
+        self.bytes < self.range.len()
+    }
+
     /// The same request for a part of its range.
     fn part(self, range: ByteRange) -> Asked {
         Asked {
@@ -1044,7 +1049,8 @@ impl Stream {
         self.under_way.remove(whole);
         self.to_send_bytes -= next.bytes;
         // A call that is too long may block for as long on a full queue.
-        if whole.len() <= request_bytes {
+        if whole.len() <= request_bytes || next.has_gaps() {
+            // Nor does anybody know how much of what has gaps is in which part.
             return next;
         }
         let cut = next.part(cut_at_request(whole, request_bytes));
@@ -1154,7 +1160,8 @@ impl Stream {
         front.clean_bytes += newly;
         self.asked_bytes -= newly;
         let missing_bytes = front.bytes - front.clean_bytes;
-        let churned = front.churn_bytes > missing_bytes.saturating_mul(CHURN);
+        let others_bytes = front.churn_bytes.saturating_sub(front.clean_bytes);
+        let churned = others_bytes > missing_bytes.saturating_mul(CHURN);
         if counted.writeback_bytes > 0 && !(churned && missing_bytes > 0) {
             self.asked[0] = front;
             let cost_ns = context.now_ns.saturating_sub(self.count_begun_ns);
