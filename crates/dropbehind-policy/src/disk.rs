@@ -1,6 +1,7 @@
 //! All streams of one backing device, oldest first.
 
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
 
 use crate::grace::SmallFiles;
 use crate::mode::Mode;
@@ -42,7 +43,7 @@ impl Default for DiskConfig {
 
 /// What the shell is to do. Every action has an answer, given before the next
 /// action is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Start writeback of the range, without waiting; no answer.
     StartWriteback {
@@ -60,12 +61,12 @@ pub enum Action {
         /// The bytes.
         range: ByteRange,
     },
-    /// Drop the range if it is clean; answered with [`Disk::dropped`].
+    /// Drop those of the ranges that are clean; answered with [`Disk::dropped`].
     Drop {
         /// The file.
         stream: StreamId,
-        /// The bytes.
-        range: ByteRange,
+        /// The bytes: one range, or many short ones.
+        ranges: Vec<ByteRange>,
     },
     /// Look whether the file still has a name; answered with
     /// [`Disk::inspected`].
@@ -88,7 +89,7 @@ pub enum Action {
 }
 
 /// What to do next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Do this now.
     Do(Action),
@@ -379,6 +380,22 @@ impl Disk {
         });
     }
 
+    /// The program wrote these ranges, one after the other: the same as to tell
+    /// each, for less.
+    pub fn wrote_all(
+        &mut self,
+        now_ns: u64,
+        id: StreamId,
+        writes: impl IntoIterator<Item = (ByteRange, Mode)>,
+    ) {
+        self.with(now_ns, id, |stream, context| {
+            for (range, mode) in writes {
+                stream.wrote(context, range, mode);
+                stream.move_window(context);
+            }
+        });
+    }
+
     /// All writes up to a writers' count of `written_bytes` have been told.
     pub fn told(&mut self, now_ns: u64, id: StreamId, written_bytes: u64) {
         self.with(now_ns, id, |stream, _| stream.told(written_bytes));
@@ -442,11 +459,20 @@ impl Disk {
         }
     }
 
-    /// The answer to [`Action::Drop`].
-    pub fn dropped(&mut self, now_ns: u64, id: StreamId, range: ByteRange, dropped: Dropped) {
+    /// The answer to [`Action::Drop`]: what became of each of its ranges. One that
+    /// is missing stayed as it was.
+    pub fn dropped(
+        &mut self,
+        now_ns: u64,
+        id: StreamId,
+        outcomes: impl IntoIterator<Item = (ByteRange, Dropped)>,
+    ) {
         self.dropping = None;
         self.with(now_ns, id, |stream, context| {
-            stream.dropped(context, range, dropped);
+            for (range, dropped) in outcomes {
+                stream.dropped(context, range, dropped);
+            }
+            stream.not_answered(context);
         });
     }
 
@@ -505,9 +531,13 @@ impl Disk {
                 reason,
             },
             Task::Count(range) => Action::Count { stream, range },
-            Task::Drop(range) => {
+            Task::Drop => {
                 self.dropping = Some(stream);
-                Action::Drop { stream, range }
+                let begun = self.streams.get_mut(&stream);
+                Action::Drop {
+                    stream,
+                    ranges: begun.map(Stream::take_dropping).unwrap_or_default(),
+                }
             }
             Task::Inspect => Action::Inspect { stream },
             Task::Look(range) => Action::Look { stream, range },

@@ -8,7 +8,8 @@
 //! finds it empty. What cannot be dropped after several tries is left, and
 //! counted as left.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
 
 use crate::range::ByteRange;
 use crate::range_set::RangeSet;
@@ -26,6 +27,11 @@ pub const OVERLAP_BYTES: u64 = 2 << 20;
 /// stream for its turn. Calls of 8 MiB cost writes of 1 MiB a tenth of their
 /// throughput.
 pub const CALL_BYTES: u64 = 4 << 20;
+/// Ranges up to this length are dropped many at once: what is decided and counted
+/// around a call costs as much as to drop so few pages.
+pub const SHORT_BYTES: u64 = 64 << 10;
+/// And no more than so many, for some hundred microseconds.
+const PARTS: usize = 64;
 /// The longest range that is tried again in one call: two that went together.
 const RETRY_BYTES: u64 = 2 * CALL_BYTES;
 /// Tries without progress before a range is left.
@@ -49,8 +55,8 @@ pub struct DropPlanner {
     overlap: RangeSet,
     /// What is tried again by itself: when and start → end and tries so far.
     resisting: BTreeMap<(u64, u64), (u64, u32)>,
-    /// The range that is being dropped, and its tries so far.
-    taken: Option<(ByteRange, u32)>,
+    /// The ranges that are being dropped, and their tries so far.
+    taken: VecDeque<(ByteRange, u32)>,
     /// The last range that was taken had been tried before.
     retried: bool,
     /// Tries of the range that was given up last.
@@ -64,7 +70,7 @@ impl DropPlanner {
             ready: RangeSet::new(),
             overlap: RangeSet::new(),
             resisting: BTreeMap::new(),
-            taken: None,
+            taken: VecDeque::new(),
             retried: false,
             given_up_tries: 0,
         }
@@ -115,6 +121,11 @@ impl DropPlanner {
         self.ready.overlaps_of(range)
     }
 
+    /// True when a part of `range` waits to be dropped.
+    pub fn is_ready(&self, range: ByteRange) -> bool {
+        self.ready.touches(range)
+    }
+
     /// The parts of `range` that do not wait to be dropped.
     pub fn not_ready(&self, range: ByteRange) -> alloc::vec::Vec<ByteRange> {
         self.ready.gaps_of(range)
@@ -125,7 +136,7 @@ impl DropPlanner {
         self.ready.is_empty()
             && self.overlap.is_empty()
             && self.resisting.is_empty()
-            && self.taken.is_none()
+            && self.taken.is_empty()
     }
 
     /// When the planner has something to do: with `flush`, whatever is there,
@@ -144,8 +155,27 @@ impl DropPlanner {
             .map(|(&(due_ns, _), _)| due_ns)
     }
 
-    /// The next range to drop, taken out of the waiting ones.
-    pub fn take(&mut self, now_ns: u64, flush: bool, step_bytes: u64) -> Option<ByteRange> {
+    /// The next ranges to drop, taken out of the waiting ones: one, or many that
+    /// are short.
+    pub fn take(&mut self, now_ns: u64, flush: bool, step_bytes: u64) -> Vec<ByteRange> {
+        let mut parts = Vec::new();
+        let mut bytes = 0;
+        // What was enough for the first is enough for those that go with it.
+        let mut enough = flush;
+        while let Some(part) = self.take_one(now_ns, enough, step_bytes) {
+            parts.push(part);
+            bytes += part.len();
+            let full = part.len() > SHORT_BYTES || bytes >= CALL_BYTES || parts.len() == PARTS;
+            let next = self.ready.first();
+            if full || next.is_none_or(|next| next.len() > SHORT_BYTES) {
+                break;
+            }
+            enough = true;
+        }
+        parts
+    }
+
+    fn take_one(&mut self, now_ns: u64, flush: bool, step_bytes: u64) -> Option<ByteRange> {
         // Retries that are due and ranges that are ready take turns: with a
         // stream that always has a step ready a retry's would never come, and a
         // retry that needs its neighbour gone would be due for ever.
@@ -157,7 +187,7 @@ impl DropPlanner {
         {
             self.resisting.remove(&(due_ns, start));
             let range = ByteRange::new(start, end);
-            self.taken = Some((range, tries));
+            self.taken.push_back((range, tries));
             self.retried = true;
             return Some(range);
         }
@@ -182,18 +212,26 @@ impl DropPlanner {
         let range = cut(range, first_start, flush);
         self.ready.remove(range);
         self.overlap.remove(range);
-        self.taken = Some((range, 0));
+        self.taken.push_back((range, 0));
         Some(range)
     }
 
-    /// The range taken was not clean, and others see to it.
-    pub fn not_clean(&mut self) {
-        self.taken = None;
+    /// A range taken was not clean, and others see to it.
+    pub fn not_clean(&mut self, range: ByteRange) {
+        self.answered(range);
     }
 
-    /// The range taken, when nobody said what became of it.
+    /// A range taken of which nobody said what became of it.
     pub fn unanswered(&self) -> Option<ByteRange> {
-        self.taken.map(|(range, _)| range)
+        self.taken.front().map(|(range, _)| *range)
+    }
+
+    /// The tries so far of a range taken. Answers come in the order in which the
+    /// ranges were taken.
+    fn answered(&mut self, range: ByteRange) -> u32 {
+        let at = self.taken.iter().position(|(taken, _)| *taken == range);
+        at.and_then(|at| self.taken.remove(at))
+            .map_or(0, |(_, tries)| tries)
     }
 
     /// A drop of `range` removed `dropped_bytes` and left `left_bytes`.
@@ -204,7 +242,7 @@ impl DropPlanner {
         dropped_bytes: u64,
         left_bytes: u64,
     ) -> Verdict {
-        let tries = self.taken.take().map_or(0, |(_, tries)| tries);
+        let tries = self.answered(range);
         if left_bytes == 0 {
             return Verdict::Gone;
         }
@@ -308,6 +346,13 @@ mod tests {
         ByteRange::new(start << 20, end << 20)
     }
 
+    fn one(taken: Vec<ByteRange>) -> ByteRange {
+        let [range] = taken[..] else {
+            panic!("{taken:?} instead of one range");
+        };
+        range
+    }
+
     #[test]
     fn waits_for_a_step_unless_flushed() {
         let mut planner = DropPlanner::new();
@@ -316,7 +361,7 @@ mod tests {
         assert_eq!(planner.due_ns(true, STEP_BYTES), Some(0));
         planner.ready(range(3, 4));
         assert_eq!(planner.due_ns(false, STEP_BYTES), Some(0));
-        assert_eq!(planner.take(0, false, STEP_BYTES), Some(range(0, 4)));
+        assert_eq!(planner.take(0, false, STEP_BYTES), [range(0, 4)]);
         assert!(!planner.is_empty(), "it is not answered yet");
         assert_eq!(planner.verified(0, range(0, 4), 4 << 20, 0), Verdict::Gone);
         assert!(planner.is_empty());
@@ -326,25 +371,25 @@ mod tests {
     fn what_stayed_at_the_end_is_part_of_the_next_drop() {
         let mut planner = DropPlanner::new();
         planner.ready(range(0, 8));
-        let first = planner.take(0, false, STEP_BYTES).unwrap();
+        let first = one(planner.take(0, false, STEP_BYTES));
         assert_eq!(first, range(0, 4));
         assert_eq!(planner.verified(0, first, 3 << 20, 1 << 20), Verdict::Again);
         planner.ready(range(8, 9));
         assert_eq!(
             planner.take(0, false, STEP_BYTES),
-            Some(range(2, 8)),
+            [range(2, 8)],
             "from the old end to a new one that no folio straddles"
         );
         assert_eq!(planner.verified(0, range(2, 8), 4 << 20, 0), Verdict::Gone);
         let due_ns = planner.due_ns(false, STEP_BYTES).unwrap();
         assert_eq!(
             planner.take(due_ns, false, STEP_BYTES),
-            Some(range(0, 2)),
+            [range(0, 2)],
             "who knows where the page was that stayed"
         );
         assert_eq!(planner.verified(0, range(0, 2), 0, 0), Verdict::Gone);
-        assert_eq!(planner.take(due_ns, true, STEP_BYTES), Some(range(8, 9)));
-        planner.not_clean();
+        assert_eq!(planner.take(due_ns, true, STEP_BYTES), [range(8, 9)]);
+        planner.not_clean(range(8, 9));
         assert!(planner.is_empty());
     }
 
@@ -354,7 +399,7 @@ mod tests {
         planner.ready(range(0, 4));
         let mut now_ns = 0;
         for _ in 0..TRIES {
-            let taken = planner.take(now_ns, true, STEP_BYTES).unwrap();
+            let taken = one(planner.take(now_ns, true, STEP_BYTES));
             assert_eq!(
                 planner.verified(now_ns, taken, 0, taken.len()),
                 Verdict::Again
@@ -363,7 +408,7 @@ mod tests {
             assert!(due_ns > now_ns);
             now_ns = due_ns;
         }
-        let taken = planner.take(now_ns, true, STEP_BYTES).unwrap();
+        let taken = one(planner.take(now_ns, true, STEP_BYTES));
         assert_eq!(
             planner.verified(now_ns, taken, 0, taken.len()),
             Verdict::GivenUp
@@ -380,7 +425,7 @@ mod tests {
         for step in 0..400 {
             now_ns += 5_000_000;
             planner.ready(range(100 + 4 * step, 104 + 4 * step));
-            while let Some(taken) = planner.take(now_ns, false, STEP_BYTES) {
+            while let [taken] = planner.take(now_ns, false, STEP_BYTES)[..] {
                 let stubborn = taken.start == 0;
                 let left = if stubborn { 4096 } else { 0 };
                 let gone = if stubborn { 0 } else { taken.len() };
@@ -397,15 +442,16 @@ mod tests {
         let page = |start: u64, end: u64| ByteRange::new(start << 12, end << 12);
         planner.ready(page(0, 2));
         planner.ready(page(3, 5));
-        for taken in [page(0, 2), page(3, 5)] {
-            assert_eq!(planner.take(0, true, STEP_BYTES), Some(taken));
+        let short = [page(0, 2), page(3, 5)];
+        assert_eq!(planner.take(0, true, STEP_BYTES), short);
+        for taken in short {
             assert_eq!(planner.verified(0, taken, 0, 4096), Verdict::Again);
         }
         planner.ready(page(2, 3));
-        assert_eq!(planner.take(0, true, STEP_BYTES), Some(page(2, 3)));
+        assert_eq!(planner.take(0, true, STEP_BYTES), [page(2, 3)]);
         assert_eq!(planner.verified(0, page(2, 3), 0, 4096), Verdict::Again);
         let due_ns = planner.due_ns(true, STEP_BYTES).unwrap();
-        assert_eq!(planner.take(due_ns, true, STEP_BYTES), Some(page(0, 5)));
+        assert_eq!(planner.take(due_ns, true, STEP_BYTES), [page(0, 5)]);
     }
 
     #[test]
@@ -413,15 +459,37 @@ mod tests {
         let mut planner = DropPlanner::new();
         planner.ready(range(0, 8));
         planner.withdraw(range(2, 4));
-        assert_eq!(planner.take(0, true, STEP_BYTES), Some(range(0, 2)));
+        assert_eq!(planner.take(0, true, STEP_BYTES), [range(0, 2)]);
         assert_eq!(planner.verified(0, range(0, 2), 0, 4096), Verdict::Again);
-        assert_eq!(planner.take(0, true, STEP_BYTES), Some(range(4, 8)));
-        assert_eq!(planner.take(0, true, STEP_BYTES), None);
+        assert_eq!(planner.take(0, true, STEP_BYTES), [range(4, 8)]);
+        assert_eq!(planner.take(0, true, STEP_BYTES), []);
         planner.withdraw(range(1, 2));
         let due_ns = planner.due_ns(true, STEP_BYTES).unwrap();
-        assert_eq!(planner.take(due_ns, true, STEP_BYTES), Some(range(0, 1)));
-        planner.not_clean();
+        assert_eq!(planner.take(due_ns, true, STEP_BYTES), [range(0, 1)]);
+        planner.not_clean(range(4, 8));
+        planner.not_clean(range(0, 1));
         assert!(planner.is_empty());
+    }
+
+    #[test]
+    fn short_ranges_go_together() {
+        let mut planner = DropPlanner::new();
+        let page = |page: u64| ByteRange::new(page << 12, (page + 1) << 12);
+        let pages: Vec<ByteRange> = (0..100).map(|number| page(2 * number)).collect();
+        for page in &pages {
+            planner.ready(*page);
+        }
+        planner.ready(range(8, 12));
+        let first = planner.take(0, false, STEP_BYTES);
+        assert_eq!(first, pages[..PARTS]);
+        let second = planner.take(0, false, STEP_BYTES);
+        assert_eq!(second, pages[PARTS..], "a long range goes by itself");
+        assert_eq!(planner.take(0, false, STEP_BYTES), [range(8, 12)]);
+        for page in pages {
+            assert_eq!(planner.verified(0, page, 4096, 0), Verdict::Gone);
+        }
+        assert!(!planner.is_empty(), "one is not answered yet");
+        assert_eq!(planner.unanswered(), Some(range(8, 12)));
     }
 
     #[test]
@@ -438,7 +506,7 @@ mod tests {
             (24, 26),
         ] {
             let taken = planner.take(0, true, STEP_BYTES);
-            assert_eq!(taken, Some(range(start, end)));
+            assert_eq!(taken, [range(start, end)]);
         }
     }
 }

@@ -74,6 +74,12 @@ impl RangeSet {
         Some(ByteRange::new(start, end))
     }
 
+    /// The last range that begins before `offset`.
+    fn last_before(&self, offset: u64) -> Option<ByteRange> {
+        let (&start, &end) = self.ranges.range(..offset).next_back()?;
+        Some(ByteRange::new(start, end))
+    }
+
     /// Adds a range; answers how many of its bytes were not in the set.
     pub fn insert(&mut self, range: ByteRange) -> u64 {
         if range.is_empty() {
@@ -148,18 +154,24 @@ impl RangeSet {
 
     /// The parts of `range` that are in the set, ascending.
     pub fn overlaps_of(&self, range: ByteRange) -> impl Iterator<Item = ByteRange> + '_ {
-        let first = self
-            .ranges
-            .range(..range.start)
-            .next_back()
+        // Backwards one search finds the last part, and mostly there is no other
+        // that long: a range bounded on both sides costs two.
+        let last = self.last_before(range.end);
+        let alone = last.is_none_or(|last| last.start <= range.start);
+        let before = (!alone)
+            .then(|| self.ranges.range(..range.start).next_back())
+            .flatten()
             .map(|(&start, &end)| ByteRange::new(start, end));
-        first
+        let from = if alone { u64::MAX } else { range.start };
+        let inside = self
+            .ranges
+            .range(from..)
+            .map(|(&start, &end)| ByteRange::new(start, end))
+            .take_while(move |part| part.start < range.end);
+        last.filter(|_| alone)
             .into_iter()
-            .chain(
-                self.ranges
-                    .range(range.start..range.end.max(range.start))
-                    .map(|(&start, &end)| ByteRange::new(start, end)),
-            )
+            .chain(before)
+            .chain(inside)
             .map(move |part| part.intersection(range))
             .filter(|part| !part.is_empty())
     }
@@ -187,7 +199,10 @@ impl RangeSet {
 
     /// True when the set has a byte of `range`.
     pub fn touches(&self, range: ByteRange) -> bool {
-        self.overlaps_of(range).next().is_some()
+        !range.is_empty()
+            && self
+                .last_before(range.end)
+                .is_some_and(|last| last.end > range.start)
     }
 }
 

@@ -58,8 +58,12 @@ const LAZY_PIECES: u32 = 64;
 /// writes what is 30 s old; this is four times that.
 const LAZY_LOOKS: u32 = 120;
 /// Dirty ranges closer than a request are asked for in one call: the kernel
-/// walks dirty pages only, so the gap costs nothing.
-const RANGES_PER_CALL: usize = 512;
+/// walks dirty pages only, so the gap costs nothing. No more than so many.
+const RANGES_PER_CALL: usize = 64;
+/// Ranges on their way at once. Each is a request of the disk, whose queue mostly
+/// takes 256 (`nr_requests`); a call that finds it full waits in there, while
+/// what is clean could be dropped.
+const RANGES_UNDER_WAY: usize = 192;
 /// A closed file that is being written is seen to so often whether it was
 /// deleted: an fstat, well below a microsecond.
 const NAME_NS: u64 = 5_000_000;
@@ -152,7 +156,7 @@ pub struct StreamCounters {
 pub(crate) enum Task {
     StartWriteback(ByteRange, Reason),
     Count(ByteRange),
-    Drop(ByteRange),
+    Drop,
     Inspect,
     Look(ByteRange),
     Forget,
@@ -187,6 +191,8 @@ impl Context {
 struct Asked {
     range: ByteRange,
     bytes: u64,
+    /// How many ranges `bytes` are in.
+    ranges: usize,
     reason: Reason,
     tries: u8,
     /// Written by the program's own fsync: we have not asked for it.
@@ -204,6 +210,7 @@ impl Asked {
         Asked {
             range,
             bytes,
+            ranges: 1,
             reason,
             tries: 0,
             by_program: false,
@@ -261,6 +268,8 @@ pub struct Stream {
     to_send_bytes: u64,
     /// Less what was already seen clean.
     asked_bytes: u64,
+    /// Ranges in `asked`.
+    asked_ranges: usize,
     /// The ranges of `to_send` and `asked`.
     under_way: RangeCounts,
     next_count_ns: u64,
@@ -282,6 +291,8 @@ pub struct Stream {
     ours: RangeSet,
     kept: RangeSet,
     planner: DropPlanner,
+    /// What the planner took out last.
+    dropping: alloc::vec::Vec<ByteRange>,
 
     inspected_ns: Option<u64>,
     /// Others use it.
@@ -333,6 +344,7 @@ impl Stream {
             asked: VecDeque::new(),
             to_send_bytes: 0,
             asked_bytes: 0,
+            asked_ranges: 0,
             under_way: RangeCounts::new(),
             next_count_ns: 0,
             count_begun_ns: 0,
@@ -347,6 +359,7 @@ impl Stream {
             ours: RangeSet::new(),
             kept: RangeSet::new(),
             planner: DropPlanner::new(),
+            dropping: alloc::vec::Vec::new(),
             inspected_ns: None,
             shared: false,
             worked: false,
@@ -687,7 +700,7 @@ impl Stream {
         self.dirty
             .overlaps_of(range)
             .chain(self.lazy.overlaps_of(range))
-            .chain([self.window.unsent().intersection(range)])
+            .chain(Some(self.window.unsent().intersection(range)).filter(|part| !part.is_empty()))
             .chain(self.under_way.overlaps_of(range))
     }
 
@@ -819,8 +832,7 @@ impl Stream {
         let drops_first = self.sent || context.asked_bytes >= BUSY_BYTES;
         let crowded = drops_first && self.planner.ready_bytes() >= CROWDED_BYTES;
         let submission = self.submission(context);
-        // The planner hands out its range when the task is taken.
-        let drop = drop_due.map(|due_ns| (due_ns, Task::Drop(ByteRange::default())));
+        let drop = drop_due.map(|due_ns| (due_ns, Task::Drop));
         let (first, second) = if crowded {
             (drop, submission)
         } else {
@@ -876,8 +888,12 @@ impl Stream {
         let most_bytes = context
             .neighbours
             .share_of(window_bytes.saturating_mul(2) - batch_bytes);
-        let room = self.asked_bytes < most_bytes || self.asked.is_empty();
-        if !room {
+        let room = self.asked.is_empty()
+            || self.asked_bytes < most_bytes && self.asked_ranges < RANGES_UNDER_WAY;
+        // What lies in the gaps of a request counts as its own. So the next sweep
+        // over the file waits for the end of this one, and has more to merge.
+        let swept = self.sweep_bytes == 0 && self.to_send.is_empty();
+        if !room || swept && self.asked.back().is_some_and(Asked::has_gaps) {
             return None;
         }
         let (due_ns, reason, front) = if let Some(next) = self.to_send.front() {
@@ -978,11 +994,11 @@ impl Stream {
                 }
                 task
             }
-            Task::Drop(_) => {
+            Task::Drop => {
                 self.sent = false;
                 let flush = self.flush || self.closed_ns.is_some();
-                let taken = self.planner.take(context.now_ns, flush, STEP_BYTES);
-                Task::Drop(taken.unwrap_or_default())
+                self.dropping = self.planner.take(context.now_ns, flush, STEP_BYTES);
+                task
             }
             Task::Look(range) => {
                 self.look = None;
@@ -1119,12 +1135,16 @@ impl Stream {
             next = self.dirty.first_from(span.end);
         }
         self.dirty_cursor = span.end;
-        (taken > 0).then(|| Asked::new(span, bytes, reason))
+        (taken > 0).then(|| Asked {
+            ranges: taken,
+            ..Asked::new(span, bytes, reason)
+        })
     }
 
     fn push_asked(&mut self, asked: Asked) {
         self.under_way.add(asked.range);
         self.asked_bytes += asked.bytes;
+        self.asked_ranges += asked.ranges;
         self.asked.push_back(Asked {
             clean_bytes: 0,
             writeback_bytes: 0,
@@ -1174,6 +1194,7 @@ impl Stream {
             return Some((newly, if early { Poll::Early } else { Poll::InTime }));
         }
         self.asked.pop_front();
+        self.asked_ranges -= front.ranges;
         self.under_way.remove(front.range);
         self.asked_bytes -= missing_bytes;
         self.next_count_ns = context.now_ns;
@@ -1254,7 +1275,7 @@ impl Stream {
             after_bytes,
         } = dropped
         else {
-            self.planner.not_clean();
+            self.planner.not_clean(range);
             let ours: alloc::vec::Vec<ByteRange> = self.ours.overlaps_of(range).collect();
             for part in ours {
                 self.leave_to_kernel(context, part, Mode::NOREUSE);
@@ -1281,12 +1302,7 @@ impl Stream {
         }
         // What was written since is to be dropped after its own writeback, and
         // what a read brought in again since by another drop.
-        let mut removed = 0;
-        for part in self.dirty_or_asked_gaps(range) {
-            for part in self.planner.not_ready(part) {
-                removed += self.ours.remove(part);
-            }
-        }
+        let removed = self.disown_gone(range);
         let left = match verdict {
             Verdict::GivenUp => after_bytes.min(removed),
             Verdict::Gone | Verdict::Again => 0,
@@ -1295,9 +1311,30 @@ impl Stream {
         self.counters.dropped_bytes += removed - left;
     }
 
+    /// Takes what is neither busy nor ready out of what is ours; answers how many
+    /// bytes that were.
+    fn disown_gone(&mut self, range: ByteRange) -> u64 {
+        let busy = self.busy_parts(range).next().is_some();
+        if !busy && !self.planner.is_ready(range) {
+            return self.ours.remove(range);
+        }
+        let mut removed = 0;
+        for part in self.dirty_or_asked_gaps(range) {
+            for part in self.planner.not_ready(part) {
+                removed += self.ours.remove(part);
+            }
+        }
+        removed
+    }
+
+    /// The ranges of the drop that was begun.
+    pub(crate) fn take_dropping(&mut self) -> alloc::vec::Vec<ByteRange> {
+        core::mem::take(&mut self.dropping)
+    }
+
     /// The next action is asked for: a drop that was not answered did nothing.
     pub(crate) fn not_answered(&mut self, context: &Context) {
-        if let Some(range) = self.planner.unanswered() {
+        while let Some(range) = self.planner.unanswered() {
             let nothing = Dropped::Tried {
                 before_bytes: range.len(),
                 after_bytes: range.len(),
@@ -1357,6 +1394,7 @@ impl Stream {
         self.lazy.clear();
         self.asked.clear();
         self.asked_bytes = 0;
+        self.asked_ranges = 0;
         self.under_way.clear();
         self.window = WriteBehind::new();
         self.look = None;

@@ -28,25 +28,30 @@ fn disk_with(config: StreamConfig) -> Disk {
 fn settle(disk: &mut Disk, now: u64, unlinked: bool) -> Vec<Action> {
     let mut actions = Vec::new();
     while let Next::Do(action) = disk.next(now) {
-        actions.push(action);
+        actions.push(action.clone());
         assert!(actions.len() < 1_000_000, "it never ends");
         match action {
             Action::Count { stream, range } => {
                 disk.counted(now, stream, range, Counted::default());
             }
-            Action::Drop { stream, range } => {
-                let gone = Dropped::Tried {
-                    before_bytes: range.len(),
-                    after_bytes: 0,
-                };
-                disk.dropped(now, stream, range, gone);
-            }
+            Action::Drop { stream, ranges } => disk.dropped(now, stream, gone(&ranges)),
             Action::Inspect { stream } => disk.inspected(now, stream, Inspected { unlinked }),
             Action::Look { stream, range } => disk.looked(now, stream, range, []),
             Action::StartWriteback { .. } | Action::Forget { .. } => {}
         }
     }
     actions
+}
+
+/// All of these ranges went.
+fn gone(ranges: &[ByteRange]) -> impl Iterator<Item = (ByteRange, Dropped)> + '_ {
+    ranges.iter().map(|range| {
+        let gone = Dropped::Tried {
+            before_bytes: range.len(),
+            after_bytes: 0,
+        };
+        (*range, gone)
+    })
 }
 
 /// Lets time pass until nothing is left to do.
@@ -273,13 +278,9 @@ fn streams_of_one_disk_take_turns() {
     while let Next::Do(action) = disk.next(now) {
         now += 1;
         match action {
-            Action::Drop { stream, range } => {
+            Action::Drop { stream, ranges } => {
                 order.push(stream);
-                let gone = Dropped::Tried {
-                    before_bytes: range.len(),
-                    after_bytes: 0,
-                };
-                disk.dropped(now, stream, range, gone);
+                disk.dropped(now, stream, gone(&ranges));
             }
             Action::Forget { stream } => order.push(stream),
             _ => {}
@@ -315,15 +316,16 @@ fn a_flush_lasts_until_the_drop_is_answered() {
     let mut disk = disk_with(StreamConfig::default());
     disk.read(2, ID, ByteRange::new(0, MIB));
     disk.flush(2, ID);
-    let Next::Do(Action::Drop { range, .. }) = disk.next(3) else {
+    let Next::Do(Action::Drop { ranges, .. }) = disk.next(3) else {
         panic!("a drop is due");
     };
+    assert_eq!(ranges, [ByteRange::new(0, MIB)]);
     assert!(!disk.stream(ID).expect("open").is_settled());
     let some = Dropped::Tried {
         before_bytes: MIB,
         after_bytes: PAGE,
     };
-    disk.dropped(3, ID, range, some);
+    disk.dropped(3, ID, [(ranges[0], some)]);
     settle_all(&mut disk, 4);
     let stream = disk.stream(ID).expect("open");
     assert!(stream.is_settled());
@@ -393,13 +395,7 @@ fn a_window_that_shrinks_sends_what_it_no_longer_holds() {
                 };
                 disk.counted(now, ID, range, counted);
             }
-            Next::Do(Action::Drop { range, .. }) => {
-                let gone = Dropped::Tried {
-                    before_bytes: range.len(),
-                    after_bytes: 0,
-                };
-                disk.dropped(now, ID, range, gone);
-            }
+            Next::Do(Action::Drop { ranges, .. }) => disk.dropped(now, ID, gone(&ranges)),
             Next::Do(Action::Inspect { .. }) => {
                 disk.inspected(now, ID, Inspected { unlinked: false });
             }

@@ -206,6 +206,26 @@ pub(crate) fn drop_counted(
     })
 }
 
+/// The same for a range that is believed clean, which is counted afterwards only.
+/// Of pages that are dirty after all, writeback starts. Whether a part went is not
+/// told: where something stayed, nothing did.
+pub(crate) fn drop_short(fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<Dropped> {
+    drop_clean(fd, range.start, range.len())?;
+    let after = count(fd, range)?;
+    if after.unwritten_bytes() > 0 {
+        return Ok(Dropped::NotClean);
+    }
+    let after_bytes = after.cached_bytes;
+    Ok(Dropped::Tried {
+        before_bytes: if after_bytes == 0 {
+            range.len()
+        } else {
+            after_bytes
+        },
+        after_bytes,
+    })
+}
+
 /// The same without cachestat: whether pages are clean is not known, only that
 /// they were waited for.
 pub(crate) fn drop_mapped(fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<Dropped> {

@@ -130,12 +130,15 @@ impl Load {
                     };
                     self.disk.counted(self.now_ns, stream, range, clean);
                 }
-                Action::Drop { stream, range } => {
-                    let gone = Dropped::Tried {
-                        before_bytes: range.len(),
-                        after_bytes: 0,
-                    };
-                    self.disk.dropped(self.now_ns, stream, range, gone);
+                Action::Drop { stream, ranges } => {
+                    let gone = ranges.into_iter().map(|range| {
+                        let gone = Dropped::Tried {
+                            before_bytes: range.len(),
+                            after_bytes: 0,
+                        };
+                        (range, gone)
+                    });
+                    self.disk.dropped(self.now_ns, stream, gone);
                 }
                 Action::Inspect { stream } => {
                     let inspected = dropbehind_policy::Inspected { unlinked: false };

@@ -1,6 +1,7 @@
 //! The flusher's thread, as the library has it: drain the rings, tell, do what
 //! the policy says, answer, publish.
 
+use dropbehind_policy::drop_planner::SHORT_BYTES;
 use dropbehind_policy::{Action, ByteRange, Counted, Dropped, Inspected, Mode, Next, StreamId};
 
 use crate::cache::PAGE;
@@ -16,7 +17,7 @@ const SWEEP_NS: u64 = 200 * MS;
 pub(crate) enum Answer {
     Nothing,
     Counted(Counted),
-    Dropped(Dropped),
+    Dropped(Vec<(ByteRange, Dropped)>),
     Inspected(Inspected),
     Looked(Vec<ByteRange>),
     Failed,
@@ -49,7 +50,7 @@ impl World {
         match std::mem::replace(&mut self.flusher, Flusher::Acting) {
             Flusher::Asleep | Flusher::Acting => self.act(),
             Flusher::Executing(action) => {
-                let answer = self.execute(action);
+                let answer = self.execute(&action);
                 self.flusher = Flusher::Answering(action, answer);
                 let delay = self.shell_delay();
                 self.flusher_after(delay);
@@ -58,10 +59,11 @@ impl World {
                 if self.plan.interleaved && self.random.below(2) == 0 {
                     self.hear();
                 }
+                let id = stream_of(&action);
                 if let Some(answer) = answer {
                     self.answer(action, answer);
                 }
-                self.publish(stream_of(action));
+                self.publish(id);
                 self.act();
             }
         }
@@ -81,10 +83,10 @@ impl World {
     fn act(&mut self) {
         self.hear();
         let next = self.policy.next(self.now);
-        self.watch_queue(next);
+        self.watch_queue(&next);
         match next {
             Next::Do(action) => {
-                self.watch_action(action);
+                self.watch_action(&action);
                 self.flusher = Flusher::Executing(action);
                 let delay = self.shell_delay();
                 self.flusher_after(delay);
@@ -271,13 +273,13 @@ impl World {
         }
     }
 
-    fn execute(&mut self, action: Action) -> Option<Answer> {
+    fn execute(&mut self, action: &Action) -> Option<Answer> {
         let number = self.number_of(stream_of(action));
         let file = self.openings[number].file;
         if self.random.chance(self.plan.unanswered_in_thousand) {
             self.coverage.unanswered += 1;
             if let Action::StartWriteback { range, .. } = action {
-                self.write_back_skipping(file, range, true, u64::MAX, 1000);
+                self.write_back_skipping(file, *range, true, u64::MAX, 1000);
             }
             return None;
         }
@@ -288,24 +290,24 @@ impl World {
         }
         Some(match action {
             Action::StartWriteback { range, .. } => {
-                self.write_back(file, range, true, u64::MAX);
+                self.write_back(file, *range, true, u64::MAX);
                 Answer::Nothing
             }
-            Action::Count { range, .. } => Answer::Counted(self.files[file].count(range)),
-            Action::Drop { range, .. } => Answer::Dropped(self.drop_pages(file, range)),
+            Action::Count { range, .. } => Answer::Counted(self.files[file].count(*range)),
+            Action::Drop { ranges, .. } => Answer::Dropped(self.drop_all(file, ranges)),
             Action::Inspect { .. } => Answer::Inspected(Inspected {
                 unlinked: self.files[file].unlinked_ns.is_some(),
             }),
-            Action::Look { range, .. } => self.look(number, range),
+            Action::Look { range, .. } => self.look(number, *range),
             Action::Forget { .. } => Answer::Nothing,
         })
     }
 
     /// The call fails: for good, so that the shell says so, or silently.
-    fn fail(&mut self, number: usize, action: Action) -> Answer {
+    fn fail(&mut self, number: usize, action: &Action) -> Answer {
         if let Action::StartWriteback { range, .. } = action {
             let file = self.openings[number].file;
-            self.write_back_skipping(file, range, true, u64::MAX, 1000);
+            self.write_back_skipping(file, *range, true, u64::MAX, 1000);
         }
         if self.random.below(2) == 0 && !matches!(action, Action::Drop { .. }) {
             return Answer::Nothing;
@@ -313,7 +315,25 @@ impl World {
         Answer::Failed
     }
 
+    /// Some of the ranges may stay unanswered: their calls failed for once.
+    fn drop_all(&mut self, file: usize, ranges: &[ByteRange]) -> Vec<(ByteRange, Dropped)> {
+        let mut outcomes = Vec::new();
+        for range in ranges {
+            if self.random.chance(self.plan.unanswered_in_thousand) {
+                self.coverage.unanswered += 1;
+            } else {
+                outcomes.push((*range, self.drop_pages(file, *range)));
+            }
+        }
+        self.coverage.drops_of_many += u64::from(ranges.len() > 1);
+        outcomes
+    }
+
     fn drop_pages(&mut self, file: usize, range: ByteRange) -> Dropped {
+        if range.len() <= SHORT_BYTES {
+            // Not counted before: what is dirty after all is written.
+            self.write_back(file, range, true, u64::MAX);
+        }
         let before = self.files[file].count(range);
         if before.unwritten_bytes() > 0 {
             self.coverage.not_clean += 1;
@@ -323,8 +343,14 @@ impl World {
         let after = self.files[file].count(range);
         self.coverage.drops += 1;
         self.coverage.drops_again += u64::from(after.cached_bytes > 0);
+        let gone = after.cached_bytes == 0;
+        let before_bytes = match range.len() <= SHORT_BYTES {
+            true if gone => range.len(),
+            true => after.cached_bytes,
+            false => before.cached_bytes,
+        };
         Dropped::Tried {
-            before_bytes: before.cached_bytes,
+            before_bytes,
             after_bytes: after.cached_bytes,
         }
     }
@@ -336,7 +362,7 @@ impl World {
     }
 
     fn answer(&mut self, action: Action, answer: Answer) {
-        let id = stream_of(action);
+        let id = stream_of(&action);
         let number = self.number_of(id);
         let now = self.now;
         self.trace(|| format!("    answer of {}: {answer:?}", id.0));
@@ -344,8 +370,8 @@ impl World {
             (Action::Count { range, .. }, Answer::Counted(counted)) => {
                 self.policy.counted(now, id, range, counted);
             }
-            (Action::Drop { range, .. }, Answer::Dropped(dropped)) => {
-                self.policy.dropped(now, id, range, dropped);
+            (Action::Drop { .. }, Answer::Dropped(dropped)) => {
+                self.policy.dropped(now, id, dropped);
             }
             (Action::Inspect { .. }, Answer::Inspected(inspected)) => {
                 self.policy.inspected(now, id, inspected);
@@ -383,8 +409,8 @@ impl World {
     }
 }
 
-pub(crate) fn stream_of(action: Action) -> StreamId {
-    match action {
+pub(crate) fn stream_of(action: &Action) -> StreamId {
+    match *action {
         Action::StartWriteback { stream, .. }
         | Action::Count { stream, .. }
         | Action::Drop { stream, .. }

@@ -87,21 +87,21 @@ impl World {
 
     /// The queue is consistent: an answer does not change by being asked for
     /// again, and what is due is not in the past.
-    pub(crate) fn watch_queue(&mut self, next: Next) {
-        match next {
+    pub(crate) fn watch_queue(&mut self, next: &Next) {
+        match *next {
             Next::At(due_ns) => {
                 assert!(due_ns > self.now, "due in the past");
-                assert_eq!(self.policy.next(self.now), next);
+                assert_eq!(self.policy.next(self.now), *next);
             }
             Next::Idle => {
                 assert!(self.policy.is_idle());
-                assert_eq!(self.policy.next(self.now), next);
+                assert_eq!(self.policy.next(self.now), *next);
             }
             Next::Do(_) => {}
         }
     }
 
-    pub(crate) fn watch_action(&mut self, action: Action) {
+    pub(crate) fn watch_action(&mut self, action: &Action) {
         self.log.actions += 1;
         self.trace(|| format!("{action:?}"));
         let number = crate::shell::stream_of(action).0 as usize - 1;
@@ -113,7 +113,7 @@ impl World {
             !self.openings[number].forgotten,
             "an action for a forgotten stream"
         );
-        match action {
+        match *action {
             Action::StartWriteback {
                 range,
                 reason,
@@ -130,10 +130,12 @@ impl World {
                 self.log.counts += 1;
                 assert!(!range.is_empty(), "an empty count");
             }
-            Action::Drop { stream, range } => {
-                self.log
-                    .note(&[3, self.now, stream.0, range.start, range.end]);
-                self.watch_drop(number, range);
+            Action::Drop { stream, ref ranges } => {
+                for range in ranges {
+                    self.log
+                        .note(&[3, self.now, stream.0, range.start, range.end]);
+                    self.watch_drop(number, *range);
+                }
             }
             Action::Inspect { stream } => self.log.note(&[4, self.now, stream.0]),
             Action::Look { stream, range } => {

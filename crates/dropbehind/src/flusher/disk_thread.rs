@@ -9,11 +9,12 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use dropbehind_linux::{Sharing, futex_wait, futex_wake};
+use dropbehind_policy::drop_planner::SHORT_BYTES;
 use dropbehind_policy::neighbours::SAMPLE_NS;
 use dropbehind_policy::residency::ResidencyMap;
 use dropbehind_policy::write_behind::DEFAULT_WINDOW_BYTES;
 use dropbehind_policy::{
-    Action, ByteRange, Counted, Disk, DiskConfig, Dropped, Inspected, Next, StreamCounters,
+    Action, ByteRange, Counted, Disk, DiskConfig, Dropped, Inspected, Mode, Next, StreamCounters,
     StreamId,
 };
 
@@ -81,6 +82,8 @@ pub(super) struct DiskThread {
     idle_since_ns: Option<u64>,
     /// Those who wait until nothing is left to do let go of their end then.
     drains: Vec<mpsc::Sender<()>>,
+    /// What a drain took out of a slot; kept for its memory.
+    told: Vec<(ByteRange, Mode)>,
 }
 
 pub(super) fn run(shared: Arc<DiskHandle>) {
@@ -101,6 +104,7 @@ pub(super) fn run(shared: Arc<DiskHandle>) {
         no_sync_file_range: false,
         idle_since_ns: None,
         drains: Vec::new(),
+        told: Vec::new(),
         shared: Arc::clone(&shared),
     };
     if catch_unwind(AssertUnwindSafe(|| thread.serve())).is_err() {
@@ -500,13 +504,15 @@ impl DiskThread {
         }
         let mut appended = false;
         let o_append = handle.config().o_append;
+        let told = &mut self.told;
         let writes = handle.slot.writes.drain(|run| {
             if o_append {
                 appended = true;
             } else {
-                disk.wrote(now_ns, id, run.range(), run.mode());
+                told.push((run.range(), run.mode()));
             }
         });
+        disk.wrote_all(now_ns, id, told.drain(..));
         if appended {
             Self::drain_appended(disk, now_ns, id, entry);
         }
@@ -577,12 +583,12 @@ impl DiskThread {
         | Action::Drop { stream, .. }
         | Action::Inspect { stream }
         | Action::Look { stream, .. }
-        | Action::Forget { stream }) = action;
+        | Action::Forget { stream }) = &action;
         let number = u32::try_from(stream.0).unwrap_or(u32::MAX);
         match action {
             Action::StartWriteback { range, .. } => self.start_writeback(number, range),
             Action::Count { range, .. } => self.count(number, range),
-            Action::Drop { range, .. } => self.drop_range(number, range),
+            Action::Drop { ranges, .. } => self.drop_ranges(number, ranges),
             Action::Inspect { .. } => self.inspect(number),
             Action::Look { range, .. } => self.look(number, range),
             Action::Forget { .. } => return self.forget(number),
@@ -680,36 +686,43 @@ impl DiskThread {
         Some(Counted::default())
     }
 
-    fn drop_range(&mut self, number: u32, range: ByteRange) {
+    fn drop_ranges(&mut self, number: u32, ranges: Vec<ByteRange>) {
         let Some(entry) = self.entries.get(&number) else {
             return;
         };
+        let id = StreamId(number.into());
+        let mut outcomes = Vec::with_capacity(ranges.len());
+        for range in ranges {
+            match self.drop_range(entry, range) {
+                Ok(dropped) => outcomes.push((range, dropped)),
+                Err(error) if is_missing(&error) => {
+                    self.shared
+                        .note(format!("clean pages cannot be dropped ({error})"));
+                    let now_ns = self.now_ns();
+                    return self.disk.failed(now_ns, id);
+                }
+                // Not answered: it stayed, and is tried again.
+                Err(_) => {}
+            }
+        }
+        let now_ns = self.now_ns();
+        self.disk.dropped(now_ns, id, outcomes);
+    }
+
+    fn drop_range(&self, entry: &Entry, range: ByteRange) -> io::Result<Dropped> {
         let fd = entry.description.as_fd();
-        let dropped = match entry.handle.claims.begin_drop(range) {
+        match entry.handle.claims.begin_drop(range) {
             // Somebody is about to read it. Later, then.
             None => Ok(Dropped::NotClean),
+            // To count so little before, too, costs as much as to drop it.
+            Some(_dropping) if range.len() <= SHORT_BYTES && !self.no_cachestat => {
+                residency::drop_short(fd, range)
+            }
             Some(_dropping) => match self.cachestat(fd, range) {
                 Ok(before) => residency::drop_counted(fd, range, before),
                 Err(error) if is_missing(&error) => residency::drop_mapped(fd, range),
                 Err(error) => Err(error),
             },
-        };
-        let now_ns = self.now_ns();
-        let id = StreamId(number.into());
-        match dropped {
-            Ok(dropped) => self.disk.dropped(now_ns, id, range, dropped),
-            Err(error) if is_missing(&error) => {
-                self.shared
-                    .note(format!("clean pages cannot be dropped ({error})"));
-                self.disk.failed(now_ns, id);
-            }
-            Err(_) => {
-                let stayed = Dropped::Tried {
-                    before_bytes: range.len(),
-                    after_bytes: range.len(),
-                };
-                self.disk.dropped(now_ns, id, range, stayed);
-            }
         }
     }
 
