@@ -5,31 +5,17 @@ mod user;
 use dropbehind_testbed::{Fs, MountedFs, Need, need, residency};
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::os::unix::net::{UnixDatagram, UnixStream};
-use std::path::{Path, PathBuf};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
+use user::watch::Running;
 use user::{User, finish};
 
 const RULES: &str =
     "[[rule]]\nname = \"all\"\npath = \"/nowhere-of-this-name/**\"\nmode = \"dontcache\"\n";
 
 impl User {
-    /// The command, with its runtime files in the user's folder.
-    fn watch(&self, args: &str) -> Command {
-        let mut command = self.dropbehind(["watch"].into_iter().chain(args.split_whitespace()));
-        command.env("DROPBEHIND_RUNTIME_DIR", self.file("runtime"));
-        for name in [
-            "NOTIFY_SOCKET",
-            "WATCHDOG_USEC",
-            "WATCHDOG_PID",
-            "JOURNAL_STREAM",
-        ] {
-            command.env_remove(name);
-        }
-        command
-    }
-
     /// A watch with just the privileges that the systemd unit gives it.
     fn watch_as_a_service(&self, args: &str) -> Command {
         let unit = packaged("dropbehind.service");
@@ -104,75 +90,6 @@ fn writes_until_seen(program: &mut Child, path: &Path, watch: &Running) {
 /// takes a clean page for itself.
 fn cached_mib(path: &Path) -> u64 {
     residency::cached(path).unwrap().cached_pages.div_ceil(256)
-}
-
-/// A watch that runs, and what it tells its service manager.
-struct Running {
-    child: Child,
-    told: UnixDatagram,
-    log: PathBuf,
-}
-
-impl Running {
-    fn start(user: &User, command: &mut Command) -> Self {
-        let (socket, log) = (user.file("notify"), user.file("log"));
-        let told = UnixDatagram::bind(&socket).unwrap();
-        told.set_read_timeout(Some(Duration::from_millis(50)))
-            .unwrap();
-        let stderr = std::fs::File::create(&log).unwrap();
-        let metadata = stderr.metadata().unwrap();
-        let child = command
-            .env("NOTIFY_SOCKET", &socket)
-            .env(
-                "JOURNAL_STREAM",
-                format!("{}:{}", metadata.dev(), metadata.ino()),
-            )
-            .stdin(Stdio::null())
-            .stderr(stderr)
-            .spawn()
-            .unwrap();
-        Self { child, told, log }
-    }
-
-    /// Waits until it says this.
-    fn says(&mut self, word: &str) -> String {
-        let mut buffer = [0; 4096];
-        loop {
-            let ended = self.child.try_wait().unwrap();
-            if let Ok(bytes) = self.told.recv(&mut buffer) {
-                let text = String::from_utf8_lossy(&buffer[..bytes]).into_owned();
-                if text.lines().any(|line| line.starts_with(word)) {
-                    return text;
-                }
-            } else if let Some(status) = ended {
-                panic!("{status} before {word}: {}", self.log());
-            }
-        }
-    }
-
-    fn log(&self) -> String {
-        std::fs::read_to_string(&self.log).unwrap()
-    }
-
-    fn signal(&self, signal: &str) {
-        let process = self.child.id().to_string();
-        let sent = Command::new("kill").args(["-s", signal, &process]).status();
-        assert!(sent.unwrap().success());
-    }
-
-    /// Ends it, and answers its exit code.
-    fn ends(&mut self, signal: &str) -> Option<i32> {
-        self.signal(signal);
-        self.says("STOPPING=1");
-        self.child.wait().unwrap().code()
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 #[test]

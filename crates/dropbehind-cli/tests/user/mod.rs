@@ -3,6 +3,8 @@
 // Each test program uses its share of this.
 #![allow(dead_code)]
 
+pub(crate) mod watch;
+
 use dropbehind_testbed::{Scratch, pattern};
 use std::io::Write;
 use std::path::{Path, PathBuf};

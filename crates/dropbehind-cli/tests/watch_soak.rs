@@ -1,0 +1,154 @@
+//! `dropbehind watch` for a long time: what it takes does not grow.
+
+mod user;
+
+use dropbehind_testbed::{Need, need};
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Write};
+use std::path::Path;
+use std::time::Duration;
+use user::User;
+use user::watch::Running;
+
+/// Files of one round, as many again that no rule wants.
+const FILES: u32 = 2_000;
+/// Rounds before its memory is looked at for the first time.
+const FIRST_ROUNDS: u32 = 3;
+/// Memory that it may have taken more at the end: what its allocator keeps of the
+/// busiest moments of each of its threads. Twelve bytes for each file of an
+/// hour's would be more.
+const MORE_KIB: u64 = 8 << 10;
+/// Files that it may hold open at once: as many small ones wait to be written,
+/// and as many again to be dropped.
+const MOST_DESCRIPTORS: usize = 2 * 1024 + 256;
+
+/// What a watch takes.
+#[derive(Clone, Copy, Debug)]
+struct Taken {
+    resident_kib: u64,
+    descriptors: usize,
+}
+
+fn taken(watch: &Running) -> Taken {
+    let process = watch.child.id();
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let resident = resident.unwrap().trim().trim_end_matches(" kB");
+    let descriptors = fs::read_dir(format!("/proc/{process}/fd")).unwrap();
+    Taken {
+        resident_kib: resident.parse().unwrap(),
+        descriptors: descriptors.count(),
+    }
+}
+
+/// What it takes once it holds no file any more.
+fn taken_at_rest(watch: &Running, most_descriptors: usize) -> Taken {
+    // A file that was read while it waited and deleted then is held for half a
+    // minute: it might still be written.
+    for _ in 0..12_000 {
+        let taken = taken(watch);
+        if taken.descriptors <= most_descriptors {
+            return taken;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("it holds on to files: {:?}\n{}", taken(watch), watch.log());
+}
+
+/// Programs at work in a folder: files that are new, renamed, deleted, read
+/// again, written over, and a log that grows.
+fn work(folder: &Path, files: u32) {
+    let (page, piece) = ([1; 4096], vec![2; 1 << 20]);
+    let mut log = OpenOptions::new();
+    log.append(true).create(true);
+    for number in 0..files {
+        let mut path = folder.join(number.to_string());
+        File::create(&path).unwrap().write_all(&page).unwrap();
+        if number % 3 == 0 {
+            let renamed = path.with_extension("renamed");
+            fs::rename(&path, &renamed).unwrap();
+            path = renamed;
+        }
+        if number % 7 == 0 {
+            let mut log = log.open(folder.join("log")).unwrap();
+            log.write_all(&page).unwrap();
+        }
+        if number % 11 == 0 {
+            let mut text = Vec::new();
+            File::open(&path).unwrap().read_to_end(&mut text).unwrap();
+        }
+        if number % 500 == 0 {
+            let mut large = File::create(folder.join("large")).unwrap();
+            (0..8).for_each(|_| large.write_all(&piece).unwrap());
+        }
+        if number % 2 == 0 {
+            fs::remove_file(&path).unwrap();
+        }
+    }
+}
+
+/// Deletes what the work left, but for the log and the large file.
+fn tidy(folder: &Path) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let entry = entry.unwrap();
+        if entry.metadata().unwrap().len() == 4096 {
+            fs::remove_file(entry.path()).unwrap();
+        }
+    }
+}
+
+fn takes_no_more_after(rounds: u32) {
+    need!(Need::Root, Need::Cachestat);
+    let user = User::new();
+    let home = fs::canonicalize(user.file("")).unwrap();
+    let (wanted, other) = (home.join("wanted"), home.join("other"));
+    for folder in [&wanted, &other] {
+        fs::create_dir(folder).unwrap();
+    }
+    let rule = format!(
+        "[[rule]]\npath = {:?}\nmode = \"dontcache\"\n",
+        wanted.join("**")
+    );
+    fs::write(home.join("rules"), rule).unwrap();
+    let mut watch = Running::start(&user, &mut user.watch("--config rules"));
+    watch.says("READY=1");
+    let idle = taken(&watch);
+    // Files that are still young, and the log.
+    let most_descriptors = idle.descriptors + 8;
+    let round = || {
+        for folder in [&wanted, &other] {
+            work(folder, FILES);
+        }
+        let taken = taken(&watch);
+        assert!(taken.descriptors <= MOST_DESCRIPTORS, "{taken:?}");
+        for folder in [&wanted, &other] {
+            tidy(folder);
+        }
+    };
+    for _ in 0..FIRST_ROUNDS {
+        round();
+    }
+    let first = taken_at_rest(&watch, most_descriptors);
+    for _ in FIRST_ROUNDS..rounds {
+        round();
+    }
+    let last = taken_at_rest(&watch, most_descriptors);
+    println!("idle {idle:?}, after {FIRST_ROUNDS} rounds {first:?}, after {rounds} {last:?}");
+    assert!(
+        last.resident_kib <= first.resident_kib + MORE_KIB,
+        "{last:?} after {rounds} rounds, {first:?} after {FIRST_ROUNDS}\n{}",
+        watch.log()
+    );
+    assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
+}
+
+#[test]
+fn minutes_of_events_leave_no_trace() {
+    takes_no_more_after(8);
+}
+
+#[test]
+#[ignore = "an hour's events take minutes: cargo test --release --test watch_soak -- --ignored"]
+fn an_hour_of_events_leaves_no_trace() {
+    takes_no_more_after(180);
+}
