@@ -890,10 +890,7 @@ impl Stream {
             .share_of(window_bytes.saturating_mul(2) - batch_bytes);
         let room = self.asked.is_empty()
             || self.asked_bytes < most_bytes && self.asked_ranges < RANGES_UNDER_WAY;
-        // What lies in the gaps of a request counts as its own. So the next sweep
-        // over the file waits for the end of this one, and has more to merge.
-        let swept = self.sweep_bytes == 0 && self.to_send.is_empty();
-        if !room || swept && self.asked.back().is_some_and(Asked::has_gaps) {
+        if !room || self.sweep_would_overlap() {
             return None;
         }
         let (due_ns, reason, front) = if let Some(next) = self.to_send.front() {
@@ -930,6 +927,25 @@ impl Stream {
             }
             Some(_) => Some((due_ns, Task::StartWriteback(front, reason))),
         }
+    }
+
+    /// What lies in the gaps of a request counts as its own. So the sweep over the
+    /// file does not come to what is still under way.
+    fn sweep_would_overlap(&self) -> bool {
+        let sweeps = self.to_send.is_empty() && self.asked.back().is_some_and(Asked::has_gaps);
+        sweeps
+            && self.next_dirty().is_some_and(|next| {
+                let ahead = ByteRange::new(next.start, u64::MAX);
+                self.under_way.overlaps_of(ahead).next().is_some()
+            })
+    }
+
+    /// What the sweep comes to next.
+    fn next_dirty(&self) -> Option<ByteRange> {
+        self.dirty
+            .first_from(self.dirty_cursor)
+            .map(|first| ByteRange::new(first.start.max(self.dirty_cursor), first.end))
+            .or_else(|| self.dirty.first())
     }
 
     fn eager_due(&self, context: &Context) -> (u64, Reason) {
@@ -1104,11 +1120,7 @@ impl Stream {
         let mut span = ByteRange::default();
         let mut bytes = 0;
         let mut taken = 0;
-        let mut next = self
-            .dirty
-            .first_from(self.dirty_cursor)
-            .map(|first| ByteRange::new(first.start.max(self.dirty_cursor), first.end))
-            .or_else(|| self.dirty.first());
+        let mut next = self.next_dirty();
         while let Some(first) = next {
             let near = taken == 0 || first.start - span.end <= gap_bytes;
             if !near || taken == RANGES_PER_CALL || bytes >= most_bytes {
