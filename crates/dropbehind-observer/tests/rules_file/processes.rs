@@ -37,7 +37,11 @@ impl Drop for Sleeper {
 
 fn copy_of_sleep(home: &Scratch, name: &str) -> PathBuf {
     let program = home.file(name);
-    std::fs::copy("/bin/sleep", &program).expect("a copy of sleep");
+    // By a process of its own: a descriptor of ours that may write it would be
+    // held for a moment by what another test just starts, and a program that is
+    // open for writing cannot be run.
+    let copied = Command::new("cp").arg("/bin/sleep").arg(&program).status();
+    assert!(copied.expect("cp").success());
     program
 }
 
