@@ -15,13 +15,14 @@ const STREAMS: [u64; 3] = [1, 100, 10_000];
 /// Name, events, and what one is.
 type Kind = (&'static str, u64, fn(&mut Load));
 
-const KINDS: [Kind; 5] = [
+const KINDS: [Kind; 6] = [
     ("told", 20_000, Load::page_told),
     ("next", 20_000, |load| {
         black_box(load.nothing_due());
     }),
     ("batch", 2_000, Load::batch_done),
     ("alone", 2_000, Load::batch_done_alone),
+    ("scattered", 20, Load::scattered_done),
     ("small", 2_000, Load::small_file_done),
 ];
 

@@ -127,7 +127,7 @@ impl DropPlanner {
     }
 
     /// The parts of `range` that do not wait to be dropped.
-    pub fn not_ready(&self, range: ByteRange) -> alloc::vec::Vec<ByteRange> {
+    pub fn not_ready(&self, range: ByteRange) -> impl Iterator<Item = ByteRange> + '_ {
         self.ready.gaps_of(range)
     }
 

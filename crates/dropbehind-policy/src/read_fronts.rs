@@ -100,7 +100,7 @@ impl ReadFronts {
     }
 
     /// The parts of `range` that have not appeared, or were handed out.
-    pub fn unseen(&self, range: ByteRange) -> Vec<ByteRange> {
+    pub fn unseen(&self, range: ByteRange) -> impl Iterator<Item = ByteRange> + '_ {
         self.waiting.gaps_of(range)
     }
 

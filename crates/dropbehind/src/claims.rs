@@ -23,6 +23,9 @@ pub(crate) struct Claims {
 struct State {
     reading: Vec<ByteRange>,
     dropping: ByteRange,
+    /// Readers that wait for the end of the drop: to wake nobody is a system call
+    /// all the same, and there is a drop for each scattered page.
+    waiting: usize,
 }
 
 impl Claims {
@@ -31,8 +34,10 @@ impl Claims {
     pub(crate) fn claim(&self, range: ByteRange) {
         let mut state = lock(&self.state);
         while state.dropping.overlaps(range) {
+            state.waiting += 1;
             let woken = self.dropped.wait(state);
             state = woken.unwrap_or_else(PoisonError::into_inner);
+            state.waiting -= 1;
         }
         state.reading.push(range);
     }
@@ -64,7 +69,10 @@ pub(crate) struct Dropping<'a> {
 
 impl Drop for Dropping<'_> {
     fn drop(&mut self) {
-        lock(&self.claims.state).dropping = ByteRange::default();
-        self.claims.dropped.notify_all();
+        let mut state = lock(&self.claims.state);
+        state.dropping = ByteRange::default();
+        if state.waiting > 0 {
+            self.claims.dropped.notify_all();
+        }
     }
 }

@@ -13,6 +13,12 @@ use dropbehind_policy::{
 
 const BLOCK_BYTES: u64 = 1 << 20;
 const PAGE_BYTES: u64 = 4096;
+/// What one drain of a slot brings while pages are written in scattered order,
+/// and how many of them before the disk gets its turn: 16 MiB in all.
+const DRAIN_PAGES: u64 = 64;
+const SCATTERED_DRAINS: u64 = 64;
+const SCATTERED_PAGES: u64 = 1 << 18;
+const SCATTER: u64 = 100_003;
 /// 1 GB/s.
 const NS_PER_BYTE: u64 = 1;
 
@@ -24,6 +30,7 @@ pub(crate) struct Load {
     /// Bytes each stream has written.
     written: Vec<u64>,
     turn: u64,
+    told: Vec<(ByteRange, Mode)>,
     /// What was done, in all.
     pub(crate) actions: u64,
 }
@@ -37,6 +44,7 @@ impl Load {
             streams,
             written: vec![0; usize::try_from(streams).expect("a number")],
             turn: 0,
+            told: Vec::new(),
             actions: 0,
         };
         for id in 0..streams {
@@ -110,6 +118,27 @@ impl Load {
         self.disk.closed(self.now_ns, StreamId(id));
         self.now_ns += range.end * NS_PER_BYTE;
         self.work();
+    }
+
+    /// A stream writes pages of a gigabyte in scattered order, as many as a disk
+    /// is given at a time; then all that follows is done.
+    #[inline(never)]
+    pub(crate) fn scattered_done(&mut self) {
+        for _ in 0..SCATTERED_DRAINS {
+            for _ in 0..DRAIN_PAGES {
+                self.turn += 1;
+                // Any odd factor makes each page come once in a round.
+                let page = self.turn.wrapping_mul(SCATTER) % SCATTERED_PAGES;
+                let start = page * PAGE_BYTES;
+                let range = ByteRange::new(start, start + PAGE_BYTES);
+                self.told.push((range, Mode::DONTCACHE));
+            }
+            self.written[0] += DRAIN_PAGES * PAGE_BYTES;
+            self.disk
+                .wrote_all(self.now_ns, StreamId(0), self.told.drain(..));
+            self.disk.told(self.now_ns, StreamId(0), self.written[0]);
+        }
+        self.settle();
     }
 
     /// Somebody asks what is next when nothing is due.
