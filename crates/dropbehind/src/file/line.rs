@@ -1,0 +1,108 @@
+//! An open file's line to the flusher of this process.
+
+use std::ops::Deref;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use dropbehind_policy::StreamConfig;
+
+use super::File;
+use crate::flusher::Flusher;
+use crate::handle::{Handle, lock};
+
+/// Derefs to the handle, borrowed where that is possible: the write path must
+/// not count references.
+pub(super) enum Line<'a> {
+    First(&'a Arc<Handle>),
+    Later(Arc<Handle>),
+}
+
+impl Deref for Line<'_> {
+    type Target = Arc<Handle>;
+
+    fn deref(&self) -> &Arc<Handle> {
+        match self {
+            Line::First(handle) => handle,
+            Line::Later(handle) => handle,
+        }
+    }
+}
+
+impl File {
+    /// The line to the flusher, if there is one that leads to this process's.
+    pub(super) fn line(&self) -> Option<Line<'_>> {
+        let first = self.shared.handle.get()?;
+        if first.is_ours() {
+            return Some(Line::First(first));
+        }
+        let later = self.shared.handle_after_fork.load_full();
+        later.filter(|handle| handle.is_ours()).map(Line::Later)
+    }
+
+    /// The line to the flusher, made when first needed, and anew in a child of
+    /// a fork. `None` where there is no flusher to be had: the file is buffered.
+    pub(super) fn make_line(&self) -> Option<Line<'_>> {
+        match self.line() {
+            Some(line) => Some(line),
+            None => self.new_line(),
+        }
+    }
+
+    #[cold]
+    fn new_line(&self) -> Option<Line<'_>> {
+        let shared = &self.shared;
+        if !shared.applies {
+            return None;
+        }
+        if shared.handle.get().is_none() {
+            let made = self.new_handle()?;
+            let first = shared.handle.get_or_init(|| made);
+            if first.is_ours() {
+                return Some(Line::First(first));
+            }
+        }
+        let before = shared.handle_after_fork.load_full();
+        if let Some(handle) = before.as_ref().filter(|handle| handle.is_ours()) {
+            return Some(Line::Later(Arc::clone(handle)));
+        }
+        let made = self.new_handle()?;
+        let was = shared
+            .handle_after_fork
+            .compare_and_swap(&before, Some(Arc::clone(&made)));
+        match was.as_ref() {
+            // Another thread was first.
+            Some(other) if other.is_ours() => Some(Line::Later(Arc::clone(other))),
+            _ => Some(Line::Later(made)),
+        }
+    }
+
+    fn new_handle(&self) -> Option<Arc<Handle>> {
+        let shared = &self.shared;
+        let flusher = match &shared.settings.flusher {
+            Some(own) if own.is_ours() => own.clone(),
+            _ => Flusher::shared().ok()?,
+        };
+        let disk = flusher.disk_of(self.as_fd(), shared.device).ok()?;
+        let config = StreamConfig {
+            window_bytes: shared.settings.window_bytes,
+            request_bytes: shared.settings.request_bytes,
+            size_bytes: shared.size_bytes.load(Ordering::Relaxed),
+            o_append: shared.o_append,
+            block_device: shared.block_device,
+            random: shared.settings.random,
+        };
+        Some(Arc::new(Handle::new(flusher, disk, shared.id, config)))
+    }
+
+    /// The last clone tells the flusher that the file is closed.
+    pub(super) fn detach(&self) {
+        if self.file.is_none() || Arc::strong_count(&self.shared) > 1 {
+            return;
+        }
+        if let Some(handle) = self.line() {
+            lock(&handle.reader).finish(self.as_fd(), &handle);
+            handle.close(self.as_fd());
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Calls with `RWF_DONTCACHE`: for which operations, as long as the file system
+//! takes them.
+
+use std::io;
+use std::sync::atomic::Ordering;
+
+use dropbehind_linux::{FsKind, Operation, dontcache, kernel_version, remember_dontcache};
+
+use super::File;
+use crate::strategy::{Strategy, choose};
+
+impl File {
+    pub(super) fn write_operation(&self, start: u64) -> Operation {
+        if start < self.shared.size_bytes.load(Ordering::Relaxed) {
+            Operation::Overwrite
+        } else {
+            Operation::Write
+        }
+    }
+
+    pub(super) fn native_wanted(&self, operation: Operation) -> bool {
+        let native = self.shared.native.load(Ordering::Relaxed);
+        native & native_bit(operation) != 0
+    }
+
+    /// Remembers a file system that does not know the flag.
+    pub(super) fn was_refused(&self, result: &io::Result<usize>, operation: Operation) -> bool {
+        let refused = result.as_ref().is_err_and(|error| {
+            matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EINVAL))
+        });
+        if refused {
+            remember_dontcache(self.shared.device, operation, false);
+            self.shared.native.store(0, Ordering::Relaxed);
+        }
+        refused
+    }
+}
+
+fn native_bit(operation: Operation) -> u8 {
+    match operation {
+        Operation::Read => 1,
+        Operation::Write => 2,
+        Operation::Overwrite => 4,
+    }
+}
+
+/// The bits of the operations that a file does natively.
+pub(super) fn native_operations(strategy: Strategy, filesystem: FsKind, device: u64) -> u8 {
+    let wanted = |operation: &Operation| {
+        let works = dontcache(device, *operation);
+        match strategy {
+            Strategy::Emulated => false,
+            Strategy::Native => works != Some(false),
+            Strategy::Auto => {
+                let choice = choose(kernel_version(), filesystem, *operation, works);
+                choice.strategy == Strategy::Native
+            }
+        }
+    };
+    [Operation::Read, Operation::Write, Operation::Overwrite]
+        .iter()
+        .filter(|operation| wanted(operation))
+        .fold(0, |bits, operation| bits | native_bit(*operation))
+}

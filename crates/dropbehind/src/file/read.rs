@@ -1,0 +1,145 @@
+//! Reading, at the position and at an offset.
+
+use std::io::{self, IoSliceMut};
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
+
+use dropbehind_linux::{IoFlags, Operation};
+use dropbehind_policy::{ByteRange, Mode};
+
+use super::File;
+use crate::handle::lock;
+
+/// A read longer than this is made in pieces, so that what is cached ahead of
+/// it stays bounded.
+const READ_PIECE_BYTES: usize = 2 << 20;
+/// The kernel reads no more than this in one call, whatever it is asked for.
+const READ_MAX_BYTES: usize = 0x7fff_f000;
+
+impl File {
+    /// Reads at an offset; the position stays.
+    ///
+    /// # Errors
+    /// Those of `pread(2)`.
+    pub fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.read_at_with(buf, offset, self.mode())
+    }
+
+    /// Reads at an offset, in a mode for this call only.
+    ///
+    /// # Errors
+    /// Those of `pread(2)`.
+    pub fn read_at_with(&self, buf: &mut [u8], offset: u64, mode: Mode) -> io::Result<usize> {
+        self.read_pieces(&mut [IoSliceMut::new(buf)], Some(offset), mode)
+    }
+
+    /// Reads into several buffers at an offset; the position stays.
+    ///
+    /// # Errors
+    /// Those of `preadv(2)`.
+    pub fn read_vectored_at(&self, bufs: &mut [IoSliceMut<'_>], offset: u64) -> io::Result<usize> {
+        self.read_pieces(bufs, Some(offset), self.mode())
+    }
+
+    pub(super) fn read_pieces(
+        &self,
+        bufs: &mut [IoSliceMut<'_>],
+        offset: Option<u64>,
+        mode: Mode,
+    ) -> io::Result<usize> {
+        if let [only] = bufs
+            && only.len() > READ_PIECE_BYTES
+            && mode.drops()
+            && self.shared.applies
+        {
+            return self.read_long(only, offset, mode);
+        }
+        self.read_once(bufs, offset, mode)
+    }
+
+    fn read_long(&self, buf: &mut [u8], offset: Option<u64>, mode: Mode) -> io::Result<usize> {
+        let most = buf.len().min(READ_MAX_BYTES);
+        let mut done = 0;
+        for piece in buf[..most].chunks_mut(READ_PIECE_BYTES) {
+            let wanted = piece.len();
+            let at = offset.map(|offset| offset + done as u64);
+            match self.read_once(&mut [IoSliceMut::new(piece)], at, mode) {
+                Ok(count) => {
+                    done += count;
+                    if count < wanted {
+                        break;
+                    }
+                }
+                // As in one call, an error after some bytes is the next call's.
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    fn read_once(
+        &self,
+        bufs: &mut [IoSliceMut<'_>],
+        offset: Option<u64>,
+        mode: Mode,
+    ) -> io::Result<usize> {
+        let wanted: usize = bufs.iter().map(|buf| buf.len()).sum();
+        let line = if mode.drops() && wanted > 0 && self.shared.applies {
+            if self.native_wanted(Operation::Read)
+                && let Some(result) = self.read_native(bufs, offset)
+            {
+                return result;
+            }
+            self.make_line()
+        } else {
+            None
+        };
+        let Some(handle) = line else {
+            return self.read_plain(bufs, offset);
+        };
+        let start = offset.unwrap_or_else(|| self.shared.position.load(Ordering::Relaxed));
+        let range = ByteRange::new(start, start.saturating_add(wanted as u64));
+        let fd = self.as_fd();
+        let prepared = lock(&handle.reader).before_read(fd, &handle, range);
+        prepared.wait(fd, &handle);
+        let result = self.read_plain(bufs, offset);
+        let end = start + *result.as_ref().unwrap_or(&0) as u64;
+        lock(&handle.reader).after_read(fd, &handle, prepared, end);
+        result
+    }
+
+    fn read_plain(&self, bufs: &mut [IoSliceMut<'_>], offset: Option<u64>) -> io::Result<usize> {
+        let result = match (bufs, offset) {
+            ([only], Some(offset)) => dropbehind_linux::pread(self.as_fd(), only, offset),
+            ([only], None) => dropbehind_linux::read(self.as_fd(), only),
+            (many, offset) => {
+                dropbehind_linux::preadv2(self.as_fd(), many, offset, IoFlags::from_bits(0))
+            }
+        };
+        self.was_read(&result, offset);
+        result
+    }
+
+    /// With `RWF_DONTCACHE`; `None` when the file system does not know it.
+    fn read_native(
+        &self,
+        bufs: &mut [IoSliceMut<'_>],
+        offset: Option<u64>,
+    ) -> Option<io::Result<usize>> {
+        let result = dropbehind_linux::preadv2(self.as_fd(), bufs, offset, IoFlags::DONTCACHE);
+        if self.was_refused(&result, Operation::Read) {
+            return None;
+        }
+        self.was_read(&result, offset);
+        Some(result)
+    }
+
+    fn was_read(&self, result: &io::Result<usize>, offset: Option<u64>) {
+        if let Ok(count) = result {
+            let bytes = *count as u64;
+            self.shared.bytes_read.fetch_add(bytes, Ordering::Relaxed);
+        }
+        self.moved(result, offset);
+    }
+}

@@ -1,0 +1,52 @@
+//! What an open file was asked to do.
+
+use std::io;
+
+use dropbehind_linux::page_size;
+use dropbehind_policy::Mode;
+
+use crate::flusher::Flusher;
+use crate::open_options::WINDOW_MIN_BYTES;
+use crate::strategy::Strategy;
+
+/// What an open file was asked to do.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) mode: Mode,
+    pub(crate) window_bytes: Option<u64>,
+    pub(crate) request_bytes: Option<u64>,
+    pub(crate) strategy: Strategy,
+    pub(crate) random: bool,
+    pub(crate) flusher: Option<Flusher>,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            mode: Mode::DONTCACHE,
+            window_bytes: None,
+            request_bytes: None,
+            strategy: Strategy::Auto,
+            random: false,
+            flusher: None,
+        }
+    }
+}
+
+impl Settings {
+    pub(crate) fn check(&self) -> io::Result<()> {
+        let refuse = |what: String| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        if let Some(bytes) = self.window_bytes.filter(|bytes| *bytes < WINDOW_MIN_BYTES) {
+            return refuse(format!(
+                "a window of {bytes} bytes is too small; give at least {WINDOW_MIN_BYTES}"
+            ));
+        }
+        if let Some(bytes) = self.request_bytes.filter(|bytes| *bytes < page_size()) {
+            return refuse(format!(
+                "a request of {bytes} bytes is too small; give at least a page, {}",
+                page_size()
+            ));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,130 @@
+//! Writing, at the position and at an offset.
+
+use std::io::{self, IoSlice};
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
+
+use dropbehind_linux::IoFlags;
+use dropbehind_policy::{ByteRange, Mode, Writeback};
+
+use super::File;
+
+impl File {
+    /// Writes at an offset; the position stays. With `O_APPEND` Linux writes at
+    /// the end all the same.
+    ///
+    /// # Errors
+    /// Those of `pwrite(2)`.
+    pub fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<usize> {
+        self.write_at_with(buf, offset, self.mode())
+    }
+
+    /// Writes at an offset, in a mode for this call only.
+    ///
+    /// # Errors
+    /// Those of `pwrite(2)`.
+    pub fn write_at_with(&self, buf: &[u8], offset: u64, mode: Mode) -> io::Result<usize> {
+        self.write_once(&[IoSlice::new(buf)], Some(offset), mode)
+    }
+
+    /// Writes several buffers at an offset; the position stays.
+    ///
+    /// # Errors
+    /// Those of `pwritev(2)`.
+    pub fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> io::Result<usize> {
+        self.write_once(bufs, Some(offset), self.mode())
+    }
+
+    pub(super) fn write_once(
+        &self,
+        bufs: &[IoSlice<'_>],
+        offset: Option<u64>,
+        mode: Mode,
+    ) -> io::Result<usize> {
+        let line = if !mode.is_buffered() {
+            self.make_line()
+        } else {
+            // Pages written buffered into a file that drops must be kept.
+            self.line()
+        };
+        let Some(handle) = line else {
+            let result = self.write_plain(bufs, offset);
+            if let Ok(count) = result {
+                let written = &self.shared.bytes_written;
+                written.fetch_add(count as u64, Ordering::Relaxed);
+            }
+            return result;
+        };
+        let start = offset.unwrap_or_else(|| self.shared.position.load(Ordering::Relaxed));
+        if mode == Mode::DONTCACHE
+            && self.native_wanted(self.write_operation(start))
+            && let Some(result) = self.write_native(bufs, offset, start)
+        {
+            return result;
+        }
+        handle.look_before(self.as_fd(), mode);
+        let result = self.write_plain(bufs, offset);
+        if let Ok(count) = result
+            && count > 0
+        {
+            let bytes = count as u64;
+            let range = match offset {
+                Some(offset) => ByteRange::new(offset, offset + bytes),
+                // Threads that write at one position at the same time do
+                // not know who wrote where. But every write lies between
+                // the position before it and that after the last of those
+                // it overlapped with: together they tell all of it.
+                None => {
+                    let end = self.shared.position.load(Ordering::Relaxed);
+                    ByteRange::new(start.min(end.saturating_sub(bytes)), end)
+                }
+            };
+            handle.wrote(self.as_fd(), range, bytes, self.effective(mode));
+        }
+        result
+    }
+
+    /// Synchronous writes are on the disk when they return.
+    fn effective(&self, mode: Mode) -> Mode {
+        let behind = matches!(
+            mode.writeback,
+            Writeback::Behind | Writeback::BehindAppending
+        );
+        if behind && !self.shared.writeback_applies {
+            return Mode::new(Writeback::Lazy, mode.residency);
+        }
+        mode
+    }
+
+    fn write_plain(&self, bufs: &[IoSlice<'_>], offset: Option<u64>) -> io::Result<usize> {
+        let result = match (bufs, offset) {
+            ([only], Some(offset)) => dropbehind_linux::pwrite(self.as_fd(), only, offset),
+            ([only], None) => dropbehind_linux::write(self.as_fd(), only),
+            (many, offset) => {
+                dropbehind_linux::pwritev2(self.as_fd(), many, offset, IoFlags::from_bits(0))
+            }
+        };
+        self.moved(&result, offset);
+        result
+    }
+
+    /// With `RWF_DONTCACHE`; `None` when the file system does not know it.
+    fn write_native(
+        &self,
+        bufs: &[IoSlice<'_>],
+        offset: Option<u64>,
+        start: u64,
+    ) -> Option<io::Result<usize>> {
+        let operation = self.write_operation(start);
+        let result = dropbehind_linux::pwritev2(self.as_fd(), bufs, offset, IoFlags::DONTCACHE);
+        if self.was_refused(&result, operation) {
+            return None;
+        }
+        self.moved(&result, offset);
+        if let Ok(count) = result {
+            let written = &self.shared.bytes_written;
+            written.fetch_add(count as u64, Ordering::Relaxed);
+        }
+        Some(result)
+    }
+}
