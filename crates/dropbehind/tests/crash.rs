@@ -10,11 +10,12 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use common::{Dice, KIB, Kind, MIB, PATIENCE, Place, cached_bytes, read_pattern, write_pattern};
+use common::{
+    Dice, FILE_VARIABLE, KIB, Kind, MIB, PATIENCE, Place, cached_bytes, read_pattern, write_pattern,
+};
 use dropbehind::{File, Mode, OpenOptions};
 use dropbehind_testbed::{Fs, need, residency};
 
-const FILE_VARIABLE: &str = "DROPBEHIND_TEST_FILE";
 const MODE_VARIABLE: &str = "DROPBEHIND_TEST_MODE";
 const ROUNDS: u64 = 20;
 /// A writer that nobody kills ends here.

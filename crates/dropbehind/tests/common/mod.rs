@@ -152,10 +152,21 @@ pub(crate) fn cached_bytes(path: &Path) -> u64 {
     residency::cached(path).unwrap().cached_pages * residency::page_bytes()
 }
 
+/// Where a part finds the file it is to work with.
+pub(crate) const FILE_VARIABLE: &str = "DROPBEHIND_TEST_FILE";
+
 /// This test program again, running only the ignored test `part`: a process of
 /// its own for what would disturb other tests, or be disturbed by them.
 pub(crate) fn part(part: &str) -> Command {
-    let mut command = Command::new(std::env::current_exe().unwrap());
+    let program = std::env::current_exe().unwrap();
+    // Of a name that no test has, nothing is run, and that succeeds.
+    let list = Command::new(&program)
+        .args(["--list", "--ignored"])
+        .output();
+    let list = String::from_utf8(list.unwrap().stdout).unwrap();
+    let line = format!("{part}: test");
+    assert!(list.lines().any(|one| one == line), "no {part} in {list}");
+    let mut command = Command::new(program);
     // With one thread the harness starts none of its own.
     command.args(["--exact", part, "--ignored", "--nocapture"]);
     command.args(["--test-threads=1", "-q"]);

@@ -1,0 +1,110 @@
+//! Disks that run full: a file system without room, and one whose disk has less
+//! than it promised.
+
+use std::fs;
+
+use dropbehind::Mode;
+use dropbehind_testbed::{FailingDisk, Fs, MountedFs, Need, need, pattern, residency};
+
+use crate::common::{MIB, read_pattern};
+use crate::twins::{Log, Side, Twin, open_to_ask};
+
+/// More than a failing disk takes.
+const TOO_MUCH_BYTES: u64 = FailingDisk::REAL_BYTES + 24 * MIB;
+
+fn write_too_much(file: &mut Twin) {
+    let block = vec![7; MIB as usize];
+    for _ in 0..TOO_MUCH_BYTES / MIB {
+        // btrfs goes read-only as soon as it notices.
+        if file.write_all(&block).is_err() {
+            return;
+        }
+    }
+}
+
+/// Whether the writer's first sync failed, and that of someone who had the
+/// file open; how often those that follow fail is up to metadata, which such a
+/// disk does not take either.
+fn errors_of_a_full_disk(side: Side, filesystem: Option<Fs>) -> Log {
+    let disk = match filesystem {
+        Some(filesystem) => FailingDisk::formatted(filesystem).unwrap(),
+        None => FailingDisk::raw().unwrap(),
+    };
+    let path = disk.file("data");
+    if filesystem.is_some() {
+        fs::File::create(&path).unwrap();
+    }
+    let mut log = Log::default();
+    let earlier = open_to_ask(&path);
+    let mut writer = side.open(&path);
+    write_too_much(&mut writer);
+    writer.settle();
+    log.note_done("first sync", writer.sync_all());
+    log.note_done("sync of one opened earlier", earlier.sync_all());
+    log
+}
+
+fn a_full_disk_is_noticed_by_the_same_syncs(filesystem: Option<Fs>, modes: &[Mode]) {
+    need!(all FailingDisk::needs(filesystem));
+    need!(Need::Cachestat);
+    let plain = errors_of_a_full_disk(Side::Plain, filesystem);
+    assert_eq!(plain.errors(), 2, "{plain:?}");
+    for &mode in modes {
+        let ours = errors_of_a_full_disk(Side::Ours(mode), filesystem);
+        assert_eq!(ours, plain, "{mode}");
+    }
+}
+
+#[test]
+fn a_full_disk_below_ext4_is_noticed_by_the_same_syncs_in_every_mode() {
+    a_full_disk_is_noticed_by_the_same_syncs(Some(Fs::Ext4NoJournal), &Mode::ALL);
+}
+
+#[test]
+fn a_full_disk_below_xfs_is_noticed_by_the_same_syncs() {
+    a_full_disk_is_noticed_by_the_same_syncs(Some(Fs::Xfs), &[Mode::DONTCACHE]);
+}
+
+#[test]
+fn a_full_disk_below_btrfs_is_noticed_by_the_same_syncs() {
+    a_full_disk_is_noticed_by_the_same_syncs(Some(Fs::Btrfs), &[Mode::DONTCACHE]);
+}
+
+#[test]
+fn a_full_disk_below_a_raw_device_is_noticed_by_the_same_syncs() {
+    a_full_disk_is_noticed_by_the_same_syncs(None, &[Mode::DONTCACHE]);
+}
+
+#[test]
+fn a_full_disk_says_so_in_the_same_write() {
+    need!(all MountedFs::needs(Fs::Ext4));
+    let fill = |side: Side| {
+        let disk = MountedFs::new(Fs::Ext4, 24 * MIB).unwrap();
+        let path = disk.file("data");
+        fs::File::create(&path).unwrap();
+        let mut file = side.open(&path);
+        let mut accepted = 0;
+        let error = loop {
+            let block = pattern::filled(1, accepted, 100_000);
+            match file.write(&block) {
+                Ok(count) => accepted += count as u64,
+                Err(error) => break error,
+            }
+            assert!(accepted < 24 * MIB);
+        };
+        let synced = file.sync_all().map_err(|error| error.raw_os_error());
+        file.settle();
+        residency::evict(&path);
+        let held = read_pattern(&mut fs::File::open(&path).unwrap(), 1, MIB);
+        assert_eq!(held, accepted, "{side:?}");
+        (error.raw_os_error(), synced, accepted)
+    };
+    let (error, synced, accepted) = fill(Side::Plain);
+    assert_eq!(error, Some(libc::ENOSPC));
+    for side in Side::ours() {
+        let ours = fill(side);
+        assert_eq!((ours.0, ours.1), (error, synced), "{side:?}");
+        // When blocks are allocated decides how many go to metadata.
+        assert!(ours.2.abs_diff(accepted) <= MIB, "{side:?}: {}", ours.2);
+    }
+}

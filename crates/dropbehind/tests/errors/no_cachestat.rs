@@ -1,0 +1,72 @@
+//! Writeback that fails where cachestat is missing.
+
+use std::path::Path;
+
+use dropbehind::{Flusher, Mode};
+use dropbehind_testbed::{CallFilter, FailNth, Fs, need};
+
+use crate::bad_spot::BadSpot;
+use crate::common::{self, FILE_VARIABLE};
+use crate::twins::{Log, Side};
+
+/// The part that runs under a filter which leaves it no cachestat: the flusher
+/// has to wait on a description of its own, and that marks errors seen. To
+/// files of this library they are told all the same.
+#[test]
+#[ignore = "a part of another test"]
+fn errors_without_cachestat() {
+    let path = std::env::var_os(FILE_VARIABLE).unwrap();
+    let log = errors_with_openers_of_the_same_kind(
+        Side::Ours(Mode::DONTCACHE),
+        Path::new(&path),
+        std::env::var_os("SYNCS").is_some(),
+    );
+    println!("LOG {log:?}");
+    let degraded = Flusher::shared().unwrap().degraded();
+    assert!(
+        degraded.iter().any(|note| note.contains("no cachestat")),
+        "{degraded:?}"
+    );
+}
+
+fn errors_with_openers_of_the_same_kind(side: Side, path: &Path, syncs: bool) -> Log {
+    let mut log = Log::default();
+    let mut writer = side.open(path);
+    BadSpot::overwrite(&mut log, &mut writer);
+    writer.settle();
+    if syncs {
+        log.note_done("sync of the writer", writer.sync_all());
+        log.note_done("its second sync", writer.sync_all());
+    }
+    drop(writer);
+    let next = side.open(path);
+    log.note_done("sync of the next opener", next.sync_all());
+    log.note_done("its second sync", next.sync_all());
+    let later = side.open(path);
+    log.note_done("sync of a later opener", later.sync_all());
+    log
+}
+
+#[test]
+fn writeback_errors_are_told_where_cachestat_is_missing() {
+    need!(all BadSpot::needs(Some(Fs::Ext4)));
+    for syncs in [true, false] {
+        let bed = BadSpot::new(Some(Fs::Ext4));
+        let plain = errors_with_openers_of_the_same_kind(Side::Plain, &bed.path, syncs);
+        assert!(plain.errors() >= 1, "nothing failed: {plain:?}");
+        let bed = BadSpot::new(Some(Fs::Ext4));
+        let mut command = common::part("no_cachestat::errors_without_cachestat");
+        command.env(FILE_VARIABLE, &bed.path);
+        if syncs {
+            command.env("SYNCS", "1");
+        }
+        let calls = [CallFilter::new("cachestat").unwrap()];
+        let outcome = FailNth::every(calls, libc::ENOSYS).run(command).unwrap();
+        let said = String::from_utf8_lossy(&outcome.stdout);
+        assert!(outcome.status.success(), "{said}{outcome:?}");
+        assert!(
+            said.contains(&format!("LOG {plain:?}\n")),
+            "without us {plain:?}, with us: {said}"
+        );
+    }
+}

@@ -1,0 +1,86 @@
+//! Writeback that fails.
+
+use dropbehind::{Flusher, Mode};
+use dropbehind_testbed::{Fs, need};
+
+use crate::bad_spot::BadSpot;
+use crate::common::PATIENCE;
+use crate::twins::{Log, Side, open_to_ask};
+
+/// Who opened the file before the failure, who wrote, and who opens it later.
+fn errors_of_syncs(side: Side, filesystem: Option<Fs>, settle_first: bool) -> Log {
+    let bed = BadSpot::new(filesystem);
+    let mut log = Log::default();
+    let earlier = open_to_ask(&bed.path);
+    let mut writer = side.open(&bed.path);
+    BadSpot::overwrite(&mut log, &mut writer);
+    if settle_first {
+        // Everything the flusher can find out, it has found out by now.
+        writer.settle();
+    }
+    log.note_done("first sync", writer.sync_all());
+    log.note_done("second sync", writer.sync_all());
+    log.note_done("sync of one opened earlier", earlier.sync_all());
+    log.note_done("its second sync", earlier.sync_all());
+    let later = open_to_ask(&bed.path);
+    log.note_done("sync of one opened later", later.sync_all());
+    writer.settle();
+    // Pages whose writeback failed count as clean: nothing is left to fail.
+    log.note_done("last sync", writer.sync_all());
+    bed.disk.clear_bad_ranges().unwrap();
+    BadSpot::overwrite(&mut log, &mut side.open(&bed.path));
+    log.note_done("sync on a good disk", writer.sync_all());
+    log
+}
+
+/// The writer closes and never syncs; who opens the file next is told.
+fn errors_after_close(side: Side, filesystem: Option<Fs>) -> Log {
+    let bed = BadSpot::new(filesystem);
+    let flusher = Flusher::builder().build().unwrap();
+    let mut log = Log::default();
+    // A raw device forgets all at its last close, its errors too.
+    let _second_opener = filesystem.is_none().then(|| open_to_ask(&bed.path));
+    let mut writer = side.open_with(&bed.path, &flusher);
+    BadSpot::overwrite(&mut log, &mut writer);
+    drop(writer);
+    assert!(flusher.drain(PATIENCE));
+    let next = open_to_ask(&bed.path);
+    log.note_done("sync of the next opener", next.sync_all());
+    log.note_done("its second sync", next.sync_all());
+    let later = open_to_ask(&bed.path);
+    log.note_done("sync of a later opener", later.sync_all());
+    log
+}
+
+fn errors_are_the_same(filesystem: Option<Fs>, modes: &[Mode]) {
+    need!(all BadSpot::needs(filesystem));
+    let plain = errors_of_syncs(Side::Plain, filesystem, false);
+    assert!(plain.errors() >= 2, "nothing failed: {plain:?}");
+    for &mode in modes {
+        for settle_first in [false, true] {
+            let ours = errors_of_syncs(Side::Ours(mode), filesystem, settle_first);
+            assert_eq!(ours, plain, "{mode}, settled first: {settle_first}");
+        }
+    }
+    let plain = errors_after_close(Side::Plain, filesystem);
+    assert!(plain.errors() >= 1, "nothing failed: {plain:?}");
+    for &mode in modes {
+        let ours = errors_after_close(Side::Ours(mode), filesystem);
+        assert_eq!(ours, plain, "{mode}");
+    }
+}
+
+#[test]
+fn writeback_errors_on_ext4_come_out_of_the_same_calls_in_every_mode() {
+    errors_are_the_same(Some(Fs::Ext4), &Mode::ALL);
+}
+
+#[test]
+fn writeback_errors_on_a_raw_device_come_out_of_the_same_calls() {
+    errors_are_the_same(None, &[Mode::DONTCACHE, Mode::WRITE_BEHIND_ANY]);
+}
+
+#[test]
+fn writeback_errors_on_xfs_come_out_of_the_same_calls() {
+    errors_are_the_same(Some(Fs::Xfs), &[Mode::DONTCACHE]);
+}

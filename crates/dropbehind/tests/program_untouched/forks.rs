@@ -1,0 +1,158 @@
+//! Children of a fork.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use dropbehind::{File, Flusher, OpenOptions};
+use dropbehind_testbed::{pattern, residency};
+
+use crate::common::{KIB, MIB, PATIENCE, read_pattern, write_pattern};
+use crate::parts::{path_of_part, run_part};
+
+/// Runs `child` in a child of this process, which has many threads and holds
+/// many locks; a hang counts as a failure.
+fn in_a_fork(child: impl FnOnce()) {
+    // SAFETY: the child runs code that allocates and starts threads, which
+    // glibc allows after a fork; that ours allows it too is what is tried.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0);
+    if pid == 0 {
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child));
+        // SAFETY: ends the child without the harness's exit handlers.
+        unsafe { libc::_exit(if done.is_ok() { 0 } else { 1 }) };
+    }
+    let started = std::time::Instant::now();
+    loop {
+        let mut status = 0;
+        // SAFETY: `status` is valid, and the child is ours.
+        let ended = unsafe { libc::waitpid(pid, &raw mut status, libc::WNOHANG) };
+        if ended == pid {
+            assert!(
+                libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0,
+                "{status:#x}"
+            );
+            return;
+        }
+        if started.elapsed() > PATIENCE {
+            // SAFETY: the child is ours and not reaped yet.
+            unsafe { libc::kill(pid, libc::SIGKILL) };
+            panic!("the child hangs");
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+#[ignore = "a part of another test"]
+fn forks() {
+    let path = path_of_part();
+    let inherited = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .open(&path)
+        .unwrap();
+    write_pattern(&mut &inherited, 1, 0, 12 * MIB, MIB);
+    let own = Flusher::builder().build().unwrap();
+    let with_own = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .flusher(&own)
+        .open(path.with_extension("own"))
+        .unwrap();
+    write_pattern(&mut &with_own, 4, 0, 4 * MIB, MIB);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // Threads that hold our locks again and again, so that some forks
+        // happen while they do.
+        scope.spawn(|| {
+            let mut buffer = vec![0; 64 << 10];
+            while !stop.load(Ordering::Relaxed) {
+                for block in 0..64 {
+                    inherited.read_at(&mut buffer, block * 64 * KIB).unwrap();
+                }
+                inherited.set_len(12 * MIB).unwrap();
+                let _ = (inherited.stats(), own.stats());
+                inherited.settle(Duration::from_millis(1)).unwrap();
+            }
+        });
+        scope.spawn(|| {
+            let mut number = 0_u64;
+            while !stop.load(Ordering::Relaxed) {
+                let scratch = path.with_extension(format!("scratch-{}", number % 4));
+                write_pattern(
+                    &mut File::create(scratch).unwrap(),
+                    1,
+                    0,
+                    2 * MIB,
+                    256 * KIB,
+                );
+                number += 1;
+            }
+        });
+        // Also when a child fails: the scope waits for its threads.
+        let _stop = StopAtEnd(&stop);
+        for round in 0..25 {
+            in_a_fork(|| child_of_a_fork(&path, &inherited, &with_own, round));
+        }
+    });
+    // The parent's flusher has noticed nothing.
+    assert!(inherited.settle(PATIENCE).unwrap());
+    assert!(with_own.settle(PATIENCE).unwrap());
+}
+
+struct StopAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn child_of_a_fork(path: &Path, inherited: &File, with_own: &File, round: u64) {
+    let mut buffer = vec![0; 100 << 10];
+    inherited.read_exact_at_all(&mut buffer, MIB);
+    pattern::check(1, MIB, &buffer).unwrap();
+    let offset = (20 + round) * MIB;
+    let data = pattern::filled(round, offset, 1 << 20);
+    assert_eq!(inherited.write_at(&data, offset).unwrap(), data.len());
+    assert_eq!(with_own.write_at(&data, offset).unwrap(), data.len());
+    inherited.set_len(60 * MIB).unwrap();
+    inherited.sync_data().unwrap();
+    let _ = (inherited.stats(), with_own.stats());
+    assert!(inherited.settle(PATIENCE).unwrap());
+    assert!(with_own.settle(PATIENCE).unwrap());
+    let new = path.with_extension("child");
+    let mut file = File::create(&new).unwrap();
+    write_pattern(&mut file, 3, 0, 8 * MIB, MIB);
+    file.sync_all().unwrap();
+    assert!(file.settle(PATIENCE).unwrap());
+    assert_eq!(residency::sample(&file).unwrap().cached_pages, 0);
+    drop(file);
+    let length = read_pattern(&mut File::open(&new).unwrap(), 3, MIB);
+    assert_eq!(length, 8 * MIB);
+}
+
+trait ReadExactAt {
+    fn read_exact_at_all(&self, buffer: &mut [u8], offset: u64);
+}
+
+impl ReadExactAt for File {
+    fn read_exact_at_all(&self, buffer: &mut [u8], offset: u64) {
+        let mut done = 0;
+        while done < buffer.len() {
+            let count = self
+                .read_at(&mut buffer[done..], offset + done as u64)
+                .unwrap();
+            assert_ne!(count, 0);
+            done += count;
+        }
+    }
+}
+
+#[test]
+fn a_child_of_a_fork_uses_inherited_files_and_new_ones() {
+    run_part("forks::forks");
+}

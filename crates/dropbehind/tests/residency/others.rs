@@ -1,0 +1,207 @@
+//! What others have in the cache stays.
+
+use std::io::{Seek, SeekFrom};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::time::Duration;
+
+use dropbehind::{File, Mode, OpenOptions};
+use dropbehind_testbed::attempts::in_some_attempt;
+use dropbehind_testbed::residency;
+
+use crate::accounts::{all_kept, assert_balanced, settle};
+use crate::common::{
+    Dice, KIB, MIB, Place, cached_bytes, check_on_disk, read_pattern, write_pattern,
+};
+use crate::reads::random_reads;
+
+everywhere! {
+    a_read_keeps_exactly_what_others_had: 32;
+    an_overwrite_keeps_exactly_what_others_had: 32;
+    an_overwrite_without_read_permission_keeps_exactly_what_others_had: 32;
+    random_reads_keep_exactly_what_others_had: 32;
+    what_others_cache_ahead_of_a_stream_stays: 64;
+    mapped_pages_stay_and_are_counted_as_left: 32;
+}
+
+/// Half of the file's pages, in stretches long and short, single pages too.
+fn warm_half(path: &Path, size_bytes: u64) -> Vec<bool> {
+    residency::warm(path, 3 * MIB..size_bytes / 2 + MIB);
+    let mut dice = Dice::new(7);
+    let page = residency::page_bytes();
+    for _ in 0..100 {
+        let start = dice.below(size_bytes / page) * page;
+        residency::warm(path, start..start + page);
+    }
+    residency::warm(path, size_bytes - page..size_bytes);
+    let map = residency::resident_map(path).unwrap();
+    let warm = map.iter().filter(|page| **page).count();
+    assert!((map.len() / 3..map.len() * 2 / 3).contains(&warm));
+    map
+}
+
+fn a_read_keeps_exactly_what_others_had(place: &Place) {
+    let path = place.cold_file(1);
+    in_some_attempt(|| {
+        residency::evict(&path);
+        let before = warm_half(&path, place.size_bytes());
+        let mut file = File::open(&path).unwrap();
+        for block_bytes in [64 * KIB, 4 * KIB, 5 * MIB] {
+            file.seek(SeekFrom::Start(0)).unwrap();
+            let length = read_pattern(&mut file, 1, block_bytes);
+            assert_eq!(length, place.size_bytes());
+            settle(&file);
+            assert_balanced(&file.stats());
+            all_kept(&path, &before, &file)?;
+        }
+        Ok(())
+    });
+}
+
+fn an_overwrite_keeps_exactly_what_others_had(place: &Place) {
+    overwrite_keeps(place, true);
+}
+
+/// `cp` and `dd` open what they write to for writing only, and mincore wants a
+/// mapping, which wants a readable descriptor.
+fn an_overwrite_without_read_permission_keeps_exactly_what_others_had(place: &Place) {
+    overwrite_keeps(place, false);
+}
+
+fn overwrite_keeps(place: &Place, readable: bool) {
+    let path = place.cold_file(1);
+    in_some_attempt(|| {
+        residency::evict(&path);
+        let before = warm_half(&path, place.size_bytes());
+        let mut file = OpenOptions::new()
+            .read(readable)
+            .write(true)
+            .open(&path)
+            .unwrap();
+        write_pattern(&mut file, 2, 0, place.size_bytes(), MIB);
+        file.sync_all().unwrap();
+        settle(&file);
+        let stats = file.stats();
+        assert_balanced(&stats);
+        assert_eq!(
+            stats.kept_bytes + stats.brought_bytes,
+            place.size_bytes(),
+            "{stats:?}"
+        );
+        all_kept(&path, &before, &file)?;
+        assert_eq!(stats.kept_bytes, cached_bytes(&path), "{stats:?}");
+        Ok(())
+    });
+    check_on_disk(&path, 2, place.size_bytes());
+}
+
+fn random_reads_keep_exactly_what_others_had(place: &Place) {
+    let path = place.cold_file(1);
+    in_some_attempt(|| {
+        residency::evict(&path);
+        let before = warm_half(&path, place.size_bytes());
+        let file = random_reads(place, &path);
+        all_kept(&path, &before, &file)
+    });
+}
+
+fn what_others_cache_ahead_of_a_stream_stays(place: &Place) {
+    let path = place.cold_file(1);
+    in_some_attempt(|| {
+        residency::evict(&path);
+        let others = 40 * MIB..44 * MIB;
+        let mut file = OpenOptions::new()
+            .write(true)
+            .window_bytes(MIB)
+            .open(&path)
+            .unwrap();
+        write_pattern(&mut file, 1, 0, 4 * MIB, 256 * KIB);
+        // The flusher looks ahead once a second, beyond what the writer may
+        // have touched in the meantime.
+        std::thread::sleep(Duration::from_millis(1200));
+        residency::warm(&path, others.clone());
+        for step in 4..place.size_bytes() / MIB {
+            write_pattern(&mut file, 1, step * MIB, MIB, 256 * KIB);
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        file.sync_all().unwrap();
+        settle(&file);
+        let stats = file.stats();
+        assert_balanced(&stats);
+        let mut wanted = vec![false; (place.size_bytes() / residency::page_bytes()) as usize];
+        let page = |offset: u64| (offset / residency::page_bytes()) as usize;
+        wanted[page(others.start)..page(others.end)].fill(true);
+        all_kept(&path, &wanted, &file)?;
+        assert_eq!(stats.kept_bytes, others.end - others.start, "{stats:?}");
+        Ok(())
+    });
+}
+
+const MAPPED: std::ops::Range<u64> = 8 * MIB..12 * MIB;
+
+fn mapped_pages_stay_and_are_counted_as_left(place: &Place) {
+    let path = place.cold_file(1);
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        // Lazy: nothing is dropped before the sync, so that the pages can be
+        // mapped while they are there for sure.
+        .mode(Mode::NOREUSE)
+        .open(&path)
+        .unwrap();
+    write_pattern(&mut file, 2, 0, place.size_bytes(), MIB);
+    let mapping = Mapping::new(&file, MAPPED);
+    mapping.touch();
+    file.sync_all().unwrap();
+    settle(&file);
+    let stats = file.stats();
+    assert_balanced(&stats);
+    // The kernel may reclaim a few of them meanwhile, but we do not.
+    let mapped_bytes = MAPPED.end - MAPPED.start;
+    let most = mapped_bytes / 10 * 9;
+    assert!(stats.left_bytes >= most, "{stats:?}");
+    assert!(cached_bytes(&path) <= stats.left_bytes, "{stats:?}");
+    let there = residency::cached_range(&path, MAPPED).unwrap();
+    assert!(there.cached_pages * residency::page_bytes() >= most);
+    drop(mapping);
+}
+
+/// A shared, readable mapping of part of a file.
+struct Mapping {
+    address: *mut std::ffi::c_void,
+    length: usize,
+}
+
+impl Mapping {
+    fn new(file: impl AsFd, range: std::ops::Range<u64>) -> Mapping {
+        let length = usize::try_from(range.end - range.start).unwrap();
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let address = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                length,
+                rustix::mm::ProtFlags::READ,
+                rustix::mm::MapFlags::SHARED,
+                file,
+                range.start,
+            )
+        }
+        .unwrap();
+        Mapping { address, length }
+    }
+
+    fn touch(&self) {
+        for offset in (0..self.length).step_by(4096) {
+            // SAFETY: inside the mapping, which is readable; nobody truncates
+            // the file meanwhile.
+            unsafe { self.address.cast::<u8>().add(offset).read_volatile() };
+        }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: made in `new`, and nothing refers to it any more.
+        unsafe { rustix::mm::munmap(self.address, self.length) }.unwrap();
+    }
+}

@@ -1,0 +1,115 @@
+//! Files that are read leave nothing.
+
+use std::fs;
+use std::io::{Seek, SeekFrom};
+use std::path::Path;
+use std::time::Duration;
+
+use dropbehind::{File, Flusher, OpenOptions};
+use dropbehind_testbed::residency::{self, Sampler};
+use dropbehind_testbed::{disk_io, pattern};
+
+use crate::accounts::{assert_balanced, settle};
+use crate::common::{Dice, KIB, MIB, Place, cached_bytes, read_pattern};
+
+everywhere! {
+    sequential_reads_cost_one_read_and_little_memory: 96;
+    random_reads_leave_nothing: 64;
+    a_file_read_again_and_again_leaves_nothing: 8;
+    reads_on_a_disk_with_little_readahead_leave_nothing: 48;
+}
+
+fn sequential_reads_cost_one_read_and_little_memory(place: &Place) {
+    let path = place.cold_file(1);
+    for block_bytes in [4 * KIB, 64 * KIB, MIB] {
+        residency::evict(&path);
+        let mut file = File::open(&path).unwrap();
+        let before = disk_io::disk_io(place.device()).unwrap();
+        let sampler = Sampler::start(&path, Duration::from_millis(1)).unwrap();
+        assert_eq!(read_pattern(&mut file, 1, block_bytes), place.size_bytes());
+        let peaks = sampler.stop().unwrap();
+        let read_bytes = disk_io::disk_io(place.device())
+            .unwrap()
+            .since(before)
+            .read_bytes;
+        settle(&file);
+        assert_eq!(cached_bytes(&path), 0);
+        assert!(peaks.samples > 10, "{peaks:?}");
+        let peak_bytes = peaks.cached_pages * residency::page_bytes();
+        assert!(
+            peak_bytes > 0 && peak_bytes <= 16 * MIB,
+            "blocks of {block_bytes}: {} KiB at once",
+            peak_bytes >> 10
+        );
+        assert!(
+            read_bytes >= place.size_bytes() && read_bytes * 100 <= place.size_bytes() * 102,
+            "blocks of {block_bytes}: {read_bytes} bytes read"
+        );
+        let stats = file.stats();
+        assert_balanced(&stats);
+        assert_eq!(stats.bytes_read, place.size_bytes());
+        assert_eq!(stats.brought_bytes, place.size_bytes());
+        assert_eq!(stats.left_bytes, 0);
+    }
+}
+
+fn random_reads_leave_nothing(place: &Place) {
+    let path = place.cold_file(1);
+    let file = random_reads(place, &path);
+    assert_eq!(cached_bytes(&path), 0, "{:?}", file.stats());
+}
+
+pub(crate) fn random_reads(place: &Place, path: &Path) -> File {
+    let file = File::open(path).unwrap();
+    let mut dice = Dice::new(11);
+    let mut buffer = vec![0; 64 << 10];
+    for _ in 0..1500 {
+        let length = dice.below(buffer.len() as u64) as usize + 1;
+        let offset = dice.below(place.size_bytes());
+        let count = file.read_at(&mut buffer[..length], offset).unwrap();
+        assert_eq!(
+            count as u64,
+            (place.size_bytes() - offset).min(length as u64)
+        );
+        pattern::check(1, offset, &buffer[..count]).unwrap();
+    }
+    settle(&file);
+    assert_balanced(&file.stats());
+    file
+}
+
+/// Pages of an earlier pass that still wait to be dropped are not somebody
+/// else's.
+fn a_file_read_again_and_again_leaves_nothing(place: &Place) {
+    let path = place.cold_file(1);
+    let mut file = File::open(&path).unwrap();
+    for _ in 0..30 {
+        file.seek(SeekFrom::Start(0)).unwrap();
+        assert_eq!(read_pattern(&mut file, 1, 64 * KIB), place.size_bytes());
+    }
+    settle(&file);
+    assert_eq!(cached_bytes(&path), 0, "{:?}", file.stats());
+    assert_balanced(&file.stats());
+}
+
+/// What we ask to be read ahead is cut to what the disk's queue is set to.
+fn reads_on_a_disk_with_little_readahead_leave_nothing(place: &Place) {
+    let device = place.device().file_name().unwrap().to_str().unwrap();
+    let queue = format!("/sys/block/{device}/queue");
+    fs::write(format!("{queue}/read_ahead_kb"), "64").unwrap();
+    fs::write(format!("{queue}/max_sectors_kb"), "128").unwrap();
+    // What is known of a disk is known to its flusher from its first file on.
+    let flusher = Flusher::builder().build().unwrap();
+    let path = place.cold_file(1);
+    for block_bytes in [4 * KIB, MIB] {
+        let mut file = OpenOptions::new()
+            .read(true)
+            .flusher(&flusher)
+            .open(&path)
+            .unwrap();
+        assert_eq!(read_pattern(&mut file, 1, block_bytes), place.size_bytes());
+        settle(&file);
+        assert_eq!(cached_bytes(&path), 0, "{:?}", file.stats());
+        assert_eq!(file.stats().brought_bytes, place.size_bytes());
+    }
+}

@@ -1,0 +1,186 @@
+//! Files that are written leave nothing.
+
+use std::fs;
+use std::io::{Seek, Write};
+use std::time::Duration;
+
+use dropbehind::{Flusher, Mode, OpenOptions, Strategy};
+use dropbehind_testbed::pattern;
+use dropbehind_testbed::residency::{self, Sampler};
+
+use crate::accounts::{assert_balanced, create, open_to_overwrite, settle};
+use crate::common::{Dice, KIB, MIB, PATIENCE, Place, cached_bytes, check_on_disk, write_pattern};
+
+everywhere! {
+    a_file_written_leaves_nothing_and_stays_below_64_mib: 256;
+    a_file_overwritten_leaves_nothing: 64;
+    a_closed_file_leaves_nothing_once_drained: 48;
+    appends_leave_nothing: 24;
+    native_writes_of_a_new_file_leave_nothing: 24;
+    random_writes_leave_nothing: 64;
+    threads_at_one_position_leave_nothing: 64;
+}
+
+fn a_file_written_leaves_nothing_and_stays_below_64_mib(place: &Place) {
+    let path = place.path();
+    let mut file = create(place, Mode::DONTCACHE);
+    let sampler = Sampler::start(&path, Duration::from_millis(2)).unwrap();
+    write_pattern(&mut file, 1, 0, place.size_bytes(), MIB);
+    let peaks = sampler.stop().unwrap();
+    file.sync_all().unwrap();
+    settle(&file);
+    assert_eq!(cached_bytes(&path), 0);
+    assert!(peaks.samples > 10, "{peaks:?}");
+    let peak_bytes = peaks.cached_pages * residency::page_bytes();
+    assert!(peak_bytes > 0 && peak_bytes < 64 * MIB, "{peaks:?}");
+    let stats = file.stats();
+    assert_balanced(&stats);
+    assert_eq!(stats.bytes_written, place.size_bytes());
+    assert_eq!(stats.brought_bytes, place.size_bytes());
+    assert_eq!((stats.kept_bytes, stats.left_bytes), (0, 0), "{stats:?}");
+    assert!(stats.peak_cached_bytes < 64 * MIB, "{stats:?}");
+    drop(file);
+    check_on_disk(&path, 1, place.size_bytes());
+}
+
+fn a_file_overwritten_leaves_nothing(place: &Place) {
+    let path = place.cold_file(1);
+    let mut file = open_to_overwrite(&path);
+    write_pattern(&mut file, 2, 0, place.size_bytes(), 64 * KIB);
+    file.sync_all().unwrap();
+    settle(&file);
+    assert_eq!(cached_bytes(&path), 0);
+    assert_balanced(&file.stats());
+    drop(file);
+    check_on_disk(&path, 2, place.size_bytes());
+}
+
+fn a_closed_file_leaves_nothing_once_drained(place: &Place) {
+    let path = place.path();
+    let flusher = Flusher::builder().build().unwrap();
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(!place.is_raw())
+        .flusher(&flusher)
+        .open(&path)
+        .unwrap();
+    // Not a multiple of anything: the last page is partial.
+    let length = place.size_bytes() - 12_345;
+    write_pattern(&mut file, 3, 0, length, 100_000);
+    file.close().unwrap();
+    assert!(flusher.drain(PATIENCE), "{:?}", flusher.stats());
+    assert_eq!(cached_bytes(&path), 0);
+    let stats = flusher.stats();
+    assert_balanced(&stats);
+    assert_eq!(stats.bytes_written, length);
+    assert_eq!(
+        stats.brought_bytes,
+        length.next_multiple_of(residency::page_bytes())
+    );
+    if !place.is_raw() {
+        check_on_disk(&path, 3, length);
+    }
+}
+
+/// Where an append goes only the kernel knows.
+fn appends_leave_nothing(place: &Place) {
+    if place.is_raw() {
+        // A device's end is where there is no room.
+        return;
+    }
+    let path = place.path();
+    fs::write(&path, pattern::filled(1, 0, 5000)).unwrap();
+    residency::evict(&path);
+    let open = || OpenOptions::new().append(true).create(true).open(&path);
+    let (mut one, mut other) = (open().unwrap(), open().unwrap());
+    let mut end = 5000;
+    let mut dice = Dice::new(3);
+    while end < place.size_bytes() {
+        let length = dice.below(200 * KIB) + 1;
+        let to = if dice.once_in(2) {
+            &mut one
+        } else {
+            &mut other
+        };
+        write_pattern(to, 1, end, length, 30_000);
+        end += length;
+    }
+    for file in [&one, &other] {
+        file.sync_all().unwrap();
+        settle(file);
+    }
+    drop((one, other));
+    assert!(Flusher::shared().unwrap().drain(PATIENCE));
+    assert_eq!(cached_bytes(&path), 0);
+    check_on_disk(&path, 1, end);
+}
+
+fn native_writes_of_a_new_file_leave_nothing(place: &Place) {
+    let path = place.path();
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(!place.is_raw())
+        .strategy(Strategy::Native)
+        .open(&path)
+        .unwrap();
+    write_pattern(&mut file, 1, 0, place.size_bytes(), MIB);
+    file.sync_all().unwrap();
+    settle(&file);
+    // Where the file system does not know the flag, the flusher does it.
+    assert_eq!(cached_bytes(&path), 0, "{:?}", file.stats());
+    assert_eq!(file.stats().bytes_written, place.size_bytes());
+    drop(file);
+    check_on_disk(&path, 1, place.size_bytes());
+}
+
+fn random_writes_leave_nothing(place: &Place) {
+    let path = place.cold_file(1);
+    let file = open_to_overwrite(&path);
+    let mut dice = Dice::new(12);
+    let mut touched = 0;
+    for _ in 0..1500 {
+        let length = dice.below(64 * KIB) + 1;
+        let offset = dice.below(place.size_bytes() - length);
+        // The same pattern again: the whole file can be checked at the end.
+        let data = pattern::filled(1, offset, length as usize);
+        assert_eq!(file.write_at(&data, offset).unwrap(), data.len());
+        touched += length;
+    }
+    settle(&file);
+    assert_eq!(cached_bytes(&path), 0, "{:?}", file.stats());
+    assert_balanced(&file.stats());
+    assert_eq!(file.stats().bytes_written, touched);
+    drop(file);
+    check_on_disk(&path, 1, place.size_bytes());
+}
+
+fn threads_at_one_position_leave_nothing(place: &Place) {
+    if place.is_raw() {
+        // The kernel itself loses count there: it locks the position of
+        // regular files only.
+        return;
+    }
+    let path = place.path();
+    let file = create(place, Mode::DONTCACHE);
+    let block = vec![7; 16 << 10];
+    let blocks = place.size_bytes() / block.len() as u64;
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let mut clone = file.try_clone().unwrap();
+                for _ in 0..blocks / 4 {
+                    clone.write_all(&block).unwrap();
+                }
+            });
+        }
+    });
+    file.sync_all().unwrap();
+    settle(&file);
+    assert_eq!(cached_bytes(&path), 0, "{:?}", file.stats());
+    assert_balanced(&file.stats());
+    assert_eq!(
+        (&file).stream_position().unwrap(),
+        place.size_bytes(),
+        "the threads share one position"
+    );
+}
