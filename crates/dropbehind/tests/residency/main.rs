@@ -11,4 +11,5 @@ mod accounts;
 mod modes;
 mod others;
 mod reads;
+mod strides;
 mod writes;
