@@ -1,9 +1,13 @@
 //! Reading in large folios.
 
 use crate::setup::{
-    MIB, cached_pages, clean_file, directory, fincore_pages, pages, skip, uncached_file, wait_for,
+    MIB, cached_pages, clean_file, directory, drop_all, fincore_pages, pages, skip, uncached_file,
+    wait_for,
 };
-use dropbehind_linux::{LargeRead, cachestat, drop_clean, huge_page_size, resident_ranges};
+use dropbehind_linux::{
+    Access, FsKind, KernelVersion, LargeRead, advise_access, cachestat, drop_clean, filesystem,
+    huge_page_size, kernel_version, resident_ranges,
+};
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
@@ -56,6 +60,52 @@ fn what_is_cached_already_stays_as_it_is() {
     assert_eq!(found, written);
     file.read_exact_at(&mut found, 8 << 12).unwrap();
     assert!(found.iter().all(|byte| *byte == 0xA5));
+}
+
+/// With no more faults than this, a read came in a large folio.
+const FEW_FAULTS: u64 = 16;
+
+#[test]
+fn the_faults_tell_a_large_folio_from_single_pages() {
+    let Some(size) = size() else {
+        skip!(
+            "the_faults_tell_a_large_folio_from_single_pages",
+            "no huge pages"
+        );
+    };
+    let directory = directory();
+    let (_, file) = uncached_file(directory.path(), size);
+    let fd = file.as_fd();
+    let faults = || LargeRead::new(fd, 0).unwrap().read().unwrap();
+    // Where a page is cached, there is no room for a folio around it.
+    advise_access(fd, Access::Random).unwrap();
+    file.read_exact_at(&mut [0; 1], size / 2).unwrap();
+    let single = faults();
+    assert!(single > FEW_FAULTS, "{single} faults");
+    let ext4_has_them = kernel_version()
+        >= KernelVersion {
+            major: 6,
+            minor: 16,
+        };
+    match filesystem(fd).unwrap() {
+        FsKind::Xfs => {}
+        FsKind::Ext4 if ext4_has_them => {}
+        other => skip!(
+            "the_faults_tell_a_large_folio_from_single_pages",
+            "no large folios on {other} of this kernel"
+        ),
+    }
+    // Memory may be too fragmented at the moment.
+    let counts: Vec<u64> = (0..20)
+        .map(|_| {
+            drop_all(fd);
+            faults()
+        })
+        .collect();
+    assert!(
+        counts.iter().any(|count| *count <= FEW_FAULTS),
+        "{counts:?}"
+    );
 }
 
 #[test]
