@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
-use user::watch::Running;
+use user::running_watch::RunningWatch;
 use user::{User, finish};
 
 const RULES: &str =
@@ -72,7 +72,7 @@ fn dd(path: &Path) {
 /// Has a program write its input until the watch drops some of that. Which
 /// program it is can be told only for as long as it runs, and on a busy machine
 /// its events are read late.
-fn writes_until_seen(program: &mut Child, path: &Path, watch: &Running) {
+fn writes_until_seen(program: &mut Child, path: &Path, watch: &RunningWatch) {
     let mut words = program.stdin.take().unwrap();
     words.write_all(&vec![1; 128 << 20]).unwrap();
     let mut looks = 0;
@@ -143,7 +143,7 @@ fn a_service_manager_is_told_of_each_step() {
     let user = User::new();
     user.writes("rules", RULES);
     let mut watch = user.watch("--config rules");
-    let mut watch = Running::start(&user, watch.env("WATCHDOG_USEC", "600000"));
+    let mut watch = RunningWatch::start(&user, watch.env("WATCHDOG_USEC", "600000"));
     assert!(watch.says("READY=1").contains("\nSTATUS="));
     watch.says("WATCHDOG=1");
     assert!(
@@ -188,7 +188,7 @@ fn a_key_on_the_terminal_ends_it() {
     need!(Need::Root);
     let user = User::new();
     user.writes("rules", RULES);
-    let mut watch = Running::start(&user, &mut user.watch("--config rules"));
+    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
     watch.says("READY=1");
     assert_eq!(watch.ends("INT"), Some(0), "{}", watch.log());
 }
@@ -198,7 +198,7 @@ fn a_second_one_is_told_who_is_there() {
     need!(Need::Root);
     let user = User::new();
     user.writes("rules", RULES);
-    let mut first = Running::start(&user, &mut user.watch("--config rules"));
+    let mut first = RunningWatch::start(&user, &mut user.watch("--config rules"));
     first.says("READY=1");
     // Two at once would not end by themselves.
     let second = user.watch("--config rules --socket other.sock");
@@ -217,7 +217,7 @@ fn a_second_one_is_told_who_is_there() {
     first.child.wait().unwrap();
     drop(first);
     std::fs::remove_file(user.file("notify")).unwrap();
-    let mut next = Running::start(&user, &mut user.watch("--config rules"));
+    let mut next = RunningWatch::start(&user, &mut user.watch("--config rules"));
     next.says("READY=1");
     assert_eq!(next.ends("TERM"), Some(0));
 }
@@ -250,7 +250,7 @@ fn files_are_looked_after_by_the_rules_in_force() {
     };
     let rules = rule("wanted/hot.*", "buffered") + &rule("wanted/**", "dontcache");
     user.writes("rules", &rules);
-    let mut watch = Running::start(&user, &mut user.watch("--config rules"));
+    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
     watch.says("READY=1");
     let (wanted, hot) = (home.join("wanted/a"), home.join("wanted/hot.a"));
     let (other, later) = (home.join("other"), home.join("later/a"));
@@ -303,7 +303,7 @@ fn what_is_mounted_later_is_looked_after_and_can_be_unmounted() {
         "rules",
         "[[rule]]\npath = \"dropbehindwatch/**\"\nmode = \"dontcache\"\n",
     );
-    let mut watch = Running::start(&user, &mut user.watch("--config rules"));
+    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
     watch.says("READY=1");
     let disk = MountedFs::new(Fs::Ext4, 128 << 20).unwrap();
     let folder = disk.path().join("dropbehindwatch");
@@ -343,7 +343,7 @@ fn programs_are_looked_after_by_name() {
     let copier = home.join("dropbehindtest");
     let dd_path = user.sh("command -v dd").text();
     std::fs::copy(dd_path.trim(), &copier).unwrap();
-    let mut watch = Running::start(&user, &mut user.watch("--config rules"));
+    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
     watch.says("READY=1");
     let (ours, others) = (home.join("ours"), home.join("others"));
     dd(&others);
@@ -382,7 +382,7 @@ fn others_can_see_what_it_does() {
     std::fs::create_dir(home.join("data")).unwrap();
     let metrics = home.join("watch.prom");
     let mut command = user.watch("--config rules --metrics watch.prom");
-    let mut watch = Running::start(&user, command.env("WATCHDOG_USEC", "300000"));
+    let mut watch = RunningWatch::start(&user, command.env("WATCHDOG_USEC", "300000"));
     watch.says("READY=1");
     let socket = home.join("runtime/watch.sock");
     assert_eq!(std::fs::metadata(&socket).unwrap().mode() & 0o777, 0o600);
@@ -426,7 +426,7 @@ fn outlets_that_cannot_be_are_said_at_once() {
         finish(&mut user.wrapped(&["timeout"], "60", &watch)).fails(1, saying);
     }
     // Neither took the machine's place, or left anything.
-    let mut watch = Running::start(
+    let mut watch = RunningWatch::start(
         &user,
         &mut user.watch("--config rules --socket here.sock --metrics m"),
     );
@@ -474,7 +474,7 @@ fn the_units_privileges_are_enough() {
         std::thread::sleep(Duration::from_millis(1));
     }
     std::fs::set_permissions(&open_before, std::fs::Permissions::from_mode(0o600)).unwrap();
-    let mut watch = Running::start(&user, &mut user.watch_as_a_service("--config rules"));
+    let mut watch = RunningWatch::start(&user, &mut user.watch_as_a_service("--config rules"));
     watch.says("READY=1");
     words.write_all(&vec![1; 64 << 20]).unwrap();
     drop(words);
@@ -569,7 +569,7 @@ fn the_kernel_need_not_tell_of_what_no_rule_can_want() {
             home.display()
         ),
     );
-    let mut watch = Running::start(&user, &mut user.watch("--config rules"));
+    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
     watch.says("READY=1");
     // Another program may still want the first; nobody ever wants the second.
     let (perhaps, never) = (home.join("wanted/a"), home.join("b"));

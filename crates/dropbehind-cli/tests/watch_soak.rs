@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 use std::path::Path;
 use std::time::Duration;
 use user::User;
-use user::watch::Running;
+use user::running_watch::RunningWatch;
 
 /// Files of one round, as many again that no rule wants.
 const FILES: u32 = 2_000;
@@ -29,7 +29,7 @@ struct Taken {
     descriptors: usize,
 }
 
-fn taken(watch: &Running) -> Taken {
+fn taken(watch: &RunningWatch) -> Taken {
     let process = watch.child.id();
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -42,7 +42,7 @@ fn taken(watch: &Running) -> Taken {
 }
 
 /// What it takes once it holds no file any more.
-fn taken_at_rest(watch: &Running, most_descriptors: usize) -> Taken {
+fn taken_at_rest(watch: &RunningWatch, most_descriptors: usize) -> Taken {
     // A file that was read while it waited and deleted then is held for half a
     // minute: it might still be written.
     for _ in 0..12_000 {
@@ -110,7 +110,7 @@ fn takes_no_more_after(rounds: u32) {
         wanted.join("**")
     );
     fs::write(home.join("rules"), rule).unwrap();
-    let mut watch = Running::start(&user, &mut user.watch("--config rules"));
+    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
     watch.says("READY=1");
     let idle = taken(&watch);
     // Files that are still young, and the log.

@@ -3,7 +3,7 @@
 // Each test program uses its share of this.
 #![allow(dead_code)]
 
-pub(crate) mod watch;
+pub(crate) mod running_watch;
 
 use dropbehind_testbed::{Scratch, pattern};
 use std::io::Write;

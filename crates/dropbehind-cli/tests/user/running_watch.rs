@@ -26,13 +26,13 @@ impl User {
 }
 
 /// A watch that runs, and what it tells its service manager.
-pub(crate) struct Running {
+pub(crate) struct RunningWatch {
     pub(crate) child: Child,
     told: UnixDatagram,
     log: PathBuf,
 }
 
-impl Running {
+impl RunningWatch {
     pub(crate) fn start(user: &User, command: &mut Command) -> Self {
         let (socket, log) = (user.file("notify"), user.file("log"));
         let told = UnixDatagram::bind(&socket).unwrap();
@@ -87,7 +87,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningWatch {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
