@@ -6,6 +6,8 @@
 
 #![cfg(target_os = "linux")]
 
+mod board;
+mod file_path;
 mod files;
 mod looked;
 mod observer;
@@ -16,6 +18,7 @@ pub mod path_pattern;
 pub mod prometheus;
 pub mod rules;
 pub mod rules_file;
+mod rules_in_force;
 pub mod size;
 mod small_files;
 pub mod snapshot;

@@ -17,7 +17,7 @@ use std::time::Instant;
 use dropbehind::CacheMap;
 use dropbehind_linux::{FileId, FileKind, cachestat, file_stat, page_size};
 
-use crate::files::path_of;
+use crate::file_path::path_of;
 use crate::overlay;
 
 /// No more looks than this are remembered; beyond, all are forgotten, and files

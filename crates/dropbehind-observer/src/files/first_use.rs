@@ -1,0 +1,190 @@
+//! What is done about a file when it is used for the first time.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use dropbehind::{CacheMap, Writeback};
+use dropbehind_linux::{
+    EventMask, FileKind, MarkOptions, MarkTarget, cachestat, drop_clean, page_size,
+};
+
+use super::Files;
+use super::file_event::FileEvent;
+use super::tracked_file::FileFacts;
+use crate::board::lock;
+use crate::file_path::path_of;
+use crate::overlay;
+use crate::rules::Settings;
+use crate::small_files::SMALL_BYTES;
+
+/// Where programs and their libraries are: the neighbours of one are not what is
+/// read next.
+const SYSTEM: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/opt"];
+/// A file smaller than this that is wholly cached is not worth looking after
+/// while it is only read.
+const CACHED_BYTES: u64 = 4 * SMALL_BYTES;
+
+/// The first that is known of a file: one event, or a few put together.
+#[derive(Debug)]
+pub(super) struct FirstUse {
+    pub(super) event: FileEvent,
+    pub(super) opened: bool,
+    pub(super) closed: bool,
+    /// It was written, or is open for that.
+    pub(super) wrote: bool,
+}
+
+impl FirstUse {
+    /// Of a file that was opened a while ago.
+    pub(super) fn still_open(event: FileEvent, wrote: bool) -> FirstUse {
+        FirstUse {
+            event,
+            opened: true,
+            closed: false,
+            wrote,
+        }
+    }
+}
+
+impl Files {
+    pub(super) fn first_used(&mut self, first: FirstUse) {
+        let FirstUse {
+            event,
+            opened,
+            closed,
+            wrote,
+        } = first;
+        let size_bytes = event.info.size_bytes;
+        // Somebody else may have made it, for others to read.
+        let fresh = event.fresh && wrote || size_bytes == 0;
+        let before = if fresh {
+            Some(CacheMap::empty())
+        } else {
+            // Both are true; the one with less in it was made sooner.
+            let looked = self.looked.take(event.info.id);
+            let looks = looked.into_iter().chain(event.before);
+            looks.min_by_key(CacheMap::cached_bytes)
+        };
+        let nothing_before = before.as_ref().is_some_and(|map| map.cached_bytes() == 0);
+        // Wholly cached and small: reading brings nothing in, and should it be
+        // written, that is told when it is closed.
+        let cached = before.as_ref().is_some_and(|map| {
+            map.cached_bytes() >= size_bytes.next_multiple_of(page_size()) && size_bytes > 0
+        });
+        if !wrote && cached && size_bytes < CACHED_BYTES {
+            return;
+        }
+        let path = path_of(event.file.as_fd());
+        if !wrote && !cached && !fresh && opened {
+            if !event.info.executable {
+                self.scout_beside(&path);
+            }
+            if !closed && size_bytes <= SMALL_BYTES && nothing_before {
+                // Its end is told; what was there before is remembered for it.
+                self.looked.keep(event.info.id, CacheMap::empty());
+                return;
+            }
+        }
+        let file = event.file.as_fd();
+        let Some(settings) = self.rules.settings_for(&path, event.process, file) else {
+            return self.ignore_unwanted(&path, &event.file);
+        };
+        let nothing_to_do = !settings.mode.drops() && !wrote && closed;
+        if nothing_to_do || self.owners.has(event.process, self.insiders.namespace()) {
+            return;
+        }
+        if closed && !wrote && size_bytes <= SMALL_BYTES {
+            if settings.reads && settings.mode.drops() && nothing_before {
+                self.drop_small(&event.file, size_bytes);
+            }
+            return;
+        }
+        if closed && wrote && size_bytes <= SMALL_BYTES && event.info.kind == FileKind::Regular {
+            // Where others had it in the cache, there is nothing to do.
+            if nothing_before {
+                self.write_small(event.file, size_bytes, settings);
+            }
+            return;
+        }
+        let id = event.info.id;
+        let Some(description) = self.file_with_pages(event.file, &path) else {
+            return;
+        };
+        let facts = FileFacts {
+            id,
+            path,
+            settings,
+            before: before.unwrap_or_else(|| CacheMap::now(description.as_fd())),
+            fresh,
+            inherited: false,
+            open: i64::from(opened && !closed),
+            rounds: 0,
+        };
+        self.track(facts, description, false);
+        if closed && let Some(tracked) = self.tracked.by_id(id) {
+            tracked.observed.closed();
+        }
+    }
+
+    /// A file was opened that was not cached: its neighbours may be next.
+    fn scout_beside(&mut self, path: &Path) {
+        if let (Some(scout), Some(parent)) = (&mut self.scout, path.parent())
+            && !SYSTEM.iter().any(|system| parent.starts_with(system))
+        {
+            scout.opened_in(parent);
+        }
+    }
+
+    /// No rule wants this file now; if none ever can, the kernel need not tell of
+    /// it again.
+    fn ignore_unwanted(&mut self, path: &Path, file: &OwnedFd) {
+        if self.rules.is_settled(path, file.as_fd()) {
+            let target = MarkTarget::Inode(file.as_fd());
+            let not_wanted = EventMask::OPEN | EventMask::CLOSE_WRITE | EventMask::CLOSE_NOWRITE;
+            let _ = self
+                .fanotify
+                .add_mark(target, not_wanted, MarkOptions::IGNORED_EVICTABLE);
+        }
+    }
+
+    /// Drops a small file that was read, of which nothing was cached before.
+    fn drop_small(&mut self, file: &OwnedFd, size_bytes: u64) {
+        let Ok(counted) = cachestat(file.as_fd(), 0, 0) else {
+            return;
+        };
+        let mut board = lock(&self.board);
+        board.finished.files += 1;
+        board.finished.read_bytes += counted.cached_pages * page_size();
+        if counted.is_clean() && counted.cached_pages > 0 {
+            let _ = drop_clean(file.as_fd(), 0, size_bytes.next_multiple_of(page_size()));
+            let after =
+                cachestat(file.as_fd(), 0, 0).map_or(counted.cached_pages, |now| now.cached_pages);
+            board.finished.small_dropped_bytes +=
+                counted.cached_pages.saturating_sub(after) * page_size();
+        }
+    }
+
+    /// Has a small file written that was made and closed.
+    fn write_small(&self, file: OwnedFd, size_bytes: u64, settings: Settings) {
+        let eager = settings.mode.writeback == Writeback::Eager;
+        if eager && !overlay::is_overlay(&file) {
+            self.small.closed(file, size_bytes, settings.mode.drops());
+        }
+    }
+
+    /// The file that has the pages: below an overlay it is another one.
+    fn file_with_pages(&self, file: OwnedFd, path: &Path) -> Option<OwnedFd> {
+        if !overlay::is_overlay(&file) {
+            return Some(file);
+        }
+        let below = overlay::file_below(file.as_fd(), path);
+        if below.is_none() {
+            lock(&self.board).note(format!(
+                "{}: the file below the overlay cannot be seen from here, and is left to the \
+                 kernel",
+                path.display()
+            ));
+        }
+        below
+    }
+}

@@ -1,0 +1,83 @@
+//! One file that is looked after.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+
+use dropbehind::{CacheMap, Observed, ObservedState};
+use dropbehind_linux::{Fanotify, FileId, MarkOptions, MarkTarget, cachestat, page_size};
+
+use super::file_event::WAKE;
+use crate::rules::Settings;
+
+/// A file that is done with and has more pages than it should is looked after
+/// anew so often; ext4 keeps some marked dirty for ever.
+const ROUNDS: u32 = 3;
+
+/// What is known of a file, from one time that it is looked after to the next.
+#[derive(Debug)]
+pub(super) struct FileFacts {
+    pub(super) id: FileId,
+    pub(super) path: PathBuf,
+    pub(super) settings: Settings,
+    /// What was in the cache before the observed programs' I/O.
+    pub(super) before: CacheMap,
+    /// Made by those observed: nobody else uses it.
+    pub(super) fresh: bool,
+    /// Open since before the program was there.
+    pub(super) inherited: bool,
+    /// Opened and not closed, as far as events tell; they merge.
+    pub(super) open: i64,
+    /// How often it was looked after anew when it was done with.
+    pub(super) rounds: u32,
+}
+
+/// A file that is looked after.
+#[derive(Debug)]
+pub(super) struct TrackedFile {
+    pub(super) facts: FileFacts,
+    pub(super) observed: Observed,
+    /// A descriptor of the same file, to mark it by.
+    pub(super) description: OwnedFd,
+    /// Idle, and marked to be told of the next access.
+    pub(super) marked: bool,
+}
+
+impl TrackedFile {
+    /// Asks to be told of the next access.
+    pub(super) fn mark(&mut self, fanotify: &Fanotify) {
+        if !self.marked {
+            let target = MarkTarget::Inode(self.description.as_fd());
+            let marked = fanotify.add_mark(target, WAKE, MarkOptions::WANTED);
+            self.marked = marked.is_ok();
+        }
+    }
+
+    /// Does so no more; true when it was marked.
+    pub(super) fn unmark(&mut self, fanotify: &Fanotify) -> bool {
+        let was_marked = std::mem::take(&mut self.marked);
+        if was_marked {
+            let target = MarkTarget::Inode(self.description.as_fd());
+            let _ = fanotify.remove_mark(target, WAKE, MarkOptions::WANTED);
+        }
+        was_marked
+    }
+
+    /// Nobody uses it any more.
+    pub(super) fn close(&mut self) {
+        self.facts.open = 0;
+        self.observed.closed();
+    }
+
+    /// True when somebody closed it after the flusher had already let go, which
+    /// so reached nobody: `state` is what the flusher left behind.
+    pub(super) fn missed_a_close(&self, state: &ObservedState) -> bool {
+        let facts = &self.facts;
+        facts.open == 0
+            && !state.shared
+            && facts.rounds < ROUNDS
+            && cachestat(self.description.as_fd(), 0, 0).is_ok_and(|now| {
+                let more = now.cached_pages * page_size() > state.counted.cached_bytes;
+                !now.is_clean() || facts.settings.mode.drops() && more
+            })
+    }
+}

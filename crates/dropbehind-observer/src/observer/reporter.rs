@@ -1,0 +1,164 @@
+//! Puts a snapshot together, from what the worker, the flusher and the thread
+//! for small files count.
+
+use std::cmp::Reverse;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use dropbehind::{DiskStats, Flusher, Reason};
+
+use crate::board::{FileView, Finished, SharedBoard, lock};
+use crate::small_files::SmallFiles;
+use crate::snapshot::{DiskSnapshot, FileSnapshot, Snapshot, Totals};
+
+/// More files than this are not listed in a snapshot.
+const LISTED: usize = 200;
+
+/// All that is counted of an observer.
+pub(super) struct Reporter {
+    /// What the snapshot calls the observer.
+    pub(super) kind: String,
+    pub(super) flusher: Flusher,
+    pub(super) small: SmallFiles,
+    pub(super) board: SharedBoard,
+    pub(super) events: AtomicU64,
+    pub(super) overflows: AtomicU64,
+    pub(super) started: Instant,
+}
+
+impl Reporter {
+    pub(super) fn snapshot(&self) -> Snapshot {
+        let (finished, by_disk, mut notes, mut views) = {
+            let board = lock(&self.board);
+            let by_disk = board.by_disk.clone();
+            (board.finished, by_disk, board.notes.clone(), board.views())
+        };
+        notes.extend(self.flusher.degraded());
+        let mut totals = self.totals_without_disks(&finished);
+        let mut disks: Vec<DiskSnapshot> = Vec::new();
+        for disk in self.flusher.disks_stats() {
+            add_disk(&mut totals, &disk);
+            let of_finished = by_disk.get(&disk.name).copied().unwrap_or_default();
+            disks.push(disk_snapshot(disk, of_finished));
+        }
+        views.sort_by_key(|view| {
+            let state = &view.state;
+            (view.idle, Reverse(state.written_bytes + state.read_bytes))
+        });
+        for view in &views {
+            let state = &view.state;
+            totals.written_bytes += state.written_bytes;
+            totals.read_bytes += state.read_bytes;
+            totals.waits += state.waits;
+            totals.wait_ns += state.wait_ns;
+            if let Some(disk) = disks.iter_mut().find(|disk| disk.name == view.disk) {
+                disk.written_bytes += state.written_bytes;
+                disk.read_bytes += state.read_bytes;
+            }
+        }
+        Snapshot {
+            elapsed_ns: u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX),
+            kind: self.kind.clone(),
+            process: std::process::id(),
+            cpu_ns: own_cpu_ns(),
+            totals,
+            disks,
+            files: views.iter().take(LISTED).map(file_snapshot).collect(),
+            notes,
+        }
+    }
+
+    /// The sums over files that are finished and over small ones.
+    fn totals_without_disks(&self, finished: &Finished) -> Totals {
+        let small = self.small.totals();
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let mut totals = Totals {
+            events: count(&self.events),
+            overflows: count(&self.overflows),
+            files: finished.files + count(&small.files),
+            written_bytes: finished.written_bytes + count(&small.brought_bytes),
+            read_bytes: finished.read_bytes,
+            waits: finished.waits,
+            wait_ns: finished.wait_ns,
+            brought_bytes: finished.small_dropped_bytes + count(&small.brought_bytes),
+            dropped_bytes: finished.small_dropped_bytes + count(&small.dropped_bytes),
+            left_bytes: count(&small.left_bytes),
+            cached_bytes: count(&small.waiting_bytes),
+            peak_cached_bytes: count(&small.peak_bytes),
+            peak_dirty_bytes: count(&small.peak_bytes),
+            ..Totals::default()
+        };
+        let budget = Reason::Budget.name().to_owned();
+        totals
+            .writeback_bytes
+            .insert(budget, count(&small.writeback_bytes));
+        totals
+    }
+}
+
+fn add_disk(totals: &mut Totals, disk: &DiskStats) {
+    let (stats, pages) = (&disk.stats, disk.observed);
+    totals.brought_bytes += stats.brought_bytes;
+    totals.dropped_bytes += stats.dropped_bytes;
+    totals.kept_bytes += stats.kept_bytes;
+    totals.left_bytes += stats.left_bytes;
+    totals.cached_bytes += pages.counted.cached_bytes;
+    // Of each disk at its own time: at most this much at once.
+    totals.peak_cached_bytes += pages.peak_cached_bytes;
+    totals.peak_dirty_bytes += pages.peak_unwritten_bytes;
+    for (reason, bytes) in stats.writeback_bytes.iter() {
+        *totals
+            .writeback_bytes
+            .entry(reason.name().to_owned())
+            .or_default() += bytes;
+    }
+}
+
+/// The bytes written and read are those of its finished files, so far.
+fn disk_snapshot(disk: DiskStats, (written_bytes, read_bytes): (u64, u64)) -> DiskSnapshot {
+    let (stats, pages) = (&disk.stats, disk.observed);
+    DiskSnapshot {
+        files: disk.files as u64,
+        written_bytes,
+        read_bytes,
+        dirty_bytes: pages.counted.dirty_bytes,
+        writeback_bytes: pages.counted.writeback_bytes,
+        cached_bytes: pages.counted.cached_bytes,
+        dropped_bytes: stats.dropped_bytes,
+        kept_bytes: stats.kept_bytes,
+        left_bytes: stats.left_bytes,
+        writeback_bytes_per_second: disk.bytes_per_second,
+        window_bytes: disk.window_bytes,
+        yielded_ns: disk.yielded_ns,
+        name: disk.name,
+    }
+}
+
+fn file_snapshot(view: &FileView) -> FileSnapshot {
+    let state = &view.state;
+    FileSnapshot {
+        path: view.path.clone(),
+        disk: view.disk.clone(),
+        mode: view.mode.clone(),
+        size_bytes: state.size_bytes,
+        written_bytes: state.written_bytes,
+        read_bytes: state.read_bytes,
+        dirty_bytes: state.counted.dirty_bytes,
+        writeback_bytes: state.counted.writeback_bytes,
+        cached_bytes: state.counted.cached_bytes,
+        dropped_bytes: state.counters.dropped_bytes,
+        kept_bytes: state.counters.kept_bytes,
+        waits: state.waits,
+        state: match (state.shared, view.idle) {
+            (true, _) => "kept: others use it".into(),
+            (false, true) => "idle".into(),
+            (false, false) => "active".into(),
+        },
+    }
+}
+
+fn own_cpu_ns() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000
+        + u64::try_from(time.tv_nsec).unwrap_or(0)
+}

@@ -1,0 +1,115 @@
+//! The worker: hands what is told to the table of files, and the flusher's
+//! notices.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use dropbehind::{CacheMap, Notice};
+use dropbehind_linux::{file_stat, open_files, processes};
+
+use super::Shared;
+use super::open_before::open_again;
+use crate::board::lock;
+use crate::files::{FileEvent, Files};
+use crate::rules::Rules;
+
+/// The worker looks after notices this often.
+const WORK: Duration = Duration::from_millis(5);
+/// And this often where there is nothing to look after.
+const REST: Duration = Duration::from_millis(200);
+
+/// What the worker is told.
+pub(super) enum Input {
+    Used(Box<FileEvent>),
+    /// Somebody opened a file of which the openers are watched.
+    OpenedBy(i32, OwnedFd),
+    /// Events were lost.
+    Overflow,
+    Rules(Arc<dyn Rules>),
+    /// A process has this file open, of which no event will tell.
+    Inherited(i32, OwnedFd, CacheMap),
+    CloseAll,
+    /// Answered when everything before was seen to.
+    Sync(mpsc::Sender<()>),
+}
+
+pub(super) struct Worker {
+    pub(super) shared: Arc<Shared>,
+    pub(super) files: Files,
+    pub(super) inputs: mpsc::Receiver<Input>,
+    pub(super) notices: mpsc::Receiver<Notice>,
+}
+
+impl Worker {
+    pub(super) fn run(mut self) {
+        loop {
+            let pause = if self.files.is_busy() { WORK } else { REST };
+            let mut next = self.inputs.recv_timeout(pause);
+            loop {
+                match next {
+                    Ok(input) => self.take(input),
+                    Err(mpsc::RecvTimeoutError::Timeout) => break,
+                    Err(mpsc::RecvTimeoutError::Disconnected) => return,
+                }
+                if self.is_stopping() {
+                    return;
+                }
+                next = match self.inputs.try_recv() {
+                    Ok(input) => Ok(input),
+                    Err(_) => break,
+                };
+            }
+            while let Ok(notice) = self.notices.try_recv() {
+                self.files.notice(notice);
+            }
+            self.files.grow_up();
+            self.files.look_around();
+            if self.is_stopping() {
+                return;
+            }
+        }
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.shared.stopping.load(Ordering::SeqCst)
+    }
+
+    fn take(&mut self, input: Input) {
+        let files = &mut self.files;
+        match input {
+            Input::Used(event) => files.used(*event),
+            Input::OpenedBy(process, file) => {
+                if let Ok(info) = file_stat(file.as_fd()) {
+                    files.opened_by(process, info.id);
+                }
+            }
+            Input::Overflow => self.find_again(),
+            Input::Rules(rules) => files.set_rules(rules),
+            Input::Inherited(process, file, before) => files.inherited(process, file, before),
+            Input::CloseAll => files.close_all(),
+            Input::Sync(done) => drop(done.send(())),
+        }
+    }
+
+    /// Events were lost: files that somebody has open for writing are looked for
+    /// in `/proc`. What of them is cached now counts as others'.
+    fn find_again(&mut self) {
+        for process in processes().into_iter().flatten() {
+            for open in open_files(process).unwrap_or_default() {
+                if !open.writable || self.files.knows(open.id) {
+                    continue;
+                }
+                if let Some((file, before)) = open_again(process, &open) {
+                    self.files.inherited(process, file, before);
+                }
+            }
+        }
+        let described = self.files.describe();
+        lock(&self.shared.reporter.board).note(format!(
+            "the kernel's queue of events overflowed: open files were searched for anew \
+             {described}"
+        ));
+    }
+}
