@@ -24,13 +24,21 @@ impl StartTimes {
     /// In clock ticks since the machine started; `None` for a process that is
     /// gone.
     pub(crate) fn of(&mut self, process: i32) -> Option<u64> {
-        let now = Instant::now();
+        self.remembered(process, Instant::now(), start_ticks)
+    }
+
+    fn remembered(
+        &mut self,
+        process: i32,
+        now: Instant,
+        look_up: impl FnOnce(i32) -> Option<u64>,
+    ) -> Option<u64> {
         if let Some((at, started)) = self.known.get(&process)
             && now.duration_since(*at) < KNOWN
         {
             return Some(*started);
         }
-        let started = process_stat(process).ok()?.start_ticks;
+        let started = look_up(process)?;
         if self.known.len() >= PROCESSES {
             self.known.clear();
         }
@@ -39,9 +47,14 @@ impl StartTimes {
     }
 }
 
+fn start_ticks(process: i32) -> Option<u64> {
+    Some(process_stat(process).ok()?.start_ticks)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::Cell;
     use std::process::{Command, Stdio};
 
     #[test]
@@ -59,5 +72,33 @@ mod tests {
         program.wait().unwrap();
         std::thread::sleep(KNOWN);
         assert_eq!(times.of(process), None, "it is gone");
+    }
+
+    #[test]
+    fn many_events_of_a_program_take_one_look() {
+        let (looks, began) = (Cell::new(0), Instant::now());
+        let mut times = StartTimes::default();
+        let mut ask = |process, later| {
+            times.remembered(process, began + later, |process| {
+                looks.set(looks.get() + 1);
+                u64::try_from(process).ok()
+            })
+        };
+        for _ in 0..100 {
+            assert_eq!(ask(1, Duration::ZERO), Some(1));
+        }
+        assert_eq!(looks.get(), 1);
+        let last = KNOWN - Duration::from_nanos(1);
+        assert_eq!((ask(1, last), ask(2, last)), (Some(1), Some(2)));
+        assert_eq!(looks.get(), 2, "another process is another look");
+        assert_eq!(ask(1, KNOWN), Some(1));
+        assert_eq!(looks.get(), 3, "it may be another by then");
+        // Of one that is gone, nothing is remembered.
+        assert_eq!((ask(-1, KNOWN), ask(-1, KNOWN)), (None, None));
+        assert_eq!(looks.get(), 5);
+        for process in 3..10_000 {
+            ask(process, KNOWN);
+        }
+        assert!(times.known.len() <= PROCESSES);
     }
 }
