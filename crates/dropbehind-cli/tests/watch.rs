@@ -600,3 +600,68 @@ fn the_kernel_need_not_tell_of_what_no_rule_can_want() {
     }
     assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
 }
+
+/// Whether a process has this file open.
+fn holds(process: u32, path: &Path) -> bool {
+    let open = std::fs::read_dir(format!("/proc/{process}/fd")).unwrap();
+    open.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok())
+        .any(|link| link == path)
+}
+
+/// Whether a process has a file of this name open that was deleted.
+fn holds_deleted(process: u32, path: &Path) -> bool {
+    holds(process, Path::new(&format!("{} (deleted)", path.display())))
+}
+
+#[test]
+fn who_read_a_file_does_not_keep_it_from_being_deleted() {
+    need!(Need::Root, Need::Cachestat);
+    let user = User::new();
+    let home = std::fs::canonicalize(user.file("")).unwrap();
+    let rule = format!(
+        "[[rule]]\npath = \"{}/data/**\"\nmode = \"dontcache\"\n",
+        home.display()
+    );
+    user.writes("rules", &rule);
+    std::fs::create_dir(home.join("data")).unwrap();
+    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
+    watch.says("READY=1");
+    let process = watch.child.id();
+    let (mut looks, pause) = (0, Duration::from_millis(10));
+    let mut until = |done: &dyn Fn() -> bool| {
+        while !done() {
+            looks += 1;
+            assert!(looks < 12_000, "{}", watch.log());
+            std::thread::sleep(pause);
+        }
+    };
+    let read: Vec<_> = (0..4)
+        .map(|number| home.join(format!("data/read{number}")))
+        .collect();
+    for (slow, path) in read.iter().enumerate() {
+        std::fs::write(path, [1; 4096]).unwrap();
+        // Writer and reader are told of one after the other.
+        until(&|| holds(process, path));
+        let mut file = std::fs::File::open(path).unwrap();
+        std::io::copy(&mut file, &mut std::io::sink()).unwrap();
+        std::thread::sleep(pause * 5 * u32::try_from(slow).unwrap());
+        drop(file);
+        std::thread::sleep(pause * 5);
+        std::fs::remove_file(path).unwrap();
+    }
+    // One that nobody read waits for its grace, should it be deleted; those
+    // before are gone with the second such.
+    for number in 0..2 {
+        let written = home.join(format!("data/written{number}"));
+        std::fs::write(&written, [1; 4096]).unwrap();
+        std::fs::remove_file(&written).unwrap();
+        until(&|| holds_deleted(process, &written));
+        until(&|| !holds_deleted(process, &written));
+    }
+    let held: Vec<_> = read
+        .iter()
+        .filter(|path| holds_deleted(process, path))
+        .collect();
+    assert!(held.is_empty(), "{held:?}\n{}", watch.log());
+    assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
+}

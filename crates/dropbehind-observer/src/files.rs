@@ -141,7 +141,7 @@ impl Files {
 
     /// Files that were made a while ago and are still open.
     pub(crate) fn grow_up(&mut self) {
-        for first in self.young.grown_up() {
+        for first in self.young.take_grown_up() {
             self.first_used(first);
         }
     }

@@ -34,18 +34,6 @@ pub(super) struct FirstUse {
     pub(super) wrote: bool,
 }
 
-impl FirstUse {
-    /// Of a file that was opened a while ago.
-    pub(super) fn still_open(event: FileEvent, wrote: bool) -> FirstUse {
-        FirstUse {
-            event,
-            opened: true,
-            closed: false,
-            wrote,
-        }
-    }
-}
-
 impl Files {
     pub(super) fn first_used(&mut self, first: FirstUse) {
         let FirstUse {

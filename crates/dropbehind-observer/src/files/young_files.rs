@@ -4,12 +4,15 @@
 //! after one by one.
 
 use std::collections::HashMap;
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+use dropbehind::CacheMap;
 use dropbehind_linux::FileId;
 
 use super::file_event::FileEvent;
 use super::first_use::FirstUse;
+use crate::overlay;
 
 /// A file just made is looked after by itself when it is still open after this
 /// time.
@@ -17,10 +20,18 @@ const YOUNG: Duration = Duration::from_millis(5);
 /// A file that was closed is told of within this time.
 const CLOSE_IS_TOLD: Duration = Duration::from_millis(500);
 
-/// The young files, with what was told of each first.
+/// The young files.
 #[derive(Debug, Default)]
 pub(super) struct YoungFiles {
-    files: HashMap<FileId, (Instant, FileEvent)>,
+    files: HashMap<FileId, YoungFile>,
+}
+
+/// A file that was just made.
+#[derive(Debug)]
+struct YoungFile {
+    since: Instant,
+    /// What was told of it first: somebody opened it.
+    opened: FileEvent,
 }
 
 impl YoungFiles {
@@ -37,52 +48,76 @@ impl YoungFiles {
             wrote: event.wrote(),
             event,
         };
-        if let Some((since, made)) = self.files.remove(&first.event.info.id) {
+        let id = first.event.info.id;
+        if let Some(young) = self.files.remove(&id) {
+            let by_opener = first.event.process == young.opened.process;
             if !first.event.closed_by_writer() {
+                if by_opener && first.closed && young.opened.opener_writes().is_none() {
+                    return Some(young.grown_up(true, None));
+                }
                 // Somebody reads it; who made it is not done.
-                self.files.insert(made.info.id, (since, made));
+                self.files.insert(id, young);
                 return None;
             }
-            let others = first.event.process != made.process || first.opened;
-            let still_open = others && made.opener_writes().is_some();
+            let others = !by_opener || first.opened;
+            let still_open = others && young.opened.opener_writes().is_some();
             first.opened |= still_open;
             first.closed = !still_open;
-            first.event.fresh = made.fresh;
-            first.event.before = made.before;
-            first.event.process = made.process;
+            first.event.fresh = young.opened.fresh;
+            first.event.before = young.opened.before;
+            first.event.process = young.opened.process;
         }
         if first.event.fresh && first.opened && !first.closed {
-            let id = first.event.info.id;
-            self.files.insert(id, (Instant::now(), first.event));
+            let young = YoungFile {
+                since: Instant::now(),
+                opened: first.event,
+            };
+            self.files.insert(id, young);
             return None;
         }
         Some(first)
     }
 
     /// Takes out those that were made a while ago and are still open.
-    pub(super) fn grown_up(&mut self) -> Vec<FirstUse> {
-        let grown = self.files.extract_if(|_, (since, made)| {
+    pub(super) fn take_grown_up(&mut self) -> Vec<FirstUse> {
+        let grown = self.files.extract_if(|_, young| {
             // Who does not have it open any more has closed it, of which the
             // event is on its way.
-            let age = since.elapsed();
-            age >= YOUNG && (age >= CLOSE_IS_TOLD || made.opener_writes().is_some())
+            let age = young.since.elapsed();
+            age >= YOUNG && (age >= CLOSE_IS_TOLD || young.opened.opener_writes().is_some())
         });
-        grown
-            .map(|(_, (_, made))| {
-                let wrote = made.closed_by_writer() || made.opener_writes().unwrap_or(false);
-                FirstUse::still_open(made, wrote)
-            })
-            .collect()
+        grown.map(|(_, young)| young.still_open()).collect()
     }
 
     /// Takes all out.
     pub(super) fn take_all(&mut self) -> Vec<FirstUse> {
-        self.files
-            .drain()
-            .map(|(_, (_, made))| {
-                let wrote = made.opener_writes().unwrap_or(false);
-                FirstUse::still_open(made, wrote)
-            })
-            .collect()
+        let all = self.files.drain();
+        all.map(|(_, young)| young.still_open()).collect()
+    }
+}
+
+impl YoungFile {
+    fn still_open(self) -> FirstUse {
+        let writes = self.opened.opener_writes();
+        self.grown_up(false, writes)
+    }
+
+    /// `writes` is whether its opener has it open for writing, if at all.
+    fn grown_up(self, closed: bool, writes: Option<bool>) -> FirstUse {
+        let mut event = self.opened;
+        let wrote = event.closed_by_writer() || writes == Some(true);
+        let only_read = !wrote && (closed || writes == Some(false));
+        if only_read && !overlay::is_overlay(&event.file) {
+            // Somebody else made it, and what is cached is that writer's: held
+            // for the reader, too, it would be written for nobody after it was
+            // deleted.
+            event.before = Some(CacheMap::now(event.file.as_fd()));
+        }
+        FirstUse {
+            event,
+            opened: true,
+            closed,
+            wrote,
+        }
     }
 }
