@@ -95,12 +95,16 @@ impl Prepared {
             });
         }
         let (range, fetches) = &self.appearing;
+        if range.is_empty() {
+            // Most reads stay in the chunk that the one before has entered.
+            return;
+        }
         let pages = range.len() / page_size();
         loop {
             // Asked first: what is done by then is counted.
             let all_done = fetches.iter().all(|fetch| fetch.is_done());
             let counted = cachestat(fd, range.start, range.len());
-            let cached = pages == 0 || counted.is_ok_and(|counted| counted.cached_pages >= pages);
+            let cached = counted.is_ok_and(|counted| counted.cached_pages >= pages);
             if cached || all_done {
                 return;
             }
