@@ -23,9 +23,10 @@ const HOUR_ROUNDS: u32 = 180;
 /// Memory that it may have taken more at the end: some 40 KiB were seen, and on a
 /// busy machine, where events gather, 190.
 const MORE_KIB: u64 = 512;
-/// Files that it may hold open at once: as many small ones wait to be written,
-/// and as many again to be dropped.
-const MOST_DESCRIPTORS: usize = 2 * 1024 + 256;
+/// Files that it may hold open at once: a thousand small ones wait to be written,
+/// and where the disk or its own threads are behind, more of a round's on their
+/// way or with events still to be seen to. Of two rounds they would be more.
+const MOST_DESCRIPTORS: usize = 2 * FILES as usize + 256;
 
 /// What a watch takes.
 #[derive(Clone, Copy, Debug)]
