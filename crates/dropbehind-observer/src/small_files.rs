@@ -1,10 +1,18 @@
 //! Small files that were written and closed: tens of thousands a second, when
 //! an archive is unpacked.
 //!
-//! One by one, each would cost the flusher more than the program. So they wait,
-//! by the same rules as the library's small files: what is deleted within the
-//! grace is never written because of us, and beyond the budget the oldest half
-//! is written in one go, counted once it should be clean, and dropped.
+//! They wait, by the same rules as the library's small files
+//! (`policy/grace.rs`): what is deleted within the grace is never written
+//! because of us, and beyond the budget the oldest half is written in one go,
+//! counted once it should be clean, and dropped.
+//!
+//! They do not go through the flusher, which has these rules, too, but looks
+//! after each file by itself: a slot, a place in several queues, a search for
+//! what was written, a look every few milliseconds. Of a small closed file all of
+//! that is known: its few pages are dirty, all of them new. An archive of 20,000
+//! files of 8 KiB took 0.7 to 1.1 s of the observer's CPU this way, and 13 s as
+//! observed files, with three to five times the pages cached; a third of them and
+//! more were still to be dropped when the wait for that was over.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
