@@ -116,8 +116,8 @@ impl Counted {
 pub enum Dropped {
     /// The range was clean; so many bytes were cached before and after.
     Tried {
-        /// Bytes cached before the call.
-        before_bytes: u64,
+        /// Bytes cached before the call; `None` where they were not counted.
+        before_bytes: Option<u64>,
         /// Bytes cached after the call.
         after_bytes: u64,
     },
@@ -1294,7 +1294,8 @@ impl Stream {
             }
             return;
         };
-        let gone_bytes = before_bytes.saturating_sub(after_bytes);
+        let gone_bytes =
+            before_bytes.map_or(0, |before_bytes| before_bytes.saturating_sub(after_bytes));
         let mut verdict = self
             .planner
             .verified(context.now_ns, range, gone_bytes, after_bytes);
@@ -1348,7 +1349,7 @@ impl Stream {
     pub(crate) fn not_answered(&mut self, context: &Context) {
         while let Some(range) = self.planner.unanswered() {
             let nothing = Dropped::Tried {
-                before_bytes: range.len(),
+                before_bytes: None,
                 after_bytes: range.len(),
             };
             self.dropped(context, range, nothing);

@@ -47,7 +47,7 @@ fn settle(disk: &mut Disk, now: u64, unlinked: bool) -> Vec<Action> {
 fn gone(ranges: &[ByteRange]) -> impl Iterator<Item = (ByteRange, Dropped)> + '_ {
     ranges.iter().map(|range| {
         let gone = Dropped::Tried {
-            before_bytes: range.len(),
+            before_bytes: Some(range.len()),
             after_bytes: 0,
         };
         (*range, gone)
@@ -322,7 +322,7 @@ fn a_flush_lasts_until_the_drop_is_answered() {
     assert_eq!(ranges, [ByteRange::new(0, MIB)]);
     assert!(!disk.stream(ID).expect("open").is_settled());
     let some = Dropped::Tried {
-        before_bytes: MIB,
+        before_bytes: Some(MIB),
         after_bytes: PAGE,
     };
     disk.dropped(3, ID, [(ranges[0], some)]);

@@ -201,28 +201,22 @@ pub(crate) fn drop_counted(
         count(fd, range)?.cached_bytes
     };
     Ok(Dropped::Tried {
-        before_bytes: before.cached_bytes,
+        before_bytes: Some(before.cached_bytes),
         after_bytes,
     })
 }
 
 /// The same for a range that is believed clean, which is counted afterwards only.
-/// Of pages that are dirty after all, writeback starts. Whether a part went is not
-/// told: where something stayed, nothing did.
+/// Of pages that are dirty after all, writeback starts.
 pub(crate) fn drop_short(fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<Dropped> {
     drop_clean(fd, range.start, range.len())?;
     let after = count(fd, range)?;
     if after.unwritten_bytes() > 0 {
         return Ok(Dropped::NotClean);
     }
-    let after_bytes = after.cached_bytes;
     Ok(Dropped::Tried {
-        before_bytes: if after_bytes == 0 {
-            range.len()
-        } else {
-            after_bytes
-        },
-        after_bytes,
+        before_bytes: None,
+        after_bytes: after.cached_bytes,
     })
 }
 
@@ -236,7 +230,7 @@ pub(crate) fn drop_mapped(fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<Dr
     let before_bytes = mapped(fd)?;
     drop_clean(fd, range.start, range.len())?;
     Ok(Dropped::Tried {
-        before_bytes,
+        before_bytes: Some(before_bytes),
         after_bytes: mapped(fd)?,
     })
 }

@@ -162,7 +162,7 @@ impl Load {
                 Action::Drop { stream, ranges } => {
                     let gone = ranges.into_iter().map(|range| {
                         let gone = Dropped::Tried {
-                            before_bytes: range.len(),
+                            before_bytes: Some(range.len()),
                             after_bytes: 0,
                         };
                         (range, gone)

@@ -343,14 +343,8 @@ impl World {
         let after = self.files[file].count(range);
         self.coverage.drops += 1;
         self.coverage.drops_again += u64::from(after.cached_bytes > 0);
-        let gone = after.cached_bytes == 0;
-        let before_bytes = match range.len() <= SHORT_BYTES {
-            true if gone => range.len(),
-            true => after.cached_bytes,
-            false => before.cached_bytes,
-        };
         Dropped::Tried {
-            before_bytes,
+            before_bytes: (range.len() > SHORT_BYTES).then_some(before.cached_bytes),
             after_bytes: after.cached_bytes,
         }
     }
