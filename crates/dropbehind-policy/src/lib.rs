@@ -35,6 +35,7 @@ pub mod neighbours;
 pub mod pace;
 pub mod range;
 pub mod range_counts;
+mod range_list;
 pub mod range_set;
 pub mod read_fronts;
 pub mod reason;

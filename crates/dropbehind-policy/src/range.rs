@@ -46,6 +46,18 @@ impl ByteRange {
         !self.intersection(other).is_empty()
     }
 
+    /// The start of the range, up to the last multiple of `request_bytes` within
+    /// one request's length, so that requests are aligned and extents stay whole.
+    pub fn first_request(self, request_bytes: u64) -> ByteRange {
+        let end = self.end.min(self.start.saturating_add(request_bytes));
+        let aligned = end - end % request_bytes;
+        if aligned > self.start {
+            ByteRange::new(self.start, aligned)
+        } else {
+            ByteRange::new(self.start, end)
+        }
+    }
+
     /// The smallest range of whole pages around this one.
     pub fn page_aligned_outward(self, page_bytes: u64) -> ByteRange {
         if self.is_empty() {
@@ -77,5 +89,20 @@ pub fn round_up(value: u64, unit: u64) -> u64 {
         rest => value
             .checked_add(unit - rest)
             .unwrap_or(u64::MAX - u64::MAX % unit),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_end_at_multiples_of_their_length() {
+        let first = |start, end| ByteRange::new(start, end).first_request(10);
+        assert_eq!(first(13, 50), ByteRange::new(13, 20));
+        assert_eq!(first(20, 50), ByteRange::new(20, 30));
+        assert_eq!(first(20, 25), ByteRange::new(20, 25));
+        assert_eq!(first(13, 18), ByteRange::new(13, 18));
+        assert_eq!(first(18, 24), ByteRange::new(18, 20), "a part is left");
     }
 }

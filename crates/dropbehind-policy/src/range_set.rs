@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 
 use crate::range::ByteRange;
+use crate::range_list::gaps;
 
 /// Ranges a leaf holds: to insert among so many moves a kilobyte at most.
 const LEAF_RANGES: usize = 64;
@@ -152,15 +153,7 @@ impl RangeSet {
 
     /// The parts of `range` that are not in the set, ascending.
     pub fn gaps_of(&self, range: ByteRange) -> impl Iterator<Item = ByteRange> + '_ {
-        let end = ByteRange::new(range.end, range.end);
-        self.overlaps_of(range)
-            .chain([end])
-            .scan(range.start, |at, part| {
-                let gap = ByteRange::new(*at, part.start);
-                *at = part.end;
-                Some(gap)
-            })
-            .filter(|gap| !gap.is_empty())
+        gaps(range, self.overlaps_of(range))
     }
 
     /// Bytes of `range` that are in the set.

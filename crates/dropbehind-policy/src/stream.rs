@@ -22,6 +22,7 @@ use crate::neighbours::Neighbours;
 use crate::pace::{POLL_MAX_NS, Pace, Poll};
 use crate::range::{ByteRange, round_up};
 use crate::range_counts::RangeCounts;
+use crate::range_list::{gaps_between, intersections};
 use crate::range_set::RangeSet;
 use crate::reason::{Reason, ReasonBytes};
 use crate::residency::ResidencyMap;
@@ -693,7 +694,7 @@ impl Stream {
 
     /// The parts of `range` in which no write of ours is under way.
     fn dirty_or_asked_gaps(&self, range: ByteRange) -> alloc::vec::Vec<ByteRange> {
-        gaps_between(self.busy_parts(range).collect(), range)
+        gaps_between(range, self.busy_parts(range).collect())
     }
 
     fn busy_parts(&self, range: ByteRange) -> impl Iterator<Item = ByteRange> + '_ {
@@ -1085,7 +1086,7 @@ impl Stream {
             // Nor does anybody know how much of what has gaps is in which part.
             return next;
         }
-        let cut = next.part(cut_at_request(whole, request_bytes));
+        let cut = next.part(whole.first_request(request_bytes));
         let rest = Asked {
             range: ByteRange::new(cut.range.end, whole.end),
             bytes: next.bytes - cut.bytes,
@@ -1128,7 +1129,7 @@ impl Stream {
             }
             let room = most_bytes - bytes;
             let part = if first.len() > room {
-                cut_at_request(ByteRange::new(first.start, first.start + room), most_bytes)
+                ByteRange::new(first.start, first.start + room).first_request(most_bytes)
             } else {
                 first
             };
@@ -1255,7 +1256,7 @@ impl Stream {
         let busy = self
             .busy_parts(range)
             .chain(self.planner.ready_parts(range));
-        let gaps = gaps_between(busy.collect(), range);
+        let gaps = gaps_between(range, busy.collect());
         let ours: alloc::vec::Vec<ByteRange> = self.ours.overlaps_of(range).collect();
         for part in intersections(&gaps, &ours) {
             self.planner.ready(part);
@@ -1420,58 +1421,5 @@ impl Stream {
         if self.flush && self.is_settled() {
             self.flush = false;
         }
-    }
-}
-
-/// The parts that two lists have in common, each of which ascends and has no
-/// overlaps.
-fn intersections(one: &[ByteRange], other: &[ByteRange]) -> alloc::vec::Vec<ByteRange> {
-    let (mut at, mut other_at) = (0, 0);
-    let mut common = alloc::vec::Vec::new();
-    while let (Some(part), Some(other_part)) = (one.get(at), other.get(other_at)) {
-        let both = part.intersection(*other_part);
-        if !both.is_empty() {
-            common.push(both);
-        }
-        if part.end < other_part.end {
-            at += 1;
-        } else {
-            other_at += 1;
-        }
-    }
-    common
-}
-
-/// The parts of `range` that are in none of `taken`.
-fn gaps_between(
-    mut taken: alloc::vec::Vec<ByteRange>,
-    range: ByteRange,
-) -> alloc::vec::Vec<ByteRange> {
-    // A few ascending lists, one after the other, which this kind of sort merges.
-    // A set would do, at ten times the cost where there are many.
-    taken.sort_by_key(|part| part.start);
-    let mut gaps = alloc::vec::Vec::new();
-    let mut at = range.start;
-    for part in taken.iter().filter(|part| !part.is_empty()) {
-        if part.start > at {
-            gaps.push(ByteRange::new(at, part.start));
-        }
-        at = at.max(part.end);
-    }
-    if at < range.end {
-        gaps.push(ByteRange::new(at, range.end));
-    }
-    gaps
-}
-
-/// The start of `range`, up to the last multiple of `request_bytes` within one
-/// request's length, so that requests are aligned and extents stay whole.
-fn cut_at_request(range: ByteRange, request_bytes: u64) -> ByteRange {
-    let end = range.end.min(range.start.saturating_add(request_bytes));
-    let aligned = end - end % request_bytes;
-    if aligned > range.start {
-        ByteRange::new(range.start, aligned)
-    } else {
-        ByteRange::new(range.start, end)
     }
 }
