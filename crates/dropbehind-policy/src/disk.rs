@@ -1,23 +1,16 @@
 //! All streams of one backing device, oldest first.
 
 use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::vec::Vec;
 
+use crate::action::{Action, Counted, Dropped, Inspected, Next, StreamId};
 use crate::grace::SmallFiles;
 use crate::mode::Mode;
 use crate::neighbours::Neighbours;
 use crate::pace::Pace;
 use crate::range::ByteRange;
-use crate::reason::Reason;
 use crate::residency::ResidencyMap;
-use crate::stream::{
-    Context, Counted, Dropped, Inspected, Stream, StreamConfig, StreamCounters, Task,
-};
+use crate::stream::{Context, Stream, StreamConfig, StreamCounters};
 use crate::write_behind::DEFAULT_WINDOW_BYTES;
-
-/// The shell's name for a stream of a disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct StreamId(pub u64);
 
 /// What is known of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,64 +32,6 @@ impl Default for DiskConfig {
             page_bytes: 4096,
         }
     }
-}
-
-/// What the shell is to do. Every action has an answer, given before the next
-/// action is asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// Start writeback of the range, without waiting; no answer.
-    StartWriteback {
-        /// The file.
-        stream: StreamId,
-        /// The bytes.
-        range: ByteRange,
-        /// Why.
-        reason: Reason,
-    },
-    /// Count the range; answered with [`Disk::counted`].
-    Count {
-        /// The file.
-        stream: StreamId,
-        /// The bytes.
-        range: ByteRange,
-    },
-    /// Drop those of the ranges that are clean; answered with [`Disk::dropped`].
-    Drop {
-        /// The file.
-        stream: StreamId,
-        /// The bytes: one range, or many short ones.
-        ranges: Vec<ByteRange>,
-    },
-    /// Look whether the file still has a name; answered with
-    /// [`Disk::inspected`].
-    Inspect {
-        /// The file.
-        stream: StreamId,
-    },
-    /// Map what is resident in the range; answered with [`Disk::looked`].
-    Look {
-        /// The file.
-        stream: StreamId,
-        /// The bytes.
-        range: ByteRange,
-    },
-    /// Nothing is left to do for this closed file; it is gone from the disk.
-    Forget {
-        /// The file.
-        stream: StreamId,
-    },
-}
-
-/// What to do next.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Next {
-    /// Do this now.
-    Do(Action),
-    /// Nothing before this time, unless something happens.
-    At(u64),
-    /// Nothing, until something happens.
-    Idle,
 }
 
 /// One backing device.
@@ -513,39 +448,22 @@ impl Disk {
                     continue;
                 }
             };
-            let task = self
-                .with(now_ns, id, |stream, context| stream.begin(context, task))
-                .unwrap_or(task);
-            if matches!(task, Task::StartWriteback(..)) {
-                self.pace.started(now_ns);
-            }
-            return Next::Do(self.action(id, task));
-        }
-    }
-
-    fn action(&mut self, stream: StreamId, task: Task) -> Action {
-        match task {
-            Task::StartWriteback(range, reason) => Action::StartWriteback {
-                stream,
-                range,
-                reason,
-            },
-            Task::Count(range) => Action::Count { stream, range },
-            Task::Drop => {
-                self.dropping = Some(stream);
-                let begun = self.streams.get_mut(&stream);
-                Action::Drop {
-                    stream,
-                    ranges: begun.map(Stream::take_dropping).unwrap_or_default(),
+            let action = self.with(now_ns, id, |stream, context| {
+                stream.begin(context, id, task)
+            });
+            let Some(action) = action else {
+                continue;
+            };
+            match action {
+                Action::StartWriteback { .. } => self.pace.started(now_ns),
+                Action::Drop { .. } => self.dropping = Some(id),
+                Action::Forget { .. } => {
+                    let gone = self.remove(id);
+                    self.forgotten = gone.map(|gone| (id, *gone.counters()));
                 }
+                _ => {}
             }
-            Task::Inspect => Action::Inspect { stream },
-            Task::Look(range) => Action::Look { stream, range },
-            Task::Forget => {
-                let gone = self.remove(stream);
-                self.forgotten = gone.map(|gone| (stream, *gone.counters()));
-                Action::Forget { stream }
-            }
+            return Next::Do(action);
         }
     }
 }

@@ -22,11 +22,13 @@
 //! | [`reason`] | why writeback was started, counted |
 //! | [`stream`] | one open file: its dirty, asked-for, clean and dropped ranges |
 //! | [`disk`] | all streams of one backing device, oldest first |
+//! | [`action`] | what the shell is to do, and what it answers |
 #![no_std]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
 
+pub mod action;
 pub mod disk;
 pub mod drop_planner;
 pub mod grace;
@@ -45,10 +47,11 @@ pub mod stream;
 pub mod throttle;
 pub mod write_behind;
 
-pub use disk::{Action, Disk, DiskConfig, Next, StreamId};
+pub use action::{Action, Counted, Dropped, Inspected, Next, StreamId};
+pub use disk::{Disk, DiskConfig};
 pub use mode::{Mode, Residency, Writeback};
 pub use range::ByteRange;
 pub use range_set::RangeSet;
 pub use read_fronts::ReadFronts;
 pub use reason::{Reason, ReasonBytes};
-pub use stream::{Counted, Dropped, Inspected, StreamConfig, StreamCounters};
+pub use stream::{StreamConfig, StreamCounters};

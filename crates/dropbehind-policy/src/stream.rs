@@ -15,6 +15,7 @@
 
 use alloc::collections::VecDeque;
 
+use crate::action::{Action, Counted, Dropped, Inspected, StreamId};
 use crate::drop_planner::{DropPlanner, STEP_BYTES, Verdict};
 use crate::grace::{AGE_NS, GRACE_NS, SMALL_FILE_BYTES};
 use crate::mode::{Mode, Writeback};
@@ -92,45 +93,6 @@ pub struct StreamConfig {
     pub block_device: bool,
     /// Write-behind does not apply (`POSIX_FADV_RANDOM`).
     pub random: bool,
-}
-
-/// What cachestat said of a range.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counted {
-    /// Bytes in the cache.
-    pub cached_bytes: u64,
-    /// Bytes that are dirty and not under writeback.
-    pub dirty_bytes: u64,
-    /// Bytes under writeback.
-    pub writeback_bytes: u64,
-}
-
-impl Counted {
-    /// Bytes not yet on the disk.
-    pub fn unwritten_bytes(self) -> u64 {
-        self.dirty_bytes + self.writeback_bytes
-    }
-}
-
-/// What a drop did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dropped {
-    /// The range was clean; so many bytes were cached before and after.
-    Tried {
-        /// Bytes cached before the call; `None` where they were not counted.
-        before_bytes: Option<u64>,
-        /// Bytes cached after the call.
-        after_bytes: u64,
-    },
-    /// The range was not clean, and was left alone.
-    NotClean,
-}
-
-/// What fstat said of the file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Inspected {
-    /// No name leads to the file any more.
-    pub unlinked: bool,
 }
 
 /// What a stream did, counted.
@@ -292,8 +254,6 @@ pub struct Stream {
     ours: RangeSet,
     kept: RangeSet,
     planner: DropPlanner,
-    /// What the planner took out last.
-    dropping: alloc::vec::Vec<ByteRange>,
 
     inspected_ns: Option<u64>,
     /// Others use it.
@@ -360,7 +320,6 @@ impl Stream {
             ours: RangeSet::new(),
             kept: RangeSet::new(),
             planner: DropPlanner::new(),
-            dropping: alloc::vec::Vec::new(),
             inspected_ns: None,
             shared: false,
             worked: false,
@@ -993,12 +952,17 @@ impl Stream {
     ///
     /// Whatever the answer is, or should there be none, the same task is not
     /// due at once again.
-    pub(crate) fn begin(&mut self, context: &Context, task: Task) -> Task {
+    pub(crate) fn begin(&mut self, context: &Context, stream: StreamId, task: Task) -> Action {
         self.worked = !matches!(task, Task::Inspect);
         match task {
             Task::StartWriteback(_, reason) => {
                 self.sent = true;
-                self.begin_writeback(context, reason)
+                let (range, reason) = self.begin_writeback(context, reason);
+                Action::StartWriteback {
+                    stream,
+                    range,
+                    reason,
+                }
             }
             Task::Count(range) => {
                 let front = self.asked.front().map(|asked| asked.range);
@@ -1009,29 +973,29 @@ impl Stream {
                 } else {
                     self.begin_lazy_count(context, range);
                 }
-                task
+                Action::Count { stream, range }
             }
             Task::Drop => {
                 self.sent = false;
                 let flush = self.flush || self.closed_ns.is_some();
-                self.dropping = self.planner.take(context.now_ns, flush, STEP_BYTES);
-                task
+                let ranges = self.planner.take(context.now_ns, flush, STEP_BYTES);
+                Action::Drop { stream, ranges }
             }
             Task::Look(range) => {
                 self.look = None;
                 // Looked at or not, this part is not asked for again.
                 self.looked_until = self.looked_until.max(range.end);
-                task
+                Action::Look { stream, range }
             }
             Task::Forget => {
                 self.forgotten = true;
                 self.counters.left_bytes += self.ours.bytes();
                 self.ours.clear();
-                task
+                Action::Forget { stream }
             }
             Task::Inspect => {
                 self.inspected_ns = Some(context.now_ns);
-                task
+                Action::Inspect { stream }
             }
         }
     }
@@ -1050,7 +1014,7 @@ impl Stream {
         }
     }
 
-    fn begin_writeback(&mut self, context: &Context, reason: Reason) -> Task {
+    fn begin_writeback(&mut self, context: &Context, reason: Reason) -> (ByteRange, Reason) {
         let request_bytes = self.request_bytes(context);
         let asked = if let Some(next) = self.to_send.pop_front() {
             self.take_sent(next, request_bytes)
@@ -1059,20 +1023,20 @@ impl Stream {
                 self.sweep_bytes = self.dirty.bytes();
             }
             let Some(taken) = self.take_dirty(request_bytes, request_bytes, reason) else {
-                return Task::StartWriteback(ByteRange::default(), reason);
+                return (ByteRange::default(), reason);
             };
             self.end_sweep(context, taken.bytes, reason);
             taken
         };
         self.counters.writeback_bytes[asked.reason] += asked.bytes;
-        let task = Task::StartWriteback(asked.range, asked.reason);
+        let begun = (asked.range, asked.reason);
         let was_idle = self.asked.is_empty();
         self.push_asked(asked);
         if was_idle {
             self.next_count_ns = context.now_ns + context.poll_ns();
             self.polling = true;
         }
-        task
+        begun
     }
 
     /// The first request's worth of `next`, which was taken off `to_send`; the
@@ -1339,11 +1303,6 @@ impl Stream {
             }
         }
         removed
-    }
-
-    /// The ranges of the drop that was begun.
-    pub(crate) fn take_dropping(&mut self) -> alloc::vec::Vec<ByteRange> {
-        core::mem::take(&mut self.dropping)
     }
 
     /// The next action is asked for: a drop that was not answered did nothing.

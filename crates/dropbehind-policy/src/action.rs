@@ -1,0 +1,109 @@
+//! What the shell is to do, and what it answers.
+
+use alloc::vec::Vec;
+
+use crate::range::ByteRange;
+use crate::reason::Reason;
+
+/// The shell's name for a stream of a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct StreamId(pub u64);
+
+/// What the shell is to do. Every action has an answer, given before the next
+/// action is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Start writeback of the range, without waiting; no answer.
+    StartWriteback {
+        /// The file.
+        stream: StreamId,
+        /// The bytes.
+        range: ByteRange,
+        /// Why.
+        reason: Reason,
+    },
+    /// Count the range; answered with [`Disk::counted`](crate::Disk::counted).
+    Count {
+        /// The file.
+        stream: StreamId,
+        /// The bytes.
+        range: ByteRange,
+    },
+    /// Drop those of the ranges that are clean; answered with
+    /// [`Disk::dropped`](crate::Disk::dropped).
+    Drop {
+        /// The file.
+        stream: StreamId,
+        /// The bytes: one range, or many short ones.
+        ranges: Vec<ByteRange>,
+    },
+    /// Look whether the file still has a name; answered with
+    /// [`Disk::inspected`](crate::Disk::inspected).
+    Inspect {
+        /// The file.
+        stream: StreamId,
+    },
+    /// Map what is resident in the range; answered with
+    /// [`Disk::looked`](crate::Disk::looked).
+    Look {
+        /// The file.
+        stream: StreamId,
+        /// The bytes.
+        range: ByteRange,
+    },
+    /// Nothing is left to do for this closed file; it is gone from the disk.
+    Forget {
+        /// The file.
+        stream: StreamId,
+    },
+}
+
+/// What to do next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Do this now.
+    Do(Action),
+    /// Nothing before this time, unless something happens.
+    At(u64),
+    /// Nothing, until something happens.
+    Idle,
+}
+
+/// What cachestat said of a range.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// Bytes in the cache.
+    pub cached_bytes: u64,
+    /// Bytes that are dirty and not under writeback.
+    pub dirty_bytes: u64,
+    /// Bytes under writeback.
+    pub writeback_bytes: u64,
+}
+
+impl Counted {
+    /// Bytes not yet on the disk.
+    pub fn unwritten_bytes(self) -> u64 {
+        self.dirty_bytes + self.writeback_bytes
+    }
+}
+
+/// What a drop did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dropped {
+    /// The range was clean; so many bytes were cached before and after.
+    Tried {
+        /// Bytes cached before the call; `None` where they were not counted.
+        before_bytes: Option<u64>,
+        /// Bytes cached after the call.
+        after_bytes: u64,
+    },
+    /// The range was not clean, and was left alone.
+    NotClean,
+}
+
+/// What fstat said of the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Inspected {
+    /// No name leads to the file any more.
+    pub unlinked: bool,
+}
