@@ -374,7 +374,7 @@ impl Disk {
 
     /// Somebody waits for the stream to be written and dropped.
     pub fn flush(&mut self, now_ns: u64, id: StreamId) {
-        self.with(now_ns, id, |stream, context| stream.flush(context));
+        self.with(now_ns, id, |stream, _| stream.flush());
     }
 
     /// The program closed the file.
@@ -459,7 +459,7 @@ impl Disk {
                 Action::Drop { .. } => self.dropping = Some(id),
                 Action::Forget { .. } => {
                     let gone = self.remove(id);
-                    self.forgotten = gone.map(|gone| (id, *gone.counters()));
+                    self.forgotten = gone.map(|gone| (id, gone.counters()));
                 }
                 _ => {}
             }

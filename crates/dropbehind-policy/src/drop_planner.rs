@@ -91,7 +91,7 @@ impl DropPlanner {
     }
 
     fn withdraw_resisting(&mut self, range: ByteRange) {
-        let hit: alloc::vec::Vec<_> = self
+        let hit: Vec<_> = self
             .resisting
             .iter()
             .map(|(&(due_ns, start), &(end, tries))| (due_ns, ByteRange::new(start, end), tries))
@@ -119,16 +119,6 @@ impl DropPlanner {
     /// The parts of `range` that wait to be dropped.
     pub fn ready_parts(&self, range: ByteRange) -> impl Iterator<Item = ByteRange> + '_ {
         self.ready.overlaps_of(range)
-    }
-
-    /// True when a part of `range` waits to be dropped.
-    pub fn is_ready(&self, range: ByteRange) -> bool {
-        self.ready.touches(range)
-    }
-
-    /// The parts of `range` that do not wait to be dropped.
-    pub fn not_ready(&self, range: ByteRange) -> impl Iterator<Item = ByteRange> + '_ {
-        self.ready.gaps_of(range)
     }
 
     /// True when nothing waits, is being dropped, or is to be tried again.
@@ -201,12 +191,8 @@ impl DropPlanner {
         };
         let first_start = range.start;
         // What may have stayed just before this range is tried again with it.
-        let before = self
-            .overlap
-            .overlaps_of(ByteRange::new(range.start.saturating_sub(1), range.end))
-            .next()
-            .and_then(|part| self.overlap.first_from(part.start));
-        if let Some(before) = before {
+        let before = self.overlap.first_from(range.start.saturating_sub(1));
+        if let Some(before) = before.filter(|before| before.start < range.end) {
             range = ByteRange::new(range.start.min(before.start), range.end.max(before.end));
         }
         let range = cut(range, first_start, flush);
@@ -289,7 +275,7 @@ impl DropPlanner {
     /// Tries a range again later, as one with those that resist next to it: a
     /// folio that straddles the border of two is dropped with neither.
     fn retry(&mut self, now_ns: u64, mut range: ByteRange, mut tries: u32) {
-        let neighbours: alloc::vec::Vec<_> = self
+        let neighbours: Vec<_> = self
             .resisting
             .iter()
             .filter(|((_, start), (end, _))| *start == range.end || *end == range.start)

@@ -61,13 +61,11 @@ mod tests {
 
     #[test]
     fn gaps_are_between_all_lists() {
+        let gaps = |all, taken: &[ByteRange]| gaps_between(all, taken.to_vec());
         let taken = [range(2, 5), range(7, 8), range(0, 3), range(4, 6)];
-        assert_eq!(
-            gaps_between(range(0, 10), taken.to_vec()),
-            [range(6, 7), range(8, 10)]
-        );
-        assert_eq!(gaps_between(range(2, 8), Vec::new()), [range(2, 8)]);
-        assert_eq!(gaps_between(range(2, 8), [range(2, 8)].to_vec()), []);
+        assert_eq!(gaps(range(0, 10), &taken), [range(6, 7), range(8, 10)]);
+        assert_eq!(gaps(range(2, 8), &[]), [range(2, 8)]);
+        assert_eq!(gaps(range(2, 8), &[range(2, 8)]), []);
     }
 
     #[test]

@@ -553,7 +553,7 @@ impl DiskThread {
             return;
         };
         slot.publish_reads_done(entry.read_total.saturating_sub(stream.droppable_bytes()));
-        entry.handle.store_counters(stream.counters());
+        entry.handle.store_counters(&stream.counters());
         if let Some(speed) = self.disk.bytes_per_second() {
             self.shared.bytes_per_second.store(speed, Ordering::Relaxed);
             let window_bytes = self.disk.window_bytes();

@@ -184,7 +184,7 @@ impl DiskThread {
             written_bytes: watch.written_bytes,
             read_bytes: watch.read_bytes,
             counters: stream
-                .map(|stream| *stream.counters())
+                .map(|stream| stream.counters())
                 .unwrap_or(state.counters),
             shared: state.shared,
             waits,

@@ -1,0 +1,71 @@
+//! The disk's state a stream decides by, and how much it asks for accordingly.
+
+use super::StreamConfig;
+use crate::neighbours::Neighbours;
+use crate::pace::Pace;
+use crate::write_behind::DEFAULT_WINDOW_BYTES;
+
+/// The state of a stream's disk.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Context {
+    pub now_ns: u64,
+    pub page_bytes: u64,
+    pub pace: Pace,
+    pub neighbours: Neighbours,
+    pub default_window_bytes: u64,
+    pub request_bytes: u64,
+    /// Streams that wait for writeback.
+    pub busy_streams: u64,
+    /// What they wait for.
+    pub asked_bytes: u64,
+}
+
+impl Context {
+    /// The pause before a stream's next poll. All streams wait for the same
+    /// disk, so none of many gets its bytes written as soon as a single one, and
+    /// polls of each at a single one's pace would take a core.
+    pub(super) fn poll_ns(&self) -> u64 {
+        let share = 1 + self.busy_streams.saturating_sub(1) / 4;
+        self.pace.poll_ns().saturating_mul(share)
+    }
+
+    /// The window of a stream now, in whole pages, one at least; 0 is none.
+    pub(super) fn window_bytes(&self, config: &StreamConfig) -> u64 {
+        let wanted = match config.window_bytes {
+            Some(fixed) => fixed,
+            None => self
+                .pace
+                .window_bytes(self.default_window_bytes, self.request_bytes(config)),
+        };
+        match wanted {
+            0 => 0,
+            wanted => (wanted - wanted % self.page_bytes).max(self.page_bytes),
+        }
+    }
+
+    /// In whole pages: a page in two requests would be written twice.
+    pub(super) fn request_bytes(&self, config: &StreamConfig) -> u64 {
+        let wanted = config
+            .request_bytes
+            .unwrap_or(self.request_bytes)
+            .max(self.page_bytes);
+        wanted - wanted % self.page_bytes
+    }
+
+    /// What a stream may have on its way. A window of 0 turns write-behind and
+    /// the writer's wait off, and says nothing about this.
+    pub(super) fn room_bytes(&self, config: &StreamConfig) -> u64 {
+        match self.window_bytes(config) {
+            0 => self
+                .pace
+                .window_bytes(DEFAULT_WINDOW_BYTES, self.request_bytes(config)),
+            window_bytes => window_bytes,
+        }
+    }
+
+    /// How many dirty bytes are worth asking for.
+    pub(super) fn batch_bytes(&self, config: &StreamConfig) -> u64 {
+        self.pace
+            .batch_bytes(self.room_bytes(config), self.request_bytes(config))
+    }
+}

@@ -1,0 +1,194 @@
+//! What is left to the kernel to write, and counted now and then, until it is
+//! clean and can be dropped.
+
+use crate::range::ByteRange;
+use crate::range_set::RangeSet;
+
+/// How often lazily written pages are looked at. The kernel's own flusher wakes
+/// every five seconds.
+const COUNT_NS: u64 = 1_000_000_000;
+/// Lazily written pages are counted in pieces, the smallest of this size. A
+/// piece that is clean doubles the next one, a dirty one halves it.
+const PIECE_MIN_BYTES: u64 = 4 << 20;
+/// And the largest of this: a quarter of a million pages take some milliseconds.
+const PIECE_MAX_BYTES: u64 = 1 << 30;
+/// No more pieces than this are counted each time: at 5 µs, a third of a
+/// thousandth of a CPU.
+const PIECES: u32 = 64;
+/// Somebody waits, or a descriptor is held for it, and after so many looks none
+/// of the lazily written pages has become clean: they are left. The kernel
+/// writes what is 30 s old; this is four times that.
+const LOOKS: u32 = 120;
+
+/// The lazily written ranges of one stream.
+#[derive(Clone, Debug)]
+pub(super) struct Lazy {
+    ranges: RangeSet,
+    /// Where the next piece begins.
+    cursor: u64,
+    piece_bytes: u64,
+    /// Pieces counted since the last wait.
+    pieces: u32,
+    /// Looks at all ranges since the last one that found something clean.
+    looks: u32,
+    next_count_ns: u64,
+}
+
+impl Lazy {
+    pub(super) const fn new() -> Lazy {
+        Lazy {
+            ranges: RangeSet::new(),
+            cursor: 0,
+            piece_bytes: PIECE_MIN_BYTES,
+            pieces: 0,
+            looks: 0,
+            next_count_ns: 0,
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.ranges.bytes()
+    }
+
+    /// The parts of `range` that are left to the kernel.
+    pub(super) fn parts_of(&self, range: ByteRange) -> impl Iterator<Item = ByteRange> + '_ {
+        self.ranges.overlaps_of(range)
+    }
+
+    /// The kernel is to write `range`.
+    pub(super) fn leave(&mut self, now_ns: u64, range: ByteRange) {
+        if range.is_empty() {
+            return;
+        }
+        if self.ranges.is_empty() {
+            self.next_count_ns = now_ns + COUNT_NS;
+            self.pieces = 0;
+        }
+        self.ranges.insert(range);
+        self.looks = 0;
+    }
+
+    /// We write `range` ourselves after all, or need not know when it is clean.
+    pub(super) fn remove(&mut self, range: ByteRange) {
+        self.ranges.remove(range);
+    }
+
+    /// Takes all out: nothing is left to the kernel any more.
+    pub(super) fn take(&mut self) -> RangeSet {
+        core::mem::take(&mut self.ranges)
+    }
+
+    /// Nothing is to be counted any more.
+    pub(super) fn clear(&mut self) {
+        self.ranges.clear();
+    }
+
+    /// The program's fsync wrote it: it is to be counted at once.
+    pub(super) fn synced(&mut self, now_ns: u64) {
+        self.next_count_ns = now_ns;
+        self.pieces = 0;
+    }
+
+    /// When the next piece is to be counted, if anything is there.
+    pub(super) fn count_due_ns(&self) -> Option<u64> {
+        (!self.ranges.is_empty()).then_some(self.next_count_ns)
+    }
+
+    /// The next piece, which is being counted.
+    pub(super) fn begin_count(&mut self, now_ns: u64) -> ByteRange {
+        let piece = self.next_piece();
+        self.cursor = piece.end;
+        self.pieces += 1;
+        let round_over = self.ranges.first_from(self.cursor).is_none();
+        if round_over {
+            self.cursor = 0;
+            self.looks += 1;
+        }
+        if round_over || self.pieces >= PIECES {
+            self.pieces = 0;
+            self.next_count_ns = now_ns + COUNT_NS;
+        }
+        piece
+    }
+
+    fn next_piece(&self) -> ByteRange {
+        let range = self
+            .ranges
+            .first_from(self.cursor)
+            .or_else(|| self.ranges.first())
+            .unwrap_or_default();
+        let start = if range.start <= self.cursor && self.cursor < range.end {
+            self.cursor
+        } else {
+            range.start
+        };
+        // Over gaps too: a count costs little where nothing is cached.
+        let end = start.saturating_add(self.piece_bytes);
+        ByteRange::new(start, end.min(self.ranges.span().end))
+    }
+
+    /// All of the piece is clean.
+    pub(super) fn counted_clean(&mut self, piece: ByteRange) {
+        if self.ranges.remove(piece) > 0 {
+            self.looks = 0;
+        }
+        self.piece_bytes = (self.piece_bytes * 2).min(PIECE_MAX_BYTES);
+    }
+
+    /// Something of the piece is not clean.
+    pub(super) fn counted_dirty(&mut self) {
+        self.piece_bytes = (self.piece_bytes / 2).max(PIECE_MIN_BYTES);
+    }
+
+    /// The kernel has had its time.
+    pub(super) fn is_overdue(&self) -> bool {
+        self.looks >= LOOKS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn mib(start: u64, end: u64) -> ByteRange {
+        ByteRange::new(start * MIB, end * MIB)
+    }
+
+    #[test]
+    fn pieces_grow_while_they_are_clean() {
+        let mut lazy = Lazy::new();
+        lazy.leave(0, mib(1, 21));
+        assert_eq!(lazy.count_due_ns(), Some(COUNT_NS));
+        for piece in [mib(1, 5), mib(5, 13)] {
+            assert_eq!(lazy.begin_count(COUNT_NS), piece);
+            lazy.counted_clean(piece);
+            assert_eq!(lazy.count_due_ns(), Some(COUNT_NS), "the next at once");
+        }
+        assert_eq!(lazy.begin_count(COUNT_NS), mib(13, 21), "no farther");
+        lazy.counted_dirty();
+        assert_eq!(lazy.count_due_ns(), Some(2 * COUNT_NS), "the round is over");
+        assert_eq!(lazy.begin_count(2 * COUNT_NS), mib(13, 21));
+        lazy.counted_clean(mib(13, 21));
+        assert_eq!(lazy.count_due_ns(), None);
+    }
+
+    #[test]
+    fn what_stays_dirty_is_overdue_in_the_end() {
+        let mut lazy = Lazy::new();
+        lazy.leave(0, mib(0, 1));
+        for _ in 0..LOOKS {
+            assert!(!lazy.is_overdue());
+            lazy.begin_count(0);
+            lazy.counted_dirty();
+        }
+        assert!(lazy.is_overdue());
+        lazy.leave(0, mib(1, 2));
+        assert!(!lazy.is_overdue(), "there is something new");
+    }
+}

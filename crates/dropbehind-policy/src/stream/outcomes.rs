@@ -1,0 +1,173 @@
+//! What became of what a stream had done: counts, drops and inspections.
+
+use super::request::Request;
+use super::{Context, Stream};
+use crate::action::{Counted, Dropped, Inspected};
+use crate::drop_planner::Verdict;
+use crate::pace::Poll;
+use crate::range::ByteRange;
+use crate::range_list::{gaps_between, intersections};
+
+impl Stream {
+    /// Answers bytes newly seen clean and what the poll was like, for the
+    /// disk's pace.
+    pub(crate) fn counted(
+        &mut self,
+        context: &Context,
+        range: ByteRange,
+        counted: Counted,
+    ) -> Option<(u64, Poll)> {
+        if self.counting_lazy {
+            self.counted_lazy(range, counted);
+            return None;
+        }
+        let progress = self.requests.counted(context, range, counted)?;
+        if let Some(request) = progress.over {
+            if counted.unwritten_bytes() > 0 {
+                self.still_dirty(context, request, counted.unwritten_bytes());
+            }
+            self.now_clean(range);
+        }
+        self.update_done();
+        Some((progress.newly_clean_bytes, progress.poll))
+    }
+
+    /// Pages asked for are dirty and not on their way: written to again, or
+    /// skipped by the kernel because they were locked.
+    fn still_dirty(&mut self, context: &Context, request: Request, unwritten_bytes: u64) {
+        let range = request.range;
+        let window_bytes = self.window.unsent().intersection(range).len();
+        let requested_bytes: u64 = self.requests.parts_of(range).map(ByteRange::len).sum();
+        let expected_bytes = self.sweep.bytes_of(range) + window_bytes + requested_bytes;
+        // The kernel counts whole folios, so a small part of one that was
+        // written again may show as much more. It is asked for in its own time;
+        // once more for what the kernel may have skipped besides is enough.
+        let expected =
+            unwritten_bytes <= expected_bytes || (expected_bytes > 0 && request.tries > 0);
+        // Nobody but the program has asked for these, and perhaps too early.
+        if expected && !request.by_program {
+            return;
+        }
+        match request.again() {
+            Some(again) => self.requests.send(again),
+            None if self.ownership.is_ours(range) => self.lazy.leave(context.now_ns, range),
+            None => {}
+        }
+    }
+
+    /// Hands what is ours and no longer under way over to be dropped.
+    fn now_clean(&mut self, range: ByteRange) {
+        // Where ranges are scattered, most of what is ours in their span was clean
+        // before, and to look each of it up takes more time than all else.
+        let idle = gaps_between(range, self.pending_parts(range).collect());
+        for part in intersections(&idle, &self.ownership.ours_of(range)) {
+            self.planner.ready(part);
+        }
+    }
+
+    /// The parts of `range` that are busy, or wait to be dropped.
+    fn pending_parts(&self, range: ByteRange) -> impl Iterator<Item = ByteRange> + '_ {
+        let ready = self.planner.ready_parts(range);
+        self.busy_parts(range).chain(ready)
+    }
+
+    fn counted_lazy(&mut self, piece: ByteRange, counted: Counted) {
+        if counted.unwritten_bytes() == 0 {
+            self.lazy.counted_clean(piece);
+            self.now_clean(piece);
+            return;
+        }
+        self.lazy.counted_dirty();
+        if self.is_awaited() && self.lazy.is_overdue() {
+            for part in self.lazy.take().iter() {
+                self.ownership.leave(part);
+                self.planner.withdraw(part);
+            }
+        }
+    }
+
+    pub(crate) fn dropped(&mut self, context: &Context, range: ByteRange, dropped: Dropped) {
+        let Dropped::Tried {
+            before_bytes,
+            after_bytes,
+        } = dropped
+        else {
+            self.planner.not_clean(range);
+            for part in self.ownership.ours_of(range) {
+                self.lazy.leave(context.now_ns, part);
+            }
+            return;
+        };
+        let gone_bytes =
+            before_bytes.map_or(0, |before_bytes| before_bytes.saturating_sub(after_bytes));
+        let mut verdict = self
+            .planner
+            .verified(context.now_ns, range, gone_bytes, after_bytes);
+        // A folio across the border goes only together with the other part.
+        if verdict == Verdict::GivenUp
+            && self.is_busy_next_to(context, range)
+            && self.planner.wait_for_neighbours(context.now_ns, range)
+        {
+            verdict = Verdict::Again;
+        }
+        let stayed_bytes = match verdict {
+            Verdict::Again => {
+                // What was given up or truncated since is nothing to try again.
+                for part in self.ownership.not_ours_of(range) {
+                    self.planner.withdraw(part);
+                }
+                return;
+            }
+            Verdict::Gone => 0,
+            Verdict::GivenUp => after_bytes,
+        };
+        // What was written since is to be dropped after its own writeback, and
+        // what a read brought in again since by another drop. Mostly there is
+        // nothing of the kind, and to make a list of it costs more than to look.
+        if self.pending_parts(range).next().is_some() {
+            let gone = gaps_between(range, self.pending_parts(range).collect());
+            self.ownership.dropped(&gone, stayed_bytes);
+        } else {
+            self.ownership.dropped(&[range], stayed_bytes);
+        }
+    }
+
+    /// True when the page before or after is being written by us, or waits for
+    /// its first drop.
+    fn is_busy_next_to(&self, context: &Context, range: ByteRange) -> bool {
+        let before = ByteRange::new(range.start.saturating_sub(context.page_bytes), range.start);
+        let after = ByteRange::new(range.end, range.end.saturating_add(context.page_bytes));
+        [before, after]
+            .into_iter()
+            .filter(|page| !page.is_empty())
+            .any(|page| self.planner.is_waiting(page) || self.busy_parts(page).next().is_some())
+    }
+
+    /// The next action is asked for: a drop that was not answered did nothing.
+    pub(crate) fn not_answered(&mut self, context: &Context) {
+        while let Some(range) = self.planner.unanswered() {
+            let nothing = Dropped::Tried {
+                before_bytes: None,
+                after_bytes: range.len(),
+            };
+            self.dropped(context, range, nothing);
+        }
+    }
+
+    pub(crate) fn inspected(&mut self, context: &Context, inspected: Inspected) {
+        self.inspected_ns = Some(context.now_ns);
+        self.unlinked = inspected.unlinked;
+        if inspected.unlinked && self.closed_ns.is_some() {
+            // Nobody can read it again: the kernel frees the pages unwritten
+            // once the last descriptor, perhaps ours, is closed.
+            self.ownership.freed_all();
+            self.let_go();
+        }
+    }
+
+    /// A call for this stream failed for good: everything is left as it is.
+    pub(crate) fn failed(&mut self) {
+        self.ownership.leave_all();
+        self.let_go();
+    }
+}

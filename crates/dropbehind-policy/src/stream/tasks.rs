@@ -1,0 +1,268 @@
+//! What a stream wants done next, and how it begins.
+
+use super::request::Request;
+use super::{Context, Stream};
+use crate::action::{Action, StreamId};
+use crate::drop_planner::STEP_BYTES;
+use crate::grace::{AGE_NS, GRACE_NS};
+use crate::range::ByteRange;
+use crate::reason::Reason;
+
+/// With so many clean bytes waiting to be dropped, drops go before new requests:
+/// together with two windows, 28 MiB each at most by themselves, that is 64 MiB.
+/// (Writers have less room by then: see [`Stream::limit_bytes`].)
+const CROWDED_BYTES: u64 = 2 * STEP_BYTES;
+/// With less than this on its way, drops and requests take turns instead: disks
+/// finish in lumps, and one that has just finished all it had would idle while
+/// all of that is dropped.
+const BUSY_BYTES: u64 = 2 * STEP_BYTES;
+/// A closed file that is being written is seen to so often whether it was
+/// deleted: an fstat, well below a microsecond.
+const NAME_NS: u64 = 5_000_000;
+
+/// What the stream wants done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Task {
+    StartWriteback(Reason),
+    /// Of the oldest request under way.
+    CountAsked,
+    /// Of a piece of what is left to the kernel.
+    CountLazy,
+    Drop,
+    Inspect,
+    Look,
+    Forget,
+}
+
+impl Stream {
+    /// The next task, and when it is due; the most urgent one that is due, or
+    /// else the earliest.
+    pub(crate) fn task(&self, context: &Context) -> Option<(u64, Task)> {
+        if self.forgotten {
+            return None;
+        }
+        let mut best: Option<(u64, Task)> = None;
+        let mut offer = |due_ns: u64, task: Task| {
+            // Offered in order of urgency: a later one wins only by being due
+            // when the earlier is not.
+            let due_ns = due_ns.max(1);
+            let better =
+                best.is_none_or(|(best_ns, _)| best_ns > context.now_ns && due_ns < best_ns);
+            if better {
+                best = Some((due_ns, task));
+            }
+        };
+        if let Some(due_ns) = self.name_due_ns(context) {
+            offer(due_ns, Task::Inspect);
+        }
+        if let Some(due_ns) = self.requests.count_due_ns() {
+            offer(due_ns, Task::CountAsked);
+        }
+        if self.look_ahead.is_wanted() {
+            offer(context.now_ns, Task::Look);
+        }
+        let submission = self.submission(context);
+        let drop_due_ns = self.planner.due_ns(self.is_awaited(), STEP_BYTES);
+        let drop = drop_due_ns.map(|due_ns| (due_ns, Task::Drop));
+        let (first, second) = if self.drops_first(context) {
+            (drop, submission)
+        } else {
+            (submission, drop)
+        };
+        for (due_ns, task) in first.into_iter().chain(second) {
+            offer(due_ns, task);
+        }
+        if let Some(due_ns) = self.lazy.count_due_ns() {
+            // Deleted since, it need not be written, and our descriptor is what
+            // holds its blocks.
+            let inspect = self.closed_ns.is_some()
+                && !self.config.block_device
+                && self.inspected_ns < Some(due_ns);
+            let count = if inspect {
+                Task::Inspect
+            } else {
+                Task::CountLazy
+            };
+            offer(due_ns, count);
+        }
+        if self.closed_ns.is_some() && self.is_settled() {
+            offer(context.now_ns, Task::Forget);
+        }
+        best
+    }
+
+    /// When to see whether a closed file still has a name. Deleted, it need not
+    /// be written, and our descriptor is all that holds its blocks, which its
+    /// programs may want for the next file. Small ones are seen to before their
+    /// write.
+    fn name_due_ns(&self, context: &Context) -> Option<u64> {
+        let closed_ns = self.closed_ns?;
+        let busy = self.outstanding_bytes() > 0 || !self.planner.is_empty();
+        if !busy || self.config.block_device || self.small_bytes.is_some() {
+            return None;
+        }
+        match self.inspected_ns {
+            // Where calls are slow, at least every other one is to the purpose.
+            Some(at_ns) if at_ns >= closed_ns => {
+                self.worked.then_some(at_ns.saturating_add(NAME_NS))
+            }
+            _ => Some(context.now_ns),
+        }
+    }
+
+    /// A disk that waits for its next request costs more than a page that stays a
+    /// little longer; but not for long.
+    fn drops_first(&self, context: &Context) -> bool {
+        let crowded = self.planner.ready_bytes() >= CROWDED_BYTES;
+        let drops_turn = self.sent_since_drop;
+        crowded && (drops_turn || context.asked_bytes >= BUSY_BYTES)
+    }
+
+    fn submission(&self, context: &Context) -> Option<(u64, Task)> {
+        let window_bytes = context.room_bytes(&self.config);
+        // All that a stream may have outstanding, less a batch, may be on its way.
+        // Keeping half of it back cost a fifth of the throughput on a disk that
+        // reports completions only once its queue is empty (virtio under
+        // Firecracker).
+        let batch_bytes = context.batch_bytes(&self.config).min(window_bytes);
+        let most_bytes = context
+            .neighbours
+            .share_of(window_bytes.saturating_mul(2) - batch_bytes);
+        if !self.requests.have_room(most_bytes) || self.sweep_would_overlap() {
+            return None;
+        }
+        let to_send = self.requests.to_send();
+        let (due_ns, reason) = match to_send {
+            Some(reason) => (context.now_ns, reason),
+            None if self.sweep.is_empty() => return None,
+            None => self.sweep_due(context),
+        };
+        let send = Task::StartWriteback(reason);
+        if self.config.block_device {
+            return Some((due_ns, send));
+        }
+        let scratch = self.unlinked && !self.flush && self.outstanding_bytes() < window_bytes;
+        match self.inspected_ns {
+            None => Some((due_ns, Task::Inspect)),
+            // A nameless file may get a name (O_TMPFILE, linkat), so it is
+            // looked at again; while it is small it need not be written.
+            Some(at_ns) if scratch => Some((due_ns.max(at_ns + AGE_NS), Task::Inspect)),
+            // Closed small files wait for their grace; who was deleted since
+            // is found out just before the write.
+            at_ns if self.small_bytes.is_some() && to_send.is_none() => {
+                let fresh_ns = if reason == Reason::Close {
+                    Some(due_ns)
+                } else {
+                    self.closed_ns
+                };
+                let task = if at_ns < fresh_ns {
+                    Task::Inspect
+                } else {
+                    send
+                };
+                Some((due_ns, task))
+            }
+            Some(_) => Some((due_ns, send)),
+        }
+    }
+
+    /// What lies in the gaps of a request counts as its own. So the sweep over the
+    /// file does not come to what is still under way.
+    fn sweep_would_overlap(&self) -> bool {
+        let sweeps = self.requests.to_send().is_none() && self.requests.last_has_gaps();
+        sweeps
+            && self
+                .sweep
+                .next()
+                .is_some_and(|next| self.requests.reach_beyond(next.start))
+    }
+
+    fn sweep_due(&self, context: &Context) -> (u64, Reason) {
+        if self.flush {
+            return (context.now_ns, Reason::Sync);
+        }
+        let batch_bytes = context.batch_bytes(&self.config);
+        let batch_due = self.sweep.batch_due(context.now_ns, batch_bytes);
+        match (self.closed_ns, self.small_bytes, batch_due) {
+            (_, None, Some(due)) => due,
+            (Some(_), Some(_), _) if self.over_budget => (context.now_ns, Reason::Budget),
+            (Some(closed_ns), Some(_), _) => (closed_ns.saturating_add(GRACE_NS), Reason::Close),
+            (Some(_), None, _) => (context.now_ns, Reason::Close),
+            (None, _, _) => (self.sweep.age_due_ns(), Reason::Age),
+        }
+    }
+
+    /// Takes the task on: what is answered next is its outcome.
+    ///
+    /// Whatever the answer is, or should there be none, the same task is not
+    /// due at once again.
+    pub(crate) fn begin(&mut self, context: &Context, stream: StreamId, task: Task) -> Action {
+        self.worked = task != Task::Inspect;
+        match task {
+            Task::StartWriteback(reason) => {
+                self.sent_since_drop = true;
+                let request = self.take_request(context, reason);
+                let (range, reason) = request.map_or((ByteRange::default(), reason), |request| {
+                    (request.range, request.reason)
+                });
+                Action::StartWriteback {
+                    stream,
+                    range,
+                    reason,
+                }
+            }
+            Task::CountAsked => {
+                self.counting_lazy = false;
+                let range = self.requests.begin_count(context);
+                Action::Count { stream, range }
+            }
+            Task::CountLazy => {
+                self.counting_lazy = true;
+                let range = self.lazy.begin_count(context.now_ns);
+                Action::Count { stream, range }
+            }
+            Task::Drop => {
+                self.sent_since_drop = false;
+                let flush = self.is_awaited();
+                let ranges = self.planner.take(context.now_ns, flush, STEP_BYTES);
+                Action::Drop { stream, ranges }
+            }
+            Task::Look => {
+                let range = self.look_ahead.begin();
+                Action::Look { stream, range }
+            }
+            Task::Forget => {
+                self.forgotten = true;
+                self.ownership.leave_all();
+                Action::Forget { stream }
+            }
+            Task::Inspect => {
+                self.inspected_ns = Some(context.now_ns);
+                Action::Inspect { stream }
+            }
+        }
+    }
+
+    /// The next request, which is under way from now on.
+    fn take_request(&mut self, context: &Context, reason: Reason) -> Option<Request> {
+        let request_bytes = context.request_bytes(&self.config);
+        let to_send = self.requests.take_to_send(request_bytes);
+        let request = match to_send {
+            Some(request) => request,
+            None => {
+                let batch_bytes = context.batch_bytes(&self.config);
+                let now_ns = context.now_ns;
+                let taken = self
+                    .sweep
+                    .take(now_ns, request_bytes, batch_bytes, reason)?;
+                if self.sweep.is_empty() {
+                    self.small_bytes = None;
+                }
+                taken
+            }
+        };
+        self.writeback_bytes[request.reason] += request.bytes;
+        self.requests.ask(context, request);
+        Some(request)
+    }
+}
