@@ -4,9 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 
 use dropbehind::{CacheMap, Observed, ObservedState};
-use dropbehind_linux::{
-    Fanotify, FileId, MarkOptions, MarkTarget, cachestat, file_stat, page_size,
-};
+use dropbehind_linux::{Fanotify, FileId, MarkOptions, MarkTarget, cachestat, page_size};
 
 use super::file_event::WAKE;
 use crate::rules::Settings;
@@ -77,16 +75,9 @@ impl TrackedFile {
         facts.open == 0
             && !state.shared
             && facts.rounds < ROUNDS
-            && self.has_a_name()
             && cachestat(self.description.as_fd(), 0, 0).is_ok_and(|now| {
                 let more = now.cached_pages * page_size() > state.counted.cached_bytes;
                 !now.is_clean() || facts.settings.mode.drops() && more
             })
-    }
-
-    /// Deleted, nobody can read it again, and our descriptors are what holds its
-    /// blocks.
-    fn has_a_name(&self) -> bool {
-        file_stat(self.description.as_fd()).is_ok_and(|stat| stat.links > 0)
     }
 }
