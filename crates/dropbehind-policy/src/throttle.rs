@@ -7,11 +7,14 @@
 //! over many writes, and mostly meets the end of the lump before the limit. The
 //! kernel does the like in `balance_dirty_pages` (mm/page-writeback.c).
 
-/// Up to this share of the limit nobody pauses, in quarters. What is on its way
+/// Up to this share of the limit nobody pauses, in eighths. What is on its way
 /// by then keeps the disk busy through the writer's pauses: from a quarter of
 /// the limit on instead, they cost an eighth of the throughput of a disk whose
 /// lumps vary much, and nothing where they do not.
-const FREE_QUARTERS: u64 = 3;
+pub const FREE_EIGHTHS: u64 = 6;
+/// The same for scattered writes: the more of them wait, the more of them are
+/// neighbours.
+pub const SCATTERED_FREE_EIGHTHS: u64 = 7;
 /// No pause is longer; the limit does the rest.
 pub const PAUSE_MAX_NS: u64 = 20_000_000;
 
@@ -19,7 +22,7 @@ pub const PAUSE_MAX_NS: u64 = 20_000_000;
 /// `outstanding_bytes` of the `limit_bytes` that may be outstanding, on a disk
 /// that writes `bytes_per_second` for this writer (0: not known).
 ///
-/// Nothing up to three quarters of the limit, what the disk takes for as much in
+/// Nothing up to `free_eighths` of the limit, what the disk takes for as much in
 /// the middle of the rest, and ever more from there on, so that a writer comes
 /// to its limit late, if at all.
 pub fn pause_ns(
@@ -27,8 +30,9 @@ pub fn pause_ns(
     outstanding_bytes: u64,
     limit_bytes: u64,
     bytes_per_second: u64,
+    free_eighths: u64,
 ) -> u64 {
-    let free_bytes = limit_bytes / 4 * FREE_QUARTERS;
+    let free_bytes = limit_bytes / 8 * free_eighths;
     if bytes_per_second == 0 || limit_bytes == u64::MAX || outstanding_bytes <= free_bytes {
         return 0;
     }
@@ -49,7 +53,7 @@ mod tests {
 
     #[test]
     fn pauses_grow_on_the_last_quarter() {
-        let pause = |mib: u64| pause_ns(MIB, mib * MIB, LIMIT, SPEED);
+        let pause = |mib: u64| pause_ns(MIB, mib * MIB, LIMIT, SPEED, FREE_EIGHTHS);
         assert_eq!(pause(0), 0);
         assert_eq!(pause(24), 0);
         assert!(pause(25) > 0);
@@ -62,12 +66,22 @@ mod tests {
     }
 
     #[test]
+    fn scattered_writes_run_on_for_longer() {
+        let pause = |mib: u64| pause_ns(MIB, mib * MIB, LIMIT, SPEED, SCATTERED_FREE_EIGHTHS);
+        assert_eq!(pause(28), 0);
+        assert_eq!(pause(30), 976_562);
+    }
+
+    #[test]
     fn no_pause_without_a_limit_or_a_speed() {
-        assert_eq!(pause_ns(MIB, u64::MAX, u64::MAX, SPEED), 0);
-        assert_eq!(pause_ns(MIB, LIMIT, LIMIT, 0), 0);
-        assert_eq!(pause_ns(0, LIMIT, LIMIT, SPEED), 0);
-        assert_eq!(pause_ns(u64::MAX, LIMIT, LIMIT, 1), PAUSE_MAX_NS);
-        assert_eq!(pause_ns(1, 2, 0, 1), PAUSE_MAX_NS);
+        assert_eq!(pause_ns(MIB, u64::MAX, u64::MAX, SPEED, FREE_EIGHTHS), 0);
+        assert_eq!(pause_ns(MIB, LIMIT, LIMIT, 0, FREE_EIGHTHS), 0);
+        assert_eq!(pause_ns(0, LIMIT, LIMIT, SPEED, FREE_EIGHTHS), 0);
+        assert_eq!(
+            pause_ns(u64::MAX, LIMIT, LIMIT, 1, FREE_EIGHTHS),
+            PAUSE_MAX_NS
+        );
+        assert_eq!(pause_ns(1, 2, 0, 1, FREE_EIGHTHS), PAUSE_MAX_NS);
     }
 
     /// The longest that one write of 1 MiB takes, and the time for all, on a
@@ -94,7 +108,7 @@ mod tests {
                     lump_end_ns = now_ns + disk_ns(lump) + stall_ns;
                 }
                 let outstanding = waiting + lump;
-                let pause = pause_ns(MIB, outstanding, limit_bytes, SPEED);
+                let pause = pause_ns(MIB, outstanding, limit_bytes, SPEED, FREE_EIGHTHS);
                 let paced = !paces || now_ns - begun_ns >= copy_ns + pause;
                 if outstanding <= limit_bytes && paced {
                     break;

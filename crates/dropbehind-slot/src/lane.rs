@@ -13,6 +13,9 @@ use crate::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use crate::run::Run;
 use dropbehind_policy::{ByteRange, Mode};
 
+/// Every so many runs that do not go on where the last one ended, it is a turn.
+pub const TURN: u64 = 16;
+
 /// A multi-producer, single-consumer queue of runs, with a count of bytes.
 #[repr(C)]
 #[derive(Debug)]
@@ -43,6 +46,15 @@ pub struct Drained {
     pub lost: Option<(ByteRange, u32)>,
 }
 
+/// What a push found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pushed {
+    /// The ring is half full: the flusher should come.
+    pub crowded: bool,
+    /// [`TURN`] runs went into the ring since the last turn, or it is full.
+    pub turn: bool,
+}
+
 impl Drained {
     /// The modes in which ranges were lost.
     pub fn lost_modes(modes: u32) -> impl Iterator<Item = Mode> {
@@ -66,9 +78,9 @@ impl<const RING: usize> Lane<RING> {
         }
     }
 
-    /// Adds a run; true when the ring is half full and the flusher should come.
-    pub fn push(&self, run: Run) -> bool {
-        let mut crowded = false;
+    /// Adds a run.
+    pub fn push(&self, run: Run) -> Pushed {
+        let mut pushed = Pushed::default();
         loop {
             let current = self.run.load(Ordering::Acquire);
             let next = match Run::from_word(current) {
@@ -76,7 +88,7 @@ impl<const RING: usize> Lane<RING> {
                 Some(open) => match open.extended(run) {
                     Some(extended) => extended,
                     None => {
-                        crowded = self.push_ring(open);
+                        pushed = self.push_ring(open);
                         run
                     }
                 },
@@ -88,7 +100,7 @@ impl<const RING: usize> Lane<RING> {
                 Ordering::Acquire,
             );
             if swapped.is_ok() {
-                return crowded;
+                return pushed;
             }
         }
     }
@@ -103,13 +115,16 @@ impl<const RING: usize> Lane<RING> {
         used < RING as u64
     }
 
-    fn push_ring(&self, run: Run) -> bool {
+    fn push_ring(&self, run: Run) -> Pushed {
         let mut tail = self.tail.load(Ordering::Relaxed);
         loop {
             let used = tail.saturating_sub(self.head.load(Ordering::Acquire));
             if used >= RING as u64 {
                 self.lose(run);
-                return true;
+                return Pushed {
+                    crowded: true,
+                    turn: true,
+                };
             }
             match self.tail.compare_exchange_weak(
                 tail,
@@ -121,7 +136,10 @@ impl<const RING: usize> Lane<RING> {
                     // A swap where a store would do: the checker orders a plain
                     // store before a swap that did not see it.
                     self.ring[(tail % RING as u64) as usize].swap(run.0, Ordering::AcqRel);
-                    return used >= RING as u64 / 2;
+                    return Pushed {
+                        crowded: used >= RING as u64 / 2,
+                        turn: tail.is_multiple_of(TURN),
+                    };
                 }
                 Err(now) => tail = now,
             }
@@ -190,5 +208,36 @@ impl<const RING: usize> Lane<RING> {
         let start = self.lost_start.load(Ordering::SeqCst);
         let end = self.lost_end.load(Ordering::SeqCst);
         Some((ByteRange::new(start, end), modes))
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::WRITE_RING;
+
+    const PAGE: u64 = 4096;
+
+    fn turns(offsets: impl Iterator<Item = u64>) -> usize {
+        let lane = Lane::<WRITE_RING>::new();
+        let mut turns = 0;
+        for offset in offsets {
+            let range = ByteRange::new(offset, offset + PAGE);
+            for run in Run::covering(range, Mode::DONTCACHE) {
+                turns += usize::from(lane.push(run).turn);
+            }
+        }
+        turns
+    }
+
+    #[test]
+    fn only_who_jumps_about_has_turns() {
+        let writes = WRITE_RING as u64 / 2;
+        assert_eq!(turns((0..writes).map(|page| page * PAGE)), 0);
+        let scattered = turns((0..writes).map(|page| page * 10 * PAGE));
+        assert_eq!(scattered as u64, writes / TURN);
+        // Whose ring is full is too far ahead.
+        let crowd = turns((0..4 * writes).map(|page| page * 10 * PAGE));
+        assert!(crowd as u64 > 4 * writes / TURN, "{crowd}");
     }
 }

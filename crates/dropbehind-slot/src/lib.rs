@@ -24,7 +24,7 @@ mod lane;
 mod run;
 
 pub use doorbell::{Doorbell, NOBODY, Queued};
-pub use lane::{Drained, Lane};
+pub use lane::{Drained, Lane, Pushed, TURN};
 pub use run::Run;
 
 use dropbehind_policy::throttle;
@@ -102,14 +102,35 @@ pub struct Slot {
 }
 
 /// What the writer has to do after it noted a write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Due {
-    /// Nothing.
-    Nothing,
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Due {
     /// Wake the flusher.
-    Kick,
-    /// Wake the flusher, and wait until less is outstanding.
+    pub kick: bool,
+    /// Then see whether to slow down.
+    pub brake: Brake,
+}
+
+/// How a writer may have to slow down.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Brake {
+    /// Not at all.
+    #[default]
+    Nothing,
+    /// [`TURN`] writes went to different places: look at
+    /// [`Slot::scattered_pause_ns`] for all of them.
+    Turn,
+    /// Wait until less is outstanding.
     Wait,
+}
+
+impl Due {
+    /// What is due of two writes.
+    pub fn and(self, other: Due) -> Due {
+        Due {
+            kick: self.kick || other.kick,
+            brake: self.brake.max(other.brake),
+        }
+    }
 }
 
 impl Slot {
@@ -139,30 +160,32 @@ impl Slot {
 
     /// Notes that `bytes` bytes were written to the pages of `run`.
     pub fn wrote(&self, run: Run, bytes: u64) -> Due {
-        let crowded = self.writes.push(run);
+        let Pushed { crowded, turn } = self.writes.push(run);
         let total = self.writes.count(bytes);
         total_order();
         if self.outstanding_of(total) > self.limit.load(Ordering::Relaxed) {
-            return Due::Wait;
+            return Due {
+                kick: true,
+                brake: Brake::Wait,
+            };
         }
         let kicked_at = self.kicked_at.load(Ordering::Relaxed);
         let batch = self.batch.load(Ordering::Relaxed);
-        if crowded || total.wrapping_sub(kicked_at) >= batch || self.is_quiet() {
+        let kick = crowded || total.wrapping_sub(kicked_at) >= batch || self.is_quiet();
+        if kick {
             self.kicked_at.store(total, Ordering::Relaxed);
-            return Due::Kick;
         }
-        Due::Nothing
+        let brake = if turn { Brake::Turn } else { Brake::Nothing };
+        Due { kick, brake }
     }
 
-    /// Notes that reads brought in the pages of `run`, and are done with them.
-    pub fn read(&self, run: Run, bytes: u64) -> Due {
-        let crowded = self.reads.push(run);
+    /// Notes that reads brought in the pages of `run`, and are done with them;
+    /// true when the flusher is to be woken.
+    pub fn read(&self, run: Run, bytes: u64) -> bool {
+        let Pushed { crowded, .. } = self.reads.push(run);
         self.reads.count(bytes);
         total_order();
-        if crowded || self.is_quiet() || self.undropped_bytes() >= READ_KICK_BYTES {
-            return Due::Kick;
-        }
-        Due::Nothing
+        crowded || self.is_quiet() || self.undropped_bytes() >= READ_KICK_BYTES
     }
 
     /// Bytes written that are not seen clean.
@@ -189,9 +212,19 @@ impl Slot {
     /// How long a write of `bytes` bytes should take now; see
     /// [`throttle::pause_ns`].
     pub fn pause_ns(&self, bytes: u64) -> u64 {
+        self.pause_beyond_ns(throttle::FREE_EIGHTHS, bytes)
+    }
+
+    /// The same for scattered writes of `bytes` bytes altogether.
+    pub fn scattered_pause_ns(&self, bytes: u64) -> u64 {
+        self.pause_beyond_ns(throttle::SCATTERED_FREE_EIGHTHS, bytes)
+    }
+
+    fn pause_beyond_ns(&self, free_eighths: u64, bytes: u64) -> u64 {
         let limit = self.limit.load(Ordering::Relaxed);
         let speed = self.speed.load(Ordering::Relaxed);
-        throttle::pause_ns(bytes, self.outstanding_bytes(), limit, speed)
+        let outstanding = self.outstanding_bytes();
+        throttle::pause_ns(bytes, outstanding, limit, speed, free_eighths)
     }
 
     /// Announces a waiter; answers the value to wait on. Look at

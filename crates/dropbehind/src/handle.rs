@@ -13,7 +13,7 @@ use crate::claims::Claims;
 use crate::flusher::{DiskHandle, Flusher, Message};
 use crate::reader::Reader;
 use crate::residency;
-use dropbehind_slot::{Due, Run, Slot};
+use dropbehind_slot::{Brake, Due, Run, Slot, TURN};
 
 /// A waiting writer looks after its flusher's health this often.
 const WAIT_STEP: Duration = Duration::from_millis(200);
@@ -21,12 +21,17 @@ const WAIT_STEP: Duration = Duration::from_millis(200);
 /// takes only when it is gone.
 const REGISTRATION_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Only larger writes pause: the time of a small one is less than a sleep can
-/// be, and many would sleep often. They wait at the limit.
+/// Only larger writes pause each: the time of a small one is less than a sleep can
+/// be. Those of a sequential writer wait at the limit, which is seldom; scattered
+/// ones, of which the disk takes fewer than the writer makes, pause many at once.
 const THROTTLED_BYTES: u64 = 256 << 10;
 /// Sleeps are not shorter than this: timers have 50 µs of slack (prctl(2),
 /// `PR_SET_TIMERSLACK`).
 const PAUSE_MIN: Duration = Duration::from_micros(60);
+
+/// Nor longer for scattered writes: one that is longer than the disk takes for
+/// them shows in the tail of their latency, and the next pause comes soon.
+const NAP_MAX: Duration = Duration::from_micros(200);
 
 const UNREGISTERED: u32 = 0;
 const PENDING: u32 = 1;
@@ -117,38 +122,35 @@ impl Handle {
     ) {
         self.append_mode.store(mode.to_bits(), Ordering::Relaxed);
         let mut counted = bytes;
-        let mut due = Due::Nothing;
+        let mut due = Due::default();
         for run in Run::covering(range, mode) {
-            match self.slot.wrote(run, counted) {
-                Due::Nothing => {}
-                more if due != Due::Wait => due = more,
-                _ => {}
-            }
+            due = due.and(self.slot.wrote(run, counted));
             counted = 0;
         }
-        if due == Due::Nothing {
+        if due == Due::default() {
             return;
         }
-        self.register(fd);
-        self.kick();
-        if due == Due::Wait {
-            self.wait();
-        } else if bytes >= THROTTLED_BYTES {
-            self.pause(bytes);
+        if due.kick {
+            self.register(fd);
+            self.kick();
+        }
+        match due.brake {
+            Brake::Wait => self.wait(),
+            _ if bytes >= THROTTLED_BYTES => self.pause(bytes),
+            Brake::Turn => self.nap(bytes),
+            Brake::Nothing => {}
         }
     }
 
     /// Notes a read that is done with `range`, which it brought in.
     pub(crate) fn read(self: &Arc<Self>, fd: BorrowedFd<'_>, range: ByteRange) {
-        let mut due = Due::Nothing;
+        let mut kick = false;
         let mut counted = range.len();
         for run in Run::covering(range, Mode::DONTCACHE) {
-            if self.slot.read(run, counted) != Due::Nothing {
-                due = Due::Kick;
-            }
+            kick |= self.slot.read(run, counted);
             counted = 0;
         }
-        if due == Due::Kick {
+        if kick {
             self.register(fd);
             self.kick();
         }
@@ -194,6 +196,21 @@ impl Handle {
             self.slot.end_wait();
             pause = Duration::from_nanos(self.slot.pause_ns(bytes));
         }
+        self.count_wait(started);
+    }
+
+    /// A short pause for the last [`TURN`] scattered writes, each like this one of
+    /// `bytes` bytes.
+    ///
+    /// Whoever waits for a futex is woken with each range that is done, which for
+    /// scattered ones is all the time: this sleeps on nothing.
+    fn nap(&self, bytes: u64) {
+        let pause = Duration::from_nanos(self.slot.scattered_pause_ns(bytes * TURN)).min(NAP_MAX);
+        if pause < PAUSE_MIN {
+            return;
+        }
+        let started = Instant::now();
+        std::thread::sleep(pause);
         self.count_wait(started);
     }
 
