@@ -108,7 +108,7 @@ fn number(path: &Path) -> Option<u64> {
     std::fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-fn sysfs(id: DiskId) -> PathBuf {
+pub(crate) fn sysfs(id: DiskId) -> PathBuf {
     PathBuf::from(format!("/sys/dev/block/{id}"))
 }
 

@@ -45,7 +45,8 @@ pub mod page;
 pub mod peer;
 pub mod pidfd;
 pub mod poll;
-pub mod pressure;
+pub mod presence;
+mod pressure;
 pub mod probe;
 pub mod processes;
 pub mod program;
@@ -88,6 +89,7 @@ pub use page::page_size;
 pub use peer::peer_user;
 pub use pidfd::Pidfd;
 pub use poll::{Interest, PollEntry, poll};
+pub use presence::Presence;
 pub use pressure::{Pressure, Resource, Stall, pressure, pressure_in};
 pub use probe::{Probe, Support, probe};
 pub use processes::{

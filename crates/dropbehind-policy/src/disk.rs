@@ -92,6 +92,12 @@ impl Disk {
         self.neighbours.sampled(now_ns, reads, read_ns);
     }
 
+    /// So many flushers, this one included, write back to the disk at present: they
+    /// share its window.
+    pub fn shared_by(&mut self, flushers: u64) {
+        self.pace.shared_by(flushers);
+    }
+
     /// How long the disk's readers were yielded to.
     pub fn yielded_ns(&self) -> u64 {
         self.neighbours.yielded_ns()

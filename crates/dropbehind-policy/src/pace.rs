@@ -66,6 +66,8 @@ pub struct Pace {
     sample_start_ns: Option<u64>,
     /// Of the time since the disk became busy, some has been measured.
     sampled: bool,
+    /// Who writes back to the disk at present, ourselves included.
+    flushers: u64,
 }
 
 impl Pace {
@@ -78,7 +80,13 @@ impl Pace {
             sample_bytes: 0,
             sample_start_ns: None,
             sampled: false,
+            flushers: 1,
         }
+    }
+
+    /// So many flushers, this one included, write back to the disk at present.
+    pub fn shared_by(&mut self, flushers: u64) {
+        self.flushers = flushers.max(1);
     }
 
     /// The speed, once it has been measured for [`MEASURED_MIN_NS`].
@@ -131,17 +139,17 @@ impl Pace {
 
     /// The window of a stream whose configured one is `default_bytes`, in whole
     /// requests where one fits.
+    ///
+    /// With other flushers it is a share of what it would be for one that had the
+    /// disk for itself: what is measured is a share of the disk's speed, too.
     pub fn window_bytes(&self, default_bytes: u64, request_bytes: u64) -> u64 {
-        let Some(speed) = self.bytes_per_second() else {
-            return default_bytes;
-        };
-        let whole = |bytes: u64| bytes - bytes % request_bytes.max(1);
-        let fast = whole(scale(speed, FAST_WINDOW_NS, 1_000_000_000));
-        if fast > default_bytes {
-            return fast.min(scale(default_bytes, FAST_WINDOW_QUARTERS, 4));
-        }
-        let slow = whole(scale(speed, WINDOW_NS, 1_000_000_000));
-        slow.max(WINDOW_MIN_BYTES).min(default_bytes)
+        let speed = self
+            .bytes_per_second()
+            .map(|own| own.saturating_mul(self.flushers));
+        let whole_bytes = speed.map_or(default_bytes, |speed| {
+            window_at(speed, default_bytes, request_bytes)
+        });
+        (whole_bytes / self.flushers).max(WINDOW_MIN_BYTES.min(whole_bytes))
     }
 
     /// How many dirty bytes make a batch worth submitting.
@@ -178,6 +186,17 @@ impl Default for Pace {
     }
 }
 
+/// The window of a flusher that has a disk of this speed for itself.
+fn window_at(speed: u64, default_bytes: u64, request_bytes: u64) -> u64 {
+    let whole = |bytes: u64| bytes - bytes % request_bytes.max(1);
+    let fast = whole(scale(speed, FAST_WINDOW_NS, 1_000_000_000));
+    if fast > default_bytes {
+        return fast.min(scale(default_bytes, FAST_WINDOW_QUARTERS, 4));
+    }
+    let slow = whole(scale(speed, WINDOW_NS, 1_000_000_000));
+    slow.max(WINDOW_MIN_BYTES).min(default_bytes)
+}
+
 /// `value * numerator / denominator` without overflow.
 fn scale(value: u64, numerator: u64, denominator: u64) -> u64 {
     let product = u128::from(value) * u128::from(numerator) / u128::from(denominator.max(1));
@@ -212,6 +231,32 @@ mod tests {
         assert!(nvme.batch_bytes(16 << 20, 4 << 20) > BATCH_MIN_BYTES);
         assert_eq!(paced(1).window_bytes(16 << 20, 4 << 20), WINDOW_MIN_BYTES);
         assert_eq!(Pace::new().window_bytes(5 << 20, 1 << 20), 5 << 20);
+    }
+
+    #[test]
+    fn flushers_share_the_disk() {
+        // 1.6 GB/s, of which each of 32 measures its part.
+        let mut one_of_32 = paced(50_000);
+        assert_eq!(one_of_32.window_bytes(16 << 20, 1 << 20), 11 << 20);
+        one_of_32.shared_by(32);
+        assert_eq!(one_of_32.window_bytes(16 << 20, 1 << 20), 1 << 20);
+        let mut one_of_4 = paced(400_000);
+        one_of_4.shared_by(4);
+        assert_eq!(one_of_4.window_bytes(16 << 20, 1 << 20), 7 << 20);
+        one_of_4.shared_by(1);
+        assert_eq!(one_of_4.window_bytes(16 << 20, 1 << 20), 19 << 20);
+        let mut slow = paced(5_000);
+        slow.shared_by(4);
+        assert_eq!(slow.window_bytes(16 << 20, 1 << 20), 1 << 20);
+        // Never more than the whole window, and never none.
+        let mut stick = paced(1);
+        stick.shared_by(2);
+        assert_eq!(stick.window_bytes(16 << 20, 1 << 20), WINDOW_MIN_BYTES);
+        let mut unknown = Pace::new();
+        unknown.shared_by(u64::MAX);
+        assert_eq!(unknown.window_bytes(16 << 20, 1 << 20), WINDOW_MIN_BYTES);
+        assert_eq!(unknown.window_bytes(8192, 1 << 20), 8192);
+        assert_eq!(unknown.window_bytes(0, 1 << 20), 0);
     }
 
     #[test]

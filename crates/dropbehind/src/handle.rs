@@ -33,6 +33,11 @@ const PAUSE_MIN: Duration = Duration::from_micros(60);
 /// them shows in the tail of their latency, and the next pause comes soon.
 const NAP_MAX: Duration = Duration::from_micros(200);
 
+/// How far writers may get ahead on a disk of which nothing is known before the
+/// flusher has said anything, which it does at the first batch. Of many programs
+/// that start at once none has heard of the others by then.
+const UNHEARD_LIMIT_BYTES: u64 = 4 << 20;
+
 const UNREGISTERED: u32 = 0;
 const PENDING: u32 = 1;
 const REGISTERED: u32 = 2;
@@ -73,8 +78,12 @@ impl Handle {
     ) -> Handle {
         let window_bytes = config.window_bytes.unwrap_or_else(|| disk.window_bytes());
         let batch_bytes = (window_bytes / 4).clamp(4096, 1 << 20);
+        let limit_bytes = match disk.bytes_per_second() {
+            0 => (2 * window_bytes).min(UNHEARD_LIMIT_BYTES),
+            _ => 2 * window_bytes,
+        };
         Handle {
-            slot: Slot::new(2 * window_bytes, batch_bytes),
+            slot: Slot::new(limit_bytes, batch_bytes),
             number: disk.next_number(),
             file_id,
             disk,

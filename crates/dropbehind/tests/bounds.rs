@@ -5,11 +5,15 @@ mod common;
 
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{KIB, Kind, MIB, PATIENCE, Place, cached_bytes, write_pattern};
 use dropbehind::{File, Flusher, Mode, OpenOptions, Reason};
+use dropbehind_linux::{Disk, Presence};
 use dropbehind_testbed::residency::{self, Peaks, Sampler};
 use dropbehind_testbed::slow_disk::RequestKind;
 use dropbehind_testbed::{Fs, MountedFs, Need, SlowDisk, SlowDiskOptions, need, pattern};
@@ -131,6 +135,56 @@ fn dirty_data_on_ext4_stay_below_two_windows_and_a_write() {
 #[test]
 fn dirty_data_of_a_raw_device_stay_below_two_windows_and_a_write() {
     dirty_data_stay_below_two_windows_and_a_write(None);
+}
+
+/// What is not on the disk at the worst moment of a writer that has no window of
+/// its own, on a disk of 50 MB/s on which others are at work.
+fn peak_beside(others: usize) -> u64 {
+    const LENGTH: u64 = 48 * MIB;
+    let slow = Slow::new(Some(Fs::Ext4), 50_000_000);
+    let path = slow.path("data");
+    let device = fs::metadata(slow.disk.device()).unwrap().rdev();
+    let device = Disk::from_device(device).unwrap();
+    let (ready, is_ready) = mpsc::channel();
+    let ends: Vec<mpsc::Sender<()>> = (0..others)
+        .map(|_| {
+            let (device, ready) = (device.clone(), ready.clone());
+            let (end, ended) = mpsc::channel();
+            thread::spawn(move || {
+                let mut presence = Presence::new(&device).unwrap();
+                presence.enter().unwrap();
+                ready.send(()).unwrap();
+                let _ = ended.recv();
+            });
+            is_ready.recv().unwrap();
+            end
+        })
+        .collect();
+    let flusher = Flusher::builder().build().unwrap();
+    let mut options = slow.options();
+    let options = options.mode(Mode::DONTCACHE).flusher(&flusher);
+    let mut file = options.open(&path).unwrap();
+    let sampler = watch(&path);
+    write_pattern(&mut file, 1, 0, LENGTH, 64 * KIB);
+    let peak = unwritten_bytes(&sampler.stop().unwrap());
+    assert!(file.settle(PATIENCE).unwrap());
+    drop(ends);
+    println!(
+        "beside {others} others: at most {} KiB not written",
+        peak >> 10
+    );
+    peak
+}
+
+/// Programs that each use the library do not multiply the dirty data.
+#[test]
+fn flushers_share_the_window_of_a_disk() {
+    need!(all Slow::needs(Some(Fs::Ext4)));
+    // A quarter of a second at 50 MB/s is 12 MB, and two of these are allowed.
+    let alone = peak_beside(0);
+    assert!(alone > 12 * MIB, "{alone}");
+    let shared = peak_beside(7);
+    assert!(shared < 8 * MIB, "{shared}");
 }
 
 /// Appending writes of mode 1, and those that are not left to the kernel.

@@ -16,6 +16,7 @@ mod fanotify;
 mod file;
 mod large_read;
 mod mount_namespace;
+mod presence;
 mod probe;
 mod processes;
 mod setup;

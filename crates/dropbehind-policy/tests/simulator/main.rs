@@ -13,7 +13,7 @@
 //! |---|---|
 //! | disk | 4 MB/s to 2.4 GB/s, steady or varying to a fifth; stalls of 50 ms to 3 s; requests done in order, or any of the next 8 or 64; failed writes, after which pages are clean (and lost), or dirty again |
 //! | kernel | `WB_SYNC_NONE` skips locked pages; `DONTNEED` skips folios that straddle the range, are dirty, under writeback, or pinned for milliseconds (a CPU's batch) or for good (mapped); cachestat counts whole folios as dirty or page by page, and pages dirty again under writeback twice; its flusher wakes every 5 s for pages older than 30 s; memory is reclaimed, clean folios of anybody |
-//! | others | processes that read, write, sync and truncate parts of the same files; the policy hears nothing of it |
+//! | others | processes that read, write, sync and truncate parts of the same files; the policy hears nothing of it; up to 63 other flushers of the same disk, which it hears of |
 //! | programs | 1 to 64; sequential, appending, random, overlapping, rewriting one hot place, a byte a page, small files; all modes, also for single writes; windows and requests of any size, 0 and the largest number included; files deleted while open, soon after closing, or replaced; truncated |
 //! | shell | actions take 1 µs to 2 ms and so do answers, and events reach the policy in between; calls fail for good, or without effect; answers never come; rings overflow, and what they lost is told as all that is cached there |
 //! | crash | the policy is thrown away and a new one starts with what is open |

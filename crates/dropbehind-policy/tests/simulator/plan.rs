@@ -85,6 +85,8 @@ pub(crate) struct Plan {
     pub(crate) pinned_ns: u64,
     pub(crate) failing_in_thousand: u64,
     pub(crate) unanswered_in_thousand: u64,
+    /// Flushers of other programs come and go.
+    pub(crate) peers_in_thousand: u64,
     pub(crate) reclaim_ns: Option<u64>,
     pub(crate) readers_ns: Option<u64>,
     pub(crate) writers_ns: Option<u64>,
@@ -166,6 +168,7 @@ impl Plan {
             pinned_ns: random.pick(&[3, 200, 1_000_000]) * MS,
             failing_in_thousand: sometimes(random, &[2, 50, 500]),
             unanswered_in_thousand: sometimes(random, &[0, 0, 20]),
+            peers_in_thousand: sometimes(random, &[1, 20]),
             reclaim_ns: every(random, 4, &[2, 50, 500]),
             readers_ns: every(random, 4, &[2, 50, 500]),
             writers_ns: every(random, 6, &[1, 20, 500]),

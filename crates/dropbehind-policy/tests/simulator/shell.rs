@@ -82,6 +82,10 @@ impl World {
 
     fn act(&mut self) {
         self.hear();
+        if self.random.chance(self.plan.peers_in_thousand) {
+            let flushers = 1 + self.random.below(64);
+            self.policy.shared_by(flushers);
+        }
         let next = self.policy.next(self.now);
         self.watch_queue(&next);
         match next {

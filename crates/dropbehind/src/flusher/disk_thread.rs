@@ -19,6 +19,7 @@ use dropbehind_policy::{
 };
 
 use super::observed::Watch;
+use super::peers::Peers;
 use super::{DiskHandle, Message, Notice};
 use crate::handle::{Handle, lock};
 use crate::{residency, writeback_errors};
@@ -72,6 +73,7 @@ pub(super) struct DiskThread {
     /// When each observed file is to be looked at.
     pub(super) looks: BTreeSet<(u64, u32)>,
     started: Instant,
+    peers: Peers,
     swept_ns: u64,
     sampled_ns: u64,
     incomplete: bool,
@@ -96,6 +98,7 @@ pub(super) fn run(shared: Arc<DiskHandle>) {
         entries: HashMap::new(),
         looks: BTreeSet::new(),
         started: Instant::now(),
+        peers: Peers::of(&shared.disk),
         swept_ns: 0,
         sampled_ns: 0,
         incomplete: false,
@@ -126,6 +129,10 @@ impl DiskThread {
     }
 
     fn serve(&mut self) {
+        // Before the first writer is told how far it may get ahead.
+        if let Some(flushers) = self.peers.busy(self.now_ns()) {
+            self.disk.shared_by(flushers);
+        }
         loop {
             // Cleared before any counter is read: who writes later, kicks anew.
             self.shared.bell.answer();
@@ -136,6 +143,7 @@ impl DiskThread {
                 self.swept_ns = now_ns;
                 self.drain_all();
             }
+            self.mind_peers(now_ns);
             self.mind_neighbours(now_ns);
             let look_ns = self.look_around();
             let until_ns = self.act(look_ns);
@@ -150,6 +158,15 @@ impl DiskThread {
                 return;
             }
             self.sleep(until_ns);
+        }
+    }
+
+    /// Shares the disk with the flushers of other programs.
+    fn mind_peers(&mut self, now_ns: u64) {
+        if self.disk.asked_bytes() > 0
+            && let Some(flushers) = self.peers.busy(now_ns)
+        {
+            self.disk.shared_by(flushers);
         }
     }
 
@@ -205,6 +222,9 @@ impl DiskThread {
         }
         if timeout.is_some_and(|timeout| timeout.is_zero()) {
             return;
+        }
+        if self.disk.asked_bytes() == 0 && timeout.is_none_or(|timeout| timeout >= SWEEP) {
+            self.peers.idle();
         }
         if let Some(asleep) = self.shared.bell.try_sleep() {
             let _ = futex_wait(self.shared.bell.word(), asleep, timeout);

@@ -14,6 +14,7 @@ pub(crate) use keeper::spawn;
 mod look;
 mod observed;
 mod observed_pages;
+mod peers;
 
 use std::collections::HashMap;
 use std::collections::VecDeque;
@@ -174,7 +175,7 @@ impl Flusher {
                 files: totals.open.len(),
                 stats,
                 observed: *lock(&disk.observed),
-                bytes_per_second: disk.bytes_per_second.load(Ordering::Relaxed),
+                bytes_per_second: disk.bytes_per_second(),
                 window_bytes: disk.window_bytes(),
                 yielded_ns: disk.yielded_ns.load(Ordering::Relaxed),
             }
@@ -401,6 +402,11 @@ impl DiskHandle {
     /// The window now of a file that has none of its own.
     pub(crate) fn window_bytes(&self) -> u64 {
         self.window_bytes.load(Ordering::Relaxed)
+    }
+
+    /// The measured speed of writeback; 0 while nothing is known.
+    pub(crate) fn bytes_per_second(&self) -> u64 {
+        self.bytes_per_second.load(Ordering::Relaxed)
     }
 
     /// True when the thread of this disk panicked: its files run on, buffered.

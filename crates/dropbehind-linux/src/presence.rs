@@ -1,0 +1,123 @@
+//! Who else is at work on a disk: open file description locks, fcntl(2), since
+//! Linux 3.15 (`fs/locks.c`), on a file of sysfs that every process can open.
+//!
+//! Whoever is at work holds a read lock on a byte of its own of the disk's `stat`
+//! file. Read locks exclude nobody, end with their process however that ends, and
+//! leave nothing behind. Containers with a sysfs mount of another network
+//! namespace have other inodes, and are not seen.
+
+use crate::disk::{Disk, sysfs};
+use crate::errno::check;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+/// One thread's presence on a disk. Others see it from [`enter`](Self::enter) to
+/// [`leave`](Self::leave), or until it is dropped.
+#[derive(Debug)]
+pub struct Presence {
+    stat: File,
+    byte: i64,
+    entered: bool,
+}
+
+impl Presence {
+    /// Not there yet. The calling thread's number is the byte, so that no two
+    /// threads of a process ID namespace have the same.
+    ///
+    /// # Errors
+    ///
+    /// - [`io::ErrorKind::Unsupported`]: a virtual disk has no such file.
+    /// - `ENOENT`: the disk is gone, or there is no sysfs.
+    pub fn new(disk: &Disk) -> io::Result<Presence> {
+        if disk.virtual_ {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        Ok(Presence {
+            stat: File::open(sysfs(disk.id).join("stat"))?,
+            byte: rustix::thread::gettid().as_raw_nonzero().get().into(),
+            entered: false,
+        })
+    }
+
+    /// Others see us from now on.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL`: before Linux 3.15.
+    /// - `ENOLCK`: the system has no more locks.
+    pub fn enter(&mut self) -> io::Result<()> {
+        if !self.entered {
+            let mut lock = span(libc::F_RDLCK, self.byte, self.byte);
+            lock_call(self.stat.as_fd(), libc::F_OFD_SETLK, &mut lock)?;
+            self.entered = true;
+        }
+        Ok(())
+    }
+
+    /// Others don't see us any more.
+    pub fn leave(&mut self) {
+        if self.entered {
+            let mut lock = span(libc::F_UNLCK, self.byte, self.byte);
+            // Unlocking what is locked can't fail, and ends with us anyway.
+            let _ = lock_call(self.stat.as_fd(), libc::F_OFD_SETLK, &mut lock);
+            self.entered = false;
+        }
+    }
+
+    /// How many others are there; from `most` on they are not counted any more,
+    /// since each takes two calls.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: before Linux 3.15.
+    pub fn others(&self, most: u64) -> io::Result<u64> {
+        let mut others = 0;
+        let mut spans = vec![(0, i64::MAX)];
+        while let Some((first, last)) = spans.pop() {
+            if others >= most {
+                break;
+            }
+            // Which read locks are there tells only what they would exclude.
+            let mut lock = span(libc::F_WRLCK, first, last);
+            lock_call(self.stat.as_fd(), libc::F_OFD_GETLK, &mut lock)?;
+            if i32::from(lock.l_type) == libc::F_UNLCK {
+                continue;
+            }
+            others += 1;
+            let found_last = match lock.l_len {
+                0 => i64::MAX,
+                len => lock.l_start.saturating_add(len - 1),
+            };
+            if lock.l_start > first {
+                spans.push((first, lock.l_start - 1));
+            }
+            if found_last < last {
+                spans.push((found_last + 1, last));
+            }
+        }
+        Ok(others)
+    }
+}
+
+fn span(kind: i32, first: i64, last: i64) -> libc::flock {
+    // To the end of the file, whatever that is, is a length of 0.
+    let len = if last == i64::MAX {
+        0
+    } else {
+        last - first + 1
+    };
+    libc::flock {
+        l_type: kind as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: first,
+        l_len: len,
+        l_pid: 0,
+    }
+}
+
+fn lock_call(fd: BorrowedFd<'_>, command: i32, lock: &mut libc::flock) -> io::Result<()> {
+    // SAFETY: the descriptor is open, and the structure outlives the call.
+    let returned = unsafe { libc::fcntl(fd.as_raw_fd(), command, std::ptr::from_mut(lock)) };
+    check(returned.into())
+}

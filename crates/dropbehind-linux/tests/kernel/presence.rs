@@ -1,0 +1,49 @@
+//! Who is at work on a disk sees the others.
+
+use crate::setup::Loop;
+use dropbehind_linux::{Disk, Presence};
+use std::os::unix::fs::MetadataExt;
+use std::sync::mpsc;
+use std::thread;
+
+#[test]
+fn those_who_are_there_are_counted() {
+    let Some(device) = Loop::new("those_who_are_there_are_counted", 16 << 20) else {
+        return;
+    };
+    let number = std::fs::metadata(&device.device).unwrap().rdev();
+    let disk = Disk::from_device(number).unwrap();
+    let mut own = Presence::new(&disk).unwrap();
+    assert_eq!(own.others(10).unwrap(), 0);
+    own.enter().unwrap();
+    own.enter().unwrap();
+    assert_eq!(own.others(10).unwrap(), 0, "nobody sees himself");
+
+    let others: Vec<_> = (0..5)
+        .map(|_| {
+            let disk = disk.clone();
+            let (entered, has_entered) = mpsc::channel();
+            let (end, ended) = mpsc::channel::<()>();
+            let thread = thread::spawn(move || {
+                let mut presence = Presence::new(&disk).unwrap();
+                presence.enter().unwrap();
+                entered.send(presence.others(10).unwrap()).unwrap();
+                let _ = ended.recv();
+            });
+            let seen = has_entered.recv().unwrap();
+            (thread, end, seen)
+        })
+        .collect();
+    let seen: Vec<u64> = others.iter().map(|&(_, _, seen)| seen).collect();
+    assert_eq!(seen, [1, 2, 3, 4, 5]);
+    assert_eq!(own.others(10).unwrap(), 5);
+    assert_eq!(own.others(3).unwrap(), 3);
+    own.leave();
+    assert_eq!(own.others(10).unwrap(), 5);
+
+    for (left, (thread, end, _)) in (0..5).rev().zip(others) {
+        drop(end);
+        thread.join().unwrap();
+        assert_eq!(own.others(10).unwrap(), left);
+    }
+}
