@@ -110,6 +110,8 @@ pub struct Stream {
     worked: bool,
     inspected_ns: Option<u64>,
     unlinked: bool,
+    /// Closed, and seen unlinked since: all that is left is to forget it.
+    deleted: bool,
     /// Others use it.
     shared: bool,
     closed_ns: Option<u64>,
@@ -151,6 +153,7 @@ impl Stream {
             worked: false,
             inspected_ns: None,
             unlinked: false,
+            deleted: false,
             shared: false,
             closed_ns: None,
             small_bytes: None,
@@ -309,7 +312,7 @@ impl Stream {
 
     pub(crate) fn wrote(&mut self, context: &Context, range: ByteRange, mode: Mode) {
         let range = range.page_aligned_outward(context.page_bytes);
-        if range.is_empty() {
+        if range.is_empty() || self.deleted {
             return;
         }
         let size_page = self.size_bytes - self.size_bytes % context.page_bytes;
@@ -395,8 +398,8 @@ impl Stream {
 
     /// A read brought `range` in; it is clean, and ours.
     pub(crate) fn read(&mut self, context: &Context, range: ByteRange) {
-        if self.shared {
-            // Read before it was, perhaps, and told only now.
+        // Read before others used it, perhaps, and told only now.
+        if self.shared || self.deleted {
             return;
         }
         let range = range.page_aligned_outward(context.page_bytes);

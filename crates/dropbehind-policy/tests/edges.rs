@@ -564,3 +564,27 @@ fn who_is_written_to_again_waits_among_the_youngest() {
         .collect();
     assert_eq!(written, [3]);
 }
+
+/// What a deleted file has in the cache stays there for as long as it is held, by
+/// us at least, and a look may come before it is forgotten.
+#[test]
+fn a_deleted_and_closed_file_is_forgotten_whatever_is_found_of_it() {
+    let all = ByteRange::new(0, 2 * MIB);
+    let finds: [fn(&mut Disk, ByteRange); 2] = [
+        |disk, found| disk.wrote(4, ID, found, Mode::DONTCACHE),
+        |disk, found| disk.read(4, ID, found),
+    ];
+    for find in finds {
+        let mut disk = disk_with(StreamConfig::default());
+        disk.wrote(2, ID, all, Mode::DONTCACHE);
+        disk.told(2, ID, all.len());
+        disk.closed(2, ID);
+        assert_eq!(disk.next(3), Next::Do(Action::Inspect { stream: ID }));
+        disk.inspected(3, ID, Inspected { unlinked: true });
+        find(&mut disk, all);
+        let actions = settle(&mut disk, 5, true);
+        assert_eq!(actions, [Action::Forget { stream: ID }]);
+        let counters = disk.forgotten(ID).expect("forgotten");
+        assert_eq!(counters.brought_bytes, all.len(), "nothing counts twice");
+    }
+}

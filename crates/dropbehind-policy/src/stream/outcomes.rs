@@ -159,7 +159,9 @@ impl Stream {
         self.unlinked = inspected.unlinked;
         if inspected.unlinked && self.closed_ns.is_some() {
             // Nobody can read it again: the kernel frees the pages unwritten
-            // once the last descriptor, perhaps ours, is closed.
+            // once the last descriptor, perhaps ours, is closed. A look that
+            // comes before finds them again, and nobody is to hold them for that.
+            self.deleted = true;
             self.ownership.freed_all();
             self.let_go();
         }
