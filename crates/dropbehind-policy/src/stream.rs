@@ -449,6 +449,11 @@ impl Stream {
 
     /// The program closed the file.
     pub(crate) fn closed(&mut self, context: &Context) {
+        if self.closed_ns.is_some() {
+            // Told once more: nothing was written since, and what waits for its
+            // grace has waited all the time.
+            return;
+        }
         self.closed_ns = Some(context.now_ns);
         let tail = self.window.unsent();
         let kind = CloseKind {

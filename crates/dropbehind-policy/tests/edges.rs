@@ -1,6 +1,6 @@
 //! Edges that chance seldom finds: extreme numbers, scale, and fairness.
 
-use dropbehind_policy::grace::{AGE_NS, SMALL_FILES_COUNT};
+use dropbehind_policy::grace::{AGE_NS, GRACE_NS, SMALL_FILES_COUNT};
 use dropbehind_policy::residency::ResidencyMap;
 use dropbehind_policy::{
     Action, ByteRange, Counted, Disk, DiskConfig, Dropped, Inspected, Mode, Next, Reason,
@@ -587,4 +587,20 @@ fn a_deleted_and_closed_file_is_forgotten_whatever_is_found_of_it() {
         let counters = disk.forgotten(ID).expect("forgotten");
         assert_eq!(counters.brought_bytes, all.len(), "nothing counts twice");
     }
+}
+
+/// Whoever looks after files from outside may find out more than once that nobody
+/// uses one any more.
+#[test]
+fn a_file_closed_twice_waits_for_its_grace_once() {
+    let mut disk = disk_with(StreamConfig::default());
+    let all = ByteRange::new(0, MIB / 2);
+    disk.wrote(2, ID, all, Mode::DONTCACHE);
+    disk.told(2, ID, all.len());
+    disk.closed(3, ID);
+    assert_eq!(disk.next(GRACE_NS / 2), Next::At(3 + GRACE_NS));
+    disk.closed(GRACE_NS / 2, ID);
+    assert_eq!(disk.next(GRACE_NS / 2), Next::At(3 + GRACE_NS));
+    let asked = requests(&settle(&mut disk, 3 + GRACE_NS, false));
+    assert_eq!(asked, [(all, Reason::Close)]);
 }
