@@ -86,10 +86,29 @@ fn writes_until_seen(program: &mut Child, path: &Path, watch: &RunningWatch) {
     assert!(program.wait().unwrap().success());
 }
 
-/// How much of a file is cached, in MiB; rounded, since now and then a machine
-/// takes a clean page for itself.
+/// How much of a file is cached, in MiB; a page is one.
 fn cached_mib(path: &Path) -> u64 {
     residency::cached(path).unwrap().cached_pages.div_ceil(256)
+}
+
+/// That a file of [`dd`] was kept. Of clean pages a machine takes some for itself
+/// now and then; whoever drops the file leaves nothing.
+#[track_caller]
+fn assert_kept(path: &Path, watch: &RunningWatch) {
+    let cached = cached_mib(path);
+    assert!(
+        cached >= 24,
+        "{cached} MiB of {}\n{}",
+        path.display(),
+        watch.log()
+    );
+}
+
+/// That nothing of a file is cached.
+#[track_caller]
+fn assert_dropped(path: &Path, watch: &RunningWatch) {
+    let cached = cached_mib(path);
+    assert_eq!(cached, 0, "MiB of {}\n{}", path.display(), watch.log());
 }
 
 #[test]
@@ -257,7 +276,7 @@ fn files_are_looked_after_by_the_rules_in_force() {
     for path in [&wanted, &hot, &other, &later] {
         dd(path);
     }
-    assert_eq!(cached_mib(&other), 32);
+    assert_kept(&other, &watch);
 
     // A broken file leaves the rules in force; a whole one replaces them, also
     // for files of which the kernel was told not to tell again.
@@ -276,21 +295,11 @@ fn files_are_looked_after_by_the_rules_in_force() {
     dd(&later);
     dd(&no_more);
     assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
-    for (path, cached) in [
-        (&wanted, 0),
-        (&still, 0),
-        (&later, 0),
-        (&hot, 32),
-        (&other, 32),
-        (&no_more, 32),
-    ] {
-        assert_eq!(
-            cached_mib(path),
-            cached,
-            "{}\n{}",
-            path.display(),
-            watch.log()
-        );
+    for path in [&wanted, &still, &later] {
+        assert_dropped(path, &watch);
+    }
+    for path in [&hot, &other, &no_more] {
+        assert_kept(path, &watch);
     }
 }
 
@@ -355,8 +364,8 @@ fn programs_are_looked_after_by_name() {
         .unwrap();
     writes_until_seen(&mut copying, &ours, &watch);
     assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
-    assert_eq!(cached_mib(&ours), 0, "{}", watch.log());
-    assert_eq!(cached_mib(&others), 32, "{}", watch.log());
+    assert_dropped(&ours, &watch);
+    assert_kept(&others, &watch);
 }
 
 /// What a socket answers to a line.
@@ -493,7 +502,7 @@ fn the_units_privileges_are_enough() {
         .unwrap();
     writes_until_seen(&mut writer, &secret, &watch);
     assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
-    assert_eq!(cached_mib(&secret), 0, "{}", watch.log());
+    assert_dropped(&secret, &watch);
     // What it wrote before we came counts as others'.
     let left = cached_mib(&open_before);
     assert!(left <= 1, "{left} MiB\n{}", watch.log());
