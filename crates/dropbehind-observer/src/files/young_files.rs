@@ -80,28 +80,37 @@ impl YoungFiles {
 
     /// Takes out those that were made a while ago and are still open.
     pub(super) fn take_grown_up(&mut self) -> Vec<FirstUse> {
-        let grown = self.files.extract_if(|_, young| {
-            // Who does not have it open any more has closed it, of which the
-            // event is on its way.
-            let age = young.since.elapsed();
-            age >= YOUNG && (age >= CLOSE_IS_TOLD || young.opened.opener_writes().is_some())
-        });
-        grown.map(|(_, young)| young.still_open()).collect()
+        let grown: Vec<(FileId, Option<bool>)> = self
+            .files
+            .iter()
+            .filter_map(|(id, young)| {
+                let age = young.since.elapsed();
+                let old_enough = age >= YOUNG;
+                // Who does not have it open any more has closed it, of which the
+                // event is on its way. Asked once: closed before a second answer,
+                // what its maker wrote would pass for somebody else's.
+                let writes = old_enough.then(|| young.opened.opener_writes()).flatten();
+                (writes.is_some() || age >= CLOSE_IS_TOLD).then_some((*id, writes))
+            })
+            .collect();
+        grown
+            .into_iter()
+            .filter_map(|(id, writes)| Some(self.files.remove(&id)?.grown_up(false, writes)))
+            .collect()
     }
 
     /// Takes all out.
     pub(super) fn take_all(&mut self) -> Vec<FirstUse> {
         let all = self.files.drain();
-        all.map(|(_, young)| young.still_open()).collect()
+        all.map(|(_, young)| {
+            let writes = young.opened.opener_writes();
+            young.grown_up(false, writes)
+        })
+        .collect()
     }
 }
 
 impl YoungFile {
-    fn still_open(self) -> FirstUse {
-        let writes = self.opened.opener_writes();
-        self.grown_up(false, writes)
-    }
-
     /// `writes` is whether its opener has it open for writing, if at all.
     fn grown_up(self, closed: bool, writes: Option<bool>) -> FirstUse {
         let mut event = self.opened;
@@ -119,5 +128,56 @@ impl YoungFile {
             closed,
             wrote,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use dropbehind_linux::{EventMask, file_stat};
+    use dropbehind_testbed::Scratch;
+
+    use super::*;
+
+    #[test]
+    fn who_closes_a_young_file_in_this_moment_wrote_it() {
+        let scratch = Scratch::new().unwrap();
+        let path = scratch.file("young");
+        let info = file_stat(File::create(&path).unwrap().as_fd()).unwrap();
+        let done = AtomicBool::new(false);
+        // About as long as it takes to look what a process has open.
+        let pause = || std::thread::sleep(Duration::from_micros(10));
+        let wrote: Vec<bool> = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    let file = File::create(&path).unwrap();
+                    pause();
+                    drop(file);
+                    pause();
+                }
+            });
+            let mut young = YoungFiles::default();
+            let wrote = (0..4000).flat_map(|_| {
+                let opened = FileEvent {
+                    // The descriptor of an event is no matter here.
+                    file: std::io::pipe().unwrap().0.into(),
+                    info,
+                    mask: EventMask::OPEN,
+                    process: i32::try_from(std::process::id()).unwrap(),
+                    before: None,
+                    fresh: true,
+                };
+                let since = Instant::now().checked_sub(YOUNG).unwrap();
+                young.files.insert(info.id, YoungFile { since, opened });
+                young.take_grown_up()
+            });
+            let wrote = wrote.map(|first| first.wrote).collect();
+            done.store(true, Ordering::Relaxed);
+            wrote
+        });
+        assert!(!wrote.is_empty(), "it was never seen open");
+        assert!(wrote.iter().all(|wrote| *wrote));
     }
 }
