@@ -1,78 +1,28 @@
-//! A snapshot in Prometheus' text format, version 0.0.4.
+//! A snapshot as metrics for Prometheus.
 //!
 //! Base units (bytes, seconds). Every series carries the label `observer`,
 //! `watch` or `run-PID`, so that the files of several observers can stand side
 //! by side in the node exporter's directory.
 
+mod exposition;
+mod textfile;
+
 use std::collections::BTreeSet;
-use std::fmt::{self, Write as _};
-use std::fs::{self, File};
-use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+
+pub use textfile::write_file;
 
 use crate::snapshot::{DiskSnapshot, FileSnapshot, Snapshot};
+use exposition::{Exposition, Kind, Seconds};
 
 /// The text of a snapshot; per file only for the first `files` of them, since
 /// each file is a new set of series to whoever keeps them.
 pub fn text(snapshot: &Snapshot, files: usize) -> String {
-    let mut page = Page {
-        text: String::new(),
-        observer: observer(snapshot),
-    };
-    observer_families(&mut page, snapshot);
-    totals_families(&mut page, snapshot);
-    disk_families(&mut page, &snapshot.disks);
-    file_families(&mut page, &snapshot.files, files);
-    page.text
-}
-
-/// Puts a text where the node exporter's textfile collector reads it: whoever
-/// reads `path` finds the old text or the new one, whole.
-///
-/// The name is to end in `.prom`, or the collector passes it over.
-///
-/// # Errors
-///
-/// Those of writing into the directory of `path`.
-pub fn write_file(path: &Path, text: &str) -> io::Result<()> {
-    let name = path
-        .file_name()
-        .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
-    // Hidden, and without the ending that the collector looks for.
-    let temporary = path.with_file_name(format!(
-        ".{}.{}.tmp",
-        name.to_string_lossy(),
-        std::process::id()
-    ));
-    let written = write_new(&temporary, text).and_then(|()| fs::rename(&temporary, path));
-    if written.is_err() {
-        // Whatever became of it, it is of no use.
-        let _ = fs::remove_file(&temporary);
-    }
-    written
-}
-
-/// Not synced: after a crash of the machine the figures are old anyway.
-fn write_new(path: &Path, text: &str) -> io::Result<()> {
-    let open = || -> io::Result<File> {
-        // New, so that a link somebody put there is not followed. The exporter
-        // runs as another user.
-        File::options()
-            .write(true)
-            .create_new(true)
-            .mode(0o644)
-            .open(path)
-    };
-    let mut file = match open() {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            // Of a process with our number, which is dead.
-            fs::remove_file(path)?;
-            open()?
-        }
-        other => other?,
-    };
-    file.write_all(text.as_bytes())
+    let mut metrics = Exposition::new(observer(snapshot));
+    observer_families(&mut metrics, snapshot);
+    totals_families(&mut metrics, snapshot);
+    disk_families(&mut metrics, &snapshot.disks);
+    file_families(&mut metrics, &snapshot.files, files);
+    metrics.into_text()
 }
 
 fn observer(snapshot: &Snapshot) -> String {
@@ -82,99 +32,20 @@ fn observer(snapshot: &Snapshot) -> String {
     }
 }
 
-#[derive(Clone, Copy)]
-enum Kind {
-    Counter,
-    Gauge,
-}
-
-struct Page {
-    text: String,
-    observer: String,
-}
-
-impl Page {
-    /// One metric and its samples; nothing, where there are none. A counter's
-    /// name ends in `_total`.
-    fn family<'a, V: fmt::Display>(
-        &mut self,
-        kind: Kind,
-        name: &str,
-        help: &str,
-        samples: impl IntoIterator<Item = (Vec<(&'a str, &'a str)>, V)>,
-    ) {
-        let kind = match kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-        };
-        let mut samples = samples.into_iter().peekable();
-        if samples.peek().is_none() {
-            return;
-        }
-        // Writing to a string cannot fail.
-        let _ = writeln!(
-            self.text,
-            "# HELP dropbehind_{name} {help}\n# TYPE dropbehind_{name} {kind}"
-        );
-        for (labels, value) in samples {
-            let _ = write!(
-                self.text,
-                "dropbehind_{name}{{observer=\"{}\"",
-                Escaped(&self.observer)
-            );
-            for (label, text) in labels {
-                let _ = write!(self.text, ",{label}=\"{}\"", Escaped(text));
-            }
-            let _ = writeln!(self.text, "}} {value}");
-        }
-    }
-
-    fn one(&mut self, kind: Kind, name: &str, help: &str, value: impl fmt::Display) {
-        self.family(kind, name, help, [(Vec::new(), value)]);
-    }
-}
-
-/// A label's value as it stands between quotes.
-struct Escaped<'a>(&'a str);
-
-impl fmt::Display for Escaped<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for letter in self.0.chars() {
-            match letter {
-                '\\' => f.write_str("\\\\")?,
-                '"' => f.write_str("\\\"")?,
-                '\n' => f.write_str("\\n")?,
-                letter => f.write_char(letter)?,
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Nanoseconds as seconds, all digits of them.
-struct Seconds(u64);
-
-impl fmt::Display for Seconds {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (whole, part) = (self.0 / 1_000_000_000, self.0 % 1_000_000_000);
-        write!(f, "{whole}.{part:09}")
-    }
-}
-
-fn observer_families(page: &mut Page, snapshot: &Snapshot) {
-    page.one(
+fn observer_families(metrics: &mut Exposition, snapshot: &Snapshot) {
+    metrics.one(
         Kind::Gauge,
         "observer_uptime_seconds",
         "Time since the observer began.",
         Seconds(snapshot.elapsed_ns),
     );
-    page.one(
+    metrics.one(
         Kind::Counter,
         "observer_cpu_seconds_total",
         "CPU time of the observer's process.",
         Seconds(snapshot.cpu_ns),
     );
-    page.one(
+    metrics.one(
         Kind::Gauge,
         "observer_notes",
         "Things that are not possible here; dropbehind top says which.",
@@ -182,7 +53,7 @@ fn observer_families(page: &mut Page, snapshot: &Snapshot) {
     );
 }
 
-fn totals_families(page: &mut Page, snapshot: &Snapshot) {
+fn totals_families(metrics: &mut Exposition, snapshot: &Snapshot) {
     let totals = &snapshot.totals;
     for (name, help, value) in [
         ("events", "Events read from the kernel.", totals.events),
@@ -196,7 +67,7 @@ fn totals_families(page: &mut Page, snapshot: &Snapshot) {
         ("read_bytes", "Seen read in from disks.", totals.read_bytes),
         (
             "brought_bytes",
-            "Brought into the page cache by the programs observed.",
+            "Brought into the metrics cache by the programs observed.",
             totals.brought_bytes,
         ),
         ("dropped_bytes", "Dropped.", totals.dropped_bytes),
@@ -211,9 +82,9 @@ fn totals_families(page: &mut Page, snapshot: &Snapshot) {
             totals.left_bytes,
         ),
     ] {
-        page.one(Kind::Counter, &format!("{name}_total"), help, value);
+        metrics.one(Kind::Counter, &format!("{name}_total"), help, value);
     }
-    page.family(
+    metrics.family(
         Kind::Counter,
         "writeback_started_bytes_total",
         "For which writeback was started, by reason.",
@@ -239,7 +110,7 @@ fn totals_families(page: &mut Page, snapshot: &Snapshot) {
             totals.peak_dirty_bytes,
         ),
     ] {
-        page.one(Kind::Gauge, name, help, value);
+        metrics.one(Kind::Gauge, name, help, value);
     }
 }
 
@@ -311,18 +182,18 @@ const DISK_FIGURES: [DiskFigure; 11] = [
     }),
 ];
 
-fn disk_families(page: &mut Page, disks: &[DiskSnapshot]) {
+fn disk_families(metrics: &mut Exposition, disks: &[DiskSnapshot]) {
     let disks = once_each(disks, |disk| disk.name.clone());
     for (kind, name, help, figure) in DISK_FIGURES {
         let samples = disks
             .iter()
             .map(|(name, disk)| (vec![("disk", name.as_str())], figure(disk)));
-        page.family(kind, &format!("disk_{name}"), help, samples);
+        metrics.family(kind, &format!("disk_{name}"), help, samples);
     }
     let yielded = disks
         .iter()
         .map(|(name, disk)| (vec![("disk", name.as_str())], Seconds(disk.yielded_ns)));
-    page.family(
+    metrics.family(
         Kind::Counter,
         "disk_yielded_seconds_total",
         "Time the flusher held back for other users of the disk.",
@@ -383,7 +254,7 @@ const FILE_FIGURES: [FileFigure; 8] = [
     ),
 ];
 
-fn file_families(page: &mut Page, files: &[FileSnapshot], most: usize) {
+fn file_families(metrics: &mut Exposition, files: &[FileSnapshot], most: usize) {
     let key = |file: &FileSnapshot| {
         let path = file.path.to_string_lossy().into_owned();
         (file.disk.clone(), path, file.mode.clone())
@@ -398,7 +269,7 @@ fn file_families(page: &mut Page, files: &[FileSnapshot], most: usize) {
             ];
             (labels, figure(file))
         });
-        page.family(kind, &format!("file_{name}"), help, samples);
+        metrics.family(kind, &format!("file_{name}"), help, samples);
     }
 }
 
