@@ -14,8 +14,9 @@ use alloc::vec::Vec;
 use crate::range::ByteRange;
 use crate::range_set::RangeSet;
 
-/// A drop is worth a call from this many bytes on. In chunks of 128 KiB, 98.6 %
-/// of a file stayed cached; with 4 MiB and overlap nothing did.
+/// A drop is worth a call from this many bytes on. Each call passes over the
+/// folios that straddle its ends: one shorter than the folios drops nothing at
+/// all, and one of two of the largest at least half.
 pub const STEP_BYTES: u64 = 4 << 20;
 /// The end of each range that is tried again with the next one: the largest
 /// folio a file system makes today is 2 MiB (a PMD; `MAX_PAGECACHE_ORDER`,
@@ -24,8 +25,9 @@ pub const STEP_BYTES: u64 = 4 << 20;
 pub const OVERLAP_BYTES: u64 = 2 << 20;
 /// The longest range of one call, what stayed before it aside: a third of a
 /// millisecond, for which the disk waits for its next request, and every other
-/// stream for its turn. Calls of 8 MiB cost writes of 1 MiB a tenth of their
-/// throughput.
+/// stream for its turn. Twice as much is twice the wait, which writers feel:
+/// `cargo run --release -p dropbehind --example compare -- FILE write 4096 1048576 5
+/// dontcache` shows what another length does to their throughput.
 pub const CALL_BYTES: u64 = 4 << 20;
 /// Ranges up to this length are dropped many at once: what is decided and counted
 /// around a call costs as much as to drop so few pages.

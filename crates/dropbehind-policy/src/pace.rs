@@ -3,6 +3,10 @@
 //! A constant window is wrong for every disk but one (Torvalds, in the review
 //! of write-behind); what users feel is time (Axboe, there: a second of pending
 //! data). So the window is the data the disk writes in [`WINDOW_NS`], bounded.
+//!
+//! What another constant costs or gains on a disk is shown by
+//! `cargo run --release -p dropbehind --example compare -- FILE write 4096 1048576 5 dontcache`,
+//! before and after; windows can also be told it, as `dontcache@16 dontcache@28`.
 
 /// A window holds what the disk writes in this time. Two windows, the most a
 /// stream may have outstanding, are then half a second: the longest a closing
@@ -14,18 +18,17 @@ pub const WINDOW_MIN_BYTES: u64 = 1 << 20;
 /// On a disk so fast that it writes more than its configured window in this
 /// time, a window grows to that. Virtual disks finish in lumps of 20 to 30 ms,
 /// and one that was given no more than a lump idles until the writer has heard
-/// of its end: with 56 instead of 32 MiB on the way, writes of 1 MiB were 6 to
-/// 30 % faster.
+/// of its end; two windows of this are three lumps.
 pub const FAST_WINDOW_NS: u64 = 50_000_000;
 /// But not beyond so many quarters of the configured window: 28 MiB of 16. Two
 /// of them, and what waits to be dropped, stay below 64 MiB in the cache.
 pub const FAST_WINDOW_QUARTERS: u64 = 7;
 /// A batch holds what the disk writes in this time. Shorter batches spread the
-/// submission out, and let a waiting writer go on in smaller steps: on a disk
-/// of 2.4 GB/s, batches of 1 MiB had half the p99 of batches of 4 MiB at the
-/// same throughput and CPU time.
+/// submission out, and let a waiting writer go on in smaller steps, which its
+/// slowest calls show (`p99 us`); what they cost are wake-ups.
 pub const BATCH_NS: u64 = 500_000;
-/// The smallest batch: below 1 MiB, wake-ups show in the writer's CPU time.
+/// The smallest batch: with less, a wake-up is no longer small beside the copying
+/// of the bytes (`cpu/GiB`).
 pub const BATCH_MIN_BYTES: u64 = 1 << 20;
 /// Polls for completion happen no more often than this: one costs about 5 µs.
 pub const POLL_MIN_NS: u64 = 200_000;

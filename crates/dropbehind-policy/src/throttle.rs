@@ -8,9 +8,8 @@
 //! kernel does the like in `balance_dirty_pages` (mm/page-writeback.c).
 
 /// Up to this share of the limit nobody pauses, in eighths. What is on its way
-/// by then keeps the disk busy through the writer's pauses: from a quarter of
-/// the limit on instead, they cost an eighth of the throughput of a disk whose
-/// lumps vary much, and nothing where they do not.
+/// by then keeps the disk busy through the writer's pauses; with less, a disk
+/// whose lumps vary much would be done with a short one before the next is there.
 pub const FREE_EIGHTHS: u64 = 6;
 /// The same for scattered writes: the more of them wait, the more of them are
 /// neighbours.

@@ -121,9 +121,8 @@ impl Stream {
     fn submission(&self, context: &Context) -> Option<(u64, Task)> {
         let window_bytes = context.room_bytes(&self.config);
         // All that a stream may have outstanding, less a batch, may be on its way.
-        // Keeping half of it back cost a fifth of the throughput on a disk that
-        // reports completions only once its queue is empty (virtio under
-        // Firecracker).
+        // With half of it kept back, a disk that reports completions only once its
+        // queue is empty (virtio under Firecracker) idles until we have heard.
         let batch_bytes = context.batch_bytes(&self.config).min(window_bytes);
         let most_bytes = context
             .neighbours
