@@ -18,7 +18,9 @@ pub struct Stats {
     pub peak_dirty_bytes: u64,
     /// Most bytes at once that were brought into the cache and not yet dropped.
     pub peak_cached_bytes: u64,
-    /// Bytes that this I/O brought into the cache.
+    /// Bytes that this I/O brought into the cache. After very many scattered
+    /// writes at once, what lies between them counts, too, where mincore(2) does
+    /// not tell of the file.
     pub brought_bytes: u64,
     /// Of these, bytes that are gone again.
     pub dropped_bytes: u64,

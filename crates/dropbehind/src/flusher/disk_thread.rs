@@ -509,8 +509,8 @@ impl DiskThread {
             .reads
             .drain(|run| disk.read(now_ns, id, run.range()));
         if let Some((span, _)) = reads.lost {
-            for piece in residency::cached_pieces(entry.description.as_fd(), span) {
-                disk.read(now_ns, id, piece);
+            for part in residency::cached_parts(entry.description.as_fd(), span) {
+                disk.read(now_ns, id, part);
             }
         }
         if reads.complete {
@@ -537,10 +537,9 @@ impl DiskThread {
             Self::drain_appended(disk, now_ns, id, entry);
         }
         if let Some((span, modes)) = writes.lost {
+            let parts = residency::cached_parts(entry.description.as_fd(), span);
             for mode in Drained::lost_modes(modes) {
-                for piece in residency::cached_pieces(entry.description.as_fd(), span) {
-                    disk.wrote(now_ns, id, piece, mode);
-                }
+                disk.wrote_all(now_ns, id, parts.iter().map(|part| (*part, mode)));
             }
         }
         if writes.complete {

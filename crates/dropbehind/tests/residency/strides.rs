@@ -43,9 +43,13 @@ fn write_strides(place: &Place, file: &File, stride_pages: u64) {
     let stats = file.stats();
     assert_balanced(&stats);
     assert_eq!(stats.bytes_written, written_bytes);
-    // More than that when the ring was full: what was lost is found again in
-    // pieces, with their gaps.
-    assert!(stats.brought_bytes >= written_bytes, "{stats:?}");
+    // What was lost to a full ring is found again without its gaps; a page that was
+    // told twice may count twice.
+    let most_bytes = written_bytes + written_bytes / 8;
+    assert!(
+        (written_bytes..=most_bytes).contains(&stats.brought_bytes),
+        "{stats:?}"
+    );
 }
 
 /// Checks that the disk holds what was written, and `between` in the gaps.
