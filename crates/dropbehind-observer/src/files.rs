@@ -20,7 +20,7 @@ use crate::board::{SharedBoard, lock};
 use crate::file_path::path_of;
 use crate::looked::{Looked, Scout};
 use crate::others::{Insiders, Scan};
-use crate::owners::Owners;
+use crate::owners::{Owners, is_observer};
 use crate::rules::Rules;
 use crate::rules_in_force::RulesInForce;
 use crate::small_files::SmallFiles;
@@ -243,7 +243,7 @@ impl Files {
 
     /// A process opened a file that had been there before.
     pub(crate) fn opened_by(&mut self, process: i32, id: FileId) {
-        if self.insiders.is_inside(process) {
+        if self.insiders.is_inside(process) || is_observer(process) {
             return;
         }
         match self.tracked.by_id(id) {

@@ -186,7 +186,7 @@ impl Observer {
             notices,
         };
         let threads = vec![
-            thread("dropbehind-hear", move || listener.run())?,
+            thread(owners::LISTENER, move || listener.run())?,
             thread("dropbehind-work", move || worker.run())?,
         ];
         let observer = Observer {

@@ -11,6 +11,7 @@ use dropbehind_linux::{
     FileId, MountNamespaceId, mapped_files, mount_namespace_of, open_files, process_stat, processes,
 };
 
+use crate::owners::is_observer;
 use crate::start_times::StartTimes;
 
 /// `/proc` is gone through no more often than this: 5 ms on a machine with 300
@@ -153,11 +154,53 @@ impl Scan {
                 users.inside.extend(found);
             } else if insiders.ancestors.contains(&process) {
                 users.ancestors.extend(found);
-            } else {
+            } else if !is_observer(process) {
                 users.outside.extend(found);
             }
         }
         users.asked = asked;
         Some(users)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::AsFd;
+    use std::sync::mpsc;
+
+    use dropbehind_linux::file_stat;
+    use dropbehind_testbed::Scratch;
+
+    use super::*;
+    use crate::owners::LISTENER;
+
+    #[test]
+    fn another_observer_is_no_user() {
+        let scratch = Scratch::new().unwrap();
+        let file = File::create(scratch.file("used")).unwrap();
+        let id = file_stat(file.as_fd()).unwrap().id;
+        // This process, as one that is seen from another, and outside.
+        let process = i32::try_from(std::process::id()).unwrap();
+        let started = process_stat(process).unwrap().start_ticks;
+        let mut insiders = Insiders::new(mount_namespace_of(process).ok(), None);
+        insiders.own = 0;
+        insiders.known.insert(process, (started, false));
+        let mut outside = || {
+            let mut scan = Scan::default();
+            scan.want(id);
+            scan.go(&mut insiders).unwrap().outside.contains(&id)
+        };
+        assert!(outside());
+        let (end, ends) = mpsc::channel::<()>();
+        let listener = std::thread::Builder::new().name(LISTENER.to_owned());
+        let listener = listener.spawn(move || ends.recv()).unwrap();
+        // The thread names itself once it runs.
+        while !is_observer(process) {
+            std::thread::yield_now();
+        }
+        assert!(!outside());
+        drop(end);
+        let _ = listener.join().unwrap();
     }
 }

@@ -22,6 +22,8 @@ const KNOWN: Duration = Duration::from_secs(1);
 const PROCESSES: usize = 4096;
 /// The library's thread that opens its descriptions.
 const KEEPER: &str = "dropbehind-keep";
+/// An observer's thread that reads events.
+pub(crate) const LISTENER: &str = "dropbehind-hear";
 
 fn address(namespace: MountNamespaceId) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(format!("dropbehind-owner-{namespace}"))
@@ -82,11 +84,21 @@ impl Owners {
 }
 
 fn uses_library(process: i32) -> bool {
+    has_thread(process, KEEPER)
+}
+
+/// True for another observer: each event gives it a descriptor of the file, by
+/// which it uses nothing of that.
+pub(crate) fn is_observer(process: i32) -> bool {
+    has_thread(process, LISTENER)
+}
+
+fn has_thread(process: i32, wanted: &str) -> bool {
     let Ok(threads) = std::fs::read_dir(format!("/proc/{process}/task")) else {
         return false;
     };
     threads.flatten().any(|thread| {
         std::fs::read_to_string(thread.path().join("comm"))
-            .is_ok_and(|name| name.trim_end() == KEEPER)
+            .is_ok_and(|name| name.trim_end() == wanted)
     })
 }
