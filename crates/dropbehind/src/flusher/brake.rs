@@ -6,86 +6,90 @@
 //! of the kernel's own limits of dirty pages, for one file.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use dropbehind_linux::{DirectReader, file_stat, page_size, size_bytes};
+use dropbehind_linux::{DirectReader, file_stat, page_size};
 use dropbehind_policy::ByteRange;
 
 use crate::handle::lock;
 use crate::residency;
 
-/// Somebody looks after the writers of a file of which this share of the limit
-/// is unwritten: the disk's own thread may be waiting for the disk.
-pub(super) const WATCHED: u64 = 8;
 /// Writers are let go when no more than this share of the limit is unwritten, so
 /// that the disk has something to do until they are held again.
 const RELEASE: (u64, u64) = (3, 4);
 /// A writer gets in between two reads, and may write pages that the next one
 /// does not wait for; so many reads, and it is looked at anew.
 const READS: u32 = 64;
-/// What is unwritten is counted at this interval,
-const LOOK: Duration = Duration::from_millis(2);
-/// and no more than one part in so many of the time.
-const LOOK_SHARE: u32 = 25;
-/// Nobody looks any more when there was little for so long.
-const CALM: Duration = Duration::from_millis(100);
 /// A file whose share of what is too much is less than this is not held.
 const SHARE_MIN_BYTES: u64 = 8 << 20;
 
 /// What holds the writers of one file.
 #[derive(Debug)]
 pub(super) struct Brake {
-    /// `None` once the file is not looked after any more: a deleted file's blocks
-    /// are free when nobody has it open.
+    limit_bytes: u64,
+    /// To count with. This and the next are `None` once the file is not looked
+    /// after any more: a deleted file's blocks are free when nobody has it open.
+    description: Mutex<Option<OwnedFd>>,
+    /// Opened when writers are held for the first time.
     reader: Mutex<Option<DirectReader>>,
     stopped: AtomicBool,
-    stopping: Condvar,
+    /// It is watched up to then.
+    watched_until: Mutex<Instant>,
     /// Somebody is at it.
     held: AtomicBool,
-    /// A read failed; whoever writes is to learn of it first.
+    /// It cannot be read so, or a read failed: whoever writes is to learn of it
+    /// first.
     failed: AtomicBool,
+    /// As last counted.
+    unwritten_bytes: AtomicU64,
     waits: AtomicU64,
     wait_ns: AtomicU64,
 }
 
 impl Brake {
-    pub(super) fn new(fd: BorrowedFd<'_>) -> io::Result<Brake> {
-        Ok(Brake {
-            reader: Mutex::new(Some(DirectReader::new(fd)?)),
+    pub(super) fn new(description: OwnedFd, limit_bytes: u64) -> Brake {
+        Brake {
+            limit_bytes,
+            description: Mutex::new(Some(description)),
+            reader: Mutex::default(),
             stopped: AtomicBool::new(false),
-            stopping: Condvar::new(),
+            watched_until: Mutex::new(Instant::now()),
             held: AtomicBool::new(false),
             failed: AtomicBool::new(false),
+            unwritten_bytes: AtomicU64::new(0),
             waits: AtomicU64::new(0),
             wait_ns: AtomicU64::new(0),
-        })
-    }
-
-    /// True for whoever is to call [`Brake::hold`].
-    pub(super) fn try_take(&self) -> bool {
-        !self.failed.load(Ordering::SeqCst) && !self.held.swap(true, Ordering::SeqCst)
-    }
-
-    /// Ends it for good. Its description is closed when this returns, or when the
-    /// read that is under way does.
-    pub(super) fn stop(&self) {
-        self.stopped.store(true, Ordering::SeqCst);
-        match self.reader.try_lock() {
-            Ok(mut reader) => *reader = None,
-            // Whoever has it looks again.
-            Err(_) => self.stopping.notify_all(),
         }
     }
 
-    fn is_over(&self) -> bool {
+    /// Ends it for good. Its descriptions are closed when this returns, or when
+    /// what is under way does.
+    pub(super) fn stop(&self) {
+        self.stopped.store(true, Ordering::SeqCst);
+        // Whoever has them looks again.
+        if let Ok(mut description) = self.description.try_lock() {
+            *description = None;
+        }
+        if let Ok(mut reader) = self.reader.try_lock() {
+            *reader = None;
+        }
+    }
+
+    /// True when it holds nobody any more.
+    pub(super) fn is_over(&self) -> bool {
         self.stopped.load(Ordering::SeqCst) || self.failed.load(Ordering::SeqCst)
     }
 
-    pub(super) fn let_go(&self) {
-        self.held.store(false, Ordering::SeqCst);
+    /// It may come near its limit from now on.
+    pub(super) fn watch_for(&self, time: Duration) {
+        *lock(&self.watched_until) = Instant::now() + time;
+    }
+
+    pub(super) fn is_watched(&self) -> bool {
+        !self.is_over() && Instant::now() < *lock(&self.watched_until)
     }
 
     /// How often writers were held, and for how long.
@@ -94,76 +98,116 @@ impl Brake {
         (load(&self.waits), load(&self.wait_ns))
     }
 
-    /// Holds the writers whenever more than `limit_bytes` are unwritten, until
-    /// they have been calm for a while. `others_bytes` tells what is unwritten of
-    /// other files that count towards the same limit.
-    pub(super) fn hold(&self, limit_bytes: u64, others_bytes: impl Fn(u64) -> u64) {
-        let mut guard = lock(&self.reader);
-        let mut calm_since = Instant::now();
-        while calm_since.elapsed() < CALM && !self.is_over() {
-            let Some(reader) = guard.as_mut() else {
-                break;
-            };
-            let started = Instant::now();
-            if file_stat(reader.as_fd()).is_ok_and(|stat| stat.links == 0) {
-                // Its blocks are to be free as soon as it is closed.
-                break;
-            }
-            let all = residency::whole(size_bytes(reader.as_fd()).unwrap_or(0));
-            let own_bytes = unwritten_bytes(reader.as_fd(), all);
-            if own_bytes >= limit_bytes / WATCHED {
-                calm_since = started;
-            }
-            let sum_bytes = own_bytes + others_bytes(own_bytes);
-            let share_bytes = if sum_bytes > limit_bytes {
-                let share = u128::from(limit_bytes) * u128::from(own_bytes) / u128::from(sum_bytes);
-                u64::try_from(share).map_or(limit_bytes, |share| share.max(SHARE_MIN_BYTES))
-            } else {
-                limit_bytes
-            };
-            if own_bytes > share_bytes {
-                self.hold_now(reader, share_bytes / RELEASE.1 * RELEASE.0);
-            } else {
-                let pause = (started.elapsed() * LOOK_SHARE).max(LOOK);
-                guard = self
-                    .stopping
-                    .wait_timeout(guard, pause)
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .0;
-            }
-        }
-        if self.is_over() {
-            *guard = None;
-        }
-        drop(guard);
-        if self.is_over() {
-            // Between the last look and the lock.
-            *lock(&self.reader) = None;
-        }
-        self.let_go();
+    pub(super) fn limit_bytes(&self) -> u64 {
+        self.limit_bytes
     }
 
-    fn hold_now(&self, reader: &mut DirectReader, release_bytes: u64) {
+    /// What was unwritten of the file when it was last counted.
+    pub(super) fn unwritten_bytes(&self) -> u64 {
+        self.unwritten_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Somebody has counted what is unwritten.
+    pub(super) fn counted(&self, unwritten_bytes: u64) {
+        self.unwritten_bytes
+            .store(unwritten_bytes, Ordering::Relaxed);
+    }
+
+    /// Counts what is unwritten.
+    pub(super) fn count(&self) -> u64 {
+        let counted = self.with(&self.description, |description| {
+            description.as_ref().map(|fd| unwritten_of(fd.as_fd()).1)
+        });
+        self.counted(counted.unwrap_or(0));
+        self.unwritten_bytes()
+    }
+
+    /// What may be unwritten of this file, where `sum_bytes` are of all of them.
+    pub(super) fn share_bytes(&self, sum_bytes: u64) -> u64 {
+        if sum_bytes <= self.limit_bytes {
+            return self.limit_bytes;
+        }
+        let own_bytes = u128::from(self.unwritten_bytes());
+        let share = u128::from(self.limit_bytes) * own_bytes / u128::from(sum_bytes);
+        u64::try_from(share).map_or(self.limit_bytes, |share| share.max(SHARE_MIN_BYTES))
+    }
+
+    /// True for whoever is to call [`Brake::hold`].
+    pub(super) fn try_take(&self) -> bool {
+        !self.is_over() && !self.held.swap(true, Ordering::SeqCst)
+    }
+
+    pub(super) fn let_go(&self) {
+        self.held.store(false, Ordering::SeqCst);
+    }
+
+    /// Holds the writers until little more than `share_bytes` are unwritten.
+    ///
+    /// # Errors
+    /// Where they cannot be held; then this is not to be tried again.
+    pub(super) fn hold(&self, share_bytes: u64) -> io::Result<()> {
+        let held = self.with(&self.reader, |reader| {
+            if reader.is_none() {
+                let description = lock(&self.description);
+                let Some(fd) = description.as_ref() else {
+                    return Ok(());
+                };
+                *reader = Some(DirectReader::new(fd.as_fd())?);
+            }
+            if let Some(reader) = reader {
+                self.hold_with(reader, share_bytes / RELEASE.1 * RELEASE.0);
+            }
+            Ok(())
+        });
+        if held.is_err() {
+            self.failed.store(true, Ordering::SeqCst);
+        }
+        self.let_go();
+        held
+    }
+
+    fn hold_with(&self, reader: &mut DirectReader, release_bytes: u64) {
         let started = Instant::now();
         for _ in 0..READS {
             if self.is_over() {
                 break;
             }
-            let all = residency::whole(size_bytes(reader.as_fd()).unwrap_or(0));
-            let unwritten = unwritten_bytes(reader.as_fd(), all);
-            if unwritten <= release_bytes {
+            let (all, unwritten_bytes) = unwritten_of(reader.as_fd());
+            self.counted(unwritten_bytes);
+            if unwritten_bytes <= release_bytes {
                 break;
             }
-            let offset = place_of(reader.as_fd(), all, unwritten - release_bytes);
+            let offset = place_of(reader.as_fd(), all, unwritten_bytes - release_bytes);
             if reader.read_block(offset).is_err() {
                 self.failed.store(true, Ordering::SeqCst);
-                break;
             }
         }
         let ns = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.waits.fetch_add(1, Ordering::Relaxed);
         self.wait_ns.fetch_add(ns, Ordering::Relaxed);
     }
+
+    /// Does something with one of the descriptions; when it was stopped meanwhile,
+    /// closes it.
+    fn with<T, R>(&self, slot: &Mutex<Option<T>>, what: impl FnOnce(&mut Option<T>) -> R) -> R {
+        let result = what(&mut lock(slot));
+        if self.stopped.load(Ordering::SeqCst) {
+            *lock(slot) = None;
+        }
+        result
+    }
+}
+
+/// The pages of a file, and how much of them is unwritten; none where nobody is
+/// to be held.
+fn unwritten_of(fd: BorrowedFd<'_>) -> (ByteRange, u64) {
+    let size_bytes = match file_stat(fd) {
+        // A deleted file's blocks are to be free as soon as it is closed.
+        Ok(stat) if stat.links > 0 => stat.size_bytes,
+        _ => 0,
+    };
+    let all = residency::whole(size_bytes);
+    (all, unwritten_bytes(fd, all))
 }
 
 fn unwritten_bytes(fd: BorrowedFd<'_>, range: ByteRange) -> u64 {

@@ -5,17 +5,14 @@
 //! than are known of, halving and counting finds where.
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
 use std::time::Instant;
 
 use dropbehind_linux::page_size;
-use dropbehind_policy::{ByteRange, Counted, StreamId, Writeback};
+use dropbehind_policy::{ByteRange, Counted, StreamId};
 
 use super::Notice;
-use super::brake::{Brake, WATCHED};
 use super::disk_thread::{DiskThread, Entry};
 use super::observed::{ObservedState, Watch};
-use super::spawn;
 use crate::handle::lock;
 use crate::residency;
 
@@ -110,7 +107,10 @@ impl DiskThread {
                 let _ = watch.options.notices.send(Notice::Idle { key });
             }
         }
-        self.hold_writers(&entry, &mut watch);
+        if let Some(brake) = &watch.brake {
+            let unwritten_bytes = watch.counted.unwritten_bytes();
+            self.shared.saw_unwritten(brake, unwritten_bytes);
+        }
         let mut due_ns = self.now_ns() + watch.interval_ns;
         if watch.thorough_wanted {
             due_ns = watch.thorough_from_ns.min(due_ns);
@@ -135,43 +135,6 @@ impl DiskThread {
             self.disk.flush(now_ns, StreamId(number.into()));
         }
         self.publish(number);
-    }
-
-    /// Has the writers wait where they are too far ahead of the disk.
-    fn hold_writers(&self, entry: &Entry, watch: &mut Watch) {
-        let Some(limit_bytes) = watch.options.max_dirty_bytes else {
-            return;
-        };
-        let much = watch.counted.unwritten_bytes() >= limit_bytes / WATCHED;
-        if watch.options.mode.writeback == Writeback::Lazy || !much {
-            return;
-        }
-        if watch.brake.is_none() {
-            match Brake::new(entry.description.as_fd()) {
-                Ok(brake) => watch.brake = Some(Arc::new(brake)),
-                Err(error) => {
-                    watch.options.max_dirty_bytes = None;
-                    self.shared.note(format!(
-                        "writers of some files on {} are not held back where they outrun the \
-                         disk: {error}",
-                        self.shared.name()
-                    ));
-                }
-            }
-        }
-        if let Some(brake) = watch.brake.as_ref().filter(|brake| brake.try_take()) {
-            let (held, disk) = (Arc::clone(brake), Arc::clone(&self.shared));
-            let others_bytes = move |own_bytes| {
-                let all_bytes = lock(&disk.observed).counted.unwritten_bytes();
-                all_bytes.saturating_sub(own_bytes)
-            };
-            let started = spawn("dropbehind-hold", move || {
-                held.hold(limit_bytes, others_bytes)
-            });
-            if started.is_err() {
-                brake.let_go();
-            }
-        }
     }
 
     fn store_state(&self, number: u32, watch: &Watch) {

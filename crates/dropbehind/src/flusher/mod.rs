@@ -8,6 +8,7 @@
 //! or able to release its record locks.
 
 mod brake;
+mod brakes;
 mod disk_thread;
 mod keeper;
 pub(crate) use keeper::spawn;
@@ -318,6 +319,8 @@ pub(crate) struct DiskHandle {
     notes: Mutex<Vec<String>>,
     /// Pages of the observed files.
     observed: Mutex<ObservedPages>,
+    /// Who holds their writers.
+    brakes: Mutex<brakes::Brakes>,
     /// Measured speed of writeback, 0 until known.
     bytes_per_second: AtomicU64,
     /// The window that follows from it.
@@ -345,6 +348,7 @@ impl DiskHandle {
             totals: Mutex::default(),
             notes: Mutex::default(),
             observed: Mutex::default(),
+            brakes: Mutex::default(),
             bytes_per_second: AtomicU64::new(0),
             window_bytes: AtomicU64::new(DEFAULT_WINDOW_BYTES),
             yielded_ns: AtomicU64::new(0),

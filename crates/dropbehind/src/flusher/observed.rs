@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, mpsc};
 
 use dropbehind_linux::{FileKind, Sharing, file_stat};
-use dropbehind_policy::{Counted, Mode, ReadFronts, StreamConfig, StreamCounters};
+use dropbehind_policy::{Counted, Mode, ReadFronts, StreamConfig, StreamCounters, Writeback};
 
 use super::brake::Brake;
 use super::disk_thread::Attachment;
@@ -91,6 +91,7 @@ pub struct ObservedState {
 pub struct Observed {
     handle: Arc<Handle>,
     state: Arc<Mutex<ObservedState>>,
+    brake: Option<Arc<Brake>>,
 }
 
 impl fmt::Debug for Observed {
@@ -107,7 +108,7 @@ pub(super) struct Watch {
     pub(super) options: ObserveOptions,
     pub(super) fronts: ReadFronts,
     pub(super) state: Arc<Mutex<ObservedState>>,
-    /// Holds its writers; made when they are to be held for the first time.
+    /// Holds its writers.
     pub(super) brake: Option<Arc<Brake>>,
     pub(super) block_device: bool,
     /// Bytes in the cache that others had.
@@ -193,10 +194,17 @@ impl Flusher {
             counted,
             ..ObservedState::default()
         }));
+        let waits = options.mode.writeback != Writeback::Lazy && !block_device;
+        let brake = match options.max_dirty_bytes {
+            Some(limit_bytes) if waits => {
+                Some(Arc::new(Brake::new(description.try_clone()?, limit_bytes)))
+            }
+            _ => None,
+        };
         let watch = Watch {
             fronts: ReadFronts::new(lag_bytes),
             state: Arc::clone(&state),
-            brake: None,
+            brake: brake.clone(),
             block_device,
             before_bytes,
             // Where nothing was cached before, all that is dirty is new.
@@ -229,7 +237,14 @@ impl Flusher {
         };
         disk.attach(attachment)?;
         handle.registered(true);
-        Ok(Observed { handle, state })
+        if let Some(brake) = &brake {
+            disk.add_brake(brake);
+        }
+        Ok(Observed {
+            handle,
+            state,
+            brake,
+        })
     }
 }
 
@@ -244,6 +259,9 @@ impl Observed {
     /// Somebody is using it: look often.
     pub fn touched(&self) {
         self.handle.disk.post(Message::Touched(self.handle.number));
+        if let Some(brake) = &self.brake {
+            self.handle.disk.watch_writers(brake);
+        }
     }
 
     /// Somebody closed it. Unless it is written on, all that is left is written
