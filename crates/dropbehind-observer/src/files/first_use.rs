@@ -37,7 +37,7 @@ pub(super) struct FirstUse {
 impl Files {
     pub(super) fn first_used(&mut self, first: FirstUse) {
         let FirstUse {
-            event,
+            mut event,
             opened,
             closed,
             wrote,
@@ -50,17 +50,21 @@ impl Files {
         } else {
             // Both are true; the one with less in it was made sooner.
             let looked = self.looked.take(event.info.id);
-            let looks = looked.into_iter().chain(event.before);
+            let looks = looked.into_iter().chain(event.before.take());
             looks.min_by_key(CacheMap::cached_bytes)
         };
         let nothing_before = before.as_ref().is_some_and(|map| map.cached_bytes() == 0);
         // Wholly cached and small: reading brings nothing in, and should it be
-        // written, that is told when it is closed.
+        // written, that is told when it is closed. Not where its opener has just
+        // begun to write a large one.
         let cached = before.as_ref().is_some_and(|map| {
             map.cached_bytes() >= size_bytes.next_multiple_of(page_size()) && size_bytes > 0
         });
         if !wrote && cached && size_bytes < CACHED_BYTES {
-            return;
+            let dirty = cachestat(event.file.as_fd(), 0, 0).is_ok_and(|pages| !pages.is_clean());
+            if closed || !dirty || event.opener_writes() != Some(true) {
+                return;
+            }
         }
         let path = path_of(event.file.as_fd());
         if !wrote && !cached && !fresh && opened {
