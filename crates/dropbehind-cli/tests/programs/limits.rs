@@ -90,5 +90,5 @@ fn writers_wait_for_a_slow_disk() {
 /// several is too loose to be told from none.
 #[test]
 fn writers_of_several_files_wait_together() {
-    writers_wait(&[Fs::Ext4], 4, 200, "256MiB", 550);
+    writers_wait(&[Fs::Ext4], 4, 200, "256MiB", 380);
 }
