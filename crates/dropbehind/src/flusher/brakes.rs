@@ -5,9 +5,10 @@
 //! much is on its way.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::brake::Brake;
+use super::processor_time::processor_time;
 use super::{DiskHandle, spawn};
 use crate::handle::lock;
 
@@ -63,7 +64,7 @@ impl DiskHandle {
 
     fn watch_all(self: Arc<Self>) {
         loop {
-            let started = Instant::now();
+            let before = processor_time();
             let mut watched = Vec::new();
             let mut sum_bytes = 0;
             {
@@ -88,6 +89,7 @@ impl DiskHandle {
                 }
                 sum_bytes += own_bytes;
             }
+            let cost = processor_time() - before;
             let mut pause = LOOK_MAX;
             for brake in watched {
                 let room_bytes = brake.limit_bytes().saturating_sub(sum_bytes);
@@ -98,7 +100,7 @@ impl DiskHandle {
                     self.hold_writers(brake, share_bytes);
                 }
             }
-            std::thread::sleep(pause.max(LOOK_MIN).max(started.elapsed() * LOOK_SHARE));
+            std::thread::sleep(pause.max(LOOK_MIN).max(cost * LOOK_SHARE));
         }
     }
 

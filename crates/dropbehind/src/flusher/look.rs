@@ -5,7 +5,6 @@
 //! than are known of, halving and counting finds where.
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::Instant;
 
 use dropbehind_linux::page_size;
 use dropbehind_policy::{ByteRange, Counted, StreamId};
@@ -13,6 +12,7 @@ use dropbehind_policy::{ByteRange, Counted, StreamId};
 use super::Notice;
 use super::disk_thread::{DiskThread, Entry};
 use super::observed::{ObservedState, Watch};
+use super::processor_time::processor_time;
 use crate::handle::lock;
 use crate::residency;
 
@@ -186,10 +186,10 @@ impl DiskThread {
             changed = true;
         }
         if thorough || now_ns >= watch.next_count_ns {
-            let started = Instant::now();
+            let before = processor_time();
             changed |= self.count_all(now_ns, id, fd, watch, thorough);
-            let cost_ns =
-                u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX / COUNT_SHARE);
+            let cost = processor_time() - before;
+            let cost_ns = u64::try_from(cost.as_nanos()).unwrap_or(u64::MAX / COUNT_SHARE);
             watch.next_count_ns = self.now_ns() + (cost_ns * COUNT_SHARE).max(COUNT_MIN_NS);
         }
         self.disk.told(now_ns, id, watch.written_bytes);

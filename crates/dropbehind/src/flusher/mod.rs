@@ -16,6 +16,7 @@ mod look;
 mod observed;
 mod observed_pages;
 mod peers;
+mod processor_time;
 
 use std::collections::HashMap;
 use std::collections::VecDeque;
