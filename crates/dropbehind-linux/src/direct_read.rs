@@ -9,23 +9,55 @@
 
 use crate::file::{FsKind, filesystem};
 use rustix::fs::{CWD, Mode, OFlags, openat};
-use rustix::io::{Errno, pread};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use std::ffi::c_void;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-/// Logical blocks are no larger on the disks there are.
-const BLOCK_BYTES: usize = 4096;
-
-/// What a direct read goes to: it must be aligned as blocks are.
+/// Memory that cannot be written to. A read into it waits as any other does, and
+/// fails then, without having asked the disk for anything: reads of the disk
+/// would make the kernel's writeback throttling (blk-wbt) take them for a program
+/// that suffers from the writes, and slow these down.
 #[derive(Debug)]
-#[repr(align(4096))]
-struct Block([u8; BLOCK_BYTES]);
+struct Nowhere {
+    start: *mut c_void,
+}
 
-/// Reads single blocks of a file around the page cache.
+/// Addresses only.
+const NOWHERE_BYTES: usize = 256 << 20;
+
+// SAFETY: nobody ever reads or writes there.
+unsafe impl Send for Nowhere {}
+
+impl Nowhere {
+    fn new() -> io::Result<Nowhere> {
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a new mapping, at an address of the kernel's choice.
+        let start = unsafe {
+            mmap_anonymous(
+                std::ptr::null_mut(),
+                NOWHERE_BYTES,
+                ProtFlags::empty(),
+                flags,
+            )
+        }?;
+        Ok(Nowhere { start })
+    }
+}
+
+impl Drop for Nowhere {
+    fn drop(&mut self) {
+        // SAFETY: it was mapped by `new`, and nobody has a reference into it.
+        let _ = unsafe { munmap(self.start, NOWHERE_BYTES) };
+    }
+}
+
+/// Reads ranges of a file around the page cache, to nowhere.
 #[derive(Debug)]
 pub struct DirectReader {
     file: OwnedFd,
-    block: Box<Block>,
+    nowhere: Nowhere,
 }
 
 impl DirectReader {
@@ -56,24 +88,34 @@ impl DirectReader {
         };
         Ok(Self {
             file,
-            block: Box::new(Block([0; BLOCK_BYTES])),
+            nowhere: Nowhere::new()?,
         })
     }
 
-    /// Reads the block at `offset`, a multiple of 4096: returns when what was
-    /// dirty there is written. Those who write to the file wait, too.
+    /// Writes what is dirty in a range, multiples of 4096, and returns when that
+    /// has arrived. Those who write to the file wait meanwhile. Of a longer range
+    /// than 256 MiB only the beginning is written.
     ///
     /// # Errors
     ///
-    /// - `EIO`, `ENOSPC` and others: it could not be written, or not be read.
-    ///   The writers' descriptions are told of that as they would have been
-    ///   (`errseq_t` counts for each).
-    pub fn read_block(&mut self, offset: u64) -> io::Result<()> {
+    /// - `EIO`, `ENOSPC` and others: it could not be written. The writers'
+    ///   descriptions are told of that as they would have been (`errseq_t` counts
+    ///   for each).
+    pub fn write_range(&self, offset: u64, len: u64) -> io::Result<()> {
+        let len = usize::try_from(len).map_or(NOWHERE_BYTES, |len| len.min(NOWHERE_BYTES));
+        let offset = libc::off_t::try_from(offset).map_err(|_| Errno::INVAL)?;
         loop {
-            match pread(&self.file, &mut self.block.0, offset) {
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-                Ok(_) => return Ok(()),
+            // SAFETY: the kernel writes nothing where nothing can be written.
+            let read =
+                unsafe { libc::pread(self.file.as_raw_fd(), self.nowhere.start, len, offset) };
+            if read >= 0 {
+                return Ok(());
+            }
+            let error = io::Error::last_os_error();
+            match error.raw_os_error() {
+                Some(libc::EINTR) => {}
+                Some(libc::EFAULT) => return Ok(()),
+                _ => return Err(error),
             }
         }
     }

@@ -20,8 +20,10 @@ use crate::residency;
 /// Writers are let go when no more than this share of the limit is unwritten, so
 /// that the disk has something to do until they are held again.
 const RELEASE: (u64, u64) = (3, 4);
-/// A writer gets in between two reads, and may write pages that the next one
-/// does not wait for; so many reads, and it is looked at anew.
+/// A read waits for so much: a writer that is told to stop waits no longer than
+/// the disk takes for it.
+const STEP_BYTES: u64 = 8 << 20;
+/// A writer gets in between two reads; so many of them, and it is looked at anew.
 const READS: u32 = 64;
 /// A file whose share of what is too much is less than this is not held.
 const SHARE_MIN_BYTES: u64 = 8 << 20;
@@ -177,8 +179,11 @@ impl Brake {
             if unwritten_bytes <= release_bytes {
                 break;
             }
-            let offset = place_of(reader.as_fd(), all, unwritten_bytes - release_bytes);
-            if reader.read_block(offset).is_err() {
+            let step_bytes = (unwritten_bytes - release_bytes).min(STEP_BYTES);
+            let start = place_of(reader.as_fd(), all, 0);
+            let end = place_of(reader.as_fd(), all, step_bytes);
+            let len = (end - start).max(page_size());
+            if reader.write_range(start, len).is_err() {
                 self.failed.store(true, Ordering::SeqCst);
             }
         }
