@@ -10,10 +10,10 @@ fn returns_when_what_was_dirty_there_is_written() {
     let directory = directory();
     let (_, file) = dirty_file(directory.path(), 8 * MIB);
     let fd = file.as_fd();
-    let mut reader = DirectReader::new(fd).unwrap();
+    let reader = DirectReader::new(fd).unwrap();
     let at = 5 * MIB;
     assert!(!cachestat(fd, at, 4096).unwrap().is_clean());
-    reader.read_block(at).unwrap();
+    reader.write_range(at, 4096).unwrap();
     let counted = cachestat(fd, at, 4096).unwrap();
     assert!(
         counted.is_clean() && counted.cached_pages == 1,
@@ -22,17 +22,17 @@ fn returns_when_what_was_dirty_there_is_written() {
     // A writer goes on afterwards.
     file.write_all_at(&[1; 4096], at).unwrap();
     // Past the end there is nothing to wait for.
-    reader.read_block(64 * MIB).unwrap();
+    reader.write_range(64 * MIB, 4096).unwrap();
 }
 
 #[test]
 fn brings_nothing_in() {
     let directory = directory();
     let (_, file) = uncached_file(directory.path(), MIB);
-    let mut reader = DirectReader::new(file.as_fd()).unwrap();
-    reader.read_block(0).unwrap();
+    let reader = DirectReader::new(file.as_fd()).unwrap();
+    reader.write_range(0, 4096).unwrap();
     assert_eq!(cachestat(file.as_fd(), 0, 0).unwrap().cached_pages, 0);
-    let error = reader.read_block(100).unwrap_err();
+    let error = reader.write_range(100, 4096).unwrap_err();
     assert_eq!(error.raw_os_error(), Some(libc::EINVAL));
 }
 
