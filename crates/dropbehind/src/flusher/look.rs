@@ -10,7 +10,7 @@ use dropbehind_linux::page_size;
 use dropbehind_policy::{ByteRange, Counted, StreamId};
 
 use super::Notice;
-use super::disk_thread::{DiskThread, Entry};
+use super::disk_thread::DiskThread;
 use super::observed::{ObservedState, Watch};
 use super::processor_time::processor_time;
 use crate::handle::lock;
@@ -45,6 +45,16 @@ const THOROUGH_COUNTS: u32 = 1 << 18;
 /// Looks that find everything take no more than one part in so many of the time,
 /// however often they are asked for.
 const THOROUGH_SHARE: u64 = 4;
+
+/// One look at one file.
+#[derive(Clone, Copy)]
+struct Look<'fd> {
+    now_ns: u64,
+    id: StreamId,
+    fd: BorrowedFd<'fd>,
+    /// Everything is to be found.
+    thorough: bool,
+}
 
 impl DiskThread {
     /// Looks at the observed files that are due; answers when the next one is.
@@ -85,7 +95,13 @@ impl DiskThread {
         };
         watch.thorough_wanted |= thorough;
         let thorough = watch.thorough_wanted && now_ns >= watch.thorough_from_ns;
-        let changed = self.see(now_ns, number, &mut entry, &mut watch, thorough);
+        let look = Look {
+            now_ns,
+            id: StreamId(number.into()),
+            fd: entry.description.as_fd(),
+            thorough,
+        };
+        let changed = self.see(look, &mut watch);
         if thorough {
             let cost_ns = self.now_ns() - now_ns;
             watch.thorough_wanted = false;
@@ -156,21 +172,13 @@ impl DiskThread {
     }
 
     /// True when something happened to the file since the last look.
-    fn see(
-        &mut self,
-        now_ns: u64,
-        number: u32,
-        entry: &mut Entry,
-        watch: &mut Watch,
-        thorough: bool,
-    ) -> bool {
-        let fd = entry.description.as_fd();
-        let id = StreamId(number.into());
+    fn see(&mut self, look: Look<'_>, watch: &mut Watch) -> bool {
+        let Look { now_ns, id, .. } = look;
         let mut changed = false;
         let size_bytes = if watch.block_device {
             watch.size_bytes
         } else {
-            dropbehind_linux::size_bytes(fd).unwrap_or(watch.size_bytes)
+            dropbehind_linux::size_bytes(look.fd).unwrap_or(watch.size_bytes)
         };
         if size_bytes < watch.size_bytes {
             self.disk.resized(now_ns, id, size_bytes);
@@ -182,12 +190,12 @@ impl DiskThread {
             changed = true;
         }
         if size_bytes > watch.size_bytes {
-            self.grew(now_ns, id, fd, watch, size_bytes);
+            self.grew(look, watch, size_bytes);
             changed = true;
         }
-        if thorough || now_ns >= watch.next_count_ns {
+        if look.thorough || now_ns >= watch.next_count_ns {
             let before = processor_time();
-            changed |= self.count_all(now_ns, id, fd, watch, thorough);
+            changed |= self.count_all(look, watch);
             let cost = processor_time() - before;
             let cost_ns = u64::try_from(cost.as_nanos()).unwrap_or(u64::MAX / COUNT_SHARE);
             watch.next_count_ns = self.now_ns() + (cost_ns * COUNT_SHARE).max(COUNT_MIN_NS);
@@ -196,46 +204,34 @@ impl DiskThread {
         changed
     }
 
-    fn grew(
-        &mut self,
-        now_ns: u64,
-        id: StreamId,
-        fd: BorrowedFd<'_>,
-        watch: &mut Watch,
-        size_bytes: u64,
-    ) {
+    fn grew(&mut self, look: Look<'_>, watch: &mut Watch, size_bytes: u64) {
         let page_bytes = page_size();
         let start = watch.size_bytes - watch.size_bytes % page_bytes;
         let grown = ByteRange::new(start, size_bytes.next_multiple_of(page_bytes));
-        let cached_bytes = residency::count(fd, grown).map_or(0, |counted| counted.cached_bytes);
+        let cached_bytes =
+            residency::count(look.fd, grown).map_or(0, |counted| counted.cached_bytes);
         watch.size_bytes = size_bytes;
         if cached_bytes >= grown.len() / 2 {
-            self.found_written(now_ns, id, watch, grown);
+            self.found_written(look, watch, grown);
         } else if cached_bytes > 0 {
             // Made longer, and written here and there.
-            for piece in residency::cached_pieces(fd, grown) {
-                self.found_written(now_ns, id, watch, piece);
+            for piece in residency::cached_pieces(look.fd, grown) {
+                self.found_written(look, watch, piece);
             }
         }
     }
 
-    fn found_written(&mut self, now_ns: u64, id: StreamId, watch: &mut Watch, range: ByteRange) {
+    fn found_written(&mut self, look: Look<'_>, watch: &mut Watch, range: ByteRange) {
         watch.fronts.withdraw(range);
-        self.disk.wrote(now_ns, id, range, watch.options.mode);
+        self.disk
+            .wrote(look.now_ns, look.id, range, watch.options.mode);
         watch.written_bytes += range.len();
         watch.write_cursor = range.end;
     }
 
-    fn count_all(
-        &mut self,
-        now_ns: u64,
-        id: StreamId,
-        fd: BorrowedFd<'_>,
-        watch: &mut Watch,
-        thorough: bool,
-    ) -> bool {
+    fn count_all(&mut self, look: Look<'_>, watch: &mut Watch) -> bool {
         let all = residency::whole(watch.size_bytes);
-        let Ok(counted) = residency::count(fd, all) else {
+        let Ok(counted) = residency::count(look.fd, all) else {
             return false;
         };
         let changed = counted != watch.counted;
@@ -246,39 +242,30 @@ impl DiskThread {
         };
         self.account(watch.accounted, brought);
         watch.accounted = brought;
-        let Some(stream) = self.disk.stream(id) else {
+        let Some(stream) = self.disk.stream(look.id) else {
             return changed;
         };
-        let rested = now_ns.saturating_sub(watch.searched_ns) >= SEARCH_NS;
-        let worth = |bytes: u64| bytes >= SEARCH_BYTES || bytes > 0 && rested;
+        let rested = look.now_ns.saturating_sub(watch.searched_ns) >= SEARCH_NS;
+        // What is told are pieces, of which little may be dirty: only a search
+        // finds everything.
+        let worth = |bytes: u64| look.thorough || bytes >= SEARCH_BYTES || bytes > 0 && rested;
 
         let unknown_dirty = counted
             .unwritten_bytes()
             .saturating_sub(stream.unclean_bytes());
-        // What is told are pieces, of which little may be dirty: only a search
-        // finds everything.
-        if thorough || worth(unknown_dirty) {
-            watch.searched_ns = now_ns;
-            self.search_written(now_ns, id, fd, watch, all);
+        if worth(unknown_dirty) {
+            watch.searched_ns = look.now_ns;
+            self.search_written(look, watch, all);
         }
         if watch.options.reads && watch.options.mode.drops() {
-            let counts = if thorough { THOROUGH_COUNTS } else { COUNTS };
-            self.count_read(now_ns, id, fd, watch, all, counts, |bytes| {
-                thorough || worth(bytes)
-            });
+            self.search_read(look, watch, all, worth);
+            self.tell_read(look, watch);
         }
         changed
     }
 
-    fn search_written(
-        &mut self,
-        now_ns: u64,
-        id: StreamId,
-        fd: BorrowedFd<'_>,
-        watch: &mut Watch,
-        all: ByteRange,
-    ) {
-        let Some(stream) = self.disk.stream(id) else {
+    fn search_written(&mut self, look: Look<'_>, watch: &mut Watch, all: ByteRange) {
+        let Some(stream) = self.disk.stream(look.id) else {
             return;
         };
         // A sequential writer goes on where it was.
@@ -287,68 +274,71 @@ impl DiskThread {
             ByteRange::new(all.start, cursor),
             ByteRange::new(cursor, all.end),
         );
-        let mut search = Search::new(fd, |counted| counted.unwritten_bytes());
+        let mut search = Search::new(look.fd, |counted| counted.unwritten_bytes());
         for half in [after, before] {
             for gap in stream.untold(half) {
                 search.descend(gap);
             }
         }
         for piece in search.found {
-            self.found_written(now_ns, id, watch, piece);
+            self.found_written(look, watch, piece);
         }
     }
 
-    #[allow(clippy::too_many_arguments, reason = "all that is known of a file")]
-    fn count_read(
+    fn search_read(
         &mut self,
-        now_ns: u64,
-        id: StreamId,
-        fd: BorrowedFd<'_>,
+        look: Look<'_>,
         watch: &mut Watch,
         all: ByteRange,
-        counts: u32,
         worth: impl Fn(u64) -> bool,
     ) {
-        let Some(stream) = self.disk.stream(id) else {
+        let Some(stream) = self.disk.stream(look.id) else {
             return;
         };
         let explained = watch.before_bytes + stream.brought_bytes() + watch.fronts.waiting_bytes();
-        if worth(watch.counted.cached_bytes.saturating_sub(explained)) {
-            watch.searched_ns = now_ns;
-            let mut search = Search::new(fd, |counted| counted.cached_bytes);
-            search.counts = counts;
-            // Of a file that was cached here and there, there are many, most of
-            // them dropped before: always from the first one, and the last ones
-            // would never be looked at.
-            let gaps = stream.unexplained(all);
-            let first = gaps.partition_point(|gap| gap.end <= watch.read_cursor);
-            watch.read_cursor = 0;
-            'gaps: for gap in gaps[first..].iter().chain(&gaps[..first]) {
-                for part in watch.fronts.unseen(*gap) {
-                    search.descend(part);
-                    if search.counts == 0 {
-                        watch.read_cursor = part.start;
-                        break 'gaps;
-                    }
+        if !worth(watch.counted.cached_bytes.saturating_sub(explained)) {
+            return;
+        }
+        watch.searched_ns = look.now_ns;
+        let mut search = Search::new(look.fd, |counted| counted.cached_bytes);
+        if look.thorough {
+            search.counts = THOROUGH_COUNTS;
+        }
+        // Of a file that was cached here and there, there are many, most of
+        // them dropped before: always from the first one, and the last ones
+        // would never be looked at.
+        let gaps = stream.unexplained(all);
+        let first = gaps.partition_point(|gap| gap.end <= watch.read_cursor);
+        watch.read_cursor = 0;
+        'gaps: for gap in gaps[first..].iter().chain(&gaps[..first]) {
+            for part in watch.fronts.unseen(*gap) {
+                search.descend(part);
+                if search.counts == 0 {
+                    watch.read_cursor = part.start;
+                    break 'gaps;
                 }
             }
-            for piece in search.found {
-                watch.read_bytes += piece.len();
-                watch.fronts.appeared(now_ns, piece);
-            }
         }
+        for piece in search.found {
+            watch.read_bytes += piece.len();
+            watch.fronts.appeared(look.now_ns, piece);
+        }
+    }
+
+    /// Tells what its readers are done with.
+    fn tell_read(&mut self, look: Look<'_>, watch: &mut Watch) {
         let passed = if watch.closed {
             watch.fronts.all()
         } else {
-            watch.fronts.passed(now_ns)
+            watch.fronts.passed(look.now_ns)
         };
         for part in passed {
             // Written meanwhile, it is not to be dropped before that is clean.
-            let Some(stream) = self.disk.stream(id) else {
+            let Some(stream) = self.disk.stream(look.id) else {
                 return;
             };
             for part in stream.untold(part) {
-                self.disk.read(now_ns, id, part);
+                self.disk.read(look.now_ns, look.id, part);
             }
         }
     }

@@ -1,0 +1,252 @@
+//! The policy's actions, as calls.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use dropbehind_linux::Sharing;
+use dropbehind_policy::drop_planner::SHORT_BYTES;
+use dropbehind_policy::{Action, ByteRange, Counted, Dropped, Inspected, StreamCounters, StreamId};
+
+use super::{DiskThread, Entry};
+use crate::flusher::Notice;
+use crate::flusher::observed::Watch;
+use crate::handle::lock;
+use crate::{residency, writeback_errors};
+
+/// Counts that may fail in a row before another way is taken: a writer may be
+/// waiting for them.
+const COUNT_PATIENCE: u32 = 100;
+
+impl DiskThread {
+    pub(super) fn execute(&mut self, action: Action) {
+        let (Action::StartWriteback { stream, .. }
+        | Action::Count { stream, .. }
+        | Action::Drop { stream, .. }
+        | Action::Inspect { stream }
+        | Action::Look { stream, .. }
+        | Action::Forget { stream }) = &action;
+        let number = u32::try_from(stream.0).unwrap_or(u32::MAX);
+        match action {
+            Action::StartWriteback { range, .. } => self.start_writeback(number, range),
+            Action::Count { range, .. } => self.count(number, range),
+            Action::Drop { ranges, .. } => self.drop_ranges(number, ranges),
+            Action::Inspect { .. } => self.inspect(number),
+            Action::Look { range, .. } => self.look(number, range),
+            Action::Forget { .. } => return self.forget(number),
+        }
+        self.publish(number);
+    }
+
+    fn start_writeback(&mut self, number: u32, range: ByteRange) {
+        let Some(entry) = self.entries.get(&number) else {
+            return;
+        };
+        let fd = entry.description.as_fd();
+        if !self.no_sync_file_range {
+            match dropbehind_linux::start_writeback(fd, range.start, range.len()) {
+                Err(error) if is_missing(&error) => {
+                    self.no_sync_file_range = true;
+                    self.shared.note(format!(
+                        "no sync_file_range ({error}): posix_fadvise starts writeback instead"
+                    ));
+                }
+                // An error of writeback itself stands in the file's error state
+                // and comes out of the program's own fsync.
+                _ => return,
+            }
+        }
+        if dropbehind_linux::drop_clean(fd, range.start, range.len()).is_err() {
+            let now_ns = self.now_ns();
+            self.disk.failed(now_ns, StreamId(number.into()));
+        }
+    }
+
+    fn count(&mut self, number: u32, range: ByteRange) {
+        let Some(entry) = self.entries.get(&number) else {
+            return;
+        };
+        let counted = match self.cachestat(entry.description.as_fd(), range) {
+            Ok(counted) => {
+                self.count_failures = 0;
+                Some(counted)
+            }
+            Err(error) if is_missing(&error) || self.count_failures >= COUNT_PATIENCE => {
+                self.note_no_cachestat(&error);
+                self.wait_instead(number, range)
+            }
+            // Interrupted, or no memory: ask again at the next poll.
+            Err(_) => {
+                self.count_failures += 1;
+                Some(Counted {
+                    writeback_bytes: range.len(),
+                    ..Counted::default()
+                })
+            }
+        };
+        // What was written by then is not to look like something left over.
+        self.drain(number);
+        let now_ns = self.now_ns();
+        let id = StreamId(number.into());
+        match counted {
+            Some(counted) => self.disk.counted(now_ns, id, range, counted),
+            None => self.disk.failed(now_ns, id),
+        }
+    }
+
+    fn cachestat(&self, fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<Counted> {
+        if self.no_cachestat {
+            return Err(io::Error::from_raw_os_error(libc::ENOSYS));
+        }
+        residency::count(fd, range)
+    }
+
+    fn note_no_cachestat(&mut self, error: &io::Error) {
+        if error.raw_os_error() == Some(libc::ENOSYS) {
+            self.no_cachestat = true;
+        }
+        self.shared.note(format!(
+            "no cachestat ({error}): completion is waited for on a description of our own"
+        ));
+    }
+
+    /// Before Linux 6.5: waits for the range on a description of our own. That
+    /// takes nothing from the program's descriptors, but marks an error seen,
+    /// so it is remembered for files opened later.
+    fn wait_instead(&mut self, number: u32, range: ByteRange) -> Option<Counted> {
+        let entry = self.entries.get(&number)?;
+        if entry.sharing != Sharing::Own {
+            return None;
+        }
+        let fd = entry.description.as_fd();
+        if let Err(error) = dropbehind_linux::write_and_wait(fd, range.start, range.len()) {
+            if is_missing(&error) {
+                return None;
+            }
+            writeback_errors::remember(entry.handle.file_id, &error);
+        }
+        Some(Counted::default())
+    }
+
+    fn drop_ranges(&mut self, number: u32, ranges: Vec<ByteRange>) {
+        let Some(entry) = self.entries.get(&number) else {
+            return;
+        };
+        let id = StreamId(number.into());
+        let mut outcomes = Vec::with_capacity(ranges.len());
+        for range in ranges {
+            match self.drop_range(entry, range) {
+                Ok(dropped) => outcomes.push((range, dropped)),
+                Err(error) if is_missing(&error) => {
+                    self.shared
+                        .note(format!("clean pages cannot be dropped ({error})"));
+                    let now_ns = self.now_ns();
+                    return self.disk.failed(now_ns, id);
+                }
+                // Not answered: it stayed, and is tried again.
+                Err(_) => {}
+            }
+        }
+        let now_ns = self.now_ns();
+        self.disk.dropped(now_ns, id, outcomes);
+    }
+
+    fn drop_range(&self, entry: &Entry, range: ByteRange) -> io::Result<Dropped> {
+        let fd = entry.description.as_fd();
+        match entry.handle.claims.begin_drop(range) {
+            // Somebody is about to read it. Later, then.
+            None => Ok(Dropped::NotClean),
+            // To count so little before, too, costs as much as to drop it.
+            Some(_dropping) if range.len() <= SHORT_BYTES && !self.no_cachestat => {
+                residency::drop_short(fd, range)
+            }
+            Some(_dropping) => match self.cachestat(fd, range) {
+                Ok(before) => residency::drop_counted(fd, range, before),
+                Err(error) if is_missing(&error) => residency::drop_mapped(fd, range),
+                Err(error) => Err(error),
+            },
+        }
+    }
+
+    fn inspect(&mut self, number: u32) {
+        let Some(entry) = self.entries.get(&number) else {
+            return;
+        };
+        // When it can't be told, the file counts as one with a name.
+        let unlinked = rustix::fs::fstat(&entry.description).is_ok_and(|stat| stat.st_nlink == 0);
+        let now_ns = self.now_ns();
+        self.disk
+            .inspected(now_ns, StreamId(number.into()), Inspected { unlinked });
+    }
+
+    fn look(&mut self, number: u32, range: ByteRange) {
+        let Some(entry) = self.entries.get(&number) else {
+            return;
+        };
+        if let Ok(resident) = residency::resident_in(entry.description.as_fd(), range) {
+            // What the program wrote there meanwhile is not somebody else's.
+            self.drain(number);
+            let now_ns = self.now_ns();
+            self.disk
+                .looked(now_ns, StreamId(number.into()), range, resident);
+        }
+    }
+
+    fn forget(&mut self, number: u32) {
+        let Some(entry) = self.entries.remove(&number) else {
+            return;
+        };
+        let counters = entry.handle.counters();
+        lock(&self.shared.totals).close(number, &counters);
+        entry.handle.announce_settled();
+        if let Some(watch) = entry.watch {
+            self.finish(number, *watch, entry.description, counters);
+        }
+    }
+
+    fn finish(
+        &mut self,
+        number: u32,
+        watch: Watch,
+        description: OwnedFd,
+        counters: StreamCounters,
+    ) {
+        self.looks.remove(&(watch.next_look_ns, number));
+        self.account(watch.accounted, Counted::default());
+        let mut state = *lock(&watch.state);
+        state.counters = counters;
+        if let Some(brake) = &watch.brake {
+            brake.stop();
+            (state.waits, state.wait_ns) = brake.waits();
+        }
+        state.counted = residency::count(description.as_fd(), residency::whole(state.size_bytes))
+            .unwrap_or_default();
+        *lock(&watch.state) = state;
+        let _ = watch.options.notices.send(Notice::Finished {
+            key: watch.options.key,
+            description,
+            state,
+        });
+    }
+
+    /// The pages of an observed file have changed from one count to the next.
+    pub(in crate::flusher) fn account(&self, before: Counted, now: Counted) {
+        let mut pages = lock(&self.shared.observed);
+        pages.change(before, now);
+    }
+}
+
+/// Errors that another try will not mend: no such call, or not permitted.
+fn is_missing(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(
+            libc::ENOSYS
+                | libc::EPERM
+                | libc::EACCES
+                | libc::EOPNOTSUPP
+                | libc::EBADF
+                | libc::ESPIPE
+                | libc::EINVAL
+        )
+    )
+}

@@ -1,0 +1,162 @@
+//! What the programs' side tells: files that come and go, and wishes.
+
+use std::sync::Arc;
+
+use dropbehind_policy::StreamId;
+
+use super::{Attachment, DiskThread, Entry};
+use crate::flusher::{Message, look};
+use crate::handle::lock;
+
+impl DiskThread {
+    pub(super) fn read_inbox(&mut self) {
+        loop {
+            let Some(message) = lock(&self.shared.inbox).messages.pop_front() else {
+                return;
+            };
+            let now_ns = self.now_ns();
+            match message {
+                Message::Attach(attachment) => self.attach(now_ns, *attachment),
+                Message::Closed(number) => {
+                    self.drain(number);
+                    if let Some(entry) = self.entries.get_mut(&number) {
+                        entry.closed = true;
+                    }
+                    self.disk.closed(now_ns, StreamId(number.into()));
+                }
+                Message::Synced(number) => {
+                    self.drain(number);
+                    self.disk.synced(now_ns, StreamId(number.into()));
+                }
+                Message::Resized(number, size_bytes) => {
+                    self.drain(number);
+                    if let Some(entry) = self.entries.get_mut(&number) {
+                        entry.size_bytes = size_bytes;
+                    }
+                    self.disk
+                        .resized(now_ns, StreamId(number.into()), size_bytes);
+                }
+                Message::Flush(number) => self.flush(now_ns, number),
+                Message::Touched(number) => self.touched(now_ns, number),
+                Message::Left(number) => self.left(number),
+                Message::Shared(number) => self.keep_shared(now_ns, number),
+                Message::Brought(number, range, answer) => {
+                    self.drain(number);
+                    let stream = self.disk.stream(StreamId(number.into()));
+                    let ours = stream.map(|stream| stream.brought_in(range));
+                    // Who asked may have lost patience.
+                    let _ = answer.send(ours.unwrap_or_default());
+                }
+                Message::FlushAll(done) => {
+                    self.drains.push(done);
+                    let numbers: Vec<u32> = self.entries.keys().copied().collect();
+                    for number in numbers {
+                        self.flush(now_ns, number);
+                    }
+                }
+            }
+        }
+    }
+
+    fn attach(&mut self, now_ns: u64, attachment: Attachment) {
+        let Attachment {
+            handle,
+            description,
+            sharing,
+            before,
+            watch,
+        } = attachment;
+        let number = handle.number;
+        let config = handle.config();
+        let id = StreamId(number.into());
+        self.disk.opened(now_ns, id, config, before);
+        handle.slot.attend();
+        let observed = watch.is_some();
+        let others_use_it = watch.as_ref().is_some_and(|watch| watch.options.shared);
+        lock(&self.shared.totals)
+            .open
+            .insert(number, Arc::clone(&handle));
+        self.entries.insert(
+            number,
+            Entry {
+                handle,
+                description,
+                sharing,
+                size_bytes: config.size_bytes,
+                written_total: 0,
+                read_total: 0,
+                seen_totals: (0, 0),
+                active_ns: now_ns,
+                quiet: false,
+                settle_asked: false,
+                closed: false,
+                watch,
+            },
+        );
+        if others_use_it {
+            self.keep_shared(now_ns, number);
+        }
+        if observed {
+            self.touched(now_ns, number);
+        } else {
+            self.drain(number);
+        }
+    }
+
+    fn touched(&mut self, now_ns: u64, number: u32) {
+        let Some(watch) = self
+            .entries
+            .get_mut(&number)
+            .and_then(|entry| entry.watch.as_mut())
+        else {
+            return;
+        };
+        watch.interval_ns = 0;
+        watch.changed_ns = now_ns;
+        watch.idle_told = false;
+        // Who opens a file does not close it in the next moment, mostly; what
+        // happens at once is seen a little later in one look.
+        let due_ns = now_ns + look::LOOK_MIN_NS / 2;
+        if watch.next_look_ns <= now_ns || watch.next_look_ns > due_ns {
+            self.queue_look(number, due_ns);
+        }
+    }
+
+    /// Others use an observed file.
+    fn keep_shared(&mut self, now_ns: u64, number: u32) {
+        if let Some(entry) = self.entries.get(&number)
+            && let Some(watch) = &entry.watch
+        {
+            lock(&watch.state).shared = true;
+            self.disk.shared(now_ns, StreamId(number.into()));
+        }
+    }
+
+    /// A user of an observed file closed it.
+    fn left(&mut self, number: u32) {
+        let Some(watch) = self
+            .entries
+            .get_mut(&number)
+            .and_then(|entry| entry.watch.as_mut())
+        else {
+            return;
+        };
+        watch.closed = true;
+        watch.left = true;
+        self.look_at(number, true);
+    }
+
+    fn flush(&mut self, now_ns: u64, number: u32) {
+        self.drain(number);
+        let Some(entry) = self.entries.get_mut(&number) else {
+            return;
+        };
+        entry.settle_asked = true;
+        if let Some(watch) = &mut entry.watch {
+            watch.flushed = true;
+            return self.look_at(number, true);
+        }
+        self.disk.flush(now_ns, StreamId(number.into()));
+        self.publish(number);
+    }
+}
