@@ -116,7 +116,7 @@ fn totals_families(metrics: &mut Exposition, snapshot: &Snapshot) {
 
 type DiskFigure = (Kind, &'static str, &'static str, fn(&DiskSnapshot) -> u64);
 
-const DISK_FIGURES: [DiskFigure; 11] = [
+const DISK_FIGURES: [DiskFigure; 12] = [
     (
         Kind::Gauge,
         "files",
@@ -180,6 +180,12 @@ const DISK_FIGURES: [DiskFigure; 11] = [
     (Kind::Gauge, "window_bytes", "The window now.", |disk| {
         disk.window_bytes
     }),
+    (
+        Kind::Gauge,
+        "flushers",
+        "Flushers that share the window, those of other programs included.",
+        |disk| disk.flushers,
+    ),
 ];
 
 fn disk_families(metrics: &mut Exposition, disks: &[DiskSnapshot]) {

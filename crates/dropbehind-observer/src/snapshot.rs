@@ -96,6 +96,8 @@ pub struct DiskSnapshot {
     pub writeback_bytes_per_second: u64,
     /// The window now, in bytes.
     pub window_bytes: u64,
+    /// Flushers that share it, those of other programs included.
+    pub flushers: u64,
     /// Nanoseconds the flusher held back for other users of the disk.
     pub yielded_ns: u64,
 }

@@ -41,6 +41,7 @@ fn busy() -> Snapshot {
                 name: name.into(),
                 yielded_ns: 1_500_000_000,
                 dirty_bytes: 8192,
+                flushers: 3,
                 ..DiskSnapshot::default()
             })
             .to_vec(),
@@ -80,6 +81,7 @@ fn every_line_is_what_prometheus_expects() {
             5.0,
         ),
         ("dropbehind_disk_dirty_bytes", &[("disk", "sdb")], 8192.0),
+        ("dropbehind_disk_flushers", &[("disk", "sdb")], 3.0),
         (
             "dropbehind_disk_yielded_seconds_total",
             &[("disk", "sda")],

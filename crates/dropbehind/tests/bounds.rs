@@ -166,6 +166,8 @@ fn peak_beside(others: usize) -> u64 {
     let mut file = options.open(&path).unwrap();
     let sampler = watch(&path);
     write_pattern(&mut file, 1, 0, LENGTH, 64 * KIB);
+    let flushers = flusher.disks_stats()[0].flushers;
+    assert_eq!(flushers, 1 + others as u64);
     let peak = unwritten_bytes(&sampler.stop().unwrap());
     assert!(file.settle(PATIENCE).unwrap());
     drop(ends);

@@ -129,6 +129,7 @@ fn disk_snapshot(disk: DiskStats, (written_bytes, read_bytes): (u64, u64)) -> Di
         left_bytes: stats.left_bytes,
         writeback_bytes_per_second: disk.bytes_per_second,
         window_bytes: disk.window_bytes,
+        flushers: disk.flushers,
         yielded_ns: disk.yielded_ns,
         name: disk.name,
     }

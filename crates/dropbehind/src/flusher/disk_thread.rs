@@ -123,9 +123,7 @@ impl DiskThread {
 
     fn serve(&mut self) {
         // Before the first writer is told how far it may get ahead.
-        if let Some(flushers) = self.peers.busy(self.now_ns()) {
-            self.disk.shared_by(flushers);
-        }
+        self.share_disk(self.now_ns());
         loop {
             // Cleared before any counter is read: who writes later, kicks anew.
             self.shared.bell.answer();
@@ -156,10 +154,15 @@ impl DiskThread {
 
     /// Shares the disk with the flushers of other programs.
     fn mind_peers(&mut self, now_ns: u64) {
-        if self.disk.asked_bytes() > 0
-            && let Some(flushers) = self.peers.busy(now_ns)
-        {
+        if self.disk.asked_bytes() > 0 {
+            self.share_disk(now_ns);
+        }
+    }
+
+    fn share_disk(&mut self, now_ns: u64) {
+        if let Some(flushers) = self.peers.busy(now_ns) {
             self.disk.shared_by(flushers);
+            self.shared.flushers.store(flushers, Ordering::Relaxed);
         }
     }
 
@@ -218,6 +221,7 @@ impl DiskThread {
         }
         if self.disk.asked_bytes() == 0 && timeout.is_none_or(|timeout| timeout >= SWEEP) {
             self.peers.idle();
+            self.shared.flushers.store(1, Ordering::Relaxed);
         }
         if let Some(asleep) = self.shared.bell.try_sleep() {
             let _ = futex_wait(self.shared.bell.word(), asleep, timeout);

@@ -179,6 +179,7 @@ impl Flusher {
                 observed: *lock(&disk.observed),
                 bytes_per_second: disk.bytes_per_second(),
                 window_bytes: disk.window_bytes(),
+                flushers: disk.flushers.load(Ordering::Relaxed),
                 yielded_ns: disk.yielded_ns.load(Ordering::Relaxed),
             }
         });
@@ -281,6 +282,9 @@ pub struct DiskStats {
     pub bytes_per_second: u64,
     /// The window now of a stream that has none of its own.
     pub window_bytes: u64,
+    /// How many flushers write back to the disk and share its window, those of
+    /// other programs included; 1 while there is nothing to write back.
+    pub flushers: u64,
     /// Nanoseconds for which less was on its way so that readers of the disk
     /// would not suffer.
     pub yielded_ns: u64,
@@ -326,6 +330,8 @@ pub(crate) struct DiskHandle {
     bytes_per_second: AtomicU64,
     /// The window that follows from it.
     window_bytes: AtomicU64,
+    /// Who shares that window, ourselves included.
+    flushers: AtomicU64,
     /// How long the disk's readers were yielded to.
     yielded_ns: AtomicU64,
     /// Who reads ahead for the readers of its files.
@@ -352,6 +358,7 @@ impl DiskHandle {
             brakes: Mutex::default(),
             bytes_per_second: AtomicU64::new(0),
             window_bytes: AtomicU64::new(DEFAULT_WINDOW_BYTES),
+            flushers: AtomicU64::new(1),
             yielded_ns: AtomicU64::new(0),
             fetchers: Arc::default(),
         }
