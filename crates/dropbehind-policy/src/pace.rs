@@ -64,13 +64,16 @@ pub struct Pace {
     /// writeback; both forget, so that the latter is at most [`SMOOTHING_NS`].
     measured_bytes: u64,
     measured_ns: u64,
+    /// What follows from them, 0 while too little was measured; asked for with each
+    /// event.
+    bytes_per_second: u64,
     poll_ns: u64,
     sample_bytes: u64,
     sample_start_ns: Option<u64>,
     /// Of the time since the disk became busy, some has been measured.
     sampled: bool,
     /// Who writes back to the disk at present, ourselves included.
-    flushers: u64,
+    flushers: u32,
 }
 
 impl Pace {
@@ -79,6 +82,7 @@ impl Pace {
         Pace {
             measured_bytes: 0,
             measured_ns: 0,
+            bytes_per_second: 0,
             poll_ns: POLL_FIRST_NS,
             sample_bytes: 0,
             sample_start_ns: None,
@@ -89,13 +93,12 @@ impl Pace {
 
     /// So many flushers, this one included, write back to the disk at present.
     pub fn shared_by(&mut self, flushers: u64) {
-        self.flushers = flushers.max(1);
+        self.flushers = u32::try_from(flushers.max(1)).unwrap_or(u32::MAX);
     }
 
     /// The speed, once it has been measured for [`MEASURED_MIN_NS`].
     pub fn bytes_per_second(&self) -> Option<u64> {
-        (self.measured_ns >= MEASURED_MIN_NS)
-            .then(|| scale(self.measured_bytes, 1_000_000_000, self.measured_ns).max(1))
+        (self.bytes_per_second > 0).then_some(self.bytes_per_second)
     }
 
     /// Notes that `bytes` were seen to have become clean at `now`, and whether
@@ -120,6 +123,10 @@ impl Pace {
             if self.measured_ns > SMOOTHING_NS {
                 self.measured_bytes = scale(self.measured_bytes, SMOOTHING_NS, self.measured_ns);
                 self.measured_ns = SMOOTHING_NS;
+            }
+            if self.measured_ns >= MEASURED_MIN_NS {
+                let speed = scale(self.measured_bytes, 1_000_000_000, self.measured_ns);
+                self.bytes_per_second = speed.max(1);
             }
             self.sampled = true;
             self.sample_start_ns = Some(now_ns);
@@ -146,13 +153,17 @@ impl Pace {
     /// With other flushers it is a share of what it would be for one that had the
     /// disk for itself: what is measured is a share of the disk's speed, too.
     pub fn window_bytes(&self, default_bytes: u64, request_bytes: u64) -> u64 {
-        let speed = self
-            .bytes_per_second()
-            .map(|own| own.saturating_mul(self.flushers));
-        let whole_bytes = speed.map_or(default_bytes, |speed| {
-            window_at(speed, default_bytes, request_bytes)
-        });
-        (whole_bytes / self.flushers).max(WINDOW_MIN_BYTES.min(whole_bytes))
+        let whole_bytes = match self.bytes_per_second() {
+            None => default_bytes,
+            Some(own) => {
+                let speed = own.saturating_mul(self.flushers.into());
+                window_at(speed, default_bytes, request_bytes)
+            }
+        };
+        if self.flushers == 1 {
+            return whole_bytes;
+        }
+        (whole_bytes / u64::from(self.flushers)).max(WINDOW_MIN_BYTES.min(whole_bytes))
     }
 
     /// How many dirty bytes make a batch worth submitting.
