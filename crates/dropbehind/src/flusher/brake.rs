@@ -1,7 +1,7 @@
 //! Makes those wait who write to an observed file faster than its disk.
 //!
 //! Nobody can make another process wait without holding something it needs. A
-//! [direct read](dropbehind_linux::direct_read) of what is on its way to the disk
+//! [direct read](dropbehind_linux::DirectReader) of what is not on the disk yet
 //! holds the lock that writers need, until that has arrived; the effect is that
 //! of the kernel's own limits of dirty pages, for one file.
 

@@ -121,6 +121,11 @@ impl DiskThread {
         u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX) + 1
     }
 
+    /// What is kept of an observed file.
+    pub(super) fn watch_of(&mut self, number: u32) -> Option<&mut Watch> {
+        self.entries.get_mut(&number)?.watch.as_deref_mut()
+    }
+
     fn serve(&mut self) {
         // Before the first writer is told how far it may get ahead.
         self.share_disk(self.now_ns());

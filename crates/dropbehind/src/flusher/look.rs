@@ -71,15 +71,11 @@ impl DiskThread {
 
     /// Queues the next look at a file.
     pub(super) fn queue_look(&mut self, number: u32, due_ns: u64) {
-        let Some(watch) = self
-            .entries
-            .get_mut(&number)
-            .and_then(|entry| entry.watch.as_mut())
-        else {
+        let Some(watch) = self.watch_of(number) else {
             return;
         };
-        self.looks.remove(&(watch.next_look_ns, number));
-        watch.next_look_ns = due_ns;
+        let queued_ns = std::mem::replace(&mut watch.next_look_ns, due_ns);
+        self.looks.remove(&(queued_ns, number));
         self.looks.insert((due_ns, number));
     }
 

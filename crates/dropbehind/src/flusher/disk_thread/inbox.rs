@@ -104,11 +104,7 @@ impl DiskThread {
     }
 
     fn touched(&mut self, now_ns: u64, number: u32) {
-        let Some(watch) = self
-            .entries
-            .get_mut(&number)
-            .and_then(|entry| entry.watch.as_mut())
-        else {
+        let Some(watch) = self.watch_of(number) else {
             return;
         };
         watch.interval_ns = 0;
@@ -134,11 +130,7 @@ impl DiskThread {
 
     /// A user of an observed file closed it.
     fn left(&mut self, number: u32) {
-        let Some(watch) = self
-            .entries
-            .get_mut(&number)
-            .and_then(|entry| entry.watch.as_mut())
-        else {
+        let Some(watch) = self.watch_of(number) else {
             return;
         };
         watch.closed = true;
