@@ -119,14 +119,12 @@ impl Stream {
     }
 
     fn submission(&self, context: &Context) -> Option<(u64, Task)> {
+        // A disk that reports completions only once its queue is empty (virtio under
+        // Firecracker) has nothing to do from then until it is given more. The
+        // window that is kept back can be given to it as soon as we have heard;
+        // had all been on its way, it would wait for the writer to go on, too.
         let window_bytes = context.room_bytes(&self.config);
-        // All that a stream may have outstanding, less a batch, may be on its way.
-        // With half of it kept back, a disk that reports completions only once its
-        // queue is empty (virtio under Firecracker) idles until we have heard.
-        let batch_bytes = context.batch_bytes(&self.config).min(window_bytes);
-        let most_bytes = context
-            .neighbours
-            .share_of(window_bytes.saturating_mul(2) - batch_bytes);
+        let most_bytes = context.neighbours.share_of(window_bytes);
         if !self.requests.have_room(most_bytes) || self.sweep_would_overlap() {
             return None;
         }
