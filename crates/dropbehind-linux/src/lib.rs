@@ -54,6 +54,7 @@ pub mod reopen;
 pub mod signals;
 pub mod start_state;
 pub mod thread;
+pub mod time_slice;
 pub mod vectored;
 pub mod writeback;
 
@@ -101,5 +102,6 @@ pub use reopen::{Sharing, reopen};
 pub use signals::{Received, SignalFd, die_by, stop_by};
 pub use start_state::StartState;
 pub use thread::{SignalsBlocked, thread_id};
+pub use time_slice::{TIME_SLICE_MIN, set_thread_time_slice};
 pub use vectored::{IoFlags, RWF_DONTCACHE, pread, preadv2, pwrite, pwritev2, read, write};
 pub use writeback::{start_writeback, write_and_wait};
