@@ -13,7 +13,7 @@ use std::fs;
 use std::io::{self, Seek};
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -31,6 +31,9 @@ pub(crate) use settings::Settings;
 /// What the clones of a file share: they have one description and position.
 struct Shared {
     settings: Settings,
+    /// Clones that are open. The count of references to this is no substitute: of
+    /// two clones that end at once, each would see the other's.
+    open: AtomicUsize,
     mode: AtomicU8,
     /// Where the next `read` or `write` goes, as far as it was done through us.
     position: AtomicU64,
@@ -147,6 +150,7 @@ impl File {
         }
         let native = native_operations(settings.strategy, info.filesystem, device);
         let shared = Shared {
+            open: AtomicUsize::new(1),
             mode: AtomicU8::new(settings.mode.to_bits()),
             settings,
             position: AtomicU64::new(position),
@@ -196,8 +200,10 @@ impl File {
     /// # Errors
     /// Those of `dup(2)`.
     pub fn try_clone(&self) -> io::Result<File> {
+        let file = self.file().try_clone()?;
+        self.shared.open.fetch_add(1, Ordering::Relaxed);
         Ok(File {
-            file: Some(self.file().try_clone()?),
+            file: Some(file),
             shared: Arc::clone(&self.shared),
         })
     }

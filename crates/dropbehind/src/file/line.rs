@@ -97,7 +97,7 @@ impl File {
 
     /// The last clone tells the flusher that the file is closed.
     pub(super) fn detach(&self) {
-        if self.file.is_none() || Arc::strong_count(&self.shared) > 1 {
+        if self.file.is_none() || self.shared.open.fetch_sub(1, Ordering::AcqRel) > 1 {
             return;
         }
         if let Some(handle) = self.line() {

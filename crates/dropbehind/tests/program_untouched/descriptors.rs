@@ -5,7 +5,9 @@ use std::fs;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd};
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Barrier;
+use std::thread;
 
 use dropbehind::{File, Flusher, Mode};
 use dropbehind_testbed::{Fs, need, pattern, residency};
@@ -131,6 +133,43 @@ fn from_std_and_into_std_change_nothing_of_the_file() {
     drop(ours.into_std());
     clone.write_at(&data, 0).unwrap();
     assert!(clone.settle(PATIENCE).unwrap());
+}
+
+/// Of two clones that end at the same moment, one is the last.
+#[test]
+fn clones_that_end_at_once_leave_nothing_open() {
+    need!(all Kind::Mounted(Fs::Ext4).needs());
+    let place = ext4(MIB);
+    let path = place.path();
+    for round in 0..3000 {
+        let file = File::create(&path).unwrap();
+        file.write_at(&[1; 4096], 0).unwrap();
+        let clone = file.try_clone().unwrap();
+        let together = Barrier::new(2);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                together.wait();
+                drop(clone);
+            });
+            together.wait();
+            drop(file);
+        });
+        if round % 100 == 99 {
+            assert!(Flusher::shared().unwrap().drain(PATIENCE));
+            assert_eq!(open_in_any_thread(&path), 0, "after {round} rounds");
+        }
+    }
+}
+
+/// Descriptors of the file in all threads' tables: the flusher has its own.
+fn open_in_any_thread(path: &Path) -> usize {
+    let of_thread = |thread: fs::DirEntry| {
+        let descriptors = fs::read_dir(thread.path().join("fd")).into_iter().flatten();
+        let links = descriptors.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+        links.filter(|link| link == path).count()
+    };
+    let threads = fs::read_dir("/proc/self/task").unwrap();
+    threads.map(|thread| of_thread(thread.unwrap())).sum()
 }
 
 fn status_flags(file: impl AsFd) -> rustix::fs::OFlags {
