@@ -74,6 +74,26 @@ fn unpacking_an_archive() {
     }
 }
 
+/// Small when they are opened, cached or not, they are large long before they are
+/// closed.
+#[test]
+fn small_files_that_grow_are_dropped_while_they_are_open() {
+    for filesystem in [Fs::Ext4, Fs::Xfs, Fs::Btrfs] {
+        need!(all Bed::needs(filesystem, &["fincore"]));
+        let bed = Bed::on(filesystem);
+        bed.input("head -c 5000 /dev/urandom >cold; cp cold warm");
+        bed.cools("input");
+        let script = "cat ../input/warm >/dev/null; for name in cold warm; do \
+                      file=../input/$name; exec 3>>$file; \
+                      dd if=/dev/zero bs=1M count=96 status=none >&3; \
+                      for look in $(seq 100); do sleep 0.1; \
+                      [ $(fincore -bno RES $file) -lt 16000000 ] && echo dropped $name && break; \
+                      done; exec 3>&-; done";
+        let left = bed.runs(RUN, "observed", &format!("exec $RUN bash -c '{script}'"));
+        assert_eq!(left.stdout, "dropped cold\ndropped warm\n", "{left:?}");
+    }
+}
+
 /// What is gone within a second or so was never to be written.
 #[test]
 fn files_that_are_soon_deleted_are_not_written() {

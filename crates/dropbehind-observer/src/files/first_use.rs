@@ -63,8 +63,12 @@ impl Files {
         if !wrote && cached && size_bytes < CACHED_BYTES {
             let dirty = cachestat(event.file.as_fd(), 0, 0).is_ok_and(|pages| !pages.is_clean());
             if closed || !dirty || event.opener_writes() != Some(true) {
-                return;
+                return self.await_growth(&event, closed, before);
             }
+        }
+        // Told of its end, as the small ones are that nobody else has used.
+        if event.is_access_only() && wrote && size_bytes <= SMALL_BYTES {
+            return self.await_growth(&event, closed, before);
         }
         let path = path_of(event.file.as_fd());
         if !wrote && !cached && !fresh && opened {
@@ -73,8 +77,7 @@ impl Files {
             }
             if !closed && size_bytes <= SMALL_BYTES && nothing_before {
                 // Its end is told; what was there before is remembered for it.
-                self.looked.keep(event.info.id, CacheMap::empty());
-                return;
+                return self.await_growth(&event, closed, before);
             }
         }
         let file = event.file.as_fd();
@@ -116,6 +119,23 @@ impl Files {
         if closed && let Some(tracked) = self.tracked.by_id(id) {
             tracked.observed.closed();
         }
+    }
+
+    /// A small file is left alone until it is closed, or written until it is a
+    /// small one no more.
+    fn await_growth(&self, event: &FileEvent, closed: bool, before: Option<CacheMap>) {
+        if closed {
+            return;
+        }
+        if let Some(before) = before {
+            self.looked.keep(event.info.id, before);
+        }
+        let evictable = MarkOptions {
+            ignore: false,
+            evictable: true,
+        };
+        let target = MarkTarget::Inode(event.file.as_fd());
+        let _ = self.fanotify.add_mark(target, EventMask::MODIFY, evictable);
     }
 
     /// A file was opened that was not cached: its neighbours may be next.
