@@ -102,6 +102,8 @@ pub struct Stream {
     lazy: Lazy,
     planner: DropPlanner,
 
+    /// What was written last is to be written back at once.
+    eager: bool,
     /// The count that is being taken is of a piece of `lazy`.
     counting_lazy: bool,
     /// Since the last drop, a request was sent.
@@ -148,6 +150,7 @@ impl Stream {
             requests: Requests::new(),
             lazy: Lazy::new(),
             planner: DropPlanner::new(),
+            eager: false,
             counting_lazy: false,
             sent_since_drop: false,
             worked: false,
@@ -203,6 +206,19 @@ impl Stream {
     /// The parts of `range` of which nothing is known to be dirty or under way.
     pub fn untold(&self, range: ByteRange) -> Vec<ByteRange> {
         gaps_between(range, self.busy_parts(range).collect())
+    }
+
+    /// The parts of `range` that lie between the ranges of a request under way:
+    /// what is cached or dirty there will be known to be so, and whose it is, once
+    /// the request is over.
+    pub fn undecided(&self, range: ByteRange) -> Vec<ByteRange> {
+        if self.shared || self.deleted {
+            return Vec::new();
+        }
+        let unexplained = self.unexplained(range).into_iter();
+        unexplained
+            .flat_map(|part| gaps_between(part, self.untold(part)))
+            .collect()
     }
 
     /// Bytes that were told and not seen clean since, those left to the kernel
@@ -328,6 +344,7 @@ impl Stream {
         } else {
             self.keep(range);
         }
+        self.eager = mode.writeback == Writeback::Eager;
         match mode.writeback {
             Writeback::Lazy => self.leave_to_kernel(context, range, mode),
             Writeback::Eager => {

@@ -604,3 +604,61 @@ fn a_file_closed_twice_waits_for_its_grace_once() {
     let asked = requests(&settle(&mut disk, 3 + GRACE_NS, false));
     assert_eq!(asked, [(all, Reason::Close)]);
 }
+
+/// Others write what nobody tells: a page that is dirty when it is to be dropped is
+/// asked for once more, and not left to the kernel for half a minute.
+#[test]
+fn what_is_dirty_again_when_it_is_dropped_is_written_again() {
+    for (mode, again) in [(Mode::DONTCACHE, true), (Mode::NOREUSE, false)] {
+        let range = ByteRange::new(0, 4 * MIB);
+        let mut disk = disk_with(StreamConfig::default());
+        disk.wrote(1, ID, range, mode);
+        disk.told(1, ID, range.len());
+        let (mut now, mut redirtied, mut asked) = (1, 0, 0);
+        let mut dirty_bytes = range.len();
+        while disk.stream(ID).unwrap().brought_bytes() > 0 {
+            assert!(now < 100_000_000_000, "{mode:?}");
+            let action = match disk.next(now) {
+                Next::Do(action) => action,
+                Next::At(due_ns) => {
+                    now = due_ns;
+                    // The kernel writes what is 30 s old.
+                    if now > 40_000_000_000 {
+                        dirty_bytes = 0;
+                    }
+                    continue;
+                }
+                Next::Idle => panic!("{mode:?}: {dirty_bytes} dirty bytes are forgotten"),
+            };
+            match action {
+                Action::StartWriteback { .. } => {
+                    asked += 1;
+                    dirty_bytes = 0;
+                }
+                Action::Count { stream, range } => {
+                    let counted = Counted {
+                        cached_bytes: range.len(),
+                        dirty_bytes,
+                        writeback_bytes: 0,
+                    };
+                    disk.counted(now, stream, range, counted);
+                }
+                Action::Drop { stream, ranges } if redirtied < 2 => {
+                    redirtied += 1;
+                    dirty_bytes = PAGE;
+                    let stayed = ranges.iter().map(|range| (*range, Dropped::NotClean));
+                    disk.dropped(now, stream, stayed);
+                }
+                Action::Drop { stream, ranges } => disk.dropped(now, stream, gone(&ranges)),
+                Action::Inspect { stream } => {
+                    disk.inspected(now, stream, Inspected { unlinked: false });
+                }
+                Action::Look { stream, range } => disk.looked(now, stream, range, []),
+                Action::Forget { .. } => {}
+            }
+        }
+        assert_eq!(redirtied, 2);
+        assert_eq!(asked >= 3, again, "{mode:?}: {asked} requests");
+        assert_eq!(now < 10_000_000_000, again, "{mode:?}: {now} ns");
+    }
+}

@@ -1,5 +1,7 @@
 //! What is left to the kernel to write, and counted now and then, until it is
-//! clean and can be dropped.
+//! clean and can be dropped; and what was asked for, and is dirty still.
+
+use alloc::vec::Vec;
 
 use crate::range::ByteRange;
 use crate::range_set::RangeSet;
@@ -61,14 +63,30 @@ impl Lazy {
 
     /// The kernel is to write `range`.
     pub(super) fn leave(&mut self, now_ns: u64, range: ByteRange) {
-        if range.is_empty() {
-            return;
+        if !range.is_empty() {
+            self.leave_again(now_ns, range);
+            self.looks = 0;
         }
+    }
+
+    /// Asked for once more, `range` is still not clean.
+    pub(super) fn leave_again(&mut self, now_ns: u64, range: ByteRange) {
         if self.ranges.is_empty() {
             self.next_count_ns = now_ns + COUNT_NS;
             self.pieces = 0;
         }
         self.ranges.insert(range);
+    }
+
+    /// The parts of `range`, which are left to the kernel no more.
+    pub(super) fn take_parts(&mut self, range: ByteRange) -> Vec<ByteRange> {
+        let parts = self.ranges.overlaps_of(range).collect();
+        self.ranges.remove(range);
+        parts
+    }
+
+    /// What had been asked for once more is clean.
+    pub(super) fn progressed(&mut self) {
         self.looks = 0;
     }
 

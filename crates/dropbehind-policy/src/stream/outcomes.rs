@@ -1,5 +1,7 @@
 //! What became of what a stream had done: counts, drops and inspections.
 
+use alloc::vec::Vec;
+
 use super::request::Request;
 use super::{Context, Stream};
 use crate::action::{Counted, Dropped, Inspected};
@@ -18,13 +20,15 @@ impl Stream {
         counted: Counted,
     ) -> Option<(u64, Poll)> {
         if self.counting_lazy {
-            self.counted_lazy(range, counted);
+            self.counted_lazy(context, range, counted);
             return None;
         }
         let progress = self.requests.counted(context, range, counted)?;
         if let Some(request) = progress.over {
             if counted.unwritten_bytes() > 0 {
                 self.still_dirty(context, request, counted.unwritten_bytes());
+            } else {
+                self.lazy.progressed();
             }
             self.now_clean(range);
         }
@@ -50,7 +54,7 @@ impl Stream {
         }
         match request.again() {
             Some(again) => self.requests.send(again),
-            None if self.ownership.is_ours(range) => self.lazy.leave(context.now_ns, range),
+            None if self.ownership.is_ours(range) => self.lazy.leave_again(context.now_ns, range),
             None => {}
         }
     }
@@ -71,7 +75,7 @@ impl Stream {
         self.busy_parts(range).chain(ready)
     }
 
-    fn counted_lazy(&mut self, piece: ByteRange, counted: Counted) {
+    fn counted_lazy(&mut self, context: &Context, piece: ByteRange, counted: Counted) {
         if counted.unwritten_bytes() == 0 {
             self.lazy.counted_clean(piece);
             self.now_clean(piece);
@@ -83,7 +87,25 @@ impl Stream {
                 self.ownership.leave(part);
                 self.planner.withdraw(part);
             }
+        } else if self.eager && counted.dirty_bytes > 0 {
+            self.ask_once_more(context, piece);
         }
+    }
+
+    /// What others write, nobody tells: pages that are dirty after all may have been
+    /// written by the program meanwhile, and the kernel would take half a minute.
+    fn ask_once_more(&mut self, context: &Context, piece: ByteRange) {
+        let request_bytes = context.request_bytes(&self.config);
+        let mut near: Vec<ByteRange> = Vec::new();
+        for part in self.lazy.take_parts(piece) {
+            let start = near.first().map_or(part.start, |first| first.start);
+            if part.end - start > request_bytes {
+                self.requests.send_last(&near);
+                near.clear();
+            }
+            near.push(part);
+        }
+        self.requests.send_last(&near);
     }
 
     pub(crate) fn dropped(&mut self, context: &Context, range: ByteRange, dropped: Dropped) {

@@ -46,6 +46,17 @@ impl Request {
         }
     }
 
+    /// A request for these parts, which ascend; after it they are not asked for again.
+    pub(super) fn last_one(parts: &[ByteRange], reason: Reason) -> Option<Request> {
+        let (first, last) = (parts.first()?, parts.last()?);
+        let bytes = parts.iter().map(|part| part.len()).sum();
+        let span = ByteRange::new(first.start, last.end);
+        Some(Request {
+            tries: ASK_TRIES,
+            ..Request::scattered(span, bytes, parts.len(), reason)
+        })
+    }
+
     /// The same once more, unless that was done often enough.
     pub(super) fn again(self) -> Option<Request> {
         (self.tries < ASK_TRIES).then_some(Request {

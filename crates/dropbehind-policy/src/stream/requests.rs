@@ -156,6 +156,13 @@ impl Requests {
         }
     }
 
+    /// These parts are to be sent for the last time.
+    pub(super) fn send_last(&mut self, parts: &[ByteRange]) {
+        if let Some(request) = Request::last_one(parts, Reason::Age) {
+            self.send(request);
+        }
+    }
+
     /// Takes out the first call's worth of what is to be sent.
     pub(super) fn take_to_send(&mut self, request_bytes: u64) -> Option<Request> {
         let next = self.to_send.pop_front()?;

@@ -99,8 +99,8 @@ impl DiskThread {
         };
         let changed = self.see(look, &mut watch);
         if thorough {
+            watch.thorough_wanted = self.has_undecided(look, &watch);
             let cost_ns = self.now_ns() - now_ns;
-            watch.thorough_wanted = false;
             watch.thorough_from_ns = self.now_ns() + cost_ns.saturating_mul(THOROUGH_SHARE - 1);
         }
         if changed {
@@ -232,6 +232,8 @@ impl DiskThread {
         };
         let changed = counted != watch.counted;
         watch.counted = counted;
+        // Reclaim takes what others had, too; what comes after it is not theirs.
+        watch.before_bytes = watch.before_bytes.min(counted.cached_bytes);
         let brought = Counted {
             cached_bytes: counted.cached_bytes.saturating_sub(watch.before_bytes),
             ..counted
@@ -260,6 +262,20 @@ impl DiskThread {
         changed
     }
 
+    /// True when a look had to leave something out, for as long as a request is
+    /// under way.
+    fn has_undecided(&self, look: Look<'_>, watch: &Watch) -> bool {
+        let all = residency::whole(watch.size_bytes);
+        let Some(stream) = self.disk.stream(look.id) else {
+            return false;
+        };
+        let dropped = watch.options.reads && watch.options.mode.drops();
+        stream.undecided(all).into_iter().any(|gap| {
+            let counted = residency::count(look.fd, gap).unwrap_or_default();
+            counted.unwritten_bytes() > 0 || dropped && counted.cached_bytes > 0
+        })
+    }
+
     fn search_written(&mut self, look: Look<'_>, watch: &mut Watch, all: ByteRange) {
         let Some(stream) = self.disk.stream(look.id) else {
             return;
@@ -270,7 +286,7 @@ impl DiskThread {
             ByteRange::new(all.start, cursor),
             ByteRange::new(cursor, all.end),
         );
-        let mut search = Search::new(look.fd, |counted| counted.unwritten_bytes());
+        let mut search = Search::new(look, |counted| counted.unwritten_bytes());
         for half in [after, before] {
             for gap in stream.untold(half) {
                 search.descend(gap);
@@ -296,10 +312,7 @@ impl DiskThread {
             return;
         }
         watch.searched_ns = look.now_ns;
-        let mut search = Search::new(look.fd, |counted| counted.cached_bytes);
-        if look.thorough {
-            search.counts = THOROUGH_COUNTS;
-        }
+        let mut search = Search::new(look, |counted| counted.cached_bytes);
         // Of a file that was cached here and there, there are many, most of
         // them dropped before: always from the first one, and the last ones
         // would never be looked at.
@@ -349,11 +362,15 @@ struct Search<'fd, F> {
 }
 
 impl<'fd, F: Fn(Counted) -> u64> Search<'fd, F> {
-    fn new(fd: BorrowedFd<'fd>, of_interest: F) -> Search<'fd, F> {
+    fn new(look: Look<'fd>, of_interest: F) -> Search<'fd, F> {
         Search {
-            fd,
+            fd: look.fd,
             of_interest,
-            counts: COUNTS,
+            counts: if look.thorough {
+                THOROUGH_COUNTS
+            } else {
+                COUNTS
+            },
             found: Vec::new(),
         }
     }
