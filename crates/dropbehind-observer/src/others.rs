@@ -27,7 +27,7 @@ pub(crate) struct Insiders {
     own: i32,
     /// Those who started the first process inside.
     ancestors: HashSet<i32>,
-    known: HashMap<i32, (u64, bool)>,
+    known: HashMap<i32, (Option<u64>, bool)>,
     start_times: StartTimes,
 }
 
@@ -53,7 +53,7 @@ impl Insiders {
         if self.namespace.is_none() {
             return;
         }
-        let started = self.start_times.of(process).unwrap_or(0);
+        let started = self.start_times.of(process);
         if self.known.len() >= KNOWN {
             self.known.clear();
         }
@@ -75,7 +75,7 @@ impl Insiders {
         }
         let started = self.start_times.of(process);
         if let Some(&(known_start, inside)) = self.known.get(&process)
-            && started.is_none_or(|ticks| ticks == known_start || known_start == 0)
+            && (started.is_none() || started == known_start)
         {
             return inside;
         }
@@ -84,7 +84,7 @@ impl Insiders {
             if self.known.len() >= KNOWN {
                 self.known.clear();
             }
-            self.known.insert(process, (ticks, inside));
+            self.known.insert(process, (Some(ticks), inside));
         }
         inside
     }
@@ -176,6 +176,17 @@ mod tests {
     use crate::owners::LISTENER;
 
     #[test]
+    fn a_number_that_is_used_again_is_not_who_was_inside() {
+        let process = i32::try_from(std::process::id()).unwrap();
+        let mut insiders = Insiders::new(mount_namespace_of(process).ok(), None);
+        insiders.own = 0;
+        // Gone before it could be asked when it was started.
+        insiders.known.insert(process, (None, false));
+        assert!(insiders.is_inside(process), "this process is another one");
+        assert!(insiders.is_inside(process));
+    }
+
+    #[test]
     fn another_observer_is_no_user() {
         let scratch = Scratch::new().unwrap();
         let file = File::create(scratch.file("used")).unwrap();
@@ -185,7 +196,7 @@ mod tests {
         let started = process_stat(process).unwrap().start_ticks;
         let mut insiders = Insiders::new(mount_namespace_of(process).ok(), None);
         insiders.own = 0;
-        insiders.known.insert(process, (started, false));
+        insiders.known.insert(process, (Some(started), false));
         let mut outside = || {
             let mut scan = Scan::default();
             scan.want(id);

@@ -4,7 +4,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dropbehind::{CacheMap, Notice};
 use dropbehind_linux::{file_stat, open_files, processes};
@@ -47,6 +47,7 @@ impl Worker {
         loop {
             let pause = if self.files.is_busy() { WORK } else { REST };
             let mut next = self.inputs.recv_timeout(pause);
+            let begun = Instant::now();
             loop {
                 match next {
                     Ok(input) => self.take(input),
@@ -55,6 +56,10 @@ impl Worker {
                 }
                 if self.is_stopping() {
                     return;
+                }
+                // The rest is due, however much more happens.
+                if begun.elapsed() >= WORK {
+                    break;
                 }
                 next = match self.inputs.try_recv() {
                     Ok(input) => Ok(input),
