@@ -1,13 +1,16 @@
 //! Reading around the page cache, to make those wait who write to a file.
 //!
 //! A direct read of pages that are dirty or under writeback waits until they are
-//! written (`kiocb_write_and_wait` in `fs/iomap/direct-io.c`), and on ext4, xfs,
-//! btrfs and f2fs it holds the inode's lock meanwhile, shared: who writes to the
-//! file waits for that lock, who reads from it does not. That is how a process
-//! outside can hold a writer back, in the kernel and for no longer than the disk
-//! takes: when the process dies, the lock goes with its read.
+//! written (`kiocb_write_and_wait` in `fs/iomap/direct-io.c`), and on ext4, xfs and
+//! btrfs it holds the inode's lock meanwhile, shared: who writes to the file waits
+//! for that lock, who reads from it does not. That is how a process outside can
+//! hold a writer back, in the kernel and for no longer than the disk takes: when
+//! the process dies, the lock goes with its read.
+//!
+//! f2fs reads directly under a lock of its own, `i_gc_rwsem`, for which its
+//! buffered writers do not wait (`f2fs_dio_read_iter` in `fs/f2fs/file.c`).
 
-use crate::file::{FsKind, filesystem};
+use crate::file::{FsKind, file_info};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
@@ -16,15 +19,20 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// Memory that cannot be written to. A read into it waits as any other does, and
-/// fails then, without having asked the disk for anything: reads of the disk
-/// would make the kernel's writeback throttling (blk-wbt) take them for a program
-/// that suffers from the writes, and slow these down.
+/// fails then, on ext4 and xfs without having asked the disk for anything: reads
+/// of the disk would make the kernel's writeback throttling (blk-wbt) take them for
+/// a program that suffers from the writes, and slow these down.
+///
+/// btrfs tries once more, and then through the page cache (`btrfs_direct_read`,
+/// `btrfs_file_read_iter`), which fails at the first page. That one has just been
+/// written, and is cached as a rule; dropped in this moment, it is read from the
+/// disk, with what the kernel reads ahead.
 #[derive(Debug)]
 struct Nowhere {
     start: *mut c_void,
 }
 
-/// Addresses only.
+/// Addresses only. One call reads no more than 2 GiB in any case.
 const NOWHERE_BYTES: usize = 256 << 20;
 
 // SAFETY: nobody ever reads or writes there.
@@ -61,20 +69,24 @@ pub struct DirectReader {
 }
 
 impl DirectReader {
+    /// What one read waits for, at most, in bytes.
+    pub const RANGE_MAX_BYTES: u64 = NOWHERE_BYTES as u64;
+
     /// Opens a description of its own for the file behind `fd`.
     ///
     /// # Errors
     ///
-    /// - `EOPNOTSUPP`: writers would not wait: a block device, or a file system
-    ///   that is not named above.
+    /// - `EOPNOTSUPP`: writers would not wait: a block device, a file system that is
+    ///   not named above, or a file that it reads through the page cache whatever is
+    ///   asked for (encrypted, verified, with its data in the journal or in the
+    ///   inode). Of such files statx(2) tells since Linux 6.1 (`STATX_DIOALIGN`),
+    ///   btrfs nothing; before, they are taken, and their writers go on.
     /// - `EINVAL`: the file system has no direct I/O for this file.
     /// - Those of open(2).
     pub fn new(fd: BorrowedFd<'_>) -> io::Result<Self> {
-        let locks = matches!(
-            filesystem(fd)?,
-            FsKind::Ext4 | FsKind::Xfs | FsKind::Btrfs | FsKind::F2fs
-        );
-        if !locks {
+        let info = file_info(fd)?;
+        let locks = matches!(info.filesystem, FsKind::Ext4 | FsKind::Xfs | FsKind::Btrfs);
+        if !locks || matches!(info.direct_io_alignment, Some((0, _))) {
             return Err(Errno::OPNOTSUPP.into());
         }
         // The thread may have a descriptor table of its own.
@@ -94,13 +106,19 @@ impl DirectReader {
 
     /// Writes what is dirty in a range, multiples of 4096, and returns when that
     /// has arrived. Those who write to the file wait meanwhile. Of a longer range
-    /// than 256 MiB only the beginning is written.
+    /// than [`RANGE_MAX_BYTES`](Self::RANGE_MAX_BYTES) only the beginning is written.
     ///
     /// # Errors
     ///
-    /// - `EIO`, `ENOSPC` and others: it could not be written. The writers'
-    ///   descriptions are told of that as they would have been (`errseq_t` counts
-    ///   for each).
+    /// - `EIO`, `ENOSPC` and others: it could not be written, now or some time
+    ///   before. fsync(2) tells the writers of that as it would have: it goes by
+    ///   `errseq_t`, which counts for each description and is not looked at here.
+    ///   What is taken are the flags `AS_EIO` and `AS_ENOSPC` of the file
+    ///   (`filemap_check_errors` in `mm/filemap.c`), which the next direct read, of
+    ///   whomsoever, would have met.
+    /// - `EIO` is also what ext4 and xfs answer where a page of the range was
+    ///   written through a mapping in this moment.
+    /// - `ENOMEM`, `EAGAIN`: not now.
     pub fn write_range(&self, offset: u64, len: u64) -> io::Result<()> {
         let len = usize::try_from(len).map_or(NOWHERE_BYTES, |len| len.min(NOWHERE_BYTES));
         let offset = libc::off_t::try_from(offset).map_err(|_| Errno::INVAL)?;

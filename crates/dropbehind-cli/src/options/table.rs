@@ -288,7 +288,7 @@ pub(super) const MAX_DIRTY: OptionSpec = OptionSpec {
     details: "From 16MiB to 1PiB. While more than that is dirty or on its way, those who write to \
               the file wait for the disk, as they would for the kernel beyond its own limits \
               (vm.dirty_ratio). A size beyond the machine's memory leaves that to the kernel. Not \
-              in the modes that leave writeback to it; on ext4, xfs, btrfs and f2fs.",
+              in the modes that leave writeback to it; on ext4, xfs and btrfs.",
 };
 
 pub(super) const BEST_EFFORT: OptionSpec = OptionSpec {

@@ -27,7 +27,7 @@ pub struct ObserveOptions {
     /// Who writes to the file waits for the disk while more than this is dirty or
     /// on its way, of the observed files of that disk together (down to 8 MiB for
     /// one of many); `None` lets the kernel decide. Only where the mode writes back
-    /// early, and on ext4, xfs, btrfs and f2fs.
+    /// early, and on ext4, xfs and btrfs.
     pub max_dirty_bytes: Option<u64>,
     /// What reads bring in is dropped, too, where the mode drops.
     pub reads: bool,
