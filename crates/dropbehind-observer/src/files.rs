@@ -99,6 +99,11 @@ impl Files {
         !self.tracked.is_empty() || !self.young.is_empty()
     }
 
+    /// True while there are files that were just made.
+    pub(crate) fn has_young(&self) -> bool {
+        !self.young.is_empty()
+    }
+
     /// True for a file that is looked after.
     pub(crate) fn knows(&self, id: FileId) -> bool {
         self.tracked.key_of(id).is_some()

@@ -8,14 +8,16 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use dropbehind::CacheMap;
-use dropbehind_linux::FileId;
+use dropbehind_linux::{FileId, size_bytes};
 
 use super::file_event::FileEvent;
 use super::first_use::FirstUse;
 use crate::overlay;
+use crate::small_files::SMALL_BYTES;
 
 /// A file just made is looked after by itself when it is still open after this
-/// time.
+/// time, or is too large to be looked after as a small one: a writer that does not
+/// wait for the disk has 10 MiB in it by then.
 const YOUNG: Duration = Duration::from_millis(5);
 /// A file that was closed is told of within this time.
 const CLOSE_IS_TOLD: Duration = Duration::from_millis(500);
@@ -85,7 +87,7 @@ impl YoungFiles {
             .iter()
             .filter_map(|(id, young)| {
                 let age = young.since.elapsed();
-                let old_enough = age >= YOUNG;
+                let old_enough = age >= YOUNG || young.is_large();
                 // Who does not have it open any more has closed it, of which the
                 // event is on its way. Asked once: closed before a second answer,
                 // what its maker wrote would pass for somebody else's.
@@ -111,6 +113,10 @@ impl YoungFiles {
 }
 
 impl YoungFile {
+    fn is_large(&self) -> bool {
+        size_bytes(self.opened.file.as_fd()).is_ok_and(|bytes| bytes > SMALL_BYTES)
+    }
+
     /// `writes` is whether its opener has it open for writing, if at all.
     fn grown_up(self, closed: bool, writes: Option<bool>) -> FirstUse {
         let mut event = self.opened;
@@ -140,6 +146,40 @@ mod tests {
     use dropbehind_testbed::Scratch;
 
     use super::*;
+
+    #[test]
+    fn a_file_that_grows_fast_is_not_young_for_long() {
+        let scratch = Scratch::new().unwrap();
+        let opened = |name, bytes| {
+            let path = scratch.file(name);
+            let writer = File::create(&path).unwrap();
+            writer.set_len(bytes).unwrap();
+            let opened = FileEvent {
+                file: File::open(&path).unwrap().into(),
+                info: file_stat(writer.as_fd()).unwrap(),
+                mask: EventMask::OPEN,
+                process: i32::try_from(std::process::id()).unwrap(),
+                before: None,
+                fresh: true,
+            };
+            (writer, opened)
+        };
+        let mut young = YoungFiles::default();
+        let (_small, small) = opened("small", SMALL_BYTES);
+        let (_large, large) = opened("large", SMALL_BYTES + 1);
+        let large_id = large.info.id;
+        // Not even 5 ms old when the test is kept waiting for as long.
+        let since = Instant::now() + Duration::from_secs(3600);
+        for opened in [small, large] {
+            young
+                .files
+                .insert(opened.info.id, YoungFile { since, opened });
+        }
+        let grown = young.take_grown_up();
+        let grown: Vec<_> = grown.iter().map(|first| first.event.info.id).collect();
+        assert_eq!(grown, [large_id]);
+        assert!(!young.is_empty());
+    }
 
     #[test]
     fn who_closes_a_young_file_in_this_moment_wrote_it() {

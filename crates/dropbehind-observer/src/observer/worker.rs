@@ -17,6 +17,8 @@ use crate::rules::Rules;
 
 /// The worker looks after notices this often.
 const WORK: Duration = Duration::from_millis(5);
+/// This often while a file just made may be growing fast.
+const WORK_FOR_YOUNG: Duration = Duration::from_millis(1);
 /// And this often where there is nothing to look after.
 const REST: Duration = Duration::from_millis(200);
 
@@ -45,7 +47,13 @@ pub(super) struct Worker {
 impl Worker {
     pub(super) fn run(mut self) {
         loop {
-            let pause = if self.files.is_busy() { WORK } else { REST };
+            let pause = if self.files.has_young() {
+                WORK_FOR_YOUNG
+            } else if self.files.is_busy() {
+                WORK
+            } else {
+                REST
+            };
             let mut next = self.inputs.recv_timeout(pause);
             let begun = Instant::now();
             loop {
