@@ -107,12 +107,12 @@ pub struct Due {
     /// Wake the flusher.
     pub kick: bool,
     /// Then see whether to slow down.
-    pub brake: Brake,
+    pub pause: Pause,
 }
 
 /// How a writer may have to slow down.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Brake {
+pub enum Pause {
     /// Not at all.
     #[default]
     Nothing,
@@ -128,7 +128,7 @@ impl Due {
     pub fn and(self, other: Due) -> Due {
         Due {
             kick: self.kick || other.kick,
-            brake: self.brake.max(other.brake),
+            pause: self.pause.max(other.pause),
         }
     }
 }
@@ -166,7 +166,7 @@ impl Slot {
         if self.outstanding_of(total) > self.limit.load(Ordering::Relaxed) {
             return Due {
                 kick: true,
-                brake: Brake::Wait,
+                pause: Pause::Wait,
             };
         }
         let kicked_at = self.kicked_at.load(Ordering::Relaxed);
@@ -175,8 +175,8 @@ impl Slot {
         if kick {
             self.kicked_at.store(total, Ordering::Relaxed);
         }
-        let brake = if turn { Brake::Turn } else { Brake::Nothing };
-        Due { kick, brake }
+        let pause = if turn { Pause::Turn } else { Pause::Nothing };
+        Due { kick, pause }
     }
 
     /// Notes that reads brought in the pages of `run`, and are done with them;

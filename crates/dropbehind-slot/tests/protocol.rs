@@ -15,7 +15,7 @@
 #![cfg(loom)]
 
 use dropbehind_policy::Mode;
-use dropbehind_slot::{Brake, Doorbell, Drained, NOBODY, Run, Slot};
+use dropbehind_slot::{Doorbell, Drained, NOBODY, Pause, Run, Slot};
 use loom::sync::Arc;
 use loom::thread;
 
@@ -136,7 +136,7 @@ fn a_write_is_kicked_or_seen() {
 fn a_waiter_is_released_by(release: fn(&Slot) -> bool) {
     loom::model(move || {
         let slot = Arc::new(Slot::new(0, u64::MAX));
-        assert_eq!(slot.wrote(page(0), PAGE).brake, Brake::Wait);
+        assert_eq!(slot.wrote(page(0), PAGE).pause, Pause::Wait);
         let flusher = {
             let slot = Arc::clone(&slot);
             thread::spawn(move || release(&slot))

@@ -13,7 +13,7 @@ use crate::claims::Claims;
 use crate::flusher::{DiskHandle, Flusher, Message};
 use crate::reader::Reader;
 use crate::residency;
-use dropbehind_slot::{Brake, Due, Run, Slot, TURN};
+use dropbehind_slot::{Due, Pause, Run, Slot, TURN};
 
 /// A waiting writer looks after its flusher's health this often.
 const WAIT_STEP: Duration = Duration::from_millis(200);
@@ -143,11 +143,11 @@ impl Handle {
             self.register(fd);
             self.kick();
         }
-        match due.brake {
-            Brake::Wait => self.wait(),
+        match due.pause {
+            Pause::Wait => self.wait(),
             _ if bytes >= THROTTLED_BYTES => self.pause(bytes),
-            Brake::Turn => self.nap(bytes),
-            Brake::Nothing => {}
+            Pause::Turn => self.nap(bytes),
+            Pause::Nothing => {}
         }
     }
 
