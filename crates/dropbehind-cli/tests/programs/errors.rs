@@ -95,10 +95,12 @@ fn an_error_reaches_whom_it_would_have_reached() {
     need!(all FailingDisk::needs(Some(Fs::Ext4NoJournal)));
     need!(Need::Cachestat, Need::Tool("python3"));
     let user = User::new();
+    let mut waits = 0;
     for (name, way) in WAYS {
         std::fs::write(user.file("program.py"), format!("{PROGRAM}{way}\n")).unwrap();
         // The last one also waits for the disk, beyond so little.
-        let held = format!("{RUN} --max-dirty 16MiB");
+        let figures = user.file("figures");
+        let held = format!("{RUN} --max-dirty 16MiB --stats {}", figures.display());
         let [plain, observed, held] = ["", RUN, &held].map(|run| {
             let disk = FailingDisk::new().expect("a failing disk");
             converses(&user, &disk, run)
@@ -106,7 +108,14 @@ fn an_error_reaches_whom_it_would_have_reached() {
         assert!(plain.stdout.contains("ENOSPC"), "{name}: {plain:?}");
         assert_eq!(plain, observed, "{name}");
         assert_eq!(plain, held, "{name}, held");
+        let figures = std::fs::read(figures).unwrap();
+        let figures: serde_json::Value = serde_json::from_slice(&figures).unwrap();
+        let waited = figures["waits"].as_u64().unwrap();
+        println!("{name}: waited {waited} times");
+        waits += waited;
     }
+    // Not each time: writeback may fail before there is so much.
+    assert!(waits > 0, "nobody was held");
 }
 
 /// A tree of writers and readers, so that there is something to kill at any
