@@ -6,43 +6,53 @@
 //! of the kernel's own limits of dirty pages, for one file.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Mutex;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use dropbehind_linux::{DirectReader, file_stat, page_size};
+use dropbehind_linux::{DirectReader, page_size};
 use dropbehind_policy::ByteRange;
 
+use super::unwritten::{Unwritten, UnwrittenCounter, place_of};
 use crate::handle::lock;
-use crate::residency;
 
-/// Writers are let go when no more than this share of the limit is unwritten, so
-/// that the disk has something to do until they are held again.
+/// Writers are let go when no more than this share of what they may have is
+/// unwritten, so that the disk has something to do until they are held again.
 const RELEASE: (u64, u64) = (3, 4);
 /// A read waits for so much: a writer that is told to stop waits no longer than
 /// the disk takes for it.
 const STEP_BYTES: u64 = 8 << 20;
-/// A writer gets in between two reads; so many of them, and it is looked at anew.
-const READS: u32 = 64;
+/// A read that took less had nothing to wait for: what is unwritten is not there
+/// any more, or cannot be written.
+const EMPTY_READ: Duration = Duration::from_micros(200);
 /// A file whose share of what is too much is less than this is not held.
 const SHARE_MIN_BYTES: u64 = 8 << 20;
+/// A file of which this share of the limit is unwritten is watched.
+const WATCHED: u64 = 8;
+
+/// Files are counted again as soon as writers can have come to the limit, at this
+/// speed,
+const WRITERS_BYTES_PER_MS: u64 = 4 << 20;
+/// but no more often than this,
+pub(super) const LOOK_MIN: Duration = Duration::from_millis(1);
+/// and no less often than this.
+pub(super) const LOOK_MAX: Duration = Duration::from_millis(8);
 
 /// What holds the writers of one file.
 #[derive(Debug)]
 pub(super) struct Brake {
     limit_bytes: u64,
-    /// To count with. This and the next are `None` once the file is not looked
-    /// after any more: a deleted file's blocks are free when nobody has it open.
-    description: Mutex<Option<OwnedFd>>,
-    /// Opened when writers are held for the first time.
-    reader: Mutex<Option<DirectReader>>,
+    /// `None` once the file is not looked after any more: a deleted file's blocks
+    /// are free when nobody has it open.
+    counter: Mutex<Option<UnwrittenCounter>>,
+    /// It is not looked after any more.
     stopped: AtomicBool,
     /// It is watched up to then.
     watched_until: Mutex<Instant>,
     /// Somebody is at it.
     held: AtomicBool,
-    /// It cannot be read so, or a read failed: whoever writes is to learn of it
+    /// Its writers cannot be held, or a read failed: whoever writes is to learn of it
     /// first.
     failed: AtomicBool,
     /// As last counted.
@@ -52,11 +62,10 @@ pub(super) struct Brake {
 }
 
 impl Brake {
-    pub(super) fn new(description: OwnedFd, limit_bytes: u64) -> Brake {
+    pub(super) fn new(counter: UnwrittenCounter, limit_bytes: u64) -> Brake {
         Brake {
             limit_bytes,
-            description: Mutex::new(Some(description)),
-            reader: Mutex::default(),
+            counter: Mutex::new(Some(counter)),
             stopped: AtomicBool::new(false),
             watched_until: Mutex::new(Instant::now()),
             held: AtomicBool::new(false),
@@ -71,12 +80,9 @@ impl Brake {
     /// what is under way does.
     pub(super) fn stop(&self) {
         self.stopped.store(true, Ordering::SeqCst);
-        // Whoever has them looks again.
-        if let Ok(mut description) = self.description.try_lock() {
-            *description = None;
-        }
-        if let Ok(mut reader) = self.reader.try_lock() {
-            *reader = None;
+        // Whoever has it looks again.
+        if let Ok(mut counter) = self.counter.try_lock() {
+            *counter = None;
         }
     }
 
@@ -94,14 +100,15 @@ impl Brake {
         !self.is_over() && Instant::now() < *lock(&self.watched_until)
     }
 
+    /// True when so much is unwritten that it is to be watched.
+    pub(super) fn wants_watching(&self) -> bool {
+        self.unwritten_bytes() >= self.limit_bytes / WATCHED
+    }
+
     /// How often writers were held, and for how long.
     pub(super) fn waits(&self) -> (u64, u64) {
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
         (load(&self.waits), load(&self.wait_ns))
-    }
-
-    pub(super) fn limit_bytes(&self) -> u64 {
-        self.limit_bytes
     }
 
     /// What was unwritten of the file when it was last counted.
@@ -115,13 +122,12 @@ impl Brake {
             .store(unwritten_bytes, Ordering::Relaxed);
     }
 
-    /// Counts what is unwritten.
-    pub(super) fn count(&self) -> u64 {
-        let counted = self.with(&self.description, |description| {
-            description.as_ref().map(|fd| unwritten_of(fd.as_fd()).1)
-        });
-        self.counted(counted.unwrap_or(0));
-        self.unwritten_bytes()
+    /// Counts what is unwritten; `None` where nobody is to be held any more.
+    pub(super) fn count(&self) -> Option<Unwritten> {
+        let found = self.with_counter(|counter| counter.count());
+        let found = found.filter(|_| !self.is_over());
+        self.counted(found.map_or(0, |found| found.bytes));
+        found
     }
 
     /// What may be unwritten of this file, where `sum_bytes` are of all of them.
@@ -134,109 +140,210 @@ impl Brake {
         u64::try_from(share).map_or(self.limit_bytes, |share| share.max(SHARE_MIN_BYTES))
     }
 
-    /// True for whoever is to call [`Brake::hold`].
-    pub(super) fn try_take(&self) -> bool {
-        !self.is_over() && !self.held.swap(true, Ordering::SeqCst)
+    /// How long writers take, at least, before they are to wait, where `sum_bytes`
+    /// are unwritten of all files.
+    pub(super) fn room(&self, sum_bytes: u64) -> Duration {
+        let room_bytes = self.limit_bytes.saturating_sub(sum_bytes);
+        let room_ns = u128::from(room_bytes) * 1_000_000 / u128::from(WRITERS_BYTES_PER_MS);
+        let room = Duration::from_nanos(u64::try_from(room_ns).unwrap_or(u64::MAX));
+        room.clamp(LOOK_MIN, LOOK_MAX)
     }
 
-    pub(super) fn let_go(&self) {
-        self.held.store(false, Ordering::SeqCst);
-    }
-
-    /// Holds the writers until little more than `share_bytes` are unwritten.
-    ///
-    /// # Errors
-    /// Where they cannot be held; then this is not to be tried again.
-    pub(super) fn hold(&self, share_bytes: u64) -> io::Result<()> {
-        let held = self.with(&self.reader, |reader| {
-            if reader.is_none() {
-                let description = lock(&self.description);
-                let Some(fd) = description.as_ref() else {
-                    return Ok(());
-                };
-                *reader = Some(DirectReader::new(fd.as_fd())?);
-            }
-            if let Some(reader) = reader {
-                self.hold_with(reader, share_bytes / RELEASE.1 * RELEASE.0);
-            }
-            Ok(())
-        });
-        if held.is_err() {
-            self.failed.store(true, Ordering::SeqCst);
+    /// For whoever is to hold the writers; `None` while somebody does, or they
+    /// cannot be held.
+    pub(super) fn try_take(self: &Arc<Self>) -> Option<Taken> {
+        if self.is_over() {
+            return None;
         }
-        self.let_go();
-        held
+        let taken = self.held.swap(true, Ordering::SeqCst);
+        (!taken).then(|| Taken {
+            brake: Arc::clone(self),
+        })
     }
 
-    fn hold_with(&self, reader: &mut DirectReader, release_bytes: u64) {
-        let started = Instant::now();
-        for _ in 0..READS {
-            if self.is_over() {
-                break;
-            }
-            let (all, unwritten_bytes) = unwritten_of(reader.as_fd());
-            self.counted(unwritten_bytes);
-            if unwritten_bytes <= release_bytes {
-                break;
-            }
-            let step_bytes = (unwritten_bytes - release_bytes).min(STEP_BYTES);
-            let start = place_of(reader.as_fd(), all, 0);
-            let end = place_of(reader.as_fd(), all, step_bytes);
-            let len = (end - start).max(page_size());
-            if reader.write_range(start, len).is_err() {
-                self.failed.store(true, Ordering::SeqCst);
-            }
-        }
-        let ns = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.waits.fetch_add(1, Ordering::Relaxed);
-        self.wait_ns.fetch_add(ns, Ordering::Relaxed);
+    fn reader(&self) -> io::Result<Option<DirectReader>> {
+        let reader = self.with_counter(|counter| Some(DirectReader::new(counter.as_fd())));
+        reader.transpose()
     }
 
-    /// Does something with one of the descriptions; when it was stopped meanwhile,
-    /// closes it.
-    fn with<T, R>(&self, slot: &Mutex<Option<T>>, what: impl FnOnce(&mut Option<T>) -> R) -> R {
-        let result = what(&mut lock(slot));
+    /// Does something with the counter; when it was stopped meanwhile, closes it.
+    fn with_counter<R>(&self, what: impl FnOnce(&mut UnwrittenCounter) -> Option<R>) -> Option<R> {
+        let result = lock(&self.counter).as_mut().and_then(what);
         if self.stopped.load(Ordering::SeqCst) {
-            *lock(slot) = None;
+            *lock(&self.counter) = None;
         }
         result
     }
 }
 
-/// The pages of a file, and how much of them is unwritten; none where nobody is
-/// to be held.
-fn unwritten_of(fd: BorrowedFd<'_>) -> (ByteRange, u64) {
-    let size_bytes = match file_stat(fd) {
-        // A deleted file's blocks are to be free as soon as it is closed.
-        Ok(stat) if stat.links > 0 => stat.size_bytes,
-        _ => 0,
-    };
-    let all = residency::whole(size_bytes);
-    (all, unwritten_bytes(fd, all))
+/// The right to hold the writers of a file, for one at a time.
+#[derive(Debug)]
+pub(super) struct Taken {
+    brake: Arc<Brake>,
 }
 
-fn unwritten_bytes(fd: BorrowedFd<'_>, range: ByteRange) -> u64 {
-    residency::count(fd, range).map_or(0, |counted| counted.unwritten_bytes())
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.brake.held.store(false, Ordering::SeqCst);
+    }
 }
 
-/// The page before which there are this many unwritten bytes. Pages are written
-/// in the order of their offsets, mostly, so when that one is, the others are.
-fn place_of(fd: BorrowedFd<'_>, all: ByteRange, mut bytes_before: u64) -> u64 {
-    let page_bytes = page_size();
-    let mut range = all;
-    while range.len() > page_bytes {
-        let middle = range.start + (range.len() / 2).next_multiple_of(page_bytes);
-        let left = ByteRange::new(range.start, middle.min(range.end));
-        if left.end == range.end {
-            break;
+impl Taken {
+    /// Holds the writers until little more than `share_bytes` are unwritten.
+    ///
+    /// # Errors
+    /// Where they cannot be held; then this is not to be tried again.
+    pub(super) fn hold(self, share_bytes: u64) -> io::Result<()> {
+        let result = self.hold_once(share_bytes);
+        if result.is_err() {
+            self.brake.failed.store(true, Ordering::SeqCst);
         }
-        let unwritten = unwritten_bytes(fd, left);
-        if bytes_before < unwritten {
-            range = left;
-        } else {
-            bytes_before -= unwritten;
-            range = ByteRange::new(left.end, range.end);
+        result
+    }
+
+    fn hold_once(&self, share_bytes: u64) -> io::Result<()> {
+        match self.brake.reader()? {
+            Some(reader) => self.hold_down_to(&reader, share_bytes / RELEASE.1 * RELEASE.0),
+            None => Ok(()),
         }
     }
-    range.start
+
+    fn hold_down_to(&self, reader: &DirectReader, release_bytes: u64) -> io::Result<()> {
+        let brake = &self.brake;
+        brake.waits.fetch_add(1, Ordering::Relaxed);
+        while let Some(found) = brake.count()
+            && found.bytes > release_bytes
+        {
+            let step_bytes = (found.bytes - release_bytes).min(STEP_BYTES);
+            let range = oldest(reader.as_fd(), found.within, step_bytes);
+            let started = Instant::now();
+            reader.write_range(range.start, range.len())?;
+            let took = started.elapsed();
+            let ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+            brake.wait_ns.fetch_add(ns, Ordering::Relaxed);
+            if took < EMPTY_READ {
+                std::thread::sleep(LOOK_MIN);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where the first so many unwritten bytes are. Pages are written in the order of
+/// their offsets, mostly, so when the last of these is, the others are.
+fn oldest(fd: BorrowedFd<'_>, within: ByteRange, bytes: u64) -> ByteRange {
+    let start = place_of(fd, within, 0);
+    read_range(start, place_of(fd, within, bytes))
+}
+
+/// What is to be read, of the pages from `start` to `end`: no less than one, since
+/// another one may have been written to before them between the two searches, and
+/// no more than a read can be long. Of a longer range that is the end: a header
+/// that is written again and again lies before it.
+fn read_range(start: u64, end: u64) -> ByteRange {
+    let end = end.max(start + page_size());
+    let longest_start = end.saturating_sub(DirectReader::RANGE_MAX_BYTES);
+    ByteRange::new(start.max(longest_start), end)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::unix::fs::FileExt;
+    use std::path::Path;
+    use std::process::Command;
+
+    use dropbehind_testbed::{Fs, MountedFs, Need, Scratch, need};
+
+    use super::*;
+    use crate::residency;
+
+    const MIB: u64 = 1 << 20;
+    const LIMIT_BYTES: u64 = 64 * MIB;
+
+    fn brake(path: &Path) -> Arc<Brake> {
+        let counter = UnwrittenCounter::new(File::open(path).unwrap().into());
+        Arc::new(Brake::new(counter, LIMIT_BYTES))
+    }
+
+    fn new_file(scratch: &Scratch, name: &str) -> File {
+        File::create_new(scratch.file(name)).unwrap()
+    }
+
+    fn write(file: &File, start: u64, bytes: u64) {
+        file.write_all_at(&vec![1; bytes as usize], start).unwrap();
+    }
+
+    #[test]
+    fn what_is_beyond_the_limit_is_written_before_writers_go_on() {
+        let scratch = Scratch::new().unwrap();
+        let file = new_file(&scratch, "written");
+        let brake = brake(&scratch.file("written"));
+        write(&file, 0, LIMIT_BYTES + 32 * MIB);
+        let before = brake.count().unwrap();
+        if before.bytes <= LIMIT_BYTES {
+            // Somebody else had it written.
+            return;
+        }
+        brake.try_take().unwrap().hold(LIMIT_BYTES).unwrap();
+        assert!(brake.count().unwrap().bytes <= LIMIT_BYTES / RELEASE.1 * RELEASE.0);
+        assert_eq!(brake.waits().0, 1);
+    }
+
+    #[test]
+    fn a_page_written_again_and_again_does_not_hide_what_lies_far_behind() {
+        let scratch = Scratch::new().unwrap();
+        let file = new_file(&scratch, "sparse");
+        let far = 4 * DirectReader::RANGE_MAX_BYTES;
+        write(&file, 0, page_size());
+        write(&file, far, STEP_BYTES);
+        let all = residency::whole(far + STEP_BYTES);
+        let range = oldest(file.as_fd(), all, STEP_BYTES);
+        assert!(range.start > 0 && range.len() <= DirectReader::RANGE_MAX_BYTES);
+        let found = residency::count(file.as_fd(), range).unwrap();
+        assert_eq!(found.unwritten_bytes(), STEP_BYTES - page_size());
+    }
+
+    #[test]
+    fn a_page_written_to_between_two_searches_is_no_harm() {
+        let page_bytes = page_size();
+        let range = read_range(10 * page_bytes, 2 * page_bytes);
+        assert_eq!((range.start, range.len()), (10 * page_bytes, page_bytes));
+    }
+
+    #[test]
+    fn who_panics_holds_nobody_any_more() {
+        let scratch = Scratch::new().unwrap();
+        new_file(&scratch, "one");
+        let brake = brake(&scratch.file("one"));
+        let taken = brake.try_take().unwrap();
+        assert!(brake.try_take().is_none());
+        let holder = std::thread::spawn(move || {
+            let _taken = taken;
+            panic!("as a fault would");
+        });
+        assert!(holder.join().is_err());
+        assert!(brake.try_take().is_some());
+    }
+
+    /// Data that goes to the journal is read through the page cache whatever is asked
+    /// for: writers would not wait.
+    #[test]
+    fn a_file_without_direct_reads_is_left_alone() {
+        need!(all MountedFs::needs(Fs::Ext4));
+        need!(Need::Tool("mount"), Need::Tool("umount"));
+        let mounted = MountedFs::new(Fs::Ext4, 64 * MIB).unwrap();
+        let again = "umount \"$1\" && mount -o data=journal \"$0\" \"$1\"";
+        let status = Command::new("sh")
+            .args(["-c", again])
+            .args([mounted.device(), mounted.path()])
+            .status();
+        assert!(status.unwrap().success());
+        let path = mounted.file("journaled");
+        File::create_new(&path).unwrap();
+        let brake = brake(&path);
+        let error = brake.try_take().unwrap().hold(LIMIT_BYTES).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EOPNOTSUPP));
+        assert!(brake.is_over());
+    }
 }

@@ -4,110 +4,133 @@
 //! That takes a thread of its own: the disk's waits for the disk, and just when
 //! much is on its way.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::brake::Brake;
+use super::brake::{Brake, LOOK_MAX, Taken};
 use super::processor_time::processor_time;
 use super::{DiskHandle, spawn};
 use crate::handle::lock;
 
-/// A file of which this share of the limit is unwritten is watched.
-const WATCHED: u64 = 8;
-/// A file is watched for so long after it was used, or had that much unwritten.
-/// When nothing has happened to it for as long, the next use is told.
+/// A file is watched for so long after it was used, or had much unwritten. When
+/// nothing has happened to it for as long, the next use is told.
 const CALM: Duration = Duration::from_secs(1);
-/// Files are counted again as soon as writers can have come to the limit, at this
-/// speed,
-const WRITERS_BYTES_PER_MS: u128 = 4 << 20;
-/// but no more often than this,
-const LOOK_MIN: Duration = Duration::from_millis(1);
-/// no less often than this,
-const LOOK_MAX: Duration = Duration::from_millis(8);
-/// and in no more than one part in so many of the time.
+/// Looks take no more than one part in so many of the time.
 const LOOK_SHARE: u32 = 25;
 
 /// The brakes of a disk's files.
 #[derive(Debug, Default)]
 pub(super) struct Brakes {
+    watch: Mutex<Watch>,
+}
+
+#[derive(Debug, Default)]
+struct Watch {
     files: Vec<Arc<Brake>>,
     thread_runs: bool,
+}
+
+impl Brakes {
+    /// Those to be counted, and what the others had unwritten when they were counted
+    /// last; `None`, and the thread counts as ended, when there are none.
+    fn watched(&self) -> Option<(Vec<Arc<Brake>>, u64)> {
+        let mut watch = lock(&self.watch);
+        watch.files.retain(|brake| !brake.is_over());
+        let mut watched = Vec::new();
+        let mut others_bytes = 0;
+        for brake in &watch.files {
+            if brake.is_watched() {
+                watched.push(Arc::clone(brake));
+            } else {
+                others_bytes += brake.unwritten_bytes();
+            }
+        }
+        watch.thread_runs = !watched.is_empty();
+        watch.thread_runs.then_some((watched, others_bytes))
+    }
+}
+
+/// Lets the next one start when the thread that watches panics.
+struct Watching<'a> {
+    brakes: &'a Brakes,
+}
+
+impl Drop for Watching<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            lock(&self.brakes.watch).thread_runs = false;
+        }
+    }
 }
 
 impl DiskHandle {
     /// Watches a file from now on, until its brake is stopped.
     pub(super) fn add_brake(self: &Arc<Self>, brake: &Arc<Brake>) {
-        lock(&self.brakes).files.push(Arc::clone(brake));
+        lock(&self.brakes.watch).files.push(Arc::clone(brake));
         self.watch_writers(brake);
     }
 
     /// A file is in use.
     pub(super) fn watch_writers(self: &Arc<Self>, brake: &Brake) {
         brake.watch_for(CALM);
-        let mut brakes = lock(&self.brakes);
-        if !brakes.thread_runs {
+        let mut watch = lock(&self.brakes.watch);
+        if !watch.thread_runs {
             let disk = Arc::clone(self);
-            brakes.thread_runs = spawn("dropbehind-brak", move || disk.watch_all()).is_ok();
+            watch.thread_runs = spawn("dropbehind-brak", move || disk.watch_all()).is_ok();
         }
     }
 
     /// So much of a file was unwritten when the disk's thread counted it.
     pub(super) fn saw_unwritten(self: &Arc<Self>, brake: &Brake, unwritten_bytes: u64) {
-        if brake.is_watched() {
+        if brake.is_over() || brake.is_watched() {
             return;
         }
         brake.counted(unwritten_bytes);
-        if unwritten_bytes >= brake.limit_bytes() / WATCHED && !brake.is_over() {
+        if brake.wants_watching() {
             self.watch_writers(brake);
         }
     }
 
     fn watch_all(self: Arc<Self>) {
-        loop {
-            let before = processor_time();
-            let mut watched = Vec::new();
-            let mut sum_bytes = 0;
-            {
-                let mut brakes = lock(&self.brakes);
-                brakes.files.retain(|brake| !brake.is_over());
-                for brake in &brakes.files {
-                    if brake.is_watched() {
-                        watched.push(Arc::clone(brake));
-                    } else {
-                        sum_bytes += brake.unwritten_bytes();
-                    }
-                }
-                if watched.is_empty() {
-                    brakes.thread_runs = false;
-                    return;
-                }
-            }
-            for brake in &watched {
-                let own_bytes = brake.count();
-                if own_bytes >= brake.limit_bytes() / WATCHED {
-                    brake.watch_for(CALM);
-                }
-                sum_bytes += own_bytes;
-            }
-            let cost = processor_time() - before;
-            let mut pause = LOOK_MAX;
-            for brake in watched {
-                let room_bytes = brake.limit_bytes().saturating_sub(sum_bytes);
-                let room_ns = u128::from(room_bytes) * 1_000_000 / WRITERS_BYTES_PER_MS;
-                pause = pause.min(Duration::from_nanos(room_ns as u64));
-                let share_bytes = brake.share_bytes(sum_bytes);
-                if brake.unwritten_bytes() > share_bytes && brake.try_take() {
-                    self.hold_writers(brake, share_bytes);
-                }
-            }
-            std::thread::sleep(pause.max(LOOK_MIN).max(cost * LOOK_SHARE));
+        let _watching = Watching {
+            brakes: &self.brakes,
+        };
+        while let Some((watched, others_bytes)) = self.brakes.watched() {
+            let pause = self.look_at_writers(&watched, others_bytes);
+            std::thread::sleep(pause);
         }
     }
 
-    fn hold_writers(self: &Arc<Self>, brake: Arc<Brake>, share_bytes: u64) {
-        let (held, disk) = (Arc::clone(&brake), Arc::clone(self));
-        let started = spawn("dropbehind-hold", move || {
-            if let Err(error) = held.hold(share_bytes) {
+    /// Has those held who are to wait; answers when to look again.
+    fn look_at_writers(self: &Arc<Self>, watched: &[Arc<Brake>], others_bytes: u64) -> Duration {
+        let before = processor_time();
+        let mut sum_bytes = others_bytes;
+        for brake in watched {
+            brake.count();
+            sum_bytes += brake.unwritten_bytes();
+            if brake.wants_watching() {
+                brake.watch_for(CALM);
+            }
+        }
+        let cost = processor_time() - before;
+        let mut room = LOOK_MAX;
+        for brake in watched {
+            room = room.min(brake.room(sum_bytes));
+            let share_bytes = brake.share_bytes(sum_bytes);
+            if brake.unwritten_bytes() > share_bytes
+                && let Some(taken) = brake.try_take()
+            {
+                self.hold_writers(taken, share_bytes);
+            }
+        }
+        room.max(cost * LOOK_SHARE)
+    }
+
+    fn hold_writers(self: &Arc<Self>, taken: Taken, share_bytes: u64) {
+        let disk = Arc::clone(self);
+        // Where no thread can be started, what was taken is given back.
+        let _ = spawn("dropbehind-hold", move || {
+            if let Err(error) = taken.hold(share_bytes) {
                 disk.note(format!(
                     "writers of some files on {} are not held back where they outrun the disk: \
                      {error}",
@@ -115,8 +138,23 @@ impl DiskHandle {
                 ));
             }
         });
-        if started.is_err() {
-            brake.let_go();
-        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_watches_and_panics_is_followed_by_another() {
+        let brakes = Arc::new(Brakes::default());
+        lock(&brakes.watch).thread_runs = true;
+        let watched = Arc::clone(&brakes);
+        let watcher = std::thread::spawn(move || {
+            let _watching = Watching { brakes: &watched };
+            panic!("as a fault would");
+        });
+        assert!(watcher.join().is_err());
+        assert!(!lock(&brakes.watch).thread_runs);
     }
 }

@@ -17,6 +17,7 @@ mod observed;
 mod observed_pages;
 mod peers;
 mod processor_time;
+mod unwritten;
 
 use std::collections::HashMap;
 use std::collections::VecDeque;
@@ -325,7 +326,7 @@ pub(crate) struct DiskHandle {
     /// Pages of the observed files.
     observed: Mutex<ObservedPages>,
     /// Who holds their writers.
-    brakes: Mutex<brakes::Brakes>,
+    brakes: brakes::Brakes,
     /// Measured speed of writeback, 0 until known.
     bytes_per_second: AtomicU64,
     /// The window that follows from it.
@@ -355,7 +356,7 @@ impl DiskHandle {
             totals: Mutex::default(),
             notes: Mutex::default(),
             observed: Mutex::default(),
-            brakes: Mutex::default(),
+            brakes: brakes::Brakes::default(),
             bytes_per_second: AtomicU64::new(0),
             window_bytes: AtomicU64::new(DEFAULT_WINDOW_BYTES),
             flushers: AtomicU64::new(1),

@@ -10,6 +10,7 @@ use dropbehind_policy::{Counted, Mode, ReadFronts, StreamConfig, StreamCounters,
 
 use super::brake::Brake;
 use super::disk_thread::Attachment;
+use super::unwritten::UnwrittenCounter;
 use super::{Flusher, Message};
 use crate::cache_map::CacheMap;
 use crate::handle::{Handle, lock};
@@ -197,7 +198,8 @@ impl Flusher {
         let waits = options.mode.writeback != Writeback::Lazy && !block_device;
         let brake = match options.max_dirty_bytes {
             Some(limit_bytes) if waits => {
-                Some(Arc::new(Brake::new(description.try_clone()?, limit_bytes)))
+                let counter = UnwrittenCounter::new(description.try_clone()?);
+                Some(Arc::new(Brake::new(counter, limit_bytes)))
             }
             _ => None,
         };
