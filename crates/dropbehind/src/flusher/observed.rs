@@ -10,6 +10,7 @@ use dropbehind_policy::{Counted, Mode, ReadFronts, StreamConfig, StreamCounters,
 
 use super::brake::Brake;
 use super::disk_thread::Attachment;
+use super::processor_time::processor_time;
 use super::unwritten::UnwrittenCounter;
 use super::{Flusher, Message};
 use crate::cache_map::CacheMap;
@@ -163,7 +164,9 @@ impl Flusher {
             _ => return Err(unsupported("neither a regular file nor a block device")),
         };
         let size_bytes = info.size_bytes;
+        let before_count = processor_time();
         let counted = residency::count(description.as_fd(), residency::whole(size_bytes))?;
+        let count_cost = processor_time() - before_count;
         let device = if block_device {
             info.special_device
         } else {
@@ -198,7 +201,10 @@ impl Flusher {
         let waits = options.mode.writeback != Writeback::Lazy && !block_device;
         let brake = match options.max_dirty_bytes {
             Some(limit_bytes) if waits => {
-                let counter = UnwrittenCounter::new(description.try_clone()?);
+                let mut counter = UnwrittenCounter::new(description.try_clone()?);
+                if counted.unwritten_bytes() == 0 {
+                    counter.was_written(size_bytes, count_cost);
+                }
                 Some(Arc::new(Brake::new(counter, limit_bytes)))
             }
             _ => None,

@@ -1,12 +1,20 @@
 //! What is dirty or on its way to the disk, of one file.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use dropbehind_linux::{file_stat, page_size};
 use dropbehind_policy::ByteRange;
 
+use super::processor_time::processor_time;
 use crate::residency;
 
+/// A count that takes longer than this does not go over what is written again: a
+/// cached gigabyte in single pages takes 10 ms.
+const DEAR: Duration = Duration::from_micros(100);
+/// A dear count of all pages is made in no more than one part in so many of the
+/// time.
+const ALL_SHARE: u32 = 25;
 /// What was found unwritten of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Unwritten {
@@ -19,19 +27,47 @@ pub(super) struct Unwritten {
 #[derive(Debug)]
 pub(super) struct UnwrittenCounter {
     description: OwnedFd,
+    /// Before this all was written when all pages were counted last.
+    from: u64,
+    /// All are counted again from then on.
+    all_due: Instant,
 }
 
 impl UnwrittenCounter {
     pub(super) fn new(description: OwnedFd) -> UnwrittenCounter {
-        UnwrittenCounter { description }
+        UnwrittenCounter {
+            description,
+            from: 0,
+            all_due: Instant::now(),
+        }
+    }
+
+    /// Nothing was unwritten before `size_bytes`, and to find that out took `cost`.
+    pub(super) fn was_written(&mut self, size_bytes: u64, cost: Duration) {
+        if cost >= DEAR {
+            self.from = size_bytes - size_bytes % page_size();
+            self.all_due = Instant::now() + cost * ALL_SHARE;
+        }
     }
 
     /// Counts; `None` for a deleted file, of which nothing is to be written.
-    pub(super) fn count(&self) -> Option<Unwritten> {
+    pub(super) fn count(&mut self) -> Option<Unwritten> {
         let fd = self.description.as_fd();
         let stat = file_stat(fd).ok().filter(|stat| stat.links > 0)?;
-        let within = residency::whole(stat.size_bytes);
+        let all = residency::whole(stat.size_bytes);
+        let (now, before) = (Instant::now(), processor_time());
+        if now >= self.all_due || self.from > all.end {
+            self.from = 0;
+        }
+        let within = ByteRange::new(self.from, all.end);
         let bytes = unwritten_bytes(fd, within);
+        let cost = processor_time() - before;
+        if cost >= DEAR {
+            if self.from == 0 {
+                self.all_due = now + cost * ALL_SHARE;
+            }
+            self.from = place_of(fd, within, 0);
+        }
         Some(Unwritten { within, bytes })
     }
 }
@@ -84,12 +120,40 @@ mod tests {
     }
 
     #[test]
+    fn what_was_written_long_ago_is_not_counted_each_time() {
+        let scratch = Scratch::new().unwrap();
+        let file = File::create_new(scratch.file("large")).unwrap();
+        write(&file, 0, 4 * MIB + 100);
+        file.sync_all().unwrap();
+        let description = File::open(scratch.file("large")).unwrap();
+        let mut counter = UnwrittenCounter::new(description.into());
+        counter.was_written(4 * MIB + 100, Duration::from_secs(3600));
+        // One of those that need not be looked at, and the one that the file ended in.
+        write(&file, MIB, page_size());
+        write(&file, 4 * MIB + 100, 100);
+        let end = counter.count().unwrap();
+        assert_eq!(end.within.start, 4 * MIB);
+        assert!(end.bytes >= page_size());
+        // Later on all are.
+        counter.all_due = Instant::now();
+        let all = counter.count().unwrap();
+        assert_eq!(all.within.start, 0);
+        assert!(all.bytes >= end.bytes + page_size());
+        // And when it was made shorter.
+        counter.was_written(4 * MIB, Duration::from_secs(3600));
+        file.set_len(3 * MIB).unwrap();
+        let shorter = counter.count().unwrap();
+        assert_eq!(shorter.within.start, 0);
+        assert!(shorter.bytes >= page_size());
+    }
+
+    #[test]
     fn a_deleted_file_has_nothing_to_be_written() {
         let scratch = Scratch::new().unwrap();
         let file = File::create_new(scratch.file("deleted")).unwrap();
         write(&file, 0, MIB);
         let description = File::open(scratch.file("deleted")).unwrap();
-        let counter = UnwrittenCounter::new(description.into());
+        let mut counter = UnwrittenCounter::new(description.into());
         assert!(counter.count().is_some());
         std::fs::remove_file(scratch.file("deleted")).unwrap();
         assert_eq!(counter.count(), None);
