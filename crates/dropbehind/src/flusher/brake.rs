@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use dropbehind_linux::{DirectReader, page_size};
 use dropbehind_policy::ByteRange;
 
-use super::unwritten::{Unwritten, UnwrittenCounter, place_of};
+use super::unwritten::{Unwritten, UnwrittenCounter, UnwrittenSum, place_of};
 use crate::handle::lock;
 
 /// Writers are let go when no more than this share of what they may have is
@@ -26,9 +26,13 @@ const STEP_BYTES: u64 = 8 << 20;
 /// A read that took less had nothing to wait for: what is unwritten is not there
 /// any more, or cannot be written.
 const EMPTY_READ: Duration = Duration::from_micros(200);
-/// A file whose share of what is too much is less than this is not held.
-const SHARE_MIN_BYTES: u64 = 8 << 20;
-/// A file of which this share of the limit is unwritten is watched.
+/// One of many files may have this much unwritten,
+const SHARE_BYTES: u64 = 8 << 20;
+/// and where that is too much for all of them together, this: each that is held
+/// has a thread.
+const SHARE_MIN_BYTES: u64 = 1 << 20;
+/// A file of which this share of the limit is unwritten is watched, or of which
+/// anything is where all together have half of it.
 const WATCHED: u64 = 8;
 
 /// Files are counted again as soon as writers can have come to the limit, at this
@@ -57,12 +61,18 @@ pub(super) struct Brake {
     failed: AtomicBool,
     /// As last counted.
     unwritten_bytes: AtomicU64,
+    /// Of all files of the disk.
+    sum: Arc<UnwrittenSum>,
     waits: AtomicU64,
     wait_ns: AtomicU64,
 }
 
 impl Brake {
-    pub(super) fn new(counter: UnwrittenCounter, limit_bytes: u64) -> Brake {
+    pub(super) fn new(
+        counter: UnwrittenCounter,
+        limit_bytes: u64,
+        sum: Arc<UnwrittenSum>,
+    ) -> Brake {
         Brake {
             limit_bytes,
             counter: Mutex::new(Some(counter)),
@@ -71,6 +81,7 @@ impl Brake {
             held: AtomicBool::new(false),
             failed: AtomicBool::new(false),
             unwritten_bytes: AtomicU64::new(0),
+            sum,
             waits: AtomicU64::new(0),
             wait_ns: AtomicU64::new(0),
         }
@@ -80,6 +91,7 @@ impl Brake {
     /// what is under way does.
     pub(super) fn stop(&self) {
         self.stopped.store(true, Ordering::SeqCst);
+        self.counted(0);
         // Whoever has it looks again.
         if let Ok(mut counter) = self.counter.try_lock() {
             *counter = None;
@@ -102,7 +114,13 @@ impl Brake {
 
     /// True when so much is unwritten that it is to be watched.
     pub(super) fn wants_watching(&self) -> bool {
-        self.unwritten_bytes() >= self.limit_bytes / WATCHED
+        let own_bytes = self.unwritten_bytes();
+        own_bytes >= self.limit_bytes / WATCHED || own_bytes > 0 && self.is_near()
+    }
+
+    /// True when the files of the disk together are not far from the limit.
+    pub(super) fn is_near(&self) -> bool {
+        self.sum.bytes() >= self.limit_bytes / 2
     }
 
     /// How often writers were held, and for how long.
@@ -112,14 +130,16 @@ impl Brake {
     }
 
     /// What was unwritten of the file when it was last counted.
-    pub(super) fn unwritten_bytes(&self) -> u64 {
+    fn unwritten_bytes(&self) -> u64 {
         self.unwritten_bytes.load(Ordering::Relaxed)
     }
 
     /// Somebody has counted what is unwritten.
     pub(super) fn counted(&self, unwritten_bytes: u64) {
-        self.unwritten_bytes
-            .store(unwritten_bytes, Ordering::Relaxed);
+        let before = self
+            .unwritten_bytes
+            .swap(unwritten_bytes, Ordering::Relaxed);
+        self.sum.change(before, unwritten_bytes);
     }
 
     /// Counts what is unwritten; `None` where nobody is to be held any more.
@@ -130,20 +150,27 @@ impl Brake {
         found
     }
 
-    /// What may be unwritten of this file, where `sum_bytes` are of all of them.
-    pub(super) fn share_bytes(&self, sum_bytes: u64) -> u64 {
+    /// What may be unwritten of this file now.
+    fn share_bytes(&self) -> u64 {
+        let sum_bytes = self.sum.bytes();
         if sum_bytes <= self.limit_bytes {
             return self.limit_bytes;
         }
         let own_bytes = u128::from(self.unwritten_bytes());
         let share = u128::from(self.limit_bytes) * own_bytes / u128::from(sum_bytes);
-        u64::try_from(share).map_or(self.limit_bytes, |share| share.max(SHARE_MIN_BYTES))
+        let share_bytes = u64::try_from(share).unwrap_or(self.limit_bytes);
+        let equal_bytes = self.limit_bytes / self.sum.writers().max(1);
+        share_bytes.max(equal_bytes.clamp(SHARE_MIN_BYTES, SHARE_BYTES))
     }
 
-    /// How long writers take, at least, before they are to wait, where `sum_bytes`
-    /// are unwritten of all files.
-    pub(super) fn room(&self, sum_bytes: u64) -> Duration {
-        let room_bytes = self.limit_bytes.saturating_sub(sum_bytes);
+    /// True when its writers are to wait.
+    pub(super) fn is_beyond(&self) -> bool {
+        self.unwritten_bytes() > self.share_bytes()
+    }
+
+    /// How long its writers take, at least, before they are to wait.
+    pub(super) fn room(&self) -> Duration {
+        let room_bytes = self.limit_bytes.saturating_sub(self.sum.bytes());
         let room_ns = u128::from(room_bytes) * 1_000_000 / u128::from(WRITERS_BYTES_PER_MS);
         let room = Duration::from_nanos(u64::try_from(room_ns).unwrap_or(u64::MAX));
         room.clamp(LOOK_MIN, LOOK_MAX)
@@ -176,6 +203,12 @@ impl Brake {
     }
 }
 
+impl Drop for Brake {
+    fn drop(&mut self) {
+        self.counted(0);
+    }
+}
+
 /// The right to hold the writers of a file, for one at a time.
 #[derive(Debug)]
 pub(super) struct Taken {
@@ -189,19 +222,21 @@ impl Drop for Taken {
 }
 
 impl Taken {
-    /// Holds the writers until little more than `share_bytes` are unwritten.
+    /// Holds the writers until little more than they may have is unwritten.
     ///
     /// # Errors
     /// Where they cannot be held; then this is not to be tried again.
-    pub(super) fn hold(self, share_bytes: u64) -> io::Result<()> {
-        let result = self.hold_once(share_bytes);
+    pub(super) fn hold(self) -> io::Result<()> {
+        let result = self.hold_once();
         if result.is_err() {
             self.brake.failed.store(true, Ordering::SeqCst);
+            self.brake.counted(0);
         }
         result
     }
 
-    fn hold_once(&self, share_bytes: u64) -> io::Result<()> {
+    fn hold_once(&self) -> io::Result<()> {
+        let share_bytes = self.brake.share_bytes();
         match self.brake.reader()? {
             Some(reader) => self.hold_down_to(&reader, share_bytes / RELEASE.1 * RELEASE.0),
             None => Ok(()),
@@ -261,9 +296,9 @@ mod tests {
     const MIB: u64 = 1 << 20;
     const LIMIT_BYTES: u64 = 64 * MIB;
 
-    fn brake(path: &Path) -> Arc<Brake> {
+    fn brake(path: &Path, sum: &Arc<UnwrittenSum>) -> Arc<Brake> {
         let counter = UnwrittenCounter::new(File::open(path).unwrap().into());
-        Arc::new(Brake::new(counter, LIMIT_BYTES))
+        Arc::new(Brake::new(counter, LIMIT_BYTES, Arc::clone(sum)))
     }
 
     fn new_file(scratch: &Scratch, name: &str) -> File {
@@ -278,16 +313,55 @@ mod tests {
     fn what_is_beyond_the_limit_is_written_before_writers_go_on() {
         let scratch = Scratch::new().unwrap();
         let file = new_file(&scratch, "written");
-        let brake = brake(&scratch.file("written"));
+        let brake = brake(&scratch.file("written"), &Arc::default());
+        write(&file, 0, LIMIT_BYTES / 2);
+        brake.count();
+        assert!(!brake.is_beyond());
         write(&file, 0, LIMIT_BYTES + 32 * MIB);
         let before = brake.count().unwrap();
         if before.bytes <= LIMIT_BYTES {
             // Somebody else had it written.
             return;
         }
-        brake.try_take().unwrap().hold(LIMIT_BYTES).unwrap();
+        assert!(brake.is_beyond());
+        brake.try_take().unwrap().hold().unwrap();
         assert!(brake.count().unwrap().bytes <= LIMIT_BYTES / RELEASE.1 * RELEASE.0);
         assert_eq!(brake.waits().0, 1);
+    }
+
+    #[test]
+    fn many_writers_of_little_are_beyond_together() {
+        let scratch = Scratch::new().unwrap();
+        new_file(&scratch, "one");
+        let sum = Arc::default();
+        let brakes: Vec<_> = (0..16).map(|_| brake(&scratch.file("one"), &sum)).collect();
+        // Less than what one of them is watched from.
+        let each_bytes = LIMIT_BYTES / WATCHED - MIB;
+        brakes[0].counted(each_bytes);
+        assert!(!brakes[0].wants_watching());
+        for brake in &brakes {
+            brake.counted(each_bytes);
+        }
+        assert!(brakes.iter().all(|brake| brake.wants_watching()));
+        assert!(brakes.iter().all(|brake| brake.is_beyond()));
+        // Until they have what they may have together.
+        for brake in &brakes {
+            brake.counted(LIMIT_BYTES / 16);
+        }
+        assert!(!brakes.iter().any(|brake| brake.is_beyond()));
+        drop(brakes);
+        assert_eq!((sum.bytes(), sum.writers()), (0, 0));
+    }
+
+    #[test]
+    fn one_of_little_goes_on_beside_one_of_much() {
+        let scratch = Scratch::new().unwrap();
+        new_file(&scratch, "one");
+        let sum = Arc::default();
+        let [much, little] = [(); 2].map(|()| brake(&scratch.file("one"), &sum));
+        much.counted(2 * LIMIT_BYTES);
+        little.counted(SHARE_BYTES / 2);
+        assert!(much.is_beyond() && !little.is_beyond());
     }
 
     #[test]
@@ -315,7 +389,7 @@ mod tests {
     fn who_panics_holds_nobody_any_more() {
         let scratch = Scratch::new().unwrap();
         new_file(&scratch, "one");
-        let brake = brake(&scratch.file("one"));
+        let brake = brake(&scratch.file("one"), &Arc::default());
         let taken = brake.try_take().unwrap();
         assert!(brake.try_take().is_none());
         let holder = std::thread::spawn(move || {
@@ -341,8 +415,8 @@ mod tests {
         assert!(status.unwrap().success());
         let path = mounted.file("journaled");
         File::create_new(&path).unwrap();
-        let brake = brake(&path);
-        let error = brake.try_take().unwrap().hold(LIMIT_BYTES).unwrap_err();
+        let brake = brake(&path, &Arc::default());
+        let error = brake.try_take().unwrap().hold().unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::EOPNOTSUPP));
         assert!(brake.is_over());
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::brake::{Brake, LOOK_MAX, Taken};
 use super::processor_time::processor_time;
+use super::unwritten::UnwrittenSum;
 use super::{DiskHandle, spawn};
 use crate::handle::lock;
 
@@ -22,6 +23,7 @@ const LOOK_SHARE: u32 = 25;
 #[derive(Debug, Default)]
 pub(super) struct Brakes {
     watch: Mutex<Watch>,
+    sum: Arc<UnwrittenSum>,
 }
 
 #[derive(Debug, Default)]
@@ -31,22 +33,24 @@ struct Watch {
 }
 
 impl Brakes {
-    /// Those to be counted, and what the others had unwritten when they were counted
-    /// last; `None`, and the thread counts as ended, when there are none.
-    fn watched(&self) -> Option<(Vec<Arc<Brake>>, u64)> {
+    /// What all of them have unwritten.
+    pub(super) fn sum(&self) -> Arc<UnwrittenSum> {
+        Arc::clone(&self.sum)
+    }
+
+    /// Those to be counted; `None`, and the thread counts as ended, when there are
+    /// none.
+    fn watched(&self) -> Option<Vec<Arc<Brake>>> {
         let mut watch = lock(&self.watch);
         watch.files.retain(|brake| !brake.is_over());
-        let mut watched = Vec::new();
-        let mut others_bytes = 0;
-        for brake in &watch.files {
-            if brake.is_watched() {
-                watched.push(Arc::clone(brake));
-            } else {
-                others_bytes += brake.unwritten_bytes();
-            }
-        }
+        let watched: Vec<_> = watch
+            .files
+            .iter()
+            .filter(|brake| brake.is_watched())
+            .cloned()
+            .collect();
         watch.thread_runs = !watched.is_empty();
-        watch.thread_runs.then_some((watched, others_bytes))
+        watch.thread_runs.then_some(watched)
     }
 }
 
@@ -95,19 +99,17 @@ impl DiskHandle {
         let _watching = Watching {
             brakes: &self.brakes,
         };
-        while let Some((watched, others_bytes)) = self.brakes.watched() {
-            let pause = self.look_at_writers(&watched, others_bytes);
+        while let Some(watched) = self.brakes.watched() {
+            let pause = self.look_at_writers(&watched);
             std::thread::sleep(pause);
         }
     }
 
     /// Has those held who are to wait; answers when to look again.
-    fn look_at_writers(self: &Arc<Self>, watched: &[Arc<Brake>], others_bytes: u64) -> Duration {
+    fn look_at_writers(self: &Arc<Self>, watched: &[Arc<Brake>]) -> Duration {
         let before = processor_time();
-        let mut sum_bytes = others_bytes;
         for brake in watched {
             brake.count();
-            sum_bytes += brake.unwritten_bytes();
             if brake.wants_watching() {
                 brake.watch_for(CALM);
             }
@@ -115,22 +117,21 @@ impl DiskHandle {
         let cost = processor_time() - before;
         let mut room = LOOK_MAX;
         for brake in watched {
-            room = room.min(brake.room(sum_bytes));
-            let share_bytes = brake.share_bytes(sum_bytes);
-            if brake.unwritten_bytes() > share_bytes
+            room = room.min(brake.room());
+            if brake.is_beyond()
                 && let Some(taken) = brake.try_take()
             {
-                self.hold_writers(taken, share_bytes);
+                self.hold_writers(taken);
             }
         }
         room.max(cost * LOOK_SHARE)
     }
 
-    fn hold_writers(self: &Arc<Self>, taken: Taken, share_bytes: u64) {
+    fn hold_writers(self: &Arc<Self>, taken: Taken) {
         let disk = Arc::clone(self);
         // Where no thread can be started, what was taken is given back.
         let _ = spawn("dropbehind-hold", move || {
-            if let Err(error) = taken.hold(share_bytes) {
+            if let Err(error) = taken.hold() {
                 disk.note(format!(
                     "writers of some files on {} are not held back where they outrun the disk: \
                      {error}",

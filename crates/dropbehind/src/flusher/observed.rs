@@ -27,9 +27,9 @@ pub struct ObserveOptions {
     /// Request in bytes; `None` is the disk's.
     pub request_bytes: Option<u64>,
     /// Who writes to the file waits for the disk while more than this is dirty or
-    /// on its way, of the observed files of that disk together (down to 8 MiB for
-    /// one of many); `None` lets the kernel decide. Only where the mode writes back
-    /// early, and on ext4, xfs and btrfs.
+    /// on its way, of the observed files of that disk together (one of many may have
+    /// 1 MiB in any case); `None` lets the kernel decide. Only where the mode writes
+    /// back early, and on ext4, xfs and btrfs.
     pub max_dirty_bytes: Option<u64>,
     /// What reads bring in is dropped, too, where the mode drops.
     pub reads: bool,
@@ -205,7 +205,11 @@ impl Flusher {
                 if counted.unwritten_bytes() == 0 {
                     counter.was_written(size_bytes, count_cost);
                 }
-                Some(Arc::new(Brake::new(counter, limit_bytes)))
+                Some(Arc::new(Brake::new(
+                    counter,
+                    limit_bytes,
+                    disk.brakes.sum(),
+                )))
             }
             _ => None,
         };

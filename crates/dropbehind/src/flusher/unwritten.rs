@@ -1,6 +1,7 @@
-//! What is dirty or on its way to the disk, of one file.
+//! What is dirty or on its way to the disk, of one file and of all.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use dropbehind_linux::{file_stat, page_size};
@@ -15,6 +16,38 @@ const DEAR: Duration = Duration::from_micros(100);
 /// A dear count of all pages is made in no more than one part in so many of the
 /// time.
 const ALL_SHARE: u32 = 25;
+/// Who has less than this unwritten is not one of the writers.
+const WRITER_BYTES: u64 = 1 << 20;
+
+/// Of all files of a disk whose writers may be held.
+#[derive(Debug, Default)]
+pub(super) struct UnwrittenSum {
+    bytes: AtomicU64,
+    writers: AtomicU64,
+}
+
+impl UnwrittenSum {
+    /// What is unwritten of one file went from `before` to `now`.
+    pub(super) fn change(&self, before: u64, now: u64) {
+        let delta = |sum: &AtomicU64, before: u64, now: u64| {
+            // Differences may be negative: addition wraps.
+            sum.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
+        };
+        delta(&self.bytes, before, now);
+        let writes = |bytes| u64::from(bytes >= WRITER_BYTES);
+        delta(&self.writers, writes(before), writes(now));
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// How many files have much unwritten.
+    pub(super) fn writers(&self) -> u64 {
+        self.writers.load(Ordering::Relaxed)
+    }
+}
+
 /// What was found unwritten of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Unwritten {
@@ -157,5 +190,16 @@ mod tests {
         assert!(counter.count().is_some());
         std::fs::remove_file(scratch.file("deleted")).unwrap();
         assert_eq!(counter.count(), None);
+    }
+
+    #[test]
+    fn a_sum_goes_up_and_down() {
+        let sum = UnwrittenSum::default();
+        sum.change(0, 5 * MIB);
+        sum.change(0, 100);
+        sum.change(5 * MIB, 3 * MIB);
+        assert_eq!((sum.bytes(), sum.writers()), (3 * MIB + 100, 1));
+        sum.change(3 * MIB, 0);
+        assert_eq!((sum.bytes(), sum.writers()), (100, 0));
     }
 }
