@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use dropbehind_linux::{DirectReader, page_size};
 use dropbehind_policy::ByteRange;
 
+use super::hold_failures::HoldFailures;
 use super::unwritten::{Unwritten, UnwrittenCounter, UnwrittenSum, place_of};
 use crate::handle::lock;
 
@@ -56,8 +57,8 @@ pub(super) struct Brake {
     watched_until: Mutex<Instant>,
     /// Somebody is at it.
     held: AtomicBool,
-    /// Its writers cannot be held, or a read failed: whoever writes is to learn of it
-    /// first.
+    failures: Mutex<HoldFailures>,
+    /// Its writers cannot be held.
     failed: AtomicBool,
     /// As last counted.
     unwritten_bytes: AtomicU64,
@@ -79,6 +80,7 @@ impl Brake {
             stopped: AtomicBool::new(false),
             watched_until: Mutex::new(Instant::now()),
             held: AtomicBool::new(false),
+            failures: Mutex::default(),
             failed: AtomicBool::new(false),
             unwritten_bytes: AtomicU64::new(0),
             sum,
@@ -179,7 +181,7 @@ impl Brake {
     /// For whoever is to hold the writers; `None` while somebody does, or they
     /// cannot be held.
     pub(super) fn try_take(self: &Arc<Self>) -> Option<Taken> {
-        if self.is_over() {
+        if self.is_over() || !lock(&self.failures).may_try() {
             return None;
         }
         let taken = self.held.swap(true, Ordering::SeqCst);
@@ -225,10 +227,12 @@ impl Taken {
     /// Holds the writers until little more than they may have is unwritten.
     ///
     /// # Errors
-    /// Where they cannot be held; then this is not to be tried again.
+    /// Where they cannot be held, now or at all.
     pub(super) fn hold(self) -> io::Result<()> {
         let result = self.hold_once();
-        if result.is_err() {
+        if let Err(error) = &result
+            && lock(&self.brake.failures).is_final(error)
+        {
             self.brake.failed.store(true, Ordering::SeqCst);
             self.brake.counted(0);
         }
@@ -256,6 +260,7 @@ impl Taken {
             let took = started.elapsed();
             let ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
             brake.wait_ns.fetch_add(ns, Ordering::Relaxed);
+            lock(&brake.failures).succeeded();
             if took < EMPTY_READ {
                 std::thread::sleep(LOOK_MIN);
             }

@@ -10,6 +10,7 @@
 mod brake;
 mod brakes;
 mod disk_thread;
+mod hold_failures;
 mod keeper;
 pub(crate) use keeper::spawn;
 mod look;
