@@ -27,6 +27,10 @@ const STEP_BYTES: u64 = 8 << 20;
 /// A read that took less had nothing to wait for: what is unwritten is not there
 /// any more, or cannot be written.
 const EMPTY_READ: Duration = Duration::from_micros(200);
+/// Whoever holds writers stays for so long after, to hold them again at once: they
+/// come back within a few milliseconds, and to start a thread takes as long where
+/// all processors are busy.
+const STAY: Duration = Duration::from_millis(30);
 /// One of many files may have this much unwritten,
 const SHARE_BYTES: u64 = 8 << 20;
 /// and where that is too much for all of them together, this: each that is held
@@ -38,7 +42,7 @@ const WATCHED: u64 = 8;
 
 /// Files are counted again as soon as writers can have come to the limit, at this
 /// speed,
-const WRITERS_BYTES_PER_MS: u64 = 4 << 20;
+const WRITERS_BYTES_PER_MS: u64 = 8 << 20;
 /// but no more often than this,
 pub(super) const LOOK_MIN: Duration = Duration::from_millis(1);
 /// and no less often than this.
@@ -158,11 +162,13 @@ impl Brake {
         if sum_bytes <= self.limit_bytes {
             return self.limit_bytes;
         }
-        let own_bytes = u128::from(self.unwritten_bytes());
-        let share = u128::from(self.limit_bytes) * own_bytes / u128::from(sum_bytes);
-        let share_bytes = u64::try_from(share).unwrap_or(self.limit_bytes);
-        let equal_bytes = self.limit_bytes / self.sum.writers().max(1);
-        share_bytes.max(equal_bytes.clamp(SHARE_MIN_BYTES, SHARE_BYTES))
+        let part_of_limit = |bytes: u64| {
+            let part = u128::from(self.limit_bytes) * u128::from(bytes) / u128::from(sum_bytes);
+            u64::try_from(part).unwrap_or(self.limit_bytes)
+        };
+        // Equal parts for all would be too much together with what some have beyond.
+        let equal_bytes = part_of_limit(self.limit_bytes / self.sum.writers().max(1));
+        part_of_limit(self.unwritten_bytes()).max(equal_bytes.clamp(SHARE_MIN_BYTES, SHARE_BYTES))
     }
 
     /// True when its writers are to wait.
@@ -224,12 +230,13 @@ impl Drop for Taken {
 }
 
 impl Taken {
-    /// Holds the writers until little more than they may have is unwritten.
+    /// Holds the writers whenever more is unwritten than may be, until that has not
+    /// been so for a while.
     ///
     /// # Errors
     /// Where they cannot be held, now or at all.
     pub(super) fn hold(self) -> io::Result<()> {
-        let result = self.hold_once();
+        let result = self.hold_and_stay();
         if let Err(error) = &result
             && lock(&self.brake.failures).is_final(error)
         {
@@ -239,12 +246,21 @@ impl Taken {
         result
     }
 
-    fn hold_once(&self) -> io::Result<()> {
-        let share_bytes = self.brake.share_bytes();
-        match self.brake.reader()? {
-            Some(reader) => self.hold_down_to(&reader, share_bytes / RELEASE.1 * RELEASE.0),
-            None => Ok(()),
+    fn hold_and_stay(&self) -> io::Result<()> {
+        let brake = &self.brake;
+        let Some(reader) = brake.reader()? else {
+            return Ok(());
+        };
+        let mut held = Instant::now();
+        while held.elapsed() < STAY && brake.count().is_some() {
+            if brake.is_beyond() {
+                self.hold_down_to(&reader, brake.share_bytes() / RELEASE.1 * RELEASE.0)?;
+                held = Instant::now();
+            } else {
+                std::thread::sleep(brake.room());
+            }
         }
+        Ok(())
     }
 
     fn hold_down_to(&self, reader: &DirectReader, release_bytes: u64) -> io::Result<()> {
