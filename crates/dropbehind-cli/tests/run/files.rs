@@ -2,6 +2,7 @@
 
 use crate::shell::{RUN, once};
 use crate::user::User;
+use dropbehind_testbed::attempts::in_some_attempt;
 use dropbehind_testbed::residency::fincore;
 use dropbehind_testbed::{Need, need};
 use std::process::Command;
@@ -79,9 +80,22 @@ fn patterns_choose() {
         ("--except \"$PWD/a.*\"", [all, all, 0]),
         ("--mode write-through", [all, all, all]),
     ] {
-        let left = once(&user, RUN, &format!("rm -f *.* d/*; $RUN {options} {work}"));
-        assert_eq!(left.code, Some(0), "{left:?}");
-        assert_eq!(pages(names), expected, "{options}");
+        // Machines that reclaim what they have not used for a while (DAMON) take
+        // some of what is to stay.
+        in_some_attempt(|| {
+            let left = once(&user, RUN, &format!("rm -f *.* d/*; $RUN {options} {work}"));
+            assert_eq!(left.code, Some(0), "{left:?}");
+            let found = pages(names);
+            for (found, expected) in found.into_iter().zip(expected) {
+                if expected == 0 || found > expected {
+                    assert_eq!(found, expected, "{options}");
+                }
+            }
+            if found != expected {
+                return Err(format!("{options}: {found:?} pages, not {expected:?}"));
+            }
+            Ok(())
+        });
     }
 }
 
