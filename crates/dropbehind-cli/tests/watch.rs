@@ -659,18 +659,20 @@ fn who_read_a_file_does_not_keep_it_from_being_deleted() {
         std::fs::remove_file(path).unwrap();
     }
     // One that nobody read waits for its grace, should it be deleted; those
-    // before are gone with the second such.
-    for number in 0..2 {
+    // before are gone with the second such. Where events were merged, a close is
+    // found by a look for users, a second or so later.
+    let mut held = read;
+    for number in 0..4 {
         let written = home.join(format!("data/written{number}"));
         std::fs::write(&written, [1; 4096]).unwrap();
         std::fs::remove_file(&written).unwrap();
         until(&|| holds_deleted(process, &written));
         until(&|| !holds_deleted(process, &written));
+        held.retain(|path| holds_deleted(process, path));
+        if number > 0 && held.is_empty() {
+            break;
+        }
     }
-    let held: Vec<_> = read
-        .iter()
-        .filter(|path| holds_deleted(process, path))
-        .collect();
     assert!(held.is_empty(), "{held:?}\n{}", watch.log());
     assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
 }
