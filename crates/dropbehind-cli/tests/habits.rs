@@ -292,8 +292,8 @@ fn nocache_leaves_nothing_of_what_was_read_or_written() {
     let source = cold(&user, "source", bytes);
     let hot = cold(&user, "hot", bytes);
     std::fs::read(&hot).unwrap();
-    // Now and then a machine takes a clean page for itself.
-    let is_hot = || cached_pages(&hot) > bytes as u64 / 4096 * 9 / 10;
+    // Some machines take clean pages for themselves (DAMON), now and then many.
+    let is_hot = || cached_pages(&hot) > bytes as u64 / 4096 / 2;
     assert!(is_hot());
     // A file this young counts as made by the program.
     std::thread::sleep(std::time::Duration::from_secs(3));
