@@ -209,9 +209,13 @@ mod tests {
                     before: None,
                     fresh: true,
                 };
-                let since = Instant::now().checked_sub(YOUNG).unwrap();
+                let begun = Instant::now();
+                let since = begun.checked_sub(YOUNG).unwrap();
                 young.files.insert(info.id, YoungFile { since, opened });
-                young.take_grown_up()
+                let grown = young.take_grown_up();
+                // Kept waiting for so long, its close should have been told.
+                let stalled = begun.elapsed() >= CLOSE_IS_TOLD / 2;
+                grown.into_iter().filter(move |_| !stalled)
             });
             let wrote = wrote.map(|first| first.wrote).collect();
             done.store(true, Ordering::Relaxed);
