@@ -66,10 +66,6 @@ impl Files {
                 return self.await_growth(&event, closed, before);
             }
         }
-        // Told of its end, as the small ones are that nobody else has used.
-        if event.is_access_only() && wrote && size_bytes <= SMALL_BYTES {
-            return self.await_growth(&event, closed, before);
-        }
         let path = path_of(event.file.as_fd());
         if !wrote && !cached && !fresh && opened {
             if !event.info.executable {
@@ -121,8 +117,8 @@ impl Files {
         }
     }
 
-    /// A small file is left alone until it is closed, or written until it is a
-    /// small one no more.
+    /// A small file is left alone until it is closed or written to. Told once: an
+    /// event for each write would slow down who writes to one again and again.
     fn await_growth(&self, event: &FileEvent, closed: bool, before: Option<CacheMap>) {
         if closed {
             return;

@@ -3,8 +3,8 @@
 use crate::range::ByteRange;
 use crate::reason::Reason;
 
-/// How often a range that is dirty again after its writeback is asked for once
-/// more, before it is left to the kernel.
+/// How often a range that is dirty again after its writeback is asked for at once;
+/// then it is asked for when it is counted next.
 const ASK_TRIES: u8 = 3;
 
 /// A call for writeback.
