@@ -3,7 +3,7 @@
 //! Nothing here opens a file of a process's, so no event is made and no device
 //! is touched. Processes may end at any moment: what is gone is left out.
 
-use crate::file::{FileId, FileKind};
+use crate::file::{FileId, FileKind, FsKind};
 use rustix::fs::{AtFlags, CWD, FileType, Statx, StatxFlags};
 use std::fs;
 use std::io;
@@ -55,17 +55,20 @@ pub fn open_files(process: i32) -> io::Result<Vec<OpenFile>> {
         let Some((id, kind, block_device)) = file_behind(&entry.path()) else {
             continue;
         };
-        // Closed in the meantime, or closed and opened again as another file:
+        // Closed in the meantime, or closed and its number used for another file:
         // then an event tells of it.
-        let Some(writable) = is_writable(process, descriptor) else {
+        let Some(description) = Description::of(process, descriptor) else {
             continue;
         };
+        if !description.is_of(id) && !is_on_overlay(&entry.path()) {
+            continue;
+        }
         files.push(OpenFile {
             descriptor: Some(descriptor),
             id,
             kind,
             block_device,
-            writable,
+            writable: description.writable,
         });
     }
     Ok(files)
@@ -131,12 +134,37 @@ fn file_behind(link: &Path) -> Option<(FileId, FileKind, u64)> {
     }
 }
 
-/// From the octal `flags:` of proc_pid_fdinfo(5).
-fn is_writable(process: i32, descriptor: i32) -> Option<bool> {
-    let text = fs::read_to_string(format!("/proc/{process}/fdinfo/{descriptor}")).ok()?;
-    let flags = text.lines().find_map(|line| line.strip_prefix("flags:"))?;
-    let flags = i64::from_str_radix(flags.trim(), 8).ok()?;
-    Some(flags & i64::from(libc::O_ACCMODE) != i64::from(libc::O_RDONLY))
+/// What proc_pid_fdinfo(5) says of a descriptor.
+struct Description {
+    writable: bool,
+    /// `None` before Linux 5.14.
+    inode: Option<u64>,
+}
+
+impl Description {
+    fn of(process: i32, descriptor: i32) -> Option<Self> {
+        let text = fs::read_to_string(format!("/proc/{process}/fdinfo/{descriptor}")).ok()?;
+        let field = |name| text.lines().find_map(|line| line.strip_prefix(name));
+        let flags = i64::from_str_radix(field("flags:")?.trim(), 8).ok()?;
+        Some(Self {
+            writable: flags & i64::from(libc::O_ACCMODE) != i64::from(libc::O_RDONLY),
+            inode: field("ino:").and_then(|inode| inode.trim().parse().ok()),
+        })
+    }
+
+    fn is_of(&self, id: FileId) -> bool {
+        self.inode.is_none_or(|inode| inode == id.inode)
+    }
+}
+
+/// There, and only there, a file's number may be another one in stat(2) than in
+/// proc_pid_fdinfo(5).
+fn is_on_overlay(link: &Path) -> bool {
+    rustix::fs::statfs(link).is_ok_and(|statfs| {
+        #[allow(clippy::unnecessary_cast, clippy::cast_lossless)]
+        let magic = statfs.f_type as i64;
+        FsKind::from_magic(magic) == FsKind::Overlay
+    })
 }
 
 /// The name of a process's program, at most 15 bytes of it; what the process

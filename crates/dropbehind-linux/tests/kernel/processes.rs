@@ -5,10 +5,12 @@ use dropbehind_linux::{
     FileKind, Pidfd, Resource, cgroups, children, command_name, executable, file_info,
     mapped_files, open_files, pressure, process_stat, processes,
 };
+use std::collections::HashSet;
 use std::fs::File;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 fn self_id() -> i32 {
@@ -55,6 +57,38 @@ fn open_files_tell_readers_and_writers() {
         ]
     );
     assert!(open_files(i32::MAX).is_err());
+}
+
+/// Between the questions which file it is and how it is open, a descriptor's
+/// number may have come to mean another file.
+#[test]
+fn a_number_that_is_used_again_confuses_no_files() {
+    let directory = directory();
+    let (_, written) = dirty_file(directory.path(), 4096);
+    let read_path = directory.path().join("read");
+    std::fs::write(&read_path, "read").unwrap();
+    let read = File::open(&read_path).unwrap();
+    let [written_id, read_id] = [&written, &read].map(|file| file_info(file.as_fd()).unwrap().id);
+    let mut number = OwnedFd::from(written.try_clone().unwrap());
+    let descriptor = number.as_raw_fd();
+    let done = AtomicBool::new(false);
+    let found: HashSet<_> = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                for file in [&read, &written] {
+                    rustix::io::dup2(file, &mut number).unwrap();
+                }
+            }
+        });
+        let found = (0..2000).flat_map(|_| open_files(self_id()).unwrap());
+        let found = found
+            .filter(|file| file.descriptor == Some(descriptor))
+            .map(|file| (file.id, file.writable))
+            .collect();
+        done.store(true, Ordering::Relaxed);
+        found
+    });
+    assert_eq!(found, HashSet::from([(written_id, true), (read_id, false)]));
 }
 
 #[test]
