@@ -7,6 +7,7 @@ use std::os::fd::AsRawFd;
 use std::process::Command;
 use std::time::Duration;
 
+use dropbehind_testbed::attempts::in_some_attempt;
 use dropbehind_testbed::residency::{self, Counts, Sampler};
 use dropbehind_testbed::{Fs, LoopDisk, MountedFs, Need, Scratch, need, pattern};
 
@@ -172,11 +173,18 @@ fn warming_is_exact_on(filesystem: Fs) {
     let disk = MountedFs::new(filesystem, 64 * MIB).unwrap();
     let path = disk.file("data");
     fs::write(&path, vec![1; 4 << 20]).unwrap();
-    residency::evict(&path);
-    residency::warm(&path, MIB..2 * MIB);
     let pages = MIB / residency::page_bytes();
-    let counts = residency::cached(&path).unwrap();
-    assert_eq!(counts.cached_pages, pages, "{filesystem:?}");
-    let inside = residency::cached_range(&path, MIB..2 * MIB).unwrap();
-    assert_eq!(inside.cached_pages, pages, "{filesystem:?}");
+    in_some_attempt(|| {
+        residency::evict(&path);
+        residency::warm(&path, MIB..2 * MIB);
+        let all = residency::cached(&path).unwrap().cached_pages;
+        let inside = residency::cached_range(&path, MIB..2 * MIB).unwrap();
+        let found = format!(
+            "{filesystem:?}: {all} pages, then {} inside",
+            inside.cached_pages
+        );
+        assert!(all <= pages && inside.cached_pages <= pages, "{found}");
+        let exact = (all, inside.cached_pages) == (pages, pages);
+        exact.then_some(()).ok_or(found)
+    });
 }

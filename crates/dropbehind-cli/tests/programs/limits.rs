@@ -12,6 +12,21 @@ use std::process::Stdio;
 
 const MIB: u64 = 1 << 20;
 
+const DISK_BYTES_PER_SECOND: u64 = 100 * MIB;
+/// Faster than the disk, and slow enough to be found out in time by an observer
+/// that has little of a processor.
+const PROGRAMS_BYTES_PER_SECOND: u64 = 400 * MIB;
+
+const PROGRAM: &str = "\
+import sys, time
+path, mib, rate = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+begun = time.monotonic()
+with open(path, 'r+b', buffering=0) as file:
+    for written in range(mib):
+        file.write(bytes(1 << 20))
+        time.sleep(max(0, begun + (written << 20) / rate - time.monotonic()))
+";
+
 /// Most that was dirty or on its way at once of what programs write side by
 /// side, a file each.
 fn peak_dirty(disk: &MountedFs, max_dirty: &str, programs: u64, mib_each: u64) -> u64 {
@@ -28,10 +43,13 @@ fn peak_dirty(disk: &MountedFs, max_dirty: &str, programs: u64, mib_each: u64) -
             File::open(path).unwrap()
         })
         .collect();
+    let program = user.file("program.py");
+    std::fs::write(&program, PROGRAM).unwrap();
     let script = format!(
         "exec $RUN bash -c 'for path in data-*; do \
-         dd if=/dev/zero of=$path bs=1M count={mib_each} conv=notrunc status=none & \
-         done; wait'"
+         python3 {} $path {mib_each} {} & done; wait'",
+        program.display(),
+        PROGRAMS_BYTES_PER_SECOND / programs,
     );
     let mut command = bash(&user, &run, &script);
     command.current_dir(folder).stderr(Stdio::piped());
@@ -56,12 +74,12 @@ fn peak_dirty(disk: &MountedFs, max_dirty: &str, programs: u64, mib_each: u64) -
 /// Held, less than `most_mib` is unwritten at any time, and much more otherwise.
 fn writers_wait(on: &[Fs], programs: u64, mib_each: u64, max_dirty: &str, most_mib: u64) {
     need!(all SlowDisk::needs());
-    need!(Need::Cachestat);
+    need!(Need::Cachestat, Need::Tool("python3"));
     for &filesystem in on {
         need!(all filesystem.needs());
         let disk = SlowDisk::new(SlowDiskOptions {
             size_bytes: 1024 * MIB,
-            write_bytes_per_second: Some(150 * MIB),
+            write_bytes_per_second: Some(DISK_BYTES_PER_SECOND),
             ..SlowDiskOptions::default()
         })
         .unwrap();
