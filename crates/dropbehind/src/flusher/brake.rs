@@ -5,32 +5,22 @@
 //! holds the lock that writers need, until that has arrived; the effect is that
 //! of the kernel's own limits of dirty pages, for one file.
 
+mod hold;
+
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use dropbehind_linux::{DirectReader, page_size};
-use dropbehind_policy::ByteRange;
+use dropbehind_linux::DirectReader;
 
 use super::hold_failures::HoldFailures;
-use super::unwritten::{Unwritten, UnwrittenCounter, UnwrittenSum, place_of};
+use super::unwritten::{Unwritten, UnwrittenCounter, UnwrittenSum};
 use crate::handle::lock;
 
-/// Writers are let go when no more than this share of what they may have is
-/// unwritten, so that the disk has something to do until they are held again.
-const RELEASE: (u64, u64) = (3, 4);
-/// A read waits for so much: a writer that is told to stop waits no longer than
-/// the disk takes for it.
-const STEP_BYTES: u64 = 8 << 20;
-/// A read that took less had nothing to wait for: what is unwritten is not there
-/// any more, or cannot be written.
-const EMPTY_READ: Duration = Duration::from_micros(200);
-/// Whoever holds writers stays for so long after, to hold them again at once: they
-/// come back within a few milliseconds, and to start a thread takes as long where
-/// all processors are busy.
-const STAY: Duration = Duration::from_millis(30);
+pub(super) use hold::Taken;
+
 /// One of many files may have this much unwritten,
 const SHARE_BYTES: u64 = 8 << 20;
 /// and where that is too much for all of them together, this: each that is held
@@ -191,9 +181,7 @@ impl Brake {
             return None;
         }
         let taken = self.held.swap(true, Ordering::SeqCst);
-        (!taken).then(|| Taken {
-            brake: Arc::clone(self),
-        })
+        (!taken).then(|| Taken::of(Arc::clone(self)))
     }
 
     fn reader(&self) -> io::Result<Option<DirectReader>> {
@@ -217,137 +205,25 @@ impl Drop for Brake {
     }
 }
 
-/// The right to hold the writers of a file, for one at a time.
-#[derive(Debug)]
-pub(super) struct Taken {
-    brake: Arc<Brake>,
-}
-
-impl Drop for Taken {
-    fn drop(&mut self) {
-        self.brake.held.store(false, Ordering::SeqCst);
-    }
-}
-
-impl Taken {
-    /// Holds the writers whenever more is unwritten than may be, until that has not
-    /// been so for a while.
-    ///
-    /// # Errors
-    /// Where they cannot be held, now or at all.
-    pub(super) fn hold(self) -> io::Result<()> {
-        let result = self.hold_and_stay();
-        if let Err(error) = &result
-            && lock(&self.brake.failures).is_final(error)
-        {
-            self.brake.failed.store(true, Ordering::SeqCst);
-            self.brake.counted(0);
-        }
-        result
-    }
-
-    fn hold_and_stay(&self) -> io::Result<()> {
-        let brake = &self.brake;
-        let Some(reader) = brake.reader()? else {
-            return Ok(());
-        };
-        let mut held = Instant::now();
-        while held.elapsed() < STAY && brake.count().is_some() {
-            if brake.is_beyond() {
-                self.hold_down_to(&reader, brake.share_bytes() / RELEASE.1 * RELEASE.0)?;
-                held = Instant::now();
-            } else {
-                std::thread::sleep(brake.room());
-            }
-        }
-        Ok(())
-    }
-
-    fn hold_down_to(&self, reader: &DirectReader, release_bytes: u64) -> io::Result<()> {
-        let brake = &self.brake;
-        brake.waits.fetch_add(1, Ordering::Relaxed);
-        while let Some(found) = brake.count()
-            && found.bytes > release_bytes
-        {
-            let step_bytes = (found.bytes - release_bytes).min(STEP_BYTES);
-            let range = oldest(reader.as_fd(), found.within, step_bytes);
-            let started = Instant::now();
-            reader.write_range(range.start, range.len())?;
-            let took = started.elapsed();
-            let ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-            brake.wait_ns.fetch_add(ns, Ordering::Relaxed);
-            lock(&brake.failures).succeeded();
-            if took < EMPTY_READ {
-                std::thread::sleep(LOOK_MIN);
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Where the first so many unwritten bytes are. Pages are written in the order of
-/// their offsets, mostly, so when the last of these is, the others are.
-fn oldest(fd: BorrowedFd<'_>, within: ByteRange, bytes: u64) -> ByteRange {
-    let start = place_of(fd, within, 0);
-    read_range(start, place_of(fd, within, bytes))
-}
-
-/// What is to be read, of the pages from `start` to `end`: no less than one, since
-/// another one may have been written to before them between the two searches, and
-/// no more than a read can be long. Of a longer range that is the end: a header
-/// that is written again and again lies before it.
-fn read_range(start: u64, end: u64) -> ByteRange {
-    let end = end.max(start + page_size());
-    let longest_start = end.saturating_sub(DirectReader::RANGE_MAX_BYTES);
-    ByteRange::new(start.max(longest_start), end)
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs::File;
-    use std::os::unix::fs::FileExt;
     use std::path::Path;
-    use std::process::Command;
 
-    use dropbehind_testbed::{Fs, MountedFs, Need, Scratch, need};
+    use dropbehind_testbed::Scratch;
 
     use super::*;
-    use crate::residency;
 
-    const MIB: u64 = 1 << 20;
-    const LIMIT_BYTES: u64 = 64 * MIB;
+    pub(super) const MIB: u64 = 1 << 20;
+    pub(super) const LIMIT_BYTES: u64 = 64 * MIB;
 
-    fn brake(path: &Path, sum: &Arc<UnwrittenSum>) -> Arc<Brake> {
+    pub(super) fn brake(path: &Path, sum: &Arc<UnwrittenSum>) -> Arc<Brake> {
         let counter = UnwrittenCounter::new(File::open(path).unwrap().into());
         Arc::new(Brake::new(counter, LIMIT_BYTES, Arc::clone(sum)))
     }
 
-    fn new_file(scratch: &Scratch, name: &str) -> File {
+    pub(super) fn new_file(scratch: &Scratch, name: &str) -> File {
         File::create_new(scratch.file(name)).unwrap()
-    }
-
-    fn write(file: &File, start: u64, bytes: u64) {
-        file.write_all_at(&vec![1; bytes as usize], start).unwrap();
-    }
-
-    #[test]
-    fn what_is_beyond_the_limit_is_written_before_writers_go_on() {
-        let scratch = Scratch::new().unwrap();
-        let file = new_file(&scratch, "written");
-        let brake = brake(&scratch.file("written"), &Arc::default());
-        write(&file, 0, LIMIT_BYTES / 2);
-        brake.count();
-        assert!(!brake.is_beyond());
-        write(&file, 0, LIMIT_BYTES + 32 * MIB);
-        let before = brake.count().unwrap();
-        if before.bytes <= LIMIT_BYTES {
-            // Somebody else had it written.
-            return;
-        }
-        assert!(brake.is_beyond());
-        brake.try_take().unwrap().hold().unwrap();
-        assert!(brake.count().unwrap().bytes <= LIMIT_BYTES / RELEASE.1 * RELEASE.0);
-        assert_eq!(brake.waits().0, 1);
     }
 
     #[test]
@@ -383,62 +259,5 @@ mod tests {
         much.counted(2 * LIMIT_BYTES);
         little.counted(SHARE_BYTES / 2);
         assert!(much.is_beyond() && !little.is_beyond());
-    }
-
-    #[test]
-    fn a_page_written_again_and_again_does_not_hide_what_lies_far_behind() {
-        let scratch = Scratch::new().unwrap();
-        let file = new_file(&scratch, "sparse");
-        let far = 4 * DirectReader::RANGE_MAX_BYTES;
-        write(&file, 0, page_size());
-        write(&file, far, STEP_BYTES);
-        let all = residency::whole(far + STEP_BYTES);
-        let range = oldest(file.as_fd(), all, STEP_BYTES);
-        assert!(range.start > 0 && range.len() <= DirectReader::RANGE_MAX_BYTES);
-        let found = residency::count(file.as_fd(), range).unwrap();
-        assert_eq!(found.unwritten_bytes(), STEP_BYTES - page_size());
-    }
-
-    #[test]
-    fn a_page_written_to_between_two_searches_is_no_harm() {
-        let page_bytes = page_size();
-        let range = read_range(10 * page_bytes, 2 * page_bytes);
-        assert_eq!((range.start, range.len()), (10 * page_bytes, page_bytes));
-    }
-
-    #[test]
-    fn who_panics_holds_nobody_any_more() {
-        let scratch = Scratch::new().unwrap();
-        new_file(&scratch, "one");
-        let brake = brake(&scratch.file("one"), &Arc::default());
-        let taken = brake.try_take().unwrap();
-        assert!(brake.try_take().is_none());
-        let holder = std::thread::spawn(move || {
-            let _taken = taken;
-            panic!("as a fault would");
-        });
-        assert!(holder.join().is_err());
-        assert!(brake.try_take().is_some());
-    }
-
-    /// Data that goes to the journal is read through the page cache whatever is asked
-    /// for: writers would not wait.
-    #[test]
-    fn a_file_without_direct_reads_is_left_alone() {
-        need!(all MountedFs::needs(Fs::Ext4));
-        need!(Need::Tool("mount"), Need::Tool("umount"));
-        let mounted = MountedFs::new(Fs::Ext4, 64 * MIB).unwrap();
-        let again = "umount \"$1\" && mount -o data=journal \"$0\" \"$1\"";
-        let status = Command::new("sh")
-            .args(["-c", again])
-            .args([mounted.device(), mounted.path()])
-            .status();
-        assert!(status.unwrap().success());
-        let path = mounted.file("journaled");
-        File::create_new(&path).unwrap();
-        let brake = brake(&path, &Arc::default());
-        let error = brake.try_take().unwrap().hold().unwrap_err();
-        assert_eq!(error.raw_os_error(), Some(libc::EOPNOTSUPP));
-        assert!(brake.is_over());
     }
 }

@@ -1,0 +1,150 @@
+//! Files that are flushed, closed, deleted and looked at.
+
+use crate::quick_disk::{ID, MIB, PAGE, disk_with, requests, settle, settle_all};
+use dropbehind_policy::grace::GRACE_NS;
+use dropbehind_policy::{
+    Action, ByteRange, Counted, Disk, Dropped, Inspected, Mode, Next, Reason, StreamConfig,
+};
+
+#[test]
+fn a_flush_of_a_nameless_file_ends() {
+    let mut disk = disk_with(StreamConfig::default());
+    disk.wrote(2, ID, ByteRange::new(0, 2 * MIB), Mode::DONTCACHE);
+    disk.told(2, ID, 2 * MIB);
+    let asked = requests(&settle(&mut disk, 3, true));
+    assert_eq!(asked, [], "a nameless file is not written for us");
+    disk.flush(4, ID);
+    let mut now = 4;
+    for _ in 0..100 {
+        settle(&mut disk, now, true);
+        now += 1_000_000;
+    }
+    assert!(disk.stream(ID).expect("open").is_settled());
+}
+
+#[test]
+fn a_flush_lasts_until_the_drop_is_answered() {
+    let mut disk = disk_with(StreamConfig::default());
+    disk.read(2, ID, ByteRange::new(0, MIB));
+    disk.flush(2, ID);
+    let Next::Do(Action::Drop { ranges, .. }) = disk.next(3) else {
+        panic!("a drop is due");
+    };
+    assert_eq!(ranges, [ByteRange::new(0, MIB)]);
+    assert!(!disk.stream(ID).expect("open").is_settled());
+    let some = Dropped::Tried {
+        before_bytes: Some(MIB),
+        after_bytes: PAGE,
+    };
+    disk.dropped(3, ID, [(ranges[0], some)]);
+    settle_all(&mut disk, 4);
+    let stream = disk.stream(ID).expect("open");
+    assert!(stream.is_settled());
+    assert_eq!(stream.counters().dropped_bytes, MIB);
+}
+
+#[test]
+fn a_closed_file_that_is_written_again_is_open() {
+    let mut disk = disk_with(StreamConfig::default());
+    disk.wrote(2, ID, ByteRange::new(0, PAGE), Mode::DONTCACHE);
+    disk.closed(2, ID);
+    disk.wrote(3, ID, ByteRange::new(0, 8 * MIB), Mode::DONTCACHE);
+    disk.told(3, ID, 8 * MIB + PAGE);
+    let asked = requests(&settle(&mut disk, 4, false));
+    assert!(asked.len() >= 7, "a batch is a batch again: {asked:?}");
+    settle_all(&mut disk, 5);
+    assert!(disk.stream(ID).is_some());
+}
+
+/// A deleted file's blocks are free when its last descriptor is closed, and
+/// that may be ours, which waits for the kernel to write what nobody will read.
+#[test]
+fn a_lazily_written_file_deleted_after_closing_is_let_go() {
+    let mut disk = disk_with(StreamConfig::default());
+    disk.wrote(2, ID, ByteRange::new(0, PAGE), Mode::NOREUSE);
+    disk.closed(2, ID);
+    let dirty = Counted {
+        cached_bytes: PAGE,
+        dirty_bytes: PAGE,
+        writeback_bytes: 0,
+    };
+    let mut now = 3;
+    while now < 5_000_000_000 {
+        match disk.next(now) {
+            Next::Do(Action::Count { range, .. }) => disk.counted(now, ID, range, dirty),
+            Next::Do(Action::Inspect { .. }) => {
+                let unlinked = now > 2_000_000_000;
+                disk.inspected(now, ID, Inspected { unlinked });
+            }
+            Next::Do(Action::Forget { .. }) => return,
+            Next::Do(action) => panic!("{action:?}"),
+            Next::At(due) => now = due,
+            Next::Idle => break,
+        }
+    }
+    panic!("still held");
+}
+
+#[test]
+fn a_flush_asks_for_lazily_written_pages_at_once() {
+    let mut disk = disk_with(StreamConfig::default());
+    disk.wrote(2, ID, ByteRange::new(0, PAGE), Mode::NOREUSE);
+    assert_eq!(requests(&settle(&mut disk, 3, false)), []);
+    disk.flush(4, ID);
+    let asked = requests(&settle(&mut disk, 4, false));
+    assert_eq!(asked, [(ByteRange::new(0, PAGE), Reason::Sync)]);
+}
+
+#[test]
+fn a_look_does_not_take_our_own_pages_for_somebody_elses() {
+    let mut disk = disk_with(StreamConfig::default());
+    disk.wrote(2, ID, ByteRange::new(0, MIB), Mode::DONTCACHE);
+    let all = ByteRange::new(0, 2 * MIB);
+    disk.looked(3, ID, all, [all]);
+    disk.wrote(4, ID, all, Mode::DONTCACHE);
+    disk.closed(5, ID);
+    settle_all(&mut disk, 6);
+    let counters = disk.forgotten(ID).expect("forgotten");
+    assert_eq!(counters.dropped_bytes, MIB);
+    assert_eq!(counters.kept_bytes, MIB);
+}
+
+/// What a deleted file has in the cache stays there for as long as it is held, by
+/// us at least, and a look may come before it is forgotten.
+#[test]
+fn a_deleted_and_closed_file_is_forgotten_whatever_is_found_of_it() {
+    let all = ByteRange::new(0, 2 * MIB);
+    let finds: [fn(&mut Disk, ByteRange); 2] = [
+        |disk, found| disk.wrote(4, ID, found, Mode::DONTCACHE),
+        |disk, found| disk.read(4, ID, found),
+    ];
+    for find in finds {
+        let mut disk = disk_with(StreamConfig::default());
+        disk.wrote(2, ID, all, Mode::DONTCACHE);
+        disk.told(2, ID, all.len());
+        disk.closed(2, ID);
+        assert_eq!(disk.next(3), Next::Do(Action::Inspect { stream: ID }));
+        disk.inspected(3, ID, Inspected { unlinked: true });
+        find(&mut disk, all);
+        let actions = settle(&mut disk, 5, true);
+        assert_eq!(actions, [Action::Forget { stream: ID }]);
+        let counters = disk.forgotten(ID).expect("forgotten");
+        assert_eq!(counters.brought_bytes, all.len(), "nothing counts twice");
+    }
+}
+
+/// Whoever looks after files from outside may find out more than once that nobody
+/// uses one any more.
+#[test]
+fn a_file_closed_twice_waits_for_its_grace_once() {
+    let mut disk = disk_with(StreamConfig::default());
+    let all = ByteRange::new(0, MIB / 2);
+    disk.wrote(2, ID, all, Mode::DONTCACHE);
+    disk.told(2, ID, all.len());
+    disk.closed(3, ID);
+    assert_eq!(disk.next(GRACE_NS / 2), Next::At(3 + GRACE_NS));
+    disk.closed(GRACE_NS / 2, ID);
+    assert_eq!(disk.next(GRACE_NS / 2), Next::At(3 + GRACE_NS));
+    let asked = requests(&settle(&mut disk, 3 + GRACE_NS, false));
+    assert_eq!(asked, [(all, Reason::Close)]);
+}

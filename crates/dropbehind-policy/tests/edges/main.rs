@@ -1,0 +1,8 @@
+//! Edges that chance seldom finds: extreme numbers, scale, and fairness.
+
+mod closing;
+mod extremes;
+mod fairness;
+mod quick_disk;
+mod requests;
+mod small_files;
