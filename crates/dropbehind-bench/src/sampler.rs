@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
 use crate::clock::{SERIES_STEP_NS, now_ns};
@@ -46,13 +47,17 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    /// Opens them for writing, too, which cachestat wants; holds block devices'
+    /// Opens them with an access mode that lets one count and control, but neither
+    /// read nor write (3, open(2)): `run` keeps what others use. Holds block devices'
     /// caches, besides, which the kernel drops at the last close.
     pub(crate) fn open(files: &[PathBuf], hot: &[PathBuf]) -> io::Result<Self> {
         let open = |paths: &[PathBuf]| -> io::Result<Vec<File>> {
             paths
                 .iter()
-                .map(|path| File::options().read(true).write(true).open(path))
+                .map(|path| {
+                    let access = OFlags::WRONLY | OFlags::RDWR | OFlags::CLOEXEC;
+                    Ok(rustix::fs::open(path, access, Mode::empty())?.into())
+                })
                 .collect()
         };
         Ok(Self {

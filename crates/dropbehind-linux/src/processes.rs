@@ -37,8 +37,9 @@ pub struct OpenFile {
     pub writable: bool,
 }
 
-/// The regular files and block devices that a process has open, once for each
-/// descriptor.
+/// The regular files and block devices that a process has open for reading or
+/// writing, once for each descriptor. A file is not used by who can only name it
+/// (`O_PATH`) or control it (access mode 3, open(2)).
 ///
 /// # Errors
 ///
@@ -60,15 +61,16 @@ pub fn open_files(process: i32) -> io::Result<Vec<OpenFile>> {
         let Some(description) = Description::of(process, descriptor) else {
             continue;
         };
-        if !description.is_of(id) && !is_on_overlay(&entry.path()) {
+        let is_it = description.is_of(id) || is_on_overlay(&entry.path());
+        let Some(writable) = description.writable.filter(|_| is_it) else {
             continue;
-        }
+        };
         files.push(OpenFile {
             descriptor: Some(descriptor),
             id,
             kind,
             block_device,
-            writable: description.writable,
+            writable,
         });
     }
     Ok(files)
@@ -134,9 +136,14 @@ fn file_behind(link: &Path) -> Option<(FileId, FileKind, u64)> {
     }
 }
 
+/// The access mode's bits, which are `O_ACCMODE` but for a C library that counts
+/// `O_PATH` among them.
+const ACCESS_MODE: i32 = 3;
+
 /// What proc_pid_fdinfo(5) says of a descriptor.
 struct Description {
-    writable: bool,
+    /// `None` where there is no reading either.
+    writable: Option<bool>,
     /// `None` before Linux 5.14.
     inode: Option<u64>,
 }
@@ -146,8 +153,16 @@ impl Description {
         let text = fs::read_to_string(format!("/proc/{process}/fdinfo/{descriptor}")).ok()?;
         let field = |name| text.lines().find_map(|line| line.strip_prefix(name));
         let flags = i64::from_str_radix(field("flags:")?.trim(), 8).ok()?;
+        let writable = match i32::try_from(flags).ok()? {
+            flags if flags & libc::O_PATH != 0 => None,
+            flags => match flags & ACCESS_MODE {
+                libc::O_RDONLY => Some(false),
+                libc::O_WRONLY | libc::O_RDWR => Some(true),
+                _ => None,
+            },
+        };
         Some(Self {
-            writable: flags & i64::from(libc::O_ACCMODE) != i64::from(libc::O_RDONLY),
+            writable,
             inode: field("ino:").and_then(|inode| inode.trim().parse().ok()),
         })
     }

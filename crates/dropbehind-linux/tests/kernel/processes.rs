@@ -5,6 +5,7 @@ use dropbehind_linux::{
     FileKind, Pidfd, Resource, cgroups, children, command_name, executable, file_info,
     mapped_files, open_files, pressure, process_stat, processes,
 };
+use rustix::fs::{Mode, OFlags};
 use std::collections::HashSet;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -57,6 +58,21 @@ fn open_files_tell_readers_and_writers() {
         ]
     );
     assert!(open_files(i32::MAX).is_err());
+}
+
+#[test]
+fn who_can_neither_read_nor_write_uses_nothing() {
+    let directory = directory();
+    let (path, writer) = dirty_file(directory.path(), 4096);
+    let id = file_info(writer.as_fd()).unwrap().id;
+    let open = |flags| rustix::fs::open(&path, flags, Mode::empty()).unwrap();
+    let named = open(OFlags::PATH);
+    let controlled = open(OFlags::WRONLY | OFlags::RDWR);
+    let files = open_files(self_id()).unwrap();
+    let found: Vec<_> = files.iter().filter(|file| file.id == id).collect();
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(found[0].descriptor, Some(writer.as_raw_fd()));
+    drop((named, controlled));
 }
 
 /// Between the questions which file it is and how it is open, a descriptor's
