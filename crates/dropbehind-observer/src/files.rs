@@ -129,7 +129,7 @@ impl Files {
             self.insiders.seen_inside(event.process);
         }
         if let Some(key) = self.tracked.key_of(event.info.id) {
-            return self.used_again(key, event.opened(), event.closed());
+            return self.used_again(key, &event);
         }
         if event.is_access_only() {
             // Marked once, and forgotten since.
@@ -151,10 +151,14 @@ impl Files {
         }
     }
 
-    fn used_again(&mut self, key: u64, opened: bool, closed: bool) {
+    fn used_again(&mut self, key: u64, event: &FileEvent) {
         let Some(tracked) = self.tracked.by_key(key) else {
             return;
         };
+        let (opened, closed) = (event.opened(), event.closed());
+        if event.read() {
+            tracked.was_read(&self.fanotify);
+        }
         if tracked.unmark(&self.fanotify) {
             lock(&self.board).set_idle(key, false);
         }
@@ -212,12 +216,16 @@ impl Files {
         }
         let (path, mode) = (facts.path.clone(), settings.mode.to_string());
         lock(&self.board).begin(key, path, mode, observed.clone());
-        let tracked = TrackedFile {
+        let mut tracked = TrackedFile {
             facts,
             observed,
             description: for_marks,
             marked: false,
+            awaits_read: false,
         };
+        if settings.mode.drops() && !settings.reads {
+            tracked.await_read(&self.fanotify);
+        }
         self.tracked.insert(key, tracked);
     }
 

@@ -23,4 +23,5 @@ mod limits;
 mod mounts;
 mod names;
 mod others;
+mod random_writes;
 mod small_files;

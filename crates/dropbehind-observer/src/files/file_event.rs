@@ -47,6 +47,10 @@ impl FileEvent {
             .intersects(EventMask::CLOSE_WRITE | EventMask::MODIFY)
     }
 
+    pub(super) fn read(&self) -> bool {
+        self.mask.contains(EventMask::ACCESS)
+    }
+
     /// By a mark on a mount or a file system, which tells of those observed. Marks
     /// on files themselves tell of everybody's reads and writes.
     pub(super) fn is_by_observed(&self) -> bool {

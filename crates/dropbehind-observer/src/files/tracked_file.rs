@@ -4,7 +4,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 
 use dropbehind::{CacheMap, Observed, ObservedState};
-use dropbehind_linux::{Fanotify, FileId, MarkOptions, MarkTarget, cachestat, page_size};
+use dropbehind_linux::{
+    EventMask, Fanotify, FileId, MarkOptions, MarkTarget, cachestat, page_size,
+};
 
 use super::file_event::WAKE;
 use crate::rules::Settings;
@@ -40,6 +42,8 @@ pub(super) struct TrackedFile {
     pub(super) description: OwnedFd,
     /// Idle, and marked to be told of the next access.
     pub(super) marked: bool,
+    /// Marked to be told of the first read.
+    pub(super) awaits_read: bool,
 }
 
 impl TrackedFile {
@@ -58,8 +62,31 @@ impl TrackedFile {
         if was_marked {
             let target = MarkTarget::Inode(self.description.as_fd());
             let _ = fanotify.remove_mark(target, WAKE, MarkOptions::WANTED);
+            if self.awaits_read {
+                self.await_read(fanotify);
+            }
         }
         was_marked
+    }
+
+    /// Asks to be told when somebody reads.
+    pub(super) fn await_read(&mut self, fanotify: &Fanotify) {
+        let target = MarkTarget::Inode(self.description.as_fd());
+        let marked = fanotify.add_mark(target, EventMask::ACCESS, MarkOptions::WANTED);
+        self.awaits_read = marked.is_ok();
+        if !self.awaits_read {
+            // Nobody would tell.
+            self.observed.was_read();
+        }
+    }
+
+    /// Somebody has read.
+    pub(super) fn was_read(&mut self, fanotify: &Fanotify) {
+        self.observed.was_read();
+        if std::mem::take(&mut self.awaits_read) && !self.marked {
+            let target = MarkTarget::Inode(self.description.as_fd());
+            let _ = fanotify.remove_mark(target, EventMask::ACCESS, MarkOptions::WANTED);
+        }
     }
 
     /// Nobody uses it any more.

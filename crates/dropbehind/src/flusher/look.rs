@@ -255,7 +255,7 @@ impl DiskThread {
             watch.searched_ns = look.now_ns;
             self.search_written(look, watch, all);
         }
-        if watch.options.reads && watch.options.mode.drops() {
+        if watch.drops_what_appears() {
             self.search_read(look, watch, all, worth);
             self.tell_read(look, watch);
         }
@@ -269,7 +269,7 @@ impl DiskThread {
         let Some(stream) = self.disk.stream(look.id) else {
             return false;
         };
-        let dropped = watch.options.reads && watch.options.mode.drops();
+        let dropped = watch.drops_what_appears();
         stream.undecided(all).into_iter().any(|gap| {
             let counted = residency::count(look.fd, gap).unwrap_or_default();
             counted.unwritten_bytes() > 0 || dropped && counted.cached_bytes > 0
@@ -329,7 +329,6 @@ impl DiskThread {
             }
         }
         for piece in search.found {
-            watch.read_bytes += piece.len();
             watch.fronts.appeared(look.now_ns, piece);
         }
     }
@@ -347,7 +346,17 @@ impl DiskThread {
                 return;
             };
             for part in stream.untold(part) {
+                let counted = residency::count(look.fd, part).unwrap_or_default();
+                if counted.unwritten_bytes() > 0 {
+                    self.found_written(look, watch, part);
+                    continue;
+                }
                 self.disk.read(look.now_ns, look.id, part);
+                if watch.options.reads {
+                    watch.read_bytes += counted.cached_bytes;
+                } else {
+                    watch.written_bytes += counted.cached_bytes;
+                }
             }
         }
     }

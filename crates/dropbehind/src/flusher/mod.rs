@@ -307,6 +307,8 @@ pub(crate) enum Message {
     Left(u32),
     /// An observed file is used by others, too.
     Shared(u32),
+    /// Somebody reads an observed file of which reads are to be kept.
+    WasRead(u32),
     /// Which parts of a range did this file bring in?
     Brought(u32, ByteRange, mpsc::Sender<Vec<ByteRange>>),
     /// Everything is to be written and dropped; the sender is let go of when it

@@ -31,7 +31,9 @@ pub struct ObserveOptions {
     /// 1 MiB in any case); `None` lets the kernel decide. Only where the mode writes
     /// back early, and on ext4, xfs and btrfs.
     pub max_dirty_bytes: Option<u64>,
-    /// What reads bring in is dropped, too, where the mode drops.
+    /// What reads bring in is dropped, too, where the mode drops. Otherwise what
+    /// appears in a file that is written counts as written until
+    /// [`Observed::was_read`].
     pub reads: bool,
     /// What was in the cache before the observed programs' I/O.
     pub before: CacheMap,
@@ -121,6 +123,8 @@ pub(super) struct Watch {
     pub(super) accounted: Counted,
     pub(super) written_bytes: u64,
     pub(super) read_bytes: u64,
+    /// Somebody has read it.
+    pub(super) was_read: bool,
     /// Where the search for pages that were read goes on.
     pub(super) read_cursor: u64,
     /// A look that finds everything was asked for, and may be made from then on.
@@ -138,6 +142,16 @@ pub(super) struct Watch {
     pub(super) changed_ns: u64,
     pub(super) idle_told: bool,
     pub(super) closed: bool,
+}
+
+impl Watch {
+    /// True where clean pages that appear are to be dropped. Those of a file that
+    /// nobody reads were written: to be found dirty they would have to be looked for
+    /// before the program, or a request for what is beside them, has them written.
+    pub(super) fn drops_what_appears(&self) -> bool {
+        let only_written = self.written_bytes > 0 && !self.was_read;
+        self.options.mode.drops() && (self.options.reads || only_written)
+    }
 }
 
 impl Flusher {
@@ -225,6 +239,7 @@ impl Flusher {
             accounted: Counted::default(),
             written_bytes: 0,
             read_bytes: 0,
+            was_read: false,
             read_cursor: 0,
             thorough_wanted: false,
             thorough_from_ns: 0,
@@ -286,6 +301,12 @@ impl Observed {
     /// more.
     pub fn shared(&self) {
         self.handle.disk.post(Message::Shared(self.handle.number));
+    }
+
+    /// Somebody has read from it. Where what reads bring in is to stay, clean pages
+    /// that appear from now on do.
+    pub fn was_read(&self) {
+        self.handle.disk.post(Message::WasRead(self.handle.number));
     }
 
     /// How it stands.

@@ -40,6 +40,11 @@ impl DiskThread {
                 Message::Touched(number) => self.touched(now_ns, number),
                 Message::Left(number) => self.left(number),
                 Message::Shared(number) => self.keep_shared(now_ns, number),
+                Message::WasRead(number) => {
+                    if let Some(watch) = self.watch_of(number) {
+                        watch.was_read = true;
+                    }
+                }
                 Message::Brought(number, range, answer) => {
                     self.drain(number);
                     let stream = self.disk.stream(StreamId(number.into()));
