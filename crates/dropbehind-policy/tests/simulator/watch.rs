@@ -1,7 +1,7 @@
 //! What must hold, whatever happens.
 
 use dropbehind_policy::grace::{GRACE_NS, SMALL_FILE_BYTES};
-use dropbehind_policy::pace::POLL_MAX_NS;
+use dropbehind_policy::pace::{POLL_MAX_NS, POLL_SHARED_MAX_NS};
 use dropbehind_policy::{Action, ByteRange, Next, Reason};
 
 use crate::cache::PAGE;
@@ -75,7 +75,11 @@ impl World {
                 continue;
             }
             let streams = self.alive().len() as u64;
-            let latest = self.now + POLL_MAX_NS * (1 + streams / 4);
+            let poll_ns = match self.plan.peers_in_thousand {
+                0 => POLL_MAX_NS,
+                _ => POLL_SHARED_MAX_NS,
+            };
+            let latest = self.now + poll_ns * (1 + streams / 4);
             assert!(
                 until.is_some_and(|due| due <= latest) || opening.slot.total > opening.told_total,
                 "stream {} waits, and the flusher sleeps until {until:?}: {:?}",
