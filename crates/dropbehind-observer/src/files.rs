@@ -20,6 +20,7 @@ use crate::board::{SharedBoard, lock};
 use crate::file_path::path_of;
 use crate::looked::{Looked, Scout};
 use crate::others::{Insiders, Scan};
+use crate::overlay;
 use crate::owners::{Owners, is_observer};
 use crate::rules::Rules;
 use crate::rules_in_force::RulesInForce;
@@ -248,6 +249,7 @@ impl Files {
             before,
             fresh: info.size_bytes == 0,
             inherited: true,
+            overlaid: overlay::is_overlay(&file),
             open: 1,
             rounds: 0,
         };

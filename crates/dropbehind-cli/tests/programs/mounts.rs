@@ -4,7 +4,7 @@ use crate::attempts::still_cached;
 use crate::bed::Bed;
 use crate::shell::RUN;
 use dropbehind_testbed::attempts::in_some_attempt;
-use dropbehind_testbed::residency::{evict, warm};
+use dropbehind_testbed::residency::{cached_range, evict, page_bytes, warm};
 use dropbehind_testbed::{Fs, Need, need};
 use std::path::PathBuf;
 use std::process::Command;
@@ -76,6 +76,45 @@ fn an_overlay() {
         );
         assert_eq!((tail.code, tail.stdout.as_str()), (Some(0), "more\n"));
     }
+}
+
+/// Nobody is told of reads of the file below, so what appears there may have been
+/// read, whatever else is written.
+#[test]
+fn what_was_read_through_an_overlay_stays_where_reads_are_left_alone() {
+    need!(all Bed::needs(Fs::Ext4, &["mount", "python3"]));
+    need!(Need::Filesystem("overlay"));
+    let bed = Bed::on(Fs::Ext4);
+    for folder in ["lower", "upper", "work"] {
+        std::fs::create_dir(bed.file(folder)).unwrap();
+    }
+    bed.runs("", "upper", "head -c 40000000 /dev/urandom >data");
+    let program = "import os, time\n\
+                   file = os.open('data', os.O_RDWR)\n\
+                   os.pwrite(file, bytes(1 << 20), 30 << 20)\n\
+                   time.sleep(0.3)\n\
+                   for mib in range(16): os.pread(file, 1 << 20, mib << 20)\n\
+                   time.sleep(0.3)\n";
+    std::fs::write(bed.file("program.py"), program).unwrap();
+    let [lower, upper, work] = ["lower", "upper", "work"].map(|name| bed.file(name));
+    let options = format!(
+        "-t overlay overlay -o lowerdir={},upperdir={},workdir={}",
+        lower.display(),
+        upper.display(),
+        work.display()
+    );
+    in_some_attempt(|| {
+        bed.cools("upper");
+        let mounted = Mounted::new(&bed, &options, "merged");
+        let left = bed.runs(RUN, "merged", "exec $RUN --no-reads python3 ../program.py");
+        assert_eq!((left.code, left.stderr.as_str()), (Some(0), ""));
+        drop(mounted);
+        let read = cached_range(&upper.join("data"), 0..16 << 20).unwrap();
+        let stays = read.cached_pages * page_bytes();
+        (stays == 16 << 20)
+            .then_some(())
+            .ok_or(format!("{stays} bytes stay"))
+    });
 }
 
 /// The pages are those of the file below, and so are the others who use it.

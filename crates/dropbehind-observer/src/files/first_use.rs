@@ -98,6 +98,7 @@ impl Files {
             return;
         }
         let id = event.info.id;
+        let overlaid = overlay::is_overlay(&event.file);
         let Some(description) = self.file_with_pages(event.file, &path) else {
             return;
         };
@@ -108,6 +109,7 @@ impl Files {
             before: before.unwrap_or_else(|| CacheMap::now(description.as_fd())),
             fresh,
             inherited: false,
+            overlaid,
             open: i64::from(opened && !closed),
             rounds: 0,
         };

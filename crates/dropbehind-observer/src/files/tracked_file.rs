@@ -27,6 +27,8 @@ pub(super) struct FileFacts {
     pub(super) fresh: bool,
     /// Open since before the program was there.
     pub(super) inherited: bool,
+    /// Used through an overlay, of whose reads of the file below nobody is told.
+    pub(super) overlaid: bool,
     /// Opened and not closed, as far as events tell; they merge.
     pub(super) open: i64,
     /// How often it was looked after anew when it was done with.
@@ -72,8 +74,10 @@ impl TrackedFile {
     /// Asks to be told when somebody reads.
     pub(super) fn await_read(&mut self, fanotify: &Fanotify) {
         let target = MarkTarget::Inode(self.description.as_fd());
-        let marked = fanotify.add_mark(target, EventMask::ACCESS, MarkOptions::WANTED);
-        self.awaits_read = marked.is_ok();
+        self.awaits_read = !self.facts.overlaid
+            && fanotify
+                .add_mark(target, EventMask::ACCESS, MarkOptions::WANTED)
+                .is_ok();
         if !self.awaits_read {
             // Nobody would tell.
             self.observed.was_read();
