@@ -225,7 +225,8 @@ pub(super) const NO_READS: OptionSpec = OptionSpec {
     kind: Kind::Flag,
     default: None,
     meaning: "Leave files alone that are only read",
-    details: "",
+    details: "Of a file that is written and read, what its writes dirty is dropped once it is \
+              found, and what reads bring in stays.",
 };
 
 pub(super) const ONLY: OptionSpec = OptionSpec {
