@@ -61,7 +61,7 @@ pub fn open_files(process: i32) -> io::Result<Vec<OpenFile>> {
         let Some(description) = Description::of(process, descriptor) else {
             continue;
         };
-        let is_it = description.is_of(id) || is_on_overlay(&entry.path());
+        let is_it = description.is_of(id) || !has_one_number(&entry.path());
         let Some(writable) = description.writable.filter(|_| is_it) else {
             continue;
         };
@@ -172,13 +172,16 @@ impl Description {
     }
 }
 
-/// There, and only there, a file's number may be another one in stat(2) than in
-/// proc_pid_fdinfo(5).
-fn is_on_overlay(link: &Path) -> bool {
+/// Where a file's number is the same in stat(2) and proc_pid_fdinfo(5). On overlayfs
+/// it need not be, and of file systems unknown it cannot be told.
+fn has_one_number(link: &Path) -> bool {
     rustix::fs::statfs(link).is_ok_and(|statfs| {
         #[allow(clippy::unnecessary_cast, clippy::cast_lossless)]
         let magic = statfs.f_type as i64;
-        FsKind::from_magic(magic) == FsKind::Overlay
+        matches!(
+            FsKind::from_magic(magic),
+            FsKind::Ext4 | FsKind::Xfs | FsKind::Btrfs | FsKind::Tmpfs
+        )
     })
 }
 

@@ -32,7 +32,7 @@ pub const BATCH_NS: u64 = 500_000;
 pub const BATCH_MIN_BYTES: u64 = 1 << 20;
 /// Polls for completion happen no more often than this: one costs about 5 µs.
 pub const POLL_MIN_NS: u64 = 200_000;
-/// And no less often, however slow the disk: a waiting writer feels it, and at
+/// And, by a flusher that is alone, no less often, however slow the disk: a waiting writer feels it, and at
 /// one a millisecond polls take half a per cent of a core.
 pub const POLL_MAX_NS: u64 = 1_000_000;
 /// Where other flushers write back to the disk, all of them together poll no more
