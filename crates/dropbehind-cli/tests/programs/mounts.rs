@@ -20,6 +20,18 @@ impl Mounted {
         assert_eq!(left.code, Some(0), "{left:?}");
         Self(path)
     }
+
+    /// The folders `lower` and `upper` as one, `merged`.
+    fn overlay(bed: &Bed) -> Self {
+        let [lower, upper, work] = ["lower", "upper", "work"].map(|name| bed.file(name));
+        let options = format!(
+            "-t overlay overlay -o lowerdir={},upperdir={},workdir={}",
+            lower.display(),
+            upper.display(),
+            work.display()
+        );
+        Self::new(bed, &options, "merged")
+    }
 }
 
 impl Drop for Mounted {
@@ -44,14 +56,7 @@ fn an_overlay() {
             std::fs::create_dir(bed.file(folder)).unwrap();
         }
         bed.cools("lower");
-        let [lower, upper, work] = ["lower", "upper", "work"].map(|name| bed.file(name));
-        let options = format!(
-            "-t overlay overlay -o lowerdir={},upperdir={},workdir={}",
-            lower.display(),
-            upper.display(),
-            work.display()
-        );
-        let _mounted = Mounted::new(&bed, &options, "merged");
+        let _mounted = Mounted::overlay(&bed);
         let left = bed.runs(
             RUN,
             "merged",
@@ -96,20 +101,13 @@ fn what_was_read_through_an_overlay_stays_where_reads_are_left_alone() {
                    for mib in range(16): os.pread(file, 1 << 20, mib << 20)\n\
                    time.sleep(0.3)\n";
     std::fs::write(bed.file("program.py"), program).unwrap();
-    let [lower, upper, work] = ["lower", "upper", "work"].map(|name| bed.file(name));
-    let options = format!(
-        "-t overlay overlay -o lowerdir={},upperdir={},workdir={}",
-        lower.display(),
-        upper.display(),
-        work.display()
-    );
     in_some_attempt(|| {
         bed.cools("upper");
-        let mounted = Mounted::new(&bed, &options, "merged");
+        let mounted = Mounted::overlay(&bed);
         let left = bed.runs(RUN, "merged", "exec $RUN --no-reads python3 ../program.py");
         assert_eq!((left.code, left.stderr.as_str()), (Some(0), ""));
         drop(mounted);
-        let read = cached_range(&upper.join("data"), 0..16 << 20).unwrap();
+        let read = cached_range(&bed.file("upper/data"), 0..16 << 20).unwrap();
         let stays = read.cached_pages * page_bytes();
         (stays == 16 << 20)
             .then_some(())
@@ -125,17 +123,10 @@ fn what_others_had_of_the_file_below_an_overlay() {
     let bed = Bed::on(Fs::Ext4);
     bed.runs("", "lower", "head -c 32M /dev/urandom >data");
     let data = bed.file("lower/data");
-    let [lower, upper, work] = ["lower", "upper", "work"].map(|name| bed.file(name));
-    for folder in [&upper, &work] {
-        std::fs::create_dir(folder).unwrap();
+    for folder in ["upper", "work"] {
+        std::fs::create_dir(bed.file(folder)).unwrap();
     }
-    let options = format!(
-        "-t overlay overlay -o lowerdir={},upperdir={},workdir={}",
-        lower.display(),
-        upper.display(),
-        work.display()
-    );
-    let _mounted = Mounted::new(&bed, &options, "merged");
+    let _mounted = Mounted::overlay(&bed);
     for argument in ["data", ""] {
         in_some_attempt(|| {
             evict(&data);
