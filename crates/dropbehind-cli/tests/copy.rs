@@ -2,7 +2,7 @@
 
 mod user;
 
-use dropbehind_testbed::attempts::in_some_attempt;
+use dropbehind_testbed::reclaim::in_some_attempt;
 use dropbehind_testbed::{Fs, MountedFs, Need, need, pattern, residency};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use user::{User, holds};
@@ -105,19 +105,20 @@ fn what_was_cached_before_stays() {
     need!(Need::Cachestat);
     let user = User::new();
     let from = user.has("from", 16 << 20);
-    in_some_attempt(|| {
+    in_some_attempt(|reclaim| {
         residency::evict(&from);
         residency::warm(&from, 0..8 << 20);
         let before = residency::resident_map(&from).unwrap();
         user.does("cp from to");
         let after = residency::resident_map(&from).unwrap();
         assert_eq!(residency::cached(&user.file("to")).unwrap().cached_pages, 0);
-        let pages = |map: &[bool]| map.iter().filter(|&&resident| resident).count();
-        let (had, has) = (pages(&before), pages(&after));
-        assert!(has <= had, "{has} of {had}");
-        (after == before)
-            .then_some(())
-            .ok_or(format!("{has} of {had} stayed"))
+        let mut pages = before.iter().zip(&after);
+        assert!(pages.all(|(had, has)| had >= has), "more than before");
+        let bytes = |map: &[bool]| {
+            let pages = map.iter().filter(|&&resident| resident).count();
+            pages as u64 * residency::page_bytes()
+        };
+        reclaim.stays(&from, bytes(&after), bytes(&before))
     });
 }
 

@@ -25,11 +25,11 @@
 //! assert_eq!(residency::cached(&file).unwrap().cached_pages, 0);
 //! ```
 
-pub mod attempts;
 pub mod disk_io;
 pub mod extents;
 pub mod fail_nth;
 pub mod pattern;
+pub mod reclaim;
 pub mod residency;
 pub mod skip;
 pub mod slow_disk;

@@ -25,6 +25,8 @@ pub enum Need {
     CgroupMemory,
     /// The cachestat system call (Linux 6.5).
     Cachestat,
+    /// The kernel's trace of who takes pages from the cache.
+    Trace,
 }
 
 impl Need {
@@ -47,6 +49,7 @@ impl Need {
                 .or_else(|| unusable("/dev/loop-control")),
             Self::CgroupMemory => Self::Root.missing().or_else(memory_cgroup::missing),
             Self::Cachestat => crate::residency::missing(),
+            Self::Trace => crate::reclaim::missing(),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::shell::{Left, RUN, bash, lives};
 use crate::user::User;
-use dropbehind_testbed::attempts::in_some_attempt;
+use dropbehind_testbed::reclaim::in_some_attempt;
 use dropbehind_testbed::residency::{page_bytes, sample};
 use dropbehind_testbed::slow_disk::{SlowDisk, SlowDiskOptions};
 use dropbehind_testbed::{Fs, MountedFs, Need, need};
@@ -85,7 +85,7 @@ fn writers_wait(on: &[Fs], programs: u64, mib_each: u64, max_dirty: &str, most_m
         .unwrap();
         let disk = disk.mount(filesystem).unwrap();
         // On a busy machine a look may come too late.
-        in_some_attempt(|| {
+        in_some_attempt(|_| {
             let bounded = peak_dirty(&disk, max_dirty, programs, mib_each) / MIB;
             let unbounded = peak_dirty(&disk, "1TiB", programs, mib_each) / MIB;
             let found = format!("{filesystem:?}: {bounded} MiB, {unbounded} MiB unbounded");

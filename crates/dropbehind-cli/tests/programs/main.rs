@@ -8,7 +8,6 @@ mod shell;
 #[path = "../user/mod.rs"]
 mod user;
 
-mod attempts;
 mod bed;
 
 mod archives;
@@ -17,6 +16,7 @@ mod daemons;
 mod databases;
 mod errors;
 mod fio;
+mod kept;
 mod languages;
 mod layouts;
 mod limits;

@@ -1,9 +1,9 @@
 //! Files seen through other mounts than the one they are on.
 
-use crate::attempts::still_cached;
 use crate::bed::Bed;
+use crate::kept::still_cached;
 use crate::shell::RUN;
-use dropbehind_testbed::attempts::in_some_attempt;
+use dropbehind_testbed::reclaim::in_some_attempt;
 use dropbehind_testbed::residency::{cached_range, evict, page_bytes, warm};
 use dropbehind_testbed::{Fs, Need, need};
 use std::path::PathBuf;
@@ -101,17 +101,15 @@ fn what_was_read_through_an_overlay_stays_where_reads_are_left_alone() {
                    for mib in range(16): os.pread(file, 1 << 20, mib << 20)\n\
                    time.sleep(0.3)\n";
     std::fs::write(bed.file("program.py"), program).unwrap();
-    in_some_attempt(|| {
+    in_some_attempt(|reclaim| {
         bed.cools("upper");
         let mounted = Mounted::overlay(&bed);
         let left = bed.runs(RUN, "merged", "exec $RUN --no-reads python3 ../program.py");
         assert_eq!((left.code, left.stderr.as_str()), (Some(0), ""));
         drop(mounted);
-        let read = cached_range(&bed.file("upper/data"), 0..16 << 20).unwrap();
-        let stays = read.cached_pages * page_bytes();
-        (stays == 16 << 20)
-            .then_some(())
-            .ok_or(format!("{stays} bytes stay"))
+        let data = bed.file("upper/data");
+        let read = cached_range(&data, 0..16 << 20).unwrap();
+        reclaim.stays(&data, read.cached_pages * page_bytes(), 16 << 20)
     });
 }
 
@@ -128,13 +126,13 @@ fn what_others_had_of_the_file_below_an_overlay() {
     }
     let _mounted = Mounted::overlay(&bed);
     for argument in ["data", ""] {
-        in_some_attempt(|| {
+        in_some_attempt(|reclaim| {
             evict(&data);
             warm(&data, 0..16 << 20);
             let script = format!("$RUN sh -c 'cat data >../copy' {argument}");
             let left = bed.runs(RUN, "merged", &script);
             assert_eq!(left.code, Some(0), "{left:?}");
-            still_cached(&data, 16 << 20)
+            still_cached(reclaim, &data, 16 << 20)
         });
     }
 }

@@ -1,9 +1,9 @@
 //! What other processes have in the cache stays there.
 
-use crate::attempts::still_cached;
 use crate::bed::Bed;
+use crate::kept::still_cached;
 use crate::shell::{Left, RUN, Running, wait_for};
-use dropbehind_testbed::attempts::in_some_attempt;
+use dropbehind_testbed::reclaim::in_some_attempt;
 use dropbehind_testbed::residency::{evict, page_bytes, resident_map, warm};
 use dropbehind_testbed::{Fs, MemoryCgroup, need};
 use std::fs::File;
@@ -29,7 +29,7 @@ fn the_half_that_was_cached_before() {
         bed.input("head -c 64M /dev/urandom >data; cp data overwritten");
         let data = bed.file("input/data");
         let overwritten = bed.file("input/overwritten");
-        in_some_attempt(|| {
+        in_some_attempt(|reclaim| {
             for file in [&data, &overwritten] {
                 evict(file);
                 warm(file, 0..32 * MIB);
@@ -49,8 +49,8 @@ fn the_half_that_was_cached_before() {
                 );
             }
             assert_eq!(bed.cached("observed"), []);
-            still_cached(&data, 32 * MIB)?;
-            still_cached(&overwritten, 32 * MIB)
+            still_cached(reclaim, &data, 32 * MIB)?;
+            still_cached(reclaim, &overwritten, 32 * MIB)
         });
     }
 }
@@ -82,14 +82,14 @@ fn a_file_that_another_process_reads() {
         let bed = Bed::on(filesystem);
         bed.input("head -c 48M /dev/urandom >data");
         let data = bed.file("input/data");
-        in_some_attempt(|| {
+        in_some_attempt(|reclaim| {
             evict(&data);
             let file = File::open(&data).unwrap();
             let script = "$RUN sh -c 'cat ../input/data ../input/data >copy'";
             let left = while_read_by_another(&file, 8 * MIB, || bed.runs(RUN, "observed", script));
             assert_eq!(left.code, Some(0), "{left:?}");
             assert_eq!(bed.cached("observed"), []);
-            still_cached(&data, 8 * MIB)
+            still_cached(reclaim, &data, 8 * MIB)
         });
     }
 }
@@ -101,7 +101,7 @@ fn a_file_that_another_process_opens_meanwhile() {
     let bed = Bed::on(Fs::Xfs);
     bed.input("head -c 48M /dev/urandom >data");
     let data = bed.file("input/data");
-    in_some_attempt(|| {
+    in_some_attempt(|reclaim| {
         evict(&data);
         bed.runs("", "observed", "rm -f begun go");
         let script = "exec $RUN bash -c 'exec 3<../input/data; head -c 16M <&3 >/dev/null; \
@@ -119,7 +119,7 @@ fn a_file_that_another_process_opens_meanwhile() {
         std::fs::write(bed.file("observed/go"), "").unwrap();
         assert!(running.ends().success());
         assert_eq!(bed.cached("observed"), []);
-        still_cached(&data, 48 * MIB)
+        still_cached(reclaim, &data, 48 * MIB)
     });
 }
 
@@ -153,11 +153,9 @@ fn a_hot_set_beside_a_copy() {
     let all = (128 * MIB / page_bytes()) as usize;
     let plain = hot_pages_after_copy(&bed, "");
     assert!(plain < all * 9 / 10, "a plain copy left {plain} of {all}");
-    in_some_attempt(|| {
+    in_some_attempt(|reclaim| {
         let observed = hot_pages_after_copy(&bed, RUN);
-        if observed < all {
-            return Err(format!("{observed} of {all} pages are cached"));
-        }
-        Ok(())
+        let bytes = |pages: usize| pages as u64 * page_bytes();
+        reclaim.stays(&bed.file("hot/set"), bytes(observed), bytes(all))
     });
 }

@@ -2,8 +2,8 @@
 
 use crate::bed::Bed;
 use crate::shell::RUN;
-use dropbehind_testbed::attempts::in_some_attempt;
-use dropbehind_testbed::residency::{cached, cached_range, page_bytes};
+use dropbehind_testbed::reclaim::in_some_attempt;
+use dropbehind_testbed::residency::{cached_range, page_bytes};
 use dropbehind_testbed::{Fs, need};
 
 const MIB: u64 = 1 << 20;
@@ -73,16 +73,11 @@ fn what_was_read_stays_where_reads_are_left_alone() {
         need!(all Bed::needs(filesystem, &["python3"]));
         let bed = bed_with_file(filesystem);
         let data = bed.file("input").join("data");
-        in_some_attempt(|| {
+        in_some_attempt(|reclaim| {
             bed.cools("input");
             runs(&bed, "--no-reads", READER);
             let read = cached_range(&data, 0..16 * MIB).unwrap().cached_pages * page_bytes();
-            let all = cached(&data).unwrap().cached_pages * page_bytes();
-            let found = format!("{filesystem:?}: {read} bytes stay, of {all}");
-            if read == 16 * MIB {
-                return Ok(());
-            }
-            Err(found)
+            reclaim.stays(&data, read, 16 * MIB)
         });
     }
 }

@@ -2,8 +2,8 @@
 
 use crate::bed::Bed;
 use crate::shell::{Left, RUN, lives};
-use dropbehind_testbed::attempts::in_some_attempt;
 use dropbehind_testbed::disk_io::disk_io;
+use dropbehind_testbed::reclaim::in_some_attempt;
 use dropbehind_testbed::residency::{page_bytes, sample};
 use dropbehind_testbed::{Fs, need};
 use std::fs::File;
@@ -47,7 +47,7 @@ fn unpacking_an_archive() {
         let whole = cached_below(&bed.file("plain"));
         assert!(whole > 2 * BUDGET_BYTES, "{whole}");
         // A disk that is busy for others lets pages gather that are on their way.
-        in_some_attempt(|| {
+        in_some_attempt(|_| {
             bed.cools("input");
             bed.runs("", ".", "rm -rf observed");
             let script = "exec $RUN --stats ../figures tar -xf ../input/archive";
@@ -120,7 +120,7 @@ fn files_that_are_soon_deleted_are_not_written() {
         disk_io(bed.device()).unwrap().since(before).written_bytes
     };
     // Somebody may sync all of the machine at the wrong moment.
-    in_some_attempt(|| {
+    in_some_attempt(|_| {
         let plain = written("", "plain");
         let observed = written("dropbehind run --stats ../figures", "observed");
         let figures = std::fs::read_to_string(bed.file("figures")).unwrap();

@@ -2,8 +2,8 @@
 
 use crate::shell::{RUN, once};
 use crate::user::User;
-use dropbehind_testbed::attempts::in_some_attempt;
-use dropbehind_testbed::residency::fincore;
+use dropbehind_testbed::reclaim::in_some_attempt;
+use dropbehind_testbed::residency::{fincore, page_bytes};
 use dropbehind_testbed::{Need, need};
 use std::process::Command;
 
@@ -71,28 +71,22 @@ fn patterns_choose() {
     let user = User::new();
     std::fs::create_dir(user.file("d")).unwrap();
     let work = "sh -c 'for f in a.iso a.log d/b.iso; do dd if=/dev/zero of=$f bs=1M count=8; done'";
-    let pages = |names: [&str; 3]| names.map(|name| fincore(&user.file(name)).unwrap());
     let names = ["a.iso", "a.log", "d/b.iso"];
-    let all = 8 * MIB / dropbehind_testbed::residency::page_bytes();
+    let all = 8 * MIB / page_bytes();
     for (options, expected) in [
         ("--only '*.iso'", [0, all, 0]),
         ("--only '*.iso' --except d/", [0, all, all]),
         ("--except \"$PWD/a.*\"", [all, all, 0]),
         ("--mode write-through", [all, all, all]),
     ] {
-        // Machines that reclaim what they have not used for a while (DAMON) take
-        // some of what is to stay.
-        in_some_attempt(|| {
+        in_some_attempt(|reclaim| {
             let left = once(&user, RUN, &format!("rm -f *.* d/*; $RUN {options} {work}"));
             assert_eq!(left.code, Some(0), "{left:?}");
-            let found = pages(names);
-            for (found, expected) in found.into_iter().zip(expected) {
-                if expected == 0 || found > expected {
-                    assert_eq!(found, expected, "{options}");
-                }
-            }
-            if found != expected {
-                return Err(format!("{options}: {found:?} pages, not {expected:?}"));
+            for (name, expected) in names.into_iter().zip(expected) {
+                let found = fincore(&user.file(name)).unwrap();
+                assert!(found <= expected, "{options}: {found} pages of {name}");
+                let [found, expected] = [found, expected].map(|pages| pages * page_bytes());
+                reclaim.stays(&user.file(name), found, expected)?;
             }
             Ok(())
         });

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use dropbehind::{File, Mode, OpenOptions, Stats};
-use dropbehind_testbed::attempts::Gone;
+use dropbehind_testbed::reclaim::{Gone, Reclaim};
 use dropbehind_testbed::residency;
 
 use crate::common::{PATIENCE, Place, cached_bytes};
@@ -21,14 +21,12 @@ pub(crate) fn settle(file: &File) {
     assert!(file.settle(PATIENCE).unwrap(), "{:?}", file.stats());
 }
 
-/// Says so when less is cached than should be; more than that is a failure.
-pub(crate) fn all_cached(path: &Path, wanted_bytes: u64) -> Result<(), Gone> {
+/// Says so when less is cached than should be, but for what the kernel took; more
+/// than that is a failure.
+pub(crate) fn all_cached(reclaim: &Reclaim, path: &Path, wanted_bytes: u64) -> Result<(), Gone> {
     let cached = cached_bytes(path);
     assert!(cached <= wanted_bytes, "{cached} of {wanted_bytes}");
-    if cached == wanted_bytes {
-        return Ok(());
-    }
-    Err(format!("{cached} of {wanted_bytes} bytes are cached"))
+    reclaim.stays(path, cached, wanted_bytes)
 }
 
 /// A writer that does not empty what is there.
@@ -46,33 +44,23 @@ pub(crate) fn create(place: &Place, mode: Mode) -> File {
         .unwrap()
 }
 
-/// Where two maps differ, for a message that can be read.
-pub(crate) fn compare(wanted: &[bool], found: &[bool], file: &File) -> Result<(), Gone> {
-    assert_eq!(wanted.len(), found.len());
-    let pages = |wanted_there: bool| {
-        let differs =
-            move |page: &usize| wanted[*page] == wanted_there && found[*page] != wanted_there;
-        (0..wanted.len()).filter(differs)
-    };
-    if let Some(first) = pages(false).next() {
-        let count = pages(false).count();
-        panic!(
-            "{count} pages too many, from {first} on; {:?}",
-            file.stats()
-        );
-    }
-    match pages(true).next() {
-        None => Ok(()),
-        Some(first) => Err(format!(
-            "{} pages gone, from {first} on",
-            pages(true).count()
-        )),
-    }
-}
-
-pub(crate) fn all_kept(path: &Path, before: &[bool], file: &File) -> Result<(), Gone> {
+/// Says so when one of these pages is not cached, but for those that the kernel
+/// took; any other page that is there is a failure.
+pub(crate) fn all_kept(
+    reclaim: &Reclaim,
+    path: &Path,
+    before: &[bool],
+    file: &File,
+) -> Result<(), Gone> {
     let after = residency::resident_map(path).unwrap();
-    compare(before, &after, file)?;
+    assert_eq!(before.len(), after.len());
+    let is_new = |page: &usize| after[*page] && !before[*page];
+    let mut new = (0..after.len()).filter(is_new);
+    if let Some(first) = new.next() {
+        let count = new.count() + 1;
+        let stats = file.stats();
+        panic!("{count} pages too many, from {first} on; {stats:?}");
+    }
     let warm_bytes = before.iter().filter(|page| **page).count() as u64 * residency::page_bytes();
-    all_cached(path, warm_bytes)
+    all_cached(reclaim, path, warm_bytes)
 }

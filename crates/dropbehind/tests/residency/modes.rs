@@ -1,7 +1,7 @@
 //! The other modes, for a file and for one call.
 
 use dropbehind::{Mode, OpenOptions};
-use dropbehind_testbed::attempts::in_some_attempt;
+use dropbehind_testbed::reclaim::in_some_attempt;
 use dropbehind_testbed::{pattern, residency};
 
 use crate::accounts::{all_cached, all_kept, assert_balanced, create, settle};
@@ -31,7 +31,7 @@ fn noreuse_leaves_nothing_once_synced(place: &Place) {
 fn modes_that_keep_keep_everything(place: &Place) {
     let path = place.path();
     for mode in Mode::ALL.into_iter().filter(|mode| !mode.drops()) {
-        in_some_attempt(|| {
+        in_some_attempt(|reclaim| {
             if path.exists() {
                 residency::evict(&path);
             }
@@ -39,7 +39,7 @@ fn modes_that_keep_keep_everything(place: &Place) {
             write_pattern(&mut file, 1, 0, place.size_bytes(), MIB);
             file.sync_all().unwrap();
             settle(&file);
-            all_cached(&path, place.size_bytes())?;
+            all_cached(reclaim, &path, place.size_bytes())?;
             assert_eq!(file.stats().dropped_bytes, 0, "{mode}");
             drop(file);
             residency::evict(&path);
@@ -51,7 +51,7 @@ fn modes_that_keep_keep_everything(place: &Place) {
             assert_eq!(read_pattern(&mut file, 1, MIB), place.size_bytes());
             settle(&file);
             assert_eq!(file.stats().dropped_bytes, 0, "{mode}");
-            all_cached(&path, place.size_bytes())
+            all_cached(reclaim, &path, place.size_bytes())
         });
     }
 }
@@ -73,7 +73,7 @@ fn mode_of(block: u64) -> Mode {
 
 fn one_write_can_keep_its_pages(place: &Place) {
     let path = place.path();
-    in_some_attempt(|| {
+    in_some_attempt(|reclaim| {
         if path.exists() {
             residency::evict(&path);
         }
@@ -90,14 +90,14 @@ fn one_write_can_keep_its_pages(place: &Place) {
         file.sync_all().unwrap();
         settle(&file);
         assert_balanced(&file.stats());
-        all_kept(&path, &kept_blocks(place), &file)
+        all_kept(reclaim, &path, &kept_blocks(place), &file)
     });
     check_on_disk(&path, 1, place.size_bytes());
 }
 
 fn one_read_can_drop_its_pages(place: &Place) {
     let path = place.cold_file(1);
-    in_some_attempt(|| {
+    in_some_attempt(|reclaim| {
         residency::evict(&path);
         let file = OpenOptions::new()
             .read(true)
@@ -118,7 +118,7 @@ fn one_read_can_drop_its_pages(place: &Place) {
         }
         settle(&file);
         assert_balanced(&file.stats());
-        all_kept(&path, &kept_blocks(place), &file)
+        all_kept(reclaim, &path, &kept_blocks(place), &file)
     });
 }
 

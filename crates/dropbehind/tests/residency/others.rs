@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use dropbehind::{File, Mode, OpenOptions};
-use dropbehind_testbed::attempts::in_some_attempt;
+use dropbehind_testbed::reclaim::in_some_attempt;
 use dropbehind_testbed::residency;
 
 use crate::accounts::{all_kept, assert_balanced, settle};
@@ -42,7 +42,7 @@ fn warm_half(path: &Path, size_bytes: u64) -> Vec<bool> {
 
 fn a_read_keeps_exactly_what_others_had(place: &Place) {
     let path = place.cold_file(1);
-    in_some_attempt(|| {
+    in_some_attempt(|reclaim| {
         residency::evict(&path);
         let before = warm_half(&path, place.size_bytes());
         let mut file = File::open(&path).unwrap();
@@ -52,7 +52,7 @@ fn a_read_keeps_exactly_what_others_had(place: &Place) {
             assert_eq!(length, place.size_bytes());
             settle(&file);
             assert_balanced(&file.stats());
-            all_kept(&path, &before, &file)?;
+            all_kept(reclaim, &path, &before, &file)?;
         }
         Ok(())
     });
@@ -70,7 +70,7 @@ fn an_overwrite_without_read_permission_keeps_exactly_what_others_had(place: &Pl
 
 fn overwrite_keeps(place: &Place, readable: bool) {
     let path = place.cold_file(1);
-    in_some_attempt(|| {
+    in_some_attempt(|reclaim| {
         residency::evict(&path);
         let before = warm_half(&path, place.size_bytes());
         let mut file = OpenOptions::new()
@@ -88,7 +88,7 @@ fn overwrite_keeps(place: &Place, readable: bool) {
             place.size_bytes(),
             "{stats:?}"
         );
-        all_kept(&path, &before, &file)?;
+        all_kept(reclaim, &path, &before, &file)?;
         assert_eq!(stats.kept_bytes, cached_bytes(&path), "{stats:?}");
         Ok(())
     });
@@ -97,17 +97,17 @@ fn overwrite_keeps(place: &Place, readable: bool) {
 
 fn random_reads_keep_exactly_what_others_had(place: &Place) {
     let path = place.cold_file(1);
-    in_some_attempt(|| {
+    in_some_attempt(|reclaim| {
         residency::evict(&path);
         let before = warm_half(&path, place.size_bytes());
         let file = random_reads(place, &path);
-        all_kept(&path, &before, &file)
+        all_kept(reclaim, &path, &before, &file)
     });
 }
 
 fn what_others_cache_ahead_of_a_stream_stays(place: &Place) {
     let path = place.cold_file(1);
-    in_some_attempt(|| {
+    in_some_attempt(|reclaim| {
         residency::evict(&path);
         let others = 40 * MIB..44 * MIB;
         let mut file = OpenOptions::new()
@@ -131,7 +131,7 @@ fn what_others_cache_ahead_of_a_stream_stays(place: &Place) {
         let mut wanted = vec![false; (place.size_bytes() / residency::page_bytes()) as usize];
         let page = |offset: u64| (offset / residency::page_bytes()) as usize;
         wanted[page(others.start)..page(others.end)].fill(true);
-        all_kept(&path, &wanted, &file)?;
+        all_kept(reclaim, &path, &wanted, &file)?;
         assert_eq!(stats.kept_bytes, others.end - others.start, "{stats:?}");
         Ok(())
     });

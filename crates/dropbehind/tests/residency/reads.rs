@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use dropbehind::{File, Flusher, OpenOptions};
+use dropbehind_testbed::reclaim::{Reclaim, in_some_attempt};
 use dropbehind_testbed::residency::{self, Sampler};
 use dropbehind_testbed::{disk_io, pattern};
 
@@ -24,6 +25,7 @@ fn sequential_reads_cost_one_read_and_little_memory(place: &Place) {
     for block_bytes in [4 * KIB, 64 * KIB, MIB] {
         residency::evict(&path);
         let mut file = File::open(&path).unwrap();
+        let reclaim = Reclaim::watch();
         let before = disk_io::disk_io(place.device()).unwrap();
         let sampler = Sampler::start(&path, Duration::from_millis(1)).unwrap();
         assert_eq!(read_pattern(&mut file, 1, block_bytes), place.size_bytes());
@@ -41,8 +43,10 @@ fn sequential_reads_cost_one_read_and_little_memory(place: &Place) {
             "blocks of {block_bytes}: {} KiB at once",
             peak_bytes >> 10
         );
+        // What was read ahead and taken by the kernel before its turn is read twice.
+        let once_bytes = read_bytes - reclaim.bytes_of(&path).unwrap();
         assert!(
-            read_bytes >= place.size_bytes() && read_bytes * 100 <= place.size_bytes() * 102,
+            read_bytes >= place.size_bytes() && once_bytes * 100 <= place.size_bytes() * 102,
             "blocks of {block_bytes}: {read_bytes} bytes read"
         );
         let stats = file.stats();
@@ -55,8 +59,17 @@ fn sequential_reads_cost_one_read_and_little_memory(place: &Place) {
 
 fn random_reads_leave_nothing(place: &Place) {
     let path = place.cold_file(1);
-    let file = random_reads(place, &path);
-    assert_eq!(cached_bytes(&path), 0, "{:?}", file.stats());
+    in_some_attempt(|reclaim| {
+        let file = random_reads(place, &path);
+        let left = format!("{} bytes left: {:?}", cached_bytes(&path), file.stats());
+        if cached_bytes(&path) == 0 {
+            return Ok(());
+        }
+        // A page that is gone before it is read has the kernel read ahead.
+        assert_ne!(reclaim.bytes_of(&path).unwrap(), 0, "{left}");
+        residency::evict(&path);
+        Err(left)
+    });
 }
 
 pub(crate) fn random_reads(place: &Place, path: &Path) -> File {

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use dropbehind::{File, OpenOptions};
-use dropbehind_testbed::attempts::in_some_attempt;
+use dropbehind_testbed::reclaim::in_some_attempt;
 use dropbehind_testbed::{pattern, residency};
 
 use crate::accounts::{all_kept, assert_balanced, open_to_overwrite, settle};
@@ -110,7 +110,7 @@ fn strided_overwrites_leave_nothing(place: &Place) {
 fn strided_overwrites_keep_exactly_what_others_had_in_the_gaps(place: &Place) {
     for stride_pages in STRIDES_PAGES {
         let path = place.cold_file(1);
-        in_some_attempt(|| {
+        in_some_attempt(|reclaim| {
             residency::evict(&path);
             let page = residency::page_bytes();
             for offset in offsets(place, stride_pages).filter(|offset| *offset >= 4 * MIB) {
@@ -120,7 +120,7 @@ fn strided_overwrites_keep_exactly_what_others_had_in_the_gaps(place: &Place) {
             let before = residency::resident_map(&path).unwrap();
             let file = open_to_overwrite(&path);
             write_strides(place, &file, stride_pages);
-            all_kept(&path, &before, &file)
+            all_kept(reclaim, &path, &before, &file)
         });
         check_strides(&path, stride_pages, is_old);
     }

@@ -1,0 +1,179 @@
+//! Tests of what stays in the cache, on a machine whose kernel takes pages as it
+//! likes.
+//!
+//! The kernel may reclaim any clean page at any time: DAMON, where it is on, does
+//! so without any lack of memory. [`Reclaim`] watches it, so that a test can tell
+//! what the kernel took from what we dropped.
+
+mod trace;
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::io;
+use std::os::linux::fs::MetadataExt;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use crate::residency::page_bytes;
+use trace::{Taken, Trace};
+
+/// What the trace cannot tell apart may be in the way of an attempt, but not of
+/// several, while a mistake of ours would be in all of them.
+const ATTEMPTS: u32 = 6;
+/// The trace's buffers are emptied so often, long before they can be full.
+const READ_EVERY: Duration = Duration::from_millis(50);
+
+/// What went wrong in an attempt, and may have been the kernel.
+pub type Gone = String;
+
+/// Passes if one attempt does. What cannot be the kernel's doing, an attempt
+/// asserts.
+///
+/// # Panics
+/// If no attempt passes.
+pub fn in_some_attempt(attempt: impl Fn(&Reclaim) -> Result<(), Gone>) {
+    let mut failed = Vec::new();
+    for _ in 0..ATTEMPTS {
+        match attempt(&Reclaim::watch()) {
+            Ok(()) => return,
+            Err(gone) => {
+                println!("another attempt, since {gone}");
+                failed.push(gone);
+            }
+        }
+    }
+    panic!("in every attempt: {failed:#?}");
+}
+
+/// Why the kernel cannot be watched here, or `None`.
+pub(crate) fn missing() -> Option<String> {
+    let error = Trace::start().err()?;
+    Some(format!("cannot trace the kernel: {error}"))
+}
+
+/// The pages that the kernel's own threads took from the cache since it was made.
+///
+/// Where the kernel cannot be traced, it seems to have taken none.
+#[derive(Debug)]
+pub struct Reclaim {
+    watched: Option<Arc<Mutex<Watched>>>,
+}
+
+#[derive(Debug)]
+struct Watched {
+    trace: Trace,
+    /// Pages by their file's inode number.
+    taken: HashMap<u64, HashSet<Page>>,
+}
+
+/// A page's file system and its number in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Page {
+    device: (u32, u32),
+    number: u64,
+}
+
+impl Reclaim {
+    /// Watches from now on.
+    pub fn watch() -> Self {
+        let watched = Trace::start().ok().map(|trace| {
+            let taken = HashMap::new();
+            Arc::new(Mutex::new(Watched { trace, taken }))
+        });
+        if let Some(watched) = &watched {
+            let watched = Arc::downgrade(watched);
+            std::thread::spawn(move || keep_reading(&watched));
+        }
+        Self { watched }
+    }
+
+    /// How many bytes of a file or block device the kernel took so far.
+    pub fn bytes_of(&self, path: &Path) -> io::Result<u64> {
+        let Some(watched) = &self.watched else {
+            return Ok(0);
+        };
+        let file = fs::metadata(path)?;
+        let is_device = file.file_type().is_block_device();
+        let (inode, device) = if is_device {
+            // Its pages belong to an inode of the kernel's own, with the device's
+            // number as the kernel writes it (include/linux/kdev_t.h, bdev_add).
+            let device = file.st_rdev();
+            let major = u64::from(rustix::fs::major(device));
+            (major << 20 | u64::from(rustix::fs::minor(device)), None)
+        } else {
+            (file.st_ino(), Some(mounted_device(path)?))
+        };
+        let mut watched = locked(watched);
+        watched.read()?;
+        let pages = watched.taken.get(&inode).into_iter().flatten();
+        let pages = pages.filter(|page| device.is_none_or(|device| page.device == device));
+        Ok(pages.count() as u64 * page_bytes())
+    }
+
+    /// Passes when as much of a file is found in the cache as should be, but for
+    /// what the kernel took.
+    pub fn stays(&self, path: &Path, found_bytes: u64, wanted_bytes: u64) -> Result<(), Gone> {
+        let taken_bytes = self.bytes_of(path).expect("a file that can be found");
+        if found_bytes + taken_bytes >= wanted_bytes {
+            return Ok(());
+        }
+        Err(format!(
+            "{found_bytes} of {wanted_bytes} bytes of {} are cached, and the kernel took \
+             {taken_bytes}",
+            path.display()
+        ))
+    }
+}
+
+impl Watched {
+    fn read(&mut self) -> io::Result<()> {
+        let taken = &mut self.taken;
+        self.trace.read(
+            |Taken {
+                 inode,
+                 device,
+                 first,
+                 count,
+             }| {
+                let pages = taken.entry(inode).or_default();
+                pages.extend((first..first + count).map(|number| Page { device, number }));
+            },
+        )
+    }
+}
+
+fn locked(watched: &Mutex<Watched>) -> MutexGuard<'_, Watched> {
+    watched.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Until nobody watches any longer.
+fn keep_reading(watched: &Weak<Mutex<Watched>>) {
+    loop {
+        std::thread::sleep(READ_EVERY);
+        let Some(watched) = watched.upgrade() else {
+            return;
+        };
+        if locked(&watched).read().is_err() {
+            return;
+        }
+    }
+}
+
+/// The device number of the file system that a path is in, which a file's own
+/// status does not tell on btrfs.
+fn mounted_device(path: &Path) -> io::Result<(u32, u32)> {
+    use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+    let status = statx(CWD, path, AtFlags::empty(), StatxFlags::MNT_ID)?;
+    let mount = status.stx_mnt_id.to_string();
+    let table = fs::read_to_string("/proc/self/mountinfo")?;
+    // Its fields are: the mount's number, its parent's, and MAJOR:MINOR.
+    let device = table.lines().find_map(|line| {
+        let mut fields = line.split(' ');
+        let device = (fields.next() == Some(mount.as_str())).then(|| fields.nth(1))??;
+        let (major, minor) = device.split_once(':')?;
+        Some((major.parse().ok()?, minor.parse().ok()?))
+    });
+    device.ok_or_else(|| io::Error::other(format!("{} is on no mount", path.display())))
+}
