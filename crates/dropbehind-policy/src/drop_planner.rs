@@ -36,12 +36,14 @@ pub const SHORT_BYTES: u64 = 64 << 10;
 const PARTS: usize = 64;
 /// The longest range that is tried again in one call: two that went together.
 const RETRY_BYTES: u64 = 2 * CALL_BYTES;
-/// Tries without progress before a range is left.
-pub const TRIES: u32 = 6;
+/// Tries without progress before a range is left: a second in all. Reclaim takes
+/// folios off their lists before it frees them, and on a busy machine it may have
+/// them for some hundred milliseconds.
+pub const TRIES: u32 = 7;
 /// Further tries of a range whose neighbours are still being written or are to
 /// be dropped: with pauses that double, a little more than two minutes, four
 /// times what the kernel takes to write what is left to it.
-const NEIGHBOUR_TRIES: u32 = 9;
+const NEIGHBOUR_TRIES: u32 = 8;
 /// Wait before the first retry; doubled each time. Folios leave the per-CPU
 /// lists as soon as others are added there, mostly within milliseconds.
 pub const RETRY_NS: u64 = 4_000_000;
