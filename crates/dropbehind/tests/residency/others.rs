@@ -89,8 +89,9 @@ fn overwrite_keeps(place: &Place, readable: bool) {
             "{stats:?}"
         );
         all_kept(reclaim, &path, &before, &file)?;
-        assert_eq!(stats.kept_bytes, cached_bytes(&path), "{stats:?}");
-        Ok(())
+        let cached_bytes = cached_bytes(&path);
+        assert!(cached_bytes <= stats.kept_bytes, "{stats:?}");
+        reclaim.stays(&path, cached_bytes, stats.kept_bytes)
     });
     check_on_disk(&path, 2, place.size_bytes());
 }
@@ -132,8 +133,9 @@ fn what_others_cache_ahead_of_a_stream_stays(place: &Place) {
         let page = |offset: u64| (offset / residency::page_bytes()) as usize;
         wanted[page(others.start)..page(others.end)].fill(true);
         all_kept(reclaim, &path, &wanted, &file)?;
-        assert_eq!(stats.kept_bytes, others.end - others.start, "{stats:?}");
-        Ok(())
+        let others_bytes = others.end - others.start;
+        assert!(stats.kept_bytes <= others_bytes, "{stats:?}");
+        reclaim.stays(&path, stats.kept_bytes, others_bytes)
     });
 }
 
