@@ -142,9 +142,38 @@ fn a_file_closed_twice_waits_for_its_grace_once() {
     disk.wrote(2, ID, all, Mode::DONTCACHE);
     disk.told(2, ID, all.len());
     disk.closed(3, ID);
-    assert_eq!(disk.next(GRACE_NS / 2), Next::At(3 + GRACE_NS));
+    assert_eq!(requests(&settle(&mut disk, GRACE_NS / 2, false)), []);
     disk.closed(GRACE_NS / 2, ID);
-    assert_eq!(disk.next(GRACE_NS / 2), Next::At(3 + GRACE_NS));
+    assert_eq!(requests(&settle(&mut disk, 2 + GRACE_NS, false)), []);
     let asked = requests(&settle(&mut disk, 3 + GRACE_NS, false));
     assert_eq!(asked, [(all, Reason::Close)]);
+}
+
+/// Little of it is still to be written, and waits for more: but all of its blocks
+/// wait, too.
+#[test]
+fn a_file_deleted_while_its_rest_waits_is_let_go_soon() {
+    let mut disk = disk_with(StreamConfig::default());
+    let rest = ByteRange::new(30 * MIB, 30 * MIB + PAGE);
+    disk.wrote(2, ID, rest, Mode::DONTCACHE);
+    disk.told(2, ID, rest.len());
+    disk.closed(3, ID);
+    let deleted_ns = GRACE_NS / 4;
+    let mut now = 3;
+    while now < GRACE_NS {
+        match disk.next(now) {
+            Next::Do(Action::Inspect { .. }) => {
+                let unlinked = now >= deleted_ns;
+                disk.inspected(now, ID, Inspected { unlinked });
+            }
+            Next::Do(Action::Forget { .. }) => {
+                assert!(now <= 2 * deleted_ns, "{now}");
+                return;
+            }
+            Next::Do(action) => panic!("{action:?}"),
+            Next::At(due) => now = due,
+            Next::Idle => break,
+        }
+    }
+    panic!("still held");
 }
