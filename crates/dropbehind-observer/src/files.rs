@@ -9,9 +9,9 @@ mod tracked_files;
 mod young_files;
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 
-use dropbehind::{CacheMap, Flusher, Notice, ObserveOptions};
+use dropbehind::{CacheMap, Flusher, NoticeSink, ObserveOptions};
 use dropbehind_linux::{EventMask, Fanotify, FileId, FileKind, MarkOptions, MarkTarget, file_stat};
 
 pub(crate) use file_event::FileEvent;
@@ -51,7 +51,7 @@ pub(crate) struct Files {
     scan: Scan,
     board: SharedBoard,
     tracked: TrackedFiles,
-    notices: mpsc::Sender<Notice>,
+    notices: NoticeSink,
 }
 
 /// What [`Files`] is made from.
@@ -66,7 +66,7 @@ pub(crate) struct Parts {
     pub(crate) small: SmallFiles,
     pub(crate) insiders: Insiders,
     pub(crate) board: SharedBoard,
-    pub(crate) notices: mpsc::Sender<Notice>,
+    pub(crate) notices: NoticeSink,
 }
 
 impl Files {

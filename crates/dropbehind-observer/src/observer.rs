@@ -21,8 +21,10 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use dropbehind::{Flusher, IoPriority};
-use dropbehind_linux::{Fanotify, GroupClass, open_files, processes};
+use dropbehind::{Flusher, IoPriority, NoticeSink};
+use dropbehind_linux::{
+    Fanotify, GroupClass, TIME_SLICE_MIN, open_files, processes, set_thread_time_slice,
+};
 use rustix::event::{EventfdFlags, eventfd};
 
 pub use error::ObserverError;
@@ -158,7 +160,7 @@ impl Observer {
             .transpose()
             .map_err(failed("a thread could not be started"))?;
         let (input, inputs) = mpsc::channel();
-        let (notice_sender, notices) = mpsc::channel();
+        let notices = input.clone();
         let files = Files::new(files::Parts {
             flusher,
             rules: config.rules,
@@ -169,7 +171,7 @@ impl Observer {
             small,
             insiders: Insiders::new(marks.namespace(), first_process),
             board,
-            notices: notice_sender,
+            notices: NoticeSink::new(move |notice| drop(notices.send(Input::Notice(notice)))),
         });
         let listener = Listener::new(listener::Parts {
             shared: Arc::clone(&shared),
@@ -183,7 +185,6 @@ impl Observer {
             shared: Arc::clone(&shared),
             files,
             inputs,
-            notices,
         };
         let threads = vec![
             thread(owners::LISTENER, move || listener.run())?,
@@ -302,13 +303,19 @@ fn has_writable(process: i32) -> bool {
     open_files(process).is_ok_and(|files| files.iter().any(|file| file.writable))
 }
 
+/// A thread that gets a processor soon after it is woken, also where programs
+/// keep all of them busy: what it is told of cannot be looked at too soon.
 fn thread(
     name: &str,
     body: impl FnOnce() + Send + 'static,
 ) -> Result<JoinHandle<()>, ObserverError> {
     std::thread::Builder::new()
         .name(name.into())
-        .spawn(body)
+        .spawn(|| {
+            // Refused, it runs as other threads do.
+            let _ = set_thread_time_slice(TIME_SLICE_MIN);
+            body();
+        })
         .map_err(failed("a thread could not be started"))
 }
 

@@ -48,8 +48,8 @@ pub use dropbehind_policy::Counted;
 pub use dropbehind_policy::{Mode, Reason, ReasonBytes, Residency, Writeback};
 pub use file::File;
 pub use flusher::{
-    DiskStats, Flusher, FlusherBuilder, Notice, ObserveOptions, Observed, ObservedPages,
-    ObservedState,
+    DiskStats, Flusher, FlusherBuilder, Notice, NoticeSink, ObserveOptions, Observed,
+    ObservedPages, ObservedState,
 };
 pub use open_options::{OpenOptions, WINDOW_MIN_BYTES};
 pub use stats::Stats;

@@ -12,7 +12,9 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use common::{Dice, KIB, Kind, MIB, PATIENCE, Place, cached_bytes, check_on_disk, write_pattern};
-use dropbehind::{CacheMap, Flusher, Mode, Notice, ObserveOptions, Observed, ObservedState};
+use dropbehind::{
+    CacheMap, Flusher, Mode, Notice, NoticeSink, ObserveOptions, Observed, ObservedState,
+};
 use dropbehind_testbed::reclaim::{Gone, Reclaim, in_some_attempt};
 use dropbehind_testbed::residency::{self, Sampler};
 use dropbehind_testbed::{Fs, disk_io, need, pattern};
@@ -39,7 +41,7 @@ impl Observing {
                 shared: false,
                 max_dirty_bytes: None,
                 key: 7,
-                notices: sender,
+                notices: NoticeSink::new(move |notice| drop(sender.send(notice))),
             },
         }
     }

@@ -2,7 +2,6 @@
 
 use crate::bed::Bed;
 use crate::shell::RUN;
-use dropbehind_testbed::reclaim::in_some_attempt;
 use dropbehind_testbed::residency::{cached, page_bytes};
 use dropbehind_testbed::{Fs, need};
 
@@ -80,14 +79,8 @@ fn the_blocks_of_deleted_files_are_free() {
         );
         let plain = bed.runs("", "plain", "$RUN python3 ../program.py");
         assert_eq!(plain.stdout, "freed\n");
-        // An observer that gets no processor for long lets go of a file late.
-        in_some_attempt(|_| {
-            bed.runs("", "observed", "rm -f temporary closed");
-            let observed = bed.runs(RUN, "observed", "$RUN python3 ../program.py");
-            (plain == observed)
-                .then_some(())
-                .ok_or(format!("{observed:?}"))
-        });
+        let observed = bed.runs(RUN, "observed", "$RUN python3 ../program.py");
+        assert_eq!(plain, observed);
     }
 }
 

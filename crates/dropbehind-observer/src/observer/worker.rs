@@ -1,5 +1,4 @@
-//! The worker: hands what is told to the table of files, and the flusher's
-//! notices.
+//! The worker: hands what is told to the table of files.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
@@ -15,7 +14,7 @@ use crate::board::lock;
 use crate::files::{FileEvent, Files};
 use crate::rules::Rules;
 
-/// The worker looks after notices this often.
+/// What is due by itself is looked after this often.
 const WORK: Duration = Duration::from_millis(5);
 /// This often while a file just made may be growing fast.
 const WORK_FOR_YOUNG: Duration = Duration::from_millis(1);
@@ -32,6 +31,8 @@ pub(super) enum Input {
     Rules(Arc<dyn Rules>),
     /// A process has this file open, of which no event will tell.
     Inherited(i32, OwnedFd, CacheMap),
+    /// From the flusher.
+    Notice(Notice),
     CloseAll,
     /// Answered when everything before was seen to.
     Sync(mpsc::Sender<()>),
@@ -41,7 +42,6 @@ pub(super) struct Worker {
     pub(super) shared: Arc<Shared>,
     pub(super) files: Files,
     pub(super) inputs: mpsc::Receiver<Input>,
-    pub(super) notices: mpsc::Receiver<Notice>,
 }
 
 impl Worker {
@@ -74,9 +74,6 @@ impl Worker {
                     Err(_) => break,
                 };
             }
-            while let Ok(notice) = self.notices.try_recv() {
-                self.files.notice(notice);
-            }
             self.files.grow_up();
             self.files.look_around();
             if self.is_stopping() {
@@ -101,6 +98,7 @@ impl Worker {
             Input::Overflow => self.find_again(),
             Input::Rules(rules) => files.set_rules(rules),
             Input::Inherited(process, file, before) => files.inherited(process, file, before),
+            Input::Notice(notice) => files.notice(notice),
             Input::CloseAll => files.close_all(),
             Input::Sync(done) => drop(done.send(())),
         }

@@ -116,7 +116,7 @@ impl DiskThread {
             if !watch.idle_told {
                 watch.idle_told = true;
                 let key = watch.options.key;
-                let _ = watch.options.notices.send(Notice::Idle { key });
+                watch.options.notices.tell(Notice::Idle { key });
             }
         }
         if let Some(brake) = &watch.brake {

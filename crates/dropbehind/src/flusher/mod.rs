@@ -39,7 +39,7 @@ use crate::handle::{Handle, lock};
 use crate::stats::Stats;
 use dropbehind_slot::Doorbell;
 use keeper::Keeper;
-pub use observed::{Notice, ObserveOptions, Observed, ObservedState};
+pub use observed::{Notice, NoticeSink, ObserveOptions, Observed, ObservedState};
 pub use observed_pages::ObservedPages;
 
 /// Who waits for a disk's thread looks after its health this often.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex};
 
 use dropbehind_linux::{FileKind, Sharing, file_stat};
 use dropbehind_policy::{Counted, Mode, ReadFronts, StreamConfig, StreamCounters, Writeback};
@@ -42,7 +42,29 @@ pub struct ObserveOptions {
     /// What the notices say of the file.
     pub key: u64,
     /// Where the notices go.
-    pub notices: mpsc::Sender<Notice>,
+    pub notices: NoticeSink,
+}
+
+/// Takes what is told of observed files, in the disk's thread: it is to hand it on
+/// and not to wait.
+#[derive(Clone)]
+pub struct NoticeSink(Arc<dyn Fn(Notice) + Send + Sync>);
+
+impl NoticeSink {
+    /// Has this called with each notice.
+    pub fn new(take: impl Fn(Notice) + Send + Sync + 'static) -> NoticeSink {
+        NoticeSink(Arc::new(take))
+    }
+
+    pub(super) fn tell(&self, notice: Notice) {
+        (self.0)(notice);
+    }
+}
+
+impl fmt::Debug for NoticeSink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NoticeSink").finish_non_exhaustive()
+    }
 }
 
 /// What becomes of an observed file.

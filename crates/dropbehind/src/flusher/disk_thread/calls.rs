@@ -221,7 +221,7 @@ impl DiskThread {
         state.counted = residency::count(description.as_fd(), residency::whole(state.size_bytes))
             .unwrap_or_default();
         *lock(&watch.state) = state;
-        let _ = watch.options.notices.send(Notice::Finished {
+        watch.options.notices.tell(Notice::Finished {
             key: watch.options.key,
             description,
             state,

@@ -1,7 +1,9 @@
 //! What the programs' side tells: files that come and go, and wishes.
 
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
+use dropbehind_linux::file_stat;
 use dropbehind_policy::StreamId;
 
 use super::{Attachment, DiskThread, Entry};
@@ -135,12 +137,17 @@ impl DiskThread {
 
     /// A user of an observed file closed it.
     fn left(&mut self, number: u32) {
-        let Some(watch) = self.watch_of(number) else {
+        let Some(entry) = self.entries.get_mut(&number) else {
+            return;
+        };
+        let Some(watch) = &mut entry.watch else {
             return;
         };
         watch.closed = true;
         watch.left = true;
-        self.look_at(number, true);
+        // What nobody can open again is let go of, and need not be found first.
+        let deleted = file_stat(entry.description.as_fd()).is_ok_and(|stat| stat.links == 0);
+        self.look_at(number, !deleted);
     }
 
     fn flush(&mut self, now_ns: u64, number: u32) {
