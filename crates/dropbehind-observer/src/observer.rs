@@ -281,6 +281,7 @@ impl Observer {
     pub fn stop(&self) {
         self.shared.stopping.store(true, Ordering::SeqCst);
         self.wake_listener();
+        let _ = self.input.send(Input::Stop);
         let threads =
             std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         for thread in threads {

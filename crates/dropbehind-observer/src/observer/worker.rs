@@ -34,6 +34,8 @@ pub(super) enum Input {
     /// From the flusher.
     Notice(Notice),
     CloseAll,
+    /// There is no more to come: the worker ends.
+    Stop,
     /// Answered when everything before was seen to.
     Sync(mpsc::Sender<()>),
 }
@@ -100,6 +102,8 @@ impl Worker {
             Input::Inherited(process, file, before) => files.inherited(process, file, before),
             Input::Notice(notice) => files.notice(notice),
             Input::CloseAll => files.close_all(),
+            // The flag was set before.
+            Input::Stop => {}
             Input::Sync(done) => drop(done.send(())),
         }
     }
