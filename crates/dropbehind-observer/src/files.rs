@@ -97,7 +97,7 @@ impl Files {
 
     /// True when a look at `/proc` or at idle files may be due soon.
     pub(crate) fn is_busy(&self) -> bool {
-        !self.tracked.is_empty() || !self.young.is_empty()
+        !self.tracked.is_empty() || !self.young.is_empty() || self.scan.is_wanted()
     }
 
     /// True while there are files that were just made.
@@ -263,8 +263,11 @@ impl Files {
         }
         match self.tracked.by_id(id) {
             Some(tracked) => tracked.observed.shared(),
-            // What it has in the cache from now on is its own.
-            None => drop(self.looked.take(id)),
+            None => {
+                // What it has in the cache from now on is its own.
+                let _ = self.looked.take(id);
+                self.small.users_of(id, true);
+            }
         }
     }
 
@@ -274,12 +277,14 @@ impl Files {
             return;
         };
         for id in users.asked {
+            let by_ancestors = users.ancestors.contains(&id);
+            let outside = users.outside.contains(&id);
             let Some(tracked) = self.tracked.by_id(id) else {
+                self.small.users_of(id, outside || by_ancestors);
                 continue;
             };
             let facts = &tracked.facts;
-            let by_ancestors = users.ancestors.contains(&id) && !facts.inherited;
-            let outside = users.outside.contains(&id) || by_ancestors;
+            let outside = outside || by_ancestors && !facts.inherited;
             if outside && !facts.fresh {
                 let state = tracked.observed.state();
                 if state.counters.brought_bytes >= SHARED_BYTES || !state.shared {

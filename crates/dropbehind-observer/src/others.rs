@@ -129,6 +129,11 @@ impl Scan {
         self.wanted.insert(id);
     }
 
+    /// True when there is something to find.
+    pub(crate) fn is_wanted(&self) -> bool {
+        !self.wanted.is_empty()
+    }
+
     /// Goes through `/proc` if there is something to find and it is time.
     pub(crate) fn go(&mut self, insiders: &mut Insiders) -> Option<Users> {
         let due = self.last.is_none_or(|last| last.elapsed() >= SCAN_INTERVAL);

@@ -21,7 +21,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use dropbehind::{GRACE, IoPriority, SMALL_FILES_BYTES};
-use dropbehind_linux::{cachestat, drop_clean, file_stat, page_size, start_writeback};
+use dropbehind_linux::{FileId, cachestat, drop_clean, file_stat, page_size, start_writeback};
 
 /// Larger files are looked after one by one.
 pub(crate) const SMALL_BYTES: u64 = 256 << 10;
@@ -53,17 +53,29 @@ pub(crate) struct SmallTotals {
     pub(crate) peak_bytes: AtomicU64,
 }
 
+/// A small file that was written and closed.
+#[derive(Debug)]
+pub(crate) struct SmallFile {
+    pub(crate) id: FileId,
+    pub(crate) file: OwnedFd,
+    pub(crate) bytes: u64,
+    /// To be dropped, not only written.
+    pub(crate) drops: bool,
+    /// Others may have it open: it is not dropped before [`SmallFiles::users_of`].
+    pub(crate) users_unknown: bool,
+}
+
 enum Message {
-    File(OwnedFd, u64, bool),
+    File(SmallFile),
+    /// Whether others use this file.
+    Users(FileId, bool),
     /// Everything is to go now; answered when it has.
     Flush(mpsc::Sender<()>),
 }
 
+#[derive(Debug)]
 struct Waiting {
-    file: OwnedFd,
-    bytes: u64,
-    /// To be dropped, not only written.
-    drops: bool,
+    small: SmallFile,
     since: Instant,
     looks: u32,
     /// At how many looks it was clean, and dropped.
@@ -97,15 +109,21 @@ impl SmallFiles {
         Ok(SmallFiles { messages, totals })
     }
 
-    /// A file of `bytes` was written and closed.
-    pub(crate) fn closed(&self, file: OwnedFd, bytes: u64, drops: bool) {
-        let bytes = bytes.next_multiple_of(page_size());
+    /// A file was written and closed.
+    pub(crate) fn closed(&self, mut small: SmallFile) {
+        small.bytes = small.bytes.next_multiple_of(page_size());
+        let bytes = small.bytes;
         let totals = &self.totals;
         totals.files.fetch_add(1, Ordering::Relaxed);
         totals.brought_bytes.fetch_add(bytes, Ordering::Relaxed);
         let waiting = totals.waiting_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
         totals.peak_bytes.fetch_max(waiting, Ordering::Relaxed);
-        let _ = self.messages.send(Message::File(file, bytes, drops));
+        let _ = self.messages.send(Message::File(small));
+    }
+
+    /// Others use a file, in which case it is kept, or nobody else does.
+    pub(crate) fn users_of(&self, id: FileId, others: bool) {
+        let _ = self.messages.send(Message::Users(id, others));
     }
 
     /// Writes and drops what waits; false when `timeout` passed first.
@@ -158,16 +176,22 @@ impl Shelf {
 
     fn take(&mut self, message: Message, flushing: &mut Vec<mpsc::Sender<()>>) {
         match message {
-            Message::File(file, bytes, drops) => {
-                self.closed_bytes += bytes;
+            Message::File(small) => {
+                self.closed_bytes += small.bytes;
                 self.closed.push_back(Waiting {
-                    file,
-                    bytes,
-                    drops,
+                    small,
                     since: Instant::now(),
                     looks: 0,
                     dropped: 0,
                 });
+            }
+            Message::Users(id, others) => {
+                for waiting in self.closed.iter_mut().chain(&mut self.written) {
+                    if waiting.small.id == id {
+                        waiting.small.users_unknown = false;
+                        waiting.small.drops &= !others;
+                    }
+                }
             }
             Message::Flush(done) => flushing.push(done),
         }
@@ -200,17 +224,17 @@ impl Shelf {
             let Some(mut waiting) = self.closed.pop_front() else {
                 return;
             };
-            self.closed_bytes -= waiting.bytes;
-            if file_stat(waiting.file.as_fd()).is_ok_and(|stat| stat.links == 0) {
+            self.closed_bytes -= waiting.small.bytes;
+            if file_stat(waiting.small.file.as_fd()).is_ok_and(|stat| stat.links == 0) {
                 // The kernel frees the pages unwritten with the last descriptor.
                 let deleted = &self.totals.deleted_bytes;
-                deleted.fetch_add(waiting.bytes, Ordering::Relaxed);
-                self.gone(waiting.bytes, waiting.bytes);
+                deleted.fetch_add(waiting.small.bytes, Ordering::Relaxed);
+                self.gone(waiting.small.bytes, waiting.small.bytes);
                 continue;
             }
-            if start_writeback(waiting.file.as_fd(), 0, 0).is_ok() {
+            if start_writeback(waiting.small.file.as_fd(), 0, 0).is_ok() {
                 let started = &self.totals.writeback_bytes;
-                started.fetch_add(waiting.bytes, Ordering::Relaxed);
+                started.fetch_add(waiting.small.bytes, Ordering::Relaxed);
             }
             waiting.since = Instant::now();
             self.written.push_back(waiting);
@@ -227,8 +251,8 @@ impl Shelf {
             let Some(mut waiting) = self.written.pop_front() else {
                 return;
             };
-            let Ok(counted) = cachestat(waiting.file.as_fd(), 0, 0) else {
-                self.gone(waiting.bytes, 0);
+            let Ok(counted) = cachestat(waiting.small.file.as_fd(), 0, 0) else {
+                self.gone(waiting.small.bytes, 0);
                 continue;
             };
             waiting.looks += 1;
@@ -236,25 +260,32 @@ impl Shelf {
             if !counted.is_clean() && !given_up {
                 if counted.writeback_pages == 0 {
                     // Locked when it was asked for, or written again.
-                    let _ = start_writeback(waiting.file.as_fd(), 0, 0);
+                    let _ = start_writeback(waiting.small.file.as_fd(), 0, 0);
                 }
                 waiting.since = Instant::now();
                 self.written.push_back(waiting);
                 continue;
             }
-            let mut left = counted.cached_pages;
-            if counted.is_clean() && waiting.drops && left > 0 {
-                waiting.dropped += 1;
-                let _ = drop_clean(waiting.file.as_fd(), 0, waiting.bytes);
-                left = cachestat(waiting.file.as_fd(), 0, 0).map_or(left, |now| now.cached_pages);
-            }
-            if left > 0 && waiting.drops && !given_up && waiting.dropped < DROPS {
+            if waiting.small.users_unknown && !given_up {
                 waiting.since = Instant::now();
                 self.written.push_back(waiting);
                 continue;
             }
-            let left_bytes = (left * page_size()).min(waiting.bytes);
-            self.gone(waiting.bytes, waiting.bytes - left_bytes);
+            let drops = waiting.small.drops && !waiting.small.users_unknown;
+            let mut left = counted.cached_pages;
+            if counted.is_clean() && drops && left > 0 {
+                waiting.dropped += 1;
+                let _ = drop_clean(waiting.small.file.as_fd(), 0, waiting.small.bytes);
+                left = cachestat(waiting.small.file.as_fd(), 0, 0)
+                    .map_or(left, |now| now.cached_pages);
+            }
+            if left > 0 && drops && !given_up && waiting.dropped < DROPS {
+                waiting.since = Instant::now();
+                self.written.push_back(waiting);
+                continue;
+            }
+            let left_bytes = (left * page_size()).min(waiting.small.bytes);
+            self.gone(waiting.small.bytes, waiting.small.bytes - left_bytes);
         }
     }
 

@@ -123,6 +123,37 @@ fn a_file_that_another_process_opens_meanwhile() {
     });
 }
 
+/// Small files are dropped some time after they were closed, and by then others may
+/// use them, or have used them all the while.
+#[test]
+fn small_files_that_another_process_uses() {
+    for filesystem in [Fs::Ext4, Fs::Btrfs] {
+        need!(all Bed::needs(filesystem, &["bash", "dd"]));
+        let bed = Bed::on(filesystem);
+        bed.input("for name in before later never; do head -c 100000 /dev/urandom >$name; done");
+        let path = |name| bed.file("input").join(name);
+        in_some_attempt(|reclaim| {
+            bed.cools("input");
+            bed.runs("", "input", "rm -f written go");
+            let _before = File::open(path("before")).unwrap();
+            // There they are looked at before.
+            let script = "exec $RUN bash -c 'for name in before later never; do \
+                          dd if=/dev/zero of=$name bs=100000 count=1 conv=notrunc \
+                          status=none; done; touch written; \
+                          while test ! -e go; do sleep 0.01; done'";
+            let mut running = Running::start(bed.bash(RUN, "input", script));
+            wait_for("all are written", || bed.file("input/written").exists());
+            let _later = File::open(path("later")).unwrap();
+            std::fs::write(bed.file("input/go"), "").unwrap();
+            assert!(running.ends().success());
+            let never = resident_map(&path("never")).unwrap();
+            assert!(never.iter().all(|&page| !page), "{filesystem:?}");
+            still_cached(reclaim, &path("before"), 100_000)?;
+            still_cached(reclaim, &path("later"), 100_000)
+        });
+    }
+}
+
 /// Three times what its memory cgroup may use is copied beside files that a
 /// neighbour in the same cgroup reads over and over.
 fn hot_pages_after_copy(bed: &Bed, run: &str) -> usize {

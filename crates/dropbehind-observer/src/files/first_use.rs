@@ -15,7 +15,7 @@ use crate::board::lock;
 use crate::file_path::path_of;
 use crate::overlay;
 use crate::rules::Settings;
-use crate::small_files::SMALL_BYTES;
+use crate::small_files::{SMALL_BYTES, SmallFile};
 
 /// Where programs and their libraries are: the neighbours of one are not what is
 /// read next.
@@ -93,7 +93,7 @@ impl Files {
         if closed && wrote && size_bytes <= SMALL_BYTES && event.info.kind == FileKind::Regular {
             // Where others had it in the cache, there is nothing to do.
             if nothing_before {
-                self.write_small(event.file, size_bytes, settings);
+                self.write_small(event, fresh, settings);
             }
             return;
         }
@@ -175,11 +175,36 @@ impl Files {
     }
 
     /// Has a small file written that was made and closed.
-    fn write_small(&self, file: OwnedFd, size_bytes: u64, settings: Settings) {
+    fn write_small(&mut self, event: FileEvent, fresh: bool, settings: Settings) {
         let eager = settings.mode.writeback == Writeback::Eager;
-        if eager && !overlay::is_overlay(&file) {
-            self.small.closed(file, size_bytes, settings.mode.drops());
+        if !eager || overlay::is_overlay(&event.file) {
+            return;
         }
+        let drops = settings.mode.drops();
+        let users_unknown = drops && !fresh && self.finds_users(&event);
+        self.small.closed(SmallFile {
+            id: event.info.id,
+            file: event.file,
+            bytes: event.info.size_bytes,
+            drops,
+            users_unknown,
+        });
+    }
+
+    /// Somebody outside may use a file that had been there before, or come to use
+    /// it; false where nobody is outside.
+    fn finds_users(&mut self, event: &FileEvent) -> bool {
+        let Some(openers) = &self.openers else {
+            return false;
+        };
+        let evictable = MarkOptions {
+            ignore: false,
+            evictable: true,
+        };
+        let target = MarkTarget::Inode(event.file.as_fd());
+        let _ = openers.add_mark(target, EventMask::OPEN, evictable);
+        self.scan.want(event.info.id);
+        true
     }
 
     /// The file that has the pages: below an overlay it is another one.
