@@ -1,12 +1,14 @@
 //! What processes are there and what they have open: proc(5).
 //!
-//! Nothing here opens a file of a process's, so no event is made and no device
-//! is touched. Processes may end at any moment: what is gone is left out.
+//! Nothing here opens a file of a process's but to name it (`O_PATH`), so no event
+//! is made and no device is touched. Processes may end at any moment: what is gone
+//! is left out.
 
-use crate::file::{FileId, FileKind, FsKind};
-use rustix::fs::{AtFlags, CWD, FileType, Statx, StatxFlags};
+use crate::file::{FileId, FileKind, FsKind, file_stat};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxFlags};
 use std::fs;
 use std::io;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 /// The numbers of the processes that can be seen, in no order.
@@ -61,7 +63,7 @@ pub fn open_files(process: i32) -> io::Result<Vec<OpenFile>> {
         let Some(description) = Description::of(process, descriptor) else {
             continue;
         };
-        let is_it = description.is_of(id) || !has_one_number(&entry.path());
+        let is_it = description.is_of(id) || has_several_numbers(&entry.path(), id);
         let Some(writable) = description.writable.filter(|_| is_it) else {
             continue;
         };
@@ -172,17 +174,23 @@ impl Description {
     }
 }
 
-/// Where a file's number is the same in stat(2) and proc_pid_fdinfo(5). On overlayfs
-/// it need not be, and of file systems unknown it cannot be told.
-fn has_one_number(link: &Path) -> bool {
-    rustix::fs::statfs(link).is_ok_and(|statfs| {
-        #[allow(clippy::unnecessary_cast, clippy::cast_lossless)]
-        let magic = statfs.f_type as i64;
-        matches!(
-            FsKind::from_magic(magic),
-            FsKind::Ext4 | FsKind::Xfs | FsKind::Btrfs | FsKind::Tmpfs
-        )
-    })
+/// True where this file's number in stat(2) and the one in proc_pid_fdinfo(5) need
+/// not be the same, as on overlayfs. False when the link leads to another file now.
+fn has_several_numbers(link: &Path, id: FileId) -> bool {
+    // To name it only: that makes no event either, and cannot be exchanged.
+    let Ok(named) = rustix::fs::open(link, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) else {
+        return false;
+    };
+    let is_still_it = file_stat(named.as_fd()).is_ok_and(|stat| stat.id == id);
+    is_still_it
+        && rustix::fs::fstatfs(&named).is_ok_and(|statfs| {
+            #[allow(clippy::unnecessary_cast, clippy::cast_lossless)]
+            let magic = statfs.f_type as i64;
+            !matches!(
+                FsKind::from_magic(magic),
+                FsKind::Ext4 | FsKind::Xfs | FsKind::Btrfs | FsKind::Tmpfs
+            )
+        })
 }
 
 /// The name of a process's program, at most 15 bytes of it; what the process
