@@ -1,7 +1,7 @@
 //! The listener: reads events as they come, and looks at once.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
@@ -87,8 +87,14 @@ impl Listener {
                 }
             }
             let started = Instant::now();
+            // Both groups are told of an open by those observed. Known as theirs
+            // from the one, it is not taken for somebody else's in the other, even
+            // when the process is gone by then.
+            let openers = self.read_openers(&mut buffer);
             let read = self.read_all(&mut buffer);
-            self.read_openers(&mut buffer);
+            for (process, file) in openers {
+                let _ = self.input.send(Input::OpenedBy(process, file));
+            }
             self.shared.rounds.fetch_add(1, Ordering::SeqCst);
             if second.0.elapsed() >= Duration::from_secs(1) {
                 second = (Instant::now(), 0);
@@ -200,22 +206,20 @@ impl Listener {
         })));
     }
 
-    fn read_openers(&self, buffer: &mut EventBuffer) {
-        let Some(openers) = &self.openers else { return };
+    fn read_openers(&self, buffer: &mut EventBuffer) -> Vec<(i32, OwnedFd)> {
+        let mut opened = Vec::new();
+        let Some(openers) = &self.openers else {
+            return opened;
+        };
         while let Ok(events) = openers.read(buffer) {
-            let mut some = false;
-            for event in events {
-                some = true;
-                if let Some(file) = event.file
-                    && event.process != self.own
-                {
-                    let _ = self.input.send(Input::OpenedBy(event.process, file));
-                }
-            }
-            if !some {
-                return;
+            let before = opened.len();
+            let by_others = events.filter(|event| event.process != self.own);
+            opened.extend(by_others.filter_map(|event| Some((event.process, event.file?))));
+            if opened.len() == before {
+                break;
             }
         }
+        opened
     }
 }
 
