@@ -146,8 +146,10 @@ fn small_files_that_another_process_uses() {
             let _later = File::open(path("later")).unwrap();
             std::fs::write(bed.file("input/go"), "").unwrap();
             assert!(running.ends().success());
+            // What is looked at too late is kept, too.
             let never = resident_map(&path("never")).unwrap();
-            assert!(never.iter().all(|&page| !page), "{filesystem:?}");
+            let dropped = never.iter().all(|&page| !page);
+            dropped.then_some(()).ok_or("all are kept")?;
             still_cached(reclaim, &path("before"), 100_000)?;
             still_cached(reclaim, &path("later"), 100_000)
         });
