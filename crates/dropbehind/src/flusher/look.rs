@@ -257,7 +257,7 @@ impl DiskThread {
         }
         if watch.drops_what_appears() {
             self.search_read(look, watch, all, worth);
-            self.tell_read(look, watch);
+            self.tell_passed(look, watch);
         }
         changed
     }
@@ -333,8 +333,9 @@ impl DiskThread {
         }
     }
 
-    /// Tells what its readers are done with.
-    fn tell_read(&mut self, look: Look<'_>, watch: &mut Watch) {
+    /// Tells what the fronts have passed: its readers are done with it, or its writer
+    /// is, where it was clean before it was found.
+    fn tell_passed(&mut self, look: Look<'_>, watch: &mut Watch) {
         let passed = if watch.closed {
             watch.fronts.all()
         } else {
