@@ -46,13 +46,17 @@ impl Looked {
         self.maps().remove(&id)
     }
 
-    /// Puts a look back, or keeps one that was made by others.
+    /// Remembers a look, unless there is one that has less in it: that was made
+    /// sooner.
     pub(crate) fn keep(&self, id: FileId, map: CacheMap) {
         let mut maps = self.maps();
         if maps.len() >= MOST {
             maps.clear();
         }
-        maps.entry(id).or_insert(map);
+        let kept = maps.entry(id).or_insert_with(|| map.clone());
+        if map.cached_bytes() < kept.cached_bytes() {
+            *kept = map;
+        }
     }
 
     /// Looks at a file by its path. Opening it must not matter, so only regular
@@ -154,6 +158,30 @@ pub(crate) fn look_at_directory(looked: &Looked, directory: &Path, deadline: Opt
         }
         if entry.file_type().is_ok_and(|kind| kind.is_file()) {
             looked.look_at(&entry.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dropbehind_testbed::Scratch;
+
+    use super::*;
+
+    #[test]
+    fn a_later_look_does_not_replace_an_earlier_one() {
+        let scratch = Scratch::new().unwrap();
+        std::fs::write(scratch.file("written"), [0; 10_000]).unwrap();
+        let file = File::open(scratch.file("written")).unwrap();
+        let id = file_stat(file.as_fd()).unwrap().id;
+        let now = CacheMap::now(file.as_fd());
+        assert!(now.cached_bytes() > 0);
+        let looked = Looked::default();
+        for looks in [[now.clone(), CacheMap::empty()], [CacheMap::empty(), now]] {
+            for look in looks {
+                looked.keep(id, look);
+            }
+            assert_eq!(looked.take(id).unwrap().cached_bytes(), 0);
         }
     }
 }
