@@ -8,8 +8,10 @@ mod tracked_file;
 mod tracked_files;
 mod young_files;
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use dropbehind::{CacheMap, Flusher, NoticeSink, ObserveOptions};
 use dropbehind_linux::{EventMask, Fanotify, FileId, FileKind, MarkOptions, MarkTarget, file_stat};
@@ -19,8 +21,7 @@ pub(crate) use file_event::FileEvent;
 use crate::board::{SharedBoard, lock};
 use crate::file_path::path_of;
 use crate::looked::{Looked, Scout};
-use crate::others::{Insiders, Scan};
-use crate::overlay;
+use crate::others::{Insiders, Scan, Whose};
 use crate::owners::{Owners, is_observer};
 use crate::rules::Rules;
 use crate::rules_in_force::RulesInForce;
@@ -33,6 +34,10 @@ use young_files::YoungFiles;
 /// A pre-existing file of which less than this is brought in is not worth a
 /// search for its other users.
 const SHARED_BYTES: u64 = 64 << 10;
+
+/// Of a process that ended before anybody could ask whose it was, its own events
+/// have told by then if it was observed.
+const OWN_EVENTS_TELL: Duration = Duration::from_millis(100);
 
 /// All files of an observer.
 #[derive(Debug)]
@@ -49,6 +54,8 @@ pub(crate) struct Files {
     insiders: Insiders,
     owners: Owners,
     scan: Scan,
+    /// Users of files whose they are is not known, and since when.
+    gone: VecDeque<(Instant, i32, FileId)>,
     board: SharedBoard,
     tracked: TrackedFiles,
     notices: NoticeSink,
@@ -83,6 +90,7 @@ impl Files {
             insiders: parts.insiders,
             owners: Owners::default(),
             scan: Scan::default(),
+            gone: VecDeque::new(),
             board: parts.board,
             tracked: TrackedFiles::default(),
             notices: parts.notices,
@@ -97,7 +105,10 @@ impl Files {
 
     /// True when a look at `/proc` or at idle files may be due soon.
     pub(crate) fn is_busy(&self) -> bool {
-        !self.tracked.is_empty() || !self.young.is_empty() || self.scan.is_wanted()
+        !self.tracked.is_empty()
+            || !self.young.is_empty()
+            || self.scan.is_wanted()
+            || !self.gone.is_empty()
     }
 
     /// True while there are files that were just made.
@@ -124,10 +135,10 @@ impl Files {
         if event.info.kind == FileKind::Block {
             // Marked itself, so that everybody's use is told.
             if !self.insiders.is_inside(event.process) {
-                return self.opened_by(event.process, event.info.id);
+                return self.used_by_anybody(event.process, event.file.as_fd());
             }
-        } else if event.is_by_observed() && !self.insiders.knows(event.process) {
-            self.insiders.seen_inside(event.process);
+        } else if event.is_by_observed() {
+            self.seen_inside(event.process);
         }
         if let Some(key) = self.tracked.key_of(event.info.id) {
             return self.used_again(key, &event);
@@ -209,7 +220,7 @@ impl Files {
             // Somebody outside may use it, or come to use it.
             self.scan.want(facts.id);
             if let Some(openers) = &self.openers {
-                let target = MarkTarget::Inode(for_marks.as_fd());
+                let target = MarkTarget::Inode(facts.used(&for_marks));
                 let _ = openers.add_mark(target, EventMask::OPEN, MarkOptions::WANTED);
                 // Its own reads are not to be told of.
                 let _ = openers.remove_mark(target, EventMask::ACCESS, MarkOptions::WANTED);
@@ -249,38 +260,72 @@ impl Files {
             before,
             fresh: info.size_bytes == 0,
             inherited: true,
-            overlaid: overlay::is_overlay(&file),
+            overlay: None,
             open: 1,
             rounds: 0,
         };
         self.track(facts, file, false);
     }
 
-    /// A process opened a file that had been there before.
-    pub(crate) fn opened_by(&mut self, process: i32, id: FileId) {
-        if self.insiders.is_inside(process) || is_observer(process) {
+    /// A process is one of those observed.
+    pub(crate) fn seen_inside(&mut self, process: i32) {
+        if !self.insiders.knows(process) {
+            self.insiders.seen_inside(process);
+        }
+    }
+
+    /// A process, observed or not, opened or read a file that had been there
+    /// before.
+    pub(crate) fn used_by_anybody(&mut self, process: i32, file: BorrowedFd<'_>) {
+        let whose = self.insiders.whose(process);
+        if whose == Whose::Inside || whose == Whose::Outside && is_observer(process) {
             return;
         }
+        let Ok(info) = file_stat(file) else { return };
+        // What it has in the cache from now on is its own.
+        let _ = self.looked.take(file, info.id);
+        match whose {
+            Whose::Gone => self.gone.push_back((Instant::now(), process, info.id)),
+            _ => self.used_by_others(info.id),
+        }
+    }
+
+    fn used_by_others(&mut self, id: FileId) {
         match self.tracked.by_id(id) {
             Some(tracked) => tracked.observed.shared(),
-            None => {
-                // What it has in the cache from now on is its own.
-                let _ = self.looked.take(id);
-                self.small.users_of(id, true);
+            None => self.small.users_of(id, true),
+        }
+    }
+
+    /// Who is gone and was not told of as observed was somebody else.
+    fn decide_who_is_gone(&mut self) {
+        while let Some(&(since, process, id)) = self.gone.front()
+            && since.elapsed() >= OWN_EVENTS_TELL
+        {
+            self.gone.pop_front();
+            if !self.insiders.is_inside(process) {
+                self.used_by_others(id);
             }
         }
     }
 
     /// Looks who uses the files in question, when it is time.
     pub(crate) fn look_around(&mut self) {
+        self.decide_who_is_gone();
         let Some(users) = self.scan.go(&mut self.insiders) else {
             return;
         };
+        let now = Instant::now();
+        let gone = users.gone.iter();
+        self.gone
+            .extend(gone.map(|&(process, id)| (now, process, id)));
         for id in users.asked {
             let by_ancestors = users.ancestors.contains(&id);
             let outside = users.outside.contains(&id);
             let Some(tracked) = self.tracked.by_id(id) else {
-                self.small.users_of(id, outside || by_ancestors);
+                let by_gone = users.gone.iter().any(|&(_, used)| used == id);
+                let used = outside || by_ancestors || by_gone;
+                self.small.users_of(id, used);
                 continue;
             };
             let facts = &tracked.facts;

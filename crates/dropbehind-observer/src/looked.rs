@@ -3,8 +3,9 @@
 //! An event comes after the open, and the program may have read by then. So
 //! files that are likely to be opened next are looked at before: those that the
 //! program was given as arguments, and those beside a file that was opened.
-//! A look is true whenever it was made: pages that were absent then and are
-//! there later came in between.
+//! A look stays true until somebody else uses the file, which a mark on it tells:
+//! pages that were absent then and are there later were brought in by those
+//! observed.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -15,7 +16,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Instant;
 
 use dropbehind::CacheMap;
-use dropbehind_linux::{FileId, FileKind, cachestat, file_stat, page_size};
+use dropbehind_linux::{
+    EventMask, Fanotify, FileId, FileKind, MarkOptions, MarkTarget, cachestat, file_stat, page_size,
+};
 
 use crate::file_path::path_of;
 use crate::overlay;
@@ -30,25 +33,73 @@ const DIRECTORIES: usize = 1 << 14;
 /// A file that has more than this in the cache is mapped only when it is opened.
 const MAPPED_BYTES: u64 = 256 << 20;
 
-/// Looks at files not opened yet.
-#[derive(Clone, Debug, Default)]
+/// What tells of somebody else's use: one may have it open already.
+const USE: EventMask = EventMask::OPEN.union(EventMask::ACCESS);
+
+/// Looks at files not opened yet, or done with.
+#[derive(Clone, Debug)]
 pub(crate) struct Looked {
     maps: Arc<Mutex<HashMap<FileId, CacheMap>>>,
+    /// Told when anybody uses a file that was looked at; none where everybody's
+    /// opens are told of as it is.
+    openers: Option<Arc<Fanotify>>,
 }
 
 impl Looked {
+    pub(crate) fn new(openers: Option<Arc<Fanotify>>) -> Looked {
+        Looked {
+            maps: Arc::default(),
+            openers,
+        }
+    }
+
+    /// Asks to be told when others use this file from now on, as long as it has
+    /// pages. False when nobody would tell: then no look is to be kept.
+    fn asks_for_users(&self, file: BorrowedFd<'_>) -> bool {
+        let evictable = MarkOptions {
+            ignore: false,
+            evictable: true,
+        };
+        let target = MarkTarget::Inode(file);
+        let openers = self.openers.as_ref();
+        openers.is_none_or(|openers| openers.add_mark(target, USE, evictable).is_ok())
+    }
+
     fn maps(&self) -> MutexGuard<'_, HashMap<FileId, CacheMap>> {
         self.maps.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The look at this file, which is not needed any more.
-    pub(crate) fn take(&self, id: FileId) -> Option<CacheMap> {
-        self.maps().remove(&id)
+    pub(crate) fn take(&self, file: BorrowedFd<'_>, id: FileId) -> Option<CacheMap> {
+        let map = self.maps().remove(&id)?;
+        if let Some(openers) = &self.openers {
+            // Who is about to use it would otherwise be told of with each read.
+            let target = MarkTarget::Inode(file);
+            let _ = openers.remove_mark(target, EventMask::ACCESS, MarkOptions::WANTED);
+        }
+        Some(map)
     }
 
-    /// Remembers a look, unless there is one that has less in it: that was made
-    /// sooner.
-    pub(crate) fn keep(&self, id: FileId, map: CacheMap) {
+    /// Remembers a look that was made a moment ago, or stayed true until now.
+    pub(crate) fn keep(&self, file: BorrowedFd<'_>, id: FileId, map: CacheMap) {
+        if self.asks_for_users(file) {
+            self.insert(id, map);
+        }
+    }
+
+    /// Remembers that nothing of a file is cached, if that is so.
+    pub(crate) fn keep_empty(&self, file: BorrowedFd<'_>, id: FileId) {
+        let has = |maps: MutexGuard<'_, HashMap<FileId, CacheMap>>| maps.contains_key(&id);
+        if !has(self.maps())
+            && self.asks_for_users(file)
+            && cachestat(file, 0, 0).is_ok_and(|counted| counted.cached_pages == 0)
+        {
+            self.insert(id, CacheMap::empty());
+        }
+    }
+
+    /// Unless there is one that has less in it: that was made sooner.
+    fn insert(&self, id: FileId, map: CacheMap) {
         let mut maps = self.maps();
         if maps.len() >= MOST {
             maps.clear();
@@ -90,11 +141,15 @@ impl Looked {
         } else {
             None
         };
+        // Whoever uses it while it is looked at is told of.
+        if !self.asks_for_users(file) {
+            return;
+        }
         let file = below.as_ref().map_or(file, |below| below.as_fd());
         match cachestat(file, 0, 0) {
-            Ok(counted) if counted.cached_pages == 0 => self.keep(info.id, CacheMap::empty()),
+            Ok(counted) if counted.cached_pages == 0 => self.insert(info.id, CacheMap::empty()),
             Ok(counted) if counted.cached_pages * page_size() <= MAPPED_BYTES => {
-                self.keep(info.id, CacheMap::now(file));
+                self.insert(info.id, CacheMap::now(file));
             }
             _ => {}
         }
@@ -176,12 +231,12 @@ mod tests {
         let id = file_stat(file.as_fd()).unwrap().id;
         let now = CacheMap::now(file.as_fd());
         assert!(now.cached_bytes() > 0);
-        let looked = Looked::default();
+        let looked = Looked::new(None);
         for looks in [[now.clone(), CacheMap::empty()], [CacheMap::empty(), now]] {
             for look in looks {
-                looked.keep(id, look);
+                looked.keep(file.as_fd(), id, look);
             }
-            assert_eq!(looked.take(id).unwrap().cached_bytes(), 0);
+            assert_eq!(looked.take(file.as_fd(), id).unwrap().cached_bytes(), 0);
         }
     }
 }

@@ -116,7 +116,9 @@ impl Observer {
         let marks = Marks::new(config.source, &fanotify, &mut notes)
             .map_err(failed("the mounts could not be marked"))?;
         let openers = first_process
-            .and_then(|_| Fanotify::new(GroupClass::Notification).ok())
+            .map(|_| Fanotify::new(GroupClass::Notification))
+            .transpose()
+            .map_err(failed("fanotify_init"))?
             .map(Arc::new);
         let flusher = Flusher::builder()
             .io_priority(config.io_priority)
@@ -154,7 +156,7 @@ impl Observer {
             || PathBuf::from("/"),
             |process| PathBuf::from(format!("/proc/{process}/root")),
         );
-        let looked = Looked::default();
+        let looked = Looked::new(openers.clone());
         let scout = first_process
             .map(|_| Scout::start(looked.clone(), root.clone()))
             .transpose()

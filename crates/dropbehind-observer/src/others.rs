@@ -5,6 +5,7 @@
 //! the file itself in a group of its own.
 
 use std::collections::{HashMap, HashSet};
+use std::io;
 use std::time::{Duration, Instant};
 
 use dropbehind_linux::{
@@ -22,6 +23,16 @@ const SCAN_MIN: Duration = Duration::from_millis(20);
 const SCAN_MAX: Duration = Duration::from_millis(500);
 /// No more processes are remembered.
 const KNOWN: usize = 4096;
+
+/// Whose process one is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Whose {
+    /// It is observed.
+    Inside,
+    Outside,
+    /// It has ended, and was not seen inside until now.
+    Gone,
+}
 
 /// Tells those inside the observed namespace from the others.
 #[derive(Debug)]
@@ -70,26 +81,41 @@ impl Insiders {
 
     /// True for an observed process. One that is gone and was never seen is not.
     pub(crate) fn is_inside(&mut self, process: i32) -> bool {
+        self.whose(process) == Whose::Inside
+    }
+
+    /// Whose a process is.
+    pub(crate) fn whose(&mut self, process: i32) -> Whose {
+        let whose = |inside| match inside {
+            true => Whose::Inside,
+            false => Whose::Outside,
+        };
         let Some(namespace) = self.namespace else {
-            return true;
+            return Whose::Inside;
         };
         if process == self.own {
-            return true;
+            return Whose::Inside;
         }
         let started = self.start_times.of(process);
         if let Some(&(known_start, inside)) = self.known.get(&process)
             && (started.is_none() || started == known_start)
         {
-            return inside;
+            return whose(inside);
         }
-        let inside = mount_namespace_of(process).is_ok_and(|own| own == namespace);
+        let inside = match mount_namespace_of(process) {
+            Ok(own) => own == namespace,
+            // A zombie has none.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Whose::Gone,
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Whose::Gone,
+            Err(_) => false,
+        };
         if let Some(ticks) = started {
             if self.known.len() >= KNOWN {
                 self.known.clear();
             }
             self.known.insert(process, (Some(ticks), inside));
         }
-        inside
+        whose(inside)
     }
 }
 
@@ -123,6 +149,8 @@ pub(crate) struct Users {
     pub(crate) ancestors: HashSet<FileId>,
     /// Used by those observed.
     pub(crate) inside: HashSet<FileId>,
+    /// Had been used by processes that ended in this moment.
+    pub(crate) gone: Vec<(i32, FileId)>,
     /// All that were asked for.
     pub(crate) asked: HashSet<FileId>,
 }
@@ -158,12 +186,14 @@ impl Scan {
                 .filter(|file| asked.contains(&file.id));
             let Some(first) = found.next() else { continue };
             let found = std::iter::once(first).chain(found).map(|file| file.id);
-            if insiders.is_inside(process) {
-                users.inside.extend(found);
-            } else if insiders.ancestors.contains(&process) {
-                users.ancestors.extend(found);
-            } else if !is_observer(process) {
-                users.outside.extend(found);
+            match insiders.whose(process) {
+                Whose::Inside => users.inside.extend(found),
+                Whose::Gone => users.gone.extend(found.map(|id| (process, id))),
+                Whose::Outside if insiders.ancestors.contains(&process) => {
+                    users.ancestors.extend(found);
+                }
+                Whose::Outside if is_observer(process) => {}
+                Whose::Outside => users.outside.extend(found),
             }
         }
         users.asked = asked;

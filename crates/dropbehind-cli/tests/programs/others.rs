@@ -123,6 +123,46 @@ fn a_file_that_another_process_opens_meanwhile() {
     });
 }
 
+/// Files that a program is likely to open are looked at before. What another process
+/// reads in between is its own.
+#[test]
+fn files_that_another_process_reads_before_the_program_does() {
+    for filesystem in [Fs::Ext4, Fs::Btrfs] {
+        need!(all Bed::needs(filesystem, &["bash", "cat"]));
+        let bed = Bed::on(filesystem);
+        bed.input(
+            "for name in one two argument large held never; do \
+             head -c 3M /dev/urandom >$name; done; head -c 50000 /dev/urandom >small",
+        );
+        let path = |name| bed.file("input").join(name);
+        in_some_attempt(|reclaim| {
+            bed.cools("input");
+            bed.runs("", "observed", "rm -f begun go");
+            let held = File::open(path("held")).unwrap();
+            // With the second file, all of the directory is looked at.
+            let script = "exec $RUN bash -c 'cat ../input/one ../input/two >/dev/null; \
+                          touch begun; while test ! -e go; do sleep 0.01; done; \
+                          cd ../input; cat $0 large small held never >/dev/null' argument";
+            let mut running = Running::start(bed.bash(RUN, "observed", script));
+            wait_for("it has begun", || bed.file("observed/begun").exists());
+            std::thread::sleep(Duration::from_millis(300));
+            for name in ["argument", "large", "small"] {
+                std::fs::read(path(name)).unwrap();
+            }
+            let mut block = vec![0; 3 << 20];
+            held.read_exact_at(&mut block, 0).unwrap();
+            std::fs::write(bed.file("observed/go"), "").unwrap();
+            assert!(running.ends().success());
+            let never = resident_map(&path("never")).unwrap();
+            assert!(never.iter().all(|&page| !page), "it is cached");
+            for name in ["argument", "large", "held"] {
+                still_cached(reclaim, &path(name), 3 * MIB)?;
+            }
+            still_cached(reclaim, &path("small"), 50_000)
+        });
+    }
+}
+
 /// Small files are dropped some time after they were closed, and by then others may
 /// use them, or have used them all the while.
 #[test]

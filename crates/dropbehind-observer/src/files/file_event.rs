@@ -53,7 +53,7 @@ impl FileEvent {
 
     /// By a mark on a mount or a file system, which tells of those observed. Marks
     /// on files themselves tell of everybody's reads and writes.
-    pub(super) fn is_by_observed(&self) -> bool {
+    pub(crate) fn is_by_observed(&self) -> bool {
         self.mask.intersects(USE)
     }
 

@@ -49,7 +49,7 @@ impl Files {
             Some(CacheMap::empty())
         } else {
             // Both are true; the one with less in it was made sooner.
-            let looked = self.looked.take(event.info.id);
+            let looked = self.looked.take(event.file.as_fd(), event.info.id);
             let looks = looked.into_iter().chain(event.before.take());
             looks.min_by_key(CacheMap::cached_bytes)
         };
@@ -98,8 +98,7 @@ impl Files {
             return;
         }
         let id = event.info.id;
-        let overlaid = overlay::is_overlay(&event.file);
-        let Some(description) = self.file_with_pages(event.file, &path) else {
+        let Some((description, overlay)) = self.file_with_pages(event.file, &path) else {
             return;
         };
         let facts = FileFacts {
@@ -109,7 +108,7 @@ impl Files {
             before: before.unwrap_or_else(|| CacheMap::now(description.as_fd())),
             fresh,
             inherited: false,
-            overlaid,
+            overlay,
             open: i64::from(opened && !closed),
             rounds: 0,
         };
@@ -126,7 +125,7 @@ impl Files {
             return;
         }
         if let Some(before) = before {
-            self.looked.keep(event.info.id, before);
+            self.looked.keep(event.file.as_fd(), event.info.id, before);
         }
         let evictable = MarkOptions {
             ignore: false,
@@ -207,10 +206,15 @@ impl Files {
         true
     }
 
-    /// The file that has the pages: below an overlay it is another one.
-    fn file_with_pages(&self, file: OwnedFd, path: &Path) -> Option<OwnedFd> {
+    /// The file that has the pages, and that of the overlay above it, if it is
+    /// another one.
+    pub(super) fn file_with_pages(
+        &self,
+        file: OwnedFd,
+        path: &Path,
+    ) -> Option<(OwnedFd, Option<OwnedFd>)> {
         if !overlay::is_overlay(&file) {
-            return Some(file);
+            return Some((file, None));
         }
         let below = overlay::file_below(file.as_fd(), path);
         if below.is_none() {
@@ -220,6 +224,6 @@ impl Files {
                 path.display()
             ));
         }
-        below
+        Some((below?, Some(file)))
     }
 }

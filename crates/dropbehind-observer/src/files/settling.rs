@@ -1,6 +1,6 @@
 //! Files that nobody uses any more: what the flusher says of them.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use dropbehind::{Notice, ObservedState};
 use dropbehind_linux::{EventMask, MarkOptions, MarkTarget};
@@ -9,10 +9,6 @@ use super::Files;
 use super::file_event::WAKE;
 use super::tracked_file::FileFacts;
 use crate::board::lock;
-
-/// What tells that somebody else uses a file that is done with: one may have had
-/// it open all the while.
-const LEFT: EventMask = EventMask::OPEN.union(EventMask::ACCESS);
 
 impl Files {
     /// What the flusher says.
@@ -46,15 +42,15 @@ impl Files {
         if !tracked.facts.fresh
             && let Some(openers) = &self.openers
         {
-            let target = MarkTarget::Inode(description.as_fd());
+            let target = MarkTarget::Inode(tracked.facts.used(&description));
             let _ = openers.remove_mark(target, EventMask::OPEN, MarkOptions::WANTED);
         }
         // Whoever looked meanwhile saw what was brought in.
-        let _ = self.looked.take(id);
+        let _ = self.looked.take(tracked.facts.used(&description), id);
         let missed = tracked.missed_a_close(&state);
         let (mut facts, marked) = (tracked.facts, tracked.marked);
         if !missed && (facts.open == 0 || marked) {
-            return self.left(facts, &description, state);
+            return self.left(&facts, &description, &state);
         }
         // Opened again in the moment it was done with. Whoever did may be reading
         // already, so what is cached now is not to be asked; what was there
@@ -71,21 +67,18 @@ impl Files {
     /// A file that is done with may be opened again, and read before anybody can
     /// look. What there was before is true for it still, until somebody else
     /// opens or reads it.
-    fn left(&self, facts: FileFacts, description: &OwnedFd, state: ObservedState) {
+    fn left(&self, facts: &FileFacts, description: &OwnedFd, state: &ObservedState) {
         let options = MarkOptions {
             ignore: false,
             evictable: true,
         };
         // Events merge: of two opens of one process one may have been told, and
         // the other descriptor is still used.
-        let target = MarkTarget::Inode(description.as_fd());
+        let used = facts.used(description);
+        let target = MarkTarget::Inode(used);
         let _ = self.fanotify.add_mark(target, WAKE, options);
-        let Some(openers) = &self.openers else { return };
-        if state.shared || !facts.settings.mode.drops() {
-            return;
-        }
-        if openers.add_mark(target, LEFT, options).is_ok() {
-            self.looked.keep(facts.id, facts.before);
+        if self.openers.is_some() && !state.shared && facts.settings.mode.drops() {
+            self.looked.keep(used, facts.id, facts.before.clone());
         }
     }
 }

@@ -1,6 +1,6 @@
 //! One file that is looked after.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
 use dropbehind::{CacheMap, Observed, ObservedState};
@@ -27,12 +27,21 @@ pub(super) struct FileFacts {
     pub(super) fresh: bool,
     /// Open since before the program was there.
     pub(super) inherited: bool,
-    /// Used through an overlay, of whose reads of the file below nobody is told.
-    pub(super) overlaid: bool,
+    /// The file of an overlay that is used, where the pages are in another one
+    /// below it.
+    pub(super) overlay: Option<OwnedFd>,
     /// Opened and not closed, as far as events tell; they merge.
     pub(super) open: i64,
     /// How often it was looked after anew when it was done with.
     pub(super) rounds: u32,
+}
+
+impl FileFacts {
+    /// The file that programs use, whose marks tell what they do. The kernel tells
+    /// nobody of what an overlay does to the file below.
+    pub(super) fn used<'file>(&'file self, description: &'file OwnedFd) -> BorrowedFd<'file> {
+        self.overlay.as_ref().unwrap_or(description).as_fd()
+    }
 }
 
 /// A file that is looked after.
@@ -40,7 +49,7 @@ pub(super) struct FileFacts {
 pub(super) struct TrackedFile {
     pub(super) facts: FileFacts,
     pub(super) observed: Observed,
-    /// A descriptor of the same file, to mark it by.
+    /// A descriptor of the same file.
     pub(super) description: OwnedFd,
     /// Idle, and marked to be told of the next access.
     pub(super) marked: bool,
@@ -49,10 +58,14 @@ pub(super) struct TrackedFile {
 }
 
 impl TrackedFile {
+    fn mark_target(&self) -> MarkTarget<'_> {
+        MarkTarget::Inode(self.facts.used(&self.description))
+    }
+
     /// Asks to be told of the next access.
     pub(super) fn mark(&mut self, fanotify: &Fanotify) {
         if !self.marked {
-            let target = MarkTarget::Inode(self.description.as_fd());
+            let target = self.mark_target();
             let marked = fanotify.add_mark(target, WAKE, MarkOptions::WANTED);
             self.marked = marked.is_ok();
         }
@@ -62,7 +75,7 @@ impl TrackedFile {
     pub(super) fn unmark(&mut self, fanotify: &Fanotify) -> bool {
         let was_marked = std::mem::take(&mut self.marked);
         if was_marked {
-            let target = MarkTarget::Inode(self.description.as_fd());
+            let target = self.mark_target();
             let _ = fanotify.remove_mark(target, WAKE, MarkOptions::WANTED);
             if self.awaits_read {
                 self.await_read(fanotify);
@@ -73,10 +86,10 @@ impl TrackedFile {
 
     /// Asks to be told when somebody reads.
     pub(super) fn await_read(&mut self, fanotify: &Fanotify) {
-        let target = MarkTarget::Inode(self.description.as_fd());
-        self.awaits_read = !self.facts.overlaid
+        // What is read of the file below without the overlay would not be told.
+        self.awaits_read = self.facts.overlay.is_none()
             && fanotify
-                .add_mark(target, EventMask::ACCESS, MarkOptions::WANTED)
+                .add_mark(self.mark_target(), EventMask::ACCESS, MarkOptions::WANTED)
                 .is_ok();
         if !self.awaits_read {
             // Nobody would tell.
@@ -88,7 +101,7 @@ impl TrackedFile {
     pub(super) fn was_read(&mut self, fanotify: &Fanotify) {
         self.observed.was_read();
         if std::mem::take(&mut self.awaits_read) && !self.marked {
-            let target = MarkTarget::Inode(self.description.as_fd());
+            let target = self.mark_target();
             let _ = fanotify.remove_mark(target, EventMask::ACCESS, MarkOptions::WANTED);
         }
     }

@@ -77,6 +77,7 @@ impl Listener {
 
     pub(super) fn run(mut self) {
         let mut buffer = EventBuffer::new(EVENTS);
+        let mut users = EventBuffer::new(EVENTS);
         let mut second = (Instant::now(), 0_u64);
         while !self.shared.stopping.load(Ordering::SeqCst) {
             if self.wait() {
@@ -87,14 +88,7 @@ impl Listener {
                 }
             }
             let started = Instant::now();
-            // Both groups are told of an open by those observed. Known as theirs
-            // from the one, it is not taken for somebody else's in the other, even
-            // when the process is gone by then.
-            let openers = self.read_openers(&mut buffer);
-            let read = self.read_all(&mut buffer);
-            for (process, file) in openers {
-                let _ = self.input.send(Input::OpenedBy(process, file));
-            }
+            let read = self.read_all(&mut buffer, &mut users);
             self.shared.rounds.fetch_add(1, Ordering::SeqCst);
             if second.0.elapsed() >= Duration::from_secs(1) {
                 second = (Instant::now(), 0);
@@ -136,12 +130,15 @@ impl Listener {
         entries[1].is_ready()
     }
 
-    fn read_all(&self, buffer: &mut EventBuffer) -> u64 {
+    fn read_all(&self, buffer: &mut EventBuffer, users: &mut EventBuffer) -> u64 {
         let mut read = 0;
         loop {
             let events = match self.fanotify.read(buffer) {
                 Ok(events) => events,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return read,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.tell_users(users, &[]);
+                    return read;
+                }
                 Err(error) if error.raw_os_error() == Some(libc::EMFILE) => {
                     self.note("out of descriptors: some files are left to the kernel".into());
                     std::thread::sleep(GATHER);
@@ -150,19 +147,41 @@ impl Listener {
                 // That of a single event's file.
                 Err(_) => continue,
             };
-            let mut some = false;
-            for event in events {
-                some = true;
-                read += 1;
-                self.take(event);
-            }
-            if !some {
+            let before = read;
+            let used: Vec<FileEvent> = events
+                .inspect(|_| read += 1)
+                .filter_map(|event| self.look(event))
+                .collect();
+            if read == before {
                 return read;
+            }
+            // Whoever else used one of these files before they did is told first:
+            // then what was seen of it before is not true any more.
+            self.tell_users(users, &used);
+            for event in used {
+                let _ = self.input.send(Input::Used(Box::new(event)));
             }
         }
     }
 
-    fn take(&self, event: Event) {
+    /// Tells of those who used files that were looked at. Among them are those
+    /// observed, and by `used` they are known, even if they are gone by then.
+    fn tell_users(&self, buffer: &mut EventBuffer, used: &[FileEvent]) {
+        let users = self.read_openers(buffer);
+        if users.is_empty() {
+            return;
+        }
+        // A block device is marked itself, so that everybody's use is told.
+        let observed = used
+            .iter()
+            .filter(|event| event.is_by_observed() && event.info.kind != FileKind::Block);
+        let inside = observed.map(|event| event.process).collect();
+        let _ = self.input.send(Input::Inside(inside));
+        let _ = self.input.send(Input::UsedByAnybody(users));
+    }
+
+    /// An event, and what of its file is cached in this moment.
+    fn look(&self, event: Event) -> Option<FileEvent> {
         let reporter = &self.shared.reporter;
         if event.process != self.own {
             reporter.events.fetch_add(1, Ordering::Relaxed);
@@ -170,17 +189,15 @@ impl Listener {
         if event.overflow {
             reporter.overflows.fetch_add(1, Ordering::Relaxed);
             let _ = self.input.send(Input::Overflow);
-            return;
+            return None;
         }
         if event.process == self.own || event.mask.contains(EventMask::ON_DIR) {
-            return;
+            return None;
         }
-        let Some(file) = event.file else { return };
-        let Ok(info) = file_stat(file.as_fd()) else {
-            return;
-        };
+        let file = event.file?;
+        let info = file_stat(file.as_fd()).ok()?;
         if info.kind == FileKind::Other {
-            return;
+            return None;
         }
         let fresh = is_fresh(&info, self.since);
         let opened = event.mask.contains(EventMask::OPEN);
@@ -190,20 +207,21 @@ impl Listener {
         } else {
             look_at_open(file.as_fd(), info.size_bytes)
         };
-        if let Some(before) = &before {
+        if info.size_bytes > 0
+            && let Some(before) = &before
+            && before.cached_bytes() == 0
+        {
             // The first look counts: the next event of this file comes later.
-            if before.cached_bytes() == 0 {
-                self.looked.keep(info.id, before.clone());
-            }
+            self.looked.keep_empty(file.as_fd(), info.id);
         }
-        let _ = self.input.send(Input::Used(Box::new(FileEvent {
+        Some(FileEvent {
             fresh,
             file,
             info,
             mask: event.mask,
             process: event.process,
             before,
-        })));
+        })
     }
 
     fn read_openers(&self, buffer: &mut EventBuffer) -> Vec<(i32, OwnedFd)> {

@@ -6,7 +6,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use dropbehind::{CacheMap, Notice};
-use dropbehind_linux::{file_stat, open_files, processes};
+use dropbehind_linux::{open_files, processes};
 
 use super::Shared;
 use super::open_before::open_again;
@@ -24,8 +24,10 @@ const REST: Duration = Duration::from_millis(200);
 /// What the worker is told.
 pub(super) enum Input {
     Used(Box<FileEvent>),
-    /// Somebody opened a file of which the openers are watched.
-    OpenedBy(i32, OwnedFd),
+    /// These used files whose users are watched, whoever they are.
+    UsedByAnybody(Vec<(i32, OwnedFd)>),
+    /// These are observed.
+    Inside(Vec<i32>),
     /// Events were lost.
     Overflow,
     Rules(Arc<dyn Rules>),
@@ -92,9 +94,14 @@ impl Worker {
         let files = &mut self.files;
         match input {
             Input::Used(event) => files.used(*event),
-            Input::OpenedBy(process, file) => {
-                if let Ok(info) = file_stat(file.as_fd()) {
-                    files.opened_by(process, info.id);
+            Input::UsedByAnybody(users) => {
+                for (process, file) in users {
+                    files.used_by_anybody(process, file.as_fd());
+                }
+            }
+            Input::Inside(processes) => {
+                for process in processes {
+                    files.seen_inside(process);
                 }
             }
             Input::Overflow => self.find_again(),
