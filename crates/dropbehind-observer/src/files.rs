@@ -253,14 +253,20 @@ impl Files {
         let Some(settings) = self.rules.settings_for(&path, process, file.as_fd()) else {
             return;
         };
+        let Some((file, overlay)) = self.file_with_pages(file, &path) else {
+            return;
+        };
         let facts = FileFacts {
             id: info.id,
             path,
             settings,
-            before,
+            before: match overlay {
+                Some(_) => CacheMap::now(file.as_fd()),
+                None => before,
+            },
             fresh: info.size_bytes == 0,
             inherited: true,
-            overlay: None,
+            overlay,
             open: 1,
             rounds: 0,
         };

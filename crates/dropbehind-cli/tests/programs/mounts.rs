@@ -64,13 +64,15 @@ fn an_overlay() {
              dd if=new of=copied bs=1M conv=notrunc status=none; mv new newer' read",
         );
         assert_eq!(left.code, Some(0), "{left:?}");
+        let left = bed.runs(RUN, "merged", "exec $RUN cat read >inherited");
+        assert_eq!(left.code, Some(0), "{left:?}");
         assert_eq!(bed.cached("upper"), [], "{filesystem:?}");
         // What the kernel itself read to copy it up, nobody was told of.
         let mut below = bed.cached("lower");
         below.retain(|(name, _)| name == "./read");
         assert_eq!(below, [], "{filesystem:?}");
         bed.runs("", "lower", "cp read ../expected");
-        for name in ["newer", "copied", "read"] {
+        for name in ["newer", "copied", "read", "inherited"] {
             let compared = bed.runs("", "merged", &format!("cmp {name} ../expected"));
             assert_eq!(compared.code, Some(0), "{compared:?}");
         }
