@@ -8,17 +8,19 @@
 //! observed.
 
 use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Instant;
 
 use dropbehind::CacheMap;
 use dropbehind_linux::{
-    EventMask, Fanotify, FileId, FileKind, MarkOptions, MarkTarget, cachestat, file_stat, page_size,
+    EventMask, Fanotify, FileId, FileKind, MarkOptions, MarkTarget, TIME_SLICE_MIN, cachestat,
+    file_stat, page_size, set_thread_time_slice,
 };
+use rustix::fs::{Mode, OFlags};
 
 use crate::file_path::path_of;
 use crate::overlay;
@@ -113,24 +115,17 @@ impl Looked {
     /// Looks at a file by its path. Opening it must not matter, so only regular
     /// files are opened.
     pub(crate) fn look_at(&self, path: &Path) {
-        let Ok(metadata) = path.metadata() else {
-            return;
-        };
-        if !metadata.is_file() || metadata.len() == 0 {
-            return;
-        }
-        let opened = File::options()
-            .read(true)
-            .custom_flags(libc::O_NONBLOCK | libc::O_NOATIME)
-            .open(path);
-        if let Ok(file) = opened {
+        if path.metadata().is_ok_and(|metadata| metadata.is_file())
+            && let Ok(file) = rustix::fs::open(path, quietly(), Mode::empty())
+        {
             self.look(file.as_fd());
         }
     }
 
     fn look(&self, file: BorrowedFd<'_>) {
         let Ok(info) = file_stat(file) else { return };
-        if info.kind != FileKind::Regular || self.maps().contains_key(&info.id) {
+        let looked_at = || self.maps().contains_key(&info.id);
+        if info.kind != FileKind::Regular || info.size_bytes == 0 || looked_at() {
             return;
         }
         let below = if overlay::is_overlay(file) {
@@ -159,7 +154,7 @@ impl Looked {
 /// Looks at the files of directories, in a thread of its own.
 #[derive(Debug)]
 pub(crate) struct Scout {
-    directories: mpsc::Sender<PathBuf>,
+    directories: mpsc::Sender<(PathBuf, OsString)>,
     /// Directories of which a file was opened, and whether all were looked at.
     asked: HashMap<PathBuf, bool>,
 }
@@ -167,13 +162,14 @@ pub(crate) struct Scout {
 impl Scout {
     /// `root` leads to where the paths begin.
     pub(crate) fn start(looked: Looked, root: PathBuf) -> std::io::Result<Scout> {
-        let (directories, asked) = mpsc::channel::<PathBuf>();
+        let (directories, asked) = mpsc::channel::<(PathBuf, OsString)>();
         std::thread::Builder::new()
             .name("dropbehind-look".into())
             .spawn(move || {
-                for directory in asked {
+                let _ = set_thread_time_slice(TIME_SLICE_MIN);
+                for (directory, opened) in asked {
                     let inside = directory.strip_prefix("/").unwrap_or(&directory);
-                    look_at_directory(&looked, &root.join(inside), None);
+                    look_at_directory(&looked, &root.join(inside), Some(&opened), None);
                 }
             })?;
         Ok(Scout {
@@ -182,15 +178,17 @@ impl Scout {
         })
     }
 
-    /// A file of this directory was opened that was not cached. When it is not
+    /// This file of this directory was opened, and was not cached. When it is not
     /// the first, its neighbours may be next.
-    pub(crate) fn opened_in(&mut self, directory: &Path) {
+    pub(crate) fn opened_in(&mut self, directory: &Path, name: &OsStr) {
         match self.asked.get_mut(directory) {
             Some(true) => {}
             Some(done) => {
                 *done = true;
                 // The thread ends with this sender only.
-                let _ = self.directories.send(directory.to_owned());
+                let _ = self
+                    .directories
+                    .send((directory.to_owned(), name.to_owned()));
             }
             None => {
                 if self.asked.len() >= DIRECTORIES {
@@ -202,19 +200,46 @@ impl Scout {
     }
 }
 
-/// Looks at the files of a directory, as far as it comes until the deadline.
-pub(crate) fn look_at_directory(looked: &Looked, directory: &Path, deadline: Option<Instant>) {
+/// Looks at the files of a directory, as far as it comes until the deadline: first
+/// at those listed behind the one that was opened, as most programs go on so.
+pub(crate) fn look_at_directory(
+    looked: &Looked,
+    directory: &Path,
+    opened: Option<&OsStr>,
+    deadline: Option<Instant>,
+) {
     let Ok(entries) = std::fs::read_dir(directory) else {
         return;
     };
-    for entry in entries.flatten().take(FILES_OF_DIRECTORY) {
+    let files = entries
+        .flatten()
+        .take(FILES_OF_DIRECTORY)
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()));
+    let mut names: Vec<OsString> = files.map(|entry| entry.file_name()).collect();
+    if let Some(at) = names
+        .iter()
+        .position(|name| Some(name.as_os_str()) == opened)
+    {
+        names.rotate_left(at);
+    }
+    let Ok(directory) = File::open(directory) else {
+        return;
+    };
+    for name in names {
         if deadline.is_some_and(|deadline| Instant::now() > deadline) {
             return;
         }
-        if entry.file_type().is_ok_and(|kind| kind.is_file()) {
-            looked.look_at(&entry.path());
+        let flags = quietly() | OFlags::NOFOLLOW;
+        if let Ok(file) = rustix::fs::openat(&directory, &name, flags, Mode::empty()) {
+            looked.look(file.as_fd());
         }
     }
+}
+
+/// How to open a file that nobody is to notice: one that is not regular after all
+/// is not waited for.
+fn quietly() -> OFlags {
+    OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOATIME | OFlags::CLOEXEC
 }
 
 #[cfg(test)]

@@ -216,7 +216,7 @@ impl Observer {
         }
         let inside = directory.strip_prefix("/").unwrap_or(directory);
         let deadline = Instant::now() + LOOK_AHEAD;
-        look_at_directory(&self.looked, &self.root.join(inside), Some(deadline));
+        look_at_directory(&self.looked, &self.root.join(inside), None, Some(deadline));
     }
 
     /// Looks after the files that a process has open already, such as its

@@ -138,9 +138,10 @@ impl Files {
     /// A file was opened that was not cached: its neighbours may be next.
     fn scout_beside(&mut self, path: &Path) {
         if let (Some(scout), Some(parent)) = (&mut self.scout, path.parent())
+            && let Some(name) = path.file_name()
             && !SYSTEM.iter().any(|system| parent.starts_with(system))
         {
-            scout.opened_in(parent);
+            scout.opened_in(parent, name);
         }
     }
 
