@@ -2,9 +2,11 @@
 
 mod user;
 
+use dropbehind_testbed::reclaim::in_some_attempt;
 use dropbehind_testbed::{Fs, MountedFs, Need, need, residency};
-use std::io::Write;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -366,6 +368,73 @@ fn programs_are_looked_after_by_name() {
     assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
     assert_dropped(&ours, &watch);
     assert_kept(&others, &watch);
+}
+
+/// A rule for a program drops what that program reads, and not what others read of
+/// the same file, who have it open before or open it meanwhile.
+#[test]
+fn what_other_programs_read_of_a_file_stays() {
+    need!(Need::Root, Need::Cachestat);
+    in_some_attempt(|reclaim| {
+        let user = User::new();
+        let home = std::fs::canonicalize(user.file("")).unwrap();
+        user.writes(
+            "rules",
+            "[[rule]]\nprogram = \"dropbehindtest\"\nmode = \"dontcache\"\n",
+        );
+        let reader = home.join("dropbehindtest");
+        let dd_path = user.sh("command -v dd").text();
+        std::fs::copy(dd_path.trim(), &reader).unwrap();
+        let [alone, before, meanwhile] =
+            ["alone", "before", "meanwhile"].map(|name| home.join(name));
+        for path in [&alone, &before, &meanwhile] {
+            std::fs::write(path, vec![1; 64 << 20]).unwrap();
+        }
+        for path in [&alone, &before, &meanwhile] {
+            residency::evict(path);
+        }
+        let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
+        watch.says("READY=1");
+        let reads = |path: &Path, others: &mut dyn FnMut()| {
+            let mut reading = Command::new(&reader)
+                .arg(format!("if={}", path.display()))
+                .args(["bs=1M", "status=none"])
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let mut output = reading.stdout.take().unwrap();
+            let mut half = vec![0; 32 << 20];
+            output.read_exact(&mut half).unwrap();
+            // Events of this are read by then, or the file is looked at too late.
+            std::thread::sleep(Duration::from_millis(300));
+            others();
+            output.read_exact(&mut half).unwrap();
+            assert!(reading.wait().unwrap().success());
+        };
+        let mut block = vec![0; 16 << 20];
+        reads(&alone, &mut || {});
+        let file = File::open(&before).unwrap();
+        reads(&before, &mut || {
+            file.read_exact_at(&mut block, 48 << 20).unwrap();
+        });
+        let mut file = None;
+        reads(&meanwhile, &mut || {
+            let opened = file.insert(File::open(&meanwhile).unwrap());
+            opened.read_exact_at(&mut block, 48 << 20).unwrap();
+        });
+        assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
+        if cached_mib(&alone) > 0 {
+            let cached = cached_mib(&alone);
+            return Err(format!("{cached} MiB are kept\n{}", watch.log()));
+        }
+        for path in [&before, &meanwhile] {
+            let map = residency::resident_map(path).unwrap();
+            let last = map.len() / 4 * 3;
+            let cached = map[last..].iter().filter(|&&page| page).count() as u64;
+            reclaim.stays(path, cached * residency::page_bytes(), 16 << 20)?;
+        }
+        Ok(())
+    });
 }
 
 /// What a socket answers to a line.

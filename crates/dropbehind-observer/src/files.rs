@@ -168,6 +168,9 @@ impl Files {
             return;
         };
         let (opened, closed) = (event.opened(), event.closed());
+        if opened && keeps(&mut self.rules, tracked, event.process) {
+            tracked.observed.shared();
+        }
         if event.read() {
             tracked.was_read(&self.fanotify);
         }
@@ -318,9 +321,12 @@ impl Files {
     /// Looks who uses the files in question, when it is time.
     pub(crate) fn look_around(&mut self) {
         self.decide_who_is_gone();
-        let Some(users) = self.scan.go(&mut self.insiders) else {
-            return;
-        };
+        let (rules, tracked) = (&mut self.rules, &self.tracked);
+        let users = self.scan.go(&mut self.insiders, |process, id| {
+            let tracked = tracked.get(id);
+            tracked.is_some_and(|tracked| keeps(rules, tracked, process))
+        });
+        let Some(users) = users else { return };
         let now = Instant::now();
         let gone = users.gone.iter();
         self.gone
@@ -358,4 +364,17 @@ impl Files {
             tracked.close();
         }
     }
+}
+
+/// True when a file is not dropped for all programs, and for this one it is not:
+/// what it has in the cache is to stay.
+fn keeps(rules: &mut RulesInForce, tracked: &TrackedFile, process: i32) -> bool {
+    let (facts, file) = (&tracked.facts, tracked.description.as_fd());
+    let concerns = facts.settings.mode.drops() && !facts.fresh;
+    concerns
+        && !rules.is_settled(&facts.path, file)
+        && !is_observer(process)
+        && !rules
+            .settings_for(&facts.path, process, file)
+            .is_some_and(|settings| settings.mode.drops())
 }

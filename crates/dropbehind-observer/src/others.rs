@@ -166,8 +166,13 @@ impl Scan {
         !self.wanted.is_empty()
     }
 
-    /// Goes through `/proc` if there is something to find and it is time.
-    pub(crate) fn go(&mut self, insiders: &mut Insiders) -> Option<Users> {
+    /// Goes through `/proc` if there is something to find and it is time. `keeps` is
+    /// true for a file that one of those observed uses like an outsider.
+    pub(crate) fn go(
+        &mut self,
+        insiders: &mut Insiders,
+        mut keeps: impl FnMut(i32, FileId) -> bool,
+    ) -> Option<Users> {
         let begun = Instant::now();
         if self.wanted.is_empty() || self.next.is_some_and(|next| begun < next) {
             return None;
@@ -187,7 +192,14 @@ impl Scan {
             let Some(first) = found.next() else { continue };
             let found = std::iter::once(first).chain(found).map(|file| file.id);
             match insiders.whose(process) {
-                Whose::Inside => users.inside.extend(found),
+                Whose::Inside => {
+                    for id in found {
+                        users.inside.insert(id);
+                        if keeps(process, id) {
+                            users.outside.insert(id);
+                        }
+                    }
+                }
                 Whose::Gone => users.gone.extend(found.map(|id| (process, id))),
                 Whose::Outside if insiders.ancestors.contains(&process) => {
                     users.ancestors.extend(found);
@@ -240,7 +252,10 @@ mod tests {
         let mut outside = || {
             let mut scan = Scan::default();
             scan.want(id);
-            scan.go(&mut insiders).unwrap().outside.contains(&id)
+            scan.go(&mut insiders, |_, _| false)
+                .unwrap()
+                .outside
+                .contains(&id)
         };
         assert!(outside());
         let (end, ends) = mpsc::channel::<()>();

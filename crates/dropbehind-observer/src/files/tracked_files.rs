@@ -45,6 +45,10 @@ impl TrackedFiles {
         self.files.get_mut(&key)
     }
 
+    pub(super) fn get(&self, id: FileId) -> Option<&TrackedFile> {
+        self.files.get(self.keys.get(&id)?)
+    }
+
     pub(super) fn by_id(&mut self, id: FileId) -> Option<&mut TrackedFile> {
         let key = self.keys.get(&id)?;
         self.files.get_mut(key)
