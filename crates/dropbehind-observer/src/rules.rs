@@ -47,6 +47,13 @@ pub trait Rules: Send + Sync + std::fmt::Debug {
     /// How to look after this file; `None` leaves it alone.
     fn settings_for(&self, candidate: Candidate<'_>) -> Option<Settings>;
 
+    /// False when the answer is the same for all paths: then a [`Candidate`] may
+    /// have an empty one. To find a path out takes longer than all else about a
+    /// small file.
+    fn ask_for_paths(&self) -> bool {
+        true
+    }
+
     /// True when the answer depends on the path alone: what is not wanted once
     /// is never wanted, and the kernel need not tell of it again.
     fn path_alone(&self) -> bool;

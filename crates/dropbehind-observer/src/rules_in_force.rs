@@ -44,6 +44,11 @@ impl RulesInForce {
         })
     }
 
+    /// False when the paths of files make no difference.
+    pub(crate) fn ask_for_paths(&self) -> bool {
+        self.rules.ask_for_paths()
+    }
+
     /// True when whoever opens this file gets the same answer.
     pub(crate) fn is_settled(&mut self, path: &Path, file: BorrowedFd<'_>) -> bool {
         let disk = disk_name(&mut self.disk_names, file);

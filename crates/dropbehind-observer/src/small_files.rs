@@ -35,6 +35,9 @@ const LOOKS: u32 = 250;
 /// Clean pages are dropped at so many looks; the kernel holds some for a moment,
 /// as when a CPU has them in a batch of its own.
 const DROPS: u32 = 10;
+/// Files that come within this time are taken together, since to be woken costs more
+/// than to take one.
+const GATHER: Duration = Duration::from_millis(2);
 
 /// Sums over all small files.
 #[derive(Debug, Default)]
@@ -170,6 +173,9 @@ impl Shelf {
                 for done in flushing.drain(..) {
                     let _ = done.send(());
                 }
+            }
+            if flushing.is_empty() {
+                std::thread::sleep(GATHER);
             }
         }
     }

@@ -1,7 +1,7 @@
 //! What is done about a file when it is used for the first time.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use dropbehind::{CacheMap, Writeback};
 use dropbehind_linux::{
@@ -66,7 +66,13 @@ impl Files {
                 return self.await_growth(&event, closed, before);
             }
         }
-        let path = path_of(event.file.as_fd());
+        let is_small = size_bytes <= SMALL_BYTES && event.info.kind == FileKind::Regular;
+        let written_small = closed && wrote && is_small;
+        let path = if written_small && !self.rules.ask_for_paths() {
+            PathBuf::new()
+        } else {
+            path_of(event.file.as_fd())
+        };
         if !wrote && !cached && !fresh && opened {
             if !event.info.executable {
                 self.scout_beside(&path);
@@ -90,7 +96,7 @@ impl Files {
             }
             return;
         }
-        if closed && wrote && size_bytes <= SMALL_BYTES && event.info.kind == FileKind::Regular {
+        if written_small {
             // Where others had it in the cache, there is nothing to do.
             if nothing_before {
                 self.write_small(event, fresh, settings);

@@ -38,6 +38,10 @@ impl Rules for RunRules {
         wanted.then_some(self.settings)
     }
 
+    fn ask_for_paths(&self) -> bool {
+        !(self.only.is_empty() && self.except.is_empty())
+    }
+
     fn path_alone(&self) -> bool {
         true
     }
