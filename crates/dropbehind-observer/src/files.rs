@@ -135,7 +135,7 @@ impl Files {
         if event.info.kind == FileKind::Block {
             // Marked itself, so that everybody's use is told.
             if !self.insiders.is_inside(event.process) {
-                return self.used_by_anybody(event.process, event.file.as_fd());
+                return self.used_by_anybody(event.process, event.file.as_fd(), event.mask);
             }
         } else if event.is_by_observed() {
             self.seen_inside(event.process);
@@ -285,7 +285,15 @@ impl Files {
 
     /// A process, observed or not, opened or read a file that had been there
     /// before.
-    pub(crate) fn used_by_anybody(&mut self, process: i32, file: BorrowedFd<'_>) {
+    pub(crate) fn used_by_anybody(
+        &mut self,
+        process: i32,
+        file: BorrowedFd<'_>,
+        events: EventMask,
+    ) {
+        if events.contains(EventMask::ACCESS) {
+            self.looked.was_read(file);
+        }
         let whose = self.insiders.whose(process);
         if whose == Whose::Inside || whose == Whose::Outside && is_observer(process) {
             return;

@@ -35,8 +35,11 @@ const DIRECTORIES: usize = 1 << 14;
 /// A file that has more than this in the cache is mapped only when it is opened.
 const MAPPED_BYTES: u64 = 256 << 20;
 
-/// What tells of somebody else's use: one may have it open already.
-const USE: EventMask = EventMask::OPEN.union(EventMask::ACCESS);
+/// What tells of others' use of a file that those observed have open: their own
+/// reads, perhaps millions, are not to be told of.
+const OPENS: EventMask = EventMask::OPEN;
+/// And of one that nobody is known to have open: somebody may have it all the same.
+const USES: EventMask = EventMask::OPEN.union(EventMask::ACCESS);
 
 /// Looks at files not opened yet, or done with.
 #[derive(Clone, Debug)]
@@ -57,14 +60,14 @@ impl Looked {
 
     /// Asks to be told when others use this file from now on, as long as it has
     /// pages. False when nobody would tell: then no look is to be kept.
-    fn asks_for_users(&self, file: BorrowedFd<'_>) -> bool {
+    fn asks_for_users(&self, file: BorrowedFd<'_>, events: EventMask) -> bool {
         let evictable = MarkOptions {
             ignore: false,
             evictable: true,
         };
         let target = MarkTarget::Inode(file);
         let openers = self.openers.as_ref();
-        openers.is_none_or(|openers| openers.add_mark(target, USE, evictable).is_ok())
+        openers.is_none_or(|openers| openers.add_mark(target, events, evictable).is_ok())
     }
 
     fn maps(&self) -> MutexGuard<'_, HashMap<FileId, CacheMap>> {
@@ -74,26 +77,39 @@ impl Looked {
     /// The look at this file, which is not needed any more.
     pub(crate) fn take(&self, file: BorrowedFd<'_>, id: FileId) -> Option<CacheMap> {
         let map = self.maps().remove(&id)?;
-        if let Some(openers) = &self.openers {
-            // Who is about to use it would otherwise be told of with each read.
-            let target = MarkTarget::Inode(file);
-            let _ = openers.remove_mark(target, EventMask::ACCESS, MarkOptions::WANTED);
-        }
+        self.was_read(file);
         Some(map)
     }
 
-    /// Remembers a look that was made a moment ago, or stayed true until now.
+    /// Who has read a file may do so again, which need not be told each time.
+    pub(crate) fn was_read(&self, file: BorrowedFd<'_>) {
+        if let Some(openers) = &self.openers {
+            let target = MarkTarget::Inode(file);
+            let _ = openers.remove_mark(target, EventMask::ACCESS, MarkOptions::WANTED);
+        }
+    }
+
+    /// Remembers a look, at a file that those observed have open.
     pub(crate) fn keep(&self, file: BorrowedFd<'_>, id: FileId, map: CacheMap) {
-        if self.asks_for_users(file) {
+        if self.asks_for_users(file, OPENS) {
             self.insert(id, map);
         }
     }
 
-    /// Remembers that nothing of a file is cached, if that is so.
+    /// Remembers what was cached of a file before those observed used it; they are
+    /// done with it.
+    pub(crate) fn keep_for_later(&self, file: BorrowedFd<'_>, id: FileId, map: CacheMap) {
+        if self.asks_for_users(file, USES) {
+            self.insert(id, map);
+        }
+    }
+
+    /// Remembers that nothing is cached, if that is so, of a file that those observed
+    /// have just opened.
     pub(crate) fn keep_empty(&self, file: BorrowedFd<'_>, id: FileId) {
         let has = |maps: MutexGuard<'_, HashMap<FileId, CacheMap>>| maps.contains_key(&id);
         if !has(self.maps())
-            && self.asks_for_users(file)
+            && self.asks_for_users(file, OPENS)
             && cachestat(file, 0, 0).is_ok_and(|counted| counted.cached_pages == 0)
         {
             self.insert(id, CacheMap::empty());
@@ -137,7 +153,7 @@ impl Looked {
             None
         };
         // Whoever uses it while it is looked at is told of.
-        if !self.asks_for_users(file) {
+        if !self.asks_for_users(file, USES) {
             return;
         }
         let file = below.as_ref().map_or(file, |below| below.as_fd());

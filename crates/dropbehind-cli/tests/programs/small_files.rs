@@ -1,14 +1,16 @@
 //! Many small files.
 
 use crate::bed::Bed;
-use crate::shell::{Left, RUN, lives};
+use crate::shell::{Left, RUN, Running, lives, observer_of, wait_for};
 use dropbehind_testbed::disk_io::disk_io;
 use dropbehind_testbed::reclaim::in_some_attempt;
 use dropbehind_testbed::residency::{page_bytes, sample};
 use dropbehind_testbed::{Fs, need};
 use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Stdio;
+use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
 /// What may be left of small files while more come, and what comes while a
@@ -97,6 +99,59 @@ fn small_files_that_grow_are_dropped_while_they_are_open() {
         let dropped = left.stdout == "dropped cold\ndropped warm\n";
         assert!(dropped, "{filesystem:?}: {left:?}, {figures}");
     }
+}
+
+/// Whether the kernel tells a process of each read of this file.
+fn is_told_of_reads(process: u32, path: &Path) -> bool {
+    const ACCESS: u64 = 1;
+    let inode = format!(" ino:{:x} ", std::fs::metadata(path).unwrap().ino());
+    let entries = std::fs::read_dir(format!("/proc/{process}/fdinfo"));
+    let infos = entries.into_iter().flatten().flatten();
+    let infos = infos.filter_map(|entry| std::fs::read_to_string(entry.path()).ok());
+    let marks = infos.flat_map(|info| info.lines().map(str::to_owned).collect::<Vec<_>>());
+    marks.filter(|mark| mark.contains(&inode)).any(|mark| {
+        let mask = mark.split(' ').find_map(|word| word.strip_prefix("mask:"));
+        let mask = mask.and_then(|hex| u64::from_str_radix(hex, 16).ok());
+        mask.is_some_and(|mask| mask & ACCESS != 0)
+    })
+}
+
+/// A program that reads a file over and over would be slowed down by each event, and
+/// the observer be kept busy.
+#[test]
+fn reads_of_an_open_file_are_not_told_each_time() {
+    need!(all Bed::needs(Fs::Ext4, &["python3"]));
+    let bed = Bed::on(Fs::Ext4);
+    bed.input("for name in one two small; do head -c 50000 /dev/urandom >$name; done");
+    bed.cools("input");
+    std::fs::write(
+        bed.file("program.py"),
+        "import os\n\
+         small = open('small', 'rb', 0)\n\
+         with open('made', 'wb') as f: f.write(bytes(1000000))\n\
+         made = open('made', 'rb', 0)\n\
+         for name in 'one', 'two': open(name, 'rb', 0).read()\n\
+         while not os.path.exists('go'):\n\
+         \x20   for file in small, made: os.pread(file.fileno(), 100, 0)\n",
+    )
+    .unwrap();
+    let script = "exec $RUN python3 ../program.py";
+    let mut running = Running::start(bed.bash(RUN, "input", script));
+    let made = bed.file("input/made");
+    wait_for("it reads", || {
+        made.metadata().is_ok_and(|made| made.len() == 1_000_000)
+    });
+    // By then the directory has been looked at.
+    std::thread::sleep(Duration::from_millis(300));
+    let observer = observer_of(running.id()).expect("an observer");
+    for name in ["small", "made"] {
+        let path = bed.file("input").join(name);
+        wait_for("its reads are not told", || {
+            !is_told_of_reads(observer, &path)
+        });
+    }
+    std::fs::write(bed.file("input/go"), "").unwrap();
+    assert!(running.ends().success());
 }
 
 /// What is gone within a second or so was never to be written.

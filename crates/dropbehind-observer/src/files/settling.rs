@@ -78,7 +78,8 @@ impl Files {
         let target = MarkTarget::Inode(used);
         let _ = self.fanotify.add_mark(target, WAKE, options);
         if self.openers.is_some() && !state.shared && facts.settings.mode.drops() {
-            self.looked.keep(used, facts.id, facts.before.clone());
+            self.looked
+                .keep_for_later(used, facts.id, facts.before.clone());
         }
     }
 }

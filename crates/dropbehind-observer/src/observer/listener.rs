@@ -1,7 +1,7 @@
 //! The listener: reads events as they come, and looks at once.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
@@ -224,15 +224,14 @@ impl Listener {
         })
     }
 
-    fn read_openers(&self, buffer: &mut EventBuffer) -> Vec<(i32, OwnedFd)> {
+    fn read_openers(&self, buffer: &mut EventBuffer) -> Vec<Event> {
         let mut opened = Vec::new();
         let Some(openers) = &self.openers else {
             return opened;
         };
         while let Ok(events) = openers.read(buffer) {
             let before = opened.len();
-            let by_others = events.filter(|event| event.process != self.own);
-            opened.extend(by_others.filter_map(|event| Some((event.process, event.file?))));
+            opened.extend(events.filter(|event| event.process != self.own));
             if opened.len() == before {
                 break;
             }

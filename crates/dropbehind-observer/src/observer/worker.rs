@@ -6,7 +6,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use dropbehind::{CacheMap, Notice};
-use dropbehind_linux::{open_files, processes};
+use dropbehind_linux::{Event, open_files, processes};
 
 use super::Shared;
 use super::open_before::open_again;
@@ -25,7 +25,7 @@ const REST: Duration = Duration::from_millis(200);
 pub(super) enum Input {
     Used(Box<FileEvent>),
     /// These used files whose users are watched, whoever they are.
-    UsedByAnybody(Vec<(i32, OwnedFd)>),
+    UsedByAnybody(Vec<Event>),
     /// These are observed.
     Inside(Vec<i32>),
     /// Events were lost.
@@ -95,8 +95,10 @@ impl Worker {
         match input {
             Input::Used(event) => files.used(*event),
             Input::UsedByAnybody(users) => {
-                for (process, file) in users {
-                    files.used_by_anybody(process, file.as_fd());
+                for user in users {
+                    if let Some(file) = user.file {
+                        files.used_by_anybody(user.process, file.as_fd(), user.mask);
+                    }
                 }
             }
             Input::Inside(processes) => {
