@@ -153,8 +153,10 @@ fn files_that_another_process_reads_before_the_program_does() {
             held.read_exact_at(&mut block, 0).unwrap();
             std::fs::write(bed.file("observed/go"), "").unwrap();
             assert!(running.ends().success());
+            // What is looked at too late is kept, too.
             let never = resident_map(&path("never")).unwrap();
-            assert!(never.iter().all(|&page| !page), "it is cached");
+            let dropped = never.iter().all(|&page| !page);
+            dropped.then_some(()).ok_or("all are kept")?;
             for name in ["argument", "large", "held"] {
                 still_cached(reclaim, &path(name), 3 * MIB)?;
             }
