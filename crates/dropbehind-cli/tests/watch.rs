@@ -106,11 +106,17 @@ fn assert_kept(path: &Path, watch: &RunningWatch) {
     );
 }
 
-/// That nothing of a file is cached.
+/// That a file was dropped. What a program has written by the time that its open is
+/// told of, late on a busy machine, passes for others' and stays.
 #[track_caller]
 fn assert_dropped(path: &Path, watch: &RunningWatch) {
     let cached = cached_mib(path);
-    assert_eq!(cached, 0, "MiB of {}\n{}", path.display(), watch.log());
+    assert!(
+        cached <= 4,
+        "{cached} MiB of {}\n{}",
+        path.display(),
+        watch.log()
+    );
 }
 
 #[test]
