@@ -20,11 +20,12 @@ pub(crate) use file_event::FileEvent;
 
 use crate::board::{SharedBoard, lock};
 use crate::file_path::path_of;
-use crate::looked::{Looked, Scout};
+use crate::looked::Looked;
 use crate::others::{Insiders, Scan, Whose};
 use crate::owners::{Owners, is_observer};
 use crate::rules::Rules;
 use crate::rules_in_force::RulesInForce;
+use crate::scout::Scout;
 use crate::small_files::SmallFiles;
 use file_event::WAKE;
 use tracked_file::{FileFacts, TrackedFile};
@@ -54,7 +55,7 @@ pub(crate) struct Files {
     insiders: Insiders,
     owners: Owners,
     scan: Scan,
-    /// Users of files whose they are is not known, and since when.
+    /// Users of files of which it is not known whose they are, and since when.
     gone: VecDeque<(Instant, i32, FileId)>,
     board: SharedBoard,
     tracked: TrackedFiles,

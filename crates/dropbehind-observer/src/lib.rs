@@ -19,6 +19,7 @@ pub mod prometheus;
 pub mod rules;
 pub mod rules_file;
 mod rules_in_force;
+mod scout;
 pub mod size;
 mod small_files;
 pub mod snapshot;

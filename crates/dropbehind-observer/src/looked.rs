@@ -8,17 +8,13 @@
 //! observed.
 
 use std::collections::HashMap;
-use std::ffi::{OsStr, OsString};
-use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
-use std::time::Instant;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dropbehind::CacheMap;
 use dropbehind_linux::{
-    EventMask, Fanotify, FileId, FileKind, MarkOptions, MarkTarget, TIME_SLICE_MIN, cachestat,
-    file_stat, page_size, set_thread_time_slice,
+    EventMask, Fanotify, FileId, FileKind, MarkOptions, MarkTarget, cachestat, file_stat, page_size,
 };
 use rustix::fs::{Mode, OFlags};
 
@@ -28,10 +24,6 @@ use crate::overlay;
 /// No more looks than this are remembered; beyond, all are forgotten, and files
 /// opened next count as not looked at.
 const MOST: usize = 1 << 16;
-/// No more files of a directory are looked at, 5 µs each.
-const FILES_OF_DIRECTORY: usize = 4096;
-/// No more directories are remembered as done.
-const DIRECTORIES: usize = 1 << 14;
 /// A file that has more than this in the cache is mapped only when it is opened.
 const MAPPED_BYTES: u64 = 256 << 20;
 
@@ -61,13 +53,13 @@ impl Looked {
     /// Asks to be told when others use this file from now on, as long as it has
     /// pages. False when nobody would tell: then no look is to be kept.
     fn asks_for_users(&self, file: BorrowedFd<'_>, events: EventMask) -> bool {
-        let evictable = MarkOptions {
-            ignore: false,
-            evictable: true,
-        };
         let target = MarkTarget::Inode(file);
         let openers = self.openers.as_ref();
-        openers.is_none_or(|openers| openers.add_mark(target, events, evictable).is_ok())
+        openers.is_none_or(|openers| {
+            openers
+                .add_mark(target, events, MarkOptions::WANTED_EVICTABLE)
+                .is_ok()
+        })
     }
 
     fn maps(&self) -> MutexGuard<'_, HashMap<FileId, CacheMap>> {
@@ -138,7 +130,8 @@ impl Looked {
         }
     }
 
-    fn look(&self, file: BorrowedFd<'_>) {
+    /// Looks at an open file, unless that has been done.
+    pub(crate) fn look(&self, file: BorrowedFd<'_>) {
         let Ok(info) = file_stat(file) else { return };
         let looked_at = || self.maps().contains_key(&info.id);
         if info.kind != FileKind::Regular || info.size_bytes == 0 || looked_at() {
@@ -167,99 +160,16 @@ impl Looked {
     }
 }
 
-/// Looks at the files of directories, in a thread of its own.
-#[derive(Debug)]
-pub(crate) struct Scout {
-    directories: mpsc::Sender<(PathBuf, OsString)>,
-    /// Directories of which a file was opened, and whether all were looked at.
-    asked: HashMap<PathBuf, bool>,
-}
-
-impl Scout {
-    /// `root` leads to where the paths begin.
-    pub(crate) fn start(looked: Looked, root: PathBuf) -> std::io::Result<Scout> {
-        let (directories, asked) = mpsc::channel::<(PathBuf, OsString)>();
-        std::thread::Builder::new()
-            .name("dropbehind-look".into())
-            .spawn(move || {
-                let _ = set_thread_time_slice(TIME_SLICE_MIN);
-                for (directory, opened) in asked {
-                    let inside = directory.strip_prefix("/").unwrap_or(&directory);
-                    look_at_directory(&looked, &root.join(inside), Some(&opened), None);
-                }
-            })?;
-        Ok(Scout {
-            directories,
-            asked: HashMap::new(),
-        })
-    }
-
-    /// This file of this directory was opened, and was not cached. When it is not
-    /// the first, its neighbours may be next.
-    pub(crate) fn opened_in(&mut self, directory: &Path, name: &OsStr) {
-        match self.asked.get_mut(directory) {
-            Some(true) => {}
-            Some(done) => {
-                *done = true;
-                // The thread ends with this sender only.
-                let _ = self
-                    .directories
-                    .send((directory.to_owned(), name.to_owned()));
-            }
-            None => {
-                if self.asked.len() >= DIRECTORIES {
-                    self.asked.clear();
-                }
-                self.asked.insert(directory.to_owned(), false);
-            }
-        }
-    }
-}
-
-/// Looks at the files of a directory, as far as it comes until the deadline: first
-/// at those listed behind the one that was opened, as most programs go on so.
-pub(crate) fn look_at_directory(
-    looked: &Looked,
-    directory: &Path,
-    opened: Option<&OsStr>,
-    deadline: Option<Instant>,
-) {
-    let Ok(entries) = std::fs::read_dir(directory) else {
-        return;
-    };
-    let files = entries
-        .flatten()
-        .take(FILES_OF_DIRECTORY)
-        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()));
-    let mut names: Vec<OsString> = files.map(|entry| entry.file_name()).collect();
-    if let Some(at) = names
-        .iter()
-        .position(|name| Some(name.as_os_str()) == opened)
-    {
-        names.rotate_left(at);
-    }
-    let Ok(directory) = File::open(directory) else {
-        return;
-    };
-    for name in names {
-        if deadline.is_some_and(|deadline| Instant::now() > deadline) {
-            return;
-        }
-        let flags = quietly() | OFlags::NOFOLLOW;
-        if let Ok(file) = rustix::fs::openat(&directory, &name, flags, Mode::empty()) {
-            looked.look(file.as_fd());
-        }
-    }
-}
-
 /// How to open a file that nobody is to notice: one that is not regular after all
 /// is not waited for.
-fn quietly() -> OFlags {
+pub(crate) fn quietly() -> OFlags {
     OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOATIME | OFlags::CLOEXEC
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+
     use dropbehind_testbed::Scratch;
 
     use super::*;

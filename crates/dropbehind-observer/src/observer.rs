@@ -31,10 +31,11 @@ pub use error::ObserverError;
 
 use crate::board::{Board, SharedBoard, lock};
 use crate::files::{self, Files};
-use crate::looked::{Looked, Scout, look_at_directory};
+use crate::looked::Looked;
 use crate::others::Insiders;
 use crate::owners;
 use crate::rules::Rules;
+use crate::scout::{Scout, look_at_directory};
 use crate::small_files::SmallFiles;
 use crate::snapshot::Snapshot;
 use crate::source::{Marks, Source};
@@ -46,8 +47,8 @@ use worker::{Input, Worker};
 
 /// A round of the listener that finds nothing takes less than this.
 const ROUND: Duration = Duration::from_micros(500);
-/// A program waits no longer for its directory to be looked at: at 5 µs a file,
-/// two thousand.
+/// A program waits no longer for its directory to be looked at: a thousand
+/// files or more.
 const LOOK_AHEAD: Duration = Duration::from_millis(10);
 
 /// How to observe.

@@ -54,6 +54,11 @@ impl MarkOptions {
         ignore: false,
         evictable: false,
     };
+    /// Events are wanted for as long as the inode is in memory.
+    pub const WANTED_EVICTABLE: Self = Self {
+        ignore: false,
+        evictable: true,
+    };
     /// Events are not wanted.
     pub const IGNORED: Self = Self {
         ignore: true,

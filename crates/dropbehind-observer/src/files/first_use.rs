@@ -133,12 +133,10 @@ impl Files {
         if let Some(before) = before {
             self.looked.keep(event.file.as_fd(), event.info.id, before);
         }
-        let evictable = MarkOptions {
-            ignore: false,
-            evictable: true,
-        };
         let target = MarkTarget::Inode(event.file.as_fd());
-        let _ = self.fanotify.add_mark(target, EventMask::MODIFY, evictable);
+        let _ = self
+            .fanotify
+            .add_mark(target, EventMask::MODIFY, MarkOptions::WANTED_EVICTABLE);
     }
 
     /// A file was opened that was not cached: its neighbours may be next.
@@ -203,12 +201,8 @@ impl Files {
         let Some(openers) = &self.openers else {
             return false;
         };
-        let evictable = MarkOptions {
-            ignore: false,
-            evictable: true,
-        };
         let target = MarkTarget::Inode(event.file.as_fd());
-        let _ = openers.add_mark(target, EventMask::OPEN, evictable);
+        let _ = openers.add_mark(target, EventMask::OPEN, MarkOptions::WANTED_EVICTABLE);
         self.scan.want(event.info.id);
         true
     }

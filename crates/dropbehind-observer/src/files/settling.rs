@@ -68,15 +68,13 @@ impl Files {
     /// look. What there was before is true for it still, until somebody else
     /// opens or reads it.
     fn left(&self, facts: &FileFacts, description: &OwnedFd, state: &ObservedState) {
-        let options = MarkOptions {
-            ignore: false,
-            evictable: true,
-        };
         // Events merge: of two opens of one process one may have been told, and
         // the other descriptor is still used.
         let used = facts.used(description);
         let target = MarkTarget::Inode(used);
-        let _ = self.fanotify.add_mark(target, WAKE, options);
+        let _ = self
+            .fanotify
+            .add_mark(target, WAKE, MarkOptions::WANTED_EVICTABLE);
         if self.openers.is_some() && !state.shared && facts.settings.mode.drops() {
             self.looked
                 .keep_for_later(used, facts.id, facts.before.clone());
