@@ -132,13 +132,37 @@ impl Listener {
 
     fn read_all(&self, buffer: &mut EventBuffer, users: &mut EventBuffer) -> u64 {
         let mut read = 0;
+        let mut used = self.read_events(buffer, &mut read);
+        loop {
+            let by_anybody = self.read_openers(users);
+            // Among them are those observed, whose own events are there by now; of who
+            // has ended since then nothing else tells.
+            let next = match by_anybody.is_empty() {
+                true => Vec::new(),
+                false => self.read_events(buffer, &mut read),
+            };
+            // Whoever else used one of these files before they did is told first:
+            // then what was seen of it before is not true any more.
+            self.tell_users(by_anybody, used.iter().chain(&next));
+            for event in used {
+                let _ = self.input.send(Input::Used(Box::new(event)));
+            }
+            used = next;
+            if used.is_empty() {
+                used = self.read_events(buffer, &mut read);
+                if used.is_empty() {
+                    return read;
+                }
+            }
+        }
+    }
+
+    /// The next events that matter; none when there are no more.
+    fn read_events(&self, buffer: &mut EventBuffer, read: &mut u64) -> Vec<FileEvent> {
         loop {
             let events = match self.fanotify.read(buffer) {
                 Ok(events) => events,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.tell_users(users, &[]);
-                    return read;
-                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Vec::new(),
                 Err(error) if error.raw_os_error() == Some(libc::EMFILE) => {
                     self.note("out of descriptors: some files are left to the kernel".into());
                     std::thread::sleep(GATHER);
@@ -147,34 +171,26 @@ impl Listener {
                 // That of a single event's file.
                 Err(_) => continue,
             };
-            let before = read;
+            let before = *read;
             let used: Vec<FileEvent> = events
-                .inspect(|_| read += 1)
+                .inspect(|_| *read += 1)
                 .filter_map(|event| self.look(event))
                 .collect();
-            if read == before {
-                return read;
-            }
-            // Whoever else used one of these files before they did is told first:
-            // then what was seen of it before is not true any more.
-            self.tell_users(users, &used);
-            for event in used {
-                let _ = self.input.send(Input::Used(Box::new(event)));
+            if !used.is_empty() || *read == before {
+                return used;
             }
         }
     }
 
     /// Tells of those who used files that were looked at. Among them are those
     /// observed, and by `used` they are known, even if they are gone by then.
-    fn tell_users(&self, buffer: &mut EventBuffer, used: &[FileEvent]) {
-        let users = self.read_openers(buffer);
+    fn tell_users<'a>(&self, users: Vec<Event>, used: impl Iterator<Item = &'a FileEvent>) {
         if users.is_empty() {
             return;
         }
         // A block device is marked itself, so that everybody's use is told.
-        let observed = used
-            .iter()
-            .filter(|event| event.is_by_observed() && event.info.kind != FileKind::Block);
+        let observed =
+            used.filter(|event| event.is_by_observed() && event.info.kind != FileKind::Block);
         let inside = observed.map(|event| event.process).collect();
         let _ = self.input.send(Input::Inside(inside));
         let _ = self.input.send(Input::UsedByAnybody(users));
