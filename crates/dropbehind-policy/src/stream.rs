@@ -250,12 +250,17 @@ impl Stream {
     /// The parts of `range` that are dirty or under way: set by set, each
     /// ascending.
     fn busy_parts(&self, range: ByteRange) -> impl Iterator<Item = ByteRange> + '_ {
-        let unsent = self.window.unsent().intersection(range);
         self.sweep
             .parts_of(range)
             .chain(self.lazy.parts_of(range))
-            .chain(Some(unsent).filter(|part| !part.is_empty()))
+            .chain(self.told_of_window(self.window.unsent().intersection(range)))
             .chain(self.requests.parts_of(range))
+    }
+
+    /// The parts of `unsent`, which the window holds, that were told: it is one piece
+    /// even where writes left something out, and holds it until more is written.
+    fn told_of_window(&self, unsent: ByteRange) -> Vec<ByteRange> {
+        gaps_between(unsent, self.unexplained(unsent))
     }
 
     /// Bytes written that are not seen clean, and not left to the kernel.

@@ -1,6 +1,7 @@
 //! Programs that copy.
 
 use crate::bed::Bed;
+use crate::shell::RUN;
 use dropbehind_testbed::{Fs, need};
 
 /// Bytes that do not compress, and are no multiple of a page.
@@ -18,6 +19,22 @@ fn dd() {
         );
         assert_eq!(left.stdout, "0\n0\n1\n");
         assert!(left.stderr.contains("No space left"), "{left:?}");
+    }
+}
+
+/// Nothing is written back before the end, and the end waits for all of it.
+#[test]
+fn dd_of_less_than_a_window() {
+    for filesystem in [Fs::Ext4, Fs::Xfs, Fs::Btrfs] {
+        need!(all Bed::needs(filesystem, &["dd"]));
+        let bed = Bed::on(filesystem);
+        let run = format!("{RUN} --mode behind+drop --window 1G --stats ../figures");
+        let script = "$RUN dd if=/dev/zero of=a bs=1M count=192 status=none";
+        let left = bed.runs(&run, "observed", script);
+        assert_eq!((left.code, left.stderr.as_str()), (Some(0), ""));
+        let figures = std::fs::read_to_string(bed.file("figures")).unwrap();
+        assert_eq!(bed.cached("observed"), [], "{filesystem:?}: {figures}");
+        assert!(figures.contains(r#""settled":true"#), "{figures}");
     }
 }
 

@@ -4,6 +4,7 @@ use crate::quick_disk::{ID, MIB, PAGE, disk_with, requests, settle, settle_all};
 use dropbehind_policy::grace::GRACE_NS;
 use dropbehind_policy::{
     Action, ByteRange, Counted, Disk, Dropped, Inspected, Mode, Next, Reason, StreamConfig,
+    Writeback,
 };
 
 #[test]
@@ -20,6 +21,30 @@ fn a_flush_of_a_nameless_file_ends() {
         now += 1_000_000;
     }
     assert!(disk.stream(ID).expect("open").is_settled());
+}
+
+/// The window holds it until more is written, and an observer that waits for that to
+/// be decided would not flush.
+#[test]
+fn what_writes_left_out_of_a_window_is_looked_for() {
+    let config = StreamConfig {
+        window_bytes: Some(64 * MIB),
+        ..StreamConfig::default()
+    };
+    let behind_and_drop = Mode {
+        writeback: Writeback::Behind,
+        ..Mode::DONTCACHE
+    };
+    let left_out = ByteRange::new(MIB, 2 * MIB);
+    let all = ByteRange::new(0, 3 * MIB);
+    for mode in [behind_and_drop, Mode::WRITE_BEHIND_ANY] {
+        let mut disk = disk_with(config);
+        disk.wrote(2, ID, ByteRange::new(0, MIB), mode);
+        disk.wrote(2, ID, ByteRange::new(2 * MIB, 3 * MIB), mode);
+        let stream = disk.stream(ID).expect("open");
+        assert_eq!(stream.undecided(all), [], "{mode}");
+        assert_eq!(stream.untold(all), [left_out], "{mode}");
+    }
 }
 
 #[test]
