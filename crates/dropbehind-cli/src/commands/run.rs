@@ -188,7 +188,7 @@ fn wishes(args: &RunArgs) -> Wishes {
         mode: settings.mode.to_string(),
         window_bytes: settings.window_bytes,
         request_bytes: settings.request_bytes,
-        max_dirty_bytes: settings.max_dirty_bytes,
+        max_dirty_bytes: Some(settings.max_dirty_bytes),
         io_priority: settings.io_priority.to_string(),
         reads: settings.reads,
         only: settings.only.clone(),

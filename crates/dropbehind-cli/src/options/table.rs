@@ -284,12 +284,13 @@ pub(super) const MAX_DIRTY: OptionSpec = OptionSpec {
         min: *MAX_DIRTY_RANGE_BYTES.start(),
         max: *MAX_DIRTY_RANGE_BYTES.end(),
     },
-    default: Some("96MiB"),
+    default: None,
     meaning: "Let those who write faster than the disk wait beyond SIZE",
-    details: "From 16MiB to 1PiB. While more than that is dirty or on its way, those who write to \
-              the file wait for the disk, as they would for the kernel beyond its own limits \
-              (vm.dirty_ratio). A size beyond the machine's memory leaves that to the kernel. Not \
-              in the modes that leave writeback to it; on ext4, xfs and btrfs.",
+    details: "From 16MiB to 1PiB; unless set, 96MiB, or twice the --window where that is more. While \
+              more than that is dirty or on its way, those who write to the file wait for the disk, \
+              as they would for the kernel beyond its own limits (vm.dirty_ratio). A size beyond \
+              the machine's memory leaves that to the kernel. Not in the modes that leave writeback \
+              to it; on ext4, xfs and btrfs.",
 };
 
 pub(super) const BEST_EFFORT: OptionSpec = OptionSpec {
