@@ -68,9 +68,11 @@ pub struct ObserverConfig {
 pub struct Observer {
     shared: Arc<Shared>,
     input: mpsc::Sender<Input>,
-    looked: Looked,
     root: PathBuf,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// These hold the fanotify groups longest, until the drop.
+    looked: Option<Looked>,
+    fanotify: Option<Arc<Fanotify>>,
 }
 
 impl fmt::Debug for Observer {
@@ -178,7 +180,7 @@ impl Observer {
         });
         let listener = Listener::new(listener::Parts {
             shared: Arc::clone(&shared),
-            fanotify,
+            fanotify: Arc::clone(&fanotify),
             openers,
             marks,
             input: input.clone(),
@@ -196,9 +198,10 @@ impl Observer {
         let observer = Observer {
             shared,
             input,
-            looked,
             root,
             threads: Mutex::new(threads),
+            looked: Some(looked),
+            fanotify: Some(fanotify),
         };
         if config.source == Source::Machine {
             observer.find_open_files();
@@ -210,14 +213,15 @@ impl Observer {
     /// and those in the directory that the programs start in, as many as can be
     /// looked at in some milliseconds. Relative paths begin at `directory`.
     pub fn look_ahead(&self, directory: &Path, paths: &[PathBuf]) {
+        let Some(looked) = &self.looked else { return };
         for path in paths {
             let path = directory.join(path);
             let inside = path.strip_prefix("/").unwrap_or(&path);
-            self.looked.look_at(&self.root.join(inside));
+            looked.look_at(&self.root.join(inside));
         }
         let inside = directory.strip_prefix("/").unwrap_or(directory);
         let deadline = Instant::now() + LOOK_AHEAD;
-        look_at_directory(&self.looked, &self.root.join(inside), None, Some(deadline));
+        look_at_directory(looked, &self.root.join(inside), None, Some(deadline));
     }
 
     /// Looks after the files that a process has open already, such as its
@@ -300,6 +304,11 @@ impl Observer {
 impl Drop for Observer {
     fn drop(&mut self) {
         self.stop();
+        // The kernel takes some 12 ms to end a group, and no longer for two at once.
+        let looked = self.looked.take();
+        let ending = std::thread::Builder::new().spawn(|| drop(looked));
+        self.fanotify = None;
+        let _ = ending.map(JoinHandle::join);
     }
 }
 
