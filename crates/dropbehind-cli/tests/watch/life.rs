@@ -1,0 +1,103 @@
+//! How a watch starts and ends, as its service manager and its terminal see it.
+
+use crate::commands::RULES;
+use crate::user::running_watch::RunningWatch;
+use crate::user::{User, finish};
+use dropbehind_testbed::{Need, need};
+
+#[test]
+fn a_service_manager_is_told_of_each_step() {
+    need!(Need::Root);
+    let user = User::new();
+    user.writes("rules", RULES);
+    let mut watch = user.watch("--config rules");
+    let mut watch = RunningWatch::start(&user, watch.env("WATCHDOG_USEC", "600000"));
+    assert!(watch.says("READY=1").contains("\nSTATUS="));
+    watch.says("WATCHDOG=1");
+    assert!(
+        watch.log().contains("<5>watching, by the rules of rules\n"),
+        "{}",
+        watch.log()
+    );
+
+    user.writes("rules", "mode = \"write-behind\"\n");
+    watch.signal("HUP");
+    assert!(watch.says("RELOADING=1").contains("\nMONOTONIC_USEC="));
+    watch.says("READY=1");
+    assert!(
+        watch
+            .log()
+            .contains("<5>the rules of rules are in force now\n"),
+        "{}",
+        watch.log()
+    );
+
+    user.writes("rules", "mode = \"write-behind\"\nwindow = 1\n");
+    watch.signal("HUP");
+    watch.says("RELOADING=1");
+    watch.says("READY=1");
+    assert!(
+        watch.log().contains("<3>rules:2:10: window is 1;"),
+        "{}",
+        watch.log()
+    );
+    assert!(
+        watch.log().contains("<3>the rules stay as they were\n"),
+        "{}",
+        watch.log()
+    );
+    watch.says("WATCHDOG=1");
+
+    assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
+}
+
+#[test]
+fn a_key_on_the_terminal_ends_it() {
+    need!(Need::Root);
+    let user = User::new();
+    user.writes("rules", RULES);
+    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
+    watch.says("READY=1");
+    assert_eq!(watch.ends("INT"), Some(0), "{}", watch.log());
+}
+
+#[test]
+fn a_second_one_is_told_who_is_there() {
+    need!(Need::Root);
+    let user = User::new();
+    user.writes("rules", RULES);
+    let mut first = RunningWatch::start(&user, &mut user.watch("--config rules"));
+    first.says("READY=1");
+    // Two at once would not end by themselves.
+    let second = user.watch("--config rules --socket other.sock");
+    let said = finish(&mut user.wrapped(&["timeout"], "60", &second));
+    said.fails(
+        1,
+        &format!("process {}, by the rules of rules", first.child.id()),
+    );
+    assert!(
+        said.stderr.starts_with("dropbehind: another watch"),
+        "{}",
+        said.stderr
+    );
+    // Nothing of the first is disturbed, and its death frees the place.
+    first.child.kill().unwrap();
+    first.child.wait().unwrap();
+    drop(first);
+    std::fs::remove_file(user.file("notify")).unwrap();
+    let mut next = RunningWatch::start(&user, &mut user.watch("--config rules"));
+    next.says("READY=1");
+    assert_eq!(next.ends("TERM"), Some(0));
+}
+
+#[test]
+fn without_the_privilege_it_says_what_is_missing() {
+    need!(Need::Root, Need::Tool("setpriv"));
+    let user = User::new();
+    user.writes("rules", RULES);
+    let watch = user.watch("--config rules");
+    let mut command = user.wrapped(&["setpriv", "--bounding-set"], "-sys_admin", &watch);
+    let said = finish(&mut command);
+    said.fails(3, "CAP_SYS_ADMIN");
+    said.fails(3, "`dropbehind cp`");
+}

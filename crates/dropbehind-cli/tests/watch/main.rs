@@ -1,0 +1,14 @@
+//! `dropbehind watch`: its rules, its signals, and what a service manager sees.
+
+#[path = "../user/mod.rs"]
+mod user;
+
+mod check;
+mod commands;
+mod files;
+mod life;
+mod mounts;
+mod others;
+mod outlets;
+mod rules;
+mod unit;

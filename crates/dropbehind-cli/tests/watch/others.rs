@@ -1,0 +1,147 @@
+//! Programs that a watch leaves alone.
+
+use crate::files::cached_mib;
+use crate::user::User;
+use crate::user::running_watch::RunningWatch;
+use dropbehind_testbed::reclaim::in_some_attempt;
+use dropbehind_testbed::{Need, need, residency};
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// A rule for a program drops what that program reads, and not what others read of
+/// the same file, who have it open before or open it meanwhile.
+#[test]
+fn what_other_programs_read_of_a_file_stays() {
+    need!(Need::Root, Need::Cachestat);
+    in_some_attempt(|reclaim| {
+        let user = User::new();
+        let home = std::fs::canonicalize(user.file("")).unwrap();
+        user.writes(
+            "rules",
+            "[[rule]]\nprogram = \"dropbehindtest\"\nmode = \"dontcache\"\n",
+        );
+        let reader = home.join("dropbehindtest");
+        let dd_path = user.sh("command -v dd").text();
+        std::fs::copy(dd_path.trim(), &reader).unwrap();
+        let [alone, before, meanwhile] =
+            ["alone", "before", "meanwhile"].map(|name| home.join(name));
+        for path in [&alone, &before, &meanwhile] {
+            std::fs::write(path, vec![1; 64 << 20]).unwrap();
+        }
+        for path in [&alone, &before, &meanwhile] {
+            residency::evict(path);
+        }
+        let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
+        watch.says("READY=1");
+        let reads = |path: &Path, others: &mut dyn FnMut()| {
+            let mut reading = Command::new(&reader)
+                .arg(format!("if={}", path.display()))
+                .args(["bs=1M", "status=none"])
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let mut output = reading.stdout.take().unwrap();
+            let mut half = vec![0; 32 << 20];
+            output.read_exact(&mut half).unwrap();
+            // Events of this are read by then, or the file is looked at too late.
+            std::thread::sleep(Duration::from_millis(300));
+            others();
+            output.read_exact(&mut half).unwrap();
+            assert!(reading.wait().unwrap().success());
+        };
+        let mut block = vec![0; 16 << 20];
+        reads(&alone, &mut || {});
+        let file = File::open(&before).unwrap();
+        reads(&before, &mut || {
+            file.read_exact_at(&mut block, 48 << 20).unwrap();
+        });
+        let mut file = None;
+        reads(&meanwhile, &mut || {
+            let opened = file.insert(File::open(&meanwhile).unwrap());
+            opened.read_exact_at(&mut block, 48 << 20).unwrap();
+        });
+        assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
+        if cached_mib(&alone) > 0 {
+            let cached = cached_mib(&alone);
+            return Err(format!("{cached} MiB are kept\n{}", watch.log()));
+        }
+        for path in [&before, &meanwhile] {
+            let map = residency::resident_map(path).unwrap();
+            let last = map.len() / 4 * 3;
+            let cached = map[last..].iter().filter(|&&page| page).count() as u64;
+            reclaim.stays(path, cached * residency::page_bytes(), 16 << 20)?;
+        }
+        Ok(())
+    });
+}
+
+/// Whether a process has this file open.
+fn holds(process: u32, path: &Path) -> bool {
+    let open = std::fs::read_dir(format!("/proc/{process}/fd")).unwrap();
+    open.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok())
+        .any(|link| link == path)
+}
+
+/// Whether a process has a file of this name open that was deleted.
+fn holds_deleted(process: u32, path: &Path) -> bool {
+    holds(process, Path::new(&format!("{} (deleted)", path.display())))
+}
+
+#[test]
+fn who_read_a_file_does_not_keep_it_from_being_deleted() {
+    need!(Need::Root, Need::Cachestat);
+    let user = User::new();
+    let home = std::fs::canonicalize(user.file("")).unwrap();
+    let rule = format!(
+        "[[rule]]\npath = \"{}/data/**\"\nmode = \"dontcache\"\n",
+        home.display()
+    );
+    user.writes("rules", &rule);
+    std::fs::create_dir(home.join("data")).unwrap();
+    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
+    watch.says("READY=1");
+    let process = watch.child.id();
+    let (mut looks, pause) = (0, Duration::from_millis(10));
+    let mut until = |done: &dyn Fn() -> bool| {
+        while !done() {
+            looks += 1;
+            assert!(looks < 12_000, "{}", watch.log());
+            std::thread::sleep(pause);
+        }
+    };
+    let read: Vec<_> = (0..4)
+        .map(|number| home.join(format!("data/read{number}")))
+        .collect();
+    for (slow, path) in read.iter().enumerate() {
+        std::fs::write(path, [1; 4096]).unwrap();
+        // Writer and reader are told of one after the other.
+        until(&|| holds(process, path));
+        let mut file = std::fs::File::open(path).unwrap();
+        std::io::copy(&mut file, &mut std::io::sink()).unwrap();
+        std::thread::sleep(pause * 5 * u32::try_from(slow).unwrap());
+        drop(file);
+        std::thread::sleep(pause * 5);
+        std::fs::remove_file(path).unwrap();
+    }
+    // One that nobody read waits for its grace, should it be deleted; those
+    // before are gone with the second such. Where events were merged, a close is
+    // found by a look for users, a second or so later.
+    let mut held = read;
+    for number in 0..4 {
+        let written = home.join(format!("data/written{number}"));
+        std::fs::write(&written, [1; 4096]).unwrap();
+        std::fs::remove_file(&written).unwrap();
+        until(&|| holds_deleted(process, &written));
+        until(&|| !holds_deleted(process, &written));
+        held.retain(|path| holds_deleted(process, path));
+        if number > 0 && held.is_empty() {
+            break;
+        }
+    }
+    assert!(held.is_empty(), "{held:?}\n{}", watch.log());
+    assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
+}

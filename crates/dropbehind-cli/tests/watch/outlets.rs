@@ -1,0 +1,92 @@
+//! What a watch says of itself.
+
+use crate::commands::RULES;
+use crate::files::dd;
+use crate::user::running_watch::RunningWatch;
+use crate::user::{User, finish};
+use dropbehind_testbed::{Need, need};
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+/// What a socket answers to a line.
+fn asked(socket: &Path, request: &str) -> String {
+    let mut stream = UnixStream::connect(socket).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    std::io::read_to_string(stream).unwrap()
+}
+
+#[test]
+fn others_can_see_what_it_does() {
+    need!(Need::Root, Need::Cachestat);
+    let user = User::new();
+    let home = std::fs::canonicalize(user.file("")).unwrap();
+    user.writes(
+        "rules",
+        &format!(
+            "[[rule]]\npath = \"{}/data/\"\nmode = \"dontcache\"\n",
+            home.display()
+        ),
+    );
+    std::fs::create_dir(home.join("data")).unwrap();
+    let metrics = home.join("watch.prom");
+    let mut command = user.watch("--config rules --metrics watch.prom");
+    let mut watch = RunningWatch::start(&user, command.env("WATCHDOG_USEC", "300000"));
+    watch.says("READY=1");
+    let socket = home.join("runtime/watch.sock");
+    assert_eq!(std::fs::metadata(&socket).unwrap().mode() & 0o777, 0o600);
+    let is_counted = |text: &str| {
+        text.lines().any(|line| {
+            let value = line.strip_prefix("dropbehind_files_total{observer=\"watch\"} ");
+            value.is_some_and(|value| value != "0")
+        })
+    };
+    assert!(!is_counted(&asked(&socket, "metrics\n")));
+    dd(&home.join("data/a"));
+    // The next of these comes after the file was written and seen.
+    let mut looks = 0;
+    while !is_counted(&std::fs::read_to_string(&metrics).unwrap()) {
+        watch.says("WATCHDOG=1");
+        looks += 1;
+        assert!(
+            looks < 600,
+            "{}",
+            std::fs::read_to_string(&metrics).unwrap()
+        );
+    }
+    assert!(is_counted(&asked(&socket, "metrics\n")));
+    let mut top = user.dropbehind(["top", "--once"]);
+    let seen = finish(top.env("DROPBEHIND_RUNTIME_DIR", home.join("runtime")));
+    assert!(seen.code == 0 && seen.text().contains("watch"), "{seen:?}");
+    assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
+    assert!(!socket.exists() && !metrics.exists());
+}
+
+#[test]
+fn outlets_that_cannot_be_are_said_at_once() {
+    need!(Need::Root);
+    let user = User::new();
+    user.writes("rules", RULES);
+    for (args, saying) in [
+        ("--config rules --metrics missing/watch.prom", "missing"),
+        ("--config rules --socket rules/sock", "--socket"),
+    ] {
+        let watch = user.watch(args);
+        finish(&mut user.wrapped(&["timeout"], "60", &watch)).fails(1, saying);
+    }
+    // Neither took the machine's place, or left anything.
+    let mut watch = RunningWatch::start(
+        &user,
+        &mut user.watch("--config rules --socket here.sock --metrics m"),
+    );
+    watch.says("READY=1");
+    assert!(
+        watch.log().contains("<4>m: the node exporter passes over"),
+        "{}",
+        watch.log()
+    );
+    assert!(user.file("here.sock").exists() && !user.file("runtime/watch.sock").exists());
+    assert_eq!(watch.ends("TERM"), Some(0));
+}
