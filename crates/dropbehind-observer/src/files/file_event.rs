@@ -3,9 +3,7 @@
 use std::os::fd::OwnedFd;
 
 use dropbehind::CacheMap;
-use dropbehind_linux::{EventMask, FileStat, open_files};
-
-use crate::source::USE;
+use dropbehind_linux::{EventMask, FileStat, OpenFile, open_files};
 
 /// What tells that an idle file is used again.
 pub(super) const WAKE: EventMask = EventMask::MODIFY.union(EventMask::ACCESS);
@@ -52,9 +50,10 @@ impl FileEvent {
     }
 
     /// By a mark on a mount or a file system, which tells of those observed. Marks
-    /// on files themselves tell of everybody's reads and writes.
+    /// on files themselves tell of everybody's reads and writes, and a close is told as
+    /// of whoever happened to let go last.
     pub(crate) fn is_by_observed(&self) -> bool {
-        self.mask.intersects(USE)
+        self.opened()
     }
 
     /// By a mark on the file itself, and nothing else.
@@ -65,7 +64,11 @@ impl FileEvent {
     /// Whether the process has the file open for writing; `None` when it does
     /// not have it open any more.
     pub(super) fn opener_writes(&self) -> Option<bool> {
-        let open = open_files(self.process).unwrap_or_default();
+        self.writes_among(&open_files(self.process).unwrap_or_default())
+    }
+
+    /// The same, going by what the process has open.
+    pub(super) fn writes_among(&self, open: &[OpenFile]) -> Option<bool> {
         let of_it = open.iter().filter(|file| file.id == self.info.id);
         of_it
             .map(|file| file.writable)

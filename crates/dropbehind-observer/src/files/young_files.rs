@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use dropbehind::CacheMap;
-use dropbehind_linux::{FileId, size_bytes};
+use dropbehind_linux::{FileId, OpenFile, open_files, size_bytes};
 
 use super::file_event::FileEvent;
 use super::first_use::FirstUse;
@@ -82,6 +82,9 @@ impl YoungFiles {
 
     /// Takes out those that were made a while ago and are still open.
     pub(super) fn take_grown_up(&mut self) -> Vec<FirstUse> {
+        // A process is asked once: many of its files may be old enough when there was
+        // no time for them before.
+        let mut asked: HashMap<i32, Vec<OpenFile>> = HashMap::new();
         let grown: Vec<(FileId, Option<bool>)> = self
             .files
             .iter()
@@ -91,7 +94,14 @@ impl YoungFiles {
                 // Who does not have it open any more has closed it, of which the
                 // event is on its way. Asked once: closed before a second answer,
                 // what its maker wrote would pass for somebody else's.
-                let writes = old_enough.then(|| young.opened.opener_writes()).flatten();
+                let process = young.opened.process;
+                let writes = old_enough.then(|| {
+                    let open = asked
+                        .entry(process)
+                        .or_insert_with(|| open_files(process).unwrap_or_default());
+                    young.opened.writes_among(open)
+                });
+                let writes = writes.flatten();
                 (writes.is_some() || age >= CLOSE_IS_TOLD).then_some((*id, writes))
             })
             .collect();

@@ -207,7 +207,7 @@ impl Listener {
             let _ = self.input.send(Input::Overflow);
             return None;
         }
-        if event.process == self.own || event.mask.contains(EventMask::ON_DIR) {
+        if is_own(self.own, event.process, event.mask) || event.mask.contains(EventMask::ON_DIR) {
             return None;
         }
         let file = event.file?;
@@ -256,6 +256,15 @@ impl Listener {
     }
 }
 
+/// What this process, `own`, did itself. A file is closed by whoever lets go of it last,
+/// and to look what a program has open is to hold that for a moment: its end is told as
+/// ours then.
+fn is_own(own: i32, process: i32, mask: EventMask) -> bool {
+    let closed_for_another =
+        mask.contains(EventMask::CLOSE_WRITE) && !mask.contains(EventMask::OPEN);
+    process == own && !closed_for_another
+}
+
 /// What others had of a file that was opened a moment ago. `None` leaves it to
 /// the worker to map what is there.
 fn look_at_open(file: BorrowedFd<'_>, size_bytes: u64) -> Option<CacheMap> {
@@ -290,4 +299,24 @@ fn coarse_time() -> Duration {
         u64::try_from(now.tv_sec).unwrap_or(0),
         u32::try_from(now.tv_nsec).unwrap_or(0),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_whose_file_we_let_go_of_last_has_closed_it() {
+        let written = EventMask::CLOSE_WRITE;
+        assert!(!is_own(1, 1, written));
+        for ours in [
+            EventMask::OPEN,
+            EventMask::CLOSE_NOWRITE,
+            EventMask::OPEN | written,
+        ] {
+            assert!(is_own(1, 1, ours), "{ours:?}");
+            assert!(!is_own(1, 2, ours), "{ours:?}");
+        }
+        assert!(!is_own(1, 2, written));
+    }
 }
