@@ -260,6 +260,10 @@ impl Stream {
     /// The parts of `unsent`, which the window holds, that were told: it is one piece
     /// even where writes left something out, and holds it until more is written.
     fn told_of_window(&self, unsent: ByteRange) -> Vec<ByteRange> {
+        if unsent.is_empty() {
+            // As in all modes but write-behind, and asked of each scattered page.
+            return Vec::new();
+        }
         gaps_between(unsent, self.unexplained(unsent))
     }
 
