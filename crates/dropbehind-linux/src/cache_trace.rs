@@ -1,0 +1,175 @@
+//! Being told which process brings which pages into the page cache: the
+//! tracepoint `filemap:mm_filemap_add_to_page_cache` by perf_event_open(2).
+//!
+//! The whole machine is recorded, by one event a processor. A record is written
+//! by who adds the pages, before anybody can use them, into a ring in memory
+//! that we map: to read it takes no call. It names the inode that the pages
+//! belong to, below an overlay, too, and whoever reads, writes, maps or reads
+//! ahead.
+//!
+//! # What is not told
+//!
+//! - Pages that were there before the trace was opened, and uses of them.
+//! - tmpfs, and files with `O_DIRECT` or DAX: none of these adds to the cache in
+//!   the sense of this tracepoint.
+//! - What a processor does that came online after the trace was opened.
+//!
+//! Sources: perf_event_open(2), include/uapi/linux/perf_event.h,
+//! include/trace/events/filemap.h, kernel/events/core.c and ring_buffer.c.
+
+mod error;
+mod event;
+mod format;
+mod inodes;
+mod processors;
+mod queue;
+mod records;
+mod ring;
+mod tracefs;
+
+pub use error::CacheTraceError;
+pub use inodes::KernelInode;
+
+use event::Scope;
+use format::Format;
+use queue::Queue;
+use ring::Ring;
+use rustix::event::epoll;
+use rustix::io::Errno;
+use rustix::time::{ClockId, clock_gettime};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// Something that happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TraceRecord {
+    /// A folio entered the page cache, still without its data.
+    Added {
+        /// Whose thread added it, as the process's number in the pid namespace of
+        /// who opened the trace. 0 if it has none there; -1 if it was ending.
+        process: i32,
+        /// Whose pages they are.
+        inode: KernelInode,
+        /// The first page's number within the file, in units of
+        /// [`page_size`](crate::page_size).
+        first_page: u64,
+        /// How many pages the folio has.
+        pages: u64,
+    },
+    /// A process, not a mere thread, was forked. It has not run so far.
+    Forked {
+        /// The new process.
+        child: i32,
+        /// The one whose thread made it.
+        parent: i32,
+    },
+    /// There was no room for so many records of one processor, of whatever
+    /// kind. The kernel says so with that processor's next record, not before
+    /// there is one.
+    Lost {
+        /// How many.
+        records: u64,
+    },
+}
+
+/// A record of all pages that enter the page cache, and of forks.
+#[derive(Debug)]
+pub struct CacheTrace {
+    rings: Vec<Ring>,
+    format: Format,
+    epoll: OwnedFd,
+    pending: Queue,
+    /// For records that go over a ring's end.
+    joined: Vec<u8>,
+}
+
+impl CacheTrace {
+    /// Records the whole machine from now on.
+    ///
+    /// Each processor online gets a ring of `ring_bytes`, rounded up to a power
+    /// of two of pages. A record of a folio takes 72 bytes, one of a fork or an
+    /// exit of a thread 48. Rings are locked memory.
+    ///
+    /// # Errors
+    ///
+    /// - [`CacheTraceError::NotPermitted`]: without `CAP_PERFMON` (since Linux
+    ///   5.8, else `CAP_SYS_ADMIN`), or tracefs cannot be read; to mount it takes
+    ///   `CAP_SYS_ADMIN`.
+    /// - [`CacheTraceError::NoTracefs`], [`CacheTraceError::NoTracepoint`]: the
+    ///   kernel was built without.
+    /// - [`CacheTraceError::NoOrder`]: a kernel whose records do not say how
+    ///   large a folio is.
+    /// - [`CacheTraceError::Other`]: `EMFILE`, `ENOMEM`; `EPERM` of mmap(2) for
+    ///   rings larger than `kernel.perf_event_mlock_kb`, without `CAP_IPC_LOCK`.
+    pub fn open(ring_bytes: usize) -> Result<Self, CacheTraceError> {
+        let (tracepoint, format) = tracefs::tracepoint()?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(other("epoll_create1"))?;
+        let processors = processors::online().map_err(|error| {
+            CacheTraceError::Other("looking for the processors that are online", error)
+        })?;
+        let mut rings = Vec::with_capacity(processors.len());
+        for processor in processors {
+            match Ring::open(tracepoint, Scope::Processor(processor), ring_bytes) {
+                // It went offline meanwhile.
+                Err(CacheTraceError::Other(_, error))
+                    if error.raw_os_error() == Some(libc::ENODEV) => {}
+                ring => rings.push(ring?),
+            }
+        }
+        for ring in &rings {
+            let data = epoll::EventData::new_u64(0);
+            epoll::add(&epoll, ring.event(), data, epoll::EventFlags::IN)
+                .map_err(other("epoll_ctl"))?;
+            let enabled = ring.event().enable();
+            enabled.map_err(|error| CacheTraceError::Other("ioctl of an event", error))?;
+        }
+        Ok(Self {
+            rings,
+            format,
+            epoll,
+            pending: Queue::default(),
+            joined: Vec::new(),
+        })
+    }
+
+    /// Hands over, in the order of their time stamps, every record whose time is
+    /// at or before `until_ns` of [`monotonic_ns`]. Later ones are kept for the
+    /// next call. All rings are emptied, whatever the time.
+    ///
+    /// A processor takes the time first and puts the record into its ring then. In
+    /// between it may be interrupted, or stopped by a hypervisor: 0.13 ms were seen
+    /// on two virtual processors. So a call with the present time may miss a record
+    /// that belongs before others it hands over, and the next call brings it. Where
+    /// the order matters, ask for what is a few milliseconds old.
+    pub fn read(&mut self, until_ns: u64, take: impl FnMut(TraceRecord)) {
+        for ring in &mut self.rings {
+            ring.drain(&mut self.joined, |bytes| {
+                if let Some(record) = records::parse(bytes, &self.format) {
+                    self.pending.push(record);
+                }
+            });
+        }
+        self.pending.take_until(until_ns, take);
+    }
+}
+
+impl AsFd for CacheTrace {
+    /// For polling: readable when 4 KiB or half its size were written into a ring
+    /// since that was last the case. Being told resets it, read or not. What is
+    /// less is told to nobody: look from time to time.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+}
+
+/// The present time of `CLOCK_MONOTONIC`, in nanoseconds.
+#[must_use]
+pub fn monotonic_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    // Neither is negative: it counts from the boot.
+    now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
+}
+
+fn other(call: &'static str) -> impl FnOnce(Errno) -> CacheTraceError {
+    move |error| CacheTraceError::Other(call, io::Error::from(error))
+}

@@ -1,0 +1,115 @@
+//! The events that fill rings: perf_event_open(2).
+
+use rustix::ioctl::{NoArg, Opcode, ioctl, opcode};
+use std::io;
+use std::mem::size_of;
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+
+const PERF_TYPE_TRACEPOINT: u32 = 2;
+const PERF_SAMPLE_TID: u64 = 1 << 1;
+const PERF_SAMPLE_TIME: u64 = 1 << 2;
+const PERF_SAMPLE_RAW: u64 = 1 << 10;
+const NO_GROUP: libc::c_int = -1;
+const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 1 << 3;
+const PERF_EVENT_IOC_ENABLE: Opcode = opcode::none(b'$', 0);
+
+// The bits of the kernel's bit field, in its order.
+const DISABLED: u64 = 1 << 0;
+const TASK: u64 = 1 << 13;
+const WATERMARK: u64 = 1 << 14;
+const SAMPLE_ID_ALL: u64 = 1 << 18;
+const USE_CLOCKID: u64 = 1 << 25;
+
+/// `struct perf_event_attr` as of Linux 4.1, the first that has `clockid`
+/// (`PERF_ATTR_SIZE_VER3`).
+#[repr(C)]
+struct Attributes {
+    kind: u32,
+    size: u32,
+    config: u64,
+    sample_period: u64,
+    sample_type: u64,
+    read_format: u64,
+    flags: u64,
+    wakeup_watermark: u32,
+    breakpoint_type: u32,
+    config1: u64,
+    config2: u64,
+    branch_sample_type: u64,
+    sample_regs_user: u64,
+    sample_stack_user: u32,
+    clock: i32,
+}
+
+/// Whom an event is about.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Scope {
+    /// Everybody on this processor.
+    Processor(i32),
+}
+
+/// A tracepoint's event. It is not enabled until that is asked for.
+#[derive(Debug)]
+pub(super) struct Event {
+    fd: OwnedFd,
+}
+
+impl Event {
+    /// It will wake whoever polls for each `wake_bytes` that it wrote.
+    pub(super) fn open(tracepoint: u64, scope: Scope, wake_bytes: u32) -> io::Result<Self> {
+        let flags = DISABLED | TASK | WATERMARK | SAMPLE_ID_ALL | USE_CLOCKID;
+        let attributes = Attributes {
+            kind: PERF_TYPE_TRACEPOINT,
+            size: size_of::<Attributes>() as u32,
+            config: tracepoint,
+            sample_period: 1,
+            sample_type: PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_RAW,
+            read_format: 0,
+            // Bit fields begin at the other end there.
+            flags: if cfg!(target_endian = "big") {
+                flags.reverse_bits()
+            } else {
+                flags
+            },
+            wakeup_watermark: wake_bytes,
+            breakpoint_type: 0,
+            config1: 0,
+            config2: 0,
+            branch_sample_type: 0,
+            sample_regs_user: 0,
+            sample_stack_user: 0,
+            clock: libc::CLOCK_MONOTONIC,
+        };
+        let (process, processor): (libc::pid_t, libc::c_int) = match scope {
+            Scope::Processor(number) => (-1, number),
+        };
+        // SAFETY: the kernel reads `attributes`, of the size that it says itself, and
+        // the rest are integers.
+        let fd = unsafe {
+            libc::syscall(
+                libc::SYS_perf_event_open,
+                &raw const attributes,
+                process,
+                processor,
+                NO_GROUP,
+                PERF_FLAG_FD_CLOEXEC,
+            )
+        };
+        crate::errno::check(fd)?;
+        // SAFETY: a new descriptor, which fits, that nobody else knows of.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) };
+        Ok(Self { fd })
+    }
+
+    /// Has it record from now on.
+    pub(super) fn enable(&self) -> io::Result<()> {
+        // SAFETY: this request takes no argument that is a pointer.
+        Ok(unsafe { ioctl(&self.fd, NoArg::<PERF_EVENT_IOC_ENABLE>::new()) }?)
+    }
+}
+
+impl AsFd for Event {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}

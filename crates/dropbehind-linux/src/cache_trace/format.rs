@@ -1,0 +1,208 @@
+//! Where a tracepoint's record has its fields: the text `format` of tracefs,
+//! Documentation/trace/events.rst.
+
+/// Where the fields of `mm_filemap_add_to_page_cache` stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Format {
+    inode: Field,
+    index: Field,
+    device: Field,
+    order: Field,
+}
+
+/// An unsigned number within a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Field {
+    offset: usize,
+    size: Size,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Size {
+    One,
+    Two,
+    Four,
+    Eight,
+}
+
+/// A folio that was added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Folio {
+    pub(super) device: u32,
+    pub(super) inode: u64,
+    pub(super) index: u64,
+    pub(super) order: u32,
+}
+
+/// What a text lacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unusable {
+    /// Everything is there but the folio's order.
+    NoOrder,
+    /// It is not the text that we know.
+    Unknown,
+}
+
+impl Format {
+    pub(super) fn parse(text: &str) -> Result<Self, Unusable> {
+        let field = |name| Field::find(text, name).ok_or(Unusable::Unknown);
+        let format = Self {
+            inode: field("i_ino")?,
+            index: field("index")?,
+            device: field("s_dev")?,
+            // Any value: looked for below.
+            order: field("s_dev")?,
+        };
+        match Field::find(text, "order") {
+            Some(order) => Ok(Self { order, ..format }),
+            None if Field::is_named(text, "order") => Err(Unusable::Unknown),
+            None => Err(Unusable::NoOrder),
+        }
+    }
+
+    /// The folio of a record; `None` if it is too short, or tells nonsense.
+    pub(super) fn folio(&self, record: &[u8]) -> Option<Folio> {
+        Some(Folio {
+            device: u32::try_from(self.device.read(record)?).ok()?,
+            inode: self.inode.read(record)?,
+            index: self.index.read(record)?,
+            order: u32::try_from(self.order.read(record)?)
+                .ok()
+                .filter(|&order| order < u64::BITS)?,
+        })
+    }
+}
+
+impl Field {
+    /// The line `field:unsigned long i_ino; offset:16; size:8; signed:0;`.
+    fn find(text: &str, name: &str) -> Option<Self> {
+        let line = lines(text).find(|&(declared, _)| declared == name)?.1;
+        let value = |key| {
+            line.split(';')
+                .find_map(|part| part.trim().strip_prefix(key))
+        };
+        let number = |key| value(key)?.parse::<usize>().ok();
+        Some(Self {
+            offset: number("offset:")?,
+            size: match number("size:")? {
+                1 => Size::One,
+                2 => Size::Two,
+                4 => Size::Four,
+                8 => Size::Eight,
+                _ => return None,
+            },
+        })
+    }
+
+    fn is_named(text: &str, name: &str) -> bool {
+        lines(text).any(|(declared, _)| declared == name)
+    }
+
+    fn read(self, record: &[u8]) -> Option<u64> {
+        let bytes = record.get(self.offset..)?;
+        Some(match self.size {
+            Size::One => u64::from(*bytes.first()?),
+            Size::Two => u64::from(u16::from_ne_bytes(*bytes.first_chunk()?)),
+            Size::Four => u64::from(u32::from_ne_bytes(*bytes.first_chunk()?)),
+            Size::Eight => u64::from_ne_bytes(*bytes.first_chunk()?),
+        })
+    }
+}
+
+/// The declared names, each with the rest of its line.
+fn lines(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    text.lines().filter_map(|line| {
+        let (declaration, rest) = line.trim().strip_prefix("field:")?.split_once(';')?;
+        Some((declaration.split_whitespace().last()?, rest))
+    })
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// As Linux 6.18 has it.
+    pub(in super::super) const TEXT: &str = "name: mm_filemap_add_to_page_cache
+ID: 600
+format:
+\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;
+\tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;
+\tfield:unsigned char common_preempt_count;\toffset:3;\tsize:1;\tsigned:0;
+\tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;
+
+\tfield:unsigned long pfn;\toffset:8;\tsize:8;\tsigned:0;
+\tfield:unsigned long i_ino;\toffset:16;\tsize:8;\tsigned:0;
+\tfield:unsigned long index;\toffset:24;\tsize:8;\tsigned:0;
+\tfield:dev_t s_dev;\toffset:32;\tsize:4;\tsigned:0;
+\tfield:unsigned char order;\toffset:36;\tsize:1;\tsigned:0;
+
+print fmt: \"dev %d:%d ino %lx pfn=0x%lx ofs=%lu order=%u\", REC->order
+";
+
+    #[test]
+    fn fields_are_found_and_read() {
+        let format = Format::parse(TEXT).unwrap();
+        let mut record = [0; 40];
+        record[16..24].copy_from_slice(&0x1_0000_0007_u64.to_ne_bytes());
+        record[24..32].copy_from_slice(&99_u64.to_ne_bytes());
+        record[32..36].copy_from_slice(&(254_u32 << 20 | 1).to_ne_bytes());
+        record[36] = 8;
+        let folio = Folio {
+            device: 254 << 20 | 1,
+            inode: 0x1_0000_0007,
+            index: 99,
+            order: 8,
+        };
+        assert_eq!(format.folio(&record), Some(folio));
+        assert_eq!(format.folio(&record[..36]), None);
+        assert_eq!(format.folio(&[]), None);
+        record[36] = 64;
+        assert_eq!(format.folio(&record), None);
+    }
+
+    #[test]
+    fn fields_may_stand_elsewhere() {
+        // Of a 32-bit kernel, with a wider order.
+        let text = "\tfield:unsigned int order;\toffset:8;\tsize:4;\tsigned:0;
+\tfield:dev_t s_dev;\toffset:12;\tsize:4;\tsigned:0;
+\tfield:unsigned long index;\toffset:16;\tsize:4;\tsigned:0;
+\tfield:unsigned long i_ino;\toffset:20;\tsize:4;\tsigned:0;";
+        let record: Vec<u8> = [0, 0, 1, 2, 3, 4_u32]
+            .into_iter()
+            .flat_map(u32::to_ne_bytes)
+            .collect();
+        let folio = Folio {
+            device: 2,
+            inode: 4,
+            index: 3,
+            order: 1,
+        };
+        assert_eq!(Format::parse(text).unwrap().folio(&record), Some(folio));
+    }
+
+    #[test]
+    fn a_missing_order_is_told() {
+        let (without, _) = TEXT.split_once("\tfield:unsigned char order").unwrap();
+        assert_eq!(Format::parse(without), Err(Unusable::NoOrder));
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        let (before_device, _) = TEXT.split_once("\tfield:dev_t").unwrap();
+        for text in ["", "field:", "field:;", "\0", before_device] {
+            assert_eq!(Format::parse(text), Err(Unusable::Unknown), "{text}");
+        }
+        let odd = TEXT.replace("offset:36;\tsize:1", "offset:36;\tsize:3");
+        assert_eq!(Format::parse(&odd), Err(Unusable::Unknown));
+        let huge = TEXT.replace("offset:32", "offset:99999999999999999999999");
+        assert_eq!(Format::parse(&huge), Err(Unusable::Unknown));
+        let beyond = TEXT.replace("offset:32", &format!("offset:{}", usize::MAX));
+        assert_eq!(Format::parse(&beyond).unwrap().folio(&[0; 40]), None);
+        for end in 0..TEXT.len() {
+            // Cut anywhere, it must not panic, nor read beyond a record.
+            if let Ok(format) = Format::parse(&TEXT[..end]) {
+                format.folio(&[0; 40]);
+            }
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Records of several rings in the order of their time.
+
+use super::TraceRecord;
+use super::records::Stamped;
+
+/// Records that were not handed over so far.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    records: Vec<Stamped>,
+    /// Some record is older than the one before it.
+    is_mixed: bool,
+}
+
+impl Queue {
+    pub(super) fn push(&mut self, record: Stamped) {
+        let last = self.records.last();
+        self.is_mixed |= last.is_some_and(|last| last.time_ns > record.time_ns);
+        self.records.push(record);
+    }
+
+    /// Hands over what was made until then, in order. Of one time, what was pushed
+    /// first is first.
+    pub(super) fn take_until(&mut self, time_ns: u64, take: impl FnMut(TraceRecord)) {
+        if std::mem::take(&mut self.is_mixed) {
+            // A stable sort merges what is in order already, as each ring is.
+            self.records.sort_by_key(|record| record.time_ns);
+        }
+        let due = self
+            .records
+            .partition_point(|record| record.time_ns <= time_ns);
+        self.records
+            .drain(..due)
+            .map(|stamped| stamped.record)
+            .for_each(take);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Tells itself by a number, as a loss of so many.
+    fn push(queue: &mut Queue, times_ns: &[u64]) {
+        for &time_ns in times_ns {
+            let record = TraceRecord::Lost { records: time_ns };
+            queue.push(Stamped { time_ns, record });
+        }
+    }
+
+    fn taken(queue: &mut Queue, time_ns: u64) -> Vec<u64> {
+        let mut taken = Vec::new();
+        queue.take_until(time_ns, |record| match record {
+            TraceRecord::Lost { records } => taken.push(records),
+            other => panic!("{other:?}"),
+        });
+        taken
+    }
+
+    #[test]
+    fn rings_are_merged_and_the_rest_is_kept() {
+        let mut queue = Queue::default();
+        push(&mut queue, &[1, 4, 9]);
+        push(&mut queue, &[2, 3, 20]);
+        assert_eq!(taken(&mut queue, 0), []);
+        assert_eq!(taken(&mut queue, 4), [1, 2, 3, 4]);
+        // One that comes late, and one that is between those kept.
+        push(&mut queue, &[3, 10]);
+        assert_eq!(taken(&mut queue, 10), [3, 9, 10]);
+        assert_eq!(taken(&mut queue, u64::MAX), [20]);
+        assert_eq!(taken(&mut queue, u64::MAX), []);
+    }
+
+    #[test]
+    fn what_is_of_one_time_keeps_its_order() {
+        let mut queue = Queue::default();
+        let forked = |child| Stamped {
+            time_ns: 5,
+            record: TraceRecord::Forked { child, parent: 1 },
+        };
+        push(&mut queue, &[7]);
+        queue.push(forked(2));
+        queue.push(forked(3));
+        let mut records = Vec::new();
+        queue.take_until(5, |record| records.push(record));
+        assert_eq!(records, [forked(2).record, forked(3).record]);
+    }
+}

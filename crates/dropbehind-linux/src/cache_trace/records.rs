@@ -1,0 +1,200 @@
+//! The records of a ring: perf_event_open(2), "MMAP layout".
+
+use super::format::Format;
+use super::{KernelInode, TraceRecord};
+
+const PERF_RECORD_LOST: u32 = 2;
+const PERF_RECORD_FORK: u32 = 7;
+const PERF_RECORD_SAMPLE: u32 = 9;
+
+/// `struct perf_event_header`: type, flags, and the size of it all.
+pub(super) const HEADER_BYTES: usize = 8;
+
+/// A record and when it was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stamped {
+    pub(super) time_ns: u64,
+    pub(super) record: TraceRecord,
+}
+
+/// A record's size with its header, as its first bytes tell.
+pub(super) fn size_of_record(header: &[u8]) -> Option<usize> {
+    let size = header.get(6..)?.first_chunk()?;
+    Some(u16::from_ne_bytes(*size).into())
+}
+
+/// Reads one record; `None` for what is of no interest, or too short for what it
+/// says to be.
+pub(super) fn parse(record: &[u8], format: &Format) -> Option<Stamped> {
+    let kind = u32_at(record, 0)?;
+    let body = &record.get(HEADER_BYTES..)?;
+    match kind {
+        PERF_RECORD_SAMPLE => sample(body, format),
+        PERF_RECORD_FORK => fork(body),
+        PERF_RECORD_LOST => lost(body),
+        _ => None,
+    }
+}
+
+/// `u32 pid, tid; u64 time; u32 size; char data[size];`
+fn sample(body: &[u8], format: &Format) -> Option<Stamped> {
+    let raw = body.get(20..)?;
+    let raw = raw.get(..u32_at(body, 16)? as usize)?;
+    let folio = format.folio(raw)?;
+    Some(Stamped {
+        time_ns: u64_at(body, 8)?,
+        record: TraceRecord::Added {
+            process: i32_at(body, 0)?,
+            inode: KernelInode {
+                device: folio.device,
+                number: folio.inode,
+            },
+            first_page: folio.index,
+            pages: 1 << folio.order,
+        },
+    })
+}
+
+/// `u32 pid, ppid, tid, ptid; u64 time;`
+fn fork(body: &[u8]) -> Option<Stamped> {
+    let (child, parent) = (i32_at(body, 0)?, i32_at(body, 4)?);
+    // Else it is a thread of the process.
+    (child != parent).then_some(Stamped {
+        time_ns: u64_at(body, 16)?,
+        record: TraceRecord::Forked { child, parent },
+    })
+}
+
+/// `u64 id, lost;`, and what stands at the end of all records that are not
+/// samples: `u32 pid, tid; u64 time;`
+fn lost(body: &[u8]) -> Option<Stamped> {
+    Some(Stamped {
+        time_ns: u64_at(body, 24)?,
+        record: TraceRecord::Lost {
+            records: u64_at(body, 8)?,
+        },
+    })
+}
+
+fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
+    let number = bytes.get(offset..)?.first_chunk()?;
+    Some(u32::from_ne_bytes(*number))
+}
+
+fn i32_at(bytes: &[u8], offset: usize) -> Option<i32> {
+    u32_at(bytes, offset).map(u32::cast_signed)
+}
+
+fn u64_at(bytes: &[u8], offset: usize) -> Option<u64> {
+    let number = bytes.get(offset..)?.first_chunk()?;
+    Some(u64::from_ne_bytes(*number))
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::super::format::tests::TEXT;
+    use super::*;
+
+    fn format() -> Format {
+        Format::parse(TEXT).unwrap()
+    }
+
+    pub(in super::super) fn record(kind: u32, body: &[u8]) -> Vec<u8> {
+        let mut record = kind.to_ne_bytes().to_vec();
+        record.extend(0_u16.to_ne_bytes());
+        let size = u16::try_from(HEADER_BYTES + body.len()).unwrap();
+        record.extend(size.to_ne_bytes());
+        record.extend(body);
+        record
+    }
+
+    fn numbers(numbers: &[u32]) -> Vec<u8> {
+        let bytes = numbers.iter().flat_map(|number| number.to_ne_bytes());
+        bytes.collect()
+    }
+
+    fn sample(process: i32, time_ns: u64, folio: &[u8]) -> Vec<u8> {
+        let mut body = numbers(&[process.cast_unsigned(), 77]);
+        body.extend(time_ns.to_ne_bytes());
+        body.extend(u32::try_from(folio.len()).unwrap().to_ne_bytes());
+        body.extend(folio);
+        record(PERF_RECORD_SAMPLE, &body)
+    }
+
+    fn folio(device: u32, inode: u64, index: u64, order: u8) -> Vec<u8> {
+        let mut raw = vec![0; 16];
+        raw.extend(inode.to_ne_bytes());
+        raw.extend(index.to_ne_bytes());
+        raw.extend(device.to_ne_bytes());
+        raw.extend([order, 0, 0, 0]);
+        raw.extend([0; 4]);
+        raw
+    }
+
+    #[test]
+    fn a_sample_is_a_folio() {
+        let record = sample(-1, 5, &folio(7 << 20 | 3, 12, 512, 9));
+        let added = TraceRecord::Added {
+            process: -1,
+            inode: KernelInode {
+                device: 7 << 20 | 3,
+                number: 12,
+            },
+            first_page: 512,
+            pages: 512,
+        };
+        let stamped = Stamped {
+            time_ns: 5,
+            record: added,
+        };
+        assert_eq!(parse(&record, &format()), Some(stamped));
+    }
+
+    #[test]
+    fn forks_of_processes_are_told_and_of_threads_not() {
+        let fork = |child, parent| {
+            let mut body = numbers(&[child, parent, 30, 40]);
+            body.extend(9_u64.to_ne_bytes());
+            body.extend([0; 16]);
+            parse(&record(PERF_RECORD_FORK, &body), &format())
+        };
+        let stamped = Stamped {
+            time_ns: 9,
+            record: TraceRecord::Forked {
+                child: 2,
+                parent: 1,
+            },
+        };
+        assert_eq!(fork(2, 1), Some(stamped));
+        assert_eq!(fork(1, 1), None);
+    }
+
+    #[test]
+    fn losses_carry_the_time_at_their_end() {
+        let mut body = Vec::new();
+        for number in [3, 1_000, 0, 11_u64] {
+            body.extend(number.to_ne_bytes());
+        }
+        let stamped = Stamped {
+            time_ns: 11,
+            record: TraceRecord::Lost { records: 1_000 },
+        };
+        let lost = record(PERF_RECORD_LOST, &body);
+        assert_eq!(parse(&lost, &format()), Some(stamped));
+    }
+
+    #[test]
+    fn odd_sizes_and_unknown_kinds_are_nothing() {
+        let whole = sample(1, 2, &folio(3, 4, 5, 6));
+        for end in 0..whole.len() {
+            assert_eq!(parse(&whole[..end], &format()), None, "{end}");
+        }
+        for kind in 0..20 {
+            for len in 0..80 {
+                // It must not panic, whatever comes.
+                parse(&record(kind, &vec![0xFF; len]), &format());
+            }
+        }
+        assert_eq!(parse(&record(4, &[0; 40]), &format()), None);
+    }
+}

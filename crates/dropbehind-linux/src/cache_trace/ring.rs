@@ -1,0 +1,194 @@
+//! The memory that the kernel writes an event's records into:
+//! perf_event_open(2), "MMAP layout".
+
+use super::CacheTraceError;
+use super::event::{Event, Scope};
+use super::records::{HEADER_BYTES, size_of_record};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A ring wakes whoever polls after this much was written into it: some
+/// fifty records. A wake-up is an interrupt of the program that fills the ring,
+/// so not for each; and few enough that little is cached unknown to us.
+const WAKE_BYTES: usize = 4096;
+
+// Of `struct perf_event_mmap_page`, include/uapi/linux/perf_event.h.
+const DATA_HEAD: usize = 1024;
+const DATA_TAIL: usize = 1032;
+
+/// An event and its ring. The kernel adds at the head, we take at the tail.
+#[derive(Debug)]
+pub(super) struct Ring {
+    event: Event,
+    /// The page that describes the ring, followed by the ring itself.
+    map: NonNull<u8>,
+    page_bytes: usize,
+    /// A power of two.
+    data_bytes: usize,
+    /// As in the description, which nobody but us changes.
+    tail: u64,
+}
+
+// SAFETY: the mapping belongs to this value alone, and to no thread.
+unsafe impl Send for Ring {}
+
+impl Ring {
+    /// Opens an event, whose ring has at least `ring_bytes` and a page.
+    pub(super) fn open(
+        tracepoint: u64,
+        scope: Scope,
+        ring_bytes: usize,
+    ) -> Result<Self, CacheTraceError> {
+        let page_bytes = rustix::param::page_size();
+        let sizes = ring_bytes
+            .div_ceil(page_bytes)
+            .max(1)
+            .checked_next_power_of_two()
+            .and_then(|pages| pages.checked_mul(page_bytes))
+            .and_then(|data_bytes| Some((data_bytes, data_bytes.checked_add(page_bytes)?)));
+        let (data_bytes, map_bytes) = sizes.ok_or_else(|| {
+            CacheTraceError::Other("mmap of a ring", rustix::io::Errno::NOMEM.into())
+        })?;
+        // Nothing is told of a ring that fills up before it.
+        let wake_bytes = WAKE_BYTES.min(data_bytes / 2);
+        let event = Event::open(tracepoint, scope, wake_bytes as u32)
+            .map_err(|error| CacheTraceError::of("perf_event_open", error))?;
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let map = unsafe {
+            mmap(
+                std::ptr::null_mut(),
+                map_bytes,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                &event,
+                0,
+            )
+        };
+        let map = map.map_err(|error| CacheTraceError::Other("mmap of a ring", error.into()))?;
+        Ok(Self {
+            event,
+            map: NonNull::new(map.cast()).expect("the kernel maps nothing at 0 unasked"),
+            page_bytes,
+            data_bytes,
+            tail: 0,
+        })
+    }
+
+    pub(super) fn event(&self) -> &Event {
+        &self.event
+    }
+
+    fn counter(&self, offset: usize) -> &AtomicU64 {
+        // SAFETY: it lies within the first page, aligned, and lives as long as the
+        // mapping does. The kernel reads and writes it as one word.
+        unsafe { AtomicU64::from_ptr(self.map.as_ptr().add(offset).cast()) }
+    }
+
+    /// Takes all that is in it, oldest first. What goes over its end is put
+    /// together in `joined`.
+    pub(super) fn drain(&mut self, joined: &mut Vec<u8>, take: impl FnMut(&[u8])) {
+        // Acquire: what the kernel wrote before it moved the head is seen.
+        let head = self.counter(DATA_HEAD).load(Ordering::Acquire);
+        if head == self.tail {
+            return;
+        }
+        // Never more than fits; a mapping that lies must not lead us out of it.
+        let unread = (head.wrapping_sub(self.tail) as usize).min(self.data_bytes);
+        let start = self.tail as usize & (self.data_bytes - 1);
+        let before_end = unread.min(self.data_bytes - start);
+        // SAFETY: both lie within the mapping, after its first page. The kernel does
+        // not write what is between tail and head until the tail is moved, which is
+        // after these are used.
+        let (first, second) = unsafe {
+            let data = self.map.as_ptr().add(self.page_bytes);
+            (
+                std::slice::from_raw_parts(data.add(start), before_end),
+                std::slice::from_raw_parts(data, unread - before_end),
+            )
+        };
+        walk(first, second, joined, take);
+        self.tail = head;
+        // Release: the kernel may write there now that all was read.
+        self.counter(DATA_TAIL).store(head, Ordering::Release);
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping, to which no reference is left.
+        let unmapped =
+            unsafe { munmap(self.map.as_ptr().cast(), self.page_bytes + self.data_bytes) };
+        debug_assert!(unmapped.is_ok());
+    }
+}
+
+/// Takes the records in `first`, the last of which may go on in `second`, and
+/// those in there. What comes after a size that cannot be is left out.
+fn walk(first: &[u8], second: &[u8], joined: &mut Vec<u8>, mut take: impl FnMut(&[u8])) {
+    let mut rest = first;
+    let mut after = second;
+    loop {
+        if rest.is_empty() {
+            rest = std::mem::take(&mut after);
+        }
+        let Some(size) = size_of_record(rest).filter(|&size| size >= HEADER_BYTES) else {
+            return;
+        };
+        if let Some((record, behind)) = rest.split_at_checked(size) {
+            take(record);
+            rest = behind;
+        } else if let Some((end, behind)) = after.split_at_checked(size - rest.len()) {
+            joined.clear();
+            joined.extend_from_slice(rest);
+            joined.extend_from_slice(end);
+            take(joined);
+            rest = behind;
+            after = &[];
+        } else {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::records::tests::record;
+    use super::*;
+
+    fn taken(first: &[u8], second: &[u8]) -> Vec<Vec<u8>> {
+        let mut records = Vec::new();
+        walk(first, second, &mut Vec::new(), |record| {
+            records.push(record.to_vec())
+        });
+        records
+    }
+
+    #[test]
+    fn records_go_over_the_end() {
+        let records = [record(1, &[1; 24]), record(2, &[2; 40]), record(3, &[])];
+        let bytes = records.concat();
+        // They begin at multiples of eight, as the ring's end is one.
+        for end in (0..=bytes.len()).step_by(8) {
+            let (first, second) = bytes.split_at(end);
+            assert_eq!(taken(first, second), records, "{end}");
+        }
+    }
+
+    #[test]
+    fn nonsense_ends_it() {
+        let good = record(1, &[1; 8]);
+        let mut none = good.clone();
+        none[6..8].fill(0);
+        assert_eq!(taken(&[good.clone(), none].concat(), &good), [&*good]);
+        let mut huge = good.clone();
+        huge[6..8].fill(0xFF);
+        assert_eq!(taken(&[good.clone(), huge].concat(), &good), [&*good]);
+        for len in 0..good.len() {
+            assert!(taken(&good[..len], &[]).is_empty());
+            assert!(taken(&[], &good[..len]).is_empty());
+        }
+        // A header that is itself cut, which the kernel never does.
+        assert!(taken(&good[..4], &good[4..]).is_empty());
+    }
+}
