@@ -17,6 +17,7 @@
 //! Sources: perf_event_open(2), include/uapi/linux/perf_event.h,
 //! include/trace/events/filemap.h, kernel/events/core.c and ring_buffer.c.
 
+mod block_superblock;
 mod error;
 mod event;
 mod format;
@@ -27,8 +28,9 @@ mod records;
 mod ring;
 mod tracefs;
 
+pub use block_superblock::{block_device_number, block_superblock};
 pub use error::CacheTraceError;
-pub use inodes::KernelInode;
+pub use inodes::{KernelDevices, KernelInode, kernel_inode};
 
 use event::Scope;
 use format::Format;

@@ -46,6 +46,8 @@ struct Attributes {
 pub(super) enum Scope {
     /// Everybody on this processor.
     Processor(i32),
+    /// The calling thread, wherever it runs.
+    ThisThread,
 }
 
 /// A tracepoint's event. It is not enabled until that is asked for.
@@ -82,6 +84,7 @@ impl Event {
         };
         let (process, processor): (libc::pid_t, libc::c_int) = match scope {
             Scope::Processor(number) => (-1, number),
+            Scope::ThisThread => (0, -1),
         };
         // SAFETY: the kernel reads `attributes`, of the size that it says itself, and
         // the rest are integers.

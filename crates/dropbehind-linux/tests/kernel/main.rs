@@ -8,6 +8,7 @@
 
 mod block;
 mod cache;
+mod cache_trace;
 mod descriptors;
 mod direct_read;
 mod disk;
