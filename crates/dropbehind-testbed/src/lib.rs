@@ -7,7 +7,8 @@
 //! kernels that lack a system call or fail the Nth one ([`FailNth`]).
 //!
 //! Witnesses say what happened: [`residency`] (cached, dirty and writeback
-//! pages), [`extents`], [`disk_io`], and [`pattern`] for the bytes themselves.
+//! pages), [`bringers`] (of pages), [`extents`], [`disk_io`], and [`pattern`] for the
+//! bytes themselves.
 //! Nothing here uses dropbehind's own crates, so that a mistake in those
 //! cannot hide itself.
 //!
@@ -25,6 +26,7 @@
 //! assert_eq!(residency::cached(&file).unwrap().cached_pages, 0);
 //! ```
 
+pub mod bringers;
 pub mod disk_io;
 pub mod extents;
 pub mod fail_nth;
@@ -44,7 +46,9 @@ mod loop_disk;
 mod memory_cgroup;
 mod mount;
 mod mount_point;
+mod mounted_device;
 mod scratch;
+mod trace;
 
 pub use dropbehind_slowdisk::now_ns;
 pub use fail_nth::{CallFilter, FailNth, Outcome};

@@ -5,8 +5,6 @@
 //! so without any lack of memory. [`Reclaim`] watches it, so that a test can tell
 //! what the kernel took from what we dropped.
 
-mod trace;
-
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io;
@@ -14,16 +12,17 @@ use std::os::linux::fs::MetadataExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
 
+use crate::mounted_device::mounted_device;
 use crate::residency::page_bytes;
-use trace::{Taken, Trace};
+use crate::trace::{Event, Folio, READ_EVERY, Trace};
 
 /// What the trace cannot tell apart may be in the way of an attempt, but not of
 /// several, while a mistake of ours would be in all of them.
 const ATTEMPTS: u32 = 6;
-/// The trace's buffers are emptied so often, long before they can be full.
-const READ_EVERY: Duration = Duration::from_millis(50);
+/// DAMON's threads and those that reclaim when memory is short. They serve no
+/// program, and no program of ours runs in them.
+const KERNEL_THREADS: &str = "comm ~ \"kdamond*\" || comm ~ \"kswapd*\"";
 
 /// What went wrong in an attempt, and may have been the kernel.
 pub type Gone = String;
@@ -47,9 +46,14 @@ pub fn in_some_attempt(attempt: impl Fn(&Reclaim) -> Result<(), Gone>) {
     panic!("in every attempt: {failed:#?}");
 }
 
+/// A trace of what they take.
+fn start() -> io::Result<Trace> {
+    Trace::start(Event::Delete, KERNEL_THREADS)
+}
+
 /// Why the kernel cannot be watched here, or `None`.
 pub(crate) fn missing() -> Option<String> {
-    let error = Trace::start().err()?;
+    let error = start().err()?;
     Some(format!("cannot trace the kernel: {error}"))
 }
 
@@ -78,7 +82,7 @@ struct Page {
 impl Reclaim {
     /// Watches from now on.
     pub fn watch() -> Self {
-        let watched = Trace::start().ok().map(|trace| {
+        let watched = start().ok().map(|trace| {
             let taken = HashMap::new();
             Arc::new(Mutex::new(Watched { trace, taken }))
         });
@@ -131,11 +135,12 @@ impl Watched {
     fn read(&mut self) -> io::Result<()> {
         let taken = &mut self.taken;
         self.trace.read(
-            |Taken {
+            |Folio {
                  inode,
                  device,
                  first,
                  count,
+                 ..
              }| {
                 let pages = taken.entry(inode).or_default();
                 pages.extend((first..first + count).map(|number| Page { device, number }));
@@ -159,21 +164,4 @@ fn keep_reading(watched: &Weak<Mutex<Watched>>) {
             return;
         }
     }
-}
-
-/// The device number of the file system that a path is in, which a file's own
-/// status does not tell on btrfs.
-fn mounted_device(path: &Path) -> io::Result<(u32, u32)> {
-    use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
-    let status = statx(CWD, path, AtFlags::empty(), StatxFlags::MNT_ID)?;
-    let mount = status.stx_mnt_id.to_string();
-    let table = fs::read_to_string("/proc/self/mountinfo")?;
-    // Its fields are: the mount's number, its parent's, and MAJOR:MINOR.
-    let device = table.lines().find_map(|line| {
-        let mut fields = line.split(' ');
-        let device = (fields.next() == Some(mount.as_str())).then(|| fields.nth(1))??;
-        let (major, minor) = device.split_once(':')?;
-        Some((major.parse().ok()?, minor.parse().ok()?))
-    });
-    device.ok_or_else(|| io::Error::other(format!("{} is on no mount", path.display())))
 }

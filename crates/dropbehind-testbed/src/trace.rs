@@ -1,64 +1,93 @@
-//! The kernel's own record of who takes pages from the cache.
+//! The kernel's own record of who brings pages into the cache, and who takes them
+//! from it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 
 use crate::context::Context;
 
-const INSTANCES: &str = "/sys/kernel/tracing/instances";
+/// Where tracefs is mounted as a rule.
+const MOUNTED: &str = "/sys/kernel/tracing";
 const PREFIX: &str = "dropbehind-test-";
-const EVENT: &str = "events/filemap/mm_filemap_delete_from_page_cache";
-/// DAMON's threads and those that reclaim when memory is short. They serve no
-/// program, and no program of ours runs in them.
-const KERNEL_THREADS: &str = "comm ~ \"kdamond*\" || comm ~ \"kswapd*\"";
 /// Of each processor's buffer: some 40,000 folios.
 const BUFFER_KIB: &str = "4096";
+/// The buffers are emptied so often, long before they can be full.
+pub(crate) const READ_EVERY: Duration = Duration::from_millis(50);
+
+/// What the kernel is to record.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Event {
+    /// A folio is brought in.
+    Add,
+    /// A folio is taken out.
+    Delete,
+}
+
+impl Event {
+    fn folder(self) -> &'static str {
+        match self {
+            Self::Add => "events/filemap/mm_filemap_add_to_page_cache",
+            Self::Delete => "events/filemap/mm_filemap_delete_from_page_cache",
+        }
+    }
+}
 
 /// A trace instance of one's own (tracefs; Documentation/trace/ftrace.rst), which
 /// goes with it.
 #[derive(Debug)]
-pub(super) struct Trace {
+pub(crate) struct Trace {
     folder: PathBuf,
     pipe: Option<File>,
     /// The beginning of a line whose rest was not read so far.
     rest: Vec<u8>,
+    lost: bool,
 }
 
-/// A folio that was taken: pages in a row.
+/// A folio that came or went: pages in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Taken {
-    pub(super) inode: u64,
+pub(crate) struct Folio {
+    /// The thread that did it.
+    pub(crate) thread: u32,
+    pub(crate) inode: u64,
     /// Major and minor number of the file system's device.
-    pub(super) device: (u32, u32),
-    pub(super) first: u64,
-    pub(super) count: u64,
+    pub(crate) device: (u32, u32),
+    pub(crate) first: u64,
+    pub(crate) count: u64,
 }
 
 impl Trace {
-    pub(super) fn start() -> io::Result<Self> {
+    /// Records what passes a filter of the kernel's.
+    pub(crate) fn start(event: Event, filter: &str) -> io::Result<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
 
-        remove_left_behind();
+        let instances = tracefs()?.join("instances");
+        remove_left_behind(&instances);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("{PREFIX}{}-{number}", std::process::id());
-        let folder = Path::new(INSTANCES).join(name);
+        let folder = instances.join(name);
         fs::create_dir(&folder).context(|| format!("making {}", folder.display()))?;
         let mut trace = Self {
             folder,
             pipe: None,
             rest: Vec::new(),
+            lost: false,
         };
         trace.set("buffer_size_kb", BUFFER_KIB)?;
-        trace.set(&format!("{EVENT}/filter"), KERNEL_THREADS)?;
+        trace.set(&format!("{}/filter", event.folder()), filter)?;
         let pipe = OpenOptions::new()
             .read(true)
             .custom_flags(libc::O_NONBLOCK)
             .open(trace.folder.join("trace_pipe"))?;
         trace.pipe = Some(pipe);
-        trace.set(&format!("{EVENT}/enable"), "1")?;
+        trace.set(&format!("{}/enable", event.folder()), "1")?;
         Ok(trace)
     }
 
@@ -68,7 +97,7 @@ impl Trace {
     }
 
     /// All that was recorded since the last call.
-    pub(super) fn read(&mut self, mut seen: impl FnMut(Taken)) -> io::Result<()> {
+    pub(crate) fn read(&mut self, mut seen: impl FnMut(Folio)) -> io::Result<()> {
         let pipe = self.pipe.as_mut().expect("it is open while we live");
         let mut block = vec![0; 64 << 10];
         loop {
@@ -83,9 +112,18 @@ impl Trace {
                 continue;
             };
             let lines: Vec<u8> = self.rest.drain(..=end).collect();
-            let lines = String::from_utf8_lossy(&lines);
-            lines.lines().filter_map(folio).for_each(&mut seen);
+            for line in String::from_utf8_lossy(&lines).lines() {
+                match folio(line) {
+                    Some(folio) => seen(folio),
+                    None => self.lost |= line.contains(" [LOST "),
+                }
+            }
         }
+    }
+
+    /// Whether a buffer was full at some time.
+    pub(crate) fn has_lost_some(&self) -> bool {
+        self.lost
     }
 }
 
@@ -98,9 +136,33 @@ impl Drop for Trace {
     }
 }
 
+/// Where tracefs can be used. On a machine that has not mounted it, it gets a mount
+/// that nobody else sees.
+fn tracefs() -> io::Result<PathBuf> {
+    static OWN: OnceLock<OwnedFd> = OnceLock::new();
+
+    let mounted = Path::new(MOUNTED);
+    if mounted.join("instances").exists() {
+        return Ok(mounted.to_owned());
+    }
+    if OWN.get().is_none() {
+        let mount = || {
+            let tracefs = fsopen("tracefs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+            fsconfig_create(&tracefs)?;
+            let attributes = MountAttrFlags::empty();
+            fsmount(&tracefs, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
+        };
+        let mount = mount().map_err(io::Error::from);
+        // Another thread's is as good.
+        let _ = OWN.set(mount.context(|| "mounting tracefs")?);
+    }
+    let own = OWN.get().expect("just set").as_raw_fd();
+    Ok(PathBuf::from(format!("/proc/self/fd/{own}")))
+}
+
 /// Instances of test runs that were killed.
-fn remove_left_behind() {
-    for entry in fs::read_dir(INSTANCES).into_iter().flatten().flatten() {
+fn remove_left_behind(instances: &Path) {
+    for entry in fs::read_dir(instances).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let owner = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
         let Some((process, _)) = owner.and_then(|owner| owner.split_once('-')) else {
@@ -112,18 +174,20 @@ fn remove_left_behind() {
     }
 }
 
-/// Reads `… dev 7:0 ino 83 pfn=0x4af7f4 ofs=66711552 order=0`.
-fn folio(line: &str) -> Option<Taken> {
-    let mut words = line.split_whitespace().skip_while(|&word| word != "dev");
+/// Reads `NAME-THREAD [CPU] … dev 7:0 ino 83 pfn=0x4af7f4 ofs=66711552 order=0`.
+fn folio(line: &str) -> Option<Folio> {
+    let (task, rest) = line.split_once(" [")?;
+    let (_, thread) = task.trim_end().rsplit_once('-')?;
+    let mut words = rest.split_whitespace().skip_while(|&word| word != "dev");
     let (major, minor) = words.nth(1)?.split_once(':')?;
     let inode = words.nth(1)?;
     let mut value = |name| words.find_map(|word| word.strip_prefix(name));
     let offset: u64 = value("ofs=")?.parse().ok()?;
     let order: u32 = value("order=")?.parse().ok()?;
-    Some(Taken {
+    Some(Folio {
+        thread: thread.parse().ok()?,
         inode: u64::from_str_radix(inode, 16).ok()?,
         device: (major.parse().ok()?, minor.parse().ok()?),
-
         first: offset / crate::residency::page_bytes(),
         count: 1 << order,
     })
@@ -138,7 +202,8 @@ mod tests {
         let line = "  kdamond.0-77  [000] d..2. 25198.847794: \
                     mm_filemap_delete_from_page_cache: dev 254:1 ino 98407f pfn=0x4af7e4 \
                     ofs=28114944 order=2";
-        let taken = Taken {
+        let taken = Folio {
+            thread: 77,
             inode: 0x98_407f,
             device: (254, 1),
             first: 6864,

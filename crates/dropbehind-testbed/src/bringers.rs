@@ -1,0 +1,89 @@
+//! Who brought pages into the cache, by the kernel's own record.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::os::linux::fs::MetadataExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use crate::mounted_device::mounted_device;
+use crate::residency::page_bytes;
+use crate::trace::{Event, READ_EVERY, Trace};
+
+/// Who brought in each page of a file system's files last, since it was made.
+///
+/// Files are told apart by their inode numbers: none may be deleted meanwhile, and
+/// on btrfs all are to be in one subvolume.
+#[derive(Debug)]
+pub struct Bringers {
+    watched: Arc<Mutex<Watched>>,
+}
+
+#[derive(Debug)]
+struct Watched {
+    trace: Trace,
+    /// Threads by inode number and page.
+    last: HashMap<u64, HashMap<u64, u32>>,
+}
+
+impl Bringers {
+    /// Watches the file system that holds a path from now on.
+    pub fn watch(path: &Path) -> io::Result<Self> {
+        let (major, minor) = mounted_device(path)?;
+        // As the kernel writes a device's number (include/linux/kdev_t.h).
+        let filter = format!("s_dev == {}", major << 20 | minor);
+        let trace = Trace::start(Event::Add, &filter)?;
+        let last = HashMap::new();
+        let watched = Arc::new(Mutex::new(Watched { trace, last }));
+        let weak = Arc::downgrade(&watched);
+        std::thread::spawn(move || keep_reading(&weak));
+        Ok(Self { watched })
+    }
+
+    /// For each page of a file the thread that brought it in last, if any did. The
+    /// only thread of a process has the process's number.
+    ///
+    /// # Errors
+    /// Where the record has gaps, too.
+    pub fn of(&self, path: &Path) -> io::Result<Vec<Option<u32>>> {
+        let file = fs::metadata(path)?;
+        let mut watched = locked(&self.watched);
+        watched.read()?;
+        if watched.trace.has_lost_some() {
+            return Err(io::Error::other("more came at once than was recorded"));
+        }
+        let last = watched.last.get(&file.st_ino());
+        let pages = 0..file.len().div_ceil(page_bytes());
+        let thread = |page| last.and_then(|last| last.get(&page).copied());
+        Ok(pages.map(thread).collect())
+    }
+}
+
+impl Watched {
+    fn read(&mut self) -> io::Result<()> {
+        let last = &mut self.last;
+        self.trace.read(|folio| {
+            let pages = folio.first..folio.first + folio.count;
+            let file = last.entry(folio.inode).or_default();
+            file.extend(pages.map(|page| (page, folio.thread)));
+        })
+    }
+}
+
+fn locked(watched: &Mutex<Watched>) -> MutexGuard<'_, Watched> {
+    watched.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Until nobody watches any longer.
+fn keep_reading(watched: &Weak<Mutex<Watched>>) {
+    loop {
+        std::thread::sleep(READ_EVERY);
+        let Some(watched) = watched.upgrade() else {
+            return;
+        };
+        if locked(&watched).read().is_err() {
+            return;
+        }
+    }
+}
