@@ -11,10 +11,12 @@ mod user;
 mod bed;
 
 mod archives;
+mod cold_reads;
 mod copiers;
 mod daemons;
 mod databases;
 mod errors;
+mod figures;
 mod fio;
 mod kept;
 mod languages;
@@ -24,4 +26,5 @@ mod mounts;
 mod names;
 mod others;
 mod random_writes;
+mod rounds;
 mod small_files;
