@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// A mount made by a test.
-struct Mounted(PathBuf);
+pub(crate) struct Mounted(PathBuf);
 
 impl Mounted {
     fn new(bed: &Bed, arguments: &str, at: &str) -> Self {
@@ -22,7 +22,7 @@ impl Mounted {
     }
 
     /// The folders `lower` and `upper` as one, `merged`.
-    fn overlay(bed: &Bed) -> Self {
+    pub(crate) fn overlay(bed: &Bed) -> Self {
         let [lower, upper, work] = ["lower", "upper", "work"].map(|name| bed.file(name));
         let options = format!(
             "-t overlay overlay -o lowerdir={},upperdir={},workdir={}",

@@ -1,0 +1,126 @@
+//! Files that a process outside of the run holds open, and does nothing with. Its
+//! descriptor does not make the program's pages its own.
+
+use crate::bed::Bed;
+use crate::figures::Figures;
+use crate::kept::still_cached;
+use crate::mounts::Mounted;
+use crate::readers::{self, READERS};
+use crate::shell::Running;
+use dropbehind_testbed::reclaim::in_some_attempt;
+use dropbehind_testbed::residency::{evict, page_bytes, resident_map, warm};
+use dropbehind_testbed::{Fs, LoopDisk, Need, need};
+use std::fs::File;
+use std::path::Path;
+use std::process::Command;
+
+const MIB: u64 = 1 << 20;
+const HELD_BYTES: u64 = 64 * MIB;
+
+/// A process that sleeps with a file open.
+pub(crate) fn held(path: &Path) -> Running {
+    let mut command = Command::new("sleep");
+    command.arg("infinity").stdin(File::open(path).unwrap());
+    Running::start(command)
+}
+
+/// A program reads a held file by this path. Its pages belong to a file by another
+/// one. What was cached before stays, and nothing else does.
+fn reads_leave_what_was_there(bed: &Bed, path: &Path, pages_of: &Path) {
+    let name = path.display();
+    readers::prepare(bed);
+    for reader in READERS {
+        for hot_bytes in [0, HELD_BYTES / 2] {
+            in_some_attempt(|reclaim| {
+                evict(pages_of);
+                warm(pages_of, 0..hot_bytes);
+                let script = reader.replace("PATH", &name.to_string());
+                let figures = Figures::of(bed, &format!("--only {name}"), "observed", &script);
+                let map = resident_map(pages_of).unwrap();
+                let cold = &map[(hot_bytes / page_bytes()) as usize..];
+                let stays = cold.iter().filter(|&&page| page).count();
+                let of = format!("{script}, {hot_bytes} bytes were hot: {figures:?}");
+                assert_eq!(stays, 0, "{of}");
+                assert!(
+                    figures.bytes("bytes_read") >= HELD_BYTES - hot_bytes,
+                    "{of}"
+                );
+                reclaim.stays(pages_of, figures.bytes("kept_bytes"), hot_bytes)?;
+                still_cached(reclaim, pages_of, hot_bytes)
+            });
+        }
+    }
+}
+
+#[test]
+fn a_file_that_a_sleeping_process_holds_open() {
+    for filesystem in [Fs::Ext4, Fs::Xfs, Fs::Btrfs] {
+        need!(all Bed::needs(filesystem, &readers::TOOLS));
+        let bed = Bed::on(filesystem);
+        bed.input(&format!("head -c {HELD_BYTES} /dev/urandom >data"));
+        let data = bed.file("input/data");
+        let _held = held(&data);
+        reads_leave_what_was_there(&bed, &data, &data);
+    }
+}
+
+#[test]
+fn a_file_below_an_overlay_that_a_sleeping_process_holds_open() {
+    need!(Need::Filesystem("overlay"));
+    for filesystem in [Fs::Ext4, Fs::Xfs, Fs::Btrfs] {
+        need!(all Bed::needs(filesystem, &readers::TOOLS));
+        let bed = Bed::on(filesystem);
+        let data = format!("head -c {HELD_BYTES} /dev/urandom >data; mkdir ../upper ../work");
+        bed.runs("", "lower", &data);
+        let _mounted = Mounted::overlay(&bed);
+        let [above, below] = ["merged/data", "lower/data"].map(|name| bed.file(name));
+        let _held = [held(&above), held(&below)];
+        reads_leave_what_was_there(&bed, &above, &below);
+    }
+}
+
+/// The kernel tells of a device's pages as it does of a file's. While it is held
+/// open, they do not go with the program's close.
+#[test]
+fn a_raw_device_that_a_sleeping_process_holds_open() {
+    need!(all LoopDisk::needs());
+    need!(all Bed::needs(Fs::Ext4, &readers::TOOLS));
+    let bed = Bed::on(Fs::Ext4);
+    let disk = LoopDisk::new(HELD_BYTES).unwrap();
+    let _held = held(disk.path());
+    reads_leave_what_was_there(&bed, disk.path(), disk.path());
+}
+
+/// What a program writes goes, too, when it is on the disk.
+#[test]
+fn what_is_written_to_what_a_sleeping_process_holds_open() {
+    need!(all LoopDisk::needs());
+    for filesystem in [Fs::Ext4, Fs::Xfs, Fs::Btrfs] {
+        need!(all Bed::needs(filesystem, &["dd"]));
+        let bed = Bed::on(filesystem);
+        bed.input(&format!("truncate -s {HELD_BYTES} data"));
+        let disk = LoopDisk::new(HELD_BYTES).unwrap();
+        for path in [&bed.file("input/data"), disk.path()] {
+            let _held = held(path);
+            in_some_attempt(|reclaim| {
+                evict(path);
+                warm(path, 0..HELD_BYTES / 2);
+                let name = path.display();
+                let script = format!(
+                    "exec $RUN dd if=/dev/zero of={name} bs=1M count={} conv=notrunc status=none",
+                    HELD_BYTES / MIB
+                );
+                let figures = Figures::of(&bed, &format!("--only {name}"), "observed", &script);
+                let map = resident_map(path).unwrap();
+                let cold = &map[(HELD_BYTES / 2 / page_bytes()) as usize..];
+                let stays = cold.iter().filter(|&&page| page).count();
+                assert_eq!(stays, 0, "{name}: {figures:?}");
+                assert!(
+                    figures.bytes("bytes_written") >= HELD_BYTES / 2,
+                    "{figures:?}"
+                );
+                still_cached(reclaim, path, HELD_BYTES / 2)
+            });
+        }
+    }
+}
