@@ -30,3 +30,4 @@ mod random_writes;
 mod readers;
 mod rounds;
 mod small_files;
+mod watched;
