@@ -30,6 +30,7 @@ mod others;
 mod passed_files;
 mod random_writes;
 mod readers;
+mod report;
 mod rounds;
 mod small_files;
 mod watched;

@@ -1,0 +1,154 @@
+//! Whether what `run` says is so.
+
+use crate::bed::Bed;
+use crate::figures::Figures;
+use crate::kept::still_cached;
+use crate::shell::{Left, RUN};
+use dropbehind_testbed::reclaim::in_some_attempt;
+use dropbehind_testbed::residency::{Sampler, cached, page_bytes};
+use dropbehind_testbed::{Fs, need};
+use std::time::Duration;
+
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn a_hot_tree_is_told_as_kept() {
+    for filesystem in [Fs::Ext4, Fs::Xfs, Fs::Btrfs] {
+        need!(all Bed::needs(filesystem, &["tar"]));
+        let bed = Bed::on(filesystem);
+        bed.input("head -c 64M /dev/urandom | split -b 1M -d -a 2; sync -f .");
+        in_some_attempt(|reclaim| {
+            let hot = bed.runs("", "input", "cat * >/dev/null; ls");
+            // A pipe, since tar reads nothing for /dev/null.
+            let script = "exec $RUN sh -c 'tar -cf - ../input | cat >/dev/null'";
+            let figures = Figures::of(&bed, "--only 'input/*'", "observed", script);
+            let names = hot.stdout.lines().map(|name| bed.file("input").join(name));
+            let taken = names.map(|name| reclaim.bytes_of(&name).unwrap());
+            let taken: u64 = taken.sum();
+            if taken > 0 {
+                return Err(format!("the kernel took {taken} bytes"));
+            }
+            assert_eq!(figures.bytes("kept_bytes"), 64 * MIB, "{figures:?}");
+            assert_eq!(figures.bytes("dropped_bytes"), 0, "{figures:?}");
+            assert_eq!(figures.bytes("bytes_read"), 0, "{figures:?}");
+            Ok(())
+        });
+    }
+}
+
+/// Deleted at once.
+const TEMPORARY: &str = r#"
+import os
+block = bytes(1 << 20)
+for number in range(16):
+    with open(f"temporary{number}", "wb", buffering=0) as file:
+        for _ in range(16): file.write(block)
+    os.unlink(f"temporary{number}")
+"#;
+
+#[test]
+fn temporary_files_are_told_as_written() {
+    for filesystem in [Fs::Ext4, Fs::Xfs, Fs::Btrfs] {
+        need!(all Bed::needs(filesystem, &["python3"]));
+        let bed = Bed::on(filesystem);
+        std::fs::write(bed.file("temporary.py"), TEMPORARY).unwrap();
+        let script = "exec $RUN python3 ../temporary.py";
+        let options = "-v --only 'observed/*'";
+        let (left, figures) = Figures::told(&bed, options, "observed", script);
+        assert_eq!(left.code, Some(0), "{left:?}");
+        assert_eq!(figures.bytes("bytes_written"), 256 * MIB, "{figures:?}");
+        assert!(left.stderr.contains("wrote 256 MiB"), "{left:?}");
+        assert_eq!(figures.bytes("left_bytes"), 0, "{figures:?}");
+        figures.add_up();
+    }
+}
+
+/// In a mode that drops nothing, too.
+#[test]
+fn what_stays_is_told_as_written() {
+    for filesystem in [Fs::Ext4, Fs::Xfs, Fs::Btrfs] {
+        need!(all Bed::needs(filesystem, &["dd"]));
+        let bed = Bed::on(filesystem);
+        let data = bed.file("observed/data");
+        in_some_attempt(|reclaim| {
+            let script = "rm -f data; exec $RUN dd if=/dev/zero of=data bs=64K count=1024";
+            let options = "-v --mode write-behind --only 'observed/*'";
+            let (left, figures) = Figures::told(&bed, options, "observed", script);
+            assert_eq!(left.code, Some(0), "{left:?}");
+            assert_eq!(figures.bytes("bytes_written"), 64 * MIB, "{figures:?}");
+            assert!(left.stderr.contains("wrote 64 MiB"), "{left:?}");
+            assert_eq!(figures.bytes("dropped_bytes"), 0, "{figures:?}");
+            assert_eq!(figures.bytes("left_bytes"), 0, "{figures:?}");
+            still_cached(reclaim, &data, 64 * MIB)
+        });
+    }
+}
+
+/// At a pace that leaves time to look.
+const PACED: &str = r#"
+import os, sys, time
+path, write = sys.argv[1], sys.argv[2] == "write"
+file = os.open(path, os.O_RDWR)
+block = bytes(1 << 20)
+begun = time.monotonic()
+for mib in range(256):
+    if write: os.pwrite(file, block, mib << 20)
+    else: os.pread(file, 1 << 20, mib << 20)
+    time.sleep(max(0, begun + mib / 300 - time.monotonic()))
+"#;
+
+/// One look of the observer's or ours may be so much apart from the next.
+const STEP_BYTES: u64 = 16 * MIB;
+
+#[test]
+fn the_peak_is_what_others_see() {
+    for filesystem in [Fs::Ext4, Fs::Xfs] {
+        need!(all Bed::needs(filesystem, &["python3"]));
+        let bed = Bed::on(filesystem);
+        bed.input("truncate -s 256M data");
+        std::fs::write(bed.file("paced.py"), PACED).unwrap();
+        let data = bed.file("input/data");
+        for way in ["write", "read"] {
+            // Whoever has no processor looks too late.
+            in_some_attempt(|_| {
+                bed.cools("input");
+                let sampler = Sampler::start(&data, Duration::from_millis(1)).unwrap();
+                let script = format!("exec $RUN python3 ../paced.py ../input/data {way}");
+                let figures = Figures::of(&bed, "--only 'input/data'", "observed", &script);
+                let peaks = sampler.stop().unwrap();
+                assert_eq!(cached(&data).unwrap().cached_pages, 0, "{figures:?}");
+                let seen = peaks.cached_pages * page_bytes();
+                let told = figures.bytes("peak_cached_bytes");
+                let near = told.abs_diff(seen) <= STEP_BYTES && told > 0;
+                near.then_some(())
+                    .ok_or_else(|| format!("{filesystem:?}, {way}: {seen} seen, {figures:?}"))
+            });
+        }
+    }
+}
+
+/// What is said in words is what the figures say.
+#[test]
+fn the_summary_tells_what_was_dropped_and_kept() {
+    need!(all Bed::needs(Fs::Ext4, &["cat"]));
+    let bed = Bed::on(Fs::Ext4);
+    bed.input("for name in hot cold; do head -c 32M /dev/urandom >$name; done; sync -f .");
+    in_some_attempt(|reclaim| {
+        bed.cools("input");
+        bed.runs("", "input", "cat hot >/dev/null");
+        let script = "exec $RUN -v --only 'input/*' cat ../input/hot ../input/cold >/dev/null";
+        let left: Left = bed.runs(RUN, "observed", script);
+        assert_eq!(left.code, Some(0), "{left:?}");
+        if reclaim.bytes_of(&bed.file("input/hot")).unwrap() > 0 {
+            return Err("the kernel took some".to_owned());
+        }
+        for words in [
+            "read 32 MiB from disk",
+            "kept 32 MiB for others",
+            "0 B at the end",
+        ] {
+            assert!(left.stderr.contains(words), "{words}: {left:?}");
+        }
+        Ok(())
+    });
+}
