@@ -12,6 +12,7 @@ mod bed;
 
 mod archives;
 mod cold_reads;
+mod cold_trees;
 mod copiers;
 mod daemons;
 mod databases;

@@ -18,7 +18,7 @@ const MIB: u64 = 1 << 20;
 const BUDGET_BYTES: u64 = 32 * MIB;
 
 /// Some 5,000 files of some 80 MiB.
-const TREE: &str = "mkdir tree; cd tree; for d in $(seq 50); do mkdir $d; done; \
+pub(crate) const TREE: &str = "mkdir tree; cd tree; for d in $(seq 50); do mkdir $d; done; \
                     head -c 40000 /dev/urandom >block; for i in $(seq 5000); do \
                     head -c $((i * 7 % 32768)) block >$((i % 50 + 1))/$i; done";
 
