@@ -28,6 +28,7 @@ mod limits;
 mod mounts;
 mod names;
 mod others;
+mod outsiders;
 mod passed_files;
 mod random_writes;
 mod readers;
