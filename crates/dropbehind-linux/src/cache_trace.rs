@@ -28,7 +28,7 @@ mod records;
 mod ring;
 mod tracefs;
 
-pub use block_superblock::{block_device_number, block_superblock};
+pub use block_superblock::{block_device_number, block_superblock, kernel_device};
 pub use error::CacheTraceError;
 pub use inodes::{KernelDevices, KernelInode, kernel_inode};
 

@@ -61,9 +61,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         rules: Arc::new(Everything),
         kind: "run".into(),
         io_priority: IoPriority::Inherit,
+        traced: true,
     })?;
-    let paths: Vec<_> = arguments.iter().map(Into::into).collect();
-    observer.look_ahead(&std::env::current_dir()?, &paths);
     let started = Instant::now();
     drop(
         child

@@ -15,7 +15,6 @@ pub(crate) struct Finished {
     pub(crate) files: u64,
     pub(crate) written_bytes: u64,
     pub(crate) read_bytes: u64,
-    pub(crate) small_dropped_bytes: u64,
     pub(crate) waits: u64,
     pub(crate) wait_ns: u64,
 }
@@ -47,10 +46,48 @@ pub(crate) struct Board {
     /// Bytes written and read of finished files, by disk.
     pub(crate) by_disk: HashMap<String, (u64, u64)>,
     files: HashMap<u64, Entry>,
+    /// Brought in of open files that have no stream.
+    pub(crate) waiting_bytes: u64,
+    /// Most that was cached at once and still to be dropped.
+    pub(crate) peak_cached_bytes: u64,
+    /// Cached in the end, and not to be dropped: of all files, and by disk.
+    pub(crate) kept_bytes: u64,
+    pub(crate) kept_by_disk: HashMap<String, u64>,
+    /// Records of the trace that the kernel had no room for.
+    pub(crate) lost_records: u64,
+}
+
+/// A copy of the board, for the snapshot.
+#[derive(Debug)]
+pub(crate) struct Shown {
+    pub(crate) finished: Finished,
+    pub(crate) notes: Vec<String>,
+    pub(crate) by_disk: HashMap<String, (u64, u64)>,
+    pub(crate) views: Vec<FileView>,
+    pub(crate) waiting_bytes: u64,
+    pub(crate) peak_cached_bytes: u64,
+    pub(crate) kept_bytes: u64,
+    pub(crate) kept_by_disk: HashMap<String, u64>,
+    pub(crate) lost_records: u64,
 }
 
 impl Board {
-    pub(crate) fn views(&self) -> Vec<FileView> {
+    /// All of it at this moment.
+    pub(crate) fn shown(&self) -> Shown {
+        Shown {
+            finished: self.finished,
+            notes: self.notes.clone(),
+            by_disk: self.by_disk.clone(),
+            views: self.views(),
+            waiting_bytes: self.waiting_bytes,
+            peak_cached_bytes: self.peak_cached_bytes,
+            kept_bytes: self.kept_bytes,
+            kept_by_disk: self.kept_by_disk.clone(),
+            lost_records: self.lost_records,
+        }
+    }
+
+    fn views(&self) -> Vec<FileView> {
         let views = self.files.values().map(|file| FileView {
             path: file.path.clone(),
             disk: file.observed.disk_name().to_owned(),
@@ -67,9 +104,13 @@ impl Board {
         }
     }
 
+    /// The kernel had no room for so many records of the trace.
+    pub(crate) fn lost_records(&mut self, records: u64) {
+        self.lost_records += records;
+    }
+
     /// A file is looked after from now on.
     pub(crate) fn begin(&mut self, key: u64, path: PathBuf, mode: String, observed: Observed) {
-        self.finished.files += 1;
         let entry = Entry {
             path,
             mode,

@@ -1,44 +1,38 @@
-//! The files that are looked after, and what is done when something happens to
-//! them. Owned by the observer's worker thread.
+//! The files that observed programs use, and what is done when something happens to
+//! them. Owned by the observer's thread; what is decided,
+//! [`ObservedFiles`](dropbehind_policy::ObservedFiles) decides.
 
+mod actions;
 mod file_event;
-mod first_use;
-mod settling;
-mod tracked_file;
-mod tracked_files;
-mod young_files;
+mod open_file;
+mod strangers;
 
-use std::collections::VecDeque;
+use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use dropbehind::{CacheMap, Flusher, NoticeSink, ObserveOptions};
-use dropbehind_linux::{EventMask, Fanotify, FileId, FileKind, MarkOptions, MarkTarget, file_stat};
+use dropbehind::{ByteRange, CacheMap, Flusher, Notice, NoticeSink, Writeback};
+use dropbehind_linux::{
+    EventMask, Fanotify, FileId, FileKind, FileStat, MarkOptions, MarkTarget, file_stat, page_size,
+    size_bytes,
+};
+use dropbehind_policy::grace::SMALL_FILE_BYTES;
+use dropbehind_policy::{Brought, FileNumber, Inode, ObservedFiles};
 
 pub(crate) use file_event::FileEvent;
 
 use crate::board::{SharedBoard, lock};
 use crate::file_path::path_of;
-use crate::looked::Looked;
-use crate::others::{Insiders, Scan, Whose};
-use crate::owners::{Owners, is_observer};
+use crate::inodes::Inodes;
+use crate::overlay;
+use crate::owners::Owners;
+use crate::programs::Programs;
 use crate::rules::Rules;
 use crate::rules_in_force::RulesInForce;
-use crate::scout::Scout;
-use crate::small_files::SmallFiles;
-use file_event::WAKE;
-use tracked_file::{FileFacts, TrackedFile};
-use tracked_files::TrackedFiles;
-use young_files::YoungFiles;
-
-/// A pre-existing file of which less than this is brought in is not worth a
-/// search for its other users.
-const SHARED_BYTES: u64 = 64 << 10;
-
-/// Of a process that ended before anybody could ask whose it was, its own events
-/// have told by then if it was observed.
-const OWN_EVENTS_TELL: Duration = Duration::from_millis(100);
+use crate::small_files::{SmallFiles, Unshelved};
+use open_file::OpenFile;
+use strangers::Strangers;
 
 /// All files of an observer.
 #[derive(Debug)]
@@ -46,20 +40,23 @@ pub(crate) struct Files {
     flusher: Flusher,
     rules: RulesInForce,
     fanotify: Arc<Fanotify>,
-    /// Opens by anybody, of the files that had been there before.
-    openers: Option<Arc<Fanotify>>,
-    looked: Looked,
-    scout: Option<Scout>,
     small: SmallFiles,
-    young: YoungFiles,
-    insiders: Insiders,
+    pub(crate) programs: Programs,
     owners: Owners,
-    scan: Scan,
-    /// Users of files of which it is not known whose they are, and since when.
-    gone: VecDeque<(Instant, i32, FileId)>,
     board: SharedBoard,
-    tracked: TrackedFiles,
     notices: NoticeSink,
+    pub(crate) inodes: Inodes,
+    /// The kernel tells who brings in what.
+    told: bool,
+    table: ObservedFiles,
+    files: HashMap<FileNumber, OpenFile>,
+    by_id: HashMap<FileId, FileNumber>,
+    last_number: u64,
+    strangers: Strangers,
+    /// Files of which it is not certain that they are open.
+    doubtful: Vec<FileNumber>,
+    /// Kept for others, of each file, so that none counts twice.
+    kept: HashMap<FileId, u64>,
 }
 
 /// What [`Files`] is made from.
@@ -68,13 +65,12 @@ pub(crate) struct Parts {
     pub(crate) flusher: Flusher,
     pub(crate) rules: Arc<dyn Rules>,
     pub(crate) fanotify: Arc<Fanotify>,
-    pub(crate) openers: Option<Arc<Fanotify>>,
-    pub(crate) looked: Looked,
-    pub(crate) scout: Option<Scout>,
     pub(crate) small: SmallFiles,
-    pub(crate) insiders: Insiders,
+    pub(crate) programs: Programs,
     pub(crate) board: SharedBoard,
     pub(crate) notices: NoticeSink,
+    pub(crate) inodes: Inodes,
+    pub(crate) told: bool,
 }
 
 impl Files {
@@ -83,18 +79,20 @@ impl Files {
             flusher: parts.flusher,
             rules: RulesInForce::new(parts.rules),
             fanotify: parts.fanotify,
-            openers: parts.openers,
-            looked: parts.looked,
-            scout: parts.scout,
             small: parts.small,
-            young: YoungFiles::default(),
-            insiders: parts.insiders,
+            programs: parts.programs,
             owners: Owners::default(),
-            scan: Scan::default(),
-            gone: VecDeque::new(),
             board: parts.board,
-            tracked: TrackedFiles::default(),
             notices: parts.notices,
+            inodes: parts.inodes,
+            told: parts.told,
+            table: ObservedFiles::new(),
+            files: HashMap::new(),
+            by_id: HashMap::new(),
+            last_number: 0,
+            strangers: Strangers::default(),
+            doubtful: Vec::new(),
+            kept: HashMap::new(),
         }
     }
 
@@ -102,288 +100,370 @@ impl Files {
         self.rules.replace(rules);
         // What was not wanted before may be wanted now.
         let _ = self.fanotify.remove_inode_marks();
+        self.files.values_mut().for_each(OpenFile::forget_users);
     }
 
-    /// True when a look at `/proc` or at idle files may be due soon.
-    pub(crate) fn is_busy(&self) -> bool {
-        !self.tracked.is_empty()
-            || !self.young.is_empty()
-            || self.scan.is_wanted()
-            || !self.gone.is_empty()
+    /// How many files are open, or still to be written or dropped.
+    pub(crate) fn count(&self) -> usize {
+        self.table.count()
     }
 
-    /// True while there are files that were just made.
-    pub(crate) fn has_young(&self) -> bool {
-        !self.young.is_empty()
-    }
-
-    /// True for a file that is looked after.
+    /// True for a file that is known.
     pub(crate) fn knows(&self, id: FileId) -> bool {
-        self.tracked.key_of(id).is_some()
+        self.by_id.contains_key(&id)
     }
 
-    /// For the log: one of the files, and the mode it is in.
-    pub(crate) fn describe(&self) -> String {
-        let first = self.tracked.iter().next();
-        first.map_or_else(String::new, |tracked| {
-            let facts = &tracked.facts;
-            format!("{} ({})", facts.path.display(), facts.settings.mode)
-        })
+    /// Whether files are open is to be seen in `/proc`.
+    pub(crate) fn doubt_all(&mut self) {
+        self.doubtful.extend(self.files.keys());
     }
 
-    /// Something happened to a file.
-    pub(crate) fn used(&mut self, event: FileEvent) {
-        if event.info.kind == FileKind::Block {
-            // Marked itself, so that everybody's use is told.
-            if !self.insiders.is_inside(event.process) {
-                return self.used_by_anybody(event.process, event.file.as_fd(), event.mask);
-            }
-        } else if event.is_by_observed() {
-            self.seen_inside(event.process);
+    // ---- what programs do ---------------------------------------------------
+
+    /// A file was opened.
+    pub(crate) fn opened(&mut self, event: FileEvent) {
+        let id = event.info.id;
+        if let Some(&number) = self.by_id.get(&id) {
+            return self.opened_again(number);
         }
-        if let Some(key) = self.tracked.key_of(event.info.id) {
-            return self.used_again(key, &event);
-        }
-        if event.is_access_only() {
-            // Marked once, and forgotten since.
-            let target = MarkTarget::Inode(event.file.as_fd());
-            let _ = self.fanotify.remove_mark(target, WAKE, MarkOptions::WANTED);
-            if !self.insiders.is_inside(event.process) {
-                return;
-            }
-        }
-        if let Some(first) = self.young.first_use(event) {
-            self.first_used(first);
+        let by = event.process;
+        if let Some(number) = self.admit(event.file, &event.info, by) {
+            self.expect_writes(number, event.info.size_bytes);
         }
     }
 
-    /// Files that were made a while ago and are still open.
-    pub(crate) fn grow_up(&mut self) {
-        for first in self.young.take_grown_up() {
-            self.first_used(first);
-        }
-    }
-
-    fn used_again(&mut self, key: u64, event: &FileEvent) {
-        let Some(tracked) = self.tracked.by_key(key) else {
+    fn opened_again(&mut self, number: FileNumber) {
+        let Some(open) = self.files.get(&number) else {
             return;
         };
-        let (opened, closed) = (event.opened(), event.closed());
-        if opened && keeps(&mut self.rules, tracked, event.process) {
-            tracked.observed.shared();
+        if let Some(observed) = &open.observed {
+            observed.touched();
         }
-        if event.read() {
-            tracked.was_read(&self.fanotify);
-        }
-        if tracked.unmark(&self.fanotify) {
-            lock(&self.board).set_idle(key, false);
-        }
-        let facts = &mut tracked.facts;
-        facts.open += i64::from(opened) - i64::from(closed);
-        if !closed || facts.open > 0 {
-            tracked.observed.touched();
-        } else if facts.inherited {
-            // Others' opens before ours were not counted: who closed it may be
-            // one of them.
-            facts.open = 1;
-            self.scan.want(facts.id);
-        } else {
-            tracked.close();
+        let inode = self.inodes.of_number(number);
+        if let Some(inode) = inode {
+            self.table.opened(number, inode);
         }
     }
 
-    /// Looks after a file from now on. `shared` is one that others use.
-    fn track(&mut self, facts: FileFacts, description: OwnedFd, shared: bool) {
-        let Ok(for_marks) = description.try_clone() else {
-            lock(&self.board)
-                .note("out of descriptors: some files are left to the kernel".to_owned());
+    /// A file was closed; where the kernel merged events, perhaps after it had been
+    /// opened once more.
+    pub(crate) fn closed(&mut self, id: FileId, by_writer: bool, merged: bool) {
+        let Some(&number) = self.by_id.get(&id) else {
             return;
         };
-        let settings = facts.settings;
-        let key = self.tracked.new_key();
-        let options = ObserveOptions {
-            mode: settings.mode,
-            window_bytes: settings.window_bytes,
-            max_dirty_bytes: settings.max_dirty_bytes,
-            request_bytes: settings.request_bytes,
-            reads: settings.reads,
-            before: facts.before.clone(),
-            shared,
-            key,
-            notices: self.notices.clone(),
+        let Some(open) = self.files.get_mut(&number) else {
+            return;
         };
-        let observed = match self.flusher.observe(description, options) {
-            Ok(observed) => observed,
-            Err(error) => {
-                let path = facts.path.display();
-                lock(&self.board).note(format!("{path} is left to the kernel: {error}"));
-                return;
-            }
+        open.written |= by_writer;
+        self.see_what_was_brought(number);
+        // Pages that had been cached were written, perhaps, of which nothing else tells.
+        let Some(open) = self.files.get(&number) else {
+            return;
         };
-        if !facts.fresh && settings.mode.drops() {
-            // Somebody outside may use it, or come to use it.
-            self.scan.want(facts.id);
-            if let Some(openers) = &self.openers {
-                let target = MarkTarget::Inode(facts.used(&for_marks));
-                let _ = openers.add_mark(target, EventMask::OPEN, MarkOptions::WANTED);
-                // Its own reads are not to be told of.
-                let _ = openers.remove_mark(target, EventMask::ACCESS, MarkOptions::WANTED);
-            }
+        let early = open.settings.mode.writeback != Writeback::Lazy;
+        if by_writer && early && open.observed.is_none() && is_large(open.file.as_fd()) {
+            self.table.stream(number);
         }
-        let (path, mode) = (facts.path.clone(), settings.mode.to_string());
-        lock(&self.board).begin(key, path, mode, observed.clone());
-        let mut tracked = TrackedFile {
-            facts,
-            observed,
-            description: for_marks,
-            marked: false,
-            awaits_read: false,
-        };
-        if settings.mode.drops() && !settings.reads {
-            tracked.await_read(&self.fanotify);
+        self.table.closed(number);
+        if merged
+            || self
+                .files
+                .get(&number)
+                .is_some_and(|open| open.close_untold)
+        {
+            self.doubtful.push(number);
         }
-        self.tracked.insert(key, tracked);
     }
 
-    /// A process that has a file open from before its start, or before ours.
-    pub(crate) fn inherited(&mut self, process: i32, file: OwnedFd, before: CacheMap) {
+    /// A large file that had been cached is written for the first time.
+    pub(crate) fn written(&mut self, id: FileId) {
+        let Some(&number) = self.by_id.get(&id) else {
+            return;
+        };
+        if let Some(open) = self.files.get(&number) {
+            let target = MarkTarget::Inode(open.used());
+            let _ = self
+                .fanotify
+                .remove_mark(target, EventMask::MODIFY, MarkOptions::WANTED);
+            self.table.stream(number);
+        }
+    }
+
+    /// A process brought pages of an inode into the cache.
+    pub(crate) fn brought(&mut self, process: i32, inode: Inode, range: ByteRange) {
+        match *self.table.of_inode(inode) {
+            [] => {
+                if let Some(number) = self.find_stranger(process, inode) {
+                    self.brought_of(number, process, range);
+                }
+            }
+            [number] => self.brought_of(number, process, range),
+            ref several => {
+                let several = several.to_vec();
+                if let Some(number) = self.which_has(&several, range) {
+                    self.brought_of(number, process, range);
+                }
+            }
+        }
+    }
+
+    fn brought_of(&mut self, number: FileNumber, process: i32, range: ByteRange) {
+        let ours = self.is_ours(number, process);
+        self.table.brought_of(number, Brought { range, ours });
+    }
+
+    /// Of several files with one inode number, on btrfs, the one that has these pages
+    /// now and had not when the second of them was opened. `None` where that is not
+    /// clear: then they stay.
+    fn which_has(&self, several: &[FileNumber], range: ByteRange) -> Option<FileNumber> {
+        let has = |number: &&FileNumber| {
+            let Some(open) = self.files.get(number) else {
+                return false;
+            };
+            let Some(before) = &open.before else {
+                return false;
+            };
+            let brought = before.brought_since(open.file.as_fd());
+            brought.iter().any(|part| part.overlaps(range))
+        };
+        let mut having = several.iter().filter(has);
+        let first = having.next()?;
+        having.next().is_none().then_some(*first)
+    }
+
+    /// Whether what this process brings in of a file is to go.
+    fn is_ours(&mut self, number: FileNumber, process: i32) -> bool {
+        if !self.programs.has(process) {
+            return false;
+        }
+        let Some(open) = self.files.get_mut(&number) else {
+            return false;
+        };
+        if let Some(ours) = open.is_ours(process) {
+            return ours;
+        }
+        let namespace = self.programs.namespace();
+        let ours = !self.owners.has(process, namespace)
+            && (self.rules.is_settled(&open.path, open.file.as_fd())
+                || self
+                    .rules
+                    .settings_for(&open.path, process, open.file.as_fd())
+                    .is_some_and(|settings| settings.mode.drops()));
+        open.remember(process, ours);
+        ours
+    }
+
+    // ---- files that become known --------------------------------------------
+
+    /// A process has a file open, of which no event has told.
+    pub(crate) fn inherited(&mut self, process: i32, file: OwnedFd) {
         let Ok(info) = file_stat(file.as_fd()) else {
             return;
         };
-        if info.kind == FileKind::Other || self.knows(info.id) {
+        if info.kind == FileKind::Other || self.by_id.contains_key(&info.id) {
             return;
         }
-        let path = path_of(file.as_fd());
+        if let Some(number) = self.admit(file, &info, process) {
+            if let Some(open) = self.files.get_mut(&number) {
+                open.close_untold = true;
+            }
+            self.expect_writes(number, info.size_bytes);
+        }
+    }
+
+    /// Takes a file that somebody has just opened into the table, if a rule wants it.
+    fn admit(&mut self, file: OwnedFd, info: &FileStat, process: i32) -> Option<FileNumber> {
+        let path = match self.rules.ask_for_paths() || overlay::is_overlay(&file) {
+            true => path_of(file.as_fd()),
+            false => PathBuf::new(),
+        };
         let Some(settings) = self.rules.settings_for(&path, process, file.as_fd()) else {
-            return;
+            self.ignore_unwanted(&path, &file);
+            return None;
         };
-        let Some((file, overlay)) = self.file_with_pages(file, &path) else {
-            return;
-        };
-        let facts = FileFacts {
-            id: info.id,
-            path,
-            settings,
-            before: match overlay {
-                Some(_) => CacheMap::now(file.as_fd()),
-                None => before,
-            },
-            fresh: info.size_bytes == 0,
-            inherited: true,
-            overlay,
-            open: 1,
-            rounds: 0,
-        };
-        self.track(facts, file, false);
+        let idle = settings.mode.is_buffered();
+        if idle || self.owners.has(process, self.programs.namespace()) {
+            return None;
+        }
+        let (file, overlay) = self.file_with_pages(file, &path)?;
+        self.last_number += 1;
+        let number = FileNumber(self.last_number);
+        let inode = self.inodes.learn(number, file.as_fd())?;
+        // Of one made since the observation began, the size is the programs' doing.
+        let made_since = info.born.is_some_and(|born| born >= self.inodes.since);
+        let opened_size_bytes = if made_since { 0 } else { info.size_bytes };
+        let mut open = OpenFile::new(info.id, file, overlay, path, settings, opened_size_bytes);
+        let several = !self.table.of_inode(inode).is_empty();
+        if !self.told || several {
+            open.before = Some(resident_at_open(&open));
+        }
+        if several {
+            self.tell_apart(inode);
+        }
+        self.by_id.insert(info.id, number);
+        self.files.insert(number, open);
+        self.table.opened(number, inode);
+        if !self.told && info.size_bytes > SMALL_FILE_BYTES {
+            self.table.stream(number);
+        }
+        Some(number)
     }
 
-    /// A process is one of those observed.
-    pub(crate) fn seen_inside(&mut self, process: i32) {
-        if !self.insiders.knows(process) {
-            self.insiders.seen_inside(process);
-        }
-    }
-
-    /// A process, observed or not, opened or read a file that had been there
-    /// before.
-    pub(crate) fn used_by_anybody(
-        &mut self,
-        process: i32,
-        file: BorrowedFd<'_>,
-        events: EventMask,
-    ) {
-        if events.contains(EventMask::ACCESS) {
-            self.looked.was_read(file);
-        }
-        let whose = self.insiders.whose(process);
-        if whose == Whose::Inside || whose == Whose::Outside && is_observer(process) {
-            return;
-        }
-        let Ok(info) = file_stat(file) else { return };
-        // What it has in the cache from now on is its own.
-        let _ = self.looked.take(file, info.id);
-        match whose {
-            Whose::Gone => self.gone.push_back((Instant::now(), process, info.id)),
-            _ => self.used_by_others(info.id),
-        }
-    }
-
-    fn used_by_others(&mut self, id: FileId) {
-        match self.tracked.by_id(id) {
-            Some(tracked) => tracked.observed.shared(),
-            None => self.small.users_of(id, true),
-        }
-    }
-
-    /// Who is gone and was not told of as observed was somebody else.
-    fn decide_who_is_gone(&mut self) {
-        while let Some(&(since, process, id)) = self.gone.front()
-            && since.elapsed() >= OWN_EVENTS_TELL
-        {
-            self.gone.pop_front();
-            if !self.insiders.is_inside(process) {
-                self.used_by_others(id);
+    /// Another file with this inode number was opened: from now on it takes a look at
+    /// the pages to tell them apart.
+    fn tell_apart(&mut self, inode: Inode) {
+        for number in self.table.of_inode(inode) {
+            if let Some(open) = self.files.get_mut(number)
+                && open.before.is_none()
+            {
+                open.before = Some(CacheMap::now(open.file.as_fd()));
             }
         }
     }
 
-    /// Looks who uses the files in question, when it is time.
-    pub(crate) fn look_around(&mut self) {
-        self.decide_who_is_gone();
-        let (rules, tracked) = (&mut self.rules, &self.tracked);
-        let users = self.scan.go(&mut self.insiders, |process, id| {
-            let tracked = tracked.get(id);
-            tracked.is_some_and(|tracked| keeps(rules, tracked, process))
-        });
-        let Some(users) = users else { return };
-        let now = Instant::now();
-        let gone = users.gone.iter();
-        self.gone
-            .extend(gone.map(|&(process, id)| (now, process, id)));
-        for id in users.asked {
-            let by_ancestors = users.ancestors.contains(&id);
-            let outside = users.outside.contains(&id);
-            let Some(tracked) = self.tracked.by_id(id) else {
-                let by_gone = users.gone.iter().any(|&(_, used)| used == id);
-                let used = outside || by_ancestors || by_gone;
-                self.small.users_of(id, used);
-                continue;
-            };
-            let facts = &tracked.facts;
-            let outside = outside || by_ancestors && !facts.inherited;
-            if outside && !facts.fresh {
-                let state = tracked.observed.state();
-                if state.counters.brought_bytes >= SHARED_BYTES || !state.shared {
-                    tracked.observed.shared();
-                }
-            }
-            let used = users.inside.contains(&id) || outside;
-            if !used && (facts.open > 0 || tracked.marked) {
-                tracked.close();
-            }
+    /// A large file may be written where it is cached, and nothing is brought in then.
+    /// Told once: an event for each write would slow the writer down.
+    fn expect_writes(&self, number: FileNumber, size_bytes: u64) {
+        let Some(open) = self.files.get(&number) else {
+            return;
+        };
+        let early = open.settings.mode.writeback != Writeback::Lazy;
+        if early && size_bytes > SMALL_FILE_BYTES {
+            let target = MarkTarget::Inode(open.used());
+            let _ =
+                self.fanotify
+                    .add_mark(target, EventMask::MODIFY, MarkOptions::WANTED_EVICTABLE);
         }
     }
+
+    /// No rule wants this file now; if none ever can, the kernel need not tell of
+    /// it again.
+    fn ignore_unwanted(&mut self, path: &Path, file: &OwnedFd) {
+        if self.rules.is_settled(path, file.as_fd()) {
+            let target = MarkTarget::Inode(file.as_fd());
+            let not_wanted = EventMask::OPEN | EventMask::CLOSE_WRITE | EventMask::CLOSE_NOWRITE;
+            let _ = self
+                .fanotify
+                .add_mark(target, not_wanted, MarkOptions::IGNORED_EVICTABLE);
+        }
+    }
+
+    /// The file that has the pages, and that of the overlay above it, if it is
+    /// another one.
+    fn file_with_pages(&self, file: OwnedFd, path: &Path) -> Option<(OwnedFd, Option<OwnedFd>)> {
+        if !overlay::is_overlay(&file) {
+            return Some((file, None));
+        }
+        let below = overlay::file_below(file.as_fd(), path);
+        if below.is_none() {
+            lock(&self.board).note(format!(
+                "{}: the file below the overlay cannot be seen from here, and is left to the \
+                 kernel",
+                path.display()
+            ));
+        }
+        Some((below?, Some(file)))
+    }
+
+    // ---- where the kernel does not tell -------------------------------------
+
+    /// Where the kernel does not tell, what is cached of a small file at its close and
+    /// was not when it was opened counts as brought in.
+    fn see_what_was_brought(&mut self, number: FileNumber) {
+        let Some(open) = self.files.get(&number) else {
+            return;
+        };
+        if self.told || open.observed.is_some() {
+            return;
+        }
+        let Some(before) = &open.before else { return };
+        for range in before.brought_since(open.file.as_fd()) {
+            self.table.brought_of(number, Brought { range, ours: true });
+        }
+    }
+
+    /// Where the kernel does not tell, small files are looked at for growth.
+    pub(crate) fn find_grown(&mut self) {
+        if self.told {
+            return;
+        }
+        let small = self
+            .files
+            .iter()
+            .filter(|(_, open)| open.observed.is_none());
+        let grown: Vec<FileNumber> = small
+            .filter(|(_, open)| is_large(open.file.as_fd()))
+            .map(|(number, _)| *number)
+            .collect();
+        for number in grown {
+            self.table.stream(number);
+        }
+    }
+
+    // ---- the end ------------------------------------------------------------
 
     /// The observed programs have ended, or nobody waits for them any more.
     pub(crate) fn close_all(&mut self) {
-        for first in self.young.take_all() {
-            self.first_used(first);
+        let open: Vec<FileNumber> = self.files.keys().copied().collect();
+        for number in open {
+            self.see_what_was_brought(number);
         }
-        for tracked in self.tracked.iter_mut() {
-            tracked.close();
+        self.table.close_all();
+    }
+
+    /// What became of a small file.
+    pub(crate) fn unshelved(&mut self, unshelved: Unshelved) {
+        if let Some(open) = self.files.get_mut(&unshelved.number) {
+            open.left_bytes += unshelved.left_bytes;
+        }
+        self.table.unshelved(unshelved.number);
+    }
+
+    /// What the flusher says.
+    pub(crate) fn notice(&mut self, notice: Notice) {
+        match notice {
+            Notice::Idle { key } => {
+                lock(&self.board).set_idle(key, true);
+                self.doubtful.push(FileNumber(key));
+            }
+            Notice::Finished { key, state, .. } => {
+                lock(&self.board).end(key, &state);
+                let number = FileNumber(key);
+                let Some(open) = self.files.get_mut(&number) else {
+                    return;
+                };
+                open.left_bytes += state.counters.left_bytes;
+                let unread = open.observed.take().map(|observed| observed.take_unread());
+                if !self.told {
+                    open.before = Some(CacheMap::now(open.file.as_fd()));
+                }
+                self.table
+                    .stream_finished(number, unread.unwrap_or_default());
+            }
         }
     }
 }
 
-/// True when a file is not dropped for all programs, and for this one it is not:
-/// what it has in the cache is to stay.
-fn keeps(rules: &mut RulesInForce, tracked: &TrackedFile, process: i32) -> bool {
-    let (facts, file) = (&tracked.facts, tracked.description.as_fd());
-    let concerns = facts.settings.mode.drops() && !facts.fresh;
-    concerns
-        && !rules.is_settled(&facts.path, file)
-        && !is_observer(process)
-        && !rules
-            .settings_for(&facts.path, process, file)
-            .is_some_and(|settings| settings.mode.drops())
+/// What was resident when the file was opened: in an empty one, nothing.
+fn resident_at_open(open: &OpenFile) -> CacheMap {
+    if open.opened_size_bytes == 0 {
+        CacheMap::empty()
+    } else {
+        CacheMap::now_without_reads_under_way(open.file.as_fd())
+    }
+}
+
+/// Too large to wait for its close.
+fn is_large(file: BorrowedFd<'_>) -> bool {
+    size_bytes(file).is_ok_and(|bytes| bytes > SMALL_FILE_BYTES)
+}
+
+/// A number of pages, in bytes.
+pub(crate) fn range_of_pages(first_page: u64, pages: u64) -> ByteRange {
+    let page_bytes = page_size();
+    let start = first_page.saturating_mul(page_bytes);
+    ByteRange::new(
+        start,
+        start.saturating_add(pages.saturating_mul(page_bytes)),
+    )
 }

@@ -1,21 +1,14 @@
-//! The observer: two threads between the kernel's events and the flusher.
+//! The observer: a thread between what the kernel tells and the flusher.
 //!
-//! The *listener* reads events and, in the same moment, looks at what of a file
-//! just opened is in the cache; the program may be reading in the next. The
-//! *worker* keeps the table of files, asks the rules, and answers the flusher's
-//! notices. Neither is ever waited for by an observed program: there are no
-//! permission events.
+//! No observed program ever waits for it: there are no permission events.
 
 mod error;
-mod listener;
-mod open_before;
 mod reporter;
-mod worker;
+mod rounds;
 
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
@@ -23,7 +16,8 @@ use std::time::{Duration, Instant};
 
 use dropbehind::{Flusher, IoPriority, NoticeSink};
 use dropbehind_linux::{
-    Fanotify, GroupClass, TIME_SLICE_MIN, open_files, processes, set_thread_time_slice,
+    CacheTrace, CacheTraceError, Fanotify, GroupClass, TIME_SLICE_MIN, open_files, processes,
+    set_thread_time_slice,
 };
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -31,25 +25,26 @@ pub use error::ObserverError;
 
 use crate::board::{Board, SharedBoard, lock};
 use crate::files::{self, Files};
-use crate::looked::Looked;
-use crate::others::Insiders;
+use crate::inodes::Inodes;
+use crate::open_again::open_again;
 use crate::owners;
+use crate::programs::{Programs, Tree};
 use crate::rules::Rules;
-use crate::scout::{Scout, look_at_directory};
 use crate::small_files::SmallFiles;
 use crate::snapshot::Snapshot;
 use crate::source::{Marks, Source};
 use error::failed;
-use listener::Listener;
-use open_before::open_again;
 use reporter::Reporter;
-use worker::{Input, Worker};
+use rounds::{Input, Rounds};
 
-/// A round of the listener that finds nothing takes less than this.
+/// A round that finds nothing takes less than this.
 const ROUND: Duration = Duration::from_micros(500);
-/// A program waits no longer for its directory to be looked at: a thousand
-/// files or more.
-const LOOK_AHEAD: Duration = Duration::from_millis(10);
+/// All rings of the trace together have no more than this, and each no more than
+/// [`RING_BYTES`]. A record takes about 90 bytes, and a processor makes up to 400,000 a
+/// second: that is a tenth of a second.
+const RINGS_BYTES: usize = 128 << 20;
+const RING_BYTES: usize = 4 << 20;
+const RING_MIN_BYTES: usize = 256 << 10;
 
 /// How to observe.
 #[derive(Clone, Debug)]
@@ -62,17 +57,16 @@ pub struct ObserverConfig {
     pub kind: String,
     /// I/O priority of the flusher's threads.
     pub io_priority: IoPriority,
+    /// The kernel is asked who brings which page into the cache, where it tells. Else
+    /// what was resident at the open stays, and the rest goes.
+    pub traced: bool,
 }
 
 /// Observes until it is dropped.
 pub struct Observer {
     shared: Arc<Shared>,
     input: mpsc::Sender<Input>,
-    root: PathBuf,
-    threads: Mutex<Vec<JoinHandle<()>>>,
-    /// These hold the fanotify groups longest, until the drop.
-    looked: Option<Looked>,
-    fanotify: Option<Arc<Fanotify>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl fmt::Debug for Observer {
@@ -85,12 +79,11 @@ impl fmt::Debug for Observer {
 
 /// What the threads share with those who hold the observer.
 struct Shared {
-    source: Source,
     reporter: Reporter,
     stopping: AtomicBool,
-    /// How often the listener has read all there was.
+    /// How often all there was has been read.
     rounds: AtomicU64,
-    /// Wakes the listener.
+    /// Wakes the thread.
     wake: OwnedFd,
     /// Shows others that the namespace is looked after.
     _taken: Option<UnixListener>,
@@ -106,23 +99,25 @@ impl Observer {
     /// Without privilege or fanotify, or when a thread cannot be started.
     pub fn new(config: ObserverConfig) -> Result<Observer, ObserverError> {
         raise_descriptor_limit();
-        let first_process = match config.source {
-            Source::Namespace { process } => Some(process),
-            Source::Machine => None,
+        let group = match config.source {
+            Source::Namespace { .. } => Fanotify::new(GroupClass::Notification),
+            Source::Machine => Fanotify::with_bounded_queue(GroupClass::Notification),
         };
-        let group = || match first_process {
-            Some(_) => Fanotify::new(GroupClass::Notification),
-            None => Fanotify::with_bounded_queue(GroupClass::Notification),
-        };
-        let fanotify = Arc::new(group().map_err(failed("fanotify_init"))?);
+        let fanotify = Arc::new(group.map_err(failed("fanotify_init"))?);
         let mut notes = Vec::new();
+        // Before the first file can be opened.
+        let trace = match config.traced {
+            true => open_trace(&mut notes),
+            false => None,
+        };
         let marks = Marks::new(config.source, &fanotify, &mut notes)
             .map_err(failed("the mounts could not be marked"))?;
-        let openers = first_process
-            .map(|_| Fanotify::new(GroupClass::Notification))
-            .transpose()
-            .map_err(failed("fanotify_init"))?
-            .map(Arc::new);
+        let programs = match (config.source, marks.namespace()) {
+            (Source::Namespace { process }, Some(namespace)) => {
+                Programs::Tree(Tree::of(process, namespace))
+            }
+            _ => Programs::Everybody,
+        };
         let flusher = Flusher::builder()
             .io_priority(config.io_priority)
             .observing()
@@ -134,10 +129,13 @@ impl Observer {
         for note in notes {
             lock(&board).note(note);
         }
-        let small = SmallFiles::start(config.io_priority)
-            .map_err(failed("a thread could not be started"))?;
+        let (input, inputs) = mpsc::channel();
+        let unshelved = input.clone();
+        let small = SmallFiles::start(config.io_priority, move |done| {
+            drop(unshelved.send(Input::Unshelved(done)));
+        })
+        .map_err(failed("a thread could not be started"))?;
         let shared = Arc::new(Shared {
-            source: config.source,
             reporter: Reporter {
                 kind: config.kind,
                 flusher: flusher.clone(),
@@ -146,6 +144,7 @@ impl Observer {
                 events: AtomicU64::new(0),
                 overflows: AtomicU64::new(0),
                 started: Instant::now(),
+                traced: trace.is_some(),
             },
             stopping: AtomicBool::new(false),
             rounds: AtomicU64::new(0),
@@ -155,53 +154,33 @@ impl Observer {
                 .namespace()
                 .and_then(|namespace| owners::take(namespace).ok()),
         });
-        let root = first_process.map_or_else(
-            || PathBuf::from("/"),
-            |process| PathBuf::from(format!("/proc/{process}/root")),
-        );
-        let looked = Looked::new(openers.clone());
-        let scout = first_process
-            .map(|_| Scout::start(looked.clone(), root.clone()))
-            .transpose()
-            .map_err(failed("a thread could not be started"))?;
-        let (input, inputs) = mpsc::channel();
+        let mut inodes = Inodes::new();
+        inodes.mounted(marks.mounts());
         let notices = input.clone();
         let files = Files::new(files::Parts {
             flusher,
             rules: config.rules,
             fanotify: Arc::clone(&fanotify),
-            openers: openers.clone(),
-            looked: looked.clone(),
-            scout,
             small,
-            insiders: Insiders::new(marks.namespace(), first_process),
+            programs,
             board,
             notices: NoticeSink::new(move |notice| drop(notices.send(Input::Notice(notice)))),
+            inodes,
+            told: trace.is_some(),
         });
-        let listener = Listener::new(listener::Parts {
+        let rounds = Rounds {
             shared: Arc::clone(&shared),
-            fanotify: Arc::clone(&fanotify),
-            openers,
+            fanotify,
             marks,
-            input: input.clone(),
-            looked: looked.clone(),
-        });
-        let worker = Worker {
-            shared: Arc::clone(&shared),
+            trace,
             files,
             inputs,
+            closes: Vec::new(),
         };
-        let threads = vec![
-            thread(owners::LISTENER, move || listener.run())?,
-            thread("dropbehind-work", move || worker.run())?,
-        ];
         let observer = Observer {
             shared,
             input,
-            root,
-            threads: Mutex::new(threads),
-            looked: Some(looked),
-            fanotify: Some(fanotify),
+            thread: Mutex::new(Some(thread(owners::LISTENER, move || rounds.run())?)),
         };
         if config.source == Source::Machine {
             observer.find_open_files();
@@ -209,29 +188,15 @@ impl Observer {
         Ok(observer)
     }
 
-    /// Looks at files that the programs are likely to open, before they do: these,
-    /// and those in the directory that the programs start in, as many as can be
-    /// looked at in some milliseconds. Relative paths begin at `directory`.
-    pub fn look_ahead(&self, directory: &Path, paths: &[PathBuf]) {
-        let Some(looked) = &self.looked else { return };
-        for path in paths {
-            let path = directory.join(path);
-            let inside = path.strip_prefix("/").unwrap_or(&path);
-            looked.look_at(&self.root.join(inside));
-        }
-        let inside = directory.strip_prefix("/").unwrap_or(directory);
-        let deadline = Instant::now() + LOOK_AHEAD;
-        look_at_directory(looked, &self.root.join(inside), None, Some(deadline));
-    }
-
     /// Looks after the files that a process has open already, such as its
     /// standard output, of which no open will tell.
     pub fn inherit(&self, process: i32) {
         for open in open_files(process).unwrap_or_default() {
-            if let Some((file, before)) = open_again(process, &open) {
-                let _ = self.input.send(Input::Inherited(process, file, before));
+            if let Some(file) = open_again(process, &open) {
+                let _ = self.input.send(Input::Inherited(process, file));
             }
         }
+        self.wake();
     }
 
     fn find_open_files(&self) {
@@ -246,31 +211,46 @@ impl Observer {
     /// Applies other rules to files opened from now on.
     pub fn set_rules(&self, rules: Arc<dyn Rules>) {
         let _ = self.input.send(Input::Rules(rules));
+        self.wake();
     }
 
     /// The programs are done: what they left is written and dropped. False when
     /// `timeout` passed first.
     pub fn settle(&self, timeout: Duration) -> bool {
         let started = Instant::now();
-        // What they did last may still be in the kernel's queue. The listener may
-        // be in the middle of a round, so it takes two to have read all.
-        let due = self.shared.rounds.load(Ordering::SeqCst) + 2;
+        let left = || timeout.saturating_sub(started.elapsed());
+        // What they did last may still be in the kernel's queues. A round may be under
+        // way, and a close counts in the next one: it takes three to have seen all.
+        let due = self.shared.rounds.load(Ordering::SeqCst) + 3;
         while self.shared.rounds.load(Ordering::SeqCst) < due {
-            if started.elapsed() >= timeout {
+            if left().is_zero() {
                 return false;
             }
-            self.wake_listener();
+            self.wake();
             std::thread::sleep(ROUND);
         }
-        let (done, seen) = mpsc::channel();
         let _ = self.input.send(Input::CloseAll);
-        let _ = self.input.send(Input::Sync(done));
-        if seen.recv_timeout(timeout).is_err() {
-            return false;
+        loop {
+            let Some(files) = self.known_files(left()) else {
+                return false;
+            };
+            if files == 0 {
+                return true;
+            }
+            let reporter = &self.shared.reporter;
+            if !(reporter.small.flush(left()) && reporter.flusher.drain(left())) {
+                return false;
+            }
+            std::thread::sleep(ROUND);
         }
-        let left = || timeout.saturating_sub(started.elapsed());
-        let small = self.shared.reporter.small.flush(left());
-        self.shared.reporter.flusher.drain(left()) && small
+    }
+
+    /// How many files are open or still to be seen to, after all that was told.
+    fn known_files(&self, timeout: Duration) -> Option<usize> {
+        let (done, seen) = mpsc::channel();
+        let _ = self.input.send(Input::Sync(done));
+        self.wake();
+        seen.recv_timeout(timeout).ok()
     }
 
     /// How it stands.
@@ -287,16 +267,16 @@ impl Observer {
     /// Ends the observation; files are left as they are.
     pub fn stop(&self) {
         self.shared.stopping.store(true, Ordering::SeqCst);
-        self.wake_listener();
-        let _ = self.input.send(Input::Stop);
-        let threads =
-            std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
-        for thread in threads {
-            let _ = thread.join();
-        }
+        self.wake();
+        let thread = self
+            .thread
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        let _ = thread.map(JoinHandle::join);
     }
 
-    fn wake_listener(&self) {
+    fn wake(&self) {
         let _ = rustix::io::write(&self.shared.wake, &1_u64.to_ne_bytes());
     }
 }
@@ -304,12 +284,20 @@ impl Observer {
 impl Drop for Observer {
     fn drop(&mut self) {
         self.stop();
-        // The kernel takes some 12 ms to end a group, and no longer for two at once.
-        let looked = self.looked.take();
-        let ending = std::thread::Builder::new().spawn(|| drop(looked));
-        self.fanotify = None;
-        let _ = ending.map(JoinHandle::join);
     }
+}
+
+/// The trace of the page cache, or a note why there is none.
+fn open_trace(notes: &mut Vec<String>) -> Option<CacheTrace> {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let ring_bytes = (RINGS_BYTES / processors).clamp(RING_MIN_BYTES, RING_BYTES);
+    let refused = |error: CacheTraceError| {
+        notes.push(format!(
+            "the kernel does not tell who brings in which page ({error}): what was resident when \
+             a file was opened stays, the rest goes"
+        ));
+    };
+    CacheTrace::open(ring_bytes).map_err(refused).ok()
 }
 
 fn has_writable(process: i32) -> bool {

@@ -24,10 +24,6 @@ const PROCESSES: usize = 4096;
 const KEEPER: &str = "dropbehind-keep";
 /// An observer's thread that reads events.
 pub(crate) const LISTENER: &str = "dropbehind-hear";
-/// It is among the first threads of its process. Who has thousands is asked about
-/// with each open.
-const LISTENER_AMONG: usize = 64;
-
 fn address(namespace: MountNamespaceId) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(format!("dropbehind-owner-{namespace}"))
 }
@@ -87,21 +83,14 @@ impl Owners {
 }
 
 fn uses_library(process: i32) -> bool {
-    has_thread(process, KEEPER, usize::MAX)
+    has_thread(process, KEEPER)
 }
 
-/// True for another observer: each event gives it a descriptor of the file, by
-/// which it uses nothing of that.
-pub(crate) fn is_observer(process: i32) -> bool {
-    has_thread(process, LISTENER, LISTENER_AMONG)
-}
-
-/// Looks at the first `most` threads, the oldest ones.
-fn has_thread(process: i32, wanted: &str, most: usize) -> bool {
+fn has_thread(process: i32, wanted: &str) -> bool {
     let Ok(threads) = std::fs::read_dir(format!("/proc/{process}/task")) else {
         return false;
     };
-    threads.flatten().take(most).any(|thread| {
+    threads.flatten().any(|thread| {
         std::fs::read_to_string(thread.path().join("comm"))
             .is_ok_and(|name| name.trim_end() == wanted)
     })

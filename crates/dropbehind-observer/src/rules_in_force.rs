@@ -44,6 +44,11 @@ impl RulesInForce {
         })
     }
 
+    /// The name of the disk that carries a file; empty where it has none.
+    pub(crate) fn disk_name(&mut self, file: BorrowedFd<'_>) -> &str {
+        disk_name(&mut self.disk_names, file)
+    }
+
     /// False when the paths of files make no difference.
     pub(crate) fn ask_for_paths(&self) -> bool {
         self.rules.ask_for_paths()

@@ -18,6 +18,9 @@ pub struct Snapshot {
     pub kind: String,
     /// Its process.
     pub process: u32,
+    /// The kernel tells who brings in which page. Else what was resident when a file was
+    /// opened stays, and the rest goes.
+    pub traced: bool,
     /// CPU nanoseconds the observer's process used.
     pub cpu_ns: u64,
     /// Counters over all files.

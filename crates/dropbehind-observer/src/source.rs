@@ -71,6 +71,7 @@ pub(crate) struct Marks {
     root: File,
     namespace: MountNamespaceId,
     marked: HashMap<u64, PathBuf>,
+    mounts: Vec<Mount>,
 }
 
 impl Marks {
@@ -93,10 +94,16 @@ impl Marks {
                 .open(format!("/proc/{process}/root"))?,
             namespace: mount_namespace_of(process)?,
             marked: HashMap::new(),
+            mounts: Vec::new(),
         };
         marks.refresh(fanotify, notes)?;
         mark_block_devices(fanotify);
         Ok(marks)
+    }
+
+    /// All that is mounted.
+    pub(crate) fn mounts(&self) -> &[Mount] {
+        &self.mounts
     }
 
     /// For polling: urgent when something was mounted or unmounted.
@@ -119,6 +126,7 @@ impl Marks {
         notes: &mut Vec<String>,
     ) -> io::Result<()> {
         let mounts = self.watch.mounts()?;
+        self.mounts.clone_from(&mounts);
         let mut marked = HashMap::new();
         for mount in mounts {
             if WITHOUT_DISK.contains(&mount.filesystem.as_str()) {

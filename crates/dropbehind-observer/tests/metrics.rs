@@ -28,6 +28,7 @@ fn busy() -> Snapshot {
         elapsed_ns: 61_000_000_007,
         kind: "run".into(),
         process: 4711,
+        traced: true,
         cpu_ns: 250_000_000,
         totals: Totals {
             events: 12,

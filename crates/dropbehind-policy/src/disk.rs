@@ -367,10 +367,25 @@ impl Disk {
         });
     }
 
-    /// Others use the file: its pages stay from now on.
-    pub fn shared(&mut self, now_ns: u64, id: StreamId) {
-        self.dropping = self.dropping.filter(|dropping| *dropping != id);
-        self.with(now_ns, id, |stream, _| stream.shared());
+    /// The kernel says that this I/O brought `range` into the cache, in whole pages.
+    pub fn brought(&mut self, now_ns: u64, id: StreamId, range: ByteRange) {
+        self.with(now_ns, id, |stream, _| stream.brought(range));
+    }
+
+    /// The kernel says that others brought `range` into the cache, in whole pages:
+    /// nothing of this I/O can have been there any more.
+    pub fn taken_over(&mut self, now_ns: u64, id: StreamId, range: ByteRange) {
+        self.with(now_ns, id, |stream, _| stream.taken_over(range));
+    }
+
+    /// What [`Disk::brought`] told of `range` is to stay.
+    pub fn kept(&mut self, now_ns: u64, id: StreamId, range: ByteRange) {
+        self.with(now_ns, id, |stream, _| stream.keep(range));
+    }
+
+    /// What [`Disk::brought`] told of `range` is clean, and its readers are done with it.
+    pub fn passed(&mut self, now_ns: u64, id: StreamId, range: ByteRange) {
+        self.with(now_ns, id, |stream, _| stream.passed(range));
     }
 
     /// The program's fsync of the file returned.

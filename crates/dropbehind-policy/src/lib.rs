@@ -22,6 +22,8 @@
 //! | [`reason`] | why writeback was started, counted |
 //! | [`stream`] | one open file: its dirty, asked-for, clean and dropped ranges |
 //! | [`disk`] | all streams of one backing device, oldest first |
+//! | [`observed_files`] | whose pages: the files that observed programs use |
+//! | [`shelf`] | small files that observed programs have closed |
 //! | [`action`] | what the shell is to do, and what it answers |
 #![no_std]
 #![forbid(unsafe_code)]
@@ -34,6 +36,7 @@ pub mod drop_planner;
 pub mod grace;
 pub mod mode;
 pub mod neighbours;
+pub mod observed_files;
 pub mod pace;
 pub mod range;
 pub mod range_counts;
@@ -43,6 +46,7 @@ pub mod read_fronts;
 pub mod reason;
 pub mod residency;
 pub mod sequential;
+pub mod shelf;
 pub mod stream;
 pub mod throttle;
 pub mod write_behind;
@@ -50,8 +54,10 @@ pub mod write_behind;
 pub use action::{Action, Counted, Dropped, Inspected, Next, StreamId};
 pub use disk::{Disk, DiskConfig};
 pub use mode::{Mode, Residency, Writeback};
+pub use observed_files::{Brought, FileAction, FileNumber, Inode, ObservedFiles};
 pub use range::ByteRange;
 pub use range_set::RangeSet;
 pub use read_fronts::ReadFronts;
 pub use reason::{Reason, ReasonBytes};
+pub use shelf::{Shelf, ShelfAction, ShelfNext, ShelfPlace};
 pub use stream::{StreamConfig, StreamCounters};

@@ -58,6 +58,8 @@ pub struct StreamConfig {
     pub block_device: bool,
     /// Write-behind does not apply (`POSIX_FADV_RANDOM`).
     pub random: bool,
+    /// [`Disk::brought`](crate::Disk::brought) tells which pages this I/O brings in.
+    pub told: bool,
 }
 
 /// What a stream did, counted.
@@ -114,8 +116,6 @@ pub struct Stream {
     unlinked: bool,
     /// Closed, and seen unlinked since: all that is left is to forget it.
     deleted: bool,
-    /// Others use it.
-    shared: bool,
     closed_ns: Option<u64>,
     small_bytes: Option<u64>,
     flush: bool,
@@ -142,7 +142,7 @@ impl Stream {
             done_bytes: 0,
             peak_dirty_bytes: 0,
             writeback_bytes: ReasonBytes::default(),
-            ownership: Ownership::new(residency),
+            ownership: Ownership::new(residency, config.told),
             look_ahead: LookAhead::new(now_ns, config.size_bytes),
             sweep: Sweep::new(),
             window: WriteBehind::new(),
@@ -157,7 +157,6 @@ impl Stream {
             inspected_ns: None,
             unlinked: false,
             deleted: false,
-            shared: false,
             closed_ns: None,
             small_bytes: None,
             flush: false,
@@ -212,7 +211,7 @@ impl Stream {
     /// what is cached or dirty there will be known to be so, and whose it is, once
     /// the request is over.
     pub fn undecided(&self, range: ByteRange) -> Vec<ByteRange> {
-        if self.shared || self.deleted {
+        if self.deleted {
             return Vec::new();
         }
         let unexplained = self.unexplained(range).into_iter();
@@ -348,8 +347,10 @@ impl Stream {
         self.planner.withdraw(range);
         if mode.drops() {
             self.ownership.wrote(range);
-            let window_bytes = context.window_bytes(&self.config);
-            self.look_ahead.wrote(context, range, window_bytes);
+            if !self.config.told {
+                let window_bytes = context.window_bytes(&self.config);
+                self.look_ahead.wrote(context, range, window_bytes);
+            }
         } else {
             self.keep(range);
         }
@@ -416,7 +417,7 @@ impl Stream {
     }
 
     /// `range` is to stay, and need not be counted until it is clean.
-    fn keep(&mut self, range: ByteRange) {
+    pub(crate) fn keep(&mut self, range: ByteRange) {
         for part in self.ownership.keep(range) {
             self.lazy.remove(part);
         }
@@ -424,8 +425,7 @@ impl Stream {
 
     /// A read brought `range` in; it is clean, and ours.
     pub(crate) fn read(&mut self, context: &Context, range: ByteRange) {
-        // Read before others used it, perhaps, and told only now.
-        if self.shared || self.deleted {
+        if self.deleted {
             return;
         }
         let range = range.page_aligned_outward(context.page_bytes);
@@ -433,6 +433,18 @@ impl Stream {
         for part in self.untold(range) {
             self.ownership.bring(part);
             self.planner.ready(part);
+        }
+    }
+
+    /// The parts of `range` that are ours are clean, and no reader needs them any more.
+    pub(crate) fn passed(&mut self, range: ByteRange) {
+        if self.deleted {
+            return;
+        }
+        for ours in self.ownership.ours_of(range) {
+            for part in self.untold(ours) {
+                self.planner.ready(part);
+            }
         }
     }
 
@@ -500,14 +512,19 @@ impl Stream {
         self.update_done();
     }
 
-    /// Others use the file: nothing of it is dropped any more. What is dirty is
-    /// still written.
-    pub(crate) fn shared(&mut self) {
-        self.shared = true;
-        self.keep(ByteRange::WHOLE);
-        self.planner = DropPlanner::new();
-        self.lazy.clear();
-        self.look_ahead.clear();
+    /// The kernel says that this I/O brought `range` into the cache.
+    pub(crate) fn brought(&mut self, range: ByteRange) {
+        if !self.deleted {
+            self.ownership.bring(range);
+        }
+    }
+
+    /// The kernel says that others brought `range` into the cache, where it had not
+    /// been: it is not dropped. What they write, the kernel writes.
+    pub(crate) fn taken_over(&mut self, range: ByteRange) {
+        self.ownership.take_over(range);
+        self.planner.withdraw(range);
+        self.lazy.remove(range);
     }
 
     /// Nothing that is pending is to be done any more.

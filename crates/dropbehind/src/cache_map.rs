@@ -2,7 +2,7 @@
 
 use std::os::fd::BorrowedFd;
 
-use dropbehind_linux::{page_size, resident_ranges, size_bytes};
+use dropbehind_linux::{resident_ranges, size_bytes};
 use dropbehind_policy::ByteRange;
 use dropbehind_policy::residency::ResidencyMap;
 
@@ -26,17 +26,6 @@ impl CacheMap {
         CacheMap {
             map,
             cached_bytes: 0,
-        }
-    }
-
-    /// Nobody looked in time; all that the file has now is taken for others'.
-    pub fn unknown(fd: BorrowedFd<'_>) -> CacheMap {
-        let size = size_bytes(fd).unwrap_or(u64::MAX);
-        let mut map = ResidencyMap::unknown();
-        map.truncated(size.checked_next_multiple_of(page_size()).unwrap_or(size));
-        CacheMap {
-            map,
-            cached_bytes: cached_bytes(fd, size),
         }
     }
 
@@ -68,6 +57,14 @@ impl CacheMap {
             map.observed(piece, resident);
         }
         CacheMap { map, cached_bytes }
+    }
+
+    /// What of the file is cached now and was not then.
+    pub fn brought_since(&self, fd: BorrowedFd<'_>) -> Vec<ByteRange> {
+        let size = size_bytes(fd).unwrap_or(0);
+        let cached = residency::cached_parts(fd, residency::whole(size));
+        let brought = cached.iter().flat_map(|part| self.map.brought(*part));
+        brought.collect()
     }
 
     /// Bytes that were cached.

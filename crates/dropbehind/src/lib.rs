@@ -44,12 +44,12 @@ mod writeback_errors;
 pub use cache_map::CacheMap;
 pub use control::{CacheState, DropOutcome};
 pub use dropbehind_linux::IoPriority;
-pub use dropbehind_policy::Counted;
+pub use dropbehind_policy::{Brought, ByteRange, Counted, RangeSet};
 pub use dropbehind_policy::{Mode, Reason, ReasonBytes, Residency, Writeback};
 pub use file::File;
 pub use flusher::{
     DiskStats, Flusher, FlusherBuilder, Notice, NoticeSink, ObserveOptions, Observed,
-    ObservedPages, ObservedState,
+    ObservedPages, ObservedState, Provenance,
 };
 pub use open_options::{OpenOptions, WINDOW_MIN_BYTES};
 pub use stats::Stats;

@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use common::{Dice, KIB, Kind, MIB, PATIENCE, Place, cached_bytes, check_on_disk, write_pattern};
 use dropbehind::{
-    CacheMap, Flusher, Mode, Notice, NoticeSink, ObserveOptions, Observed, ObservedState,
+    Brought, ByteRange, CacheMap, Flusher, Mode, Notice, NoticeSink, ObserveOptions, Observed,
+    ObservedState, Provenance,
 };
 use dropbehind_testbed::reclaim::{Gone, Reclaim, in_some_attempt};
 use dropbehind_testbed::residency::{self, Sampler};
@@ -37,8 +38,8 @@ impl Observing {
                 window_bytes: None,
                 request_bytes: None,
                 reads: true,
-                before: CacheMap::empty(),
-                shared: false,
+                opened_size_bytes: u64::MAX,
+                provenance: Provenance::ResidentAtOpen(CacheMap::empty()),
                 max_dirty_bytes: None,
                 key: 7,
                 notices: NoticeSink::new(move |notice| drop(sender.send(notice))),
@@ -49,11 +50,19 @@ impl Observing {
     fn observe(&self, path: &Path) -> Observed {
         let description = fs::File::open(path).unwrap();
         let options = ObserveOptions {
-            before: CacheMap::now(description.as_fd()),
-            shared: false,
-            max_dirty_bytes: None,
+            provenance: Provenance::ResidentAtOpen(CacheMap::now(description.as_fd())),
             ..self.options.clone()
         };
+        self.flusher.observe(description.into(), options).unwrap()
+    }
+
+    /// The same, where somebody tells who brought in what.
+    fn observe_told(&self, path: &Path) -> Observed {
+        let options = ObserveOptions {
+            provenance: Provenance::Told,
+            ..self.options.clone()
+        };
+        let description = fs::File::open(path).unwrap();
         self.flusher.observe(description.into(), options).unwrap()
     }
 
@@ -102,7 +111,7 @@ everywhere! {
     what_others_had_here_and_there_stays: 64;
     a_read_costs_one_read_and_leaves_nothing: 128;
     random_writes_leave_nothing: 64;
-    pages_of_a_shared_file_stay: 32;
+    what_others_brought_in_stays: 32;
     modes_that_keep_write_and_keep: 32;
 }
 
@@ -281,23 +290,33 @@ fn random_writes_leave_nothing(place: &Place) {
     check_on_disk(&path, 1, place.size_bytes());
 }
 
-fn pages_of_a_shared_file_stay(place: &Place) {
+fn what_others_brought_in_stays(place: &Place) {
     in_some_attempt(|reclaim| {
         let observing = Observing::new(Mode::DONTCACHE);
         let path = place.cold_file(1);
-        let observed = observing.observe(&path);
-        observed.shared();
+        let observed = observing.observe_told(&path);
         let mut file = fs::OpenOptions::new().write(true).open(&path).unwrap();
         file.seek(SeekFrom::Start(0)).unwrap();
-        file.write_all(&pattern::filled(3, 0, 8 << 20)).unwrap();
+        file.write_all(&pattern::filled(3, 0, 24 << 20)).unwrap();
         drop(file);
+        let told = |start, end, ours| Brought {
+            range: ByteRange::new(start * MIB, end * MIB),
+            ours,
+        };
+        // Ours, then others'; what nobody tells of is not dropped either.
+        observed.told([told(0, 16, true), told(8, 12, false)]);
         observed.closed();
         let state = observing.finished();
-        assert!(state.shared);
-        assert_eq!(state.counters.dropped_bytes, 0, "{state:?}");
+        let counters = &state.counters;
+        assert_eq!((counters.brought_bytes, counters.left_bytes), (16 * MIB, 0));
+        assert_eq!(counters.dropped_bytes, 16 * MIB, "{state:?}");
+        // Pages that the kernel wrote before a look count as read.
+        let moved = state.written_bytes + state.read_bytes;
+        assert!(moved >= 24 * MIB, "{state:?}");
         let pages = residency::cached(&path).unwrap();
         assert_eq!(pages.dirty_pages + pages.writeback_pages, 0, "{pages:?}");
-        as_much_cached(reclaim, &path, 8 * MIB, &state)
+        assert!(cached_bytes(&path) <= 12 * MIB, "{state:?}");
+        as_much_cached(reclaim, &path, 12 * MIB, &state)
     });
 }
 

@@ -131,6 +131,7 @@ fn begin(process: i32, wishes: &Wishes) -> Result<Observer, Report> {
         source: Source::Namespace { process },
         rules: Arc::new(rules),
         kind: "run".to_owned(),
+        traced: tracing_is_wanted(),
         io_priority: io_priority.map_err(|error| failed(format!("{error}.")))?,
     })
     .map_err(|error| Report::Failed {
@@ -142,8 +143,13 @@ fn begin(process: i32, wishes: &Wishes) -> Result<Observer, Report> {
     })?;
     // Opened in the old namespace, or by others: no event tells of those.
     observer.inherit(process);
-    observer.look_ahead(&wishes.directory, &wishes.likely_files);
     Ok(observer)
+}
+
+/// Unless `DROPBEHIND_NO_TRACE` is set: then observing works as it does where the kernel
+/// does not tell who brings what into the page cache.
+pub(crate) fn tracing_is_wanted() -> bool {
+    std::env::var_os("DROPBEHIND_NO_TRACE").is_none()
 }
 
 /// Lets everything be written and dropped, until the supervisor has waited long

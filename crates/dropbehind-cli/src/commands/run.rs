@@ -23,7 +23,7 @@ use messages::Wishes;
 use observer_process::ObserverProcess;
 use std::ffi::OsString;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 use summary::ObservedStats;
 use supervisor::{Account, Ended, NoAccount, NotReady, Supervisor};
@@ -194,21 +194,7 @@ fn wishes(args: &RunArgs) -> Wishes {
         only: settings.only.clone(),
         except: settings.except.clone(),
         settle: settings.settle,
-        directory: std::env::current_dir().unwrap_or_default(),
-        likely_files: likely_files(&args.command[1..]),
     }
-}
-
-/// What a program's arguments name: themselves, and what is behind an equals
-/// sign (`of=x`, `--output=x`). Most are no files, which does no harm.
-fn likely_files(arguments: &[OsString]) -> Vec<PathBuf> {
-    let texts = arguments.iter().filter_map(|argument| argument.to_str());
-    texts
-        .flat_map(|text| [Some(text), text.split_once('=').map(|(_, value)| value)])
-        .flatten()
-        .filter(|text| !text.is_empty() && !text.starts_with('-'))
-        .map(PathBuf::from)
-        .collect()
 }
 
 /// Finds out whether observing can work, before anything is started.

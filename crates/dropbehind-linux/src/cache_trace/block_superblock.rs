@@ -40,13 +40,13 @@ pub fn block_device_number(fd: BorrowedFd<'_>) -> io::Result<u64> {
     if FileKind::of(&stat) != FileKind::Block {
         return Err(io::Error::from_raw_os_error(libc::ENOTBLK));
     }
-    Ok(kernel_number(stat.st_rdev).into())
+    Ok(kernel_device(stat.st_rdev).into())
 }
 
-/// The kernel's `dev_t`, from one as of makedev(3).
-#[allow(clippy::useless_conversion)]
-pub(super) fn kernel_number(device: impl Into<u64>) -> u32 {
-    let device = device.into();
+/// A device's number as the kernel writes it, `MAJOR << 20 | MINOR`, from one as of
+/// makedev(3).
+#[must_use]
+pub fn kernel_device(device: u64) -> u32 {
     major(device) << 20 | minor(device)
 }
 

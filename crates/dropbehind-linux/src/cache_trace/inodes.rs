@@ -1,6 +1,6 @@
 //! Inodes as the kernel's tracepoints name them.
 
-use super::block_superblock::{block_device_number, block_superblock, kernel_number};
+use super::block_superblock::{block_device_number, block_superblock, kernel_device};
 use crate::file::{FileId, FileKind, FsKind, filesystem};
 use crate::mounts::Mount;
 use rustix::fs::{AtFlags, StatxFlags, major};
@@ -68,7 +68,7 @@ impl KernelDevices {
     fn add_mounts<'a>(&mut self, mounts: impl IntoIterator<Item = &'a Mount>) {
         let devices = mounts
             .into_iter()
-            .map(|mount| (mount.id, kernel_number(mount.device)));
+            .map(|mount| (mount.id, kernel_device(mount.device)));
         self.by_mount.extend(devices);
     }
 
@@ -106,7 +106,7 @@ impl KernelDevices {
     fn superblock(&mut self, fd: BorrowedFd<'_>, device: u64) -> io::Result<u32> {
         // Only numbers without a driver can be made up.
         if major(device) != 0 {
-            return Ok(kernel_number(device));
+            return Ok(kernel_device(device));
         }
         if let Some(&learned) = self.learned.get(&device) {
             return Ok(learned);
@@ -115,7 +115,7 @@ impl KernelDevices {
         let superblock = if is_made_up {
             self.superblock_of_mount(fd)?
         } else {
-            kernel_number(device)
+            kernel_device(device)
         };
         self.learned.insert(device, superblock);
         Ok(superblock)

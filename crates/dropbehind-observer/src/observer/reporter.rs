@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use dropbehind::{DiskStats, Flusher, Reason};
+use dropbehind::{DiskStats, Flusher, ObservedState, Reason};
 
 use crate::board::{FileView, Finished, SharedBoard, lock};
 use crate::small_files::SmallFiles;
@@ -24,23 +24,32 @@ pub(super) struct Reporter {
     pub(super) events: AtomicU64,
     pub(super) overflows: AtomicU64,
     pub(super) started: Instant,
+    /// The kernel tells who brings in what.
+    pub(super) traced: bool,
 }
 
 impl Reporter {
     pub(super) fn snapshot(&self) -> Snapshot {
-        let (finished, by_disk, mut notes, mut views) = {
-            let board = lock(&self.board);
-            let by_disk = board.by_disk.clone();
-            (board.finished, by_disk, board.notes.clone(), board.views())
-        };
+        let board = lock(&self.board).shown();
+        let (finished, by_disk) = (board.finished, board.by_disk);
+        let (mut notes, mut views, lost) = (board.notes, board.views, board.lost_records);
         notes.extend(self.flusher.degraded());
+        if lost > 0 {
+            notes.push(format!(
+                "the kernel had no room to tell of {lost} folios: what they hold may stay"
+            ));
+        }
         let mut totals = self.totals_without_disks(&finished);
+        totals.cached_bytes += board.waiting_bytes;
+        totals.kept_bytes = board.kept_bytes;
         let mut disks: Vec<DiskSnapshot> = Vec::new();
         for disk in self.flusher.disks_stats() {
             add_disk(&mut totals, &disk);
             let of_finished = by_disk.get(&disk.name).copied().unwrap_or_default();
-            disks.push(disk_snapshot(disk, of_finished));
+            let kept_bytes = board.kept_by_disk.get(&disk.name).copied().unwrap_or(0);
+            disks.push(disk_snapshot(disk, of_finished, kept_bytes));
         }
+        totals.peak_cached_bytes = totals.peak_cached_bytes.max(board.peak_cached_bytes);
         views.sort_by_key(|view| {
             let state = &view.state;
             (view.idle, Reverse(state.written_bytes + state.read_bytes))
@@ -60,6 +69,7 @@ impl Reporter {
             elapsed_ns: u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX),
             kind: self.kind.clone(),
             process: std::process::id(),
+            traced: self.traced,
             cpu_ns: own_cpu_ns(),
             totals,
             disks,
@@ -75,17 +85,15 @@ impl Reporter {
         let mut totals = Totals {
             events: count(&self.events),
             overflows: count(&self.overflows),
-            files: finished.files + count(&small.files),
-            written_bytes: finished.written_bytes + count(&small.brought_bytes),
+            files: finished.files,
+            written_bytes: finished.written_bytes,
             read_bytes: finished.read_bytes,
             waits: finished.waits,
             wait_ns: finished.wait_ns,
-            brought_bytes: finished.small_dropped_bytes + count(&small.brought_bytes),
-            dropped_bytes: finished.small_dropped_bytes + count(&small.dropped_bytes),
+            brought_bytes: count(&small.brought_bytes),
+            dropped_bytes: count(&small.dropped_bytes),
             left_bytes: count(&small.left_bytes),
             cached_bytes: count(&small.waiting_bytes),
-            peak_cached_bytes: count(&small.peak_bytes),
-            peak_dirty_bytes: count(&small.peak_bytes),
             ..Totals::default()
         };
         let budget = Reason::Budget.name().to_owned();
@@ -100,7 +108,6 @@ fn add_disk(totals: &mut Totals, disk: &DiskStats) {
     let (stats, pages) = (&disk.stats, disk.observed);
     totals.brought_bytes += stats.brought_bytes;
     totals.dropped_bytes += stats.dropped_bytes;
-    totals.kept_bytes += stats.kept_bytes;
     totals.left_bytes += stats.left_bytes;
     totals.cached_bytes += pages.counted.cached_bytes;
     // Of each disk at its own time: at most this much at once.
@@ -115,7 +122,11 @@ fn add_disk(totals: &mut Totals, disk: &DiskStats) {
 }
 
 /// The bytes written and read are those of its finished files, so far.
-fn disk_snapshot(disk: DiskStats, (written_bytes, read_bytes): (u64, u64)) -> DiskSnapshot {
+fn disk_snapshot(
+    disk: DiskStats,
+    (written_bytes, read_bytes): (u64, u64),
+    kept_bytes: u64,
+) -> DiskSnapshot {
     let (stats, pages) = (&disk.stats, disk.observed);
     DiskSnapshot {
         files: disk.files as u64,
@@ -125,7 +136,7 @@ fn disk_snapshot(disk: DiskStats, (written_bytes, read_bytes): (u64, u64)) -> Di
         writeback_bytes: pages.counted.writeback_bytes,
         cached_bytes: pages.counted.cached_bytes,
         dropped_bytes: stats.dropped_bytes,
-        kept_bytes: stats.kept_bytes,
+        kept_bytes,
         left_bytes: stats.left_bytes,
         writeback_bytes_per_second: disk.bytes_per_second,
         window_bytes: disk.window_bytes,
@@ -148,14 +159,21 @@ fn file_snapshot(view: &FileView) -> FileSnapshot {
         writeback_bytes: state.counted.writeback_bytes,
         cached_bytes: state.counted.cached_bytes,
         dropped_bytes: state.counters.dropped_bytes,
-        kept_bytes: state.counters.kept_bytes,
+        kept_bytes: kept_bytes(state),
         waits: state.waits,
-        state: match (state.shared, view.idle) {
-            (true, _) => "kept: others use it".into(),
-            (false, true) => "idle".into(),
-            (false, false) => "active".into(),
+        state: match view.idle {
+            true => "idle".into(),
+            false => "active".into(),
         },
     }
+}
+
+/// What is cached of a file and is not still to be dropped.
+fn kept_bytes(state: &ObservedState) -> u64 {
+    let counters = &state.counters;
+    let gone_bytes = counters.dropped_bytes + counters.left_bytes;
+    let ours_bytes = counters.brought_bytes.saturating_sub(gone_bytes);
+    state.counted.cached_bytes.saturating_sub(ours_bytes)
 }
 
 fn own_cpu_ns() -> u64 {

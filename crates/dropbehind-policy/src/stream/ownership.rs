@@ -20,6 +20,8 @@ pub(super) struct OwnershipCounters {
 #[derive(Clone, Debug)]
 pub(super) struct Ownership {
     residency: ResidencyMap,
+    /// The kernel tells what we bring in: what was resident does not matter.
+    told: bool,
     /// Brought in by us, and not yet gone.
     ours: RangeSet,
     /// Written by us and kept, each byte counted once.
@@ -28,9 +30,10 @@ pub(super) struct Ownership {
 }
 
 impl Ownership {
-    pub(super) fn new(residency: ResidencyMap) -> Ownership {
+    pub(super) fn new(residency: ResidencyMap, told: bool) -> Ownership {
         Ownership {
             residency,
+            told,
             ours: RangeSet::new(),
             kept: RangeSet::new(),
             counters: OwnershipCounters::default(),
@@ -91,6 +94,9 @@ impl Ownership {
 
     /// We wrote `range`: what was not there before is ours.
     pub(super) fn wrote(&mut self, range: ByteRange) {
+        if self.told {
+            return;
+        }
         let mut brought_bytes = 0;
         for part in self.residency.brought(range) {
             self.counters.brought_bytes += self.ours.insert(part);
@@ -113,6 +119,11 @@ impl Ownership {
     pub(super) fn bring(&mut self, range: ByteRange) {
         self.counters.brought_bytes += self.ours.insert(range);
         self.note_peak();
+    }
+
+    /// Others brought `range` in, so what we had there is gone.
+    pub(super) fn take_over(&mut self, range: ByteRange) {
+        self.counters.dropped_bytes += self.ours.remove(range);
     }
 
     fn note_peak(&mut self) {
@@ -171,7 +182,7 @@ mod tests {
     fn ownership() -> Ownership {
         let mut residency = ResidencyMap::unknown();
         residency.observed(ByteRange::WHOLE, [range(40, 60)]);
-        Ownership::new(residency)
+        Ownership::new(residency, false)
     }
 
     #[test]
@@ -199,6 +210,21 @@ mod tests {
             ownership.ours_of(range(0, 40)),
             [range(0, 20), range(30, 40)]
         );
+    }
+
+    #[test]
+    fn where_the_kernel_tells_nothing_else_counts() {
+        let mut residency = ResidencyMap::unknown();
+        residency.truncated(0);
+        let mut ownership = Ownership::new(residency, true);
+        ownership.wrote(range(0, 40));
+        assert_eq!(ownership.ours_bytes(), 0);
+        ownership.bring(range(0, 20));
+        ownership.wrote(range(0, 40));
+        ownership.take_over(range(10, 30));
+        assert_eq!(ownership.ours_of(range(0, 40)), [range(0, 10)]);
+        let counters = ownership.counters();
+        assert_eq!((counters.brought_bytes, counters.dropped_bytes), (20, 10));
     }
 
     #[test]

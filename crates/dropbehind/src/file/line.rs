@@ -91,6 +91,7 @@ impl File {
             o_append: shared.o_append,
             block_device: shared.block_device,
             random: shared.settings.random,
+            told: false,
         };
         Some(Arc::new(Handle::new(flusher, disk, shared.id, config)))
     }

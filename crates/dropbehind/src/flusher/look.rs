@@ -1,13 +1,15 @@
 //! Looks at observed files: what was written and read since the last one.
 //!
-//! Nobody tells the ranges. A file that grew was written at its end. For the
-//! rest all its pages are counted, and when there are more dirty or clean ones
-//! than are known of, halving and counting finds where.
+//! Where the kernel tells which pages the programs brought in, a count says
+//! whether they were written or read. Nobody tells of writes to pages that were
+//! cached already: when more pages of the file are dirty than are known of,
+//! halving and counting finds where. Where the kernel tells nothing, halving finds
+//! what was brought in, too.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
 use dropbehind_linux::page_size;
-use dropbehind_policy::{ByteRange, Counted, StreamId};
+use dropbehind_policy::{ByteRange, Counted, RangeSet, StreamId};
 
 use super::Notice;
 use super::disk_thread::DiskThread;
@@ -130,11 +132,9 @@ impl DiskThread {
         let (left, flushed) = if watch.thorough_wanted {
             (false, false)
         } else {
-            // Not before everything was found: who is done with is forgotten.
-            (
-                std::mem::take(&mut watch.left),
-                std::mem::take(&mut watch.flushed),
-            )
+            // Not before everything was found: who is done with is forgotten. Whatever
+            // was found after the close does not open the file again.
+            (watch.closed, std::mem::take(&mut watch.flushed))
         };
         self.store_state(number, &watch);
         entry.watch = Some(watch);
@@ -161,7 +161,6 @@ impl DiskThread {
             counters: stream
                 .map(|stream| stream.counters())
                 .unwrap_or(state.counters),
-            shared: state.shared,
             waits,
             wait_ns,
         };
@@ -186,9 +185,14 @@ impl DiskThread {
             changed = true;
         }
         if size_bytes > watch.size_bytes {
-            self.grew(look, watch, size_bytes);
+            if watch.is_told() {
+                watch.size_bytes = size_bytes;
+            } else {
+                self.grew(look, watch, size_bytes);
+            }
             changed = true;
         }
+        changed |= self.sort_fresh(look, watch);
         if look.thorough || now_ns >= watch.next_count_ns {
             let before = processor_time();
             changed |= self.count_all(look, watch);
@@ -208,20 +212,55 @@ impl DiskThread {
             residency::count(look.fd, grown).map_or(0, |counted| counted.cached_bytes);
         watch.size_bytes = size_bytes;
         if cached_bytes >= grown.len() / 2 {
-            self.found_written(look, watch, grown);
+            self.found_written(look, watch, grown, cached_bytes);
         } else if cached_bytes > 0 {
             // Made longer, and written here and there.
             for piece in residency::cached_pieces(look.fd, grown) {
-                self.found_written(look, watch, piece);
+                self.found_written(look, watch, piece, piece.len());
             }
         }
     }
 
-    fn found_written(&mut self, look: Look<'_>, watch: &mut Watch, range: ByteRange) {
+    /// Of what was brought in since the last look, what is dirty was written. The rest
+    /// was read, or is being written in this moment: it waits behind the fronts.
+    fn sort_fresh(&mut self, look: Look<'_>, watch: &mut Watch) -> bool {
+        let fresh = std::mem::take(&mut watch.fresh);
+        // What a search has found dirty before it was told needs no second look.
+        let Some(stream) = self.disk.stream(look.id) else {
+            return false;
+        };
+        let unknown: Vec<ByteRange> = fresh
+            .iter()
+            .flat_map(|range| stream.untold(range))
+            .collect();
+        for range in unknown {
+            let mut search = Search::new(look, |counted| counted.unwritten_bytes());
+            search.descend(range);
+            let mut clean = RangeSet::new();
+            clean.insert(range);
+            for (piece, bytes) in search.found {
+                clean.remove(piece);
+                self.found_written(look, watch, piece, bytes);
+            }
+            for part in clean.iter() {
+                watch.fronts.appeared(look.now_ns, part);
+            }
+        }
+        !fresh.is_empty()
+    }
+
+    /// Of this range, so many bytes were written.
+    fn found_written(
+        &mut self,
+        look: Look<'_>,
+        watch: &mut Watch,
+        range: ByteRange,
+        written_bytes: u64,
+    ) {
         watch.fronts.withdraw(range);
         self.disk
             .wrote(look.now_ns, look.id, range, watch.options.mode);
-        watch.written_bytes += range.len();
+        watch.written_bytes += written_bytes;
         watch.write_cursor = range.end;
     }
 
@@ -234,15 +273,20 @@ impl DiskThread {
         watch.counted = counted;
         // Reclaim takes what others had, too; what comes after it is not theirs.
         watch.before_bytes = watch.before_bytes.min(counted.cached_bytes);
+        let Some(stream) = self.disk.stream(look.id) else {
+            return changed;
+        };
+        let brought_bytes = if watch.is_told() && watch.options.mode.drops() {
+            stream.brought_bytes()
+        } else {
+            counted.cached_bytes.saturating_sub(watch.before_bytes)
+        };
         let brought = Counted {
-            cached_bytes: counted.cached_bytes.saturating_sub(watch.before_bytes),
+            cached_bytes: brought_bytes,
             ..counted
         };
         self.account(watch.accounted, brought);
         watch.accounted = brought;
-        let Some(stream) = self.disk.stream(look.id) else {
-            return changed;
-        };
         let rested = look.now_ns.saturating_sub(watch.searched_ns) >= SEARCH_NS;
         // What is told are pieces, of which little may be dirty: only a search
         // finds everything.
@@ -255,10 +299,10 @@ impl DiskThread {
             watch.searched_ns = look.now_ns;
             self.search_written(look, watch, all);
         }
-        if watch.drops_what_appears() {
+        if !watch.is_told() && watch.drops_what_appears() {
             self.search_read(look, watch, all, worth);
-            self.tell_passed(look, watch);
         }
+        self.tell_passed(look, watch);
         changed
     }
 
@@ -292,8 +336,8 @@ impl DiskThread {
                 search.descend(gap);
             }
         }
-        for piece in search.found {
-            self.found_written(look, watch, piece);
+        for (piece, bytes) in search.found {
+            self.found_written(look, watch, piece, bytes);
         }
     }
 
@@ -328,7 +372,7 @@ impl DiskThread {
                 }
             }
         }
-        for piece in search.found {
+        for (piece, _) in search.found {
             watch.fronts.appeared(look.now_ns, piece);
         }
     }
@@ -341,22 +385,34 @@ impl DiskThread {
         } else {
             watch.fronts.passed(look.now_ns)
         };
+        let drops = watch.drops_what_appears();
         for part in passed {
-            // Written meanwhile, it is not to be dropped before that is clean.
             let Some(stream) = self.disk.stream(look.id) else {
                 return;
             };
-            for part in stream.untold(part) {
+            let unknown = stream.untold(part);
+            if watch.is_told() {
+                // The rest lies in what is on its way.
+                let unknown_bytes: u64 = unknown.iter().map(|part| part.len()).sum();
+                watch.written_bytes += part.len() - unknown_bytes;
+            }
+            for part in unknown {
                 let counted = residency::count(look.fd, part).unwrap_or_default();
                 if counted.unwritten_bytes() > 0 {
-                    self.found_written(look, watch, part);
+                    // Written meanwhile, it is not to be dropped before that is clean.
+                    self.found_written(look, watch, part, counted.unwritten_bytes());
                     continue;
                 }
-                self.disk.read(look.now_ns, look.id, part);
-                if watch.options.reads {
-                    watch.read_bytes += counted.cached_bytes;
-                } else {
+                match (watch.is_told(), drops) {
+                    (true, true) => self.disk.passed(look.now_ns, look.id, part),
+                    (true, false) => self.disk.kept(look.now_ns, look.id, part),
+                    (false, true) => self.disk.read(look.now_ns, look.id, part),
+                    (false, false) => {}
+                }
+                if drops && !watch.options.reads {
                     watch.written_bytes += counted.cached_bytes;
+                } else {
+                    watch.read_bytes += counted.cached_bytes;
                 }
             }
         }
@@ -368,7 +424,8 @@ struct Search<'fd, F> {
     fd: BorrowedFd<'fd>,
     of_interest: F,
     counts: u32,
-    found: Vec<ByteRange>,
+    /// What was found, and how many bytes of it are of interest.
+    found: Vec<(ByteRange, u64)>,
 }
 
 impl<'fd, F: Fn(Counted) -> u64> Search<'fd, F> {
@@ -399,8 +456,11 @@ impl<'fd, F: Fn(Counted) -> u64> Search<'fd, F> {
         }
         if bytes >= range.len() || range.len() <= PIECE_BYTES {
             match self.found.last_mut() {
-                Some(last) if last.end == range.start => last.end = range.end,
-                _ => self.found.push(range),
+                Some((last, found_bytes)) if last.end == range.start => {
+                    last.end = range.end;
+                    *found_bytes += bytes;
+                }
+                _ => self.found.push((range, bytes)),
             }
             return;
         }

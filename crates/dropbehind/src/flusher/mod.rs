@@ -39,7 +39,7 @@ use crate::handle::{Handle, lock};
 use crate::stats::Stats;
 use dropbehind_slot::Doorbell;
 use keeper::Keeper;
-pub use observed::{Notice, NoticeSink, ObserveOptions, Observed, ObservedState};
+pub use observed::{Notice, NoticeSink, ObserveOptions, Observed, ObservedState, Provenance};
 pub use observed_pages::ObservedPages;
 
 /// Who waits for a disk's thread looks after its health this often.
@@ -188,6 +188,16 @@ impl Flusher {
         stats.collect()
     }
 
+    /// Bytes cached at this moment that observed programs brought in and that are still
+    /// to be dropped; of files whose pages are to stay, all that is cached.
+    pub fn observed_bytes(&self) -> u64 {
+        let disks = self.disks();
+        let bytes = disks
+            .iter()
+            .map(|disk| lock(&disk.observed).counted.cached_bytes);
+        bytes.sum()
+    }
+
     /// What does not work here and was replaced by the next best way.
     pub fn degraded(&self) -> Vec<String> {
         let mut notes = self.inner.keeper.notes();
@@ -305,8 +315,8 @@ pub(crate) enum Message {
     Touched(u32),
     /// A user of an observed file closed it.
     Left(u32),
-    /// An observed file is used by others, too.
-    Shared(u32),
+    /// Somebody said who brought in which pages of an observed file.
+    Told(u32),
     /// Somebody reads an observed file of which reads are to be kept.
     WasRead(u32),
     /// Which parts of a range did this file bring in?

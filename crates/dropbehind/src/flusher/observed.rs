@@ -6,7 +6,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 
 use dropbehind_linux::{FileKind, Sharing, file_stat};
-use dropbehind_policy::{Counted, Mode, ReadFronts, StreamConfig, StreamCounters, Writeback};
+use dropbehind_policy::residency::ResidencyMap;
+use dropbehind_policy::{
+    Brought, Counted, Mode, RangeSet, ReadFronts, StreamConfig, StreamCounters, Writeback,
+};
 
 use super::brake::Brake;
 use super::disk_thread::Attachment;
@@ -35,14 +38,23 @@ pub struct ObserveOptions {
     /// appears in a file that is written counts as written until
     /// [`Observed::was_read`].
     pub reads: bool,
-    /// What was in the cache before the observed programs' I/O.
-    pub before: CacheMap,
-    /// Others use it from the start, as by [`Observed::shared`].
-    pub shared: bool,
+    /// The file's size in bytes when the observed programs opened it.
+    pub opened_size_bytes: u64,
+    /// How it is known whose a page is.
+    pub provenance: Provenance,
     /// What the notices say of the file.
     pub key: u64,
     /// Where the notices go.
     pub notices: NoticeSink,
+}
+
+/// How it is known which pages of a file the observed programs brought in.
+#[derive(Clone, Debug)]
+pub enum Provenance {
+    /// [`Observed::told`] says so, and nothing else does.
+    Told,
+    /// What was resident at the open stays, and the rest goes.
+    ResidentAtOpen(CacheMap),
 }
 
 /// Takes what is told of observed files, in the disk's thread: it is to hand it on
@@ -101,8 +113,6 @@ pub struct ObservedState {
     pub read_bytes: u64,
     /// What was done.
     pub counters: StreamCounters,
-    /// Others use it: its pages are kept.
-    pub shared: bool,
     /// How often its writers were made to wait.
     pub waits: u64,
     /// For how long, in nanoseconds.
@@ -117,8 +127,12 @@ pub struct ObservedState {
 pub struct Observed {
     handle: Arc<Handle>,
     state: Arc<Mutex<ObservedState>>,
+    told: Mailbox,
     brake: Option<Arc<Brake>>,
 }
+
+/// What was told of a file and not read by the disk's thread yet.
+pub(super) type Mailbox = Arc<Mutex<Vec<Brought>>>;
 
 impl fmt::Debug for Observed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -133,6 +147,9 @@ impl fmt::Debug for Observed {
 pub(super) struct Watch {
     pub(super) options: ObserveOptions,
     pub(super) fronts: ReadFronts,
+    pub(super) told: Mailbox,
+    /// Told to be ours, and not looked at yet.
+    pub(super) fresh: RangeSet,
     pub(super) state: Arc<Mutex<ObservedState>>,
     /// Holds its writers.
     pub(super) brake: Option<Arc<Brake>>,
@@ -152,8 +169,7 @@ pub(super) struct Watch {
     /// A look that finds everything was asked for, and may be made from then on.
     pub(super) thorough_wanted: bool,
     pub(super) thorough_from_ns: u64,
-    /// What is to be told the policy after it.
-    pub(super) left: bool,
+    /// To be told the policy after it.
     pub(super) flushed: bool,
     /// Where the last write that was found ended.
     pub(super) write_cursor: u64,
@@ -167,6 +183,11 @@ pub(super) struct Watch {
 }
 
 impl Watch {
+    /// True where the kernel says who brought in what.
+    pub(super) fn is_told(&self) -> bool {
+        matches!(self.options.provenance, Provenance::Told)
+    }
+
     /// True where clean pages that appear are to be dropped. Those of a file that
     /// nobody reads were written: to be found dirty they would have to be looked for
     /// before the program, or a request for what is beside them, has them written.
@@ -209,15 +230,17 @@ impl Flusher {
             info.id.device
         };
         let disk = self.disk_of(description.as_fd(), device)?;
-        let before = options.before.clone();
-        let before_bytes = before.cached_bytes;
+        let (before, before_bytes) = match &options.provenance {
+            Provenance::Told => (ResidencyMap::unknown(), 0),
+            Provenance::ResidentAtOpen(before) => (before.map.clone(), before.cached_bytes),
+        };
+        let told = Mailbox::default();
         let config = StreamConfig {
             window_bytes: options.window_bytes,
             request_bytes: options.request_bytes,
-            // The size is that before the program's writes, of which some may
-            // have been made; those are found when the file is looked at.
-            size_bytes,
+            size_bytes: options.opened_size_bytes.min(size_bytes),
             block_device,
+            told: matches!(options.provenance, Provenance::Told),
             ..StreamConfig::default()
         };
         let handle = Arc::new(Handle::new(
@@ -251,6 +274,8 @@ impl Flusher {
         };
         let watch = Watch {
             fronts: ReadFronts::new(lag_bytes),
+            told: Arc::clone(&told),
+            fresh: RangeSet::new(),
             state: Arc::clone(&state),
             brake: brake.clone(),
             block_device,
@@ -265,7 +290,6 @@ impl Flusher {
             read_cursor: 0,
             thorough_wanted: false,
             thorough_from_ns: 0,
-            left: false,
             flushed: false,
             write_cursor: 0,
             interval_ns: 0,
@@ -281,7 +305,7 @@ impl Flusher {
             handle: Arc::clone(&handle),
             description,
             sharing: Sharing::Own,
-            before: before.map,
+            before,
             watch: Some(Box::new(watch)),
         };
         disk.attach(attachment)?;
@@ -292,6 +316,7 @@ impl Flusher {
         Ok(Observed {
             handle,
             state,
+            told,
             brake,
         })
     }
@@ -319,10 +344,22 @@ impl Observed {
         self.handle.disk.post(Message::Left(self.handle.number));
     }
 
-    /// Others, who are not to be disturbed, use it: nothing of it is dropped any
-    /// more.
-    pub fn shared(&self) {
-        self.handle.disk.post(Message::Shared(self.handle.number));
+    /// These pages entered the cache, in this order ([`Provenance::Told`]).
+    pub fn told(&self, brought: impl IntoIterator<Item = Brought>) {
+        let was_empty = {
+            let mut told = lock(&self.told);
+            let was_empty = told.is_empty();
+            told.extend(brought);
+            was_empty && !told.is_empty()
+        };
+        if was_empty {
+            self.handle.disk.post(Message::Told(self.handle.number));
+        }
+    }
+
+    /// What was told of a finished file and came too late for it.
+    pub fn take_unread(&self) -> Vec<Brought> {
+        std::mem::take(&mut *lock(&self.told))
     }
 
     /// Somebody has read from it. Where what reads bring in is to stay, clean pages

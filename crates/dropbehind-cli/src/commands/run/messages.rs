@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 use std::time::Duration;
 
 /// What is to be done with a program's files.
@@ -28,10 +27,6 @@ pub(crate) struct Wishes {
     pub(crate) except: Vec<String>,
     /// How long to look after what is left when the last process is gone.
     pub(crate) settle: Duration,
-    /// Where the program starts.
-    pub(crate) directory: PathBuf,
-    /// What it may open, going by its arguments.
-    pub(crate) likely_files: Vec<PathBuf>,
 }
 
 /// From the supervisor to the observer.

@@ -65,8 +65,6 @@ mod tests {
             only: vec!["*.iso".to_owned(), "/srv/".to_owned()],
             except: vec!["keep.iso".to_owned()],
             settle: Duration::ZERO,
-            directory: "/".into(),
-            likely_files: Vec::new(),
         };
         let rules = RunRules::new(&wishes).unwrap();
         let found = |path: &str| {

@@ -1,5 +1,6 @@
 //! The observer, as watch uses it.
 
+use crate::commands::observe::tracing_is_wanted;
 use crate::error::Failure;
 use dropbehind_linux::{Fanotify, GroupClass, IoPriority};
 use dropbehind_observer::rules::Rules;
@@ -37,6 +38,7 @@ impl Observing {
             source: Source::Machine,
             rules,
             kind: "watch".to_owned(),
+            traced: tracing_is_wanted(),
             io_priority: IO_PRIORITY,
         });
         let observer = observer.map_err(|error| match error {

@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use dropbehind_linux::file_stat;
-use dropbehind_policy::StreamId;
+use dropbehind_policy::{Brought, StreamId};
 
 use super::{Attachment, DiskThread, Entry};
 use crate::flusher::{Message, look};
@@ -41,7 +41,7 @@ impl DiskThread {
                 Message::Flush(number) => self.flush(now_ns, number),
                 Message::Touched(number) => self.touched(now_ns, number),
                 Message::Left(number) => self.left(number),
-                Message::Shared(number) => self.keep_shared(now_ns, number),
+                Message::Told(number) => self.told(now_ns, number),
                 Message::WasRead(number) => {
                     if let Some(watch) = self.watch_of(number) {
                         watch.was_read = true;
@@ -79,7 +79,6 @@ impl DiskThread {
         self.disk.opened(now_ns, id, config, before);
         handle.slot.attend();
         let observed = watch.is_some();
-        let others_use_it = watch.as_ref().is_some_and(|watch| watch.options.shared);
         lock(&self.shared.totals)
             .open
             .insert(number, Arc::clone(&handle));
@@ -100,9 +99,6 @@ impl DiskThread {
                 watch,
             },
         );
-        if others_use_it {
-            self.keep_shared(now_ns, number);
-        }
         if observed {
             self.touched(now_ns, number);
         } else {
@@ -125,14 +121,29 @@ impl DiskThread {
         }
     }
 
-    /// Others use an observed file.
-    fn keep_shared(&mut self, now_ns: u64, number: u32) {
-        if let Some(entry) = self.entries.get(&number)
-            && let Some(watch) = &entry.watch
-        {
-            lock(&watch.state).shared = true;
-            self.disk.shared(now_ns, StreamId(number.into()));
+    /// Somebody said who brought in what; what of it was written, the next look finds.
+    fn told(&mut self, now_ns: u64, number: u32) {
+        let Some(watch) = self.watch_of(number) else {
+            return;
+        };
+        let told = std::mem::take(&mut *lock(&watch.told));
+        for &Brought { range, ours } in &told {
+            watch.fronts.withdraw(range);
+            match ours {
+                true => watch.fresh.insert(range),
+                false => watch.fresh.remove(range),
+            };
         }
+        let drops = watch.options.mode.drops();
+        let id = StreamId(number.into());
+        for Brought { range, ours } in told {
+            match ours {
+                true if drops => self.disk.brought(now_ns, id, range),
+                true => {}
+                false => self.disk.taken_over(now_ns, id, range),
+            }
+        }
+        self.touched(now_ns, number);
     }
 
     /// A user of an observed file closed it.
@@ -144,7 +155,6 @@ impl DiskThread {
             return;
         };
         watch.closed = true;
-        watch.left = true;
         // What nobody can open again is let go of, and need not be found first.
         let deleted = file_stat(entry.description.as_fd()).is_ok_and(|stat| stat.links == 0);
         self.look_at(number, !deleted);

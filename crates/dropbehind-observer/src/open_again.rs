@@ -1,16 +1,14 @@
 //! Files that a process has open already, of which no event has told.
 
 use std::fs::File;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 
-use dropbehind::CacheMap;
 use dropbehind_linux::{FileKind, OpenFile};
 
-/// A description of our own of a file that a process has open, and what of it is
-/// cached now. What has been deleted or may only be written can be opened so,
-/// too.
-pub(super) fn open_again(process: i32, open: &OpenFile) -> Option<(OwnedFd, CacheMap)> {
+/// A description of our own of a file that a process has open. What has been deleted
+/// or may only be written can be opened so, too.
+pub(crate) fn open_again(process: i32, open: &OpenFile) -> Option<OwnedFd> {
     let descriptor = open.descriptor?;
     if open.kind == FileKind::Other {
         return None;
@@ -20,6 +18,5 @@ pub(super) fn open_again(process: i32, open: &OpenFile) -> Option<(OwnedFd, Cach
         .custom_flags(libc::O_NONBLOCK | libc::O_NOATIME)
         .open(format!("/proc/{process}/fd/{descriptor}"))
         .ok()?;
-    let before = CacheMap::now(file.as_fd());
-    Some((file.into(), before))
+    Some(file.into())
 }

@@ -1,0 +1,167 @@
+//! What is done as the table of files says.
+
+use std::os::fd::AsFd;
+
+use dropbehind::{CacheMap, ObserveOptions, Provenance, RangeSet};
+use dropbehind_linux::{cachestat, file_stat, page_size};
+use dropbehind_policy::{FileAction, FileNumber};
+
+use super::Files;
+use super::open_file::OpenFile;
+use crate::board::lock;
+use crate::file_path::path_of;
+use crate::small_files::SmallFile;
+
+/// No more files are remembered for what was kept of them.
+const KEPT_FILES: usize = 1 << 16;
+
+impl Files {
+    /// Does all that the table says.
+    pub(crate) fn act(&mut self) {
+        while let Some(action) = self.table.next() {
+            match action {
+                FileAction::Stream(number) => self.stream(number),
+                FileAction::Tell(number, brought) => {
+                    if let Some(observed) = self.observed_of(number) {
+                        observed.told(brought);
+                    }
+                }
+                FileAction::Close(number) => {
+                    if let Some(observed) = self.observed_of(number) {
+                        observed.closed();
+                    }
+                }
+                FileAction::Shelve(number, ours) => self.shelve(number, ours),
+                FileAction::KeepShelved(number, range) => self.small.keep(number, range),
+                FileAction::Forget(number) => self.forget(number),
+            }
+        }
+        let waiting_bytes = self.table.waiting_bytes();
+        let small_bytes = self.small.waiting_bytes();
+        let cached_bytes = waiting_bytes + small_bytes + self.flusher.observed_bytes();
+        let mut board = lock(&self.board);
+        board.waiting_bytes = waiting_bytes;
+        board.peak_cached_bytes = board.peak_cached_bytes.max(cached_bytes);
+    }
+
+    fn observed_of(&self, number: FileNumber) -> Option<&dropbehind::Observed> {
+        self.files.get(&number)?.observed.as_ref()
+    }
+
+    fn stream(&mut self, number: FileNumber) {
+        let Some(open) = self.files.get_mut(&number) else {
+            return;
+        };
+        if open.path.as_os_str().is_empty() {
+            open.path = path_of(open.used());
+        }
+        let Ok(description) = open.file.try_clone() else {
+            lock(&self.board)
+                .note("out of descriptors: some files are left to the kernel".to_owned());
+            return self.table.stream_refused(number);
+        };
+        let provenance = if self.told {
+            Provenance::Told
+        } else {
+            let before = open.before.clone();
+            Provenance::ResidentAtOpen(before.unwrap_or_else(|| CacheMap::now(open.file.as_fd())))
+        };
+        let settings = open.settings;
+        let options = ObserveOptions {
+            mode: settings.mode,
+            window_bytes: settings.window_bytes,
+            max_dirty_bytes: settings.max_dirty_bytes,
+            request_bytes: settings.request_bytes,
+            reads: settings.reads,
+            opened_size_bytes: open.opened_size_bytes,
+            provenance,
+            key: number.0,
+            notices: self.notices.clone(),
+        };
+        match self.flusher.observe(description, options) {
+            Ok(observed) => {
+                let (path, mode) = (open.path.clone(), settings.mode.to_string());
+                let mut board = lock(&self.board);
+                board.begin(number.0, path, mode, observed.clone());
+                board.finished.files += u64::from(!open.counted);
+                open.counted = true;
+                open.observed = Some(observed);
+            }
+            Err(error) => {
+                let path = open.path.display();
+                lock(&self.board).note(format!("{path} is left to the kernel: {error}"));
+                self.table.stream_refused(number);
+            }
+        }
+    }
+
+    fn shelve(&mut self, number: FileNumber, ours: RangeSet) {
+        let Some(open) = self.files.get_mut(&number) else {
+            return;
+        };
+        let bytes = ours.bytes();
+        {
+            let finished = &mut lock(&self.board).finished;
+            finished.files += u64::from(!open.counted);
+            open.counted = true;
+            match open.written {
+                true => finished.written_bytes += bytes,
+                false => finished.read_bytes += bytes,
+            }
+        }
+        let mode = open.settings.mode;
+        let wanted = if open.written {
+            mode.drops() || mode.writeback == dropbehind::Writeback::Eager
+        } else {
+            mode.drops() && open.settings.reads
+        };
+        // Who made it has deleted it: nobody is to hold its blocks.
+        let deleted = file_stat(open.file.as_fd()).is_ok_and(|stat| stat.links == 0);
+        let file = match wanted && !deleted {
+            true => open.file.try_clone().ok(),
+            false => None,
+        };
+        match file {
+            Some(file) => self.small.closed(SmallFile {
+                number,
+                file,
+                mode,
+                ours,
+            }),
+            None => self.table.unshelved(number),
+        }
+    }
+
+    fn forget(&mut self, number: FileNumber) {
+        let Some(open) = self.files.remove(&number) else {
+            return;
+        };
+        self.by_id.remove(&open.id);
+        self.inodes.forget(number);
+        self.count_kept(&open);
+    }
+
+    /// What is cached of a file in the end, and was not to be dropped, was kept.
+    fn count_kept(&mut self, open: &OpenFile) {
+        if !open.settings.mode.drops() {
+            return;
+        }
+        let Ok(counted) = cachestat(open.file.as_fd(), 0, 0) else {
+            return;
+        };
+        let cached_bytes = counted.cached_pages * page_size();
+        let kept_bytes = cached_bytes.saturating_sub(open.left_bytes);
+        if kept_bytes == 0 {
+            return;
+        }
+        if self.kept.len() >= KEPT_FILES {
+            self.kept.clear();
+        }
+        let before_bytes = self.kept.insert(open.id, kept_bytes).unwrap_or(0);
+        let disk = self.rules.disk_name(open.file.as_fd()).to_owned();
+        let mut board = lock(&self.board);
+        let change = |sum: &mut u64| *sum = (*sum + kept_bytes).saturating_sub(before_bytes);
+        change(&mut board.kept_bytes);
+        change(board.kept_by_disk.entry(disk).or_default());
+    }
+}

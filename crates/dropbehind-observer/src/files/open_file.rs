@@ -1,0 +1,95 @@
+//! One file that observed programs use.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+
+use dropbehind::{CacheMap, Observed};
+use dropbehind_linux::FileId;
+
+use crate::rules::Settings;
+
+/// More processes that use one file are not remembered.
+const USERS: usize = 64;
+
+/// One file that observed programs use.
+#[derive(Debug)]
+pub(super) struct OpenFile {
+    /// What programs call it.
+    pub(super) id: FileId,
+    /// A descriptor of the file that has the pages.
+    pub(super) file: OwnedFd,
+    /// The file of an overlay that programs use, where the pages are in another one
+    /// below it.
+    pub(super) overlay: Option<OwnedFd>,
+    /// Empty where no rule asks for it and nobody has looked.
+    pub(super) path: PathBuf,
+    pub(super) settings: Settings,
+    pub(super) opened_size_bytes: u64,
+    /// What was cached when it was opened, where the kernel does not tell who brought
+    /// in what, or not of which of two files.
+    pub(super) before: Option<CacheMap>,
+    /// Somebody who could write has closed it.
+    pub(super) written: bool,
+    /// No event tells of its close.
+    pub(super) close_untold: bool,
+    /// Counted as one of those in which something was brought in.
+    pub(super) counted: bool,
+    /// Its stream, while there is one.
+    pub(super) observed: Option<Observed>,
+    /// Bytes that were to be dropped, and stayed.
+    pub(super) left_bytes: u64,
+    /// Whose pages are to go, where that is asked of each process.
+    users: Vec<(i32, bool)>,
+}
+
+impl OpenFile {
+    pub(super) fn new(
+        id: FileId,
+        file: OwnedFd,
+        overlay: Option<OwnedFd>,
+        path: PathBuf,
+        settings: Settings,
+        opened_size_bytes: u64,
+    ) -> OpenFile {
+        OpenFile {
+            id,
+            file,
+            overlay,
+            path,
+            settings,
+            opened_size_bytes,
+            before: None,
+            written: false,
+            close_untold: false,
+            counted: false,
+            observed: None,
+            left_bytes: 0,
+            users: Vec::new(),
+        }
+    }
+
+    /// The file that programs use, whose marks tell what they do. The kernel tells
+    /// nobody of what an overlay does to the file below.
+    pub(super) fn used(&self) -> BorrowedFd<'_> {
+        self.overlay.as_ref().unwrap_or(&self.file).as_fd()
+    }
+
+    /// What is known of a process: whether its pages are to go.
+    pub(super) fn is_ours(&self, process: i32) -> Option<bool> {
+        let known = self.users.iter().find(|(user, _)| *user == process);
+        known.map(|&(_, ours)| ours)
+    }
+
+    /// Remembers that.
+    pub(super) fn remember(&mut self, process: i32, ours: bool) {
+        if self.users.len() >= USERS {
+            self.users.clear();
+        }
+        self.users.push((process, ours));
+    }
+
+    /// The rules are others now.
+    pub(super) fn forget_users(&mut self) {
+        self.users.clear();
+    }
+}

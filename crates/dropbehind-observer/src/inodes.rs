@@ -1,0 +1,118 @@
+//! Inodes as the kernel's tracepoints name them, and files.
+
+use std::collections::{HashMap, HashSet};
+use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use dropbehind_linux::{
+    FileKind, KernelDevices, Mount, OpenFile, block_device_number, file_stat, kernel_device,
+};
+use dropbehind_policy::{FileNumber, Inode};
+
+/// Stands for the superblock of the kernel's own that block devices' inodes belong to:
+/// nobody mounts it, so no table shows its number.
+const BLOCK_DEVICES: u32 = u32::MAX;
+
+/// Which file has which inode.
+#[derive(Debug)]
+pub(crate) struct Inodes {
+    devices: KernelDevices,
+    /// The devices of what is mounted.
+    mounted: HashSet<u32>,
+    numbers: HashMap<FileNumber, Inode>,
+    /// Whether there is a block device with this number.
+    block_devices: HashMap<u64, bool>,
+    /// When the observation began, since the epoch, by the clock that dates files.
+    pub(crate) since: Duration,
+}
+
+impl Inodes {
+    /// From now on.
+    pub(crate) fn new() -> Inodes {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+        Inodes {
+            devices: KernelDevices::new(),
+            mounted: HashSet::new(),
+            numbers: HashMap::new(),
+            block_devices: HashMap::new(),
+            since: Duration::new(
+                u64::try_from(now.tv_sec).unwrap_or(0),
+                u32::try_from(now.tv_nsec).unwrap_or(0),
+            ),
+        }
+    }
+
+    /// This is mounted now.
+    pub(crate) fn mounted(&mut self, mounts: &[Mount]) {
+        self.devices.set_mounts(mounts);
+        let devices = mounts.iter().map(|mount| kernel_device(mount.device));
+        self.mounted.extend(devices);
+    }
+
+    /// What a tracepoint names, as it is called here.
+    pub(crate) fn traced(&self, device: u32, number: u64) -> Inode {
+        let device = match self.mounted.contains(&device) {
+            true => device,
+            false => BLOCK_DEVICES,
+        };
+        Inode { device, number }
+    }
+
+    /// The inode that has an open file's pages.
+    pub(crate) fn inode_of(&mut self, file: BorrowedFd<'_>) -> Option<Inode> {
+        let info = file_stat(file).ok()?;
+        if info.kind == FileKind::Block {
+            return Some(Inode {
+                device: BLOCK_DEVICES,
+                number: block_device_number(file).ok()?,
+            });
+        }
+        let inode = self.devices.inode_of(file).ok()?;
+        self.mounted.insert(inode.device);
+        Some(Inode {
+            device: inode.device,
+            number: inode.number,
+        })
+    }
+
+    /// Remembers the inode of a file.
+    pub(crate) fn learn(&mut self, number: FileNumber, file: BorrowedFd<'_>) -> Option<Inode> {
+        let inode = self.inode_of(file)?;
+        self.numbers.insert(number, inode);
+        Some(inode)
+    }
+
+    /// The inode of a known file.
+    pub(crate) fn of_number(&self, number: FileNumber) -> Option<Inode> {
+        self.numbers.get(&number).copied()
+    }
+
+    /// The file is not known any more.
+    pub(crate) fn forget(&mut self, number: FileNumber) {
+        self.numbers.remove(&number);
+    }
+
+    /// False where a program cannot have the inode open.
+    pub(crate) fn may_be_a_file(&mut self, inode: Inode) -> bool {
+        if inode.device != BLOCK_DEVICES {
+            return true;
+        }
+        let is_there = self.block_devices.entry(inode.number);
+        *is_there.or_insert_with(|| {
+            let (major, minor) = (inode.number >> 20, inode.number & 0xf_ffff);
+            PathBuf::from(format!("/sys/dev/block/{major}:{minor}")).exists()
+        })
+    }
+
+    /// False where a file that a process has open has another inode.
+    pub(crate) fn may_be(&self, inode: Inode, open: &OpenFile) -> bool {
+        match open.kind {
+            FileKind::Block => {
+                inode.device == BLOCK_DEVICES
+                    && u64::from(kernel_device(open.block_device)) == inode.number
+            }
+            _ => inode.device != BLOCK_DEVICES && open.id.inode == inode.number,
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! The observer's thread: in rounds, it reads what happened to files and who brought
+//! what into the page cache, and has that seen to.
+//!
+//! Two queues tell, and nothing orders one against the other but this: an event is in
+//! its queue before the program goes on. So opens are read first, then the trace up to
+//! the moment before that, and a close counts in the round after: all that the program
+//! brought in before it has been told by then.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use dropbehind::Notice;
+use dropbehind_linux::{
+    CacheTrace, Event, EventBuffer, EventMask, Fanotify, FileId, FileKind, Interest, PollEntry,
+    TraceRecord, monotonic_ns, open_files, poll,
+};
+
+use super::{Shared, own_process};
+use crate::board::lock;
+use crate::files::{FileEvent, Files, range_of_pages};
+use crate::open_again::open_again;
+use crate::rules::Rules;
+use crate::small_files::Unshelved;
+use crate::source::Marks;
+
+/// Events are read so many at a time; each opens a descriptor.
+const EVENTS: usize = 256;
+/// Rounds follow each other no faster: what happens meanwhile costs less together.
+const GATHER: Duration = Duration::from_millis(1);
+/// While pages enter the cache, rounds follow each other no slower: at 2 GB/s, 4 MiB.
+const ACTIVE: Duration = Duration::from_millis(2);
+/// While nothing happens, the pause doubles up to this. The trace wakes us before,
+/// once some 50 folios have entered the cache.
+const QUIET: Duration = Duration::from_millis(50);
+/// And where no file is known, up to this.
+const REST: Duration = Duration::from_millis(500);
+
+/// What the thread is told.
+pub(super) enum Input {
+    Rules(Arc<dyn Rules>),
+    /// A process has this file open, of which no event will tell.
+    Inherited(i32, OwnedFd),
+    /// From the flusher.
+    Notice(Notice),
+    /// From the thread for small files.
+    Unshelved(Unshelved),
+    CloseAll,
+    /// Answered, when everything before was seen to, with the number of files that
+    /// are known.
+    Sync(mpsc::Sender<usize>),
+}
+
+/// The close of a file: which one, whether by a writer, and whether it is not certain
+/// that the file is not open any more.
+pub(super) type Close = (FileId, bool, bool);
+
+/// Folios that one process brought in one after the other.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    process: i32,
+    device: u32,
+    number: u64,
+    first_page: u64,
+    pages: u64,
+}
+
+pub(super) struct Rounds {
+    pub(super) shared: Arc<Shared>,
+    pub(super) fanotify: Arc<Fanotify>,
+    pub(super) marks: Marks,
+    pub(super) trace: Option<CacheTrace>,
+    pub(super) files: Files,
+    pub(super) inputs: mpsc::Receiver<Input>,
+    /// Read in the last round, and to be seen to in this one.
+    pub(super) closes: Vec<Close>,
+}
+
+impl Rounds {
+    pub(super) fn run(mut self) {
+        let mut buffer = EventBuffer::new(EVENTS);
+        let mut pause = ACTIVE;
+        while !self.shared.stopping.load(Ordering::SeqCst) {
+            self.wait(pause);
+            let busy = self.round(&mut buffer);
+            self.shared.rounds.fetch_add(1, Ordering::SeqCst);
+            let slowest = match self.files.count() {
+                0 => REST,
+                _ => QUIET,
+            };
+            pause = match busy {
+                true => ACTIVE,
+                false => (pause * 2).min(slowest),
+            };
+            if !self.closes.is_empty() {
+                pause = GATHER;
+            }
+            if let Some(doubts) = self.files.has_doubts() {
+                pause = pause.min(doubts).max(GATHER);
+            }
+        }
+    }
+
+    /// Waits for something to happen, `pause` at most.
+    fn wait(&mut self, pause: Duration) {
+        let mut wake = [PollEntry::new(self.shared.wake.as_fd(), Interest::Readable)];
+        if self.trace.is_some() && poll(&mut wake, Some(GATHER)).is_ok_and(|ready| ready > 0) {
+            return self.woken();
+        }
+        let mut entries = vec![
+            PollEntry::new(self.shared.wake.as_fd(), Interest::Readable),
+            PollEntry::new(self.marks.watch(), Interest::Urgent),
+            PollEntry::new(self.fanotify.as_fd(), Interest::Readable),
+        ];
+        if let Some(trace) = &self.trace {
+            entries.push(PollEntry::new(trace.as_fd(), Interest::Readable));
+        }
+        if poll(&mut entries, Some(pause.saturating_sub(GATHER))).is_err() {
+            return;
+        }
+        let (woken, mounts) = (entries[0].is_ready(), entries[1].is_ready());
+        if woken {
+            self.woken();
+        }
+        if mounts {
+            let mut notes = Vec::new();
+            let _ = self.marks.refresh(&self.fanotify, &mut notes);
+            self.files.inodes.mounted(self.marks.mounts());
+            for note in notes {
+                self.note(note);
+            }
+        }
+    }
+
+    fn woken(&self) {
+        let mut count = [0; 8];
+        let _ = rustix::io::read(&self.shared.wake, &mut count);
+    }
+
+    fn note(&self, note: String) {
+        lock(&self.shared.reporter.board).note(note);
+    }
+
+    /// True when something happened.
+    fn round(&mut self, buffer: &mut EventBuffer) -> bool {
+        let inputs = self.take_inputs();
+        // Before the events are read, so that every file that was used by then is known.
+        let until_ns = monotonic_ns();
+        let mut closes = Vec::new();
+        let events = self.read_events(buffer, &mut closes);
+        let records = self.read_trace(until_ns);
+        if self.trace.is_some() {
+            std::mem::swap(&mut self.closes, &mut closes);
+        }
+        for (id, by_writer, doubtful) in closes {
+            self.files.closed(id, by_writer, doubtful);
+        }
+        self.files.find_grown();
+        self.files.act();
+        self.files.settle_doubts();
+        self.files.act();
+        inputs + events + records > 0
+    }
+
+    fn take_inputs(&mut self) -> usize {
+        let mut taken = 0;
+        while let Ok(input) = self.inputs.try_recv() {
+            taken += 1;
+            let files = &mut self.files;
+            match input {
+                Input::Rules(rules) => files.set_rules(rules),
+                Input::Inherited(process, file) => files.inherited(process, file),
+                Input::Notice(notice) => files.notice(notice),
+                Input::Unshelved(unshelved) => files.unshelved(unshelved),
+                Input::CloseAll => files.close_all(),
+                Input::Sync(done) => {
+                    files.act();
+                    let _ = done.send(files.count());
+                }
+            }
+        }
+        taken
+    }
+
+    fn read_events(&mut self, buffer: &mut EventBuffer, closes: &mut Vec<Close>) -> usize {
+        let own = own_process();
+        let mut read = 0;
+        loop {
+            let events: Vec<Event> = match self.fanotify.read(buffer) {
+                Ok(events) => events.collect(),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return read,
+                Err(error) if error.raw_os_error() == Some(libc::EMFILE) => {
+                    self.note("out of descriptors: some files are left to the kernel".into());
+                    return read;
+                }
+                // That of a single event's file.
+                Err(_) => continue,
+            };
+            if events.is_empty() {
+                return read;
+            }
+            read += events.len();
+            for event in events {
+                self.happened(own, event, closes);
+            }
+        }
+    }
+
+    fn happened(&mut self, own: i32, event: Event, closes: &mut Vec<Close>) {
+        let reporter = &self.shared.reporter;
+        let by_us = event.process == own;
+        if !by_us {
+            reporter.events.fetch_add(1, Ordering::Relaxed);
+        }
+        if event.overflow {
+            reporter.overflows.fetch_add(1, Ordering::Relaxed);
+            return self.find_again();
+        }
+        if event.mask.contains(EventMask::ON_DIR) {
+            return;
+        }
+        let Some(event) = FileEvent::of(event) else {
+            return;
+        };
+        // A block device is marked itself, so that everybody's use is told.
+        let outside = event.info.kind == FileKind::Block && !self.files.programs.has(event.process);
+        if outside {
+            return;
+        }
+        let id = event.info.id;
+        let (opened, closed) = (event.opened() && !by_us, event.closed());
+        let by_writer = event.closed_by_writer();
+        if event.wrote() {
+            self.files.written(id);
+        }
+        if opened {
+            self.files.opened(event);
+        }
+        if closed {
+            // A file is closed by whoever lets go of it last. To look what a program has
+            // open is to hold that for a moment, so it may be us.
+            closes.push((id, by_writer, opened || by_us));
+        }
+    }
+
+    fn read_trace(&mut self, until_ns: u64) -> usize {
+        let Some(trace) = &mut self.trace else {
+            return 0;
+        };
+        let files = &mut self.files;
+        let mut run: Option<Run> = None;
+        let (mut records, mut lost) = (0, 0);
+        trace.read(until_ns, |record| {
+            records += 1;
+            match record {
+                TraceRecord::Added {
+                    process,
+                    inode,
+                    first_page,
+                    pages,
+                } => {
+                    if let Some(run) = &mut run
+                        && run.process == process
+                        && (run.device, run.number) == (inode.device, inode.number)
+                        && run.first_page + run.pages == first_page
+                    {
+                        run.pages += pages;
+                        return;
+                    }
+                    end_run(files, run.take());
+                    run = Some(Run {
+                        process,
+                        device: inode.device,
+                        number: inode.number,
+                        first_page,
+                        pages,
+                    });
+                }
+                TraceRecord::Forked { child, parent } => {
+                    end_run(files, run.take());
+                    files.programs.forked(parent, child);
+                }
+                TraceRecord::Lost { records } => lost += records,
+            }
+        });
+        end_run(files, run);
+        if lost > 0 {
+            files.programs.missed_forks();
+            lock(&self.shared.reporter.board).lost_records(lost);
+        }
+        records
+    }
+
+    /// Events were lost: files that somebody has open are looked for in `/proc`, and
+    /// those that are known may be closed.
+    fn find_again(&mut self) {
+        for process in self.files.programs.list() {
+            for open in open_files(process).unwrap_or_default() {
+                if !open.writable || self.files.knows(open.id) {
+                    continue;
+                }
+                if let Some(file) = open_again(process, &open) {
+                    self.files.inherited(process, file);
+                }
+            }
+        }
+        self.files.doubt_all();
+        self.note(
+            "the kernel's queue of events overflowed: open files were searched for anew".into(),
+        );
+    }
+}
+
+fn end_run(files: &mut Files, run: Option<Run>) {
+    let Some(run) = run else { return };
+    let inode = files.inodes.traced(run.device, run.number);
+    let range = range_of_pages(run.first_page, run.pages);
+    files.brought(run.process, inode, range);
+}

@@ -1,0 +1,322 @@
+//! The files that observed programs use, and which of their pages they brought in.
+//!
+//! The kernel tells of each page that enters the cache, with its inode and the
+//! process that brought it in. A page belongs to whoever brought it in last:
+//! what is known of it before then is void, since it cannot have been cached.
+//!
+//! ```text
+//!  opened ─▶ waiting ── more than a small file's worth brought in ──▶ streaming
+//!               │                                                        │
+//!            last close                                          last close, and all
+//!               │                                                written and dropped
+//!               ▼                                                        │
+//!   shelved, if anything of it is ours; else forgotten ◀─────────────────┘
+//! ```
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
+
+use crate::grace::SMALL_FILE_BYTES;
+use crate::range::ByteRange;
+use crate::range_set::RangeSet;
+
+/// The shell's name for a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FileNumber(pub u64);
+
+/// An inode as the kernel's tracepoints name it: the device of its superblock and
+/// its number. On btrfs, files of several subvolumes may have the same one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Inode {
+    /// The superblock's device, as the kernel encodes it.
+    pub device: u32,
+    /// The inode's number.
+    pub number: u64,
+}
+
+/// Pages that entered the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Brought {
+    /// Which, in whole pages.
+    pub range: ByteRange,
+    /// The observed programs brought them in; else somebody else did, and they are
+    /// not to be dropped.
+    pub ours: bool,
+}
+
+/// What the shell is to do about a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FileAction {
+    /// Give the file a stream of its own.
+    Stream(FileNumber),
+    /// Tell the file's stream what entered the cache, in this order.
+    Tell(FileNumber, Vec<Brought>),
+    /// Tell the file's stream that nobody uses the file any more; answered, at some
+    /// time, with [`ObservedFiles::stream_finished`].
+    Close(FileNumber),
+    /// Put the small, closed file on the shelf, with what of it is ours; answered, at
+    /// some time, with [`ObservedFiles::unshelved`].
+    Shelve(FileNumber, RangeSet),
+    /// Others brought in this range of a file on the shelf.
+    KeepShelved(FileNumber, ByteRange),
+    /// Nothing is left to do for the file.
+    Forget(FileNumber),
+}
+
+#[derive(Clone, Debug)]
+struct ObservedFile {
+    inode: Inode,
+    opens: u32,
+    /// Brought in, and waiting for the close. Empty while the file has a stream.
+    ours: RangeSet,
+    streaming: bool,
+    /// To be told its stream.
+    untold: Vec<Brought>,
+    /// How often it is on the shelf.
+    shelved: u32,
+}
+
+/// The files that observed programs have open, or that are still to be dropped.
+#[derive(Clone, Debug, Default)]
+pub struct ObservedFiles {
+    files: BTreeMap<FileNumber, ObservedFile>,
+    by_inode: BTreeMap<Inode, Vec<FileNumber>>,
+    /// Files whose streams are to be told something.
+    telling: BTreeSet<FileNumber>,
+    actions: VecDeque<FileAction>,
+    waiting_bytes: u64,
+}
+
+impl ObservedFiles {
+    /// No files.
+    pub const fn new() -> ObservedFiles {
+        ObservedFiles {
+            files: BTreeMap::new(),
+            by_inode: BTreeMap::new(),
+            telling: BTreeSet::new(),
+            actions: VecDeque::new(),
+            waiting_bytes: 0,
+        }
+    }
+
+    /// Files that are known.
+    pub fn count(&self) -> usize {
+        self.files.len()
+    }
+
+    /// True when some file is open, as far as is known.
+    pub fn any_open(&self) -> bool {
+        self.files.values().any(|file| file.opens > 0)
+    }
+
+    /// Bytes brought in of open files that have no stream.
+    pub fn waiting_bytes(&self) -> u64 {
+        self.waiting_bytes
+    }
+
+    /// The files that have this inode.
+    pub fn of_inode(&self, inode: Inode) -> &[FileNumber] {
+        self.by_inode.get(&inode).map_or(&[], Vec::as_slice)
+    }
+
+    /// Somebody opened a file, which may be known already.
+    pub fn opened(&mut self, number: FileNumber, inode: Inode) {
+        let file = self.files.entry(number).or_insert_with(|| {
+            self.by_inode.entry(inode).or_default().push(number);
+            ObservedFile {
+                inode,
+                opens: 0,
+                ours: RangeSet::new(),
+                streaming: false,
+                untold: Vec::new(),
+                shelved: 0,
+            }
+        });
+        file.opens += 1;
+    }
+
+    /// Pages of this file entered the cache.
+    pub fn brought_of(&mut self, number: FileNumber, brought: Brought) {
+        let Some(file) = self.files.get_mut(&number) else {
+            return;
+        };
+        let Brought { range, ours } = brought;
+        if file.shelved > 0 && !ours {
+            self.actions
+                .push_back(FileAction::KeepShelved(number, range));
+        }
+        if file.streaming {
+            match file.untold.last_mut() {
+                Some(last) if last.ours == ours && last.range.end == range.start => {
+                    last.range.end = range.end;
+                }
+                _ => file.untold.push(brought),
+            }
+            self.telling.insert(number);
+            return;
+        }
+        if ours {
+            self.waiting_bytes += file.ours.insert(range);
+            if file.ours.bytes() > SMALL_FILE_BYTES {
+                self.stream(number);
+            } else if file.opens == 0 {
+                // Its last close was told, but somebody uses it all the same.
+                self.leave(number);
+            }
+        } else {
+            self.waiting_bytes -= file.ours.remove(range);
+        }
+    }
+
+    /// The file is to have a stream, whatever was brought in.
+    pub fn stream(&mut self, number: FileNumber) {
+        let Some(file) = self.files.get_mut(&number) else {
+            return;
+        };
+        if file.streaming {
+            return;
+        }
+        file.streaming = true;
+        self.waiting_bytes -= file.ours.bytes();
+        let ours = core::mem::take(&mut file.ours);
+        let told = ours.iter().map(|range| Brought { range, ours: true });
+        file.untold.extend(told);
+        self.telling.insert(number);
+        self.actions.push_back(FileAction::Stream(number));
+    }
+
+    /// Somebody closed a file.
+    pub fn closed(&mut self, number: FileNumber) {
+        if let Some(file) = self.files.get_mut(&number) {
+            file.opens = file.opens.saturating_sub(1);
+            if file.opens == 0 {
+                self.leave(number);
+            }
+        }
+    }
+
+    /// Nobody has this file open any more, whatever was told of its closes.
+    pub fn closed_by_all(&mut self, number: FileNumber) {
+        if let Some(file) = self.files.get_mut(&number) {
+            file.opens = 0;
+            self.leave(number);
+        }
+    }
+
+    /// Nobody uses any file any more.
+    pub fn close_all(&mut self) {
+        let open: Vec<FileNumber> = self
+            .files
+            .iter()
+            .filter(|(_, file)| file.opens > 0)
+            .map(|(number, _)| *number)
+            .collect();
+        for number in open {
+            if let Some(file) = self.files.get_mut(&number) {
+                file.opens = 0;
+            }
+            self.leave(number);
+        }
+    }
+
+    /// The stream of a file is done with it, and has not read this.
+    pub fn stream_finished(&mut self, number: FileNumber, unread: Vec<Brought>) {
+        let Some(file) = self.files.get_mut(&number) else {
+            return;
+        };
+        file.streaming = false;
+        self.telling.remove(&number);
+        let untold = core::mem::take(&mut file.untold);
+        for brought in unread.into_iter().chain(untold) {
+            self.brought_of(number, brought);
+        }
+        if self.files.get(&number).is_some_and(|file| file.opens == 0) {
+            self.leave(number);
+        }
+    }
+
+    /// A stream could not be had: the file is left to the kernel.
+    pub fn stream_refused(&mut self, number: FileNumber) {
+        if let Some(file) = self.files.get_mut(&number) {
+            file.streaming = false;
+            file.untold.clear();
+            self.telling.remove(&number);
+        }
+    }
+
+    /// A file was taken from the shelf, with nothing left to do.
+    pub fn unshelved(&mut self, number: FileNumber) {
+        if let Some(file) = self.files.get_mut(&number) {
+            file.shelved = file.shelved.saturating_sub(1);
+            self.forget_if_done(number);
+        }
+    }
+
+    /// What to do next; `None` when nothing is left.
+    pub fn next(&mut self) -> Option<FileAction> {
+        if let Some(FileAction::Close(number)) = self.actions.front() {
+            // What entered the cache before a close is told before it.
+            let number = *number;
+            if self.telling.remove(&number) {
+                return self.tell(number);
+            }
+        }
+        while let Some(action) = self.actions.pop_front() {
+            match action {
+                // Opened again in the moment it was done with.
+                FileAction::Forget(number) if self.files.contains_key(&number) => {}
+                action => return Some(action),
+            }
+        }
+        let number = self.telling.pop_first()?;
+        if self.files.get(&number)?.opens == 0 {
+            // Its last close was told, but somebody uses it all the same.
+            self.actions.push_back(FileAction::Close(number));
+        }
+        self.tell(number)
+    }
+
+    fn tell(&mut self, number: FileNumber) -> Option<FileAction> {
+        let untold = core::mem::take(&mut self.files.get_mut(&number)?.untold);
+        Some(FileAction::Tell(number, untold))
+    }
+
+    /// Nobody has the file open, as far as is known.
+    fn leave(&mut self, number: FileNumber) {
+        let Some(file) = self.files.get_mut(&number) else {
+            return;
+        };
+        if file.streaming {
+            if !self.actions.contains(&FileAction::Close(number)) {
+                self.actions.push_back(FileAction::Close(number));
+            }
+            return;
+        }
+        if !file.ours.is_empty() {
+            let ours = core::mem::take(&mut file.ours);
+            self.waiting_bytes -= ours.bytes();
+            file.shelved += 1;
+            self.actions.push_back(FileAction::Shelve(number, ours));
+            return;
+        }
+        self.forget_if_done(number);
+    }
+
+    fn forget_if_done(&mut self, number: FileNumber) {
+        let Some(file) = self.files.get(&number) else {
+            return;
+        };
+        if file.opens > 0 || file.streaming || file.shelved > 0 {
+            return;
+        }
+        let inode = file.inode;
+        self.files.remove(&number);
+        if let Some(numbers) = self.by_inode.get_mut(&inode) {
+            numbers.retain(|known| *known != number);
+            if numbers.is_empty() {
+                self.by_inode.remove(&inode);
+            }
+        }
+        self.actions.push_back(FileAction::Forget(number));
+    }
+}
