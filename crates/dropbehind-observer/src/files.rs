@@ -53,8 +53,6 @@ pub(crate) struct Files {
     by_id: HashMap<FileId, FileNumber>,
     last_number: u64,
     strangers: Strangers,
-    /// Files of which it is not certain that they are open.
-    doubtful: Vec<FileNumber>,
     /// Kept for others, of each file, so that none counts twice.
     kept: HashMap<FileId, u64>,
 }
@@ -91,7 +89,6 @@ impl Files {
             by_id: HashMap::new(),
             last_number: 0,
             strangers: Strangers::default(),
-            doubtful: Vec::new(),
             kept: HashMap::new(),
         }
     }
@@ -115,7 +112,10 @@ impl Files {
 
     /// Whether files are open is to be seen in `/proc`.
     pub(crate) fn doubt_all(&mut self) {
-        self.doubtful.extend(self.files.keys());
+        let numbers: Vec<FileNumber> = self.files.keys().copied().collect();
+        for number in numbers {
+            self.doubt(number);
+        }
     }
 
     // ---- what programs do ---------------------------------------------------
@@ -128,7 +128,7 @@ impl Files {
         }
         let by = event.process;
         if let Some(number) = self.admit(event.file, &event.info, by) {
-            self.expect_writes(number, event.info.size_bytes);
+            self.expect_uses(number, event.info.size_bytes);
         }
     }
 
@@ -171,20 +171,30 @@ impl Files {
                 .get(&number)
                 .is_some_and(|open| open.close_untold)
         {
-            self.doubtful.push(number);
+            self.doubt(number);
         }
     }
 
-    /// A large file that had been cached is written for the first time.
-    pub(crate) fn written(&mut self, id: FileId) {
+    /// A file is written to, or read, for the first time since that was asked for.
+    pub(crate) fn used(&mut self, id: FileId, wrote: bool, read: bool) {
         let Some(&number) = self.by_id.get(&id) else {
             return;
         };
-        if let Some(open) = self.files.get(&number) {
-            let target = MarkTarget::Inode(open.used());
-            let _ = self
-                .fanotify
-                .remove_mark(target, EventMask::MODIFY, MarkOptions::WANTED);
+        let Some(open) = self.files.get_mut(&number) else {
+            return;
+        };
+        let target = MarkTarget::Inode(open.used());
+        let told = match (wrote, read) {
+            (true, true) => EventMask::MODIFY | EventMask::ACCESS,
+            (true, false) => EventMask::MODIFY,
+            _ => EventMask::ACCESS,
+        };
+        let _ = self.fanotify.remove_mark(target, told, MarkOptions::WANTED);
+        if read {
+            open.was_read();
+        }
+        if wrote {
+            // It had been cached, perhaps: then nothing is brought in.
             self.table.stream(number);
         }
     }
@@ -193,8 +203,13 @@ impl Files {
     pub(crate) fn brought(&mut self, process: i32, inode: Inode, range: ByteRange) {
         match *self.table.of_inode(inode) {
             [] => {
-                if let Some(number) = self.find_stranger(process, inode) {
-                    self.brought_of(number, process, range);
+                let ours = self.programs.has(process) && self.inodes.is_mounted(inode);
+                match self.find_stranger(process, inode) {
+                    Some(number) => self.brought_of(number, process, range),
+                    None if self.programs.namespace().is_some() => {
+                        self.note_orphan(inode, range, ours);
+                    }
+                    None => {}
                 }
             }
             [number] => self.brought_of(number, process, range),
@@ -267,7 +282,7 @@ impl Files {
             if let Some(open) = self.files.get_mut(&number) {
                 open.close_untold = true;
             }
-            self.expect_writes(number, info.size_bytes);
+            self.expect_uses(number, info.size_bytes);
         }
     }
 
@@ -306,6 +321,7 @@ impl Files {
         if !self.told && info.size_bytes > SMALL_FILE_BYTES {
             self.table.stream(number);
         }
+        self.take_orphans(number, inode);
         Some(number)
     }
 
@@ -321,18 +337,26 @@ impl Files {
         }
     }
 
-    /// A large file may be written where it is cached, and nothing is brought in then.
-    /// Told once: an event for each write would slow the writer down.
-    fn expect_writes(&self, number: FileNumber, size_bytes: u64) {
-        let Some(open) = self.files.get(&number) else {
+    /// Asks to be told of the first write to a large file, which may be to what is cached,
+    /// so that nothing is brought in; and of the first read of any. Once: an event for each
+    /// would slow the programs down.
+    fn expect_uses(&mut self, number: FileNumber, size_bytes: u64) {
+        let Some(open) = self.files.get_mut(&number) else {
             return;
         };
         let early = open.settings.mode.writeback != Writeback::Lazy;
-        if early && size_bytes > SMALL_FILE_BYTES {
-            let target = MarkTarget::Inode(open.used());
-            let _ =
-                self.fanotify
-                    .add_mark(target, EventMask::MODIFY, MarkOptions::WANTED_EVICTABLE);
+        let wanted = match early && size_bytes > SMALL_FILE_BYTES {
+            true => EventMask::MODIFY | EventMask::ACCESS,
+            false if size_bytes > SMALL_FILE_BYTES => EventMask::ACCESS,
+            false => return,
+        };
+        let target = MarkTarget::Inode(open.used());
+        let asked = self
+            .fanotify
+            .add_mark(target, wanted, MarkOptions::WANTED_EVICTABLE);
+        if asked.is_err() || open.overlay.is_some() {
+            // What is read of the file below without the overlay would not be told.
+            open.was_read();
         }
     }
 
@@ -424,7 +448,7 @@ impl Files {
         match notice {
             Notice::Idle { key } => {
                 lock(&self.board).set_idle(key, true);
-                self.doubtful.push(FileNumber(key));
+                self.doubt(FileNumber(key));
             }
             Notice::Finished { key, state, .. } => {
                 lock(&self.board).end(key, &state);

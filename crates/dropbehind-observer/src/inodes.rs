@@ -93,6 +93,11 @@ impl Inodes {
         self.numbers.remove(&number);
     }
 
+    /// False for a block device's.
+    pub(crate) fn is_mounted(&self, inode: Inode) -> bool {
+        inode.device != BLOCK_DEVICES
+    }
+
     /// False where a program cannot have the inode open.
     pub(crate) fn may_be_a_file(&mut self, inode: Inode) -> bool {
         if inode.device != BLOCK_DEVICES {

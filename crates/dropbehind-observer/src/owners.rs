@@ -86,6 +86,12 @@ fn uses_library(process: i32) -> bool {
     has_thread(process, KEEPER)
 }
 
+/// True for another observer: each file that it looks after it has open, by which it uses
+/// nothing of that.
+pub(crate) fn is_observer(process: i32) -> bool {
+    has_thread(process, LISTENER)
+}
+
 fn has_thread(process: i32, wanted: &str) -> bool {
     let Ok(threads) = std::fs::read_dir(format!("/proc/{process}/task")) else {
         return false;

@@ -31,6 +31,7 @@ use crate::grace::SMALL_FILE_BYTES;
 use crate::mode::{Mode, Writeback};
 use crate::range::{ByteRange, round_up};
 use crate::range_list::gaps_between;
+use crate::range_set::RangeSet;
 use crate::reason::{Reason, ReasonBytes};
 use crate::residency::ResidencyMap;
 use crate::write_behind::{CloseKind, WriteBehind, WriteKind};
@@ -114,6 +115,9 @@ pub struct Stream {
     worked: bool,
     inspected_ns: Option<u64>,
     unlinked: bool,
+    /// Ours, clean, and resisted all tries while others used the file: they may have had
+    /// it mapped. Tried once more when it is closed.
+    stuck: RangeSet,
     /// Closed, and seen unlinked since: all that is left is to forget it.
     deleted: bool,
     closed_ns: Option<u64>,
@@ -157,6 +161,7 @@ impl Stream {
             inspected_ns: None,
             unlinked: false,
             deleted: false,
+            stuck: RangeSet::new(),
             closed_ns: None,
             small_bytes: None,
             flush: false,
@@ -477,6 +482,7 @@ impl Stream {
     /// All that is pending is to be written and dropped now.
     pub(crate) fn flush(&mut self) {
         self.flush = true;
+        self.try_stuck_again();
         let tail = self.window.take_unsent();
         self.requests.send(Request::whole(tail, Reason::Sync));
         // Somebody waits, and the kernel may take half a minute.
@@ -493,6 +499,7 @@ impl Stream {
             return;
         }
         self.closed_ns = Some(context.now_ns);
+        self.try_stuck_again();
         let tail = self.window.unsent();
         let kind = CloseKind {
             o_append: self.config.o_append,
@@ -525,6 +532,23 @@ impl Stream {
         self.ownership.take_over(range);
         self.planner.withdraw(range);
         self.lazy.remove(range);
+    }
+
+    /// What of `range` is ours waits for the close, if that is to come.
+    fn keep_for_close(&mut self, range: ByteRange) -> bool {
+        let waits = self.config.told && !self.is_awaited();
+        if waits {
+            for part in self.ownership.ours_of(range) {
+                self.stuck.insert(part);
+            }
+        }
+        waits
+    }
+
+    fn try_stuck_again(&mut self) {
+        for range in core::mem::take(&mut self.stuck).iter() {
+            self.passed(range);
+        }
     }
 
     /// Nothing that is pending is to be done any more.

@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 
 use dropbehind::{CacheMap, ObserveOptions, Provenance, RangeSet};
-use dropbehind_linux::{cachestat, file_stat, page_size};
+use dropbehind_linux::{EventMask, MarkOptions, MarkTarget, cachestat, file_stat, page_size};
 use dropbehind_policy::{FileAction, FileNumber};
 
 use super::Files;
@@ -85,13 +85,25 @@ impl Files {
                 board.begin(number.0, path, mode, observed.clone());
                 board.finished.files += u64::from(!open.counted);
                 open.counted = true;
-                open.observed = Some(observed);
+                open.begin(observed);
+                drop(board);
+                self.expect_reads(number);
             }
             Err(error) => {
                 let path = open.path.display();
                 lock(&self.board).note(format!("{path} is left to the kernel: {error}"));
                 self.table.stream_refused(number);
             }
+        }
+    }
+
+    /// A file that grew large is read, perhaps, once it has been written.
+    fn expect_reads(&self, number: FileNumber) {
+        if let Some(open) = self.files.get(&number) {
+            let target = MarkTarget::Inode(open.used());
+            let _ =
+                self.fanotify
+                    .add_mark(target, EventMask::ACCESS, MarkOptions::WANTED_EVICTABLE);
         }
     }
 

@@ -50,4 +50,9 @@ impl FileEvent {
     pub(crate) fn wrote(&self) -> bool {
         self.mask.contains(EventMask::MODIFY)
     }
+
+    /// Somebody read; not through a mapping.
+    pub(crate) fn read(&self) -> bool {
+        self.mask.contains(EventMask::ACCESS)
+    }
 }

@@ -30,6 +30,8 @@ pub(super) struct OpenFile {
     pub(super) before: Option<CacheMap>,
     /// Somebody who could write has closed it.
     pub(super) written: bool,
+    /// Somebody has read it, or may have: what is clean was read then.
+    read: bool,
     /// No event tells of its close.
     pub(super) close_untold: bool,
     /// Counted as one of those in which something was brought in.
@@ -60,6 +62,7 @@ impl OpenFile {
             opened_size_bytes,
             before: None,
             written: false,
+            read: false,
             close_untold: false,
             counted: false,
             observed: None,
@@ -72,6 +75,22 @@ impl OpenFile {
     /// nobody of what an overlay does to the file below.
     pub(super) fn used(&self) -> BorrowedFd<'_> {
         self.overlay.as_ref().unwrap_or(&self.file).as_fd()
+    }
+
+    /// Somebody has read it, or may have.
+    pub(super) fn was_read(&mut self) {
+        self.read = true;
+        if let Some(observed) = &self.observed {
+            observed.was_read();
+        }
+    }
+
+    /// The file has a stream from now on.
+    pub(super) fn begin(&mut self, observed: Observed) {
+        if self.read {
+            observed.was_read();
+        }
+        self.observed = Some(observed);
     }
 
     /// What is known of a process: whether its pages are to go.

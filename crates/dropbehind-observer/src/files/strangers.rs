@@ -8,11 +8,13 @@ use std::collections::HashMap;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+use dropbehind::{ByteRange, RangeSet};
 use dropbehind_linux::{FileId, file_stat, mapped_files, open_files};
-use dropbehind_policy::{FileNumber, Inode};
+use dropbehind_policy::{Brought, FileNumber, Inode};
 
 use super::Files;
 use crate::open_again::open_again;
+use crate::owners::is_observer;
 
 /// No more searches are remembered.
 const SEARCHES: usize = 4096;
@@ -20,9 +22,48 @@ const SEARCHES: usize = 4096;
 /// with 300 processes.
 const SCAN_SHARE: u32 = 25;
 
+/// Whether a file is still open is looked at after this, and after twice as long each
+/// time that it is,
+const DOUBT_FIRST: Duration = Duration::from_millis(20);
+/// up to this.
+const DOUBT_LONGEST: Duration = Duration::from_secs(30);
+/// Of no more unknown inodes is it remembered what was brought in.
+const ORPHANS: usize = 4096;
+
+/// What was brought into inodes before their files were known: an overlay copies a file up
+/// before its open is told.
+#[derive(Debug, Default)]
+struct Orphans {
+    by_inode: HashMap<Inode, RangeSet>,
+}
+
+impl Orphans {
+    fn note(&mut self, inode: Inode, range: ByteRange, ours: bool) {
+        if !ours {
+            if let Some(ranges) = self.by_inode.get_mut(&inode) {
+                ranges.remove(range);
+            }
+            return;
+        }
+        if self.by_inode.len() >= ORPHANS {
+            self.by_inode.clear();
+        }
+        self.by_inode.entry(inode).or_default().insert(range);
+    }
+}
+
+/// A file that may be closed.
+#[derive(Clone, Copy, Debug)]
+struct Doubt {
+    due: Instant,
+    pause: Duration,
+}
+
 /// What was looked for.
 #[derive(Debug, Default)]
 pub(super) struct Strangers {
+    orphans: Orphans,
+    doubts: HashMap<FileNumber, Doubt>,
     /// How often a process brought in pages of an inode that was not found, such as a
     /// file system's own data.
     missed: HashMap<(i32, Inode), u32>,
@@ -76,41 +117,90 @@ impl Files {
         None
     }
 
+    /// What observed programs brought into an inode that no known file has.
+    pub(super) fn note_orphan(&mut self, inode: Inode, range: ByteRange, ours: bool) {
+        self.strangers.orphans.note(inode, range, ours);
+    }
+
+    /// The file that was missing is known now.
+    pub(super) fn take_orphans(&mut self, number: FileNumber, inode: Inode) {
+        let Some(ranges) = self.strangers.orphans.by_inode.remove(&inode) else {
+            return;
+        };
+        for range in ranges.iter() {
+            self.table.brought_of(number, Brought { range, ours: true });
+        }
+    }
+
+    /// Whether a file is open is to be seen in `/proc`.
+    pub(super) fn doubt(&mut self, number: FileNumber) {
+        let doubt = Doubt {
+            due: Instant::now(),
+            pause: DOUBT_FIRST,
+        };
+        self.strangers.doubts.entry(number).or_insert(doubt);
+    }
+
     /// Events merge, and of some files no event tells: whether somebody has them open is
     /// seen in `/proc`.
     pub(crate) fn settle_doubts(&mut self) {
         let now = Instant::now();
-        if self.doubtful.is_empty() || self.strangers.next_scan.is_some_and(|next| now < next) {
+        let strangers = &mut self.strangers;
+        if strangers.next_scan.is_some_and(|next| now < next) {
             return;
         }
-        let doubtful = std::mem::take(&mut self.doubtful);
-        let mut ids: HashMap<FileId, FileNumber> = doubtful
-            .iter()
-            .filter_map(|number| Some((self.files.get(number)?.id, *number)))
+        let doubts = strangers.doubts.iter();
+        let due: Vec<FileNumber> = doubts
+            .filter(|(_, doubt)| doubt.due <= now)
+            .map(|(number, _)| *number)
             .collect();
+        if due.is_empty() {
+            return;
+        }
+        let mut unused: HashMap<FileId, FileNumber> = HashMap::new();
+        for number in due {
+            match self.files.get(&number) {
+                Some(open) => drop(unused.insert(open.id, number)),
+                None => drop(self.strangers.doubts.remove(&number)),
+            }
+        }
+        let own = i32::try_from(std::process::id()).unwrap_or(0);
         for process in self.programs.list() {
-            if ids.is_empty() {
-                break;
+            if process == own || unused.is_empty() {
+                continue;
             }
             let open = open_files(process).unwrap_or_default();
             let mapped = mapped_files(process).unwrap_or_default();
-            for used in open.iter().chain(&mapped) {
-                ids.remove(&used.id);
+            let used: Vec<FileId> = open
+                .iter()
+                .chain(&mapped)
+                .map(|file| file.id)
+                .filter(|id| unused.contains_key(id))
+                .collect();
+            if used.is_empty() || is_observer(process) {
+                continue;
+            }
+            for id in used {
+                let number = unused.remove(&id);
+                if let Some(doubt) = number.and_then(|n| self.strangers.doubts.get_mut(&n)) {
+                    doubt.pause = (doubt.pause * 2).min(DOUBT_LONGEST);
+                    doubt.due = Instant::now() + doubt.pause;
+                }
             }
         }
-        for number in ids.into_values() {
+        for number in unused.into_values() {
+            self.strangers.doubts.remove(&number);
+            self.see_what_was_brought(number);
             self.table.closed_by_all(number);
         }
         self.strangers.next_scan = Some(Instant::now() + now.elapsed() * SCAN_SHARE);
     }
 
-    /// True when files are to be looked for in `/proc`.
-    pub(crate) fn has_doubts(&self) -> Option<Duration> {
-        let next = self.strangers.next_scan;
-        (!self.doubtful.is_empty()).then(|| {
-            next.map_or(Duration::ZERO, |next| {
-                next.saturating_duration_since(Instant::now())
-            })
-        })
+    /// How long until `/proc` is to be looked through, if it is.
+    pub(crate) fn doubts_due(&self) -> Option<Duration> {
+        let doubts = self.strangers.doubts.values();
+        let due = doubts.map(|doubt| doubt.due).min()?;
+        let due = self.strangers.next_scan.map_or(due, |next| next.max(due));
+        Some(due.saturating_duration_since(Instant::now()))
     }
 }

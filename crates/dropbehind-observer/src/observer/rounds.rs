@@ -97,7 +97,7 @@ impl Rounds {
             if !self.closes.is_empty() {
                 pause = GATHER;
             }
-            if let Some(doubts) = self.files.has_doubts() {
+            if let Some(doubts) = self.files.doubts_due() {
                 pause = pause.min(doubts).max(GATHER);
             }
         }
@@ -232,8 +232,8 @@ impl Rounds {
         let id = event.info.id;
         let (opened, closed) = (event.opened() && !by_us, event.closed());
         let by_writer = event.closed_by_writer();
-        if event.wrote() {
-            self.files.written(id);
+        if event.wrote() || event.read() {
+            self.files.used(id, event.wrote(), event.read());
         }
         if opened {
             self.files.opened(event);

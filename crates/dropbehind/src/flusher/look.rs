@@ -260,7 +260,10 @@ impl DiskThread {
         watch.fronts.withdraw(range);
         self.disk
             .wrote(look.now_ns, look.id, range, watch.options.mode);
-        watch.written_bytes += written_bytes;
+        // Where the kernel tells, each page that was brought in is counted once, and
+        // besides what is written of those that were there.
+        let brought_bytes = watch.uncounted.remove(range);
+        watch.written_bytes += brought_bytes.max(written_bytes);
         watch.write_cursor = range.end;
     }
 
@@ -391,11 +394,6 @@ impl DiskThread {
                 return;
             };
             let unknown = stream.untold(part);
-            if watch.is_told() {
-                // The rest lies in what is on its way.
-                let unknown_bytes: u64 = unknown.iter().map(|part| part.len()).sum();
-                watch.written_bytes += part.len() - unknown_bytes;
-            }
             for part in unknown {
                 let counted = residency::count(look.fd, part).unwrap_or_default();
                 if counted.unwritten_bytes() > 0 {
@@ -409,12 +407,15 @@ impl DiskThread {
                     (false, true) => self.disk.read(look.now_ns, look.id, part),
                     (false, false) => {}
                 }
-                if drops && !watch.options.reads {
-                    watch.written_bytes += counted.cached_bytes;
-                } else {
-                    watch.read_bytes += counted.cached_bytes;
-                }
+                let moved_bytes = match watch.is_told() {
+                    true => watch.uncounted.remove(part),
+                    false => counted.cached_bytes,
+                };
+                watch.count_moved(moved_bytes, watch.is_only_written());
             }
+            // The rest of it is on its way.
+            let rest_bytes = watch.uncounted.remove(part);
+            watch.count_moved(rest_bytes, true);
         }
     }
 }

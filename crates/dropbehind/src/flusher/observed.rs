@@ -150,6 +150,8 @@ pub(super) struct Watch {
     pub(super) told: Mailbox,
     /// Told to be ours, and not looked at yet.
     pub(super) fresh: RangeSet,
+    /// Told to be ours, and counted neither as written nor as read yet.
+    pub(super) uncounted: RangeSet,
     pub(super) state: Arc<Mutex<ObservedState>>,
     /// Holds its writers.
     pub(super) brake: Option<Arc<Brake>>,
@@ -188,12 +190,24 @@ impl Watch {
         matches!(self.options.provenance, Provenance::Told)
     }
 
-    /// True where clean pages that appear are to be dropped. Those of a file that
-    /// nobody reads were written: to be found dirty they would have to be looked for
-    /// before the program, or a request for what is beside them, has them written.
+    /// True where clean pages that appear are to be dropped.
     pub(super) fn drops_what_appears(&self) -> bool {
-        let only_written = self.written_bytes > 0 && !self.was_read;
-        self.options.mode.drops() && (self.options.reads || only_written)
+        self.options.mode.drops() && (self.options.reads || self.is_only_written())
+    }
+
+    /// Nobody reads it, so clean pages were written: to be found dirty they would have to
+    /// be looked for before the program, or a request for what is beside them, has them
+    /// written.
+    pub(super) fn is_only_written(&self) -> bool {
+        self.written_bytes > 0 && !self.was_read
+    }
+
+    /// This part is counted now, as one or the other.
+    pub(super) fn count_moved(&mut self, bytes: u64, written: bool) {
+        match written {
+            true => self.written_bytes += bytes,
+            false => self.read_bytes += bytes,
+        }
     }
 }
 
@@ -276,6 +290,7 @@ impl Flusher {
             fronts: ReadFronts::new(lag_bytes),
             told: Arc::clone(&told),
             fresh: RangeSet::new(),
+            uncounted: RangeSet::new(),
             state: Arc::clone(&state),
             brake: brake.clone(),
             block_device,

@@ -214,6 +214,11 @@ impl DiskThread {
         self.account(watch.accounted, Counted::default());
         let mut state = *lock(&watch.state);
         state.counters = counters;
+        let uncounted_bytes = watch.uncounted.bytes();
+        match watch.is_only_written() {
+            true => state.written_bytes += uncounted_bytes,
+            false => state.read_bytes += uncounted_bytes,
+        }
         if let Some(brake) = &watch.brake {
             brake.stop();
             (state.waits, state.wait_ns) = brake.waits();

@@ -130,9 +130,14 @@ impl DiskThread {
         for &Brought { range, ours } in &told {
             watch.fronts.withdraw(range);
             match ours {
-                true => watch.fresh.insert(range),
-                false => watch.fresh.remove(range),
-            };
+                true => {
+                    watch.fresh.insert(range);
+                    watch.uncounted.insert(range);
+                }
+                false => {
+                    watch.fresh.remove(range);
+                }
+            }
         }
         let drops = watch.options.mode.drops();
         let id = StreamId(number.into());
