@@ -20,7 +20,7 @@ use dropbehind_linux::{
 use dropbehind_policy::grace::SMALL_FILE_BYTES;
 use dropbehind_policy::{Brought, FileNumber, Inode, ObservedFiles};
 
-pub(crate) use file_event::FileEvent;
+pub(crate) use file_event::{Close, FileEvent};
 
 use crate::board::{SharedBoard, lock};
 use crate::file_path::path_of;
@@ -124,7 +124,7 @@ impl Files {
     pub(crate) fn opened(&mut self, event: FileEvent) {
         let id = event.info.id;
         if let Some(&number) = self.by_id.get(&id) {
-            return self.opened_again(number);
+            return self.opened_again(number, event.process);
         }
         let by = event.process;
         if let Some(number) = self.admit(event.file, &event.info, by) {
@@ -132,7 +132,10 @@ impl Files {
         }
     }
 
-    fn opened_again(&mut self, number: FileNumber) {
+    fn opened_again(&mut self, number: FileNumber, process: i32) {
+        self.is_used(number);
+        // Who it is can be asked now, and not when it has ended.
+        let _ = self.is_ours(number, process);
         let Some(open) = self.files.get(&number) else {
             return;
         };
@@ -146,11 +149,21 @@ impl Files {
     }
 
     /// A file was closed; where the kernel merged events, perhaps after it had been
-    /// opened once more.
-    pub(crate) fn closed(&mut self, id: FileId, by_writer: bool, merged: bool) {
-        let Some(&number) = self.by_id.get(&id) else {
-            return;
+    /// opened once more. Its descriptor is there where it was not known by then.
+    pub(crate) fn closed(&mut self, close: Close) {
+        let Close {
+            id,
+            file,
+            process,
+            by_writer,
+            doubtful: merged,
+        } = close;
+        let known = match (self.by_id.get(&id), file) {
+            (Some(&number), _) => Some(number),
+            (None, Some(file)) => self.missed(file, process),
+            (None, None) => None,
         };
+        let Some(number) = known else { return };
         let Some(open) = self.files.get_mut(&number) else {
             return;
         };
@@ -173,6 +186,16 @@ impl Files {
         {
             self.doubt(number);
         }
+    }
+
+    /// The file of a close whose open was missed, if something was brought in.
+    fn missed(&mut self, file: OwnedFd, process: i32) -> Option<FileNumber> {
+        let inode = self.inodes.inode_of(file.as_fd())?;
+        if !self.has_orphans(inode) {
+            return None;
+        }
+        let info = file_stat(file.as_fd()).ok()?;
+        self.admit(file, &info, process)
     }
 
     /// A file is written to, or read, for the first time since that was asked for.
@@ -308,6 +331,7 @@ impl Files {
         let made_since = info.born.is_some_and(|born| born >= self.inodes.since);
         let opened_size_bytes = if made_since { 0 } else { info.size_bytes };
         let mut open = OpenFile::new(info.id, file, overlay, path, settings, opened_size_bytes);
+        open.remember(process, settings.mode.drops());
         let several = !self.table.of_inode(inode).is_empty();
         if !self.told || several {
             open.before = Some(resident_at_open(&open));

@@ -176,6 +176,7 @@ impl Observer {
             files,
             inputs,
             closes: Vec::new(),
+            remounted: false,
         };
         let observer = Observer {
             shared,

@@ -13,9 +13,17 @@ use std::path::{Path, PathBuf};
 
 use dropbehind_linux::{Mount, mounts_of};
 
+/// A file that is not found is looked for so often.
+const LOOKS: u32 = 4;
+
 /// Opens the file below, through the directories that the overlay was mounted
 /// from; `None` where they cannot be seen from here, or another file is there.
 pub(crate) fn file_below(overlay_file: BorrowedFd<'_>, path: &Path) -> Option<OwnedFd> {
+    // Its size may change between two looks.
+    (0..LOOKS).find_map(|_| look_below(overlay_file, path))
+}
+
+fn look_below(overlay_file: BorrowedFd<'_>, path: &Path) -> Option<OwnedFd> {
     let wanted = rustix::fs::fstat(overlay_file).ok()?;
     let mounts = mounts_of(0).or_else(|_| mounts_of(own_process())).ok()?;
     // The longest mount point that the path begins with.

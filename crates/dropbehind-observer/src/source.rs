@@ -111,6 +111,11 @@ impl Marks {
         self.watch.as_fd()
     }
 
+    /// Whether something was mounted or unmounted since this was asked last.
+    pub(crate) fn have_changed(&self) -> bool {
+        self.watch.has_changed().unwrap_or(false)
+    }
+
     /// The mount namespace whose processes are observed; `None` for all.
     pub(crate) fn namespace(&self) -> Option<MountNamespaceId> {
         match self.source {

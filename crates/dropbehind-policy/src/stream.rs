@@ -115,6 +115,8 @@ pub struct Stream {
     worked: bool,
     inspected_ns: Option<u64>,
     unlinked: bool,
+    /// Told to be ours, and neither known to be written nor to be done with.
+    unsorted: RangeSet,
     /// Ours, clean, and resisted all tries while others used the file: they may have had
     /// it mapped. Tried once more when it is closed.
     stuck: RangeSet,
@@ -161,6 +163,7 @@ impl Stream {
             inspected_ns: None,
             unlinked: false,
             deleted: false,
+            unsorted: RangeSet::new(),
             stuck: RangeSet::new(),
             closed_ns: None,
             small_bytes: None,
@@ -243,6 +246,7 @@ impl Stream {
             && self.requests.is_empty()
             && self.lazy.is_empty()
             && self.planner.is_empty()
+            && self.unsorted.is_empty()
             && (self.window.unsent().is_empty() || !self.window_mode.drops())
     }
 
@@ -350,6 +354,7 @@ impl Stream {
             appending: self.config.o_append || range.start >= size_page,
         };
         self.planner.withdraw(range);
+        self.unsorted.remove(range);
         if mode.drops() {
             self.ownership.wrote(range);
             if !self.config.told {
@@ -423,6 +428,7 @@ impl Stream {
 
     /// `range` is to stay, and need not be counted until it is clean.
     pub(crate) fn keep(&mut self, range: ByteRange) {
+        self.unsorted.remove(range);
         for part in self.ownership.keep(range) {
             self.lazy.remove(part);
         }
@@ -446,6 +452,7 @@ impl Stream {
         if self.deleted {
             return;
         }
+        self.unsorted.remove(range);
         for ours in self.ownership.ours_of(range) {
             for part in self.untold(ours) {
                 self.planner.ready(part);
@@ -523,6 +530,7 @@ impl Stream {
     pub(crate) fn brought(&mut self, range: ByteRange) {
         if !self.deleted {
             self.ownership.bring(range);
+            self.unsorted.insert(range);
         }
     }
 
@@ -530,6 +538,8 @@ impl Stream {
     /// been: it is not dropped. What they write, the kernel writes.
     pub(crate) fn taken_over(&mut self, range: ByteRange) {
         self.ownership.take_over(range);
+        self.unsorted.remove(range);
+        self.stuck.remove(range);
         self.planner.withdraw(range);
         self.lazy.remove(range);
     }
@@ -553,6 +563,8 @@ impl Stream {
 
     /// Nothing that is pending is to be done any more.
     fn let_go(&mut self) {
+        self.unsorted.clear();
+        self.stuck.clear();
         self.sweep.clear();
         self.small_bytes = None;
         self.window = WriteBehind::new();

@@ -68,13 +68,15 @@ fn while_read_by_another<T>(file: &File, bytes: u64, work: impl FnOnce() -> T) -
             }
         });
         let result = work();
+        // One more round to the end.
+        std::thread::sleep(Duration::from_millis(300));
         done.store(true, Ordering::Relaxed);
         result
     })
 }
 
-/// Of a file that is read in the middle by another process all the while, that
-/// part stays; the program may even have brought it in.
+/// Of a file that is read in the middle by another process all the while, that part
+/// stays. What the program brings in of it goes, and is brought in by the other.
 #[test]
 fn a_file_that_another_process_reads() {
     for filesystem in [Fs::Ext4, Fs::Btrfs] {
@@ -94,7 +96,8 @@ fn a_file_that_another_process_reads() {
     }
 }
 
-/// One that another process comes to read when the program has begun with it.
+/// One that another process comes to read when the program has begun with it: what the
+/// program had brought in by then goes, what the other process did stays.
 #[test]
 fn a_file_that_another_process_opens_meanwhile() {
     need!(all Bed::needs(Fs::Xfs, &["bash"]));
@@ -119,7 +122,9 @@ fn a_file_that_another_process_opens_meanwhile() {
         std::fs::write(bed.file("observed/go"), "").unwrap();
         assert!(running.ends().success());
         assert_eq!(bed.cached("observed"), []);
-        still_cached(reclaim, &data, 48 * MIB)
+        // The kernel reads ahead, but not as far as this.
+        let theirs = (cached_from(&data, 32 * MIB) as u64) * page_bytes();
+        reclaim.stays(&data, theirs, 16 * MIB)
     });
 }
 
@@ -161,39 +166,6 @@ fn files_that_another_process_reads_before_the_program_does() {
                 still_cached(reclaim, &path(name), 3 * MIB)?;
             }
             still_cached(reclaim, &path("small"), 50_000)
-        });
-    }
-}
-
-/// Small files are dropped some time after they were closed, and by then others may
-/// use them, or have used them all the while.
-#[test]
-fn small_files_that_another_process_uses() {
-    for filesystem in [Fs::Ext4, Fs::Btrfs] {
-        need!(all Bed::needs(filesystem, &["bash", "dd"]));
-        let bed = Bed::on(filesystem);
-        bed.input("for name in before later never; do head -c 100000 /dev/urandom >$name; done");
-        let path = |name| bed.file("input").join(name);
-        in_some_attempt(|reclaim| {
-            bed.cools("input");
-            bed.runs("", "input", "rm -f written go");
-            let _before = File::open(path("before")).unwrap();
-            // There they are looked at before.
-            let script = "exec $RUN bash -c 'for name in before later never; do \
-                          dd if=/dev/zero of=$name bs=100000 count=1 conv=notrunc \
-                          status=none; done; touch written; \
-                          while test ! -e go; do sleep 0.01; done'";
-            let mut running = Running::start(bed.bash(RUN, "input", script));
-            wait_for("all are written", || bed.file("input/written").exists());
-            let _later = File::open(path("later")).unwrap();
-            std::fs::write(bed.file("input/go"), "").unwrap();
-            assert!(running.ends().success());
-            // What is looked at too late is kept, too.
-            let never = resident_map(&path("never")).unwrap();
-            let dropped = never.iter().all(|&page| !page);
-            dropped.then_some(()).ok_or("all are kept")?;
-            still_cached(reclaim, &path("before"), 100_000)?;
-            still_cached(reclaim, &path("later"), 100_000)
         });
     }
 }

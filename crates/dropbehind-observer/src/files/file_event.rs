@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use dropbehind_linux::{Event, EventMask, FileKind, FileStat, file_stat};
+use dropbehind_linux::{Event, EventMask, FileId, FileKind, FileStat, file_stat};
 
 /// Something that happened to a file; several things, where the kernel merged
 /// their events.
@@ -55,4 +55,16 @@ impl FileEvent {
     pub(crate) fn read(&self) -> bool {
         self.mask.contains(EventMask::ACCESS)
     }
+}
+
+/// The close of a file.
+#[derive(Debug)]
+pub(crate) struct Close {
+    pub(crate) id: FileId,
+    /// The file, where nothing was known of it.
+    pub(crate) file: Option<OwnedFd>,
+    pub(crate) process: i32,
+    pub(crate) by_writer: bool,
+    /// It is not certain that the file is not open any more, or that it was closed.
+    pub(crate) doubtful: bool,
 }

@@ -64,6 +64,8 @@ struct Doubt {
 pub(super) struct Strangers {
     orphans: Orphans,
     doubts: HashMap<FileNumber, Doubt>,
+    /// Nobody had these open when that was looked at.
+    unused: Vec<FileNumber>,
     /// How often a process brought in pages of an inode that was not found, such as a
     /// file system's own data.
     missed: HashMap<(i32, Inode), u32>,
@@ -120,6 +122,11 @@ impl Files {
     /// What observed programs brought into an inode that no known file has.
     pub(super) fn note_orphan(&mut self, inode: Inode, range: ByteRange, ours: bool) {
         self.strangers.orphans.note(inode, range, ours);
+    }
+
+    /// True when something was brought into this inode before its file was known.
+    pub(super) fn has_orphans(&self, inode: Inode) -> bool {
+        self.strangers.orphans.by_inode.contains_key(&inode)
     }
 
     /// The file that was missing is known now.
@@ -188,16 +195,30 @@ impl Files {
                 }
             }
         }
-        for number in unused.into_values() {
+        // What was brought in before this is told by the next round.
+        self.strangers.unused.extend(unused.into_values());
+        self.strangers.next_scan = Some(Instant::now() + now.elapsed() * SCAN_SHARE);
+    }
+
+    /// Closes those that nobody had open in the round before.
+    pub(crate) fn close_unused(&mut self) {
+        for number in std::mem::take(&mut self.strangers.unused) {
             self.strangers.doubts.remove(&number);
             self.see_what_was_brought(number);
             self.table.closed_by_all(number);
         }
-        self.strangers.next_scan = Some(Instant::now() + now.elapsed() * SCAN_SHARE);
+    }
+
+    /// The file was opened: whoever looked before may have been too early.
+    pub(super) fn is_used(&mut self, number: FileNumber) {
+        self.strangers.unused.retain(|unused| *unused != number);
     }
 
     /// How long until `/proc` is to be looked through, if it is.
     pub(crate) fn doubts_due(&self) -> Option<Duration> {
+        if !self.strangers.unused.is_empty() {
+            return Some(Duration::ZERO);
+        }
         let doubts = self.strangers.doubts.values();
         let due = doubts.map(|doubt| doubt.due).min()?;
         let due = self.strangers.next_scan.map_or(due, |next| next.max(due));

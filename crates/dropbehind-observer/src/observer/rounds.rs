@@ -14,13 +14,13 @@ use std::time::Duration;
 
 use dropbehind::Notice;
 use dropbehind_linux::{
-    CacheTrace, Event, EventBuffer, EventMask, Fanotify, FileId, FileKind, Interest, PollEntry,
+    CacheTrace, Event, EventBuffer, EventMask, Fanotify, FileKind, Interest, PollEntry,
     TraceRecord, monotonic_ns, open_files, poll,
 };
 
 use super::{Shared, own_process};
 use crate::board::lock;
-use crate::files::{FileEvent, Files, range_of_pages};
+use crate::files::{Close, FileEvent, Files, range_of_pages};
 use crate::open_again::open_again;
 use crate::rules::Rules;
 use crate::small_files::Unshelved;
@@ -53,10 +53,6 @@ pub(super) enum Input {
     Sync(mpsc::Sender<usize>),
 }
 
-/// The close of a file: which one, whether by a writer, and whether it is not certain
-/// that the file is not open any more.
-pub(super) type Close = (FileId, bool, bool);
-
 /// Folios that one process brought in one after the other.
 #[derive(Clone, Copy, Debug)]
 struct Run {
@@ -76,6 +72,8 @@ pub(super) struct Rounds {
     pub(super) inputs: mpsc::Receiver<Input>,
     /// Read in the last round, and to be seen to in this one.
     pub(super) closes: Vec<Close>,
+    /// Something was mounted or unmounted.
+    pub(super) remounted: bool,
 }
 
 impl Rounds {
@@ -120,11 +118,17 @@ impl Rounds {
         if poll(&mut entries, Some(pause.saturating_sub(GATHER))).is_err() {
             return;
         }
-        let (woken, mounts) = (entries[0].is_ready(), entries[1].is_ready());
-        if woken {
+        if entries[0].is_ready() {
             self.woken();
         }
-        if mounts {
+        // Being told resets it.
+        self.remounted |= entries[1].is_ready();
+    }
+
+    /// Marks what was mounted since the last round.
+    fn follow_mounts(&mut self) {
+        let changed = std::mem::take(&mut self.remounted) || self.marks.have_changed();
+        if changed {
             let mut notes = Vec::new();
             let _ = self.marks.refresh(&self.fanotify, &mut notes);
             self.files.inodes.mounted(self.marks.mounts());
@@ -148,19 +152,20 @@ impl Rounds {
         let inputs = self.take_inputs();
         // Before the events are read, so that every file that was used by then is known.
         let until_ns = monotonic_ns();
+        self.follow_mounts();
         let mut closes = Vec::new();
         let events = self.read_events(buffer, &mut closes);
         let records = self.read_trace(until_ns);
         if self.trace.is_some() {
             std::mem::swap(&mut self.closes, &mut closes);
         }
-        for (id, by_writer, doubtful) in closes {
-            self.files.closed(id, by_writer, doubtful);
+        for close in closes {
+            self.files.closed(close);
         }
+        self.files.close_unused();
         self.files.find_grown();
         self.files.act();
         self.files.settle_doubts();
-        self.files.act();
         inputs + events + records > 0
     }
 
@@ -235,13 +240,23 @@ impl Rounds {
         if event.wrote() || event.read() {
             self.files.used(id, event.wrote(), event.read());
         }
-        if opened {
+        let process = event.process;
+        let file = if opened {
             self.files.opened(event);
-        }
+            None
+        } else {
+            (closed && !self.files.knows(id)).then_some(event.file)
+        };
         if closed {
-            // A file is closed by whoever lets go of it last. To look what a program has
-            // open is to hold that for a moment, so it may be us.
-            closes.push((id, by_writer, opened || by_us));
+            closes.push(Close {
+                id,
+                file,
+                process,
+                by_writer,
+                // A file is closed by whoever lets go of it last. To look what a program
+                // has open is to hold that for a moment, so it may be us.
+                doubtful: opened || by_us,
+            });
         }
     }
 

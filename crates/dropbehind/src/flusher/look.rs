@@ -339,8 +339,27 @@ impl DiskThread {
                 search.descend(gap);
             }
         }
-        for (piece, bytes) in search.found {
-            self.found_written(look, watch, piece, bytes);
+        if !watch.is_told() || look.thorough {
+            watch.suspects.clear();
+            for (piece, bytes) in search.found {
+                self.found_written(look, watch, piece, bytes);
+            }
+            return;
+        }
+        // It may have been brought in since the last that was told. What is not told
+        // until the next search was there before.
+        let found = search.found.iter().map(|(piece, _)| *piece).collect();
+        let suspects = std::mem::replace(&mut watch.suspects, found);
+        for suspect in suspects {
+            let Some(stream) = self.disk.stream(look.id) else {
+                return;
+            };
+            for part in stream.untold(suspect) {
+                let bytes = residency::count(look.fd, part).unwrap_or_default();
+                if bytes.unwritten_bytes() > 0 {
+                    self.found_written(look, watch, part, bytes.unwritten_bytes());
+                }
+            }
         }
     }
 
@@ -383,7 +402,7 @@ impl DiskThread {
     /// Tells what the fronts have passed: its readers are done with it, or its writer
     /// is, where it was clean before it was found.
     fn tell_passed(&mut self, look: Look<'_>, watch: &mut Watch) {
-        let passed = if watch.closed {
+        let passed = if watch.closed || watch.flushed {
             watch.fronts.all()
         } else {
             watch.fronts.passed(look.now_ns)

@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex};
 use dropbehind_linux::{FileKind, Sharing, file_stat};
 use dropbehind_policy::residency::ResidencyMap;
 use dropbehind_policy::{
-    Brought, Counted, Mode, RangeSet, ReadFronts, StreamConfig, StreamCounters, Writeback,
+    Brought, ByteRange, Counted, Mode, RangeSet, ReadFronts, StreamConfig, StreamCounters,
+    Writeback,
 };
 
 use super::brake::Brake;
@@ -150,6 +151,8 @@ pub(super) struct Watch {
     pub(super) told: Mailbox,
     /// Told to be ours, and not looked at yet.
     pub(super) fresh: RangeSet,
+    /// Found dirty, and not told to be ours yet.
+    pub(super) suspects: Vec<ByteRange>,
     /// Told to be ours, and counted neither as written nor as read yet.
     pub(super) uncounted: RangeSet,
     pub(super) state: Arc<Mutex<ObservedState>>,
@@ -290,6 +293,7 @@ impl Flusher {
             fronts: ReadFronts::new(lag_bytes),
             told: Arc::clone(&told),
             fresh: RangeSet::new(),
+            suspects: Vec::new(),
             uncounted: RangeSet::new(),
             state: Arc::clone(&state),
             brake: brake.clone(),
