@@ -14,8 +14,8 @@ use std::sync::Arc;
 
 use dropbehind::{ByteRange, CacheMap, Flusher, Notice, NoticeSink, Writeback};
 use dropbehind_linux::{
-    EventMask, Fanotify, FileId, FileKind, FileStat, MarkOptions, MarkTarget, file_stat, page_size,
-    size_bytes,
+    EventMask, Fanotify, FileId, FileKind, FileStat, FsKind, MarkOptions, MarkTarget, cachestat,
+    file_stat, filesystem, page_size, size_bytes,
 };
 use dropbehind_policy::grace::SMALL_FILE_BYTES;
 use dropbehind_policy::{Brought, FileNumber, Inode, ObservedFiles};
@@ -53,6 +53,8 @@ pub(crate) struct Files {
     by_id: HashMap<FileId, FileNumber>,
     last_number: u64,
     strangers: Strangers,
+    /// The number of the round that is under way.
+    round: u64,
     /// Kept for others, of each file, so that none counts twice.
     kept: HashMap<FileId, u64>,
 }
@@ -89,6 +91,7 @@ impl Files {
             by_id: HashMap::new(),
             last_number: 0,
             strangers: Strangers::default(),
+            round: 0,
             kept: HashMap::new(),
         }
     }
@@ -103,6 +106,11 @@ impl Files {
     /// How many files are open, or still to be written or dropped.
     pub(crate) fn count(&self) -> usize {
         self.table.count()
+    }
+
+    /// Another round begins.
+    pub(crate) fn begin_round(&mut self) {
+        self.round += 1;
     }
 
     /// True for a file that is known.
@@ -235,12 +243,10 @@ impl Files {
                     None => {}
                 }
             }
-            [number] => self.brought_of(number, process, range),
+            [number] if !self.has_namesakes(number) => self.brought_of(number, process, range),
             ref several => {
                 let several = several.to_vec();
-                if let Some(number) = self.which_has(&several, range) {
-                    self.brought_of(number, process, range);
-                }
+                self.brought_of_one(&several, process, range);
             }
         }
     }
@@ -250,24 +256,49 @@ impl Files {
         self.table.brought_of(number, Brought { range, ours });
     }
 
-    /// Of several files with one inode number, on btrfs, the one that has these pages
-    /// now and had not when the second of them was opened. `None` where that is not
-    /// clear: then they stay.
-    fn which_has(&self, several: &[FileNumber], range: ByteRange) -> Option<FileNumber> {
-        let has = |number: &&FileNumber| {
-            let Some(open) = self.files.get(number) else {
-                return false;
-            };
-            let Some(before) = &open.before else {
-                return false;
-            };
-            let brought = before.brought_since(open.file.as_fd());
-            brought.iter().any(|part| part.overlaps(range))
-        };
-        let mut having = several.iter().filter(has);
-        let first = having.next()?;
-        having.next().is_none().then_some(*first)
+    // ---- files of several subvolumes with one inode number -------------------
+
+    /// True where another file may have the same inode number: on btrfs.
+    fn has_namesakes(&self, number: FileNumber) -> bool {
+        self.told
+            && self
+                .files
+                .get(&number)
+                .is_some_and(|open| open.before.is_some())
     }
+
+    /// Pages that one of these files has got: the one that has them now, had not when it
+    /// was opened, and was not told of them before. Where that fits several, they stay.
+    fn brought_of_one(&mut self, several: &[FileNumber], process: i32, range: ByteRange) {
+        let mut having = several
+            .iter()
+            .filter(|number| self.may_have_got(**number, range, several.len() == 1));
+        let (Some(&number), None) = (having.next(), having.next()) else {
+            return;
+        };
+        if let Some(open) = self.files.get_mut(&number) {
+            open.told.insert(range);
+        }
+        self.brought_of(number, process, range);
+    }
+
+    fn may_have_got(&self, number: FileNumber, range: ByteRange, alone: bool) -> bool {
+        let Some(open) = self.files.get(&number) else {
+            return false;
+        };
+        // Of a file that has just been opened, what was there before may have been seen
+        // too late.
+        let was_absent = open.round == self.round
+            || open
+                .before
+                .as_ref()
+                .is_none_or(|before| !before.absent(range).is_empty());
+        let is_there = cachestat(open.file.as_fd(), range.start, range.len())
+            .is_ok_and(|counted| counted.cached_pages > 0);
+        was_absent && is_there && (alone || open.told.bytes_of(range) < range.len())
+    }
+
+    // ---- whose pages ---------------------------------------------------------
 
     /// Whether what this process brings in of a file is to go.
     fn is_ours(&mut self, number: FileNumber, process: i32) -> bool {
@@ -332,12 +363,11 @@ impl Files {
         let opened_size_bytes = if made_since { 0 } else { info.size_bytes };
         let mut open = OpenFile::new(info.id, file, overlay, path, settings, opened_size_bytes);
         open.remember(process, settings.mode.drops());
-        let several = !self.table.of_inode(inode).is_empty();
-        if !self.told || several {
+        open.round = self.round;
+        // On btrfs, a file of another subvolume may have the same inode number.
+        let has_namesakes = matches!(filesystem(open.file.as_fd()), Ok(FsKind::Btrfs));
+        if !self.told || has_namesakes {
             open.before = Some(resident_at_open(&open));
-        }
-        if several {
-            self.tell_apart(inode);
         }
         self.by_id.insert(info.id, number);
         self.files.insert(number, open);
@@ -347,18 +377,6 @@ impl Files {
         }
         self.take_orphans(number, inode);
         Some(number)
-    }
-
-    /// Another file with this inode number was opened: from now on it takes a look at
-    /// the pages to tell them apart.
-    fn tell_apart(&mut self, inode: Inode) {
-        for number in self.table.of_inode(inode) {
-            if let Some(open) = self.files.get_mut(number)
-                && open.before.is_none()
-            {
-                open.before = Some(CacheMap::now(open.file.as_fd()));
-            }
-        }
     }
 
     /// Asks to be told of the first write to a large file, which may be to what is cached,

@@ -59,6 +59,11 @@ impl CacheMap {
         CacheMap { map, cached_bytes }
     }
 
+    /// The parts of `range` that were not cached.
+    pub fn absent(&self, range: ByteRange) -> Vec<ByteRange> {
+        self.map.brought(range).collect()
+    }
+
     /// What of the file is cached now and was not then.
     pub fn brought_since(&self, fd: BorrowedFd<'_>) -> Vec<ByteRange> {
         let size = size_bytes(fd).unwrap_or(0);

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
-use dropbehind::{CacheMap, Observed};
+use dropbehind::{CacheMap, Observed, RangeSet};
 use dropbehind_linux::FileId;
 
 use crate::rules::Settings;
@@ -26,8 +26,12 @@ pub(super) struct OpenFile {
     pub(super) settings: Settings,
     pub(super) opened_size_bytes: u64,
     /// What was cached when it was opened, where the kernel does not tell who brought
-    /// in what, or not of which of two files.
+    /// in what, or of which of two files.
     pub(super) before: Option<CacheMap>,
+    /// What was told of it, where another file may have the same inode number.
+    pub(super) told: RangeSet,
+    /// The round in which it became known.
+    pub(super) round: u64,
     /// Somebody who could write has closed it.
     pub(super) written: bool,
     /// Somebody has read it, or may have: what is clean was read then.
@@ -61,6 +65,8 @@ impl OpenFile {
             settings,
             opened_size_bytes,
             before: None,
+            told: RangeSet::new(),
+            round: 0,
             written: false,
             read: false,
             close_untold: false,

@@ -149,6 +149,7 @@ impl Rounds {
 
     /// True when something happened.
     fn round(&mut self, buffer: &mut EventBuffer) -> bool {
+        self.files.begin_round();
         let inputs = self.take_inputs();
         // Before the events are read, so that every file that was used by then is known.
         let until_ns = monotonic_ns();

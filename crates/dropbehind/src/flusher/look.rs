@@ -233,6 +233,13 @@ impl DiskThread {
             .iter()
             .flat_map(|range| stream.untold(range))
             .collect();
+        let mut busy = fresh.clone();
+        for range in &unknown {
+            busy.remove(*range);
+        }
+        for range in busy.iter() {
+            self.disk.passed(look.now_ns, look.id, range);
+        }
         for range in unknown {
             let mut search = Search::new(look, |counted| counted.unwritten_bytes());
             search.descend(range);
