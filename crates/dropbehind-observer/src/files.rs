@@ -144,9 +144,11 @@ impl Files {
         self.is_used(number);
         // Who it is can be asked now, and not when it has ended.
         let _ = self.is_ours(number, process);
-        let Some(open) = self.files.get(&number) else {
+        let Some(open) = self.files.get_mut(&number) else {
             return;
         };
+        // It may have been dropped since, and is brought in once more.
+        open.told.clear();
         if let Some(observed) = &open.observed {
             observed.touched();
         }
@@ -267,35 +269,46 @@ impl Files {
                 .is_some_and(|open| open.before.is_some())
     }
 
-    /// Pages that one of these files has got: the one that has them now, had not when it
-    /// was opened, and was not told of them before. Where that fits several, they stay.
+    /// Pages that one of these files has got. It has them now, and had not when it was
+    /// opened; nor was it told of them before, since records come in order. Where that
+    /// fits none, it may be one that was looked at too late after its open. Where it fits
+    /// several, they stay.
     fn brought_of_one(&mut self, several: &[FileNumber], process: i32, range: ByteRange) {
-        let mut having = several
-            .iter()
-            .filter(|number| self.may_have_got(**number, range, several.len() == 1));
-        let (Some(&number), None) = (having.next(), having.next()) else {
+        let having = |likely: Likely| {
+            let mut having = several
+                .iter()
+                .filter(|number| self.likely(**number, range) == Some(likely));
+            let first = having.next().copied();
+            (first, having.next().is_some())
+        };
+        let (got, doubtful) = match having(Likely::Seen) {
+            (None, _) => having(Likely::JustOpened),
+            seen => seen,
+        };
+        let Some(number) = got.filter(|_| !doubtful) else {
             return;
         };
-        if let Some(open) = self.files.get_mut(&number) {
+        if several.len() > 1
+            && let Some(open) = self.files.get_mut(&number)
+        {
             open.told.insert(range);
         }
         self.brought_of(number, process, range);
     }
 
-    fn may_have_got(&self, number: FileNumber, range: ByteRange, alone: bool) -> bool {
-        let Some(open) = self.files.get(&number) else {
-            return false;
-        };
-        // Of a file that has just been opened, what was there before may have been seen
-        // too late.
-        let was_absent = open.round == self.round
-            || open
-                .before
-                .as_ref()
-                .is_none_or(|before| !before.absent(range).is_empty());
-        let is_there = cachestat(open.file.as_fd(), range.start, range.len())
-            .is_ok_and(|counted| counted.cached_pages > 0);
-        was_absent && is_there && (alone || open.told.bytes_of(range) < range.len())
+    /// Whether these pages may be this file's.
+    fn likely(&self, number: FileNumber, range: ByteRange) -> Option<Likely> {
+        let open = self.files.get(&number)?;
+        let counted = cachestat(open.file.as_fd(), range.start, range.len());
+        if counted.is_ok_and(|counted| counted.cached_pages == 0) {
+            return None;
+        }
+        let before = open.before.as_ref()?;
+        if !before.absent(range).is_empty() && open.told.bytes_of(range) < range.len() {
+            return Some(Likely::Seen);
+        }
+        // All that was brought in before the look is told of by the end of the next round.
+        (self.round <= open.round + 1).then_some(Likely::JustOpened)
     }
 
     // ---- whose pages ---------------------------------------------------------
@@ -517,6 +530,15 @@ fn resident_at_open(open: &OpenFile) -> CacheMap {
     } else {
         CacheMap::now_without_reads_under_way(open.file.as_fd())
     }
+}
+
+/// Why pages may be a file's that shares its inode number with others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Likely {
+    /// They were absent when it was looked at, and are there now.
+    Seen,
+    /// It was looked at a moment ago, when they may have been there already.
+    JustOpened,
 }
 
 /// Too large to wait for its close.

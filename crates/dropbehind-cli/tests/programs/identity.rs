@@ -39,8 +39,13 @@ fn files_of_two_subvolumes_with_the_same_number() {
                 let script = format!("exec $RUN {program} >/dev/null");
                 let figures = Figures::of(&bed, "--only 'input/**'", "observed", &script);
                 let stays = cached(cold).unwrap().cached_pages;
-                assert_eq!(stays, 0, "{program}: {figures:?}");
                 still_cached(reclaim, hot, BYTES)?;
+                if stays > 0 {
+                    // Opened in the same moment, they cannot always be told apart: then
+                    // pages stay.
+                    assert!(program.contains(&hot.display().to_string()), "{figures:?}");
+                    return Err(format!("{stays} pages stay: {program}: {figures:?}"));
+                }
             }
             Ok(())
         });
