@@ -125,6 +125,7 @@ fn probe_tells_what_works_and_what_would_be_used() {
         "cachestat",
         "RWF_DONTCACHE",
         "overwrite",
+        "page cache trace",
     ] {
         assert!(said.text().contains(word), "{}", said.text());
     }

@@ -16,8 +16,7 @@ use std::time::{Duration, Instant};
 
 use dropbehind::{Flusher, IoPriority, NoticeSink};
 use dropbehind_linux::{
-    CacheTrace, CacheTraceError, Fanotify, GroupClass, TIME_SLICE_MIN, open_files, processes,
-    set_thread_time_slice,
+    CacheTrace, Fanotify, GroupClass, TIME_SLICE_MIN, open_files, processes, set_thread_time_slice,
 };
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -106,10 +105,7 @@ impl Observer {
         let fanotify = Arc::new(group.map_err(failed("fanotify_init"))?);
         let mut notes = Vec::new();
         // Before the first file can be opened.
-        let trace = match config.traced {
-            true => open_trace(&mut notes),
-            false => None,
-        };
+        let trace = open_trace(config.traced, &mut notes);
         let marks = Marks::new(config.source, &fanotify, &mut notes)
             .map_err(failed("the mounts could not be marked"))?;
         let programs = match (config.source, marks.namespace()) {
@@ -289,16 +285,20 @@ impl Drop for Observer {
 }
 
 /// The trace of the page cache, or a note why there is none.
-fn open_trace(notes: &mut Vec<String>) -> Option<CacheTrace> {
+fn open_trace(wanted: bool, notes: &mut Vec<String>) -> Option<CacheTrace> {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let ring_bytes = (RINGS_BYTES / processors).clamp(RING_MIN_BYTES, RING_BYTES);
-    let refused = |error: CacheTraceError| {
+    let trace = match wanted {
+        true => CacheTrace::open(ring_bytes).map_err(|error| error.to_string()),
+        false => Err("it was not asked".to_owned()),
+    };
+    let without = |error| {
         notes.push(format!(
             "the kernel does not tell who brings in which page ({error}): what was resident when \
              a file was opened stays, the rest goes"
         ));
     };
-    CacheTrace::open(ring_bytes).map_err(refused).ok()
+    trace.map_err(without).ok()
 }
 
 fn has_writable(process: i32) -> bool {

@@ -9,7 +9,7 @@ use crate::size::show;
 use choice::{Choice, choices};
 use clap::Args;
 use consequence::consequences;
-use dropbehind_linux::{Probe, Support};
+use dropbehind_linux::{CacheTrace, Probe, Support};
 use serde::Serialize;
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -24,6 +24,11 @@ pub(super) struct ProbeArgs {
     #[arg(long)]
     json: bool,
 }
+
+/// A trace is only tried.
+const TRIAL_RING_BYTES: usize = 64 << 10;
+const WITHOUT_TRACE: &str = "without a trace of the page cache, run and watch do not know who \
+     brings in which page: what was resident when a file was opened stays, and the rest goes";
 
 /// The result; the names are those of the JSON output.
 #[derive(Debug, Serialize)]
@@ -101,6 +106,20 @@ impl Report {
             works: support.works(),
             result: support.to_string(),
         });
+        let mut works = Vec::from(works);
+        let mut consequences = consequences(found);
+        let trace = CacheTrace::open(TRIAL_RING_BYTES).err();
+        if trace.is_some() {
+            consequences.push(WITHOUT_TRACE);
+        }
+        works.push(Feature {
+            name: "page cache trace",
+            works: trace.is_none(),
+            result: trace.map_or_else(
+                || Support::Works.to_string(),
+                |error| format!("no: {error}"),
+            ),
+        });
         Self {
             kernel: found.kernel.to_string(),
             filesystem: found.filesystem.to_string(),
@@ -113,9 +132,9 @@ impl Report {
                 rotational: disk.rotational,
                 is_virtual: disk.virtual_,
             },
-            works: works.into(),
+            works,
             strategies: choices(found),
-            consequences: consequences(found),
+            consequences,
         }
     }
 

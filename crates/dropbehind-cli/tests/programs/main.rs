@@ -36,3 +36,4 @@ mod report;
 mod rounds;
 mod small_files;
 mod watched;
+mod without_trace;

@@ -39,6 +39,7 @@ fn sample(seconds: u64, files: u64) -> Snapshot {
         elapsed_ns: seconds * 1_000_000_000,
         kind: "watch".into(),
         process: 4711,
+        traced: true,
         cpu_ns: seconds * 15_000_000,
         totals: Totals {
             events: seconds * 100,

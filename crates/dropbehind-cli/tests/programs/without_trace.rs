@@ -1,0 +1,61 @@
+//! Where the kernel does not tell who brings in which page, one rule holds: what was
+//! resident when a file was opened stays, the rest goes.
+
+use crate::bed::Bed;
+use crate::kept::still_cached;
+use crate::shell::RUN;
+use dropbehind_testbed::reclaim::in_some_attempt;
+use dropbehind_testbed::residency::{evict, resident_map, warm};
+use dropbehind_testbed::{Fs, need};
+use std::fs::File;
+
+const MIB: u64 = 1 << 20;
+/// As on a kernel without the tracepoint.
+const UNTRACED: &str = "env DROPBEHIND_NO_TRACE=1";
+
+#[test]
+fn what_was_resident_at_the_open_stays_and_the_rest_goes() {
+    for filesystem in [Fs::Ext4, Fs::Xfs, Fs::Btrfs] {
+        need!(all Bed::needs(filesystem, &["cat", "dd", "tar"]));
+        let bed = Bed::on(filesystem);
+        bed.input(
+            "head -c 64M /dev/urandom >data; mkdir tree; cd tree; for name in $(seq 200); \
+                   do head -c 20000 /dev/urandom >$name; done",
+        );
+        let data = bed.file("input/data");
+        in_some_attempt(|reclaim| {
+            bed.cools("input");
+            warm(&data, 0..32 * MIB);
+            // Held open by somebody, which is no reason to keep it.
+            let _held = File::open(&data).unwrap();
+            let script = "$RUN sh -c 'cat ../input/data >copy; tar cf trees -C ../input/tree .; \
+                          tar xf trees'";
+            let left = bed.runs(&format!("{UNTRACED} {RUN}"), "observed", script);
+            assert_eq!((left.code, left.stderr.as_str()), (Some(0), ""));
+            let rest = resident_map(&data).unwrap();
+            // The kernel reads ahead of who warmed it.
+            let rest = rest[(48 * MIB / 4096) as usize..]
+                .iter()
+                .filter(|&&page| page);
+            assert_eq!(rest.count(), 0, "{filesystem:?}");
+            assert_eq!(bed.cached("observed"), []);
+            still_cached(reclaim, &data, 32 * MIB)
+        });
+        evict(&data);
+    }
+}
+
+#[test]
+fn the_summary_says_so() {
+    need!(all Bed::needs(Fs::Ext4, &["dd"]));
+    let bed = Bed::on(Fs::Ext4);
+    let script = "$RUN dd if=/dev/zero of=data bs=1M count=8 status=none";
+    for (environment, said) in [(UNTRACED, true), ("", false)] {
+        let left = bed.runs(&format!("{environment} {RUN} -v"), "observed", script);
+        assert_eq!(left.code, Some(0), "{left:?}");
+        let told = left
+            .stderr
+            .contains("what was resident when a file was opened stays");
+        assert_eq!(told, said, "{left:?}");
+    }
+}
