@@ -48,8 +48,8 @@ pub(crate) struct Watched {
 
 impl Watched {
     /// Opens them with an access mode that lets one count and control, but neither
-    /// read nor write (3, open(2)): `run` keeps what others use. Holds block devices'
-    /// caches, besides, which the kernel drops at the last close.
+    /// read nor write (3, open(2)), so that the witness is no reader and no writer. Holds
+    /// block devices' caches, which the kernel drops at the last close.
     pub(crate) fn open(files: &[PathBuf], hot: &[PathBuf]) -> io::Result<Self> {
         let open = |paths: &[PathBuf]| -> io::Result<Vec<File>> {
             paths

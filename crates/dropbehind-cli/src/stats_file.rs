@@ -28,7 +28,7 @@ pub(crate) struct RunStats {
     pub(crate) brought_bytes: u64,
     /// Of these, dropped again.
     pub(crate) dropped_bytes: u64,
-    /// In the page cache before, and left there.
+    /// In the page cache before, or brought in by others, and kept.
     pub(crate) kept_bytes: u64,
     /// Brought in, to be dropped, and still there.
     pub(crate) left_bytes: u64,

@@ -30,7 +30,7 @@ mod tracefs;
 
 pub use block_superblock::{block_device_number, block_superblock, kernel_device};
 pub use error::CacheTraceError;
-pub use inodes::{KernelDevices, KernelInode, kernel_inode};
+pub use inodes::{KernelDevices, KernelInode, has_subvolumes, kernel_inode};
 
 use event::Scope;
 use format::Format;

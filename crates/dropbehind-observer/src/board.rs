@@ -1,4 +1,4 @@
-//! What the worker shows to those who ask how it stands.
+//! What the observer's thread shows to those who ask how it stands.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -26,7 +26,6 @@ pub(crate) struct FileView {
     pub(crate) disk: String,
     pub(crate) mode: String,
     pub(crate) state: ObservedState,
-    pub(crate) idle: bool,
 }
 
 /// A file that is looked after.
@@ -35,10 +34,9 @@ struct Entry {
     path: PathBuf,
     mode: String,
     observed: Observed,
-    idle: bool,
 }
 
-/// What the worker shares with those who ask for a snapshot.
+/// What the observer's thread shares with those who ask for a snapshot.
 #[derive(Debug, Default)]
 pub(crate) struct Board {
     pub(crate) finished: Finished,
@@ -93,7 +91,6 @@ impl Board {
             disk: file.observed.disk_name().to_owned(),
             mode: file.mode.clone(),
             state: file.observed.state(),
-            idle: file.idle,
         });
         views.collect()
     }
@@ -115,15 +112,8 @@ impl Board {
             path,
             mode,
             observed,
-            idle: false,
         };
         self.files.insert(key, entry);
-    }
-
-    pub(crate) fn set_idle(&mut self, key: u64, idle: bool) {
-        if let Some(file) = self.files.get_mut(&key) {
-            file.idle = idle;
-        }
     }
 
     /// A file is not looked after any more.

@@ -14,8 +14,8 @@ use std::sync::Arc;
 
 use dropbehind::{ByteRange, CacheMap, Flusher, Notice, NoticeSink, Writeback};
 use dropbehind_linux::{
-    EventMask, Fanotify, FileId, FileKind, FileStat, FsKind, MarkOptions, MarkTarget, cachestat,
-    file_stat, filesystem, page_size, size_bytes,
+    EventMask, Fanotify, FileId, FileKind, FileStat, MarkOptions, MarkTarget, cachestat, file_stat,
+    filesystem, has_subvolumes, page_size, size_bytes,
 };
 use dropbehind_policy::grace::SMALL_FILE_BYTES;
 use dropbehind_policy::{Brought, FileNumber, Inode, ObservedFiles};
@@ -378,7 +378,7 @@ impl Files {
         open.remember(process, settings.mode.drops());
         open.round = self.round;
         // On btrfs, a file of another subvolume may have the same inode number.
-        let has_namesakes = matches!(filesystem(open.file.as_fd()), Ok(FsKind::Btrfs));
+        let has_namesakes = has_subvolumes(filesystem(open.file.as_fd()).ok()?);
         if !self.told || has_namesakes {
             open.before = Some(resident_at_open(&open));
         }
@@ -502,7 +502,6 @@ impl Files {
     pub(crate) fn notice(&mut self, notice: Notice) {
         match notice {
             Notice::Idle { key } => {
-                lock(&self.board).set_idle(key, true);
                 self.doubt(FileNumber(key));
             }
             Notice::Finished { key, state, .. } => {

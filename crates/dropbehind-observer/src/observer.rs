@@ -39,7 +39,7 @@ use rounds::{Input, Rounds};
 /// A round that finds nothing takes less than this.
 const ROUND: Duration = Duration::from_micros(500);
 /// All rings of the trace together have no more than this, and each no more than
-/// [`RING_BYTES`]. A record takes about 90 bytes, and a processor makes up to 400,000 a
+/// [`RING_BYTES`]. A record takes 72 bytes, and a processor makes up to 400,000 a
 /// second: that is a tenth of a second.
 const RINGS_BYTES: usize = 128 << 20;
 const RING_BYTES: usize = 4 << 20;
@@ -290,7 +290,7 @@ fn open_trace(wanted: bool, notes: &mut Vec<String>) -> Option<CacheTrace> {
     let ring_bytes = (RINGS_BYTES / processors).clamp(RING_MIN_BYTES, RING_BYTES);
     let trace = match wanted {
         true => CacheTrace::open(ring_bytes).map_err(|error| error.to_string()),
-        false => Err("it was not asked".to_owned()),
+        false => Err("DROPBEHIND_NO_TRACE is set".to_owned()),
     };
     let without = |error| {
         notes.push(format!(

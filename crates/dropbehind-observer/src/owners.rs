@@ -22,7 +22,7 @@ const KNOWN: Duration = Duration::from_secs(1);
 const PROCESSES: usize = 4096;
 /// The library's thread that opens its descriptions.
 const KEEPER: &str = "dropbehind-keep";
-/// An observer's thread that reads events.
+/// The observer's thread, which reads events and the trace.
 pub(crate) const LISTENER: &str = "dropbehind-hear";
 fn address(namespace: MountNamespaceId) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(format!("dropbehind-owner-{namespace}"))
@@ -86,8 +86,7 @@ fn uses_library(process: i32) -> bool {
     has_thread(process, KEEPER)
 }
 
-/// True for another observer: each file that it looks after it has open, by which it uses
-/// nothing of that.
+/// True for another observer: it holds every observed file open without using it.
 pub(crate) fn is_observer(process: i32) -> bool {
     has_thread(process, LISTENER)
 }

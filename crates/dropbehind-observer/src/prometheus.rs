@@ -67,13 +67,13 @@ fn totals_families(metrics: &mut Exposition, snapshot: &Snapshot) {
         ("read_bytes", "Seen read in from disks.", totals.read_bytes),
         (
             "brought_bytes",
-            "Brought into the metrics cache by the programs observed.",
+            "Brought into the page cache by the programs observed.",
             totals.brought_bytes,
         ),
         ("dropped_bytes", "Dropped.", totals.dropped_bytes),
         (
             "kept_bytes",
-            "Cached before, or used by others, and kept.",
+            "Cached before, or brought in by others, and so kept.",
             totals.kept_bytes,
         ),
         (

@@ -1,4 +1,4 @@
-//! Which files are to be looked after, and how.
+//! Which files are observed, and in which mode.
 
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -44,7 +44,7 @@ pub struct Candidate<'a> {
 
 /// Decides about files when they are opened.
 pub trait Rules: Send + Sync + std::fmt::Debug {
-    /// How to look after this file; `None` leaves it alone.
+    /// The settings for this file; `None`: it is not observed.
     fn settings_for(&self, candidate: Candidate<'_>) -> Option<Settings>;
 
     /// False when the answer is the same for all paths: then a [`Candidate`] may

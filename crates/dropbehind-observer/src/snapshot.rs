@@ -59,7 +59,7 @@ pub struct Totals {
     pub brought_bytes: u64,
     /// Bytes dropped.
     pub dropped_bytes: u64,
-    /// Bytes that were there before, or that others use, and were kept.
+    /// Bytes cached before, or brought in by others, and so kept.
     pub kept_bytes: u64,
     /// Bytes that should have gone and could not be dropped.
     pub left_bytes: u64,
@@ -133,9 +133,9 @@ pub struct FileSnapshot {
     pub dropped_bytes: u64,
     /// Bytes kept for others.
     pub kept_bytes: u64,
-    /// Times a writer waited; always 0 for a program observed from outside.
+    /// Times its writers were made to wait for the disk.
     pub waits: u64,
-    /// What is being done with it, or why it is left alone.
+    /// `active`, or `idle` when nothing has changed for a second.
     pub state: String,
 }
 

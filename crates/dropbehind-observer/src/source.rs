@@ -25,9 +25,8 @@ pub enum Source {
     Machine,
 }
 
-/// What is told of every file. Not reads and writes themselves: an event for
-/// each 4 KiB write makes it take up to twice as long, and looking at the pages
-/// of open files tells the same.
+/// Events of every file. Not of reads and writes: an event for each 4 KiB write makes
+/// it take up to twice as long, and the trace tells what enters the cache.
 pub(crate) const USE: EventMask = EventMask::OPEN
     .union(EventMask::CLOSE_WRITE)
     .union(EventMask::CLOSE_NOWRITE);

@@ -51,7 +51,8 @@ pub(super) struct RunArgs {
 pub(super) const AFTER_HELP: &str = "\
 The program gets the same environment, limits, descriptors, terminal and signals as without \
 dropbehind, but for a mount namespace of its own: mounts that are not shared and that others \
-remove while it runs stay busy until it ends. It takes CAP_SYS_ADMIN, as root has it.
+remove while it runs stay busy until it ends. It needs CAP_SYS_ADMIN, which root has. It \
+asks the kernel who brings which page into the cache, unless DROPBEHIND_NO_TRACE is set.
 
 Sizes: a number of bytes such as 4096, 4k, 16MiB or 1.5G. k, KiB and Ki are 1024, kB is 1000; \
 so are M, G, T, P and E their powers.

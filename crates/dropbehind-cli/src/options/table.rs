@@ -224,9 +224,9 @@ pub(super) const NO_READS: OptionSpec = OptionSpec {
     env: None,
     kind: Kind::Flag,
     default: None,
-    meaning: "Leave files alone that are only read",
-    details: "Of a file that is written and read, what its writes dirty is dropped once it is \
-              found, and what reads bring in stays.",
+    meaning: "Keep what reads bring into the page cache",
+    details: "Files that are only read are left alone. Of a file that is also written, what was \
+              written is dropped and what was read stays, except what is read through a mapping.",
 };
 
 pub(super) const ONLY: OptionSpec = OptionSpec {
@@ -313,7 +313,8 @@ pub(super) const VERBOSE: OptionSpec = OptionSpec {
     default: None,
     meaning: "End with three lines about what was done, on standard error",
     details: "What was written and read; how much of it was in the page cache at most and at the \
-              end; what was kept for others, and what was not possible and why.",
+              end; what was kept because it was cached before or others brought it in; and what was \
+              not possible, and why.",
 };
 
 /// The options of `run`.

@@ -64,6 +64,10 @@ fn the_units_privileges_are_enough() {
     writes_until_seen(&mut writer, &secret, &watch);
     assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
     assert_dropped(&secret, &watch);
+    let untraced = watch
+        .log()
+        .contains("does not tell who brings in which page");
+    assert!(!untraced, "{}", watch.log());
     // What it wrote before we came counts as others'.
     let left = cached_mib(&open_before);
     assert!(left <= 1, "{left} MiB\n{}", watch.log());

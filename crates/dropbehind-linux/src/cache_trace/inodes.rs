@@ -11,6 +11,13 @@ use std::os::fd::BorrowedFd;
 /// The `f_type` of bcachefs, include/uapi/linux/magic.h of Linux 6.7.
 const BCACHEFS: FsKind = FsKind::Other(0xCA45_1A4E);
 
+/// True where each subvolume has inode numbers of its own, so that files of several may
+/// have the same.
+#[must_use]
+pub fn has_subvolumes(filesystem: FsKind) -> bool {
+    matches!(filesystem, FsKind::Btrfs | BCACHEFS)
+}
+
 /// An inode as the kernel's tracepoints name it.
 ///
 /// It tells a file from every other one, but on file systems whose inode numbers
@@ -111,7 +118,7 @@ impl KernelDevices {
         if let Some(&learned) = self.learned.get(&device) {
             return Ok(learned);
         }
-        let is_made_up = matches!(filesystem(fd)?, FsKind::Btrfs | BCACHEFS);
+        let is_made_up = has_subvolumes(filesystem(fd)?);
         let superblock = if is_made_up {
             self.superblock_of_mount(fd)?
         } else {

@@ -1,4 +1,4 @@
-//! Puts a snapshot together, from what the worker, the flusher and the thread
+//! Puts a snapshot together, from what the observer's thread, the flusher and the thread
 //! for small files count.
 
 use std::cmp::Reverse;
@@ -36,7 +36,8 @@ impl Reporter {
         notes.extend(self.flusher.degraded());
         if lost > 0 {
             notes.push(format!(
-                "the kernel had no room to tell of {lost} folios: what they hold may stay"
+                "the kernel lost {lost} records of the page cache: pages they would have told of \
+                 may stay"
             ));
         }
         let mut totals = self.totals_without_disks(&finished);
@@ -52,7 +53,7 @@ impl Reporter {
         totals.peak_cached_bytes = totals.peak_cached_bytes.max(board.peak_cached_bytes);
         views.sort_by_key(|view| {
             let state = &view.state;
-            (view.idle, Reverse(state.written_bytes + state.read_bytes))
+            (state.idle, Reverse(state.written_bytes + state.read_bytes))
         });
         for view in &views {
             let state = &view.state;
@@ -161,7 +162,7 @@ fn file_snapshot(view: &FileView) -> FileSnapshot {
         dropped_bytes: state.counters.dropped_bytes,
         kept_bytes: kept_bytes(state),
         waits: state.waits,
-        state: match view.idle {
+        state: match state.idle {
             true => "idle".into(),
             false => "active".into(),
         },

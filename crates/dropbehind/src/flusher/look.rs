@@ -23,8 +23,7 @@ use crate::residency;
 pub(super) const LOOK_MIN_NS: u64 = 2_000_000;
 /// Files that do not change are looked at less and less often, down to this,
 const LOOK_MAX_NS: u64 = 200_000_000;
-/// and then, when the program will be told of the next access, to this: pages
-/// that are written through a mapping tell nobody.
+/// and, once idle, to this: nothing reports writes to pages that were cached already.
 const LOOK_IDLE_NS: u64 = 2_000_000_000;
 /// Unchanged for so long, a file is idle.
 const IDLE_NS: u64 = 1_000_000_000;
@@ -161,6 +160,7 @@ impl DiskThread {
             counters: stream
                 .map(|stream| stream.counters())
                 .unwrap_or(state.counters),
+            idle: watch.idle_told,
             waits,
             wait_ns,
         };

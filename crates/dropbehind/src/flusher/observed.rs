@@ -1,4 +1,4 @@
-//! Files that others read and write, looked after from outside.
+//! Files that other processes read and write, observed from outside.
 
 use std::fmt;
 use std::io;
@@ -83,14 +83,14 @@ impl fmt::Debug for NoticeSink {
 /// What becomes of an observed file.
 #[derive(Debug)]
 pub enum Notice {
-    /// Nothing has happened to it for a while, so it is looked at seldom now.
-    /// [`Observed::touched`] makes that often again.
+    /// Unchanged for a second, so it is looked at every two seconds. [`Observed::touched`]
+    /// or [`Observed::told`] ends that.
     Idle {
         /// The file.
         key: u64,
     },
-    /// Everybody closed it, as was told, and all is written and dropped: it is
-    /// not looked after any more.
+    /// The observer said that nobody has it open, and everything is written and
+    /// dropped: its stream has ended.
     Finished {
         /// The file.
         key: u64,
@@ -114,6 +114,8 @@ pub struct ObservedState {
     pub read_bytes: u64,
     /// What was done.
     pub counters: StreamCounters,
+    /// Nothing has changed for a second.
+    pub idle: bool,
     /// How often its writers were made to wait.
     pub waits: u64,
     /// For how long, in nanoseconds.

@@ -60,8 +60,8 @@ impl Emigrants {
         let names = self.names.into_iter().collect::<Vec<_>>().join(", ");
         (!names.is_empty()).then(|| {
             format!(
-                "what used mount namespaces of its own ({names}) was not observed; use \
-                 `dropbehind watch` for it"
+                "of programs in mount namespaces of their own ({names}) most files were not \
+                 observed; use `dropbehind watch` for them"
             )
         })
     }

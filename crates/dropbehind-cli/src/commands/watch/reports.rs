@@ -23,8 +23,8 @@ impl Reports {
         let overflows = snapshot.totals.overflows;
         if overflows > self.overflows {
             journal.warning(format!(
-                "the kernel's queue of events was full, {} times more: what was missed is found \
-                 by looking at what is dirty",
+                "the kernel's queue of events was full {} more times: open files were looked for \
+                 in /proc",
                 overflows - self.overflows
             ));
             self.overflows = overflows;
