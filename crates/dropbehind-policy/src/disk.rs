@@ -195,6 +195,7 @@ impl Disk {
         let asked_before = stream.asked_bytes();
         let answer = change(stream, &context);
         stream.move_window(&context);
+        stream.try_stuck_at_last();
         let small_changed = stream.small_bytes() != small_before;
         let asked_after = stream.asked_bytes();
         self.asked_bytes = self.asked_bytes - asked_before + asked_after;

@@ -120,6 +120,8 @@ pub struct Stream {
     /// Ours, clean, and resisted all tries while others used the file: they may have had
     /// it mapped. Tried once more when it is closed.
     stuck: RangeSet,
+    /// That was done for the last time.
+    tried_stuck: bool,
     /// Closed, and seen unlinked since: all that is left is to forget it.
     deleted: bool,
     closed_ns: Option<u64>,
@@ -165,6 +167,7 @@ impl Stream {
             deleted: false,
             unsorted: RangeSet::new(),
             stuck: RangeSet::new(),
+            tried_stuck: false,
             closed_ns: None,
             small_bytes: None,
             flush: false,
@@ -382,6 +385,7 @@ impl Stream {
         self.last_write_end = range.end;
         self.closed_ns = None;
         self.small_bytes = None;
+        self.tried_stuck = false;
     }
 
     fn wrote_behind(&mut self, context: &Context, range: ByteRange, kind: WriteKind, mode: Mode) {
@@ -544,9 +548,10 @@ impl Stream {
         self.lazy.remove(range);
     }
 
-    /// What of `range` is ours waits for the close, if that is to come.
-    fn keep_for_close(&mut self, range: ByteRange) -> bool {
-        let waits = self.config.told && !self.is_awaited();
+    /// What of `range` is ours waits for the close, or for the rest to be dropped: a folio
+    /// across two ranges goes only with both.
+    fn keep_for_later(&mut self, range: ByteRange) -> bool {
+        let waits = self.config.told && !self.tried_stuck;
         if waits {
             for part in self.ownership.ours_of(range) {
                 self.stuck.insert(part);
@@ -558,6 +563,15 @@ impl Stream {
     fn try_stuck_again(&mut self) {
         for range in core::mem::take(&mut self.stuck).iter() {
             self.passed(range);
+        }
+    }
+
+    /// Nothing else is left to do for a closed file: what is stuck is tried together, for
+    /// the last time.
+    pub(crate) fn try_stuck_at_last(&mut self) {
+        if self.is_awaited() && !self.stuck.is_empty() && self.is_settled() {
+            self.tried_stuck = true;
+            self.try_stuck_again();
         }
     }
 

@@ -117,7 +117,6 @@ impl Drop for Device {
 }
 
 #[test]
-#[ignore = "Linux 6.18 sends no events of device nodes, so nobody is told of their use"]
 fn a_raw_device() {
     need!(all Bed::needs(Fs::Ext4, &["dd", "cmp", "losetup", "python3"]));
     need!(Need::Loop);

@@ -141,7 +141,7 @@ impl Stream {
                 return;
             }
             Verdict::Gone => 0,
-            Verdict::GivenUp if self.keep_for_close(range) => return,
+            Verdict::GivenUp if self.keep_for_later(range) => return,
             Verdict::GivenUp => after_bytes,
         };
         // What was written since is to be dropped after its own writeback, and

@@ -233,12 +233,8 @@ impl DiskThread {
             .iter()
             .flat_map(|range| stream.untold(range))
             .collect();
-        let mut busy = fresh.clone();
-        for range in &unknown {
-            busy.remove(*range);
-        }
-        for range in busy.iter() {
-            self.disk.passed(look.now_ns, look.id, range);
+        for range in fresh.iter() {
+            self.pass_busy(look, range);
         }
         for range in unknown {
             let mut search = Search::new(look, |counted| counted.unwritten_bytes());
@@ -254,6 +250,21 @@ impl DiskThread {
             }
         }
         !fresh.is_empty()
+    }
+
+    /// What of this range is on its way is dropped, if it is ours, once that is over.
+    fn pass_busy(&mut self, look: Look<'_>, range: ByteRange) {
+        let Some(stream) = self.disk.stream(look.id) else {
+            return;
+        };
+        let mut busy = RangeSet::new();
+        busy.insert(range);
+        for idle in stream.untold(range) {
+            busy.remove(idle);
+        }
+        for part in busy.iter() {
+            self.disk.passed(look.now_ns, look.id, part);
+        }
     }
 
     /// Of this range, so many bytes were written.
@@ -440,6 +451,9 @@ impl DiskThread {
                 watch.count_moved(moved_bytes, watch.is_only_written());
             }
             // The rest of it is on its way.
+            if watch.is_told() {
+                self.pass_busy(look, part);
+            }
             let rest_bytes = watch.uncounted.remove(part);
             watch.count_moved(rest_bytes, true);
         }
