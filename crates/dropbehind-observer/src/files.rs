@@ -270,8 +270,8 @@ impl Files {
     }
 
     /// Pages that one of these files has got. It has them now, and had not when it was
-    /// opened; nor was it told of them before, since records come in order. Where that
-    /// fits none, it may be one that was looked at too late after its open. Where it fits
+    /// opened; nor was it told of them before, since records come in order. One that is
+    /// alone may have been looked at too late after its open. Where that fits none or
     /// several, they stay.
     fn brought_of_one(&mut self, several: &[FileNumber], process: i32, range: ByteRange) {
         let having = |likely: Likely| {
@@ -282,7 +282,7 @@ impl Files {
             (first, having.next().is_some())
         };
         let (got, doubtful) = match having(Likely::Seen) {
-            (None, _) => having(Likely::JustOpened),
+            (None, _) if several.len() == 1 => having(Likely::JustOpened),
             seen => seen,
         };
         let Some(number) = got.filter(|_| !doubtful) else {

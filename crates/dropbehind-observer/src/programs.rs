@@ -45,9 +45,9 @@ impl Programs {
     }
 
     /// The observed processes that there are, and perhaps some that are gone.
-    pub(crate) fn list(&self) -> Vec<i32> {
+    pub(crate) fn list(&mut self) -> Vec<i32> {
         match self {
-            Programs::Tree(tree) => tree.processes.iter().copied().collect(),
+            Programs::Tree(tree) => tree.list(),
             Programs::Everybody => processes().into_iter().flatten().collect(),
         }
     }
@@ -56,19 +56,21 @@ impl Programs {
 /// A process, and all that come from it: also those that have another parent by
 /// now, since their own has ended.
 ///
-/// Who has ended is not taken out: its last pages may be told of later. Its number
+/// Who has ended stays in it for a while: its last pages may be told of later. Its number
 /// is another's only after a fork, which says whose child that is.
 #[derive(Debug)]
 pub(crate) struct Tree {
     processes: HashSet<i32>,
     /// All of them are in it, unless they went elsewhere by themselves.
     namespace: MountNamespaceId,
-    /// Since then, the dead were not swept out.
-    swept_len: usize,
+    /// These had ended when they were listed last. What they did is told by the next time.
+    ended: HashSet<i32>,
+    /// With so many, those that have ended are taken out.
+    sweep_len: usize,
 }
 
-/// Of more processes than this, those that have ended are taken out.
-const SWEEP: usize = 4096;
+/// So many processes more, and those that have ended are taken out.
+const SWEEP: usize = 256;
 
 impl Tree {
     /// This process, which is waiting, and those that it has made.
@@ -83,8 +85,20 @@ impl Tree {
         Tree {
             processes,
             namespace,
-            swept_len: SWEEP,
+            ended: HashSet::new(),
+            sweep_len: SWEEP,
         }
+    }
+
+    /// Those that live, and those that have ended since this was asked last.
+    fn list(&mut self) -> Vec<i32> {
+        let has_ended = |process: &i32| process_stat(*process).is_err();
+        let ended = std::mem::take(&mut self.ended);
+        self.processes
+            .retain(|process| !ended.contains(process) || !has_ended(process));
+        self.ended = self.processes.iter().copied().filter(has_ended).collect();
+        self.sweep_len = self.processes.len() + SWEEP;
+        self.processes.iter().copied().collect()
     }
 
     fn forked(&mut self, parent: i32, child: i32) {
@@ -93,10 +107,8 @@ impl Tree {
             return;
         }
         self.processes.insert(child);
-        if self.processes.len() > self.swept_len {
-            self.processes
-                .retain(|&process| process_stat(process).is_ok());
-            self.swept_len = self.processes.len() + SWEEP;
+        if self.processes.len() > self.sweep_len {
+            self.list();
         }
     }
 
@@ -120,7 +132,8 @@ mod tests {
         let mut programs = Programs::Tree(Tree {
             processes: HashSet::from([100]),
             namespace,
-            swept_len: SWEEP,
+            ended: HashSet::new(),
+            sweep_len: SWEEP,
         });
         programs.forked(100, 101);
         // The parent ends, and its child goes on.

@@ -177,7 +177,7 @@ fn what_leaves_the_namespace_is_told() {
     let left = once(&user, RUN, script);
     assert_eq!(left.code, Some(0), "{left:?}");
     assert!(
-        left.stderr.contains("mount namespaces of its own (sh"),
+        left.stderr.contains("mount namespaces of their own (sh"),
         "{left:?}"
     );
     let left = once(&user, RUN, "$RUN -v sleep 0.1");
