@@ -76,6 +76,12 @@ struct ObservedFile {
     shelved: u32,
 }
 
+impl ObservedFile {
+    fn is_done(&self) -> bool {
+        self.opens == 0 && !self.streaming && self.shelved == 0 && self.ours.is_empty()
+    }
+}
+
 /// The files that observed programs have open, or that are still to be dropped.
 #[derive(Clone, Debug, Default)]
 pub struct ObservedFiles {
@@ -225,8 +231,8 @@ impl ObservedFiles {
             return;
         };
         file.streaming = false;
-        self.telling.remove(&number);
         let untold = core::mem::take(&mut file.untold);
+        self.stream_gone(number);
         for brought in unread.into_iter().chain(untold) {
             self.brought_of(number, brought);
         }
@@ -240,7 +246,8 @@ impl ObservedFiles {
         if let Some(file) = self.files.get_mut(&number) {
             file.streaming = false;
             file.untold.clear();
-            self.telling.remove(&number);
+            self.stream_gone(number);
+            self.forget_if_done(number);
         }
     }
 
@@ -253,6 +260,10 @@ impl ObservedFiles {
     }
 
     /// What to do next; `None` when nothing is left.
+    #[allow(
+        clippy::should_implement_trait,
+        reason = "events come in between, after which there may be more"
+    )]
     pub fn next(&mut self) -> Option<FileAction> {
         if let Some(FileAction::Close(number)) = self.actions.front() {
             // What entered the cache before a close is told before it.
@@ -263,8 +274,8 @@ impl ObservedFiles {
         }
         while let Some(action) = self.actions.pop_front() {
             match action {
-                // Opened again in the moment it was done with.
-                FileAction::Forget(number) if self.files.contains_key(&number) => {}
+                // Used again in the moment it was done with, or forgotten already.
+                FileAction::Forget(number) if !self.forget(number) => {}
                 action => return Some(action),
             }
         }
@@ -302,13 +313,19 @@ impl ObservedFiles {
         self.forget_if_done(number);
     }
 
+    /// Until the shell forgets it, the file is known here, too: its inode is to have
+    /// one number at a time.
     fn forget_if_done(&mut self, number: FileNumber) {
-        let Some(file) = self.files.get(&number) else {
-            return;
-        };
-        if file.opens > 0 || file.streaming || file.shelved > 0 {
-            return;
+        if self.files.get(&number).is_some_and(ObservedFile::is_done) {
+            self.actions.push_back(FileAction::Forget(number));
         }
+    }
+
+    /// False where there is something to do for it after all.
+    fn forget(&mut self, number: FileNumber) -> bool {
+        let Some(file) = self.files.get(&number).filter(|file| file.is_done()) else {
+            return false;
+        };
         let inode = file.inode;
         self.files.remove(&number);
         if let Some(numbers) = self.by_inode.get_mut(&inode) {
@@ -317,6 +334,146 @@ impl ObservedFiles {
                 self.by_inode.remove(&inode);
             }
         }
-        self.actions.push_back(FileAction::Forget(number));
+        true
+    }
+
+    /// The stream of a file is gone: there is nobody to be told of its close.
+    fn stream_gone(&mut self, number: FileNumber) {
+        self.telling.remove(&number);
+        let close = FileAction::Close(number);
+        self.actions.retain(|action| *action != close);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    const FILE: FileNumber = FileNumber(1);
+    const INODE: Inode = Inode {
+        device: 8,
+        number: 77,
+    };
+    const PAGE: u64 = 4096;
+
+    fn pages(start: u64, end: u64) -> ByteRange {
+        ByteRange::new(start * PAGE, end * PAGE)
+    }
+
+    fn brought(range: ByteRange, ours: bool) -> Brought {
+        Brought { range, ours }
+    }
+
+    fn shelved(ranges: &[ByteRange]) -> FileAction {
+        let mut ours = RangeSet::new();
+        for range in ranges {
+            ours.insert(*range);
+        }
+        FileAction::Shelve(FILE, ours)
+    }
+
+    /// `RangeSet` has no equality, its text has.
+    #[track_caller]
+    fn expect(files: &mut ObservedFiles, expected: &[FileAction]) {
+        let actions: Vec<FileAction> = core::iter::from_fn(|| files.next()).collect();
+        assert_eq!(
+            alloc::format!("{actions:?}"),
+            alloc::format!("{expected:?}")
+        );
+    }
+
+    fn opened() -> ObservedFiles {
+        let mut files = ObservedFiles::new();
+        files.opened(FILE, INODE);
+        files
+    }
+
+    /// With a stream that knows of the first 300 pages.
+    fn streaming() -> ObservedFiles {
+        let mut files = opened();
+        let large = brought(pages(0, 300), true);
+        files.brought_of(FILE, large);
+        let told = FileAction::Tell(FILE, vec![large]);
+        expect(&mut files, &[FileAction::Stream(FILE), told]);
+        files
+    }
+
+    #[test]
+    fn of_a_small_file_what_others_brought_in_last_stays() {
+        let mut files = opened();
+        files.brought_of(FILE, brought(pages(0, 10), true));
+        files.brought_of(FILE, brought(pages(4, 6), false));
+        assert_eq!(files.waiting_bytes(), 8 * PAGE);
+        expect(&mut files, &[]);
+        files.closed(FILE);
+        files.brought_of(FILE, brought(pages(8, 10), false));
+        let kept = FileAction::KeepShelved(FILE, pages(8, 10));
+        expect(&mut files, &[shelved(&[pages(0, 4), pages(6, 10)]), kept]);
+        assert_eq!(files.waiting_bytes(), 0);
+        files.unshelved(FILE);
+        expect(&mut files, &[FileAction::Forget(FILE)]);
+        assert_eq!(files.count(), 0);
+    }
+
+    #[test]
+    fn what_came_before_a_close_is_told_before_it() {
+        let mut files = streaming();
+        let more = brought(pages(300, 310), true);
+        files.brought_of(FILE, more);
+        files.closed(FILE);
+        let told = FileAction::Tell(FILE, vec![more]);
+        expect(&mut files, &[told, FileAction::Close(FILE)]);
+    }
+
+    #[test]
+    fn what_a_stream_has_not_read_is_not_lost() {
+        let mut files = streaming();
+        files.closed(FILE);
+        expect(&mut files, &[FileAction::Close(FILE)]);
+        let unread = vec![brought(pages(0, 4), true), brought(pages(1, 2), false)];
+        files.stream_finished(FILE, unread);
+        let kept = FileAction::KeepShelved(FILE, pages(1, 2));
+        expect(&mut files, &[shelved(&[pages(0, 4)]), kept]);
+    }
+
+    #[test]
+    fn a_stream_that_is_gone_is_told_nothing() {
+        let mut files = streaming();
+        files.close_all();
+        // Only then is it heard that the stream had finished.
+        let large = brought(pages(0, 300), true);
+        files.stream_finished(FILE, vec![large]);
+        let actions = [
+            FileAction::Stream(FILE),
+            FileAction::Tell(FILE, vec![large]),
+            FileAction::Close(FILE),
+        ];
+        expect(&mut files, &actions);
+    }
+
+    #[test]
+    fn a_closed_file_whose_stream_is_refused_is_forgotten() {
+        let mut files = opened();
+        files.stream(FILE);
+        files.closed(FILE);
+        assert_eq!(files.next(), Some(FileAction::Stream(FILE)));
+        files.stream_refused(FILE);
+        expect(&mut files, &[FileAction::Forget(FILE)]);
+        assert_eq!(files.of_inode(INODE), []);
+    }
+
+    #[test]
+    fn a_file_is_known_until_it_is_forgotten() {
+        let mut files = opened();
+        files.closed(FILE);
+        assert_eq!(files.of_inode(INODE), [FILE]);
+        files.opened(FILE, INODE);
+        expect(&mut files, &[]);
+        for _ in 0..2 {
+            files.closed_by_all(FILE);
+        }
+        expect(&mut files, &[FileAction::Forget(FILE)]);
+        assert_eq!(files.of_inode(INODE), []);
     }
 }

@@ -279,3 +279,125 @@ impl Shelf {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: FileNumber = FileNumber(1);
+    const BYTES: u64 = 64 << 10;
+    const CLEAN: Counted = Counted {
+        cached_bytes: BYTES,
+        dirty_bytes: 0,
+        writeback_bytes: 0,
+    };
+    const DIRTY: Counted = Counted {
+        dirty_bytes: BYTES,
+        ..CLEAN
+    };
+
+    fn put(shelf: &mut Shelf, now_ns: u64, mode: Mode) -> ShelfPlace {
+        let mut ours = RangeSet::new();
+        ours.insert(ByteRange::new(0, BYTES));
+        shelf.put(now_ns, FILE, mode, ours)
+    }
+
+    fn done(place: ShelfPlace, left_bytes: u64) -> ShelfNext {
+        ShelfNext::Do(ShelfAction::Done {
+            place,
+            file: FILE,
+            dropped_bytes: BYTES - left_bytes,
+            left_bytes,
+        })
+    }
+
+    #[test]
+    fn after_its_grace_a_file_is_written_and_then_dropped() {
+        let mut shelf = Shelf::new();
+        let place = put(&mut shelf, 5, Mode::DONTCACHE);
+        assert_eq!(shelf.next(5, false), ShelfNext::At(5 + GRACE_NS));
+        let mut now_ns = 5 + GRACE_NS;
+        let look = ShelfNext::Do(ShelfAction::Look(place));
+        assert_eq!(shelf.next(now_ns, false), look);
+        shelf.looked(now_ns, place, Some(DIRTY), false);
+        let write = ShelfNext::Do(ShelfAction::Write(place));
+        assert_eq!(shelf.next(now_ns, false), write);
+        assert_eq!(shelf.next(now_ns, false), ShelfNext::At(now_ns + LOOK_NS));
+        now_ns += LOOK_NS;
+        assert_eq!(shelf.next(now_ns, false), look);
+        shelf.looked(now_ns, place, Some(CLEAN), false);
+        let drop = ShelfNext::Do(ShelfAction::Drop(place));
+        assert_eq!(shelf.next(now_ns, false), drop);
+        shelf.dropped(now_ns, place, 0);
+        assert_eq!(shelf.waiting_bytes(), 0);
+        assert!(!shelf.is_empty(), "nobody has heard of it");
+        assert_eq!(shelf.next(now_ns, false), done(place, 0));
+        assert!(shelf.is_empty());
+        assert_eq!(shelf.next(now_ns, false), ShelfNext::Idle);
+    }
+
+    #[test]
+    fn what_others_brought_in_is_neither_dropped_nor_left() {
+        let mut shelf = Shelf::new();
+        let place = put(&mut shelf, 0, Mode::DONTCACHE);
+        shelf.keep(FILE, ByteRange::new(0, BYTES / 2));
+        assert_eq!(shelf.ours(place).map(RangeSet::bytes), Some(BYTES / 2));
+        shelf.failed(place);
+        assert_eq!(shelf.next(0, false), done(place, BYTES / 2));
+    }
+
+    #[test]
+    fn a_deleted_file_is_gone() {
+        let mut shelf = Shelf::new();
+        let place = put(&mut shelf, 0, Mode::DONTCACHE);
+        assert!(matches!(shelf.next(0, true), ShelfNext::Do(_)));
+        shelf.looked(0, place, None, true);
+        assert_eq!(shelf.next(0, true), done(place, 0));
+    }
+
+    #[test]
+    fn what_resists_is_left_at_last() {
+        let mut shelf = Shelf::new();
+        let place = put(&mut shelf, 0, Mode::DONTCACHE);
+        let mut now_ns = GRACE_NS;
+        for _ in 0..DROPS {
+            let look = ShelfNext::Do(ShelfAction::Look(place));
+            assert_eq!(shelf.next(now_ns, false), look);
+            shelf.looked(now_ns, place, Some(CLEAN), false);
+            assert!(matches!(shelf.next(now_ns, false), ShelfNext::Do(_)));
+            shelf.dropped(now_ns, place, 4096);
+            now_ns += LOOK_NS;
+        }
+        assert_eq!(shelf.next(now_ns, false), done(place, 4096));
+    }
+
+    #[test]
+    fn a_crowd_is_not_waited_for() {
+        let mut shelf = Shelf::new();
+        for _ in 0..SMALL_FILES_COUNT {
+            put(&mut shelf, 7, Mode::DONTCACHE);
+            assert_eq!(shelf.next(7, false), ShelfNext::At(7 + GRACE_NS));
+        }
+        put(&mut shelf, 7, Mode::DONTCACHE);
+        let mut looks = 0;
+        while let ShelfNext::Do(ShelfAction::Look(_)) = shelf.next(7, false) {
+            looks += 1;
+        }
+        assert_eq!(looks, SMALL_FILES_COUNT / 2 + 1, "the oldest half");
+    }
+
+    #[test]
+    fn a_flush_does_not_wait_for_the_kernel() {
+        let mut shelf = Shelf::new();
+        let place = put(&mut shelf, 0, Mode::NOREUSE);
+        let look = ShelfNext::Do(ShelfAction::Look(place));
+        assert_eq!(shelf.next(GRACE_NS, false), look);
+        shelf.looked(GRACE_NS, place, Some(DIRTY), false);
+        let due_ns = GRACE_NS + LAZY_LOOK_NS;
+        assert_eq!(shelf.next(GRACE_NS, false), ShelfNext::At(due_ns));
+        assert_eq!(shelf.next(GRACE_NS, true), look);
+        shelf.looked(GRACE_NS, place, Some(DIRTY), true);
+        let write = ShelfNext::Do(ShelfAction::Write(place));
+        assert_eq!(shelf.next(GRACE_NS, true), write);
+    }
+}

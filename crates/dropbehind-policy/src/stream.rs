@@ -343,6 +343,10 @@ impl Stream {
         self.ownership.truncated(end);
         let beyond = self.window.truncated(end);
         self.leave_to_kernel(context, beyond, self.window_mode);
+        if self.config.told {
+            // Nobody reads there any more, so nothing else says that it was passed.
+            self.passed(ByteRange::new(end, u64::MAX));
+        }
         self.update_done();
     }
 
@@ -399,6 +403,11 @@ impl Stream {
             // The write is elsewhere; what the window held is the kernel's now.
             let before = self.window.unsent();
             self.leave_to_kernel(context, before, self.window_mode);
+        } else {
+            // What lies before the window was sent, and is dirty again.
+            let head = self.window.unsent().start;
+            let sent = range.intersection(ByteRange::new(0, head));
+            self.leave_to_kernel(context, sent, mode);
         }
         self.window_mode = mode;
         if window_bytes == 0 {
@@ -533,6 +542,9 @@ impl Stream {
     /// The kernel says that this I/O brought `range` into the cache.
     pub(crate) fn brought(&mut self, range: ByteRange) {
         if !self.deleted {
+            // What was decided of it before was of pages that have been evicted since.
+            self.planner.withdraw(range);
+            self.stuck.remove(range);
             self.ownership.bring(range);
             self.unsorted.insert(range);
         }
@@ -569,7 +581,8 @@ impl Stream {
     /// Nothing else is left to do for a closed file: what is stuck is tried together, for
     /// the last time.
     pub(crate) fn try_stuck_at_last(&mut self) {
-        if self.is_awaited() && !self.stuck.is_empty() && self.is_settled() {
+        // What a flush cannot drop may be mapped, and who has it so is to close it yet.
+        if self.closed_ns.is_some() && !self.stuck.is_empty() && self.is_settled() {
             self.tried_stuck = true;
             self.try_stuck_again();
         }

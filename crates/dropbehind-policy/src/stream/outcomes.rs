@@ -65,7 +65,10 @@ impl Stream {
         // before, and to look each of it up takes more time than all else.
         let idle = gaps_between(range, self.pending_parts(range).collect());
         for part in intersections(&idle, &self.ownership.ours_of(range)) {
-            self.planner.ready(part);
+            // What was brought in between the ranges of a request is still to be passed.
+            for sorted in self.unsorted.gaps_of(part) {
+                self.planner.ready(sorted);
+            }
         }
     }
 

@@ -88,7 +88,9 @@ impl Ownership {
 
     /// The file's last page now ends here.
     pub(super) fn truncated(&mut self, end: u64) {
-        self.residency.truncated(end);
+        if !self.told {
+            self.residency.truncated(end);
+        }
         self.kept.remove(ByteRange::new(end, u64::MAX));
     }
 

@@ -6,3 +6,4 @@ mod fairness;
 mod quick_disk;
 mod requests;
 mod small_files;
+mod told;
