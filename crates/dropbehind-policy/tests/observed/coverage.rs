@@ -1,0 +1,77 @@
+//! What the seeds made happen. What never occurs is not tested.
+
+use std::collections::BTreeMap;
+
+/// Everything that has to occur in some seed.
+const KINDS: [&str; 49] = [
+    "opens by observed programs",
+    "opens by outsiders",
+    "reads",
+    "writes",
+    "writes by outsiders",
+    "mappings",
+    "mappings for good",
+    "fsyncs",
+    "truncations",
+    "deletions",
+    "closes told late",
+    "closes never told",
+    "merged events",
+    "opens in the last moment",
+    "reclaimed pages",
+    "lost records",
+    "records of unknown files",
+    "files found by a record",
+    "files nobody has open",
+    "files opened again while done with",
+    "all closed at once",
+    "flushes",
+    "streams",
+    "streams refused",
+    "streams that failed",
+    "streams done with",
+    "streams that left pages",
+    "streams done with something unread",
+    "streams of closed files",
+    "told to streams",
+    "others told to streams",
+    "shelved",
+    "shelved twice",
+    "not shelved",
+    "others told to the shelf",
+    "shelf counts that failed",
+    "shelf writes",
+    "shelf drops",
+    "shelf drops to try again",
+    "shelf files that left pages",
+    "shelf files that were deleted",
+    "shelf files the disk was too slow for",
+    "stream drops",
+    "stream drops of dirty pages",
+    "stream drops to try again",
+    "pages kept",
+    "drops of mapped pages",
+    "outsiders' pages dropped untold",
+    "outsiders' pages dropped that were lost",
+];
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Coverage(BTreeMap<&'static str, u64>);
+
+impl Coverage {
+    pub(crate) fn saw(&mut self, kind: &'static str) {
+        self.saw_times(kind, 1);
+    }
+
+    pub(crate) fn saw_times(&mut self, kind: &'static str, times: u64) {
+        debug_assert!(KINDS.contains(&kind), "{kind}");
+        if times > 0 {
+            *self.0.entry(kind).or_default() += times;
+        }
+    }
+
+    pub(crate) fn kinds(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        let times = |kind| self.0.get(kind).copied().unwrap_or(0);
+        KINDS.into_iter().map(move |kind| (kind, times(kind)))
+    }
+}

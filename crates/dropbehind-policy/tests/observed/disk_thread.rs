@@ -1,0 +1,269 @@
+//! The disk's thread: reads what it is told, looks at files, and does what the policy
+//! says.
+
+use std::collections::BTreeMap;
+
+use dropbehind_policy::drop_planner::SHORT_BYTES;
+use dropbehind_policy::residency::ResidencyMap;
+use dropbehind_policy::{
+    Action, Brought, ByteRange, Counted, Disk, DiskConfig, Dropped, FileNumber, Inspected, Next,
+    RangeSet, ReadFronts, StreamConfig, StreamId,
+};
+
+use crate::cache::PAGE;
+use crate::observer::Input;
+use crate::world::World;
+
+/// What a stream is told.
+#[derive(Clone, Debug)]
+pub(crate) struct Letter {
+    pub(crate) told: Vec<Brought>,
+    /// With this, all adds of its file up to this one were told.
+    pub(crate) upto_add: u32,
+}
+
+/// What is kept of an observed file.
+#[derive(Clone, Debug)]
+pub(crate) struct Watch {
+    pub(crate) number: FileNumber,
+    pub(crate) file: usize,
+    pub(crate) fronts: ReadFronts,
+    pub(crate) fresh: RangeSet,
+    pub(crate) suspects: Vec<ByteRange>,
+    pub(crate) size_bytes: u64,
+    pub(crate) wrote: bool,
+    pub(crate) was_read: bool,
+    pub(crate) closed: bool,
+    pub(crate) flushed: bool,
+    pub(crate) thorough_wanted: bool,
+    pub(crate) write_cursor: u64,
+    pub(crate) next_look_ns: u64,
+    pub(crate) interval_ns: u64,
+    pub(crate) searched_ns: u64,
+    pub(crate) counted: Counted,
+    /// All adds of the file up to this one were read.
+    pub(crate) told_add: u32,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Threads {
+    pub(crate) disk: Disk,
+    pub(crate) watches: BTreeMap<StreamId, Watch>,
+    pub(crate) letters: BTreeMap<StreamId, Vec<Letter>>,
+    /// To be told that their files were closed.
+    pub(crate) closed: Vec<StreamId>,
+    pub(crate) flushes: bool,
+    actions_at_once: (u64, u64),
+}
+
+impl Threads {
+    pub(crate) fn new() -> Threads {
+        Threads {
+            disk: Disk::new(DiskConfig::default()),
+            watches: BTreeMap::new(),
+            letters: BTreeMap::new(),
+            closed: Vec::new(),
+            flushes: false,
+            actions_at_once: (0, 0),
+        }
+    }
+
+    pub(crate) fn take_letters(&mut self, stream: StreamId) -> Vec<Letter> {
+        self.letters.remove(&stream).unwrap_or_default()
+    }
+}
+
+impl World {
+    pub(crate) fn attach(&mut self, number: FileNumber, file: usize, stream: StreamId) {
+        let config = StreamConfig {
+            told: true,
+            ..StreamConfig::default()
+        };
+        let now_ns = self.now_ns;
+        let disk = &mut self.threads.disk;
+        disk.opened(now_ns, stream, config, ResidencyMap::unknown());
+        let watch = Watch {
+            number,
+            file,
+            fronts: ReadFronts::new(self.plan.lag_bytes),
+            fresh: RangeSet::new(),
+            suspects: Vec::new(),
+            size_bytes: self.files[file].size_pages as u64 * PAGE,
+            wrote: false,
+            was_read: false,
+            closed: false,
+            flushed: false,
+            thorough_wanted: false,
+            write_cursor: 0,
+            next_look_ns: now_ns,
+            interval_ns: 0,
+            searched_ns: 0,
+            counted: Counted::default(),
+            told_add: 0,
+        };
+        self.threads.watches.insert(stream, watch);
+    }
+
+    /// True when something was done.
+    pub(crate) fn disk_step(&mut self) -> bool {
+        self.read_inbox();
+        let mut busy = self.look_around();
+        for _ in 0..64 {
+            let next = self.threads.disk.next(self.now_ns);
+            match next {
+                Next::Do(action) => {
+                    busy = true;
+                    let now_ns = self.now_ns;
+                    let (at_ns, actions) = &mut self.threads.actions_at_once;
+                    *actions = if *at_ns == now_ns { *actions + 1 } else { 0 };
+                    *at_ns = now_ns;
+                    assert!(*actions < 10_000, "the policy spins");
+                    self.execute(action);
+                    self.work();
+                }
+                Next::At(due_ns) => {
+                    assert!(due_ns > self.now_ns, "the policy spins");
+                    break;
+                }
+                Next::Idle => break,
+            }
+        }
+        busy
+    }
+
+    fn read_inbox(&mut self) {
+        let streams: Vec<StreamId> = self.threads.letters.keys().copied().collect();
+        for stream in streams {
+            // What comes too late stays for whoever asks.
+            if !self.threads.watches.contains_key(&stream) {
+                continue;
+            }
+            for letter in self.threads.take_letters(stream) {
+                self.told(stream, letter);
+            }
+        }
+        for stream in std::mem::take(&mut self.threads.closed) {
+            let Some(watch) = self.threads.watches.get_mut(&stream) else {
+                continue;
+            };
+            watch.closed = true;
+            let deleted = self.files[watch.file].unlinked;
+            self.look_at(stream, !deleted);
+        }
+        if std::mem::take(&mut self.threads.flushes) {
+            let streams: Vec<StreamId> = self.threads.watches.keys().copied().collect();
+            for stream in streams {
+                if let Some(watch) = self.threads.watches.get_mut(&stream) {
+                    watch.flushed = true;
+                }
+                self.look_at(stream, true);
+            }
+        }
+    }
+
+    fn told(&mut self, stream: StreamId, letter: Letter) {
+        let now_ns = self.now_ns;
+        let Some(watch) = self.threads.watches.get_mut(&stream) else {
+            return;
+        };
+        watch.told_add = letter.upto_add;
+        if watch.closed {
+            self.coverage.saw("streams of closed files");
+        }
+        for Brought { range, ours } in letter.told {
+            watch.fronts.withdraw(range);
+            match ours {
+                true => {
+                    watch.fresh.insert(range);
+                    self.threads.disk.brought(now_ns, stream, range);
+                }
+                false => {
+                    watch.fresh.remove(range);
+                    self.threads.disk.taken_over(now_ns, stream, range);
+                }
+            }
+        }
+        watch.interval_ns = 0;
+        watch.next_look_ns = now_ns;
+    }
+
+    fn execute(&mut self, action: Action) {
+        let (Action::StartWriteback { stream, .. }
+        | Action::Count { stream, .. }
+        | Action::Drop { stream, .. }
+        | Action::Inspect { stream }
+        | Action::Look { stream, .. }
+        | Action::Forget { stream }) = action;
+        self.say(|| format!("{action:?}"));
+        let Some(watch) = self.threads.watches.get(&stream) else {
+            panic!("{action:?} of a stream that is not known");
+        };
+        let (number, file) = (watch.number, watch.file);
+        self.meddle(file);
+        let now_ns = self.now_ns;
+        let forgets = matches!(action, Action::Forget { .. });
+        if !forgets && self.random.chance(self.plan.fail_in_thousand) {
+            self.coverage.saw("streams that failed");
+            self.excuse(file);
+            return self.threads.disk.failed(now_ns, stream);
+        }
+        match action {
+            Action::StartWriteback { range, .. } => self.start_writeback(file, range),
+            Action::Count { range, .. } => {
+                let counted = self.files[file].count(range);
+                self.threads.disk.counted(now_ns, stream, range, counted);
+            }
+            Action::Drop { ranges, .. } => self.drop_ranges(stream, file, ranges),
+            Action::Inspect { .. } => {
+                let unlinked = self.files[file].unlinked;
+                let inspected = Inspected { unlinked };
+                self.threads.disk.inspected(now_ns, stream, inspected);
+            }
+            Action::Look { .. } => panic!("where all is told nothing is looked at"),
+            Action::Forget { .. } => {
+                self.watch_forgotten(stream, file);
+                self.threads.watches.remove(&stream);
+                let finished = Input::Finished(number, stream);
+                self.observer.inputs.push_back(finished);
+            }
+        }
+        self.meddle(file);
+    }
+
+    fn drop_ranges(&mut self, stream: StreamId, file: usize, ranges: Vec<ByteRange>) {
+        let mut outcomes = Vec::new();
+        for range in ranges {
+            outcomes.push((range, self.drop_range(stream, file, range)));
+        }
+        self.threads.disk.dropped(self.now_ns, stream, outcomes);
+    }
+
+    fn drop_range(&mut self, stream: StreamId, file: usize, range: ByteRange) -> Dropped {
+        self.coverage.saw("stream drops");
+        let short = range.len() <= SHORT_BYTES;
+        let before = self.files[file].count(range);
+        if !short && before.unwritten_bytes() > 0 {
+            self.coverage.saw("stream drops of dirty pages");
+            return Dropped::NotClean;
+        }
+        if self.threads.watches[&stream].closed {
+            self.excuse_mapped(file, range);
+        }
+        let gone = self.files[file].drop_clean(self.now_ns, range);
+        self.start_writeback(file, range);
+        let told_add = self.threads.watches[&stream].told_add;
+        self.watch_drop(file, &gone, told_add, true);
+        self.watch_unread(stream, &gone);
+        let after = self.files[file].count(range);
+        if after.unwritten_bytes() > 0 {
+            self.coverage.saw("stream drops of dirty pages");
+            return Dropped::NotClean;
+        }
+        let again = u64::from(after.cached_bytes > 0);
+        self.coverage.saw_times("stream drops to try again", again);
+        Dropped::Tried {
+            before_bytes: (!short).then_some(before.cached_bytes),
+            after_bytes: after.cached_bytes,
+        }
+    }
+}

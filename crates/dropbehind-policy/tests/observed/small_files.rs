@@ -1,0 +1,192 @@
+//! The thread that sees to small files which were closed.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use dropbehind_policy::{
+    ByteRange, Counted, FileNumber, RangeSet, Shelf, ShelfAction, ShelfNext, ShelfPlace,
+};
+
+use crate::observer::Input;
+use crate::world::World;
+
+#[derive(Clone, Debug)]
+pub(crate) enum SmallMessage {
+    File(FileNumber, usize, RangeSet),
+    Keep(FileNumber, ByteRange),
+    Flush,
+    /// All adds of each file up to these have been told.
+    Told(Vec<u32>),
+}
+
+/// A file on the shelf.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) number: FileNumber,
+    pub(crate) file: usize,
+    pub(crate) bytes: u64,
+    /// What the last look at it found not to be written.
+    pub(crate) unwritten_bytes: Option<u64>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Small {
+    pub(crate) shelf: Shelf,
+    pub(crate) places: BTreeMap<ShelfPlace, Place>,
+    pub(crate) inbox: VecDeque<SmallMessage>,
+    flushing: bool,
+    pub(crate) told_add: Vec<u32>,
+}
+
+impl Small {
+    pub(crate) fn new(files: usize) -> Small {
+        Small {
+            told_add: vec![0; files],
+            ..Small::default()
+        }
+    }
+}
+
+impl World {
+    /// True when something was done.
+    pub(crate) fn small_step(&mut self) -> bool {
+        let mut busy = false;
+        while let Some(message) = self.small.inbox.pop_front() {
+            match message {
+                SmallMessage::File(number, file, ours) => {
+                    busy = true;
+                    self.put(number, file, ours);
+                }
+                SmallMessage::Keep(number, range) => self.small.shelf.keep(number, range),
+                SmallMessage::Flush => self.small.flushing = true,
+                SmallMessage::Told(told_add) => self.small.told_add = told_add,
+            }
+        }
+        loop {
+            let flush = self.small.flushing;
+            match self.small.shelf.next(self.now_ns, flush) {
+                ShelfNext::Do(action) => {
+                    busy = true;
+                    self.say(|| format!("{action:?}"));
+                    self.shelf_action(action);
+                }
+                ShelfNext::At(due_ns) => {
+                    assert!(due_ns > self.now_ns, "the shelf spins");
+                    break;
+                }
+                ShelfNext::Idle => break,
+            }
+            self.work();
+        }
+        if self.small.shelf.is_empty() {
+            self.small.flushing = false;
+        }
+        self.watch_shelf();
+        busy
+    }
+
+    fn put(&mut self, number: FileNumber, file: usize, ours: RangeSet) {
+        let bytes = ours.bytes();
+        let twice = self.small.places.values().any(|place| place.file == file);
+        self.coverage.saw_times("shelved twice", u64::from(twice));
+        let mode = self.plan.files[file].mode;
+        let place = self.small.shelf.put(self.now_ns, number, mode, ours);
+        let small = Place {
+            number,
+            file,
+            bytes,
+            unwritten_bytes: None,
+        };
+        self.small.places.insert(place, small);
+    }
+
+    fn shelf_action(&mut self, action: ShelfAction) {
+        let (ShelfAction::Look(place)
+        | ShelfAction::Write(place)
+        | ShelfAction::Drop(place)
+        | ShelfAction::Done { place, .. }) = action;
+        let Some(small) = self.small.places.get(&place) else {
+            panic!("{action:?} of a place that is empty");
+        };
+        let file = small.file;
+        self.meddle(file);
+        match action {
+            ShelfAction::Look(_) => self.look_at_small(place, file),
+            ShelfAction::Write(_) => {
+                self.coverage.saw("shelf writes");
+                for range in self.ours_on_shelf(place) {
+                    self.start_writeback(file, range);
+                }
+            }
+            ShelfAction::Drop(_) => self.drop_small(place, file),
+            ShelfAction::Done {
+                file: number,
+                dropped_bytes,
+                left_bytes,
+                ..
+            } => {
+                self.watch_shelf_done(place, number, dropped_bytes, left_bytes);
+                self.observer.inputs.push_back(Input::Unshelved(number));
+            }
+        }
+        self.meddle(file);
+    }
+
+    fn ours_on_shelf(&self, place: ShelfPlace) -> Vec<ByteRange> {
+        let ours = self.small.shelf.ours(place);
+        ours.expect("it is on the shelf").iter().collect()
+    }
+
+    fn count_small(&mut self, place: ShelfPlace, file: usize) -> Option<Counted> {
+        if self.random.chance(self.plan.fail_in_thousand) {
+            self.coverage.saw("shelf counts that failed");
+            self.excuse(file);
+            return None;
+        }
+        let mut sum = Counted::default();
+        for range in self.ours_on_shelf(place) {
+            let counted = self.files[file].count(range);
+            sum.cached_bytes += counted.cached_bytes;
+            sum.dirty_bytes += counted.dirty_bytes;
+            sum.writeback_bytes += counted.writeback_bytes;
+        }
+        Some(sum)
+    }
+
+    fn look_at_small(&mut self, place: ShelfPlace, file: usize) {
+        let (now_ns, flush) = (self.now_ns, self.small.flushing);
+        if self.files[file].unlinked {
+            self.coverage.saw("shelf files that were deleted");
+            return self.small.shelf.looked(now_ns, place, None, flush);
+        }
+        let counted = self.count_small(place, file);
+        if let Some(small) = self.small.places.get_mut(&place) {
+            small.unwritten_bytes = counted.map(Counted::unwritten_bytes);
+        }
+        match counted {
+            Some(_) => self.small.shelf.looked(now_ns, place, counted, flush),
+            None => self.small.shelf.failed(place),
+        }
+    }
+
+    fn drop_small(&mut self, place: ShelfPlace, file: usize) {
+        self.coverage.saw("shelf drops");
+        let looked = self.small.places[&place].unwritten_bytes;
+        assert_eq!(looked, Some(0), "it was not clean when it was looked at");
+        for range in self.ours_on_shelf(place) {
+            self.excuse_mapped(file, range);
+            let gone = self.files[file].drop_clean(self.now_ns, range);
+            self.start_writeback(file, range);
+            let told_add = self.small.told_add[file];
+            self.watch_drop(file, &gone, told_add, false);
+        }
+        match self.count_small(place, file) {
+            Some(counted) => {
+                let left_bytes = counted.cached_bytes;
+                let again = u64::from(left_bytes > 0);
+                self.coverage.saw_times("shelf drops to try again", again);
+                self.small.shelf.dropped(self.now_ns, place, left_bytes);
+            }
+            None => self.small.shelf.failed(place),
+        }
+    }
+}

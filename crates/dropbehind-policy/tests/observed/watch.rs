@@ -1,0 +1,171 @@
+//! What must hold.
+//!
+//! * A page that an outsider brought in last is not dropped. But between that moment
+//!   and the one in which the thread that drops was told of it, it looks like the page
+//!   of ours that was there before: then, and where the record was lost, it may be.
+//! * What is dirty or on its way to the disk stays ([`File`](crate::cache::File) sees
+//!   to that), and the shelf drops nothing that was not clean when it was looked at.
+//! * What readers have not passed since it was told stays, and what was to stay for
+//!   good, too.
+//! * Nothing is done with a file that is not known, or for a stream that is not there.
+//! * What streams and the shelf were given is dropped or left, and nothing waits in
+//!   the end.
+//! * In the end, what is cached of ours was counted as left, and nothing is where
+//!   nothing held it.
+
+use dropbehind_policy::{ByteRange, FileAction, FileNumber, ShelfPlace, StreamId};
+
+use crate::cache::{Gone, PAGE, bytes_of};
+use crate::world::World;
+
+/// What may be left of a file.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Leftovers {
+    /// Counted as left.
+    left_bytes: u64,
+    /// Something may be left.
+    excused: bool,
+    /// And that is not counted.
+    uncounted: bool,
+}
+
+impl World {
+    /// The plan has something that keeps pages of the file from going.
+    pub(crate) fn excuse(&mut self, file: usize) {
+        self.leftovers[file].excused = true;
+    }
+
+    /// Mapped after the last close was told, its pages are given up at last.
+    pub(crate) fn excuse_mapped(&mut self, file: usize, range: ByteRange) {
+        if self.files[file].is_mapped(range) {
+            self.coverage.saw("drops of mapped pages");
+            self.excuse(file);
+        }
+    }
+
+    /// The file was left to the kernel.
+    pub(crate) fn refused(&mut self, file: usize) {
+        self.leftovers[file].uncounted = true;
+    }
+
+    pub(crate) fn watch_file_action(&self, action: &FileAction) {
+        let (number, needs_stream) = match action {
+            FileAction::Stream(number) => (number, Some(false)),
+            FileAction::Tell(number, _) | FileAction::Close(number) => (number, Some(true)),
+            FileAction::Shelve(number, _)
+            | FileAction::KeepShelved(number, _)
+            | FileAction::Forget(number) => (number, None),
+        };
+        let Some(known) = self.observer.known.get(number) else {
+            panic!("{action:?} of a file that is not known");
+        };
+        if let Some(needed) = needs_stream {
+            let there = known.stream.is_some();
+            assert_eq!(there, needed, "{action:?}: is there a stream?");
+        }
+    }
+
+    pub(crate) fn watch_drop(
+        &mut self,
+        file: usize,
+        gone: &[Gone],
+        told_add: u32,
+        by_stream: bool,
+    ) {
+        for page in gone {
+            assert!(
+                !(by_stream && page.kept && !page.lost),
+                "a page that was to stay went: file {file} {page:?}"
+            );
+            if page.ours {
+                continue;
+            }
+            self.say(|| format!("file {file}: an outsider's {page:?} goes"));
+            assert!(
+                page.was_ours && (page.add > told_add || page.lost),
+                "an outsider's page went: file {file} {page:?}, told up to {told_add}"
+            );
+            self.coverage.saw(match page.lost {
+                true => "outsiders' pages dropped that were lost",
+                false => "outsiders' pages dropped untold",
+            });
+        }
+    }
+
+    /// What has been brought in and not been read does not go.
+    pub(crate) fn watch_unread(&self, stream: StreamId, gone: &[Gone]) {
+        let watch = &self.threads.watches[&stream];
+        for page in gone {
+            let range = bytes_of(page.page..page.page + 1);
+            let told = page.add <= watch.told_add && !page.lost;
+            let unread = told && watch.fronts.unseen(range).next().is_none();
+            assert!(!unread, "{page:?} went before it was read");
+        }
+    }
+
+    pub(crate) fn watch_forgotten(&mut self, stream: StreamId, file: usize) {
+        let counters = self.threads.disk.forgotten(stream);
+        let counters = *counters.expect("it was forgotten a moment ago");
+        self.say(|| format!("file {file}: {counters:?}"));
+        let gone_bytes = counters.dropped_bytes + counters.left_bytes;
+        assert_eq!(counters.brought_bytes, gone_bytes, "{counters:?}");
+        self.leftovers[file].left_bytes += counters.left_bytes;
+        self.coverage.saw("streams done with");
+        let left = u64::from(counters.left_bytes > 0);
+        self.coverage.saw_times("streams that left pages", left);
+    }
+
+    pub(crate) fn watch_shelf(&self) {
+        let bytes: u64 = self.small.places.values().map(|place| place.bytes).sum();
+        assert_eq!(self.small.shelf.waiting_bytes(), bytes);
+    }
+
+    pub(crate) fn watch_shelf_done(
+        &mut self,
+        place: ShelfPlace,
+        number: FileNumber,
+        dropped_bytes: u64,
+        left_bytes: u64,
+    ) {
+        let Some(small) = self.small.places.remove(&place) else {
+            panic!("{place:?} is done with twice");
+        };
+        assert_eq!(small.number, number);
+        assert_eq!(small.bytes, dropped_bytes + left_bytes);
+        self.leftovers[small.file].left_bytes += left_bytes;
+        if left_bytes > 0 && small.unwritten_bytes != Some(0) {
+            self.coverage.saw("shelf files the disk was too slow for");
+            self.excuse(small.file);
+        }
+        let left = u64::from(left_bytes > 0);
+        self.coverage.saw_times("shelf files that left pages", left);
+    }
+
+    /// Everything has come to its end.
+    pub(crate) fn watch_end(&self) {
+        assert!(self.small.shelf.is_empty());
+        assert_eq!(self.small.shelf.waiting_bytes(), 0);
+        assert_eq!(self.observer.table.waiting_bytes(), 0);
+        assert_eq!(self.threads.disk.asked_bytes(), 0);
+        assert_eq!(self.threads.disk.stream_count(), 0);
+        assert!(self.observer.known.is_empty(), "{:?}", self.observer.known);
+        for (number, file) in self.files.iter().enumerate() {
+            let leftovers = self.leftovers[number];
+            if file.unlinked || leftovers.uncounted {
+                continue;
+            }
+            let pages = file.forgotten_pages();
+            let bytes = pages.len() as u64 * PAGE;
+            let allowed_bytes = match leftovers.excused {
+                true => leftovers.left_bytes,
+                false => 0,
+            };
+            assert!(
+                bytes <= allowed_bytes,
+                "file {number}: {bytes} bytes of ours are cached, {leftovers:?}; page {:?}: {}",
+                pages.first(),
+                file.describe(*pages.first().unwrap_or(&0)),
+            );
+        }
+    }
+}
