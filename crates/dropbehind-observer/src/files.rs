@@ -378,7 +378,10 @@ impl Files {
         open.remember(process, settings.mode.drops());
         open.round = self.round;
         // On btrfs, a file of another subvolume may have the same inode number.
-        let has_namesakes = has_subvolumes(filesystem(open.file.as_fd()).ok()?);
+        let has_namesakes = has_subvolumes(filesystem(open.file.as_fd()).ok()?)
+            && self
+                .inodes
+                .uses_several_subvolumes(inode, open.file.as_fd());
         if !self.told || has_namesakes {
             open.before = Some(resident_at_open(&open));
         }

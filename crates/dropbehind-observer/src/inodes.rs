@@ -21,6 +21,8 @@ pub(crate) struct Inodes {
     /// The devices of what is mounted.
     mounted: HashSet<u32>,
     numbers: HashMap<FileNumber, Inode>,
+    /// The subvolumes that files were opened on, by their file systems' devices.
+    subvolumes: HashMap<u32, HashSet<u64>>,
     /// Whether there is a block device with this number.
     block_devices: HashMap<u64, bool>,
     /// When the observation began, since the epoch, by the clock that dates files.
@@ -35,6 +37,7 @@ impl Inodes {
             devices: KernelDevices::new(),
             mounted: HashSet::new(),
             numbers: HashMap::new(),
+            subvolumes: HashMap::new(),
             block_devices: HashMap::new(),
             since: Duration::new(
                 u64::try_from(now.tv_sec).unwrap_or(0),
@@ -74,6 +77,17 @@ impl Inodes {
             device: inode.device,
             number: inode.number,
         })
+    }
+
+    /// True where files of more than one subvolume of a file system were opened, this one
+    /// included.
+    pub(crate) fn uses_several_subvolumes(&mut self, inode: Inode, file: BorrowedFd<'_>) -> bool {
+        let Ok(info) = file_stat(file) else {
+            return true;
+        };
+        let used = self.subvolumes.entry(inode.device).or_default();
+        used.insert(info.id.device);
+        used.len() > 1
     }
 
     /// Remembers the inode of a file.
