@@ -18,6 +18,8 @@ const WAS_OURS: u8 = 16;
 const KEPT: u8 = 32;
 /// Nobody was told of the last time that it was brought in.
 const LOST: u8 = 64;
+/// It was not worth a place on the shelf.
+const UNWANTED: u8 = 128;
 
 /// Mapped, until that ends.
 pub(crate) const MAPPED: u64 = u64::MAX - 1;
@@ -97,6 +99,11 @@ impl File {
     /// What was brought in up to this add is to stay.
     pub(crate) fn keep(&mut self, range: ByteRange, upto_add: u32) {
         self.flag(range, upto_add, KEPT);
+    }
+
+    /// What was brought in up to this add may stay.
+    pub(crate) fn leave(&mut self, range: ByteRange, upto_add: u32) {
+        self.flag(range, upto_add, UNWANTED);
     }
 
     fn flag(&mut self, range: ByteRange, upto_add: u32, flag: u8) {
@@ -230,7 +237,7 @@ impl File {
     pub(crate) fn forgotten_pages(&self) -> Vec<usize> {
         let page_is = |page: &usize| {
             let flags = self.flags[*page];
-            flags & (CACHED | OURS) == CACHED | OURS && flags & (LOST | KEPT) == 0
+            flags & (CACHED | OURS) == CACHED | OURS && flags & (LOST | KEPT | UNWANTED) == 0
         };
         (0..self.flags.len()).filter(page_is).collect()
     }

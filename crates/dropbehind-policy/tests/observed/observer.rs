@@ -347,7 +347,7 @@ impl World {
             self.coverage.saw("not shelved");
             for range in ours.iter() {
                 let told_add = self.observer.told_add[file];
-                self.files[file].keep(range, told_add);
+                self.files[file].leave(range, told_add);
             }
             return self.observer.table.unshelved(number);
         }
