@@ -48,8 +48,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use coverage::Coverage;
 use world::World;
 
-/// About 10 s of one core, with or without optimisation.
-const SEEDS: u64 = if cfg!(debug_assertions) { 300 } else { 5_000 };
+/// Some 5 to 10 s of one core, with or without optimisation.
+const SEEDS: u64 = if cfg!(debug_assertions) {
+    1_500
+} else {
+    10_000
+};
 
 fn number(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
