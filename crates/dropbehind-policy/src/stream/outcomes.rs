@@ -63,12 +63,14 @@ impl Stream {
     fn now_clean(&mut self, range: ByteRange) {
         // Where ranges are scattered, most of what is ours in their span was clean
         // before, and to look each of it up takes more time than all else.
-        let idle = gaps_between(range, self.pending_parts(range).collect());
+        // What was brought in between the ranges of a request is still to be passed.
+        let pending = self.pending_parts(range);
+        let idle = gaps_between(
+            range,
+            pending.chain(self.unsorted.overlaps_of(range)).collect(),
+        );
         for part in intersections(&idle, &self.ownership.ours_of(range)) {
-            // What was brought in between the ranges of a request is still to be passed.
-            for sorted in self.unsorted.gaps_of(part) {
-                self.planner.ready(sorted);
-            }
+            self.planner.ready(part);
         }
     }
 
