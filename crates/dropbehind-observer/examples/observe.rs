@@ -9,9 +9,10 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dropbehind::{IoPriority, Mode};
+use dropbehind_linux::IoPriority;
 use dropbehind_observer::rules::{Candidate, Rules, Settings};
 use dropbehind_observer::{Observer, ObserverConfig, Source};
+use dropbehind_policy::Mode;
 
 #[derive(Debug)]
 struct Everything;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use dropbehind::{Observed, ObservedState};
+use dropbehind_flusher::{Observed, ObservedState};
 
 /// No more notes are kept.
 const NOTES: usize = 64;
@@ -121,14 +121,14 @@ impl Board {
         let Some(file) = self.files.remove(&key) else {
             return;
         };
-        self.finished.written_bytes += state.written_bytes;
-        self.finished.read_bytes += state.read_bytes;
+        self.finished.written_bytes += state.counts.written_bytes;
+        self.finished.read_bytes += state.counts.read_bytes;
         self.finished.waits += state.waits;
         self.finished.wait_ns += state.wait_ns;
         let disk = file.observed.disk_name().to_owned();
         let sums = self.by_disk.entry(disk).or_default();
-        sums.0 += state.written_bytes;
-        sums.1 += state.read_bytes;
+        sums.0 += state.counts.written_bytes;
+        sums.1 += state.counts.read_bytes;
     }
 }
 

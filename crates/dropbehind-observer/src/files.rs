@@ -12,13 +12,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use dropbehind::{ByteRange, CacheMap, Flusher, Notice, NoticeSink, Writeback};
+use dropbehind_flusher::{CacheMap, Flusher, Notice, NoticeSink};
 use dropbehind_linux::{
     EventMask, Fanotify, FileId, FileKind, FileStat, MarkOptions, MarkTarget, cachestat, file_stat,
     filesystem, has_subvolumes, page_size, size_bytes,
 };
 use dropbehind_policy::grace::SMALL_FILE_BYTES;
 use dropbehind_policy::{Brought, FileNumber, Inode, ObservedFiles};
+use dropbehind_policy::{ByteRange, Writeback};
 
 pub(crate) use file_event::{Close, FileEvent};
 

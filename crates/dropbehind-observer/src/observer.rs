@@ -14,7 +14,8 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use dropbehind::{Flusher, IoPriority, NoticeSink};
+use dropbehind_flusher::{Flusher, NoticeSink};
+use dropbehind_linux::IoPriority;
 use dropbehind_linux::{
     CacheTrace, Fanotify, GroupClass, TIME_SLICE_MIN, open_files, processes, set_thread_time_slice,
 };

@@ -3,7 +3,8 @@
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-use dropbehind::{Mode, WINDOW_MIN_BYTES};
+use dropbehind_policy::Mode;
+use dropbehind_policy::write_behind::WINDOW_MIN_BYTES;
 
 /// The windows that can be set, in bytes; on the command line and in rules.
 pub const WINDOW_RANGE_BYTES: RangeInclusive<u64> = WINDOW_MIN_BYTES..=64 << 30;

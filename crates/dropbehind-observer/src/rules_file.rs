@@ -18,7 +18,7 @@ mod values;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use dropbehind::Mode;
+use dropbehind_policy::Mode;
 
 use crate::rules::{self, Candidate, Settings};
 use process_facts::ProcessFacts;

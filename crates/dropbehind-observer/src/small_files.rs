@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use dropbehind::{ByteRange, Counted, IoPriority, Mode, RangeSet};
+use dropbehind_linux::IoPriority;
 use dropbehind_linux::{cachestat, drop_clean, file_stat, page_size, start_writeback};
+use dropbehind_policy::{ByteRange, Counted, Mode, RangeSet};
 use dropbehind_policy::{FileNumber, Shelf, ShelfAction, ShelfNext, ShelfPlace};
 
 /// Files that come within this time are taken together, since to be woken costs more

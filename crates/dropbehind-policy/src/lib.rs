@@ -10,6 +10,7 @@
 //! |---|---|
 //! | [`mode`] | the two controls, writeback and residency, and their six named pairs |
 //! | [`range`], [`range_set`], [`range_counts`] | byte ranges, sets of them, and how often each byte is covered |
+//! | [`bisection`] | finding parts of a range by halving it |
 //! | [`sequential`] | is this access where the last one ended? |
 //! | [`write_behind`] | the write-behind window of the 2019 kernel proposal |
 //! | [`read_fronts`] | where readers are, as far as the page cache shows it |
@@ -23,6 +24,7 @@
 //! | [`stream`] | one open file: its dirty, asked-for, clean and dropped ranges |
 //! | [`disk`] | all streams of one backing device, oldest first |
 //! | [`observed_files`] | whose pages: the files that observed programs use |
+//! | [`observed_stream`] | what became of an observed file's pages since the last look |
 //! | [`shelf`] | small files that observed programs have closed |
 //! | [`action`] | what the shell is to do, and what it answers |
 #![no_std]
@@ -31,12 +33,14 @@
 extern crate alloc;
 
 pub mod action;
+pub mod bisection;
 pub mod disk;
 pub mod drop_planner;
 pub mod grace;
 pub mod mode;
 pub mod neighbours;
 pub mod observed_files;
+pub mod observed_stream;
 pub mod pace;
 pub mod range;
 pub mod range_counts;
@@ -55,6 +59,7 @@ pub use action::{Action, Counted, Dropped, Inspected, Next, StreamId};
 pub use disk::{Disk, DiskConfig};
 pub use mode::{Mode, Residency, Writeback};
 pub use observed_files::{Brought, FileAction, FileNumber, Inode, ObservedFiles};
+pub use observed_stream::{ObservedCounts, ObservedStream, ObservedStreamConfig, Pages};
 pub use range::ByteRange;
 pub use range_set::RangeSet;
 pub use read_fronts::ReadFronts;

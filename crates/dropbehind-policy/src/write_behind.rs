@@ -11,6 +11,8 @@ use crate::range::{ByteRange, round_up};
 
 /// Window and request when nothing else is said: the proposal's 16 MiB.
 pub const DEFAULT_WINDOW_BYTES: u64 = 16 << 20;
+/// The smallest window that may be asked for, in bytes.
+pub const WINDOW_MIN_BYTES: u64 = 64 << 10;
 
 /// One open file's window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

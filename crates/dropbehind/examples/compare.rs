@@ -25,7 +25,8 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use dropbehind::{Mode, OpenOptions, Strategy};
+use dropbehind::strategy::Strategy;
+use dropbehind::{Mode, OpenOptions};
 
 const WAYS: [&str; 4] = ["buffered", "native", "direct", "dontcache"];
 

@@ -4,7 +4,8 @@
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
-use dropbehind::{Mode, OpenOptions, Strategy};
+use dropbehind::strategy::Strategy;
+use dropbehind::{Mode, OpenOptions};
 
 fn main() -> std::io::Result<()> {
     let args: Vec<String> = std::env::args().collect();

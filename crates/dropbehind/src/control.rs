@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use dropbehind_linux::{drop_clean, page_size, size_bytes, start_writeback as start};
 use dropbehind_policy::ByteRange;
+use dropbehind_policy::bisection::bisect;
 
-use crate::handle::Handle;
-use crate::residency as cache;
+use dropbehind_flusher::own_file::OwnFile;
+use dropbehind_flusher::residency as cache;
 
 /// First pause between two looks at pages that are being written; grows to
 /// [`POLL_MAX`].
@@ -93,7 +94,7 @@ pub(crate) fn wait_clean(fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<()>
 
 pub(crate) fn drop_behind(
     fd: BorrowedFd<'_>,
-    handle: Option<&Arc<Handle>>,
+    handle: Option<&Arc<OwnFile>>,
     range: ByteRange,
 ) -> io::Result<DropOutcome> {
     let file_end = size_bytes(fd)?.next_multiple_of(page_size());
@@ -143,19 +144,14 @@ fn drop_part(fd: BorrowedFd<'_>, range: ByteRange, outcome: &mut DropOutcome) ->
 /// Stretches of a range without a dirty page, as fine as a drop is worth.
 fn clean_parts(fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<Vec<ByteRange>> {
     const FINEST_BYTES: u64 = 64 << 10;
-    let counted = cache::count(fd, range)?;
-    if counted.cached_bytes == 0 {
-        return Ok(Vec::new());
-    }
-    if counted.unwritten_bytes() == 0 {
-        return Ok(vec![range]);
-    }
-    if range.len() <= FINEST_BYTES {
-        return Ok(Vec::new());
-    }
-    let half = (range.len() / 2).next_multiple_of(page_size());
-    let middle = range.start + half;
-    let mut parts = clean_parts(fd, ByteRange::new(range.start, middle))?;
-    parts.extend(clean_parts(fd, ByteRange::new(middle, range.end))?);
+    let mut parts = Vec::new();
+    bisect(range, FINEST_BYTES, &mut |part| {
+        let counted = cache::count(fd, part)?;
+        let clean = counted.unwritten_bytes() == 0;
+        if clean && counted.cached_bytes > 0 {
+            parts.push(part);
+        }
+        Ok::<bool, io::Error>(!clean)
+    })?;
     Ok(parts)
 }

@@ -21,10 +21,11 @@ use arc_swap::ArcSwapOption;
 use dropbehind_linux::{FileId, FileKind, FsKind};
 use dropbehind_policy::Mode;
 
-use crate::handle::{Handle, lock};
 use crate::open_options::OpenOptions;
-use crate::stats::Stats;
-use crate::writeback_errors;
+use dropbehind_flusher::Stats;
+use dropbehind_flusher::lock;
+use dropbehind_flusher::own_file::OwnFile;
+use dropbehind_flusher::writeback_errors;
 use native::native_operations;
 pub(crate) use settings::Settings;
 
@@ -47,9 +48,9 @@ struct Shared {
     block_device: bool,
     size_bytes: AtomicU64,
     /// The line to the flusher, made when first needed.
-    handle: OnceLock<Arc<Handle>>,
+    handle: OnceLock<Arc<OwnFile>>,
     /// The same in a child of a fork, where the parent's is of no use.
-    handle_after_fork: ArcSwapOption<Handle>,
+    handle_after_fork: ArcSwapOption<OwnFile>,
     bytes_read: AtomicU64,
     bytes_written: AtomicU64,
     /// A bit for each operation that is done with `RWF_DONTCACHE`.
@@ -277,9 +278,7 @@ impl File {
             ..Stats::default()
         };
         if let Some(handle) = self.line() {
-            stats.bytes_written += handle.slot.writes.total();
-            stats.add_counters(&handle.counters());
-            stats.add_slot(&handle.slot);
+            stats.add(&handle.stats());
         }
         stats
     }

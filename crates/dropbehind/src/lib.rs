@@ -27,37 +27,29 @@
 
 #![cfg(target_os = "linux")]
 
-mod cache_map;
-mod claims;
-mod control;
-mod fetchers;
+pub mod control;
 mod file;
-mod flusher;
-mod handle;
 mod open_options;
-mod reader;
-mod residency;
-mod stats;
 pub mod strategy;
-mod writeback_errors;
 
-pub use cache_map::CacheMap;
-pub use control::{CacheState, DropOutcome};
-pub use dropbehind_linux::IoPriority;
-pub use dropbehind_policy::{Brought, ByteRange, Counted, RangeSet};
-pub use dropbehind_policy::{Mode, Reason, ReasonBytes, Residency, Writeback};
+pub use dropbehind_flusher::Stats;
+pub use dropbehind_policy::Mode;
 pub use file::File;
-pub use flusher::{
-    DiskStats, Flusher, FlusherBuilder, Notice, NoticeSink, ObserveOptions, Observed,
-    ObservedPages, ObservedState, Provenance,
-};
-pub use open_options::{OpenOptions, WINDOW_MIN_BYTES};
-pub use stats::Stats;
-pub use strategy::Strategy;
+pub use open_options::OpenOptions;
 
-/// How long a small file that was closed is not written because of us: it may
-/// be deleted again.
-pub const GRACE: std::time::Duration =
-    std::time::Duration::from_nanos(dropbehind_policy::grace::GRACE_NS);
-/// Small files that wait, all together, before the oldest are written.
-pub const SMALL_FILES_BYTES: u64 = dropbehind_policy::grace::SMALL_FILES_BYTES;
+/// The two controls that a [`Mode`] is made of.
+pub mod mode {
+    pub use dropbehind_policy::{Mode, Residency, Writeback};
+}
+
+/// What [`Stats`] counts, by reason.
+pub mod stats {
+    pub use dropbehind_flusher::Stats;
+    pub use dropbehind_policy::{Reason, ReasonBytes};
+}
+
+/// The threads that do the work, for programs that want them to themselves.
+pub mod flusher {
+    pub use dropbehind_flusher::{DiskStats, Flusher, FlusherBuilder};
+    pub use dropbehind_linux::IoPriority;
+}

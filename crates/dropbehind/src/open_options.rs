@@ -8,11 +8,8 @@ use std::path::Path;
 use dropbehind_policy::Mode;
 
 use crate::file::{File, Settings};
-use crate::flusher::Flusher;
 use crate::strategy::Strategy;
-
-/// Smallest window that can be set: one page would make every write wait.
-pub const WINDOW_MIN_BYTES: u64 = 64 << 10;
+use dropbehind_flusher::Flusher;
 
 /// Options of opening a file, as [`std::fs::OpenOptions`] has them, and those
 /// of dropbehind.
@@ -92,7 +89,7 @@ impl OpenOptions {
         self
     }
 
-    /// The window, in bytes; at least [`WINDOW_MIN_BYTES`]. Twice as much may
+    /// The window, in bytes; at least 64 KiB. Twice as much may
     /// be dirty or under writeback before a writer waits; writes of 256 KiB
     /// and more pause on the last quarter of that. Default: what the disk writes
     /// in a quarter of a second, at most 16 MiB; or in 50 ms, at most 28 MiB,

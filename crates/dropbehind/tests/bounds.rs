@@ -12,7 +12,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{KIB, Kind, MIB, PATIENCE, Place, cached_bytes, write_pattern};
-use dropbehind::{File, Flusher, Mode, OpenOptions, Reason};
+use dropbehind::flusher::Flusher;
+use dropbehind::stats::Reason;
+use dropbehind::{File, Mode, OpenOptions};
 use dropbehind_linux::{Disk, Presence};
 use dropbehind_testbed::residency::{self, Peaks, Sampler};
 use dropbehind_testbed::slow_disk::RequestKind;

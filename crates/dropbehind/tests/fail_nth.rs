@@ -273,7 +273,7 @@ fn leaves_nothing_or_says_why() {
     println!(
         "LEFT {} {:?}",
         file.stats().left_bytes,
-        dropbehind::Flusher::shared().map(|flusher| flusher.degraded())
+        dropbehind::flusher::Flusher::shared().map(|flusher| flusher.degraded())
     );
 }
 

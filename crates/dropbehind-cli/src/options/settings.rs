@@ -7,7 +7,8 @@ use super::table::{
 use super::{OptionSpec, Value};
 use clap::error::ErrorKind;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
-use dropbehind::{Mode, Strategy};
+use dropbehind::Mode;
+use dropbehind::strategy::Strategy;
 use dropbehind_linux::IoPriority;
 use std::path::PathBuf;
 

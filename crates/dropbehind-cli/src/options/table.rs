@@ -2,7 +2,8 @@
 
 use super::{Kind, OptionSpec};
 use crate::path_pattern::PathPattern;
-use dropbehind::{Mode, Strategy};
+use dropbehind::Mode;
+use dropbehind::strategy::Strategy;
 use dropbehind_linux::IoPriority;
 use dropbehind_observer::rules::{MAX_DIRTY_RANGE_BYTES, REQUEST_RANGE_BYTES, WINDOW_RANGE_BYTES};
 

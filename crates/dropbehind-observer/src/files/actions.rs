@@ -2,8 +2,9 @@
 
 use std::os::fd::AsFd;
 
-use dropbehind::{CacheMap, ObserveOptions, Provenance, RangeSet};
+use dropbehind_flusher::{CacheMap, ObserveOptions, Provenance};
 use dropbehind_linux::{EventMask, MarkOptions, MarkTarget, cachestat, file_stat, page_size};
+use dropbehind_policy::RangeSet;
 use dropbehind_policy::{FileAction, FileNumber};
 
 use super::Files;
@@ -44,7 +45,7 @@ impl Files {
         board.peak_cached_bytes = board.peak_cached_bytes.max(cached_bytes);
     }
 
-    fn observed_of(&self, number: FileNumber) -> Option<&dropbehind::Observed> {
+    fn observed_of(&self, number: FileNumber) -> Option<&dropbehind_flusher::Observed> {
         self.files.get(&number)?.observed.as_ref()
     }
 
@@ -123,7 +124,7 @@ impl Files {
         }
         let mode = open.settings.mode;
         let wanted = if open.written {
-            mode.drops() || mode.writeback == dropbehind::Writeback::Eager
+            mode.drops() || mode.writeback == dropbehind_policy::Writeback::Eager
         } else {
             mode.drops() && open.settings.reads
         };

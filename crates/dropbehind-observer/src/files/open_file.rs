@@ -3,8 +3,9 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
-use dropbehind::{CacheMap, Observed, RangeSet};
+use dropbehind_flusher::{CacheMap, Observed};
 use dropbehind_linux::FileId;
+use dropbehind_policy::RangeSet;
 
 use crate::rules::Settings;
 

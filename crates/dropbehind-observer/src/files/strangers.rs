@@ -8,9 +8,9 @@ use std::collections::HashMap;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use dropbehind::{ByteRange, RangeSet};
 use dropbehind_linux::{FileId, file_stat, mapped_files, open_files};
 use dropbehind_policy::{Brought, FileNumber, Inode};
+use dropbehind_policy::{ByteRange, RangeSet};
 
 use super::Files;
 use crate::open_again::open_again;

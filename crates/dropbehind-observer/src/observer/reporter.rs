@@ -5,7 +5,8 @@ use std::cmp::Reverse;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use dropbehind::{DiskStats, Flusher, ObservedState, Reason};
+use dropbehind_flusher::{DiskStats, Flusher, ObservedState};
+use dropbehind_policy::Reason;
 
 use crate::board::{FileView, Finished, SharedBoard, lock};
 use crate::small_files::SmallFiles;
@@ -53,17 +54,20 @@ impl Reporter {
         totals.peak_cached_bytes = totals.peak_cached_bytes.max(board.peak_cached_bytes);
         views.sort_by_key(|view| {
             let state = &view.state;
-            (state.idle, Reverse(state.written_bytes + state.read_bytes))
+            (
+                state.counts.idle,
+                Reverse(state.counts.written_bytes + state.counts.read_bytes),
+            )
         });
         for view in &views {
             let state = &view.state;
-            totals.written_bytes += state.written_bytes;
-            totals.read_bytes += state.read_bytes;
+            totals.written_bytes += state.counts.written_bytes;
+            totals.read_bytes += state.counts.read_bytes;
             totals.waits += state.waits;
             totals.wait_ns += state.wait_ns;
             if let Some(disk) = disks.iter_mut().find(|disk| disk.name == view.disk) {
-                disk.written_bytes += state.written_bytes;
-                disk.read_bytes += state.read_bytes;
+                disk.written_bytes += state.counts.written_bytes;
+                disk.read_bytes += state.counts.read_bytes;
             }
         }
         Snapshot {
@@ -153,16 +157,16 @@ fn file_snapshot(view: &FileView) -> FileSnapshot {
         path: view.path.clone(),
         disk: view.disk.clone(),
         mode: view.mode.clone(),
-        size_bytes: state.size_bytes,
-        written_bytes: state.written_bytes,
-        read_bytes: state.read_bytes,
-        dirty_bytes: state.counted.dirty_bytes,
-        writeback_bytes: state.counted.writeback_bytes,
-        cached_bytes: state.counted.cached_bytes,
+        size_bytes: state.counts.size_bytes,
+        written_bytes: state.counts.written_bytes,
+        read_bytes: state.counts.read_bytes,
+        dirty_bytes: state.counts.counted.dirty_bytes,
+        writeback_bytes: state.counts.counted.writeback_bytes,
+        cached_bytes: state.counts.counted.cached_bytes,
         dropped_bytes: state.counters.dropped_bytes,
         kept_bytes: kept_bytes(state),
         waits: state.waits,
-        state: match state.idle {
+        state: match state.counts.idle {
             true => "idle".into(),
             false => "active".into(),
         },
@@ -174,7 +178,7 @@ fn kept_bytes(state: &ObservedState) -> u64 {
     let counters = &state.counters;
     let gone_bytes = counters.dropped_bytes + counters.left_bytes;
     let ours_bytes = counters.brought_bytes.saturating_sub(gone_bytes);
-    state.counted.cached_bytes.saturating_sub(ours_bytes)
+    state.counts.counted.cached_bytes.saturating_sub(ours_bytes)
 }
 
 fn own_cpu_ns() -> u64 {

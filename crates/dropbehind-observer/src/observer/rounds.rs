@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use dropbehind::Notice;
+use dropbehind_flusher::Notice;
 use dropbehind_linux::{
     CacheTrace, Event, EventBuffer, EventMask, Fanotify, FileKind, Interest, PollEntry,
     TraceRecord, monotonic_ns, open_files, poll,

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use dropbehind::{Mode, Writeback};
+use dropbehind_policy::{Mode, Writeback};
 
 use super::patterns::Patterns;
 use super::rule::Rule;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use dropbehind::Mode;
+use dropbehind_policy::Mode;
 
 use super::cgroup::{is_of_unit, is_within};
 use super::patterns::Patterns;

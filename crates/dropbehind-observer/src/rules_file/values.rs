@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use dropbehind::Mode;
+use dropbehind_policy::Mode;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 

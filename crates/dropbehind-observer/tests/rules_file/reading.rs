@@ -171,7 +171,7 @@ fn the_nearest_place_sets_a_size() {
         }
     );
     let ruled = Settings {
-        mode: dropbehind::Mode::DONTCACHE,
+        mode: dropbehind_policy::Mode::DONTCACHE,
         window_bytes: Some(3 << 20),
         max_dirty_bytes: Some(64 << 20),
         reads: true,

@@ -4,10 +4,11 @@
 use std::collections::BTreeMap;
 
 use dropbehind_policy::drop_planner::SHORT_BYTES;
+use dropbehind_policy::observed_stream::ProvenanceKind;
 use dropbehind_policy::residency::ResidencyMap;
 use dropbehind_policy::{
-    Action, Brought, ByteRange, Counted, Disk, DiskConfig, Dropped, FileNumber, Inspected, Next,
-    RangeSet, ReadFronts, StreamConfig, StreamId,
+    Action, Brought, ByteRange, Disk, DiskConfig, Dropped, FileNumber, Inspected, Next,
+    ObservedStream, ObservedStreamConfig, StreamConfig, StreamId,
 };
 
 use crate::cache::PAGE;
@@ -27,20 +28,8 @@ pub(crate) struct Letter {
 pub(crate) struct Watch {
     pub(crate) number: FileNumber,
     pub(crate) file: usize,
-    pub(crate) fronts: ReadFronts,
-    pub(crate) fresh: RangeSet,
-    pub(crate) suspects: Vec<ByteRange>,
-    pub(crate) size_bytes: u64,
-    pub(crate) wrote: bool,
-    pub(crate) was_read: bool,
+    pub(crate) looks: ObservedStream,
     pub(crate) closed: bool,
-    pub(crate) flushed: bool,
-    pub(crate) thorough_wanted: bool,
-    pub(crate) write_cursor: u64,
-    pub(crate) next_look_ns: u64,
-    pub(crate) interval_ns: u64,
-    pub(crate) searched_ns: u64,
-    pub(crate) counted: Counted,
     /// All adds of the file up to this one were read.
     pub(crate) told_add: u32,
 }
@@ -85,20 +74,17 @@ impl World {
         let watch = Watch {
             number,
             file,
-            fronts: ReadFronts::new(self.plan.lag_bytes),
-            fresh: RangeSet::new(),
-            suspects: Vec::new(),
-            size_bytes: self.files[file].size_pages as u64 * PAGE,
-            wrote: false,
-            was_read: false,
+            looks: ObservedStream::new(ObservedStreamConfig {
+                id: stream,
+                mode: self.plan.files[file].mode,
+                reads: self.plan.files[file].reads,
+                provenance: ProvenanceKind::Traced,
+                size_bytes: self.files[file].size_pages as u64 * PAGE,
+                block_device: false,
+                lag_bytes: self.plan.lag_bytes,
+                page_bytes: PAGE,
+            }),
             closed: false,
-            flushed: false,
-            thorough_wanted: false,
-            write_cursor: 0,
-            next_look_ns: now_ns,
-            interval_ns: 0,
-            searched_ns: 0,
-            counted: Counted::default(),
             told_add: 0,
         };
         self.threads.watches.insert(stream, watch);
@@ -147,16 +133,16 @@ impl World {
                 continue;
             };
             watch.closed = true;
-            let deleted = self.files[watch.file].unlinked;
-            self.look_at(stream, !deleted);
+            watch.looks.closed(self.files[watch.file].unlinked);
+            self.look_at(stream);
         }
         if std::mem::take(&mut self.threads.flushes) {
             let streams: Vec<StreamId> = self.threads.watches.keys().copied().collect();
             for stream in streams {
                 if let Some(watch) = self.threads.watches.get_mut(&stream) {
-                    watch.flushed = true;
+                    watch.looks.flush();
                 }
-                self.look_at(stream, true);
+                self.look_at(stream);
             }
         }
     }
@@ -170,21 +156,8 @@ impl World {
         if watch.closed {
             self.coverage.saw("streams of closed files");
         }
-        for Brought { range, ours } in letter.told {
-            watch.fronts.withdraw(range);
-            match ours {
-                true => {
-                    watch.fresh.insert(range);
-                    self.threads.disk.brought(now_ns, stream, range);
-                }
-                false => {
-                    watch.fresh.remove(range);
-                    self.threads.disk.taken_over(now_ns, stream, range);
-                }
-            }
-        }
-        watch.interval_ns = 0;
-        watch.next_look_ns = now_ns;
+        let disk = &mut self.threads.disk;
+        watch.looks.brought(now_ns, disk, letter.told);
     }
 
     fn execute(&mut self, action: Action) {

@@ -137,7 +137,7 @@ impl World {
             && let Some(stream) = self.observer.known[&number].stream
             && let Some(watch) = self.threads.watches.get_mut(&stream)
         {
-            watch.was_read = true;
+            watch.looks.was_read();
         }
     }
 

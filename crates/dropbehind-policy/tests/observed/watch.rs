@@ -98,7 +98,7 @@ impl World {
         for page in gone {
             let range = bytes_of(page.page..page.page + 1);
             let told = page.add <= watch.told_add && !page.lost;
-            let unread = told && watch.fronts.unseen(range).next().is_none();
+            let unread = told && watch.looks.is_unread(range);
             assert!(!unread, "{page:?} went before it was read");
         }
     }

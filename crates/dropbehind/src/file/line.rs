@@ -8,20 +8,21 @@ use std::sync::atomic::Ordering;
 use dropbehind_policy::StreamConfig;
 
 use super::File;
-use crate::flusher::Flusher;
-use crate::handle::{Handle, lock};
+use dropbehind_flusher::Flusher;
+use dropbehind_flusher::lock;
+use dropbehind_flusher::own_file::OwnFile;
 
 /// Derefs to the handle, borrowed where that is possible: the write path must
 /// not count references.
 pub(super) enum Line<'a> {
-    First(&'a Arc<Handle>),
-    Later(Arc<Handle>),
+    First(&'a Arc<OwnFile>),
+    Later(Arc<OwnFile>),
 }
 
 impl Deref for Line<'_> {
-    type Target = Arc<Handle>;
+    type Target = Arc<OwnFile>;
 
-    fn deref(&self) -> &Arc<Handle> {
+    fn deref(&self) -> &Arc<OwnFile> {
         match self {
             Line::First(handle) => handle,
             Line::Later(handle) => handle,
@@ -77,13 +78,12 @@ impl File {
         }
     }
 
-    fn new_handle(&self) -> Option<Arc<Handle>> {
+    fn new_handle(&self) -> Option<Arc<OwnFile>> {
         let shared = &self.shared;
         let flusher = match &shared.settings.flusher {
             Some(own) if own.is_ours() => own.clone(),
             _ => Flusher::shared().ok()?,
         };
-        let disk = flusher.disk_of(self.as_fd(), shared.device).ok()?;
         let config = StreamConfig {
             window_bytes: shared.settings.window_bytes,
             request_bytes: shared.settings.request_bytes,
@@ -93,7 +93,8 @@ impl File {
             random: shared.settings.random,
             told: false,
         };
-        Some(Arc::new(Handle::new(flusher, disk, shared.id, config)))
+        let file = OwnFile::new(flusher, self.as_fd(), shared.device, shared.id, config);
+        file.ok().map(Arc::new)
     }
 
     /// The last clone tells the flusher that the file is closed.

@@ -8,7 +8,7 @@ use dropbehind_linux::{IoFlags, Operation};
 use dropbehind_policy::{ByteRange, Mode};
 
 use super::File;
-use crate::handle::lock;
+use dropbehind_flusher::lock;
 
 /// A read longer than this is made in pieces, so that what is cached ahead of
 /// it stays bounded.

@@ -4,10 +4,10 @@ use std::io;
 
 use dropbehind_linux::page_size;
 use dropbehind_policy::Mode;
+use dropbehind_policy::write_behind::WINDOW_MIN_BYTES;
 
-use crate::flusher::Flusher;
-use crate::open_options::WINDOW_MIN_BYTES;
 use crate::strategy::Strategy;
+use dropbehind_flusher::Flusher;
 
 /// What an open file was asked to do.
 #[derive(Clone, Debug)]

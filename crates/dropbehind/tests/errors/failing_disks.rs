@@ -2,7 +2,8 @@
 
 use std::fs;
 
-use dropbehind::{Flusher, Mode};
+use dropbehind::Mode;
+use dropbehind::flusher::Flusher;
 use dropbehind_testbed::slow_disk::Failing;
 use dropbehind_testbed::{Fs, Need, SlowDisk, SlowDiskOptions, need, pattern, residency};
 

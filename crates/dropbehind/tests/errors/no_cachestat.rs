@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use dropbehind::{Flusher, Mode};
+use dropbehind::Mode;
+use dropbehind::flusher::Flusher;
 use dropbehind_testbed::{CallFilter, FailNth, Fs, need};
 
 use crate::bad_spot::BadSpot;

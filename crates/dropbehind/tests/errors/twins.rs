@@ -5,7 +5,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use dropbehind::{File, Flusher, Mode, OpenOptions};
+use dropbehind::flusher::Flusher;
+use dropbehind::{File, Mode, OpenOptions};
 
 use crate::common::PATIENCE;
 

@@ -1,6 +1,7 @@
 //! Writeback that fails.
 
-use dropbehind::{Flusher, Mode};
+use dropbehind::Mode;
+use dropbehind::flusher::Flusher;
 use dropbehind_testbed::{Fs, need};
 
 use crate::bad_spot::BadSpot;

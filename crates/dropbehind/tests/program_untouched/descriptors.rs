@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Barrier;
 use std::thread;
 
-use dropbehind::{File, Flusher, Mode};
+use dropbehind::flusher::Flusher;
+use dropbehind::{File, Mode};
 use dropbehind_testbed::{Fs, need, pattern, residency};
 
 use crate::common::{KIB, Kind, MIB, PATIENCE, cached_bytes, read_pattern, write_pattern};

@@ -4,7 +4,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use dropbehind::{File, Flusher, OpenOptions};
+use dropbehind::flusher::Flusher;
+use dropbehind::{File, OpenOptions};
 use dropbehind_testbed::{pattern, residency};
 
 use crate::common::{KIB, MIB, PATIENCE, read_pattern, write_pattern};

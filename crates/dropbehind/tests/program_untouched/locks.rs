@@ -3,7 +3,8 @@
 use std::fs;
 use std::os::fd::AsRawFd;
 
-use dropbehind::{File, Flusher, Mode};
+use dropbehind::flusher::Flusher;
+use dropbehind::{File, Mode};
 use dropbehind_testbed::{Fs, need};
 
 use crate::common::{self, FILE_VARIABLE, Kind, MIB, PATIENCE, write_pattern};

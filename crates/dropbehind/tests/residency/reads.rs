@@ -5,7 +5,8 @@ use std::io::{Seek, SeekFrom};
 use std::path::Path;
 use std::time::Duration;
 
-use dropbehind::{File, Flusher, OpenOptions};
+use dropbehind::flusher::Flusher;
+use dropbehind::{File, OpenOptions};
 use dropbehind_testbed::reclaim::{Reclaim, in_some_attempt};
 use dropbehind_testbed::residency::{self, Sampler};
 use dropbehind_testbed::{disk_io, pattern};

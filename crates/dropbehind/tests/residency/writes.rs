@@ -4,7 +4,9 @@ use std::fs;
 use std::io::{Seek, Write};
 use std::time::Duration;
 
-use dropbehind::{Flusher, Mode, OpenOptions, Strategy};
+use dropbehind::flusher::Flusher;
+use dropbehind::strategy::Strategy;
+use dropbehind::{Mode, OpenOptions};
 use dropbehind_testbed::pattern;
 use dropbehind_testbed::residency::{self, Sampler};
 

@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use dropbehind::{File, Mode, OpenOptions, Strategy};
+use dropbehind::strategy::Strategy;
+use dropbehind::{File, Mode, OpenOptions};
 
 use crate::common::{Dice, KIB, MIB};
 

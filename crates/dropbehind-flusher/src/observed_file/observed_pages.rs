@@ -15,7 +15,7 @@ pub struct ObservedPages {
 
 impl ObservedPages {
     /// One file's pages went from `before` to `now`.
-    pub(super) fn change(&mut self, before: Counted, now: Counted) {
+    pub(crate) fn change(&mut self, before: Counted, now: Counted) {
         let counted = &mut self.counted;
         let moved = |sum: u64, before: u64, now: u64| (sum + now).saturating_sub(before);
         counted.cached_bytes = moved(counted.cached_bytes, before.cached_bytes, now.cached_bytes);

@@ -25,8 +25,8 @@ use dropbehind_policy::ByteRange;
 use dropbehind_policy::range::round_up;
 use dropbehind_policy::sequential::SequentialDetector;
 
-use crate::fetchers::{Fetch, Fetched};
-use crate::handle::Handle;
+use super::OwnFile;
+use super::fetchers::{Fetch, Fetched};
 use crate::residency;
 
 /// First chunk read ahead in a file: a small file is not worth more.
@@ -73,7 +73,7 @@ struct Chunk {
 
 /// What a single read brought in, to be handed over once it is done.
 #[derive(Debug, Default)]
-pub(crate) struct Prepared {
+pub struct Prepared {
     claimed: ByteRange,
     once: Vec<ByteRange>,
     coming: Vec<(ByteRange, Arc<Fetch>)>,
@@ -85,13 +85,13 @@ pub(crate) struct Prepared {
 impl Prepared {
     /// Waits until everything is on its way, so that the kernel need not begin
     /// to read ahead itself. Without the reader's lock.
-    pub(crate) fn wait(&self, fd: BorrowedFd<'_>, handle: &Handle) {
+    pub fn wait(&self, fd: BorrowedFd<'_>, file: &OwnFile) {
         for (range, coming) in &self.coming {
             coming.wait_or(|| {
                 // A page that cannot be read fails the whole folio it is in:
                 // in single pages the others can.
                 let _ = drop_clean(fd, range.start, range.len());
-                fetch(fd, *range, handle.disk.read_ahead_bytes());
+                fetch(fd, *range, file.disk.read_ahead_bytes());
             });
         }
         let (range, fetches) = &self.appearing;
@@ -115,7 +115,7 @@ impl Prepared {
 
 /// The reading side of an open file.
 #[derive(Debug)]
-pub(crate) struct Reader {
+pub struct Reader {
     detector: SequentialDetector,
     ahead: VecDeque<Chunk>,
     /// What is to be dropped, and the flusher has not been told yet.
@@ -130,7 +130,8 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    pub(crate) fn new(size_bytes: u64) -> Reader {
+    /// A reader of a file of so many bytes, at its start.
+    pub fn new(size_bytes: u64) -> Reader {
         Reader {
             detector: SequentialDetector::new(),
             ahead: VecDeque::new(),
@@ -146,10 +147,10 @@ impl Reader {
     /// Makes sure that everything `range` touches is cached or on its way, and
     /// that it is known who brought it. The answer goes to
     /// [`Reader::after_read`].
-    pub(crate) fn before_read(
+    pub fn before_read(
         &mut self,
         fd: BorrowedFd<'_>,
-        handle: &Arc<Handle>,
+        file: &Arc<OwnFile>,
         range: ByteRange,
     ) -> Prepared {
         let page_bytes = page_size();
@@ -164,10 +165,10 @@ impl Reader {
             .page_aligned_outward(page_bytes)
             .intersection(ByteRange::new(0, file_end));
         if !self.detector.observe(range) {
-            handle.claims.claim(pages);
+            file.claims.claim(pages);
             return Prepared {
                 claimed: pages,
-                once: fetch(fd, pages, handle.disk.read_ahead_bytes()),
+                once: fetch(fd, pages, file.disk.read_ahead_bytes()),
                 ..Prepared::default()
             };
         }
@@ -177,13 +178,13 @@ impl Reader {
             .map_or(self.ahead_end, |chunk| chunk.range.start);
         if pages.start < behind || pages.start > self.ahead_end {
             // The stream goes on somewhere else.
-            self.release(fd, handle, None);
+            self.release(fd, file, None);
             self.ahead_end = pages.start;
             self.chunk_bytes = FIRST_CHUNK_BYTES;
         }
         // Beyond the bytes asked for, fetch in whole chunks, when the reader
         // has come within reach of the last one.
-        let read_ahead_bytes = handle.disk.kernel_read_ahead_bytes();
+        let read_ahead_bytes = file.disk.kernel_read_ahead_bytes();
         let large = self.small_chunks < SMALL_CHUNKS && read_ahead_bytes <= READ_AHEAD_MOST_BYTES;
         let wanted = if large && self.chunk_bytes == CHUNK_BYTES {
             pages.end + round_up(read_ahead_bytes, CHUNK_BYTES).max(2 * CHUNK_BYTES) + SLACK_BYTES
@@ -193,8 +194,8 @@ impl Reader {
         while self.ahead_end < wanted.min(file_end) {
             let end = round_up(self.ahead_end + 1, self.chunk_bytes).min(file_end);
             let range = ByteRange::new(self.ahead_end, end);
-            handle.claims.claim(range);
-            let chunk = self.fetch_ahead(fd, handle, range);
+            file.claims.claim(range);
+            let chunk = self.fetch_ahead(fd, file, range);
             self.ahead.push_back(chunk);
             self.ahead_end = end;
             self.chunk_bytes = (self.chunk_bytes * 2).min(CHUNK_BYTES);
@@ -230,8 +231,8 @@ impl Reader {
         }
     }
 
-    fn fetch_ahead(&mut self, fd: BorrowedFd<'_>, handle: &Arc<Handle>, range: ByteRange) -> Chunk {
-        if let Some(fetch) = self.fetch_large(fd, handle, range) {
+    fn fetch_ahead(&mut self, fd: BorrowedFd<'_>, file: &Arc<OwnFile>, range: ByteRange) -> Chunk {
+        if let Some(fetch) = self.fetch_large(fd, file, range) {
             return Chunk {
                 range,
                 brought: vec![range],
@@ -241,7 +242,7 @@ impl Reader {
         }
         Chunk {
             range,
-            brought: fetch(fd, range, handle.disk.read_ahead_bytes()),
+            brought: fetch(fd, range, file.disk.read_ahead_bytes()),
             fetch: None,
             entered: false,
         }
@@ -251,11 +252,11 @@ impl Reader {
     fn fetch_large(
         &mut self,
         fd: BorrowedFd<'_>,
-        handle: &Arc<Handle>,
+        file: &Arc<OwnFile>,
         range: ByteRange,
     ) -> Option<Arc<Fetch>> {
         let whole = range.len() == CHUNK_BYTES && huge_page_size() == Some(CHUNK_BYTES);
-        let beyond = handle.disk.kernel_read_ahead_bytes() > READ_AHEAD_MOST_BYTES;
+        let beyond = file.disk.kernel_read_ahead_bytes() > READ_AHEAD_MOST_BYTES;
         if !whole || beyond || self.small_chunks >= SMALL_CHUNKS {
             return None;
         }
@@ -276,7 +277,7 @@ impl Reader {
             return None;
         }
         let read = LargeRead::new(fd, range.start).ok();
-        let fetch = read.and_then(|read| handle.disk.fetchers.start(read));
+        let fetch = read.and_then(|read| file.disk.fetchers.start(read));
         if fetch.is_none() {
             self.small_chunks = SMALL_CHUNKS;
         }
@@ -284,17 +285,17 @@ impl Reader {
     }
 
     /// The read reached `position`: what it is done with may be dropped.
-    pub(crate) fn after_read(
+    pub fn after_read(
         &mut self,
         fd: BorrowedFd<'_>,
-        handle: &Arc<Handle>,
+        file: &Arc<OwnFile>,
         prepared: Prepared,
         position: u64,
     ) {
         // First, or the flusher finds a range claimed that it was just told of.
-        handle.claims.release(prepared.claimed);
+        file.claims.release(prepared.claimed);
         for part in prepared.once {
-            self.hand_over(fd, handle, part);
+            self.hand_over(fd, file, part);
         }
         // Within the file the page at the position is still to be read.
         let done = if position >= self.size_bytes {
@@ -302,11 +303,11 @@ impl Reader {
         } else {
             position
         };
-        self.release(fd, handle, Some(done));
+        self.release(fd, file, Some(done));
     }
 
     /// Hands chunks over to be dropped: those before `position`, or all.
-    fn release(&mut self, fd: BorrowedFd<'_>, handle: &Arc<Handle>, position: Option<u64>) {
+    fn release(&mut self, fd: BorrowedFd<'_>, file: &Arc<OwnFile>, position: Option<u64>) {
         let mut released = ByteRange::default();
         while let Some(chunk) = self.ahead.front() {
             if position.is_some_and(|position| chunk.range.end > position) {
@@ -321,73 +322,71 @@ impl Reader {
                     Fetched::Small | Fetched::Failed => self.small_chunks += 1,
                 }
             }
-            handle.claims.release(chunk.range);
+            file.claims.release(chunk.range);
             for part in chunk.brought {
-                self.hand_over(fd, handle, part);
+                self.hand_over(fd, file, part);
                 released = part;
             }
         }
-        if !released.is_empty() && handle.slot.undropped_bytes() > HELP_BYTES {
-            self.help(fd, handle, released);
+        if !released.is_empty() && file.slot.undropped_bytes() > HELP_BYTES {
+            self.help(fd, file, released);
         }
     }
 
     /// Tells the flusher what to drop. Its ring must not lose anything: what is
     /// only known to lie somewhere in a span cannot be told from others' pages.
-    fn hand_over(&mut self, fd: BorrowedFd<'_>, handle: &Arc<Handle>, part: ByteRange) {
+    fn hand_over(&mut self, fd: BorrowedFd<'_>, file: &Arc<OwnFile>, part: ByteRange) {
         self.waiting.push_back(part);
-        self.hand_over_waiting(fd, handle);
+        self.hand_over_waiting(fd, file);
         if self.waiting.len() > WAITING_COUNT {
-            self.drop_waiting(fd, handle);
+            self.drop_waiting(fd, file);
         }
     }
 
-    fn hand_over_waiting(&mut self, fd: BorrowedFd<'_>, handle: &Arc<Handle>) {
-        while handle.slot.reads.has_room() {
+    fn hand_over_waiting(&mut self, fd: BorrowedFd<'_>, file: &Arc<OwnFile>) {
+        while file.slot.reads.has_room() {
             let Some(part) = self.waiting.pop_front() else {
                 return;
             };
-            handle.read(fd, part);
+            file.read(fd, part);
         }
     }
 
     /// Drops without the flusher, and so without a second try.
-    fn drop_waiting(&mut self, fd: BorrowedFd<'_>, handle: &Arc<Handle>) {
+    fn drop_waiting(&mut self, fd: BorrowedFd<'_>, file: &Arc<OwnFile>) {
         for part in self.waiting.drain(..) {
             let clean =
                 residency::count(fd, part).is_ok_and(|counted| counted.unwritten_bytes() == 0);
             if clean && drop_clean(fd, part.start, part.len()).is_ok() {
-                handle.helped_bytes.fetch_add(part.len(), Ordering::Relaxed);
+                file.helped_bytes.fetch_add(part.len(), Ordering::Relaxed);
             }
         }
     }
 
     /// Drops what the flusher had no time for.
-    fn help(&self, fd: BorrowedFd<'_>, handle: &Arc<Handle>, last: ByteRange) {
-        let undropped = handle.slot.undropped_bytes();
+    fn help(&self, fd: BorrowedFd<'_>, file: &Arc<OwnFile>, last: ByteRange) {
+        let undropped = file.slot.undropped_bytes();
         let range = ByteRange::new(last.end.saturating_sub(undropped), last.end);
         // Only within the chunk just read is it known that all is ours.
         let range = range.intersection(last);
         let clean = residency::count(fd, range).is_ok_and(|counted| counted.unwritten_bytes() == 0);
         if clean && drop_clean(fd, range.start, range.len()).is_ok() {
-            handle
-                .helped_bytes
-                .fetch_add(range.len(), Ordering::Relaxed);
+            file.helped_bytes.fetch_add(range.len(), Ordering::Relaxed);
         }
     }
 
     /// Everything read ahead is given back: the file is closed or handed away.
-    pub(crate) fn finish(&mut self, fd: BorrowedFd<'_>, handle: &Arc<Handle>) {
-        self.release(fd, handle, None);
+    pub fn finish(&mut self, fd: BorrowedFd<'_>, file: &Arc<OwnFile>) {
+        self.release(fd, file, None);
         for _ in 0..FINISH_STEPS {
-            self.hand_over_waiting(fd, handle);
-            if self.waiting.is_empty() || handle.disk.is_dead() {
+            self.hand_over_waiting(fd, file);
+            if self.waiting.is_empty() || file.disk.is_dead() {
                 break;
             }
-            handle.kick();
+            file.kick();
             std::thread::sleep(FINISH_STEP);
         }
-        self.drop_waiting(fd, handle);
+        self.drop_waiting(fd, file);
     }
 }
 

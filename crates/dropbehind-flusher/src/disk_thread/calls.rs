@@ -1,17 +1,14 @@
 //! The policy's actions, as calls.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use dropbehind_linux::Sharing;
 use dropbehind_policy::drop_planner::SHORT_BYTES;
-use dropbehind_policy::{Action, ByteRange, Counted, Dropped, Inspected, StreamCounters, StreamId};
+use dropbehind_policy::{Action, ByteRange, Counted, Dropped, Inspected, StreamId};
 
-use super::{DiskThread, Entry};
-use crate::flusher::Notice;
-use crate::flusher::observed::Watch;
-use crate::handle::lock;
-use crate::{residency, writeback_errors};
+use super::{DiskThread, Entry, Source};
+use crate::{lock, residency, writeback_errors};
 
 /// Counts that may fail in a row before another way is taken: a writer may be
 /// waiting for them.
@@ -114,7 +111,10 @@ impl DiskThread {
     /// so it is remembered for files opened later.
     fn wait_instead(&mut self, number: u32, range: ByteRange) -> Option<Counted> {
         let entry = self.entries.get(&number)?;
-        if entry.sharing != Sharing::Own {
+        let Source::Own(own) = &entry.source else {
+            return None;
+        };
+        if own.sharing != Sharing::Own {
             return None;
         }
         let fd = entry.description.as_fd();
@@ -122,7 +122,7 @@ impl DiskThread {
             if is_missing(&error) {
                 return None;
             }
-            writeback_errors::remember(entry.handle.file_id, &error);
+            writeback_errors::remember(own.file.file_id, &error);
         }
         Some(Counted::default())
     }
@@ -151,19 +151,23 @@ impl DiskThread {
     }
 
     fn drop_range(&self, entry: &Entry, range: ByteRange) -> io::Result<Dropped> {
-        let fd = entry.description.as_fd();
-        match entry.handle.claims.begin_drop(range) {
-            // Somebody is about to read it. Later, then.
-            None => Ok(Dropped::NotClean),
-            // To count so little before, too, costs as much as to drop it.
-            Some(_dropping) if range.len() <= SHORT_BYTES && !self.no_cachestat => {
-                residency::drop_short(fd, range)
-            }
-            Some(_dropping) => match self.cachestat(fd, range) {
-                Ok(before) => residency::drop_counted(fd, range, before),
-                Err(error) if is_missing(&error) => residency::drop_mapped(fd, range),
-                Err(error) => Err(error),
+        let _dropping = match &entry.source {
+            Source::Own(own) => match own.file.claims.begin_drop(range) {
+                // Somebody is about to read it. Later, then.
+                None => return Ok(Dropped::NotClean),
+                dropping => dropping,
             },
+            Source::Observed(_) => None,
+        };
+        let fd = entry.description.as_fd();
+        if range.len() <= SHORT_BYTES && !self.no_cachestat {
+            // To count so little before, too, costs as much as to drop it.
+            return residency::drop_short(fd, range);
+        }
+        match self.cachestat(fd, range) {
+            Ok(before) => residency::drop_counted(fd, range, before),
+            Err(error) if is_missing(&error) => residency::drop_mapped(fd, range),
+            Err(error) => Err(error),
         }
     }
 
@@ -195,48 +199,14 @@ impl DiskThread {
         let Some(entry) = self.entries.remove(&number) else {
             return;
         };
-        let counters = entry.handle.counters();
-        lock(&self.shared.totals).close(number, &counters);
-        entry.handle.announce_settled();
-        if let Some(watch) = entry.watch {
-            self.finish(number, *watch, entry.description, counters);
+        lock(&self.shared.totals).close(number);
+        match entry.source {
+            Source::Own(own) => own.file.announce_settled(),
+            Source::Observed(observed) => {
+                self.unqueue(number, &observed);
+                observed.finish(entry.description);
+            }
         }
-    }
-
-    fn finish(
-        &mut self,
-        number: u32,
-        watch: Watch,
-        description: OwnedFd,
-        counters: StreamCounters,
-    ) {
-        self.looks.remove(&(watch.next_look_ns, number));
-        self.account(watch.accounted, Counted::default());
-        let mut state = *lock(&watch.state);
-        state.counters = counters;
-        let uncounted_bytes = watch.uncounted.bytes();
-        match watch.is_only_written() {
-            true => state.written_bytes += uncounted_bytes,
-            false => state.read_bytes += uncounted_bytes,
-        }
-        if let Some(brake) = &watch.brake {
-            brake.stop();
-            (state.waits, state.wait_ns) = brake.waits();
-        }
-        state.counted = residency::count(description.as_fd(), residency::whole(state.size_bytes))
-            .unwrap_or_default();
-        *lock(&watch.state) = state;
-        watch.options.notices.tell(Notice::Finished {
-            key: watch.options.key,
-            description,
-            state,
-        });
-    }
-
-    /// The pages of an observed file have changed from one count to the next.
-    pub(in crate::flusher) fn account(&self, before: Counted, now: Counted) {
-        let mut pages = lock(&self.shared.observed);
-        pages.change(before, now);
     }
 }
 

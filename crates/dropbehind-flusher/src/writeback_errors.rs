@@ -12,19 +12,19 @@ use std::sync::{LazyLock, Mutex};
 
 use dropbehind_linux::FileId;
 
-use crate::handle::lock;
+use crate::lock;
 
 /// Errors remembered so far; also the clock that says what a file has seen.
 static COUNT: AtomicU64 = AtomicU64::new(0);
 static ERRORS: LazyLock<Mutex<HashMap<FileId, (u64, i32)>>> = LazyLock::new(Mutex::default);
 
 /// What a file opened now has seen: everything, if its descriptor reports it.
-pub(crate) fn now() -> u64 {
+pub fn now() -> u64 {
     COUNT.load(Ordering::SeqCst)
 }
 
 /// Remembers an error of writeback.
-pub(crate) fn remember(file: FileId, error: &io::Error) {
+pub fn remember(file: FileId, error: &io::Error) {
     let at = COUNT.fetch_add(1, Ordering::SeqCst) + 1;
     let errno = error.raw_os_error().unwrap_or(libc::EIO);
     lock(&ERRORS).insert(file, (at, errno));
@@ -32,7 +32,7 @@ pub(crate) fn remember(file: FileId, error: &io::Error) {
 
 /// A descriptor of the file has reported its error: files opened from now on
 /// would not be told by the kernel either.
-pub(crate) fn told(file: FileId) {
+pub fn told(file: FileId) {
     if now() > 0 {
         lock(&ERRORS).remove(&file);
     }
@@ -40,7 +40,7 @@ pub(crate) fn told(file: FileId) {
 
 /// The error that a file opened at `opened` would have been told by the kernel,
 /// had nobody marked it seen. Told once.
-pub(crate) fn take_for(file: FileId, opened: u64) -> Option<io::Error> {
+pub fn take_for(file: FileId, opened: u64) -> Option<io::Error> {
     if now() == 0 {
         return None;
     }

@@ -2,6 +2,7 @@
 
 mod calls;
 mod inbox;
+mod looks;
 mod slots;
 
 use std::collections::{BTreeSet, HashMap};
@@ -11,16 +12,17 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use dropbehind_linux::{Sharing, TIME_SLICE_MIN, futex_wait, futex_wake, set_thread_time_slice};
+use dropbehind_linux::{TIME_SLICE_MIN, futex_wait, set_thread_time_slice};
 use dropbehind_policy::neighbours::SAMPLE_NS;
 use dropbehind_policy::residency::ResidencyMap;
 use dropbehind_policy::write_behind::DEFAULT_WINDOW_BYTES;
-use dropbehind_policy::{ByteRange, Disk, DiskConfig, Mode, Next, StreamId};
+use dropbehind_policy::{ByteRange, Disk, DiskConfig, Mode, Next, StreamConfig};
 
-use super::DiskHandle;
-use super::observed::Watch;
-use super::peers::Peers;
-use crate::handle::{Handle, lock};
+use crate::disk_handle::DiskHandle;
+use crate::lock;
+use crate::observed_file::source::ObservedSource;
+use crate::own_file::source::OwnSource;
+use crate::peers::Peers;
 
 /// A thread without a file ends after this.
 const IDLE_EXIT: Duration = Duration::from_secs(5);
@@ -30,41 +32,38 @@ const RETRY_DRAIN: Duration = Duration::from_micros(100);
 /// pages that never come to a batch grow old there.
 const SWEEP: Duration = Duration::from_millis(200);
 
-/// A file, with the description that the keeper opened for it.
+/// A file that comes to the disk's thread.
 #[derive(Debug)]
 pub(crate) struct Attachment {
-    pub(super) handle: Arc<Handle>,
-    pub(super) description: OwnedFd,
-    pub(super) sharing: Sharing,
-    pub(super) before: ResidencyMap,
-    /// What is kept of a file that others use.
-    pub(super) watch: Option<Box<Watch>>,
+    pub(crate) number: u32,
+    pub(crate) config: StreamConfig,
+    /// What was resident before.
+    pub(crate) before: ResidencyMap,
+    pub(crate) entry: Entry,
 }
 
-pub(super) struct Entry {
-    handle: Arc<Handle>,
-    pub(super) description: OwnedFd,
-    sharing: Sharing,
-    size_bytes: u64,
-    /// Writers' and readers' counts up to which all ranges have been told.
-    written_total: u64,
-    read_total: u64,
-    /// The slot's counts at the last drain, told or not.
-    seen_totals: (u64, u64),
-    /// When the last write or read was found in the slot.
-    active_ns: u64,
-    quiet: bool,
-    settle_asked: bool,
-    closed: bool,
-    pub(super) watch: Option<Box<Watch>>,
+/// A file of the disk, with the flusher's own description of it.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) description: OwnedFd,
+    pub(crate) source: Source,
 }
 
-pub(super) struct DiskThread {
-    pub(super) shared: Arc<DiskHandle>,
-    pub(super) disk: Disk,
-    pub(super) entries: HashMap<u32, Entry>,
+/// Whose I/O it is, and how the thread learns of it.
+#[derive(Debug)]
+pub(crate) enum Source {
+    /// This process's: it tells in a slot.
+    Own(OwnSource),
+    /// Other processes': the kernel's trace and counting tell.
+    Observed(Box<ObservedSource>),
+}
+
+struct DiskThread {
+    shared: Arc<DiskHandle>,
+    disk: Disk,
+    entries: HashMap<u32, Entry>,
     /// When each observed file is to be looked at.
-    pub(super) looks: BTreeSet<(u64, u32)>,
+    looks: BTreeSet<(u64, u32)>,
     started: Instant,
     peers: Peers,
     swept_ns: u64,
@@ -75,13 +74,13 @@ pub(super) struct DiskThread {
     count_failures: u32,
     no_sync_file_range: bool,
     idle_since_ns: Option<u64>,
-    /// Those who wait until nothing is left to do let go of their end then.
+    /// Dropped when nothing is left to do, which those who wait for it see.
     drains: Vec<mpsc::Sender<()>>,
     /// What a drain took out of a slot; kept for its memory.
     told: Vec<(ByteRange, Mode)>,
 }
 
-pub(super) fn run(shared: Arc<DiskHandle>) {
+pub(crate) fn run(shared: Arc<DiskHandle>) {
     // Woken where a writer is in the middle of its slice of 3 ms, this thread would
     // wait for the rest of that, and the disk with it, even beside an idle
     // processor. Without the call it does, and all else is the same.
@@ -111,23 +110,44 @@ pub(super) fn run(shared: Arc<DiskHandle>) {
         // All data is in the kernel's page cache; the programs go on, buffered.
         shared.dead.store(true, Ordering::SeqCst);
         shared.note("the flusher of this disk failed: its files are left to the kernel".into());
-        for entry in thread.entries.values() {
-            entry.handle.slot.abandon();
-            let _ = futex_wake(entry.handle.slot.wait_word(), u32::MAX >> 1);
-            entry.handle.announce_settled();
+        for own in thread.own_sources() {
+            own.abandon();
         }
     }
 }
 
+/// Nanoseconds since the thread started, and one: no event is at zero, which means "at
+/// once" to some.
+fn now_ns(started: Instant) -> u64 {
+    u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX - 1) + 1
+}
+
 impl DiskThread {
-    pub(super) fn now_ns(&self) -> u64 {
-        // One, so that no event is at zero, which means "at once" to some.
-        u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX) + 1
+    fn now_ns(&self) -> u64 {
+        now_ns(self.started)
     }
 
-    /// What is kept of an observed file.
-    pub(super) fn watch_of(&mut self, number: u32) -> Option<&mut Watch> {
-        self.entries.get_mut(&number)?.watch.as_deref_mut()
+    fn own_sources(&self) -> impl Iterator<Item = &OwnSource> {
+        self.entries
+            .values()
+            .filter_map(|entry| match &entry.source {
+                Source::Own(own) => Some(own),
+                Source::Observed(_) => None,
+            })
+    }
+
+    fn own(&mut self, number: u32) -> Option<&mut OwnSource> {
+        match &mut self.entries.get_mut(&number)?.source {
+            Source::Own(own) => Some(own),
+            Source::Observed(_) => None,
+        }
+    }
+
+    fn observed(&mut self, number: u32) -> Option<&mut ObservedSource> {
+        match &mut self.entries.get_mut(&number)?.source {
+            Source::Own(_) => None,
+            Source::Observed(observed) => Some(observed),
+        }
     }
 
     fn serve(&mut self) {
@@ -210,11 +230,6 @@ impl DiskThread {
         }
     }
 
-    fn look_is_due(&self) -> bool {
-        let first = self.looks.first();
-        first.is_some_and(|&(due_ns, _)| due_ns <= self.now_ns())
-    }
-
     fn sleep(&mut self, until_ns: Option<u64>) {
         let now_ns = self.now_ns();
         let mut timeout = until_ns.map(|due| Duration::from_nanos(due.saturating_sub(now_ns)));
@@ -239,35 +254,17 @@ impl DiskThread {
 
     /// True while a slot may fill without a kick.
     fn has_unquiet(&self) -> bool {
-        self.entries
-            .values()
-            .any(|entry| !entry.quiet && entry.watch.is_none())
+        self.own_sources().any(|own| own.fills_silently())
     }
 
     /// Marks the slots quiet in which nothing is left to do, so that their next
     /// write kicks; true when a write came in between.
-    ///
-    /// Not those in which something has just happened: most likely more is to
-    /// come, and each small write would kick.
     fn quiet_down(&mut self) -> bool {
-        let mut again = false;
         let now_ns = self.now_ns();
-        for (number, entry) in &mut self.entries {
-            let active = now_ns.saturating_sub(entry.active_ns) < SWEEP.as_nanos() as u64;
-            if entry.quiet || entry.closed || active || entry.watch.is_some() {
-                continue;
-            }
-            let id = StreamId(u64::from(*number));
-            let settled = self
-                .disk
-                .stream(id)
-                .is_none_or(|stream| stream.is_settled());
-            let slot = &entry.handle.slot;
-            if settled && slot.outstanding_bytes() == 0 {
-                // The counts that were told, not those of now: a write that
-                // came meanwhile found the slot attended and did not kick.
-                entry.quiet = slot.try_quiet(entry.written_total, entry.read_total);
-                again |= !entry.quiet;
+        let mut again = false;
+        for entry in self.entries.values_mut() {
+            if let Source::Own(own) = &mut entry.source {
+                again |= own.quiet_down(now_ns, &self.disk);
             }
         }
         if again {
@@ -281,13 +278,9 @@ impl DiskThread {
         if self.drains.is_empty() {
             return;
         }
-        let drained = self.entries.iter().all(|(number, entry)| {
-            let stream = self.disk.stream(StreamId(u64::from(*number)));
-            let searched = |watch: &Watch| !watch.thorough_wanted;
-            entry.handle.slot.outstanding_bytes() == 0
-                && !entry.closed
-                && entry.watch.as_deref().is_none_or(searched)
-                && stream.is_none_or(|stream| stream.is_settled())
+        let drained = self.entries.values().all(|entry| match &entry.source {
+            Source::Own(own) => !own.closed && own.is_settled(&self.disk),
+            Source::Observed(observed) => observed.is_settled(&self.disk),
         });
         if drained {
             self.drains.clear();

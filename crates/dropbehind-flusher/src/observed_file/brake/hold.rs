@@ -10,8 +10,8 @@ use dropbehind_linux::{DirectReader, page_size};
 use dropbehind_policy::ByteRange;
 
 use super::{Brake, LOOK_MIN};
-use crate::flusher::unwritten::place_of;
-use crate::handle::lock;
+use crate::lock;
+use crate::observed_file::unwritten::place_of;
 
 /// Writers are let go when no more than this share of what they may have is
 /// unwritten, so that the disk has something to do until they are held again.
@@ -29,7 +29,7 @@ const STAY: Duration = Duration::from_millis(30);
 
 /// The right to hold the writers of a file, for one at a time.
 #[derive(Debug)]
-pub(in crate::flusher) struct Taken {
+pub(in crate::observed_file) struct Taken {
     brake: Arc<Brake>,
 }
 
@@ -49,7 +49,7 @@ impl Taken {
     ///
     /// # Errors
     /// Where they cannot be held, now or at all.
-    pub(in crate::flusher) fn hold(self) -> io::Result<()> {
+    pub(in crate::observed_file) fn hold(self) -> io::Result<()> {
         let result = self.hold_and_stay();
         if let Err(error) = &result
             && lock(&self.brake.failures).is_final(error)

@@ -13,7 +13,7 @@ const LAST_NS: u64 = 200_000_000;
 /// Shares get no smaller beyond so many.
 const MOST: u64 = 63;
 
-pub(super) struct Peers {
+pub(crate) struct Peers {
     /// `None` where there is no way to tell: then there is nobody else.
     presence: Option<Presence>,
     present: bool,
@@ -22,7 +22,7 @@ pub(super) struct Peers {
 }
 
 impl Peers {
-    pub(super) fn of(disk: &Disk) -> Peers {
+    pub(crate) fn of(disk: &Disk) -> Peers {
         Peers {
             presence: Presence::new(disk).ok(),
             present: false,
@@ -33,7 +33,7 @@ impl Peers {
 
     /// We write back. Answers how many flushers do, ourselves included, when it
     /// was time to look.
-    pub(super) fn busy(&mut self, now_ns: u64) -> Option<u64> {
+    pub(crate) fn busy(&mut self, now_ns: u64) -> Option<u64> {
         if self.present && now_ns < self.look_ns {
             return None;
         }
@@ -53,7 +53,7 @@ impl Peers {
     }
 
     /// We don't write back for now.
-    pub(super) fn idle(&mut self) {
+    pub(crate) fn idle(&mut self) {
         if let Some(presence) = &mut self.presence {
             presence.leave();
         }

@@ -8,10 +8,11 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::brake::{Brake, LOOK_MAX, LOOK_MIN, Taken};
-use super::processor_time::processor_time;
 use super::unwritten::UnwrittenSum;
-use super::{DiskHandle, spawn};
-use crate::handle::lock;
+use crate::disk_handle::DiskHandle;
+use crate::keeper::spawn;
+use crate::lock;
+use crate::processor_time::processor_time;
 
 /// A file is watched for so long after it was used, or had much unwritten. When
 /// nothing has happened to it for as long, the next use is told.
@@ -25,7 +26,7 @@ const NEAR_LOOK_SHARE: u32 = 4;
 
 /// The brakes of a disk's files.
 #[derive(Debug, Default)]
-pub(super) struct Brakes {
+pub(crate) struct Brakes {
     watch: Mutex<Watch>,
     /// Somebody is to be watched from now on.
     news: Condvar,
@@ -42,7 +43,7 @@ struct Watch {
 
 impl Brakes {
     /// What all of them have unwritten.
-    pub(super) fn sum(&self) -> Arc<UnwrittenSum> {
+    pub(crate) fn sum(&self) -> Arc<UnwrittenSum> {
         Arc::clone(&self.sum)
     }
 
@@ -89,13 +90,13 @@ impl Drop for Watching<'_> {
 
 impl DiskHandle {
     /// Watches a file from now on, until its brake is stopped.
-    pub(super) fn add_brake(self: &Arc<Self>, brake: &Arc<Brake>) {
+    pub(crate) fn add_brake(self: &Arc<Self>, brake: &Arc<Brake>) {
         lock(&self.brakes.watch).files.push(Arc::clone(brake));
         self.watch_writers(brake);
     }
 
     /// A file is in use.
-    pub(super) fn watch_writers(self: &Arc<Self>, brake: &Brake) {
+    pub(crate) fn watch_writers(self: &Arc<Self>, brake: &Brake) {
         let watched = brake.is_watched();
         brake.watch_for(CALM);
         let mut watch = lock(&self.brakes.watch);
@@ -109,7 +110,7 @@ impl DiskHandle {
     }
 
     /// So much of a file was unwritten when the disk's thread counted it.
-    pub(super) fn saw_unwritten(self: &Arc<Self>, brake: &Brake, unwritten_bytes: u64) {
+    pub(crate) fn saw_unwritten(self: &Arc<Self>, brake: &Brake, unwritten_bytes: u64) {
         if brake.is_over() || brake.is_watched() {
             return;
         }

@@ -1,6 +1,7 @@
 //! Files that others write and read, observed from outside: the programs here
 //! use `std::fs` alone.
 
+#[path = "../../dropbehind/tests/common/mod.rs"]
 mod common;
 
 use std::fs;
@@ -12,10 +13,10 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use common::{Dice, KIB, Kind, MIB, PATIENCE, Place, cached_bytes, check_on_disk, write_pattern};
-use dropbehind::{
-    Brought, ByteRange, CacheMap, Flusher, Mode, Notice, NoticeSink, ObserveOptions, Observed,
-    ObservedState, Provenance,
+use dropbehind_flusher::{
+    CacheMap, Flusher, Notice, NoticeSink, ObserveOptions, Observed, ObservedState, Provenance,
 };
+use dropbehind_policy::{Brought, ByteRange, Mode};
 use dropbehind_testbed::reclaim::{Gone, Reclaim, in_some_attempt};
 use dropbehind_testbed::residency::{self, Sampler};
 use dropbehind_testbed::{Fs, disk_io, need, pattern};
@@ -72,7 +73,7 @@ impl Observing {
             match self.notices.recv_timeout(PATIENCE).unwrap() {
                 Notice::Finished { key, state, .. } => {
                     assert_eq!(key, 7);
-                    return state;
+                    return *state;
                 }
                 Notice::Idle { .. } => {}
             }
@@ -139,7 +140,7 @@ fn a_file_written_leaves_nothing(place: &Place) {
     assert!(peaks.samples > 10, "{peaks:?}");
     assert_eq!(state.counters.left_bytes, 0, "{state:?}");
     // Pages that the kernel wrote before a look count as read.
-    let moved = state.written_bytes + state.read_bytes;
+    let moved = state.counts.written_bytes + state.counts.read_bytes;
     assert!(moved >= place.size_bytes(), "{state:?}");
     check_on_disk(&path, 1, place.size_bytes());
 }
@@ -311,7 +312,7 @@ fn what_others_brought_in_stays(place: &Place) {
         assert_eq!((counters.brought_bytes, counters.left_bytes), (16 * MIB, 0));
         assert_eq!(counters.dropped_bytes, 16 * MIB, "{state:?}");
         // Pages that the kernel wrote before a look count as read.
-        let moved = state.written_bytes + state.read_bytes;
+        let moved = state.counts.written_bytes + state.counts.read_bytes;
         assert!(moved >= 24 * MIB, "{state:?}");
         let pages = residency::cached(&path).unwrap();
         assert_eq!(pages.dirty_pages + pages.writeback_pages, 0, "{pages:?}");

@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 use dropbehind_linux::{cachestat, drop_clean, page_size, resident_ranges};
+use dropbehind_policy::bisection::bisect;
 use dropbehind_policy::residency::ResidencyMap;
 use dropbehind_policy::{ByteRange, Counted, Dropped};
 
@@ -21,7 +22,7 @@ const PIECE_BYTES: u64 = 1 << 20;
 const LOST_BYTES: u64 = 16 << 20;
 
 /// Counts a range.
-pub(crate) fn count(fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<Counted> {
+pub fn count(fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<Counted> {
     if range.is_empty() {
         return Ok(Counted::default());
     }
@@ -35,7 +36,7 @@ pub(crate) fn count(fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<Counted>
 }
 
 /// All pages of a file of `size_bytes`.
-pub(crate) fn whole(size_bytes: u64) -> ByteRange {
+pub fn whole(size_bytes: u64) -> ByteRange {
     ByteRange::new(
         0,
         size_bytes
@@ -48,7 +49,7 @@ pub(crate) fn whole(size_bytes: u64) -> ByteRange {
 ///
 /// What cannot be told is unknown, and so kept. Beyond the end of the file
 /// nothing can be resident.
-pub(crate) fn map_of_file(fd: BorrowedFd<'_>, size_bytes: u64) -> ResidencyMap {
+pub fn map_of_file(fd: BorrowedFd<'_>, size_bytes: u64) -> ResidencyMap {
     let mut map = ResidencyMap::unknown();
     let inside = ByteRange::new(0, size_bytes.next_multiple_of(page_size()));
     map.truncated(inside.end);
@@ -62,7 +63,7 @@ pub(crate) fn map_of_file(fd: BorrowedFd<'_>, size_bytes: u64) -> ResidencyMap {
 ///
 /// # Errors
 /// Those of cachestat and mincore; `EPERM` where the kernel does not tell.
-pub(crate) fn resident_in(fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<Vec<ByteRange>> {
+pub fn resident_in(fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<Vec<ByteRange>> {
     let mut found = Vec::new();
     descend(fd, range, MAP_BYTES, &mut |part, whole| {
         if whole {
@@ -103,34 +104,33 @@ fn count_pages(
     counts: &mut u32,
     found: &mut Vec<ByteRange>,
 ) -> io::Result<bool> {
-    if *counts == 0 {
-        return Ok(false);
-    }
-    *counts -= 1;
-    let cached_bytes = match count(fd, range) {
-        Ok(counted) => counted.cached_bytes,
-        // Before 6.5 mincore has to do.
-        Err(error) if error.raw_os_error() == Some(libc::ENOSYS) && *counts < COUNTS => {
-            return Ok(false);
+    let most = *counts;
+    let searched = bisect(range, page_size(), &mut |part| {
+        if *counts == 0 {
+            return Err(None);
         }
-        Err(error) => return Err(error),
-    };
-    if cached_bytes == 0 {
-        return Ok(true);
+        *counts -= 1;
+        let cached_bytes = match count(fd, part) {
+            Ok(counted) => counted.cached_bytes,
+            // Before 6.5 mincore has to do.
+            Err(error) if is_missing(&error) && most <= COUNTS => return Err(None),
+            Err(error) => return Err(Some(error)),
+        };
+        let whole = cached_bytes >= part.len();
+        if whole {
+            found.push(part);
+        }
+        Ok(cached_bytes > 0 && !whole)
+    });
+    match searched {
+        Ok(()) => Ok(true),
+        Err(None) => Ok(false),
+        Err(Some(error)) => Err(error),
     }
-    if cached_bytes >= range.len() {
-        found.push(range);
-        return Ok(true);
-    }
-    let half = (range.len() / 2).next_multiple_of(page_size());
-    let middle = (range.start + half).min(range.end);
-    let first = ByteRange::new(range.start, middle);
-    let second = ByteRange::new(middle, range.end);
-    Ok(count_pages(fd, first, counts, found)? && count_pages(fd, second, counts, found)?)
 }
 
 /// What is cached of `range`, to the page where a map of it can be made.
-pub(crate) fn cached_parts(fd: BorrowedFd<'_>, range: ByteRange) -> Vec<ByteRange> {
+pub fn cached_parts(fd: BorrowedFd<'_>, range: ByteRange) -> Vec<ByteRange> {
     let mut parts = Vec::new();
     let asked = descend(fd, range, LOST_BYTES, &mut |part, whole| {
         if whole {
@@ -160,7 +160,7 @@ fn map_of_all(fd: BorrowedFd<'_>, range: ByteRange) -> Option<Vec<ByteRange>> {
 }
 
 /// Pieces of `range` that have something cached, not exact to the page.
-pub(crate) fn cached_pieces(fd: BorrowedFd<'_>, range: ByteRange) -> Vec<ByteRange> {
+pub fn cached_pieces(fd: BorrowedFd<'_>, range: ByteRange) -> Vec<ByteRange> {
     let mut pieces = Vec::new();
     let asked = descend(fd, range, PIECE_BYTES, &mut |part, _| {
         pieces.push(part);
@@ -182,46 +182,34 @@ fn descend(
     smallest_bytes: u64,
     visit: &mut impl FnMut(ByteRange, bool) -> io::Result<()>,
 ) -> io::Result<()> {
-    if range.is_empty() {
-        return Ok(());
-    }
-    let cached_bytes = match count(fd, range) {
-        Ok(counted) => counted.cached_bytes,
-        // Before 6.5 mincore has to do for all of it.
-        Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => {
-            if range.len() <= smallest_bytes {
-                return visit(range, false);
+    bisect(range, smallest_bytes, &mut |part| {
+        let last = part.len() <= smallest_bytes;
+        let cached_bytes = match count(fd, part) {
+            Ok(counted) => counted.cached_bytes,
+            // Before 6.5 mincore has to do for all of it.
+            Err(error) if is_missing(&error) => {
+                return if last {
+                    visit(part, false).map(|()| false)
+                } else {
+                    Ok(true)
+                };
             }
-            u64::MAX
+            Err(error) => return Err(error),
+        };
+        let whole = cached_bytes == part.len();
+        if cached_bytes > 0 && (whole || last) {
+            visit(part, whole)?;
         }
-        Err(error) => return Err(error),
-    };
-    if cached_bytes == 0 {
-        return Ok(());
-    }
-    if cached_bytes == range.len() {
-        return visit(range, true);
-    }
-    if range.len() <= smallest_bytes {
-        return visit(range, false);
-    }
-    let half = (range.len() / 2).next_multiple_of(smallest_bytes);
-    let middle = (range.start + half).min(range.end);
-    descend(
-        fd,
-        ByteRange::new(range.start, middle),
-        smallest_bytes,
-        visit,
-    )?;
-    descend(fd, ByteRange::new(middle, range.end), smallest_bytes, visit)
+        Ok(cached_bytes > 0 && !whole)
+    })
+}
+
+fn is_missing(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::ENOSYS)
 }
 
 /// Drops a range of which `before` was counted, and counts again.
-pub(crate) fn drop_counted(
-    fd: BorrowedFd<'_>,
-    range: ByteRange,
-    before: Counted,
-) -> io::Result<Dropped> {
+pub fn drop_counted(fd: BorrowedFd<'_>, range: ByteRange, before: Counted) -> io::Result<Dropped> {
     if before.unwritten_bytes() > 0 {
         return Ok(Dropped::NotClean);
     }
@@ -241,7 +229,7 @@ pub(crate) fn drop_counted(
 
 /// The same for a range that is believed clean, which is counted afterwards only.
 /// Of pages that are dirty after all, writeback starts.
-pub(crate) fn drop_short(fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<Dropped> {
+pub fn drop_short(fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<Dropped> {
     drop_clean(fd, range.start, range.len())?;
     let after = count(fd, range)?;
     if after.unwritten_bytes() > 0 {
@@ -255,7 +243,7 @@ pub(crate) fn drop_short(fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<Dro
 
 /// The same without cachestat: whether pages are clean is not known, only that
 /// they were waited for.
-pub(crate) fn drop_mapped(fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<Dropped> {
+pub fn drop_mapped(fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<Dropped> {
     let mapped = |fd| -> io::Result<u64> {
         let resident = resident_ranges(fd, range.start, range.len())?;
         Ok(resident.iter().map(|part| part.end - part.start).sum())

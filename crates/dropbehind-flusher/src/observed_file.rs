@@ -1,25 +1,36 @@
 //! Files that other processes read and write, observed from outside.
 
+mod brake;
+mod brakes;
+mod hold_failures;
+mod observed_pages;
+pub(crate) mod source;
+mod unwritten;
+
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 
-use dropbehind_linux::{FileKind, Sharing, file_stat};
+use dropbehind_linux::{FileKind, file_stat, page_size};
+use dropbehind_policy::observed_stream::ProvenanceKind;
 use dropbehind_policy::residency::ResidencyMap;
 use dropbehind_policy::{
-    Brought, ByteRange, Counted, Mode, RangeSet, ReadFronts, StreamConfig, StreamCounters,
-    Writeback,
+    Brought, Counted, Mode, ObservedCounts, ObservedStream, ObservedStreamConfig, StreamConfig,
+    StreamCounters, StreamId, Writeback,
 };
 
-use super::brake::Brake;
-use super::disk_thread::Attachment;
-use super::processor_time::processor_time;
-use super::unwritten::UnwrittenCounter;
-use super::{Flusher, Message};
 use crate::cache_map::CacheMap;
-use crate::handle::{Handle, lock};
-use crate::residency;
+use crate::disk_handle::{DiskHandle, Message};
+use crate::disk_thread::{Attachment, Entry, Source};
+use crate::flusher::Flusher;
+use crate::processor_time::processor_time;
+use crate::{lock, residency};
+use brake::Brake;
+pub(crate) use brakes::Brakes;
+pub use observed_pages::ObservedPages;
+use source::ObservedSource;
+use unwritten::UnwrittenCounter;
 
 /// How a file is to be observed.
 #[derive(Clone, Debug)]
@@ -97,25 +108,17 @@ pub enum Notice {
         /// What it was observed by.
         description: OwnedFd,
         /// What was done with it.
-        state: ObservedState,
+        state: Box<ObservedState>,
     },
 }
 
 /// An observed file at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ObservedState {
-    /// Its size when it was last looked at.
-    pub size_bytes: u64,
-    /// Its pages when they were last counted.
-    pub counted: Counted,
-    /// Bytes seen written.
-    pub written_bytes: u64,
-    /// Bytes seen read in from the disk.
-    pub read_bytes: u64,
+    /// What the last look found.
+    pub counts: ObservedCounts,
     /// What was done.
     pub counters: StreamCounters,
-    /// Nothing has changed for a second.
-    pub idle: bool,
     /// How often its writers were made to wait.
     pub waits: u64,
     /// For how long, in nanoseconds.
@@ -128,96 +131,26 @@ pub struct ObservedState {
 /// good time.
 #[derive(Clone)]
 pub struct Observed {
-    handle: Arc<Handle>,
+    disk: Arc<DiskHandle>,
+    number: u32,
     state: Arc<Mutex<ObservedState>>,
-    told: Mailbox,
+    mailbox: Mailbox,
     brake: Option<Arc<Brake>>,
 }
 
-/// What was told of a file and not read by the disk's thread yet.
-pub(super) type Mailbox = Arc<Mutex<Vec<Brought>>>;
+/// What the trace said of a file and the disk's thread has not read yet.
+type Mailbox = Arc<Mutex<Vec<Brought>>>;
 
 impl fmt::Debug for Observed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Observed")
-            .field("number", &self.handle.number)
+            .field("number", &self.number)
             .finish_non_exhaustive()
     }
 }
 
-/// What the disk's thread keeps of an observed file.
-#[derive(Debug)]
-pub(super) struct Watch {
-    pub(super) options: ObserveOptions,
-    pub(super) fronts: ReadFronts,
-    pub(super) told: Mailbox,
-    /// Told to be ours, and not looked at yet.
-    pub(super) fresh: RangeSet,
-    /// Found dirty, and not told to be ours yet.
-    pub(super) suspects: Vec<ByteRange>,
-    /// Told to be ours, and counted neither as written nor as read yet.
-    pub(super) uncounted: RangeSet,
-    pub(super) state: Arc<Mutex<ObservedState>>,
-    /// Holds its writers.
-    pub(super) brake: Option<Arc<Brake>>,
-    pub(super) block_device: bool,
-    /// Bytes in the cache that others had.
-    pub(super) before_bytes: u64,
-    pub(super) size_bytes: u64,
-    pub(super) counted: Counted,
-    /// Of these, what the disk's sums have: without what others had before.
-    pub(super) accounted: Counted,
-    pub(super) written_bytes: u64,
-    pub(super) read_bytes: u64,
-    /// Somebody has read it.
-    pub(super) was_read: bool,
-    /// Where the search for pages that were read goes on.
-    pub(super) read_cursor: u64,
-    /// A look that finds everything was asked for, and may be made from then on.
-    pub(super) thorough_wanted: bool,
-    pub(super) thorough_from_ns: u64,
-    /// To be told the policy after it.
-    pub(super) flushed: bool,
-    /// Where the last write that was found ended.
-    pub(super) write_cursor: u64,
-    pub(super) interval_ns: u64,
-    pub(super) next_look_ns: u64,
-    pub(super) next_count_ns: u64,
-    pub(super) searched_ns: u64,
-    pub(super) changed_ns: u64,
-    pub(super) idle_told: bool,
-    pub(super) closed: bool,
-}
-
-impl Watch {
-    /// True where the kernel says who brought in what.
-    pub(super) fn is_told(&self) -> bool {
-        matches!(self.options.provenance, Provenance::Told)
-    }
-
-    /// True where clean pages that appear are to be dropped.
-    pub(super) fn drops_what_appears(&self) -> bool {
-        self.options.mode.drops() && (self.options.reads || self.is_only_written())
-    }
-
-    /// Nobody reads it, so clean pages were written: to be found dirty they would have to
-    /// be looked for before the program, or a request for what is beside them, has them
-    /// written.
-    pub(super) fn is_only_written(&self) -> bool {
-        self.written_bytes > 0 && !self.was_read
-    }
-
-    /// This part is counted now, as one or the other.
-    pub(super) fn count_moved(&mut self, bytes: u64, written: bool) {
-        match written {
-            true => self.written_bytes += bytes,
-            false => self.read_bytes += bytes,
-        }
-    }
-}
-
 impl Flusher {
-    /// Looks after a file that others read and write, through `description`.
+    /// Observes a file that others read and write, through `description`.
     ///
     /// The description is a separate one, for reading, and belongs to the
     /// flusher until the file is finished. Nothing of the others' descriptions,
@@ -225,7 +158,7 @@ impl Flusher {
     ///
     /// # Errors
     /// `Unsupported` where this flusher was not built for
-    /// [observing](super::FlusherBuilder::observing), where the file is neither
+    /// [observing](crate::FlusherBuilder::observing), where the file is neither
     /// a regular file nor a block device, or where its pages cannot be counted
     /// (cachestat(2), since Linux 6.5).
     pub fn observe(&self, description: OwnedFd, options: ObserveOptions) -> io::Result<Observed> {
@@ -249,31 +182,32 @@ impl Flusher {
             info.id.device
         };
         let disk = self.disk_of(description.as_fd(), device)?;
-        let (before, before_bytes) = match &options.provenance {
-            Provenance::Told => (ResidencyMap::unknown(), 0),
-            Provenance::ResidentAtOpen(before) => (before.map.clone(), before.cached_bytes),
+        let number = disk.next_number();
+        let (before, provenance) = match &options.provenance {
+            Provenance::Told => (ResidencyMap::unknown(), ProvenanceKind::Traced),
+            Provenance::ResidentAtOpen(before) => {
+                let cached_bytes = before.cached_bytes;
+                let kind = ProvenanceKind::ResidentAtOpen { cached_bytes };
+                (before.map.clone(), kind)
+            }
         };
-        let told = Mailbox::default();
-        let config = StreamConfig {
-            window_bytes: options.window_bytes,
-            request_bytes: options.request_bytes,
-            size_bytes: options.opened_size_bytes.min(size_bytes),
-            block_device,
-            told: matches!(options.provenance, Provenance::Told),
-            ..StreamConfig::default()
-        };
-        let handle = Arc::new(Handle::new(
-            self.clone(),
-            Arc::clone(&disk),
-            info.id,
-            config,
-        ));
-        // Where readahead was doubled (`POSIX_FADV_SEQUENTIAL`), two windows
-        // are four times the disk's.
-        let lag_bytes = (4 * disk.read_ahead_bytes()).clamp(LAG_MIN_BYTES, LAG_MAX_BYTES);
-        let state = Arc::new(Mutex::new(ObservedState {
+        let stream = ObservedStream::new(ObservedStreamConfig {
+            id: StreamId(number.into()),
+            mode: options.mode,
+            reads: options.reads,
+            provenance,
             size_bytes,
-            counted,
+            block_device,
+            // Where readahead was doubled (`POSIX_FADV_SEQUENTIAL`), two windows are
+            // four times the disk's.
+            lag_bytes: (4 * disk.read_ahead_bytes()).clamp(LAG_MIN_BYTES, LAG_MAX_BYTES),
+            page_bytes: page_size(),
+        });
+        let state = Arc::new(Mutex::new(ObservedState {
+            counts: ObservedCounts {
+                counted,
+                ..stream.counts()
+            },
             ..ObservedState::default()
         }));
         let waits = options.mode.writeback != Writeback::Lazy && !block_device;
@@ -291,53 +225,41 @@ impl Flusher {
             }
             _ => None,
         };
-        let watch = Watch {
-            fronts: ReadFronts::new(lag_bytes),
-            told: Arc::clone(&told),
-            fresh: RangeSet::new(),
-            suspects: Vec::new(),
-            uncounted: RangeSet::new(),
+        let mailbox = Mailbox::default();
+        let source = ObservedSource {
+            stream,
+            mailbox: Arc::clone(&mailbox),
             state: Arc::clone(&state),
             brake: brake.clone(),
-            block_device,
-            before_bytes,
-            // Where nothing was cached before, all that is dirty is new.
-            size_bytes,
-            counted: Counted::default(),
+            key: options.key,
+            notices: options.notices,
+            queued_ns: 0,
             accounted: Counted::default(),
-            written_bytes: 0,
-            read_bytes: 0,
-            was_read: false,
-            read_cursor: 0,
-            thorough_wanted: false,
-            thorough_from_ns: 0,
-            flushed: false,
-            write_cursor: 0,
-            interval_ns: 0,
-            next_look_ns: 0,
-            next_count_ns: 0,
-            searched_ns: 0,
-            changed_ns: 0,
-            idle_told: false,
-            closed: false,
-            options,
         };
-        let attachment = Attachment {
-            handle: Arc::clone(&handle),
-            description,
-            sharing: Sharing::Own,
+        disk.attach(Attachment {
+            number,
+            config: StreamConfig {
+                window_bytes: options.window_bytes,
+                request_bytes: options.request_bytes,
+                size_bytes: options.opened_size_bytes.min(size_bytes),
+                block_device,
+                told: provenance == ProvenanceKind::Traced,
+                ..StreamConfig::default()
+            },
             before,
-            watch: Some(Box::new(watch)),
-        };
-        disk.attach(attachment)?;
-        handle.registered(true);
+            entry: Entry {
+                description,
+                source: Source::Observed(Box::new(source)),
+            },
+        })?;
         if let Some(brake) = &brake {
             disk.add_brake(brake);
         }
         Ok(Observed {
-            handle,
+            disk,
+            number,
             state,
-            told,
+            mailbox,
             brake,
         })
     }
@@ -353,40 +275,40 @@ const LAG_MAX_BYTES: u64 = 64 << 20;
 impl Observed {
     /// Somebody is using it: look often.
     pub fn touched(&self) {
-        self.handle.disk.post(Message::Touched(self.handle.number));
+        self.disk.post(Message::Touched(self.number));
         if let Some(brake) = &self.brake {
-            self.handle.disk.watch_writers(brake);
+            self.disk.watch_writers(brake);
         }
     }
 
     /// Somebody closed it. Unless it is written on, all that is left is written
     /// and dropped, and the file is finished.
     pub fn closed(&self) {
-        self.handle.disk.post(Message::Left(self.handle.number));
+        self.disk.post(Message::Left(self.number));
     }
 
     /// These pages entered the cache, in this order ([`Provenance::Told`]).
     pub fn told(&self, brought: impl IntoIterator<Item = Brought>) {
         let was_empty = {
-            let mut told = lock(&self.told);
+            let mut told = lock(&self.mailbox);
             let was_empty = told.is_empty();
             told.extend(brought);
             was_empty && !told.is_empty()
         };
         if was_empty {
-            self.handle.disk.post(Message::Told(self.handle.number));
+            self.disk.post(Message::Told(self.number));
         }
     }
 
     /// What was told of a finished file and came too late for it.
     pub fn take_unread(&self) -> Vec<Brought> {
-        std::mem::take(&mut *lock(&self.told))
+        std::mem::take(&mut *lock(&self.mailbox))
     }
 
     /// Somebody has read from it. Where what reads bring in is to stay, clean pages
     /// that appear from now on do.
     pub fn was_read(&self) {
-        self.handle.disk.post(Message::WasRead(self.handle.number));
+        self.disk.post(Message::WasRead(self.number));
     }
 
     /// How it stands.
@@ -396,6 +318,6 @@ impl Observed {
 
     /// The name of its disk, as in `/sys/block`.
     pub fn disk_name(&self) -> &str {
-        self.handle.disk.name()
+        self.disk.name()
     }
 }

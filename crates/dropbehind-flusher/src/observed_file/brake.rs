@@ -17,7 +17,7 @@ use dropbehind_linux::DirectReader;
 
 use super::hold_failures::HoldFailures;
 use super::unwritten::{Unwritten, UnwrittenCounter, UnwrittenSum};
-use crate::handle::lock;
+use crate::lock;
 
 pub(super) use hold::Taken;
 
@@ -40,7 +40,7 @@ pub(super) const LOOK_MAX: Duration = Duration::from_millis(8);
 
 /// What holds the writers of one file.
 #[derive(Debug)]
-pub(super) struct Brake {
+pub(crate) struct Brake {
     limit_bytes: u64,
     /// `None` once the file is not looked after any more: a deleted file's blocks
     /// are free when nobody has it open.

@@ -10,7 +10,7 @@ use std::sync::{Condvar, Mutex, PoisonError};
 
 use dropbehind_policy::ByteRange;
 
-use crate::handle::lock;
+use crate::lock;
 
 /// The ranges claimed by the readers of a file, and the one being dropped.
 #[derive(Debug, Default)]

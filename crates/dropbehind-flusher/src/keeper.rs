@@ -12,11 +12,13 @@ use std::sync::{Arc, Mutex};
 
 use dropbehind_linux::{IoPriority, futex_wait, futex_wake, reopen, thread_id};
 
-use super::disk_thread::Attachment;
-use crate::handle::{Handle, lock};
+use crate::disk_thread::{Attachment, Entry, Source};
+use crate::lock;
+use crate::own_file::OwnFile;
+use crate::own_file::source::OwnSource;
 
 #[derive(Debug)]
-pub(super) struct Keeper {
+pub(crate) struct Keeper {
     requests: Mutex<VecDeque<Request>>,
     bell: AtomicU32,
     stopping: AtomicBool,
@@ -29,14 +31,14 @@ pub(super) struct Keeper {
 
 #[derive(Debug)]
 struct Request {
-    handle: Arc<Handle>,
+    file: Arc<OwnFile>,
     fd: RawFd,
     /// The thread whose descriptor table `fd` is a number in.
     thread: i32,
 }
 
 impl Keeper {
-    pub(super) fn start(io_priority: IoPriority, own_table: bool) -> io::Result<Arc<Keeper>> {
+    pub(crate) fn start(io_priority: IoPriority, own_table: bool) -> io::Result<Arc<Keeper>> {
         let keeper = Arc::new(Keeper {
             requests: Mutex::default(),
             bell: AtomicU32::new(0),
@@ -51,23 +53,23 @@ impl Keeper {
         Ok(keeper)
     }
 
-    pub(super) fn notes(&self) -> Vec<String> {
+    pub(crate) fn notes(&self) -> Vec<String> {
         lock(&self.notes).clone()
     }
 
-    pub(super) fn register(&self, handle: Arc<Handle>, fd: RawFd) {
+    pub(crate) fn register(&self, file: Arc<OwnFile>, fd: RawFd) {
         let thread = thread_id();
         self.pending.fetch_add(1, Ordering::SeqCst);
-        lock(&self.requests).push_back(Request { handle, fd, thread });
+        lock(&self.requests).push_back(Request { file, fd, thread });
         self.ring();
     }
 
     /// True while a description is still to be opened.
-    pub(super) fn is_busy(&self) -> bool {
+    pub(crate) fn is_busy(&self) -> bool {
         self.pending.load(Ordering::SeqCst) > 0
     }
 
-    pub(super) fn stop(&self) {
+    pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
         self.ring();
     }
@@ -111,31 +113,33 @@ impl Keeper {
     }
 
     fn attach(&self, request: Request) {
-        let Request { handle, fd, thread } = request;
-        let (description, sharing) = match reopen(thread, fd, handle.file_id) {
+        let Request { file, fd, thread } = request;
+        let (description, sharing) = match reopen(thread, fd, file.file_id) {
             Ok(opened) => opened,
             Err(error) => {
-                handle.disk.note(format!(
+                file.disk.note(format!(
                     "a file could not be opened again ({error}): it is left to the kernel"
                 ));
-                handle.registered(false);
+                file.registered(false);
                 return;
             }
         };
-        let disk = Arc::clone(&handle.disk);
-        let before = handle.take_before();
+        let disk = Arc::clone(&file.disk);
+        let before = file.take_before();
         let attachment = Attachment {
-            handle: Arc::clone(&handle),
-            description,
-            sharing,
+            number: file.number,
+            config: file.config(),
             before,
-            watch: None,
+            entry: Entry {
+                description,
+                source: Source::Own(OwnSource::new(Arc::clone(&file), sharing)),
+            },
         };
         match disk.attach(attachment) {
-            Ok(()) => handle.registered(true),
+            Ok(()) => file.registered(true),
             Err(error) => {
                 disk.note(format!("no thread for the disk could be started ({error})"));
-                handle.registered(false);
+                file.registered(false);
             }
         }
     }

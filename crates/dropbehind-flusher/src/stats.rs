@@ -1,10 +1,6 @@
 //! What was done, in numbers.
 
-use std::sync::atomic::Ordering;
-
 use dropbehind_policy::{ReasonBytes, StreamCounters};
-
-use dropbehind_slot::Slot;
 
 /// Counters of a file, or of all files of a flusher. Bytes are page bytes where
 /// the cache is concerned: a file of one byte brings in a page.
@@ -41,32 +37,35 @@ pub struct Stats {
 }
 
 impl Stats {
-    pub(crate) fn add_counters(&mut self, counters: &StreamCounters) {
-        self.brought_bytes += counters.brought_bytes;
-        self.dropped_bytes += counters.dropped_bytes;
-        self.kept_bytes += counters.kept_bytes;
-        self.left_bytes += counters.left_bytes;
-        self.writeback_bytes.add(&counters.writeback_bytes);
-        self.peak_dirty_bytes = self.peak_dirty_bytes.max(counters.peak_dirty_bytes);
-        self.peak_cached_bytes = self.peak_cached_bytes.max(counters.peak_brought_bytes);
+    /// Adds those of another file, or of several.
+    pub fn add(&mut self, other: &Stats) {
+        self.bytes_read += other.bytes_read;
+        self.bytes_written += other.bytes_written;
+        self.peak_dirty_bytes = self.peak_dirty_bytes.max(other.peak_dirty_bytes);
+        self.peak_cached_bytes = self.peak_cached_bytes.max(other.peak_cached_bytes);
+        self.brought_bytes += other.brought_bytes;
+        self.dropped_bytes += other.dropped_bytes;
+        self.kept_bytes += other.kept_bytes;
+        self.left_bytes += other.left_bytes;
+        self.waits += other.waits;
+        self.wait_ns += other.wait_ns;
+        self.kicks += other.kicks;
+        self.kicks_coalesced += other.kicks_coalesced;
+        self.writeback_bytes.add(&other.writeback_bytes);
     }
+}
 
-    pub(crate) fn to_counters(self) -> StreamCounters {
-        StreamCounters {
-            brought_bytes: self.brought_bytes,
-            dropped_bytes: self.dropped_bytes,
-            kept_bytes: self.kept_bytes,
-            left_bytes: self.left_bytes,
-            writeback_bytes: self.writeback_bytes,
-            peak_dirty_bytes: self.peak_dirty_bytes,
-            peak_brought_bytes: self.peak_cached_bytes,
+impl From<&StreamCounters> for Stats {
+    fn from(counters: &StreamCounters) -> Stats {
+        Stats {
+            brought_bytes: counters.brought_bytes,
+            dropped_bytes: counters.dropped_bytes,
+            kept_bytes: counters.kept_bytes,
+            left_bytes: counters.left_bytes,
+            writeback_bytes: counters.writeback_bytes,
+            peak_dirty_bytes: counters.peak_dirty_bytes,
+            peak_cached_bytes: counters.peak_brought_bytes,
+            ..Stats::default()
         }
-    }
-
-    pub(crate) fn add_slot(&mut self, slot: &Slot) {
-        self.waits += slot.waits.load(Ordering::Relaxed);
-        self.wait_ns += slot.wait_ns.load(Ordering::Relaxed);
-        self.kicks += slot.kicks.load(Ordering::Relaxed);
-        self.kicks_coalesced += slot.kicks_coalesced.load(Ordering::Relaxed);
     }
 }

@@ -7,40 +7,23 @@
 //! descriptor table, so nothing of it is inherited, counted against its limits,
 //! or able to release its record locks.
 
-mod brake;
-mod brakes;
-mod disk_thread;
-mod hold_failures;
-mod keeper;
-pub(crate) use keeper::spawn;
-mod look;
-mod observed;
-mod observed_pages;
-mod peers;
-mod processor_time;
-mod unwritten;
-
 use std::collections::HashMap;
-use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{BorrowedFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::RecvTimeoutError;
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
-use dropbehind_linux::{Disk, DiskId, IoPriority, futex_wake};
-use dropbehind_policy::write_behind::DEFAULT_WINDOW_BYTES;
-use dropbehind_policy::{ByteRange, StreamCounters};
+use dropbehind_linux::{DiskId, IoPriority};
 
-use crate::fetchers::Fetchers;
-use crate::handle::{Handle, lock};
+use crate::disk_handle::DiskHandle;
+use crate::keeper::Keeper;
+use crate::lock;
+use crate::observed_file::ObservedPages;
+use crate::own_file::OwnFile;
 use crate::stats::Stats;
-use dropbehind_slot::Doorbell;
-use keeper::Keeper;
-pub use observed::{Notice, NoticeSink, ObserveOptions, Observed, ObservedState, Provenance};
-pub use observed_pages::ObservedPages;
 
 /// Who waits for a disk's thread looks after its health this often.
 const WAIT_STEP: Duration = Duration::from_millis(200);
@@ -48,20 +31,20 @@ const WAIT_STEP: Duration = Duration::from_millis(200);
 /// Writes back, counts and drops for any number of files on any disks.
 ///
 /// Cheap to clone; clones are the same flusher. Most programs use the shared
-/// one, which every [`crate::File`] does unless told otherwise.
+/// one, which every file of the library does unless told otherwise.
 #[derive(Clone, Debug)]
 pub struct Flusher {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
 #[derive(Debug)]
-struct Inner {
+pub(crate) struct Inner {
     io_priority: IoPriority,
     keeper: Arc<Keeper>,
     disks: Mutex<Disks>,
     generation: u32,
     /// Descriptors are the process's own.
-    observing: bool,
+    pub(crate) observing: bool,
 }
 
 #[derive(Debug, Default)]
@@ -162,7 +145,7 @@ impl Flusher {
     pub fn stats(&self) -> Stats {
         let mut stats = Stats::default();
         for disk in self.disks() {
-            lock(&disk.totals).add_to(&mut stats);
+            stats.add(&lock(&disk.totals).stats());
         }
         stats
     }
@@ -171,13 +154,11 @@ impl Flusher {
     pub fn disks_stats(&self) -> Vec<DiskStats> {
         let disks = self.disks();
         let stats = disks.iter().map(|disk| {
-            let mut stats = Stats::default();
             let totals = lock(&disk.totals);
-            totals.add_to(&mut stats);
             DiskStats {
-                name: disk.disk.name.clone(),
-                files: totals.open.len(),
-                stats,
+                name: disk.name().to_owned(),
+                files: totals.open_files(),
+                stats: totals.stats(),
                 observed: *lock(&disk.observed),
                 bytes_per_second: disk.bytes_per_second(),
                 window_bytes: disk.window_bytes(),
@@ -239,7 +220,8 @@ impl Flusher {
         })
     }
 
-    pub(crate) fn is_ours(&self) -> bool {
+    /// False in a child of a fork: the threads live in the parent.
+    pub fn is_ours(&self) -> bool {
         self.inner.generation == dropbehind_linux::fork_generation()
     }
 
@@ -267,7 +249,7 @@ impl Flusher {
     }
 
     /// Asks the keeper to open a description of our own.
-    pub(crate) fn register(&self, handle: &Arc<Handle>, fd: RawFd) {
+    pub(crate) fn register(&self, handle: &Arc<OwnFile>, fd: RawFd) {
         self.inner.keeper.register(Arc::clone(handle), fd);
     }
 }
@@ -300,236 +282,4 @@ pub struct DiskStats {
     /// Nanoseconds for which less was on its way so that readers of the disk
     /// would not suffer.
     pub yielded_ns: u64,
-}
-
-/// What the program's side tells a disk's thread.
-#[derive(Debug)]
-pub(crate) enum Message {
-    /// The keeper opened a description for this file.
-    Attach(Box<disk_thread::Attachment>),
-    Closed(u32),
-    Synced(u32),
-    Resized(u32, u64),
-    Flush(u32),
-    /// An observed file is in use.
-    Touched(u32),
-    /// A user of an observed file closed it.
-    Left(u32),
-    /// Somebody said who brought in which pages of an observed file.
-    Told(u32),
-    /// Somebody reads an observed file of which reads are to be kept.
-    WasRead(u32),
-    /// Which parts of a range did this file bring in?
-    Brought(u32, ByteRange, mpsc::Sender<Vec<ByteRange>>),
-    /// Everything is to be written and dropped; the sender is let go of when it
-    /// is.
-    FlushAll(mpsc::Sender<()>),
-}
-
-/// One disk, as its files and its thread share it.
-#[derive(Debug)]
-pub(crate) struct DiskHandle {
-    pub(crate) bell: Doorbell,
-    disk: Disk,
-    inbox: Mutex<Inbox>,
-    numbers: AtomicU32,
-    dead: AtomicBool,
-    totals: Mutex<Totals>,
-    notes: Mutex<Vec<String>>,
-    /// Pages of the observed files.
-    observed: Mutex<ObservedPages>,
-    /// Who holds their writers.
-    brakes: brakes::Brakes,
-    /// Measured speed of writeback, 0 until known.
-    bytes_per_second: AtomicU64,
-    /// The window that follows from it.
-    window_bytes: AtomicU64,
-    /// Who shares that window, ourselves included.
-    flushers: AtomicU64,
-    /// How long the disk's readers were yielded to.
-    yielded_ns: AtomicU64,
-    /// Who reads ahead for the readers of its files.
-    pub(crate) fetchers: Arc<Fetchers>,
-}
-
-#[derive(Debug, Default)]
-struct Inbox {
-    messages: VecDeque<Message>,
-    thread_runs: bool,
-}
-
-impl DiskHandle {
-    fn new(disk: Disk) -> DiskHandle {
-        DiskHandle {
-            bell: Doorbell::new(),
-            disk,
-            inbox: Mutex::default(),
-            numbers: AtomicU32::new(0),
-            dead: AtomicBool::new(false),
-            totals: Mutex::default(),
-            notes: Mutex::default(),
-            observed: Mutex::default(),
-            brakes: brakes::Brakes::default(),
-            bytes_per_second: AtomicU64::new(0),
-            window_bytes: AtomicU64::new(DEFAULT_WINDOW_BYTES),
-            flushers: AtomicU64::new(1),
-            yielded_ns: AtomicU64::new(0),
-            fetchers: Arc::default(),
-        }
-    }
-
-    pub(crate) fn name(&self) -> &str {
-        &self.disk.name
-    }
-
-    /// Hands a file to the disk's thread, which is started when there is none.
-    fn attach(self: &Arc<Self>, attachment: disk_thread::Attachment) -> io::Result<()> {
-        let mut inbox = lock(&self.inbox);
-        inbox
-            .messages
-            .push_back(Message::Attach(Box::new(attachment)));
-        if !inbox.thread_runs {
-            let own = Arc::clone(self);
-            let name = format!("dropbehind/{}", self.disk.name);
-            if let Err(error) = keeper::spawn(&name, move || disk_thread::run(own)) {
-                inbox.messages.pop_back();
-                return Err(error);
-            }
-            inbox.thread_runs = true;
-        }
-        drop(inbox);
-        if self.bell.ring() == Some(true) {
-            let _ = futex_wake(self.bell.word(), 1);
-        }
-        Ok(())
-    }
-
-    pub(crate) fn next_number(&self) -> u32 {
-        self.numbers.fetch_add(1, Ordering::Relaxed)
-    }
-
-    /// How much the kernel reads ahead in one call, at most.
-    pub(crate) fn read_ahead_bytes(&self) -> u64 {
-        // A virtual disk's figures are made up; this is the kernel's default.
-        const DEFAULT_BYTES: u64 = 128 << 10;
-        if self.disk.virtual_ {
-            return DEFAULT_BYTES;
-        }
-        let larger = self.disk.read_ahead_bytes.max(self.disk.request_bytes);
-        larger.max(DEFAULT_BYTES)
-    }
-
-    /// How much the kernel reads ahead by itself, at most. btrfs reads 4 MiB
-    /// whatever the disk's setting (fs/btrfs/disk-io.c).
-    pub(crate) fn kernel_read_ahead_bytes(&self) -> u64 {
-        self.disk.read_ahead_bytes.max(4 << 20)
-    }
-
-    /// The window now of a file that has none of its own.
-    pub(crate) fn window_bytes(&self) -> u64 {
-        self.window_bytes.load(Ordering::Relaxed)
-    }
-
-    /// The measured speed of writeback; 0 while nothing is known.
-    pub(crate) fn bytes_per_second(&self) -> u64 {
-        self.bytes_per_second.load(Ordering::Relaxed)
-    }
-
-    /// True when the thread of this disk panicked: its files run on, buffered.
-    pub(crate) fn is_dead(&self) -> bool {
-        self.dead.load(Ordering::SeqCst)
-    }
-
-    /// Has everything written and dropped: the answer is closed when that is
-    /// done. `None` when there is no thread, and so nothing to do.
-    fn ask_to_drain(&self) -> Option<mpsc::Receiver<()>> {
-        let (done, drained) = mpsc::channel();
-        let mut inbox = lock(&self.inbox);
-        if !inbox.thread_runs {
-            return None;
-        }
-        inbox.messages.push_back(Message::FlushAll(done));
-        drop(inbox);
-        if self.bell.ring() == Some(true) {
-            let _ = futex_wake(self.bell.word(), 1);
-        }
-        Some(drained)
-    }
-
-    /// Tells the disk's thread something.
-    pub(crate) fn post(&self, message: Message) {
-        lock(&self.inbox).messages.push_back(message);
-        if self.bell.ring() == Some(true) {
-            let _ = futex_wake(self.bell.word(), 1);
-        }
-    }
-
-    fn note(&self, note: String) {
-        let mut notes = lock(&self.notes);
-        if !notes.contains(&note) {
-            notes.push(note);
-        }
-    }
-}
-
-/// The counters of a disk's files: closed ones summed, open ones each.
-#[derive(Debug, Default)]
-struct Totals {
-    gone: StreamCounters,
-    gone_slots: SlotTotals,
-    open: HashMap<u32, Arc<Handle>>,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct SlotTotals {
-    bytes_written: u64,
-    waits: u64,
-    wait_ns: u64,
-    kicks: u64,
-    kicks_coalesced: u64,
-}
-
-impl SlotTotals {
-    fn of(handle: &Handle) -> SlotTotals {
-        let slot = &handle.slot;
-        SlotTotals {
-            bytes_written: slot.writes.total(),
-            waits: slot.waits.load(Ordering::Relaxed),
-            wait_ns: slot.wait_ns.load(Ordering::Relaxed),
-            kicks: slot.kicks.load(Ordering::Relaxed),
-            kicks_coalesced: slot.kicks_coalesced.load(Ordering::Relaxed),
-        }
-    }
-}
-
-impl Totals {
-    fn add_to(&self, stats: &mut Stats) {
-        stats.add_counters(&self.gone);
-        stats.bytes_written += self.gone_slots.bytes_written;
-        stats.waits += self.gone_slots.waits;
-        stats.wait_ns += self.gone_slots.wait_ns;
-        stats.kicks += self.gone_slots.kicks;
-        stats.kicks_coalesced += self.gone_slots.kicks_coalesced;
-        for handle in self.open.values() {
-            stats.add_counters(&handle.counters());
-            stats.add_slot(&handle.slot);
-            stats.bytes_written += handle.slot.writes.total();
-        }
-    }
-
-    fn close(&mut self, number: u32, counters: &StreamCounters) {
-        let Some(handle) = self.open.remove(&number) else {
-            return;
-        };
-        let mut sum = Stats::default();
-        sum.add_counters(&self.gone);
-        sum.add_counters(counters);
-        self.gone = sum.to_counters();
-        let slot = SlotTotals::of(&handle);
-        self.gone_slots.bytes_written += slot.bytes_written;
-        self.gone_slots.waits += slot.waits;
-        self.gone_slots.wait_ns += slot.wait_ns;
-        self.gone_slots.kicks += slot.kicks;
-        self.gone_slots.kicks_coalesced += slot.kicks_coalesced;
-    }
 }

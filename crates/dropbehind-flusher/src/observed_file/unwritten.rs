@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use dropbehind_linux::{file_stat, page_size};
 use dropbehind_policy::ByteRange;
+use dropbehind_policy::bisection::bisect;
 
-use super::processor_time::processor_time;
+use crate::processor_time::processor_time;
 use crate::residency;
 
 /// A count that takes longer than this does not go over what is written again: a
@@ -21,7 +22,7 @@ const WRITER_BYTES: u64 = 1 << 20;
 
 /// Of all files of a disk whose writers may be held.
 #[derive(Debug, Default)]
-pub(super) struct UnwrittenSum {
+pub(crate) struct UnwrittenSum {
     bytes: AtomicU64,
     writers: AtomicU64,
 }
@@ -118,23 +119,19 @@ fn unwritten_bytes(fd: BorrowedFd<'_>, range: ByteRange) -> u64 {
 /// The page of a range before which there are this many unwritten bytes; its last
 /// one, where there are not so many.
 pub(super) fn place_of(fd: BorrowedFd<'_>, within: ByteRange, mut bytes_before: u64) -> u64 {
-    let page_bytes = page_size();
-    let mut range = within;
-    while range.len() > page_bytes {
-        let middle = range.start + (range.len() / 2).next_multiple_of(page_bytes);
-        let left = ByteRange::new(range.start, middle.min(range.end));
-        if left.end == range.end {
-            break;
+    let last = within.end.saturating_sub(page_size()).max(within.start);
+    let searched = bisect(within, page_size(), &mut |part| {
+        let bytes = unwritten_bytes(fd, part);
+        if bytes <= bytes_before {
+            bytes_before -= bytes;
+            return Ok(false);
         }
-        let unwritten = unwritten_bytes(fd, left);
-        if bytes_before < unwritten {
-            range = left;
-        } else {
-            bytes_before -= unwritten;
-            range = ByteRange::new(left.end, range.end);
+        match part.len() <= page_size() {
+            true => Err(part.start),
+            false => Ok(true),
         }
-    }
-    range.start
+    });
+    searched.err().unwrap_or(last)
 }
 
 #[cfg(test)]

@@ -1,19 +1,29 @@
-//! An open file's line to its disk's flusher.
+//! A file that this process has open through the library, as its users and the flusher
+//! know it.
 
+pub(crate) mod claims;
+pub(crate) mod fetchers;
+pub(crate) mod reader;
+pub(crate) mod source;
+
+use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use dropbehind_linux::{FileId, futex_wait, futex_wake};
 use dropbehind_policy::residency::ResidencyMap;
 use dropbehind_policy::{ByteRange, Mode, StreamConfig, StreamCounters};
 
-use crate::claims::Claims;
-use crate::flusher::{DiskHandle, Flusher, Message};
-use crate::reader::Reader;
-use crate::residency;
 use dropbehind_slot::{Due, Pause, Run, Slot, TURN};
+
+use crate::disk_handle::{DiskHandle, Message};
+use crate::flusher::Flusher;
+use crate::stats::Stats;
+use crate::{lock, residency};
+use claims::Claims;
+pub use reader::Reader;
 
 /// A waiting writer looks after its flusher's health this often.
 const WAIT_STEP: Duration = Duration::from_millis(200);
@@ -45,7 +55,7 @@ const REFUSED: u32 = 3;
 
 /// One open file, as its own side and the flusher know it.
 #[derive(Debug)]
-pub(crate) struct Handle {
+pub struct OwnFile {
     pub(crate) slot: Slot,
     pub(crate) number: u32,
     pub(crate) file_id: FileId,
@@ -57,7 +67,7 @@ pub(crate) struct Handle {
     looked: AtomicBool,
     /// With the line and not with the file: a lock that another thread holds at
     /// a fork stays held in the child for ever.
-    pub(crate) reader: Mutex<Reader>,
+    pub reader: Mutex<Reader>,
     pub(crate) claims: Claims,
     registration: AtomicU32,
     settled_word: AtomicU32,
@@ -69,20 +79,27 @@ pub(crate) struct Handle {
     generation: u32,
 }
 
-impl Handle {
-    pub(crate) fn new(
+impl OwnFile {
+    /// A file on the disk that carries `fd`, whose `st_dev` (`st_rdev` for a block
+    /// device) is `device`.
+    ///
+    /// # Errors
+    /// Where the disk cannot be told.
+    pub fn new(
         flusher: Flusher,
-        disk: Arc<DiskHandle>,
+        fd: BorrowedFd<'_>,
+        device: u64,
         file_id: FileId,
         config: StreamConfig,
-    ) -> Handle {
+    ) -> io::Result<OwnFile> {
+        let disk = flusher.disk_of(fd, device)?;
         let window_bytes = config.window_bytes.unwrap_or_else(|| disk.window_bytes());
         let batch_bytes = (window_bytes / 4).clamp(4096, 1 << 20);
         let limit_bytes = match disk.bytes_per_second() {
             0 => (2 * window_bytes).min(UNHEARD_LIMIT_BYTES),
             _ => 2 * window_bytes,
         };
-        Handle {
+        Ok(OwnFile {
             slot: Slot::new(limit_bytes, batch_bytes),
             number: disk.next_number(),
             file_id,
@@ -99,16 +116,16 @@ impl Handle {
             helped_bytes: AtomicU64::new(0),
             append_mode: AtomicU8::new(0),
             generation: dropbehind_linux::fork_generation(),
-        }
+        })
     }
 
     /// False in a child of a fork: the flusher lives in the parent.
-    pub(crate) fn is_ours(&self) -> bool {
+    pub fn is_ours(&self) -> bool {
         self.generation == dropbehind_linux::fork_generation()
     }
 
     /// Looks at the cache before the first I/O that may have to drop.
-    pub(crate) fn look_before(&self, fd: BorrowedFd<'_>, mode: Mode) {
+    pub fn look_before(&self, fd: BorrowedFd<'_>, mode: Mode) {
         if !mode.drops() || self.looked.load(Ordering::Acquire) {
             return;
         }
@@ -122,13 +139,7 @@ impl Handle {
     }
 
     /// Notes a write that returned, and does what it makes due.
-    pub(crate) fn wrote(
-        self: &Arc<Self>,
-        fd: BorrowedFd<'_>,
-        range: ByteRange,
-        bytes: u64,
-        mode: Mode,
-    ) {
+    pub fn wrote(self: &Arc<Self>, fd: BorrowedFd<'_>, range: ByteRange, bytes: u64, mode: Mode) {
         self.append_mode.store(mode.to_bits(), Ordering::Relaxed);
         let mut counted = bytes;
         let mut due = Due::default();
@@ -308,21 +319,21 @@ impl Handle {
     }
 
     /// The program closed the file, or hands it away.
-    pub(crate) fn close(self: &Arc<Self>, fd: BorrowedFd<'_>) {
+    pub fn close(self: &Arc<Self>, fd: BorrowedFd<'_>) {
         if self.await_registration(fd) {
             self.disk.post(Message::Closed(self.number));
         }
     }
 
     /// The program's fsync returned.
-    pub(crate) fn synced(self: &Arc<Self>, fd: BorrowedFd<'_>) {
+    pub fn synced(self: &Arc<Self>, fd: BorrowedFd<'_>) {
         if self.await_registration(fd) {
             self.disk.post(Message::Synced(self.number));
         }
     }
 
     /// The file's size was set.
-    pub(crate) fn resized(&self, size_bytes: u64) {
+    pub fn resized(&self, size_bytes: u64) {
         lock(&self.config).size_bytes = size_bytes;
         if self.looked.load(Ordering::Acquire)
             && let Some(before) = lock(&self.before).as_mut()
@@ -335,7 +346,7 @@ impl Handle {
     }
 
     /// Waits until all is clean and dropped; false when time ran out first.
-    pub(crate) fn settle(self: &Arc<Self>, fd: BorrowedFd<'_>, timeout: Duration) -> bool {
+    pub fn settle(self: &Arc<Self>, fd: BorrowedFd<'_>, timeout: Duration) -> bool {
         if !self.await_registration(fd) {
             return true;
         }
@@ -361,11 +372,7 @@ impl Handle {
 
     /// The parts of `range` that this file brought in; none when the flusher
     /// cannot be asked.
-    pub(crate) fn brought_in(
-        self: &Arc<Self>,
-        fd: BorrowedFd<'_>,
-        range: ByteRange,
-    ) -> Vec<ByteRange> {
+    pub fn brought_in(self: &Arc<Self>, fd: BorrowedFd<'_>, range: ByteRange) -> Vec<ByteRange> {
         if !self.await_registration(fd) {
             return Vec::new();
         }
@@ -376,23 +383,27 @@ impl Handle {
             .unwrap_or_default()
     }
 
-    /// The flusher's side of [`Handle::settle`].
+    /// The flusher's side of [`OwnFile::settle`].
     pub(crate) fn announce_settled(&self) {
         self.settled_word.fetch_add(1, Ordering::SeqCst);
         let _ = futex_wake(&self.settled_word, u32::MAX >> 1);
     }
 
-    pub(crate) fn counters(&self) -> StreamCounters {
-        *lock(&self.counters)
+    /// What was done for it; of what was read the file's user counts the bytes.
+    pub fn stats(&self) -> Stats {
+        let slot = &self.slot;
+        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        Stats {
+            bytes_written: slot.writes.total(),
+            waits: load(&slot.waits),
+            wait_ns: load(&slot.wait_ns),
+            kicks: load(&slot.kicks),
+            kicks_coalesced: load(&slot.kicks_coalesced),
+            ..Stats::from(&*lock(&self.counters))
+        }
     }
 
     pub(crate) fn store_counters(&self, counters: &StreamCounters) {
         *lock(&self.counters) = *counters;
     }
-}
-
-/// Locks a mutex whose holder may have panicked: the data are counters and
-/// lists that are whole at every point.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use dropbehind_linux::LargeRead;
 
-use crate::flusher::spawn;
-use crate::handle::lock;
+use crate::keeper::spawn;
+use crate::lock;
 
 /// Threads of a disk: so many huge pages are asked for at once. One is enough
 /// for a disk at hand; others have a long way.

@@ -1,0 +1,186 @@
+//! One disk, as its files and its thread share it.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+
+use dropbehind_linux::{Disk, futex_wake};
+use dropbehind_policy::ByteRange;
+use dropbehind_policy::write_behind::DEFAULT_WINDOW_BYTES;
+use dropbehind_slot::Doorbell;
+
+use crate::observed_file::{Brakes, ObservedPages};
+use crate::own_file::fetchers::Fetchers;
+use crate::totals::Totals;
+use crate::{disk_thread, keeper, lock};
+
+/// What the program's side tells a disk's thread.
+#[derive(Debug)]
+pub(crate) enum Message {
+    /// The keeper opened a description for this file.
+    Attach(Box<disk_thread::Attachment>),
+    Closed(u32),
+    Synced(u32),
+    Resized(u32, u64),
+    Flush(u32),
+    /// An observed file is in use.
+    Touched(u32),
+    /// A user of an observed file closed it.
+    Left(u32),
+    /// Somebody said who brought in which pages of an observed file.
+    Told(u32),
+    /// Somebody reads an observed file of which reads are to be kept.
+    WasRead(u32),
+    /// Which parts of a range did this file bring in?
+    Brought(u32, ByteRange, mpsc::Sender<Vec<ByteRange>>),
+    /// Everything is to be written and dropped; the sender is let go of when it
+    /// is.
+    FlushAll(mpsc::Sender<()>),
+}
+
+/// One disk, as its files and its thread share it.
+#[derive(Debug)]
+pub(crate) struct DiskHandle {
+    pub(crate) bell: Doorbell,
+    pub(crate) disk: Disk,
+    pub(crate) inbox: Mutex<Inbox>,
+    pub(crate) numbers: AtomicU32,
+    pub(crate) dead: AtomicBool,
+    pub(crate) totals: Mutex<Totals>,
+    pub(crate) notes: Mutex<Vec<String>>,
+    /// Pages of the observed files.
+    pub(crate) observed: Mutex<ObservedPages>,
+    /// Who holds their writers.
+    pub(crate) brakes: Brakes,
+    /// Measured speed of writeback, 0 until known.
+    pub(crate) bytes_per_second: AtomicU64,
+    /// The window that follows from it.
+    pub(crate) window_bytes: AtomicU64,
+    /// Who shares that window, ourselves included.
+    pub(crate) flushers: AtomicU64,
+    /// How long the disk's readers were yielded to.
+    pub(crate) yielded_ns: AtomicU64,
+    /// Who reads ahead for the readers of its files.
+    pub(crate) fetchers: Arc<Fetchers>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Inbox {
+    pub(crate) messages: VecDeque<Message>,
+    pub(crate) thread_runs: bool,
+}
+
+impl DiskHandle {
+    pub(crate) fn new(disk: Disk) -> DiskHandle {
+        DiskHandle {
+            bell: Doorbell::new(),
+            disk,
+            inbox: Mutex::default(),
+            numbers: AtomicU32::new(0),
+            dead: AtomicBool::new(false),
+            totals: Mutex::default(),
+            notes: Mutex::default(),
+            observed: Mutex::default(),
+            brakes: Brakes::default(),
+            bytes_per_second: AtomicU64::new(0),
+            window_bytes: AtomicU64::new(DEFAULT_WINDOW_BYTES),
+            flushers: AtomicU64::new(1),
+            yielded_ns: AtomicU64::new(0),
+            fetchers: Arc::default(),
+        }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.disk.name
+    }
+
+    /// Hands a file to the disk's thread, which is started when there is none.
+    pub(crate) fn attach(self: &Arc<Self>, attachment: disk_thread::Attachment) -> io::Result<()> {
+        let mut inbox = lock(&self.inbox);
+        inbox
+            .messages
+            .push_back(Message::Attach(Box::new(attachment)));
+        if !inbox.thread_runs {
+            let own = Arc::clone(self);
+            let name = format!("dropbehind/{}", self.disk.name);
+            if let Err(error) = keeper::spawn(&name, move || disk_thread::run(own)) {
+                inbox.messages.pop_back();
+                return Err(error);
+            }
+            inbox.thread_runs = true;
+        }
+        drop(inbox);
+        if self.bell.ring() == Some(true) {
+            let _ = futex_wake(self.bell.word(), 1);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn next_number(&self) -> u32 {
+        self.numbers.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// How much the kernel reads ahead in one call, at most.
+    pub(crate) fn read_ahead_bytes(&self) -> u64 {
+        // A virtual disk's figures are made up; this is the kernel's default.
+        const DEFAULT_BYTES: u64 = 128 << 10;
+        if self.disk.virtual_ {
+            return DEFAULT_BYTES;
+        }
+        let larger = self.disk.read_ahead_bytes.max(self.disk.request_bytes);
+        larger.max(DEFAULT_BYTES)
+    }
+
+    /// How much the kernel reads ahead by itself, at most. btrfs reads 4 MiB
+    /// whatever the disk's setting (fs/btrfs/disk-io.c).
+    pub(crate) fn kernel_read_ahead_bytes(&self) -> u64 {
+        self.disk.read_ahead_bytes.max(4 << 20)
+    }
+
+    /// The window now of a file that has none of its own.
+    pub(crate) fn window_bytes(&self) -> u64 {
+        self.window_bytes.load(Ordering::Relaxed)
+    }
+
+    /// The measured speed of writeback; 0 while nothing is known.
+    pub(crate) fn bytes_per_second(&self) -> u64 {
+        self.bytes_per_second.load(Ordering::Relaxed)
+    }
+
+    /// True when the thread of this disk panicked: its files run on, buffered.
+    pub(crate) fn is_dead(&self) -> bool {
+        self.dead.load(Ordering::SeqCst)
+    }
+
+    /// Has everything written and dropped: the answer is closed when that is
+    /// done. `None` when there is no thread, and so nothing to do.
+    pub(crate) fn ask_to_drain(&self) -> Option<mpsc::Receiver<()>> {
+        let (done, drained) = mpsc::channel();
+        let mut inbox = lock(&self.inbox);
+        if !inbox.thread_runs {
+            return None;
+        }
+        inbox.messages.push_back(Message::FlushAll(done));
+        drop(inbox);
+        if self.bell.ring() == Some(true) {
+            let _ = futex_wake(self.bell.word(), 1);
+        }
+        Some(drained)
+    }
+
+    /// Tells the disk's thread something.
+    pub(crate) fn post(&self, message: Message) {
+        lock(&self.inbox).messages.push_back(message);
+        if self.bell.ring() == Some(true) {
+            let _ = futex_wake(self.bell.word(), 1);
+        }
+    }
+
+    pub(crate) fn note(&self, note: String) {
+        let mut notes = lock(&self.notes);
+        if !notes.contains(&note) {
+            notes.push(note);
+        }
+    }
+}

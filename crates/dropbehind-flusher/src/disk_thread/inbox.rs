@@ -1,0 +1,103 @@
+//! What the programs' side tells: files that come and go, and wishes.
+
+use std::sync::Arc;
+
+use dropbehind_policy::StreamId;
+
+use super::{Attachment, DiskThread, Source};
+use crate::disk_handle::Message;
+use crate::lock;
+use crate::totals::OpenFile;
+
+impl DiskThread {
+    pub(super) fn read_inbox(&mut self) {
+        loop {
+            let Some(message) = lock(&self.shared.inbox).messages.pop_front() else {
+                return;
+            };
+            let now_ns = self.now_ns();
+            match message {
+                Message::Attach(attachment) => self.attach(now_ns, *attachment),
+                Message::Closed(number) => {
+                    self.drain(number);
+                    if let Some(own) = self.own(number) {
+                        own.closed = true;
+                    }
+                    self.disk.closed(now_ns, StreamId(number.into()));
+                }
+                Message::Synced(number) => {
+                    self.drain(number);
+                    self.disk.synced(now_ns, StreamId(number.into()));
+                }
+                Message::Resized(number, size_bytes) => {
+                    self.drain(number);
+                    if let Some(own) = self.own(number) {
+                        own.size_bytes = size_bytes;
+                    }
+                    self.disk
+                        .resized(now_ns, StreamId(number.into()), size_bytes);
+                }
+                Message::Flush(number) => self.flush(now_ns, number),
+                Message::Touched(number) => {
+                    self.with_observed(number, |observed| observed.stream.touched(now_ns));
+                }
+                Message::Left(number) => self.left(number),
+                Message::Told(number) => self.read_mailbox(now_ns, number),
+                Message::WasRead(number) => {
+                    self.with_observed(number, |observed| observed.stream.was_read());
+                }
+                Message::Brought(number, range, answer) => {
+                    self.drain(number);
+                    let stream = self.disk.stream(StreamId(number.into()));
+                    let ours = stream.map(|stream| stream.brought_in(range));
+                    // Who asked may have lost patience.
+                    let _ = answer.send(ours.unwrap_or_default());
+                }
+                Message::FlushAll(done) => {
+                    self.drains.push(done);
+                    let numbers: Vec<u32> = self.entries.keys().copied().collect();
+                    for number in numbers {
+                        self.flush(now_ns, number);
+                    }
+                }
+            }
+        }
+    }
+
+    fn attach(&mut self, now_ns: u64, attachment: Attachment) {
+        let Attachment {
+            number,
+            config,
+            before,
+            entry,
+        } = attachment;
+        let id = StreamId(number.into());
+        self.disk.opened(now_ns, id, config, before);
+        let open = match &entry.source {
+            Source::Own(own) => OpenFile::Own(Arc::clone(&own.file)),
+            Source::Observed(observed) => OpenFile::Observed(Arc::clone(&observed.state)),
+        };
+        lock(&self.shared.totals).open(number, open);
+        self.entries.insert(number, entry);
+        self.drain(number);
+        self.with_observed(number, |observed| observed.stream.touched(now_ns));
+    }
+
+    fn flush(&mut self, now_ns: u64, number: u32) {
+        self.drain(number);
+        let Some(entry) = self.entries.get_mut(&number) else {
+            return;
+        };
+        match &mut entry.source {
+            Source::Own(own) => {
+                own.settle_asked = true;
+                self.disk.flush(now_ns, StreamId(number.into()));
+                self.publish(number);
+            }
+            Source::Observed(observed) => {
+                observed.stream.flush();
+                self.look_at(number);
+            }
+        }
+    }
+}

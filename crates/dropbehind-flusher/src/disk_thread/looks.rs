@@ -1,0 +1,108 @@
+//! Looks at observed files, in the order in which they are due.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use dropbehind_linux::file_stat;
+
+use super::{DiskThread, Source};
+use crate::lock;
+use crate::observed_file::Notice;
+use crate::observed_file::source::{DescriptionPages, ObservedSource};
+
+impl DiskThread {
+    /// Looks at the observed files that are due; answers when the next one is.
+    pub(super) fn look_around(&mut self) -> Option<u64> {
+        loop {
+            let &(due_ns, number) = self.looks.first()?;
+            if due_ns > self.now_ns() {
+                return Some(due_ns);
+            }
+            self.look_at(number);
+        }
+    }
+
+    pub(super) fn look_is_due(&self) -> bool {
+        let first = self.looks.first();
+        first.is_some_and(|&(due_ns, _)| due_ns <= self.now_ns())
+    }
+
+    /// Looks at a file now.
+    pub(super) fn look_at(&mut self, number: u32) {
+        let now_ns = || super::now_ns(self.started);
+        let Some(entry) = self.entries.get_mut(&number) else {
+            return;
+        };
+        let Source::Observed(observed) = &mut entry.source else {
+            return;
+        };
+        let pages = DescriptionPages {
+            fd: entry.description.as_fd(),
+            now_ns: &now_ns,
+        };
+        if observed.stream.look(&mut self.disk, &pages) {
+            let key = observed.key;
+            observed.notices.tell(Notice::Idle { key });
+        }
+        let counts = observed.stream.counts();
+        lock(&self.shared.observed).change(observed.accounted, counts.ours);
+        observed.accounted = counts.ours;
+        if let Some(brake) = &observed.brake {
+            let unwritten_bytes = counts.counted.unwritten_bytes();
+            self.shared.saw_unwritten(brake, unwritten_bytes);
+        }
+        self.queue_look(number);
+        self.publish(number);
+    }
+
+    /// Does something with an observed file that may bring its next look forward.
+    pub(super) fn with_observed(&mut self, number: u32, change: impl FnOnce(&mut ObservedSource)) {
+        if let Some(observed) = self.observed(number) {
+            change(observed);
+            self.queue_look(number);
+        }
+    }
+
+    fn queue_look(&mut self, number: u32) {
+        let Some(observed) = self.observed(number) else {
+            return;
+        };
+        let due_ns = observed.stream.next_look_ns();
+        let queued_ns = std::mem::replace(&mut observed.queued_ns, due_ns);
+        self.looks.remove(&(queued_ns, number));
+        self.looks.insert((due_ns, number));
+    }
+
+    /// The kernel's trace has said which pages entered the cache.
+    pub(super) fn read_mailbox(&mut self, now_ns: u64, number: u32) {
+        let Some(entry) = self.entries.get_mut(&number) else {
+            return;
+        };
+        if let Source::Observed(observed) = &mut entry.source {
+            let brought = std::mem::take(&mut *lock(&observed.mailbox));
+            observed.stream.brought(now_ns, &mut self.disk, brought);
+        }
+        self.queue_look(number);
+    }
+
+    /// The last user of an observed file has closed it.
+    pub(super) fn left(&mut self, number: u32) {
+        let Some(entry) = self.entries.get_mut(&number) else {
+            return;
+        };
+        if let Source::Observed(observed) = &mut entry.source {
+            let stat = file_stat(entry.description.as_fd());
+            observed
+                .stream
+                .closed(stat.is_ok_and(|stat| stat.links == 0));
+            self.look_at(number);
+        }
+    }
+
+    /// The file is not looked at any more.
+    pub(super) fn unqueue(&mut self, number: u32, observed: &ObservedSource) {
+        self.looks.remove(&(observed.queued_ns, number));
+        let shared = Arc::clone(&self.shared);
+        lock(&shared.observed).change(observed.accounted, Default::default());
+    }
+}

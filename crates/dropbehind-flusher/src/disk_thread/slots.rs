@@ -1,0 +1,73 @@
+//! What stands in the slots goes to the policy, and its answers are published.
+
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
+
+use dropbehind_policy::StreamId;
+use dropbehind_slot::NOBODY;
+
+use super::{DiskThread, Source};
+
+impl DiskThread {
+    pub(super) fn drain_kicked(&mut self) {
+        let mut number = self.shared.bell.take_list();
+        while number != NOBODY {
+            if !self.entries.contains_key(&number) {
+                // It joined the list after it was attached: that stands in the
+                // inbox by now.
+                self.read_inbox();
+            }
+            let Some(own) = self.own(number) else {
+                // Whoever is behind it in the list is found by the sweep.
+                self.drain_all();
+                return;
+            };
+            let file = std::sync::Arc::clone(&own.file);
+            let next = self.shared.bell.delist(&file.slot.queued);
+            self.drain(number);
+            number = next;
+        }
+    }
+
+    pub(super) fn drain_all(&mut self) {
+        // The list stays as it is: a slot taken out of it that is still linked
+        // would be linked to itself by the next kick.
+        let numbers: Vec<u32> = self.entries.keys().copied().collect();
+        for number in numbers {
+            self.drain(number);
+        }
+    }
+
+    pub(super) fn drain(&mut self, number: u32) {
+        let now_ns = self.now_ns();
+        let Some(entry) = self.entries.get_mut(&number) else {
+            return;
+        };
+        if let Source::Own(own) = &mut entry.source {
+            let fd = entry.description.as_fd();
+            self.incomplete = !own.drain(now_ns, fd, &mut self.disk, &mut self.told);
+            self.publish(number);
+        }
+    }
+
+    pub(super) fn publish(&mut self, number: u32) {
+        if let Some(speed) = self.disk.bytes_per_second() {
+            self.shared.bytes_per_second.store(speed, Ordering::Relaxed);
+            let window_bytes = self.disk.window_bytes();
+            self.shared
+                .window_bytes
+                .store(window_bytes, Ordering::Relaxed);
+        }
+        let Some(entry) = self.entries.get_mut(&number) else {
+            return;
+        };
+        match &mut entry.source {
+            Source::Own(own) => own.publish(&self.disk),
+            Source::Observed(observed) => {
+                if let Some(stream) = self.disk.stream(StreamId(number.into())) {
+                    observed.publish(stream.counters());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! The flusher of dropbehind: the threads that start writeback, count pages and drop
+//! them, for two kinds of files.
+//!
+//! An [own file](own_file) is open in this process, through the library
+//! `dropbehind`: its writers and readers say what they did. An [observed
+//! file](observed_file) is used by other processes: the kernel's trace says which
+//! pages they brought in, and counting says what became of those.
+//!
+//! The policy decides what is to be done (crate `dropbehind-policy`); this crate
+//! carries it out. Programs use the crate `dropbehind` instead.
+
+#![cfg(target_os = "linux")]
+
+mod cache_map;
+mod disk_handle;
+mod disk_thread;
+mod flusher;
+mod keeper;
+pub mod observed_file;
+pub mod own_file;
+mod peers;
+mod processor_time;
+pub mod residency;
+mod stats;
+mod totals;
+pub mod writeback_errors;
+
+pub use cache_map::CacheMap;
+pub use flusher::{DiskStats, Flusher, FlusherBuilder};
+pub use observed_file::{
+    Notice, NoticeSink, ObserveOptions, Observed, ObservedPages, ObservedState, Provenance,
+};
+pub use stats::Stats;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Locks a mutex whose holder may have panicked: the data are counters and
+/// lists that are whole at every point.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

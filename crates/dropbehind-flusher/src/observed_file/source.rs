@@ -1,0 +1,88 @@
+//! What the disk's thread keeps of an observed file.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex};
+
+use dropbehind_policy::{ByteRange, Counted, Disk, ObservedStream, Pages, StreamCounters};
+
+use super::brake::Brake;
+use super::{Mailbox, Notice, NoticeSink, ObservedState};
+use crate::processor_time::processor_time;
+use crate::{lock, residency};
+
+/// What the disk's thread keeps of an observed file.
+#[derive(Debug)]
+pub(crate) struct ObservedSource {
+    pub(crate) stream: ObservedStream,
+    pub(crate) mailbox: Mailbox,
+    pub(crate) state: Arc<Mutex<ObservedState>>,
+    /// Holds its writers.
+    pub(crate) brake: Option<Arc<Brake>>,
+    pub(crate) key: u64,
+    pub(crate) notices: NoticeSink,
+    /// When the queue of looks has it.
+    pub(crate) queued_ns: u64,
+    /// Of its pages, those that the disk's sums have.
+    pub(crate) accounted: Counted,
+}
+
+impl ObservedSource {
+    /// True when nothing is left to do, and no search is under way.
+    pub(crate) fn is_settled(&self, disk: &Disk) -> bool {
+        let stream = disk.stream(self.stream.id());
+        !self.stream.is_searching() && stream.is_none_or(|stream| stream.is_settled())
+    }
+
+    /// Publishes how the file stands.
+    pub(crate) fn publish(&self, counters: StreamCounters) {
+        let (waits, wait_ns) = self.brake.as_ref().map_or((0, 0), |brake| brake.waits());
+        *lock(&self.state) = ObservedState {
+            counts: self.stream.counts(),
+            counters,
+            waits,
+            wait_ns,
+        };
+    }
+
+    /// The stream has ended: tells the observer, and gives the description back.
+    pub(crate) fn finish(self, description: OwnedFd) {
+        let mut state = *lock(&self.state);
+        state.counts = self.stream.final_counts();
+        if let Some(brake) = &self.brake {
+            brake.stop();
+            (state.waits, state.wait_ns) = brake.waits();
+        }
+        let all = residency::whole(state.counts.size_bytes);
+        state.counts.counted = residency::count(description.as_fd(), all).unwrap_or_default();
+        *lock(&self.state) = state;
+        self.notices.tell(Notice::Finished {
+            key: self.key,
+            description,
+            state: Box::new(state),
+        });
+    }
+}
+
+/// The pages of an observed file, by its description.
+pub(crate) struct DescriptionPages<'a> {
+    pub(crate) fd: BorrowedFd<'a>,
+    pub(crate) now_ns: &'a dyn Fn() -> u64,
+}
+
+impl Pages for DescriptionPages<'_> {
+    fn size_bytes(&self) -> Option<u64> {
+        dropbehind_linux::size_bytes(self.fd).ok()
+    }
+
+    fn count(&self, range: ByteRange) -> Option<Counted> {
+        residency::count(self.fd, range).ok()
+    }
+
+    fn now_ns(&self) -> u64 {
+        (self.now_ns)()
+    }
+
+    fn processor_ns(&self) -> u64 {
+        u64::try_from(processor_time().as_nanos()).unwrap_or(u64::MAX)
+    }
+}

@@ -1,0 +1,180 @@
+//! What the disk's thread keeps of a file of this process, and how it reads the slot.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use dropbehind_linux::{Sharing, futex_wake};
+use dropbehind_policy::{ByteRange, Disk, Mode, StreamId};
+use dropbehind_slot::Drained;
+
+use super::OwnFile;
+use crate::residency;
+
+/// A slot in which nothing was found for so long is at rest.
+const REST_NS: u64 = 200_000_000;
+
+/// What the disk's thread keeps of a file of this process.
+#[derive(Debug)]
+pub(crate) struct OwnSource {
+    pub(crate) file: Arc<OwnFile>,
+    pub(crate) sharing: Sharing,
+    pub(crate) size_bytes: u64,
+    /// Writers' and readers' counts up to which all ranges were handed to the policy.
+    written_total: u64,
+    read_total: u64,
+    /// The slot's counts at the last drain, handed on or not.
+    seen_totals: (u64, u64),
+    /// When the last write or read was found in the slot.
+    active_ns: u64,
+    quiet: bool,
+    pub(crate) settle_asked: bool,
+    pub(crate) closed: bool,
+}
+
+impl OwnSource {
+    pub(crate) fn new(file: Arc<OwnFile>, sharing: Sharing) -> OwnSource {
+        OwnSource {
+            size_bytes: file.config().size_bytes,
+            file,
+            sharing,
+            written_total: 0,
+            read_total: 0,
+            seen_totals: (0, 0),
+            active_ns: 0,
+            quiet: false,
+            settle_asked: false,
+            closed: false,
+        }
+    }
+
+    /// Hands the policy what stands in the slot; false when a push was under way.
+    /// `told` is there for its memory.
+    pub(crate) fn drain(
+        &mut self,
+        now_ns: u64,
+        fd: BorrowedFd<'_>,
+        disk: &mut Disk,
+        told: &mut Vec<(ByteRange, Mode)>,
+    ) -> bool {
+        let file = Arc::clone(&self.file);
+        let id = StreamId(file.number.into());
+        file.slot.attend();
+        self.quiet = false;
+
+        let read_total = file.slot.reads.total();
+        let reads = file
+            .slot
+            .reads
+            .drain(|run| disk.read(now_ns, id, run.range()));
+        if let Some((span, _)) = reads.lost {
+            for part in residency::cached_parts(fd, span) {
+                disk.read(now_ns, id, part);
+            }
+        }
+        if reads.complete {
+            self.read_total = read_total;
+        }
+
+        let written_total = file.slot.writes.total();
+        if self.seen_totals != (written_total, read_total) {
+            self.seen_totals = (written_total, read_total);
+            self.active_ns = now_ns;
+        }
+        let mut appended = false;
+        let o_append = file.config().o_append;
+        let writes = file.slot.writes.drain(|run| {
+            if o_append {
+                appended = true;
+            } else {
+                told.push((run.range(), run.mode()));
+            }
+        });
+        disk.wrote_all(now_ns, id, told.drain(..));
+        if appended {
+            self.drain_appended(now_ns, fd, disk);
+        }
+        if let Some((span, modes)) = writes.lost {
+            let parts = residency::cached_parts(fd, span);
+            for mode in Drained::lost_modes(modes) {
+                disk.wrote_all(now_ns, id, parts.iter().map(|part| (*part, mode)));
+            }
+        }
+        if writes.complete {
+            self.written_total = written_total;
+            disk.told(now_ns, id, written_total);
+        }
+        writes.complete && reads.complete
+    }
+
+    /// Where an append went only the kernel knows, without a call in the
+    /// writer's path: the file has grown up to there.
+    fn drain_appended(&mut self, now_ns: u64, fd: BorrowedFd<'_>, disk: &mut Disk) {
+        let Ok(size_bytes) = dropbehind_linux::size_bytes(fd) else {
+            return;
+        };
+        let range = ByteRange::new(self.size_bytes, size_bytes);
+        self.size_bytes = size_bytes;
+        let id = StreamId(self.file.number.into());
+        disk.wrote(now_ns, id, range, self.file.append_mode());
+    }
+
+    /// Publishes in the slot what the policy says: what is done, and the writers' pace.
+    pub(crate) fn publish(&mut self, disk: &Disk) {
+        let id = StreamId(self.file.number.into());
+        let Some(stream) = disk.stream(id) else {
+            return;
+        };
+        let slot = &self.file.slot;
+        slot.publish_reads_done(self.read_total.saturating_sub(stream.droppable_bytes()));
+        self.file.store_counters(&stream.counters());
+        let more_room = slot.publish_pace(
+            disk.limit_bytes(id),
+            disk.batch_bytes(id),
+            disk.share_bytes_per_second().unwrap_or(0),
+        );
+        if slot.publish_done(stream.done_bytes()) || more_room {
+            let _ = futex_wake(slot.wait_word(), u32::MAX >> 1);
+        }
+        if self.settle_asked && self.is_settled(disk) {
+            self.settle_asked = false;
+            self.file.announce_settled();
+        }
+    }
+
+    /// True when nothing is left to do, and no write waits to be drained.
+    pub(crate) fn is_settled(&self, disk: &Disk) -> bool {
+        let stream = disk.stream(StreamId(self.file.number.into()));
+        stream.is_none_or(|stream| stream.is_settled()) && self.file.slot.outstanding_bytes() == 0
+    }
+
+    /// True while the slot may fill without a kick.
+    pub(crate) fn fills_silently(&self) -> bool {
+        !self.quiet
+    }
+
+    /// Marks the slot quiet when nothing is left to do, so that its next write kicks;
+    /// true when a write came in between.
+    ///
+    /// Not when something has just happened: most likely more is to come, and each
+    /// small write would kick.
+    pub(crate) fn quiet_down(&mut self, now_ns: u64, disk: &Disk) -> bool {
+        let active = now_ns.saturating_sub(self.active_ns) < REST_NS;
+        if self.quiet || self.closed || active || !self.is_settled(disk) {
+            return false;
+        }
+        // The counts that were handed on, not those of now: a write that came
+        // meanwhile found the slot attended and did not kick.
+        self.quiet = self
+            .file
+            .slot
+            .try_quiet(self.written_total, self.read_total);
+        !self.quiet
+    }
+
+    /// The flusher of the disk failed: nobody is to wait for it.
+    pub(crate) fn abandon(&self) {
+        self.file.slot.abandon();
+        let _ = futex_wake(self.file.slot.wait_word(), u32::MAX >> 1);
+        self.file.announce_settled();
+    }
+}
