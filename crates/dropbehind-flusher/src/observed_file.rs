@@ -2,7 +2,6 @@
 
 mod brake;
 mod brakes;
-mod hold_failures;
 mod observed_pages;
 pub(crate) mod source;
 mod unwritten;
@@ -13,6 +12,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 
 use dropbehind_linux::{FileKind, file_stat, page_size};
+use dropbehind_policy::brake::Limit;
 use dropbehind_policy::observed_stream::ProvenanceKind;
 use dropbehind_policy::residency::ResidencyMap;
 use dropbehind_policy::{
@@ -219,7 +219,7 @@ impl Flusher {
                 }
                 Some(Arc::new(Brake::new(
                     counter,
-                    limit_bytes,
+                    Limit(limit_bytes),
                     disk.brakes.sum(),
                 )))
             }

@@ -25,6 +25,7 @@
 //! | [`disk`] | all streams of one backing device, oldest first |
 //! | [`observed_files`] | whose pages: the files that observed programs use |
 //! | [`observed_stream`] | what became of an observed file's pages since the last look |
+//! | [`brake`] | when those who write to observed files too fast are to wait |
 //! | [`shelf`] | small files that observed programs have closed |
 //! | [`action`] | what the shell is to do, and what it answers |
 #![no_std]
@@ -34,6 +35,7 @@ extern crate alloc;
 
 pub mod action;
 pub mod bisection;
+pub mod brake;
 pub mod disk;
 pub mod drop_planner;
 pub mod grace;

@@ -13,39 +13,22 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use dropbehind_linux::DirectReader;
+use dropbehind_linux::{DirectReader, monotonic_ns};
+use dropbehind_policy::brake::{HoldFailures, Limit, Unwritten};
 
-use super::hold_failures::HoldFailures;
-use super::unwritten::{Unwritten, UnwrittenCounter, UnwrittenSum};
+use super::unwritten::{Found, UnwrittenCounter, UnwrittenSum};
 use crate::lock;
 
 pub(super) use hold::Taken;
 
-/// One of many files may have this much unwritten,
-const SHARE_BYTES: u64 = 8 << 20;
-/// and where that is too much for all of them together, this: each that is held
-/// has a thread.
-const SHARE_MIN_BYTES: u64 = 1 << 20;
-/// A file of which this share of the limit is unwritten is watched, or of which
-/// anything is where all together have half of it.
-const WATCHED: u64 = 8;
-
-/// Files are counted again as soon as writers can have come to the limit, at this
-/// speed,
-const WRITERS_BYTES_PER_MS: u64 = 8 << 20;
-/// but no more often than this,
-pub(super) const LOOK_MIN: Duration = Duration::from_millis(1);
-/// and no less often than this.
-pub(super) const LOOK_MAX: Duration = Duration::from_millis(8);
-
 /// What holds the writers of one file.
 #[derive(Debug)]
 pub(crate) struct Brake {
-    limit_bytes: u64,
-    /// `None` once the file is not looked after any more: a deleted file's blocks
+    limit: Limit,
+    /// `None` once the file is not observed any more: a deleted file's blocks
     /// are free when nobody has it open.
     counter: Mutex<Option<UnwrittenCounter>>,
-    /// It is not looked after any more.
+    /// It is not observed any more.
     stopped: AtomicBool,
     /// It is watched up to then.
     watched_until: Mutex<Instant>,
@@ -63,13 +46,9 @@ pub(crate) struct Brake {
 }
 
 impl Brake {
-    pub(super) fn new(
-        counter: UnwrittenCounter,
-        limit_bytes: u64,
-        sum: Arc<UnwrittenSum>,
-    ) -> Brake {
+    pub(super) fn new(counter: UnwrittenCounter, limit: Limit, sum: Arc<UnwrittenSum>) -> Brake {
         Brake {
-            limit_bytes,
+            limit,
             counter: Mutex::new(Some(counter)),
             stopped: AtomicBool::new(false),
             watched_until: Mutex::new(Instant::now()),
@@ -108,26 +87,39 @@ impl Brake {
         !self.is_over() && Instant::now() < *lock(&self.watched_until)
     }
 
-    /// True when so much is unwritten that it is to be watched.
-    pub(super) fn wants_watching(&self) -> bool {
-        let own_bytes = self.unwritten_bytes();
-        own_bytes >= self.limit_bytes / WATCHED || own_bytes > 0 && self.is_near()
-    }
-
-    /// True when the files of the disk together are not far from the limit.
-    pub(super) fn is_near(&self) -> bool {
-        self.sum.bytes() >= self.limit_bytes / 2
-    }
-
     /// How often writers were held, and for how long.
     pub(super) fn waits(&self) -> (u64, u64) {
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
         (load(&self.waits), load(&self.wait_ns))
     }
 
-    /// What was unwritten of the file when it was last counted.
-    fn unwritten_bytes(&self) -> u64 {
-        self.unwritten_bytes.load(Ordering::Relaxed)
+    /// What was unwritten when the files were last counted.
+    pub(super) fn unwritten(&self) -> Unwritten {
+        Unwritten {
+            own_bytes: self.unwritten_bytes.load(Ordering::Relaxed),
+            sum_bytes: self.sum.bytes(),
+            writers: self.sum.writers(),
+        }
+    }
+
+    /// True when the file is to be counted often.
+    pub(super) fn wants_watching(&self) -> bool {
+        self.limit.wants_watching(self.unwritten())
+    }
+
+    /// True when the files of the disk together are not far from the limit.
+    pub(super) fn is_near(&self) -> bool {
+        self.limit.is_near(self.unwritten())
+    }
+
+    /// True when its writers are to wait.
+    pub(super) fn is_beyond(&self) -> bool {
+        self.limit.is_beyond(self.unwritten())
+    }
+
+    /// How long its writers take, at least, before they are to wait.
+    pub(super) fn room_ns(&self) -> u64 {
+        self.limit.room_ns(self.unwritten())
     }
 
     /// Somebody has counted what is unwritten.
@@ -139,45 +131,17 @@ impl Brake {
     }
 
     /// Counts what is unwritten; `None` where nobody is to be held any more.
-    pub(super) fn count(&self) -> Option<Unwritten> {
+    pub(super) fn count(&self) -> Option<Found> {
         let found = self.with_counter(|counter| counter.count());
         let found = found.filter(|_| !self.is_over());
         self.counted(found.map_or(0, |found| found.bytes));
         found
     }
 
-    /// What may be unwritten of this file now.
-    fn share_bytes(&self) -> u64 {
-        let sum_bytes = self.sum.bytes();
-        if sum_bytes <= self.limit_bytes {
-            return self.limit_bytes;
-        }
-        let part_of_limit = |bytes: u64| {
-            let part = u128::from(self.limit_bytes) * u128::from(bytes) / u128::from(sum_bytes);
-            u64::try_from(part).unwrap_or(self.limit_bytes)
-        };
-        // Equal parts for all would be too much together with what some have beyond.
-        let equal_bytes = part_of_limit(self.limit_bytes / self.sum.writers().max(1));
-        part_of_limit(self.unwritten_bytes()).max(equal_bytes.clamp(SHARE_MIN_BYTES, SHARE_BYTES))
-    }
-
-    /// True when its writers are to wait.
-    pub(super) fn is_beyond(&self) -> bool {
-        self.unwritten_bytes() > self.share_bytes()
-    }
-
-    /// How long its writers take, at least, before they are to wait.
-    pub(super) fn room(&self) -> Duration {
-        let room_bytes = self.limit_bytes.saturating_sub(self.sum.bytes());
-        let room_ns = u128::from(room_bytes) * 1_000_000 / u128::from(WRITERS_BYTES_PER_MS);
-        let room = Duration::from_nanos(u64::try_from(room_ns).unwrap_or(u64::MAX));
-        room.clamp(LOOK_MIN, LOOK_MAX)
-    }
-
     /// For whoever is to hold the writers; `None` while somebody does, or they
     /// cannot be held.
     pub(super) fn try_take(self: &Arc<Self>) -> Option<Taken> {
-        if self.is_over() || !lock(&self.failures).may_try() {
+        if self.is_over() || !lock(&self.failures).may_try(monotonic_ns()) {
             return None;
         }
         let taken = self.held.swap(true, Ordering::SeqCst);
@@ -215,11 +179,11 @@ mod tests {
     use super::*;
 
     pub(super) const MIB: u64 = 1 << 20;
-    pub(super) const LIMIT_BYTES: u64 = 64 * MIB;
+    pub(super) const LIMIT: Limit = Limit(64 * MIB);
 
     pub(super) fn brake(path: &Path, sum: &Arc<UnwrittenSum>) -> Arc<Brake> {
         let counter = UnwrittenCounter::new(File::open(path).unwrap().into());
-        Arc::new(Brake::new(counter, LIMIT_BYTES, Arc::clone(sum)))
+        Arc::new(Brake::new(counter, LIMIT, Arc::clone(sum)))
     }
 
     pub(super) fn new_file(scratch: &Scratch, name: &str) -> File {
@@ -227,37 +191,16 @@ mod tests {
     }
 
     #[test]
-    fn many_writers_of_little_are_beyond_together() {
+    fn the_brakes_of_a_disk_share_one_sum() {
         let scratch = Scratch::new().unwrap();
         new_file(&scratch, "one");
         let sum = Arc::default();
         let brakes: Vec<_> = (0..16).map(|_| brake(&scratch.file("one"), &sum)).collect();
-        // Less than what one of them is watched from.
-        let each_bytes = LIMIT_BYTES / WATCHED - MIB;
-        brakes[0].counted(each_bytes);
-        assert!(!brakes[0].wants_watching());
         for brake in &brakes {
-            brake.counted(each_bytes);
+            brake.counted(7 * MIB);
         }
-        assert!(brakes.iter().all(|brake| brake.wants_watching()));
         assert!(brakes.iter().all(|brake| brake.is_beyond()));
-        // Until they have what they may have together.
-        for brake in &brakes {
-            brake.counted(LIMIT_BYTES / 16);
-        }
-        assert!(!brakes.iter().any(|brake| brake.is_beyond()));
         drop(brakes);
         assert_eq!((sum.bytes(), sum.writers()), (0, 0));
-    }
-
-    #[test]
-    fn one_of_little_goes_on_beside_one_of_much() {
-        let scratch = Scratch::new().unwrap();
-        new_file(&scratch, "one");
-        let sum = Arc::default();
-        let [much, little] = [(); 2].map(|()| brake(&scratch.file("one"), &sum));
-        much.counted(2 * LIMIT_BYTES);
-        little.counted(SHARE_BYTES / 2);
-        assert!(much.is_beyond() && !little.is_beyond());
     }
 }

@@ -7,7 +7,9 @@
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::brake::{Brake, LOOK_MAX, LOOK_MIN, Taken};
+use dropbehind_policy::brake::{COUNT_MAX_NS, COUNT_MIN_NS, pause_ns};
+
+use super::brake::{Brake, Taken};
 use super::unwritten::UnwrittenSum;
 use crate::disk_handle::DiskHandle;
 use crate::keeper::spawn;
@@ -17,13 +19,6 @@ use crate::processor_time::processor_time;
 /// A file is watched for so long after it was used, or had much unwritten. When
 /// nothing has happened to it for as long, the next use is told.
 const CALM: Duration = Duration::from_secs(1);
-/// Looks take no more than one part in so many of the time,
-const LOOK_SHARE: u32 = 25;
-/// and where the limit is near, one in so many: in the 25-fold of what a look cost
-/// during which the processor was taken by interrupts, 2.5 ms, writers were seen to
-/// dirty 80 MiB.
-const NEAR_LOOK_SHARE: u32 = 4;
-
 /// The brakes of a disk's files.
 #[derive(Debug, Default)]
 pub(crate) struct Brakes {
@@ -65,11 +60,12 @@ impl Brakes {
     /// Until the time is over, or somebody else is to be watched.
     fn pause(&self, time: Duration) {
         // Not more often than this in any case.
-        std::thread::sleep(LOOK_MIN);
+        let least = Duration::from_nanos(COUNT_MIN_NS);
+        std::thread::sleep(least);
         let watch = lock(&self.watch);
         let waited = self
             .news
-            .wait_timeout_while(watch, time.saturating_sub(LOOK_MIN), |watch| !watch.news);
+            .wait_timeout_while(watch, time.saturating_sub(least), |watch| !watch.news);
         let (mut watch, _) = waited.unwrap_or_else(PoisonError::into_inner);
         watch.news = false;
     }
@@ -140,16 +136,18 @@ impl DiskHandle {
             }
         }
         let cost = processor_time() - before;
-        let mut room = LOOK_MAX;
+        let mut room_ns = COUNT_MAX_NS;
         for brake in watched {
-            room = room.min(brake.room());
+            room_ns = room_ns.min(brake.room_ns());
             if brake.is_beyond()
                 && let Some(taken) = brake.try_take()
             {
                 self.hold_writers(taken);
             }
         }
-        pause_after(cost, room, watched.iter().any(|brake| brake.is_near()))
+        let near = watched.iter().any(|brake| brake.is_near());
+        let cost_ns = u64::try_from(cost.as_nanos()).unwrap_or(u64::MAX);
+        Duration::from_nanos(pause_ns(cost_ns, room_ns, near))
     }
 
     fn hold_writers(self: &Arc<Self>, taken: Taken) {
@@ -167,29 +165,9 @@ impl DiskHandle {
     }
 }
 
-/// How long to wait after a look that took `cost`, where writers take `room` to come
-/// to the limit and may be near it already.
-fn pause_after(cost: Duration, room: Duration, near: bool) -> Duration {
-    let dear = cost * LOOK_SHARE;
-    if near {
-        room.max(dear.min(LOOK_MAX.max(cost * NEAR_LOOK_SHARE)))
-    } else {
-        room.max(dear)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn near_the_limit_the_next_look_comes_soon_after_a_dear_one() {
-        let cost = Duration::from_micros(2600);
-        assert_eq!(pause_after(cost, LOOK_MIN, false), cost * LOOK_SHARE);
-        assert_eq!(pause_after(cost, LOOK_MIN, true), cost * NEAR_LOOK_SHARE);
-        let cost = Duration::from_micros(10);
-        assert_eq!(pause_after(cost, LOOK_MIN, true), LOOK_MIN);
-    }
 
     #[test]
     fn who_watches_and_panics_is_followed_by_another() {

@@ -51,7 +51,7 @@ impl UnwrittenSum {
 
 /// What was found unwritten of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Unwritten {
+pub(super) struct Found {
     /// Where it is.
     pub(super) within: ByteRange,
     pub(super) bytes: u64,
@@ -85,7 +85,7 @@ impl UnwrittenCounter {
     }
 
     /// Counts; `None` for a deleted file, of which nothing is to be written.
-    pub(super) fn count(&mut self) -> Option<Unwritten> {
+    pub(super) fn count(&mut self) -> Option<Found> {
         let fd = self.description.as_fd();
         let stat = file_stat(fd).ok().filter(|stat| stat.links > 0)?;
         let all = residency::whole(stat.size_bytes);
@@ -102,7 +102,7 @@ impl UnwrittenCounter {
             }
             self.from = place_of(fd, within, 0);
         }
-        Some(Unwritten { within, bytes })
+        Some(Found { within, bytes })
     }
 }
 

@@ -6,16 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use dropbehind_linux::{DirectReader, page_size};
+use dropbehind_linux::{DirectReader, monotonic_ns, page_size};
 use dropbehind_policy::ByteRange;
+use dropbehind_policy::brake::COUNT_MIN_NS;
 
-use super::{Brake, LOOK_MIN};
+use super::Brake;
 use crate::lock;
 use crate::observed_file::unwritten::place_of;
 
-/// Writers are let go when no more than this share of what they may have is
-/// unwritten, so that the disk has something to do until they are held again.
-const RELEASE: (u64, u64) = (3, 4);
 /// A read waits for so much: a writer that is told to stop waits no longer than
 /// the disk takes for it.
 const STEP_BYTES: u64 = 8 << 20;
@@ -52,7 +50,7 @@ impl Taken {
     pub(in crate::observed_file) fn hold(self) -> io::Result<()> {
         let result = self.hold_and_stay();
         if let Err(error) = &result
-            && lock(&self.brake.failures).is_final(error)
+            && lock(&self.brake.failures).is_final(monotonic_ns(), may_pass(error))
         {
             self.brake.failed.store(true, Ordering::SeqCst);
             self.brake.counted(0);
@@ -68,10 +66,10 @@ impl Taken {
         let mut held = Instant::now();
         while held.elapsed() < STAY && brake.count().is_some() {
             if brake.is_beyond() {
-                self.hold_down_to(&reader, brake.share_bytes() / RELEASE.1 * RELEASE.0)?;
+                self.hold_down_to(&reader, brake.limit.release_bytes(brake.unwritten()))?;
                 held = Instant::now();
             } else {
-                std::thread::sleep(brake.room());
+                std::thread::sleep(Duration::from_nanos(brake.room_ns()));
             }
         }
         Ok(())
@@ -92,11 +90,22 @@ impl Taken {
             brake.wait_ns.fetch_add(ns, Ordering::Relaxed);
             lock(&brake.failures).succeeded();
             if took < EMPTY_READ {
-                std::thread::sleep(LOOK_MIN);
+                std::thread::sleep(Duration::from_nanos(COUNT_MIN_NS));
             }
         }
         Ok(())
     }
+}
+
+/// `EIO` is an error of the disk, or a page that was written through a mapping in
+/// the wrong moment. Either passes: pages that could not be written are clean
+/// afterwards, and the program's fsync fails as it would have. With `ENOSPC` and
+/// others it will fail again.
+fn may_pass(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EIO | libc::ENOMEM | libc::EAGAIN | libc::EINTR | libc::EMFILE | libc::ENFILE)
+    )
 }
 
 /// Where the first so many unwritten bytes are. Pages are written in the order of
@@ -124,7 +133,7 @@ mod tests {
 
     use dropbehind_testbed::{Fs, MountedFs, Need, Scratch, need};
 
-    use super::super::tests::{LIMIT_BYTES, MIB, brake, new_file};
+    use super::super::tests::{LIMIT, MIB, brake, new_file};
     use super::*;
     use crate::residency;
 
@@ -137,18 +146,18 @@ mod tests {
         let scratch = Scratch::new().unwrap();
         let file = new_file(&scratch, "written");
         let brake = brake(&scratch.file("written"), &Arc::default());
-        write(&file, 0, LIMIT_BYTES / 2);
+        write(&file, 0, LIMIT.0 / 2);
         brake.count();
         assert!(!brake.is_beyond());
-        write(&file, 0, LIMIT_BYTES + 32 * MIB);
+        write(&file, 0, LIMIT.0 + 32 * MIB);
         let before = brake.count().unwrap();
-        if before.bytes <= LIMIT_BYTES {
+        if before.bytes <= LIMIT.0 {
             // Somebody else had it written.
             return;
         }
         assert!(brake.is_beyond());
         brake.try_take().unwrap().hold().unwrap();
-        assert!(brake.count().unwrap().bytes <= LIMIT_BYTES / RELEASE.1 * RELEASE.0);
+        assert!(brake.count().unwrap().bytes <= LIMIT.0 / 4 * 3);
         assert_eq!(brake.waits().0, 1);
     }
 
@@ -171,6 +180,18 @@ mod tests {
         let page_bytes = page_size();
         let range = read_range(10 * page_bytes, 2 * page_bytes);
         assert_eq!((range.start, range.len()), (10 * page_bytes, page_bytes));
+    }
+
+    #[test]
+    fn an_error_of_the_disk_may_pass_and_a_full_one_does_not() {
+        let passes = |errno| may_pass(&io::Error::from_raw_os_error(errno));
+        assert!(
+            [libc::EIO, libc::ENOMEM, libc::EAGAIN]
+                .into_iter()
+                .all(passes)
+        );
+        let lasting = [libc::ENOSPC, libc::EDQUOT, libc::EOPNOTSUPP, libc::EINVAL];
+        assert!(!lasting.into_iter().any(passes));
     }
 
     #[test]

@@ -1,0 +1,245 @@
+//! When those who write to observed files faster than the disk are to wait, and for
+//! how long they cannot come to the limit.
+
+/// One of many files may have this much unwritten,
+const SHARE_BYTES: u64 = 8 << 20;
+/// and where that is too much for all of them together, this: each that is held
+/// has a thread.
+const SHARE_MIN_BYTES: u64 = 1 << 20;
+/// A file of which this share of the limit is unwritten is watched, or of which
+/// anything is where all together have half of it.
+const WATCHED: u64 = 8;
+/// Files are counted again as soon as writers can have come to the limit, at this
+/// speed,
+const WRITERS_BYTES_PER_MS: u64 = 8 << 20;
+/// but no more often than this,
+pub const COUNT_MIN_NS: u64 = 1_000_000;
+/// and no less often than this.
+pub const COUNT_MAX_NS: u64 = 8_000_000;
+/// Counts take no more than one part in so many of the time,
+const COUNT_SHARE: u64 = 25;
+/// and where the limit is near, one in so many: in the 25-fold of what a count cost
+/// during which the processor was taken by interrupts, 2.5 ms, writers were seen to
+/// dirty 80 MiB.
+const NEAR_COUNT_SHARE: u64 = 4;
+/// So many failures in a row, and a file's writers are not held any more.
+const FAILURES: u32 = 4;
+/// So long nobody is held after the first one, and longer after each other: the
+/// program is to get to where it learns of a disk that fails.
+const FAILURE_PAUSE_NS: u64 = 250_000_000;
+
+/// What is dirty or on its way to the disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unwritten {
+    /// Of one file, in bytes.
+    pub own_bytes: u64,
+    /// Of all observed files of its disk.
+    pub sum_bytes: u64,
+    /// How many of these have much.
+    pub writers: u64,
+}
+
+/// The limit that a file's writers have together with those of the disk's other files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit(
+    /// In bytes.
+    pub u64,
+);
+
+impl Limit {
+    /// What may be unwritten of the file now, in bytes.
+    pub fn share_bytes(self, now: Unwritten) -> u64 {
+        let Limit(limit_bytes) = self;
+        if now.sum_bytes <= limit_bytes {
+            return limit_bytes;
+        }
+        let part_of_limit = |bytes: u64| {
+            let part = u128::from(limit_bytes) * u128::from(bytes) / u128::from(now.sum_bytes);
+            u64::try_from(part).unwrap_or(limit_bytes)
+        };
+        // Equal parts for all would be too much together with what some have beyond.
+        let equal_bytes = part_of_limit(limit_bytes / now.writers.max(1));
+        part_of_limit(now.own_bytes).max(equal_bytes.clamp(SHARE_MIN_BYTES, SHARE_BYTES))
+    }
+
+    /// True when the file's writers are to wait.
+    pub fn is_beyond(self, now: Unwritten) -> bool {
+        now.own_bytes > self.share_bytes(now)
+    }
+
+    /// Writers that wait go on when no more than this is unwritten, so that the disk has
+    /// something to do until they wait again.
+    pub fn release_bytes(self, now: Unwritten) -> u64 {
+        self.share_bytes(now) / 4 * 3
+    }
+
+    /// True when the files of the disk together are not far from the limit.
+    pub fn is_near(self, now: Unwritten) -> bool {
+        now.sum_bytes >= self.0 / 2
+    }
+
+    /// True when so much is unwritten of the file that it is to be counted often.
+    pub fn wants_watching(self, now: Unwritten) -> bool {
+        now.own_bytes >= self.0 / WATCHED || now.own_bytes > 0 && self.is_near(now)
+    }
+
+    /// How long writers take, at least, to come to the limit, in nanoseconds.
+    pub fn room_ns(self, now: Unwritten) -> u64 {
+        let room_bytes = u128::from(self.0.saturating_sub(now.sum_bytes));
+        let room_ns = room_bytes * 1_000_000 / u128::from(WRITERS_BYTES_PER_MS);
+        let room_ns = u64::try_from(room_ns).unwrap_or(u64::MAX);
+        room_ns.clamp(COUNT_MIN_NS, COUNT_MAX_NS)
+    }
+}
+
+/// How long to wait, in nanoseconds, after a count that took `cost_ns` of a processor,
+/// where writers take `room_ns` to come to the limit and may be `near` it already.
+pub fn pause_ns(cost_ns: u64, room_ns: u64, near: bool) -> u64 {
+    let share_ns = cost_ns.saturating_mul(COUNT_SHARE);
+    let near_share_ns = cost_ns.saturating_mul(NEAR_COUNT_SHARE);
+    match near {
+        true => room_ns.max(share_ns.min(COUNT_MAX_NS.max(near_share_ns))),
+        false => room_ns.max(share_ns),
+    }
+}
+
+/// Failures in a row to hold the writers of a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HoldFailures {
+    in_a_row: u32,
+    again_from_ns: u64,
+}
+
+impl HoldFailures {
+    /// True when it is not too early for another try.
+    pub fn may_try(&self, now_ns: u64) -> bool {
+        now_ns >= self.again_from_ns
+    }
+
+    /// The writers were held.
+    pub fn succeeded(&mut self) {
+        self.in_a_row = 0;
+    }
+
+    /// Counts one more; true when there is to be no other try. `passes` says of the
+    /// error that it may not come again.
+    pub fn is_final(&mut self, now_ns: u64, passes: bool) -> bool {
+        self.in_a_row += 1;
+        self.again_from_ns = now_ns + FAILURE_PAUSE_NS * u64::from(self.in_a_row);
+        !passes || self.in_a_row >= FAILURES
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+    const LIMIT: Limit = Limit(64 * MIB);
+
+    fn unwritten(own_bytes: u64, sum_bytes: u64, writers: u64) -> Unwritten {
+        Unwritten {
+            own_bytes,
+            sum_bytes,
+            writers,
+        }
+    }
+
+    #[test]
+    fn many_writers_of_little_are_beyond_together() {
+        // Less than what one of them is watched from.
+        let each_bytes = LIMIT.0 / WATCHED - MIB;
+        assert!(!LIMIT.wants_watching(unwritten(each_bytes, each_bytes, 1)));
+        let many = unwritten(each_bytes, 16 * each_bytes, 16);
+        assert!(LIMIT.wants_watching(many) && LIMIT.is_beyond(many));
+        // Until they have what they may have together.
+        let few = unwritten(LIMIT.0 / 16, LIMIT.0, 16);
+        assert!(!LIMIT.is_beyond(few));
+    }
+
+    #[test]
+    fn one_of_little_goes_on_beside_one_of_much() {
+        let (much, little) = (2 * LIMIT.0, SHARE_BYTES / 2);
+        assert!(LIMIT.is_beyond(unwritten(much, much + little, 2)));
+        assert!(!LIMIT.is_beyond(unwritten(little, much + little, 2)));
+    }
+
+    #[test]
+    fn near_the_limit_the_next_count_comes_soon_after_a_costly_one() {
+        let cost_ns = 2_600_000;
+        let far = pause_ns(cost_ns, COUNT_MIN_NS, false);
+        assert_eq!(far, cost_ns * COUNT_SHARE);
+        let near = pause_ns(cost_ns, COUNT_MIN_NS, true);
+        assert_eq!(near, cost_ns * NEAR_COUNT_SHARE);
+        assert_eq!(pause_ns(10_000, COUNT_MIN_NS, true), COUNT_MIN_NS);
+    }
+
+    #[test]
+    fn what_may_pass_is_tried_again_a_few_times() {
+        let mut failures = HoldFailures::default();
+        let mut now_ns = 0;
+        for _ in 0..10 {
+            for _ in 1..FAILURES {
+                assert!(failures.may_try(now_ns));
+                assert!(!failures.is_final(now_ns, true));
+                assert!(!failures.may_try(now_ns));
+                now_ns += FAILURE_PAUSE_NS * u64::from(FAILURES);
+            }
+            failures.succeeded();
+        }
+        let mut given_up = (0..FAILURES).map(|_| failures.is_final(now_ns, true));
+        assert!(given_up.by_ref().take(3).all(|over| !over) && given_up.all(|over| over));
+        assert!(HoldFailures::default().is_final(0, false));
+    }
+
+    /// Writers faster than the disk, counted and held as the shell does it, a
+    /// millisecond a step.
+    #[test]
+    fn writers_of_any_number_and_speed_stay_near_the_limit_and_all_go_on() {
+        for (writers, each_bytes_per_ms, disk_bytes_per_ms) in
+            [(1, 4 * MIB, MIB), (2, 3 * MIB, MIB / 4), (40, MIB / 8, MIB)]
+        {
+            let mut dirty = alloc::vec![0_u64; writers];
+            let mut wrote = alloc::vec![0_u64; writers];
+            let mut held = alloc::vec![false; writers];
+            let (mut next_ms, mut peak_bytes) = (0, 0);
+            for now_ms in 0..5000_u64 {
+                for at in (0..writers).filter(|at| !held[*at]) {
+                    dirty[at] += each_bytes_per_ms;
+                    wrote[at] += each_bytes_per_ms;
+                }
+                let mut room = disk_bytes_per_ms;
+                for at in 0..writers {
+                    let at = (at + now_ms as usize) % writers;
+                    let written = dirty[at].min(room);
+                    dirty[at] -= written;
+                    room -= written;
+                }
+                let sum_bytes: u64 = dirty.iter().sum();
+                let busy = dirty.iter().filter(|bytes| **bytes >= MIB).count() as u64;
+                peak_bytes = sum_bytes.max(peak_bytes);
+                for at in 0..writers {
+                    let now = unwritten(dirty[at], sum_bytes, busy);
+                    if held[at] {
+                        held[at] = dirty[at] > LIMIT.release_bytes(now);
+                    } else if now_ms >= next_ms {
+                        held[at] = LIMIT.is_beyond(now);
+                    }
+                }
+                if now_ms >= next_ms {
+                    let now = unwritten(0, sum_bytes, busy);
+                    let pause = pause_ns(20_000, LIMIT.room_ns(now), LIMIT.is_near(now));
+                    next_ms = now_ms + pause.div_ceil(1_000_000);
+                }
+            }
+            let overshoot = COUNT_MAX_NS / 1_000_000 * each_bytes_per_ms * writers as u64;
+            assert!(peak_bytes <= LIMIT.0 + overshoot, "{writers}: {peak_bytes}");
+            let least = wrote.iter().min().copied().unwrap_or(0);
+            let fair_bytes = 5000 * disk_bytes_per_ms / writers as u64;
+            assert!(
+                least >= fair_bytes / 4,
+                "{writers}: {least} of {fair_bytes}"
+            );
+        }
+    }
+}
