@@ -1,0 +1,352 @@
+//! One look at an observed file.
+
+use alloc::vec::Vec;
+
+use super::search::Search;
+use super::{ObservedStream, Pages, Provenance};
+use crate::action::{Counted, StreamId};
+use crate::disk::Disk;
+use crate::range::{ByteRange, round_up};
+use crate::range_set::RangeSet;
+
+/// All pages of a file are counted at most this often,
+const COUNT_MIN_NS: u64 = 8_000_000;
+/// and no more than one part in so many of the time.
+const COUNT_SHARE: u64 = 25;
+/// So many unknown bytes are worth a search at once,
+const SEARCH_BYTES: u64 = 1 << 20;
+/// and fewer after this time.
+const SEARCH_NS: u64 = 200_000_000;
+
+/// One look at one file.
+pub(super) struct Look<'a, P> {
+    pub(super) now_ns: u64,
+    /// Everything is to be found.
+    pub(super) thorough: bool,
+    pub(super) disk: &'a mut Disk,
+    pub(super) pages: &'a P,
+}
+
+impl<'a, P: Pages> Look<'a, P> {
+    fn count(&self, range: ByteRange) -> Counted {
+        self.pages.count(range).unwrap_or_default()
+    }
+
+    /// The parts of `range` of which the stream knows nothing that is still to happen.
+    fn untold(&self, id: StreamId, range: ByteRange) -> Vec<ByteRange> {
+        let stream = self.disk.stream(id);
+        stream
+            .map(|stream| stream.untold(range))
+            .unwrap_or_default()
+    }
+
+    fn search(&self, of_interest: fn(Counted) -> u64) -> Search<'a, P> {
+        Search::new(self.pages, self.thorough, of_interest)
+    }
+}
+
+impl ObservedStream {
+    /// True when something happened to the file since the last look.
+    pub(super) fn see<P: Pages>(&mut self, look: &mut Look<'_, P>) -> bool {
+        let mut changed = self.see_size(look);
+        changed |= self.sort_fresh(look);
+        if look.thorough || look.now_ns >= self.next_count_ns {
+            let before_ns = look.pages.processor_ns();
+            changed |= self.count_all(look);
+            let cost_ns = look.pages.processor_ns().saturating_sub(before_ns);
+            let pause_ns = cost_ns.saturating_mul(COUNT_SHARE).max(COUNT_MIN_NS);
+            self.next_count_ns = look.pages.now_ns().saturating_add(pause_ns);
+        }
+        let written_bytes = self.counts.written_bytes;
+        look.disk.told(look.now_ns, self.config.id, written_bytes);
+        changed
+    }
+
+    fn see_size<P: Pages>(&mut self, look: &mut Look<'_, P>) -> bool {
+        let before_bytes = self.counts.size_bytes;
+        let size_bytes = match look.pages.size_bytes() {
+            Some(size_bytes) if !self.config.block_device => size_bytes,
+            _ => return false,
+        };
+        self.counts.size_bytes = size_bytes;
+        let end = round_up(size_bytes, self.config.page_bytes);
+        if size_bytes < before_bytes {
+            look.disk.resized(look.now_ns, self.config.id, size_bytes);
+            self.fronts.withdraw(ByteRange::new(end, u64::MAX));
+            self.write_cursor = self.write_cursor.min(size_bytes);
+            if let Provenance::ResidentAtOpen { before_bytes, .. } = &mut self.provenance {
+                *before_bytes = (*before_bytes).min(end);
+            }
+        } else if size_bytes > before_bytes
+            && let Provenance::ResidentAtOpen { .. } = self.provenance
+        {
+            let start = before_bytes - before_bytes % self.config.page_bytes;
+            self.grew(look, ByteRange::new(start, end));
+        }
+        size_bytes != before_bytes
+    }
+
+    /// Without the trace: what is cached beyond the old end was written.
+    fn grew<P: Pages>(&mut self, look: &mut Look<'_, P>, grown: ByteRange) {
+        let cached_bytes = look.count(grown).cached_bytes;
+        if cached_bytes >= grown.len() / 2 {
+            self.found_written(look, grown, cached_bytes);
+        } else if cached_bytes > 0 {
+            // Made longer, and written here and there.
+            let mut search = look.search(|counted| counted.cached_bytes);
+            search.descend(grown);
+            for (piece, _) in search.found {
+                self.found_written(look, piece, piece.len());
+            }
+        }
+    }
+
+    /// Of what was brought in since the last look, what is dirty was written. The rest
+    /// was read, or is being written in this moment: it waits behind the fronts.
+    fn sort_fresh<P: Pages>(&mut self, look: &mut Look<'_, P>) -> bool {
+        let Provenance::Traced { fresh, .. } = &mut self.provenance else {
+            return false;
+        };
+        let fresh = core::mem::take(fresh);
+        // What a search has found dirty before the trace was read needs no second look.
+        let unknown: Vec<ByteRange> = fresh
+            .iter()
+            .flat_map(|range| look.untold(self.config.id, range))
+            .collect();
+        for range in fresh.iter() {
+            self.pass_busy(look, range);
+        }
+        for range in unknown {
+            let mut search = look.search(Counted::unwritten_bytes);
+            search.descend(range);
+            let mut clean = RangeSet::new();
+            clean.insert(range);
+            for (piece, bytes) in search.found {
+                clean.remove(piece);
+                self.found_written(look, piece, bytes);
+            }
+            for part in clean.iter() {
+                self.fronts.appeared(look.now_ns, part);
+            }
+        }
+        !fresh.is_empty()
+    }
+
+    /// What of this range is on its way is dropped, if it is ours, once that is over.
+    fn pass_busy<P: Pages>(&mut self, look: &mut Look<'_, P>, range: ByteRange) {
+        let mut busy = RangeSet::new();
+        busy.insert(range);
+        for idle in look.untold(self.config.id, range) {
+            busy.remove(idle);
+        }
+        for part in busy.iter() {
+            look.disk.passed(look.now_ns, self.config.id, part);
+        }
+    }
+
+    /// Of this range, so many bytes were written.
+    fn found_written<P: Pages>(
+        &mut self,
+        look: &mut Look<'_, P>,
+        range: ByteRange,
+        written_bytes: u64,
+    ) {
+        self.fronts.withdraw(range);
+        let (id, mode) = (self.config.id, self.config.mode);
+        look.disk.wrote(look.now_ns, id, range, mode);
+        // Where the trace tells, each page that was brought in is counted once, and
+        // besides what is written of those that were there.
+        let brought_bytes = self.take_uncounted(range);
+        self.counts.written_bytes += brought_bytes.max(written_bytes);
+        self.write_cursor = range.end;
+    }
+
+    /// Counts what was brought into this range, now that it is known what for.
+    fn take_uncounted(&mut self, range: ByteRange) -> u64 {
+        match &mut self.provenance {
+            Provenance::Traced { uncounted, .. } => uncounted.remove(range),
+            Provenance::ResidentAtOpen { .. } => 0,
+        }
+    }
+
+    fn count_all<P: Pages>(&mut self, look: &mut Look<'_, P>) -> bool {
+        let all = self.all();
+        let Some(counted) = look.pages.count(all) else {
+            return false;
+        };
+        let changed = counted != self.counts.counted;
+        self.counts.counted = counted;
+        let Some(stream) = look.disk.stream(self.config.id) else {
+            return changed;
+        };
+        let unknown_dirty_bytes = counted
+            .unwritten_bytes()
+            .saturating_sub(stream.unclean_bytes());
+        let brought_bytes = stream.brought_bytes();
+        let ours_bytes = match &mut self.provenance {
+            Provenance::Traced { .. } if self.config.mode.drops() => brought_bytes,
+            Provenance::Traced { .. } => counted.cached_bytes,
+            Provenance::ResidentAtOpen { before_bytes, .. } => {
+                // Reclaim takes what others had, too; what comes after it is not theirs.
+                *before_bytes = (*before_bytes).min(counted.cached_bytes);
+                counted.cached_bytes - *before_bytes
+            }
+        };
+        self.counts.ours = Counted {
+            cached_bytes: ours_bytes,
+            ..counted
+        };
+        if self.is_worth_a_search(look, unknown_dirty_bytes) {
+            self.searched_ns = look.now_ns;
+            self.search_written(look, all);
+        }
+        if let Provenance::ResidentAtOpen {
+            before_bytes,
+            cursor,
+        } = self.provenance
+            && self.drops_what_appears()
+        {
+            let explained_bytes = before_bytes + brought_bytes + self.fronts.waiting_bytes();
+            let unknown_bytes = counted.cached_bytes.saturating_sub(explained_bytes);
+            if self.is_worth_a_search(look, unknown_bytes) {
+                self.searched_ns = look.now_ns;
+                let next = self.search_read(look, all, cursor);
+                self.provenance = Provenance::ResidentAtOpen {
+                    before_bytes,
+                    cursor: next,
+                };
+            }
+        }
+        self.tell_passed(look);
+        changed
+    }
+
+    /// The trace names pieces, of which little may be dirty: only a search finds
+    /// everything.
+    fn is_worth_a_search<P: Pages>(&self, look: &Look<'_, P>, unknown_bytes: u64) -> bool {
+        let rested = look.now_ns.saturating_sub(self.searched_ns) >= SEARCH_NS;
+        look.thorough || unknown_bytes >= SEARCH_BYTES || unknown_bytes > 0 && rested
+    }
+
+    /// True when a look had to leave something out, for as long as a request is
+    /// under way.
+    pub(super) fn has_undecided<P: Pages>(&self, look: &Look<'_, P>) -> bool {
+        let Some(stream) = look.disk.stream(self.config.id) else {
+            return false;
+        };
+        let drops = self.drops_what_appears();
+        stream.undecided(self.all()).into_iter().any(|gap| {
+            let counted = look.count(gap);
+            counted.unwritten_bytes() > 0 || drops && counted.cached_bytes > 0
+        })
+    }
+
+    fn search_written<P: Pages>(&mut self, look: &mut Look<'_, P>, all: ByteRange) {
+        // A sequential writer goes on where it was.
+        let cursor = self.write_cursor.min(all.end);
+        let mut search = look.search(Counted::unwritten_bytes);
+        for half in [
+            ByteRange::new(cursor, all.end),
+            ByteRange::new(all.start, cursor),
+        ] {
+            for gap in look.untold(self.config.id, half) {
+                search.descend(gap);
+            }
+        }
+        let found = search.found;
+        let suspects = match &mut self.provenance {
+            // It may have been brought in since the trace was read. What the trace does
+            // not name until the next search was there before.
+            Provenance::Traced { suspects, .. } if !look.thorough => {
+                let pieces = found.iter().map(|(piece, _)| *piece).collect();
+                core::mem::replace(suspects, pieces)
+            }
+            provenance => {
+                if let Provenance::Traced { suspects, .. } = provenance {
+                    suspects.clear();
+                }
+                for (piece, bytes) in found {
+                    self.found_written(look, piece, bytes);
+                }
+                return;
+            }
+        };
+        for suspect in suspects {
+            for part in look.untold(self.config.id, suspect) {
+                let bytes = look.count(part).unwritten_bytes();
+                if bytes > 0 {
+                    self.found_written(look, part, bytes);
+                }
+            }
+        }
+    }
+
+    /// Without the trace: finds pages that appeared; answers where to go on.
+    fn search_read<P: Pages>(&mut self, look: &Look<'_, P>, all: ByteRange, cursor: u64) -> u64 {
+        let Some(stream) = look.disk.stream(self.config.id) else {
+            return 0;
+        };
+        let mut search = look.search(|counted| counted.cached_bytes);
+        let mut next = 0;
+        // Of a file that was cached here and there, there are many, most of
+        // them dropped before: always from the first one, and the last ones
+        // would never be looked at.
+        let gaps = stream.unexplained(all);
+        let first = gaps.partition_point(|gap| gap.end <= cursor);
+        'gaps: for gap in gaps[first..].iter().chain(&gaps[..first]) {
+            for part in self.fronts.unseen(*gap) {
+                search.descend(part);
+                if search.counts == 0 {
+                    next = part.start;
+                    break 'gaps;
+                }
+            }
+        }
+        for (piece, _) in search.found {
+            self.fronts.appeared(look.now_ns, piece);
+        }
+        next
+    }
+
+    /// Hands the stream what the fronts have passed: its readers are done with it, or its
+    /// writer is, where it was clean before it was found.
+    fn tell_passed<P: Pages>(&mut self, look: &mut Look<'_, P>) {
+        let (now_ns, id) = (look.now_ns, self.config.id);
+        let passed = if self.closed || self.flush {
+            self.fronts.all()
+        } else {
+            self.fronts.passed(now_ns)
+        };
+        let drops = self.drops_what_appears();
+        let traced = matches!(self.provenance, Provenance::Traced { .. });
+        for range in passed {
+            for part in look.untold(id, range) {
+                let counted = look.count(part);
+                if counted.unwritten_bytes() > 0 {
+                    // Written meanwhile, it is not to be dropped before that is clean.
+                    self.found_written(look, part, counted.unwritten_bytes());
+                    continue;
+                }
+                match (traced, drops) {
+                    (true, true) => look.disk.passed(now_ns, id, part),
+                    (true, false) => look.disk.kept(now_ns, id, part),
+                    (false, true) => look.disk.read(now_ns, id, part),
+                    (false, false) => {}
+                }
+                let bytes = match traced {
+                    true => self.take_uncounted(part),
+                    false => counted.cached_bytes,
+                };
+                match self.is_only_written() {
+                    true => self.counts.written_bytes += bytes,
+                    false => self.counts.read_bytes += bytes,
+                }
+            }
+            // The rest of it is on its way.
+            if traced {
+                self.pass_busy(look, range);
+            }
+            self.counts.written_bytes += self.take_uncounted(range);
+        }
+    }
+}
