@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use dropbehind_linux::Disk;
+use dropbehind_linux::DiskInfo;
 
 use crate::clock::{now_ns, pause_ms};
 use crate::job::{Done, Operation, TaskFigures};
@@ -43,7 +43,7 @@ pub(crate) struct Stand<'a> {
     pub(crate) group: Option<&'a MemoryGroup>,
     pub(crate) small_group: Option<&'a MemoryGroup>,
     /// The disk whose counters are read.
-    pub(crate) disk: &'a Disk,
+    pub(crate) disk: &'a DiskInfo,
     /// Limit of each task.
     pub(crate) limit_ms: u64,
     /// The role "all" is wanted, too.

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::fd::AsFd;
 use std::path::Path;
 
-use dropbehind_linux::{Disk, disk_of, filesystem};
+use dropbehind_linux::{DiskInfo, disk_of, filesystem};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
@@ -73,7 +73,7 @@ fn word(path: &str) -> String {
 }
 
 impl DiskFacts {
-    pub(crate) fn of(disk: &Disk) -> Self {
+    pub(crate) fn of(disk: &DiskInfo) -> Self {
         let queue = |name: &str| word(&format!("/sys/dev/block/{}/{name}", disk.id));
         let mut model = queue("device/model");
         if model.is_empty() {

@@ -3,9 +3,9 @@
 //! ```text
 //! bench   → worker   Job
 //! worker  → bench    Answer::Ready          (files are open, hot sets warm)
-//! bench   → worker   Order::Go
+//! bench   → worker   WorkerOrder::Go
 //! worker  → bench    Answer::Finished       (its foreground tasks are over)
-//! bench   → worker   Order::Stop
+//! bench   → worker   WorkerOrder::Stop
 //! worker  → bench    Answer::Done           (background tasks over, settled)
 //! ```
 //!
@@ -110,7 +110,7 @@ impl Task {
 
 /// What follows the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Order {
+pub(crate) enum WorkerOrder {
     /// Begin; series count from this time of the monotonic clock.
     Go { at_ns: u64 },
     /// End the background tasks.

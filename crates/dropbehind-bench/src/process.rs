@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::Sender;
 
-use crate::job::{Answer, Job, Order};
+use crate::job::{Answer, Job, WorkerOrder};
 use crate::mode::Mode;
 
 /// How workers are started.
@@ -130,7 +130,7 @@ impl Worker {
     }
 
     /// Gives it an order.
-    pub(crate) fn order(&mut self, order: Order) -> Result<(), String> {
+    pub(crate) fn order(&mut self, order: WorkerOrder) -> Result<(), String> {
         self.tell(&order)
     }
 

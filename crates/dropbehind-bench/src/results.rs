@@ -28,7 +28,7 @@ pub struct Results {
     /// Where it ran.
     pub environment: Environment,
     /// How.
-    pub settings: Settings,
+    pub settings: BenchSettings,
     /// What is to be known about all figures.
     pub notes: Vec<String>,
     /// In the order they ran.
@@ -39,7 +39,7 @@ pub struct Results {
 
 /// How a benchmark was run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Settings {
+pub struct BenchSettings {
     /// The size asked for, if any.
     pub size_bytes: Option<u64>,
     /// Runs of each mode.

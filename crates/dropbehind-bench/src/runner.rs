@@ -19,7 +19,7 @@ use crate::mode::{Mode, SMALL_GROUP_BYTES};
 use crate::nfs::NfsServer;
 use crate::options::Options;
 use crate::process::Launcher;
-use crate::results::{ModeResults, Results, Run, SCHEMA, ScenarioResults, Settings};
+use crate::results::{BenchSettings, ModeResults, Results, Run, SCHEMA, ScenarioResults};
 use crate::sampler::Watched;
 use crate::scenario::{Scenario, Setting, Size, Stage};
 use crate::stage::{NoStage, SetStage};
@@ -106,7 +106,7 @@ pub fn run(
             started_s: SystemTime::now()
                 .duration_since(UNIX_EPOCH)
                 .map_or(0, |since| since.as_secs()),
-            settings: Settings {
+            settings: BenchSettings {
                 size_bytes: options.size_bytes,
                 runs: options.runs(),
                 quick: options.quick,

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-use dropbehind_linux::{Disk, LoopDevice, attach_loop_device, disk_of};
+use dropbehind_linux::{DiskInfo, LoopDevice, attach_loop_device, disk_of};
 
 use crate::device::FreeDevice;
 use crate::error::Error;
@@ -22,7 +22,7 @@ pub(crate) struct SetStage {
     /// The device of [`Stage::Device`].
     pub(crate) device: Option<PathBuf>,
     /// What carries it.
-    pub(crate) disk: Disk,
+    pub(crate) disk: DiskInfo,
     /// What is to be known about it.
     pub(crate) note: Option<String>,
     _parts: Parts,
@@ -175,7 +175,7 @@ impl SetStage {
     }
 }
 
-fn carrier(path: &Path) -> Result<Disk, Error> {
+fn carrier(path: &Path) -> Result<DiskInfo, Error> {
     let failed = |error| Error::io("looking at", path, &error);
     let opened = File::open(path).map_err(failed)?;
     disk_of(opened.as_fd()).map_err(failed)

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::clock::{now_ns, process_cpu_ns};
-use crate::job::{Answer, Done, Job, Order};
+use crate::job::{Answer, Done, Job, WorkerOrder};
 use stream::{Stream, run_all};
 
 pub(crate) use stream::add_series;
@@ -75,7 +75,7 @@ fn work() -> Result<Done, Trouble> {
     let streams = streams?;
     let failed = |error: io::Error| Trouble::Failed(format!("answering: {error}"));
     say(&Answer::Ready).map_err(failed)?;
-    let Order::Go { at_ns } = hear()? else {
+    let WorkerOrder::Go { at_ns } = hear()? else {
         return Err(Trouble::Failed("told to stop before the start".to_owned()));
     };
     let cpu_before = process_cpu_ns();
@@ -83,7 +83,7 @@ fn work() -> Result<Done, Trouble> {
     let listener = Arc::clone(&stop);
     // Ends with the process. The end of the input is an order to stop, too.
     std::thread::spawn(move || {
-        let _ = hear::<Order>();
+        let _ = hear::<WorkerOrder>();
         listener.store(true, Ordering::Relaxed);
     });
     let tasks = run_all(&streams, at_ns, &stop, || {

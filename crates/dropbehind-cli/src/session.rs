@@ -2,7 +2,7 @@
 //! thread, and the exit code that builds up.
 
 use crate::error::{Exit, Failure};
-use crate::options::Settings;
+use crate::options::IoSettings;
 use crate::progress::Progress;
 use crate::stats_file::{RunStats, StatsFile};
 use crate::transfer::Buffer;
@@ -18,7 +18,7 @@ pub(crate) const SETTLE_LIMIT: Duration = Duration::from_secs(5);
 
 /// One run of a command.
 pub(crate) struct Session {
-    pub(crate) settings: Settings,
+    pub(crate) settings: IoSettings,
     pub(crate) progress: Progress,
     pub(crate) buffer: Buffer,
     pub(crate) stats: RunStats,
@@ -30,7 +30,7 @@ pub(crate) struct Session {
 
 impl Session {
     /// Gets everything ready that can fail before anything is changed.
-    pub(crate) fn start(settings: &Settings) -> Result<Self, Failure> {
+    pub(crate) fn start(settings: &IoSettings) -> Result<Self, Failure> {
         let stats_file = settings.stats.as_deref().map(StatsFile::open).transpose()?;
         let flusher = Self::flusher(settings.io_priority)?;
         Ok(Self {

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 
-use dropbehind_linux::{Disk, futex_wake};
+use dropbehind_linux::{DiskInfo, futex_wake};
 use dropbehind_policy::ByteRange;
 use dropbehind_policy::write_behind::DEFAULT_WINDOW_BYTES;
 use dropbehind_slot::Doorbell;
@@ -43,7 +43,7 @@ pub(crate) enum Message {
 #[derive(Debug)]
 pub(crate) struct DiskHandle {
     pub(crate) bell: Doorbell,
-    pub(crate) disk: Disk,
+    pub(crate) disk: DiskInfo,
     pub(crate) inbox: Mutex<Inbox>,
     pub(crate) numbers: AtomicU32,
     pub(crate) dead: AtomicBool,
@@ -72,7 +72,7 @@ pub(crate) struct Inbox {
 }
 
 impl DiskHandle {
-    pub(crate) fn new(disk: Disk) -> DiskHandle {
+    pub(crate) fn new(disk: DiskInfo) -> DiskHandle {
         DiskHandle {
             bell: Doorbell::new(),
             disk,

@@ -4,7 +4,7 @@
 //! a window each would have as much on the way as thirty-two disks take; so they
 //! count each other, and share one.
 
-use dropbehind_linux::{Disk, Presence};
+use dropbehind_linux::{DiskInfo, Presence};
 
 /// Many programs start at once, so others are looked for soon after our start,
 const FIRST_NS: u64 = 5_000_000;
@@ -22,7 +22,7 @@ pub(crate) struct Peers {
 }
 
 impl Peers {
-    pub(crate) fn of(disk: &Disk) -> Peers {
+    pub(crate) fn of(disk: &DiskInfo) -> Peers {
         Peers {
             presence: Presence::new(disk).ok(),
             present: false,

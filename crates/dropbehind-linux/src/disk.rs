@@ -82,7 +82,7 @@ impl FromStr for DiskId {
 
 /// What carries files: one flusher, one window, one set of counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Disk {
+pub struct DiskInfo {
     /// The whole disk's number, also for its partitions; a virtual disk's is
     /// the file system's device number.
     pub id: DiskId,
@@ -112,7 +112,7 @@ pub(crate) fn sysfs(id: DiskId) -> PathBuf {
     PathBuf::from(format!("/sys/dev/block/{id}"))
 }
 
-impl Disk {
+impl DiskInfo {
     /// The disk with this device number, or that this is a partition of; `None`
     /// if there is no such block device, or no sysfs.
     #[must_use]
@@ -180,13 +180,13 @@ fn selected(schedulers: &str) -> String {
 /// # Errors
 ///
 /// Those of fstat(2). What cannot be resolved is a virtual disk, no error.
-pub fn disk_of(fd: BorrowedFd<'_>) -> io::Result<Disk> {
+pub fn disk_of(fd: BorrowedFd<'_>) -> io::Result<DiskInfo> {
     let stat = rustix::fs::fstat(fd)?;
     if let Some(disk) = carrier(fd, &stat, MAX_STACKED) {
         return Ok(disk);
     }
     let filesystem = filesystem(fd)?;
-    Ok(Disk::without_queue(device_of(&stat), filesystem))
+    Ok(DiskInfo::without_queue(device_of(&stat), filesystem))
 }
 
 /// The number of the device whose pages the file's are.
@@ -200,9 +200,9 @@ fn device_of(stat: &Stat) -> u64 {
 }
 
 /// The disk below a file or directory, as far as there is one.
-fn carrier(fd: BorrowedFd<'_>, stat: &Stat, depth: u32) -> Option<Disk> {
+fn carrier(fd: BorrowedFd<'_>, stat: &Stat, depth: u32) -> Option<DiskInfo> {
     let device = device_of(stat);
-    if let Some(disk) = Disk::from_device(device) {
+    if let Some(disk) = DiskInfo::from_device(device) {
         return Some(disk);
     }
     // Only numbers that were made up stand for something else.
@@ -210,18 +210,18 @@ fn carrier(fd: BorrowedFd<'_>, stat: &Stat, depth: u32) -> Option<Disk> {
         return None;
     }
     match filesystem(fd).ok()? {
-        FsKind::Btrfs => btrfs_device(fd).and_then(Disk::from_device),
+        FsKind::Btrfs => btrfs_device(fd).and_then(DiskInfo::from_device),
         FsKind::Overlay => {
             let mount = mount_of(fd, device).ok()??;
             return layer_disk(&mount, device, depth.checked_sub(1)?);
         }
         _ => None,
     }
-    .or_else(|| Disk::from_device(block_device(&mount_of(fd, device).ok()??.source)?))
+    .or_else(|| DiskInfo::from_device(block_device(&mount_of(fd, device).ok()??.source)?))
 }
 
 /// The disk of the layer that an overlay's file is in, or is taken to be in.
-fn layer_disk(mount: &Mount, device: u64, depth: u32) -> Option<Disk> {
+fn layer_disk(mount: &Mount, device: u64, depth: u32) -> Option<DiskInfo> {
     // Where its layers lie on several file systems and their inode numbers are
     // not made unique, an overlay's lower files show a device number that is
     // not the overlay's.
@@ -395,7 +395,7 @@ impl DiskCounters {
 ///
 /// - [`io::ErrorKind::Unsupported`]: a virtual disk has none.
 /// - `ENOENT`: the disk is gone.
-pub fn disk_counters(disk: &Disk) -> io::Result<DiskCounters> {
+pub fn disk_counters(disk: &DiskInfo) -> io::Result<DiskCounters> {
     if disk.virtual_ {
         return Err(io::ErrorKind::Unsupported.into());
     }

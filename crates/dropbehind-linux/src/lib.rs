@@ -70,7 +70,7 @@ pub use close::close;
 pub use descriptor_table::{give_up_inherited_descriptors, unshare_descriptor_table};
 pub use detach::detach;
 pub use direct_read::DirectReader;
-pub use disk::{Disk, DiskCounters, DiskId, disk_counters, disk_of};
+pub use disk::{DiskCounters, DiskId, DiskInfo, disk_counters, disk_of};
 pub use extents::{Extent, ExtentFlags, extent_count, extents};
 pub use fanotify::{
     Event, EventBuffer, EventMask, Events, Fanotify, GroupClass, MarkOptions, MarkTarget,

@@ -6,7 +6,7 @@
 //! leave nothing behind. Containers with a sysfs mount of another network
 //! namespace have other inodes, and are not seen.
 
-use crate::disk::{Disk, sysfs};
+use crate::disk::{DiskInfo, sysfs};
 use crate::errno::check;
 use std::fs::File;
 use std::io;
@@ -29,7 +29,7 @@ impl Presence {
     ///
     /// - [`io::ErrorKind::Unsupported`]: a virtual disk has no such file.
     /// - `ENOENT`: the disk is gone, or there is no sysfs.
-    pub fn new(disk: &Disk) -> io::Result<Presence> {
+    pub fn new(disk: &DiskInfo) -> io::Result<Presence> {
         if disk.virtual_ {
             return Err(io::ErrorKind::Unsupported.into());
         }

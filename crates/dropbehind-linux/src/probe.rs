@@ -16,7 +16,7 @@ mod writing_trial;
 
 pub use support::Support;
 
-use crate::disk::Disk;
+use crate::disk::DiskInfo;
 use crate::file::FsKind;
 use crate::kernel::KernelVersion;
 use reading_trial::probe_by_reading;
@@ -36,7 +36,7 @@ pub struct Probe {
     /// The file system asked about.
     pub filesystem: FsKind,
     /// The disk below it.
-    pub disk: Disk,
+    pub disk: DiskInfo,
     /// cachestat(2), and whether it counts what was just written.
     pub cachestat: Support,
     /// mincore(2), and whether it sees what was just written.

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::context::Context;
-use crate::orders::Order;
+use crate::disk_command::DiskCommand;
 use crate::request::Request;
 use crate::server::IMAGE;
 use crate::settings::Failing;
@@ -81,7 +81,7 @@ impl DiskServer {
     /// # Errors
     /// The server has ended; the same goes for all settings.
     pub fn set_hurry(&self, hurry: bool) -> io::Result<()> {
-        self.order(&Order::Hurry(hurry)).map(drop)
+        self.order(&DiskCommand::Hurry(hurry)).map(drop)
     }
 
     /// Sets the speed of writes: `None` is as fast as it goes, 0 hangs.
@@ -89,7 +89,8 @@ impl DiskServer {
     /// # Errors
     /// The server has ended.
     pub fn set_write_speed(&self, bytes_per_second: Option<u64>) -> io::Result<()> {
-        self.order(&Order::WriteSpeed(bytes_per_second)).map(drop)
+        self.order(&DiskCommand::WriteSpeed(bytes_per_second))
+            .map(drop)
     }
 
     /// Sets the speed of reads: `None` is as fast as it goes, 0 hangs.
@@ -97,7 +98,8 @@ impl DiskServer {
     /// # Errors
     /// The server has ended.
     pub fn set_read_speed(&self, bytes_per_second: Option<u64>) -> io::Result<()> {
-        self.order(&Order::ReadSpeed(bytes_per_second)).map(drop)
+        self.order(&DiskCommand::ReadSpeed(bytes_per_second))
+            .map(drop)
     }
 
     /// Sets what each request takes besides its transfer.
@@ -105,7 +107,7 @@ impl DiskServer {
     /// # Errors
     /// The server has ended.
     pub fn set_latency(&self, latency: Duration) -> io::Result<()> {
-        self.order(&Order::Latency(latency)).map(drop)
+        self.order(&DiskCommand::Latency(latency)).map(drop)
     }
 
     /// Has some kind of request fail with EIO from now on.
@@ -113,7 +115,7 @@ impl DiskServer {
     /// # Errors
     /// The server has ended.
     pub fn fail(&self, failing: Failing) -> io::Result<()> {
-        self.order(&Order::Fail(failing)).map(drop)
+        self.order(&DiskCommand::Fail(failing)).map(drop)
     }
 
     /// Makes a range of bytes bad: reads and writes that touch it fail.
@@ -121,7 +123,7 @@ impl DiskServer {
     /// # Errors
     /// The server has ended.
     pub fn add_bad_range(&self, range: Range<u64>) -> io::Result<()> {
-        self.order(&Order::AddBadRange(range)).map(drop)
+        self.order(&DiskCommand::AddBadRange(range)).map(drop)
     }
 
     /// Makes all bad ranges good again.
@@ -129,7 +131,7 @@ impl DiskServer {
     /// # Errors
     /// The server has ended.
     pub fn clear_bad_ranges(&self) -> io::Result<()> {
-        self.order(&Order::ClearBadRanges).map(drop)
+        self.order(&DiskCommand::ClearBadRanges).map(drop)
     }
 
     /// Has this many of a million reads and writes fail, chosen by a fixed
@@ -138,7 +140,7 @@ impl DiskServer {
     /// # Errors
     /// The server has ended.
     pub fn set_error_rate(&self, per_million: u32) -> io::Result<()> {
-        self.order(&Order::ErrorRate(per_million)).map(drop)
+        self.order(&DiskCommand::ErrorRate(per_million)).map(drop)
     }
 
     /// Takes the disk away: every request fails from now on, those that wait
@@ -147,7 +149,7 @@ impl DiskServer {
     /// # Errors
     /// The server has ended.
     pub fn vanish(&self) -> io::Result<()> {
-        self.order(&Order::Vanish).map(drop)
+        self.order(&DiskCommand::Vanish).map(drop)
     }
 
     /// What reached the disk so far, in order of arrival.
@@ -155,7 +157,7 @@ impl DiskServer {
     /// # Errors
     /// The server has ended.
     pub fn requests(&self) -> io::Result<Vec<Request>> {
-        self.order(&Order::Report)?
+        self.order(&DiskCommand::Report)?
             .iter()
             .map(|line| line.parse())
             .collect()
@@ -166,11 +168,11 @@ impl DiskServer {
     /// # Errors
     /// The server has ended.
     pub fn forget_requests(&self) -> io::Result<()> {
-        self.order(&Order::Forget).map(drop)
+        self.order(&DiskCommand::Forget).map(drop)
     }
 
     /// Has an order carried out and returns the lines of the answer.
-    fn order(&self, order: &Order) -> io::Result<Vec<String>> {
+    fn order(&self, order: &DiskCommand) -> io::Result<Vec<String>> {
         self.with_talk(|talk| {
             writeln!(talk.input, "{order}")?;
             let lines = talk.line()?;

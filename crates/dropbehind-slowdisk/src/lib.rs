@@ -12,9 +12,9 @@
 
 mod clock;
 mod context;
+mod disk_command;
 mod disk_server;
 mod image;
-mod orders;
 mod queue;
 mod request;
 mod server;

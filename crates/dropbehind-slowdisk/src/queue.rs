@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use crate::clock::now_ns;
 use crate::request::Request;
-use crate::settings::Settings;
+use crate::settings::DiskSettings;
 
 /// Sends an answer: success, or EIO.
 pub(crate) type Answer = Box<dyn FnOnce(bool) + Send>;
@@ -25,7 +25,7 @@ pub(crate) struct Queue {
 
 #[derive(Default)]
 struct State {
-    settings: Settings,
+    settings: DiskSettings,
     /// In order of arrival; the first is being transferred.
     waiting: VecDeque<Waiting>,
     /// Transferred, and waiting for their latency.
@@ -84,7 +84,7 @@ impl Queue {
     }
 
     /// Changes settings, from this moment on.
-    pub(crate) fn change(&self, change: impl FnOnce(&mut Settings)) {
+    pub(crate) fn change(&self, change: impl FnOnce(&mut DiskSettings)) {
         let mut state = self.lock();
         state.work_until(now_ns());
         change(&mut state.settings);

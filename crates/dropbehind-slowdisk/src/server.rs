@@ -17,8 +17,8 @@ use rustix::mount::{self, FsMountFlags, FsOpenFlags, MountAttrFlags};
 
 use crate::clock::now_ns;
 use crate::context::Context;
+use crate::disk_command::DiskCommand;
 use crate::image::Image;
-use crate::orders::Order;
 use crate::queue::{Answer, Queue};
 use crate::request::{Request, RequestKind};
 
@@ -52,7 +52,7 @@ fn serve(arguments: &[OsString]) -> io::Result<()> {
     let size_bytes = size_bytes.ok_or_else(|| io::Error::other("give its size in bytes"))?;
     spare_from_throttling();
     let queue = Queue::start()?;
-    let disk = Disk {
+    let disk = DiskFilesystem {
         size_bytes,
         image: Arc::new(Mutex::new(Image::new(size_bytes))),
         queue: Arc::clone(&queue),
@@ -78,17 +78,17 @@ fn obey(queue: &Queue) -> io::Result<()> {
     for line in io::stdin().lock().lines() {
         let mut answer = Vec::new();
         match line?.parse()? {
-            Order::Report => answer = queue.record(),
-            Order::Forget => queue.forget(),
-            Order::WriteSpeed(speed) => queue.change(|to| to.write_bytes_per_second = speed),
-            Order::ReadSpeed(speed) => queue.change(|to| to.read_bytes_per_second = speed),
-            Order::Latency(latency) => queue.change(|to| to.latency = latency),
-            Order::Hurry(hurry) => queue.change(|to| to.hurry = hurry),
-            Order::Fail(failing) => queue.change(|to| to.failing = failing),
-            Order::AddBadRange(range) => queue.change(|to| to.bad_ranges.push(range)),
-            Order::ClearBadRanges => queue.change(|to| to.bad_ranges.clear()),
-            Order::ErrorRate(rate) => queue.change(|to| to.errors_per_million = rate),
-            Order::Vanish => queue.change(|to| to.vanished = true),
+            DiskCommand::Report => answer = queue.record(),
+            DiskCommand::Forget => queue.forget(),
+            DiskCommand::WriteSpeed(speed) => queue.change(|to| to.write_bytes_per_second = speed),
+            DiskCommand::ReadSpeed(speed) => queue.change(|to| to.read_bytes_per_second = speed),
+            DiskCommand::Latency(latency) => queue.change(|to| to.latency = latency),
+            DiskCommand::Hurry(hurry) => queue.change(|to| to.hurry = hurry),
+            DiskCommand::Fail(failing) => queue.change(|to| to.failing = failing),
+            DiskCommand::AddBadRange(range) => queue.change(|to| to.bad_ranges.push(range)),
+            DiskCommand::ClearBadRanges => queue.change(|to| to.bad_ranges.clear()),
+            DiskCommand::ErrorRate(rate) => queue.change(|to| to.errors_per_million = rate),
+            DiskCommand::Vanish => queue.change(|to| to.vanished = true),
         }
         let mut out = io::BufWriter::new(io::stdout().lock());
         writeln!(out, "{}", answer.len())?;
@@ -166,13 +166,13 @@ fn is_dying(pid: u32) -> bool {
         || std::os::unix::process::parent_id() != pid
 }
 
-struct Disk {
+struct DiskFilesystem {
     size_bytes: u64,
     image: Arc<Mutex<Image>>,
     queue: Arc<Queue>,
 }
 
-impl Disk {
+impl DiskFilesystem {
     fn attributes(&self, inode: INodeNo) -> FileAttr {
         let is_image = inode == IMAGE_INODE;
         FileAttr {
@@ -232,7 +232,7 @@ fn answer_empty(reply: ReplyEmpty) -> Answer {
     })
 }
 
-impl Filesystem for Disk {
+impl Filesystem for DiskFilesystem {
     fn init(&mut self, _: &fuser::Request, config: &mut KernelConfig) -> io::Result<()> {
         // Many requests at a time, as a disk has; older kernels do with fewer.
         let _ = config.add_capabilities(InitFlags::FUSE_ASYNC_DIO);

@@ -23,7 +23,7 @@ pub enum Failing {
 
 /// What the owner of the disk has ordered so far.
 #[derive(Debug, Default)]
-pub(crate) struct Settings {
+pub(crate) struct DiskSettings {
     pub(crate) write_bytes_per_second: Option<u64>,
     pub(crate) read_bytes_per_second: Option<u64>,
     pub(crate) latency: Duration,
@@ -36,7 +36,7 @@ pub(crate) struct Settings {
     random: u64,
 }
 
-impl Settings {
+impl DiskSettings {
     /// How long a transfer takes; `None` is for ever.
     pub(crate) fn transfer_ns(&self, kind: RequestKind, bytes: f64) -> Option<f64> {
         let speed = match kind {

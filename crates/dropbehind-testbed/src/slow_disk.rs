@@ -54,11 +54,11 @@ impl Default for SlowDiskOptions {
 /// that no unmount takes for ever.
 #[derive(Clone, Debug)]
 pub struct SlowDisk {
-    disk: Arc<Disk>,
+    disk: Arc<ServedDisk>,
 }
 
 #[derive(Debug)]
-struct Disk {
+struct ServedDisk {
     // Dropped in this order: closing the device may still write to it.
     device: LoopDevice,
     server: DiskServer,
@@ -82,7 +82,7 @@ impl SlowDisk {
             .context(|| format!("opening {}", image.display()))?;
         let device = LoopDevice::attach(&backing)?;
         let disk = Self {
-            disk: Arc::new(Disk { device, server }),
+            disk: Arc::new(ServedDisk { device, server }),
         };
         disk.set_write_speed(options.write_bytes_per_second)?;
         disk.set_read_speed(options.read_bytes_per_second)?;
@@ -195,7 +195,7 @@ impl Drop for Carrier {
     }
 }
 
-impl Drop for Disk {
+impl Drop for ServedDisk {
     fn drop(&mut self) {
         // The last close of the device writes its dirty pages, which must not
         // wait for a disk that hangs. Without a server it does not wait.

@@ -27,11 +27,11 @@ use dropbehind_flusher::lock;
 use dropbehind_flusher::own_file::OwnFile;
 use dropbehind_flusher::writeback_errors;
 use native::native_operations;
-pub(crate) use settings::Settings;
+pub(crate) use settings::FileSettings;
 
 /// What the clones of a file share: they have one description and position.
 struct Shared {
-    settings: Settings,
+    settings: FileSettings,
     /// Clones that are open. The count of references to this is no substitute: of
     /// two clones that end at once, each would see the other's.
     open: AtomicUsize,
@@ -113,9 +113,9 @@ impl File {
     /// # Errors
     /// Those of `fstat(2)` and `fcntl(2)`.
     pub fn from_std(file: fs::File, mode: Mode) -> io::Result<File> {
-        let settings = Settings {
+        let settings = FileSettings {
             mode,
-            ..Settings::default()
+            ..FileSettings::default()
         };
         File::with_settings(file, settings)
     }
@@ -132,7 +132,7 @@ impl File {
             .expect("only into_std takes it, with the File")
     }
 
-    pub(crate) fn with_settings(file: fs::File, settings: Settings) -> io::Result<File> {
+    pub(crate) fn with_settings(file: fs::File, settings: FileSettings) -> io::Result<File> {
         let info = dropbehind_linux::file_info(file.as_fd())?;
         let flags = dropbehind_linux::status_flags(file.as_fd())?;
         let (applies, device) = match info.kind {

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use dropbehind_policy::Mode;
 
-use crate::file::{File, Settings};
+use crate::file::{File, FileSettings};
 use crate::strategy::Strategy;
 use dropbehind_flusher::Flusher;
 
@@ -16,7 +16,7 @@ use dropbehind_flusher::Flusher;
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
     options: fs::OpenOptions,
-    settings: Settings,
+    settings: FileSettings,
 }
 
 impl Default for OpenOptions {
@@ -30,7 +30,7 @@ impl OpenOptions {
     pub fn new() -> OpenOptions {
         OpenOptions {
             options: fs::OpenOptions::new(),
-            settings: Settings::default(),
+            settings: FileSettings::default(),
         }
     }
 

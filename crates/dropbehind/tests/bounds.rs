@@ -15,7 +15,7 @@ use common::{KIB, Kind, MIB, PATIENCE, Place, cached_bytes, write_pattern};
 use dropbehind::flusher::Flusher;
 use dropbehind::stats::Reason;
 use dropbehind::{File, Mode, OpenOptions};
-use dropbehind_linux::{Disk, Presence};
+use dropbehind_linux::{DiskInfo, Presence};
 use dropbehind_testbed::residency::{self, Peaks, Sampler};
 use dropbehind_testbed::slow_disk::RequestKind;
 use dropbehind_testbed::{Fs, MountedFs, Need, SlowDisk, SlowDiskOptions, need, pattern};
@@ -146,7 +146,7 @@ fn peak_beside(others: usize) -> u64 {
     let slow = Slow::new(Some(Fs::Ext4), 50_000_000);
     let path = slow.path("data");
     let device = fs::metadata(slow.disk.device()).unwrap().rdev();
-    let device = Disk::from_device(device).unwrap();
+    let device = DiskInfo::from_device(device).unwrap();
     let (ready, is_ready) = mpsc::channel();
     let ends: Vec<mpsc::Sender<()>> = (0..others)
         .map(|_| {

@@ -1,6 +1,6 @@
 //! The machine's accounts before and after a case, and who is charged for what.
 
-use dropbehind_linux::{Disk, DiskCounters, disk_counters};
+use dropbehind_linux::{DiskCounters, DiskInfo, disk_counters};
 
 use crate::clock::now_ns;
 use crate::job::Done;
@@ -21,7 +21,7 @@ pub(super) struct Accounts {
 }
 
 impl Accounts {
-    pub(super) fn now(disk: &Disk) -> Self {
+    pub(super) fn now(disk: &DiskInfo) -> Self {
         Self {
             programs: Programs::now(),
             disk: disk_counters(disk).ok(),

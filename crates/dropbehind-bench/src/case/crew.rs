@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
 use super::Stand;
-use crate::job::{Answer, Done, Job, Order};
+use crate::job::{Answer, Done, Job, WorkerOrder};
 use crate::memory_group::MemoryGroup;
 use crate::mode::Mode;
 use crate::process::{Event, Worker, start};
@@ -106,7 +106,9 @@ impl Crew {
     /// From the start to the end of all workers.
     pub(super) fn work(&mut self, case: &Case, at_ns: u64, stand: &Stand<'_>) -> Result<(), End> {
         for worker in &mut self.workers {
-            worker.order(Order::Go { at_ns }).map_err(End::Failed)?;
+            worker
+                .order(WorkerOrder::Go { at_ns })
+                .map_err(End::Failed)?;
         }
         let busy = |plan: &&ProcessPlan| plan.tasks.iter().any(|task| task.foreground);
         let mut foreground = case.processes.iter().filter(busy).count();
@@ -115,7 +117,7 @@ impl Crew {
         while left > 0 {
             if foreground == 0 && !is_told {
                 for worker in &mut self.workers {
-                    worker.order(Order::Stop).map_err(End::Failed)?;
+                    worker.order(WorkerOrder::Stop).map_err(End::Failed)?;
                 }
                 is_told = true;
             }

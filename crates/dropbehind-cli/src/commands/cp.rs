@@ -8,7 +8,7 @@ mod tree;
 use super::report;
 use crate::error::{Doing, Exit, Failure, shown};
 use crate::input::Identity;
-use crate::options::{Settings, WriteEnd};
+use crate::options::{IoSettings, WriteEnd};
 use crate::session::Session;
 use clap::{Args, ValueEnum};
 use finishing::Finishing;
@@ -52,7 +52,7 @@ pub(super) struct CpArgs {
     #[arg(short, long)]
     verbose: bool,
     #[command(flatten)]
-    settings: Settings,
+    settings: IoSettings,
     #[command(flatten)]
     end: WriteEnd,
 }

@@ -9,7 +9,7 @@ mod emigrants;
 mod inhabitants;
 mod limits;
 
-use super::run::messages::{Connection, Heard, Order, Report, Wishes};
+use super::run::messages::{Connection, FromObserver, Heard, ToObserver, Wishes};
 use super::run::rules::RunRules;
 use crate::error::Exit;
 use dropbehind_linux::{Interest, PollEntry, SignalsBlocked, poll};
@@ -45,15 +45,18 @@ pub(super) fn run() -> Exit {
     }
 }
 
-fn failed(sentence: String) -> Report {
-    Report::Failed {
+fn failed(sentence: String) -> FromObserver {
+    FromObserver::Failed {
         sentence,
         impossible: false,
     }
 }
 
 /// Waits for an order; `None` if the supervisor is gone.
-fn next_order(supervisor: &mut Connection, timeout: Option<Duration>) -> Result<Order, Silence> {
+fn next_order(
+    supervisor: &mut Connection,
+    timeout: Option<Duration>,
+) -> Result<ToObserver, Silence> {
     let deadline = timeout.map(|timeout| Instant::now() + timeout);
     loop {
         match supervisor.hear() {
@@ -80,9 +83,9 @@ enum Silence {
     Gone,
 }
 
-fn observe(supervisor: &mut Connection) -> Result<(), Report> {
-    let _ = supervisor.send(&Report::Hello);
-    let Ok(Order::Observe { process, wishes }) = next_order(supervisor, None) else {
+fn observe(supervisor: &mut Connection) -> Result<(), FromObserver> {
+    let _ = supervisor.send(&FromObserver::Hello);
+    let Ok(ToObserver::Observe { process, wishes }) = next_order(supervisor, None) else {
         return Ok(());
     };
     let inhabitants = Inhabitants::of(process)
@@ -92,11 +95,11 @@ fn observe(supervisor: &mut Connection) -> Result<(), Report> {
     // all the same.
     let _status = status::run_path(std::process::id())
         .and_then(|path| status::Server::start(path, observer.reporter()));
-    let _ = supervisor.send(&Report::Ready);
+    let _ = supervisor.send(&FromObserver::Ready);
     let mut emigrants = Emigrants::of(process, &inhabitants);
     loop {
         match next_order(supervisor, Some(emigrants.pause())) {
-            Ok(Order::ProgramEnded) => break,
+            Ok(ToObserver::ProgramEnded) => break,
             Ok(_) => {}
             Err(Silence::Quiet) => emigrants.look(),
             Err(Silence::Gone) => {
@@ -112,7 +115,7 @@ fn observe(supervisor: &mut Connection) -> Result<(), Report> {
     // The supervisor tells of all together only.
     snapshot.files.clear();
     snapshot.notes.extend(emigrants.note());
-    let _ = supervisor.send(&Report::Settled {
+    let _ = supervisor.send(&FromObserver::Settled {
         settled,
         processes,
         snapshot,
@@ -124,7 +127,7 @@ fn observe(supervisor: &mut Connection) -> Result<(), Report> {
     Ok(())
 }
 
-fn begin(process: i32, wishes: &Wishes) -> Result<Observer, Report> {
+fn begin(process: i32, wishes: &Wishes) -> Result<Observer, FromObserver> {
     let rules = RunRules::new(wishes).map_err(|reason| failed(format!("{reason}.")))?;
     let io_priority = wishes.io_priority.parse();
     let observer = Observer::new(ObserverConfig {
@@ -134,7 +137,7 @@ fn begin(process: i32, wishes: &Wishes) -> Result<Observer, Report> {
         traced: tracing_is_wanted(),
         io_priority: io_priority.map_err(|error| failed(format!("{error}.")))?,
     })
-    .map_err(|error| Report::Failed {
+    .map_err(|error| FromObserver::Failed {
         sentence: format!("{error}."),
         impossible: matches!(
             error,
@@ -162,7 +165,7 @@ fn settle(observer: &Observer, limit: Duration, supervisor: &mut Connection) -> 
             return true;
         }
         match next_order(supervisor, Some(Duration::ZERO)) {
-            Ok(Order::Finish) => return false,
+            Ok(ToObserver::Finish) => return false,
             // Nobody waits any more.
             Err(Silence::Gone) => return observer.settle(left),
             _ if left.is_zero() => return false,

@@ -35,7 +35,7 @@ const WITHOUT_TRACE: &str = "without a trace of the page cache, run and watch do
 struct Report {
     kernel: String,
     filesystem: String,
-    disk: Disk,
+    disk: ProbedDisk,
     works: Vec<Feature>,
     strategies: Vec<Choice>,
     /// What is missing, and what that means.
@@ -43,7 +43,7 @@ struct Report {
 }
 
 #[derive(Debug, Serialize)]
-struct Disk {
+struct ProbedDisk {
     name: String,
     device: String,
     request_bytes: u64,
@@ -123,7 +123,7 @@ impl Report {
         Self {
             kernel: found.kernel.to_string(),
             filesystem: found.filesystem.to_string(),
-            disk: Disk {
+            disk: ProbedDisk {
                 name: disk.name.clone(),
                 device: disk.id.to_string(),
                 request_bytes: disk.request_bytes,

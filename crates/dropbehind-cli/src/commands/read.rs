@@ -3,7 +3,7 @@
 use super::report;
 use crate::error::{Doing, Exit, Failure, shown};
 use crate::input::Input;
-use crate::options::Settings;
+use crate::options::IoSettings;
 use crate::output::Output;
 use crate::session::Session;
 use crate::size;
@@ -24,7 +24,7 @@ pub(super) struct ReadArgs {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     length: Option<u64>,
     #[command(flatten)]
-    settings: Settings,
+    settings: IoSettings,
 }
 
 pub(super) fn run(args: &ReadArgs) -> Exit {

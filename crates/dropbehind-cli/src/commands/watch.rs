@@ -4,10 +4,10 @@ mod check;
 mod journal;
 mod lock;
 mod observing;
-mod orders;
 mod outlets;
 mod reports;
 mod service_manager;
+mod service_signals;
 
 use crate::error::{Exit, Failure, shown};
 use crate::size;
@@ -17,10 +17,10 @@ use dropbehind_observer::status;
 use journal::Journal;
 use lock::Lock;
 use observing::Observing;
-use orders::{Order, Orders};
 use outlets::Outlets;
 use reports::Reports;
 use service_manager::ServiceManager;
+use service_signals::{ServiceSignal, ServiceSignals};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -76,7 +76,7 @@ struct Watch<'a> {
     config: &'a Path,
     journal: Journal,
     manager: ServiceManager,
-    orders: Orders,
+    signals: ServiceSignals,
     observing: Observing,
     outlets: Outlets,
     reports: Reports,
@@ -88,7 +88,7 @@ impl<'a> Watch<'a> {
         let config = &args.config;
         let rules = read_rules(config, journal)?;
         // Before any thread is there.
-        let orders = Orders::receive()
+        let signals = ServiceSignals::receive()
             .map_err(|error| Failure::new(format!("cannot receive signals: {error}.")))?;
         Observing::check()?;
         let directory = status::directory().map_err(|error| Failure::new(format!("{error}.")))?;
@@ -100,7 +100,7 @@ impl<'a> Watch<'a> {
             config,
             journal,
             manager: ServiceManager::new(),
-            orders,
+            signals,
             outlets: Outlets::open(&socket, args.metrics.as_deref(), &observing, journal)?,
             observing,
             reports: Reports::default(),
@@ -118,9 +118,9 @@ impl<'a> Watch<'a> {
         let mut due = Instant::now() + every;
         loop {
             let pause = due.saturating_duration_since(Instant::now());
-            match self.orders.wait(pause) {
-                Some(Order::Leave) => break,
-                Some(Order::Reload) => self.reload(),
+            match self.signals.wait(pause) {
+                Some(ServiceSignal::Leave) => break,
+                Some(ServiceSignal::Reload) => self.reload(),
                 None => {
                     self.report(ServiceManager::alive);
                     due = Instant::now() + every;
@@ -166,7 +166,7 @@ impl<'a> Watch<'a> {
         self.manager.stopping();
         let until = Instant::now() + SETTLE;
         let mut settled = self.observing.settle(SETTLE_STEP);
-        while !settled && Instant::now() < until && self.orders.wait(Duration::ZERO).is_none() {
+        while !settled && Instant::now() < until && self.signals.wait(Duration::ZERO).is_none() {
             settled = self.observing.settle(SETTLE_STEP);
         }
         let snapshot = self.observing.snapshot();

@@ -4,7 +4,7 @@ use super::report;
 use crate::destination::{Destination, Wanted};
 use crate::error::{Doing, Exit, Failure, so_far};
 use crate::input::{Identity, Input};
-use crate::options::{Settings, WriteEnd};
+use crate::options::{IoSettings, WriteEnd};
 use crate::output::sync_directory;
 use crate::session::Session;
 use crate::transfer::{TransferError, copy};
@@ -21,7 +21,7 @@ pub(super) struct WriteArgs {
     #[arg(short, long)]
     append: bool,
     #[command(flatten)]
-    settings: Settings,
+    settings: IoSettings,
     #[command(flatten)]
     end: WriteEnd,
 }

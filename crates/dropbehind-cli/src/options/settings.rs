@@ -25,7 +25,7 @@ pub(crate) enum When {
 
 /// The values of [`TRANSFER`].
 #[derive(Clone, Debug)]
-pub(crate) struct Settings {
+pub(crate) struct IoSettings {
     pub(crate) mode: Mode,
     pub(crate) window_bytes: Option<u64>,
     pub(crate) request_bytes: Option<u64>,
@@ -61,7 +61,7 @@ pub(super) fn unread(_: impl std::fmt::Debug) -> clap::Error {
     clap::Error::raw(ErrorKind::InvalidValue, "a checked value was refused\n")
 }
 
-impl FromArgMatches for Settings {
+impl FromArgMatches for IoSettings {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let block_bytes = bytes(matches, &BLOCK_SIZE).unwrap_or(1 << 20);
         Ok(Self {
@@ -109,7 +109,7 @@ pub(super) fn add(command: Command, specs: &[&'static OptionSpec]) -> Command {
         .fold(command, |command, spec| command.arg(spec.arg()))
 }
 
-impl Args for Settings {
+impl Args for IoSettings {
     fn augment_args(command: Command) -> Command {
         add(command, &TRANSFER)
     }

@@ -1,13 +1,13 @@
 //! From a file to the disk that carries it.
 
 use crate::setup::{Loop, MIB, Mounted, directory, dirty_file, is_root, output, skip};
-use dropbehind_linux::{Disk, FsKind, disk_counters, disk_of, filesystem, write_and_wait};
+use dropbehind_linux::{DiskInfo, FsKind, disk_counters, disk_of, filesystem, write_and_wait};
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-fn disk_of_path(path: &Path) -> Disk {
+fn disk_of_path(path: &Path) -> DiskInfo {
     disk_of(File::open(path).unwrap().as_fd()).unwrap()
 }
 
@@ -75,7 +75,7 @@ fn a_partition_is_on_its_whole_disk() {
     let partition: dropbehind_linux::DiskId = number.trim().parse().unwrap();
     let whole = disk_of_path(&device.device);
     assert_ne!(partition, whole.id);
-    let found = Disk::from_device(partition.device());
+    let found = DiskInfo::from_device(partition.device());
     let _ = std::process::Command::new("delpart")
         .args([path, "1"])
         .status();

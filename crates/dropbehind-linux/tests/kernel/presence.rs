@@ -1,7 +1,7 @@
 //! Who is at work on a disk sees the others.
 
 use crate::setup::Loop;
-use dropbehind_linux::{Disk, Presence};
+use dropbehind_linux::{DiskInfo, Presence};
 use std::os::unix::fs::MetadataExt;
 use std::sync::mpsc;
 use std::thread;
@@ -13,7 +13,7 @@ fn those_who_are_there_are_counted() {
         return;
     };
     let number = std::fs::metadata(&device.device).unwrap().rdev();
-    let disk = Disk::from_device(number).unwrap();
+    let disk = DiskInfo::from_device(number).unwrap();
     let mut own = Presence::new(&disk).unwrap();
     assert_eq!(own.others(10).unwrap(), 0);
     own.enter().unwrap();

@@ -11,7 +11,7 @@ use dropbehind_flusher::Flusher;
 
 /// What an open file was asked to do.
 #[derive(Clone, Debug)]
-pub(crate) struct Settings {
+pub(crate) struct FileSettings {
     pub(crate) mode: Mode,
     pub(crate) window_bytes: Option<u64>,
     pub(crate) request_bytes: Option<u64>,
@@ -20,9 +20,9 @@ pub(crate) struct Settings {
     pub(crate) flusher: Option<Flusher>,
 }
 
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
+impl Default for FileSettings {
+    fn default() -> FileSettings {
+        FileSettings {
             mode: Mode::DONTCACHE,
             window_bytes: None,
             request_bytes: None,
@@ -33,7 +33,7 @@ impl Default for Settings {
     }
 }
 
-impl Settings {
+impl FileSettings {
     pub(crate) fn check(&self) -> io::Result<()> {
         let refuse = |what: String| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         if let Some(bytes) = self.window_bytes.filter(|bytes| *bytes < WINDOW_MIN_BYTES) {

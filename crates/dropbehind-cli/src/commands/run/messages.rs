@@ -31,7 +31,7 @@ pub(crate) struct Wishes {
 
 /// From the supervisor to the observer.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Order {
+pub(crate) enum ToObserver {
     /// Observe the mount namespace of this process, and say when that works.
     Observe {
         /// A child of the supervisor's, not yet the program.
@@ -47,7 +47,7 @@ pub(crate) enum Order {
 
 /// From the observer to the supervisor.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Report {
+pub(crate) enum FromObserver {
     /// It runs.
     Hello,
     /// Nothing the program does will be missed.
@@ -149,13 +149,13 @@ mod tests {
         let (mut raw, theirs) = UnixStream::pair().unwrap();
         let mut theirs = Connection::new(theirs);
         raw.write_all(b"\"Hel").unwrap();
-        assert!(matches!(theirs.hear::<Report>(), Heard::Nothing));
+        assert!(matches!(theirs.hear::<FromObserver>(), Heard::Nothing));
         raw.write_all(b"lo\"\n\"Ready\"\n{\"Set").unwrap();
         let heard = theirs.hear();
-        assert!(matches!(heard, Heard::Message(Report::Hello)));
+        assert!(matches!(heard, Heard::Message(FromObserver::Hello)));
         let heard = theirs.hear();
-        assert!(matches!(heard, Heard::Message(Report::Ready)));
+        assert!(matches!(heard, Heard::Message(FromObserver::Ready)));
         drop(raw);
-        assert!(matches!(theirs.hear::<Report>(), Heard::Gone));
+        assert!(matches!(theirs.hear::<FromObserver>(), Heard::Gone));
     }
 }

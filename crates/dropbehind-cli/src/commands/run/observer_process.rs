@@ -1,6 +1,6 @@
 //! The observer as its supervisor sees it: a process that may die at any time.
 
-use super::messages::{Connection, Heard, Order, Report};
+use super::messages::{Connection, FromObserver, Heard, ToObserver};
 use dropbehind_linux::detach;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -46,14 +46,14 @@ impl ObserverProcess {
     }
 
     /// Tells it something, if it is still there.
-    pub(super) fn tell(&mut self, order: &Order) {
+    pub(super) fn tell(&mut self, order: &ToObserver) {
         if !self.gone && self.connection.send(order).is_err() {
             self.gone = true;
         }
     }
 
     /// What it said, if it did.
-    pub(super) fn hear(&mut self) -> Option<Report> {
+    pub(super) fn hear(&mut self) -> Option<FromObserver> {
         if self.gone {
             return None;
         }

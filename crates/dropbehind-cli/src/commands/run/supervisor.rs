@@ -6,7 +6,7 @@
 //! are passed on, and only the program's own end and stops end and stop us.
 
 use super::PATIENCE;
-use super::messages::{Order, Report, Wishes};
+use super::messages::{FromObserver, ToObserver, Wishes};
 use super::observer_process::ObserverProcess;
 use dropbehind_linux::{
     Change, Interest, PollEntry, Program, Received, SignalFd, StartState, die_by,
@@ -106,13 +106,13 @@ impl Supervisor {
 
     /// Waits for the observer to report, before the program exists. A signal
     /// that would have ended the program ends us, after `give_up`.
-    fn report_before_start(&mut self, give_up: &mut dyn FnMut()) -> Result<Report, NotReady> {
+    fn report_before_start(&mut self, give_up: &mut dyn FnMut()) -> Result<FromObserver, NotReady> {
         loop {
             while let Some(received) = self.signals.read()? {
                 self.signal_before_start(received, give_up);
             }
             match self.observer.hear() {
-                Some(Report::Failed {
+                Some(FromObserver::Failed {
                     sentence,
                     impossible,
                 }) => {
@@ -144,7 +144,7 @@ impl Supervisor {
     /// Waits until the observer runs.
     pub(super) fn wait_for_observer(&mut self) -> Result<(), NotReady> {
         match self.report_before_start(&mut || {})? {
-            Report::Hello => Ok(()),
+            FromObserver::Hello => Ok(()),
             _ => Err(NotReady::Died),
         }
     }
@@ -156,7 +156,7 @@ impl Supervisor {
         program: Program,
         wishes: Wishes,
     ) -> Result<Program, NotReady> {
-        self.observer.tell(&Order::Observe {
+        self.observer.tell(&ToObserver::Observe {
             process: program.process(),
             wishes: Box::new(wishes),
         });
@@ -167,7 +167,7 @@ impl Supervisor {
             }
         };
         let reason = match self.report_before_start(&mut abandon) {
-            Ok(Report::Ready) => return held.ok_or(NotReady::Died),
+            Ok(FromObserver::Ready) => return held.ok_or(NotReady::Died),
             Ok(_) => NotReady::Died,
             Err(reason) => reason,
         };
@@ -241,12 +241,12 @@ impl Supervisor {
 
     /// Lets the observer see to what is left, and hears how it went.
     pub(super) fn settle(mut self, limit: Duration) -> Result<Account, NoAccount> {
-        self.observer.tell(&Order::ProgramEnded);
+        self.observer.tell(&ToObserver::ProgramEnded);
         let mut deadline = Instant::now() + limit;
         let mut finishing = false;
         loop {
             while let Some(report) = self.observer.hear() {
-                if let Report::Settled {
+                if let FromObserver::Settled {
                     settled,
                     processes,
                     snapshot,
@@ -278,7 +278,7 @@ impl Supervisor {
                 return Err(NoAccount::Silent);
             }
             if enough {
-                self.observer.tell(&Order::Finish);
+                self.observer.tell(&ToObserver::Finish);
                 finishing = true;
                 deadline = Instant::now() + PATIENCE;
             }

@@ -86,12 +86,12 @@ impl Key {
 
 /// A key, and whether the other way round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Order {
+pub(super) struct SortOrder {
     pub(super) key: Key,
     pub(super) reversed: bool,
 }
 
-impl Order {
+impl SortOrder {
     pub(super) fn next(&mut self) {
         self.key = self.key.moved(1);
     }

@@ -1,7 +1,7 @@
 //! What is being looked at, and what a key changes about it.
 
 use super::columns::{DiskRow, FileRow};
-use super::order::Order;
+use super::order::SortOrder;
 use super::speeds::Speeds;
 use dropbehind_observer::snapshot::Snapshot;
 use dropbehind_observer::status::Endpoint;
@@ -35,7 +35,7 @@ pub(super) struct View {
     pub(super) current: usize,
     pub(super) sample: Option<Snapshot>,
     speeds: Speeds,
-    pub(super) order: Order,
+    pub(super) order: SortOrder,
     /// The first row that is shown.
     pub(super) scroll: usize,
     /// How many rows there was room for.
@@ -139,8 +139,8 @@ impl View {
             KeyCode::BackTab => {
                 return Wish::Observer(self.endpoints.len().saturating_sub(1));
             }
-            KeyCode::Char('s' | '>') => self.sorted_anew(Order::next),
-            KeyCode::Char('S' | '<') => self.sorted_anew(Order::previous),
+            KeyCode::Char('s' | '>') => self.sorted_anew(SortOrder::next),
+            KeyCode::Char('S' | '<') => self.sorted_anew(SortOrder::previous),
             KeyCode::Char('r') => self.sorted_anew(|order| order.reversed ^= true),
             KeyCode::Char('n') => self.switch(Panel::Notes),
             KeyCode::Char('?' | 'h') => self.switch(Panel::Help),
@@ -157,7 +157,7 @@ impl View {
         Wish::Nothing
     }
 
-    fn sorted_anew(&mut self, change: impl FnOnce(&mut Order)) {
+    fn sorted_anew(&mut self, change: impl FnOnce(&mut SortOrder)) {
         change(&mut self.order);
         self.panel = Panel::Files;
         self.scroll = 0;

@@ -1,4 +1,4 @@
-//! Signals, received as orders.
+//! The signals that a service gets.
 
 use nix::sys::signal::{SigSet, Signal};
 use std::io;
@@ -7,18 +7,18 @@ use std::time::Duration;
 
 /// What somebody wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Order {
+pub(super) enum ServiceSignal {
     /// Read the rules again.
     Reload,
     /// Finish and end.
     Leave,
 }
 
-/// Orders to come.
+/// Signals to come.
 #[derive(Debug)]
-pub(super) struct Orders(Receiver<Order>);
+pub(super) struct ServiceSignals(Receiver<ServiceSignal>);
 
-impl Orders {
+impl ServiceSignals {
     /// Begins to receive, in a thread of its own. Has to be called before any
     /// other thread is started: threads inherit that the signals are blocked.
     pub(super) fn receive() -> io::Result<Self> {
@@ -31,8 +31,8 @@ impl Orders {
         let wait = move || {
             while let Ok(signal) = signals.wait() {
                 let order = match signal {
-                    Signal::SIGHUP => Order::Reload,
-                    _ => Order::Leave,
+                    Signal::SIGHUP => ServiceSignal::Reload,
+                    _ => ServiceSignal::Leave,
                 };
                 if sender.send(order).is_err() {
                     return;
@@ -45,12 +45,12 @@ impl Orders {
     }
 
     /// The next one, or `None` if none comes in this time.
-    pub(super) fn wait(&self, at_most: Duration) -> Option<Order> {
+    pub(super) fn wait(&self, at_most: Duration) -> Option<ServiceSignal> {
         match self.0.recv_timeout(at_most) {
             Ok(order) => Some(order),
             Err(RecvTimeoutError::Timeout) => None,
             // Its thread never ends before us; without it nobody could stop us.
-            Err(RecvTimeoutError::Disconnected) => Some(Order::Leave),
+            Err(RecvTimeoutError::Disconnected) => Some(ServiceSignal::Leave),
         }
     }
 }

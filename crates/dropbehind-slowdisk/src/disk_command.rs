@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::settings::Failing;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Order {
+pub(crate) enum DiskCommand {
     WriteSpeed(Option<u64>),
     ReadSpeed(Option<u64>),
     Latency(Duration),
@@ -34,7 +34,7 @@ const FAILING: [(Failing, &str); 5] = [
     (Failing::All, "all"),
 ];
 
-impl fmt::Display for Order {
+impl fmt::Display for DiskCommand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::WriteSpeed(Some(speed)) => write!(f, "write-speed {speed}"),
@@ -57,7 +57,7 @@ impl fmt::Display for Order {
     }
 }
 
-impl FromStr for Order {
+impl FromStr for DiskCommand {
     type Err = io::Error;
 
     fn from_str(line: &str) -> io::Result<Self> {
@@ -65,20 +65,20 @@ impl FromStr for Order {
     }
 }
 
-fn parse(line: &str) -> Option<Order> {
+fn parse(line: &str) -> Option<DiskCommand> {
     let words: Vec<&str> = line.split_whitespace().collect();
     Some(match words[..] {
-        ["write-speed", speed] => Order::WriteSpeed(parse_speed(speed)?),
-        ["read-speed", speed] => Order::ReadSpeed(parse_speed(speed)?),
-        ["latency", ns] => Order::Latency(Duration::from_nanos(ns.parse().ok()?)),
-        ["hurry", hurry] => Order::Hurry(hurry.parse().ok()?),
-        ["fail", name] => Order::Fail(FAILING.iter().find(|(_, known)| *known == name)?.0),
-        ["add-bad", start, end] => Order::AddBadRange(start.parse().ok()?..end.parse().ok()?),
-        ["clear-bad"] => Order::ClearBadRanges,
-        ["error-rate", rate] => Order::ErrorRate(rate.parse().ok()?),
-        ["vanish"] => Order::Vanish,
-        ["report"] => Order::Report,
-        ["forget"] => Order::Forget,
+        ["write-speed", speed] => DiskCommand::WriteSpeed(parse_speed(speed)?),
+        ["read-speed", speed] => DiskCommand::ReadSpeed(parse_speed(speed)?),
+        ["latency", ns] => DiskCommand::Latency(Duration::from_nanos(ns.parse().ok()?)),
+        ["hurry", hurry] => DiskCommand::Hurry(hurry.parse().ok()?),
+        ["fail", name] => DiskCommand::Fail(FAILING.iter().find(|(_, known)| *known == name)?.0),
+        ["add-bad", start, end] => DiskCommand::AddBadRange(start.parse().ok()?..end.parse().ok()?),
+        ["clear-bad"] => DiskCommand::ClearBadRanges,
+        ["error-rate", rate] => DiskCommand::ErrorRate(rate.parse().ok()?),
+        ["vanish"] => DiskCommand::Vanish,
+        ["report"] => DiskCommand::Report,
+        ["forget"] => DiskCommand::Forget,
         _ => return None,
     })
 }
@@ -98,23 +98,23 @@ mod tests {
     #[test]
     fn a_line_holds_an_order() {
         let mut orders = vec![
-            Order::WriteSpeed(None),
-            Order::WriteSpeed(Some(0)),
-            Order::ReadSpeed(None),
-            Order::ReadSpeed(Some(1 << 40)),
-            Order::Latency(Duration::from_micros(250)),
-            Order::Hurry(true),
-            Order::AddBadRange(4096..1 << 41),
-            Order::ClearBadRanges,
-            Order::ErrorRate(1000),
-            Order::Vanish,
-            Order::Report,
-            Order::Forget,
+            DiskCommand::WriteSpeed(None),
+            DiskCommand::WriteSpeed(Some(0)),
+            DiskCommand::ReadSpeed(None),
+            DiskCommand::ReadSpeed(Some(1 << 40)),
+            DiskCommand::Latency(Duration::from_micros(250)),
+            DiskCommand::Hurry(true),
+            DiskCommand::AddBadRange(4096..1 << 41),
+            DiskCommand::ClearBadRanges,
+            DiskCommand::ErrorRate(1000),
+            DiskCommand::Vanish,
+            DiskCommand::Report,
+            DiskCommand::Forget,
         ];
-        orders.extend(FAILING.map(|(failing, _)| Order::Fail(failing)));
+        orders.extend(FAILING.map(|(failing, _)| DiskCommand::Fail(failing)));
         for order in orders {
-            assert_eq!(order.to_string().parse::<Order>().unwrap(), order);
+            assert_eq!(order.to_string().parse::<DiskCommand>().unwrap(), order);
         }
-        assert!("vanish now".parse::<Order>().is_err());
+        assert!("vanish now".parse::<DiskCommand>().is_err());
     }
 }
