@@ -34,8 +34,7 @@ pub(crate) enum Message {
     WasRead(u32),
     /// Which parts of a range did this file bring in?
     Brought(u32, ByteRange, mpsc::Sender<Vec<ByteRange>>),
-    /// Everything is to be written and dropped; the sender is let go of when it
-    /// is.
+    /// Everything is to be written and dropped; then the thread drops the sender.
     FlushAll(mpsc::Sender<()>),
 }
 

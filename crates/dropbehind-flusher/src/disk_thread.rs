@@ -163,8 +163,8 @@ impl DiskThread {
                 self.swept_ns = now_ns;
                 self.drain_all();
             }
-            self.mind_peers(now_ns);
-            self.mind_neighbours(now_ns);
+            self.share_with_peers(now_ns);
+            self.yield_to_readers(now_ns);
             let look_ns = self.look_around();
             let until_ns = self.act(look_ns);
             if self.shared.bell.is_rung() || self.look_is_due() {
@@ -182,7 +182,7 @@ impl DiskThread {
     }
 
     /// Shares the disk with the flushers of other programs.
-    fn mind_peers(&mut self, now_ns: u64) {
+    fn share_with_peers(&mut self, now_ns: u64) {
         if self.disk.asked_bytes() > 0 {
             self.share_disk(now_ns);
         }
@@ -198,7 +198,7 @@ impl DiskThread {
     /// Looks, where other programs' files are written back, how the disk's
     /// readers fare. A program that uses the library waits for its own
     /// writeback, and is bounded by that.
-    fn mind_neighbours(&mut self, now_ns: u64) {
+    fn yield_to_readers(&mut self, now_ns: u64) {
         let since_ns = now_ns.saturating_sub(self.sampled_ns);
         if self.looks.is_empty() || self.disk.asked_bytes() == 0 || since_ns < SAMPLE_NS {
             return;

@@ -25,7 +25,7 @@ use crate::observed_file::ObservedPages;
 use crate::own_file::OwnFile;
 use crate::stats::Stats;
 
-/// Who waits for a disk's thread looks after its health this often.
+/// Whoever waits for a disk's thread checks this often that it still runs.
 const WAIT_STEP: Duration = Duration::from_millis(200);
 
 /// Writes back, counts and drops for any number of files on any disks.
@@ -213,7 +213,7 @@ impl Flusher {
                     Err(RecvTimeoutError::Timeout) if disk.is_dead() => return true,
                     Err(RecvTimeoutError::Timeout) if left.is_zero() => return false,
                     Err(RecvTimeoutError::Timeout) => {}
-                    // Nothing is ever sent; the thread lets go of its end.
+                    // Nothing is ever sent; the thread drops its end.
                     Err(RecvTimeoutError::Disconnected) | Ok(()) => return true,
                 }
             }
@@ -266,7 +266,7 @@ impl Drop for Inner {
 pub struct DiskStats {
     /// The disk's name, as in `/sys/block`.
     pub name: String,
-    /// Files that are looked after now.
+    /// Files that it writes back or drops now.
     pub files: usize,
     /// What was done, closed files included.
     pub stats: Stats,

@@ -69,8 +69,8 @@ pub enum Provenance {
     ResidentAtOpen(CacheMap),
 }
 
-/// Takes what is told of observed files, in the disk's thread: it is to hand it on
-/// and not to wait.
+/// Receives the notices of observed files, in the disk's thread: it hands them on and
+/// does not wait.
 #[derive(Clone)]
 pub struct NoticeSink(Arc<dyn Fn(Notice) + Send + Sync>);
 

@@ -25,7 +25,7 @@ use crate::{lock, residency};
 use claims::Claims;
 pub use reader::Reader;
 
-/// A waiting writer looks after its flusher's health this often.
+/// A waiting writer checks this often that its flusher still runs.
 const WAIT_STEP: Duration = Duration::from_millis(200);
 /// The keeper opens descriptions and does nothing else; longer than this it
 /// takes only when it is gone.
@@ -288,8 +288,8 @@ impl OwnFile {
     /// Waits until the flusher has its own description, if there is work for
     /// it; false when there is none, or no flusher.
     fn await_registration(self: &Arc<Self>, fd: BorrowedFd<'_>) -> bool {
-        let untold = self.slot.writes.total() > 0 || self.slot.reads.total() > 0;
-        if !untold || !self.is_ours() {
+        let pending = self.slot.writes.total() > 0 || self.slot.reads.total() > 0;
+        if !pending || !self.is_ours() {
             return false;
         }
         self.register(fd);

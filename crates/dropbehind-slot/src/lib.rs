@@ -302,7 +302,7 @@ impl Slot {
         false
     }
 
-    /// The flusher looks after this slot until the next [`Slot::try_quiet`].
+    /// The flusher drains this slot unasked until the next [`Slot::try_quiet`].
     pub fn attend(&self) {
         if self.quiet.load(Ordering::Relaxed) != 0 {
             self.quiet.store(0, Ordering::SeqCst);

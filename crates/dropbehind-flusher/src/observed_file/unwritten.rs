@@ -13,8 +13,8 @@ use crate::residency;
 
 /// A count that takes longer than this does not go over what is written again: a
 /// cached gigabyte in single pages takes 10 ms.
-const DEAR: Duration = Duration::from_micros(100);
-/// A dear count of all pages is made in no more than one part in so many of the
+const COSTLY: Duration = Duration::from_micros(100);
+/// A costly count of all pages is made in no more than one part in so many of the
 /// time.
 const ALL_SHARE: u32 = 25;
 /// Who has less than this unwritten is not one of the writers.
@@ -78,7 +78,7 @@ impl UnwrittenCounter {
 
     /// Nothing was unwritten before `size_bytes`, and to find that out took `cost`.
     pub(super) fn was_written(&mut self, size_bytes: u64, cost: Duration) {
-        if cost >= DEAR {
+        if cost >= COSTLY {
             self.from = size_bytes - size_bytes % page_size();
             self.all_due = Instant::now() + cost * ALL_SHARE;
         }
@@ -96,7 +96,7 @@ impl UnwrittenCounter {
         let within = ByteRange::new(self.from, all.end);
         let bytes = unwritten_bytes(fd, within);
         let cost = processor_time() - before;
-        if cost >= DEAR {
+        if cost >= COSTLY {
             if self.from == 0 {
                 self.all_due = now + cost * ALL_SHARE;
             }
