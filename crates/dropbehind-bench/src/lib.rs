@@ -11,6 +11,7 @@
 //! [`worker_main()`] or [`disk_main()`] when it is told to.
 
 #![cfg(target_os = "linux")]
+#![forbid(unsafe_code)]
 
 mod caches;
 mod case;

@@ -6,6 +6,8 @@
 //! table of their options; [`session`] is what the commands that move data
 //! share.
 
+#![forbid(unsafe_code)]
+
 mod advice;
 mod commands;
 mod destination;

@@ -10,6 +10,7 @@
 //! carries it out. Programs use the crate `dropbehind` instead.
 
 #![cfg(target_os = "linux")]
+#![forbid(unsafe_code)]
 
 mod cache_map;
 mod disk_handle;

@@ -5,6 +5,7 @@
 //! the [`dropbehind`] library. The programs are never touched.
 
 #![cfg(target_os = "linux")]
+#![forbid(unsafe_code)]
 
 mod board;
 mod file_path;

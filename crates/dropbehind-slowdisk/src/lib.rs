@@ -9,6 +9,7 @@
 //! Needs root and `/dev/fuse`.
 
 #![cfg(target_os = "linux")]
+#![forbid(unsafe_code)]
 
 mod clock;
 mod context;

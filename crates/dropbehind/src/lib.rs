@@ -26,6 +26,7 @@
 //! The two controls are independent: see [`Mode`].
 
 #![cfg(target_os = "linux")]
+#![forbid(unsafe_code)]
 
 pub mod control;
 mod file;
