@@ -306,3 +306,37 @@ fn ask_refused(path: &Path) -> String {
     stream.read_to_end(&mut answer).ok();
     String::from_utf8(answer).unwrap()
 }
+
+#[test]
+fn an_endless_answer_is_refused() {
+    let scratch = Scratch::new().unwrap();
+    let path = scratch.file("endless.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    let endless = std::thread::spawn(move || {
+        let piece = [b'x'; 64 << 10];
+        for stream in listener.incoming().take(2) {
+            let mut stream = stream.unwrap();
+            while stream.write_all(&piece).is_ok() {}
+        }
+    });
+    let snapshot = Client::connect(&path).unwrap().snapshot();
+    assert_eq!(snapshot.unwrap_err().kind(), io::ErrorKind::InvalidData);
+    let metrics = Client::connect(&path).unwrap().metrics(1);
+    assert_eq!(metrics.unwrap_err().kind(), io::ErrorKind::InvalidData);
+    endless.join().unwrap();
+}
+
+#[test]
+fn nobody_waits_for_one_who_takes_no_client() {
+    let scratch = Scratch::new().unwrap();
+    let path = scratch.file("full.sock");
+    let _listener = UnixListener::bind(&path).unwrap();
+    let mut clients = Vec::new();
+    let refused = loop {
+        match Client::connect(&path) {
+            Ok(client) => clients.push(client),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);
+}

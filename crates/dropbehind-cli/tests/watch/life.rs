@@ -4,6 +4,8 @@ use crate::commands::RULES;
 use crate::user::running_watch::RunningWatch;
 use crate::user::{User, finish};
 use dropbehind_testbed::{Need, need};
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 
 #[test]
 fn a_service_manager_is_told_of_each_step() {
@@ -88,6 +90,37 @@ fn a_second_one_is_told_who_is_there() {
     let mut next = RunningWatch::start(&user, &mut user.watch("--config rules"));
     next.says("READY=1");
     assert_eq!(next.ends("TERM"), Some(0));
+}
+
+/// Whoever can open a file can lock it.
+#[test]
+fn other_users_cannot_take_its_place() {
+    need!(Need::Root, Need::Tool("setpriv"), Need::Tool("flock"));
+    let user = User::new();
+    user.writes("rules", RULES);
+    let runtime = user.file("runtime");
+    std::fs::create_dir(&runtime).unwrap();
+    let lock = runtime.join("watch.lock");
+    // As anybody can read it.
+    std::fs::write(&lock, "").unwrap();
+    let takes = |command: &str| {
+        let mut other = Command::new("setpriv");
+        other.args(["--reuid", "65534", "--clear-groups", "flock"]);
+        other.args(["--nonblock", "--shared"]).arg(&lock);
+        other.args(["sh", "-c", command]).stdout(Stdio::piped());
+        other.spawn().unwrap()
+    };
+    let mut other = takes("echo taken; exec sleep 60");
+    let mut line = String::new();
+    let mut said = BufReader::new(other.stdout.take().unwrap());
+    said.read_line(&mut line).unwrap();
+    assert_eq!(line, "taken\n");
+    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
+    watch.says("READY=1");
+    assert!(!takes("true").wait().unwrap().success());
+    assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
+    other.kill().unwrap();
+    other.wait().unwrap();
 }
 
 #[test]

@@ -5,8 +5,20 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use super::directory::{Found, discover};
+use rustix::io::Errno;
+
+use super::directory::{Found, connect, discover};
 use crate::snapshot::Snapshot;
+
+/// An answer longer than this is no observer's: a state with the most files that can
+/// be asked for is less than 1 MiB.
+const ANSWER_MAX_BYTES: u64 = 16 << 20;
+/// An observer that says nothing for so long hangs, or is none.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// An observer that has many clients to accept first is asked so often,
+const CONNECT_TRIES: u32 = 50;
+/// in such steps: connect(2) would wait for ever for one that accepts none.
+const CONNECT_STEP: Duration = Duration::from_millis(20);
 
 /// A connection to an observer, good for one request.
 #[derive(Debug)]
@@ -20,9 +32,21 @@ impl Client {
     /// # Errors
     ///
     /// `NotFound` and `ConnectionRefused` where no observer listens,
-    /// `PermissionDenied` where one does that is another user's.
+    /// `PermissionDenied` where one does that is another user's, `WouldBlock` where
+    /// one has too many clients to take another.
     pub fn connect(path: impl AsRef<Path>) -> io::Result<Self> {
-        let stream = UnixStream::connect(path)?;
+        let mut connected = connect(path.as_ref());
+        for _ in 0..CONNECT_TRIES {
+            if !matches!(connected, Err(Errno::AGAIN)) {
+                break;
+            }
+            std::thread::sleep(CONNECT_STEP);
+            connected = connect(path.as_ref());
+        }
+        let stream = connected?;
+        stream.set_nonblocking(false)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
         Ok(Self { stream })
     }
 
@@ -49,6 +73,7 @@ impl Client {
     ///
     /// As of writing to the socket.
     pub fn stream(self, pause: Duration) -> io::Result<Samples> {
+        self.stream.set_read_timeout(Some(pause + PATIENCE))?;
         self.samples(&format!("stream {}\n", pause.as_millis()))
     }
 
@@ -61,7 +86,12 @@ impl Client {
     pub fn metrics(mut self, files: usize) -> io::Result<String> {
         self.ask(&format!("metrics {files}\n"))?;
         let mut text = String::new();
-        self.stream.read_to_string(&mut text)?;
+        self.stream
+            .take(ANSWER_MAX_BYTES)
+            .read_to_string(&mut text)?;
+        if text.len() as u64 == ANSWER_MAX_BYTES {
+            return Err(too_long());
+        }
         match text.strip_prefix("error: ") {
             Some(why) => Err(io::Error::other(why.trim_end().to_owned())),
             None if text.is_empty() => Err(ended()),
@@ -85,6 +115,14 @@ impl Client {
     }
 }
 
+fn too_long() -> io::Error {
+    let text = format!(
+        "an answer of more than {} MiB is no observer's",
+        ANSWER_MAX_BYTES >> 20
+    );
+    io::Error::new(io::ErrorKind::InvalidData, text)
+}
+
 fn ended() -> io::Error {
     io::Error::new(io::ErrorKind::UnexpectedEof, "the observer has ended")
 }
@@ -98,8 +136,14 @@ pub struct Samples {
 impl Samples {
     fn read(&mut self) -> io::Result<Option<Snapshot>> {
         let mut line = String::new();
-        match self.reader.read_line(&mut line) {
+        match self
+            .reader
+            .by_ref()
+            .take(ANSWER_MAX_BYTES)
+            .read_line(&mut line)
+        {
             Ok(_) if line.ends_with('\n') => {}
+            Ok(bytes) if bytes as u64 == ANSWER_MAX_BYTES => return Err(too_long()),
             // Cut off, or nothing at all.
             Ok(_) => return Ok(None),
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(None),

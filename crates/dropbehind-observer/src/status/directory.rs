@@ -4,6 +4,7 @@ use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
@@ -155,16 +156,22 @@ enum Answer {
 
 /// Whether somebody listens there.
 fn answers(path: &Path) -> Answer {
-    let connected = || -> Result<(), Errno> {
-        let address = SocketAddrUnix::new(path)?;
-        rustix::net::connect(socket(SocketFlags::NONBLOCK)?, &address)
-    };
-    match connected() {
-        // EAGAIN: somebody listens, and has many to answer first.
-        Ok(()) | Err(Errno::AGAIN) => Answer::Yes,
+    match connect(path) {
+        Ok(_) => Answer::Yes,
+        // Somebody listens, and has many to answer first.
+        Err(Errno::AGAIN) => Answer::Yes,
         Err(Errno::ACCESS | Errno::PERM) => Answer::NotUs,
         Err(_) => Answer::No,
     }
+}
+
+/// A connection that does not block, and was made without waiting: whoever listens may
+/// never accept it.
+pub(super) fn connect(path: &Path) -> Result<UnixStream, Errno> {
+    let address = SocketAddrUnix::new(path)?;
+    let socket = socket(SocketFlags::NONBLOCK)?;
+    rustix::net::connect(&socket, &address)?;
+    Ok(socket.into())
 }
 
 fn socket(flags: SocketFlags) -> Result<OwnedFd, Errno> {

@@ -3,9 +3,9 @@
 use crate::error::{Doing, Failure, shown};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
-use std::fs::{DirBuilder, File};
-use std::io::{Read, Write};
-use std::os::unix::fs::DirBuilderExt;
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 /// Held while a watch runs; the kernel gives it up for a dead one.
@@ -24,13 +24,7 @@ impl Lock {
             .mode(0o755)
             .create(directory);
         made.map_err(failed)?;
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&path);
-        let mut file = file.map_err(failed)?;
+        let mut file = open(&path).map_err(failed)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => return Err(taken(&mut file)),
@@ -43,6 +37,30 @@ impl Lock {
         written.map_err(|error| Failure::io(Doing::Write, &path, &error))?;
         Ok(Self { _file: file })
     }
+}
+
+/// Opens the lock's file, which nobody but this user can: whoever can open a file can
+/// lock it (flock(2)), and keep the watch from starting.
+fn open(path: &Path) -> io::Result<File> {
+    let open = || {
+        File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .custom_flags(nix::libc::O_NOFOLLOW)
+            .open(path)
+    };
+    let file = open()?;
+    let found = file.metadata()?;
+    let own = found.uid() == rustix::process::geteuid().as_raw();
+    if own && found.mode() & 0o077 == 0 {
+        return Ok(file);
+    }
+    // Somebody may have it open already.
+    fs::remove_file(path)?;
+    open()
 }
 
 fn taken(file: &mut File) -> Failure {
