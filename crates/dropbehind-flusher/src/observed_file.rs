@@ -243,7 +243,7 @@ impl Flusher {
                 request_bytes: options.request_bytes,
                 size_bytes: options.opened_size_bytes.min(size_bytes),
                 block_device,
-                told: provenance == ProvenanceKind::Traced,
+                traced: provenance == ProvenanceKind::Traced,
                 ..StreamConfig::default()
             },
             before,

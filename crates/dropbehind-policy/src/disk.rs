@@ -216,7 +216,7 @@ impl Disk {
         };
         stream.end_flush_if_settled();
         let due_ns = stream.task(&context).map(|(due_ns, _)| due_ns);
-        let old = stream.queued;
+        let old = stream.place.queued;
         if let (Some((old_ns, _)), Some(new_ns)) = (old, due_ns) {
             // Who is due keeps the place in the queue: events that come in all
             // the time must not push a stream back.
@@ -229,9 +229,9 @@ impl Disk {
         }
         // A stream that has just had its turn lets all others that are due go
         // first, however long its own work has been waiting.
-        stream.queued = due_ns.map(|due_ns| (due_ns.max(stream.served_ns), self.turns));
+        stream.place.queued = due_ns.map(|due_ns| (due_ns.max(stream.place.served_ns), self.turns));
         self.turns += 1;
-        if let Some((new_ns, turn)) = stream.queued {
+        if let Some((new_ns, turn)) = stream.place.queued {
             self.queue.insert((new_ns, turn, id));
         }
     }
@@ -240,7 +240,7 @@ impl Disk {
         let Some(stream) = self.streams.get_mut(&id) else {
             return;
         };
-        if let Some((due_ns, turn)) = stream.queued.take() {
+        if let Some((due_ns, turn)) = stream.place.queued.take() {
             self.queue.remove(&(due_ns, turn, id));
         }
     }
@@ -249,7 +249,7 @@ impl Disk {
     fn remove(&mut self, id: StreamId) -> Option<Stream> {
         self.dequeue(id);
         let gone = self.streams.remove(&id)?;
-        if let Some((place, bytes)) = gone.small_place {
+        if let Some((place, bytes)) = gone.place.small {
             self.small.leave(bytes);
             self.small_queue.remove(&place);
         }
@@ -264,14 +264,14 @@ impl Disk {
             return;
         };
         let bytes = stream.small_bytes();
-        stream.over_budget &= bytes.is_some();
-        let bytes = bytes.filter(|_| !stream.over_budget);
-        let before = stream.small_place;
+        stream.place.over_budget &= bytes.is_some();
+        let bytes = bytes.filter(|_| !stream.place.over_budget);
+        let before = stream.place.small;
         if before.map(|(_, bytes)| bytes) == bytes {
             return;
         }
         let place = before.map_or(self.turns, |(place, _)| place);
-        stream.small_place = bytes.map(|bytes| (place, bytes));
+        stream.place.small = bytes.map(|bytes| (place, bytes));
         if let Some((place, bytes)) = before {
             self.small.leave(bytes);
             self.small_queue.remove(&place);
@@ -294,8 +294,8 @@ impl Disk {
             let Some(stream) = self.streams.get_mut(&id) else {
                 continue;
             };
-            stream.over_budget = true;
-            if let Some((_, bytes)) = stream.small_place.take() {
+            stream.place.over_budget = true;
+            if let Some((_, bytes)) = stream.place.small.take() {
                 self.small.leave(bytes);
             }
             self.requeue(now_ns, id);
@@ -462,7 +462,7 @@ impl Disk {
             let Some(stream) = self.streams.get_mut(&id) else {
                 continue;
             };
-            stream.served_ns = now_ns;
+            stream.place.served_ns = now_ns;
             let task = match stream.task(&context) {
                 Some((task_ns, task)) if task_ns <= now_ns => task,
                 _ => {

@@ -131,7 +131,7 @@ pub struct ObservedStream {
 
 impl ObservedStream {
     /// Starts to observe a file; its stream was opened with
-    /// [`StreamConfig::told`](crate::StreamConfig::told) where the provenance is traced.
+    /// [`StreamConfig::traced`](crate::StreamConfig::told) where the provenance is traced.
     pub fn new(config: ObservedStreamConfig) -> ObservedStream {
         ObservedStream {
             provenance: match config.provenance {

@@ -19,6 +19,9 @@ mod lazy;
 mod look_ahead;
 mod outcomes;
 mod ownership;
+mod phase;
+mod progress;
+mod provenance;
 mod request;
 mod requests;
 mod sweep;
@@ -31,15 +34,15 @@ use crate::grace::SMALL_FILE_BYTES;
 use crate::mode::{Mode, Writeback};
 use crate::range::{ByteRange, round_up};
 use crate::range_list::gaps_between;
-use crate::range_set::RangeSet;
 use crate::reason::{Reason, ReasonBytes};
 use crate::residency::ResidencyMap;
 use crate::write_behind::{CloseKind, WriteBehind, WriteKind};
 
 pub(crate) use context::Context;
 use lazy::Lazy;
-use look_ahead::LookAhead;
 use ownership::Ownership;
+use phase::Phase;
+use progress::Progress;
 use request::Request;
 use requests::Requests;
 use sweep::Sweep;
@@ -60,7 +63,7 @@ pub struct StreamConfig {
     /// Write-behind does not apply (`POSIX_FADV_RANDOM`).
     pub random: bool,
     /// [`Disk::brought`](crate::Disk::brought) tells which pages this I/O brings in.
-    pub told: bool,
+    pub traced: bool,
 }
 
 /// What a stream did, counted.
@@ -89,15 +92,10 @@ pub struct Stream {
     size_bytes: u64,
     last_write_end: u64,
 
-    /// Bytes written, as counted by the writers.
-    written_bytes: u64,
-    /// Of these, bytes seen clean or left to the kernel.
-    done_bytes: u64,
-    peak_dirty_bytes: u64,
+    progress: Progress,
     writeback_bytes: ReasonBytes,
 
     ownership: Ownership,
-    look_ahead: LookAhead,
     sweep: Sweep,
     window: WriteBehind,
     window_mode: Mode,
@@ -111,31 +109,35 @@ pub struct Stream {
     counting_lazy: bool,
     /// Since the last drop, a request was sent.
     sent_since_drop: bool,
-    /// Something was done since the last inspection.
-    worked: bool,
-    inspected_ns: Option<u64>,
-    unlinked: bool,
-    /// Told to be ours, and neither known to be written nor to be done with.
-    unsorted: RangeSet,
-    /// Ours, clean, and resisted all tries while others used the file: they may have had
-    /// it mapped. Tried once more when it is closed.
-    stuck: RangeSet,
-    /// That was done for the last time.
-    tried_stuck: bool,
-    /// Closed, and seen unlinked since: all that is left is to forget it.
-    deleted: bool,
-    closed_ns: Option<u64>,
-    small_bytes: Option<u64>,
+    inspection: Inspection,
+    phase: Phase,
+    /// All that is pending is to be written and dropped.
     flush: bool,
-    forgotten: bool,
 
-    /// The stream's place in the disk's queue.
+    /// The stream's place among those of the disk.
+    pub(crate) place: Place,
+}
+
+/// What is known of the file's name.
+#[derive(Clone, Copy, Debug, Default)]
+struct Inspection {
+    /// When it was last looked up.
+    at_ns: Option<u64>,
+    /// It had none then.
+    unlinked: bool,
+    /// Something was done for the file since.
+    worked: bool,
+}
+
+/// A stream's place among those of its disk.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Place {
+    /// In the queue of what is due.
     pub(crate) queued: Option<(u64, u64)>,
     /// When the stream last had its turn.
     pub(crate) served_ns: u64,
-    /// The stream's place among the small files that wait, and the bytes it is
-    /// counted with.
-    pub(crate) small_place: Option<(u64, u64)>,
+    /// Among the small files that wait, and the bytes it is counted with.
+    pub(crate) small: Option<(u64, u64)>,
     /// Too many small files wait, and this one is among the oldest.
     pub(crate) over_budget: bool,
 }
@@ -146,12 +148,9 @@ impl Stream {
             config,
             size_bytes: config.size_bytes,
             last_write_end: 0,
-            written_bytes: 0,
-            done_bytes: 0,
-            peak_dirty_bytes: 0,
+            progress: Progress::default(),
             writeback_bytes: ReasonBytes::default(),
-            ownership: Ownership::new(residency, config.told),
-            look_ahead: LookAhead::new(now_ns, config.size_bytes),
+            ownership: Ownership::new(now_ns, &config, residency),
             sweep: Sweep::new(),
             window: WriteBehind::new(),
             window_mode: Mode::WRITE_BEHIND,
@@ -161,21 +160,10 @@ impl Stream {
             eager: false,
             counting_lazy: false,
             sent_since_drop: false,
-            worked: false,
-            inspected_ns: None,
-            unlinked: false,
-            deleted: false,
-            unsorted: RangeSet::new(),
-            stuck: RangeSet::new(),
-            tried_stuck: false,
-            closed_ns: None,
-            small_bytes: None,
+            inspection: Inspection::default(),
+            phase: Phase::Open,
             flush: false,
-            forgotten: false,
-            queued: None,
-            served_ns: 0,
-            small_place: None,
-            over_budget: false,
+            place: Place::default(),
         }
     }
 
@@ -188,14 +176,14 @@ impl Stream {
             kept_bytes: pages.kept_bytes,
             left_bytes: pages.left_bytes,
             writeback_bytes: self.writeback_bytes,
-            peak_dirty_bytes: self.peak_dirty_bytes,
+            peak_dirty_bytes: self.progress.peak_dirty_bytes(),
             peak_brought_bytes: pages.peak_brought_bytes,
         }
     }
 
     /// Bytes written that writers need not wait for any more.
     pub fn done_bytes(&self) -> u64 {
-        self.done_bytes
+        self.progress.done_bytes()
     }
 
     /// Clean bytes that wait to be dropped.
@@ -214,7 +202,7 @@ impl Stream {
     }
 
     /// The parts of `range` of which nothing is known to be dirty or under way.
-    pub fn untold(&self, range: ByteRange) -> Vec<ByteRange> {
+    pub fn idle_parts(&self, range: ByteRange) -> Vec<ByteRange> {
         gaps_between(range, self.busy_parts(range).collect())
     }
 
@@ -222,12 +210,12 @@ impl Stream {
     /// what is cached or dirty there will be known to be so, and whose it is, once
     /// the request is over.
     pub fn undecided(&self, range: ByteRange) -> Vec<ByteRange> {
-        if self.deleted {
+        if self.phase == Phase::Deleted {
             return Vec::new();
         }
         let unexplained = self.unexplained(range).into_iter();
         unexplained
-            .flat_map(|part| gaps_between(part, self.untold(part)))
+            .flat_map(|part| gaps_between(part, self.idle_parts(part)))
             .collect()
     }
 
@@ -249,13 +237,13 @@ impl Stream {
             && self.requests.is_empty()
             && self.lazy.is_empty()
             && self.planner.is_empty()
-            && self.unsorted.is_empty()
+            && self.ownership.is_sorted()
             && (self.window.unsent().is_empty() || !self.window_mode.drops())
     }
 
     /// Somebody waits, or a descriptor is held, until all is written and dropped.
     fn is_awaited(&self) -> bool {
-        self.flush || self.closed_ns.is_some()
+        self.flush || self.phase.is_closed()
     }
 
     /// The parts of `range` that are dirty or under way: set by set, each
@@ -264,13 +252,13 @@ impl Stream {
         self.sweep
             .parts_of(range)
             .chain(self.lazy.parts_of(range))
-            .chain(self.told_of_window(self.window.unsent().intersection(range)))
+            .chain(self.written_of_window(self.window.unsent().intersection(range)))
             .chain(self.requests.parts_of(range))
     }
 
-    /// The parts of `unsent`, which the window holds, that were told: it is one piece
-    /// even where writes left something out, and holds it until more is written.
-    fn told_of_window(&self, unsent: ByteRange) -> Vec<ByteRange> {
+    /// The parts of `unsent`, which the window holds, that were written: the window is
+    /// one piece even where writes left something out.
+    fn written_of_window(&self, unsent: ByteRange) -> Vec<ByteRange> {
         if unsent.is_empty() {
             // As in all modes but write-behind, and asked of each scattered page.
             return Vec::new();
@@ -290,7 +278,7 @@ impl Stream {
 
     /// What of a small closed file is to be written.
     pub(crate) fn small_bytes(&self) -> Option<u64> {
-        self.small_bytes
+        self.phase.small_bytes()
     }
 
     /// How many dirty bytes are worth asking for.
@@ -312,7 +300,7 @@ impl Stream {
         let held_bytes = self.window.unsent().len().max(window_bytes);
         // Writers count bytes, the disk writes pages. A byte in each page of a
         // file is little to the one and all of it to the other.
-        let counted_bytes = self.written_bytes - self.done_bytes;
+        let counted_bytes = self.progress.dirty_bytes();
         let uncounted_bytes = self.outstanding_bytes().saturating_sub(counted_bytes);
         // What waits to be dropped is still in the cache. A disk that has just
         // finished a lump makes room as fast as that goes.
@@ -329,8 +317,7 @@ impl Stream {
         range: ByteRange,
         resident: impl IntoIterator<Item = ByteRange>,
     ) {
-        self.ownership.looked(range, resident);
-        self.look_ahead.looked(now_ns, range);
+        self.ownership.looked(now_ns, range, resident);
     }
 
     /// What was written beyond the new end is not forgotten: it may have been
@@ -339,20 +326,19 @@ impl Stream {
     pub(crate) fn resized(&mut self, context: &Context, size_bytes: u64) {
         self.size_bytes = size_bytes;
         let end = round_up(size_bytes, context.page_bytes);
-        self.look_ahead.truncated(end);
         self.ownership.truncated(end);
         let beyond = self.window.truncated(end);
         self.leave_to_kernel(context, beyond, self.window_mode);
-        if self.config.told {
-            // Nobody reads there any more, so nothing else says that it was passed.
-            self.passed(ByteRange::new(end, u64::MAX));
+        // Nobody reads there any more, so nothing else says that it was passed.
+        for unsorted in self.ownership.unsorted_of(ByteRange::new(end, u64::MAX)) {
+            self.passed(unsorted);
         }
         self.update_done();
     }
 
     pub(crate) fn wrote(&mut self, context: &Context, range: ByteRange, mode: Mode) {
         let range = range.page_aligned_outward(context.page_bytes);
-        if range.is_empty() || self.deleted {
+        if range.is_empty() || self.phase == Phase::Deleted {
             return;
         }
         let size_page = self.size_bytes - self.size_bytes % context.page_bytes;
@@ -361,12 +347,11 @@ impl Stream {
             appending: self.config.o_append || range.start >= size_page,
         };
         self.planner.withdraw(range);
-        self.unsorted.remove(range);
         if mode.drops() {
             self.ownership.wrote(range);
-            if !self.config.told {
-                let window_bytes = context.window_bytes(&self.config);
-                self.look_ahead.wrote(context, range, window_bytes);
+            let window_bytes = context.window_bytes(&self.config);
+            if let Some(look_ahead) = self.ownership.look_ahead_mut() {
+                look_ahead.wrote(context, range, window_bytes);
             }
         } else {
             self.keep(range);
@@ -387,9 +372,8 @@ impl Stream {
         }
         self.size_bytes = self.size_bytes.max(range.end);
         self.last_write_end = range.end;
-        self.closed_ns = None;
-        self.small_bytes = None;
-        self.tried_stuck = false;
+        self.phase = Phase::Open;
+        self.ownership.reopened();
     }
 
     fn wrote_behind(&mut self, context: &Context, range: ByteRange, kind: WriteKind, mode: Mode) {
@@ -441,7 +425,6 @@ impl Stream {
 
     /// `range` is to stay, and need not be counted until it is clean.
     pub(crate) fn keep(&mut self, range: ByteRange) {
-        self.unsorted.remove(range);
         for part in self.ownership.keep(range) {
             self.lazy.remove(part);
         }
@@ -449,12 +432,12 @@ impl Stream {
 
     /// A read brought `range` in; it is clean, and ours.
     pub(crate) fn read(&mut self, context: &Context, range: ByteRange) {
-        if self.deleted {
+        if self.phase == Phase::Deleted {
             return;
         }
         let range = range.page_aligned_outward(context.page_bytes);
         self.ownership.absent(range);
-        for part in self.untold(range) {
+        for part in self.idle_parts(range) {
             self.ownership.bring(part);
             self.planner.ready(part);
         }
@@ -462,12 +445,12 @@ impl Stream {
 
     /// The parts of `range` that are ours are clean, and no reader needs them any more.
     pub(crate) fn passed(&mut self, range: ByteRange) {
-        if self.deleted {
+        if self.phase == Phase::Deleted {
             return;
         }
-        self.unsorted.remove(range);
+        self.ownership.sorted(range);
         for ours in self.ownership.ours_of(range) {
-            for part in self.untold(ours) {
+            for part in self.idle_parts(ours) {
                 self.planner.ready(part);
             }
         }
@@ -476,15 +459,13 @@ impl Stream {
     /// Writers have counted `written_bytes` up to now, and all ranges up to
     /// there have been told.
     pub(crate) fn told(&mut self, written_bytes: u64) {
-        self.written_bytes = self.written_bytes.max(written_bytes);
-        self.update_done();
-        let dirty_bytes = self.written_bytes - self.done_bytes;
-        self.peak_dirty_bytes = self.peak_dirty_bytes.max(dirty_bytes);
+        let outstanding_bytes = self.outstanding_bytes();
+        self.progress.wrote(written_bytes, outstanding_bytes);
     }
 
     fn update_done(&mut self) {
-        let done = self.written_bytes.saturating_sub(self.outstanding_bytes());
-        self.done_bytes = self.done_bytes.max(done);
+        let outstanding_bytes = self.outstanding_bytes();
+        self.progress.update(outstanding_bytes);
     }
 
     /// The program's own fsync returned: look at once, nothing to ask for.
@@ -513,12 +494,11 @@ impl Stream {
 
     /// The program closed the file.
     pub(crate) fn closed(&mut self, context: &Context) {
-        if self.closed_ns.is_some() {
+        if self.phase.is_closed() {
             // Told once more: nothing was written since, and what waits for its
             // grace has waited all the time.
             return;
         }
-        self.closed_ns = Some(context.now_ns);
         self.try_stuck_again();
         let tail = self.window.unsent();
         let kind = CloseKind {
@@ -535,18 +515,19 @@ impl Stream {
         }
         let dirty_bytes = self.sweep.bytes();
         let small = dirty_bytes < SMALL_FILE_BYTES && !self.config.block_device;
-        self.small_bytes = (small && dirty_bytes > 0).then_some(dirty_bytes);
+        self.phase = Phase::Closed {
+            at_ns: context.now_ns,
+            small_bytes: (small && dirty_bytes > 0).then_some(dirty_bytes),
+        };
         self.update_done();
     }
 
     /// The kernel says that this I/O brought `range` into the cache.
     pub(crate) fn brought(&mut self, range: ByteRange) {
-        if !self.deleted {
+        if self.phase != Phase::Deleted {
             // What was decided of it before was of pages that have been evicted since.
             self.planner.withdraw(range);
-            self.stuck.remove(range);
-            self.ownership.bring(range);
-            self.unsorted.insert(range);
+            self.ownership.traced(range);
         }
     }
 
@@ -554,26 +535,12 @@ impl Stream {
     /// been: it is not dropped. What they write, the kernel writes.
     pub(crate) fn taken_over(&mut self, range: ByteRange) {
         self.ownership.take_over(range);
-        self.unsorted.remove(range);
-        self.stuck.remove(range);
         self.planner.withdraw(range);
         self.lazy.remove(range);
     }
 
-    /// What of `range` is ours waits for the close, or for the rest to be dropped: a folio
-    /// across two ranges goes only with both.
-    fn keep_for_later(&mut self, range: ByteRange) -> bool {
-        let waits = self.config.told && !self.tried_stuck;
-        if waits {
-            for part in self.ownership.ours_of(range) {
-                self.stuck.insert(part);
-            }
-        }
-        waits
-    }
-
     fn try_stuck_again(&mut self) {
-        for range in core::mem::take(&mut self.stuck).iter() {
+        for range in self.ownership.take_stuck().iter() {
             self.passed(range);
         }
     }
@@ -582,22 +549,20 @@ impl Stream {
     /// the last time.
     pub(crate) fn try_stuck_at_last(&mut self) {
         // What a flush cannot drop may be mapped, and who has it so is to close it yet.
-        if self.closed_ns.is_some() && !self.stuck.is_empty() && self.is_settled() {
-            self.tried_stuck = true;
+        if self.ownership.has_stuck() && self.phase.is_closed() && self.is_settled() {
             self.try_stuck_again();
+            self.ownership.tried_stuck();
         }
     }
 
     /// Nothing that is pending is to be done any more.
-    fn let_go(&mut self) {
-        self.unsorted.clear();
-        self.stuck.clear();
+    fn cancel(&mut self) {
+        self.ownership.cancel();
         self.sweep.clear();
-        self.small_bytes = None;
+        self.phase.end_grace();
         self.window = WriteBehind::new();
         self.requests.clear();
         self.lazy.clear();
-        self.look_ahead.clear();
         self.planner = DropPlanner::new();
         self.update_done();
     }

@@ -33,10 +33,10 @@ impl<'a, P: Pages> Look<'a, P> {
     }
 
     /// The parts of `range` of which the stream knows nothing that is still to happen.
-    fn untold(&self, id: StreamId, range: ByteRange) -> Vec<ByteRange> {
+    fn idle_parts(&self, id: StreamId, range: ByteRange) -> Vec<ByteRange> {
         let stream = self.disk.stream(id);
         stream
-            .map(|stream| stream.untold(range))
+            .map(|stream| stream.idle_parts(range))
             .unwrap_or_default()
     }
 
@@ -111,7 +111,7 @@ impl ObservedStream {
         // What a search has found dirty before the trace was read needs no second look.
         let unknown: Vec<ByteRange> = fresh
             .iter()
-            .flat_map(|range| look.untold(self.config.id, range))
+            .flat_map(|range| look.idle_parts(self.config.id, range))
             .collect();
         for range in fresh.iter() {
             self.pass_busy(look, range);
@@ -136,7 +136,7 @@ impl ObservedStream {
     fn pass_busy<P: Pages>(&mut self, look: &mut Look<'_, P>, range: ByteRange) {
         let mut busy = RangeSet::new();
         busy.insert(range);
-        for idle in look.untold(self.config.id, range) {
+        for idle in look.idle_parts(self.config.id, range) {
             busy.remove(idle);
         }
         for part in busy.iter() {
@@ -249,7 +249,7 @@ impl ObservedStream {
             ByteRange::new(cursor, all.end),
             ByteRange::new(all.start, cursor),
         ] {
-            for gap in look.untold(self.config.id, half) {
+            for gap in look.idle_parts(self.config.id, half) {
                 search.descend(gap);
             }
         }
@@ -272,7 +272,7 @@ impl ObservedStream {
             }
         };
         for suspect in suspects {
-            for part in look.untold(self.config.id, suspect) {
+            for part in look.idle_parts(self.config.id, suspect) {
                 let bytes = look.count(part).unwritten_bytes();
                 if bytes > 0 {
                     self.found_written(look, part, bytes);
@@ -320,7 +320,7 @@ impl ObservedStream {
         let drops = self.drops_what_appears();
         let traced = matches!(self.provenance, Provenance::Traced { .. });
         for range in passed {
-            for part in look.untold(id, range) {
+            for part in look.idle_parts(id, range) {
                 let counted = look.count(part);
                 if counted.unwritten_bytes() > 0 {
                     // Written meanwhile, it is not to be dropped before that is clean.

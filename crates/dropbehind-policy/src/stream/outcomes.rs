@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 
+use super::phase::Phase;
 use super::request::Request;
 use super::{Context, Stream};
 use crate::action::{Counted, Dropped, Inspected};
@@ -65,10 +66,8 @@ impl Stream {
         // before, and to look each of it up takes more time than all else.
         // What was brought in between the ranges of a request is still to be passed.
         let pending = self.pending_parts(range);
-        let idle = gaps_between(
-            range,
-            pending.chain(self.unsorted.overlaps_of(range)).collect(),
-        );
+        let unsorted = self.ownership.unsorted_of(range);
+        let idle = gaps_between(range, pending.chain(unsorted).collect());
         for part in intersections(&idle, &self.ownership.ours_of(range)) {
             self.planner.ready(part);
         }
@@ -146,7 +145,7 @@ impl Stream {
                 return;
             }
             Verdict::Gone => 0,
-            Verdict::GivenUp if self.keep_for_later(range) => return,
+            Verdict::GivenUp if self.ownership.hold_stuck(range) => return,
             Verdict::GivenUp => after_bytes,
         };
         // What was written since is to be dropped after its own writeback, and
@@ -183,21 +182,21 @@ impl Stream {
     }
 
     pub(crate) fn inspected(&mut self, context: &Context, inspected: Inspected) {
-        self.inspected_ns = Some(context.now_ns);
-        self.unlinked = inspected.unlinked;
-        if inspected.unlinked && self.closed_ns.is_some() {
+        self.inspection.at_ns = Some(context.now_ns);
+        self.inspection.unlinked = inspected.unlinked;
+        if inspected.unlinked && self.phase.is_closed() {
             // Nobody can read it again: the kernel frees the pages unwritten
             // once the last descriptor, perhaps ours, is closed. A look that
             // comes before finds them again, and nobody is to hold them for that.
-            self.deleted = true;
+            self.phase = Phase::Deleted;
             self.ownership.freed_all();
-            self.let_go();
+            self.cancel();
         }
     }
 
     /// A call for this stream failed for good: everything is left as it is.
     pub(crate) fn failed(&mut self) {
         self.ownership.leave_all();
-        self.let_go();
+        self.cancel();
     }
 }

@@ -2,6 +2,9 @@
 
 use alloc::vec::Vec;
 
+use super::StreamConfig;
+use super::look_ahead::LookAhead;
+use super::provenance::{Provenance, Traced};
 use crate::range::ByteRange;
 use crate::range_set::RangeSet;
 use crate::residency::ResidencyMap;
@@ -19,9 +22,7 @@ pub(super) struct OwnershipCounters {
 /// The owners of the pages of one stream.
 #[derive(Clone, Debug)]
 pub(super) struct Ownership {
-    residency: ResidencyMap,
-    /// The kernel tells what we bring in: what was resident does not matter.
-    told: bool,
+    provenance: Provenance,
     /// Brought in by us, and not yet gone.
     ours: RangeSet,
     /// Written by us and kept, each byte counted once.
@@ -30,10 +31,15 @@ pub(super) struct Ownership {
 }
 
 impl Ownership {
-    pub(super) fn new(residency: ResidencyMap, told: bool) -> Ownership {
+    pub(super) fn new(now_ns: u64, config: &StreamConfig, residency: ResidencyMap) -> Ownership {
         Ownership {
-            residency,
-            told,
+            provenance: match config.traced {
+                true => Provenance::Traced(Traced::default()),
+                false => Provenance::Mapped {
+                    residency,
+                    look_ahead: LookAhead::new(now_ns, config.size_bytes),
+                },
+            },
             ours: RangeSet::new(),
             kept: RangeSet::new(),
             counters: OwnershipCounters::default(),
@@ -67,40 +73,76 @@ impl Ownership {
     /// The parts of `range` that are neither ours nor were there before, as far
     /// as is known.
     pub(super) fn unexplained(&self, range: ByteRange) -> Vec<ByteRange> {
-        self.residency
-            .brought(range)
-            .flat_map(|part| self.ours.gaps_of(part))
-            .collect()
+        match &self.provenance {
+            Provenance::Traced(_) => Vec::new(),
+            Provenance::Mapped { residency, .. } => residency
+                .brought(range)
+                .flat_map(|part| self.ours.gaps_of(part))
+                .collect(),
+        }
     }
 
     /// A look at `range` found these parts in the cache.
     pub(super) fn looked(
         &mut self,
+        now_ns: u64,
         range: ByteRange,
         resident: impl IntoIterator<Item = ByteRange>,
     ) {
-        self.residency.observed(range, resident);
-        // What we brought in ourselves is not somebody else's.
-        for part in self.ours.overlaps_of(range) {
-            self.residency.observed(part, []);
+        if let Provenance::Mapped {
+            residency,
+            look_ahead,
+        } = &mut self.provenance
+        {
+            residency.observed(range, resident);
+            // What we brought in ourselves is not somebody else's.
+            for part in self.ours.overlaps_of(range) {
+                residency.observed(part, []);
+            }
+            look_ahead.looked(now_ns, range);
+        }
+    }
+
+    /// The look ahead of the writer, without the trace.
+    pub(super) fn look_ahead(&self) -> Option<&LookAhead> {
+        match &self.provenance {
+            Provenance::Traced(_) => None,
+            Provenance::Mapped { look_ahead, .. } => Some(look_ahead),
+        }
+    }
+
+    /// The same, to be changed.
+    pub(super) fn look_ahead_mut(&mut self) -> Option<&mut LookAhead> {
+        match &mut self.provenance {
+            Provenance::Traced(_) => None,
+            Provenance::Mapped { look_ahead, .. } => Some(look_ahead),
         }
     }
 
     /// The file's last page now ends here.
     pub(super) fn truncated(&mut self, end: u64) {
-        if !self.told {
-            self.residency.truncated(end);
+        if let Provenance::Mapped {
+            residency,
+            look_ahead,
+        } = &mut self.provenance
+        {
+            residency.truncated(end);
+            look_ahead.truncated(end);
         }
         self.kept.remove(ByteRange::new(end, u64::MAX));
     }
 
-    /// We wrote `range`: what was not there before is ours.
+    /// We wrote `range`. Without the trace, what was not there before is ours.
     pub(super) fn wrote(&mut self, range: ByteRange) {
-        if self.told {
-            return;
-        }
+        let residency = match &mut self.provenance {
+            Provenance::Traced(traced) => {
+                traced.unsorted.remove(range);
+                return;
+            }
+            Provenance::Mapped { residency, .. } => residency,
+        };
         let mut brought_bytes = 0;
-        for part in self.residency.brought(range) {
+        for part in residency.brought(range) {
             self.counters.brought_bytes += self.ours.insert(part);
             brought_bytes += part.len();
         }
@@ -114,7 +156,93 @@ impl Ownership {
 
     /// A read of ours found nothing of `range` in the cache, whoever had it before.
     pub(super) fn absent(&mut self, range: ByteRange) {
-        self.residency.observed(range, []);
+        if let Provenance::Mapped { residency, .. } = &mut self.provenance {
+            residency.observed(range, []);
+        }
+    }
+
+    /// The kernel's trace names `range` as ours.
+    pub(super) fn traced(&mut self, range: ByteRange) {
+        if let Provenance::Traced(traced) = &mut self.provenance {
+            traced.stuck.remove(range);
+            traced.unsorted.insert(range);
+        }
+        self.bring(range);
+    }
+
+    /// It is known of `range` that it was written, or that its readers are done with it.
+    pub(super) fn sorted(&mut self, range: ByteRange) {
+        if let Provenance::Traced(traced) = &mut self.provenance {
+            traced.unsorted.remove(range);
+        }
+    }
+
+    /// The parts of `range` of which that is not known yet.
+    pub(super) fn unsorted_of(&self, range: ByteRange) -> Vec<ByteRange> {
+        match &self.provenance {
+            Provenance::Traced(traced) => traced.unsorted.overlaps_of(range).collect(),
+            Provenance::Mapped { .. } => Vec::new(),
+        }
+    }
+
+    /// True when that is known of all that is ours.
+    pub(super) fn is_sorted(&self) -> bool {
+        match &self.provenance {
+            Provenance::Traced(traced) => traced.unsorted.is_empty(),
+            Provenance::Mapped { .. } => true,
+        }
+    }
+
+    /// What of `range` is ours resisted all tries, and waits for the close, or for the rest
+    /// to be dropped: a folio across two ranges goes only with both. False where it is not
+    /// to be tried again.
+    pub(super) fn hold_stuck(&mut self, range: ByteRange) -> bool {
+        match &mut self.provenance {
+            Provenance::Traced(traced) if !traced.tried_stuck => {
+                for part in self.ours.overlaps_of(range) {
+                    traced.stuck.insert(part);
+                }
+                true
+            }
+            _ => false,
+        }
+    }
+
+    pub(super) fn has_stuck(&self) -> bool {
+        matches!(&self.provenance, Provenance::Traced(traced) if !traced.stuck.is_empty())
+    }
+
+    /// What is stuck, to be tried again.
+    pub(super) fn take_stuck(&mut self) -> RangeSet {
+        match &mut self.provenance {
+            Provenance::Traced(traced) => core::mem::take(&mut traced.stuck),
+            Provenance::Mapped { .. } => RangeSet::new(),
+        }
+    }
+
+    /// Whatever resists now is left.
+    pub(super) fn tried_stuck(&mut self) {
+        if let Provenance::Traced(traced) = &mut self.provenance {
+            traced.tried_stuck = true;
+        }
+    }
+
+    /// The file is in use again.
+    pub(super) fn reopened(&mut self) {
+        if let Provenance::Traced(traced) = &mut self.provenance {
+            traced.tried_stuck = false;
+        }
+    }
+
+    /// Nothing is to be looked at or tried any more.
+    pub(super) fn cancel(&mut self) {
+        match &mut self.provenance {
+            Provenance::Traced(traced) => {
+                traced.unsorted.clear();
+                traced.stuck.clear();
+            }
+            Provenance::Mapped { look_ahead, .. } => look_ahead.clear(),
+        }
     }
 
     /// `range` is ours.
@@ -125,6 +253,10 @@ impl Ownership {
 
     /// Others brought `range` in, so what we had there is gone.
     pub(super) fn take_over(&mut self, range: ByteRange) {
+        if let Provenance::Traced(traced) = &mut self.provenance {
+            traced.unsorted.remove(range);
+            traced.stuck.remove(range);
+        }
         self.counters.dropped_bytes += self.ours.remove(range);
     }
 
@@ -135,7 +267,12 @@ impl Ownership {
 
     /// `range` is to stay; answers the parts that were ours.
     pub(super) fn keep(&mut self, range: ByteRange) -> Vec<ByteRange> {
-        self.residency.keep(range);
+        match &mut self.provenance {
+            Provenance::Traced(traced) => {
+                traced.unsorted.remove(range);
+            }
+            Provenance::Mapped { residency, .. } => residency.keep(range),
+        }
         let given_up = self.ours_of(range);
         for part in &given_up {
             let bytes = self.ours.remove(*part);
@@ -184,7 +321,7 @@ mod tests {
     fn ownership() -> Ownership {
         let mut residency = ResidencyMap::unknown();
         residency.observed(ByteRange::WHOLE, [range(40, 60)]);
-        Ownership::new(residency, false)
+        Ownership::new(0, &StreamConfig::default(), residency)
     }
 
     #[test]
@@ -205,7 +342,7 @@ mod tests {
     fn a_look_does_not_take_ours_for_somebody_elses() {
         let mut ownership = ownership();
         ownership.wrote(range(0, 20));
-        ownership.looked(range(0, 40), [range(10, 30)]);
+        ownership.looked(0, range(0, 40), [range(10, 30)]);
         ownership.dropped(&[range(0, 20)], 0);
         ownership.wrote(range(0, 40));
         assert_eq!(
@@ -216,12 +353,14 @@ mod tests {
 
     #[test]
     fn where_the_kernel_tells_nothing_else_counts() {
-        let mut residency = ResidencyMap::unknown();
-        residency.truncated(0);
-        let mut ownership = Ownership::new(residency, true);
+        let config = StreamConfig {
+            traced: true,
+            ..StreamConfig::default()
+        };
+        let mut ownership = Ownership::new(0, &config, ResidencyMap::unknown());
         ownership.wrote(range(0, 40));
         assert_eq!(ownership.ours_bytes(), 0);
-        ownership.bring(range(0, 20));
+        ownership.traced(range(0, 20));
         ownership.wrote(range(0, 40));
         ownership.take_over(range(10, 30));
         assert_eq!(ownership.ours_of(range(0, 40)), [range(0, 10)]);

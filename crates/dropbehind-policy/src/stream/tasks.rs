@@ -1,5 +1,6 @@
 //! What a stream wants done next, and how it begins.
 
+use super::phase::Phase;
 use super::request::Request;
 use super::{Context, Stream};
 use crate::action::{Action, StreamId};
@@ -38,7 +39,7 @@ impl Stream {
     /// The next task, and when it is due; the most urgent one that is due, or
     /// else the earliest.
     pub(crate) fn task(&self, context: &Context) -> Option<(u64, Task)> {
-        if self.forgotten {
+        if self.phase == Phase::Forgotten {
             return None;
         }
         let mut best: Option<(u64, Task)> = None;
@@ -58,7 +59,8 @@ impl Stream {
         if let Some(due_ns) = self.requests.count_due_ns() {
             offer(due_ns, Task::CountAsked);
         }
-        if self.look_ahead.is_wanted() {
+        let look_ahead = self.ownership.look_ahead();
+        if look_ahead.is_some_and(|look_ahead| look_ahead.is_wanted()) {
             offer(context.now_ns, Task::Look);
         }
         let submission = self.submission(context);
@@ -75,9 +77,9 @@ impl Stream {
         if let Some(due_ns) = self.lazy.count_due_ns() {
             // Deleted since, it need not be written, and our descriptor is what
             // holds its blocks.
-            let inspect = self.closed_ns.is_some()
+            let inspect = self.phase.is_closed()
                 && !self.config.block_device
-                && self.inspected_ns < Some(due_ns);
+                && self.inspection.at_ns < Some(due_ns);
             let count = if inspect {
                 Task::Inspect
             } else {
@@ -85,7 +87,7 @@ impl Stream {
             };
             offer(due_ns, count);
         }
-        if self.closed_ns.is_some() && self.is_settled() {
+        if self.phase.is_closed() && self.is_settled() {
             offer(context.now_ns, Task::Forget);
         }
         best
@@ -95,23 +97,24 @@ impl Stream {
     /// be written, and our descriptor is all that holds its blocks, which its
     /// programs may want for the next file.
     fn name_due_ns(&self, context: &Context) -> Option<u64> {
-        let closed_ns = self.closed_ns?;
+        let closed_ns = self.phase.closed_ns()?;
         let busy = self.outstanding_bytes() > 0 || !self.planner.is_empty();
         if !busy || self.config.block_device {
             return None;
         }
-        if self.small_bytes.is_some() {
+        if self.phase.small_bytes().is_some() {
             // What is small may be the rest of a large file. Seen to less and less
             // often: in all, it waits no more than twice as long as its programs
             // left it there.
-            let seen_ns = self.inspected_ns.max(self.closed_ns)?;
+            let seen_ns = self.inspection.at_ns.unwrap_or(0).max(closed_ns);
             return Some(seen_ns + (seen_ns - closed_ns).max(NAME_NS));
         }
-        match self.inspected_ns {
+        match self.inspection.at_ns {
             // Where calls are slow, at least every other one is to the purpose.
-            Some(at_ns) if at_ns >= closed_ns => {
-                self.worked.then_some(at_ns.saturating_add(NAME_NS))
-            }
+            Some(at_ns) if at_ns >= closed_ns => self
+                .inspection
+                .worked
+                .then_some(at_ns.saturating_add(NAME_NS)),
             _ => Some(context.now_ns),
         }
     }
@@ -144,19 +147,20 @@ impl Stream {
         if self.config.block_device {
             return Some((due_ns, send));
         }
-        let scratch = self.unlinked && !self.flush && self.outstanding_bytes() < window_bytes;
-        match self.inspected_ns {
+        let scratch =
+            self.inspection.unlinked && !self.flush && self.outstanding_bytes() < window_bytes;
+        match self.inspection.at_ns {
             None => Some((due_ns, Task::Inspect)),
             // A nameless file may get a name (O_TMPFILE, linkat), so it is
             // looked at again; while it is small it need not be written.
             Some(at_ns) if scratch => Some((due_ns.max(at_ns + AGE_NS), Task::Inspect)),
             // Closed small files wait for their grace; who was deleted since
             // is found out just before the write.
-            at_ns if self.small_bytes.is_some() && to_send.is_none() => {
+            at_ns if self.phase.small_bytes().is_some() && to_send.is_none() => {
                 let fresh_ns = if reason == Reason::Close {
                     Some(due_ns)
                 } else {
-                    self.closed_ns
+                    self.phase.closed_ns()
                 };
                 let task = if at_ns < fresh_ns {
                     Task::Inspect
@@ -186,12 +190,15 @@ impl Stream {
         }
         let batch_bytes = context.batch_bytes(&self.config);
         let batch_due = self.sweep.batch_due(context.now_ns, batch_bytes);
-        match (self.closed_ns, self.small_bytes, batch_due) {
-            (_, None, Some(due)) => due,
-            (Some(_), Some(_), _) if self.over_budget => (context.now_ns, Reason::Budget),
-            (Some(closed_ns), Some(_), _) => (closed_ns.saturating_add(GRACE_NS), Reason::Close),
-            (Some(_), None, _) => (context.now_ns, Reason::Close),
-            (None, _, _) => (self.sweep.age_due_ns(), Reason::Age),
+        match (self.phase, batch_due) {
+            (Phase::Closed { at_ns, small_bytes }, batch_due) => match (small_bytes, batch_due) {
+                (Some(_), _) if self.place.over_budget => (context.now_ns, Reason::Budget),
+                (Some(_), _) => (at_ns.saturating_add(GRACE_NS), Reason::Close),
+                (None, Some(due)) => due,
+                (None, None) => (context.now_ns, Reason::Close),
+            },
+            (_, Some(due)) => due,
+            (_, None) => (self.sweep.age_due_ns(), Reason::Age),
         }
     }
 
@@ -200,7 +207,7 @@ impl Stream {
     /// Whatever the answer is, or should there be none, the same task is not
     /// due at once again.
     pub(crate) fn begin(&mut self, context: &Context, stream: StreamId, task: Task) -> Action {
-        self.worked = task != Task::Inspect;
+        self.inspection.worked = task != Task::Inspect;
         match task {
             Task::StartWriteback(reason) => {
                 self.sent_since_drop = true;
@@ -231,16 +238,18 @@ impl Stream {
                 Action::Drop { stream, ranges }
             }
             Task::Look => {
-                let range = self.look_ahead.begin();
+                let look_ahead = self.ownership.look_ahead_mut();
+                let range =
+                    look_ahead.map_or(ByteRange::default(), |look_ahead| look_ahead.begin());
                 Action::Look { stream, range }
             }
             Task::Forget => {
-                self.forgotten = true;
+                self.phase = Phase::Forgotten;
                 self.ownership.leave_all();
                 Action::Forget { stream }
             }
             Task::Inspect => {
-                self.inspected_ns = Some(context.now_ns);
+                self.inspection.at_ns = Some(context.now_ns);
                 Action::Inspect { stream }
             }
         }
@@ -259,7 +268,7 @@ impl Stream {
                     .sweep
                     .take(now_ns, request_bytes, batch_bytes, reason)?;
                 if self.sweep.is_empty() {
-                    self.small_bytes = None;
+                    self.phase.end_grace();
                 }
                 taken
             }

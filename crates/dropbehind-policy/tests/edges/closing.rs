@@ -43,7 +43,7 @@ fn what_writes_left_out_of_a_window_is_looked_for() {
         disk.wrote(2, ID, ByteRange::new(2 * MIB, 3 * MIB), mode);
         let stream = disk.stream(ID).expect("open");
         assert_eq!(stream.undecided(all), [], "{mode}");
-        assert_eq!(stream.untold(all), [left_out], "{mode}");
+        assert_eq!(stream.idle_parts(all), [left_out], "{mode}");
     }
 }
 

@@ -16,7 +16,7 @@ fn mib(start: u64, end: u64) -> ByteRange {
 fn opened() -> Disk {
     let mut disk = Disk::new(DiskConfig::default());
     let config = StreamConfig {
-        told: true,
+        traced: true,
         window_bytes: Some(8 * MIB),
         ..StreamConfig::default()
     };

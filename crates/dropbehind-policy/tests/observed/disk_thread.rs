@@ -65,7 +65,7 @@ impl Threads {
 impl World {
     pub(crate) fn attach(&mut self, number: FileNumber, file: usize, stream: StreamId) {
         let config = StreamConfig {
-            told: true,
+            traced: true,
             ..StreamConfig::default()
         };
         let now_ns = self.now_ns;

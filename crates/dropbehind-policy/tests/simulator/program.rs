@@ -126,7 +126,7 @@ impl World {
             o_append: plan.habit == Habit::Append,
             block_device: false,
             random: plan.random_advice,
-            told: false,
+            traced: false,
         };
         let mut kept = vec![plan.residency_unknown; cache.pages()];
         let before = if plan.residency_unknown {

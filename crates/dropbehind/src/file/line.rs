@@ -91,7 +91,7 @@ impl File {
             o_append: shared.o_append,
             block_device: shared.block_device,
             random: shared.settings.random,
-            told: false,
+            traced: false,
         };
         let file = OwnFile::new(flusher, self.as_fd(), shared.device, shared.id, config);
         file.ok().map(Arc::new)
