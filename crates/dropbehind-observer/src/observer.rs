@@ -3,14 +3,14 @@
 //! No observed program ever waits for it: there are no permission events.
 
 mod error;
+mod inputs;
 mod reporter;
 mod rounds;
 
 use std::fmt;
-use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,6 @@ use dropbehind_linux::IoPriority;
 use dropbehind_linux::{
     CacheTrace, Fanotify, GroupClass, TIME_SLICE_MIN, open_files, processes, set_thread_time_slice,
 };
-use rustix::event::{EventfdFlags, eventfd};
 
 pub use error::ObserverError;
 
@@ -34,8 +33,9 @@ use crate::small_files::SmallFiles;
 use crate::snapshot::Snapshot;
 use crate::source::{Marks, Source};
 use error::failed;
+pub(crate) use inputs::{Input, Inputs};
 use reporter::Reporter;
-use rounds::{Input, Rounds};
+use rounds::Rounds;
 
 /// A round that finds nothing takes less than this.
 const ROUND: Duration = Duration::from_micros(500);
@@ -65,7 +65,7 @@ pub struct ObserverConfig {
 /// Observes until it is dropped.
 pub struct Observer {
     shared: Arc<Shared>,
-    input: mpsc::Sender<Input>,
+    inputs: Inputs,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -81,10 +81,6 @@ impl fmt::Debug for Observer {
 struct Shared {
     reporter: Reporter,
     stopping: AtomicBool,
-    /// How often all there was has been read.
-    rounds: AtomicU64,
-    /// Wakes the thread.
-    wake: OwnedFd,
     /// Shows others that the namespace is looked after.
     _taken: Option<UnixListener>,
 }
@@ -120,18 +116,13 @@ impl Observer {
             .observing()
             .build()
             .map_err(failed("the flusher could not be started"))?;
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|error| failed("eventfd")(error.into()))?;
         let board: SharedBoard = Arc::new(Mutex::new(Board::default()));
         for note in notes {
             lock(&board).note(note);
         }
-        let (input, inputs) = mpsc::channel();
-        let unshelved = input.clone();
-        let small = SmallFiles::start(config.io_priority, move |done| {
-            drop(unshelved.send(Input::Unshelved(done)));
-        })
-        .map_err(failed("a thread could not be started"))?;
+        let (inputs, inbox) = Inputs::new().map_err(failed("eventfd"))?;
+        let small = SmallFiles::start(config.io_priority, inputs.clone())
+            .map_err(failed("a thread could not be started"))?;
         let shared = Arc::new(Shared {
             reporter: Reporter {
                 kind: config.kind,
@@ -144,8 +135,6 @@ impl Observer {
                 traced: trace.is_some(),
             },
             stopping: AtomicBool::new(false),
-            rounds: AtomicU64::new(0),
-            wake,
             // Without it, a watch would do what we do once more.
             _taken: marks
                 .namespace()
@@ -153,7 +142,7 @@ impl Observer {
         });
         let mut inodes = Inodes::new();
         inodes.mounted(marks.mounts());
-        let notices = input.clone();
+        let notices = inputs.clone();
         let files = Files::new(files::Parts {
             flusher,
             rules: config.rules,
@@ -161,7 +150,7 @@ impl Observer {
             small,
             programs,
             board,
-            notices: NoticeSink::new(move |notice| drop(notices.send(Input::Notice(notice)))),
+            notices: NoticeSink::new(move |notice| notices.send(Input::Notice(notice))),
             inodes,
             told: trace.is_some(),
         });
@@ -171,13 +160,15 @@ impl Observer {
             marks,
             trace,
             files,
-            inputs,
+            inputs: inputs.clone(),
+            inbox,
+            barriers: Vec::new(),
             closes: Vec::new(),
             remounted: false,
         };
         let observer = Observer {
             shared,
-            input,
+            inputs,
             thread: Mutex::new(Some(thread(owners::LISTENER, move || rounds.run())?)),
         };
         if config.source == Source::Machine {
@@ -191,10 +182,10 @@ impl Observer {
     pub fn inherit(&self, process: i32) {
         for open in open_files(process).unwrap_or_default() {
             if let Some(file) = open_again(process, &open) {
-                let _ = self.input.send(Input::Inherited(process, file));
+                self.inputs.send(Input::Inherited(process, file));
             }
         }
-        self.wake();
+        self.inputs.wake();
     }
 
     fn find_open_files(&self) {
@@ -208,8 +199,8 @@ impl Observer {
 
     /// Applies other rules to files opened from now on.
     pub fn set_rules(&self, rules: Arc<dyn Rules>) {
-        let _ = self.input.send(Input::Rules(rules));
-        self.wake();
+        self.inputs.send(Input::Rules(rules));
+        self.inputs.wake();
     }
 
     /// The programs are done: what they left is written and dropped. False when
@@ -217,19 +208,16 @@ impl Observer {
     pub fn settle(&self, timeout: Duration) -> bool {
         let started = Instant::now();
         let left = || timeout.saturating_sub(started.elapsed());
-        // What they did last may still be in the kernel's queues. A round may be under
-        // way, and a close counts in the next one: it takes three to have seen all.
-        let due = self.shared.rounds.load(Ordering::SeqCst) + 3;
-        while self.shared.rounds.load(Ordering::SeqCst) < due {
-            if left().is_zero() {
+        // What they did last may still be in the kernel's queues, and a close counts in
+        // the round after the one that reads it.
+        for _ in 0..2 {
+            if self.inputs.caught_up(left()).is_none() {
                 return false;
             }
-            self.wake();
-            std::thread::sleep(ROUND);
         }
-        let _ = self.input.send(Input::CloseAll);
+        self.inputs.send(Input::CloseAll);
         loop {
-            let Some(files) = self.known_files(left()) else {
+            let Some(files) = self.inputs.caught_up(left()) else {
                 return false;
             };
             if files == 0 {
@@ -241,14 +229,6 @@ impl Observer {
             }
             std::thread::sleep(ROUND);
         }
-    }
-
-    /// How many files are open or still to be seen to, after all that was told.
-    fn known_files(&self, timeout: Duration) -> Option<usize> {
-        let (done, seen) = mpsc::channel();
-        let _ = self.input.send(Input::Sync(done));
-        self.wake();
-        seen.recv_timeout(timeout).ok()
     }
 
     /// How it stands.
@@ -265,17 +245,13 @@ impl Observer {
     /// Ends the observation; files are left as they are.
     pub fn stop(&self) {
         self.shared.stopping.store(true, Ordering::SeqCst);
-        self.wake();
+        self.inputs.wake();
         let thread = self
             .thread
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
         let _ = thread.map(JoinHandle::join);
-    }
-
-    fn wake(&self) {
-        let _ = rustix::io::write(&self.shared.wake, &1_u64.to_ne_bytes());
     }
 }
 

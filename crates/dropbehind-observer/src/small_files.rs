@@ -7,10 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use dropbehind_linux::IoPriority;
-use dropbehind_linux::{cachestat, drop_clean, file_stat, page_size, start_writeback};
+use dropbehind_linux::{
+    IoPriority, cachestat, drop_clean, file_stat, page_size, resident_ranges, start_writeback,
+};
 use dropbehind_policy::{ByteRange, Counted, Mode, RangeSet};
 use dropbehind_policy::{FileNumber, Shelf, ShelfAction, ShelfNext, ShelfPlace};
+
+use crate::observer::{Input, Inputs};
 
 /// Files that come within this time are taken together, since to be woken costs more
 /// than to take one.
@@ -63,19 +66,17 @@ pub(crate) struct SmallFiles {
 }
 
 impl SmallFiles {
-    pub(crate) fn start(
-        io_priority: IoPriority,
-        done: impl Fn(Unshelved) + Send + 'static,
-    ) -> std::io::Result<SmallFiles> {
+    pub(crate) fn start(io_priority: IoPriority, observer: Inputs) -> std::io::Result<SmallFiles> {
         let (messages, inbox) = mpsc::channel();
         let totals = Arc::new(SmallTotals::default());
         let mut server = Server {
             totals: Arc::clone(&totals),
             shelf: Shelf::new(),
             files: HashMap::new(),
+            drops: Vec::new(),
             flushing: Vec::new(),
             started: Instant::now(),
-            done,
+            observer,
         };
         std::thread::Builder::new()
             .name("dropbehind-smal".into())
@@ -123,16 +124,19 @@ impl SmallFiles {
     }
 }
 
-struct Server<D> {
+struct Server {
     totals: Arc<SmallTotals>,
     shelf: Shelf,
     files: HashMap<ShelfPlace, (OwnedFd, Mode)>,
+    /// To be dropped together, with what was up to date in the page cache when that
+    /// was decided.
+    drops: Vec<(ShelfPlace, RangeSet)>,
     flushing: Vec<mpsc::Sender<()>>,
     started: Instant,
-    done: D,
+    observer: Inputs,
 }
 
-impl<D: Fn(Unshelved)> Server<D> {
+impl Server {
     fn serve(&mut self, inbox: &mpsc::Receiver<Message>) {
         loop {
             let timeout = match self.shelf.next_due(self.now_ns(), self.is_flushing()) {
@@ -142,15 +146,18 @@ impl<D: Fn(Unshelved)> Server<D> {
             match inbox.recv_timeout(timeout) {
                 Ok(message) => {
                     self.take(message);
-                    while let Ok(message) = inbox.try_recv() {
-                        self.take(message);
-                    }
+                    self.take_all(inbox);
                 }
                 Err(mpsc::RecvTimeoutError::Timeout) => {}
                 Err(mpsc::RecvTimeoutError::Disconnected) => return,
             }
-            while let ShelfNext::Do(action) = self.shelf.next(self.now_ns(), self.is_flushing()) {
-                self.execute(action);
+            loop {
+                let next = self.shelf.next(self.now_ns(), self.is_flushing());
+                match next {
+                    ShelfNext::Do(action) => self.execute(action),
+                    _ if self.drops.is_empty() => break,
+                    _ => self.drop_all(inbox),
+                }
             }
             if self.shelf.is_empty() {
                 self.flushing.clear();
@@ -158,6 +165,12 @@ impl<D: Fn(Unshelved)> Server<D> {
             if !self.is_flushing() {
                 std::thread::sleep(GATHER);
             }
+        }
+    }
+
+    fn take_all(&mut self, inbox: &mpsc::Receiver<Message>) {
+        while let Ok(message) = inbox.try_recv() {
+            self.take(message);
         }
     }
 
@@ -191,7 +204,7 @@ impl<D: Fn(Unshelved)> Server<D> {
         match action {
             ShelfAction::Look(place) => self.look(place),
             ShelfAction::Write(place) => self.write(place),
-            ShelfAction::Drop(place) => self.drop_ours(place),
+            ShelfAction::Drop(place) => self.drops.push((place, self.up_to_date(place))),
             ShelfAction::Done {
                 place,
                 file,
@@ -209,10 +222,10 @@ impl<D: Fn(Unshelved)> Server<D> {
                         .fetch_add(dropped_bytes, Ordering::Relaxed);
                     totals.left_bytes.fetch_add(left_bytes, Ordering::Relaxed);
                 }
-                (self.done)(Unshelved {
+                self.observer.send(Input::Unshelved(Unshelved {
                     number: file,
                     left_bytes: if drops { left_bytes } else { 0 },
-                });
+                }));
             }
         }
     }
@@ -260,13 +273,42 @@ impl<D: Fn(Unshelved)> Server<D> {
         }
     }
 
-    fn drop_ours(&mut self, place: ShelfPlace) {
+    /// What of ours is cached and up to date. The kernel traces a folio before it is:
+    /// so whoever has read the trace since knows who brought these pages in. cachestat
+    /// would count folios as well whose record is still to be written.
+    fn up_to_date(&self, place: ShelfPlace) -> RangeSet {
+        let mut up_to_date = RangeSet::new();
+        if let (Some((file, _)), Some(ours)) = (self.files.get(&place), self.shelf.ours(place)) {
+            for range in ours.iter() {
+                let resident = resident_ranges(file.as_fd(), range.start, range.len());
+                for part in resident.unwrap_or_default() {
+                    up_to_date.insert(part.into());
+                }
+            }
+        }
+        up_to_date
+    }
+
+    /// Drops what is still ours once the trace has been read: others may have brought it
+    /// in a moment ago. What has come since is not looked at, and may be theirs.
+    fn drop_all(&mut self, inbox: &mpsc::Receiver<Message>) {
+        let caught_up = self.observer.caught_up(Duration::MAX).is_some();
+        self.take_all(inbox);
+        for (place, up_to_date) in std::mem::take(&mut self.drops) {
+            match caught_up {
+                true => self.drop_ours(place, &up_to_date),
+                false => self.shelf.failed(place),
+            }
+        }
+    }
+
+    fn drop_ours(&mut self, place: ShelfPlace, up_to_date: &RangeSet) {
         let now_ns = self.now_ns();
         if let Some((file, _)) = self.files.get(&place)
             && let Some(ours) = self.shelf.ours(place)
         {
-            for range in ours.iter() {
-                let _ = drop_clean(file.as_fd(), range.start, range.len());
+            for part in ours.iter().flat_map(|range| up_to_date.overlaps_of(range)) {
+                let _ = drop_clean(file.as_fd(), part.start, part.len());
             }
         }
         match self.count(place) {

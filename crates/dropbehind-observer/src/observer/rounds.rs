@@ -7,23 +7,20 @@
 //! brought in before it has been told by then.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use dropbehind_flusher::Notice;
 use dropbehind_linux::{
     CacheTrace, Event, EventBuffer, EventMask, Fanotify, FileKind, Interest, PollEntry,
     TraceRecord, monotonic_ns, open_files, poll,
 };
 
-use super::{Shared, own_process};
+use super::{Input, Inputs, Shared, own_process};
 use crate::board::lock;
 use crate::files::{Close, FileEvent, Files, range_of_pages};
 use crate::open_again::open_again;
-use crate::rules::Rules;
-use crate::small_files::Unshelved;
 use crate::source::Marks;
 
 /// Events are read so many at a time; each opens a descriptor.
@@ -37,21 +34,6 @@ const ACTIVE: Duration = Duration::from_millis(2);
 const QUIET: Duration = Duration::from_millis(50);
 /// And where no file is known, up to this.
 const REST: Duration = Duration::from_millis(500);
-
-/// What the thread is told.
-pub(super) enum Input {
-    Rules(Arc<dyn Rules>),
-    /// A process has this file open, of which no event will tell.
-    Inherited(i32, OwnedFd),
-    /// From the flusher.
-    Notice(Notice),
-    /// From the thread for small files.
-    Unshelved(Unshelved),
-    CloseAll,
-    /// Answered, when everything before was seen to, with the number of files that
-    /// are known.
-    Sync(mpsc::Sender<usize>),
-}
 
 /// Folios that one process brought in one after the other.
 #[derive(Clone, Copy, Debug)]
@@ -69,7 +51,10 @@ pub(super) struct Rounds {
     pub(super) marks: Marks,
     pub(super) trace: Option<CacheTrace>,
     pub(super) files: Files,
-    pub(super) inputs: mpsc::Receiver<Input>,
+    pub(super) inputs: Inputs,
+    pub(super) inbox: mpsc::Receiver<Input>,
+    /// Those to be answered at the end of this round.
+    pub(super) barriers: Vec<mpsc::Sender<usize>>,
     /// Read in the last round, and to be seen to in this one.
     pub(super) closes: Vec<Close>,
     /// Something was mounted or unmounted.
@@ -83,7 +68,6 @@ impl Rounds {
         while !self.shared.stopping.load(Ordering::SeqCst) {
             self.wait(pause);
             let busy = self.round(&mut buffer);
-            self.shared.rounds.fetch_add(1, Ordering::SeqCst);
             let slowest = match self.files.count() {
                 0 => REST,
                 _ => QUIET,
@@ -103,12 +87,12 @@ impl Rounds {
 
     /// Waits for something to happen, `pause` at most.
     fn wait(&mut self, pause: Duration) {
-        let mut wake = [PollEntry::new(self.shared.wake.as_fd(), Interest::Readable)];
+        let mut wake = [PollEntry::new(self.inputs.as_fd(), Interest::Readable)];
         if self.trace.is_some() && poll(&mut wake, Some(GATHER)).is_ok_and(|ready| ready > 0) {
-            return self.woken();
+            return self.inputs.woken();
         }
         let mut entries = vec![
-            PollEntry::new(self.shared.wake.as_fd(), Interest::Readable),
+            PollEntry::new(self.inputs.as_fd(), Interest::Readable),
             PollEntry::new(self.marks.watch(), Interest::Urgent),
             PollEntry::new(self.fanotify.as_fd(), Interest::Readable),
         ];
@@ -119,7 +103,7 @@ impl Rounds {
             return;
         }
         if entries[0].is_ready() {
-            self.woken();
+            self.inputs.woken();
         }
         // Being told resets it.
         self.remounted |= entries[1].is_ready();
@@ -136,11 +120,6 @@ impl Rounds {
                 self.note(note);
             }
         }
-    }
-
-    fn woken(&self) {
-        let mut count = [0; 8];
-        let _ = rustix::io::read(&self.shared.wake, &mut count);
     }
 
     fn note(&self, note: String) {
@@ -167,12 +146,15 @@ impl Rounds {
         self.files.find_grown();
         self.files.act();
         self.files.settle_doubts();
+        for answer in self.barriers.drain(..) {
+            let _ = answer.send(self.files.count());
+        }
         inputs + events + records > 0
     }
 
     fn take_inputs(&mut self) -> usize {
         let mut taken = 0;
-        while let Ok(input) = self.inputs.try_recv() {
+        while let Ok(input) = self.inbox.try_recv() {
             taken += 1;
             let files = &mut self.files;
             match input {
@@ -181,10 +163,7 @@ impl Rounds {
                 Input::Notice(notice) => files.notice(notice),
                 Input::Unshelved(unshelved) => files.unshelved(unshelved),
                 Input::CloseAll => files.close_all(),
-                Input::Sync(done) => {
-                    files.act();
-                    let _ = done.send(files.count());
-                }
+                Input::Barrier(answer) => self.barriers.push(answer),
             }
         }
         taken

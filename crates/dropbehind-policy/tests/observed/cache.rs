@@ -130,6 +130,13 @@ impl File {
         }
     }
 
+    /// The cached pages of the range.
+    pub(crate) fn cached(&self, range: ByteRange) -> Vec<ByteRange> {
+        let cached = self.pages_of(range);
+        let cached = cached.filter(|page| self.flags[*page] & CACHED != 0);
+        cached.map(|page| bytes_of(page..page + 1)).collect()
+    }
+
     /// Somebody has a cached page of the range mapped.
     pub(crate) fn is_mapped(&self, range: ByteRange) -> bool {
         self.pages_of(range)

@@ -44,7 +44,7 @@ pub(crate) struct Kernel {
     /// Closes that the kernel sees to a little later.
     late: Vec<(u64, Event)>,
     pub(crate) trace: VecDeque<Record>,
-    adds: u32,
+    pub(crate) adds: u32,
     writeback: VecDeque<(usize, Range<usize>)>,
 }
 

@@ -11,7 +11,7 @@ use dropbehind_policy::{
 use crate::disk_thread::Letter;
 use crate::kernel::{Event, Record};
 use crate::plan::MS;
-use crate::small_files::SmallMessage;
+use crate::small_files::{Barrier, SmallMessage};
 use crate::world::World;
 
 /// What the other threads tell it.
@@ -68,6 +68,9 @@ fn inode_of(file: usize) -> Inode {
 
 impl World {
     pub(crate) fn observer_round(&mut self) {
+        if self.small.barrier == Barrier::Asked {
+            self.small.barrier = Barrier::Reading;
+        }
         self.take_inputs();
         let until_ns = self.now_ns;
         self.interleave();
@@ -83,6 +86,9 @@ impl World {
             self.observer.table.closed_by_all(number);
         }
         self.act();
+        if self.small.barrier == Barrier::Reading {
+            self.small.barrier = Barrier::Passed;
+        }
         self.settle_doubts();
     }
 
@@ -300,9 +306,6 @@ impl World {
                 FileAction::Forget(number) => self.forget(number),
             }
         }
-        // All that was read of the trace is on its way to the other threads.
-        let told_add = self.observer.told_add.clone();
-        self.small.inbox.push_back(SmallMessage::Told(told_add));
     }
 
     fn stream(&mut self, number: FileNumber) {

@@ -14,8 +14,6 @@ pub(crate) enum SmallMessage {
     File(FileNumber, usize, RangeSet),
     Keep(FileNumber, ByteRange),
     Flush,
-    /// All adds of each file up to these have been told.
-    Told(Vec<u32>),
 }
 
 /// A file on the shelf.
@@ -34,21 +32,37 @@ pub(crate) struct Small {
     pub(crate) places: BTreeMap<ShelfPlace, Place>,
     pub(crate) inbox: VecDeque<SmallMessage>,
     flushing: bool,
-    pub(crate) told_add: Vec<u32>,
+    drops: Vec<PendingDrop>,
+    pub(crate) barrier: Barrier,
 }
 
-impl Small {
-    pub(crate) fn new(files: usize) -> Small {
-        Small {
-            told_add: vec![0; files],
-            ..Small::default()
-        }
-    }
+/// Waits until the trace has been read up to now.
+#[derive(Clone, Debug)]
+struct PendingDrop {
+    place: ShelfPlace,
+    /// What of ours was cached when that was decided.
+    cached: RangeSet,
+    /// The last add by then.
+    upto_add: u32,
+}
+
+/// Whether the observer has read all that had happened when it was asked to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Barrier {
+    #[default]
+    None,
+    Asked,
+    /// The round that is under way began after it was asked.
+    Reading,
+    Passed,
 }
 
 impl World {
     /// True when something was done.
     pub(crate) fn small_step(&mut self) -> bool {
+        if matches!(self.small.barrier, Barrier::Asked | Barrier::Reading) {
+            return false;
+        }
         let mut busy = false;
         while let Some(message) = self.small.inbox.pop_front() {
             match message {
@@ -58,8 +72,12 @@ impl World {
                 }
                 SmallMessage::Keep(number, range) => self.small.shelf.keep(number, range),
                 SmallMessage::Flush => self.small.flushing = true,
-                SmallMessage::Told(told_add) => self.small.told_add = told_add,
             }
+        }
+        self.small.barrier = Barrier::None;
+        for pending in std::mem::take(&mut self.small.drops) {
+            busy = true;
+            self.drop_small(&pending);
         }
         loop {
             let flush = self.small.flushing;
@@ -76,6 +94,9 @@ impl World {
                 ShelfNext::Idle => break,
             }
             self.work();
+        }
+        if !self.small.drops.is_empty() {
+            self.small.barrier = Barrier::Asked;
         }
         if self.small.shelf.is_empty() {
             self.small.flushing = false;
@@ -117,7 +138,21 @@ impl World {
                     self.start_writeback(file, range);
                 }
             }
-            ShelfAction::Drop(_) => self.drop_small(place, file),
+            ShelfAction::Drop(_) => {
+                let looked = self.small.places[&place].unwritten_bytes;
+                assert_eq!(looked, Some(0), "it was not clean when it was looked at");
+                let cached = self.ours_on_shelf(place).into_iter();
+                let cached = cached.flat_map(|range| self.files[file].cached(range));
+                let mut pending = PendingDrop {
+                    place,
+                    cached: RangeSet::new(),
+                    upto_add: self.kernel.adds,
+                };
+                for part in cached {
+                    pending.cached.insert(part);
+                }
+                self.small.drops.push(pending);
+            }
             ShelfAction::Done {
                 file: number,
                 dropped_bytes,
@@ -168,16 +203,17 @@ impl World {
         }
     }
 
-    fn drop_small(&mut self, place: ShelfPlace, file: usize) {
+    fn drop_small(&mut self, pending: &PendingDrop) {
+        let place = pending.place;
+        let file = self.small.places[&place].file;
         self.coverage.saw("shelf drops");
-        let looked = self.small.places[&place].unwritten_bytes;
-        assert_eq!(looked, Some(0), "it was not clean when it was looked at");
         for range in self.ours_on_shelf(place) {
             self.excuse_mapped(file, range);
-            let gone = self.files[file].drop_clean(self.now_ns, range);
-            self.start_writeback(file, range);
-            let told_add = self.small.told_add[file];
-            self.watch_drop(file, &gone, told_add, false);
+            for part in pending.cached.overlaps_of(range) {
+                let gone = self.files[file].drop_clean(self.now_ns, part);
+                self.start_writeback(file, part);
+                self.watch_drop(file, &gone, pending.upto_add, false);
+            }
         }
         match self.count_small(place, file) {
             Some(counted) => {

@@ -1,8 +1,9 @@
 //! What must hold.
 //!
-//! * A page that an outsider brought in last is not dropped. But between that moment
-//!   and the one in which the thread that drops was told of it, it looks like the page
-//!   of ours that was there before: then, and where the record was lost, it may be.
+//! * A page that an outsider brought in last is not dropped, unless the record was lost.
+//!   Two moments are open. A stream may drop it until the disk's thread is told of it:
+//!   it looks like the page of ours that was there before. The shelf may drop it only
+//!   where the kernel reclaimed ours after the decision to drop it.
 //! * What is dirty or on its way to the disk stays ([`File`](crate::cache::File) sees
 //!   to that), and the shelf drops nothing that was not clean when it was looked at.
 //! * What readers have not passed since it was told stays, and what was to stay for

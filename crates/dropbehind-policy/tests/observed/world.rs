@@ -54,7 +54,7 @@ impl World {
             kernel: Kernel::default(),
             observer: Observer::new(count),
             threads: Threads::new(),
-            small: Small::new(count),
+            small: Small::default(),
             plan,
             random,
             now_ns: 1,
