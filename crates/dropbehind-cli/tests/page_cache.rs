@@ -4,7 +4,7 @@ mod user;
 
 use dropbehind_testbed::{Need, need, residency};
 use std::os::unix::fs::FileExt;
-use user::User;
+use user::{User, finish};
 
 #[test]
 fn stat_agrees_with_fincore() {
@@ -141,6 +141,10 @@ fn probe_tells_what_works_and_what_would_be_used() {
         0,
         "nothing is left behind"
     );
+    let mut untraced = user.dropbehind(["probe"]);
+    let said = finish(untraced.env("DROPBEHIND_NO_TRACE", "1"));
+    let why = "no: DROPBEHIND_NO_TRACE is set";
+    assert!(said.text().contains(why), "{}", said.text());
     user.runs("probe missing").fails(1, "Check the name");
     user.runs("probe /dev/null")
         .fails(1, "Name a directory, a file or a block device");

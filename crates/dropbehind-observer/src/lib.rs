@@ -28,5 +28,5 @@ mod source;
 mod start_times;
 pub mod status;
 
-pub use observer::{Observer, ObserverConfig, ObserverError};
+pub use observer::{Observer, ObserverConfig, ObserverError, open_trace};
 pub use source::Source;

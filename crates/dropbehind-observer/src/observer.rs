@@ -102,7 +102,13 @@ impl Observer {
         let fanotify = Arc::new(group.map_err(failed("fanotify_init"))?);
         let mut notes = Vec::new();
         // Before the first file can be opened.
-        let trace = open_trace(config.traced, &mut notes);
+        let trace = open_trace(config.traced).map_err(|error| {
+            notes.push(format!(
+                "the kernel does not tell who brings in which page ({error}): what was resident \
+                 when a file was opened stays, the rest goes"
+            ));
+        });
+        let trace = trace.ok();
         let marks = Marks::new(config.source, &fanotify, &mut notes)
             .map_err(failed("the mounts could not be marked"))?;
         let programs = match (config.source, marks.namespace()) {
@@ -261,21 +267,17 @@ impl Drop for Observer {
     }
 }
 
-/// The trace of the page cache, or a note why there is none.
-fn open_trace(wanted: bool, notes: &mut Vec<String>) -> Option<CacheTrace> {
+/// The trace of the page cache that an observer would use, where it is `wanted`.
+///
+/// # Errors
+/// Why there is none, in words.
+pub fn open_trace(wanted: bool) -> Result<CacheTrace, String> {
+    if !wanted {
+        return Err("DROPBEHIND_NO_TRACE is set".to_owned());
+    }
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let ring_bytes = (RINGS_BYTES / processors).clamp(RING_MIN_BYTES, RING_BYTES);
-    let trace = match wanted {
-        true => CacheTrace::open(ring_bytes).map_err(|error| error.to_string()),
-        false => Err("DROPBEHIND_NO_TRACE is set".to_owned()),
-    };
-    let without = |error| {
-        notes.push(format!(
-            "the kernel does not tell who brings in which page ({error}): what was resident when \
-             a file was opened stays, the rest goes"
-        ));
-    };
-    trace.map_err(without).ok()
+    CacheTrace::open(ring_bytes).map_err(|error| error.to_string())
 }
 
 fn has_writable(process: i32) -> bool {

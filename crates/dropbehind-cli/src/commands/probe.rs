@@ -3,13 +3,14 @@
 mod choice;
 mod consequence;
 
+use super::observe::tracing_is_wanted;
 use super::{print, report};
 use crate::error::{Doing, Exit, Failure};
 use crate::size::show;
 use choice::{Choice, choices};
 use clap::Args;
 use consequence::consequences;
-use dropbehind_linux::{CacheTrace, Probe, Support};
+use dropbehind_linux::{Probe, Support};
 use serde::Serialize;
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -25,8 +26,6 @@ pub(super) struct ProbeArgs {
     json: bool,
 }
 
-/// A trace is only tried.
-const TRIAL_RING_BYTES: usize = 64 << 10;
 const WITHOUT_TRACE: &str = "without a trace of the page cache, run and watch do not know who \
      brings in which page: what was resident when a file was opened stays, and the rest goes";
 
@@ -108,7 +107,7 @@ impl Report {
         });
         let mut works = Vec::from(works);
         let mut consequences = consequences(found);
-        let trace = CacheTrace::open(TRIAL_RING_BYTES).err();
+        let trace = dropbehind_observer::open_trace(tracing_is_wanted()).err();
         if trace.is_some() {
             consequences.push(WITHOUT_TRACE);
         }
