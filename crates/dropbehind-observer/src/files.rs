@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use dropbehind_flusher::{CacheMap, Flusher, Notice, NoticeSink};
 use dropbehind_linux::{
@@ -33,7 +34,7 @@ use crate::rules::Rules;
 use crate::rules_in_force::RulesInForce;
 use crate::small_files::{SmallFiles, Unshelved};
 use open_file::OpenFile;
-use strangers::Strangers;
+use strangers::{DOUBT_FIRST, Strangers};
 
 /// All files of an observer.
 #[derive(Debug)]
@@ -123,7 +124,7 @@ impl Files {
     pub(crate) fn doubt_all(&mut self) {
         let numbers: Vec<FileNumber> = self.files.keys().copied().collect();
         for number in numbers {
-            self.doubt(number);
+            self.doubt(number, Duration::ZERO);
         }
     }
 
@@ -189,13 +190,15 @@ impl Files {
             self.table.stream(number);
         }
         self.table.closed(number);
-        if merged
-            || self
-                .files
-                .get(&number)
-                .is_some_and(|open| open.close_untold)
-        {
-            self.doubt(number);
+        let Some(open) = self.files.get(&number) else {
+            return;
+        };
+        if merged || open.close_untold {
+            self.doubt(number, Duration::ZERO);
+        } else if open.observed.is_none() && self.table.is_open(number) {
+            // fanotify merges two closes of one process, and does not say how many they
+            // were. Of a file with a stream, the flusher says that it is idle.
+            self.doubt(number, DOUBT_FIRST);
         }
     }
 
@@ -506,7 +509,7 @@ impl Files {
     pub(crate) fn notice(&mut self, notice: Notice) {
         match notice {
             Notice::Idle { key } => {
-                self.doubt(FileNumber(key));
+                self.doubt(FileNumber(key), Duration::ZERO);
             }
             Notice::Finished { key, state, .. } => {
                 lock(&self.board).end(key, &state);

@@ -115,6 +115,11 @@ impl ObservedFiles {
         self.files.values().any(|file| file.opens > 0)
     }
 
+    /// True when this file is open, as far as is known.
+    pub fn is_open(&self, number: FileNumber) -> bool {
+        self.files.get(&number).is_some_and(|file| file.opens > 0)
+    }
+
     /// Bytes brought in of open files that have no stream.
     pub fn waiting_bytes(&self) -> u64 {
         self.waiting_bytes

@@ -4,7 +4,7 @@ use crate::bed::Bed;
 use crate::shell::{Left, RUN, Running, lives, observer_of, wait_for};
 use dropbehind_testbed::disk_io::disk_io;
 use dropbehind_testbed::reclaim::in_some_attempt;
-use dropbehind_testbed::residency::{page_bytes, sample};
+use dropbehind_testbed::residency::{cached, page_bytes, sample};
 use dropbehind_testbed::{Fs, need};
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -198,4 +198,44 @@ fn files_that_are_soon_deleted_are_not_written() {
         }
         Ok(())
     });
+}
+
+/// Opens a file twice, at times that no queue of events merges, and closes it twice in
+/// one moment.
+const TWICE: &str = r#"
+import os, time
+files = []
+for name in "ab":
+    files.append(os.open("../input/data", os.O_RDONLY))
+    time.sleep(0.3)
+os.pread(files[0], 40000, 0)
+for file in files: os.close(file)
+open("closed", "w").close()
+while not os.path.exists("go"): time.sleep(0.005)
+"#;
+
+/// fanotify tells two closes of one process as one.
+#[test]
+fn what_is_closed_twice_at_once_is_dropped_before_the_program_ends() {
+    for filesystem in [Fs::Ext4, Fs::Xfs, Fs::Btrfs] {
+        need!(all Bed::needs(filesystem, &["python3"]));
+        let bed = Bed::on(filesystem);
+        bed.input("head -c 40000 /dev/urandom >data");
+        bed.cools("input");
+        std::fs::write(bed.file("twice.py"), TWICE).unwrap();
+        let data = bed.file("input/data");
+        in_some_attempt(|reclaim| {
+            bed.runs("", "observed", "rm -f closed go");
+            let script = "exec $RUN --only 'input/data' python3 ../twice.py";
+            let mut running = Running::start(bed.bash(RUN, "observed", script));
+            wait_for("two closes", || bed.file("observed/closed").exists());
+            wait_for("a drop", || cached(&data).unwrap().cached_pages == 0);
+            std::fs::write(bed.file("observed/go"), "").unwrap();
+            assert!(running.ends().success());
+            match reclaim.bytes_of(&data).unwrap() {
+                0 => Ok(()),
+                _ => Err("the kernel took it".to_owned()),
+            }
+        });
+    }
 }

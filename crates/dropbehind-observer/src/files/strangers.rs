@@ -24,7 +24,7 @@ const SCAN_SHARE: u32 = 25;
 
 /// Whether a file is still open is looked at after this, and after twice as long each
 /// time that it is,
-const DOUBT_FIRST: Duration = Duration::from_millis(20);
+pub(super) const DOUBT_FIRST: Duration = Duration::from_millis(20);
 /// up to this.
 const DOUBT_LONGEST: Duration = Duration::from_secs(30);
 /// Of no more unknown inodes is it remembered what was brought in.
@@ -139,10 +139,10 @@ impl Files {
         }
     }
 
-    /// Whether a file is open is to be seen in `/proc`.
-    pub(super) fn doubt(&mut self, number: FileNumber) {
+    /// Whether a file is open is to be seen in `/proc`, once this has passed.
+    pub(super) fn doubt(&mut self, number: FileNumber, after: Duration) {
         let doubt = Doubt {
-            due: Instant::now(),
+            due: Instant::now() + after,
             pause: DOUBT_FIRST,
         };
         self.strangers.doubts.entry(number).or_insert(doubt);
