@@ -511,14 +511,17 @@ impl Files {
             Notice::Idle { key } => {
                 self.doubt(FileNumber(key), Duration::ZERO);
             }
-            Notice::Finished { key, state, .. } => {
-                lock(&self.board).end(key, &state);
+            Notice::Finished { key, mut state, .. } => {
                 let number = FileNumber(key);
                 let Some(open) = self.files.get_mut(&number) else {
-                    return;
+                    return lock(&self.board).end(key, &state);
                 };
-                open.left_bytes += state.counters.left_bytes;
+                let counts = &mut state.counts;
+                counts.written_bytes -= open.take_early(counts.written_bytes);
+                open.early_bytes += counts.early_bytes;
+                lock(&self.board).end(key, &state);
                 let unread = open.observed.take().map(|observed| observed.take_unread());
+                open.left_bytes += state.counters.left_bytes;
                 if !self.told {
                     open.before = Some(CacheMap::now(open.file.as_fd()));
                 }

@@ -17,6 +17,7 @@ use crate::disk::Disk;
 use crate::mode::Mode;
 use crate::observed_files::Brought;
 use crate::range::{ByteRange, round_up};
+use crate::range_list::gaps_between;
 use crate::range_set::RangeSet;
 use crate::read_fronts::ReadFronts;
 use look::Look;
@@ -78,6 +79,10 @@ enum Provenance {
         suspects: Vec<ByteRange>,
         /// Ours, and counted neither as written nor as read yet.
         uncounted: RangeSet,
+        /// Where pages were counted as written that the trace had not named, and how
+        /// many bytes.
+        early: RangeSet,
+        early_bytes: u64,
     },
     ResidentAtOpen {
         /// Bytes in the cache that others had.
@@ -94,10 +99,12 @@ pub struct ObservedCounts {
     pub size_bytes: u64,
     /// Its pages.
     pub counted: Counted,
-    /// Of these, those of ours: `counted` with the cached bytes of nobody else's.
+    /// The same, with only the cached bytes that are ours.
     pub ours: Counted,
     /// Bytes seen written.
     pub written_bytes: u64,
+    /// Of these, bytes of pages that the trace has not named.
+    pub early_bytes: u64,
     /// Bytes seen read in from the disk.
     pub read_bytes: u64,
     /// Nothing has changed for a second.
@@ -139,6 +146,8 @@ impl ObservedStream {
                     fresh: RangeSet::new(),
                     suspects: Vec::new(),
                     uncounted: RangeSet::new(),
+                    early: RangeSet::new(),
+                    early_bytes: 0,
                 },
                 ProvenanceKind::ResidentAtOpen { cached_bytes } => Provenance::ResidentAtOpen {
                     before_bytes: cached_bytes,
@@ -183,7 +192,13 @@ impl ObservedStream {
     /// What was found out in all: the file is not looked at any more.
     pub fn final_counts(&self) -> ObservedCounts {
         let mut counts = self.counts;
-        if let Provenance::Traced { uncounted, .. } = &self.provenance {
+        if let Provenance::Traced {
+            uncounted,
+            early_bytes,
+            ..
+        } = &self.provenance
+        {
+            counts.early_bytes = *early_bytes;
             match self.is_only_written() {
                 true => counts.written_bytes += uncounted.bytes(),
                 false => counts.read_bytes += uncounted.bytes(),
@@ -232,12 +247,24 @@ impl ObservedStream {
         for Brought { range, ours } in brought {
             self.fronts.withdraw(range);
             if let Provenance::Traced {
-                fresh, uncounted, ..
+                fresh,
+                uncounted,
+                early,
+                early_bytes,
+                ..
             } = &mut self.provenance
             {
                 if ours {
                     fresh.insert(range);
                     uncounted.insert(range);
+                    // What was counted as written before the trace was read is not
+                    // counted again.
+                    for part in early.overlaps_of(range) {
+                        let bytes = part.len().min(*early_bytes);
+                        let counted = ByteRange::new(part.start, part.start + bytes);
+                        *early_bytes -= uncounted.remove(counted);
+                    }
+                    early.remove(range);
                 } else {
                     fresh.remove(range);
                 }
@@ -315,6 +342,19 @@ impl ObservedStream {
         self.counts.idle && !was_idle
     }
 
+    /// So many bytes of this range were counted as written, and the trace has not named
+    /// them.
+    fn counted_early(&mut self, range: ByteRange, bytes: u64) {
+        if let Provenance::Traced {
+            early, early_bytes, ..
+        } = &mut self.provenance
+            && bytes > 0
+        {
+            early.insert(range);
+            *early_bytes += bytes;
+        }
+    }
+
     /// True where clean pages that appear are to be dropped.
     fn drops_what_appears(&self) -> bool {
         self.config.mode.drops() && (self.config.reads || self.is_only_written())
@@ -329,5 +369,13 @@ impl ObservedStream {
 
     fn all(&self) -> ByteRange {
         ByteRange::new(0, round_up(self.counts.size_bytes, self.config.page_bytes))
+    }
+}
+
+/// The parts of `range` that are dirty or under way.
+fn busy_parts(disk: &Disk, id: StreamId, range: ByteRange) -> Vec<ByteRange> {
+    match disk.stream(id) {
+        Some(stream) => gaps_between(range, stream.idle_parts(range)),
+        None => Vec::new(),
     }
 }

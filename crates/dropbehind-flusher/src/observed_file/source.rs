@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 
+use dropbehind_linux::file_stat;
 use dropbehind_policy::{ByteRange, Counted, Disk, ObservedStream, Pages, StreamCounters};
 
 use super::brake::Brake;
@@ -52,8 +53,13 @@ impl ObservedSource {
             brake.stop();
             (state.waits, state.wait_ns) = brake.waits();
         }
+        // What a deleted file has in the cache goes when its last description is closed.
+        let deleted = file_stat(description.as_fd()).is_ok_and(|stat| stat.links == 0);
         let all = residency::whole(state.counts.size_bytes);
-        state.counts.counted = residency::count(description.as_fd(), all).unwrap_or_default();
+        state.counts.counted = match deleted {
+            true => Counted::default(),
+            false => residency::count(description.as_fd(), all).unwrap_or_default(),
+        };
         *lock(&self.state) = state;
         self.notices.tell(Notice::Finished {
             key: self.key,

@@ -118,7 +118,7 @@ impl Files {
             finished.files += u64::from(!open.counted);
             open.counted = true;
             match open.written {
-                true => finished.written_bytes += bytes,
+                true => finished.written_bytes += bytes - open.take_early(bytes),
                 false => finished.read_bytes += bytes,
             }
         }
@@ -156,7 +156,9 @@ impl Files {
 
     /// What is cached of a file in the end, and was not to be dropped, was kept.
     fn count_kept(&mut self, open: &OpenFile) {
-        if !open.settings.mode.drops() {
+        // What a deleted file has in the cache goes with its last description.
+        let deleted = file_stat(open.file.as_fd()).is_ok_and(|stat| stat.links == 0);
+        if !open.settings.mode.drops() || deleted {
             return;
         }
         let Ok(counted) = cachestat(open.file.as_fd(), 0, 0) else {

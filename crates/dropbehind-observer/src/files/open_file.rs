@@ -39,6 +39,8 @@ pub(super) struct OpenFile {
     read: bool,
     /// No event tells of its close.
     pub(super) close_untold: bool,
+    /// Counted as written before the trace named these pages, which still may.
+    pub(super) early_bytes: u64,
     /// Counted as one of those in which something was brought in.
     pub(super) counted: bool,
     /// Its stream, while there is one.
@@ -50,6 +52,13 @@ pub(super) struct OpenFile {
 }
 
 impl OpenFile {
+    /// Of `bytes` written, those that were counted already.
+    pub(super) fn take_early(&mut self, bytes: u64) -> u64 {
+        let early_bytes = self.early_bytes.min(bytes);
+        self.early_bytes -= early_bytes;
+        early_bytes
+    }
+
     pub(super) fn new(
         id: FileId,
         file: OwnedFd,
@@ -71,6 +80,7 @@ impl OpenFile {
             written: false,
             read: false,
             close_untold: false,
+            early_bytes: 0,
             counted: false,
             observed: None,
             left_bytes: 0,

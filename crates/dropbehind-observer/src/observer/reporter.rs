@@ -173,11 +173,12 @@ fn file_snapshot(view: &FileView) -> FileSnapshot {
     }
 }
 
-/// What is cached of a file and is not still to be dropped.
+/// What is cached of a file and is not ours.
 fn kept_bytes(state: &ObservedState) -> u64 {
     let counters = &state.counters;
-    let gone_bytes = counters.dropped_bytes + counters.left_bytes;
-    let ours_bytes = counters.brought_bytes.saturating_sub(gone_bytes);
+    let ours_bytes = counters
+        .brought_bytes
+        .saturating_sub(counters.dropped_bytes);
     state.counts.counted.cached_bytes.saturating_sub(ours_bytes)
 }
 

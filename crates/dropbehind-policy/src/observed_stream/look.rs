@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::search::Search;
-use super::{ObservedStream, Pages, Provenance};
+use super::{ObservedStream, Pages, Provenance, busy_parts};
 use crate::action::{Counted, StreamId};
 use crate::disk::Disk;
 use crate::range::{ByteRange, round_up};
@@ -134,12 +134,7 @@ impl ObservedStream {
 
     /// What of this range is on its way is dropped, if it is ours, once that is over.
     fn pass_busy<P: Pages>(&mut self, look: &mut Look<'_, P>, range: ByteRange) {
-        let mut busy = RangeSet::new();
-        busy.insert(range);
-        for idle in look.idle_parts(self.config.id, range) {
-            busy.remove(idle);
-        }
-        for part in busy.iter() {
+        for part in busy_parts(look.disk, self.config.id, range) {
             look.disk.passed(look.now_ns, self.config.id, part);
         }
     }
@@ -157,6 +152,7 @@ impl ObservedStream {
         // Where the trace tells, each page that was brought in is counted once, and
         // besides what is written of those that were there.
         let brought_bytes = self.take_uncounted(range);
+        self.counted_early(range, written_bytes.saturating_sub(brought_bytes));
         self.counts.written_bytes += brought_bytes.max(written_bytes);
         self.write_cursor = range.end;
     }
