@@ -16,8 +16,8 @@ const FILES: u32 = 2_000;
 /// threads have had their busiest moments by then.
 const FIRST_ROUNDS: u32 = 4;
 /// Rounds of the short tier. Between the looks at its memory 16,000 files come
-/// and go, of which half are looked after: 33 bytes more for each of all, or 66
-/// for each looked after, are noticed. An hour's rounds notice a byte.
+/// and go, of which half are observed: 33 bytes more for each of all, or 66
+/// for each observed, are noticed. An hour's rounds notice a byte.
 const ROUNDS: u32 = 8;
 const HOUR_ROUNDS: u32 = 180;
 /// Memory that it may have taken more at the end: some 40 KiB were seen, and on a

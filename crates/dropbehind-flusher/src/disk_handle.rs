@@ -26,11 +26,11 @@ pub(crate) enum Message {
     Flush(u32),
     /// An observed file is in use.
     Touched(u32),
-    /// A user of an observed file closed it.
-    Left(u32),
-    /// Somebody said who brought in which pages of an observed file.
-    Told(u32),
-    /// Somebody reads an observed file of which reads are to be kept.
+    /// The last user of an observed file closed it.
+    LastClosed(u32),
+    /// The trace has named pages of an observed file.
+    Traced(u32),
+    /// Somebody has read an observed file.
     WasRead(u32),
     /// Which parts of a range did this file bring in?
     Brought(u32, ByteRange, mpsc::Sender<Vec<ByteRange>>),

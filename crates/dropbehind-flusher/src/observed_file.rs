@@ -63,8 +63,8 @@ pub struct ObserveOptions {
 /// How it is known which pages of a file the observed programs brought in.
 #[derive(Clone, Debug)]
 pub enum Provenance {
-    /// [`Observed::told`] says so, and nothing else does.
-    Told,
+    /// [`Observed::brought`] says so, and nothing else does.
+    Traced,
     /// What was resident at the open stays, and the rest goes.
     ResidentAtOpen(CacheMap),
 }
@@ -95,7 +95,7 @@ impl fmt::Debug for NoticeSink {
 #[derive(Debug)]
 pub enum Notice {
     /// Unchanged for a second, so it is looked at every two seconds. [`Observed::touched`]
-    /// or [`Observed::told`] ends that.
+    /// or [`Observed::brought`] ends that.
     Idle {
         /// The file.
         key: u64,
@@ -184,7 +184,7 @@ impl Flusher {
         let disk = self.disk_of(description.as_fd(), device)?;
         let number = disk.next_number();
         let (before, provenance) = match &options.provenance {
-            Provenance::Told => (ResidencyMap::unknown(), ProvenanceKind::Traced),
+            Provenance::Traced => (ResidencyMap::unknown(), ProvenanceKind::Traced),
             Provenance::ResidentAtOpen(before) => {
                 let cached_bytes = before.cached_bytes;
                 let kind = ProvenanceKind::ResidentAtOpen { cached_bytes };
@@ -284,11 +284,11 @@ impl Observed {
     /// Somebody closed it. Unless it is written on, all that is left is written
     /// and dropped, and the file is finished.
     pub fn closed(&self) {
-        self.disk.post(Message::Left(self.number));
+        self.disk.post(Message::LastClosed(self.number));
     }
 
-    /// These pages entered the cache, in this order ([`Provenance::Told`]).
-    pub fn told(&self, brought: impl IntoIterator<Item = Brought>) {
+    /// These pages entered the cache, in this order ([`Provenance::Traced`]).
+    pub fn brought(&self, brought: impl IntoIterator<Item = Brought>) {
         let was_empty = {
             let mut told = lock(&self.mailbox);
             let was_empty = told.is_empty();
@@ -296,11 +296,11 @@ impl Observed {
             was_empty && !told.is_empty()
         };
         if was_empty {
-            self.disk.post(Message::Told(self.number));
+            self.disk.post(Message::Traced(self.number));
         }
     }
 
-    /// What was told of a finished file and came too late for it.
+    /// What the trace said of a finished file, too late for it.
     pub fn take_unread(&self) -> Vec<Brought> {
         std::mem::take(&mut *lock(&self.mailbox))
     }

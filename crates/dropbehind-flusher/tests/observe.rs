@@ -60,7 +60,7 @@ impl Observing {
     /// The same, where somebody tells who brought in what.
     fn observe_told(&self, path: &Path) -> Observed {
         let options = ObserveOptions {
-            provenance: Provenance::Told,
+            provenance: Provenance::Traced,
             ..self.options.clone()
         };
         let description = fs::File::open(path).unwrap();
@@ -305,7 +305,7 @@ fn what_others_brought_in_stays(place: &Place) {
             ours,
         };
         // Ours, then others'; what nobody tells of is not dropped either.
-        observed.told([told(0, 16, true), told(8, 12, false)]);
+        observed.brought([told(0, 16, true), told(8, 12, false)]);
         observed.closed();
         let state = observing.finished();
         let counters = &state.counters;

@@ -28,7 +28,7 @@ pub(crate) struct FileView {
     pub(crate) state: ObservedState,
 }
 
-/// A file that is looked after.
+/// A file that is observed.
 #[derive(Debug)]
 struct Entry {
     path: PathBuf,
@@ -106,7 +106,7 @@ impl Board {
         self.lost_records += records;
     }
 
-    /// A file is looked after from now on.
+    /// A file is observed from now on.
     pub(crate) fn begin(&mut self, key: u64, path: PathBuf, mode: String, observed: Observed) {
         let entry = Entry {
             path,
@@ -116,7 +116,7 @@ impl Board {
         self.files.insert(key, entry);
     }
 
-    /// A file is not looked after any more.
+    /// A file is not observed any more.
     pub(crate) fn end(&mut self, key: u64, state: &ObservedState) {
         let Some(file) = self.files.remove(&key) else {
             return;

@@ -49,7 +49,7 @@ pub(crate) struct Files {
     notices: NoticeSink,
     pub(crate) inodes: Inodes,
     /// The kernel tells who brings in what.
-    told: bool,
+    traced: bool,
     table: ObservedFiles,
     files: HashMap<FileNumber, OpenFile>,
     by_id: HashMap<FileId, FileNumber>,
@@ -72,7 +72,7 @@ pub(crate) struct Parts {
     pub(crate) board: SharedBoard,
     pub(crate) notices: NoticeSink,
     pub(crate) inodes: Inodes,
-    pub(crate) told: bool,
+    pub(crate) traced: bool,
 }
 
 impl Files {
@@ -87,7 +87,7 @@ impl Files {
             board: parts.board,
             notices: parts.notices,
             inodes: parts.inodes,
-            told: parts.told,
+            traced: parts.traced,
             table: ObservedFiles::new(),
             files: HashMap::new(),
             by_id: HashMap::new(),
@@ -150,7 +150,7 @@ impl Files {
             return;
         };
         // It may have been dropped since, and is brought in once more.
-        open.told.clear();
+        open.named.clear();
         if let Some(observed) = &open.observed {
             observed.touched();
         }
@@ -193,7 +193,7 @@ impl Files {
         let Some(open) = self.files.get(&number) else {
             return;
         };
-        if merged || open.close_untold {
+        if merged || open.close_unseen {
             self.doubt(number, Duration::ZERO);
         } else if open.observed.is_none() && self.table.is_open(number) {
             // fanotify merges two closes of one process, and does not say how many they
@@ -266,7 +266,7 @@ impl Files {
 
     /// True where another file may have the same inode number: on btrfs.
     fn has_namesakes(&self, number: FileNumber) -> bool {
-        self.told
+        self.traced
             && self
                 .files
                 .get(&number)
@@ -274,7 +274,7 @@ impl Files {
     }
 
     /// Pages that one of these files has got. It has them now, and had not when it was
-    /// opened; nor was it told of them before, since records come in order. One that is
+    /// opened; nor did the trace name them before, since records come in order. One that is
     /// alone may have been looked at too late after its open. Where that fits none or
     /// several, they stay.
     fn brought_of_one(&mut self, several: &[FileNumber], process: i32, range: ByteRange) {
@@ -295,7 +295,7 @@ impl Files {
         if several.len() > 1
             && let Some(open) = self.files.get_mut(&number)
         {
-            open.told.insert(range);
+            open.named.insert(range);
         }
         self.brought_of(number, process, range);
     }
@@ -308,10 +308,10 @@ impl Files {
             return None;
         }
         let before = open.before.as_ref()?;
-        if !before.absent(range).is_empty() && open.told.bytes_of(range) < range.len() {
+        if !before.absent(range).is_empty() && open.named.bytes_of(range) < range.len() {
             return Some(Likely::Seen);
         }
-        // All that was brought in before the look is told of by the end of the next round.
+        // By the end of the next round the trace has named all that came before the look.
         (self.round <= open.round + 1).then_some(Likely::JustOpened)
     }
 
@@ -341,7 +341,7 @@ impl Files {
 
     // ---- files that become known --------------------------------------------
 
-    /// A process has a file open, of which no event has told.
+    /// A process has a file open, and no event reported that.
     pub(crate) fn inherited(&mut self, process: i32, file: OwnedFd) {
         let Ok(info) = file_stat(file.as_fd()) else {
             return;
@@ -351,7 +351,7 @@ impl Files {
         }
         if let Some(number) = self.admit(file, &info, process) {
             if let Some(open) = self.files.get_mut(&number) {
-                open.close_untold = true;
+                open.close_unseen = true;
             }
             self.expect_uses(number, info.size_bytes);
         }
@@ -386,13 +386,13 @@ impl Files {
             && self
                 .inodes
                 .uses_several_subvolumes(inode, open.file.as_fd());
-        if !self.told || has_namesakes {
+        if !self.traced || has_namesakes {
             open.before = Some(resident_at_open(&open));
         }
         self.by_id.insert(info.id, number);
         self.files.insert(number, open);
         self.table.opened(number, inode);
-        if !self.told && info.size_bytes > SMALL_FILE_BYTES {
+        if !self.traced && info.size_bytes > SMALL_FILE_BYTES {
             self.table.stream(number);
         }
         self.take_orphans(number, inode);
@@ -459,7 +459,7 @@ impl Files {
         let Some(open) = self.files.get(&number) else {
             return;
         };
-        if self.told || open.observed.is_some() {
+        if self.traced || open.observed.is_some() {
             return;
         }
         let Some(before) = &open.before else { return };
@@ -470,7 +470,7 @@ impl Files {
 
     /// Where the kernel does not tell, small files are looked at for growth.
     pub(crate) fn find_grown(&mut self) {
-        if self.told {
+        if self.traced {
             return;
         }
         let small = self
@@ -522,7 +522,7 @@ impl Files {
                 lock(&self.board).end(key, &state);
                 let unread = open.observed.take().map(|observed| observed.take_unread());
                 open.left_bytes += state.counters.left_bytes;
-                if !self.told {
+                if !self.traced {
                     open.before = Some(CacheMap::now(open.file.as_fd()));
                 }
                 self.table

@@ -81,7 +81,7 @@ impl fmt::Debug for Observer {
 struct Shared {
     reporter: Reporter,
     stopping: AtomicBool,
-    /// Shows others that the namespace is looked after.
+    /// Shows others that the namespace is observed.
     _taken: Option<UnixListener>,
 }
 
@@ -89,7 +89,7 @@ impl Observer {
     /// Marks what is to be observed and starts.
     ///
     /// Raises the process's soft limit on descriptors to the hard one: each file
-    /// that is looked after has some.
+    /// that is observed has some.
     ///
     /// # Errors
     /// Without privilege or fanotify, or when a thread cannot be started.
@@ -158,7 +158,7 @@ impl Observer {
             board,
             notices: NoticeSink::new(move |notice| notices.send(Input::Notice(notice))),
             inodes,
-            told: trace.is_some(),
+            traced: trace.is_some(),
         });
         let rounds = Rounds {
             shared: Arc::clone(&shared),
@@ -183,7 +183,7 @@ impl Observer {
         Ok(observer)
     }
 
-    /// Looks after the files that a process has open already, such as its
+    /// Observes the files that a process has open already, such as its
     /// standard output, of which no open will tell.
     pub fn inherit(&self, process: i32) {
         for open in open_files(process).unwrap_or_default() {
@@ -307,7 +307,7 @@ fn raise_descriptor_limit() {
         current: limit.maximum,
         ..limit
     };
-    // With the lower one fewer files can be looked after at once.
+    // With the lower one fewer files can be observed at once.
     let _ = setrlimit(Resource::Nofile, raised);
 }
 

@@ -1,4 +1,4 @@
-//! Files that a process has open already, of which no event has told.
+//! Files that a process has open already, and whose open no event reported.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;

@@ -1,4 +1,4 @@
-//! Who looks after a process's files already.
+//! Who observes a process's files already.
 //!
 //! A `run` inside a watched machine, or a program that uses the library, looks
 //! after its own; a second flusher for the same pages would only count and ask
@@ -28,7 +28,7 @@ fn address(namespace: MountNamespaceId) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(format!("dropbehind-owner-{namespace}"))
 }
 
-/// Says that the files used in this namespace are looked after, while it lives.
+/// Says that the files used in this namespace are observed, while it lives.
 pub(crate) fn take(namespace: MountNamespaceId) -> io::Result<UnixListener> {
     UnixListener::bind_addr(&address(namespace)?)
 }
@@ -42,8 +42,8 @@ pub(crate) struct Owners {
 }
 
 impl Owners {
-    /// True when somebody else looks after the files of a process; `observed` is
-    /// the namespace that we look after ourselves.
+    /// True when somebody else observes the files of a process; `observed` is
+    /// the namespace that we observe ourselves.
     pub(crate) fn has(&mut self, process: i32, observed: Option<MountNamespaceId>) -> bool {
         let started = self.start_times.of(process).unwrap_or(0);
         if let Some((at, owned)) = self.processes.get(&(process, started))

@@ -29,7 +29,7 @@ impl Programs {
         }
     }
 
-    /// Some forks were not told of.
+    /// Records of forks were lost.
     pub(crate) fn missed_forks(&mut self) {
         if let Programs::Tree(tree) = self {
             tree.find_again();
@@ -56,14 +56,14 @@ impl Programs {
 /// A process, and all that come from it: also those that have another parent by
 /// now, since their own has ended.
 ///
-/// Who has ended stays in it for a while: its last pages may be told of later. Its number
+/// Who has ended stays in it for a while: the trace may name its last pages later. Its number
 /// is another's only after a fork, which says whose child that is.
 #[derive(Debug)]
 pub(crate) struct Tree {
     processes: HashSet<i32>,
     /// All of them are in it, unless they went elsewhere by themselves.
     namespace: MountNamespaceId,
-    /// These had ended when they were listed last. What they did is told by the next time.
+    /// These had ended when they were listed last. The trace names what they did by the next time.
     ended: HashSet<i32>,
     /// With so many, those that have ended are taken out.
     sweep_len: usize,
@@ -112,7 +112,7 @@ impl Tree {
         }
     }
 
-    /// Some forks were not told of: whoever is in the namespace is one of them.
+    /// Records of forks were lost. whoever is in the namespace is one of them.
     fn find_again(&mut self) {
         let inside = processes().into_iter().flatten().filter(|&process| {
             mount_namespace_of(process).is_ok_and(|namespace| namespace == self.namespace)

@@ -62,7 +62,7 @@ fn totals_families(metrics: &mut Exposition, snapshot: &Snapshot) {
             "Times the kernel's queue of events was full.",
             totals.overflows,
         ),
-        ("files", "Files that were looked after.", totals.files),
+        ("files", "Files that were observed.", totals.files),
         ("written_bytes", "Seen written.", totals.written_bytes),
         ("read_bytes", "Seen read in from disks.", totals.read_bytes),
         (
@@ -120,7 +120,7 @@ const DISK_FIGURES: [DiskFigure; 12] = [
     (
         Kind::Gauge,
         "files",
-        "Files on the disk that are looked after now.",
+        "Files on the disk that are observed now.",
         |disk| disk.files,
     ),
     (

@@ -15,7 +15,7 @@ pub const REQUEST_RANGE_BYTES: RangeInclusive<u64> = 4 << 10..=1 << 30;
 /// The bounds of what may be dirty that can be set, in bytes.
 pub const MAX_DIRTY_RANGE_BYTES: RangeInclusive<u64> = 16 << 20..=1 << 50;
 
-/// How a file is looked after.
+/// How a file is observed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// When to write back, and what stays cached.

@@ -29,7 +29,7 @@ impl RulesInForce {
         self.rules = rules;
     }
 
-    /// How to look after this file, which `process` opened by `path`.
+    /// How to observe this file, which `process` opened by `path`.
     pub(crate) fn settings_for(
         &mut self,
         path: &Path,

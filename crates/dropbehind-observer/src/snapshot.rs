@@ -27,7 +27,7 @@ pub struct Snapshot {
     pub totals: Totals,
     /// Per disk.
     pub disks: Vec<DiskSnapshot>,
-    /// Files that are looked after now, the most active first.
+    /// Files that are observed now, the most active first.
     pub files: Vec<FileSnapshot>,
     /// What is not possible here, and why.
     pub notes: Vec<String>,
@@ -41,7 +41,7 @@ pub struct Totals {
     pub events: u64,
     /// Times the kernel's queue of events was full.
     pub overflows: u64,
-    /// Files that were looked after.
+    /// Files that were observed.
     pub files: u64,
     /// Bytes seen written.
     pub written_bytes: u64,
@@ -77,7 +77,7 @@ pub struct Totals {
 pub struct DiskSnapshot {
     /// Its name, as in `/sys/block`.
     pub name: String,
-    /// Files on it that are looked after now.
+    /// Files on it that are observed now.
     pub files: u64,
     /// Bytes seen written to its files.
     pub written_bytes: u64,

@@ -79,7 +79,7 @@ enum Command {
     /// Drop files' clean pages from the page cache
     #[command(after_long_help = AFTER_HELP)]
     Drop(drop::DropArgs),
-    /// Look after all programs of this machine, by rules
+    /// Observe all programs of this machine, by rules
     #[command(after_long_help = WATCH_HELP)]
     Watch(watch::WatchArgs),
     /// Find out what works here, and what would be used

@@ -91,7 +91,7 @@ fn observe(supervisor: &mut Connection) -> Result<(), FromObserver> {
     let inhabitants = Inhabitants::of(process)
         .map_err(|error| failed(format!("cannot look at process {process}: {error}.")))?;
     let observer = begin(process, &wishes)?;
-    // Without a socket, `top` does not find it; the program is looked after
+    // Without a socket, `top` does not find it; the program is observed
     // all the same.
     let _status = status::run_path(std::process::id())
         .and_then(|path| status::Server::start(path, observer.reporter()));

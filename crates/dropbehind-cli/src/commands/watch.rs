@@ -1,4 +1,4 @@
-//! `dropbehind watch`: all programs of a machine, looked after by rules.
+//! `dropbehind watch`: all programs of a machine, observed by rules.
 
 mod check;
 mod journal;
@@ -35,7 +35,7 @@ const SETTLE_STEP: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Args)]
 pub(super) struct WatchArgs {
-    /// The rules: which files are looked after, and how
+    /// The rules: which files are observed, and how
     #[arg(
         long,
         value_name = "FILE",

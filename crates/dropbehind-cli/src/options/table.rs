@@ -239,7 +239,7 @@ pub(super) const ONLY: OptionSpec = OptionSpec {
         check: |text| PathPattern::new(text).map(drop),
     },
     default: None,
-    meaning: "Look after files that match GLOB, and no others; may be repeated",
+    meaning: "Observe files that match GLOB, and no others; may be repeated",
     details: "A pattern that begins with / is for the whole path, as the program sees it. Any \
               other one is for the end of it: *.iso is any such file, backup/* any file directly \
               in a directory of that name. * and ? do not match /, ** does; [a-z] and {a,b} \

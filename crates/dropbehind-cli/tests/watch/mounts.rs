@@ -34,7 +34,7 @@ fn what_is_mounted_later_is_looked_after_and_can_be_unmounted() {
         looks += 1;
         assert!(looks < 300, "{}", watch.log());
     }
-    // What it has looked after does not keep a disk from being removed.
+    // What it has observed does not keep a disk from being removed.
     let unmount = || Command::new("umount").arg(disk.path()).output().unwrap();
     while !unmount().status.success() {
         looks += 1;

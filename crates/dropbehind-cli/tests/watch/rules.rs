@@ -1,4 +1,4 @@
-//! Which files are looked after.
+//! Which files are observed.
 
 use crate::files::{assert_dropped, assert_kept, dd, writes_until_seen};
 use crate::user::User;

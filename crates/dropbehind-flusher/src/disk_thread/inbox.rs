@@ -41,8 +41,8 @@ impl DiskThread {
                 Message::Touched(number) => {
                     self.with_observed(number, |observed| observed.stream.touched(now_ns));
                 }
-                Message::Left(number) => self.left(number),
-                Message::Told(number) => self.read_mailbox(now_ns, number),
+                Message::LastClosed(number) => self.left(number),
+                Message::Traced(number) => self.read_mailbox(now_ns, number),
                 Message::WasRead(number) => {
                     self.with_observed(number, |observed| observed.stream.was_read());
                 }

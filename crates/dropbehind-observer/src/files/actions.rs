@@ -24,7 +24,7 @@ impl Files {
                 FileAction::Stream(number) => self.stream(number),
                 FileAction::Tell(number, brought) => {
                     if let Some(observed) = self.observed_of(number) {
-                        observed.told(brought);
+                        observed.brought(brought);
                     }
                 }
                 FileAction::Close(number) => {
@@ -61,8 +61,8 @@ impl Files {
                 .note("out of descriptors: some files are left to the kernel".to_owned());
             return self.table.stream_refused(number);
         };
-        let provenance = if self.told {
-            Provenance::Told
+        let provenance = if self.traced {
+            Provenance::Traced
         } else {
             let before = open.before.clone();
             Provenance::ResidentAtOpen(before.unwrap_or_else(|| CacheMap::now(open.file.as_fd())))

@@ -29,8 +29,8 @@ pub(super) struct OpenFile {
     /// What was cached when it was opened, where the kernel does not tell who brought
     /// in what, or of which of two files.
     pub(super) before: Option<CacheMap>,
-    /// What was told of it, where another file may have the same inode number.
-    pub(super) told: RangeSet,
+    /// What the trace named of it, where another file may have the same inode number.
+    pub(super) named: RangeSet,
     /// The round in which it became known.
     pub(super) round: u64,
     /// Somebody who could write has closed it.
@@ -38,7 +38,7 @@ pub(super) struct OpenFile {
     /// Somebody has read it, or may have: what is clean was read then.
     read: bool,
     /// No event tells of its close.
-    pub(super) close_untold: bool,
+    pub(super) close_unseen: bool,
     /// Counted as written before the trace named these pages, which still may.
     pub(super) early_bytes: u64,
     /// Counted as one of those in which something was brought in.
@@ -75,11 +75,11 @@ impl OpenFile {
             settings,
             opened_size_bytes,
             before: None,
-            told: RangeSet::new(),
+            named: RangeSet::new(),
             round: 0,
             written: false,
             read: false,
-            close_untold: false,
+            close_unseen: false,
             early_bytes: 0,
             counted: false,
             observed: None,

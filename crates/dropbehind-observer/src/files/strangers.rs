@@ -1,4 +1,4 @@
-//! Files that observed programs use and of whose open no event told: they were opened
+//! Files that observed programs use and whose open no event reported: they were opened
 //! before, passed on by another process, or are raw block devices.
 //!
 //! The kernel says which process brought in pages of which inode; the process has the
@@ -111,7 +111,7 @@ impl Files {
             let info = file_stat(file.as_fd()).ok()?;
             let number = self.admit(file, &info, process)?;
             if let Some(open) = self.files.get_mut(&number) {
-                open.close_untold = true;
+                open.close_unseen = true;
             }
             self.strangers.missed.remove(&(process, inode));
             return Some(number);
@@ -195,7 +195,7 @@ impl Files {
                 }
             }
         }
-        // What was brought in before this is told by the next round.
+        // By the next round the trace has named what was brought in before this.
         self.strangers.unused.extend(unused.into_values());
         self.strangers.next_scan = Some(Instant::now() + now.elapsed() * SCAN_SHARE);
     }

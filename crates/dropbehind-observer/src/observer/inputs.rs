@@ -1,4 +1,4 @@
-//! What the observer's thread is told by other threads.
+//! What other threads say to the observer's thread.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,7 +11,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use crate::rules::Rules;
 use crate::small_files::Unshelved;
 
-/// What the thread is told.
+/// What they say.
 pub(crate) enum Input {
     Rules(Arc<dyn Rules>),
     /// A process has this file open, of which no event will tell.

@@ -37,7 +37,7 @@ impl Reporter {
         notes.extend(self.flusher.degraded());
         if lost > 0 {
             notes.push(format!(
-                "the kernel lost {lost} records of the page cache: pages they would have told of \
+                "the kernel lost {lost} records of the page cache: pages that they would have named \
                  may stay"
             ));
         }

@@ -4,7 +4,7 @@
 //! Two queues tell, and nothing orders one against the other but this: an event is in
 //! its queue before the program goes on. So opens are read first, then the trace up to
 //! the moment before that, and a close counts in the round after: all that the program
-//! brought in before it has been told by then.
+//! brought in before it is known by then.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -105,7 +105,7 @@ impl Rounds {
         if entries[0].is_ready() {
             self.inputs.woken();
         }
-        // Being told resets it.
+        // Polling resets it.
         self.remounted |= entries[1].is_ready();
     }
 
@@ -209,7 +209,7 @@ impl Rounds {
         let Some(event) = FileEvent::of(event) else {
             return;
         };
-        // A block device is marked itself, so that everybody's use is told.
+        // A block device is marked itself, so that events report everybody's use.
         let outside = event.info.kind == FileKind::Block && !self.files.programs.has(event.process);
         if outside {
             return;

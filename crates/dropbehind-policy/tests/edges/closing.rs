@@ -158,7 +158,7 @@ fn a_deleted_and_closed_file_is_forgotten_whatever_is_found_of_it() {
     }
 }
 
-/// Whoever looks after files from outside may find out more than once that nobody
+/// Whoever observes files from outside may find out more than once that nobody
 /// uses one any more.
 #[test]
 fn a_file_closed_twice_waits_for_its_grace_once() {

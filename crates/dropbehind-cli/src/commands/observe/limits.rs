@@ -2,7 +2,7 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Enough for every file that is looked after, and the default maximum that the
+/// Enough for every file that is observed, and the default maximum that the
 /// kernel lets anybody have (`fs.nr_open`) is 2^20.
 const DESCRIPTORS: u64 = 1 << 16;
 

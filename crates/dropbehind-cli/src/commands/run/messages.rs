@@ -25,7 +25,7 @@ pub(crate) struct Wishes {
     pub(crate) reads: bool,
     pub(crate) only: Vec<String>,
     pub(crate) except: Vec<String>,
-    /// How long to look after what is left when the last process is gone.
+    /// How long to wait for what is left when the last process is gone.
     pub(crate) settle: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! Which files of a run are looked after: all, or as `--only` and `--except`
+//! Which files of a run are observed: all, or as `--only` and `--except`
 //! say.
 
 use super::messages::Wishes;

@@ -14,7 +14,7 @@ pub(super) struct ObservedStats {
     run: RunStats,
     /// CPU time of the observer, its start and end included.
     observer_cpu_ns: u64,
-    /// Files that were looked after.
+    /// Files that were observed.
     files: u64,
     /// Events read from the kernel.
     events: u64,

@@ -169,7 +169,7 @@ fn draw_files(frame: &mut Frame<'_>, area: Rect, view: &mut View) {
         .map(|row| fitted.row(row))
         .collect();
     if count == 0 && view.sample.is_some() {
-        rows.push("no file is looked after now".to_owned());
+        rows.push("no file is observed now".to_owned());
     }
     draw_rows(frame, area, fitted.heading(mark), rows);
 }

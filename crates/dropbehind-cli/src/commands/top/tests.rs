@@ -307,5 +307,5 @@ fn nothing_to_do_is_said() {
     view.take(Snapshot::default());
     let lines = screen(&mut view, 60, 12);
     has(&lines, "no disk has work");
-    has(&lines, "no file is looked after now");
+    has(&lines, "no file is observed now");
 }

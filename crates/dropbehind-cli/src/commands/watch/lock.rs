@@ -69,12 +69,12 @@ fn taken(file: &mut File) -> Failure {
     let owner = read.ok().and_then(|_| owner.trim_end().split_once(' '));
     Failure::new(match owner {
         Some((process, config)) => format!(
-            "another watch looks after this machine: process {process}, by the rules of {config}. \
+            "another watch observes this machine: process {process}, by the rules of {config}. \
              Stop it first (kill {process}, or systemctl stop dropbehind), or add your rules to \
              its own and reload it (kill -HUP {process})."
         ),
         // It has not written its name yet.
-        None => "another watch has just begun to look after this machine. Stop it first \
+        None => "another watch has just begun to observe this machine. Stop it first \
                  (systemctl stop dropbehind)."
             .to_owned(),
     })

@@ -36,7 +36,7 @@ impl Reports {
 pub(super) fn status(snapshot: &Snapshot) -> String {
     let totals = &snapshot.totals;
     format!(
-        "{} files looked after now, {} so far; {} written, {} dropped, {} kept for others",
+        "{} files observed now, {} so far; {} written, {} dropped, {} kept for others",
         snapshot.files.len(),
         totals.files,
         show(totals.written_bytes),
