@@ -16,7 +16,9 @@ use crate::range_set::RangeSet;
 /// rested longest is given up, and its pages go.
 const FRONTS: usize = 16;
 /// A front that has not moved for so long stands before a reader that has
-/// stopped, or left; what it has not read, it will have to read again.
+/// stopped, or left; what it has not read, it will have to read again. A time has to
+/// do: reads of pages that are cached make no event (`mm_filemap_get_pages`, which
+/// would show them, is in the newest kernels only).
 const REST_NS: u64 = 5_000_000_000;
 
 #[derive(Clone, Copy, Debug)]

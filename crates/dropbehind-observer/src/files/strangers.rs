@@ -23,7 +23,8 @@ const SEARCHES: usize = 4096;
 const SCAN_SHARE: u32 = 25;
 
 /// Whether a file is still open is looked at after this, and after twice as long each
-/// time that it is,
+/// time that it is: fanotify merges closes, and nothing but `/proc` shows how many
+/// descriptors are left,
 pub(super) const DOUBT_FIRST: Duration = Duration::from_millis(20);
 /// up to this.
 const DOUBT_LONGEST: Duration = Duration::from_secs(30);
@@ -31,7 +32,7 @@ const DOUBT_LONGEST: Duration = Duration::from_secs(30);
 const ORPHANS: usize = 4096;
 
 /// What was brought into inodes before their files were known: an overlay copies a file up
-/// before its open is told.
+/// before the event of its open.
 #[derive(Debug, Default)]
 struct Orphans {
     by_inode: HashMap<Inode, RangeSet>,
