@@ -1,8 +1,8 @@
 //! Unmodified programs, watched from outside.
 //!
 //! An observer learns from fanotify which files are opened and closed, and from a
-//! tracepoint who brings which page into the cache. It hands that to the flusher of
-//! the [`dropbehind`] library. The programs are never touched.
+//! tracepoint who brings which page into the cache. It hands that to
+//! the [flusher](dropbehind_flusher). The programs are never touched.
 
 #![cfg(target_os = "linux")]
 #![forbid(unsafe_code)]

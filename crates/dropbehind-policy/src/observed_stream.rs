@@ -138,7 +138,7 @@ pub struct ObservedStream {
 
 impl ObservedStream {
     /// Starts to observe a file; its stream was opened with
-    /// [`StreamConfig::traced`](crate::StreamConfig::told) where the provenance is traced.
+    /// [`StreamConfig::traced`](crate::StreamConfig::traced) where the provenance is traced.
     pub fn new(config: ObservedStreamConfig) -> ObservedStream {
         ObservedStream {
             provenance: match config.provenance {
