@@ -124,13 +124,42 @@ impl SmallFiles {
     }
 }
 
+/// What of a file was cached before the trace was read.
+///
+/// The kernel traces a folio before it is up to date: so whoever has read the trace since
+/// knows who brought the pages in that were up to date before. A folio that was not is
+/// still being read, by whomever, and then it is locked and cannot be dropped; or only
+/// some of its blocks were ever written.
+struct Noted {
+    up_to_date: RangeSet,
+    /// There was more than that.
+    partial: bool,
+}
+
+impl Noted {
+    /// What may be dropped, where this is up to date now.
+    fn droppable(&self, up_to_date_now: impl FnOnce() -> RangeSet) -> RangeSet {
+        if !self.partial {
+            return self.up_to_date.clone();
+        }
+        let mut droppable = RangeSet::new();
+        droppable.insert(ByteRange::WHOLE);
+        // What has become so meanwhile may have been read by others.
+        for now in up_to_date_now().iter() {
+            for new in self.up_to_date.gaps_of(now) {
+                droppable.remove(new);
+            }
+        }
+        droppable
+    }
+}
+
 struct Server {
     totals: Arc<SmallTotals>,
     shelf: Shelf,
     files: HashMap<ShelfPlace, (OwnedFd, Mode)>,
-    /// To be dropped together, with what was up to date in the page cache when that
-    /// was decided.
-    drops: Vec<(ShelfPlace, RangeSet)>,
+    /// To be dropped together, and what of them may go.
+    drops: Vec<(ShelfPlace, Noted)>,
     flushing: Vec<mpsc::Sender<()>>,
     started: Instant,
     observer: Inputs,
@@ -204,7 +233,7 @@ impl Server {
         match action {
             ShelfAction::Look(place) => self.look(place),
             ShelfAction::Write(place) => self.write(place),
-            ShelfAction::Drop(place) => self.drops.push((place, self.up_to_date(place))),
+            ShelfAction::Drop(place) => self.drops.push((place, self.note(place))),
             ShelfAction::Done {
                 place,
                 file,
@@ -273,9 +302,17 @@ impl Server {
         }
     }
 
-    /// What of ours is cached and up to date. The kernel traces a folio before it is:
-    /// so whoever has read the trace since knows who brought these pages in. cachestat
-    /// would count folios as well whose record is still to be written.
+    /// Notes what of ours is cached before the trace is read.
+    fn note(&self, place: ShelfPlace) -> Noted {
+        let up_to_date = self.up_to_date(place);
+        let cached_bytes = self.count(place).map_or(0, |counted| counted.cached_bytes);
+        Noted {
+            partial: cached_bytes > up_to_date.bytes(),
+            up_to_date,
+        }
+    }
+
+    /// What of ours is cached and up to date (mincore(2) shows no other page).
     fn up_to_date(&self, place: ShelfPlace) -> RangeSet {
         let mut up_to_date = RangeSet::new();
         if let (Some((file, _)), Some(ours)) = (self.files.get(&place), self.shelf.ours(place)) {
@@ -294,20 +331,21 @@ impl Server {
     fn drop_all(&mut self, inbox: &mpsc::Receiver<Message>) {
         let caught_up = self.observer.caught_up(Duration::MAX).is_some();
         self.take_all(inbox);
-        for (place, up_to_date) in std::mem::take(&mut self.drops) {
+        for (place, noted) in std::mem::take(&mut self.drops) {
             match caught_up {
-                true => self.drop_ours(place, &up_to_date),
+                true => self.drop_ours(place, &noted),
                 false => self.shelf.failed(place),
             }
         }
     }
 
-    fn drop_ours(&mut self, place: ShelfPlace, up_to_date: &RangeSet) {
+    fn drop_ours(&mut self, place: ShelfPlace, noted: &Noted) {
         let now_ns = self.now_ns();
+        let droppable = noted.droppable(|| self.up_to_date(place));
         if let Some((file, _)) = self.files.get(&place)
             && let Some(ours) = self.shelf.ours(place)
         {
-            for part in ours.iter().flat_map(|range| up_to_date.overlaps_of(range)) {
+            for part in ours.iter().flat_map(|range| droppable.overlaps_of(range)) {
                 let _ = drop_clean(file.as_fd(), part.start, part.len());
             }
         }
