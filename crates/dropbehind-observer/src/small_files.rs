@@ -73,7 +73,6 @@ impl SmallFiles {
             totals: Arc::clone(&totals),
             shelf: Shelf::new(),
             files: HashMap::new(),
-            drops: Vec::new(),
             flushing: Vec::new(),
             started: Instant::now(),
             observer,
@@ -158,8 +157,6 @@ struct Server {
     totals: Arc<SmallTotals>,
     shelf: Shelf,
     files: HashMap<ShelfPlace, (OwnedFd, Mode)>,
-    /// To be dropped together, and what of them may go.
-    drops: Vec<(ShelfPlace, Noted)>,
     flushing: Vec<mpsc::Sender<()>>,
     started: Instant,
     observer: Inputs,
@@ -180,13 +177,8 @@ impl Server {
                 Err(mpsc::RecvTimeoutError::Timeout) => {}
                 Err(mpsc::RecvTimeoutError::Disconnected) => return,
             }
-            loop {
-                let next = self.shelf.next(self.now_ns(), self.is_flushing());
-                match next {
-                    ShelfNext::Do(action) => self.execute(action),
-                    _ if self.drops.is_empty() => break,
-                    _ => self.drop_all(inbox),
-                }
+            while let ShelfNext::Do(action) = self.shelf.next(self.now_ns(), self.is_flushing()) {
+                self.execute(action, inbox);
             }
             if self.shelf.is_empty() {
                 self.flushing.clear();
@@ -229,11 +221,11 @@ impl Server {
         }
     }
 
-    fn execute(&mut self, action: ShelfAction) {
+    fn execute(&mut self, action: ShelfAction, inbox: &mpsc::Receiver<Message>) {
         match action {
             ShelfAction::Look(place) => self.look(place),
             ShelfAction::Write(place) => self.write(place),
-            ShelfAction::Drop(place) => self.drops.push((place, self.note(place))),
+            ShelfAction::Drop(places) => self.drop_together(&places, inbox),
             ShelfAction::Done {
                 place,
                 file,
@@ -328,13 +320,14 @@ impl Server {
 
     /// Drops what is still ours once the trace has been read: others may have brought it
     /// in a moment ago. What has come since is not looked at, and may be theirs.
-    fn drop_all(&mut self, inbox: &mpsc::Receiver<Message>) {
+    fn drop_together(&mut self, places: &[ShelfPlace], inbox: &mpsc::Receiver<Message>) {
+        let noted: Vec<Noted> = places.iter().map(|place| self.note(*place)).collect();
         let caught_up = self.observer.caught_up(Duration::MAX).is_some();
         self.take_all(inbox);
-        for (place, noted) in std::mem::take(&mut self.drops) {
+        for (place, noted) in places.iter().zip(&noted) {
             match caught_up {
-                true => self.drop_ours(place, &noted),
-                false => self.shelf.failed(place),
+                true => self.drop_ours(*place, noted),
+                false => self.shelf.failed(*place),
             }
         }
     }

@@ -7,6 +7,7 @@
 //! a search for what was written cost more than the file.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
 
 use crate::action::Counted;
 use crate::grace::{GRACE_NS, SMALL_FILES_BYTES, SMALL_FILES_COUNT};
@@ -23,6 +24,10 @@ const LOOKS: u32 = 250;
 /// writes what is 30 s old.
 const LAZY_LOOK_NS: u64 = 1_000_000_000;
 const LAZY_LOOKS: u32 = 120;
+/// So many files are dropped together at most, since a drop takes a barrier;
+const DROPS_TOGETHER: usize = 64;
+/// and no more bytes than this wait for others to be dropped with.
+const DROPS_TOGETHER_BYTES: u64 = 4 << 20;
 /// Clean pages are dropped so often: the kernel holds some for a moment, as when a
 /// processor has them in a batch of its own.
 const DROPS: u32 = 10;
@@ -34,8 +39,9 @@ pub enum ShelfAction {
     Look(ShelfPlace),
     /// Start its writeback; no answer.
     Write(ShelfPlace),
-    /// Drop what is ours of it, which is clean; answered with [`Shelf::dropped`].
-    Drop(ShelfPlace),
+    /// Drop what is ours of these, which is clean; answered for each with
+    /// [`Shelf::dropped`].
+    Drop(Vec<ShelfPlace>),
     /// Nothing is left to do for it.
     Done {
         /// The place it had.
@@ -87,6 +93,9 @@ pub struct Shelf {
     again: BTreeSet<(u64, ShelfPlace)>,
     /// Follows from an answer, and comes before all else.
     at_once: VecDeque<ShelfAction>,
+    /// Clean, and to be dropped together.
+    clean: Vec<ShelfPlace>,
+    clean_bytes: u64,
     /// So many of the oldest are due, whatever their age.
     crowd: usize,
     last_place: u64,
@@ -102,6 +111,8 @@ impl Shelf {
             closed_bytes: 0,
             again: BTreeSet::new(),
             at_once: VecDeque::new(),
+            clean: Vec::new(),
+            clean_bytes: 0,
             crowd: 0,
             last_place: 0,
             waiting_bytes: 0,
@@ -160,6 +171,9 @@ impl Shelf {
         if let Some(action) = self.at_once.pop_front() {
             return ShelfNext::Do(action);
         }
+        if self.clean.len() >= DROPS_TOGETHER || self.clean_bytes >= DROPS_TOGETHER_BYTES {
+            return self.drop_clean();
+        }
         if let Some(&(due_ns, place)) = self.again.first()
             && (due_ns <= now_ns || flush && self.is_lazy(place))
         {
@@ -167,9 +181,10 @@ impl Shelf {
             return ShelfNext::Do(ShelfAction::Look(place));
         }
         match self.next_due(now_ns, flush) {
+            Some(due_ns) if due_ns <= now_ns => {}
+            _ if !self.clean.is_empty() => return self.drop_clean(),
+            Some(due_ns) => return ShelfNext::At(due_ns),
             None => return ShelfNext::Idle,
-            Some(due_ns) if due_ns > now_ns => return ShelfNext::At(due_ns),
-            Some(_) => {}
         }
         let Some(place) = self.closed.pop_front() else {
             return ShelfNext::Idle;
@@ -177,6 +192,11 @@ impl Shelf {
         self.crowd = self.crowd.saturating_sub(1);
         self.closed_bytes -= self.files.get(&place).map_or(0, |small| small.bytes);
         ShelfNext::Do(ShelfAction::Look(place))
+    }
+
+    fn drop_clean(&mut self) -> ShelfNext {
+        self.clean_bytes = 0;
+        ShelfNext::Do(ShelfAction::Drop(core::mem::take(&mut self.clean)))
     }
 
     /// When there is something to do; `None` for never, unless something happens.
@@ -229,7 +249,8 @@ impl Shelf {
             if !small.mode.drops() {
                 return self.done(place, u64::MAX);
             }
-            self.at_once.push_back(ShelfAction::Drop(place));
+            self.clean.push(place);
+            self.clean_bytes += counted.cached_bytes;
             return;
         }
         let (looks, pause_ns) = match lazy {
@@ -283,6 +304,7 @@ impl Shelf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec;
 
     const FILE: FileNumber = FileNumber(1);
     const BYTES: u64 = 64 << 10;
@@ -326,7 +348,7 @@ mod tests {
         now_ns += LOOK_NS;
         assert_eq!(shelf.next(now_ns, false), look);
         shelf.looked(now_ns, place, Some(CLEAN), false);
-        let drop = ShelfNext::Do(ShelfAction::Drop(place));
+        let drop = ShelfNext::Do(ShelfAction::Drop(vec![place]));
         assert_eq!(shelf.next(now_ns, false), drop);
         shelf.dropped(now_ns, place, 0);
         assert_eq!(shelf.waiting_bytes(), 0);
@@ -384,6 +406,27 @@ mod tests {
             looks += 1;
         }
         assert_eq!(looks, SMALL_FILES_COUNT / 2 + 1, "the oldest half");
+    }
+
+    /// A disk that makes writes wait would keep what is clean cached.
+    #[test]
+    fn clean_files_do_not_wait_for_the_writes_of_others() {
+        let mut shelf = Shelf::new();
+        for _ in 0..4 * DROPS_TOGETHER + 1 {
+            put(&mut shelf, 0, Mode::DONTCACHE);
+        }
+        let (mut clean, mut dropped) = (0, Vec::new());
+        for _ in 0..DROPS_TOGETHER + 2 {
+            match shelf.next(GRACE_NS, false) {
+                ShelfNext::Do(ShelfAction::Look(place)) => {
+                    clean += 1;
+                    shelf.looked(GRACE_NS, place, Some(CLEAN), false);
+                }
+                ShelfNext::Do(ShelfAction::Drop(places)) => dropped.push((clean, places.len())),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(dropped, [(DROPS_TOGETHER, DROPS_TOGETHER)]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 /// Everything that has to occur in some seed.
-const KINDS: [&str; 49] = [
+const KINDS: [&str; 50] = [
     "opens by observed programs",
     "opens by outsiders",
     "reads",
@@ -42,6 +42,7 @@ const KINDS: [&str; 49] = [
     "shelf counts that failed",
     "shelf writes",
     "shelf drops",
+    "shelf drops of several",
     "shelf drops to try again",
     "shelf files that left pages",
     "shelf files that were deleted",

@@ -85,7 +85,11 @@ impl World {
                 ShelfNext::Do(action) => {
                     busy = true;
                     self.say(|| format!("{action:?}"));
+                    let drops = matches!(action, ShelfAction::Drop(_));
                     self.shelf_action(action);
+                    if drops {
+                        break;
+                    }
                 }
                 ShelfNext::At(due_ns) => {
                     assert!(due_ns > self.now_ns, "the shelf spins");
@@ -121,10 +125,17 @@ impl World {
     }
 
     fn shelf_action(&mut self, action: ShelfAction) {
-        let (ShelfAction::Look(place)
-        | ShelfAction::Write(place)
-        | ShelfAction::Drop(place)
-        | ShelfAction::Done { place, .. }) = action;
+        let place = match action {
+            ShelfAction::Look(place) | ShelfAction::Write(place) => place,
+            ShelfAction::Done { place, .. } => place,
+            ShelfAction::Drop(places) => {
+                self.coverage
+                    .saw_times("shelf drops of several", u64::from(places.len() > 1));
+                return places
+                    .into_iter()
+                    .for_each(|place| self.note_for_drop(place));
+            }
+        };
         let Some(small) = self.small.places.get(&place) else {
             panic!("{action:?} of a place that is empty");
         };
@@ -138,21 +149,7 @@ impl World {
                     self.start_writeback(file, range);
                 }
             }
-            ShelfAction::Drop(_) => {
-                let looked = self.small.places[&place].unwritten_bytes;
-                assert_eq!(looked, Some(0), "it was not clean when it was looked at");
-                let cached = self.ours_on_shelf(place).into_iter();
-                let cached = cached.flat_map(|range| self.files[file].cached(range));
-                let mut pending = PendingDrop {
-                    place,
-                    cached: RangeSet::new(),
-                    upto_add: self.kernel.adds,
-                };
-                for part in cached {
-                    pending.cached.insert(part);
-                }
-                self.small.drops.push(pending);
-            }
+            ShelfAction::Drop(_) => unreachable!("it is of several places"),
             ShelfAction::Done {
                 file: number,
                 dropped_bytes,
@@ -163,6 +160,28 @@ impl World {
                 self.observer.inputs.push_back(Input::Unshelved(number));
             }
         }
+        self.meddle(file);
+    }
+
+    /// It is dropped once the trace has been read.
+    fn note_for_drop(&mut self, place: ShelfPlace) {
+        let Some(small) = self.small.places.get(&place) else {
+            panic!("a drop of a place that is empty");
+        };
+        let (file, looked) = (small.file, small.unwritten_bytes);
+        self.meddle(file);
+        assert_eq!(looked, Some(0), "it was not clean when it was looked at");
+        let mut pending = PendingDrop {
+            place,
+            cached: RangeSet::new(),
+            upto_add: self.kernel.adds,
+        };
+        for range in self.ours_on_shelf(place) {
+            for part in self.files[file].cached(range) {
+                pending.cached.insert(part);
+            }
+        }
+        self.small.drops.push(pending);
         self.meddle(file);
     }
 
