@@ -284,8 +284,8 @@ fn has_writable(process: i32) -> bool {
     open_files(process).is_ok_and(|files| files.iter().any(|file| file.writable))
 }
 
-/// A thread that gets a processor soon after it is woken, also where programs
-/// keep all of them busy: what it is told of cannot be looked at too soon.
+/// A thread that gets a processor soon after it is woken, even where programs keep all
+/// of them busy: files are best looked at soon after their events.
 fn thread(
     name: &str,
     body: impl FnOnce() + Send + 'static,

@@ -56,20 +56,21 @@ impl Programs {
 /// A process, and all that come from it: also those that have another parent by
 /// now, since their own has ended.
 ///
-/// Who has ended stays in it for a while: the trace may name its last pages later. Its number
-/// is another's only after a fork, which says whose child that is.
+/// A process that has ended stays in it for a while: the trace may name its last pages
+/// later. Another process gets its number by a fork, and that record names the parent.
 #[derive(Debug)]
 pub(crate) struct Tree {
     processes: HashSet<i32>,
     /// All of them are in it, unless they went elsewhere by themselves.
     namespace: MountNamespaceId,
-    /// These had ended when they were listed last. The trace names what they did by the next time.
+    /// These had ended when they were listed last. By the next time, the trace has named
+    /// all that they brought in.
     ended: HashSet<i32>,
     /// With so many, those that have ended are taken out.
     sweep_len: usize,
 }
 
-/// So many processes more, and those that have ended are taken out.
+/// With this many more processes, those that have ended are taken out.
 const SWEEP: usize = 256;
 
 impl Tree {
@@ -112,7 +113,7 @@ impl Tree {
         }
     }
 
-    /// Records of forks were lost. whoever is in the namespace is one of them.
+    /// Records of forks were lost: every process in the namespace counts as observed.
     fn find_again(&mut self) {
         let inside = processes().into_iter().flatten().filter(|&process| {
             mount_namespace_of(process).is_ok_and(|namespace| namespace == self.namespace)

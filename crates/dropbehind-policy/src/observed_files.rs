@@ -70,8 +70,8 @@ struct ObservedFile {
     /// Brought in, and waiting for the close. Empty while the file has a stream.
     ours: RangeSet,
     streaming: bool,
-    /// To be told its stream.
-    untold: Vec<Brought>,
+    /// For its stream, which gets it with the next [`FileAction::Tell`].
+    pending: Vec<Brought>,
     /// How often it is on the shelf.
     shelved: u32,
 }
@@ -139,7 +139,7 @@ impl ObservedFiles {
                 opens: 0,
                 ours: RangeSet::new(),
                 streaming: false,
-                untold: Vec::new(),
+                pending: Vec::new(),
                 shelved: 0,
             }
         });
@@ -157,11 +157,11 @@ impl ObservedFiles {
                 .push_back(FileAction::KeepShelved(number, range));
         }
         if file.streaming {
-            match file.untold.last_mut() {
+            match file.pending.last_mut() {
                 Some(last) if last.ours == ours && last.range.end == range.start => {
                     last.range.end = range.end;
                 }
-                _ => file.untold.push(brought),
+                _ => file.pending.push(brought),
             }
             self.telling.insert(number);
             return;
@@ -191,7 +191,7 @@ impl ObservedFiles {
         self.waiting_bytes -= file.ours.bytes();
         let ours = core::mem::take(&mut file.ours);
         let told = ours.iter().map(|range| Brought { range, ours: true });
-        file.untold.extend(told);
+        file.pending.extend(told);
         self.telling.insert(number);
         self.actions.push_back(FileAction::Stream(number));
     }
@@ -236,9 +236,9 @@ impl ObservedFiles {
             return;
         };
         file.streaming = false;
-        let untold = core::mem::take(&mut file.untold);
+        let pending = core::mem::take(&mut file.pending);
         self.stream_gone(number);
-        for brought in unread.into_iter().chain(untold) {
+        for brought in unread.into_iter().chain(pending) {
             self.brought_of(number, brought);
         }
         if self.files.get(&number).is_some_and(|file| file.opens == 0) {
@@ -250,7 +250,7 @@ impl ObservedFiles {
     pub fn stream_refused(&mut self, number: FileNumber) {
         if let Some(file) = self.files.get_mut(&number) {
             file.streaming = false;
-            file.untold.clear();
+            file.pending.clear();
             self.stream_gone(number);
             self.forget_if_done(number);
         }
@@ -293,8 +293,8 @@ impl ObservedFiles {
     }
 
     fn tell(&mut self, number: FileNumber) -> Option<FileAction> {
-        let untold = core::mem::take(&mut self.files.get_mut(&number)?.untold);
-        Some(FileAction::Tell(number, untold))
+        let pending = core::mem::take(&mut self.files.get_mut(&number)?.pending);
+        Some(FileAction::Tell(number, pending))
     }
 
     /// Nobody has the file open, as far as is known.

@@ -103,7 +103,7 @@ pub struct ObservedCounts {
     pub ours: Counted,
     /// Bytes seen written.
     pub written_bytes: u64,
-    /// Of these, bytes of pages that the trace has not named.
+    /// Of these, bytes of pages that the trace had not named; counted when the stream ends.
     pub early_bytes: u64,
     /// Bytes seen read in from the disk.
     pub read_bytes: u64,

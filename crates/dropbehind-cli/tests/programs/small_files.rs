@@ -241,3 +241,32 @@ fn what_is_closed_twice_at_once_is_dropped_before_the_program_ends() {
         });
     }
 }
+
+/// Makes files with a hole before 1,000 bytes that do not end with a page.
+const IN_PART: &str = r#"
+import os
+for i in range(20):
+    file = os.open(f"{i}", os.O_CREAT | os.O_WRONLY)
+    os.ftruncate(file, 40000)
+    os.pwrite(file, b"x" * 1000, 5000)
+    os.close(file)
+"#;
+
+/// Where blocks are smaller than pages, a page is not up to date until all of its
+/// blocks are, and mincore(2) does not show it.
+#[test]
+fn pages_that_are_written_in_part_are_dropped() {
+    need!(all Bed::needs(Fs::Ext4, &["python3"]));
+    // mke2fs gives small file systems blocks of 1 KiB.
+    let bed = Bed::sized(Fs::Ext4, 256 * MIB);
+    let blocks = bed.runs("", ".", "stat -f -c %S .").stdout;
+    assert_eq!(blocks, "1024\n");
+    std::fs::write(bed.file("program.py"), IN_PART).unwrap();
+    let left = bed.runs("", "plain", "python3 ../program.py");
+    assert_eq!(left.code, Some(0), "{left:?}");
+    assert_eq!(cached_below(&bed.file("plain")), 20 * page_bytes());
+    let left = bed.runs(RUN, "observed", "exec $RUN python3 ../program.py");
+    assert_eq!((left.code, left.stderr.as_str()), (Some(0), ""));
+    assert_eq!(cached_below(&bed.file("observed")), 0);
+    bed.are_alike("plain", "observed");
+}

@@ -50,7 +50,7 @@ impl Ring {
         let (data_bytes, map_bytes) = sizes.ok_or_else(|| {
             CacheTraceError::Other("mmap of a ring", rustix::io::Errno::NOMEM.into())
         })?;
-        // Nothing is told of a ring that fills up before it.
+        // A ring that fills up before that wakes nobody.
         let wake_bytes = WAKE_BYTES.min(data_bytes / 2);
         let event = Event::open(tracepoint, scope, wake_bytes as u32)
             .map_err(|error| CacheTraceError::of("perf_event_open", error))?;
