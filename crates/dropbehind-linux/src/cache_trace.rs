@@ -17,7 +17,7 @@
 //! Sources: perf_event_open(2), include/uapi/linux/perf_event.h,
 //! include/trace/events/filemap.h, kernel/events/core.c and ring_buffer.c.
 
-mod block_superblock;
+mod device_number;
 mod error;
 mod event;
 mod format;
@@ -28,11 +28,10 @@ mod records;
 mod ring;
 mod tracefs;
 
-pub use block_superblock::{block_device_number, block_superblock, kernel_device};
+pub use device_number::{block_device_number, kernel_device};
 pub use error::CacheTraceError;
-pub use inodes::{KernelDevices, KernelInode, has_subvolumes, kernel_inode};
+pub use inodes::{KernelDevices, KernelInode, has_subvolumes};
 
-use event::Scope;
 use format::Format;
 use queue::Queue;
 use ring::Ring;
@@ -111,7 +110,7 @@ impl CacheTrace {
         })?;
         let mut rings = Vec::with_capacity(processors.len());
         for processor in processors {
-            match Ring::open(tracepoint, Scope::Processor(processor), ring_bytes) {
+            match Ring::open(tracepoint, processor, ring_bytes) {
                 // It went offline meanwhile.
                 Err(CacheTraceError::Other(_, error))
                     if error.raw_os_error() == Some(libc::ENODEV) => {}

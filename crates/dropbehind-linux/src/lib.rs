@@ -63,7 +63,7 @@ pub use advice::{Access, advise_access, drop_clean, will_need};
 pub use block::{block_size_bytes, is_read_only, logical_sector_bytes, physical_sector_bytes};
 pub use cache_trace::{
     CacheTrace, CacheTraceError, KernelDevices, KernelInode, TraceRecord, block_device_number,
-    block_superblock, has_subvolumes, kernel_device, kernel_inode, monotonic_ns,
+    has_subvolumes, kernel_device, monotonic_ns,
 };
 pub use cachestat::{CacheStat, cachestat};
 pub use close::close;

@@ -9,6 +9,7 @@ const PERF_TYPE_TRACEPOINT: u32 = 2;
 const PERF_SAMPLE_TID: u64 = 1 << 1;
 const PERF_SAMPLE_TIME: u64 = 1 << 2;
 const PERF_SAMPLE_RAW: u64 = 1 << 10;
+const EVERYBODY: libc::pid_t = -1;
 const NO_GROUP: libc::c_int = -1;
 const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 1 << 3;
 const PERF_EVENT_IOC_ENABLE: Opcode = opcode::none(b'$', 0);
@@ -41,16 +42,8 @@ struct Attributes {
     clock: i32,
 }
 
-/// Whom an event is about.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Scope {
-    /// Everybody on this processor.
-    Processor(i32),
-    /// The calling thread, wherever it runs.
-    ThisThread,
-}
-
-/// A tracepoint's event. It is not enabled until that is asked for.
+/// A tracepoint's event, of everybody on one processor. It is not enabled until that is
+/// asked for.
 #[derive(Debug)]
 pub(super) struct Event {
     fd: OwnedFd,
@@ -58,7 +51,7 @@ pub(super) struct Event {
 
 impl Event {
     /// It will wake whoever polls for each `wake_bytes` that it wrote.
-    pub(super) fn open(tracepoint: u64, scope: Scope, wake_bytes: u32) -> io::Result<Self> {
+    pub(super) fn open(tracepoint: u64, processor: i32, wake_bytes: u32) -> io::Result<Self> {
         let flags = DISABLED | TASK | WATERMARK | SAMPLE_ID_ALL | USE_CLOCKID;
         let attributes = Attributes {
             kind: PERF_TYPE_TRACEPOINT,
@@ -82,17 +75,13 @@ impl Event {
             sample_stack_user: 0,
             clock: libc::CLOCK_MONOTONIC,
         };
-        let (process, processor): (libc::pid_t, libc::c_int) = match scope {
-            Scope::Processor(number) => (-1, number),
-            Scope::ThisThread => (0, -1),
-        };
         // SAFETY: the kernel reads `attributes`, of the size that it says itself, and
         // the rest are integers.
         let fd = unsafe {
             libc::syscall(
                 libc::SYS_perf_event_open,
                 &raw const attributes,
-                process,
+                EVERYBODY,
                 processor,
                 NO_GROUP,
                 PERF_FLAG_FD_CLOEXEC,

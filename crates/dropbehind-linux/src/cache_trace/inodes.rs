@@ -1,7 +1,7 @@
 //! Inodes as the kernel's tracepoints name them.
 
-use super::block_superblock::{block_device_number, block_superblock, kernel_device};
-use crate::file::{FileId, FileKind, FsKind, filesystem};
+use super::device_number::kernel_device;
+use crate::file::{FileId, FsKind, filesystem};
 use crate::mounts::Mount;
 use rustix::fs::{AtFlags, StatxFlags, major};
 use std::collections::HashMap;
@@ -26,22 +26,8 @@ pub fn has_subvolumes(filesystem: FsKind) -> bool {
 pub struct KernelInode {
     /// The superblock's device (`s_dev`): `MAJOR << 20 | MINOR`.
     pub device: u32,
-    /// `i_ino`: `st_ino`, or a block device's number.
+    /// `i_ino`: `st_ino`, or a [block device's number](crate::block_device_number).
     pub number: u64,
-}
-
-/// The inode that an open file's pages belong to, with the mounts among which the
-/// file's is looked for, and after them the caller's own.
-///
-/// For files that pass by in great numbers there is [`KernelDevices`].
-///
-/// # Errors
-///
-/// As [`KernelDevices::inode_of`].
-pub fn kernel_inode(fd: BorrowedFd<'_>, mounts: &[Mount]) -> io::Result<KernelInode> {
-    let mut devices = KernelDevices::new();
-    devices.set_mounts(mounts);
-    devices.inode_of(fd)
 }
 
 /// Which superblock's device stands behind the device numbers that stat(2) tells.
@@ -83,26 +69,19 @@ impl KernelDevices {
     ///
     /// Where the kernel's device is not the one that stat(2) tells, the file's mount
     /// is looked for among the known ones (statx(2) `STATX_MNT_ID`, since Linux 5.8),
-    /// and once more among the caller's own. For the first block device a page of it
-    /// is read, see [`block_superblock`].
+    /// and once more among the caller's own.
     ///
-    /// A file of an overlay has no pages of its own, so nothing is ever told of the
-    /// inode that this gives for it: ask for the file below.
+    /// A file of an overlay has no pages of its own, so the trace never names the inode
+    /// that this gives for it: ask for the file below. For a block device's node there is
+    /// [`block_device_number`](crate::block_device_number).
     ///
     /// # Errors
     ///
     /// - `NotFound`: the file is on a btrfs or bcachefs, and its mount is in none of
     ///   the tables.
-    /// - For a block device, those of [`block_superblock`].
     /// - Those of fstat(2).
     pub fn inode_of(&mut self, fd: BorrowedFd<'_>) -> io::Result<KernelInode> {
         let stat = rustix::fs::fstat(fd)?;
-        if FileKind::of(&stat) == FileKind::Block {
-            return Ok(KernelInode {
-                device: block_superblock(fd)?,
-                number: block_device_number(fd)?,
-            });
-        }
         let FileId { device, inode } = FileId::of(&stat);
         Ok(KernelInode {
             device: self.superblock(fd, device)?,

@@ -2,7 +2,7 @@
 //! perf_event_open(2), "MMAP layout".
 
 use super::CacheTraceError;
-use super::event::{Event, Scope};
+use super::event::Event;
 use super::records::{HEADER_BYTES, size_of_record};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::ptr::NonNull;
@@ -34,10 +34,11 @@ pub(super) struct Ring {
 unsafe impl Send for Ring {}
 
 impl Ring {
-    /// Opens an event, whose ring has at least `ring_bytes` and a page.
+    /// Opens an event of everybody on a processor. Its ring has at least `ring_bytes` and
+    /// a page.
     pub(super) fn open(
         tracepoint: u64,
-        scope: Scope,
+        processor: i32,
         ring_bytes: usize,
     ) -> Result<Self, CacheTraceError> {
         let page_bytes = rustix::param::page_size();
@@ -52,7 +53,7 @@ impl Ring {
         })?;
         // A ring that fills up before that wakes nobody.
         let wake_bytes = WAKE_BYTES.min(data_bytes / 2);
-        let event = Event::open(tracepoint, scope, wake_bytes as u32)
+        let event = Event::open(tracepoint, processor, wake_bytes as u32)
             .map_err(|error| CacheTraceError::of("perf_event_open", error))?;
         // SAFETY: a new mapping at an address of the kernel's choice.
         let map = unsafe {

@@ -3,9 +3,8 @@
 
 use crate::setup::{Loop, MIB, as_nobody, directory, drop_all, pages, uncached_file};
 use dropbehind_linux::{
-    CacheTrace, CacheTraceError, Interest, KernelDevices, KernelInode, Mount, PollEntry,
-    TraceRecord, block_device_number, block_superblock, kernel_inode, monotonic_ns, mounts_of,
-    page_size, poll,
+    CacheTrace, CacheTraceError, Interest, KernelDevices, KernelInode, PollEntry, TraceRecord,
+    block_device_number, kernel_device, monotonic_ns, mounts_of, page_size, poll,
 };
 use dropbehind_testbed::{Fs, MountedFs, Need, need};
 use rustix::fs::{major, minor};
@@ -63,7 +62,7 @@ fn once(count: u64, process: i32) -> BTreeMap<u64, Vec<i32>> {
 }
 
 fn inode_of(file: &File) -> KernelInode {
-    kernel_inode(file.as_fd(), &[]).unwrap()
+    KernelDevices::new().inode_of(file.as_fd()).unwrap()
 }
 
 fn run(program: &str, path: &Path) -> i32 {
@@ -177,9 +176,11 @@ fn mounts_of_another_namespace_are_looked_through_when_given() {
         .join(disk.path().strip_prefix("/").unwrap());
     let file = File::open(through).unwrap();
 
-    let missing = kernel_inode(file.as_fd(), &[]).unwrap_err();
+    let missing = KernelDevices::new().inode_of(file.as_fd()).unwrap_err();
     let mounts = mounts_of(process.try_into().unwrap()).unwrap();
-    let given = kernel_inode(file.as_fd(), &mounts);
+    let mut devices = KernelDevices::new();
+    devices.set_mounts(&mounts);
+    let given = devices.inode_of(file.as_fd());
     drop(file);
     // Closes its standard input first.
     assert!(elsewhere.wait().unwrap().success());
@@ -360,47 +361,34 @@ fn a_raw_device_is_told_with_its_number() {
     let Some(disk) = Loop::new("a_raw_device_is_told_with_its_number", 4 * MIB) else {
         return;
     };
-    let Some(other) = Loop::new("a_raw_device_is_told_with_its_number", 4 * MIB) else {
-        return;
-    };
     let device = disk.open();
     let number = block_device_number(device.as_fd()).unwrap();
     let stat = device.metadata().unwrap();
     let (driver, unit) = (major(stat.rdev()), minor(stat.rdev()));
     assert_eq!(number, u64::from(driver) << 20 | u64::from(unit));
 
-    // Learned from one, it is true of all.
-    let superblock = block_superblock(other.open().as_fd()).unwrap();
-    let inode = KernelDevices::new().inode_of(device.as_fd()).unwrap();
-    assert_eq!(
-        inode,
-        KernelInode {
-            device: superblock,
-            number
-        }
-    );
-
     drop_all(device.as_fd());
     let mut trace = CacheTrace::open(RING_BYTES).unwrap();
     device.write_all_at(&vec![1; MIB as usize], 0).unwrap();
-    assert_eq!(told(&all_of(&mut trace), inode), once(pages(MIB), own()));
-    let mounted = mounts_of(own()).unwrap();
-    let seen = |mount: &Mount| {
-        let (major, minor) = (major(mount.device), minor(mount.device));
-        major << 20 | minor == superblock
+    let records = all_of(&mut trace);
+    let mut inodes = records.iter().filter_map(|record| match record {
+        TraceRecord::Added { inode, .. } if inode.number == number => Some(*inode),
+        _ => None,
+    });
+    let mounts = mounts_of(own()).unwrap();
+    let mounted = |inode: &KernelInode| {
+        let mut devices = mounts.iter().map(|mount| kernel_device(mount.device));
+        devices.any(|device| device == inode.device)
     };
-    assert!(!mounted.iter().any(seen), "it is mounted nowhere");
+    let inode = inodes.find(|inode| !mounted(inode)).unwrap();
+    assert_eq!(told(&records, inode), once(pages(MIB), own()));
 }
 
 #[test]
 fn what_is_no_device_has_no_device_number() {
     let file = File::open("/proc/self/exe").unwrap();
-    for error in [
-        block_device_number(file.as_fd()).unwrap_err(),
-        block_superblock(file.as_fd()).unwrap_err(),
-    ] {
-        assert_eq!(error.raw_os_error(), Some(libc::ENOTBLK));
-    }
+    let error = block_device_number(file.as_fd()).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::ENOTBLK));
 }
 
 #[test]
