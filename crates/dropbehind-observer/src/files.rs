@@ -103,6 +103,7 @@ impl Files {
         // What was not wanted before may be wanted now.
         let _ = self.fanotify.remove_inode_marks();
         self.files.values_mut().for_each(OpenFile::forget_users);
+        self.forget_declined();
     }
 
     /// How many files are open, or still to be written or dropped.
@@ -171,7 +172,9 @@ impl Files {
             doubtful: merged,
         } = close;
         let known = match (self.by_id.get(&id), file) {
-            (Some(&number), _) => Some(number),
+            (Some(&number), None) => Some(number),
+            // The file became known after this close, which is of an open before that.
+            (Some(&number), Some(_)) => return self.doubt(number, Duration::ZERO),
             (None, Some(file)) => self.missed(file, process),
             (None, None) => None,
         };
@@ -365,6 +368,7 @@ impl Files {
         };
         let Some(settings) = self.rules.settings_for(&path, process, file.as_fd()) else {
             self.ignore_unwanted(&path, &file);
+            self.decline(process, file.as_fd());
             return None;
         };
         let idle = settings.mode.is_buffered();

@@ -112,6 +112,14 @@ impl Inodes {
         inode.device != BLOCK_DEVICES
     }
 
+    /// The number of a block device of which no file system is mounted: only programs that
+    /// open it bring in pages of its inode, while file systems keep their own data there.
+    pub(crate) fn unmounted_device(&self, inode: Inode) -> Option<u32> {
+        let device = u32::try_from(inode.number).ok()?;
+        let unmounted = inode.device == BLOCK_DEVICES && !self.mounted.contains(&device);
+        unmounted.then_some(device)
+    }
+
     /// False where a program cannot have the inode open.
     pub(crate) fn may_be_a_file(&mut self, inode: Inode) -> bool {
         if inode.device != BLOCK_DEVICES {
@@ -119,8 +127,7 @@ impl Inodes {
         }
         let is_there = self.block_devices.entry(inode.number);
         *is_there.or_insert_with(|| {
-            let (major, minor) = (inode.number >> 20, inode.number & 0xf_ffff);
-            PathBuf::from(format!("/sys/dev/block/{major}:{minor}")).exists()
+            u32::try_from(inode.number).is_ok_and(|device| in_sysfs(device).exists())
         })
     }
 
@@ -134,4 +141,10 @@ impl Inodes {
             _ => inode.device != BLOCK_DEVICES && open.id.inode == inode.number,
         }
     }
+}
+
+/// The directory of a block device in sysfs.
+pub(crate) fn in_sysfs(device: u32) -> PathBuf {
+    let (major, minor) = (device >> 20, device & 0xf_ffff);
+    PathBuf::from(format!("/sys/dev/block/{major}:{minor}"))
 }

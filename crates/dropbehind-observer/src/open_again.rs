@@ -1,10 +1,13 @@
-//! Files that a process has open already, and whose open no event reported.
+//! Files whose open no event reported.
 
 use std::fs::File;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 
-use dropbehind_linux::{FileKind, OpenFile};
+use dropbehind_linux::{FileKind, OpenFile, block_device_number};
+
+use crate::inodes::in_sysfs;
 
 /// A description of our own of a file that a process has open. What has been deleted
 /// or may only be written can be opened so, too.
@@ -19,4 +22,20 @@ pub(crate) fn open_again(process: i32, open: &OpenFile) -> Option<OwnedFd> {
         .open(format!("/proc/{process}/fd/{descriptor}"))
         .ok()?;
     Some(file.into())
+}
+
+/// A description of our own of a block device, whoever has it open.
+pub(crate) fn open_device(device: u32) -> Option<OwnedFd> {
+    let facts = std::fs::read_to_string(in_sysfs(device).join("uevent")).ok()?;
+    let name = facts
+        .lines()
+        .find_map(|line| line.strip_prefix("DEVNAME="))?;
+    let file = File::options()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(Path::new("/dev").join(name))
+        .ok()?;
+    // Somebody may have put another node there.
+    let number = block_device_number(file.as_fd()).ok()?;
+    (number == u64::from(device)).then(|| file.into())
 }

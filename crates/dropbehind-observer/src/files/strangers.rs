@@ -2,10 +2,10 @@
 //! before, passed on by another process, or are raw block devices.
 //!
 //! The kernel says which process brought in pages of which inode; the process has the
-//! file open, and `/proc` shows as what.
+//! file open, and `/proc` shows as what. The number of a device's inode is its own.
 
 use std::collections::HashMap;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use dropbehind_linux::{FileId, file_stat, mapped_files, open_files};
@@ -13,7 +13,7 @@ use dropbehind_policy::{Brought, FileNumber, Inode};
 use dropbehind_policy::{ByteRange, RangeSet};
 
 use super::Files;
-use crate::open_again::open_again;
+use crate::open_again::{open_again, open_device};
 use crate::owners::is_observer;
 
 /// No more searches are remembered.
@@ -68,7 +68,7 @@ pub(super) struct Strangers {
     /// Nobody had these open when that was looked at.
     unused: Vec<FileNumber>,
     /// How often a process brought in pages of an inode that was not found, such as a
-    /// file system's own data.
+    /// file system's own data, or that no rule wants.
     missed: HashMap<(i32, Inode), u32>,
     /// When processes may be looked at again.
     next_scan: Option<Instant>,
@@ -85,6 +85,14 @@ impl Strangers {
         *times = times.saturating_add(1);
         times.is_power_of_two()
     }
+
+    /// Counts as one search: the process may become another program, and have it open still.
+    fn decline(&mut self, process: i32, inode: Inode) {
+        if self.missed.len() >= SEARCHES {
+            self.missed.clear();
+        }
+        self.missed.entry((process, inode)).or_insert(1);
+    }
 }
 
 impl Files {
@@ -99,25 +107,41 @@ impl Files {
         if self.owners.has(process, self.programs.namespace()) {
             return None;
         }
-        for open in open_files(process).ok()? {
-            if !self.inodes.may_be(inode, &open) {
-                continue;
-            }
-            let Some(file) = open_again(process, &open) else {
-                continue;
-            };
-            if self.inodes.inode_of(file.as_fd()) != Some(inode) {
-                continue;
-            }
-            let info = file_stat(file.as_fd()).ok()?;
-            let number = self.admit(file, &info, process)?;
-            if let Some(open) = self.files.get_mut(&number) {
-                open.close_unseen = true;
-            }
-            self.strangers.missed.remove(&(process, inode));
-            return Some(number);
+        let file = match self.inodes.unmounted_device(inode) {
+            Some(device) => open_device(device),
+            None => self.open_as(process, inode),
+        }?;
+        let info = file_stat(file.as_fd()).ok()?;
+        let number = self.admit(file, &info, process)?;
+        if let Some(open) = self.files.get_mut(&number) {
+            open.close_unseen = true;
         }
-        None
+        self.strangers.missed.remove(&(process, inode));
+        Some(number)
+    }
+
+    /// The file that a process has open and that has this inode.
+    fn open_as(&mut self, process: i32, inode: Inode) -> Option<OwnedFd> {
+        let open = open_files(process).ok()?;
+        open.iter().find_map(|open| {
+            let file = match self.inodes.may_be(inode, open) {
+                true => open_again(process, open)?,
+                false => return None,
+            };
+            (self.inodes.inode_of(file.as_fd()) == Some(inode)).then_some(file)
+        })
+    }
+
+    /// The process opened this file, and no rule wants that.
+    pub(super) fn decline(&mut self, process: i32, file: BorrowedFd<'_>) {
+        if let Some(inode) = self.inodes.inode_of(file) {
+            self.strangers.decline(process, inode);
+        }
+    }
+
+    /// Other rules are in force: files that none wanted may be wanted now.
+    pub(super) fn forget_declined(&mut self) {
+        self.strangers.missed.clear();
     }
 
     /// What observed programs brought into an inode that no known file has.
