@@ -134,4 +134,33 @@ impl OpenOptions {
         let file = self.options.open(path)?;
         File::with_settings(file, self.settings.clone())
     }
+
+    /// Takes over an open file with these settings; how it was opened stays as it is.
+    /// What was cached before, or is dirty already, is left alone.
+    ///
+    /// # Errors
+    /// Those of `fstat(2)` and `fcntl(2)`; [`io::ErrorKind::InvalidInput`] for a
+    /// window or request out of range.
+    pub fn adopt(&self, file: fs::File) -> io::Result<File> {
+        self.settings.check()?;
+        File::with_settings(file, self.settings.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dropbehind_testbed::Scratch;
+
+    #[test]
+    fn an_adopted_file_gets_all_options() {
+        let home = Scratch::new().expect("a scratch folder");
+        let made = || fs::File::create(home.file("file")).expect("a file");
+        let mut options = OpenOptions::new();
+        let ours = options.mode(Mode::NOREUSE).adopt(made()).expect("ours");
+        assert_eq!(ours.mode(), Mode::NOREUSE);
+        let refused = options.window_bytes(1).adopt(made()).err();
+        let kind = refused.map(|error| error.kind());
+        assert_eq!(kind, Some(io::ErrorKind::InvalidInput));
+    }
 }
