@@ -3,10 +3,12 @@
 use crate::error::{Doing, Failure, shown};
 use crate::input::{Identity, is_cached_kind};
 use crate::output::Output;
+use crate::place::{Place, make_blocking};
 use crate::session::Session;
 use crate::size;
-use rustix::fs::OFlags;
+use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
+use std::collections::HashSet;
 use std::fs::Metadata;
 use std::io;
 use std::os::fd::AsFd;
@@ -26,6 +28,33 @@ pub(crate) struct Wanted<'a> {
     pub(crate) bytes: Option<u64>,
     /// Where it comes from, which must not be the destination.
     pub(crate) source: (&'a Path, Identity),
+    /// What this run has written, which must not be overwritten.
+    pub(crate) written: &'a HashSet<Identity>,
+}
+
+impl Wanted<'_> {
+    /// That `existing` is neither the source nor what this run has written.
+    pub(crate) fn may_replace(&self, existing: &Metadata, path: &Path) -> Result<(), Failure> {
+        let (source, identity) = self.source;
+        let found = Identity::of(existing);
+        if self.written.contains(&found) {
+            return Err(Failure::new(format!(
+                "cannot copy {} to {}: that is the copy of another source just made. Copy it \
+                 under another name.",
+                shown(source),
+                shown(path)
+            )));
+        }
+        // A pipe or a terminal may well be both.
+        if found == identity && (is_cached_kind(existing) || existing.is_symlink()) {
+            return Err(Failure::new(format!(
+                "{} and {} are the same file. Name another destination.",
+                shown(source),
+                shown(path)
+            )));
+        }
+        Ok(())
+    }
 }
 
 /// An open destination.
@@ -42,9 +71,51 @@ impl Destination {
     /// Opens or makes the file.
     pub(crate) fn open(
         session: &Session,
-        path: &Path,
+        place: &Place<'_>,
         wanted: &Wanted<'_>,
     ) -> Result<Self, Failure> {
+        if place.follows_links {
+            Self::open_typed(session, place.path, wanted)
+        } else {
+            Self::open_regular(session, place, wanted)
+        }
+    }
+
+    /// Opens or makes a regular file, and nothing else that may have its place.
+    fn open_regular(
+        session: &Session,
+        place: &Place<'_>,
+        wanted: &Wanted<'_>,
+    ) -> Result<Self, Failure> {
+        let failed = |errno: Errno| Failure::io(Doing::Create, place.path, &errno.into());
+        let made = match make_regular(place, wanted) {
+            Err(Errno::EXIST) => None,
+            made => Some(made.map_err(failed)?),
+        };
+        let (opened, is_new) = match made {
+            Some(made) => (made, true),
+            None => match empty_regular(place, wanted)? {
+                Some(emptied) => (emptied, false),
+                None => {
+                    rustix::fs::unlinkat(place.directory, place.name, AtFlags::empty())
+                        .map_err(failed)?;
+                    (make_regular(place, wanted).map_err(failed)?, true)
+                }
+            },
+        };
+        let file = session
+            .open_options()
+            .adopt(opened)
+            .map_err(|error| Failure::io(Doing::Create, place.path, &error))?;
+        Ok(Self {
+            output: Output::cached(file, session),
+            path: place.path.to_owned(),
+            is_new,
+            is_regular: true,
+        })
+    }
+
+    fn open_typed(session: &Session, path: &Path, wanted: &Wanted<'_>) -> Result<Self, Failure> {
         let failed = |error: io::Error| Failure::io(Doing::Create, path, &error);
         let existing = match std::fs::metadata(path) {
             Ok(metadata) => metadata,
@@ -53,14 +124,7 @@ impl Destination {
             }
             Err(error) => return Err(failed(error)),
         };
-        let (source, identity) = wanted.source;
-        if Identity::of(&existing) == identity && is_cached_kind(&existing) {
-            return Err(Failure::new(format!(
-                "{} and {} are the same file. Name another destination.",
-                shown(source),
-                shown(path)
-            )));
-        }
+        wanted.may_replace(&existing, path)?;
         let failed = |error: io::Error| Failure::io(Doing::Write, path, &error);
         if existing.is_dir() {
             return Err(failed(Errno::ISDIR.into()));
@@ -176,6 +240,60 @@ impl Destination {
             }),
         }
     }
+}
+
+/// Makes a file where nothing is yet.
+fn make_regular(place: &Place<'_>, wanted: &Wanted<'_>) -> Result<std::fs::File, Errno> {
+    place.open(
+        OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL,
+        Mode::from_raw_mode(wanted.permissions),
+    )
+}
+
+/// Opens and empties the file that is there; nothing if it is to be removed.
+fn empty_regular(place: &Place<'_>, wanted: &Wanted<'_>) -> Result<Option<std::fs::File>, Failure> {
+    let failed = |error: io::Error| Failure::io(Doing::Write, place.path, &error);
+    let existing = place.pin().map_err(|errno| failed(errno.into()))?;
+    let existing = existing.metadata().map_err(failed)?;
+    wanted.may_replace(&existing, place.path)?;
+    if existing.is_dir() {
+        return Err(failed(Errno::ISDIR.into()));
+    }
+    if !existing.is_file() {
+        return if wanted.force {
+            Ok(None)
+        } else {
+            Err(no_regular_file(place, &existing))
+        };
+    }
+    match place.open(OFlags::WRONLY, Mode::empty()) {
+        Ok(opened) => {
+            let metadata = opened.metadata().map_err(failed)?;
+            // Only the look at what was opened counts.
+            if Identity::of(&metadata) != Identity::of(&existing) {
+                return Err(place.was_replaced());
+            }
+            make_blocking(&opened).map_err(|errno| failed(errno.into()))?;
+            opened.set_len(0).map_err(failed)?;
+            Ok(Some(opened))
+        }
+        Err(Errno::LOOP | Errno::NXIO) => Err(place.was_replaced()),
+        Err(errno) if wanted.force && is_refusal(&errno.into()) => Ok(None),
+        Err(errno) => Err(failed(errno.into())),
+    }
+}
+
+/// Why a copy inside of a directory does not go through what is there.
+fn no_regular_file(place: &Place<'_>, existing: &Metadata) -> Failure {
+    let kind = if existing.is_symlink() {
+        "a symbolic link, which may lead out of the destination"
+    } else {
+        "no regular file"
+    };
+    Failure::new(format!(
+        "cannot overwrite {}: it is {kind}. Remove it, or use -f to replace it.",
+        shown(place.path)
+    ))
 }
 
 /// Whether it is the file that cannot be opened, which a new one in its place

@@ -1,9 +1,10 @@
 //! Where bytes come from.
 
 use crate::error::{Doing, Failure, shown};
+use crate::place::{Place, make_blocking};
 use crate::session::{SETTLE_LIMIT, Session};
 use dropbehind::File;
-use rustix::fs::SeekFrom as FdSeek;
+use rustix::fs::{Mode, OFlags, SeekFrom as FdSeek};
 use rustix::io::Errno;
 use std::fs::Metadata;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -68,7 +69,36 @@ pub(crate) enum Data {
 
 impl Input {
     /// Opens a file for reading in the session's mode.
-    pub(crate) fn open(session: &Session, path: &Path) -> Result<Self, Failure> {
+    pub(crate) fn open(session: &Session, place: &Place<'_>) -> Result<Self, Failure> {
+        if place.follows_links {
+            Self::open_typed(session, place.path)
+        } else {
+            Self::open_regular(session, place)
+        }
+    }
+
+    /// Opens a regular file, and nothing else that may have taken its place.
+    fn open_regular(session: &Session, place: &Place<'_>) -> Result<Self, Failure> {
+        let failed = |error: io::Error| Failure::io(Doing::Open, place.path, &error);
+        let opened = match place.open(OFlags::RDONLY, Mode::empty()) {
+            // What a link and a socket give.
+            Err(Errno::LOOP | Errno::NXIO) => return Err(place.was_replaced()),
+            opened => opened.map_err(|errno| failed(errno.into()))?,
+        };
+        let metadata = opened.metadata().map_err(failed)?;
+        if !metadata.is_file() {
+            return Err(place.was_replaced());
+        }
+        make_blocking(&opened).map_err(|errno| failed(errno.into()))?;
+        let file = session.open_options().adopt(opened).map_err(failed)?;
+        Ok(Self {
+            source: Source::Cached(Arc::new(file)),
+            metadata,
+            path: place.path.to_owned(),
+        })
+    }
+
+    fn open_typed(session: &Session, path: &Path) -> Result<Self, Failure> {
         let failed = |error: io::Error| Failure::io(Doing::Open, path, &error);
         // Looked at before it is opened, because opening a pipe waits for its
         // writer and is none of the library's business.

@@ -16,6 +16,7 @@ mod habits;
 mod input;
 mod options;
 mod output;
+mod place;
 mod progress;
 mod session;
 mod sparse;

@@ -1,7 +1,7 @@
 //! Where bytes go: an open destination, and how it ends.
 
 use crate::error::{Doing, Failure};
-use crate::input::settle;
+use crate::input::{Identity, settle};
 use crate::session::Session;
 use dropbehind::File;
 use rustix::io::Errno;
@@ -57,6 +57,15 @@ impl Output {
             Self::Cached(file) => file.set_len(bytes),
             Self::Plain(file) => file.set_len(bytes),
         }
+    }
+
+    /// Which file it is.
+    pub(crate) fn identity(&self) -> Option<Identity> {
+        let metadata = match self {
+            Self::Cached(file) => file.metadata(),
+            Self::Plain(file) => file.metadata(),
+        };
+        metadata.ok().as_ref().map(Identity::of)
     }
 
     /// Starts writing back what is dirty, so that a later sync finds less.
@@ -121,24 +130,28 @@ pub(crate) fn sync_directory(directory: &Path) -> Result<(), Failure> {
     } else {
         directory
     };
-    let synced = match std::fs::File::open(directory) {
-        Ok(opened) => opened.sync_all(),
+    match std::fs::File::open(directory) {
+        Ok(opened) => sync_open_directory(&opened, directory),
         // One may make files in a directory that one may not read; there is no
         // other way to sync it then.
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(()),
-        Err(error) => Err(error),
-    };
-    match synced {
-        // File systems without such a call, where names are safe at once or
-        // never.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+        Err(error) => Err(Failure::io(Doing::Sync, directory, &error)),
+    }
+}
+
+/// Syncs a directory that is open.
+pub(crate) fn sync_open_directory(directory: &std::fs::File, path: &Path) -> Result<(), Failure> {
+    match directory.sync_all() {
+        // File systems without such a call, where names are safe at once or never; and
+        // a directory that one may not read, which is open for looking only.
         Err(error)
             if matches!(
                 Errno::from_io_error(&error),
-                Some(Errno::INVAL | Errno::OPNOTSUPP | Errno::ROFS)
+                Some(Errno::INVAL | Errno::OPNOTSUPP | Errno::ROFS | Errno::BADF)
             ) =>
         {
             Ok(())
         }
-        other => other.map_err(|error| Failure::io(Doing::Sync, directory, &error)),
+        other => other.map_err(|error| Failure::io(Doing::Sync, path, &error)),
     }
 }

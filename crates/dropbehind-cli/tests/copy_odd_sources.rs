@@ -51,3 +51,23 @@ fn a_growing_and_a_shrinking_source_do_no_harm() {
     );
     assert!(user.file("out").metadata().unwrap().len() < 60 << 20);
 }
+
+/// File servers hold leases on what their clients have open.
+#[test]
+fn a_lease_is_broken_and_not_an_error() {
+    let user = User::new();
+    // F_SETLEASE with F_WRLCK; the holder gives the lease up some time after the signal
+    // that asks for it.
+    let said = user.sh("mkdir tree; echo 1 > tree/f
+        exec 3< <(exec perl -e '$SIG{IO} = sub { sleep 1; exit };
+            open F, \"+<\", \"tree/f\"; fcntl(F, 1024, 1) or die $!;
+            print \"held\\n\"; close STDOUT; sleep 60')
+        read -u 3 held; dropbehind cp -r tree copy; code=$?
+        kill $!; cat copy/f; exit $code");
+    assert_eq!(
+        (said.code, said.text()),
+        (0, "1\n".into()),
+        "{}",
+        said.stderr
+    );
+}

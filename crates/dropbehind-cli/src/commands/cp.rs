@@ -1,20 +1,26 @@
 //! `dropbehind cp`: files, directories and block devices.
 
 mod attributes;
+mod descent;
 mod file;
 mod finishing;
+mod listing;
+mod making;
+mod total;
 mod tree;
 
 use super::report;
 use crate::error::{Doing, Exit, Failure, shown};
-use crate::input::Identity;
+use crate::input::{Identity, Input};
 use crate::options::{IoSettings, WriteEnd};
+use crate::place::Place;
 use crate::session::Session;
 use clap::{Args, ValueEnum};
 use finishing::Finishing;
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::HashSet;
-use std::fs::Metadata;
+use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -45,7 +51,7 @@ pub(super) struct CpArgs {
     /// Give the copies the owner, permissions and times of the sources
     #[arg(short, long)]
     preserve: bool,
-    /// Replace files that cannot be opened for writing
+    /// Replace files that cannot be opened for writing, and under -r what is no file
     #[arg(short, long)]
     force: bool,
     /// Say what is copied
@@ -65,9 +71,13 @@ struct Copying<'a> {
     /// What this run has made or overwritten: two sources of one name must not
     /// end up in the same file.
     written: HashSet<Identity>,
+    umask: u32,
 }
 
 pub(super) fn run(args: &CpArgs) -> Exit {
+    // Asked by setting it, so before there are other threads.
+    let umask = rustix::process::umask(Mode::RWXG | Mode::RWXO);
+    rustix::process::umask(umask);
     let session = match Session::start(&args.settings) {
         Ok(session) => session,
         Err(failure) => return report(&failure),
@@ -77,12 +87,12 @@ pub(super) fn run(args: &CpArgs) -> Exit {
         session,
         finishing: Finishing::new(args.end.sync),
         written: HashSet::new(),
+        umask: umask.as_raw_mode(),
     };
     if let Err(failure) = copying.all() {
         copying.session.fail(&failure);
     }
-    copying.finishing.flush(&mut copying.session);
-    copying.finishing.sync_directories(&mut copying.session);
+    copying.finishing.end(&mut copying.session);
     copying.session.finish()
 }
 
@@ -102,53 +112,80 @@ impl Copying<'_> {
         if self.session.progress.is_visible() {
             let total = sources
                 .iter()
-                .map(|source| tree::data_bytes(source, self.args.recursive));
+                .map(|source| total::data_bytes(source, self.args.recursive));
             self.session.progress.set_total(total.sum());
         }
+        if into_directory && self.args.recursive {
+            return self.all_within(sources, target);
+        }
         for source in sources {
-            let target = if into_directory {
-                within(target, source)
+            let path = if into_directory {
+                within(target, &name_of(source))
             } else {
                 target.clone()
             };
-            let copied = self.named(source, &target);
+            let is_new = path.symlink_metadata().is_err();
+            let copied = self.named(source, &Place::typed(&path));
+            if is_new && path.symlink_metadata().is_ok() {
+                self.finishing.made_in_parent(&path);
+            }
             self.keep_going(copied);
         }
         Ok(())
     }
 
-    /// Copies what the command line names.
-    fn named(&mut self, source: &Path, target: &Path) -> Result<(), Failure> {
-        let metadata = if self.args.recursive {
-            source.symlink_metadata()
-        } else {
-            source.metadata()
+    /// Copies what the command line names into a directory, and nowhere else: a link
+    /// that is there may lead out of it.
+    fn all_within(&mut self, sources: &[PathBuf], target: &Path) -> Result<(), Failure> {
+        let failed = |errno: Errno| Failure::io(Doing::Open, target, &errno.into());
+        // The user may well have typed a link.
+        let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = match rustix::fs::open(target, flags, Mode::empty()) {
+            Err(Errno::ACCESS) => rustix::fs::open(target, flags | OFlags::PATH, Mode::empty()),
+            opened => opened,
         };
-        let metadata = metadata.map_err(|error| Failure::io(Doing::Open, source, &error))?;
-        if metadata.is_dir() && !self.args.recursive {
-            return Err(Failure::new(format!(
-                "cannot copy {}: it is a directory. Use -r to copy directories.",
-                shown(source)
-            )));
+        let directory = File::from(directory.map_err(failed)?);
+        for source in sources {
+            let name = name_of(source);
+            let path = within(target, &name);
+            let copied = self.named(source, &Place::within(&directory, &name, &path));
+            self.keep_going(copied);
         }
-        if metadata.is_dir() {
-            tree::refuse_into_itself(source, &metadata, target)?;
-        }
-        if metadata.is_dir() || metadata.is_symlink() {
-            self.entry(source, target, &metadata)
-        } else {
-            self.file(source, target)
-        }
+        self.finishing
+            .add_directory(&mut self.session, directory, target.to_owned());
+        Ok(())
     }
 
-    /// Copies what is found in a directory.
-    fn entry(&mut self, source: &Path, target: &Path, metadata: &Metadata) -> Result<(), Failure> {
+    /// Copies what the command line names.
+    fn named(&mut self, source: &Path, target: &Place<'_>) -> Result<(), Failure> {
+        let typed = Place::typed(source);
+        let failed = |error: io::Error| Failure::io(Doing::Open, source, &error);
+        if !self.args.recursive {
+            if source.metadata().map_err(failed)?.is_dir() {
+                return Err(Failure::new(format!(
+                    "cannot copy {}: it is a directory. Use -r to copy directories.",
+                    shown(source)
+                )));
+            }
+            return self.file(Input::open(&self.session, &typed)?, target);
+        }
+        let itself = Place::typed_itself(source);
+        let pinned = itself.pin().map_err(|errno| failed(errno.into()))?;
+        let metadata = pinned.metadata().map_err(failed)?;
         if metadata.is_dir() {
-            self.directory(source, target, metadata)
+            tree::refuse_into_itself(source, &metadata, target.path)?;
+            self.tree(&itself, target)
+        } else if metadata.is_symlink() {
+            self.node(&itself, target)
         } else if metadata.is_file() {
-            self.file(source, target)
+            self.file(Input::open(&self.session, &itself)?, target)
         } else {
-            self.node(source, target, metadata)
+            // A pipe or device that was named is read, unlike one in a directory.
+            let input = Input::open(&self.session, &typed)?;
+            if Identity::of(&input.metadata) != Identity::of(&metadata) {
+                return Err(itself.was_replaced());
+            }
+            self.file(input, target)
         }
     }
 
@@ -171,22 +208,21 @@ impl Copying<'_> {
 
 /// The name of a source in the directory that it is copied to. `a/.` and `..`
 /// have none of their own: their contents go straight into the directory.
-fn within(directory: &Path, source: &Path) -> PathBuf {
+fn name_of(source: &Path) -> PathBuf {
     let bytes = source.as_os_str().as_bytes();
     let trimmed = bytes.strip_suffix(b"/").unwrap_or(bytes);
     match source.file_name() {
-        Some(name) if trimmed != b"." && !trimmed.ends_with(b"/.") => directory.join(name),
-        _ => directory.to_owned(),
+        Some(name) if trimmed != b"." && !trimmed.ends_with(b"/.") => name.into(),
+        _ => PathBuf::from("."),
     }
 }
 
-/// What plain `cp` refuses: to put something else where a directory is.
-fn refuse_directory(target: &Path) -> Result<(), Failure> {
-    match target.symlink_metadata() {
-        Ok(metadata) if metadata.is_dir() => {
-            Err(Failure::io(Doing::Create, target, &Errno::ISDIR.into()))
-        }
-        _ => Ok(()),
+/// The path of an entry of a directory, as the user is told.
+fn within(directory: &Path, name: &Path) -> PathBuf {
+    if name == Path::new(".") {
+        directory.to_owned()
+    } else {
+        directory.join(name)
     }
 }
 
@@ -209,7 +245,7 @@ mod tests {
             ("a.", "d/a."),
         ] {
             assert_eq!(
-                within(Path::new("d"), Path::new(source)),
+                within(Path::new("d"), &name_of(Path::new(source))),
                 Path::new(target),
                 "{source}"
             );

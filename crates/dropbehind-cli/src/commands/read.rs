@@ -5,6 +5,7 @@ use crate::error::{Doing, Exit, Failure, shown};
 use crate::input::Input;
 use crate::options::IoSettings;
 use crate::output::Output;
+use crate::place::Place;
 use crate::session::Session;
 use crate::size;
 use crate::transfer::{TransferError, copy};
@@ -39,7 +40,7 @@ pub(super) fn run(args: &ReadArgs) -> Exit {
 }
 
 fn read(session: &mut Session, args: &ReadArgs) -> Result<(), Failure> {
-    let mut input = Input::open(session, &args.file)?;
+    let mut input = Input::open(session, &Place::typed(&args.file))?;
     if args.offset > 0 {
         input.seek(args.offset).map_err(|error| {
             Failure::new(format!(

@@ -6,9 +6,11 @@ use crate::error::{Doing, Exit, Failure, so_far};
 use crate::input::{Identity, Input};
 use crate::options::{IoSettings, WriteEnd};
 use crate::output::sync_directory;
+use crate::place::Place;
 use crate::session::Session;
 use crate::transfer::{TransferError, copy};
 use clap::Args;
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -46,8 +48,9 @@ fn write(session: &mut Session, args: &WriteArgs) -> Result<(), Failure> {
         force: false,
         bytes: total,
         source: (Path::new("standard input"), Identity::of(&input.metadata)),
+        written: &HashSet::new(),
     };
-    let mut destination = Destination::open(session, &args.file, &wanted)?;
+    let mut destination = Destination::open(session, &Place::typed(&args.file), &wanted)?;
     session.progress.set_total(total.unwrap_or(0));
     let moved = copy(
         &mut input,

@@ -1,89 +1,92 @@
-//! `cp --preserve`: owner, permissions and times.
+//! Owner, permissions and times: of sources, and of copies under `--preserve`. All is
+//! asked of descriptors and set through them.
 
-use crate::destination::Destination;
 use crate::error::{Doing, Failure};
+use crate::place::proc_path;
 use rustix::fs::{AtFlags, CWD, Gid, Mode, Timespec, Timestamps, Uid};
 use rustix::io::Errno;
 use std::fs::Metadata;
-use std::os::fd::AsFd;
+use std::os::fd::BorrowedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Set-user-ID, set-group-ID, sticky and the nine others.
-const PERMISSIONS: u32 = 0o7777;
+/// Set-user-ID and set-group-ID.
 const SET_ID: u32 = 0o6000;
+/// These, the sticky bit and the nine others.
+const ALL_BITS: u32 = 0o7777;
+const PERMISSIONS: u32 = 0o777;
 
-fn times(source: &Metadata) -> Timestamps {
-    Timestamps {
-        last_access: Timespec {
-            tv_sec: source.atime(),
-            tv_nsec: source.atime_nsec(),
-        },
-        last_modification: Timespec {
-            tv_sec: source.mtime(),
-            tv_nsec: source.mtime_nsec(),
-        },
+/// What a source has.
+#[derive(Debug)]
+pub(super) struct Attributes {
+    pub(super) metadata: Metadata,
+}
+
+impl Attributes {
+    /// The nine permission bits.
+    pub(super) fn permissions(&self) -> u32 {
+        self.metadata.mode() & PERMISSIONS
+    }
+
+    /// Gives a copy all of it.
+    pub(super) fn preserve(&self, copy: BorrowedFd<'_>, path: &Path) -> Result<(), Failure> {
+        let failed = |errno: Errno| Failure::io(Doing::Preserve, path, &errno.into());
+        let is_owned_alike = self.set_owner(copy).map_err(failed)?;
+        if !self.metadata.is_symlink() {
+            let mut bits = self.metadata.mode() & ALL_BITS;
+            // The set-ID bits of a copy that belongs to somebody else mean another.
+            if !is_owned_alike {
+                bits &= !SET_ID;
+            }
+            set_mode(copy, bits).map_err(failed)?;
+        }
+        set_times(copy, &self.times()).map_err(failed)
+    }
+
+    /// Sets the owner, as far as the user may: as with plain `cp -p`, not being
+    /// permitted to give files away is no failure.
+    fn set_owner(&self, copy: BorrowedFd<'_>) -> Result<bool, Errno> {
+        let owner = Some(Uid::from_raw(self.metadata.uid()));
+        let group = Some(Gid::from_raw(self.metadata.gid()));
+        let set = |owner| rustix::fs::chownat(copy, "", owner, group, AtFlags::EMPTY_PATH);
+        match set(owner) {
+            Ok(()) => Ok(true),
+            Err(Errno::PERM | Errno::INVAL) => {
+                // The group alone may still be one of the user's own.
+                let _ = set(None);
+                Ok(false)
+            }
+            Err(errno) => Err(errno),
+        }
+    }
+
+    fn times(&self) -> Timestamps {
+        Timestamps {
+            last_access: Timespec {
+                tv_sec: self.metadata.atime(),
+                tv_nsec: self.metadata.atime_nsec(),
+            },
+            last_modification: Timespec {
+                tv_sec: self.metadata.mtime(),
+                tv_nsec: self.metadata.mtime_nsec(),
+            },
+        }
     }
 }
 
-/// The permissions to set: those of the source, but without the set-ID bits if
-/// the copy belongs to somebody else than the source.
-fn permissions(source: &Metadata, is_owned_alike: bool) -> Mode {
-    let mode = source.mode() & PERMISSIONS;
-    Mode::from_raw_mode(if is_owned_alike { mode } else { mode & !SET_ID })
-}
-
-/// Sets the owner, as far as the user may: as with plain `cp -p`, not being
-/// permitted to give files away is no failure.
-fn set_owner(
-    source: &Metadata,
-    chown: impl Fn(Option<Uid>, Option<Gid>) -> Result<(), Errno>,
-) -> Result<bool, Errno> {
-    let owner = Some(Uid::from_raw(source.uid()));
-    let group = Some(Gid::from_raw(source.gid()));
-    match chown(owner, group) {
-        Ok(()) => Ok(true),
-        Err(Errno::PERM | Errno::INVAL) => {
-            // The group alone may still be one of the user's own.
-            let _ = chown(None, group);
-            Ok(false)
-        }
-        Err(errno) => Err(errno),
+/// Sets the permission bits, also through a descriptor that is only for looking.
+pub(super) fn set_mode(copy: BorrowedFd<'_>, bits: u32) -> Result<(), Errno> {
+    let mode = Mode::from_raw_mode(bits);
+    match rustix::fs::fchmod(copy, mode) {
+        Err(Errno::BADF) => rustix::fs::chmod(proc_path(copy), mode),
+        set => set,
     }
 }
 
-/// Gives a copied file what its source has.
-pub(super) fn preserve(destination: &Destination, source: &Metadata) -> Result<(), Failure> {
-    let fd = destination.output.as_fd();
-    let set = || {
-        let is_owned_alike =
-            set_owner(source, |owner, group| rustix::fs::fchown(fd, owner, group))?;
-        rustix::fs::fchmod(fd, permissions(source, is_owned_alike))?;
-        rustix::fs::futimens(fd, &times(source))
-    };
-    set().map_err(|errno: Errno| failed(&destination.path, errno))
-}
-
-/// The same for what is not opened: directories, links, pipes and devices.
-pub(super) fn preserve_node(path: &Path, source: &Metadata) -> Result<(), Failure> {
-    let flags = AtFlags::SYMLINK_NOFOLLOW;
-    let set = || {
-        let is_owned_alike = set_owner(source, |owner, group| {
-            rustix::fs::chownat(CWD, path, owner, group, flags)
-        })?;
-        if !source.is_symlink() {
-            rustix::fs::chmodat(
-                CWD,
-                path,
-                permissions(source, is_owned_alike),
-                AtFlags::empty(),
-            )?;
-        }
-        rustix::fs::utimensat(CWD, path, &times(source), flags)
-    };
-    set().map_err(|errno: Errno| failed(path, errno))
-}
-
-fn failed(path: &Path, errno: Errno) -> Failure {
-    Failure::io(Doing::Preserve, path, &errno.into())
+fn set_times(copy: BorrowedFd<'_>, times: &Timestamps) -> Result<(), Errno> {
+    match rustix::fs::futimens(copy, times) {
+        // A link in /proc leads to what is open, even if that is a link itself.
+        Err(Errno::BADF) => rustix::fs::utimensat(CWD, proc_path(copy), times, AtFlags::empty()),
+        set => set,
+    }
 }

@@ -1,53 +1,50 @@
 //! One file's copy.
 
-use super::{Copying, Sparse, attributes};
+use super::attributes::Attributes;
+use super::{Copying, Sparse};
 use crate::destination::{Destination, Wanted};
 use crate::error::{Doing, Failure, shown, so_far};
 use crate::input::{Identity, Input};
+use crate::place::Place;
 use crate::size;
 use crate::sparse::copy_sparse;
 use crate::transfer::{TransferError, copy};
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Copying<'_> {
     /// Copies a file's data: a regular file, a block device, or what else can
     /// be read.
-    pub(super) fn file(&mut self, source: &Path, target: &Path) -> Result<(), Failure> {
-        let input = Input::open(&self.session, source)?;
-        let identity = Identity::of(&input.metadata);
-        self.refuse_overwriting_a_copy(source, target)?;
+    pub(super) fn file(&mut self, input: Input, target: &Place<'_>) -> Result<(), Failure> {
         let bytes = input.len();
-        let source_mode = input.metadata.permissions().mode();
+        let attributes = Attributes {
+            metadata: input.metadata.clone(),
+        };
         let wanted = Wanted {
             append: false,
-            // Nobody else may open the copy before it has its owner.
-            permissions: if self.args.preserve {
-                source_mode & 0o700
-            } else {
-                source_mode & 0o777
-            },
+            permissions: self.first_permissions(&attributes),
             force: self.args.force,
             bytes,
-            source: (source, identity),
+            source: (&input.path, Identity::of(&input.metadata)),
+            written: &self.written,
         };
         let destination = Destination::open(&self.session, target, &wanted)?;
-        self.announce(source, target);
+        self.announce(&input.path, target.path);
         if destination.is_regular
-            && let Ok(metadata) = target.metadata()
+            && let Some(identity) = destination.output.identity()
         {
-            self.written.insert(Identity::of(&metadata));
+            self.written.insert(identity);
         }
-        self.transfer(input, destination, bytes)
+        self.transfer(input, destination, &attributes)
     }
 
     fn transfer(
         &mut self,
         mut input: Input,
         mut destination: Destination,
-        bytes: Option<u64>,
+        attributes: &Attributes,
     ) -> Result<(), Failure> {
+        let bytes = input.len();
         let counters = self.session.progress.counters();
         let written_before = counters.written.load(Relaxed);
         let buffer = &mut self.session.buffer;
@@ -71,17 +68,18 @@ impl Copying<'_> {
                 }
             }
         });
+        let is_complete = moved.is_ok();
         let result = moved.and_then(|moved| {
             self.note_change(&input, bytes, moved);
             // A file of another kind is not ours to change.
             if self.args.preserve && destination.is_regular {
-                attributes::preserve(&destination, &input.metadata)
+                attributes.preserve(destination.output.as_fd(), &destination.path)
             } else {
                 Ok(())
             }
         });
         self.finishing
-            .add(&mut self.session, input, destination, result.is_ok());
+            .add(&mut self.session, input, destination, is_complete);
         result
     }
 
@@ -96,24 +94,5 @@ impl Copying<'_> {
             size::show(moved),
             size::show(expected),
         ));
-    }
-
-    /// Two sources of the same name would leave only the second one's data.
-    pub(super) fn refuse_overwriting_a_copy(
-        &self,
-        source: &Path,
-        target: &Path,
-    ) -> Result<(), Failure> {
-        match target.metadata() {
-            Ok(metadata) if self.written.contains(&Identity::of(&metadata)) => {
-                Err(Failure::new(format!(
-                    "cannot copy {} to {}: that is the copy of another source just made. Copy it \
-                     under another name.",
-                    shown(source),
-                    shown(target)
-                )))
-            }
-            _ => Ok(()),
-        }
     }
 }

@@ -4,11 +4,13 @@
 //! before the first is waited for, and the file system commits them together.
 //! One sync after the other would cost each of them a turn of the disk.
 
+use super::descent;
 use crate::destination::Destination;
 use crate::input::Input;
-use crate::output::sync_directory;
+use crate::output::{sync_directory, sync_open_directory};
 use crate::session::Session;
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 /// Files larger than this are finished at once: the sync's cost is nothing
@@ -20,8 +22,8 @@ const BATCH_BYTES: u64 = 24 << 20;
 const BATCH_FILES: u64 = 128;
 /// Descriptors that a waiting copy may hold: both sides are open.
 const COPY_DESCRIPTORS: u64 = 2;
-/// Descriptors for the rest of the process.
-const OTHER_DESCRIPTORS: u64 = 16;
+/// Descriptors for the rest of the process, among them the way down on both sides.
+const OTHER_DESCRIPTORS: u64 = 16 + 2 * descent::DESCRIPTORS;
 
 /// Copied, but not finished.
 struct Copied {
@@ -35,7 +37,10 @@ pub(super) struct Finishing {
     batch: Vec<Copied>,
     batch_bytes: u64,
     batch_files: usize,
-    directories: BTreeSet<PathBuf>,
+    /// Directories that are full, to be synced after the files.
+    full: Vec<(File, PathBuf)>,
+    /// Directories that the user typed, in which names were made.
+    typed: BTreeSet<PathBuf>,
 }
 
 /// How many copies may wait under the limit on open files.
@@ -52,7 +57,8 @@ impl Finishing {
             batch: Vec::new(),
             batch_bytes: 0,
             batch_files: batch_files(),
-            directories: BTreeSet::new(),
+            full: Vec::new(),
+            typed: BTreeSet::new(),
         }
     }
 
@@ -74,33 +80,42 @@ impl Finishing {
             }
             return;
         }
-        if copied.destination.is_new {
-            self.made_in_parent(&copied.destination.path);
-        }
         let bytes = copied.input.len().unwrap_or(u64::MAX);
         if self.sync && bytes < LARGE_BYTES {
             copied.destination.output.start_writeback();
         }
         self.batch.push(copied);
         self.batch_bytes = self.batch_bytes.saturating_add(bytes);
-        if self.batch_bytes >= BATCH_BYTES
-            || self.batch.len() >= self.batch_files
-            || bytes >= LARGE_BYTES
-        {
+        if self.batch_bytes >= BATCH_BYTES || self.is_full() || bytes >= LARGE_BYTES {
             self.flush(session);
         }
     }
 
-    /// Something new has this name.
+    /// Takes a directory of the destination that everything is in.
+    pub(super) fn add_directory(&mut self, session: &mut Session, directory: File, path: PathBuf) {
+        if !self.sync {
+            return;
+        }
+        self.full.push((directory, path));
+        if self.is_full() {
+            self.flush(session);
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.batch.len() + self.full.len() >= self.batch_files
+    }
+
+    /// Something new has this name, which the user typed.
     pub(super) fn made_in_parent(&mut self, path: &Path) {
         if self.sync {
             let parent = path.parent().unwrap_or(Path::new("."));
-            self.directories.insert(parent.to_owned());
+            self.typed.insert(parent.to_owned());
         }
     }
 
     /// Ends all that waits.
-    pub(super) fn flush(&mut self, session: &mut Session) {
+    fn flush(&mut self, session: &mut Session) {
         self.batch_bytes = 0;
         let batch = std::mem::take(&mut self.batch);
         let mut synced = Vec::with_capacity(batch.len());
@@ -125,11 +140,17 @@ impl Finishing {
                 session.fail(&failure);
             }
         }
+        for (directory, path) in std::mem::take(&mut self.full) {
+            if let Err(failure) = sync_open_directory(&directory, &path) {
+                session.fail(&failure);
+            }
+        }
     }
 
-    /// Syncs the directories in which names were made.
-    pub(super) fn sync_directories(&mut self, session: &mut Session) {
-        for directory in std::mem::take(&mut self.directories) {
+    /// Ends what waits, and the directories that the user typed.
+    pub(super) fn end(&mut self, session: &mut Session) {
+        self.flush(session);
+        for directory in std::mem::take(&mut self.typed) {
             if let Err(failure) = sync_directory(&directory) {
                 session.fail(&failure);
             }

@@ -1,139 +1,187 @@
-//! `cp -r`: directories, links, and what else is in them.
+//! `cp -r`: the walk through a directory and all that is in it.
+//!
+//! Each step opens one name in a directory that is open. So whatever others rename or
+//! replace meanwhile, nothing outside of the source is read, and nothing outside of
+//! the destination is written.
 
-use super::{Copying, attributes, refuse_directory};
+use super::Copying;
+use super::attributes::{Attributes, set_mode};
+use super::descent::Descent;
+use super::listing::{Entry, entries};
+use super::making::metadata_of;
 use crate::error::{Doing, Failure, shown};
-use crate::input::Identity;
-use rustix::fs::{CWD, FileType, Mode};
+use crate::input::{Identity, Input};
+use crate::place::Place;
+use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
-use std::fs::{DirBuilder, Metadata, Permissions};
-use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
-use std::path::Path;
+use std::fs::{File, Metadata};
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// A directory that is being copied.
+struct Level {
+    entries: Vec<Entry>,
+    attributes: Attributes,
+    /// The bits to give the copy in the end.
+    final_mode: Option<u32>,
+}
+
+/// A directory that was opened on both sides.
+struct Opened {
+    source: File,
+    target: File,
+    target_identity: Identity,
+    level: Level,
+}
+
+/// Where the copying of a tree is.
+struct Walk {
+    /// For what the user is told.
+    from: PathBuf,
+    to: PathBuf,
+    source: Descent,
+    target: Descent,
+    levels: Vec<Level>,
+}
+
+impl Walk {
+    fn enter(&mut self, opened: Opened) {
+        let identity = Identity::of(&opened.level.attributes.metadata);
+        self.source.enter(opened.source, identity);
+        self.target.enter(opened.target, opened.target_identity);
+        self.levels.push(opened.level);
+    }
+}
 
 impl Copying<'_> {
     /// Copies a directory with all that is in it, into an existing one if there
     /// is one.
-    pub(super) fn directory(
-        &mut self,
-        source: &Path,
-        target: &Path,
-        metadata: &Metadata,
-    ) -> Result<(), Failure> {
-        let failed = |error: io::Error| Failure::io(Doing::Open, source, &error);
-        // Listed before anything is made in the target, which may be below.
-        let mut names = Vec::new();
-        for entry in std::fs::read_dir(source).map_err(failed)? {
-            names.push(entry.map_err(failed)?.file_name());
-        }
-        let final_mode = self.make_directory(source, target, metadata)?;
-        for name in names {
-            let from = source.join(&name);
-            let copied = match from.symlink_metadata() {
-                Ok(metadata) => self.entry(&from, &target.join(&name), &metadata),
-                Err(error) => Err(Failure::io(Doing::Open, &from, &error)),
+    pub(super) fn tree(&mut self, source: &Place<'_>, target: &Place<'_>) -> Result<(), Failure> {
+        let mut walk = Walk {
+            from: source.path.to_owned(),
+            to: target.path.to_owned(),
+            source: Descent::default(),
+            target: Descent::default(),
+            levels: Vec::new(),
+        };
+        let top = self.directory(source, target, &walk)?;
+        walk.enter(top);
+        while let Some(level) = walk.levels.last_mut() {
+            let Some(entry) = level.entries.pop() else {
+                self.leave(&mut walk);
+                continue;
             };
-            self.keep_going(copied);
-        }
-        if self.args.preserve {
-            attributes::preserve_node(target, metadata)?;
-        } else if let Some(mode) = final_mode {
-            std::fs::set_permissions(target, mode)
-                .map_err(|error| Failure::io(Doing::Preserve, target, &error))?;
-        }
-        Ok(())
-    }
-
-    /// Makes the directory, if it is not there; the permissions to give it in
-    /// the end, if it can't be filled with them.
-    fn make_directory(
-        &mut self,
-        source: &Path,
-        target: &Path,
-        metadata: &Metadata,
-    ) -> Result<Option<Permissions>, Failure> {
-        let failed = |error: io::Error| Failure::io(Doing::Create, target, &error);
-        match target.metadata() {
-            Ok(existing) if existing.is_dir() => return Ok(None),
-            Ok(_) => {
-                return Err(Failure::new(format!(
-                    "cannot copy the directory {} to {}: there is a file of that name. Remove it, \
-                     or choose another name.",
-                    shown(source),
-                    shown(target)
-                )));
+            walk.from.push(&entry.name);
+            walk.to.push(&entry.name);
+            match self.entry(&entry, &walk) {
+                Ok(Some(opened)) => {
+                    walk.enter(opened);
+                    continue;
+                }
+                Ok(None) => {}
+                Err(failure) => self.session.fail(&failure),
             }
-            Err(_) => {}
-        }
-        let mode = metadata.mode() & 0o777;
-        // With --preserve nobody else may look into it before it has its owner.
-        let first = if self.args.preserve {
-            mode & 0o700
-        } else {
-            mode
-        };
-        DirBuilder::new()
-            .mode(first)
-            .create(target)
-            .map_err(failed)?;
-        self.announce(source, target);
-        self.finishing.made_in_parent(target);
-        // What the umask left.
-        let made = target.metadata().map_err(failed)?.permissions();
-        if made.mode() & 0o700 == 0o700 {
-            return Ok(None);
-        }
-        std::fs::set_permissions(target, Permissions::from_mode(made.mode() | 0o700))
-            .map_err(failed)?;
-        Ok(Some(made))
-    }
-
-    /// Copies a symbolic link, or makes a pipe, socket or device like the one
-    /// that is there.
-    pub(super) fn node(
-        &mut self,
-        source: &Path,
-        target: &Path,
-        metadata: &Metadata,
-    ) -> Result<(), Failure> {
-        self.make_way(source, target, metadata)?;
-        if metadata.is_symlink() {
-            let to = std::fs::read_link(source)
-                .map_err(|error| Failure::io(Doing::Read, source, &error))?;
-            symlink(to, target).map_err(|error| Failure::io(Doing::Create, target, &error))?;
-        } else {
-            let mode = Mode::from_raw_mode(metadata.mode() & 0o777);
-            let kind = FileType::from_raw_mode(metadata.mode());
-            rustix::fs::mknodat(CWD, target, kind, mode, metadata.rdev())
-                .map_err(|errno| Failure::io(Doing::Create, target, &errno.into()))?;
-        }
-        self.announce(source, target);
-        self.finishing.made_in_parent(target);
-        if self.args.preserve {
-            attributes::preserve_node(target, metadata)?;
+            walk.from.pop();
+            walk.to.pop();
         }
         Ok(())
     }
 
-    /// Removes what is where a link or node is to be made, as plain `cp` does.
-    fn make_way(
-        &mut self,
-        source: &Path,
-        target: &Path,
-        metadata: &Metadata,
-    ) -> Result<(), Failure> {
-        refuse_directory(target)?;
-        self.refuse_overwriting_a_copy(source, target)?;
-        let Ok(existing) = target.symlink_metadata() else {
-            return Ok(());
+    /// Copies what is found in a directory; opens it, if it is one itself.
+    fn entry(&mut self, entry: &Entry, walk: &Walk) -> Result<Option<Opened>, Failure> {
+        let (Some(from), Some(to)) = (walk.source.current(), walk.target.current()) else {
+            return Ok(None);
         };
-        if Identity::of(&existing) == Identity::of(metadata) {
-            return Err(Failure::new(format!(
-                "{} and {} are the same file. Name another destination.",
-                shown(source),
-                shown(target)
-            )));
+        let source = Place::within(from, &entry.name, &walk.from);
+        let target = Place::within(to, &entry.name, &walk.to);
+        let kind = match entry.kind {
+            // Some file systems do not say.
+            FileType::Unknown => {
+                let pinned = source
+                    .pin()
+                    .map_err(|errno| Failure::io(Doing::Open, source.path, &errno.into()))?;
+                let metadata = metadata_of(&pinned, &source)?;
+                FileType::from_raw_mode(metadata.mode())
+            }
+            kind => kind,
+        };
+        match kind {
+            FileType::Directory => return self.directory(&source, &target, walk).map(Some),
+            FileType::RegularFile => self.file(Input::open(&self.session, &source)?, &target)?,
+            _ => self.node(&source, &target)?,
         }
-        std::fs::remove_file(target).map_err(|error| Failure::io(Doing::Create, target, &error))
+        Ok(None)
+    }
+
+    /// Opens a directory, and makes its copy.
+    fn directory(
+        &mut self,
+        source: &Place<'_>,
+        target: &Place<'_>,
+        walk: &Walk,
+    ) -> Result<Opened, Failure> {
+        let failed = |errno: Errno| Failure::io(Doing::Open, source.path, &errno.into());
+        let opened = match source.open(OFlags::DIRECTORY, Mode::empty()) {
+            Err(Errno::NOTDIR | Errno::LOOP) => return Err(source.was_replaced()),
+            opened => opened.map_err(failed)?,
+        };
+        let metadata = metadata_of(&opened, source)?;
+        let identity = Identity::of(&metadata);
+        if walk.target.is_through(identity) {
+            return Err(into_itself(source.path, target.path));
+        }
+        let attributes = Attributes { metadata };
+        // Listed before anything is made in the target, which may be below.
+        let entries = entries(&opened).map_err(failed)?;
+        let made = self.make_directory(source, target, &attributes)?;
+        if made.identity == identity || walk.source.is_through(made.identity) {
+            return Err(into_itself(source.path, target.path));
+        }
+        Ok(Opened {
+            source: opened,
+            target: made.directory,
+            target_identity: made.identity,
+            level: Level {
+                entries,
+                attributes,
+                final_mode: made.final_mode,
+            },
+        })
+    }
+
+    /// Ends a directory and goes on with its parent.
+    fn leave(&mut self, walk: &mut Walk) {
+        let sides = (walk.source.leave(), walk.target.leave());
+        let (Some(level), (Some((_, source_back)), Some((directory, target_back)))) =
+            (walk.levels.pop(), sides)
+        else {
+            return;
+        };
+        let ended = if self.args.preserve {
+            level.attributes.preserve(directory.as_fd(), &walk.to)
+        } else if let Some(mode) = level.final_mode {
+            set_mode(directory.as_fd(), mode)
+                .map_err(|errno| Failure::io(Doing::Preserve, &walk.to, &errno.into()))
+        } else {
+            Ok(())
+        };
+        self.keep_going(ended);
+        let path = walk.to.clone();
+        self.finishing
+            .add_directory(&mut self.session, directory, path);
+        walk.from.pop();
+        walk.to.pop();
+        for (back, path) in [(source_back, &walk.from), (target_back, &walk.to)] {
+            if back.is_err() {
+                self.session.fail(&Failure::new(format!(
+                    "cannot go on in {}: somebody moved it while it was copied. What was left of \
+                     the tree was not copied; run the command again.",
+                    shown(path)
+                )));
+                walk.levels.clear();
+            }
+        }
     }
 }
 
@@ -158,38 +206,15 @@ pub(super) fn refuse_into_itself(
             .is_ok_and(|metadata| Identity::of(&metadata) == identity)
     });
     if is_inside {
-        return Err(Failure::new(format!(
-            "cannot copy the directory {} into itself, {}. Choose a destination outside of it.",
-            shown(source),
-            shown(target)
-        )));
+        return Err(into_itself(source, target));
     }
     Ok(())
 }
 
-/// How much data there is to copy, as far as it can be told ahead.
-pub(super) fn data_bytes(path: &Path, recursive: bool) -> u64 {
-    let metadata = if recursive {
-        path.symlink_metadata()
-    } else {
-        path.metadata()
-    };
-    let Ok(metadata) = metadata else { return 0 };
-    if metadata.is_file() {
-        metadata.len()
-    } else if metadata.is_dir() && recursive {
-        let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
-        entries.map(|entry| data_bytes(&entry.path(), true)).sum()
-    } else if std::os::unix::fs::FileTypeExt::is_block_device(&metadata.file_type()) {
-        device_bytes(path)
-    } else {
-        0
-    }
-}
-
-fn device_bytes(path: &Path) -> u64 {
-    use std::os::fd::AsFd;
-    std::fs::File::open(path)
-        .and_then(|device| dropbehind_linux::block_size_bytes(device.as_fd()))
-        .unwrap_or(0)
+fn into_itself(source: &Path, target: &Path) -> Failure {
+    Failure::new(format!(
+        "cannot copy the directory {} into itself, {}. Choose a destination outside of it.",
+        shown(source),
+        shown(target)
+    ))
 }
