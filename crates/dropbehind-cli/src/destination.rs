@@ -8,7 +8,6 @@ use crate::session::Session;
 use crate::size;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
-use std::collections::HashSet;
 use std::fs::Metadata;
 use std::io;
 use std::os::fd::AsFd;
@@ -28,25 +27,15 @@ pub(crate) struct Wanted<'a> {
     pub(crate) bytes: Option<u64>,
     /// Where it comes from, which must not be the destination.
     pub(crate) source: (&'a Path, Identity),
-    /// What this run has written, which must not be overwritten.
-    pub(crate) written: &'a HashSet<Identity>,
 }
 
 impl Wanted<'_> {
-    /// That `existing` is neither the source nor what this run has written.
+    /// That `existing` is not the source.
     pub(crate) fn may_replace(&self, existing: &Metadata, path: &Path) -> Result<(), Failure> {
         let (source, identity) = self.source;
-        let found = Identity::of(existing);
-        if self.written.contains(&found) {
-            return Err(Failure::new(format!(
-                "cannot copy {} to {}: that is the copy of another source just made. Copy it \
-                 under another name.",
-                shown(source),
-                shown(path)
-            )));
-        }
         // A pipe or a terminal may well be both.
-        if found == identity && (is_cached_kind(existing) || existing.is_symlink()) {
+        if Identity::of(existing) == identity && (is_cached_kind(existing) || existing.is_symlink())
+        {
             return Err(Failure::new(format!(
                 "{} and {} are the same file. Name another destination.",
                 shown(source),

@@ -1,7 +1,7 @@
 //! Where bytes go: an open destination, and how it ends.
 
 use crate::error::{Doing, Failure};
-use crate::input::{Identity, settle};
+use crate::input::settle;
 use crate::session::Session;
 use dropbehind::File;
 use rustix::io::Errno;
@@ -57,15 +57,6 @@ impl Output {
             Self::Cached(file) => file.set_len(bytes),
             Self::Plain(file) => file.set_len(bytes),
         }
-    }
-
-    /// Which file it is.
-    pub(crate) fn identity(&self) -> Option<Identity> {
-        let metadata = match self {
-            Self::Cached(file) => file.metadata(),
-            Self::Plain(file) => file.metadata(),
-        };
-        metadata.ok().as_ref().map(Identity::of)
     }
 
     /// Starts writing back what is dirty, so that a later sync finds less.

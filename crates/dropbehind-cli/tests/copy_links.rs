@@ -23,31 +23,36 @@ fn refused(prepare: &str, line: &str, saying: &str) -> User {
 
 #[test]
 fn a_link_just_made_is_not_written_through() {
-    for (kind, saying) in [
-        ("mkdir y/a; echo 1 > y/a/file", "a link of that name"),
-        ("echo 1 > y/a", "copy of another source just made"),
+    for (kind, link, one_name, merged) in [
+        (
+            "mkdir y/a; echo 1 > y/a/file",
+            "../outside",
+            "a link of that name",
+            "a link of that name",
+        ),
+        (
+            "echo 1 > y/a",
+            "../outside/file",
+            "copy of another source just made",
+            "it is a symbolic link",
+        ),
     ] {
         // Two sources of one name.
-        let link = if kind.starts_with("mkdir") {
-            "../outside"
-        } else {
-            "../outside/file"
-        };
         refused(
             &format!("mkdir x y d; ln -s {link} x/a; {kind}"),
             "cp -r x/a y/a d",
-            saying,
+            one_name,
         );
         // Two trees that are merged.
         refused(
             &format!("mkdir x y d; ln -s ../{link} x/a; {kind}; mkdir p q; mv x p/t; mv y q/t"),
             "cp -r p/t q/t d",
-            saying,
+            merged,
         );
         refused(
             &format!("mkdir x y d; ln -s {link} x/a; {kind}"),
             "cp -r x/. y/. d",
-            saying,
+            merged,
         );
     }
 }

@@ -69,3 +69,18 @@ fn a_tree_of_many_small_files_arrives_whole() {
     assert_eq!(stats["bytes_written"], 37 * 700 * 701 / 2);
     assert_eq!(stats["left_bytes"], 0);
 }
+
+#[test]
+fn merged_trees_end_as_with_plain_cp() {
+    let user = User::new();
+    // The later file or link wins; one file that has two names is not two copies.
+    let trees =
+        "mkdir -p p/t q/t d e; echo 1 > p/t/a; echo 22 > q/t/a; ln -s 1 p/t/b; ln -s 2 q/t/b
+        mkdir h; echo 3 > h/a; ln h/a h/b; cp -a h linked; cp -a h linked-e";
+    assert_eq!(user.sh(trees).code, 0);
+    assert_eq!(user.sh("cp -r p/t q/t e; cp -r h/. linked-e").code, 0);
+    user.does("cp -r p/t q/t d");
+    user.does("cp -r h/. linked");
+    let compared = user.sh("diff -r --no-dereference d e && diff -r linked linked-e");
+    assert_eq!(compared.code, 0, "{}", compared.text());
+}

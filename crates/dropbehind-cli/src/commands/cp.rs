@@ -68,9 +68,9 @@ struct Copying<'a> {
     args: &'a CpArgs,
     session: Session,
     finishing: Finishing,
-    /// What this run has made or overwritten: two sources of one name must not
+    /// The copies of what the command line names: two sources of one name must not
     /// end up in the same file.
-    written: HashSet<Identity>,
+    copies: HashSet<PathBuf>,
     umask: u32,
 }
 
@@ -86,7 +86,7 @@ pub(super) fn run(args: &CpArgs) -> Exit {
         args,
         session,
         finishing: Finishing::new(args.end.sync),
-        written: HashSet::new(),
+        copies: HashSet::new(),
         umask: umask.as_raw_mode(),
     };
     if let Err(failure) = copying.all() {
@@ -156,8 +156,25 @@ impl Copying<'_> {
         Ok(())
     }
 
-    /// Copies what the command line names.
+    /// Copies what the command line names, except over the copy of another source.
     fn named(&mut self, source: &Path, target: &Place<'_>) -> Result<(), Failure> {
+        // Directories are merged.
+        let is_directory = source.symlink_metadata().is_ok_and(|found| found.is_dir());
+        if !is_directory && self.copies.contains(target.path) {
+            return Err(Failure::new(format!(
+                "cannot copy {} to {}: that is the copy of another source just made. Copy it \
+                 under another name.",
+                shown(source),
+                shown(target.path)
+            )));
+        }
+        self.any(source, target)?;
+        self.copies.insert(target.path.to_owned());
+        Ok(())
+    }
+
+    /// Copies a file, or under `--recursive` anything.
+    fn any(&mut self, source: &Path, target: &Place<'_>) -> Result<(), Failure> {
         let typed = Place::typed(source);
         let failed = |error: io::Error| Failure::io(Doing::Open, source, &error);
         if !self.args.recursive {

@@ -10,7 +10,6 @@ use crate::place::Place;
 use crate::session::Session;
 use crate::transfer::{TransferError, copy};
 use clap::Args;
-use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -48,7 +47,6 @@ fn write(session: &mut Session, args: &WriteArgs) -> Result<(), Failure> {
         force: false,
         bytes: total,
         source: (Path::new("standard input"), Identity::of(&input.metadata)),
-        written: &HashSet::new(),
     };
     let mut destination = Destination::open(session, &Place::typed(&args.file), &wanted)?;
     session.progress.set_total(total.unwrap_or(0));

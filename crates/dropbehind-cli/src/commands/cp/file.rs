@@ -26,15 +26,9 @@ impl Copying<'_> {
             force: self.args.force,
             bytes,
             source: (&input.path, Identity::of(&input.metadata)),
-            written: &self.written,
         };
         let destination = Destination::open(&self.session, target, &wanted)?;
         self.announce(&input.path, target.path);
-        if destination.is_regular
-            && let Some(identity) = destination.output.identity()
-        {
-            self.written.insert(identity);
-        }
         self.transfer(input, destination, &attributes)
     }
 

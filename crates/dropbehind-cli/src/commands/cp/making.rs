@@ -104,7 +104,6 @@ impl Copying<'_> {
         if FileType::from_raw_mode(metadata.mode()) != kind || metadata.nlink() != 1 {
             return Err(target.was_replaced());
         }
-        self.written.insert(Identity::of(&metadata));
         if self.args.preserve {
             attributes.preserve(copy.as_fd(), target.path)?;
         }
@@ -137,7 +136,6 @@ impl Copying<'_> {
             force: false,
             bytes: None,
             source: (source.path, Identity::of(metadata)),
-            written: &self.written,
         };
         wanted.may_replace(&existing, target.path)?;
         rustix::fs::unlinkat(target.directory, target.name, AtFlags::empty()).map_err(failed)
