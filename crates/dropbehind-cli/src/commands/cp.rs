@@ -1,5 +1,6 @@
 //! `dropbehind cp`: files, directories and block devices.
 
+mod acl;
 mod attributes;
 mod descent;
 mod file;
@@ -48,7 +49,7 @@ pub(super) struct CpArgs {
     /// What becomes of holes in files
     #[arg(long, value_name = "WHEN", value_enum, default_value = "auto")]
     sparse: Sparse,
-    /// Give the copies the owner, permissions and times of the sources
+    /// Give the copies the owner, permissions, access control lists and times of the sources
     #[arg(short, long)]
     preserve: bool,
     /// Replace files that cannot be opened for writing, and under -r what is no file

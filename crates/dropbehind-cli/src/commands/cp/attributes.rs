@@ -1,12 +1,13 @@
-//! Owner, permissions and times: of sources, and of copies under `--preserve`. All is
-//! asked of descriptors and set through them.
+//! Owner, permissions, access control lists and times: of sources, and of copies
+//! under `--preserve`. All is asked of descriptors and set through them.
 
-use crate::error::{Doing, Failure};
+use super::acl::{Acl, Kind};
+use crate::error::{Doing, Failure, shown};
 use crate::place::proc_path;
 use rustix::fs::{AtFlags, CWD, Gid, Mode, Timespec, Timestamps, Uid};
 use rustix::io::Errno;
-use std::fs::Metadata;
-use std::os::fd::BorrowedFd;
+use std::fs::{File, Metadata};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -20,27 +21,61 @@ const PERMISSIONS: u32 = 0o777;
 #[derive(Debug)]
 pub(super) struct Attributes {
     pub(super) metadata: Metadata,
+    access: Option<Acl>,
+    default: Option<Acl>,
 }
 
 impl Attributes {
-    /// The nine permission bits.
+    /// Those of an open file.
+    pub(super) fn of(fd: BorrowedFd<'_>, metadata: Metadata) -> Result<Self, Errno> {
+        let is_link = metadata.is_symlink();
+        let list = |kind, may_have_one: bool| match may_have_one {
+            true => Acl::of(fd, kind),
+            false => Ok(None),
+        };
+        Ok(Self {
+            access: list(Kind::Access, !is_link)?,
+            default: list(Kind::Default, metadata.is_dir())?,
+            metadata,
+        })
+    }
+
+    /// The nine permission bits of a copy that has no access control list, so that
+    /// nobody may do more with the copy than with the source.
     pub(super) fn permissions(&self) -> u32 {
-        self.metadata.mode() & PERMISSIONS
+        match &self.access {
+            Some(acl) => acl.permissions_without(),
+            None => self.metadata.mode() & PERMISSIONS,
+        }
     }
 
     /// Gives a copy all of it.
     pub(super) fn preserve(&self, copy: BorrowedFd<'_>, path: &Path) -> Result<(), Failure> {
         let failed = |errno: Errno| Failure::io(Doing::Preserve, path, &errno.into());
         let is_owned_alike = self.set_owner(copy).map_err(failed)?;
+        let mut lists = Ok(());
         if !self.metadata.is_symlink() {
+            // First the lists, since the bits make one effective that was inherited.
+            lists = self.set_lists(copy);
             let mut bits = self.metadata.mode() & ALL_BITS;
+            if lists.is_err() {
+                bits = bits & !PERMISSIONS | self.permissions();
+            }
             // The set-ID bits of a copy that belongs to somebody else mean another.
             if !is_owned_alike {
                 bits &= !SET_ID;
             }
             set_mode(copy, bits).map_err(failed)?;
         }
-        set_times(copy, &self.times()).map_err(failed)
+        set_times(copy, &self.times()).map_err(failed)?;
+        lists.map_err(|errno| match errno {
+            Errno::OPNOTSUPP => Failure::new(format!(
+                "cannot give {} the access control list of its source: the file system has none. \
+                 Who was only named there may not use the copy.",
+                shown(path)
+            )),
+            errno => failed(errno),
+        })
     }
 
     /// Sets the owner, as far as the user may: as with plain `cp -p`, not being
@@ -60,6 +95,18 @@ impl Attributes {
         }
     }
 
+    fn set_lists(&self, copy: BorrowedFd<'_>) -> Result<(), Errno> {
+        let set = |list: &Option<Acl>, kind| match list {
+            Some(acl) => acl.set(copy, kind),
+            None => Acl::remove(copy, kind),
+        };
+        set(&self.access, Kind::Access)?;
+        if self.metadata.is_dir() {
+            set(&self.default, Kind::Default)?;
+        }
+        Ok(())
+    }
+
     fn times(&self) -> Timestamps {
         Timestamps {
             last_access: Timespec {
@@ -72,6 +119,13 @@ impl Attributes {
             },
         }
     }
+}
+
+/// The permission bits that a new directory gets at most, by the umask or by the
+/// list that it inherited, which takes the umask's place.
+pub(super) fn most_permissions(directory: &File, umask: u32) -> Result<u32, Errno> {
+    let inherited = Acl::of(directory.as_fd(), Kind::Default)?;
+    Ok(inherited.map_or(PERMISSIONS & !umask, |acl| acl.permissions_shown()))
 }
 
 /// Sets the permission bits, also through a descriptor that is only for looking.

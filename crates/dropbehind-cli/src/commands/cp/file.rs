@@ -17,9 +17,8 @@ impl Copying<'_> {
     /// be read.
     pub(super) fn file(&mut self, input: Input, target: &Place<'_>) -> Result<(), Failure> {
         let bytes = input.len();
-        let attributes = Attributes {
-            metadata: input.metadata.clone(),
-        };
+        let attributes = Attributes::of(input.as_fd(), input.metadata.clone())
+            .map_err(|errno| Failure::io(Doing::Open, &input.path, &errno.into()))?;
         let wanted = Wanted {
             append: false,
             permissions: self.first_permissions(&attributes),

@@ -1,7 +1,7 @@
 //! Directories, links, pipes and devices: made at the destination.
 
 use super::Copying;
-use super::attributes::Attributes;
+use super::attributes::{Attributes, most_permissions};
 use crate::destination::Wanted;
 use crate::error::{Doing, Failure, shown};
 use crate::input::Identity;
@@ -56,9 +56,10 @@ impl Copying<'_> {
         let mut final_mode = None;
         if is_new {
             self.announce(source.path, target.path);
+            let most = most_permissions(&directory, self.umask).map_err(failed)?;
             // A directory may inherit its set-group-ID bit.
             let inherited = metadata.mode() & 0o7000;
-            final_mode = Some(inherited | attributes.permissions() & !self.umask);
+            final_mode = Some(inherited | attributes.permissions() & most);
         }
         Ok(Made {
             directory,
@@ -77,7 +78,7 @@ impl Copying<'_> {
         if matches!(kind, FileType::RegularFile | FileType::Directory) {
             return Err(source.was_replaced());
         }
-        let attributes = Attributes { metadata };
+        let attributes = Attributes::of(original.as_fd(), metadata).map_err(unopened)?;
         let make = || match kind {
             FileType::Symlink => {
                 let to = rustix::fs::readlinkat(&original, "", Vec::new())?;

@@ -131,7 +131,7 @@ impl Copying<'_> {
         if walk.target.is_through(identity) {
             return Err(into_itself(source.path, target.path));
         }
-        let attributes = Attributes { metadata };
+        let attributes = Attributes::of(opened.as_fd(), metadata).map_err(failed)?;
         // Listed before anything is made in the target, which may be below.
         let entries = entries(&opened).map_err(failed)?;
         let made = self.make_directory(source, target, &attributes)?;
