@@ -2,11 +2,13 @@
 //!
 //! Trees may be deeper than a process may have descriptors. So only the lowest few
 //! directories stay open, and the top. On the way back the others are opened again
-//! through `..`, and must still be the directories that the walk came through.
+//! through `..`, and must still be the directories that the walk came through. If one
+//! was moved, the walk goes on in the lowest directory that is still where it was.
 
 use crate::input::Identity;
 use crate::place::Place;
 use rustix::io::Errno;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::path::Path;
 
@@ -50,11 +52,33 @@ impl Descent {
         }
     }
 
+    /// Goes down again from the top by these names, as far as the way is still there;
+    /// how many directories that are.
+    pub(super) fn find_again(&mut self, names: &[&OsStr]) -> usize {
+        let mut found = 1;
+        for name in names {
+            let (above, below) = self.levels.split_at_mut(found);
+            let (Some(parent), Some(child)) = (above.last_mut(), below.first_mut()) else {
+                break;
+            };
+            let directory = parent.directory.as_ref();
+            if directory.is_none_or(|from| child.open_from(from, Path::new(name)).is_err()) {
+                break;
+            }
+            if found > 1 {
+                parent.directory = None;
+            }
+            found += 1;
+        }
+        self.levels.truncate(found);
+        found
+    }
+
     /// Goes up; gives what was left, and whether its parent is the current one now.
     pub(super) fn leave(&mut self) -> Option<(File, Result<(), Errno>)> {
         let left = self.levels.pop()?.directory?;
         let back = match self.levels.last_mut() {
-            Some(parent) if parent.directory.is_none() => parent.open_from(&left),
+            Some(parent) if parent.directory.is_none() => parent.open_from(&left, Path::new("..")),
             _ => Ok(()),
         };
         Some((left, back))
@@ -62,9 +86,8 @@ impl Descent {
 }
 
 impl Level {
-    fn open_from(&mut self, child: &File) -> Result<(), Errno> {
-        let up = Path::new("..");
-        let directory = Place::within(child, up, up).open_directory()?;
+    fn open_from(&mut self, neighbour: &File, name: &Path) -> Result<(), Errno> {
+        let directory = Place::within(neighbour, name, name).open_directory()?;
         let metadata = directory
             .metadata()
             .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
@@ -99,9 +122,15 @@ mod tests {
         descent
     }
 
+    /// Whether each step up led back, until one does not.
     fn ways_back(descent: &mut Descent) -> Vec<bool> {
-        let left = std::iter::from_fn(|| descent.leave());
-        left.map(|(_, back)| back.is_ok()).collect()
+        let mut ways = Vec::new();
+        while ways.last() != Some(&false)
+            && let Some((_, back)) = descent.leave()
+        {
+            ways.push(back.is_ok());
+        }
+        ways
     }
 
     #[test]
@@ -125,6 +154,21 @@ mod tests {
         std::fs::rename(moved, home.file("elsewhere/d")).expect("a move");
         let back = ways_back(&mut descent);
         assert_eq!(back.last(), Some(&false), "{back:?}");
-        assert!(back.iter().filter(|&&is_back| !is_back).count() == 1);
+        // What was not moved is found from the top.
+        let names = [OsStr::new("d"); DEPTH];
+        let above = OPEN_LEVELS - 1;
+        assert_eq!(descent.find_again(&names[..above - 1]), above);
+        assert_eq!(ways_back(&mut descent), [true; OPEN_LEVELS - 1]);
+    }
+
+    #[test]
+    fn finds_no_directory_that_took_the_place_of_another() {
+        let home = Scratch::new().expect("a scratch folder");
+        let mut descent = descended(&home);
+        std::fs::rename(home.file("d/d/d"), home.file("d/d/e")).expect("a move");
+        std::fs::create_dir_all(home.file("d/d/d/d")).expect("directories");
+        let names = [OsStr::new("d"); DEPTH];
+        assert_eq!(descent.find_again(&names[1..]), 2);
+        assert_eq!(ways_back(&mut descent), [true; 2]);
     }
 }

@@ -52,6 +52,21 @@ impl Walk {
         self.target.enter(opened.target, opened.target_identity);
         self.levels.push(opened.level);
     }
+
+    /// Goes on in the lowest directory that is still where it was on both sides.
+    fn find_again(&mut self) {
+        let below_top = self.levels.len().saturating_sub(1);
+        let mut names: Vec<_> = self.from.iter().rev().take(below_top).collect();
+        names.reverse();
+        let source = self.source.find_again(&names);
+        let found = self.target.find_again(&names[..source - 1]);
+        self.source.find_again(&names[..found - 1]);
+        while self.levels.len() > found {
+            self.levels.pop();
+            self.from.pop();
+            self.to.pop();
+        }
+    }
 }
 
 impl Copying<'_> {
@@ -172,15 +187,14 @@ impl Copying<'_> {
             .add_directory(&mut self.session, directory, path);
         walk.from.pop();
         walk.to.pop();
-        for (back, path) in [(source_back, &walk.from), (target_back, &walk.to)] {
-            if back.is_err() {
-                self.session.fail(&Failure::new(format!(
-                    "cannot go on in {}: somebody moved it while it was copied. What was left of \
-                     the tree was not copied; run the command again.",
-                    shown(path)
-                )));
-                walk.levels.clear();
-            }
+        if source_back.and(target_back).is_err() {
+            self.session.fail(&Failure::new(format!(
+                "cannot go on from {} to {}: somebody moved a directory while it was copied. \
+                 What was left in it was not copied; run the command again.",
+                shown(&walk.from),
+                shown(&walk.to)
+            )));
+            walk.find_again();
         }
     }
 }
