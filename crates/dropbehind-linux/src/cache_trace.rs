@@ -26,7 +26,7 @@ mod processors;
 mod queue;
 mod records;
 mod ring;
-mod tracefs;
+pub(crate) mod tracefs;
 
 pub use device_number::{block_device_number, kernel_device};
 pub use error::CacheTraceError;

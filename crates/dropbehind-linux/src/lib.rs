@@ -23,6 +23,7 @@ pub mod advice;
 pub mod block;
 pub mod cache_trace;
 pub mod cachestat;
+pub mod claims;
 pub mod close;
 pub mod descriptor_table;
 pub mod detach;
@@ -51,6 +52,7 @@ mod pressure;
 pub mod probe;
 pub mod processes;
 pub mod program;
+mod record_lock;
 pub mod reopen;
 pub mod signals;
 pub mod start_state;
@@ -66,6 +68,7 @@ pub use cache_trace::{
     has_subvolumes, kernel_device, monotonic_ns,
 };
 pub use cachestat::{CacheStat, cachestat};
+pub use claims::{Claimed, Claims};
 pub use close::close;
 pub use descriptor_table::{give_up_inherited_descriptors, unshare_descriptor_table};
 pub use detach::detach;
@@ -100,7 +103,7 @@ pub use pressure::{Pressure, Resource, Stall, pressure, pressure_in};
 pub use probe::{Probe, Support, probe};
 pub use processes::{
     Cgroup, OpenFile, ProcessStat, cgroups, children, command_name, executable, mapped_files,
-    open_files, process_stat, processes,
+    open_files, process_stat, process_user, processes,
 };
 pub use program::{Change, CommandLine, Program};
 pub use reopen::{Sharing, reopen};

@@ -13,10 +13,10 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MountNamespaceId(FileId);
 
-impl std::fmt::Display for MountNamespaceId {
-    /// The number that `/proc/PID/ns/mnt` shows: `4026531841`.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}", self.0.inode)
+impl MountNamespaceId {
+    /// The number that `/proc/PID/ns/mnt` shows: 4026531841.
+    pub(crate) fn number(self) -> u64 {
+        self.0.inode
     }
 }
 

@@ -1,5 +1,4 @@
-//! Who else is at work on a disk: open file description locks, fcntl(2), since
-//! Linux 3.15 (`fs/locks.c`), on a file of sysfs that every process can open.
+//! Who else is at work on a disk: locks on a file of sysfs that every process can open.
 //!
 //! Whoever is at work holds a read lock on a byte of its own of the disk's `stat`
 //! file. Read locks exclude nobody, end with their process however that ends, and
@@ -7,10 +6,10 @@
 //! namespace have other inodes, and are not seen.
 
 use crate::disk::{DiskInfo, sysfs};
-use crate::errno::check;
+use crate::record_lock::{lock_call, span};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::AsFd;
 
 /// One thread's presence on a disk. Others see it from [`enter`](Self::enter) to
 /// [`leave`](Self::leave), or until it is dropped.
@@ -98,26 +97,4 @@ impl Presence {
         }
         Ok(others)
     }
-}
-
-fn span(kind: i32, first: i64, last: i64) -> libc::flock {
-    // To the end of the file, whatever that is, is a length of 0.
-    let len = if last == i64::MAX {
-        0
-    } else {
-        last - first + 1
-    };
-    libc::flock {
-        l_type: kind as libc::c_short,
-        l_whence: libc::SEEK_SET as libc::c_short,
-        l_start: first,
-        l_len: len,
-        l_pid: 0,
-    }
-}
-
-fn lock_call(fd: BorrowedFd<'_>, command: i32, lock: &mut libc::flock) -> io::Result<()> {
-    // SAFETY: the descriptor is open, and the structure outlives the call.
-    let returned = unsafe { libc::fcntl(fd.as_raw_fd(), command, std::ptr::from_mut(lock)) };
-    check(returned.into())
 }

@@ -205,6 +205,21 @@ pub fn command_name(process: i32) -> io::Result<String> {
     Ok(String::from_utf8_lossy(name).into_owned())
 }
 
+/// The effective user of a process, as our user namespace numbers users.
+///
+/// # Errors
+///
+/// - `ENOENT`, `ESRCH`: there is no such process any more.
+/// - [`io::ErrorKind::InvalidData`]: the file is not of the known form.
+pub fn process_user(process: i32) -> io::Result<u32> {
+    let status = fs::read(format!("/proc/{process}/status"))?;
+    // The name may be of any bytes; the kernel escapes the ends of lines.
+    let status = String::from_utf8_lossy(&status);
+    let users = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+    let effective = users.and_then(|users| users.split_whitespace().nth(1)?.parse().ok());
+    effective.ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
 /// The path of a process's program, with ` (deleted)` behind it when it was
 /// removed since.
 ///

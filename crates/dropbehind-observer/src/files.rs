@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use dropbehind_flusher::{CacheMap, Flusher, Notice, NoticeSink};
 use dropbehind_linux::{
-    EventMask, Fanotify, FileId, FileKind, FileStat, MarkOptions, MarkTarget, cachestat, file_stat,
-    filesystem, has_subvolumes, page_size, size_bytes,
+    EventMask, Fanotify, FileId, FileKind, FileStat, MarkOptions, MarkTarget, Mount, cachestat,
+    file_stat, filesystem, has_subvolumes, page_size, size_bytes,
 };
 use dropbehind_policy::grace::SMALL_FILE_BYTES;
 use dropbehind_policy::{Brought, FileNumber, Inode, ObservedFiles};
@@ -69,6 +69,7 @@ pub(crate) struct Parts {
     pub(crate) fanotify: Arc<Fanotify>,
     pub(crate) small: SmallFiles,
     pub(crate) programs: Programs,
+    pub(crate) owners: Owners,
     pub(crate) board: SharedBoard,
     pub(crate) notices: NoticeSink,
     pub(crate) inodes: Inodes,
@@ -83,7 +84,7 @@ impl Files {
             fanotify: parts.fanotify,
             small: parts.small,
             programs: parts.programs,
-            owners: Owners::default(),
+            owners: parts.owners,
             board: parts.board,
             notices: parts.notices,
             inodes: parts.inodes,
@@ -114,6 +115,15 @@ impl Files {
     /// Another round begins.
     pub(crate) fn begin_round(&mut self) {
         self.round += 1;
+    }
+
+    /// All that is mounted.
+    pub(crate) fn mounted(&mut self, mounts: &[Mount]) {
+        self.inodes.mounted(mounts);
+        // Through others' mounts go others' files as well.
+        if self.programs.namespace().is_some() {
+            self.owners.claim_mounts(mounts);
+        }
     }
 
     /// True for a file that is known.
@@ -331,8 +341,7 @@ impl Files {
         if let Some(ours) = open.is_ours(process) {
             return ours;
         }
-        let namespace = self.programs.namespace();
-        let ours = !self.owners.has(process, namespace)
+        let ours = !self.owners.have(process)
             && (self.rules.is_settled(&open.path, open.file.as_fd())
                 || self
                     .rules
@@ -372,7 +381,7 @@ impl Files {
             return None;
         };
         let idle = settings.mode.is_buffered();
-        if idle || self.owners.has(process, self.programs.namespace()) {
+        if idle || self.owners.have_file(info, process) {
             return None;
         }
         let (file, overlay) = self.file_with_pages(file, &path)?;

@@ -8,7 +8,6 @@ mod reporter;
 mod rounds;
 
 use std::fmt;
-use std::os::unix::net::UnixListener;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -26,7 +25,7 @@ use crate::board::{Board, SharedBoard, lock};
 use crate::files::{self, Files};
 use crate::inodes::Inodes;
 use crate::open_again::open_again;
-use crate::owners;
+use crate::owners::{LISTENER, Owners};
 use crate::programs::{Programs, Tree};
 use crate::rules::Rules;
 use crate::small_files::SmallFiles;
@@ -81,8 +80,6 @@ impl fmt::Debug for Observer {
 struct Shared {
     reporter: Reporter,
     stopping: AtomicBool,
-    /// Shows others that the namespace is observed.
-    _taken: Option<UnixListener>,
 }
 
 impl Observer {
@@ -117,6 +114,7 @@ impl Observer {
             }
             _ => Programs::Everybody,
         };
+        let owners = Owners::new(marks.namespace(), &mut notes);
         let flusher = Flusher::builder()
             .io_priority(config.io_priority)
             .observing()
@@ -141,25 +139,21 @@ impl Observer {
                 traced: trace.is_some(),
             },
             stopping: AtomicBool::new(false),
-            // Without it, a watch would do what we do once more.
-            _taken: marks
-                .namespace()
-                .and_then(|namespace| owners::take(namespace).ok()),
         });
-        let mut inodes = Inodes::new();
-        inodes.mounted(marks.mounts());
         let notices = inputs.clone();
-        let files = Files::new(files::Parts {
+        let mut files = Files::new(files::Parts {
             flusher,
             rules: config.rules,
             fanotify: Arc::clone(&fanotify),
             small,
             programs,
+            owners,
             board,
             notices: NoticeSink::new(move |notice| notices.send(Input::Notice(notice))),
-            inodes,
+            inodes: Inodes::new(),
             traced: trace.is_some(),
         });
+        files.mounted(marks.mounts());
         let rounds = Rounds {
             shared: Arc::clone(&shared),
             fanotify,
@@ -175,7 +169,7 @@ impl Observer {
         let observer = Observer {
             shared,
             inputs,
-            thread: Mutex::new(Some(thread(owners::LISTENER, move || rounds.run())?)),
+            thread: Mutex::new(Some(thread(LISTENER, move || rounds.run())?)),
         };
         if config.source == Source::Machine {
             observer.find_open_files();

@@ -2,17 +2,17 @@
 //!
 //! A `run` inside a watched machine, or a program that uses the library, looks
 //! after its own; a second flusher for the same pages would only count and ask
-//! twice. A `run` shows that its namespace is taken by an abstract socket, which
-//! goes with it however it ends. A user of the library shows by its flusher's
-//! thread.
+//! twice. A `run` claims its programs' mount namespace, and the mounts in it, which tell
+//! of files whose program has ended; root alone can do so. A user of the library shows by
+//! its flusher's thread. Any program can call a thread so: it keeps the pages that it brings
+//! in itself, as programs do that no rule names.
 
-use std::collections::HashMap;
-use std::io;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-use dropbehind_linux::{MountNamespaceId, mount_namespace_of};
+use dropbehind_linux::{
+    Claimed, Claims, FileStat, Mount, MountNamespaceId, mount_namespace_of, process_user,
+};
 
 use crate::start_times::StartTimes;
 
@@ -24,34 +24,72 @@ const PROCESSES: usize = 4096;
 const KEEPER: &str = "dropbehind-keep";
 /// The observer's thread, which reads events and the trace.
 pub(crate) const LISTENER: &str = "dropbehind-hear";
-fn address(namespace: MountNamespaceId) -> io::Result<SocketAddr> {
-    SocketAddr::from_abstract_name(format!("dropbehind-owner-{namespace}"))
-}
-
-/// Says that the files used in this namespace are observed, while it lives.
-pub(crate) fn take(namespace: MountNamespaceId) -> io::Result<UnixListener> {
-    UnixListener::bind_addr(&address(namespace)?)
-}
 
 /// What is known of other owners.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Owners {
-    namespaces: HashMap<MountNamespaceId, (Instant, bool)>,
+    claims: Option<Claims>,
+    /// The mounts that we claim.
+    mounts: HashSet<u64>,
     processes: HashMap<(i32, u64), (Instant, bool)>,
     start_times: StartTimes,
 }
 
 impl Owners {
-    /// True when somebody else observes the files of a process; `observed` is
-    /// the namespace that we observe ourselves.
-    pub(crate) fn has(&mut self, process: i32, observed: Option<MountNamespaceId>) -> bool {
+    /// Claims the namespace that is observed, if it is one; a note says when others
+    /// cannot see that, or their claims cannot be seen.
+    pub(crate) fn new(observed: Option<MountNamespaceId>, notes: &mut Vec<String>) -> Owners {
+        let claims = Claims::new().and_then(|claims| {
+            observed.map_or(Ok(()), |namespace| {
+                claims.claim(Claimed::Namespace(namespace))
+            })?;
+            Ok(claims)
+        });
+        let claims = claims.map_err(|error| {
+            notes.push(format!(
+                "a run and a watch cannot tell here that they observe the same programs ({error}): \
+                 both would write back and drop the same files"
+            ));
+        });
+        Owners {
+            claims: claims.ok(),
+            mounts: HashSet::new(),
+            processes: HashMap::new(),
+            start_times: StartTimes::default(),
+        }
+    }
+
+    /// Claims these mounts, and no others: all those of the namespace that is observed.
+    pub(crate) fn claim_mounts(&mut self, mounts: &[Mount]) {
+        let Some(claims) = &self.claims else { return };
+        let mounts = mounts.iter().map(|mount| mount.id).collect();
+        let before = std::mem::replace(&mut self.mounts, mounts);
+        // Where there are no more locks, the namespace is claimed all the same.
+        for mount in before.difference(&self.mounts) {
+            let _ = claims.give_up(Claimed::Mount(*mount));
+        }
+        for mount in self.mounts.difference(&before) {
+            let _ = claims.claim(Claimed::Mount(*mount));
+        }
+    }
+
+    /// True when somebody else observes a file that a process uses.
+    pub(crate) fn have_file(&mut self, file: &FileStat, process: i32) -> bool {
+        let mount = file.mount.map(Claimed::Mount);
+        mount.is_some_and(|mount| self.is_claimed(mount)) || self.have(process)
+    }
+
+    /// True when somebody else observes the files of a process.
+    pub(crate) fn have(&mut self, process: i32) -> bool {
         let started = self.start_times.of(process).unwrap_or(0);
         if let Some((at, owned)) = self.processes.get(&(process, started))
             && at.elapsed() < KNOWN
         {
             return *owned;
         }
-        let owned = uses_library(process) || self.lives_elsewhere(process, observed);
+        let owned = has_thread(process, KEEPER)
+            || mount_namespace_of(process)
+                .is_ok_and(|namespace| self.is_claimed(Claimed::Namespace(namespace)));
         if self.processes.len() >= PROCESSES {
             self.processes.clear();
         }
@@ -60,35 +98,16 @@ impl Owners {
         owned
     }
 
-    fn lives_elsewhere(&mut self, process: i32, observed: Option<MountNamespaceId>) -> bool {
-        let Ok(namespace) = mount_namespace_of(process) else {
-            return false;
-        };
-        if observed == Some(namespace) {
-            return false;
-        }
-        if let Some((at, owned)) = self.namespaces.get(&namespace)
-            && at.elapsed() < KNOWN
-        {
-            return *owned;
-        }
-        let owned =
-            address(namespace).is_ok_and(|address| UnixStream::connect_addr(&address).is_ok());
-        if self.namespaces.len() >= PROCESSES {
-            self.namespaces.clear();
-        }
-        self.namespaces.insert(namespace, (Instant::now(), owned));
-        owned
+    fn is_claimed(&self, claimed: Claimed) -> bool {
+        let claims = self.claims.as_ref();
+        claims.is_some_and(|claims| claims.is_claimed_by_others(claimed).unwrap_or(false))
     }
 }
 
-fn uses_library(process: i32) -> bool {
-    has_thread(process, KEEPER)
-}
-
-/// True for another observer: it holds every observed file open without using it.
+/// True for another observer: it holds every observed file open without using it. Root's
+/// alone are: others could hide what they have open.
 pub(crate) fn is_observer(process: i32) -> bool {
-    has_thread(process, LISTENER)
+    process_user(process).is_ok_and(|user| user == 0) && has_thread(process, LISTENER)
 }
 
 fn has_thread(process: i32, wanted: &str) -> bool {
@@ -99,4 +118,38 @@ fn has_thread(process: i32, wanted: &str) -> bool {
         std::fs::read_to_string(thread.path().join("comm"))
             .is_ok_and(|name| name.trim_end() == wanted)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dropbehind_testbed::{Need, need};
+    use std::io::Read;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn a_user_cannot_pass_for_an_observer() {
+        need!(Need::Root, Need::Tool("setpriv"));
+        for (user, observes) in [("0", true), ("65534", false)] {
+            let mut program = Command::new("setpriv")
+                .args(["--reuid", user, "--clear-groups", "sh", "-c"])
+                .arg(format!("echo {LISTENER} >/proc/self/comm; echo; read _"))
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let process = i32::try_from(program.id()).unwrap();
+            let mut ready = [0];
+            program
+                .stdout
+                .take()
+                .unwrap()
+                .read_exact(&mut ready)
+                .unwrap();
+            assert!(has_thread(process, LISTENER));
+            assert_eq!(is_observer(process), observes, "user {user}");
+            drop(program.stdin.take());
+            program.wait().unwrap();
+        }
+    }
 }

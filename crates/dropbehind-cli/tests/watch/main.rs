@@ -10,5 +10,6 @@ mod life;
 mod mounts;
 mod others;
 mod outlets;
+mod owners;
 mod rules;
 mod unit;

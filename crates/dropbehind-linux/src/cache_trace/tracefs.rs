@@ -17,18 +17,26 @@ const TRACEFS_MAGIC: u32 = 0x7472_6163;
 
 /// The tracepoint's number and what its records look like.
 pub(super) fn tracepoint() -> Result<(u64, Format), CacheTraceError> {
-    describe(open()?.as_fd())
+    describe(root().map_err(CacheTraceError::of_tracefs)?.as_fd())
+}
+
+/// A file that is there as long as the kernel is, the same in all namespaces, and that
+/// nobody but root can open.
+pub(crate) fn open_readme() -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(root()?, "README", flags, Mode::empty())?;
+    Ok(file.into())
 }
 
 /// tracefs's root directory. Where it is not mounted it is mounted for us alone.
-fn open() -> Result<OwnedFd, CacheTraceError> {
+fn root() -> io::Result<OwnedFd> {
     if let Ok(root) = mounted_at(USUAL) {
         return Ok(root);
     }
     // To look into debugfs would make a mount for all to see, so that comes last.
     match mount_privately() {
         Ok(root) => Ok(root),
-        Err(error) => mounted_at(WITHIN_DEBUGFS).map_err(|_| CacheTraceError::of_tracefs(error)),
+        Err(error) => mounted_at(WITHIN_DEBUGFS).map_err(|_| error),
     }
 }
 

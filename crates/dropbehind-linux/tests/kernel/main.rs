@@ -9,6 +9,7 @@
 mod block;
 mod cache;
 mod cache_trace;
+mod claims;
 mod descriptors;
 mod direct_read;
 mod disk;

@@ -104,7 +104,7 @@ impl Files {
         if !self.strangers.is_worth_a_search(process, inode) {
             return None;
         }
-        if self.owners.has(process, self.programs.namespace()) {
+        if self.owners.have(process) {
             return None;
         }
         let file = match self.inodes.unmounted_device(inode) {

@@ -1,0 +1,90 @@
+//! Which mount namespaces and mounts somebody observes: locks on a file of tracefs.
+//!
+//! Whoever observes one holds a read lock on the byte of its number in tracefs's `README`.
+//! A kernel has one tracefs, the same in all mount, network and pid namespaces, and lets
+//! nobody but root look into it, so that nobody else can hold such a lock or keep others
+//! from theirs. To ask never waits. Locks end with their process however that ends, and
+//! leave nothing behind.
+
+use crate::cache_trace::tracefs;
+use crate::mount_namespace::MountNamespaceId;
+use crate::record_lock::{lock_call, span};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+
+/// What can be observed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claimed {
+    /// The processes in it.
+    Namespace(MountNamespaceId),
+    /// The files opened through it, by its number (`STATX_MNT_ID`).
+    Mount(u64),
+}
+
+impl Claimed {
+    /// Namespaces have the numbers from 0xf000_0000 on (`PROC_DYNAMIC_FIRST`,
+    /// fs/proc/generic.c), mounts those of positive 32-bit integers (`mnt_alloc_id`,
+    /// fs/namespace.c).
+    fn lock(self, kind: i32) -> libc::flock {
+        let byte = match self {
+            Self::Namespace(namespace) => namespace.number(),
+            Self::Mount(mount) => mount,
+        };
+        span(kind, byte.cast_signed(), byte.cast_signed())
+    }
+}
+
+/// What one observer claims. Its claims end when it is dropped.
+#[derive(Debug)]
+pub struct Claims {
+    readme: File,
+}
+
+impl Claims {
+    /// Claims nothing yet.
+    ///
+    /// # Errors
+    ///
+    /// - `EACCES`, `EPERM`: without root's rights outside of user namespaces, or on a kernel
+    ///   that is locked down.
+    /// - `ENODEV`: the kernel has no tracefs.
+    pub fn new() -> io::Result<Self> {
+        let readme = tracefs::open_readme()?;
+        Ok(Self { readme })
+    }
+
+    /// Says that the caller observes this.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL`: before Linux 3.15.
+    /// - `ENOLCK`: the system has no more locks.
+    pub fn claim(&self, claimed: Claimed) -> io::Result<()> {
+        self.call(libc::F_OFD_SETLK, &mut claimed.lock(libc::F_RDLCK))
+    }
+
+    /// Says that the caller does not observe this any more.
+    ///
+    /// # Errors
+    ///
+    /// As [`claim`](Self::claim).
+    pub fn give_up(&self, claimed: Claimed) -> io::Result<()> {
+        self.call(libc::F_OFD_SETLK, &mut claimed.lock(libc::F_UNLCK))
+    }
+
+    /// Whether somebody else observes it.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: before Linux 3.15.
+    pub fn is_claimed_by_others(&self, claimed: Claimed) -> io::Result<bool> {
+        let mut lock = claimed.lock(libc::F_WRLCK);
+        self.call(libc::F_OFD_GETLK, &mut lock)?;
+        Ok(i32::from(lock.l_type) != libc::F_UNLCK)
+    }
+
+    fn call(&self, command: i32, lock: &mut libc::flock) -> io::Result<()> {
+        lock_call(self.readme.as_fd(), command, lock)
+    }
+}
