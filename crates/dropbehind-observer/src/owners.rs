@@ -1,7 +1,7 @@
 //! Who observes a process's files already.
 //!
-//! A `run` inside a watched machine, or a program that uses the library, looks
-//! after its own; a second flusher for the same pages would only count and ask
+//! A `run` inside a watched machine, or a program that uses the library, observes its own
+//! files itself; a second flusher for the same pages would only count and ask
 //! twice. A `run` claims its programs' mount namespace, and the mounts in it, which tell
 //! of files whose program has ended; root alone can do so. A user of the library shows by
 //! its flusher's thread. Any program can call a thread so: it keeps the pages that it brings

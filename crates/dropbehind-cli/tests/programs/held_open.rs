@@ -6,10 +6,11 @@ use crate::figures::Figures;
 use crate::kept::still_cached;
 use crate::mounts::Mounted;
 use crate::readers::{self, READERS};
-use crate::shell::Running;
+use crate::shell::{RUN, Running, observer_of, wait_for};
 use dropbehind_testbed::reclaim::in_some_attempt;
 use dropbehind_testbed::residency::{evict, page_bytes, resident_map, warm};
 use dropbehind_testbed::{Fs, LoopDisk, Need, need};
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
 use std::path::Path;
 use std::process::Command;
@@ -123,4 +124,37 @@ fn what_is_written_to_what_a_sleeping_process_holds_open() {
             });
         }
     }
+}
+
+/// A busy machine may keep the observer from a processor until the writer has ended: then
+/// `/proc` does not show what it had open.
+#[test]
+fn a_raw_device_whose_writer_has_ended() {
+    need!(all LoopDisk::needs());
+    need!(all Bed::needs(Fs::Ext4, &["dd"]));
+    let bed = Bed::on(Fs::Ext4);
+    let disk = LoopDisk::new(HELD_BYTES).unwrap();
+    let _held = held(disk.path());
+    evict(disk.path());
+    let name = disk.path().display();
+    let [started, go, written] =
+        ["started", "go", "written"].map(|name| bed.file("observed").join(name));
+    let script = format!(
+        "exec $RUN --only {name} sh -c 'touch started; until [ -e go ]; do sleep 0.01; done; \
+         dd if=/dev/zero of={name} bs=1M count={} conv=notrunc status=none; \
+         touch written; while [ -e go ]; do sleep 0.01; done'",
+        HELD_BYTES / MIB
+    );
+    let mut running = Running::start(bed.bash(RUN, "observed", &script));
+    wait_for("the program", || started.exists());
+    let observer = observer_of(running.id()).and_then(|process| process.try_into().ok());
+    let observer = observer.and_then(Pid::from_raw).expect("an observer");
+    kill_process(observer, Signal::STOP).unwrap();
+    std::fs::write(&go, "").unwrap();
+    wait_for("all to be written", || written.exists());
+    kill_process(observer, Signal::CONT).unwrap();
+    std::fs::remove_file(&go).unwrap();
+    assert!(running.ends().success());
+    let map = resident_map(disk.path()).unwrap();
+    assert_eq!(map.iter().filter(|&&page| page).count(), 0);
 }

@@ -5,11 +5,13 @@ use crate::held_open::held;
 use crate::kept::still_cached;
 use crate::mounts::Mounted;
 use crate::readers::{self, READERS};
+use crate::shell::wait_for;
 use crate::user::User;
 use crate::user::running_watch::RunningWatch;
 use dropbehind_testbed::reclaim::in_some_attempt;
 use dropbehind_testbed::residency::{evict, page_bytes, resident_map, warm};
 use dropbehind_testbed::{Fs, LoopDisk, Need, need};
+use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -141,4 +143,40 @@ fn a_program_that_reads_what_others_read() {
             });
         }
     }
+}
+
+/// Events queue up while others keep the watch from a processor.
+#[test]
+fn a_file_that_somebody_closed_before_the_program_opened_it() {
+    need!(all Bed::needs(Fs::Ext4, &["dd", "mkfifo"]));
+    let bed = Bed::on(Fs::Ext4);
+    bed.input(&format!(
+        "head -c {BYTES} /dev/urandom >data; cp $(command -v dd) ../dropbehindheld; \
+         mkfifo ../fifo"
+    ));
+    let (data, fifo) = (bed.file("input/data"), bed.file("fifo"));
+    evict(&data);
+    let user = User::new();
+    let mut watch = watch_with(&user, "program = \"dropbehindheld\"");
+    watch.signal("STOP");
+    drop(File::open(&data).unwrap());
+    let mut reading = Command::new(bed.file("dropbehindheld"))
+        .arg(format!("if={}", data.display()))
+        .arg(format!("of={}", fifo.display()))
+        .args(["bs=1M", "status=none"])
+        .spawn()
+        .unwrap();
+    let opened = format!("/proc/{}/fd/0", reading.id());
+    wait_for("its open", || {
+        std::fs::read_link(&opened).is_ok_and(|file| file == data)
+    });
+    watch.signal("CONT");
+    // It has seen both by then, and the close once more.
+    std::thread::sleep(Duration::from_millis(500));
+    watch.signal("STOP");
+    assert_eq!(std::fs::read(&fifo).unwrap().len() as u64, BYTES);
+    assert!(reading.wait().unwrap().success());
+    watch.signal("CONT");
+    assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
+    assert_eq!(cached_from(&data, 0), 0, "{}", watch.log());
 }

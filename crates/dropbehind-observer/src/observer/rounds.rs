@@ -227,7 +227,8 @@ impl Rounds {
         } else {
             (closed && !self.files.knows(id)).then_some(event.file)
         };
-        if closed {
+        // Of an open that no rule wants, the close is of no interest either.
+        if closed && (file.is_some() || self.files.knows(id)) {
             closes.push(Close {
                 id,
                 file,
