@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use dropbehind_linux::{
@@ -31,8 +31,8 @@ pub(crate) const USE: EventMask = EventMask::OPEN
     .union(EventMask::CLOSE_WRITE)
     .union(EventMask::CLOSE_NOWRITE);
 
-/// File systems whose pages no disk carries, or whose files are no files. Of
-/// devtmpfs, block devices are marked one by one.
+/// File systems whose pages no disk carries, or whose files are no files. The kernel
+/// reports no use of devices (`fanotify_group_event_mask`, fs/notify/fanotify/fanotify.c).
 const WITHOUT_DISK: [&str; 25] = [
     "autofs",
     "binder",
@@ -96,7 +96,6 @@ impl Marks {
             mounts: Vec::new(),
         };
         marks.refresh(fanotify, notes)?;
-        mark_block_devices(fanotify);
         Ok(marks)
     }
 
@@ -192,19 +191,6 @@ impl Marks {
                     result => result,
                 }
             }
-        }
-    }
-}
-
-/// Marks the nodes of block devices, one by one: not all of devtmpfs, since an
-/// event opens what it is about, and opening a watchdog does something. Their
-/// events come from everybody.
-fn mark_block_devices(fanotify: &Fanotify) {
-    for entry in std::fs::read_dir("/dev").into_iter().flatten().flatten() {
-        if entry.file_type().is_ok_and(|kind| kind.is_block_device()) {
-            // One that is gone by now is opened by nobody.
-            let target = MarkTarget::InodeAt(&entry.path());
-            let _ = fanotify.add_mark(target, USE, MarkOptions::WANTED);
         }
     }
 }

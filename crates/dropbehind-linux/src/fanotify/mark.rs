@@ -32,9 +32,6 @@ pub enum MarkTarget<'a> {
     /// One file or directory. Nothing is opened for it; not of an `O_PATH`
     /// descriptor.
     Inode(BorrowedFd<'a>),
-    /// One file or directory by its path, which is not opened either: of a
-    /// device, opening may do something.
-    InodeAt(&'a Path),
 }
 
 /// What a mark means.
@@ -151,7 +148,6 @@ impl Fanotify {
             MarkTarget::FileSystem(path) => (libc::FAN_MARK_FILESYSTEM, libc::AT_FDCWD, Some(path)),
             MarkTarget::FileSystemOf(fd) => (libc::FAN_MARK_FILESYSTEM, fd.as_raw_fd(), None),
             MarkTarget::Inode(fd) => (libc::FAN_MARK_INODE, fd.as_raw_fd(), None),
-            MarkTarget::InodeAt(path) => (libc::FAN_MARK_INODE, libc::AT_FDCWD, Some(path)),
         };
         let mut flags = change | kind;
         if options.evictable {

@@ -13,8 +13,8 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use dropbehind_linux::{
-    CacheTrace, Event, EventBuffer, EventMask, Fanotify, FileKind, Interest, PollEntry,
-    TraceRecord, monotonic_ns, open_files, poll,
+    CacheTrace, Event, EventBuffer, EventMask, Fanotify, Interest, PollEntry, TraceRecord,
+    monotonic_ns, open_files, poll,
 };
 
 use super::{Input, Inputs, Shared, own_process};
@@ -209,11 +209,6 @@ impl Rounds {
         let Some(event) = FileEvent::of(event) else {
             return;
         };
-        // A block device is marked itself, so that events report everybody's use.
-        let outside = event.info.kind == FileKind::Block && !self.files.programs.has(event.process);
-        if outside {
-            return;
-        }
         let id = event.info.id;
         let (opened, closed) = (event.opened() && !by_us, event.closed());
         let by_writer = event.closed_by_writer();
