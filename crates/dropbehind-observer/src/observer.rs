@@ -89,8 +89,12 @@ impl Observer {
     /// that is observed has some.
     ///
     /// # Errors
-    /// Without privilege or fanotify, or when a thread cannot be started.
+    /// Without privilege or fanotify, where `/proc` is of another pid namespace, or when a
+    /// thread cannot be started.
     pub fn new(config: ObserverConfig) -> Result<Observer, ObserverError> {
+        if !is_proc_ours() {
+            return Err(ObserverError::ForeignProc);
+        }
         raise_descriptor_limit();
         let group = match config.source {
             Source::Namespace { .. } => Fanotify::new(GroupClass::Notification),
@@ -303,6 +307,12 @@ fn raise_descriptor_limit() {
     };
     // With the lower one fewer files can be observed at once.
     let _ = setrlimit(Resource::Nofile, raised);
+}
+
+/// Whether `/proc` shows processes by the numbers that we know them by.
+fn is_proc_ours() -> bool {
+    let own = std::fs::read_link("/proc/self");
+    own.is_ok_and(|number| number.as_os_str() == std::process::id().to_string().as_str())
 }
 
 fn own_process() -> i32 {

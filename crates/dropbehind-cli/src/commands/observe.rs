@@ -139,10 +139,7 @@ fn begin(process: i32, wishes: &Wishes) -> Result<Observer, FromObserver> {
     })
     .map_err(|error| FromObserver::Failed {
         sentence: format!("{error}."),
-        impossible: matches!(
-            error,
-            ObserverError::NotPermitted | ObserverError::NoFanotify
-        ),
+        impossible: !matches!(error, ObserverError::Failed { .. }),
     })?;
     // Opened in the old namespace, or by others: no event tells of those.
     observer.inherit(process);

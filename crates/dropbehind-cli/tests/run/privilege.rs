@@ -39,6 +39,21 @@ fn root_of_a_container_is_not_enough() {
     assert!(!user.file("started").exists());
 }
 
+/// The numbers of processes there are those of others.
+#[test]
+fn a_proc_of_another_pid_namespace_is_refused() {
+    need!(Need::Root, Need::Tool("unshare"));
+    let user = User::new();
+    let left = once(&user, RUN, "unshare --pid --fork $RUN touch started");
+    assert_eq!(left.code, Some(3), "{left:?}");
+    assert!(left.stderr.contains("--mount-proc"), "{left:?}");
+    assert!(!user.file("started").exists());
+    let script = "unshare --pid --fork $RUN --best-effort touch started";
+    let left = once(&user, RUN, script);
+    assert_eq!(left.code, Some(0), "{left:?}");
+    assert!(user.file("started").exists());
+}
+
 #[test]
 fn best_effort_starts_it_plainly_and_says_so() {
     need!(Need::Root, Need::Tool("setpriv"));

@@ -10,6 +10,9 @@ pub enum ObserverError {
     NotPermitted,
     /// The kernel has no fanotify.
     NoFanotify,
+    /// `/proc` shows the processes of another pid namespace than the caller's, so their
+    /// numbers are others'.
+    ForeignProc,
     /// Something else failed.
     Failed {
         /// What was tried.
@@ -28,6 +31,10 @@ impl fmt::Display for ObserverError {
             ObserverError::NoFanotify => {
                 f.write_str("this kernel was built without fanotify (CONFIG_FANOTIFY)")
             }
+            ObserverError::ForeignProc => f.write_str(
+                "/proc belongs to another pid namespace; mount one for this namespace (unshare \
+                 does so with --mount-proc)",
+            ),
             ObserverError::Failed { doing, error } => write!(f, "{doing}: {error}"),
         }
     }

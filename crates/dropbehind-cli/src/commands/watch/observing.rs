@@ -78,6 +78,7 @@ fn not_possible(error: &ObserverError) -> Failure {
         ObserverError::NotPermitted => {
             "Run it as root outside of containers, or by its systemd unit."
         }
+        ObserverError::ForeignProc => "Do that first.",
         _ => "Run it on another kernel, or without a sandbox that hides the call.",
     };
     Failure::impossible(format!(
