@@ -18,18 +18,17 @@ use std::os::fd::AsFd;
 pub enum Claimed {
     /// The processes in it.
     Namespace(MountNamespaceId),
-    /// The files opened through it, by its number (`STATX_MNT_ID`).
+    /// The files opened through it, by its number ([`mount_number`](crate::mount_number)).
     Mount(u64),
 }
 
 impl Claimed {
-    /// Namespaces have the numbers from 0xf000_0000 on (`PROC_DYNAMIC_FIRST`,
-    /// fs/proc/generic.c), mounts those of positive 32-bit integers (`mnt_alloc_id`,
-    /// fs/namespace.c).
+    /// Namespaces have 32-bit numbers. Mounts count up from 2^31 (`MNT_UNIQUE_ID_OFFSET`,
+    /// fs/namespace.c), and could come upon those: so they get the bytes from 2^62 on.
     fn lock(self, kind: i32) -> libc::flock {
         let byte = match self {
             Self::Namespace(namespace) => namespace.number(),
-            Self::Mount(mount) => mount,
+            Self::Mount(mount) => mount | 1 << 62,
         };
         span(kind, byte.cast_signed(), byte.cast_signed())
     }

@@ -203,9 +203,13 @@ pub struct FileStat {
     pub executable: bool,
     /// When it was made, since the epoch, where the file system knows that.
     pub born: Option<std::time::Duration>,
-    /// The number of the mount through which it was opened; `None` before Linux 5.8.
+    /// The number of the mount through which it was opened, which no other mount gets until
+    /// the next boot (`STATX_MNT_ID_UNIQUE`); `None` before Linux 6.8.
     pub mount: Option<u64>,
 }
+
+/// include/uapi/linux/stat.h of Linux 6.8; older kernels leave it unanswered.
+pub(crate) const MNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
 
 /// What a file is, in one call: for those that pass by in great numbers.
 ///
@@ -213,7 +217,7 @@ pub struct FileStat {
 ///
 /// Those of statx(2).
 pub fn file_stat(fd: BorrowedFd<'_>) -> io::Result<FileStat> {
-    let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME | StatxFlags::MNT_ID;
+    let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME | MNT_ID_UNIQUE;
     let stat = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, wanted)?;
     let kind = match FileType::from_raw_mode(stat.stx_mode.into()) {
         FileType::RegularFile => FileKind::Regular,
@@ -243,7 +247,7 @@ pub fn file_stat(fd: BorrowedFd<'_>) -> io::Result<FileStat> {
             let seconds = u64::try_from(stat.stx_btime.tv_sec).unwrap_or(0);
             std::time::Duration::new(seconds, stat.stx_btime.tv_nsec)
         }),
-        mount: (stat.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(stat.stx_mnt_id),
+        mount: (stat.stx_mask & MNT_ID_UNIQUE.bits() != 0).then_some(stat.stx_mnt_id),
     })
 }
 

@@ -93,7 +93,7 @@ pub use mincore::resident_ranges;
 pub use mount_namespace::{
     MountNamespaceId, MountWatch, mount_namespace_of, mounts_of, unshare_mount_namespace,
 };
-pub use mounts::Mount;
+pub use mounts::{Mount, mount_number};
 pub use page::page_size;
 pub use peer::peer_user;
 pub use pidfd::Pidfd;

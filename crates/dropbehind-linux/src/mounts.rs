@@ -1,12 +1,26 @@
 //! Mounts: `/proc/PID/mountinfo`, proc_pid_mountinfo(5), and the one that a file
 //! was opened through.
 
+use crate::file::MNT_ID_UNIQUE;
 use rustix::fs::{AtFlags, StatxFlags};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+/// The number of the mount that a path leads to, which no other mount gets until the next
+/// boot; `None` before Linux 6.8.
+///
+/// # Errors
+///
+/// Those of statx(2).
+pub fn mount_number(directory: BorrowedFd<'_>, path: &Path) -> io::Result<Option<u64>> {
+    let flags = AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+    let statx = rustix::fs::statx(directory, path, flags, MNT_ID_UNIQUE)?;
+    let is_told = statx.stx_mask & MNT_ID_UNIQUE.bits() != 0;
+    Ok(is_told.then_some(statx.stx_mnt_id))
+}
 
 /// A mount: one line of mountinfo.
 #[derive(Clone, Debug, PartialEq, Eq)]

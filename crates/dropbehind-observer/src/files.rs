@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use dropbehind_flusher::{CacheMap, Flusher, Notice, NoticeSink};
 use dropbehind_linux::{
-    EventMask, Fanotify, FileId, FileKind, FileStat, MarkOptions, MarkTarget, Mount, cachestat,
-    file_stat, filesystem, has_subvolumes, page_size, size_bytes,
+    EventMask, Fanotify, FileId, FileKind, FileStat, MarkOptions, MarkTarget, cachestat, file_stat,
+    filesystem, has_subvolumes, page_size, size_bytes,
 };
 use dropbehind_policy::grace::SMALL_FILE_BYTES;
 use dropbehind_policy::{Brought, FileNumber, Inode, ObservedFiles};
@@ -33,6 +33,7 @@ use crate::programs::Programs;
 use crate::rules::Rules;
 use crate::rules_in_force::RulesInForce;
 use crate::small_files::{SmallFiles, Unshelved};
+use crate::source::Marks;
 use open_file::OpenFile;
 use strangers::{DOUBT_FIRST, Strangers};
 
@@ -117,12 +118,12 @@ impl Files {
         self.round += 1;
     }
 
-    /// All that is mounted.
-    pub(crate) fn mounted(&mut self, mounts: &[Mount]) {
-        self.inodes.mounted(mounts);
+    /// All that is mounted and marked now.
+    pub(crate) fn mounted(&mut self, marks: &Marks) {
+        self.inodes.mounted(marks.mounts());
         // Through others' mounts go others' files as well.
         if self.programs.namespace().is_some() {
-            self.owners.claim_mounts(mounts);
+            self.owners.claim_mounts(marks.numbers());
         }
     }
 

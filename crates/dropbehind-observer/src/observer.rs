@@ -157,7 +157,7 @@ impl Observer {
             inodes: Inodes::new(),
             traced: trace.is_some(),
         });
-        files.mounted(marks.mounts());
+        files.mounted(&marks);
         let rounds = Rounds {
             shared: Arc::clone(&shared),
             fanotify,

@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use dropbehind_linux::{
-    Claimed, Claims, FileStat, Mount, MountNamespaceId, mount_namespace_of, process_user,
+    Claimed, Claims, FileStat, MountNamespaceId, mount_namespace_of, process_user,
 };
 
 use crate::start_times::StartTimes;
@@ -60,10 +60,9 @@ impl Owners {
     }
 
     /// Claims these mounts, and no others: all those of the namespace that is observed.
-    pub(crate) fn claim_mounts(&mut self, mounts: &[Mount]) {
+    pub(crate) fn claim_mounts(&mut self, mounts: impl Iterator<Item = u64>) {
         let Some(claims) = &self.claims else { return };
-        let mounts = mounts.iter().map(|mount| mount.id).collect();
-        let before = std::mem::replace(&mut self.mounts, mounts);
+        let before = std::mem::replace(&mut self.mounts, mounts.collect());
         // Where there are no more locks, the namespace is claimed all the same.
         for mount in before.difference(&self.mounts) {
             let _ = claims.give_up(Claimed::Mount(*mount));

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use dropbehind_linux::{
     EventMask, Fanotify, MarkOptions, MarkTarget, Mount, MountNamespaceId, MountWatch,
-    mount_namespace_of,
+    mount_namespace_of, mount_number,
 };
 
 /// Whose files are observed.
@@ -69,8 +69,15 @@ pub(crate) struct Marks {
     /// The root directory from which the mount points are seen.
     root: File,
     namespace: MountNamespaceId,
-    marked: HashMap<u64, PathBuf>,
+    marked: HashMap<u64, Marked>,
     mounts: Vec<Mount>,
+}
+
+#[derive(Debug)]
+struct Marked {
+    point: PathBuf,
+    /// No other mount gets it.
+    number: Option<u64>,
 }
 
 impl Marks {
@@ -102,6 +109,11 @@ impl Marks {
     /// All that is mounted.
     pub(crate) fn mounts(&self) -> &[Mount] {
         &self.mounts
+    }
+
+    /// The numbers of those that are marked, which no other mounts get.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = u64> {
+        self.marked.values().filter_map(|marked| marked.number)
     }
 
     /// For polling: urgent when something was mounted or unmounted.
@@ -136,10 +148,10 @@ impl Marks {
                 continue;
             }
             let known = self.marked.remove(&mount.id);
-            let known = known.filter(|point| *point == mount.mount_point);
-            if known.is_none()
-                && let Err(error) = self.mark(fanotify, &mount)
-            {
+            let number = self.number(&mount);
+            let is_known = known
+                .is_some_and(|known| (known.point == mount.mount_point) && known.number == number);
+            if !is_known && let Err(error) = self.mark(fanotify, &mount) {
                 // Covered by another mount, or gone again: nobody opens a file
                 // there by that path.
                 if !matches!(error.kind(), io::ErrorKind::NotFound) {
@@ -151,21 +163,21 @@ impl Marks {
                 }
                 continue;
             }
-            marked.insert(mount.id, mount.mount_point);
+            let point = mount.mount_point;
+            marked.insert(mount.id, Marked { point, number });
         }
         self.marked = marked;
         Ok(())
     }
 
+    fn number(&self, mount: &Mount) -> Option<u64> {
+        mount_number(self.root.as_fd(), from_root(mount)).ok()?
+    }
+
     fn mark(&self, fanotify: &Fanotify, mount: &Mount) -> io::Result<()> {
         match self.source {
             Source::Namespace { .. } => {
-                let inside = mount.mount_point.strip_prefix("/");
-                let path = match inside {
-                    Ok(path) if path.as_os_str().is_empty() => Path::new("."),
-                    Ok(path) => path,
-                    Err(_) => mount.mount_point.as_path(),
-                };
+                let path = from_root(mount);
                 let target = MarkTarget::Mount {
                     directory: self.root.as_fd(),
                     path,
@@ -192,5 +204,14 @@ impl Marks {
                 }
             }
         }
+    }
+}
+
+/// Where something is mounted, as a path from the root directory's descriptor.
+fn from_root(mount: &Mount) -> &Path {
+    match mount.mount_point.strip_prefix("/") {
+        Ok(path) if path.as_os_str().is_empty() => Path::new("."),
+        Ok(path) => path,
+        Err(_) => mount.mount_point.as_path(),
     }
 }

@@ -115,7 +115,7 @@ impl Rounds {
         if changed {
             let mut notes = Vec::new();
             let _ = self.marks.refresh(&self.fanotify, &mut notes);
-            self.files.mounted(self.marks.mounts());
+            self.files.mounted(&self.marks);
             for note in notes {
                 self.note(note);
             }
