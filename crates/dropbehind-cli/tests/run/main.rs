@@ -3,6 +3,7 @@
 #[path = "../user/mod.rs"]
 mod user;
 
+mod claims;
 mod files;
 mod inheritance;
 mod observer;
