@@ -2,6 +2,7 @@
 
 use crate::advice::next_step;
 use crate::size;
+pub(crate) use dropbehind_observer::shown;
 use rustix::io::Errno;
 use std::fmt;
 use std::io;
@@ -175,21 +176,6 @@ fn exit_of(doing: Doing, error: &io::Error) -> Exit {
     }
 }
 
-/// A path as it may be printed on one line of a terminal.
-pub(crate) fn shown(path: &Path) -> String {
-    path.to_string_lossy()
-        .chars()
-        .flat_map(|c| {
-            let escaped: Box<dyn Iterator<Item = char>> = if c.is_control() {
-                Box::new(c.escape_default())
-            } else {
-                Box::new(std::iter::once(c))
-            };
-            escaped
-        })
-        .collect()
-}
-
 /// "1.2 GiB of 4.0 GiB were written".
 pub(crate) fn so_far(written: u64, total: Option<u64>) -> String {
     match total {
@@ -243,10 +229,5 @@ mod tests {
         let missing = io::Error::from_raw_os_error(38);
         let failure = Failure::io(Doing::Count, Path::new("x"), &missing);
         assert_eq!(failure.exit, Exit::Impossible);
-    }
-
-    #[test]
-    fn names_cannot_play_tricks_on_the_terminal() {
-        assert_eq!(shown(Path::new("a\n\u{1b}[2Jb ü")), "a\\n\\u{1b}[2Jb ü");
     }
 }

@@ -32,6 +32,7 @@ use crate::owners::Owners;
 use crate::programs::Programs;
 use crate::rules::Rules;
 use crate::rules_in_force::RulesInForce;
+use crate::shown;
 use crate::small_files::{SmallFiles, Unshelved};
 use crate::source::Marks;
 use open_file::OpenFile;
@@ -459,7 +460,7 @@ impl Files {
             lock(&self.board).note(format!(
                 "{}: the file below the overlay cannot be seen from here, and is left to the \
                  kernel",
-                path.display()
+                shown(path)
             ));
         }
         Some((below?, Some(file)))

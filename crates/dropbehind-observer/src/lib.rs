@@ -21,6 +21,7 @@ pub mod prometheus;
 pub mod rules;
 pub mod rules_file;
 mod rules_in_force;
+mod shown;
 pub mod size;
 mod small_files;
 pub mod snapshot;
@@ -29,4 +30,5 @@ mod start_times;
 pub mod status;
 
 pub use observer::{Observer, ObserverConfig, ObserverError, open_trace};
+pub use shown::shown;
 pub use source::Source;

@@ -12,6 +12,8 @@ use dropbehind_linux::{
     mount_namespace_of, mount_number,
 };
 
+use crate::shown;
+
 /// Whose files are observed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
@@ -157,8 +159,8 @@ impl Marks {
                 if !matches!(error.kind(), io::ErrorKind::NotFound) {
                     notes.push(format!(
                         "{} ({}) cannot be observed: {error}",
-                        mount.mount_point.display(),
-                        mount.filesystem
+                        shown(&mount.mount_point),
+                        shown(&mount.filesystem)
                     ));
                 }
                 continue;

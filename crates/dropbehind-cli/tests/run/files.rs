@@ -183,3 +183,22 @@ fn what_leaves_the_namespace_is_told() {
     let left = once(&user, RUN, "$RUN -v sleep 0.1");
     assert!(!left.stderr.contains("namespace"), "{left:?}");
 }
+
+/// Whoever names a file may have a terminal in mind that is not theirs.
+#[test]
+fn names_of_others_do_not_control_the_terminal() {
+    need!(Need::Root, Need::Filesystem("overlay"));
+    let user = User::new();
+    // Of a file below layers by relative paths there is something to say.
+    let script = "mkdir l u w; echo x >l/file; m=$(printf 'a\\nb\\033c'); mkdir \"$m\"; \
+                  mount -t overlay -o lowerdir=l,upperdir=u,workdir=w none \"$m\"; \
+                  $RUN -v cat \"$m/file\"; umount \"$m\"";
+    let left = once(&user, RUN, script);
+    assert_eq!(
+        (left.code, left.stdout.as_str()),
+        (Some(0), "x\n"),
+        "{left:?}"
+    );
+    assert!(left.stderr.contains("a\\nb\\u{1b}c/file: "), "{left:?}");
+    assert!(!left.stderr.contains('\u{1b}'), "{left:?}");
+}

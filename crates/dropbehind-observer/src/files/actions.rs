@@ -11,6 +11,7 @@ use super::Files;
 use super::open_file::OpenFile;
 use crate::board::lock;
 use crate::file_path::path_of;
+use crate::shown;
 use crate::small_files::SmallFile;
 
 /// No more files are remembered for what was kept of them.
@@ -91,7 +92,7 @@ impl Files {
                 self.expect_reads(number);
             }
             Err(error) => {
-                let path = open.path.display();
+                let path = shown(&open.path);
                 lock(&self.board).note(format!("{path} is left to the kernel: {error}"));
                 self.table.stream_refused(number);
             }

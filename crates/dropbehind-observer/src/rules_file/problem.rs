@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::shown;
+
 /// One mistake.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
@@ -52,7 +54,7 @@ impl fmt::Display for RulesFileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unreadable(path, error) => {
-                write!(f, "{}: cannot be read: {error}", path.display())
+                write!(f, "{}: cannot be read: {error}", shown(path))
             }
             Self::Wrong(path, problems) => {
                 for (number, problem) in problems.iter().enumerate() {
@@ -62,7 +64,7 @@ impl fmt::Display for RulesFileError {
                         message,
                     } = problem;
                     let newline = if number == 0 { "" } else { "\n" };
-                    write!(f, "{newline}{}:{line}:{column}: {message}", path.display())?;
+                    write!(f, "{newline}{}:{line}:{column}: {message}", shown(path))?;
                 }
                 Ok(())
             }

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use super::RulesFile;
 use super::patterns::is_glob;
 
+use crate::shown;
+
 impl RulesFile {
     /// Sentences about rules that cannot do anything on this machine as it is.
     #[must_use]
@@ -39,8 +41,8 @@ fn of_path(text: &str) -> Option<String> {
     }
     Some(format!(
         "{} is {} by its real name, and files are known by that; write it instead",
-        fixed.display(),
-        real.display()
+        shown(&fixed),
+        shown(&real)
     ))
 }
 

@@ -11,6 +11,8 @@ use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
+use crate::shown;
+
 /// Root's sockets, and what others look into to say that there are some.
 const ROOTS: &str = "/run/dropbehind";
 /// Where the users' runtime directories are.
@@ -204,7 +206,7 @@ impl Held {
                 error.kind(),
                 format!(
                     "cannot use the directory {} for the observer's socket: {error}",
-                    folder.display()
+                    shown(folder)
                 ),
             )
         };
@@ -221,7 +223,7 @@ impl Held {
                 format!(
                     "others can write the directory {}, where the observer's socket is to be; \
                      remove it, or make it yours alone (chown, chmod go-w)",
-                    folder.display()
+                    shown(folder)
                 ),
             ));
         }
@@ -266,7 +268,7 @@ impl Held {
             };
             io::Error::new(
                 io::Error::from(error).kind(),
-                format!("cannot listen at {}: {error}; {step}", path.display()),
+                format!("cannot listen at {}: {error}; {step}", shown(path)),
             )
         };
         if fs::symlink_metadata(path).is_ok_and(|there| there.file_type().is_socket()) {

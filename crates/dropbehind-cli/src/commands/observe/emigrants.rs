@@ -2,6 +2,7 @@
 //! they use is not seen any more, which is to be said.
 
 use super::inhabitants::Inhabitants;
+use crate::error::shown;
 use dropbehind_linux::{children, command_name};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -48,7 +49,7 @@ impl Emigrants {
                 return;
             }
             if self.home.lacks(process) {
-                self.names.extend(command_name(process));
+                self.names.extend(command_name(process).map(shown));
             } else {
                 rest.extend(children(process).unwrap_or_default());
             }
