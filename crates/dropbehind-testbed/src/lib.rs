@@ -3,7 +3,7 @@
 //! Beds are places to do I/O in: [`Scratch`] directories, [`LoopDisk`]s,
 //! freshly made file systems ([`MountedFs`]), disks that run full under the
 //! page cache ([`FailingDisk`]), disks that are slow, fail on command and
-//! record every request ([`SlowDisk`]), memory limits ([`MemoryCgroup`]) and
+//! record every request ([`SlowDisk`]), servers that stop answering ([`HangingFs`]), memory limits ([`MemoryCgroup`]) and
 //! kernels that lack a system call or fail the Nth one ([`FailNth`]).
 //!
 //! Witnesses say what happened: [`residency`] (cached, dirty and writeback
@@ -40,6 +40,7 @@ mod command;
 mod context;
 mod failing_disk;
 mod filesystem;
+mod hanging_fs;
 mod helper_process;
 mod left_behind;
 mod loop_disk;
@@ -54,6 +55,7 @@ pub use dropbehind_slowdisk::now_ns;
 pub use fail_nth::{CallFilter, FailNth, Outcome};
 pub use failing_disk::FailingDisk;
 pub use filesystem::Fs;
+pub use hanging_fs::{Hanging, HangingFs};
 pub use loop_disk::LoopDisk;
 pub use memory_cgroup::MemoryCgroup;
 pub use mount::MountedFs;
