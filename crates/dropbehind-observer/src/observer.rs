@@ -38,6 +38,8 @@ use rounds::Rounds;
 
 /// A round that finds nothing takes less than this.
 const ROUND: Duration = Duration::from_micros(500);
+/// The observer's thread ends sooner, unless it waits for a server that does not answer.
+const STOPPING: Duration = Duration::from_secs(3);
 /// All rings of the trace together have no more than this, and each no more than
 /// [`RING_BYTES`]. A record takes 72 bytes, and a processor makes up to 400,000 a
 /// second: that is a tenth of a second.
@@ -192,6 +194,12 @@ impl Observer {
         self.inputs.wake();
     }
 
+    /// Whether the observer's thread does its work: true when it has gone through a round
+    /// in this time.
+    pub fn answers(&self, at_most: Duration) -> bool {
+        self.inputs.caught_up(at_most).is_some()
+    }
+
     fn find_open_files(&self) {
         let own = own_process();
         for process in processes().into_iter().flatten() {
@@ -246,8 +254,10 @@ impl Observer {
         move || shared.reporter.snapshot()
     }
 
-    /// Ends the observation; files are left as they are.
-    pub fn stop(&self) {
+    /// Ends the observation; files are left as they are. False when the observer's thread
+    /// waits for a file system whose server does not answer: it, and with it this process,
+    /// ends when the server answers or is gone.
+    pub fn stop(&self) -> bool {
         self.shared.stopping.store(true, Ordering::SeqCst);
         self.inputs.wake();
         let thread = self
@@ -255,7 +265,16 @@ impl Observer {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
-        let _ = thread.map(JoinHandle::join);
+        let Some(thread) = thread else { return true };
+        let began = Instant::now();
+        while !thread.is_finished() {
+            if began.elapsed() > STOPPING {
+                return false;
+            }
+            std::thread::sleep(ROUND);
+        }
+        let _ = thread.join();
+        true
     }
 }
 

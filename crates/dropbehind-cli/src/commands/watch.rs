@@ -28,6 +28,9 @@ use std::time::{Duration, Instant};
 /// How often the log, the metrics and the service manager hear of the observer,
 /// if nobody wants to hear of it more often.
 const REPORT_EVERY: Duration = Duration::from_secs(5);
+/// How long the observer may take to show that it does its work, which takes it a few
+/// milliseconds.
+const ANSWER: Duration = Duration::from_secs(1);
 /// How long leaving may take to write back and drop what is left.
 const SETTLE: Duration = Duration::from_secs(20);
 /// How soon leaving can be cut short.
@@ -80,6 +83,8 @@ struct Watch<'a> {
     observing: Observing,
     outlets: Outlets,
     reports: Reports,
+    /// The observer did not answer when it was asked last.
+    hangs: bool,
     _lock: Lock,
 }
 
@@ -104,6 +109,7 @@ impl<'a> Watch<'a> {
             outlets: Outlets::open(&socket, args.metrics.as_deref(), &observing, journal)?,
             observing,
             reports: Reports::default(),
+            hangs: false,
             _lock: lock,
         })
     }
@@ -122,12 +128,27 @@ impl<'a> Watch<'a> {
                 Some(ServiceSignal::Leave) => break,
                 Some(ServiceSignal::Reload) => self.reload(),
                 None => {
-                    self.report(ServiceManager::alive);
+                    self.show_life(ANSWER.min(every));
                     due = Instant::now() + every;
                 }
             }
         }
         self.leave()
+    }
+
+    /// The service manager restarts a watch that does not show that it works.
+    fn show_life(&mut self, at_most: Duration) {
+        let hangs = !self.observing.answers(at_most);
+        if hangs && !self.hangs {
+            self.journal.warning(
+                "a file system's server does not answer, and nothing is observed until it does",
+            );
+        }
+        self.hangs = hangs;
+        self.report(match hangs {
+            true => ServiceManager::hanging,
+            false => ServiceManager::alive,
+        });
     }
 
     fn report(&mut self, tell: fn(&ServiceManager, &str)) {
@@ -177,7 +198,12 @@ impl<'a> Watch<'a> {
             ));
         }
         self.journal.info(reports::status(&snapshot));
-        self.observing.stop();
+        if !self.observing.stop() {
+            self.journal.warning(
+                "a file system's server does not answer: this process ends when that does, or \
+                 when its mount is aborted (`umount -f`)",
+            );
+        }
         Exit::Done
     }
 }

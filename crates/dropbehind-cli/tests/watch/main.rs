@@ -6,6 +6,7 @@ mod user;
 mod check;
 mod commands;
 mod files;
+mod hanging;
 mod life;
 mod mounts;
 mod others;

@@ -68,8 +68,14 @@ impl Observing {
         self.observer.settle(at_most)
     }
 
-    pub(super) fn stop(self) {
-        self.observer.stop();
+    /// Whether the observer does its work.
+    pub(super) fn answers(&self, at_most: Duration) -> bool {
+        self.observer.answers(at_most)
+    }
+
+    /// False when a file system keeps it from ending.
+    pub(super) fn stop(self) -> bool {
+        self.observer.stop()
     }
 }
 

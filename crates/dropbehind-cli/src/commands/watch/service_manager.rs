@@ -52,6 +52,11 @@ impl ServiceManager {
         self.tell(&format!("WATCHDOG=1\nSTATUS={status}"));
     }
 
+    /// The observer does nothing; without another [`alive`](Self::alive) we are ended.
+    pub(super) fn hanging(&self, _status: &str) {
+        self.tell("STATUS=a file system's server does not answer, and nothing is observed");
+    }
+
     /// Whoever does not listen misses it.
     fn tell(&self, text: &str) {
         if let Some((socket, address)) = &self.socket {

@@ -1,0 +1,62 @@
+//! File systems whose server does not answer.
+
+use crate::user::User;
+use crate::user::running_watch::RunningWatch;
+use dropbehind_testbed::{HangingFs, Need, need};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// A program that opens its file, over and over, until it is killed.
+struct Somebody(Child);
+
+impl Somebody {
+    fn uses(hanging: &HangingFs) -> Self {
+        let program = "import sys, time\n\
+                       while True: open(sys.argv[1]).close(); time.sleep(0.001)";
+        let mut command = Command::new("python3");
+        command.args(["-c", program]).arg(hanging.file());
+        Self(command.stderr(Stdio::null()).spawn().unwrap())
+    }
+}
+
+impl Drop for Somebody {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn one_that_a_rule_names_is_waited_for_in_the_open() {
+    need!(Need::Root, Need::Tool("python3"));
+    need!(all HangingFs::needs());
+    let user = User::new();
+    let fs = HangingFs::new().unwrap();
+    let path = fs.path();
+    let rules = format!(
+        "[[rule]]\npath = \"{}/*\"\nmode = \"dontcache\"\n",
+        path.display()
+    );
+    user.writes("rules", &rules);
+    let mut watch = user.watch("--config rules");
+    let mut watch = RunningWatch::start(&user, watch.env("WATCHDOG_USEC", "600000"));
+    watch.says("WATCHDOG=1");
+    let _somebody = Somebody::uses(&fs);
+    let hanging = fs.hang_for(watch.child.id());
+    watch.says("STATUS=a file system's server does not answer");
+    let log = watch.log();
+    assert!(log.contains("nothing is observed until it does"), "{log}");
+    watch.signal("TERM");
+    while !watch.log().contains("this process ends when that does") {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // Another may take its place before it has ended.
+    std::fs::remove_file(user.file("notify")).unwrap();
+    user.writes("rules", "mode = \"buffered\"\n");
+    let mut next = RunningWatch::start(&user, &mut user.watch("--config rules"));
+    next.says("READY=1");
+    assert_eq!(next.ends("TERM"), Some(0), "{}", next.log());
+    assert!(watch.child.try_wait().unwrap().is_none());
+    drop(hanging);
+    assert_eq!(watch.child.wait().unwrap().code(), Some(0));
+}
