@@ -4,11 +4,11 @@
 //! is made and no device is touched. Processes may end at any moment: what is gone
 //! is left out.
 
-use crate::file::{FileId, FileKind, FsKind, file_stat};
+use crate::file::{FileId, FileKind, FsKind};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxFlags};
 use std::fs;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 /// The numbers of the processes that can be seen, in no order.
@@ -37,6 +37,9 @@ pub struct OpenFile {
     pub block_device: u64,
     /// It is open for writing, or mapped so.
     pub writable: bool,
+    /// The number of the mount that it was opened through ([`Mount::id`](crate::Mount::id));
+    /// `None` for a mapping.
+    pub mount: Option<u64>,
 }
 
 /// The regular files and block devices that a process has open for reading or
@@ -73,6 +76,7 @@ pub fn open_files(process: i32) -> io::Result<Vec<OpenFile>> {
             kind,
             block_device,
             writable,
+            mount: description.mount,
         });
     }
     Ok(files)
@@ -109,6 +113,7 @@ pub fn mapped_files(process: i32) -> io::Result<Vec<OpenFile>> {
             kind,
             block_device,
             writable: true,
+            mount: None,
         })
     });
     Ok(files.collect())
@@ -146,6 +151,7 @@ const ACCESS_MODE: i32 = 3;
 struct Description {
     /// `None` where there is no reading either.
     writable: Option<bool>,
+    mount: Option<u64>,
     /// `None` before Linux 5.14.
     inode: Option<u64>,
 }
@@ -163,9 +169,11 @@ impl Description {
                 _ => None,
             },
         };
+        let number = |name| field(name).and_then(|number| number.trim().parse().ok());
         Some(Self {
             writable,
-            inode: field("ino:").and_then(|inode| inode.trim().parse().ok()),
+            mount: number("mnt_id:"),
+            inode: number("ino:"),
         })
     }
 
@@ -181,7 +189,8 @@ fn has_several_numbers(link: &Path, id: FileId) -> bool {
     let Ok(named) = rustix::fs::open(link, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) else {
         return false;
     };
-    let is_still_it = file_stat(named.as_fd()).is_ok_and(|stat| stat.id == id);
+    let named_again = PathBuf::from(format!("/proc/self/fd/{}", named.as_raw_fd()));
+    let is_still_it = file_behind(&named_again).is_some_and(|(found, ..)| found == id);
     is_still_it
         && rustix::fs::fstatfs(&named).is_ok_and(|statfs| {
             #[allow(clippy::unnecessary_cast, clippy::cast_lossless)]

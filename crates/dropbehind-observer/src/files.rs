@@ -7,16 +7,17 @@ mod file_event;
 mod open_file;
 mod strangers;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use dropbehind_flusher::{CacheMap, Flusher, Notice, NoticeSink};
+use dropbehind_linux::OpenFile as OpenedFile;
 use dropbehind_linux::{
-    EventMask, Fanotify, FileId, FileKind, FileStat, MarkOptions, MarkTarget, cachestat, file_stat,
-    filesystem, has_subvolumes, page_size, size_bytes,
+    EventMask, Fanotify, FileId, FileKind, FileStat, MarkOptions, MarkTarget, Mount, cachestat,
+    file_stat, filesystem, has_subvolumes, mounts_of, open_files, page_size, size_bytes,
 };
 use dropbehind_policy::grace::SMALL_FILE_BYTES;
 use dropbehind_policy::{Brought, FileNumber, Inode, ObservedFiles};
@@ -27,6 +28,7 @@ pub(crate) use file_event::{Close, FileEvent};
 use crate::board::{SharedBoard, lock};
 use crate::file_path::path_of;
 use crate::inodes::Inodes;
+use crate::open_again::open_again;
 use crate::overlay;
 use crate::owners::Owners;
 use crate::programs::Programs;
@@ -34,7 +36,7 @@ use crate::rules::Rules;
 use crate::rules_in_force::RulesInForce;
 use crate::shown;
 use crate::small_files::{SmallFiles, Unshelved};
-use crate::source::Marks;
+use crate::source::{Marks, asks_server};
 use open_file::OpenFile;
 use strangers::{DOUBT_FIRST, Strangers};
 
@@ -61,6 +63,8 @@ pub(crate) struct Files {
     round: u64,
     /// Kept for others, of each file, so that none counts twice.
     kept: HashMap<FileId, u64>,
+    /// The numbers of mounts whose files may be opened.
+    open_mounts: HashSet<u64>,
 }
 
 /// What [`Files`] is made from.
@@ -98,6 +102,7 @@ impl Files {
             strangers: Strangers::default(),
             round: 0,
             kept: HashMap::new(),
+            open_mounts: HashSet::new(),
         }
     }
 
@@ -122,6 +127,7 @@ impl Files {
     /// All that is mounted and marked now.
     pub(crate) fn mounted(&mut self, marks: &Marks) {
         self.inodes.mounted(marks.mounts());
+        self.open_mounts.clone_from(marks.open());
         // Through others' mounts go others' files as well.
         if self.programs.namespace().is_some() {
             self.owners.claim_mounts(marks.numbers());
@@ -354,6 +360,33 @@ impl Files {
     }
 
     // ---- files that become known --------------------------------------------
+
+    /// Observes the files that a process has open already, of which no open will tell.
+    pub(crate) fn inherit(&mut self, process: i32) {
+        for open in open_files(process).unwrap_or_default() {
+            if !self.knows(open.id)
+                && let Some(file) = self.open_again(process, &open)
+            {
+                self.inherited(process, file);
+            }
+        }
+    }
+
+    /// A description of our own of a file that a process has open. A watch has none where a
+    /// server may hang that nobody wants to be asked. Anybody may be a server, and hide its
+    /// mount, so only what is known to be another file system counts.
+    pub(crate) fn open_again(&self, process: i32, open: &OpenedFile) -> Option<OwnedFd> {
+        let is_harmless = || {
+            let Some(number) = open.mount else {
+                return false;
+            };
+            let its = || mounts_of(process).unwrap_or_default();
+            let is_it = |mount: &Mount| mount.id == number && !asks_server(mount);
+            self.open_mounts.contains(&number) || its().iter().any(is_it)
+        };
+        let of_a_run = self.programs.namespace().is_some();
+        (of_a_run || is_harmless()).then(|| open_again(process, open))?
+    }
 
     /// A process has a file open, and no event reported that.
     pub(crate) fn inherited(&mut self, process: i32, file: OwnedFd) {

@@ -10,6 +10,7 @@
 mod board;
 mod file_path;
 mod files;
+mod in_time;
 mod inodes;
 mod observer;
 mod open_again;

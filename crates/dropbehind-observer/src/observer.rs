@@ -24,7 +24,6 @@ pub use error::ObserverError;
 use crate::board::{Board, SharedBoard, lock};
 use crate::files::{self, Files};
 use crate::inodes::Inodes;
-use crate::open_again::open_again;
 use crate::owners::{LISTENER, Owners};
 use crate::programs::{Programs, Tree};
 use crate::rules::Rules;
@@ -38,6 +37,8 @@ use rounds::Rounds;
 
 /// A round that finds nothing takes less than this.
 const ROUND: Duration = Duration::from_micros(500);
+/// Programs do not wait longer for the files that they have open already to be looked at.
+const STARTING: Duration = Duration::from_secs(3);
 /// The observer's thread ends sooner, unless it waits for a server that does not answer.
 const STOPPING: Duration = Duration::from_secs(3);
 /// All rings of the trace together have no more than this, and each no more than
@@ -112,7 +113,7 @@ impl Observer {
             ));
         });
         let trace = trace.ok();
-        let marks = Marks::new(config.source, &fanotify, &mut notes)
+        let marks = Marks::new(config.source, &*config.rules, &fanotify, &mut notes)
             .map_err(failed("the mounts could not be marked"))?;
         let programs = match (config.source, marks.namespace()) {
             (Source::Namespace { process }, Some(namespace)) => {
@@ -149,7 +150,7 @@ impl Observer {
         let notices = inputs.clone();
         let mut files = Files::new(files::Parts {
             flusher,
-            rules: config.rules,
+            rules: Arc::clone(&config.rules),
             fanotify: Arc::clone(&fanotify),
             small,
             programs,
@@ -164,6 +165,7 @@ impl Observer {
             shared: Arc::clone(&shared),
             fanotify,
             marks,
+            rules: config.rules,
             trace,
             files,
             inputs: inputs.clone(),
@@ -186,12 +188,8 @@ impl Observer {
     /// Observes the files that a process has open already, such as its
     /// standard output, of which no open will tell.
     pub fn inherit(&self, process: i32) {
-        for open in open_files(process).unwrap_or_default() {
-            if let Some(file) = open_again(process, &open) {
-                self.inputs.send(Input::Inherited(process, file));
-            }
-        }
-        self.inputs.wake();
+        self.inputs.send(Input::Inherit(process));
+        self.answers(STARTING);
     }
 
     /// Whether the observer's thread does its work: true when it has gone through a round
@@ -204,9 +202,10 @@ impl Observer {
         let own = own_process();
         for process in processes().into_iter().flatten() {
             if process != own && has_writable(process) {
-                self.inherit(process);
+                self.inputs.send(Input::Inherit(process));
             }
         }
+        self.answers(STARTING);
     }
 
     /// Applies other rules to files opened from now on.

@@ -48,6 +48,13 @@ pub trait Rules: Send + Sync + std::fmt::Debug {
     /// The settings for this file; `None`: it is not observed.
     fn settings_for(&self, candidate: Candidate<'_>) -> Option<Settings>;
 
+    /// True when this folder is named: a pattern begins with it. Files below it are wanted
+    /// though the server of their file system may not answer, and then the observer
+    /// stands still.
+    fn name(&self, _folder: &Path) -> bool {
+        false
+    }
+
     /// False when the answer is the same for all paths: then a [`Candidate`] may
     /// have an empty one. To find a path out takes longer than all else about a
     /// small file.

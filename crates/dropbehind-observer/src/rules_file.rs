@@ -144,6 +144,16 @@ impl rules::Rules for RulesFile {
         self.rules.settings(rule, candidate.disk)
     }
 
+    fn name(&self, folder: &Path) -> bool {
+        let wanting = self
+            .rules
+            .rules
+            .iter()
+            .filter(|rule| !rule.mode.is_buffered());
+        let mut paths = wanting.filter_map(|rule| rule.paths.as_ref());
+        paths.any(|paths| paths.name(folder))
+    }
+
     fn path_alone(&self) -> bool {
         self.rules.rules.iter().all(Rule::is_path_alone)
     }

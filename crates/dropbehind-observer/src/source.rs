@@ -1,17 +1,20 @@
 //! Whose files are observed, and the marks that bring their events.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use dropbehind_linux::{
     EventMask, Fanotify, MarkOptions, MarkTarget, Mount, MountNamespaceId, MountWatch,
     mount_namespace_of, mount_number,
 };
 
+use crate::in_time::in_time;
+use crate::rules::Rules;
 use crate::shown;
 
 /// Whose files are observed.
@@ -35,7 +38,7 @@ pub(crate) const USE: EventMask = EventMask::OPEN
 
 /// File systems whose pages no disk carries, or whose files are no files. The kernel
 /// reports no use of devices (`fanotify_group_event_mask`, fs/notify/fanotify/fanotify.c).
-const WITHOUT_DISK: [&str; 25] = [
+const WITHOUT_DISK: [&str; 27] = [
     "autofs",
     "binder",
     "binfmt_misc",
@@ -47,7 +50,9 @@ const WITHOUT_DISK: [&str; 25] = [
     "devpts",
     "devtmpfs",
     "efivarfs",
+    "fuse.gvfsd-fuse",
     "fuse.lxcfs",
+    "fuse.portal",
     "fusectl",
     "hugetlbfs",
     "mqueue",
@@ -63,6 +68,12 @@ const WITHOUT_DISK: [&str; 25] = [
     "tracefs",
 ];
 
+/// File systems that ask another machine; those that ask a process are FUSE. To open, ask
+/// about or close a file there takes until the server answers, if it does.
+const REMOTE: [&str; 9] = [
+    "9p", "afs", "ceph", "cifs", "coda", "lustre", "nfs", "nfs4", "smb3",
+];
+
 /// The marks on the mounts or file systems of a source.
 #[derive(Debug)]
 pub(crate) struct Marks {
@@ -73,6 +84,8 @@ pub(crate) struct Marks {
     namespace: MountNamespaceId,
     marked: HashMap<u64, Marked>,
     mounts: Vec<Mount>,
+    /// The numbers of mounts whose files may be opened.
+    open: HashSet<u64>,
 }
 
 #[derive(Debug)]
@@ -86,7 +99,8 @@ impl Marks {
     /// Marks what is mounted now; the notes say what could not be.
     pub(crate) fn new(
         source: Source,
-        fanotify: &Fanotify,
+        rules: &dyn Rules,
+        fanotify: &Arc<Fanotify>,
         notes: &mut Vec<String>,
     ) -> io::Result<Marks> {
         let process = match source {
@@ -103,8 +117,9 @@ impl Marks {
             namespace: mount_namespace_of(process)?,
             marked: HashMap::new(),
             mounts: Vec::new(),
+            open: HashSet::new(),
         };
-        marks.refresh(fanotify, notes)?;
+        marks.refresh(rules, fanotify, notes)?;
         Ok(marks)
     }
 
@@ -136,24 +151,51 @@ impl Marks {
         }
     }
 
-    /// Marks what has been mounted since.
+    /// The numbers of mounts whose files may be opened: none where a server may hang that
+    /// nobody wants to be asked.
+    pub(crate) fn open(&self) -> &HashSet<u64> {
+        &self.open
+    }
+
+    /// Marks what has been mounted since, or is wanted since.
+    ///
+    /// Where a server answers for the files, a watch marks what a rule names: a server that
+    /// hangs would stop it, and anybody may be one. A run marks all that its programs see.
     pub(crate) fn refresh(
         &mut self,
-        fanotify: &Fanotify,
+        rules: &dyn Rules,
+        fanotify: &Arc<Fanotify>,
         notes: &mut Vec<String>,
     ) -> io::Result<()> {
         let mounts = self.watch.mounts()?;
         self.mounts.clone_from(&mounts);
         let mut marked = HashMap::new();
+        self.open.clear();
         for mount in mounts {
+            let served = self.is_served(&mount);
+            let is_wanted =
+                !served || self.source != Source::Machine || rules.name(&mount.mount_point);
+            if is_wanted || !asks_server(&mount) {
+                self.open.insert(mount.id);
+            }
             if WITHOUT_DISK.contains(&mount.filesystem.as_str()) {
                 continue;
             }
+            if !is_wanted {
+                notes.push(format!(
+                    "{} ({}) is left to the kernel, since its server may hang; a rule whose path \
+                     begins with it has it observed",
+                    shown(&mount.mount_point),
+                    shown(&mount.filesystem)
+                ));
+                continue;
+            }
             let known = self.marked.remove(&mount.id);
-            let number = self.number(&mount);
+            // To ask for it may be to ask the server.
+            let number = (!served).then(|| self.number(&mount)).flatten();
             let is_known = known
                 .is_some_and(|known| (known.point == mount.mount_point) && known.number == number);
-            if !is_known && let Err(error) = self.mark(fanotify, &mount) {
+            if !is_known && let Err(error) = self.mark(fanotify, &mount, served) {
                 // Covered by another mount, or gone again: nobody opens a file
                 // there by that path.
                 if !matches!(error.kind(), io::ErrorKind::NotFound) {
@@ -163,7 +205,10 @@ impl Marks {
                         shown(&mount.filesystem)
                     ));
                 }
-                continue;
+                // Of one without an answer, it counts from when it comes.
+                if error.kind() != io::ErrorKind::TimedOut {
+                    continue;
+                }
             }
             let point = mount.mount_point;
             marked.insert(mount.id, Marked { point, number });
@@ -176,36 +221,55 @@ impl Marks {
         mount_number(self.root.as_fd(), from_root(mount)).ok()?
     }
 
-    fn mark(&self, fanotify: &Fanotify, mount: &Mount) -> io::Result<()> {
-        match self.source {
-            Source::Namespace { .. } => {
-                let path = from_root(mount);
-                let target = MarkTarget::Mount {
-                    directory: self.root.as_fd(),
-                    path,
-                };
-                fanotify.add_mark(target, USE, MarkOptions::WANTED)
-            }
-            Source::Machine => {
-                let target = MarkTarget::FileSystem(&mount.mount_point);
-                match fanotify.add_mark(target, USE, MarkOptions::WANTED) {
-                    // No file system ids (FUSE, overlayfs on some kernels).
-                    Err(error)
-                        if matches!(
-                            error.raw_os_error(),
-                            Some(libc::EXDEV | libc::ENODEV | libc::EOPNOTSUPP)
-                        ) =>
-                    {
-                        let target = MarkTarget::Mount {
-                            directory: rustix::fs::CWD,
-                            path: &mount.mount_point,
-                        };
-                        fanotify.add_mark(target, USE, MarkOptions::WANTED)
-                    }
-                    result => result,
-                }
-            }
+    /// True where a server has to answer before a file is opened, or its mount is found.
+    fn is_served(&self, mount: &Mount) -> bool {
+        let mut asking = self.mounts.iter().filter(|mount| asks_server(mount));
+        asking.any(|asking| mount.mount_point.starts_with(&asking.mount_point))
+    }
+
+    fn mark(&self, fanotify: &Arc<Fanotify>, mount: &Mount, served: bool) -> io::Result<()> {
+        let source = self.source;
+        if !served {
+            return mark(source, fanotify, self.root.as_fd(), mount);
         }
+        let (fanotify, root) = (Arc::clone(fanotify), self.root.try_clone()?);
+        let mount = mount.clone();
+        in_time(move || mark(source, &fanotify, root.as_fd(), &mount))
+            .unwrap_or_else(|| Err(io::Error::new(io::ErrorKind::TimedOut, "no answer yet")))
+    }
+}
+
+/// True where a server answers for each file.
+pub(crate) fn asks_server(mount: &Mount) -> bool {
+    let filesystem = mount.filesystem.as_str();
+    filesystem.starts_with("fuse") || REMOTE.contains(&filesystem)
+}
+
+fn mark(
+    source: Source,
+    fanotify: &Fanotify,
+    root: BorrowedFd<'_>,
+    mount: &Mount,
+) -> io::Result<()> {
+    let by_mount = |directory, path| {
+        let target = MarkTarget::Mount { directory, path };
+        fanotify.add_mark(target, USE, MarkOptions::WANTED)
+    };
+    if source != Source::Machine {
+        return by_mount(root, from_root(mount));
+    }
+    let target = MarkTarget::FileSystem(&mount.mount_point);
+    match fanotify.add_mark(target, USE, MarkOptions::WANTED) {
+        // No file system ids (FUSE, overlayfs on some kernels).
+        Err(error)
+            if matches!(
+                error.raw_os_error(),
+                Some(libc::EXDEV | libc::ENODEV | libc::EOPNOTSUPP)
+            ) =>
+        {
+            by_mount(rustix::fs::CWD, &mount.mount_point)
+        }
+        result => result,
     }
 }
 

@@ -5,6 +5,7 @@ mod user;
 
 mod claims;
 mod files;
+mod hanging;
 mod inheritance;
 mod observer;
 mod pipelines;

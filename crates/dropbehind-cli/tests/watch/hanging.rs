@@ -1,8 +1,10 @@
 //! File systems whose server does not answer.
 
+use crate::files::{cached_mib, dd};
 use crate::user::User;
 use crate::user::running_watch::RunningWatch;
 use dropbehind_testbed::{HangingFs, Need, need};
+use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -24,6 +26,64 @@ impl Drop for Somebody {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+#[test]
+fn one_that_no_rule_names_is_left_alone() {
+    need!(Need::Cachestat, Need::Tool("python3"));
+    need!(all HangingFs::needs());
+    let user = User::new();
+    let fs = HangingFs::new().unwrap();
+    user.writes("rules", "[[rule]]\npath = \"*\"\nmode = \"dontcache\"\n");
+    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
+    watch.says("READY=1");
+    let _somebody = Somebody::uses(&fs);
+    let _hanging = fs.hang_for(watch.child.id());
+    let file = user.file("a");
+    let mut looks = 0;
+    loop {
+        dd(&file);
+        std::thread::sleep(Duration::from_millis(100));
+        if cached_mib(&file) == 0 {
+            break;
+        }
+        looks += 1;
+        assert!(looks < 100, "{}", watch.log());
+    }
+    assert!(
+        watch.log().contains("(fuse) is left to the kernel"),
+        "{}",
+        watch.log()
+    );
+    assert_eq!(fs.waiting(), 0, "the server was asked");
+    assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
+}
+
+/// A watch looks at what programs have open when it begins.
+#[test]
+fn one_that_is_hidden_is_left_alone() {
+    need!(Need::Root, Need::Tool("python3"));
+    need!(all HangingFs::needs());
+    let user = User::new();
+    user.writes("rules", "[[rule]]\npath = \"*\"\nmode = \"dontcache\"\n");
+    let fs = HangingFs::new().unwrap();
+    let program = "import subprocess, sys, time\n\
+                   file = open(sys.argv[1], 'r+b')\n\
+                   subprocess.run(['umount', '-l', sys.argv[2]], check=True)\n\
+                   print('hidden', flush=True)\n\
+                   time.sleep(1000)";
+    let mut command = Command::new("python3");
+    command.args(["-c", program]).arg(fs.file()).arg(fs.path());
+    let mut somebody = Somebody(command.stdout(Stdio::piped()).spawn().unwrap());
+    let mut line = String::new();
+    let said = somebody.0.stdout.take().unwrap();
+    BufReader::new(said).read_line(&mut line).unwrap();
+    assert_eq!(line, "hidden\n");
+    let _hanging = fs.hang();
+    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
+    watch.says("READY=1");
+    assert_eq!(fs.waiting(), 0, "the server was asked");
+    assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
 }
 
 #[test]

@@ -13,7 +13,7 @@ use dropbehind_policy::{Brought, FileNumber, Inode};
 use dropbehind_policy::{ByteRange, RangeSet};
 
 use super::Files;
-use crate::open_again::{open_again, open_device};
+use crate::open_again::open_device;
 use crate::owners::is_observer;
 
 /// No more searches are remembered.
@@ -125,7 +125,7 @@ impl Files {
         let open = open_files(process).ok()?;
         open.iter().find_map(|open| {
             let file = match self.inodes.may_be(inode, open) {
-                true => open_again(process, open)?,
+                true => self.open_again(process, open)?,
                 false => return None,
             };
             (self.inodes.inode_of(file.as_fd()) == Some(inode)).then_some(file)

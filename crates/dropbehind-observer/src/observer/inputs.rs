@@ -14,8 +14,8 @@ use crate::small_files::Unshelved;
 /// What they say.
 pub(crate) enum Input {
     Rules(Arc<dyn Rules>),
-    /// A process has this file open, of which no event will tell.
-    Inherited(i32, OwnedFd),
+    /// A process has files open of which no event will tell.
+    Inherit(i32),
     /// From the flusher.
     Notice(Notice),
     /// From the thread for small files.

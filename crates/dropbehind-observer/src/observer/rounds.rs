@@ -20,7 +20,7 @@ use dropbehind_linux::{
 use super::{Input, Inputs, Shared, own_process};
 use crate::board::lock;
 use crate::files::{Close, FileEvent, Files, range_of_pages};
-use crate::open_again::open_again;
+use crate::rules::Rules;
 use crate::source::Marks;
 
 /// Events are read so many at a time; each opens a descriptor.
@@ -49,6 +49,7 @@ pub(super) struct Rounds {
     pub(super) shared: Arc<Shared>,
     pub(super) fanotify: Arc<Fanotify>,
     pub(super) marks: Marks,
+    pub(super) rules: Arc<dyn Rules>,
     pub(super) trace: Option<CacheTrace>,
     pub(super) files: Files,
     pub(super) inputs: Inputs,
@@ -114,7 +115,7 @@ impl Rounds {
         let changed = std::mem::take(&mut self.remounted) || self.marks.have_changed();
         if changed {
             let mut notes = Vec::new();
-            let _ = self.marks.refresh(&self.fanotify, &mut notes);
+            let _ = self.marks.refresh(&*self.rules, &self.fanotify, &mut notes);
             self.files.mounted(&self.marks);
             for note in notes {
                 self.note(note);
@@ -158,8 +159,13 @@ impl Rounds {
             taken += 1;
             let files = &mut self.files;
             match input {
-                Input::Rules(rules) => files.set_rules(rules),
-                Input::Inherited(process, file) => files.inherited(process, file),
+                Input::Rules(rules) => {
+                    self.rules = Arc::clone(&rules);
+                    // They may name other file systems.
+                    self.remounted = true;
+                    files.set_rules(rules);
+                }
+                Input::Inherit(process) => files.inherit(process),
                 Input::Notice(notice) => files.notice(notice),
                 Input::Unshelved(unshelved) => files.unshelved(unshelved),
                 Input::CloseAll => files.close_all(),
@@ -292,7 +298,7 @@ impl Rounds {
                 if !open.writable || self.files.knows(open.id) {
                     continue;
                 }
-                if let Some(file) = open_again(process, &open) {
+                if let Some(file) = self.files.open_again(process, &open) {
                     self.files.inherited(process, file);
                 }
             }

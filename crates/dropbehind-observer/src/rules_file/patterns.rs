@@ -6,6 +6,9 @@ use globset::{Glob, GlobBuilder, GlobSet, GlobSetBuilder};
 
 use crate::path_pattern::PathPattern;
 
+/// What stands for more than itself.
+const GLOBS: [char; 5] = ['*', '?', '[', '{', '\\'];
+
 /// Globs of which one has to match.
 #[derive(Clone, Debug)]
 pub(super) struct Patterns {
@@ -31,6 +34,18 @@ impl Patterns {
         self.set.is_match(text)
     }
 
+    /// True when one of them begins with this folder, letter by letter.
+    pub(super) fn name(&self, folder: &Path) -> bool {
+        self.texts.iter().any(|text| {
+            let plain = match text.find(GLOBS) {
+                // Of a folder that a glob completes, the rest of the name is not known.
+                Some(end) => text[..end].rsplit_once('/').map_or("", |(plain, _)| plain),
+                None => text,
+            };
+            Path::new(plain).starts_with(folder)
+        })
+    }
+
     pub(super) fn texts(&self) -> &[String] {
         &self.texts
     }
@@ -38,7 +53,7 @@ impl Patterns {
 
 /// True if a text is more than its own letters.
 pub(super) fn is_glob(text: &str) -> bool {
-    text.contains(['*', '?', '[', '{', '\\'])
+    text.contains(GLOBS)
 }
 
 /// A glob over whole paths.

@@ -28,6 +28,36 @@ fn matches(glob: &str, path: impl AsRef<Path>) -> bool {
 }
 
 #[test]
+fn a_folder_that_a_pattern_begins_with_is_named() {
+    let names = |glob: &str, folder: &str| {
+        let rules = rules(&format!(
+            "[[rule]]\npath = {glob:?}\nmode = \"dontcache\"\n\
+             [[rule]]\npath = \"/mnt/**\"\nmode = \"buffered\""
+        ));
+        rules.name(Path::new(folder))
+    };
+    for glob in [
+        "/mnt/nas/",
+        "/mnt/nas/**",
+        "/mnt/nas/a*",
+        "/mnt/nas/a/b",
+        "/mnt/nas",
+    ] {
+        assert!(names(glob, "/mnt/nas"), "{glob}");
+    }
+    for glob in [
+        "*.iso",
+        "nas/**",
+        "/mnt/**",
+        "/mnt/nas*",
+        "/mnt/nas2/**",
+        "/mnt/{nas}/**",
+    ] {
+        assert!(!names(glob, "/mnt/nas"), "{glob}");
+    }
+}
+
+#[test]
 fn globs_stay_in_a_folder_unless_told() {
     for (glob, yes, no) in [
         ("/a/*", "/a/b", "/a/b/c"),

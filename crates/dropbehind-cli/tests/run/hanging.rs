@@ -1,0 +1,43 @@
+//! File systems whose server does not answer.
+
+use crate::shell::{RUN, Running, bash, observer_of, once, wait_for};
+use crate::user::User;
+use dropbehind_testbed::{HangingFs, Need, need};
+
+/// As plain: nobody asks for a path that is only an argument, and what is mounted is not
+/// waited for.
+#[test]
+fn a_program_that_does_not_use_it_runs() {
+    need!(all HangingFs::needs());
+    let user = User::new();
+    let fs = HangingFs::new().unwrap();
+    let _hanging = fs.hang();
+    let script = format!("$RUN echo {}", fs.file().display());
+    let left = once(&user, RUN, &script);
+    assert_eq!(left.code, Some(0), "{left:?}");
+    assert_eq!(left.stdout, format!("{}\n", fs.file().display()));
+}
+
+#[test]
+fn a_program_that_uses_it_ends_as_plain() {
+    need!(Need::Root, Need::Tool("python3"));
+    need!(all HangingFs::needs());
+    let user = User::new();
+    let fs = HangingFs::new().unwrap();
+    std::fs::write(
+        user.file("uses.py"),
+        "import os, sys, time\n\
+         open('started', 'w').close()\n\
+         while not os.path.exists('end'): open(sys.argv[1]).close(); time.sleep(0.001)\n\
+         sys.exit(4)",
+    )
+    .unwrap();
+    let script = format!("exec $RUN python3 uses.py {}", fs.file().display());
+    let mut running = Running::start(bash(&user, RUN, &script));
+    wait_for("its start", || user.file("started").exists());
+    let observer = observer_of(running.id()).expect("an observer");
+    let _hanging = fs.hang_for(observer);
+    wait_for("its observer's hanging", || fs.waiting() > 0);
+    std::fs::write(user.file("end"), "").unwrap();
+    assert_eq!(running.ends().code(), Some(4));
+}
