@@ -15,6 +15,7 @@
 mod cache_map;
 mod disk_handle;
 mod disk_thread;
+mod failed_writeback;
 mod flusher;
 mod keeper;
 pub mod observed_file;
@@ -27,6 +28,7 @@ mod totals;
 pub mod writeback_errors;
 
 pub use cache_map::CacheMap;
+pub use failed_writeback::{FailedWriteback, WritebackSign};
 pub use flusher::{DiskStats, Flusher, FlusherBuilder};
 pub use observed_file::{
     Notice, NoticeSink, ObserveOptions, Observed, ObservedPages, ObservedState, Provenance,

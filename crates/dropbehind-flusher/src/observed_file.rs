@@ -23,6 +23,7 @@ use dropbehind_policy::{
 use crate::cache_map::CacheMap;
 use crate::disk_handle::{DiskHandle, Message};
 use crate::disk_thread::{Attachment, Entry, Source};
+use crate::failed_writeback::WritebackSign;
 use crate::flusher::Flusher;
 use crate::processor_time::processor_time;
 use crate::{lock, residency};
@@ -54,6 +55,8 @@ pub struct ObserveOptions {
     pub opened_size_bytes: u64,
     /// How it is known whose a page is.
     pub provenance: Provenance,
+    /// Tells whether its writeback failed, where that can be known: then its pages stay.
+    pub writeback_sign: Option<WritebackSign>,
     /// What the notices say of the file.
     pub key: u64,
     /// Where the notices go.
@@ -231,6 +234,7 @@ impl Flusher {
             mailbox: Arc::clone(&mailbox),
             state: Arc::clone(&state),
             brake: brake.clone(),
+            writeback_sign: options.writeback_sign,
             key: options.key,
             notices: options.notices,
             queued_ns: 0,

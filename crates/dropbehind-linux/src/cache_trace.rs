@@ -19,20 +19,21 @@
 
 mod device_number;
 mod error;
-mod event;
-mod format;
+pub(crate) mod event;
+pub(crate) mod format;
 mod inodes;
 mod processors;
 mod queue;
-mod records;
-mod ring;
+pub(crate) mod records;
+pub(crate) mod ring;
 pub(crate) mod tracefs;
 
 pub use device_number::{block_device_number, kernel_device};
 pub use error::CacheTraceError;
 pub use inodes::{KernelDevices, KernelInode, has_subvolumes};
 
-use format::Format;
+use event::Tasks;
+use format::{Format, Unusable};
 use queue::Queue;
 use ring::Ring;
 use rustix::event::epoll;
@@ -40,6 +41,8 @@ use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+const TRACEPOINT: &str = "filemap/mm_filemap_add_to_page_cache";
 
 /// Something that happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,26 +106,18 @@ impl CacheTrace {
     /// - [`CacheTraceError::Other`]: `EMFILE`, `ENOMEM`; `EPERM` of mmap(2) for
     ///   rings larger than `kernel.perf_event_mlock_kb`, without `CAP_IPC_LOCK`.
     pub fn open(ring_bytes: usize) -> Result<Self, CacheTraceError> {
-        let (tracepoint, format) = tracefs::tracepoint()?;
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(other("epoll_create1"))?;
-        let processors = processors::online().map_err(|error| {
-            CacheTraceError::Other("looking for the processors that are online", error)
+        let (tracepoint, text) = tracefs::tracepoint(TRACEPOINT)?;
+        let format = Format::parse(&text).map_err(|error| match error {
+            Unusable::NoOrder => CacheTraceError::NoOrder,
+            Unusable::Unknown => strange_format(),
         })?;
-        let mut rings = Vec::with_capacity(processors.len());
-        for processor in processors {
-            match Ring::open(tracepoint, processor, ring_bytes) {
-                // It went offline meanwhile.
-                Err(CacheTraceError::Other(_, error))
-                    if error.raw_os_error() == Some(libc::ENODEV) => {}
-                ring => rings.push(ring?),
-            }
-        }
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(other("epoll_create1"))?;
+        let rings = Ring::of_all_processors(tracepoint, Tasks::Told, ring_bytes)?;
         for ring in &rings {
             let data = epoll::EventData::new_u64(0);
             epoll::add(&epoll, ring.event(), data, epoll::EventFlags::IN)
                 .map_err(other("epoll_ctl"))?;
-            let enabled = ring.event().enable();
-            enabled.map_err(|error| CacheTraceError::Other("ioctl of an event", error))?;
+            ring.enable()?;
         }
         Ok(Self {
             rings,
@@ -169,6 +164,12 @@ pub fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     // Neither is negative: it counts from the boot.
     now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
+}
+
+/// A tracepoint's records are not what we know.
+pub(crate) fn strange_format() -> CacheTraceError {
+    let strange = io::ErrorKind::InvalidData.into();
+    CacheTraceError::Other("reading the tracepoint's format", strange)
 }
 
 fn other(call: &'static str) -> impl FnOnce(Errno) -> CacheTraceError {

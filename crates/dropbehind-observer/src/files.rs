@@ -13,11 +13,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use dropbehind_flusher::{CacheMap, Flusher, Notice, NoticeSink};
+use dropbehind_flusher::{CacheMap, FailedWriteback, Flusher, Notice, NoticeSink};
 use dropbehind_linux::OpenFile as OpenedFile;
 use dropbehind_linux::{
-    EventMask, Fanotify, FileId, FileKind, FileStat, MarkOptions, MarkTarget, Mount, cachestat,
-    file_stat, filesystem, has_subvolumes, mounts_of, open_files, page_size, size_bytes,
+    EventMask, Fanotify, FileId, FileKind, FileStat, MarkOptions, MarkTarget, Mount,
+    WritebackFailure, cachestat, file_stat, filesystem, has_subvolumes, mounts_of, open_files,
+    page_size, size_bytes,
 };
 use dropbehind_policy::grace::SMALL_FILE_BYTES;
 use dropbehind_policy::{Brought, FileNumber, Inode, ObservedFiles};
@@ -54,6 +55,8 @@ pub(crate) struct Files {
     pub(crate) inodes: Inodes,
     /// The kernel tells who brings in what.
     traced: bool,
+    failed_writeback: Option<FailedWriteback>,
+    told_of_failure: bool,
     table: ObservedFiles,
     files: HashMap<FileNumber, OpenFile>,
     by_id: HashMap<FileId, FileNumber>,
@@ -80,6 +83,7 @@ pub(crate) struct Parts {
     pub(crate) notices: NoticeSink,
     pub(crate) inodes: Inodes,
     pub(crate) traced: bool,
+    pub(crate) failed_writeback: Option<FailedWriteback>,
 }
 
 impl Files {
@@ -95,6 +99,8 @@ impl Files {
             notices: parts.notices,
             inodes: parts.inodes,
             traced: parts.traced,
+            failed_writeback: parts.failed_writeback,
+            told_of_failure: false,
             table: ObservedFiles::new(),
             files: HashMap::new(),
             by_id: HashMap::new(),
@@ -283,6 +289,36 @@ impl Files {
         self.table.brought_of(number, Brought { range, ours });
     }
 
+    /// Says that writeback failed: of the first file by its path.
+    pub(crate) fn note_failed_writeback(&mut self) {
+        let Some(failed) = &self.failed_writeback else {
+            return;
+        };
+        for failure in failed.news() {
+            let note = match failure {
+                WritebackFailure::File(inode) => {
+                    let inode = self.inodes.traced(inode.device, inode.number);
+                    let number = self.table.of_inode(inode).first();
+                    let Some(open) = number.and_then(|number| self.files.get(number)) else {
+                        continue;
+                    };
+                    match std::mem::replace(&mut self.told_of_failure, true) {
+                        true => "writing back other files failed: their pages stay cached".into(),
+                        false => format!(
+                            "writing back {} failed: its pages stay cached, since the disk does \
+                             not have them",
+                            shown(path_of(open.used()))
+                        ),
+                    }
+                }
+                WritebackFailure::Lost => "more writeback failed than the kernel tells apart: \
+                                           the pages of all files that are in use stay cached"
+                    .into(),
+            };
+            lock(&self.board).note(note);
+        }
+    }
+
     // ---- files of several subvolumes with one inode number -------------------
 
     /// True where another file may have the same inode number: on btrfs.
@@ -429,6 +465,10 @@ impl Files {
         let mut open = OpenFile::new(info.id, file, overlay, path, settings, opened_size_bytes);
         open.remember(process, settings.mode.drops());
         open.round = self.round;
+        open.writeback_sign = self
+            .failed_writeback
+            .as_ref()
+            .map(|failed| failed.sign_of(self.inodes.device_of(inode), inode.number));
         // On btrfs, a file of another subvolume may have the same inode number.
         let has_namesakes = has_subvolumes(filesystem(open.file.as_fd()).ok()?)
             && self

@@ -97,6 +97,11 @@ impl Inodes {
         Some(inode)
     }
 
+    /// The device that tracepoints name with this inode, where that is known.
+    pub(crate) fn device_of(&self, inode: Inode) -> Option<u32> {
+        self.is_mounted(inode).then_some(inode.device)
+    }
+
     /// The inode of a known file.
     pub(crate) fn of_number(&self, number: FileNumber) -> Option<Inode> {
         self.numbers.get(&number).copied()

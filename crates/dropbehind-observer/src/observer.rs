@@ -13,10 +13,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use dropbehind_flusher::{Flusher, NoticeSink};
+use dropbehind_flusher::{FailedWriteback, Flusher, NoticeSink};
 use dropbehind_linux::IoPriority;
 use dropbehind_linux::{
-    CacheTrace, Fanotify, GroupClass, TIME_SLICE_MIN, open_files, processes, set_thread_time_slice,
+    CacheTrace, Fanotify, GroupClass, TIME_SLICE_MIN, WritebackFailures, open_files, processes,
+    set_thread_time_slice,
 };
 
 pub use error::ObserverError;
@@ -47,6 +48,8 @@ const STOPPING: Duration = Duration::from_secs(3);
 const RINGS_BYTES: usize = 128 << 20;
 const RING_BYTES: usize = 4 << 20;
 const RING_MIN_BYTES: usize = 256 << 10;
+/// Of the failures of writeback, each ring: a thousand.
+const FAILURES_RING_BYTES: usize = 64 << 10;
 
 /// How to observe.
 #[derive(Clone, Debug)]
@@ -113,6 +116,13 @@ impl Observer {
             ));
         });
         let trace = trace.ok();
+        let failed_writeback = WritebackFailures::open(FAILURES_RING_BYTES);
+        let failed_writeback = failed_writeback.map_err(|error| {
+            notes.push(format!(
+                "the kernel does not tell when writeback fails ({error}): then programs may read \
+                 back older data than they wrote"
+            ));
+        });
         let marks = Marks::new(config.source, &*config.rules, &fanotify, &mut notes)
             .map_err(failed("the mounts could not be marked"))?;
         let programs = match (config.source, marks.namespace()) {
@@ -159,6 +169,7 @@ impl Observer {
             notices: NoticeSink::new(move |notice| notices.send(Input::Notice(notice))),
             inodes: Inodes::new(),
             traced: trace.is_some(),
+            failed_writeback: failed_writeback.ok().map(FailedWriteback::new),
         });
         files.mounted(&marks);
         let rounds = Rounds {

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
+use dropbehind_flusher::WritebackSign;
 use dropbehind_linux::{
     IoPriority, cachestat, drop_clean, file_stat, page_size, resident_ranges, start_writeback,
 };
@@ -40,6 +41,14 @@ pub(crate) struct SmallFile {
     pub(crate) mode: Mode,
     /// What of it the observed programs brought in.
     pub(crate) ours: RangeSet,
+    pub(crate) writeback_sign: Option<WritebackSign>,
+}
+
+/// One that waits.
+struct Shelved {
+    file: OwnedFd,
+    mode: Mode,
+    writeback_sign: Option<WritebackSign>,
 }
 
 enum Message {
@@ -156,7 +165,7 @@ impl Noted {
 struct Server {
     totals: Arc<SmallTotals>,
     shelf: Shelf,
-    files: HashMap<ShelfPlace, (OwnedFd, Mode)>,
+    files: HashMap<ShelfPlace, Shelved>,
     flushing: Vec<mpsc::Sender<()>>,
     started: Instant,
     observer: Inputs,
@@ -211,9 +220,15 @@ impl Server {
                     file,
                     mode,
                     ours,
+                    writeback_sign,
                 } = small;
                 let place = self.shelf.put(self.now_ns(), number, mode, ours);
-                self.files.insert(place, (file, mode));
+                let shelved = Shelved {
+                    file,
+                    mode,
+                    writeback_sign,
+                };
+                self.files.insert(place, shelved);
             }
             Message::Keep(number, range) => self.shelf.keep(number, range),
             // Nothing is ever sent; the other end hears when this one is gone.
@@ -232,7 +247,7 @@ impl Server {
                 dropped_bytes,
                 left_bytes,
             } => {
-                let mode = self.files.remove(&place).map(|(_, mode)| mode);
+                let mode = self.files.remove(&place).map(|shelved| shelved.mode);
                 let drops = mode.is_some_and(Mode::drops);
                 let totals = &self.totals;
                 let bytes = dropped_bytes + left_bytes;
@@ -254,7 +269,7 @@ impl Server {
     fn look(&mut self, place: ShelfPlace) {
         let now_ns = self.now_ns();
         let flush = self.is_flushing();
-        let Some((file, _)) = self.files.get(&place) else {
+        let Some(Shelved { file, .. }) = self.files.get(&place) else {
             return self.shelf.failed(place);
         };
         if file_stat(file.as_fd()).is_ok_and(|stat| stat.links == 0) {
@@ -268,7 +283,7 @@ impl Server {
 
     /// Counts what is ours.
     fn count(&self, place: ShelfPlace) -> Option<Counted> {
-        let (file, _) = self.files.get(&place)?;
+        let Shelved { file, .. } = self.files.get(&place)?;
         let mut counted = Counted::default();
         for range in self.shelf.ours(place)?.iter() {
             let pages = cachestat(file.as_fd(), range.start, range.len()).ok()?;
@@ -280,7 +295,7 @@ impl Server {
     }
 
     fn write(&self, place: ShelfPlace) {
-        let Some((file, _)) = self.files.get(&place) else {
+        let Some(Shelved { file, .. }) = self.files.get(&place) else {
             return;
         };
         let Some(ours) = self.shelf.ours(place) else {
@@ -307,7 +322,9 @@ impl Server {
     /// What of ours is cached and up to date (mincore(2) shows no other page).
     fn up_to_date(&self, place: ShelfPlace) -> RangeSet {
         let mut up_to_date = RangeSet::new();
-        if let (Some((file, _)), Some(ours)) = (self.files.get(&place), self.shelf.ours(place)) {
+        if let (Some(Shelved { file, .. }), Some(ours)) =
+            (self.files.get(&place), self.shelf.ours(place))
+        {
             for range in ours.iter() {
                 let resident = resident_ranges(file.as_fd(), range.start, range.len());
                 for part in resident.unwrap_or_default() {
@@ -335,11 +352,17 @@ impl Server {
     fn drop_ours(&mut self, place: ShelfPlace, noted: &Noted) {
         let now_ns = self.now_ns();
         let droppable = noted.droppable(|| self.up_to_date(place));
-        if let Some((file, _)) = self.files.get(&place)
+        if let Some(shelved) = self.files.get(&place)
             && let Some(ours) = self.shelf.ours(place)
         {
+            let file = shelved.file.as_fd();
+            let sign = shelved.writeback_sign.as_ref();
+            // They were clean when they were noted.
+            if sign.is_some_and(WritebackSign::has_failed) {
+                return self.shelf.failed(place);
+            }
             for part in ours.iter().flat_map(|range| droppable.overlaps_of(range)) {
-                let _ = drop_clean(file.as_fd(), part.start, part.len());
+                let _ = drop_clean(file, part.start, part.len());
             }
         }
         match self.count(place) {

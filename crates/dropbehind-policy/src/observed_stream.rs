@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 
 use crate::action::{Counted, StreamId};
 use crate::disk::Disk;
-use crate::mode::Mode;
+use crate::mode::{Mode, Residency};
 use crate::observed_files::Brought;
 use crate::range::{ByteRange, round_up};
 use crate::range_list::gaps_between;
@@ -276,6 +276,11 @@ impl ObservedStream {
             }
         }
         self.touched(now_ns);
+    }
+
+    /// Nothing of the file is dropped from now on.
+    pub fn keep_all(&mut self) {
+        self.config.mode.residency = Residency::Keep;
     }
 
     /// Nobody has the file open any more. Unless it is used again, a look finds

@@ -1,10 +1,12 @@
 //! Writeback that fails, and an observer that is killed.
 
 use crate::bed::Bed;
-use crate::shell::{Left, RUN, Running, bash, children, kill, lives, observer_of, wait_for};
+use crate::shell::{Left, RUN, Running, bash, children, kill, lives, observer_of, once, wait_for};
 use crate::user::User;
+use dropbehind_testbed::reclaim::Reclaim;
 use dropbehind_testbed::residency::cached;
 use dropbehind_testbed::{FailingDisk, Fs, Need, need};
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -116,6 +118,86 @@ fn an_error_reaches_whom_it_would_have_reached() {
     }
     // Not each time: writeback may fail before there is so much.
     assert!(waits > 0, "nobody was held");
+}
+
+/// Writes a large file and many small ones, waits, and tells of which, and of how much, it
+/// reads back other bytes than it wrote. A read that fails gives nothing wrong.
+const READS_BACK: &str = r#"
+import os, sys, time
+LARGE, SMALL = 1 << 20, 100 << 10
+def block(i, size): return (b"%08d" % i) * (size // 8)
+def is_wrong(f, i, size, offset):
+    try: return os.pread(f, size, offset) != block(i, size)
+    except OSError: return False
+large, folder, blocks, files = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+f = os.open(large, os.O_RDWR | os.O_CREAT, 0o644)
+for i in range(blocks): os.pwrite(f, block(i, LARGE), i * LARGE)
+names = [folder + "/small%d" % i for i in range(files)]
+for i, name in enumerate(names):
+    with open(name, "wb") as small: small.write(block(i, SMALL))
+time.sleep(4)
+wrong = sum(is_wrong(f, i, LARGE, i * LARGE) for i in range(blocks))
+if wrong: print(wrong, large)
+for i, name in enumerate(names):
+    g = os.open(name, os.O_RDONLY)
+    if is_wrong(g, i, SMALL, 0): print(1, name)
+    os.close(g)
+"#;
+
+/// But for pages that the kernel took itself: to it they are clean.
+fn reads_back_what_it_wrote(disk: &FailingDisk, run: &str, files: u64) {
+    let user = User::new();
+    std::fs::write(user.file("program.py"), READS_BACK).unwrap();
+    let reclaim = Reclaim::watch();
+    let script = format!(
+        "$RUN python3 program.py {} {} 120 {files}",
+        disk.file("large").display(),
+        disk.path().display()
+    );
+    let left = once(&user, run, &script);
+    assert_eq!(left.code, Some(0), "{left:?}");
+    for line in left.stdout.lines() {
+        let (wrong, path) = line.split_once(' ').unwrap();
+        let taken_bytes = reclaim.bytes_of(Path::new(path)).unwrap();
+        let taken = taken_bytes / 4096;
+        assert!(
+            wrong.parse::<u64>().unwrap() <= taken,
+            "{line}, and the kernel took {taken} pages: {left:?}"
+        );
+    }
+    if run.contains("-v") {
+        assert!(left.stderr.contains("its pages stay cached"), "{left:?}");
+        assert!(!left.stderr.contains(" 0 B at the end"), "{left:?}");
+    }
+}
+
+fn nobody_reads_other_bytes(files: u64, make: impl Fn() -> FailingDisk) {
+    let untraced = format!("env DROPBEHIND_NO_TRACE=1 {RUN}");
+    for run in ["", &format!("{RUN} -v"), &untraced] {
+        reads_back_what_it_wrote(&make(), run, files);
+    }
+}
+
+#[test]
+fn what_did_not_reach_the_disk_is_read_back_on_ext4() {
+    need!(all FailingDisk::needs(Some(Fs::Ext4NoJournal)));
+    need!(Need::Cachestat, Need::Tool("python3"));
+    nobody_reads_other_bytes(400, || FailingDisk::new().unwrap());
+}
+
+/// Btrfs itself takes pages out of the cache whose writeback failed.
+#[test]
+fn what_did_not_reach_the_disk_is_read_back_on_xfs() {
+    need!(all FailingDisk::needs(Some(Fs::Xfs)));
+    need!(Need::Cachestat, Need::Tool("python3"));
+    nobody_reads_other_bytes(400, || FailingDisk::formatted(Fs::Xfs).unwrap());
+}
+
+#[test]
+fn what_did_not_reach_the_disk_is_read_back_from_a_raw_device() {
+    need!(all FailingDisk::needs(None));
+    need!(Need::Cachestat, Need::Tool("python3"));
+    nobody_reads_other_bytes(0, || FailingDisk::raw().unwrap());
 }
 
 /// A tree of writers and readers, so that there is something to kill at any

@@ -135,7 +135,8 @@ impl DiskThread {
         let mut outcomes = Vec::with_capacity(ranges.len());
         for range in ranges {
             match self.drop_range(entry, range) {
-                Ok(dropped) => outcomes.push((range, dropped)),
+                Ok(Some(dropped)) => outcomes.push((range, dropped)),
+                Ok(None) => return self.keep_all(number),
                 Err(error) if is_missing(&error) => {
                     self.shared
                         .note(format!("clean pages cannot be dropped ({error})"));
@@ -150,25 +151,42 @@ impl DiskThread {
         self.disk.dropped(now_ns, id, outcomes);
     }
 
-    fn drop_range(&self, entry: &Entry, range: ByteRange) -> io::Result<Dropped> {
+    /// The file's writeback failed: nothing of it is dropped from now on.
+    fn keep_all(&mut self, number: u32) {
+        let now_ns = self.now_ns();
+        self.disk.failed(now_ns, StreamId(number.into()));
+        if let Some(observed) = self.observed(number) {
+            observed.stream.keep_all();
+        }
+    }
+
+    /// `None` where the pages are clean though the disk never got them.
+    fn drop_range(&self, entry: &Entry, range: ByteRange) -> io::Result<Option<Dropped>> {
         let _dropping = match &entry.source {
             Source::Own(own) => match own.file.claims.begin_drop(range) {
                 // Somebody is about to read it. Later, then.
-                None => return Ok(Dropped::NotClean),
+                None => return Ok(Some(Dropped::NotClean)),
                 dropping => dropping,
             },
             Source::Observed(_) => None,
         };
         let fd = entry.description.as_fd();
-        if range.len() <= SHORT_BYTES && !self.no_cachestat {
-            // To count so little before, too, costs as much as to drop it.
-            return residency::drop_short(fd, range);
+        // To count so little before, too, costs as much as to drop it.
+        let is_short = range.len() <= SHORT_BYTES && !self.no_cachestat;
+        let before = (!is_short).then(|| self.cachestat(fd, range));
+        if let Source::Observed(observed) = &entry.source
+            && let Some(sign) = &observed.writeback_sign
+            && sign.has_failed()
+        {
+            return Ok(None);
         }
-        match self.cachestat(fd, range) {
-            Ok(before) => residency::drop_counted(fd, range, before),
-            Err(error) if is_missing(&error) => residency::drop_mapped(fd, range),
-            Err(error) => Err(error),
-        }
+        let dropped = match before {
+            None => residency::drop_short(fd, range),
+            Some(Ok(before)) => residency::drop_counted(fd, range, before),
+            Some(Err(error)) if is_missing(&error) => residency::drop_mapped(fd, range),
+            Some(Err(error)) => Err(error),
+        };
+        dropped.map(Some)
     }
 
     fn inspect(&mut self, number: u32) {

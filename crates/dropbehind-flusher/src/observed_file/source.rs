@@ -8,6 +8,7 @@ use dropbehind_policy::{ByteRange, Counted, Disk, ObservedStream, Pages, StreamC
 
 use super::brake::Brake;
 use super::{Mailbox, Notice, NoticeSink, ObservedState};
+use crate::failed_writeback::WritebackSign;
 use crate::processor_time::processor_time;
 use crate::{lock, residency};
 
@@ -19,6 +20,7 @@ pub(crate) struct ObservedSource {
     pub(crate) state: Arc<Mutex<ObservedState>>,
     /// Holds its writers.
     pub(crate) brake: Option<Arc<Brake>>,
+    pub(crate) writeback_sign: Option<WritebackSign>,
     pub(crate) key: u64,
     pub(crate) notices: NoticeSink,
     /// When the queue of looks has it.

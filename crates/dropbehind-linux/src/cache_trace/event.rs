@@ -42,6 +42,13 @@ struct Attributes {
     clock: i32,
 }
 
+/// Whether an event records forks and exits, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tasks {
+    Told,
+    Untold,
+}
+
 /// A tracepoint's event, of everybody on one processor. It is not enabled until that is
 /// asked for.
 #[derive(Debug)]
@@ -51,8 +58,17 @@ pub(super) struct Event {
 
 impl Event {
     /// It will wake whoever polls for each `wake_bytes` that it wrote.
-    pub(super) fn open(tracepoint: u64, processor: i32, wake_bytes: u32) -> io::Result<Self> {
-        let flags = DISABLED | TASK | WATERMARK | SAMPLE_ID_ALL | USE_CLOCKID;
+    pub(super) fn open(
+        tracepoint: u64,
+        tasks: Tasks,
+        processor: i32,
+        wake_bytes: u32,
+    ) -> io::Result<Self> {
+        let tasks = match tasks {
+            Tasks::Told => TASK,
+            Tasks::Untold => 0,
+        };
+        let flags = DISABLED | tasks | WATERMARK | SAMPLE_ID_ALL | USE_CLOCKID;
         let attributes = Attributes {
             kind: PERF_TYPE_TRACEPOINT,
             size: size_of::<Attributes>() as u32,

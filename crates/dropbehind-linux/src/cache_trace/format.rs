@@ -12,7 +12,7 @@ pub(super) struct Format {
 
 /// An unsigned number within a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Field {
+pub(crate) struct Field {
     offset: usize,
     size: Size,
 }
@@ -75,7 +75,7 @@ impl Format {
 
 impl Field {
     /// The line `field:unsigned long i_ino; offset:16; size:8; signed:0;`.
-    fn find(text: &str, name: &str) -> Option<Self> {
+    pub(crate) fn find(text: &str, name: &str) -> Option<Self> {
         let line = lines(text).find(|&(declared, _)| declared == name)?.1;
         let value = |key| {
             line.split(';')
@@ -98,7 +98,7 @@ impl Field {
         lines(text).any(|(declared, _)| declared == name)
     }
 
-    fn read(self, record: &[u8]) -> Option<u64> {
+    pub(crate) fn read(self, record: &[u8]) -> Option<u64> {
         let bytes = record.get(self.offset..)?;
         Some(match self.size {
             Size::One => u64::from(*bytes.first()?),

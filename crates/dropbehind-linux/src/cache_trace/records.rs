@@ -36,11 +36,24 @@ pub(super) fn parse(record: &[u8], format: &Format) -> Option<Stamped> {
     }
 }
 
+/// What the tracepoint itself recorded; `None` for a record of another kind.
+pub(crate) fn sampled(record: &[u8]) -> Option<&[u8]> {
+    let is_sample = u32_at(record, 0)? == PERF_RECORD_SAMPLE;
+    is_sample.then(|| raw(record.get(HEADER_BYTES..)?))?
+}
+
+/// True when the ring had no room for records before this one.
+pub(crate) fn is_loss(record: &[u8]) -> bool {
+    u32_at(record, 0) == Some(PERF_RECORD_LOST)
+}
+
 /// `u32 pid, tid; u64 time; u32 size; char data[size];`
+fn raw(body: &[u8]) -> Option<&[u8]> {
+    body.get(20..)?.get(..u32_at(body, 16)? as usize)
+}
+
 fn sample(body: &[u8], format: &Format) -> Option<Stamped> {
-    let raw = body.get(20..)?;
-    let raw = raw.get(..u32_at(body, 16)? as usize)?;
-    let folio = format.folio(raw)?;
+    let folio = format.folio(raw(body)?)?;
     Some(Stamped {
         time_ns: u64_at(body, 8)?,
         record: TraceRecord::Added {

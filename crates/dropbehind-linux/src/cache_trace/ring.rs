@@ -2,7 +2,8 @@
 //! perf_event_open(2), "MMAP layout".
 
 use super::CacheTraceError;
-use super::event::Event;
+use super::event::{Event, Tasks};
+use super::processors;
 use super::records::{HEADER_BYTES, size_of_record};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::ptr::NonNull;
@@ -13,13 +14,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// so not for each; and few enough that little is cached unknown to us.
 const WAKE_BYTES: usize = 4096;
 
+/// No record is larger, with the one about losses that may go before it.
+const LARGEST_RECORD: usize = 256;
+
 // Of `struct perf_event_mmap_page`, include/uapi/linux/perf_event.h.
 const DATA_HEAD: usize = 1024;
 const DATA_TAIL: usize = 1032;
 
 /// An event and its ring. The kernel adds at the head, we take at the tail.
 #[derive(Debug)]
-pub(super) struct Ring {
+pub(crate) struct Ring {
     event: Event,
     /// The page that describes the ring, followed by the ring itself.
     map: NonNull<u8>,
@@ -34,10 +38,33 @@ pub(super) struct Ring {
 unsafe impl Send for Ring {}
 
 impl Ring {
+    /// A ring of each processor that is online, each of at least `ring_bytes`. None
+    /// records anything before it is [enabled](Self::enable).
+    pub(crate) fn of_all_processors(
+        tracepoint: u64,
+        tasks: Tasks,
+        ring_bytes: usize,
+    ) -> Result<Vec<Self>, CacheTraceError> {
+        let processors = processors::online().map_err(|error| {
+            CacheTraceError::Other("looking for the processors that are online", error)
+        })?;
+        let mut rings = Vec::with_capacity(processors.len());
+        for processor in processors {
+            match Self::open(tracepoint, tasks, processor, ring_bytes) {
+                // It went offline meanwhile.
+                Err(CacheTraceError::Other(_, error))
+                    if error.raw_os_error() == Some(libc::ENODEV) => {}
+                ring => rings.push(ring?),
+            }
+        }
+        Ok(rings)
+    }
+
     /// Opens an event of everybody on a processor. Its ring has at least `ring_bytes` and
     /// a page.
-    pub(super) fn open(
+    fn open(
         tracepoint: u64,
+        tasks: Tasks,
         processor: i32,
         ring_bytes: usize,
     ) -> Result<Self, CacheTraceError> {
@@ -53,7 +80,7 @@ impl Ring {
         })?;
         // A ring that fills up before that wakes nobody.
         let wake_bytes = WAKE_BYTES.min(data_bytes / 2);
-        let event = Event::open(tracepoint, processor, wake_bytes as u32)
+        let event = Event::open(tracepoint, tasks, processor, wake_bytes as u32)
             .map_err(|error| CacheTraceError::of("perf_event_open", error))?;
         // SAFETY: a new mapping at an address of the kernel's choice.
         let map = unsafe {
@@ -76,6 +103,12 @@ impl Ring {
         })
     }
 
+    /// Has it record from now on.
+    pub(crate) fn enable(&self) -> Result<(), CacheTraceError> {
+        let enabled = self.event.enable();
+        enabled.map_err(|error| CacheTraceError::Other("ioctl of an event", error))
+    }
+
     pub(super) fn event(&self) -> &Event {
         &self.event
     }
@@ -87,12 +120,13 @@ impl Ring {
     }
 
     /// Takes all that is in it, oldest first. What goes over its end is put
-    /// together in `joined`.
-    pub(super) fn drain(&mut self, joined: &mut Vec<u8>, take: impl FnMut(&[u8])) {
+    /// together in `joined`. True when it was so full that another record did not fit,
+    /// perhaps: the kernel says so itself only with the next one that does.
+    pub(crate) fn drain(&mut self, joined: &mut Vec<u8>, take: impl FnMut(&[u8])) -> bool {
         // Acquire: what the kernel wrote before it moved the head is seen.
         let head = self.counter(DATA_HEAD).load(Ordering::Acquire);
         if head == self.tail {
-            return;
+            return false;
         }
         // Never more than fits; a mapping that lies must not lead us out of it.
         let unread = (head.wrapping_sub(self.tail) as usize).min(self.data_bytes);
@@ -112,6 +146,7 @@ impl Ring {
         self.tail = head;
         // Release: the kernel may write there now that all was read.
         self.counter(DATA_TAIL).store(head, Ordering::Release);
+        unread + LARGEST_RECORD > self.data_bytes
     }
 }
 

@@ -1,7 +1,6 @@
 //! tracefs, where tracepoints are described: Documentation/trace/events.rst.
 
 use super::CacheTraceError;
-use super::format::{Format, Unusable};
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 use std::fs::File;
@@ -11,13 +10,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 const USUAL: &str = "/sys/kernel/tracing";
 /// Where it mounts itself when somebody looks, on a mounted debugfs.
 const WITHIN_DEBUGFS: &str = "/sys/kernel/debug/tracing";
-const TRACEPOINT: &str = "events/filemap/mm_filemap_add_to_page_cache";
 /// include/uapi/linux/magic.h.
 const TRACEFS_MAGIC: u32 = 0x7472_6163;
 
-/// The tracepoint's number and what its records look like.
-pub(super) fn tracepoint() -> Result<(u64, Format), CacheTraceError> {
-    describe(root().map_err(CacheTraceError::of_tracefs)?.as_fd())
+/// A tracepoint's number, and the text that says what its records look like.
+pub(crate) fn tracepoint(name: &str) -> Result<(u64, String), CacheTraceError> {
+    describe(root().map_err(CacheTraceError::of_tracefs)?.as_fd(), name)
 }
 
 /// A file that is there as long as the kernel is, the same in all namespaces, and that
@@ -70,20 +68,17 @@ fn mount_privately() -> io::Result<OwnedFd> {
     )?)
 }
 
-fn describe(root: BorrowedFd<'_>) -> Result<(u64, Format), CacheTraceError> {
-    let text = |name| read(root, name).map_err(CacheTraceError::of_tracepoint);
-    let strange = |call| CacheTraceError::Other(call, io::ErrorKind::InvalidData.into());
-    let number = text("id")?.trim().parse();
-    let number = number.map_err(|_| strange("reading the tracepoint's number"))?;
-    let format = Format::parse(&text("format")?).map_err(|error| match error {
-        Unusable::NoOrder => CacheTraceError::NoOrder,
-        Unusable::Unknown => strange("reading the tracepoint's format"),
+fn describe(root: BorrowedFd<'_>, name: &str) -> Result<(u64, String), CacheTraceError> {
+    let text =
+        |file| read(root, &format!("events/{name}/{file}")).map_err(CacheTraceError::of_tracepoint);
+    let number = text("id")?.trim().parse().map_err(|_| {
+        let strange = io::ErrorKind::InvalidData.into();
+        CacheTraceError::Other("reading the tracepoint's number", strange)
     })?;
-    Ok((number, format))
+    Ok((number, text("format")?))
 }
 
-fn read(root: BorrowedFd<'_>, name: &str) -> io::Result<String> {
-    let path = format!("{TRACEPOINT}/{name}");
+fn read(root: BorrowedFd<'_>, path: &str) -> io::Result<String> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let mut file = File::from(rustix::fs::openat(root, path, flags, Mode::empty())?);
     let mut text = String::new();
@@ -98,14 +93,16 @@ mod tests {
     use rustix::mount::{MountFlags, mount};
     use std::path::Path;
 
+    const NAME: &str = "filemap/mm_filemap_add_to_page_cache";
+
     #[test]
     fn a_private_mount_tells_and_is_seen_by_nobody() {
         need!(Need::Root);
         let before = std::fs::read("/proc/thread-self/mountinfo").unwrap();
         let root = mount_privately().unwrap();
-        let (number, _) = describe(root.as_fd()).unwrap();
+        let (number, _) = describe(root.as_fd(), NAME).unwrap();
         assert_ne!(number, 0);
-        assert_eq!(tracepoint().unwrap().0, number);
+        assert_eq!(tracepoint(NAME).unwrap().0, number);
         assert!(before == std::fs::read("/proc/thread-self/mountinfo").unwrap());
         let made = rustix::fs::mkdirat(&root, "instances/dropbehind-test", Mode::RWXU);
         assert_eq!(made, Err(rustix::io::Errno::ROFS));
@@ -125,13 +122,15 @@ mod tests {
             }
             let root = mounted_at(USUAL).unwrap();
             assert_eq!(
-                describe(root.as_fd()).unwrap().0,
-                describe(mount_privately().unwrap().as_fd()).unwrap().0
+                describe(root.as_fd(), NAME).unwrap().0,
+                describe(mount_privately().unwrap().as_fd(), NAME)
+                    .unwrap()
+                    .0
             );
             // What is not tracefs is not taken for it.
             assert!(mounted_at("/").is_err());
             let elsewhere = File::open(Path::new("/")).unwrap();
-            let error = describe(elsewhere.as_fd()).unwrap_err();
+            let error = describe(elsewhere.as_fd(), NAME).unwrap_err();
             assert!(matches!(error, CacheTraceError::NoTracepoint(_)), "{error}");
         });
         thread.join().unwrap();

@@ -77,6 +77,7 @@ impl Files {
             reads: settings.reads,
             opened_size_bytes: open.opened_size_bytes,
             provenance,
+            writeback_sign: open.writeback_sign.clone(),
             key: number.0,
             notices: self.notices.clone(),
         };
@@ -141,6 +142,7 @@ impl Files {
                 file,
                 mode,
                 ours,
+                writeback_sign: open.writeback_sign.clone(),
             }),
             None => self.table.unshelved(number),
         }
@@ -159,7 +161,7 @@ impl Files {
     fn count_kept(&mut self, open: &OpenFile) {
         // What a deleted file has in the cache goes with its last description.
         let deleted = file_stat(open.file.as_fd()).is_ok_and(|stat| stat.links == 0);
-        if !open.settings.mode.drops() || deleted {
+        if !open.settings.mode.drops() || deleted || open.has_failed_writeback() {
             return;
         }
         let Ok(counted) = cachestat(open.file.as_fd(), 0, 0) else {

@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
+use dropbehind_flusher::WritebackSign;
 use dropbehind_flusher::{CacheMap, Observed};
 use dropbehind_linux::FileId;
 use dropbehind_policy::RangeSet;
@@ -43,6 +44,8 @@ pub(super) struct OpenFile {
     pub(super) early_bytes: u64,
     /// Counted as one of those in which something was brought in.
     pub(super) counted: bool,
+    /// Tells whether its writeback failed, where that can be known.
+    pub(super) writeback_sign: Option<WritebackSign>,
     /// Its stream, while there is one.
     pub(super) observed: Option<Observed>,
     /// Bytes that were to be dropped, and stayed.
@@ -82,6 +85,7 @@ impl OpenFile {
             close_unseen: false,
             early_bytes: 0,
             counted: false,
+            writeback_sign: None,
             observed: None,
             left_bytes: 0,
             users: Vec::new(),
@@ -92,6 +96,12 @@ impl OpenFile {
     /// nobody of what an overlay does to the file below.
     pub(super) fn used(&self) -> BorrowedFd<'_> {
         self.overlay.as_ref().unwrap_or(&self.file).as_fd()
+    }
+
+    /// Its pages stay, and for nobody.
+    pub(super) fn has_failed_writeback(&self) -> bool {
+        let sign = self.writeback_sign.as_ref();
+        sign.is_some_and(WritebackSign::has_failed)
     }
 
     /// Somebody has read it, or may have.

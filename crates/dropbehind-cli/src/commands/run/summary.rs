@@ -91,10 +91,15 @@ pub(super) fn lines(account: &Account) -> [String; 3] {
         show(totals.written_bytes),
         show(totals.read_bytes),
     );
+    // What could not be dropped of files that are done with is not among the others'.
+    let end_bytes = match account.settled {
+        true => totals.cached_bytes + totals.left_bytes,
+        false => totals.cached_bytes,
+    };
     let cached = format!(
         "page cache: at most {}, {} at the end{}",
         show(totals.peak_cached_bytes),
-        show(totals.cached_bytes),
+        show(end_bytes),
         if account.settled {
             ""
         } else {
