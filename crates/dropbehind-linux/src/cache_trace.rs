@@ -35,7 +35,7 @@ pub use inodes::{KernelDevices, KernelInode, has_subvolumes};
 use event::Tasks;
 use format::{Format, Unusable};
 use queue::Queue;
-use ring::Ring;
+use ring::Rings;
 use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
@@ -79,7 +79,7 @@ pub enum TraceRecord {
 /// A record of all pages that enter the page cache, and of forks.
 #[derive(Debug)]
 pub struct CacheTrace {
-    rings: Vec<Ring>,
+    rings: Rings,
     format: Format,
     epoll: OwnedFd,
     pending: Queue,
@@ -112,8 +112,8 @@ impl CacheTrace {
             Unusable::Unknown => strange_format(),
         })?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(other("epoll_create1"))?;
-        let rings = Ring::of_all_processors(tracepoint, Tasks::Told, ring_bytes)?;
-        for ring in &rings {
+        let rings = Rings::of_all_processors(tracepoint, Tasks::Told, ring_bytes)?;
+        for ring in rings.iter() {
             let data = epoll::EventData::new_u64(0);
             epoll::add(&epoll, ring.event(), data, epoll::EventFlags::IN)
                 .map_err(other("epoll_ctl"))?;
@@ -138,7 +138,7 @@ impl CacheTrace {
     /// that belongs before others it hands over, and the next call brings it. Where
     /// the order matters, ask for what is a few milliseconds old.
     pub fn read(&mut self, until_ns: u64, take: impl FnMut(TraceRecord)) {
-        for ring in &mut self.rings {
+        for ring in self.rings.iter_mut() {
             ring.drain(&mut self.joined, |bytes| {
                 if let Some(record) = records::parse(bytes, &self.format) {
                     self.pending.push(record);

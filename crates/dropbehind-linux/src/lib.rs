@@ -25,6 +25,7 @@ pub mod cache_trace;
 pub mod cachestat;
 pub mod claims;
 pub mod close;
+mod deferred_close;
 pub mod descriptor_table;
 pub mod detach;
 pub mod direct_read;

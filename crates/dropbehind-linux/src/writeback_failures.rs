@@ -14,7 +14,7 @@
 
 use crate::cache_trace::event::Tasks;
 use crate::cache_trace::format::Field;
-use crate::cache_trace::ring::Ring;
+use crate::cache_trace::ring::Rings;
 use crate::cache_trace::{CacheTraceError, KernelInode, records, strange_format, tracefs};
 
 const TRACEPOINT: &str = "filemap/filemap_set_wb_err";
@@ -31,7 +31,7 @@ pub enum WritebackFailure {
 /// A record of failures of writeback, of the whole machine.
 #[derive(Debug)]
 pub struct WritebackFailures {
-    rings: Vec<Ring>,
+    rings: Rings,
     device: Field,
     number: Field,
     /// For records that go over a ring's end.
@@ -51,8 +51,8 @@ impl WritebackFailures {
         let (tracepoint, text) = tracefs::tracepoint(TRACEPOINT)?;
         let field = |name| Field::find(&text, name).ok_or_else(strange_format);
         let (device, number) = (field("s_dev")?, field("i_ino")?);
-        let rings = Ring::of_all_processors(tracepoint, Tasks::Untold, ring_bytes)?;
-        for ring in &rings {
+        let rings = Rings::of_all_processors(tracepoint, Tasks::Untold, ring_bytes)?;
+        for ring in rings.iter() {
             ring.enable()?;
         }
         Ok(Self {
@@ -66,7 +66,7 @@ impl WritebackFailures {
     /// Hands over what failed since the last call. Takes no system call, and next to no time
     /// if nothing did.
     pub fn read(&mut self, mut take: impl FnMut(WritebackFailure)) {
-        for ring in &mut self.rings {
+        for ring in self.rings.iter_mut() {
             let was_full = ring.drain(&mut self.joined, |record| {
                 if records::is_loss(record) {
                     take(WritebackFailure::Lost);

@@ -116,6 +116,12 @@ impl Event {
     }
 }
 
+impl From<Event> for OwnedFd {
+    fn from(event: Event) -> Self {
+        event.fd
+    }
+}
+
 impl AsFd for Event {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()

@@ -5,6 +5,7 @@ use super::CacheTraceError;
 use super::event::{Event, Tasks};
 use super::processors;
 use super::records::{HEADER_BYTES, size_of_record};
+use crate::deferred_close::close_deferred;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,7 +27,7 @@ const DATA_TAIL: usize = 1032;
 pub(crate) struct Ring {
     event: Event,
     /// The page that describes the ring, followed by the ring itself.
-    map: NonNull<u8>,
+    map: Mapping,
     page_bytes: usize,
     /// A power of two.
     data_bytes: usize,
@@ -34,32 +35,64 @@ pub(crate) struct Ring {
     tail: u64,
 }
 
-// SAFETY: the mapping belongs to this value alone, and to no thread.
-unsafe impl Send for Ring {}
+/// Memory that the kernel maps for us.
+#[derive(Debug)]
+struct Mapping {
+    start: NonNull<u8>,
+    bytes: usize,
+}
 
-impl Ring {
+// SAFETY: the mapping belongs to this value alone, and to no thread.
+unsafe impl Send for Mapping {}
+
+/// The rings of all processors. To drop them does not wait for their events' close.
+#[derive(Debug)]
+pub(crate) struct Rings(Vec<Ring>);
+
+impl Rings {
     /// A ring of each processor that is online, each of at least `ring_bytes`. None
-    /// records anything before it is [enabled](Self::enable).
+    /// records anything before it is [enabled](Ring::enable).
     pub(crate) fn of_all_processors(
         tracepoint: u64,
         tasks: Tasks,
         ring_bytes: usize,
-    ) -> Result<Vec<Self>, CacheTraceError> {
+    ) -> Result<Self, CacheTraceError> {
         let processors = processors::online().map_err(|error| {
             CacheTraceError::Other("looking for the processors that are online", error)
         })?;
         let mut rings = Vec::with_capacity(processors.len());
         for processor in processors {
-            match Self::open(tracepoint, tasks, processor, ring_bytes) {
+            match Ring::open(tracepoint, tasks, processor, ring_bytes) {
                 // It went offline meanwhile.
                 Err(CacheTraceError::Other(_, error))
                     if error.raw_os_error() == Some(libc::ENODEV) => {}
                 ring => rings.push(ring?),
             }
         }
-        Ok(rings)
+        Ok(Self(rings))
     }
 
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Ring> {
+        self.0.iter()
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Ring> {
+        self.0.iter_mut()
+    }
+}
+
+impl Drop for Rings {
+    fn drop(&mut self) {
+        // Mapped memory holds the event, too.
+        let events = self.0.drain(..).map(|Ring { event, map, .. }| {
+            drop(map);
+            event.into()
+        });
+        close_deferred(events.collect());
+    }
+}
+
+impl Ring {
     /// Opens an event of everybody on a processor. Its ring has at least `ring_bytes` and
     /// a page.
     fn open(
@@ -96,7 +129,10 @@ impl Ring {
         let map = map.map_err(|error| CacheTraceError::Other("mmap of a ring", error.into()))?;
         Ok(Self {
             event,
-            map: NonNull::new(map.cast()).expect("the kernel maps nothing at 0 unasked"),
+            map: Mapping {
+                start: NonNull::new(map.cast()).expect("the kernel maps nothing at 0 unasked"),
+                bytes: map_bytes,
+            },
             page_bytes,
             data_bytes,
             tail: 0,
@@ -116,7 +152,7 @@ impl Ring {
     fn counter(&self, offset: usize) -> &AtomicU64 {
         // SAFETY: it lies within the first page, aligned, and lives as long as the
         // mapping does. The kernel reads and writes it as one word.
-        unsafe { AtomicU64::from_ptr(self.map.as_ptr().add(offset).cast()) }
+        unsafe { AtomicU64::from_ptr(self.map.start.as_ptr().add(offset).cast()) }
     }
 
     /// Takes all that is in it, oldest first. What goes over its end is put
@@ -136,7 +172,7 @@ impl Ring {
         // not write what is between tail and head until the tail is moved, which is
         // after these are used.
         let (first, second) = unsafe {
-            let data = self.map.as_ptr().add(self.page_bytes);
+            let data = self.map.start.as_ptr().add(self.page_bytes);
             (
                 std::slice::from_raw_parts(data.add(start), before_end),
                 std::slice::from_raw_parts(data, unread - before_end),
@@ -150,11 +186,10 @@ impl Ring {
     }
 }
 
-impl Drop for Ring {
+impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: our own mapping, to which no reference is left.
-        let unmapped =
-            unsafe { munmap(self.map.as_ptr().cast(), self.page_bytes + self.data_bytes) };
+        let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
         debug_assert!(unmapped.is_ok());
     }
 }
