@@ -9,6 +9,7 @@
 //! Witnesses say what happened: [`residency`] (cached, dirty and writeback
 //! pages), [`bringers`] (of pages), [`extents`], [`disk_io`], and [`pattern`] for the
 //! bytes themselves.
+//! [`fuzz`] makes inputs for parsers.
 //! Nothing here uses dropbehind's own crates, so that a mistake in those
 //! cannot hide itself.
 //!
@@ -40,6 +41,7 @@ mod command;
 mod context;
 mod failing_disk;
 mod filesystem;
+mod fuzz;
 mod hanging_fs;
 mod helper_process;
 mod left_behind;
@@ -55,6 +57,7 @@ pub use dropbehind_slowdisk::now_ns;
 pub use fail_nth::{CallFilter, FailNth, Outcome};
 pub use failing_disk::FailingDisk;
 pub use filesystem::Fs;
+pub use fuzz::fuzz;
 pub use hanging_fs::{Hanging, HangingFs};
 pub use loop_disk::LoopDisk;
 pub use memory_cgroup::MemoryCgroup;
