@@ -207,4 +207,37 @@ mod tests {
         assert_eq!(Mount::parse(b""), None);
         assert_eq!(Mount::parse(b"27 1 254:0 / / rw"), None);
     }
+
+    #[test]
+    fn any_table_has_no_more_mounts_than_lines_and_no_longer_names() {
+        dropbehind_testbed::fuzz("tests/corpus/mountinfo", |table| {
+            let mut mounts = 0;
+            for mount in Mount::parse_table(table) {
+                mounts += 1;
+                let names = mount.upper_directories().into_iter();
+                let mut names = names.chain(mount.lower_directory());
+                assert!(names.all(|name| name.as_os_str().len() <= mount.options.len()));
+                // Written again with every byte of its names escaped, it is the same.
+                let escaped = |name: &OsStr| -> String {
+                    let bytes = name.as_bytes().iter();
+                    bytes.map(|byte| format!("\\{byte:03o}")).collect()
+                };
+                let mut line = format!(
+                    "{} {} {}:{} {} {} rw - {} {} ",
+                    mount.id,
+                    mount.parent,
+                    rustix::fs::major(mount.device),
+                    rustix::fs::minor(mount.device),
+                    escaped(mount.root.as_os_str()),
+                    escaped(mount.mount_point.as_os_str()),
+                    escaped(OsStr::new(&mount.filesystem)),
+                    escaped(mount.source.as_os_str()),
+                )
+                .into_bytes();
+                line.extend(&mount.options);
+                assert_eq!(Mount::parse(&line), Some(mount));
+            }
+            assert!(mounts <= table.split(|&byte| byte == b'\n').count());
+        });
+    }
 }

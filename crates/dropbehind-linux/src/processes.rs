@@ -95,16 +95,7 @@ pub fn open_files(process: i32) -> io::Result<Vec<OpenFile>> {
 pub fn mapped_files(process: i32) -> io::Result<Vec<OpenFile>> {
     let maps = fs::read(format!("/proc/{process}/maps"))?;
     let files = maps.split(|&byte| byte == b'\n').filter_map(|line| {
-        let mut fields = line.split(|&byte| byte == b' ');
-        let range = std::str::from_utf8(fields.next()?).ok()?;
-        let rights = fields.next()?;
-        if !(rights.get(1) == Some(&b'w') && rights.get(3) == Some(&b's')) {
-            return None;
-        }
-        // The names in map_files have no leading zeros, those in maps do.
-        let (start, end) = range.split_once('-')?;
-        let plain = |text| u64::from_str_radix(text, 16).ok();
-        let name = format!("{:x}-{:x}", plain(start)?, plain(end)?);
+        let name = shared_writable(line)?;
         let link = format!("/proc/{process}/map_files/{name}");
         let (id, kind, block_device) = file_behind(Path::new(&link))?;
         Some(OpenFile {
@@ -117,6 +108,21 @@ pub fn mapped_files(process: i32) -> io::Result<Vec<OpenFile>> {
         })
     });
     Ok(files.collect())
+}
+
+/// The name in map_files of what a line of maps tells of, if that is mapped shared and
+/// writable.
+fn shared_writable(line: &[u8]) -> Option<String> {
+    let mut fields = line.split(|&byte| byte == b' ');
+    let range = std::str::from_utf8(fields.next()?).ok()?;
+    let rights = fields.next()?;
+    if !(rights.get(1) == Some(&b'w') && rights.get(3) == Some(&b's')) {
+        return None;
+    }
+    // The names in map_files have no leading zeros, those in maps do.
+    let (start, end) = range.split_once('-')?;
+    let plain = |text| u64::from_str_radix(text, 16).ok();
+    Some(format!("{:x}-{:x}", plain(start)?, plain(end)?))
 }
 
 /// What a link of `/proc` leads to, without asking a remote server.
@@ -158,7 +164,10 @@ struct Description {
 
 impl Description {
     fn of(process: i32, descriptor: i32) -> Option<Self> {
-        let text = fs::read_to_string(format!("/proc/{process}/fdinfo/{descriptor}")).ok()?;
+        Self::parse(&fs::read_to_string(format!("/proc/{process}/fdinfo/{descriptor}")).ok()?)
+    }
+
+    fn parse(text: &str) -> Option<Self> {
         let field = |name| text.lines().find_map(|line| line.strip_prefix(name));
         let flags = i64::from_str_radix(field("flags:")?.trim(), 8).ok()?;
         let writable = match i32::try_from(flags).ok()? {
@@ -357,5 +366,38 @@ mod tests {
         let unified = cgroup("0::/system.slice/x.service").unwrap();
         assert_eq!(unified.controllers, "");
         assert_eq!(unified.path, Path::new("/system.slice/x.service"));
+    }
+
+    #[test]
+    fn any_text_of_proc_is_read_or_refused() {
+        dropbehind_testbed::fuzz("tests/corpus/proc", |bytes| {
+            let text = String::from_utf8_lossy(bytes);
+            if let Some(stat) = parse_stat(bytes) {
+                let again = format!(
+                    "1 (x) {} {} {}{}",
+                    stat.state,
+                    stat.parent,
+                    "0 ".repeat(17),
+                    stat.start_ticks
+                );
+                assert_eq!(parse_stat(again.as_bytes()), Some(stat));
+            }
+            for group in text.lines().filter_map(cgroup) {
+                let line = format!("0:{}:{}", group.controllers, group.path.display());
+                assert_eq!(cgroup(&line), Some(group));
+            }
+            for line in bytes.split(|&byte| byte == b'\n') {
+                // Nothing but the folder's own entries can be reached by it.
+                let name = shared_writable(line).unwrap_or_default();
+                assert!(
+                    name.bytes()
+                        .all(|byte| byte == b'-' || byte.is_ascii_hexdigit())
+                );
+            }
+            if let Some(description) = Description::parse(&text) {
+                assert!(text.contains("flags:"));
+                assert!(description.inode.is_none() || text.contains("ino:"));
+            }
+        });
     }
 }

@@ -205,4 +205,33 @@ print fmt: \"dev %d:%d ino %lx pfn=0x%lx ofs=%lu order=%u\", REC->order
             }
         }
     }
+
+    #[test]
+    fn any_text_gives_fields_within_the_record_or_none() {
+        dropbehind_testbed::fuzz("tests/corpus/trace_format", |text| {
+            let Ok(format) = Format::parse(&String::from_utf8_lossy(text)) else {
+                return;
+            };
+            for len in [0, 8, 40, 4096] {
+                let folio = format.folio(&vec![0xa5; len]);
+                let reaches = |field: Field| field.offset.checked_add(field.bytes());
+                let fields = [format.inode, format.index, format.device, format.order];
+                let fits = fields
+                    .into_iter()
+                    .all(|field| reaches(field).is_some_and(|end| end <= len));
+                assert!(fits || folio.is_none(), "{format:?} {len}");
+            }
+        });
+    }
+
+    impl Field {
+        fn bytes(self) -> usize {
+            match self.size {
+                Size::One => 1,
+                Size::Two => 2,
+                Size::Four => 4,
+                Size::Eight => 8,
+            }
+        }
+    }
 }

@@ -210,4 +210,41 @@ pub(super) mod tests {
         }
         assert_eq!(parse(&record(4, &[0; 40]), &format()), None);
     }
+
+    #[test]
+    fn any_record_is_written_again_as_it_was_read() {
+        dropbehind_testbed::fuzz("tests/corpus/trace_records", |bytes| {
+            size_of_record(bytes);
+            let Some(stamped) = parse(bytes, &format()) else {
+                return;
+            };
+            let time_ns = stamped.time_ns;
+            let again = match stamped.record {
+                TraceRecord::Added {
+                    process,
+                    inode,
+                    first_page,
+                    pages,
+                } => {
+                    let order = u8::try_from(pages.trailing_zeros()).unwrap();
+                    let device = inode.device;
+                    sample(
+                        process,
+                        time_ns,
+                        &folio(device, inode.number, first_page, order),
+                    )
+                }
+                TraceRecord::Forked { child, parent } => {
+                    let mut body = numbers(&[child.cast_unsigned(), parent.cast_unsigned(), 0, 0]);
+                    body.extend(time_ns.to_ne_bytes());
+                    record(PERF_RECORD_FORK, &body)
+                }
+                TraceRecord::Lost { records } => {
+                    let body = [0, records, 0, time_ns].map(u64::to_ne_bytes);
+                    record(PERF_RECORD_LOST, body.as_flattened())
+                }
+            };
+            assert_eq!(parse(&again, &format()), Some(stamped));
+        });
+    }
 }
