@@ -148,4 +148,23 @@ mod tests {
             assert!(error.contains(saying), "{pattern}: {error}");
         }
     }
+
+    #[test]
+    fn any_pattern_is_read_or_refused() {
+        dropbehind_testbed::fuzz("tests/corpus/path_pattern", |text| {
+            let text = String::from_utf8_lossy(text).into_owned();
+            let plain = |c: char| c.is_alphanumeric() || "/_ -".contains(c);
+            let is_plain = text.chars().all(plain) && !text.is_empty();
+            let patterns = PathPatterns::new([&text]);
+            let Ok(patterns) = patterns else {
+                assert!(!is_plain, "{text}");
+                return;
+            };
+            let _ = patterns.matches(Path::new("/srv/a/b.iso"));
+            // Without special letters it is for the path of that name.
+            if is_plain && text.starts_with('/') && !text.ends_with('/') {
+                assert!(patterns.matches(Path::new(&text)), "{text}");
+            }
+        });
+    }
 }

@@ -150,4 +150,23 @@ mod tests {
             assert_eq!(show(bytes), text);
         }
     }
+
+    #[test]
+    fn any_size_is_what_its_digits_say() {
+        dropbehind_testbed::fuzz("tests/corpus/size", |text| {
+            let text = String::from_utf8_lossy(text);
+            let Ok(bytes) = parse(&text) else {
+                return;
+            };
+            assert_eq!(parse(&bytes.to_string()), Ok(bytes));
+            let shown = parse(&show(bytes)).unwrap_or(u64::MAX) as f64;
+            assert!(
+                (shown - bytes as f64).abs() <= bytes as f64 / 18.0,
+                "{text}"
+            );
+            let digits = text.trim().bytes().take_while(u8::is_ascii_digit).count();
+            let whole: u64 = text.trim()[..digits].parse().unwrap();
+            assert!(bytes >= whole, "{text}");
+        });
+    }
 }

@@ -163,3 +163,31 @@ impl Iterator for Samples {
         self.read().transpose()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_answer_ends_and_what_is_taken_is_written_the_same() {
+        dropbehind_testbed::fuzz("tests/corpus/answer", |answer| {
+            let (mut server, client) = UnixStream::pair().unwrap();
+            server.write_all(answer).unwrap();
+            drop(server);
+            let samples = Samples {
+                reader: BufReader::new(client),
+            };
+            let lines = answer.iter().filter(|&&byte| byte == b'\n').count();
+            let mut taken = 0;
+            for sample in samples {
+                taken += 1;
+                if let Ok(sample) = sample {
+                    let text = serde_json::to_string(&sample).unwrap();
+                    assert_eq!(serde_json::from_str::<Snapshot>(&text).unwrap(), sample);
+                    crate::prometheus::text(&sample, super::super::FILES_MAX);
+                }
+            }
+            assert!(taken <= lines + 1);
+        });
+    }
+}

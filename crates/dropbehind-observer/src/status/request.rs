@@ -159,4 +159,30 @@ mod tests {
             assert_eq!(reads(&text), Some(Ok(Request::Http(answer))), "{line}");
         }
     }
+
+    #[test]
+    fn any_request_is_answered_within_its_bounds() {
+        dropbehind_testbed::fuzz("tests/corpus/request", |input| {
+            let request = Request::read(input, false);
+            match &request {
+                Some(Ok(Request::Stream { pause })) => {
+                    let pause = pause.as_millis() as u64;
+                    assert!((STREAM_MIN_MS..=STREAM_MAX_MS).contains(&pause));
+                }
+                Some(Ok(
+                    Request::Metrics { files } | Request::Http(Http::Metrics { files, .. }),
+                )) => {
+                    assert!(*files <= FILES_MAX);
+                }
+                // Nothing that the client sent comes back.
+                Some(Err(why)) => assert!(!why.contains(char::is_control)),
+                Some(Ok(_)) => {}
+                None => assert!(input.len() < REQUEST_MAX_BYTES),
+            }
+            // More of it changes nothing.
+            if request.is_some() && input.len() < REQUEST_MAX_BYTES {
+                assert_eq!(Request::read(&[input, b"x"].concat(), false), request);
+            }
+        });
+    }
 }
