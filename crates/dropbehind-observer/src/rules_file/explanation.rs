@@ -7,7 +7,7 @@ use dropbehind_policy::{Mode, Writeback};
 use super::patterns::Patterns;
 use super::rule::Rule;
 use super::{RulesFile, Settings};
-use crate::size;
+use crate::{shown, size};
 
 /// The rules in words, in the order in which they are tried.
 impl fmt::Display for RulesFile {
@@ -35,7 +35,7 @@ impl fmt::Display for RulesFile {
             } else if says.is_empty() {
                 says = "nothing of its own".to_owned();
             }
-            writeln!(f, "disk {name}: {says}")?;
+            writeln!(f, "disk {}: {says}", shown(name))?;
         }
         if all.disks.values().any(|disk| disk.enabled) {
             writeln!(
@@ -70,7 +70,7 @@ fn conditions(f: &mut fmt::Formatter<'_>, rule: &Rule) -> fmt::Result {
     let mut word = "if";
     for (key, texts) in asked {
         if let Some(texts) = texts {
-            writeln!(f, "   {word} the {key} is {texts}")?;
+            writeln!(f, "   {word} the {key} is {}", shown(texts))?;
             word = "and";
         }
     }

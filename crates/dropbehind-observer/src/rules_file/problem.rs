@@ -64,7 +64,8 @@ impl fmt::Display for RulesFileError {
                         message,
                     } = problem;
                     let newline = if number == 0 { "" } else { "\n" };
-                    write!(f, "{newline}{}:{line}:{column}: {message}", shown(path))?;
+                    let (path, message) = (shown(path), shown(message));
+                    write!(f, "{newline}{path}:{line}:{column}: {message}")?;
                 }
                 Ok(())
             }

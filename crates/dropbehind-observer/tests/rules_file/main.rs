@@ -2,6 +2,7 @@
 //! about real files, processes and control groups.
 
 mod decisions;
+mod fuzz;
 mod mistakes;
 mod processes;
 mod reading;
