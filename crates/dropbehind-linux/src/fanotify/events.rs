@@ -176,21 +176,7 @@ impl Iterator for Events<'_> {
     type Item = Event;
 
     fn next(&mut self) -> Option<Event> {
-        if self.rest.len() < METADATA_BYTES {
-            return None;
-        }
-        // SAFETY: the bytes are there, and the struct is made of integers. The
-        // kernel wrote them, so the descriptor in it is taken over only once.
-        let metadata: libc::fanotify_event_metadata =
-            unsafe { std::ptr::read_unaligned(self.rest.as_ptr().cast()) };
-        let len = metadata.event_len as usize;
-        self.rest = self.rest.get(len.max(METADATA_BYTES)..).unwrap_or_default();
-        // The layout is checked as the manual asks for; there has been no
-        // other version since Linux 2.6.37.
-        if metadata.vers != libc::FANOTIFY_METADATA_VERSION {
-            self.rest = &[];
-            return None;
-        }
+        let metadata = next_metadata(&mut self.rest)?;
         // SAFETY: the kernel made this descriptor for this event, nobody else
         // owns it, and the buffer's bytes are passed once.
         let file = (metadata.fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(metadata.fd) });
@@ -201,6 +187,25 @@ impl Iterator for Events<'_> {
             overflow: metadata.mask & libc::FAN_Q_OVERFLOW != 0,
         })
     }
+}
+
+/// Takes the first record off `rest`; all that follows one of an unknown layout is lost.
+fn next_metadata(rest: &mut &[u8]) -> Option<libc::fanotify_event_metadata> {
+    if rest.len() < METADATA_BYTES {
+        return None;
+    }
+    // SAFETY: the bytes are there, and the struct is made of integers.
+    let metadata: libc::fanotify_event_metadata =
+        unsafe { std::ptr::read_unaligned(rest.as_ptr().cast()) };
+    let len = metadata.event_len as usize;
+    *rest = rest.get(len.max(METADATA_BYTES)..).unwrap_or_default();
+    // The layout is checked as the manual asks for; there has been no
+    // other version since Linux 2.6.37.
+    if metadata.vers != libc::FANOTIFY_METADATA_VERSION {
+        *rest = &[];
+        return None;
+    }
+    Some(metadata)
 }
 
 impl Drop for Events<'_> {
@@ -228,5 +233,20 @@ mod tests {
         assert!(mask.contains(EventMask::OPEN) && !mask.contains(mask | EventMask::MODIFY));
         assert!(mask.intersects(EventMask::OPEN | EventMask::MODIFY));
         assert_eq!(mask.without(EventMask::OPEN), EventMask::ON_DIR);
+    }
+
+    #[test]
+    fn any_records_are_taken_one_by_one_to_their_end() {
+        dropbehind_testbed::fuzz("tests/corpus/fanotify", |bytes| {
+            let mut rest = bytes;
+            while let Some(metadata) = next_metadata(&mut rest) {
+                // The bytes taken so far end where this record does.
+                let taken = bytes.len() - rest.len();
+                let len = (metadata.event_len as usize).max(METADATA_BYTES);
+                assert!(taken >= METADATA_BYTES && (rest.is_empty() || len <= taken));
+                assert_eq!(metadata.vers, libc::FANOTIFY_METADATA_VERSION);
+            }
+            assert!(rest.len() < METADATA_BYTES);
+        });
     }
 }
