@@ -48,8 +48,10 @@ const STOPPING: Duration = Duration::from_secs(3);
 const RINGS_BYTES: usize = 128 << 20;
 const RING_BYTES: usize = 4 << 20;
 const RING_MIN_BYTES: usize = 256 << 10;
-/// Of the failures of writeback, each ring: a thousand.
-const FAILURES_RING_BYTES: usize = 64 << 10;
+/// The same of the trace of failed writeback. A record takes 56 bytes, and a disk that fails
+/// at once makes 100,000 a second: what comes while the observer waits for a processor fits.
+const FAILURE_RINGS_BYTES: usize = 32 << 20;
+const FAILURE_RING_BYTES: usize = 1 << 20;
 
 /// How to observe.
 #[derive(Clone, Debug)]
@@ -116,7 +118,8 @@ impl Observer {
             ));
         });
         let trace = trace.ok();
-        let failed_writeback = WritebackFailures::open(FAILURES_RING_BYTES);
+        let failed_writeback =
+            WritebackFailures::open(share_of(FAILURE_RINGS_BYTES).min(FAILURE_RING_BYTES));
         let failed_writeback = failed_writeback.map_err(|error| {
             notes.push(format!(
                 "the kernel does not tell when writeback fails ({error}): then programs may read \
@@ -302,9 +305,13 @@ pub fn open_trace(wanted: bool) -> Result<CacheTrace, String> {
     if !wanted {
         return Err("DROPBEHIND_NO_TRACE is set".to_owned());
     }
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let ring_bytes = (RINGS_BYTES / processors).clamp(RING_MIN_BYTES, RING_BYTES);
+    let ring_bytes = share_of(RINGS_BYTES).clamp(RING_MIN_BYTES, RING_BYTES);
     CacheTrace::open(ring_bytes).map_err(|error| error.to_string())
+}
+
+/// What each processor gets of what all get.
+fn share_of(bytes: usize) -> usize {
+    bytes / std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 fn has_writable(process: i32) -> bool {
