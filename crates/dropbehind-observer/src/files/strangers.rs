@@ -21,6 +21,9 @@ const SEARCHES: usize = 4096;
 /// To look who has files open takes no more than one part in so many of the time: 5 ms
 /// with 300 processes.
 const SCAN_SHARE: u32 = 25;
+/// A search of one process that takes longer, as with some hundred descriptors, has the
+/// next one of that process wait: it would keep the observer from reading the trace.
+const COSTLY_SEARCH: Duration = Duration::from_millis(1);
 
 /// Whether a file is still open is looked at after this, and after twice as long each
 /// time that it is: fanotify merges closes, and nothing but `/proc` shows how many
@@ -70,20 +73,38 @@ pub(super) struct Strangers {
     /// How often a process brought in pages of an inode that was not found, such as a
     /// file system's own data, or that no rule wants.
     missed: HashMap<(i32, Inode), u32>,
+    /// Before this, a process with many descriptors is not searched again.
+    next_search: HashMap<i32, Instant>,
     /// When processes may be looked at again.
     next_scan: Option<Instant>,
 }
 
 impl Strangers {
     /// True for the first, second, fourth, eighth time and so on: the process may have
-    /// opened the file since.
+    /// opened the file since. Times at which a costly search has to wait do not count.
     fn is_worth_a_search(&mut self, process: i32, inode: Inode) -> bool {
+        let next = self.next_search.get(&process);
+        if next.is_some_and(|next| Instant::now() < *next) {
+            return false;
+        }
         if self.missed.len() >= SEARCHES {
             self.missed.clear();
         }
         let times = self.missed.entry((process, inode)).or_default();
         *times = times.saturating_add(1);
         times.is_power_of_two()
+    }
+
+    /// A process was searched.
+    fn searched(&mut self, process: i32, cost: Duration) {
+        if cost < COSTLY_SEARCH {
+            return;
+        }
+        if self.next_search.len() >= SEARCHES {
+            self.next_search.clear();
+        }
+        let next = Instant::now() + cost * SCAN_SHARE;
+        self.next_search.insert(process, next);
     }
 
     /// Counts as one search: the process may become another program, and have it open still.
@@ -109,7 +130,12 @@ impl Files {
         }
         let file = match self.inodes.unmounted_device(inode) {
             Some(device) => open_device(device),
-            None => self.open_as(process, inode),
+            None => {
+                let started = Instant::now();
+                let file = self.open_as(process, inode);
+                self.strangers.searched(process, started.elapsed());
+                file
+            }
         }?;
         let info = file_stat(file.as_fd()).ok()?;
         let number = self.admit(file, &info, process)?;
@@ -248,5 +274,26 @@ impl Files {
         let due = doubts.map(|doubt| doubt.due).min()?;
         let due = self.strangers.next_scan.map_or(due, |next| next.max(due));
         Some(due.saturating_duration_since(Instant::now()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_costly_search_has_only_its_own_process_wait() {
+        let mut strangers = Strangers::default();
+        let inode = |number| Inode { device: 1, number };
+        strangers.searched(10, COSTLY_SEARCH / 2);
+        assert!(strangers.is_worth_a_search(10, inode(1)));
+        strangers.searched(10, Duration::from_secs(3600));
+        assert!(!strangers.is_worth_a_search(10, inode(2)));
+        assert!(strangers.is_worth_a_search(11, inode(2)));
+        // What had to wait counts as the first time.
+        strangers.next_search.clear();
+        assert!(strangers.is_worth_a_search(10, inode(2)));
+        assert!(strangers.is_worth_a_search(10, inode(2)));
+        assert!(!strangers.is_worth_a_search(10, inode(2)));
     }
 }
