@@ -45,7 +45,7 @@ pub struct ObserveOptions {
     /// Who writes to the file waits for the disk while more than this is dirty or
     /// on its way, of the observed files of that disk together (one of many may have
     /// 1 MiB in any case); `None` lets the kernel decide. Only where the mode writes
-    /// back early, and on ext4, xfs and btrfs.
+    /// back early, on ext4, xfs and btrfs, and from [`Observed::hold_writers`] on.
     pub max_dirty_bytes: Option<u64>,
     /// What reads bring in is dropped, too, where the mode drops. Otherwise what
     /// appears in a file that is written counts as written until
@@ -256,9 +256,6 @@ impl Flusher {
                 source: Source::Observed(Box::new(source)),
             },
         })?;
-        if let Some(brake) = &brake {
-            disk.add_brake(brake);
-        }
         Ok(Observed {
             disk,
             number,
@@ -280,8 +277,16 @@ impl Observed {
     /// Somebody is using it: look often.
     pub fn touched(&self) {
         self.disk.post(Message::Touched(self.number));
-        if let Some(brake) = &self.brake {
+        if let Some(brake) = self.brake.as_ref().filter(|brake| brake.is_enabled()) {
             self.disk.watch_writers(brake);
+        }
+    }
+
+    /// Somebody writes to it who may be held ([`ObserveOptions::max_dirty_bytes`]): all its
+    /// writers are from now on, since it is not known who wrote which page.
+    pub fn hold_writers(&self) {
+        if let Some(brake) = self.brake.as_ref().filter(|brake| brake.enable()) {
+            self.disk.add_brake(brake);
         }
     }
 

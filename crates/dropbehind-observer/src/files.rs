@@ -179,6 +179,7 @@ impl Files {
         if let Some(observed) = &open.observed {
             observed.touched();
         }
+        self.hold_own_writers(number);
         let inode = self.inodes.of_number(number);
         if let Some(inode) = inode {
             self.table.opened(number, inode);
@@ -392,6 +393,7 @@ impl Files {
                     .settings_for(&open.path, process, open.file.as_fd())
                     .is_some_and(|settings| settings.mode.drops()));
         open.remember(process, ours);
+        self.hold_own_writers(number);
         ours
     }
 

@@ -4,7 +4,8 @@ use crate::files::cached_mib;
 use crate::user::User;
 use crate::user::running_watch::RunningWatch;
 use dropbehind_testbed::reclaim::in_some_attempt;
-use dropbehind_testbed::{Need, need, residency};
+use dropbehind_testbed::slow_disk::{SlowDisk, SlowDiskOptions};
+use dropbehind_testbed::{Fs, Need, need, residency};
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::FileExt;
@@ -131,4 +132,71 @@ fn who_read_a_file_does_not_keep_it_from_being_deleted() {
     // for users.
     until(&|| read.iter().all(|path| !holds_deleted(process, path)));
     assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
+}
+
+const MIB: u64 = 1 << 20;
+
+/// The rule limits what its program writes. Anybody may give a program that name, and have
+/// it read what others write: they are not to wait for that. One that writes is held.
+#[test]
+fn writers_are_held_for_a_rule_that_knows_a_writer() {
+    need!(Need::Root, Need::Cachestat);
+    need!(all SlowDisk::needs());
+    need!(all Fs::Ext4.needs());
+    let disk = SlowDisk::new(SlowDiskOptions {
+        write_bytes_per_second: Some(50 * MIB),
+        ..SlowDiskOptions::default()
+    });
+    let disk = disk.unwrap().mount(Fs::Ext4).unwrap();
+    // On a busy machine the writer may have been found too late.
+    in_some_attempt(|_| {
+        let user = User::new();
+        user.writes(
+            "rules",
+            "[[rule]]\nprogram = \"dropbehindtest\"\nmode = \"dontcache\"\nmax_dirty = \"16MiB\"\n",
+        );
+        let own = user.file("dropbehindtest");
+        let dd = user.sh("command -v dd").text();
+        std::fs::copy(dd.trim(), &own).unwrap();
+        let path = disk.file("shared");
+        std::fs::write(&path, vec![1; 64 << 20]).unwrap();
+        residency::evict(&path);
+        let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
+        watch.says("READY=1");
+        let mut reader = Command::new(&own)
+            .arg(format!("if={}", path.display()))
+            .args(["bs=1M", "status=none"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut output = reader.stdout.take().unwrap();
+        output.read_exact(&mut vec![0; 16 << 20]).unwrap();
+        let file = File::open(&path).unwrap();
+        let unwritten_after = |program: &Path| {
+            // It reads from a pipe, so that the watch has the time to see it.
+            let script = format!(
+                "(dd if=/dev/zero bs=1M count=16 status=none; sleep 1; \
+                 dd if=/dev/zero bs=1M count=240 status=none) | \
+                 {} of={} bs=1M iflag=fullblock conv=notrunc status=none",
+                program.display(),
+                path.display()
+            );
+            let status = Command::new("sh").args(["-c", &script]).status();
+            assert!(status.unwrap().success());
+            let counts = residency::sample(&file).unwrap();
+            (counts.dirty_pages + counts.writeback_pages) * residency::page_bytes() / MIB
+        };
+        let others = unwritten_after(Path::new(dd.trim()));
+        let held = unwritten_after(&own);
+        drop(output);
+        let _ = reader.wait();
+        assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
+        std::fs::remove_file(&path).unwrap();
+        let found = format!("{others} MiB of others, {held} MiB of the program's own");
+        println!("{found}");
+        match others > 140 && held < 100 {
+            true => Ok(()),
+            false => Err(found),
+        }
+    });
 }

@@ -3,7 +3,9 @@
 use std::os::fd::AsFd;
 
 use dropbehind_flusher::{CacheMap, ObserveOptions, Provenance};
-use dropbehind_linux::{EventMask, MarkOptions, MarkTarget, cachestat, file_stat, page_size};
+use dropbehind_linux::{
+    EventMask, FileId, MarkOptions, MarkTarget, cachestat, file_stat, open_files, page_size,
+};
 use dropbehind_policy::RangeSet;
 use dropbehind_policy::{FileAction, FileNumber};
 
@@ -16,6 +18,12 @@ use crate::small_files::SmallFile;
 
 /// No more files are remembered for what was kept of them.
 const KEPT_FILES: usize = 1 << 16;
+
+/// Whether a process has a file open for writing.
+fn is_writer(process: i32, id: FileId) -> bool {
+    let open = open_files(process).unwrap_or_default();
+    open.iter().any(|open| open.writable && open.id == id)
+}
 
 impl Files {
     /// Does all that the table says.
@@ -91,12 +99,42 @@ impl Files {
                 open.begin(observed);
                 drop(board);
                 self.expect_reads(number);
+                self.hold_own_writers(number);
             }
             Err(error) => {
                 let path = shown(&open.path);
                 lock(&self.board).note(format!("{path} is left to the kernel: {error}"));
                 self.table.stream_refused(number);
             }
+        }
+    }
+
+    /// Writers are held where a program writes that the rules limit. One that only reads must
+    /// not have others' writers held: anybody may give a program a name of the rules.
+    pub(super) fn hold_own_writers(&mut self, number: FileNumber) {
+        let Some(open) = self.files.get_mut(&number) else {
+            return;
+        };
+        let Some(observed) = &open.observed else {
+            return;
+        };
+        if open.has_own_writer || open.settings.max_dirty_bytes.is_none() {
+            return;
+        }
+        let users: Vec<i32> = open.users().collect();
+        open.has_own_writer = users.into_iter().any(|process| {
+            self.programs.has(process)
+                && self.strangers.may_search(process)
+                && self
+                    .strangers
+                    .timed(process, || is_writer(process, open.id))
+                && self
+                    .rules
+                    .settings_for(&open.path, process, open.file.as_fd())
+                    .is_some_and(|settings| settings.max_dirty_bytes.is_some())
+        });
+        if open.has_own_writer {
+            observed.hold_writers();
         }
     }
 

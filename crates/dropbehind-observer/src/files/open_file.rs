@@ -48,6 +48,8 @@ pub(super) struct OpenFile {
     pub(super) writeback_sign: Option<WritebackSign>,
     /// Its stream, while there is one.
     pub(super) observed: Option<Observed>,
+    /// A program of the rules writes to it, so its writers may be held.
+    pub(super) has_own_writer: bool,
     /// Bytes that were to be dropped, and stayed.
     pub(super) left_bytes: u64,
     /// Whose pages are to go, where that is asked of each process.
@@ -87,6 +89,7 @@ impl OpenFile {
             counted: false,
             writeback_sign: None,
             observed: None,
+            has_own_writer: false,
             left_bytes: 0,
             users: Vec::new(),
         }
@@ -117,6 +120,9 @@ impl OpenFile {
         if self.read {
             observed.was_read();
         }
+        if self.has_own_writer {
+            observed.hold_writers();
+        }
         self.observed = Some(observed);
     }
 
@@ -124,6 +130,11 @@ impl OpenFile {
     pub(super) fn is_ours(&self, process: i32) -> Option<bool> {
         let known = self.users.iter().find(|(user, _)| *user == process);
         known.map(|&(_, ours)| ours)
+    }
+
+    /// Those of whom something is known.
+    pub(super) fn users(&self) -> impl Iterator<Item = i32> {
+        self.users.iter().map(|&(user, _)| user)
     }
 
     /// Remembers that.

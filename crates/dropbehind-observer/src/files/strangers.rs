@@ -83,8 +83,7 @@ impl Strangers {
     /// True for the first, second, fourth, eighth time and so on: the process may have
     /// opened the file since. Times at which a costly search has to wait do not count.
     fn is_worth_a_search(&mut self, process: i32, inode: Inode) -> bool {
-        let next = self.next_search.get(&process);
-        if next.is_some_and(|next| Instant::now() < *next) {
+        if !self.may_search(process) {
             return false;
         }
         if self.missed.len() >= SEARCHES {
@@ -93,6 +92,20 @@ impl Strangers {
         let times = self.missed.entry((process, inode)).or_default();
         *times = times.saturating_add(1);
         times.is_power_of_two()
+    }
+
+    /// False while a process with many descriptors is not to be searched again.
+    pub(super) fn may_search(&self, process: i32) -> bool {
+        let next = self.next_search.get(&process);
+        next.is_none_or(|next| Instant::now() >= *next)
+    }
+
+    /// Searches a process.
+    pub(super) fn timed<T>(&mut self, process: i32, search: impl FnOnce() -> T) -> T {
+        let started = Instant::now();
+        let found = search();
+        self.searched(process, started.elapsed());
+        found
     }
 
     /// A process was searched.
