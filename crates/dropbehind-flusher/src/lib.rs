@@ -33,6 +33,7 @@ pub use flusher::{DiskStats, Flusher, FlusherBuilder};
 pub use observed_file::{
     Notice, NoticeSink, ObserveOptions, Observed, ObservedPages, ObservedState, Provenance,
 };
+pub use processor_time::processor_time;
 pub use stats::Stats;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use dropbehind_flusher::processor_time;
 use dropbehind_linux::{FileId, file_stat, mapped_files, open_files};
 use dropbehind_policy::{Brought, FileNumber, Inode};
 use dropbehind_policy::{ByteRange, RangeSet};
@@ -102,13 +103,13 @@ impl Strangers {
 
     /// Searches a process.
     pub(super) fn timed<T>(&mut self, process: i32, search: impl FnOnce() -> T) -> T {
-        let started = Instant::now();
+        let before = processor_time();
         let found = search();
-        self.searched(process, started.elapsed());
+        self.searched(process, processor_time() - before);
         found
     }
 
-    /// A process was searched.
+    /// A process was searched, which took so much of a processor's time.
     fn searched(&mut self, process: i32, cost: Duration) {
         if cost < COSTLY_SEARCH {
             return;
@@ -144,9 +145,9 @@ impl Files {
         let file = match self.inodes.unmounted_device(inode) {
             Some(device) => open_device(device),
             None => {
-                let started = Instant::now();
+                let before = processor_time();
                 let file = self.open_as(process, inode);
-                self.strangers.searched(process, started.elapsed());
+                self.strangers.searched(process, processor_time() - before);
                 file
             }
         }?;
