@@ -9,7 +9,7 @@
 //! Witnesses say what happened: [`residency`] (cached, dirty and writeback
 //! pages), [`bringers`] (of pages), [`extents`], [`disk_io`], and [`pattern`] for the
 //! bytes themselves.
-//! [`fuzz`] makes inputs for parsers.
+//! [`fuzz()`] makes inputs for parsers.
 //! Nothing here uses dropbehind's own crates, so that a mistake in those
 //! cannot hide itself.
 //!
