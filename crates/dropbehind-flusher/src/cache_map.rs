@@ -29,6 +29,14 @@ impl CacheMap {
         }
     }
 
+    /// Nothing is known: all of the file counts as others'.
+    pub fn unknown() -> CacheMap {
+        CacheMap {
+            map: ResidencyMap::unknown(),
+            cached_bytes: 0,
+        }
+    }
+
     /// What is cached now, to the page.
     pub fn now(fd: BorrowedFd<'_>) -> CacheMap {
         let size = size_bytes(fd).unwrap_or(u64::MAX);

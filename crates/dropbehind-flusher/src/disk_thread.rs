@@ -6,13 +6,12 @@ mod looks;
 mod slots;
 
 use std::collections::{BTreeSet, HashMap};
-use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use dropbehind_linux::{TIME_SLICE_MIN, futex_wait, set_thread_time_slice};
+use dropbehind_linux::{Description, TIME_SLICE_MIN, futex_wait, set_thread_time_slice};
 use dropbehind_policy::neighbours::SAMPLE_NS;
 use dropbehind_policy::residency::ResidencyMap;
 use dropbehind_policy::write_behind::DEFAULT_WINDOW_BYTES;
@@ -45,7 +44,7 @@ pub(crate) struct Attachment {
 /// A file of the disk, with the flusher's own description of it.
 #[derive(Debug)]
 pub(crate) struct Entry {
-    pub(crate) description: OwnedFd,
+    pub(crate) description: Arc<Description>,
     pub(crate) source: Source,
 }
 

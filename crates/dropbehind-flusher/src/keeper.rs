@@ -10,7 +10,7 @@ use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use dropbehind_linux::{IoPriority, futex_wait, futex_wake, reopen, thread_id};
+use dropbehind_linux::{Description, IoPriority, futex_wait, futex_wake, reopen, thread_id};
 
 use crate::disk_thread::{Attachment, Entry, Source};
 use crate::lock;
@@ -131,7 +131,7 @@ impl Keeper {
             config: file.config(),
             before,
             entry: Entry {
-                description,
+                description: Arc::new(Description::held(description)),
                 source: Source::Own(OwnSource::new(Arc::clone(&file), sharing)),
             },
         };

@@ -8,10 +8,10 @@ mod unwritten;
 
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex};
 
-use dropbehind_linux::{FileKind, file_stat, page_size};
+use dropbehind_linux::{Description, FileKind, file_stat, page_size};
 use dropbehind_policy::brake::Limit;
 use dropbehind_policy::observed_stream::ProvenanceKind;
 use dropbehind_policy::residency::ResidencyMap;
@@ -108,8 +108,6 @@ pub enum Notice {
     Finished {
         /// The file.
         key: u64,
-        /// What it was observed by.
-        description: OwnedFd,
         /// What was done with it.
         state: Box<ObservedState>,
     },
@@ -155,21 +153,26 @@ impl fmt::Debug for Observed {
 impl Flusher {
     /// Observes a file that others read and write, through `description`.
     ///
-    /// The description is a separate one, for reading, and belongs to the
-    /// flusher until the file is finished. Nothing of the others' descriptions,
-    /// positions, locks and errors is touched.
+    /// The description is a separate one, for reading, and the caller may let go of it
+    /// at any time. Nothing of the others' descriptions, positions, locks and errors is
+    /// touched.
     ///
     /// # Errors
     /// `Unsupported` where this flusher was not built for
     /// [observing](crate::FlusherBuilder::observing), where the file is neither
     /// a regular file nor a block device, or where its pages cannot be counted
     /// (cachestat(2), since Linux 6.5).
-    pub fn observe(&self, description: OwnedFd, options: ObserveOptions) -> io::Result<Observed> {
+    pub fn observe(
+        &self,
+        description: Arc<Description>,
+        options: ObserveOptions,
+    ) -> io::Result<Observed> {
         let unsupported = |text| io::Error::new(io::ErrorKind::Unsupported, text);
         if !self.inner.observing {
             return Err(unsupported("this flusher was not built for observing"));
         }
-        let info = file_stat(description.as_fd())?;
+        let file = description.open()?;
+        let info = file_stat(file.as_fd())?;
         let block_device = match info.kind {
             FileKind::Regular => false,
             FileKind::Block => true,
@@ -177,14 +180,14 @@ impl Flusher {
         };
         let size_bytes = info.size_bytes;
         let before_count = processor_time();
-        let counted = residency::count(description.as_fd(), residency::whole(size_bytes))?;
+        let counted = residency::count(file.as_fd(), residency::whole(size_bytes))?;
         let count_cost = processor_time() - before_count;
         let device = if block_device {
             info.special_device
         } else {
             info.id.device
         };
-        let disk = self.disk_of(description.as_fd(), device)?;
+        let disk = self.disk_of(file.as_fd(), device)?;
         let number = disk.next_number();
         let (before, provenance) = match &options.provenance {
             Provenance::Traced => (ResidencyMap::unknown(), ProvenanceKind::Traced),
@@ -216,7 +219,7 @@ impl Flusher {
         let waits = options.mode.writeback != Writeback::Lazy && !block_device;
         let brake = match options.max_dirty_bytes {
             Some(limit_bytes) if waits => {
-                let mut counter = UnwrittenCounter::new(description.try_clone()?);
+                let mut counter = UnwrittenCounter::new(Arc::clone(&description));
                 if counted.unwritten_bytes() == 0 {
                     counter.was_written(size_bytes, count_cost);
                 }

@@ -16,6 +16,7 @@ use common::{Dice, KIB, Kind, MIB, PATIENCE, Place, cached_bytes, check_on_disk,
 use dropbehind_flusher::{
     CacheMap, Flusher, Notice, NoticeSink, ObserveOptions, Observed, ObservedState, Provenance,
 };
+use dropbehind_linux::Description;
 use dropbehind_policy::{Brought, ByteRange, Mode};
 use dropbehind_testbed::reclaim::{Gone, Reclaim, in_some_attempt};
 use dropbehind_testbed::residency::{self, Sampler};
@@ -55,7 +56,9 @@ impl Observing {
             provenance: Provenance::ResidentAtOpen(CacheMap::now(description.as_fd())),
             ..self.options.clone()
         };
-        self.flusher.observe(description.into(), options).unwrap()
+        self.flusher
+            .observe(Description::held(description.into()).into(), options)
+            .unwrap()
     }
 
     /// The same, where somebody tells who brought in what.
@@ -65,7 +68,9 @@ impl Observing {
             ..self.options.clone()
         };
         let description = fs::File::open(path).unwrap();
-        self.flusher.observe(description.into(), options).unwrap()
+        self.flusher
+            .observe(Description::held(description.into()).into(), options)
+            .unwrap()
     }
 
     /// Waits until the file is finished.

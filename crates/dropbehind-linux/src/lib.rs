@@ -26,6 +26,7 @@ pub mod cachestat;
 pub mod claims;
 pub mod close;
 mod deferred_close;
+mod description;
 pub mod descriptor_table;
 pub mod detach;
 pub mod direct_read;
@@ -72,6 +73,7 @@ pub use cache_trace::{
 pub use cachestat::{CacheStat, cachestat};
 pub use claims::{Claimed, Claims};
 pub use close::close;
+pub use description::{Description, FileSystem, MountPoint};
 pub use descriptor_table::{give_up_inherited_descriptors, unshare_descriptor_table};
 pub use detach::detach;
 pub use direct_read::DirectReader;

@@ -16,9 +16,9 @@ use std::time::Duration;
 use dropbehind_flusher::{CacheMap, FailedWriteback, Flusher, Notice, NoticeSink};
 use dropbehind_linux::OpenFile as OpenedFile;
 use dropbehind_linux::{
-    EventMask, Fanotify, FileId, FileKind, FileStat, MarkOptions, MarkTarget, Mount,
-    WritebackFailure, cachestat, file_stat, filesystem, has_subvolumes, mounts_of, open_files,
-    page_size, size_bytes,
+    Description, EventMask, Fanotify, FileId, FileKind, FileStat, FileSystem, MarkOptions,
+    MarkTarget, Mount, WritebackFailure, cachestat, file_stat, filesystem, has_subvolumes,
+    kernel_device, mounts_of, open_files, page_size, size_bytes,
 };
 use dropbehind_policy::grace::SMALL_FILE_BYTES;
 use dropbehind_policy::{Brought, FileNumber, Inode, ObservedFiles};
@@ -68,6 +68,10 @@ pub(crate) struct Files {
     kept: HashMap<FileId, u64>,
     /// The numbers of mounts whose files may be opened.
     open_mounts: HashSet<u64>,
+    /// The numbers of mounts that can be unmounted while nobody holds a file there.
+    unmountable: HashSet<u64>,
+    /// By the kernel's number of their devices.
+    filesystems: HashMap<u32, Arc<FileSystem>>,
 }
 
 /// What [`Files`] is made from.
@@ -109,6 +113,8 @@ impl Files {
             round: 0,
             kept: HashMap::new(),
             open_mounts: HashSet::new(),
+            unmountable: HashSet::new(),
+            filesystems: HashMap::new(),
         }
     }
 
@@ -134,6 +140,17 @@ impl Files {
     pub(crate) fn mounted(&mut self, marks: &Marks) {
         self.inodes.mounted(marks.mounts());
         self.open_mounts.clone_from(marks.open());
+        self.unmountable = marks.unmountable();
+        let mounts = marks.mounts().iter();
+        let devices: HashSet<u32> = mounts.map(|mount| kernel_device(mount.device)).collect();
+        self.filesystems.retain(|device, filesystem| {
+            filesystem.mounted_at(Vec::new());
+            devices.contains(device)
+        });
+        for device in devices {
+            let filesystem = self.filesystems.entry(device).or_default();
+            filesystem.mounted_at(marks.points_of(device));
+        }
         // Through others' mounts go others' files as well.
         if self.programs.namespace().is_some() {
             self.owners.claim_mounts(marks.numbers());
@@ -155,11 +172,22 @@ impl Files {
 
     // ---- what programs do ---------------------------------------------------
 
+    /// The number of this file, if it is known.
+    fn number_of(&mut self, id: FileId, file: BorrowedFd<'_>) -> Option<FileNumber> {
+        let number = *self.by_id.get(&id)?;
+        if self.files.get(&number)?.file.is(file) {
+            return Some(number);
+        }
+        // That one is gone, and has left its inode's number to this one.
+        self.by_id.remove(&id);
+        self.table.replaced(number);
+        None
+    }
+
     /// A file was opened.
     pub(crate) fn opened(&mut self, event: FileEvent) {
-        let id = event.info.id;
-        if let Some(&number) = self.by_id.get(&id) {
-            return self.opened_again(number, event.process);
+        if let Some(number) = self.number_of(event.info.id, event.file.as_fd()) {
+            return self.opened_again(number, event.process, event.file);
         }
         let by = event.process;
         if let Some(number) = self.admit(event.file, &event.info, by) {
@@ -167,13 +195,16 @@ impl Files {
         }
     }
 
-    fn opened_again(&mut self, number: FileNumber, process: i32) {
+    fn opened_again(&mut self, number: FileNumber, process: i32, file: OwnedFd) {
         self.is_used(number);
         // Who it is can be asked now, and not when it has ended.
         let _ = self.is_ours(number, process);
         let Some(open) = self.files.get_mut(&number) else {
             return;
         };
+        if !open.file.is_held() {
+            open.file.hold(Arc::new(file));
+        }
         // It may have been dropped since, and is brought in once more.
         open.named.clear();
         if let Some(observed) = &open.observed {
@@ -186,6 +217,19 @@ impl Files {
         }
     }
 
+    /// A close was read, which counts in the next round. A file that nobody else has open
+    /// is let go of now, so that its mount can be unmounted at once.
+    pub(crate) fn closing(&mut self, id: FileId) {
+        if let Some(&number) = self.by_id.get(&id)
+            && let Some(open) = self.files.get_mut(&number)
+        {
+            open.closing += 1;
+            if open.closing >= self.table.opens(number) {
+                open.file.let_go();
+            }
+        }
+    }
+
     /// A file was closed; where the kernel merged events, perhaps after it had been
     /// opened once more. Its descriptor is there where it was not known by then.
     pub(crate) fn closed(&mut self, close: Close) {
@@ -194,7 +238,9 @@ impl Files {
             file,
             process,
             by_writer,
-            doubtful: merged,
+            size_bytes,
+            merged,
+            by_us,
         } = close;
         let known = match (self.by_id.get(&id), file) {
             (Some(&number), None) => Some(number),
@@ -208,14 +254,21 @@ impl Files {
             return;
         };
         open.written |= by_writer;
+        open.closing = open.closing.saturating_sub(u32::from(!by_us));
         self.see_what_was_brought(number);
         // Pages that had been cached were written, perhaps, of which nothing else tells.
         let Some(open) = self.files.get(&number) else {
             return;
         };
         let early = open.settings.mode.writeback != Writeback::Lazy;
-        if by_writer && early && open.observed.is_none() && is_large(open.file.as_fd()) {
+        if by_writer && early && open.observed.is_none() && size_bytes > SMALL_FILE_BYTES {
             self.table.stream(number);
+        }
+        if by_us {
+            if self.table.is_open(number) {
+                self.doubt(number, Duration::ZERO);
+            }
+            return;
         }
         self.table.closed(number);
         let Some(open) = self.files.get(&number) else {
@@ -248,13 +301,15 @@ impl Files {
         let Some(open) = self.files.get_mut(&number) else {
             return;
         };
-        let target = MarkTarget::Inode(open.used());
         let told = match (wrote, read) {
             (true, true) => EventMask::MODIFY | EventMask::ACCESS,
             (true, false) => EventMask::MODIFY,
             _ => EventMask::ACCESS,
         };
-        let _ = self.fanotify.remove_mark(target, told, MarkOptions::WANTED);
+        if let Ok(used) = open.used() {
+            let target = MarkTarget::Inode(used.as_fd());
+            let _ = self.fanotify.remove_mark(target, told, MarkOptions::WANTED);
+        }
         if read {
             open.was_read();
         }
@@ -308,7 +363,7 @@ impl Files {
                         false => format!(
                             "writing back {} failed: its pages stay cached, since the disk does \
                              not have them",
-                            shown(path_of(open.used()))
+                            shown(open.used().map(path_of).unwrap_or_default())
                         ),
                     }
                 }
@@ -361,7 +416,8 @@ impl Files {
     /// Whether these pages may be this file's.
     fn likely(&self, number: FileNumber, range: ByteRange) -> Option<Likely> {
         let open = self.files.get(&number)?;
-        let counted = cachestat(open.file.as_fd(), range.start, range.len());
+        let file = open.file.open();
+        let counted = file.and_then(|file| cachestat(file.as_fd(), range.start, range.len()));
         if counted.is_ok_and(|counted| counted.cached_pages == 0) {
             return None;
         }
@@ -387,10 +443,10 @@ impl Files {
             return ours;
         }
         let ours = !self.owners.have(process)
-            && (self.rules.is_settled(&open.path, open.file.as_fd())
+            && (self.rules.is_settled(&open.path, open.device)
                 || self
                     .rules
-                    .settings_for(&open.path, process, open.file.as_fd())
+                    .settings_for(&open.path, process, open.device)
                     .is_some_and(|settings| settings.mode.drops()));
         open.remember(process, ours);
         self.hold_own_writers(number);
@@ -431,7 +487,7 @@ impl Files {
         let Ok(info) = file_stat(file.as_fd()) else {
             return;
         };
-        if info.kind == FileKind::Other || self.by_id.contains_key(&info.id) {
+        if info.kind == FileKind::Other || self.number_of(info.id, file.as_fd()).is_some() {
             return;
         }
         if let Some(number) = self.admit(file, &info, process) {
@@ -448,8 +504,9 @@ impl Files {
             true => path_of(file.as_fd()),
             false => PathBuf::new(),
         };
-        let Some(settings) = self.rules.settings_for(&path, process, file.as_fd()) else {
-            self.ignore_unwanted(&path, &file);
+        let device = self.rules.learn_disk(file.as_fd());
+        let Some(settings) = self.rules.settings_for(&path, process, device) else {
+            self.ignore_unwanted(&path, &file, device);
             self.decline(process, file.as_fd());
             return None;
         };
@@ -461,24 +518,34 @@ impl Files {
         self.last_number += 1;
         let number = FileNumber(self.last_number);
         let inode = self.inodes.learn(number, file.as_fd())?;
+        let device = self.rules.learn_disk(file.as_fd());
+        // On btrfs, a file of another subvolume may have the same inode number.
+        let has_namesakes = has_subvolumes(filesystem(file.as_fd()).ok()?)
+            && self.inodes.uses_several_subvolumes(inode, file.as_fd());
         // Of one made since the observation began, the size is the programs' doing.
         let made_since = info.born.is_some_and(|born| born >= self.inodes.since);
         let opened_size_bytes = if made_since { 0 } else { info.size_bytes };
-        let mut open = OpenFile::new(info.id, file, overlay, path, settings, opened_size_bytes);
+        let before = (!self.traced || has_namesakes)
+            .then(|| resident_at_open(file.as_fd(), opened_size_bytes));
+        let can_unmount = info
+            .mount
+            .is_some_and(|mount| self.unmountable.contains(&mount));
+        let file = match self.filesystems.get(&inode.device) {
+            // Where the kernel does not tell who brings in what, the file is looked at often.
+            Some(filesystem) if can_unmount && overlay.is_none() && self.traced => {
+                Description::on(filesystem, file)
+            }
+            _ => Description::held(file),
+        };
+        let mut open = OpenFile::new(info.id, file, overlay, path, settings);
+        (open.opened_size_bytes, open.before) = (opened_size_bytes, before);
+        open.device = device;
         open.remember(process, settings.mode.drops());
         open.round = self.round;
         open.writeback_sign = self
             .failed_writeback
             .as_ref()
             .map(|failed| failed.sign_of(self.inodes.device_of(inode), inode.number));
-        // On btrfs, a file of another subvolume may have the same inode number.
-        let has_namesakes = has_subvolumes(filesystem(open.file.as_fd()).ok()?)
-            && self
-                .inodes
-                .uses_several_subvolumes(inode, open.file.as_fd());
-        if !self.traced || has_namesakes {
-            open.before = Some(resident_at_open(&open));
-        }
         self.by_id.insert(info.id, number);
         self.files.insert(number, open);
         self.table.opened(number, inode);
@@ -502,10 +569,11 @@ impl Files {
             false if size_bytes > SMALL_FILE_BYTES => EventMask::ACCESS,
             false => return,
         };
-        let target = MarkTarget::Inode(open.used());
-        let asked = self
-            .fanotify
-            .add_mark(target, wanted, MarkOptions::WANTED_EVICTABLE);
+        let asked = open.used().and_then(|used| {
+            let target = MarkTarget::Inode(used.as_fd());
+            self.fanotify
+                .add_mark(target, wanted, MarkOptions::WANTED_EVICTABLE)
+        });
         if asked.is_err() || open.overlay.is_some() {
             // What is read of the file below without the overlay would not be told.
             open.was_read();
@@ -514,8 +582,8 @@ impl Files {
 
     /// No rule wants this file now; if none ever can, the kernel need not tell of
     /// it again.
-    fn ignore_unwanted(&mut self, path: &Path, file: &OwnedFd) {
-        if self.rules.is_settled(path, file.as_fd()) {
+    fn ignore_unwanted(&mut self, path: &Path, file: &OwnedFd, device: u64) {
+        if self.rules.is_settled(path, device) {
             let target = MarkTarget::Inode(file.as_fd());
             let not_wanted = EventMask::OPEN | EventMask::CLOSE_WRITE | EventMask::CLOSE_NOWRITE;
             let _ = self
@@ -552,8 +620,10 @@ impl Files {
         if self.traced || open.observed.is_some() {
             return;
         }
-        let Some(before) = &open.before else { return };
-        for range in before.brought_since(open.file.as_fd()) {
+        let (Some(before), Ok(file)) = (&open.before, open.file.open()) else {
+            return;
+        };
+        for range in before.brought_since(file.as_fd()) {
             self.table.brought_of(number, Brought { range, ours: true });
         }
     }
@@ -568,7 +638,7 @@ impl Files {
             .iter()
             .filter(|(_, open)| open.observed.is_none());
         let grown: Vec<FileNumber> = small
-            .filter(|(_, open)| is_large(open.file.as_fd()))
+            .filter(|(_, open)| open.file.open().is_ok_and(|file| is_large(file.as_fd())))
             .map(|(number, _)| *number)
             .collect();
         for number in grown {
@@ -613,7 +683,8 @@ impl Files {
                 let unread = open.observed.take().map(|observed| observed.take_unread());
                 open.left_bytes += state.counters.left_bytes;
                 if !self.traced {
-                    open.before = Some(CacheMap::now(open.file.as_fd()));
+                    let file = open.file.open();
+                    open.before = file.ok().map(|file| CacheMap::now(file.as_fd()));
                 }
                 self.table
                     .stream_finished(number, unread.unwrap_or_default());
@@ -623,11 +694,10 @@ impl Files {
 }
 
 /// What was resident when the file was opened: in an empty one, nothing.
-fn resident_at_open(open: &OpenFile) -> CacheMap {
-    if open.opened_size_bytes == 0 {
-        CacheMap::empty()
-    } else {
-        CacheMap::now_without_reads_under_way(open.file.as_fd())
+fn resident_at_open(file: BorrowedFd<'_>, opened_size_bytes: u64) -> CacheMap {
+    match opened_size_bytes {
+        0 => CacheMap::empty(),
+        _ => CacheMap::now_without_reads_under_way(file),
     }
 }
 

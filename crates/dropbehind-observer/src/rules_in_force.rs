@@ -30,13 +30,8 @@ impl RulesInForce {
     }
 
     /// How to observe this file, which `process` opened by `path`.
-    pub(crate) fn settings_for(
-        &mut self,
-        path: &Path,
-        process: i32,
-        file: BorrowedFd<'_>,
-    ) -> Option<Settings> {
-        let disk = disk_name(&mut self.disk_names, file);
+    pub(crate) fn settings_for(&self, path: &Path, process: i32, device: u64) -> Option<Settings> {
+        let disk = self.disk_name(device);
         self.rules.settings_for(Candidate {
             path,
             process,
@@ -44,9 +39,17 @@ impl RulesInForce {
         })
     }
 
-    /// The name of the disk that carries a file; empty where it has none.
-    pub(crate) fn disk_name(&mut self, file: BorrowedFd<'_>) -> &str {
-        disk_name(&mut self.disk_names, file)
+    /// Learns which disk carries a file, and answers the number of the file's device.
+    pub(crate) fn learn_disk(&mut self, file: BorrowedFd<'_>) -> u64 {
+        let device = rustix::fs::fstat(file).map_or(0, |stat| stat.st_dev);
+        let name = || disk_of(file).map_or_else(|_| String::new(), |disk| disk.name);
+        self.disk_names.entry(device).or_insert_with(name);
+        device
+    }
+
+    /// The name of the disk with the files of this device; empty where they have none.
+    pub(crate) fn disk_name(&self, device: u64) -> &str {
+        self.disk_names.get(&device).map_or("", String::as_str)
     }
 
     /// False when the paths of files make no difference.
@@ -55,15 +58,7 @@ impl RulesInForce {
     }
 
     /// True when whoever opens this file gets the same answer.
-    pub(crate) fn is_settled(&mut self, path: &Path, file: BorrowedFd<'_>) -> bool {
-        let disk = disk_name(&mut self.disk_names, file);
-        self.rules.path_alone_for(path, disk)
+    pub(crate) fn is_settled(&self, path: &Path, device: u64) -> bool {
+        self.rules.path_alone_for(path, self.disk_name(device))
     }
-}
-
-fn disk_name<'names>(names: &'names mut HashMap<u64, String>, file: BorrowedFd<'_>) -> &'names str {
-    let device = rustix::fs::fstat(file).map_or(0, |stat| stat.st_dev);
-    names
-        .entry(device)
-        .or_insert_with(|| disk_of(file).map_or_else(|_| String::new(), |disk| disk.name))
 }

@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use dropbehind_flusher::WritebackSign;
 use dropbehind_linux::{
-    IoPriority, cachestat, drop_clean, file_stat, page_size, resident_ranges, start_writeback,
+    Description, IoPriority, cachestat, drop_clean, file_stat, page_size, resident_ranges,
+    start_writeback,
 };
-use dropbehind_policy::{ByteRange, Counted, Mode, RangeSet};
+use dropbehind_policy::{ByteRange, Counted, Mode, RangeSet, Writeback};
 use dropbehind_policy::{FileNumber, Shelf, ShelfAction, ShelfNext, ShelfPlace};
 
 use crate::observer::{Input, Inputs};
@@ -37,7 +38,7 @@ pub(crate) struct SmallTotals {
 #[derive(Debug)]
 pub(crate) struct SmallFile {
     pub(crate) number: FileNumber,
-    pub(crate) file: OwnedFd,
+    pub(crate) file: Arc<Description>,
     pub(crate) mode: Mode,
     /// What of it the observed programs brought in.
     pub(crate) ours: RangeSet,
@@ -46,7 +47,9 @@ pub(crate) struct SmallFile {
 
 /// One that waits.
 struct Shelved {
-    file: OwnedFd,
+    file: Arc<Description>,
+    /// The file, open from a look on for as long as more is done with it at once.
+    visited: Option<Arc<OwnedFd>>,
     mode: Mode,
     writeback_sign: Option<WritebackSign>,
 }
@@ -225,6 +228,7 @@ impl Server {
                 let place = self.shelf.put(self.now_ns(), number, mode, ours);
                 let shelved = Shelved {
                     file,
+                    visited: None,
                     mode,
                     writeback_sign,
                 };
@@ -269,21 +273,34 @@ impl Server {
     fn look(&mut self, place: ShelfPlace) {
         let now_ns = self.now_ns();
         let flush = self.is_flushing();
-        let Some(Shelved { file, .. }) = self.files.get(&place) else {
+        let Some(shelved) = self.files.get_mut(&place) else {
+            return self.shelf.failed(place);
+        };
+        let Ok(file) = shelved.file.open() else {
             return self.shelf.failed(place);
         };
         if file_stat(file.as_fd()).is_ok_and(|stat| stat.links == 0) {
             return self.shelf.looked(now_ns, place, None, flush);
         }
-        match self.count(place) {
-            Some(counted) => self.shelf.looked(now_ns, place, Some(counted), flush),
-            None => self.shelf.failed(place),
+        shelved.visited = Some(file);
+        let is_lazy = shelved.mode.writeback == Writeback::Lazy && !flush;
+        let Some(counted) = self.count(place) else {
+            return self.shelf.failed(place);
+        };
+        let is_waited_for = counted.writeback_bytes > 0 || is_lazy && counted.dirty_bytes > 0;
+        self.shelf.looked(now_ns, place, Some(counted), flush);
+        if is_waited_for && let Some(shelved) = self.files.get_mut(&place) {
+            shelved.visited = None;
         }
+    }
+
+    fn visited(&self, place: ShelfPlace) -> Option<&OwnedFd> {
+        self.files.get(&place)?.visited.as_deref()
     }
 
     /// Counts what is ours.
     fn count(&self, place: ShelfPlace) -> Option<Counted> {
-        let Shelved { file, .. } = self.files.get(&place)?;
+        let file = self.visited(place)?;
         let mut counted = Counted::default();
         for range in self.shelf.ours(place)?.iter() {
             let pages = cachestat(file.as_fd(), range.start, range.len()).ok()?;
@@ -294,8 +311,9 @@ impl Server {
         Some(counted)
     }
 
-    fn write(&self, place: ShelfPlace) {
-        let Some(Shelved { file, .. }) = self.files.get(&place) else {
+    fn write(&mut self, place: ShelfPlace) {
+        let shelved = self.files.get_mut(&place);
+        let Some(file) = shelved.and_then(|shelved| shelved.visited.take()) else {
             return;
         };
         let Some(ours) = self.shelf.ours(place) else {
@@ -322,9 +340,7 @@ impl Server {
     /// What of ours is cached and up to date (mincore(2) shows no other page).
     fn up_to_date(&self, place: ShelfPlace) -> RangeSet {
         let mut up_to_date = RangeSet::new();
-        if let (Some(Shelved { file, .. }), Some(ours)) =
-            (self.files.get(&place), self.shelf.ours(place))
-        {
+        if let (Some(file), Some(ours)) = (self.visited(place), self.shelf.ours(place)) {
             for range in ours.iter() {
                 let resident = resident_ranges(file.as_fd(), range.start, range.len());
                 for part in resident.unwrap_or_default() {
@@ -353,9 +369,10 @@ impl Server {
         let now_ns = self.now_ns();
         let droppable = noted.droppable(|| self.up_to_date(place));
         if let Some(shelved) = self.files.get(&place)
+            && let Some(file) = &shelved.visited
             && let Some(ours) = self.shelf.ours(place)
         {
-            let file = shelved.file.as_fd();
+            let file = file.as_fd();
             let sign = shelved.writeback_sign.as_ref();
             // They were clean when they were noted.
             if sign.is_some_and(WritebackSign::has_failed) {

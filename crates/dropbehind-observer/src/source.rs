@@ -3,14 +3,14 @@
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use dropbehind_linux::{
-    EventMask, Fanotify, MarkOptions, MarkTarget, Mount, MountNamespaceId, MountWatch,
-    mount_namespace_of, mount_number,
+    EventMask, Fanotify, MarkOptions, MarkTarget, Mount, MountNamespaceId, MountPoint, MountWatch,
+    kernel_device, mount_namespace_of, mount_number,
 };
 
 use crate::in_time::in_time;
@@ -80,7 +80,7 @@ pub(crate) struct Marks {
     source: Source,
     watch: MountWatch,
     /// The root directory from which the mount points are seen.
-    root: File,
+    root: Arc<OwnedFd>,
     namespace: MountNamespaceId,
     marked: HashMap<u64, Marked>,
     mounts: Vec<Mount>,
@@ -110,10 +110,13 @@ impl Marks {
         let mut marks = Marks {
             source,
             watch: MountWatch::new(process)?,
-            root: File::options()
-                .read(true)
-                .custom_flags(libc::O_PATH | libc::O_DIRECTORY)
-                .open(format!("/proc/{process}/root"))?,
+            root: Arc::new(
+                File::options()
+                    .read(true)
+                    .custom_flags(libc::O_PATH | libc::O_DIRECTORY)
+                    .open(format!("/proc/{process}/root"))?
+                    .into(),
+            ),
             namespace: mount_namespace_of(process)?,
             marked: HashMap::new(),
             mounts: Vec::new(),
@@ -131,6 +134,25 @@ impl Marks {
     /// The numbers of those that are marked, which no other mounts get.
     pub(crate) fn numbers(&self) -> impl Iterator<Item = u64> {
         self.marked.values().filter_map(|marked| marked.number)
+    }
+
+    /// Where this device, as the kernel encodes it, is mounted and marked.
+    pub(crate) fn points_of(&self, device: u32) -> Vec<MountPoint> {
+        let mounts = self.mounts.iter();
+        let of_device = mounts.filter(|mount| kernel_device(mount.device) == device);
+        let point = |mount: &Mount| {
+            let number = self.marked.get(&mount.id)?.number?;
+            let path = from_root(mount).to_owned();
+            Some(MountPoint::new(Arc::clone(&self.root), path, number))
+        };
+        of_device.filter_map(point).collect()
+    }
+
+    /// The numbers of mounts that could be unmounted: those of no root directory.
+    pub(crate) fn unmountable(&self) -> HashSet<u64> {
+        let marked = self.marked.values();
+        let unmountable = marked.filter(|marked| below_root(&marked.point).is_some());
+        unmountable.filter_map(|marked| marked.number).collect()
     }
 
     /// For polling: urgent when something was mounted or unmounted.
@@ -232,7 +254,7 @@ impl Marks {
         if !served {
             return mark(source, fanotify, self.root.as_fd(), mount);
         }
-        let (fanotify, root) = (Arc::clone(fanotify), self.root.try_clone()?);
+        let (fanotify, root) = (Arc::clone(fanotify), Arc::clone(&self.root));
         let mount = mount.clone();
         in_time(move || mark(source, &fanotify, root.as_fd(), &mount))
             .unwrap_or_else(|| Err(io::Error::new(io::ErrorKind::TimedOut, "no answer yet")))
@@ -275,9 +297,11 @@ fn mark(
 
 /// Where something is mounted, as a path from the root directory's descriptor.
 fn from_root(mount: &Mount) -> &Path {
-    match mount.mount_point.strip_prefix("/") {
-        Ok(path) if path.as_os_str().is_empty() => Path::new("."),
-        Ok(path) => path,
-        Err(_) => mount.mount_point.as_path(),
-    }
+    below_root(&mount.mount_point).unwrap_or(Path::new("."))
+}
+
+/// `None` for the root directory itself.
+fn below_root(path: &Path) -> Option<&Path> {
+    let path = path.strip_prefix("/").unwrap_or(path);
+    (!path.as_os_str().is_empty()).then_some(path)
 }

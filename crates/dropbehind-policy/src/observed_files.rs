@@ -117,7 +117,12 @@ impl ObservedFiles {
 
     /// True when this file is open, as far as is known.
     pub fn is_open(&self, number: FileNumber) -> bool {
-        self.files.get(&number).is_some_and(|file| file.opens > 0)
+        self.opens(number) > 0
+    }
+
+    /// How often this file is open, as far as is known.
+    pub fn opens(&self, number: FileNumber) -> u32 {
+        self.files.get(&number).map_or(0, |file| file.opens)
     }
 
     /// Bytes brought in of open files that have no stream.
@@ -194,6 +199,16 @@ impl ObservedFiles {
         file.pending.extend(told);
         self.telling.insert(number);
         self.actions.push_back(FileAction::Stream(number));
+    }
+
+    /// The file is gone, and another one has its inode number: what enters the cache from
+    /// now on is that one's.
+    pub fn replaced(&mut self, number: FileNumber) {
+        if let Some(file) = self.files.get(&number)
+            && let Some(numbers) = self.by_inode.get_mut(&file.inode)
+        {
+            numbers.retain(|known| *known != number);
+        }
     }
 
     /// Somebody closed a file.

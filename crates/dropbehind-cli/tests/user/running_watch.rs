@@ -73,6 +73,10 @@ impl RunningWatch {
         std::fs::read_to_string(&self.log).unwrap()
     }
 
+    pub(crate) fn process(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn signal(&self, signal: &str) {
         let process = self.child.id().to_string();
         let sent = Command::new("kill").args(["-s", signal, &process]).status();

@@ -3,7 +3,8 @@
 use crate::files::{cached_mib, dd};
 use crate::user::User;
 use crate::user::running_watch::RunningWatch;
-use dropbehind_testbed::{Fs, MountedFs, Need, need};
+use dropbehind_testbed::reclaim::in_some_attempt;
+use dropbehind_testbed::{Fs, MountedFs, Need, need, residency};
 use std::process::Command;
 use std::time::Duration;
 
@@ -42,4 +43,65 @@ fn what_is_mounted_later_is_looked_after_and_can_be_unmounted() {
         std::thread::sleep(Duration::from_millis(100));
     }
     assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
+}
+
+/// A small file that was closed waits for two seconds, in case it is deleted: the mount is
+/// not busy meanwhile.
+fn small_files_that_wait_hold_no_mount(filesystem: Fs) {
+    need!(Need::Cachestat);
+    need!(all MountedFs::needs(filesystem));
+    let user = User::new();
+    let disk = MountedFs::new(filesystem, 300 << 20).unwrap();
+    let rule = format!(
+        "[[rule]]\npath = \"{}/\"\nmode = \"dontcache\"\n",
+        disk.path().display()
+    );
+    user.writes("rules", &rule);
+    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
+    watch.says("READY=1");
+    let holds_it = |watch: &RunningWatch| {
+        let descriptors = std::fs::read_dir(format!("/proc/{}/fd", watch.process())).unwrap();
+        let files = descriptors.filter_map(|fd| std::fs::read_link(fd.unwrap().path()).ok());
+        files.filter(|file| file.starts_with(disk.path())).count() > 0
+    };
+    in_some_attempt(|_| {
+        for name in 0..50 {
+            std::fs::write(disk.path().join(format!("{name}")), [1; 40_000]).unwrap();
+        }
+        let mut looks = 0;
+        // The watch reads of the opens and closes within milliseconds.
+        std::thread::sleep(Duration::from_millis(50));
+        while holds_it(&watch) {
+            looks += 1;
+            assert!(looks < 300, "{}", watch.log());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        // Had it held them to their end, nothing would be cached by now.
+        let cached = residency::cached(&disk.path().join("49"))
+            .unwrap()
+            .cached_pages;
+        let waits = (cached == 10).then_some(());
+        waits.ok_or_else(|| format!("{cached} pages were cached when nothing was held"))
+    });
+    assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
+    for name in 0..50 {
+        let path = disk.path().join(format!("{name}"));
+        assert_eq!(residency::cached(&path).unwrap().cached_pages, 0, "{name}");
+        assert_eq!(std::fs::read(path).unwrap(), [1; 40_000]);
+    }
+}
+
+#[test]
+fn small_files_that_wait_hold_no_mount_of_ext4() {
+    small_files_that_wait_hold_no_mount(Fs::Ext4);
+}
+
+#[test]
+fn small_files_that_wait_hold_no_mount_of_xfs() {
+    small_files_that_wait_hold_no_mount(Fs::Xfs);
+}
+
+#[test]
+fn small_files_that_wait_hold_no_mount_of_btrfs() {
+    small_files_that_wait_hold_no_mount(Fs::Btrfs);
 }

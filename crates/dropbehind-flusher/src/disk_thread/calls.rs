@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use dropbehind_linux::Sharing;
+use dropbehind_linux::{Sharing, file_stat};
 use dropbehind_policy::drop_planner::SHORT_BYTES;
 use dropbehind_policy::{Action, ByteRange, Counted, Dropped, Inspected, StreamId};
 
@@ -38,7 +38,11 @@ impl DiskThread {
         let Some(entry) = self.entries.get(&number) else {
             return;
         };
-        let fd = entry.description.as_fd();
+        // Where it cannot be opened now, a count finds it dirty still.
+        let Ok(file) = entry.description.open() else {
+            return;
+        };
+        let fd = file.as_fd();
         if !self.no_sync_file_range {
             match dropbehind_linux::start_writeback(fd, range.start, range.len()) {
                 Err(error) if is_missing(&error) => {
@@ -62,7 +66,8 @@ impl DiskThread {
         let Some(entry) = self.entries.get(&number) else {
             return;
         };
-        let counted = match self.cachestat(entry.description.as_fd(), range) {
+        let file = entry.description.open();
+        let counted = match file.and_then(|file| self.cachestat(file.as_fd(), range)) {
             Ok(counted) => {
                 self.count_failures = 0;
                 Some(counted)
@@ -117,7 +122,8 @@ impl DiskThread {
         if own.sharing != Sharing::Own {
             return None;
         }
-        let fd = entry.description.as_fd();
+        let file = entry.description.open().ok()?;
+        let fd = file.as_fd();
         if let Err(error) = dropbehind_linux::write_and_wait(fd, range.start, range.len()) {
             if is_missing(&error) {
                 return None;
@@ -170,7 +176,8 @@ impl DiskThread {
             },
             Source::Observed(_) => None,
         };
-        let fd = entry.description.as_fd();
+        let file = entry.description.open()?;
+        let fd = file.as_fd();
         // To count so little before, too, costs as much as to drop it.
         let is_short = range.len() <= SHORT_BYTES && !self.no_cachestat;
         let before = (!is_short).then(|| self.cachestat(fd, range));
@@ -194,7 +201,11 @@ impl DiskThread {
             return;
         };
         // When it can't be told, the file counts as one with a name.
-        let unlinked = rustix::fs::fstat(&entry.description).is_ok_and(|stat| stat.st_nlink == 0);
+        let stat = entry
+            .description
+            .open()
+            .and_then(|file| file_stat(file.as_fd()));
+        let unlinked = stat.is_ok_and(|stat| stat.links == 0);
         let now_ns = self.now_ns();
         self.disk
             .inspected(now_ns, StreamId(number.into()), Inspected { unlinked });
@@ -204,7 +215,8 @@ impl DiskThread {
         let Some(entry) = self.entries.get(&number) else {
             return;
         };
-        if let Ok(resident) = residency::resident_in(entry.description.as_fd(), range) {
+        let file = entry.description.open();
+        if let Ok(resident) = file.and_then(|file| residency::resident_in(file.as_fd(), range)) {
             // What the program wrote there meanwhile is not somebody else's.
             self.drain(number);
             let now_ns = self.now_ns();
@@ -222,7 +234,7 @@ impl DiskThread {
             Source::Own(own) => own.file.announce_settled(),
             Source::Observed(observed) => {
                 self.unqueue(number, &observed);
-                observed.finish(entry.description);
+                observed.finish(&entry.description);
             }
         }
     }

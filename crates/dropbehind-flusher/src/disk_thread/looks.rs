@@ -36,8 +36,12 @@ impl DiskThread {
         let Source::Observed(observed) = &mut entry.source else {
             return;
         };
+        let Ok(file) = entry.description.open() else {
+            observed.stream.touched(now_ns());
+            return self.queue_look(number);
+        };
         let pages = DescriptionPages {
-            fd: entry.description.as_fd(),
+            fd: file.as_fd(),
             now_ns: &now_ns,
         };
         if observed.stream.look(&mut self.disk, &pages) {
@@ -91,7 +95,8 @@ impl DiskThread {
             return;
         };
         if let Source::Observed(observed) = &mut entry.source {
-            let stat = file_stat(entry.description.as_fd());
+            let file = entry.description.open();
+            let stat = file.and_then(|file| file_stat(file.as_fd()));
             observed
                 .stream
                 .closed(stat.is_ok_and(|stat| stat.links == 0));

@@ -43,8 +43,10 @@ impl DiskThread {
         let Some(entry) = self.entries.get_mut(&number) else {
             return;
         };
-        if let Source::Own(own) = &mut entry.source {
-            let fd = entry.description.as_fd();
+        if let Source::Own(own) = &mut entry.source
+            && let Ok(file) = entry.description.open()
+        {
+            let fd = file.as_fd();
             self.incomplete = !own.drain(now_ns, fd, &mut self.disk, &mut self.told);
             self.publish(number);
         }

@@ -161,7 +161,14 @@ impl Brake {
     }
 
     fn reader(&self) -> io::Result<Option<DirectReader>> {
-        let reader = self.with_counter(|counter| Some(DirectReader::new(counter.as_fd())));
+        let reader = self.with_counter(|counter| {
+            Some(
+                counter
+                    .description()
+                    .open()
+                    .and_then(|file| DirectReader::new(file.as_fd())),
+            )
+        });
         reader.transpose()
     }
 
@@ -186,6 +193,7 @@ mod tests {
     use std::fs::File;
     use std::path::Path;
 
+    use dropbehind_linux::Description;
     use dropbehind_testbed::Scratch;
 
     use super::*;
@@ -194,7 +202,8 @@ mod tests {
     pub(super) const LIMIT: Limit = Limit(64 * MIB);
 
     pub(super) fn brake(path: &Path, sum: &Arc<UnwrittenSum>) -> Arc<Brake> {
-        let counter = UnwrittenCounter::new(File::open(path).unwrap().into());
+        let file = Description::held(File::open(path).unwrap().into());
+        let counter = UnwrittenCounter::new(Arc::new(file));
         Arc::new(Brake::new(counter, LIMIT, Arc::clone(sum)))
     }
 

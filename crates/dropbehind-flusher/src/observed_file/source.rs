@@ -1,9 +1,9 @@
 //! What the disk's thread keeps of an observed file.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex};
 
-use dropbehind_linux::file_stat;
+use dropbehind_linux::{Description, file_stat};
 use dropbehind_policy::{ByteRange, Counted, Disk, ObservedStream, Pages, StreamCounters};
 
 use super::brake::Brake;
@@ -47,25 +47,26 @@ impl ObservedSource {
         };
     }
 
-    /// The stream has ended: tells the observer, and gives the description back.
-    pub(crate) fn finish(self, description: OwnedFd) {
+    /// The stream has ended: tells the observer.
+    pub(crate) fn finish(self, description: &Description) {
         let mut state = *lock(&self.state);
         state.counts = self.stream.final_counts();
         if let Some(brake) = &self.brake {
             brake.stop();
             (state.waits, state.wait_ns) = brake.waits();
         }
-        // What a deleted file has in the cache goes when its last description is closed.
-        let deleted = file_stat(description.as_fd()).is_ok_and(|stat| stat.links == 0);
         let all = residency::whole(state.counts.size_bytes);
-        state.counts.counted = match deleted {
-            true => Counted::default(),
-            false => residency::count(description.as_fd(), all).unwrap_or_default(),
-        };
+        let counted = description.open().and_then(|file| {
+            // What a deleted file has in the cache goes when its last description is closed.
+            match file_stat(file.as_fd())?.links {
+                0 => Ok(Counted::default()),
+                _ => residency::count(file.as_fd(), all),
+            }
+        });
+        state.counts.counted = counted.unwrap_or_default();
         *lock(&self.state) = state;
         self.notices.tell(Notice::Finished {
             key: self.key,
-            description,
             state: Box::new(state),
         });
     }

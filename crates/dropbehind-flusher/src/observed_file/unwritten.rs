@@ -1,10 +1,11 @@
 //! What is dirty or on its way to the disk, of one file and of all.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use dropbehind_linux::{file_stat, page_size};
+use dropbehind_linux::{Description, file_stat, page_size};
 use dropbehind_policy::ByteRange;
 use dropbehind_policy::bisection::bisect;
 
@@ -60,7 +61,7 @@ pub(super) struct Found {
 /// Counts what is unwritten of one file, again and again.
 #[derive(Debug)]
 pub(super) struct UnwrittenCounter {
-    description: OwnedFd,
+    description: Arc<Description>,
     /// Before this all was written when all pages were counted last.
     from: u64,
     /// All are counted again from then on.
@@ -68,12 +69,17 @@ pub(super) struct UnwrittenCounter {
 }
 
 impl UnwrittenCounter {
-    pub(super) fn new(description: OwnedFd) -> UnwrittenCounter {
+    pub(super) fn new(description: Arc<Description>) -> UnwrittenCounter {
         UnwrittenCounter {
             description,
             from: 0,
             all_due: Instant::now(),
         }
+    }
+
+    /// The file.
+    pub(super) fn description(&self) -> &Description {
+        &self.description
     }
 
     /// Nothing was unwritten before `size_bytes`, and to find that out took `cost`.
@@ -84,9 +90,12 @@ impl UnwrittenCounter {
         }
     }
 
-    /// Counts; `None` for a deleted file, of which nothing is to be written.
+    /// Counts; `None` for a deleted file, of which nothing is to be written, and for one that
+    /// was let go of, since nobody has it open to write.
     pub(super) fn count(&mut self) -> Option<Found> {
-        let fd = self.description.as_fd();
+        let held = self.description.is_held().then(|| self.description.open());
+        let file = held?.ok()?;
+        let fd = file.as_fd();
         let stat = file_stat(fd).ok().filter(|stat| stat.links > 0)?;
         let all = residency::whole(stat.size_bytes);
         let (now, before) = (Instant::now(), processor_time());
@@ -103,12 +112,6 @@ impl UnwrittenCounter {
             self.from = place_of(fd, within, 0);
         }
         Some(Found { within, bytes })
-    }
-}
-
-impl AsFd for UnwrittenCounter {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.description.as_fd()
     }
 }
 
@@ -156,7 +159,7 @@ mod tests {
         write(&file, 0, 4 * MIB + 100);
         file.sync_all().unwrap();
         let description = File::open(scratch.file("large")).unwrap();
-        let mut counter = UnwrittenCounter::new(description.into());
+        let mut counter = UnwrittenCounter::new(Arc::new(Description::held(description.into())));
         counter.was_written(4 * MIB + 100, Duration::from_secs(3600));
         // One of those that need not be looked at, and the one that the file ended in.
         write(&file, MIB, page_size());
@@ -183,7 +186,7 @@ mod tests {
         let file = File::create_new(scratch.file("deleted")).unwrap();
         write(&file, 0, MIB);
         let description = File::open(scratch.file("deleted")).unwrap();
-        let mut counter = UnwrittenCounter::new(description.into());
+        let mut counter = UnwrittenCounter::new(Arc::new(Description::held(description.into())));
         assert!(counter.count().is_some());
         std::fs::remove_file(scratch.file("deleted")).unwrap();
         assert_eq!(counter.count(), None);

@@ -1,6 +1,7 @@
 //! What is done as the table of files says.
 
 use std::os::fd::AsFd;
+use std::sync::Arc;
 
 use dropbehind_flusher::{CacheMap, ObserveOptions, Provenance};
 use dropbehind_linux::{
@@ -18,6 +19,12 @@ use crate::small_files::SmallFile;
 
 /// No more files are remembered for what was kept of them.
 const KEPT_FILES: usize = 1 << 16;
+
+/// Whether a file has no name any more.
+fn is_deleted(open: &OpenFile) -> bool {
+    let stat = open.file.open().and_then(|file| file_stat(file.as_fd()));
+    stat.is_ok_and(|stat| stat.links == 0)
+}
 
 /// Whether a process has a file open for writing.
 fn is_writer(process: i32, id: FileId) -> bool {
@@ -63,18 +70,14 @@ impl Files {
             return;
         };
         if open.path.as_os_str().is_empty() {
-            open.path = path_of(open.used());
+            open.path = open.used().map(path_of).unwrap_or_default();
         }
-        let Ok(description) = open.file.try_clone() else {
-            lock(&self.board)
-                .note("out of descriptors: some files are left to the kernel".to_owned());
-            return self.table.stream_refused(number);
-        };
         let provenance = if self.traced {
             Provenance::Traced
         } else {
-            let before = open.before.clone();
-            Provenance::ResidentAtOpen(before.unwrap_or_else(|| CacheMap::now(open.file.as_fd())))
+            let now = || open.file.open().map(|file| CacheMap::now(file.as_fd()));
+            let before = open.before.clone().or_else(|| now().ok());
+            Provenance::ResidentAtOpen(before.unwrap_or_else(CacheMap::unknown))
         };
         let settings = open.settings;
         let options = ObserveOptions {
@@ -89,7 +92,7 @@ impl Files {
             key: number.0,
             notices: self.notices.clone(),
         };
-        match self.flusher.observe(description, options) {
+        match self.flusher.observe(Arc::clone(&open.file), options) {
             Ok(observed) => {
                 let (path, mode) = (open.path.clone(), settings.mode.to_string());
                 let mut board = lock(&self.board);
@@ -130,7 +133,7 @@ impl Files {
                     .timed(process, || is_writer(process, open.id))
                 && self
                     .rules
-                    .settings_for(&open.path, process, open.file.as_fd())
+                    .settings_for(&open.path, process, open.device)
                     .is_some_and(|settings| settings.max_dirty_bytes.is_some())
         });
         if open.has_own_writer {
@@ -140,8 +143,10 @@ impl Files {
 
     /// A file that grew large is read, perhaps, once it has been written.
     fn expect_reads(&self, number: FileNumber) {
-        if let Some(open) = self.files.get(&number) {
-            let target = MarkTarget::Inode(open.used());
+        if let Some(open) = self.files.get(&number)
+            && let Ok(used) = open.used()
+        {
+            let target = MarkTarget::Inode(used.as_fd());
             let _ =
                 self.fanotify
                     .add_mark(target, EventMask::ACCESS, MarkOptions::WANTED_EVICTABLE);
@@ -169,20 +174,16 @@ impl Files {
             mode.drops() && open.settings.reads
         };
         // Who made it has deleted it: nobody is to hold its blocks.
-        let deleted = file_stat(open.file.as_fd()).is_ok_and(|stat| stat.links == 0);
-        let file = match wanted && !deleted {
-            true => open.file.try_clone().ok(),
-            false => None,
-        };
-        match file {
-            Some(file) => self.small.closed(SmallFile {
+        let deleted = open.file.is_held() && is_deleted(open);
+        match wanted && !deleted {
+            true => self.small.closed(SmallFile {
                 number,
-                file,
+                file: Arc::clone(&open.file),
                 mode,
                 ours,
                 writeback_sign: open.writeback_sign.clone(),
             }),
-            None => self.table.unshelved(number),
+            false => self.table.unshelved(number),
         }
     }
 
@@ -190,19 +191,26 @@ impl Files {
         let Some(open) = self.files.remove(&number) else {
             return;
         };
-        self.by_id.remove(&open.id);
+        if self.by_id.get(&open.id) == Some(&number) {
+            self.by_id.remove(&open.id);
+        }
         self.inodes.forget(number);
         self.count_kept(&open);
     }
 
     /// What is cached of a file in the end, and was not to be dropped, was kept.
     fn count_kept(&mut self, open: &OpenFile) {
-        // What a deleted file has in the cache goes with its last description.
-        let deleted = file_stat(open.file.as_fd()).is_ok_and(|stat| stat.links == 0);
-        if !open.settings.mode.drops() || deleted || open.has_failed_writeback() {
+        if !open.settings.mode.drops() || open.has_failed_writeback() {
             return;
         }
-        let Ok(counted) = cachestat(open.file.as_fd(), 0, 0) else {
+        let Ok(file) = open.file.open() else {
+            return;
+        };
+        // What a deleted file has in the cache goes with its last description.
+        if file_stat(file.as_fd()).is_ok_and(|stat| stat.links == 0) {
+            return;
+        }
+        let Ok(counted) = cachestat(file.as_fd(), 0, 0) else {
             return;
         };
         let cached_bytes = counted.cached_pages * page_size();
@@ -214,7 +222,7 @@ impl Files {
             self.kept.clear();
         }
         let before_bytes = self.kept.insert(open.id, kept_bytes).unwrap_or(0);
-        let disk = self.rules.disk_name(open.file.as_fd()).to_owned();
+        let disk = self.rules.disk_name(open.device).to_owned();
         let mut board = lock(&self.board);
         let change = |sum: &mut u64| *sum = (*sum + kept_bytes).saturating_sub(before_bytes);
         change(&mut board.kept_bytes);

@@ -65,6 +65,11 @@ pub(crate) struct Close {
     pub(crate) file: Option<OwnedFd>,
     pub(crate) process: i32,
     pub(crate) by_writer: bool,
-    /// It is not certain that the file is not open any more, or that it was closed.
-    pub(crate) doubtful: bool,
+    /// The file's size then, in bytes.
+    pub(crate) size_bytes: u64,
+    /// It was opened, too, before or after that.
+    pub(crate) merged: bool,
+    /// We closed it. A file is closed by whoever lets go of it last, and to look what a
+    /// program has open is to hold that for a moment; or we had opened it ourselves.
+    pub(crate) by_us: bool,
 }

@@ -1,11 +1,13 @@
 //! One file that observed programs use.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::io;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use dropbehind_flusher::WritebackSign;
 use dropbehind_flusher::{CacheMap, Observed};
-use dropbehind_linux::FileId;
+use dropbehind_linux::{Description, FileId};
 use dropbehind_policy::RangeSet;
 
 use crate::rules::Settings;
@@ -18,11 +20,13 @@ const USERS: usize = 64;
 pub(super) struct OpenFile {
     /// What programs call it.
     pub(super) id: FileId,
-    /// A descriptor of the file that has the pages.
-    pub(super) file: OwnedFd,
+    /// The file that has the pages.
+    pub(super) file: Arc<Description>,
     /// The file of an overlay that programs use, where the pages are in another one
     /// below it.
-    pub(super) overlay: Option<OwnedFd>,
+    pub(super) overlay: Option<Arc<OwnedFd>>,
+    /// The number of the device that has the pages.
+    pub(super) device: u64,
     /// Empty where no rule asks for it and nobody has looked.
     pub(super) path: PathBuf,
     pub(super) settings: Settings,
@@ -46,6 +50,8 @@ pub(super) struct OpenFile {
     pub(super) counted: bool,
     /// Tells whether its writeback failed, where that can be known.
     pub(super) writeback_sign: Option<WritebackSign>,
+    /// So many of its closes were read, and count in the next round.
+    pub(super) closing: u32,
     /// Its stream, while there is one.
     pub(super) observed: Option<Observed>,
     /// A program of the rules writes to it, so its writers may be held.
@@ -66,19 +72,19 @@ impl OpenFile {
 
     pub(super) fn new(
         id: FileId,
-        file: OwnedFd,
+        file: Description,
         overlay: Option<OwnedFd>,
         path: PathBuf,
         settings: Settings,
-        opened_size_bytes: u64,
     ) -> OpenFile {
         OpenFile {
             id,
-            file,
-            overlay,
+            file: Arc::new(file),
+            overlay: overlay.map(Arc::new),
+            device: 0,
             path,
             settings,
-            opened_size_bytes,
+            opened_size_bytes: 0,
             before: None,
             named: RangeSet::new(),
             round: 0,
@@ -88,6 +94,7 @@ impl OpenFile {
             early_bytes: 0,
             counted: false,
             writeback_sign: None,
+            closing: 0,
             observed: None,
             has_own_writer: false,
             left_bytes: 0,
@@ -97,8 +104,11 @@ impl OpenFile {
 
     /// The file that programs use, whose marks tell what they do. The kernel tells
     /// nobody of what an overlay does to the file below.
-    pub(super) fn used(&self) -> BorrowedFd<'_> {
-        self.overlay.as_ref().unwrap_or(&self.file).as_fd()
+    pub(super) fn used(&self) -> io::Result<Arc<OwnedFd>> {
+        match &self.overlay {
+            Some(overlay) => Ok(Arc::clone(overlay)),
+            None => self.file.open(),
+        }
     }
 
     /// Its pages stay, and for nobody.

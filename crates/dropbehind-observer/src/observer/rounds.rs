@@ -223,6 +223,7 @@ impl Rounds {
             self.files.used(id, event.wrote(), event.read());
         }
         let process = event.process;
+        let size_bytes = event.info.size_bytes;
         let file = if opened {
             self.files.opened(event);
             None
@@ -236,10 +237,13 @@ impl Rounds {
                 file,
                 process,
                 by_writer,
-                // A file is closed by whoever lets go of it last. To look what a program
-                // has open is to hold that for a moment, so it may be us.
-                doubtful: opened || by_us,
+                size_bytes,
+                merged: opened,
+                by_us,
             });
+            if !by_us {
+                self.files.closing(id);
+            }
         }
     }
 

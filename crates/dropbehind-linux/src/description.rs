@@ -1,0 +1,319 @@
+//! A file of which we may let go, and which we can open again: a description of our own
+//! keeps the file's mount busy, and then umount(2) answers `EBUSY`.
+//!
+//! The kernel tells nobody of an attempt to unmount. So whoever has nothing to do for a file
+//! keeps its handle (name_to_handle_at(2), since Linux 2.6.39), which holds nothing, and opens
+//! that for as long as something is done (open_by_handle_at(2), with `CAP_DAC_READ_SEARCH`).
+//! Such an open is an event for fanotify, unlike what is done through the descriptors that
+//! fanotify hands out.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::fs::{MemfdFlags, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+
+use crate::errno::check;
+use crate::file_stat;
+
+/// `MAX_HANDLE_SZ`, include/linux/exportfs.h.
+const HANDLE_BYTES: usize = 128;
+
+/// Where a file system is mounted, without holding that mount.
+#[derive(Debug)]
+pub struct MountPoint {
+    root: Arc<OwnedFd>,
+    path: PathBuf,
+    number: u64,
+}
+
+impl MountPoint {
+    /// The mount with this [number](crate::mount_number) at this path from an open root
+    /// directory, of which a path of `.` is the mount.
+    #[must_use]
+    pub fn new(root: Arc<OwnedFd>, path: PathBuf, number: u64) -> MountPoint {
+        MountPoint { root, path, number }
+    }
+
+    /// Opens the mounted directory; `None` if another file system is seen there now, or
+    /// nothing. Never waits, whatever users have put into the path.
+    fn open(&self) -> io::Result<Option<OwnedFd>> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        // A mount point is in the kernel's cache of names, as are all folders above it.
+        let resolve = ResolveFlags::CACHED | ResolveFlags::NO_SYMLINKS;
+        let opened = rustix::fs::openat2(&self.root, &self.path, flags, Mode::empty(), resolve);
+        let directory = match opened {
+            Ok(directory) => directory,
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let mount = file_stat(directory.as_fd())?.mount;
+        Ok((mount == Some(self.number)).then_some(directory))
+    }
+}
+
+/// A file system, by all the places where it is mounted.
+#[derive(Debug, Default)]
+pub struct FileSystem {
+    mounts: Mutex<Vec<MountPoint>>,
+}
+
+impl FileSystem {
+    /// It is mounted there now.
+    pub fn mounted_at(&self, mounts: Vec<MountPoint>) {
+        *self.mounts.lock().unwrap_or_else(PoisonError::into_inner) = mounts;
+    }
+
+    /// Opens a directory of it; `None` if it is mounted nowhere any more.
+    fn open(&self) -> io::Result<Option<OwnedFd>> {
+        let mounts = self.mounts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut error = None;
+        for mount in mounts.iter() {
+            match mount.open() {
+                Ok(None) => {}
+                Ok(opened) => return Ok(opened),
+                Err(other) => error = Some(other),
+            }
+        }
+        error.map_or(Ok(None), Err)
+    }
+}
+
+/// `struct file_handle`, open_by_handle_at(2), with room for any.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct FileHandle {
+    bytes: u32,
+    kind: i32,
+    handle: [u8; HANDLE_BYTES],
+}
+
+impl FileHandle {
+    fn of(file: BorrowedFd<'_>) -> io::Result<FileHandle> {
+        let mut handle = FileHandle {
+            bytes: HANDLE_BYTES as u32,
+            kind: 0,
+            handle: [0; HANDLE_BYTES],
+        };
+        let mut mount = 0;
+        // SAFETY: the path is a string with an end, `handle` has the room that its first
+        // field says, and both results live to the end of the call.
+        let returned = unsafe {
+            libc::name_to_handle_at(
+                file.as_raw_fd(),
+                c"".as_ptr(),
+                (&raw mut handle).cast(),
+                &raw mut mount,
+                libc::AT_EMPTY_PATH,
+            )
+        };
+        check(returned.into())?;
+        Ok(handle)
+    }
+
+    fn open(&self, mount: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+        let mut handle = *self;
+        // A lease that somebody holds is not waited for.
+        let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOATIME;
+        // SAFETY: `handle` is as the kernel filled it in, and only read.
+        let returned =
+            unsafe { libc::open_by_handle_at(mount.as_raw_fd(), (&raw mut handle).cast(), flags) };
+        check(returned.into())?;
+        // SAFETY: the kernel has just opened it for us.
+        Ok(unsafe { OwnedFd::from_raw_fd(returned) })
+    }
+}
+
+/// A description of our own of a file, which we may let go of where it can be opened again.
+#[derive(Debug)]
+pub struct Description {
+    held: Mutex<Option<Arc<OwnedFd>>>,
+    way_back: Option<(Arc<FileSystem>, FileHandle)>,
+}
+
+impl Description {
+    /// Of a file that is held as long as this exists.
+    #[must_use]
+    pub fn held(file: OwnedFd) -> Description {
+        Description {
+            held: Mutex::new(Some(Arc::new(file))),
+            way_back: None,
+        }
+    }
+
+    /// Of a file of this file system, which is held until it is [let go of](Self::let_go).
+    /// Where the file system has no handles, letting go has no effect.
+    #[must_use]
+    pub fn on(filesystem: &Arc<FileSystem>, file: OwnedFd) -> Description {
+        let handle = FileHandle::of(file.as_fd()).ok();
+        Description {
+            held: Mutex::new(Some(Arc::new(file))),
+            way_back: handle.map(|handle| (Arc::clone(filesystem), handle)),
+        }
+    }
+
+    /// Holds nothing from now on, so that nobody finds the mount busy. What others have
+    /// opened by [`Description::open`] is theirs.
+    pub fn let_go(&self) {
+        if self.way_back.is_some() {
+            *self.lock() = None;
+        }
+    }
+
+    /// Holds the file again, by this description of it.
+    pub fn hold(&self, file: Arc<OwnedFd>) {
+        *self.lock() = Some(file);
+    }
+
+    /// True while the file is held.
+    pub fn is_held(&self) -> bool {
+        self.lock().is_some()
+    }
+
+    /// True if this is the same file. The number of an inode says that only while the file is
+    /// held: after that, a file made later may have it.
+    pub fn is(&self, file: BorrowedFd<'_>) -> bool {
+        match &self.way_back {
+            Some((_, handle)) if !self.is_held() => {
+                FileHandle::of(file).is_ok_and(|other| other == *handle)
+            }
+            _ => true,
+        }
+    }
+
+    /// The file, open for as long as the caller needs it. One that was let go of, and has been
+    /// deleted or unmounted since, has no pages any more: an empty, nameless file stands for it.
+    ///
+    /// # Errors
+    /// - `EAGAIN`: somebody holds a lease, or the mount point is not in the kernel's cache of
+    ///   names.
+    /// - `EMFILE` and others of open_by_handle_at(2).
+    pub fn open(&self) -> io::Result<Arc<OwnedFd>> {
+        if let Some(held) = &*self.lock() {
+            return Ok(Arc::clone(held));
+        }
+        let Some((filesystem, handle)) = &self.way_back else {
+            return Err(io::Error::from_raw_os_error(libc::EBADF));
+        };
+        let opened = match filesystem.open()? {
+            None => gone()?,
+            Some(directory) => match handle.open(directory.as_fd()) {
+                Err(error) if error.raw_os_error() == Some(libc::ESTALE) => gone()?,
+                opened => opened?,
+            },
+        };
+        Ok(Arc::new(opened))
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Arc<OwnedFd>>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn gone() -> io::Result<OwnedFd> {
+    Ok(rustix::fs::memfd_create("gone", MemfdFlags::CLOEXEC)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{cachestat, mount_number};
+    use dropbehind_testbed::{Fs, MountedFs, Scratch, need};
+    use std::fs::File;
+    use std::path::Path;
+    use std::process::Command;
+
+    fn mount_point(path: &Path) -> MountPoint {
+        let root: Arc<OwnedFd> = Arc::new(File::open("/").unwrap().into());
+        let path = path.strip_prefix("/").unwrap();
+        let number = mount_number(root.as_fd(), path).unwrap().unwrap();
+        MountPoint::new(root, path.to_owned(), number)
+    }
+
+    fn cached_pages(description: &Description) -> u64 {
+        let file = description.open().unwrap();
+        cachestat(file.as_fd(), 0, 0).unwrap().cached_pages
+    }
+
+    fn try_on(filesystem: Fs) {
+        need!(all MountedFs::needs(filesystem));
+        let disk = MountedFs::new(filesystem, 300 << 20).unwrap();
+        let mounted = Arc::new(FileSystem::default());
+        mounted.mounted_at(vec![mount_point(disk.path())]);
+        let path = disk.path().join("file");
+        std::fs::write(&path, vec![1; 64 << 10]).unwrap();
+        let description = Description::on(&mounted, File::open(&path).unwrap().into());
+        let unmount = || Command::new("umount").arg(disk.path()).output().unwrap();
+        assert!(!unmount().status.success(), "held");
+        description.let_go();
+        assert!(!description.is_held());
+        assert_eq!(cached_pages(&description), 16);
+        assert!(description.is(File::open(&path).unwrap().as_fd()));
+
+        // Another file with its inode's number is another file.
+        let other = disk.path().join("other");
+        std::fs::write(&other, "").unwrap();
+        assert!(!description.is(File::open(&other).unwrap().as_fd()));
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(cached_pages(&description), 0, "deleted");
+
+        let description = Description::on(&mounted, File::open(&other).unwrap().into());
+        description.let_go();
+        let elsewhere = Scratch::new().unwrap();
+        let mount = |arguments: [&std::ffi::OsStr; 3]| {
+            assert!(
+                Command::new("mount")
+                    .args(arguments)
+                    .status()
+                    .unwrap()
+                    .success()
+            );
+        };
+        mount([
+            "--bind".as_ref(),
+            disk.path().as_ref(),
+            elsewhere.path().as_ref(),
+        ]);
+        mounted.mounted_at(vec![
+            mount_point(disk.path()),
+            mount_point(elsewhere.path()),
+        ]);
+        assert!(unmount().status.success());
+        let file = description.open().unwrap();
+        assert_eq!(
+            file_stat(file.as_fd()).unwrap().links,
+            1,
+            "mounted elsewhere"
+        );
+        drop(file);
+        let unmount = Command::new("umount").arg(elsewhere.path()).status();
+        assert!(unmount.unwrap().success());
+        let file = description.open().unwrap();
+        assert_eq!(file_stat(file.as_fd()).unwrap().links, 0, "unmounted");
+    }
+
+    #[test]
+    fn what_was_let_go_of_keeps_no_ext4_busy() {
+        try_on(Fs::Ext4);
+    }
+
+    #[test]
+    fn what_was_let_go_of_keeps_no_xfs_busy() {
+        try_on(Fs::Xfs);
+    }
+
+    #[test]
+    fn what_was_let_go_of_keeps_no_btrfs_busy() {
+        try_on(Fs::Btrfs);
+    }
+
+    #[test]
+    fn what_has_no_way_back_is_not_let_go_of() {
+        let file = File::open("/proc/self/exe").unwrap();
+        let description = Description::held(file.into());
+        description.let_go();
+        assert!(description.is_held());
+    }
+}
