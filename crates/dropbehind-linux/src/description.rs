@@ -21,6 +21,10 @@ use crate::file_stat;
 /// `MAX_HANDLE_SZ`, include/linux/exportfs.h.
 const HANDLE_BYTES: usize = 128;
 
+/// A path is found in the kernel's cache unless somebody mounts or renames something
+/// meanwhile, anywhere (`rcu-walk`, Documentation/filesystems/path-lookup.rst).
+const TRIES: u32 = 100;
+
 /// Where a file system is mounted, without holding that mount.
 #[derive(Debug)]
 pub struct MountPoint {
@@ -43,7 +47,13 @@ impl MountPoint {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK;
         // A mount point is in the kernel's cache of names, as are all folders above it.
         let resolve = ResolveFlags::CACHED | ResolveFlags::NO_SYMLINKS;
-        let opened = rustix::fs::openat2(&self.root, &self.path, flags, Mode::empty(), resolve);
+        let open = || rustix::fs::openat2(&self.root, &self.path, flags, Mode::empty(), resolve);
+        let mut opened = open();
+        for _ in 1..TRIES {
+            let Err(Errno::AGAIN) = opened else { break };
+            std::thread::yield_now();
+            opened = open();
+        }
         let directory = match opened {
             Ok(directory) => directory,
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(None),
