@@ -188,7 +188,8 @@ impl DiskThread {
     }
 
     fn share_disk(&mut self, now_ns: u64) {
-        if let Some(flushers) = self.peers.busy(now_ns) {
+        let own_bytes = self.disk.completed_bytes();
+        if let Some(flushers) = self.peers.busy(now_ns, own_bytes) {
             self.disk.shared_by(flushers);
             self.shared.flushers.store(flushers, Ordering::Relaxed);
         }

@@ -21,7 +21,6 @@ mod keeper;
 pub mod observed_file;
 pub mod own_file;
 mod peers;
-mod processor_time;
 pub mod residency;
 mod stats;
 mod totals;
@@ -33,7 +32,6 @@ pub use flusher::{DiskStats, Flusher, FlusherBuilder};
 pub use observed_file::{
     Notice, NoticeSink, ObserveOptions, Observed, ObservedPages, ObservedState, Provenance,
 };
-pub use processor_time::processor_time;
 pub use stats::Stats;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

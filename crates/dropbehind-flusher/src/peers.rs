@@ -3,8 +3,13 @@
 //! Each program has a flusher, which knows its own files. Thirty-two of them with
 //! a window each would have as much on the way as thirty-two disks take; so they
 //! count each other, and share one.
+//!
+//! Anybody can be counted without writing a byte. So there are no more of them than the
+//! disk's writes bear out: where we wrote half of what it wrote, there are two of our size.
 
-use dropbehind_linux::{DiskInfo, Presence};
+use std::time::Duration;
+
+use dropbehind_linux::{DiskInfo, Presence, disk_counters};
 
 /// Many programs start at once, so others are looked for soon after our start,
 const FIRST_NS: u64 = 5_000_000;
@@ -12,11 +17,22 @@ const FIRST_NS: u64 = 5_000_000;
 const LAST_NS: u64 = 200_000_000;
 /// Shares get no smaller beyond so many.
 const MOST: u64 = 63;
+/// Counting ends after so much of a processor's time. 63 locks take 0.1 ms, unless
+/// somebody holds fifty thousand in the worst order: then it would take 300.
+const COUNT: Duration = Duration::from_millis(1);
+/// What others write says nothing before we have written so much: the disk finishes
+/// in lumps, and a lump may be another's.
+const EVIDENCE_BYTES: u64 = 4 << 20;
+/// What is known of them holds so long while we write nothing. A writer with a small
+/// share has nothing on its way many times a second.
+const KNOWN_NS: u64 = 1_000_000_000;
 
 pub(crate) struct Peers {
+    disk: DiskInfo,
     /// `None` where there is no way to tell: then there is nobody else.
     presence: Option<Presence>,
     present: bool,
+    writers: Writers,
     look_ns: u64,
     step_ns: u64,
 }
@@ -24,29 +40,38 @@ pub(crate) struct Peers {
 impl Peers {
     pub(crate) fn of(disk: &DiskInfo) -> Peers {
         Peers {
+            disk: disk.clone(),
             presence: Presence::new(disk).ok(),
             present: false,
+            writers: Writers::default(),
             look_ns: 0,
             step_ns: FIRST_NS,
         }
     }
 
-    /// We write back. Answers how many flushers do, ourselves included, when it
-    /// was time to look.
-    pub(crate) fn busy(&mut self, now_ns: u64) -> Option<u64> {
+    /// We write back, and have written `own_bytes` so far. Answers how many flushers do,
+    /// ourselves included, when it was time to look.
+    pub(crate) fn busy(&mut self, now_ns: u64, own_bytes: u64) -> Option<u64> {
         if self.present && now_ns < self.look_ns {
             return None;
         }
         let presence = self.presence.as_mut()?;
-        let others = presence.enter().and_then(|()| presence.others(MOST));
+        if !self.present {
+            self.present = true;
+            self.step_ns = FIRST_NS;
+            if now_ns.saturating_sub(self.look_ns) > KNOWN_NS {
+                self.writers = Writers::default();
+            }
+        }
+        if let Ok(counters) = disk_counters(&self.disk) {
+            self.writers.wrote(counters.written_bytes, own_bytes);
+        }
+        let most = self.writers.others().unwrap_or(MOST).min(MOST);
+        let others = presence.enter().and_then(|()| presence.others(most, COUNT));
         let Ok(others) = others else {
             self.presence = None;
             return Some(1);
         };
-        if !self.present {
-            self.present = true;
-            self.step_ns = FIRST_NS;
-        }
         self.look_ns = now_ns + self.step_ns;
         self.step_ns = (self.step_ns * 2).min(LAST_NS);
         Some(1 + others)
@@ -58,5 +83,56 @@ impl Peers {
             presence.leave();
         }
         self.present = false;
+    }
+}
+
+/// What the disk writes for us and for others.
+#[derive(Debug, Default)]
+struct Writers {
+    /// What the disk and we had written when this was looked at last.
+    before: Option<(u64, u64)>,
+    others: Option<u64>,
+}
+
+impl Writers {
+    fn wrote(&mut self, disk_bytes: u64, own_bytes: u64) {
+        let (disk_before, own_before) = *self.before.get_or_insert((disk_bytes, own_bytes));
+        let own = own_bytes.saturating_sub(own_before);
+        if own < EVIDENCE_BYTES {
+            return;
+        }
+        let all = disk_bytes.wrapping_sub(disk_before);
+        self.before = Some((disk_bytes, own_bytes));
+        // A file system that compresses writes less, and some disks don't count.
+        self.others = (all > own / 2)
+            .then(|| (all + own / 2) / own)
+            .map(|all| all.saturating_sub(1));
+    }
+
+    /// How many others of our size there can be; `None` before that is known.
+    fn others(&self) -> Option<u64> {
+        self.others
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_are_no_more_than_the_disk_writes_for() {
+        let mut writers = Writers::default();
+        let mut after = |disk_mib: u64, own_mib: u64| {
+            writers.wrote(disk_mib << 20, own_mib << 20);
+            writers.others()
+        };
+        assert_eq!(after(1000, 0), None);
+        assert_eq!(after(1100, 1), None, "a megabyte shows nothing");
+        assert_eq!(after(1320, 10), Some(31));
+        // Nobody else, but for a journal.
+        assert_eq!(after(1421, 110), Some(0));
+        assert_eq!(after(2021, 310), Some(2));
+        // Compressed.
+        assert_eq!(after(2025, 410), None);
     }
 }

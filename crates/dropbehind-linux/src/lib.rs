@@ -53,6 +53,7 @@ pub mod presence;
 mod pressure;
 pub mod probe;
 pub mod processes;
+mod processor_time;
 pub mod program;
 mod record_lock;
 pub mod reopen;
@@ -109,6 +110,7 @@ pub use processes::{
     Cgroup, OpenFile, ProcessStat, cgroups, children, command_name, executable, mapped_files,
     open_files, process_stat, process_user, processes,
 };
+pub use processor_time::processor_time;
 pub use program::{Change, CommandLine, Program};
 pub use reopen::{Sharing, reopen};
 pub use signals::{Received, SignalFd, die_by, stop_by};

@@ -51,6 +51,7 @@ pub struct Disk {
     small_queue: BTreeMap<u64, StreamId>,
     /// Bytes asked for by all streams and not seen clean.
     asked_bytes: u64,
+    completed_bytes: u64,
     /// Streams that have asked for any.
     busy_streams: u64,
     forgotten: Option<(StreamId, StreamCounters)>,
@@ -75,6 +76,7 @@ impl Disk {
             small: SmallFiles::default(),
             small_queue: BTreeMap::new(),
             asked_bytes: 0,
+            completed_bytes: 0,
             busy_streams: 0,
             forgotten: None,
             dropping: None,
@@ -101,6 +103,11 @@ impl Disk {
     /// How long the disk's readers were yielded to.
     pub fn yielded_ns(&self) -> u64 {
         self.neighbours.yielded_ns()
+    }
+
+    /// Bytes asked for by all streams so far, and seen clean.
+    pub fn completed_bytes(&self) -> u64 {
+        self.completed_bytes
     }
 
     /// Bytes asked for by all streams and not seen clean.
@@ -411,6 +418,7 @@ impl Disk {
         });
         if let Some((bytes, poll)) = newly.flatten() {
             let busy = self.asked_bytes > 0;
+            self.completed_bytes += bytes;
             self.pace.completed(now_ns, bytes, busy);
             self.pace.polled(poll);
         }

@@ -139,56 +139,74 @@ fn dirty_data_of_a_raw_device_stay_below_two_windows_and_a_write() {
     dirty_data_stay_below_two_windows_and_a_write(None);
 }
 
-/// What is not on the disk at the worst moment of a writer that has no window of
-/// its own, on a disk of 50 MB/s on which others are at work.
-fn peak_beside(others: usize) -> u64 {
+/// What is not on the disk at the worst moment of a program that writes to a disk of
+/// 50 MB/s, and how many flushers it takes to be there in the end.
+fn peak_of_a_writer(slow: &Slow, number: usize) -> (u64, u64) {
     const LENGTH: u64 = 48 * MIB;
-    let slow = Slow::new(Some(Fs::Ext4), 50_000_000);
-    let path = slow.path("data");
-    let device = fs::metadata(slow.disk.device()).unwrap().rdev();
-    let device = DiskInfo::from_device(device).unwrap();
-    let (ready, is_ready) = mpsc::channel();
-    let ends: Vec<mpsc::Sender<()>> = (0..others)
-        .map(|_| {
-            let (device, ready) = (device.clone(), ready.clone());
-            let (end, ended) = mpsc::channel();
-            thread::spawn(move || {
-                let mut presence = Presence::new(&device).unwrap();
-                presence.enter().unwrap();
-                ready.send(()).unwrap();
-                let _ = ended.recv();
-            });
-            is_ready.recv().unwrap();
-            end
-        })
-        .collect();
     let flusher = Flusher::builder().build().unwrap();
+    let path = slow.path(&format!("data-{number}"));
     let mut options = slow.options();
     let options = options.mode(Mode::DONTCACHE).flusher(&flusher);
     let mut file = options.open(&path).unwrap();
     let sampler = watch(&path);
     write_pattern(&mut file, 1, 0, LENGTH, 64 * KIB);
     let flushers = flusher.disks_stats()[0].flushers;
-    assert_eq!(flushers, 1 + others as u64);
     let peak = unwritten_bytes(&sampler.stop().unwrap());
     assert!(file.settle(PATIENCE).unwrap());
-    drop(ends);
     println!(
-        "beside {others} others: at most {} KiB not written",
+        "one of {flushers} flushers: at most {} KiB not written",
         peak >> 10
     );
-    peak
+    (peak, flushers)
 }
 
 /// Programs that each use the library do not multiply the dirty data.
 #[test]
 fn flushers_share_the_window_of_a_disk() {
     need!(all Slow::needs(Some(Fs::Ext4)));
+    let slow = Slow::new(Some(Fs::Ext4), 50_000_000);
     // A quarter of a second at 50 MB/s is 12 MB, and two of these are allowed.
-    let alone = peak_beside(0);
+    let (alone, _) = peak_of_a_writer(&slow, 0);
     assert!(alone > 12 * MIB, "{alone}");
-    let shared = peak_beside(7);
-    assert!(shared < 8 * MIB, "{shared}");
+    let slow = &slow;
+    let shared: u64 = thread::scope(|scope| {
+        let writers: Vec<_> = (1..=7)
+            .map(|number| scope.spawn(move || peak_of_a_writer(slow, number).0))
+            .collect();
+        writers
+            .into_iter()
+            .map(|writer| writer.join().unwrap())
+            .sum()
+    });
+    assert!(shared < 7 * 8 * MIB, "{shared}");
+}
+
+/// Anybody can hold locks like a flusher's.
+#[test]
+fn who_does_not_write_has_no_share_of_a_disk() {
+    need!(all Slow::needs(Some(Fs::Ext4)));
+    let slow = Slow::new(Some(Fs::Ext4), 50_000_000);
+    let device = fs::metadata(slow.disk.device()).unwrap().rdev();
+    let device = DiskInfo::from_device(device).unwrap();
+    let (entered, has_entered) = mpsc::channel();
+    let ends: Vec<mpsc::Sender<()>> = (0..100)
+        .map(|_| {
+            let (device, entered) = (device.clone(), entered.clone());
+            let (end, ended) = mpsc::channel();
+            thread::spawn(move || {
+                let mut presence = Presence::new(&device).unwrap();
+                presence.enter().unwrap();
+                entered.send(()).unwrap();
+                let _ = ended.recv();
+            });
+            has_entered.recv().unwrap();
+            end
+        })
+        .collect();
+    let (peak, flushers) = peak_of_a_writer(&slow, 0);
+    assert_eq!(flushers, 1);
+    assert!(peak > 12 * MIB, "{peak}");
+    drop(ends);
 }
 
 /// Appending writes of mode 1, and those that are not left to the kernel.

@@ -14,7 +14,7 @@ use super::unwritten::UnwrittenSum;
 use crate::disk_handle::DiskHandle;
 use crate::keeper::spawn;
 use crate::lock;
-use crate::processor_time::processor_time;
+use dropbehind_linux::processor_time;
 
 /// A file is watched for so long after it was used, or had much unwritten. When
 /// nothing has happened to it for as long, the next use is told.

@@ -9,8 +9,8 @@ use dropbehind_policy::{ByteRange, Counted, Disk, ObservedStream, Pages, StreamC
 use super::brake::Brake;
 use super::{Mailbox, Notice, NoticeSink, ObservedState};
 use crate::failed_writeback::WritebackSign;
-use crate::processor_time::processor_time;
 use crate::{lock, residency};
+use dropbehind_linux::processor_time;
 
 /// What the disk's thread keeps of an observed file.
 #[derive(Debug)]

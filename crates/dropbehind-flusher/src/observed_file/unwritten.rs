@@ -9,8 +9,8 @@ use dropbehind_linux::{Description, file_stat, page_size};
 use dropbehind_policy::ByteRange;
 use dropbehind_policy::bisection::bisect;
 
-use crate::processor_time::processor_time;
 use crate::residency;
+use dropbehind_linux::processor_time;
 
 /// A count that takes longer than this does not go over what is written again: a
 /// cached gigabyte in single pages takes 10 ms.

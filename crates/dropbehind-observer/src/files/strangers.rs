@@ -8,8 +8,7 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use dropbehind_flusher::processor_time;
-use dropbehind_linux::{FileId, file_stat, mapped_files, open_files};
+use dropbehind_linux::{FileId, file_stat, mapped_files, open_files, processor_time};
 use dropbehind_policy::{Brought, FileNumber, Inode};
 use dropbehind_policy::{ByteRange, RangeSet};
 
