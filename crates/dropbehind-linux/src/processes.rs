@@ -6,9 +6,11 @@
 
 use crate::file::{FileId, FileKind, FsKind};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxFlags};
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// The numbers of the processes that can be seen, in no order.
@@ -289,15 +291,16 @@ pub struct Cgroup {
 /// - `ENOENT`, `ESRCH`: there is no such process any more, or the kernel has no
 ///   cgroups.
 pub fn cgroups(process: i32) -> io::Result<Vec<Cgroup>> {
-    let text = fs::read_to_string(format!("/proc/{process}/cgroup"))?;
-    Ok(text.lines().filter_map(cgroup).collect())
+    // Whoever may make a cgroup may name it with any bytes but an end of line.
+    let text = fs::read(format!("/proc/{process}/cgroup"))?;
+    Ok(text.split(|&byte| byte == b'\n').filter_map(cgroup).collect())
 }
 
-fn cgroup(line: &str) -> Option<Cgroup> {
-    let mut fields = line.splitn(3, ':').skip(1);
+fn cgroup(line: &[u8]) -> Option<Cgroup> {
+    let mut fields = line.splitn(3, |&byte| byte == b':').skip(1);
     Some(Cgroup {
-        controllers: fields.next()?.to_owned(),
-        path: PathBuf::from(fields.next()?),
+        controllers: String::from_utf8_lossy(fields.next()?).into_owned(),
+        path: PathBuf::from(OsStr::from_bytes(fields.next()?)),
     })
 }
 
@@ -360,12 +363,14 @@ mod tests {
 
     #[test]
     fn cgroups_of_both_versions() {
-        let old = cgroup("4:cpu,cpuacct:/a:b").unwrap();
+        let old = cgroup(b"4:cpu,cpuacct:/a:b").unwrap();
         assert_eq!(old.controllers, "cpu,cpuacct");
         assert_eq!(old.path, Path::new("/a:b"));
-        let unified = cgroup("0::/system.slice/x.service").unwrap();
+        let unified = cgroup(b"0::/system.slice/x.service").unwrap();
         assert_eq!(unified.controllers, "");
         assert_eq!(unified.path, Path::new("/system.slice/x.service"));
+        let odd = cgroup(b"0::/a/\xff").unwrap();
+        assert_eq!(odd.path.as_os_str().as_bytes(), b"/a/\xff");
     }
 
     #[test]
@@ -382,8 +387,9 @@ mod tests {
                 );
                 assert_eq!(parse_stat(again.as_bytes()), Some(stat));
             }
-            for group in text.lines().filter_map(cgroup) {
-                let line = format!("0:{}:{}", group.controllers, group.path.display());
+            for group in bytes.split(|&byte| byte == b'\n').filter_map(cgroup) {
+                let path = group.path.as_os_str().as_bytes();
+                let line = [b"0:", group.controllers.as_bytes(), b":", path].concat();
                 assert_eq!(cgroup(&line), Some(group));
             }
             for line in bytes.split(|&byte| byte == b'\n') {
