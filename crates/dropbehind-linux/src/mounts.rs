@@ -240,4 +240,51 @@ mod tests {
             assert!(mounts <= table.split(|&byte| byte == b'\n').count());
         });
     }
+
+    /// What the kernel writes of a name: mangle_path() and seq_escape(), fs/seq_file.c.
+    fn written(name: &[u8], escaped: &[u8]) -> Vec<u8> {
+        let mut written = Vec::new();
+        for byte in name {
+            match escaped.contains(byte) {
+                true => written.extend(format!("\\{byte:03o}").bytes()),
+                false => written.push(*byte),
+            }
+        }
+        written
+    }
+
+    #[test]
+    fn any_name_is_read_as_it_was_given() {
+        dropbehind_testbed::fuzz("tests/corpus/mountinfo", |name| {
+            let field = written(name, b" \t\n\\");
+            let option = written(name, b",= \t\n\\");
+            // Who mounts it escapes colons.
+            let mut lower = Vec::new();
+            for &byte in name {
+                lower.extend([b'\\'].iter().filter(|_| matches!(byte, b':' | b'\\')));
+                lower.push(byte);
+            }
+            let lower = written(&lower, b",= \t\n\\");
+            let line = [
+                b"36 35 0:50 ",
+                &field[..],
+                b" ",
+                &field,
+                b" rw - overlay ",
+                &field,
+                b" rw,upperdir=",
+                &option,
+                b",lowerdir=",
+                &lower,
+                b":/l2",
+            ];
+            let mount = Mount::parse(&line.concat()).unwrap();
+            let name = path(name.to_vec());
+            assert_eq!(mount.root, name);
+            assert_eq!(mount.mount_point, name);
+            assert_eq!(mount.source, name);
+            assert_eq!(mount.upper_directories()[0], name);
+            assert_eq!(mount.lower_directory(), Some(name));
+        });
+    }
 }

@@ -233,11 +233,15 @@ pub fn command_name(process: i32) -> io::Result<String> {
 /// - [`io::ErrorKind::InvalidData`]: the file is not of the known form.
 pub fn process_user(process: i32) -> io::Result<u32> {
     let status = fs::read(format!("/proc/{process}/status"))?;
+    effective_user(&status).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+fn effective_user(status: &[u8]) -> Option<u32> {
     // The name may be of any bytes; the kernel escapes the ends of lines.
-    let status = String::from_utf8_lossy(&status);
-    let users = status.lines().find_map(|line| line.strip_prefix("Uid:"));
-    let effective = users.and_then(|users| users.split_whitespace().nth(1)?.parse().ok());
-    effective.ok_or_else(|| io::ErrorKind::InvalidData.into())
+    let mut lines = status.split(|&byte| byte == b'\n');
+    let users = lines.find_map(|line| line.strip_prefix(b"Uid:"))?;
+    let users = std::str::from_utf8(users).ok()?;
+    users.split_whitespace().nth(1)?.parse().ok()
 }
 
 /// The path of a process's program, with ` (deleted)` behind it when it was
@@ -293,7 +297,10 @@ pub struct Cgroup {
 pub fn cgroups(process: i32) -> io::Result<Vec<Cgroup>> {
     // Whoever may make a cgroup may name it with any bytes but an end of line.
     let text = fs::read(format!("/proc/{process}/cgroup"))?;
-    Ok(text.split(|&byte| byte == b'\n').filter_map(cgroup).collect())
+    Ok(text
+        .split(|&byte| byte == b'\n')
+        .filter_map(cgroup)
+        .collect())
 }
 
 fn cgroup(line: &[u8]) -> Option<Cgroup> {
@@ -399,6 +406,15 @@ mod tests {
                     name.bytes()
                         .all(|byte| byte == b'-' || byte.is_ascii_hexdigit())
                 );
+            }
+            // A program names itself, and the kernel escapes ends of lines and backslashes.
+            let name = bytes.escape_ascii();
+            let status = format!("Name:\t{name}\nUmask:\t0022\nUid:\t1\t2\t3\t4\n");
+            assert_eq!(effective_user(status.as_bytes()), Some(2));
+            if let Some(user) = effective_user(bytes) {
+                let status = format!("Uid:\t0\t{user}\t0\t0");
+                assert_eq!(effective_user(status.as_bytes()), Some(user));
+                assert!(text.contains("Uid:"));
             }
             if let Some(description) = Description::parse(&text) {
                 assert!(text.contains("flags:"));
