@@ -1,14 +1,39 @@
 //! Names from outside, as they may be printed.
 
 use std::ffi::OsStr;
+use std::ops::RangeInclusive;
+
+/// Characters that end a line, or are not seen but change what is: they turn the direction
+/// of writing round, or make two names look the same. Unicode's `Default_Ignorable_Code_Point`,
+/// its separators of lines and paragraphs, and what annotates between lines.
+const UNSEEN: [RangeInclusive<char>; 17] = [
+    '\u{ad}'..='\u{ad}',
+    '\u{34f}'..='\u{34f}',
+    '\u{61c}'..='\u{61c}',
+    '\u{115f}'..='\u{1160}',
+    '\u{17b4}'..='\u{17b5}',
+    '\u{180b}'..='\u{180f}',
+    '\u{200b}'..='\u{200f}',
+    '\u{2028}'..='\u{202e}',
+    '\u{2060}'..='\u{206f}',
+    '\u{3164}'..='\u{3164}',
+    '\u{fe00}'..='\u{fe0f}',
+    '\u{feff}'..='\u{feff}',
+    '\u{ffa0}'..='\u{ffa0}',
+    '\u{fff0}'..='\u{fffb}',
+    '\u{1bca0}'..='\u{1bca3}',
+    '\u{1d173}'..='\u{1d17a}',
+    '\u{e0000}'..='\u{e0fff}',
+];
 
 /// A path or another name as it may stand on one line of a terminal or a log: who chose it
-/// may have put ends of lines and escape sequences into it.
+/// may have put ends of lines, escape sequences and marks of direction into it.
 #[must_use]
 pub fn shown(name: impl AsRef<OsStr>) -> String {
     let mut shown = String::new();
     for character in name.as_ref().to_string_lossy().chars() {
-        match character.is_control() {
+        let unseen = UNSEEN.iter().any(|range| range.contains(&character));
+        match character.is_control() || unseen {
             true => shown.extend(character.escape_default()),
             false => shown.push(character),
         }
@@ -25,6 +50,17 @@ mod tests {
     fn nothing_controls_the_terminal() {
         let name = Path::new("a\n\u{1b}[2J\u{9b}\t b\u{e9}");
         assert_eq!(shown(name), "a\\n\\u{1b}[2J\\u{9b}\\t b\u{e9}");
+    }
+
+    #[test]
+    fn nothing_is_turned_round_or_hidden() {
+        let marks = "\u{61c}\u{200e}\u{200f}\u{202a}\u{202b}\u{202c}\u{202d}\u{202e}\u{2066}\u{2067}\
+                     \u{2068}\u{2069}\u{200b}\u{feff}\u{2028}\u{ad}\u{e0041}\u{3164}";
+        let escaped: String = marks.chars().flat_map(char::escape_unicode).collect();
+        assert_eq!(shown(marks), escaped);
+        // Letters from right to left, accents, and signs of Devanagari.
+        let names = "\u{5d0}\u{627} e\u{301} \u{939}\u{93f}\u{928}\u{94d}\u{926}\u{940} \u{4e2d}";
+        assert_eq!(shown(names), names);
     }
 
     /// What users are told by the observer and the commands.
