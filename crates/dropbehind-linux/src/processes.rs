@@ -8,7 +8,7 @@ use crate::file::{FileId, FileKind, FsKind};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxFlags};
 use std::ffi::OsStr;
 use std::fs;
-use std::io;
+use std::io::{self, BufRead, BufReader};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -45,48 +45,59 @@ pub struct OpenFile {
 }
 
 /// The regular files and block devices that a process has open for reading or
-/// writing, once for each descriptor. A file is not used by who can only name it
-/// (`O_PATH`) or control it (access mode 3, open(2)).
+/// writing: something for each descriptor, `None` for all others. A file is not used
+/// by who can only name it (`O_PATH`) or control it (access mode 3, open(2)).
+///
+/// A descriptor is looked at when it is asked for, which takes some microseconds: anybody
+/// may have a million of them.
 ///
 /// # Errors
 ///
 /// - `ENOENT`, `ESRCH`: there is no such process any more.
 /// - `EACCES`: it is another user's (`PTRACE_MODE_READ`).
-pub fn open_files(process: i32) -> io::Result<Vec<OpenFile>> {
-    let directory = PathBuf::from(format!("/proc/{process}/fd"));
-    let mut files = Vec::new();
-    for entry in fs::read_dir(&directory)? {
-        let Ok(entry) = entry else { break };
-        let Some(descriptor) = numbered(&entry) else {
-            continue;
-        };
-        let Some((id, kind, block_device)) = file_behind(&entry.path()) else {
-            continue;
-        };
-        // Closed in the meantime, or closed and its number used for another file:
-        // then an event tells of it.
-        let Some(description) = Description::of(process, descriptor) else {
-            continue;
-        };
-        let is_it = description.is_of(id) || has_several_numbers(&entry.path(), id);
-        let Some(writable) = description.writable.filter(|_| is_it) else {
-            continue;
-        };
-        files.push(OpenFile {
-            descriptor: Some(descriptor),
-            id,
-            kind,
-            block_device,
-            writable,
-            mount: description.mount,
-        });
+pub fn open_files(process: i32) -> io::Result<OpenFiles> {
+    let entries = fs::read_dir(format!("/proc/{process}/fd"))?;
+    Ok(OpenFiles { process, entries })
+}
+
+/// What a process has open: [`open_files`].
+#[derive(Debug)]
+pub struct OpenFiles {
+    process: i32,
+    entries: fs::ReadDir,
+}
+
+impl Iterator for OpenFiles {
+    type Item = Option<OpenFile>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let entry = self.entries.next()?.ok()?;
+        Some(open_file(self.process, &entry))
     }
-    Ok(files)
+}
+
+/// The file of a descriptor. `None` if that was closed in the meantime, or closed and its
+/// number used for another file: then an event tells of it.
+fn open_file(process: i32, entry: &fs::DirEntry) -> Option<OpenFile> {
+    let descriptor = numbered(entry)?;
+    let (id, kind, block_device) = file_behind(&entry.path())?;
+    let description = Description::of(process, descriptor)?;
+    let is_it = description.is_of(id) || has_several_numbers(&entry.path(), id);
+    Some(OpenFile {
+        descriptor: Some(descriptor),
+        id,
+        kind,
+        block_device,
+        writable: description.writable.filter(|_| is_it)?,
+        mount: description.mount,
+    })
 }
 
 /// The regular files and block devices that a process has mapped shared and
 /// writable: what it writes there makes no event. A file may come several
-/// times.
+/// times, and `None` comes for each other mapping.
+///
+/// A mapping is looked at when it is asked for, as in [`open_files`].
 ///
 /// # Errors
 ///
@@ -94,22 +105,40 @@ pub fn open_files(process: i32) -> io::Result<Vec<OpenFile>> {
 /// - `EACCES`: it is another user's (`PTRACE_MODE_READ`).
 /// - `EPERM` from the files themselves leaves them out: looking behind mappings
 ///   needs `CAP_SYS_ADMIN` or `CAP_CHECKPOINT_RESTORE`.
-pub fn mapped_files(process: i32) -> io::Result<Vec<OpenFile>> {
-    let maps = fs::read(format!("/proc/{process}/maps"))?;
-    let files = maps.split(|&byte| byte == b'\n').filter_map(|line| {
-        let name = shared_writable(line)?;
-        let link = format!("/proc/{process}/map_files/{name}");
-        let (id, kind, block_device) = file_behind(Path::new(&link))?;
-        Some(OpenFile {
-            descriptor: None,
-            id,
-            kind,
-            block_device,
-            writable: true,
-            mount: None,
-        })
-    });
-    Ok(files.collect())
+pub fn mapped_files(process: i32) -> io::Result<MappedFiles> {
+    let maps = fs::File::open(format!("/proc/{process}/maps"))?;
+    let lines = BufReader::new(maps).split(b'\n');
+    Ok(MappedFiles { process, lines })
+}
+
+/// What a process has mapped: [`mapped_files`].
+#[derive(Debug)]
+pub struct MappedFiles {
+    process: i32,
+    lines: io::Split<BufReader<fs::File>>,
+}
+
+impl Iterator for MappedFiles {
+    type Item = Option<OpenFile>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let line = self.lines.next()?.ok()?;
+        Some(mapped_file(self.process, &line))
+    }
+}
+
+fn mapped_file(process: i32, line: &[u8]) -> Option<OpenFile> {
+    let name = shared_writable(line)?;
+    let link = format!("/proc/{process}/map_files/{name}");
+    let (id, kind, block_device) = file_behind(Path::new(&link))?;
+    Some(OpenFile {
+        descriptor: None,
+        id,
+        kind,
+        block_device,
+        writable: true,
+        mount: None,
+    })
 }
 
 /// The name in map_files of what a line of maps tells of, if that is mapped shared and

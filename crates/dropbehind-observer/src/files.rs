@@ -4,7 +4,9 @@
 
 mod actions;
 mod file_event;
+mod heirs;
 mod open_file;
+mod scan;
 mod strangers;
 
 use std::collections::{HashMap, HashSet};
@@ -18,7 +20,7 @@ use dropbehind_linux::OpenFile as OpenedFile;
 use dropbehind_linux::{
     Description, EventMask, Fanotify, FileId, FileKind, FileStat, FileSystem, MarkOptions,
     MarkTarget, Mount, WritebackFailure, cachestat, file_stat, filesystem, has_subvolumes,
-    kernel_device, mounts_of, open_files, page_size, size_bytes,
+    kernel_device, mounts_of, page_size, size_bytes,
 };
 use dropbehind_policy::grace::SMALL_FILE_BYTES;
 use dropbehind_policy::{Brought, FileNumber, Inode, ObservedFiles};
@@ -38,6 +40,7 @@ use crate::rules_in_force::RulesInForce;
 use crate::shown;
 use crate::small_files::{SmallFiles, Unshelved};
 use crate::source::{Marks, asks_server};
+use heirs::Heirs;
 use open_file::OpenFile;
 use strangers::{DOUBT_FIRST, Strangers};
 
@@ -62,6 +65,7 @@ pub(crate) struct Files {
     by_id: HashMap<FileId, FileNumber>,
     last_number: u64,
     strangers: Strangers,
+    heirs: Heirs,
     /// The number of the round that is under way.
     round: u64,
     /// Kept for others, of each file, so that none counts twice.
@@ -110,6 +114,7 @@ impl Files {
             by_id: HashMap::new(),
             last_number: 0,
             strangers: Strangers::default(),
+            heirs: Heirs::default(),
             round: 0,
             kept: HashMap::new(),
             open_mounts: HashSet::new(),
@@ -134,6 +139,7 @@ impl Files {
     /// Another round begins.
     pub(crate) fn begin_round(&mut self) {
         self.round += 1;
+        self.begin_searches();
     }
 
     /// All that is mounted and marked now.
@@ -454,17 +460,6 @@ impl Files {
     }
 
     // ---- files that become known --------------------------------------------
-
-    /// Observes the files that a process has open already, of which no open will tell.
-    pub(crate) fn inherit(&mut self, process: i32) {
-        for open in open_files(process).unwrap_or_default() {
-            if !self.knows(open.id)
-                && let Some(file) = self.open_again(process, &open)
-            {
-                self.inherited(process, file);
-            }
-        }
-    }
 
     /// A description of our own of a file that a process has open. A watch has none where a
     /// server may hang that nobody wants to be asked. Anybody may be a server, and hide its

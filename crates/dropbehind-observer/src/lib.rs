@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod board;
+mod budget;
 mod file_path;
 mod files;
 mod in_time;

@@ -16,13 +16,14 @@ use std::time::{Duration, Instant};
 use dropbehind_flusher::{FailedWriteback, Flusher, NoticeSink};
 use dropbehind_linux::IoPriority;
 use dropbehind_linux::{
-    CacheTrace, Fanotify, GroupClass, TIME_SLICE_MIN, WritebackFailures, open_files, processes,
-    set_thread_time_slice,
+    CacheTrace, Fanotify, GroupClass, TIME_SLICE_MIN, WritebackFailures, open_files, process_stat,
+    processes, processor_time_of, set_thread_time_slice,
 };
 
 pub use error::ObserverError;
 
 use crate::board::{Board, SharedBoard, lock};
+use crate::budget::Budget;
 use crate::files::{self, Files};
 use crate::inodes::Inodes;
 use crate::owners::{LISTENER, Owners};
@@ -36,6 +37,8 @@ pub(crate) use inputs::{Input, Inputs};
 use reporter::Reporter;
 use rounds::Rounds;
 
+/// A watch looks no longer whether a process has any file to be observed.
+const SEARCH: Duration = Duration::from_millis(5);
 /// A round that finds nothing takes less than this.
 const ROUND: Duration = Duration::from_micros(500);
 /// Programs do not wait longer for the files that they have open already to be looked at.
@@ -215,7 +218,7 @@ impl Observer {
     fn find_open_files(&self) {
         let own = own_process();
         for process in processes().into_iter().flatten() {
-            if process != own && has_writable(process) {
+            if process != own && may_have_writable(process) {
                 self.inputs.send(Input::Inherit(process));
             }
         }
@@ -314,8 +317,15 @@ fn share_of(bytes: usize) -> usize {
     bytes / std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-fn has_writable(process: i32) -> bool {
-    open_files(process).is_ok_and(|files| files.iter().any(|file| file.writable))
+/// Whether a process has a file open that it may write to. One that takes long to search
+/// may have.
+fn may_have_writable(process: i32) -> bool {
+    let budget = Budget::new(SEARCH);
+    let has = open_files(process).is_ok_and(|files| {
+        let mut files = files.take_while(|_| budget.lasts()).flatten();
+        files.any(|file| file.writable)
+    });
+    has || budget.was_spent()
 }
 
 /// A thread that gets a processor soon after it is woken, even where programs keep all

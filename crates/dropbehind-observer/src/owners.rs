@@ -14,10 +14,13 @@ use dropbehind_linux::{
     Claimed, Claims, FileStat, MountNamespaceId, mount_namespace_of, process_user,
 };
 
+use crate::budget::Budget;
 use crate::start_times::StartTimes;
 
 /// What was found out holds so long.
 const KNOWN: Duration = Duration::from_secs(1);
+/// Threads are looked at no longer.
+const SEARCH: Duration = Duration::from_millis(2);
 /// No more processes are remembered.
 const PROCESSES: usize = 4096;
 /// The library's thread that opens its descriptions.
@@ -109,11 +112,14 @@ pub(crate) fn is_observer(process: i32) -> bool {
     process_user(process).is_ok_and(|user| user == 0) && has_thread(process, LISTENER)
 }
 
+/// Of a process with more threads than can be looked at in [`SEARCH`], the oldest count.
 fn has_thread(process: i32, wanted: &str) -> bool {
     let Ok(threads) = std::fs::read_dir(format!("/proc/{process}/task")) else {
         return false;
     };
-    threads.flatten().any(|thread| {
+    let budget = Budget::new(SEARCH);
+    let mut threads = threads.take_while(|_| budget.lasts()).flatten();
+    threads.any(|thread| {
         std::fs::read_to_string(thread.path().join("comm"))
             .is_ok_and(|name| name.trim_end() == wanted)
     })

@@ -45,7 +45,7 @@ fn open_files_tell_readers_and_writers() {
     let id = file_info(writer.as_fd()).unwrap().id;
     let mut found: Vec<_> = open_files(self_id())
         .unwrap()
-        .into_iter()
+        .flatten()
         .filter(|file| file.id == id)
         .map(|file| (file.descriptor.unwrap(), file.writable, file.kind))
         .collect();
@@ -68,8 +68,8 @@ fn who_can_neither_read_nor_write_uses_nothing() {
     let open = |flags| rustix::fs::open(&path, flags, Mode::empty()).unwrap();
     let named = open(OFlags::PATH);
     let controlled = open(OFlags::WRONLY | OFlags::RDWR);
-    let files = open_files(self_id()).unwrap();
-    let found: Vec<_> = files.iter().filter(|file| file.id == id).collect();
+    let files = open_files(self_id()).unwrap().flatten();
+    let found: Vec<_> = files.filter(|file| file.id == id).collect();
     assert_eq!(found.len(), 1, "{found:?}");
     assert_eq!(found[0].descriptor, Some(writer.as_raw_fd()));
     drop((named, controlled));
@@ -98,7 +98,7 @@ fn a_number_that_is_used_again_confuses_no_files() {
                 }
             }
         });
-        let found = (0..5000).flat_map(|_| open_files(self_id()).unwrap());
+        let found = (0..5000).flat_map(|_| open_files(self_id()).unwrap().flatten());
         let found = found
             .filter(|file| file.descriptor == Some(descriptor))
             .map(|file| (file.id, file.writable))
@@ -127,8 +127,8 @@ fn another_processs_writer_is_found() {
             .unwrap(),
     );
     wait_for("exec", || command_name(writer.id()).unwrap() == "sleep");
-    let files = open_files(writer.id()).unwrap();
-    let found = files.iter().find(|file| file.id == id).unwrap();
+    let mut files = open_files(writer.id()).unwrap().flatten();
+    let found = files.find(|file| file.id == id).unwrap();
     assert_eq!((found.descriptor, found.writable), (Some(1), true));
 }
 
@@ -139,10 +139,8 @@ fn block_devices_are_told_by_their_number() {
     };
     let file = disk.open();
     let number = rustix::fs::fstat(&file).unwrap().st_rdev;
-    let files = open_files(self_id()).unwrap();
-    let found = files
-        .iter()
-        .find(|open| open.descriptor == Some(file.as_raw_fd()));
+    let mut files = open_files(self_id()).unwrap().flatten();
+    let found = files.find(|open| open.descriptor == Some(file.as_raw_fd()));
     let found = found.unwrap();
     assert_eq!(found.kind, FileKind::Block);
     assert_eq!((found.block_device, found.writable), (number, true));
@@ -165,8 +163,8 @@ fn shared_writable_mappings_outlive_their_descriptors() {
         unsafe { mmap(std::ptr::null_mut(), 8192, rights, flags, &file, 0) }.unwrap()
     };
     let times = || {
-        let files = mapped_files(self_id()).unwrap();
-        files.iter().filter(|file| file.id == id).count()
+        let files = mapped_files(self_id()).unwrap().flatten();
+        files.filter(|file| file.id == id).count()
     };
     let both = ProtFlags::READ | ProtFlags::WRITE;
     let private = map(both, MapFlags::PRIVATE);

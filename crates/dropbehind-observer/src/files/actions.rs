@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use dropbehind_flusher::{CacheMap, ObserveOptions, Provenance};
 use dropbehind_linux::{
-    EventMask, FileId, MarkOptions, MarkTarget, cachestat, file_stat, open_files, page_size,
+    EventMask, MarkOptions, MarkTarget, OpenFile as OpenedFile, cachestat, file_stat, page_size,
 };
 use dropbehind_policy::RangeSet;
 use dropbehind_policy::{FileAction, FileNumber};
@@ -24,12 +24,6 @@ const KEPT_FILES: usize = 1 << 16;
 fn is_deleted(open: &OpenFile) -> bool {
     let stat = open.file.open().and_then(|file| file_stat(file.as_fd()));
     stat.is_ok_and(|stat| stat.links == 0)
-}
-
-/// Whether a process has a file open for writing.
-fn is_writer(process: i32, id: FileId) -> bool {
-    let open = open_files(process).unwrap_or_default();
-    open.iter().any(|open| open.writable && open.id == id)
 }
 
 impl Files {
@@ -125,12 +119,12 @@ impl Files {
             return;
         }
         let users: Vec<i32> = open.users().collect();
+        let id = open.id;
+        let writes = |used: OpenedFile| (used.writable && used.id == id).then_some(());
         open.has_own_writer = users.into_iter().any(|process| {
             self.programs.has(process)
                 && self.strangers.may_search(process)
-                && self
-                    .strangers
-                    .timed(process, || is_writer(process, open.id))
+                && self.strangers.search(process, writes).is_some()
                 && self
                     .rules
                     .settings_for(&open.path, process, open.device)

@@ -8,19 +8,26 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use dropbehind_linux::{FileId, file_stat, mapped_files, open_files, processor_time};
+use dropbehind_linux::{FileId, OpenFile, file_stat, open_files};
 use dropbehind_policy::{Brought, FileNumber, Inode};
 use dropbehind_policy::{ByteRange, RangeSet};
 
 use super::Files;
+use super::scan::Scan;
+use crate::board::lock;
+use crate::budget::Budget;
 use crate::open_again::open_device;
-use crate::owners::is_observer;
 
 /// No more searches are remembered.
 const SEARCHES: usize = 4096;
 /// To look who has files open takes no more than one part in so many of the time: 5 ms
 /// with 300 processes.
 const SCAN_SHARE: u32 = 25;
+/// One step of that takes no longer.
+const SCAN_STEP: Duration = Duration::from_millis(5);
+/// Searches of single processes take no more of a round together, some thousand
+/// descriptors: the trace has room for what comes in ten times as long.
+const SEARCH_ROUND: Duration = Duration::from_millis(10);
 /// A search of one process that takes longer, as with some hundred descriptors, has the
 /// next one of that process wait: it would keep the observer from reading the trace.
 const COSTLY_SEARCH: Duration = Duration::from_millis(1);
@@ -75,6 +82,12 @@ pub(super) struct Strangers {
     missed: HashMap<(i32, Inode), u32>,
     /// Before this, a process with many descriptors is not searched again.
     next_search: HashMap<i32, Instant>,
+    /// How long searches have taken in this round.
+    searched: Duration,
+    /// One of them was ended before it had found anything.
+    cut_short: bool,
+    /// Who has files open is being looked at.
+    scan: Option<Scan>,
     /// When processes may be looked at again.
     next_scan: Option<Instant>,
 }
@@ -94,22 +107,34 @@ impl Strangers {
         times.is_power_of_two()
     }
 
-    /// False while a process with many descriptors is not to be searched again.
+    /// False while a process with many descriptors is not to be searched again, and when
+    /// the searches of this round have taken their time.
     pub(super) fn may_search(&self, process: i32) -> bool {
         let next = self.next_search.get(&process);
-        next.is_none_or(|next| Instant::now() >= *next)
+        self.searched < SEARCH_ROUND && next.is_none_or(|next| Instant::now() >= *next)
     }
 
-    /// Searches a process.
-    pub(super) fn timed<T>(&mut self, process: i32, search: impl FnOnce() -> T) -> T {
-        let before = processor_time();
-        let found = search();
-        self.searched(process, processor_time() - before);
+    /// The first of a process's open files that is wanted. A search that takes too long
+    /// finds nothing.
+    pub(super) fn search<T>(
+        &mut self,
+        process: i32,
+        wanted: impl FnMut(OpenFile) -> Option<T>,
+    ) -> Option<T> {
+        let budget = Budget::new(SEARCH_ROUND.saturating_sub(self.searched));
+        let open = open_files(process).ok()?;
+        let found = open
+            .take_while(|_| budget.lasts())
+            .flatten()
+            .find_map(wanted);
+        self.cut_short |= budget.was_spent();
+        self.searched(process, budget.cost());
         found
     }
 
     /// A process was searched, which took so much of a processor's time.
     fn searched(&mut self, process: i32, cost: Duration) {
+        self.searched += cost;
         if cost < COSTLY_SEARCH {
             return;
         }
@@ -143,12 +168,7 @@ impl Files {
         }
         let file = match self.inodes.unmounted_device(inode) {
             Some(device) => open_device(device),
-            None => {
-                let before = processor_time();
-                let file = self.open_as(process, inode);
-                self.strangers.searched(process, processor_time() - before);
-                file
-            }
+            None => self.open_as(process, inode),
         }?;
         let info = file_stat(file.as_fd()).ok()?;
         let number = self.admit(file, &info, process)?;
@@ -161,14 +181,28 @@ impl Files {
 
     /// The file that a process has open and that has this inode.
     fn open_as(&mut self, process: i32, inode: Inode) -> Option<OwnedFd> {
-        let open = open_files(process).ok()?;
-        open.iter().find_map(|open| {
-            let file = match self.inodes.may_be(inode, open) {
-                true => self.open_again(process, open)?,
+        let mut strangers = std::mem::take(&mut self.strangers);
+        let file = strangers.search(process, |open| {
+            let file = match self.inodes.may_be(inode, &open) {
+                true => self.open_again(process, &open)?,
                 false => return None,
             };
             (self.inodes.inode_of(file.as_fd()) == Some(inode)).then_some(file)
-        })
+        });
+        self.strangers = strangers;
+        file
+    }
+
+    /// Searches have time again.
+    pub(super) fn begin_searches(&mut self) {
+        self.strangers.searched = Duration::ZERO;
+        if std::mem::take(&mut self.strangers.cut_short) {
+            lock(&self.board).note(
+                "programs have so many files open that searches for some were cut short: the \
+                 pages of those stay cached, and their writers are not held"
+                    .to_owned(),
+            );
+        }
     }
 
     /// The process opened this file, and no rule wants that.
@@ -213,21 +247,44 @@ impl Files {
     }
 
     /// Events merge, and of some files no event tells: whether somebody has them open is
-    /// seen in `/proc`.
+    /// seen in `/proc`. One step of looking there.
     pub(crate) fn settle_doubts(&mut self) {
         let now = Instant::now();
-        let strangers = &mut self.strangers;
-        if strangers.next_scan.is_some_and(|next| now < next) {
+        if self.strangers.next_scan.is_some_and(|next| now < next) {
             return;
         }
-        let doubts = strangers.doubts.iter();
+        let budget = Budget::new(SCAN_STEP);
+        let scan = self.strangers.scan.take();
+        let Some(mut scan) = scan.or_else(|| self.begin_scan(now)) else {
+            return;
+        };
+        let doubts = &mut self.strangers.doubts;
+        let list = || self.programs.list();
+        let is_done = scan.go_on(
+            || budget.lasts(),
+            list,
+            |number| {
+                if let Some(doubt) = doubts.get_mut(&number) {
+                    doubt.pause = (doubt.pause * 2).min(DOUBT_LONGEST);
+                    doubt.due = Instant::now() + doubt.pause;
+                }
+            },
+        );
+        match is_done {
+            // By the next round the trace has named what was brought in before this.
+            true => self.strangers.unused.extend(scan.into_unused()),
+            false => self.strangers.scan = Some(scan),
+        }
+        self.strangers.next_scan = Some(Instant::now() + budget.cost() * SCAN_SHARE);
+    }
+
+    /// A search for those that have the files open whose doubts are due.
+    fn begin_scan(&mut self, now: Instant) -> Option<Scan> {
+        let doubts = self.strangers.doubts.iter();
         let due: Vec<FileNumber> = doubts
             .filter(|(_, doubt)| doubt.due <= now)
             .map(|(number, _)| *number)
             .collect();
-        if due.is_empty() {
-            return;
-        }
         let mut unused: HashMap<FileId, FileNumber> = HashMap::new();
         for number in due {
             match self.files.get(&number) {
@@ -235,33 +292,8 @@ impl Files {
                 None => drop(self.strangers.doubts.remove(&number)),
             }
         }
-        let own = i32::try_from(std::process::id()).unwrap_or(0);
-        for process in self.programs.list() {
-            if process == own || unused.is_empty() {
-                continue;
-            }
-            let open = open_files(process).unwrap_or_default();
-            let mapped = mapped_files(process).unwrap_or_default();
-            let used: Vec<FileId> = open
-                .iter()
-                .chain(&mapped)
-                .map(|file| file.id)
-                .filter(|id| unused.contains_key(id))
-                .collect();
-            if used.is_empty() || is_observer(process) {
-                continue;
-            }
-            for id in used {
-                let number = unused.remove(&id);
-                if let Some(doubt) = number.and_then(|n| self.strangers.doubts.get_mut(&n)) {
-                    doubt.pause = (doubt.pause * 2).min(DOUBT_LONGEST);
-                    doubt.due = Instant::now() + doubt.pause;
-                }
-            }
-        }
-        // By the next round the trace has named what was brought in before this.
-        self.strangers.unused.extend(unused.into_values());
-        self.strangers.next_scan = Some(Instant::now() + now.elapsed() * SCAN_SHARE);
+        let is_due = !unused.is_empty();
+        is_due.then(|| Scan::of(unused, self.programs.list()))
     }
 
     /// Closes those that nobody had open in the round before.
@@ -276,6 +308,9 @@ impl Files {
     /// The file was opened: whoever looked before may have been too early.
     pub(super) fn is_used(&mut self, number: FileNumber) {
         self.strangers.unused.retain(|unused| *unused != number);
+        if let Some(scan) = &mut self.strangers.scan {
+            scan.is_used(number);
+        }
     }
 
     /// How long until `/proc` is to be looked through, if it is.
@@ -283,10 +318,14 @@ impl Files {
         if !self.strangers.unused.is_empty() {
             return Some(Duration::ZERO);
         }
+        let now = Instant::now();
         let doubts = self.strangers.doubts.values();
-        let due = doubts.map(|doubt| doubt.due).min()?;
+        let due = match self.strangers.scan {
+            Some(_) => now,
+            None => doubts.map(|doubt| doubt.due).min()?,
+        };
         let due = self.strangers.next_scan.map_or(due, |next| next.max(due));
-        Some(due.saturating_duration_since(Instant::now()))
+        Some(due.saturating_duration_since(now))
     }
 }
 
@@ -301,6 +340,7 @@ mod tests {
         strangers.searched(10, COSTLY_SEARCH / 2);
         assert!(strangers.is_worth_a_search(10, inode(1)));
         strangers.searched(10, Duration::from_secs(3600));
+        strangers.searched = Duration::ZERO;
         assert!(!strangers.is_worth_a_search(10, inode(2)));
         assert!(strangers.is_worth_a_search(11, inode(2)));
         // What had to wait counts as the first time.
@@ -308,5 +348,18 @@ mod tests {
         assert!(strangers.is_worth_a_search(10, inode(2)));
         assert!(strangers.is_worth_a_search(10, inode(2)));
         assert!(!strangers.is_worth_a_search(10, inode(2)));
+    }
+
+    #[test]
+    fn searches_end_when_those_of_the_round_have_taken_their_time() {
+        let file = rustix::fs::memfd_create("search", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        let id = file_stat(file.as_fd()).unwrap().id;
+        let own = i32::try_from(std::process::id()).unwrap();
+        let wanted = |open: OpenFile| (open.id == id).then_some(());
+        let mut strangers = Strangers::default();
+        assert!(strangers.search(own, wanted).is_some() && !strangers.cut_short);
+        strangers.searched = SEARCH_ROUND;
+        assert!(!strangers.may_search(11));
+        assert!(strangers.search(own, wanted).is_none() && strangers.cut_short);
     }
 }

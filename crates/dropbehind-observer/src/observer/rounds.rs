@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use dropbehind_linux::{
     CacheTrace, Event, EventBuffer, EventMask, Fanotify, Interest, PollEntry, TraceRecord,
-    monotonic_ns, open_files, poll,
+    monotonic_ns, poll,
 };
 
 use super::{Input, Inputs, Shared, own_process};
@@ -54,7 +54,8 @@ pub(super) struct Rounds {
     pub(super) files: Files,
     pub(super) inputs: Inputs,
     pub(super) inbox: mpsc::Receiver<Input>,
-    /// Those to be answered at the end of this round.
+    /// Those to be answered at the end of this round, or when all that programs have open
+    /// already was looked at.
     pub(super) barriers: Vec<mpsc::Sender<usize>>,
     /// Read in the last round, and to be seen to in this one.
     pub(super) closes: Vec<Close>,
@@ -77,7 +78,7 @@ impl Rounds {
                 true => ACTIVE,
                 false => (pause * 2).min(slowest),
             };
-            if !self.closes.is_empty() {
+            if !self.closes.is_empty() || self.files.have_heirs() {
                 pause = GATHER;
             }
             if let Some(doubts) = self.files.doubts_due() {
@@ -131,6 +132,7 @@ impl Rounds {
     fn round(&mut self, buffer: &mut EventBuffer) -> bool {
         self.files.begin_round();
         let inputs = self.take_inputs();
+        self.files.look_at_heirs();
         // Before the events are read, so that every file that was used by then is known.
         let until_ns = monotonic_ns();
         self.follow_mounts();
@@ -148,8 +150,10 @@ impl Rounds {
         self.files.find_grown();
         self.files.act();
         self.files.settle_doubts();
-        for answer in self.barriers.drain(..) {
-            let _ = answer.send(self.files.count());
+        if !self.files.have_heirs() {
+            for answer in self.barriers.drain(..) {
+                let _ = answer.send(self.files.count());
+            }
         }
         inputs + events + records > 0
     }
@@ -208,7 +212,10 @@ impl Rounds {
         }
         if event.overflow {
             reporter.overflows.fetch_add(1, Ordering::Relaxed);
-            return self.find_again();
+            self.files.find_again();
+            return self.note(
+                "the kernel's queue of events overflowed: open files were searched for anew".into(),
+            );
         }
         if event.mask.contains(EventMask::ON_DIR) {
             return;
@@ -293,25 +300,6 @@ impl Rounds {
             lock(&self.shared.reporter.board).lost_records(lost);
         }
         records
-    }
-
-    /// Events were lost: files that somebody has open are looked for in `/proc`, and
-    /// those that are known may be closed.
-    fn find_again(&mut self) {
-        for process in self.files.programs.list() {
-            for open in open_files(process).unwrap_or_default() {
-                if !open.writable || self.files.knows(open.id) {
-                    continue;
-                }
-                if let Some(file) = self.files.open_again(process, &open) {
-                    self.files.inherited(process, file);
-                }
-            }
-        }
-        self.files.doubt_all();
-        self.note(
-            "the kernel's queue of events overflowed: open files were searched for anew".into(),
-        );
     }
 }
 

@@ -1,0 +1,87 @@
+//! Processes that have files open of which no event tells: they are looked through in
+//! steps, since anybody may have a million descriptors.
+
+use std::collections::{HashSet, VecDeque};
+use std::time::Duration;
+
+use dropbehind_linux::{OpenFile, OpenFiles, open_files};
+
+use super::Files;
+use crate::budget::Budget;
+
+/// One step takes no more of a processor's time.
+const STEP: Duration = Duration::from_millis(5);
+
+/// Whose files are to be looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Heir {
+    process: i32,
+    /// Only files that it may write to.
+    writable: bool,
+}
+
+/// Those that wait, and the one that is looked at.
+#[derive(Debug, Default)]
+pub(super) struct Heirs {
+    waiting: VecDeque<Heir>,
+    current: Option<(Heir, OpenFiles)>,
+}
+
+impl Heirs {
+    /// The next descriptor's file, if that is one.
+    fn next(&mut self) -> Option<Option<(i32, OpenFile)>> {
+        let Some((heir, files)) = &mut self.current else {
+            let heir = self.waiting.pop_front()?;
+            self.current = open_files(heir.process).ok().map(|files| (heir, files));
+            return Some(None);
+        };
+        let Some(file) = files.next() else {
+            self.current = None;
+            return Some(None);
+        };
+        let wanted = file.filter(|file| file.writable || !heir.writable);
+        Some(wanted.map(|file| (heir.process, file)))
+    }
+}
+
+impl Files {
+    /// Observes the files that a process has open already, of which no open will tell.
+    pub(crate) fn inherit(&mut self, process: i32) {
+        let writable = false;
+        self.heirs.waiting.push_back(Heir { process, writable });
+    }
+
+    /// Events were lost: files that somebody has open for writing are looked for, and
+    /// those that are known may be closed.
+    pub(crate) fn find_again(&mut self) {
+        let writable = true;
+        // Those that wait still, wait no longer if this happens all the time.
+        let waiting: HashSet<Heir> = self.heirs.waiting.iter().copied().collect();
+        let processes = self.programs.list().into_iter();
+        let heirs = processes.map(|process| Heir { process, writable });
+        let new = heirs.filter(|heir| !waiting.contains(heir));
+        self.heirs.waiting.extend(new);
+        self.doubt_all();
+    }
+
+    /// True while there is more to look at.
+    pub(crate) fn have_heirs(&self) -> bool {
+        self.heirs.current.is_some() || !self.heirs.waiting.is_empty()
+    }
+
+    /// One step.
+    pub(crate) fn look_at_heirs(&mut self) {
+        let budget = Budget::new(STEP);
+        while budget.lasts() {
+            let Some(found) = self.heirs.next() else {
+                return;
+            };
+            if let Some((process, open)) = found
+                && !self.knows(open.id)
+                && let Some(file) = self.open_again(process, &open)
+            {
+                self.inherited(process, file);
+            }
+        }
+    }
+}

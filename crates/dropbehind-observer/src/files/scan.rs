@@ -1,0 +1,186 @@
+//! Who has files open, as `/proc` shows it. Anybody may have a million descriptors, so
+//! the search goes on from round to round.
+
+use std::collections::{HashMap, HashSet};
+use std::iter::{Chain, Flatten};
+use std::option;
+
+use dropbehind_linux::{FileId, MappedFiles, OpenFiles, mapped_files, open_files};
+use dropbehind_policy::FileNumber;
+
+use crate::owners::is_observer;
+
+type Uses = Chain<Flatten<option::IntoIter<OpenFiles>>, Flatten<option::IntoIter<MappedFiles>>>;
+
+/// A search that is under way.
+#[derive(Debug)]
+pub(super) struct Scan {
+    /// Nobody was found to have these open so far.
+    unused: HashMap<FileId, FileNumber>,
+    /// To be looked through.
+    processes: Vec<i32>,
+    listed: HashSet<i32>,
+    /// They were listed once more at the end: one that was looked through may have opened
+    /// the file since, which an event tells, and left it to a child.
+    listed_again: bool,
+    current: Option<(i32, Uses)>,
+}
+
+impl Scan {
+    pub(super) fn of(unused: HashMap<FileId, FileNumber>, processes: Vec<i32>) -> Scan {
+        let mut scan = Scan {
+            unused,
+            processes: Vec::new(),
+            listed: HashSet::new(),
+            listed_again: false,
+            current: None,
+        };
+        scan.add(processes);
+        scan
+    }
+
+    fn add(&mut self, processes: Vec<i32>) {
+        let own = i32::try_from(std::process::id()).unwrap_or(0);
+        for process in processes {
+            if process != own && self.listed.insert(process) {
+                self.processes.push(process);
+            }
+        }
+    }
+
+    /// Goes on for as long as it `lasts`, and says which files are `used`. True at the
+    /// end: nobody has the others open.
+    pub(super) fn go_on(
+        &mut self,
+        mut lasts: impl FnMut() -> bool,
+        mut list: impl FnMut() -> Vec<i32>,
+        mut used: impl FnMut(FileNumber),
+    ) -> bool {
+        while !self.unused.is_empty() {
+            if !lasts() {
+                return false;
+            }
+            let Some((process, uses)) = &mut self.current else {
+                if let Some(process) = self.processes.pop() {
+                    let open = open_files(process).ok().into_iter().flatten();
+                    let mapped = mapped_files(process).ok().into_iter().flatten();
+                    self.current = Some((process, open.chain(mapped)));
+                } else if self.listed_again {
+                    return true;
+                } else {
+                    self.listed_again = true;
+                    self.add(list());
+                }
+                continue;
+            };
+            let Some(file) = uses.next() else {
+                self.current = None;
+                continue;
+            };
+            let Some(id) = file.map(|file| file.id) else {
+                continue;
+            };
+            if !self.unused.contains_key(&id) {
+                continue;
+            }
+            if is_observer(*process) {
+                self.current = None;
+            } else if let Some(number) = self.unused.remove(&id) {
+                used(number);
+            }
+        }
+        true
+    }
+
+    /// The file was opened.
+    pub(super) fn is_used(&mut self, number: FileNumber) {
+        self.unused.retain(|_, unused| *unused != number);
+    }
+
+    /// The files that nobody was found to have open.
+    pub(super) fn into_unused(self) -> impl Iterator<Item = FileNumber> {
+        self.unused.into_values()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dropbehind_linux::file_stat;
+    use std::fs::File;
+    use std::io::Read;
+    use std::os::fd::AsFd;
+    use std::process::{Child, Command, Stdio};
+
+    const DESCRIPTORS: usize = 400;
+
+    fn memory_file() -> File {
+        let flags = rustix::fs::MemfdFlags::CLOEXEC;
+        File::from(rustix::fs::memfd_create("scan", flags).unwrap())
+    }
+
+    /// A program with many descriptors, and this file open as well.
+    fn program_with(file: &File) -> Child {
+        let many =
+            format!("for _ in $(seq {DESCRIPTORS}); do exec {{n}}</dev/null; done; echo; read _");
+        let mut program = Command::new("bash")
+            .args(["-c", &many])
+            .stderr(file.try_clone().unwrap())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut ready = [0];
+        let said = program.stdout.as_mut().unwrap();
+        said.read_exact(&mut ready).unwrap();
+        program
+    }
+
+    #[test]
+    fn many_descriptors_are_looked_through_in_steps() {
+        let (used, late, unused) = (memory_file(), memory_file(), memory_file());
+        let mut numbers = HashMap::new();
+        for (number, file) in [(1, &used), (2, &late), (3, &unused)] {
+            numbers.insert(file_stat(file.as_fd()).unwrap().id, FileNumber(number));
+        }
+        let mut program = program_with(&used);
+        let mut child = program_with(&late);
+        let process = |program: &Child| i32::try_from(program.id()).unwrap();
+        let first = process(&program);
+        let mut scan = Scan::of(numbers, vec![first]);
+        let (mut steps, mut found) = (0, Vec::new());
+        loop {
+            let mut entries = 0;
+            let lasts = || {
+                entries += 1;
+                entries <= 100
+            };
+            // The second is a child that was made meanwhile.
+            let list = || vec![first, process(&child)];
+            steps += 1;
+            if scan.go_on(lasts, list, |number| found.push(number.0)) {
+                break;
+            }
+            assert!(steps < 1000);
+        }
+        assert!(steps > DESCRIPTORS / 100, "{steps}");
+        assert_eq!(found, [1, 2]);
+        let unused: Vec<_> = scan.into_unused().collect();
+        assert_eq!(unused, [FileNumber(3)]);
+        for program in [&mut program, &mut child] {
+            drop(program.stdin.take());
+            program.wait().unwrap();
+        }
+    }
+
+    #[test]
+    fn what_was_opened_meanwhile_is_used() {
+        let file = memory_file();
+        let id = file_stat(file.as_fd()).unwrap().id;
+        let mut scan = Scan::of(HashMap::from([(id, FileNumber(1))]), vec![1]);
+        assert!(!scan.go_on(|| false, Vec::new, |_| ()));
+        scan.is_used(FileNumber(1));
+        assert!(scan.go_on(|| true, Vec::new, |_| ()));
+        assert_eq!(scan.into_unused().count(), 0);
+    }
+}
