@@ -110,7 +110,7 @@ pub use processes::{
     Cgroup, MappedFiles, OpenFile, OpenFiles, ProcessStat, cgroups, children, command_name,
     executable, mapped_files, open_files, process_stat, process_user, processes,
 };
-pub use processor_time::processor_time;
+pub use processor_time::{processor_time, processor_time_of};
 pub use program::{Change, CommandLine, Program};
 pub use reopen::{Sharing, reopen};
 pub use signals::{Received, SignalFd, die_by, stop_by};

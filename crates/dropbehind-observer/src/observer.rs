@@ -8,7 +8,7 @@ mod reporter;
 mod rounds;
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -91,6 +91,8 @@ impl fmt::Debug for Observer {
 struct Shared {
     reporter: Reporter,
     stopping: AtomicBool,
+    /// The number of the observer's thread.
+    thread: AtomicI32,
 }
 
 impl Observer {
@@ -162,6 +164,7 @@ impl Observer {
                 traced: trace.is_some(),
             },
             stopping: AtomicBool::new(false),
+            thread: AtomicI32::new(0),
         });
         let notices = inputs.clone();
         let mut files = Files::new(files::Parts {
@@ -206,13 +209,24 @@ impl Observer {
     /// standard output, of which no open will tell.
     pub fn inherit(&self, process: i32) {
         self.inputs.send(Input::Inherit(process));
-        self.answers(STARTING);
+        self.inputs.caught_up(STARTING);
     }
 
     /// Whether the observer's thread does its work: true when it has gone through a round
-    /// in this time.
-    pub fn answers(&self, at_most: Duration) -> bool {
+    /// in this time, or was at work on one. While it waits for the server of a file system,
+    /// it neither uses a processor nor waits for one.
+    pub fn works(&self, at_most: Duration) -> bool {
+        let before = self.processor_time();
         self.inputs.caught_up(at_most).is_some()
+            || self.processor_time() > before
+            || process_stat(self.shared.thread.load(Ordering::Relaxed))
+                .is_ok_and(|stat| stat.state == 'R')
+    }
+
+    /// What the observer's thread has used; `None` when it has ended.
+    fn processor_time(&self) -> Option<Duration> {
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        processor_time_of(thread.as_ref()?).ok()
     }
 
     fn find_open_files(&self) {
@@ -222,7 +236,7 @@ impl Observer {
                 self.inputs.send(Input::Inherit(process));
             }
         }
-        self.answers(STARTING);
+        self.inputs.caught_up(STARTING);
     }
 
     /// Applies other rules to files opened from now on.

@@ -83,7 +83,7 @@ struct Watch<'a> {
     observing: Observing,
     outlets: Outlets,
     reports: Reports,
-    /// The observer did not answer when it was asked last.
+    /// The observer did not work when that was looked at last.
     hangs: bool,
     _lock: Lock,
 }
@@ -138,7 +138,7 @@ impl<'a> Watch<'a> {
 
     /// The service manager restarts a watch that does not show that it works.
     fn show_life(&mut self, at_most: Duration) {
-        let hangs = !self.observing.answers(at_most);
+        let hangs = !self.observing.works(at_most);
         if hangs && !self.hangs {
             self.journal.warning(
                 "a file system's server does not answer, and nothing is observed until it does",

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use dropbehind_linux::{
     CacheTrace, Event, EventBuffer, EventMask, Fanotify, Interest, PollEntry, TraceRecord,
-    monotonic_ns, poll,
+    monotonic_ns, poll, thread_id,
 };
 
 use super::{Input, Inputs, Shared, own_process};
@@ -25,6 +25,10 @@ use crate::source::Marks;
 
 /// Events are read so many at a time; each opens a descriptor.
 const EVENTS: usize = 256;
+/// And a watch reads no more in a round: the kernel's queue holds no more
+/// (`fs.fanotify.max_queued_events`), so all that had happened when the round began was
+/// read. Somebody may make events faster than they can be read.
+const QUEUE: usize = 16_384;
 /// Rounds follow each other no faster: what happens meanwhile costs less together.
 const GATHER: Duration = Duration::from_millis(1);
 /// While pages enter the cache, rounds follow each other no slower: at 2 GB/s, 4 MiB.
@@ -65,6 +69,7 @@ pub(super) struct Rounds {
 
 impl Rounds {
     pub(super) fn run(mut self) {
+        self.shared.thread.store(thread_id(), Ordering::Relaxed);
         let mut buffer = EventBuffer::new(EVENTS);
         let mut pause = ACTIVE;
         while !self.shared.stopping.load(Ordering::SeqCst) {
@@ -200,6 +205,9 @@ impl Rounds {
             read += events.len();
             for event in events {
                 self.happened(own, event, closes);
+            }
+            if read >= QUEUE && self.files.programs.namespace().is_none() {
+                return read;
             }
         }
     }

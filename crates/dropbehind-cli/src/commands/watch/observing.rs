@@ -69,8 +69,8 @@ impl Observing {
     }
 
     /// Whether the observer does its work.
-    pub(super) fn answers(&self, at_most: Duration) -> bool {
-        self.observer.answers(at_most)
+    pub(super) fn works(&self, at_most: Duration) -> bool {
+        self.observer.works(at_most)
     }
 
     /// False when a file system keeps it from ending.
