@@ -228,7 +228,8 @@ fn layer_disk(mount: &Mount, device: u64, depth: u32) -> Option<DiskInfo> {
     let is_lower = device != mount.device;
     let mut layers = mount.upper_directories();
     if is_lower || layers.is_empty() {
-        layers = mount.lower_directory().into_iter().collect();
+        layers = mount.lower_directories();
+        layers.truncate(1);
     }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory = layers

@@ -135,23 +135,38 @@ impl Mount {
         vec![path(name), path(plain)]
     }
 
-    /// An overlay's topmost lower directory. They are separated by colons, with
-    /// a colon in a name escaped, or given one by one since Linux 6.7.
-    pub(crate) fn lower_directory(&self) -> Option<PathBuf> {
-        if let Some(single) = self.option("lowerdir+").next() {
-            return Some(path(single));
+    /// An overlay's lower directories, the topmost first. They are separated by colons,
+    /// with a colon in a name escaped, or given one by one since Linux 6.7.
+    pub(crate) fn lower_directories(&self) -> Vec<PathBuf> {
+        let single: Vec<PathBuf> = self.option("lowerdir+").map(path).collect();
+        if !single.is_empty() {
+            return single;
         }
-        let all = self.option("lowerdir").next()?;
-        let mut first = Vec::new();
-        let mut bytes = all.into_iter();
-        while let Some(byte) = bytes.next() {
-            match byte {
-                b':' => break,
-                b'\\' => first.extend(bytes.next()),
-                byte => first.push(byte),
+        let mut names = Vec::new();
+        for all in self.option("lowerdir") {
+            let mut name = Vec::new();
+            let mut bytes = all.into_iter();
+            while let Some(byte) = bytes.next() {
+                match byte {
+                    b':' => names.push(path(std::mem::take(&mut name))),
+                    b'\\' => name.extend(bytes.next()),
+                    byte => name.push(byte),
+                }
             }
+            names.push(path(name));
         }
-        Some(path(first))
+        // Two colons are before layers that have data only.
+        names.retain(|name| !name.as_os_str().is_empty());
+        names
+    }
+
+    /// The directories of an overlay, the topmost first; of the upper one both names that
+    /// it may have.
+    #[must_use]
+    pub fn layers(&self) -> Vec<PathBuf> {
+        let mut layers = self.upper_directories();
+        layers.extend(self.lower_directories());
+        layers
     }
 }
 
@@ -194,7 +209,10 @@ mod tests {
             mount.upper_directories(),
             [PathBuf::from(r"/up\,per x"), PathBuf::from("/up,per x")]
         );
-        assert_eq!(mount.lower_directory(), Some("/l:1".into()));
+        assert_eq!(
+            mount.lower_directories(),
+            [PathBuf::from("/l:1"), PathBuf::from("/l2")]
+        );
     }
 
     #[test]
@@ -214,9 +232,12 @@ mod tests {
             let mut mounts = 0;
             for mount in Mount::parse_table(table) {
                 mounts += 1;
-                let names = mount.upper_directories().into_iter();
-                let mut names = names.chain(mount.lower_directory());
-                assert!(names.all(|name| name.as_os_str().len() <= mount.options.len()));
+                let names = mount.layers();
+                assert!(
+                    names
+                        .iter()
+                        .all(|name| name.as_os_str().len() <= mount.options.len())
+                );
                 // Written again with every byte of its names escaped, it is the same.
                 let escaped = |name: &OsStr| -> String {
                     let bytes = name.as_bytes().iter();
@@ -284,7 +305,11 @@ mod tests {
             assert_eq!(mount.mount_point, name);
             assert_eq!(mount.source, name);
             assert_eq!(mount.upper_directories()[0], name);
-            assert_eq!(mount.lower_directory(), Some(name));
+            let second = PathBuf::from("/l2");
+            match name.as_os_str().is_empty() {
+                true => assert_eq!(mount.lower_directories(), [second]),
+                false => assert_eq!(mount.lower_directories(), [name, second]),
+            }
         });
     }
 }
