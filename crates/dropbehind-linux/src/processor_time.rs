@@ -61,7 +61,11 @@ mod tests {
             let _ = ended.recv();
         });
         static WORKS: AtomicBool = AtomicBool::new(true);
-        let working = thread::spawn(|| while WORKS.load(Ordering::Relaxed) {});
+        let working = thread::spawn(|| {
+            while WORKS.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+        });
         begun.recv().unwrap();
         // Until it waits.
         let mut used = Duration::ZERO;
