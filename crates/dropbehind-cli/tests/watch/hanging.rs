@@ -120,29 +120,3 @@ fn one_that_a_rule_names_is_waited_for_in_the_open() {
     drop(hanging);
     assert_eq!(watch.child.wait().unwrap().code(), Some(0));
 }
-
-/// Who makes more events than the observer can read must not have it restarted.
-#[test]
-fn an_observer_that_is_busy_is_no_server_that_hangs() {
-    need!(Need::Root, Need::Cachestat);
-    let user = User::new();
-    user.writes("rules", "[[rule]]\npath = \"*\"\nmode = \"dontcache\"\n");
-    let mut watch = user.watch("--config rules");
-    let mut watch = RunningWatch::start(&user, watch.env("WATCHDOG_USEC", "90000"));
-    watch.says("READY=1");
-    let flood = |number: u32| {
-        user.writes(&format!("flood-{number}"), "");
-        let path = user.file(&format!("flood-{number}"));
-        let mut command = Command::new("sh");
-        command
-            .args(["-c", "while :; do : <\"$0\"; done"])
-            .arg(path);
-        Somebody(command.stderr(Stdio::null()).spawn().unwrap())
-    };
-    let _flood: Vec<Somebody> = (0..3).map(flood).collect();
-    for _ in 0..30 {
-        watch.says("WATCHDOG=1");
-    }
-    let log = watch.log();
-    assert!(!log.contains("does not answer"), "{log}");
-}
