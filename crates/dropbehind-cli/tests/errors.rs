@@ -3,6 +3,7 @@
 mod user;
 
 use dropbehind_testbed::{FailingDisk, Fs, MountedFs, Need, need, pattern};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 use user::{User, finish, holds};
@@ -120,6 +121,67 @@ fn a_disk_that_fails_late_is_not_overlooked() {
                 && said.stderr.contains("cannot sync");
             assert!(told, "{command} {mode}: {} {}", said.code, said.stderr);
         }
+    }
+}
+
+/// Nobody asks for a sync, so nobody is told, but for whoever opens the file later. Until
+/// then the cache has the only copy.
+#[test]
+fn what_the_disk_never_got_stays_cached() {
+    let user = User::new();
+    let bytes = FailingDisk::TOO_MUCH_BYTES as usize;
+    let block = 1 << 20;
+    for filesystem in [
+        Some(Fs::Ext4NoJournal),
+        Some(Fs::Xfs),
+        Some(Fs::Btrfs),
+        None,
+    ] {
+        need!(all FailingDisk::needs(filesystem));
+        need!(Need::Cachestat);
+        let input = user.has("a", bytes);
+        let left_by = |command: &str| {
+            let disk = match filesystem {
+                Some(filesystem) => FailingDisk::formatted(filesystem),
+                None => FailingDisk::raw(),
+            };
+            let disk = disk.unwrap();
+            let target = disk.file("b");
+            if filesystem.is_some() {
+                std::fs::write(&target, b"").unwrap();
+            }
+            // A raw device forgets all at its last close.
+            let witness = std::fs::File::open(&target).unwrap();
+            let to = target.display();
+            let said = match command {
+                "cat" => user.sh(&format!("cat a > {to}")),
+                "cp" => user.runs(&format!("cp --no-sync a {to}")),
+                _ => user.sh(&format!("dropbehind write --no-sync {to} < a")),
+            };
+            let file = std::fs::File::open(&target).unwrap();
+            let file = dropbehind::File::from_std(file, dropbehind::Mode::BUFFERED).unwrap();
+            file.wait_clean(0..u64::MAX).unwrap();
+            drop(file);
+            let mut data = vec![0; block];
+            let wrong = (0..bytes).step_by(block).filter(|&at| {
+                let read = witness.read_exact_at(&mut data, at as u64);
+                read.is_ok() && pattern::check(1, at as u64, &data).is_err()
+            });
+            let wrong = wrong.count();
+            let later = std::fs::File::open(&target).unwrap().sync_all();
+            let told = later.map_err(|error| error.raw_os_error());
+            println!("{command} {filesystem:?}: {} {}", said.code, said.stderr);
+            if command != "cat" && said.code == 0 {
+                assert!(said.stderr.contains("writing back"), "{}", said.stderr);
+            }
+            (said.code, wrong, told)
+        };
+        let plain = left_by("cat");
+        assert!(plain.2.is_err(), "{filesystem:?}: {plain:?}");
+        for command in ["cp", "write"] {
+            assert_eq!(left_by(command), plain, "{command} {filesystem:?}");
+        }
+        std::fs::remove_file(input).unwrap();
     }
 }
 

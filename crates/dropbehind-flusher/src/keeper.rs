@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{AsFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -126,13 +126,14 @@ impl Keeper {
         };
         let disk = Arc::clone(&file.disk);
         let before = file.take_before();
+        let source = OwnSource::new(Arc::clone(&file), description.as_fd(), sharing);
         let attachment = Attachment {
             number: file.number,
             config: file.config(),
             before,
             entry: Entry {
                 description: Arc::new(Description::held(description)),
-                source: Source::Own(OwnSource::new(Arc::clone(&file), sharing)),
+                source: Source::Own(source),
             },
         };
         match disk.attach(attachment) {

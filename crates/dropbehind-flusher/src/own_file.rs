@@ -76,6 +76,8 @@ pub struct OwnFile {
     pub(crate) helped_bytes: AtomicU64,
     /// Mode of the last append, whose place only the kernel knows.
     append_mode: AtomicU8,
+    /// An fsync of the program's failed, perhaps before the flusher had its description.
+    failed_sync: AtomicBool,
     generation: u32,
 }
 
@@ -115,6 +117,7 @@ impl OwnFile {
             counters: Mutex::new(StreamCounters::default()),
             helped_bytes: AtomicU64::new(0),
             append_mode: AtomicU8::new(0),
+            failed_sync: AtomicBool::new(false),
             generation: dropbehind_linux::fork_generation(),
         })
     }
@@ -325,11 +328,24 @@ impl OwnFile {
         }
     }
 
-    /// The program's fsync returned.
-    pub fn synced(self: &Arc<Self>, fd: BorrowedFd<'_>) {
+    /// The program's fsync returned. After one that failed nothing of the file is dropped.
+    pub fn synced(self: &Arc<Self>, fd: BorrowedFd<'_>, failed: bool) {
+        if failed {
+            self.failed_sync.store(true, Ordering::SeqCst);
+        }
         if self.await_registration(fd) {
             self.disk.post(Message::Synced(self.number));
         }
+    }
+
+    /// True once it was written to: what passes for clean then may be what the disk never
+    /// got. Only the flusher can ask for that, with its own description.
+    pub(crate) fn was_written(&self) -> bool {
+        self.slot.writes.total() > 0
+    }
+
+    pub(crate) fn has_failed_sync(&self) -> bool {
+        self.failed_sync.load(Ordering::SeqCst)
     }
 
     /// The file's size was set.

@@ -64,6 +64,7 @@ pub mod time_slice;
 pub mod vectored;
 pub mod writeback;
 mod writeback_failures;
+mod writeback_question;
 
 pub use advice::{Access, advise_access, drop_clean, will_need};
 pub use block::{block_size_bytes, is_read_only, logical_sector_bytes, physical_sector_bytes};
@@ -120,3 +121,4 @@ pub use time_slice::{TIME_SLICE_MIN, set_thread_time_slice};
 pub use vectored::{IoFlags, RWF_DONTCACHE, pread, preadv2, pwrite, pwritev2, read, write};
 pub use writeback::{start_writeback, write_and_wait};
 pub use writeback_failures::{WritebackFailure, WritebackFailures};
+pub use writeback_question::{Askable, prepare_to_ask, writeback_error};

@@ -71,3 +71,24 @@ pub fn write_and_wait(fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<(
         SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER,
     )
 }
+
+/// Past the last page that a file can have; on 32-bit kernels the last one, since for a
+/// range past that nothing is asked.
+const PAST_ALL_BYTES: u64 = if cfg!(target_pointer_width = "64") {
+    i64::MAX as u64 & !0xffff
+} else {
+    (u32::MAX as u64) << 12
+};
+
+/// Asks for the writeback error of the open file description, and waits for nothing; `None`
+/// also where there is no such call. Consumes the error as [`write_and_wait`] does.
+pub(crate) fn writeback_error_of_description(fd: BorrowedFd<'_>) -> Option<io::Error> {
+    let asked = sync_file_range(fd, PAST_ALL_BYTES, 0, SYNC_FILE_RANGE_WAIT_BEFORE);
+    // ENOSYS, EPERM: some sandboxes.
+    asked.err().filter(|error| {
+        !matches!(
+            error.raw_os_error(),
+            Some(libc::ENOSYS | libc::EPERM | libc::EBADF | libc::EINVAL | libc::ESPIPE)
+        )
+    })
+}

@@ -250,7 +250,7 @@ impl File {
 
     fn after_sync(&self, result: io::Result<()>) -> io::Result<()> {
         if let Some(handle) = self.line() {
-            handle.synced(self.as_fd());
+            handle.synced(self.as_fd(), result.is_err());
         }
         if result.is_err() {
             writeback_errors::told(self.shared.id);

@@ -8,6 +8,8 @@ use dropbehind_policy::drop_planner::SHORT_BYTES;
 use dropbehind_policy::{Action, ByteRange, Counted, Dropped, Inspected, StreamId};
 
 use super::{DiskThread, Entry, Source};
+use crate::failed_writeback::WritebackSign;
+use crate::own_file::source::Keeping;
 use crate::{lock, residency, writeback_errors};
 
 /// Counts that may fail in a row before another way is taken: a writer may be
@@ -87,6 +89,9 @@ impl DiskThread {
         };
         // What was written by then is not to look like something left over.
         self.drain(number);
+        if let Some(own) = self.own(number) {
+            own.counted();
+        }
         let now_ns = self.now_ns();
         let id = StreamId(number.into());
         match counted {
@@ -129,6 +134,10 @@ impl DiskThread {
                 return None;
             }
             writeback_errors::remember(own.file.file_id, &error);
+            // What passes for clean now is not on the disk.
+            own.writeback_failed();
+            self.shared.note(Keeping::WritebackFailed.note().into());
+            return None;
         }
         Some(Counted::default())
     }
@@ -141,8 +150,8 @@ impl DiskThread {
         let mut outcomes = Vec::with_capacity(ranges.len());
         for range in ranges {
             match self.drop_range(entry, range) {
-                Ok(Some(dropped)) => outcomes.push((range, dropped)),
-                Ok(None) => return self.keep_all(number),
+                Ok(Ok(dropped)) => outcomes.push((range, dropped)),
+                Ok(Err(keeping)) => return self.keep_all(number, keeping),
                 Err(error) if is_missing(&error) => {
                     self.shared
                         .note(format!("clean pages cannot be dropped ({error})"));
@@ -157,21 +166,26 @@ impl DiskThread {
         self.disk.dropped(now_ns, id, outcomes);
     }
 
-    /// The file's writeback failed: nothing of it is dropped from now on.
-    fn keep_all(&mut self, number: u32) {
+    /// Nothing of the file is dropped from now on.
+    fn keep_all(&mut self, number: u32, keeping: Keeping) {
         let now_ns = self.now_ns();
         self.disk.failed(now_ns, StreamId(number.into()));
-        if let Some(observed) = self.observed(number) {
-            observed.stream.keep_all();
+        match self.observed(number) {
+            // The observer says so, and of which file.
+            Some(observed) => observed.stream.keep_all(),
+            None => self.shared.note(keeping.note().into()),
         }
     }
 
-    /// `None` where the pages are clean though the disk never got them.
-    fn drop_range(&self, entry: &Entry, range: ByteRange) -> io::Result<Option<Dropped>> {
+    /// What became of the range, unless nothing of the file is to be dropped.
+    ///
+    /// Pages are counted first, and then the file is asked whether its writeback failed:
+    /// the kernel notes a failure before it takes the pages for clean.
+    fn drop_range(&self, entry: &Entry, range: ByteRange) -> io::Result<Result<Dropped, Keeping>> {
         let _dropping = match &entry.source {
             Source::Own(own) => match own.file.claims.begin_drop(range) {
                 // Somebody is about to read it. Later, then.
-                None => return Ok(Some(Dropped::NotClean)),
+                None => return Ok(Ok(Dropped::NotClean)),
                 dropping => dropping,
             },
             Source::Observed(_) => None,
@@ -181,11 +195,26 @@ impl DiskThread {
         // To count so little before, too, costs as much as to drop it.
         let is_short = range.len() <= SHORT_BYTES && !self.no_cachestat;
         let before = (!is_short).then(|| self.cachestat(fd, range));
-        if let Source::Observed(observed) = &entry.source
-            && let Some(sign) = &observed.writeback_sign
-            && sign.has_failed()
+        if let Some(Ok(before)) = &before
+            && (before.unwritten_bytes() > 0 || before.cached_bytes == 0)
         {
-            return Ok(None);
+            return residency::drop_counted(fd, range, *before).map(Ok);
+        }
+        let keeping = match &entry.source {
+            Source::Own(own) => match own.keeping(fd, range, before.is_some()) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Ok(Ok(Dropped::NotClean));
+                }
+                keeping => keeping?,
+            },
+            Source::Observed(observed) => {
+                let sign = observed.writeback_sign.as_ref();
+                let failed = sign.is_some_and(WritebackSign::has_failed);
+                failed.then_some(Keeping::WritebackFailed)
+            }
+        };
+        if let Some(keeping) = keeping {
+            return Ok(Err(keeping));
         }
         let dropped = match before {
             None => residency::drop_short(fd, range),
@@ -193,7 +222,32 @@ impl DiskThread {
             Some(Err(error)) if is_missing(&error) => residency::drop_mapped(fd, range),
             Some(Err(error)) => Err(error),
         };
-        dropped.map(Some)
+        dropped.map(Ok)
+    }
+
+    /// The parts of `range` that an own file brought in and that its program may drop.
+    pub(super) fn droppable(&mut self, number: u32, range: ByteRange) -> Vec<ByteRange> {
+        let stream = self.disk.stream(StreamId(number.into()));
+        let ours = stream.map_or(Vec::new(), |stream| stream.brought_in(range));
+        let Some(entry) = self.entries.get(&number) else {
+            return ours;
+        };
+        let Source::Own(own) = &entry.source else {
+            return ours;
+        };
+        // The program may have seen to writeback itself.
+        own.counted();
+        let fd = entry.description.as_fd();
+        let asked = ours
+            .iter()
+            .find_map(|part| own.keeping(fd, *part, false).ok());
+        match asked.flatten() {
+            Some(keeping) => {
+                self.keep_all(number, keeping);
+                Vec::new()
+            }
+            None => ours,
+        }
     }
 
     fn inspect(&mut self, number: u32) {

@@ -48,10 +48,8 @@ impl DiskThread {
                 }
                 Message::Brought(number, range, answer) => {
                     self.drain(number);
-                    let stream = self.disk.stream(StreamId(number.into()));
-                    let ours = stream.map(|stream| stream.brought_in(range));
                     // Who asked may have lost patience.
-                    let _ = answer.send(ours.unwrap_or_default());
+                    let _ = answer.send(self.droppable(number, range));
                 }
                 Message::FlushAll(done) => {
                     self.drains.push(done);

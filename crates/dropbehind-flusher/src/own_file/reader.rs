@@ -355,8 +355,8 @@ impl Reader {
     /// Drops without the flusher, and so without a second try.
     fn drop_waiting(&mut self, fd: BorrowedFd<'_>, file: &Arc<OwnFile>) {
         for part in self.waiting.drain(..) {
-            let clean =
-                residency::count(fd, part).is_ok_and(|counted| counted.unwritten_bytes() == 0);
+            let clean = !file.was_written()
+                && residency::count(fd, part).is_ok_and(|counted| counted.unwritten_bytes() == 0);
             if clean && drop_clean(fd, part.start, part.len()).is_ok() {
                 file.helped_bytes.fetch_add(part.len(), Ordering::Relaxed);
             }
@@ -369,7 +369,8 @@ impl Reader {
         let range = ByteRange::new(last.end.saturating_sub(undropped), last.end);
         // Only within the chunk just read is it known that all is ours.
         let range = range.intersection(last);
-        let clean = residency::count(fd, range).is_ok_and(|counted| counted.unwritten_bytes() == 0);
+        let clean = !file.was_written()
+            && residency::count(fd, range).is_ok_and(|counted| counted.unwritten_bytes() == 0);
         if clean && drop_clean(fd, range.start, range.len()).is_ok() {
             file.helped_bytes.fetch_add(range.len(), Ordering::Relaxed);
         }

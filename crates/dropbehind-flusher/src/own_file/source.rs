@@ -1,9 +1,11 @@
 //! What the disk's thread keeps of a file of this process, and how it reads the slot.
 
+use std::cell::Cell;
+use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use dropbehind_linux::{Sharing, futex_wake};
+use dropbehind_linux::{Askable, Sharing, futex_wake, page_size, prepare_to_ask, writeback_error};
 use dropbehind_policy::{ByteRange, Disk, Mode, StreamId};
 use dropbehind_slot::Drained;
 
@@ -13,11 +15,40 @@ use crate::residency;
 /// A slot in which nothing was found for so long is at rest.
 const REST_NS: u64 = 200_000_000;
 
+/// Why nothing of a file is dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keeping {
+    /// Its pages pass for clean, but the disk may not have them.
+    WritebackFailed,
+    /// It cannot be asked whether they are so.
+    NotAskable,
+}
+
+impl Keeping {
+    pub(crate) fn note(self) -> &'static str {
+        match self {
+            Keeping::WritebackFailed => {
+                "writing back a file failed: its pages stay cached, since the disk does not have \
+                 them"
+            }
+            Keeping::NotAskable => {
+                "a file cannot be asked whether writing it back failed: what is written to it \
+                 stays cached"
+            }
+        }
+    }
+}
+
 /// What the disk's thread keeps of a file of this process.
 #[derive(Debug)]
 pub(crate) struct OwnSource {
     pub(crate) file: Arc<OwnFile>,
     pub(crate) sharing: Sharing,
+    askable: Askable,
+    /// Pages were counted since it was asked last.
+    counted: Cell<bool>,
+    /// For good. To ask once more would take the error from files opened later.
+    keeping: Cell<Option<Keeping>>,
     pub(crate) size_bytes: u64,
     /// Writers' and readers' counts up to which all ranges were handed to the policy.
     written_total: u64,
@@ -32,11 +63,19 @@ pub(crate) struct OwnSource {
 }
 
 impl OwnSource {
-    pub(crate) fn new(file: Arc<OwnFile>, sharing: Sharing) -> OwnSource {
+    /// `fd` is the flusher's own description, if `sharing` says so.
+    pub(crate) fn new(file: Arc<OwnFile>, fd: BorrowedFd<'_>, sharing: Sharing) -> OwnSource {
         OwnSource {
             size_bytes: file.config().size_bytes,
             file,
             sharing,
+            askable: match sharing {
+                Sharing::Own => prepare_to_ask(fd),
+                // The program's: its errors are not ours to ask for.
+                Sharing::Shared => Askable::NotThisFile,
+            },
+            counted: Cell::new(false),
+            keeping: Cell::new(None),
             written_total: 0,
             read_total: 0,
             seen_totals: (0, 0),
@@ -116,6 +155,66 @@ impl OwnSource {
         self.size_bytes = size_bytes;
         let id = StreamId(self.file.number.into());
         disk.wrote(now_ns, id, range, self.file.append_mode());
+    }
+
+    /// Pages of the file were counted, and may pass for clean from now on.
+    pub(crate) fn counted(&self) {
+        self.counted.set(true);
+    }
+
+    /// Writeback failed, as its wait told.
+    pub(crate) fn writeback_failed(&self) {
+        self.keeping.set(Some(Keeping::WritebackFailed));
+    }
+
+    /// Why nothing of the file is to be dropped, if that is so: asked after `range` was
+    /// counted clean, `just_now` or by the policy's last count of it.
+    ///
+    /// # Errors
+    /// It cannot be asked now; `WouldBlock` where the range is not clean any more.
+    pub(crate) fn keeping(
+        &self,
+        fd: BorrowedFd<'_>,
+        range: ByteRange,
+        just_now: bool,
+    ) -> io::Result<Option<Keeping>> {
+        if self.keeping.get().is_none() {
+            self.keeping.set(self.ask(fd, range, just_now)?);
+        }
+        Ok(self.keeping.get())
+    }
+
+    fn ask(
+        &self,
+        fd: BorrowedFd<'_>,
+        range: ByteRange,
+        just_now: bool,
+    ) -> io::Result<Option<Keeping>> {
+        if self.file.has_failed_sync() {
+            return Ok(Some(Keeping::WritebackFailed));
+        }
+        // Who only reads changes nothing of a file, and so asks nothing.
+        if !self.file.was_written() {
+            return Ok(None);
+        }
+        match self.askable {
+            Askable::Yes => {}
+            Askable::NotThisFile => return Ok(Some(Keeping::NotAskable)),
+            Askable::NotThere => return Ok(None),
+        }
+        if !just_now {
+            if !self.counted.get() {
+                return Ok(None);
+            }
+            let page = ByteRange::new(range.start, range.start + page_size());
+            // Dirty again, it would be waited for. Before 6.5 that cannot be told.
+            if residency::count(fd, page).is_ok_and(|counted| counted.unwritten_bytes() > 0) {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+        }
+        let error = writeback_error(fd, range.start)?;
+        self.counted.set(false);
+        Ok(error.map(|_| Keeping::WritebackFailed))
     }
 
     /// Publishes in the slot what the policy says: what is done, and the writers' pace.

@@ -1,7 +1,8 @@
 //! A disk with a place that cannot be written.
 
 use std::fs;
-use std::path::PathBuf;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 
 use dropbehind_testbed::slow_disk::RequestKind;
 use dropbehind_testbed::{Fs, MountedFs, Need, SlowDisk, SlowDiskOptions, pattern, residency};
@@ -69,5 +70,17 @@ impl BadSpot {
                 log.note_done("write", Err(error));
             }
         }
+    }
+
+    /// Of what `overwrite` wrote, the blocks of which other bytes are read back. A read
+    /// that fails gives nothing wrong.
+    pub(crate) fn note_wrong_blocks(log: &mut Log, path: &Path) {
+        let file = fs::File::open(path).unwrap();
+        let wrong = (0..Self::FILE_BYTES).step_by(MIB as usize).filter(|&at| {
+            let mut data = vec![0; MIB as usize];
+            let read = file.read_exact_at(&mut data, at);
+            read.is_ok() && pattern::check(2, at, &data).is_err()
+        });
+        log.note("blocks that are read back wrong", Ok(wrong.count()));
     }
 }

@@ -134,3 +134,26 @@ fn a_disk_that_fails_all_writes_holds_nobody_up() {
         assert_eq!(write(side), plain, "{side:?}");
     }
 }
+
+/// So little is written that the flusher hears of it by the sync, which tells the error and
+/// leaves nothing to ask for.
+#[test]
+fn what_a_sync_could_not_write_is_read_back() {
+    need!(all SlowDisk::needs());
+    let disk = slow_disk();
+    let _second_opener = open_plain(disk.device());
+    disk.fail(Failing::Writes).unwrap();
+    for side in [Side::Plain, Side::Ours(Mode::DONTCACHE)] {
+        let mut file = side.open(disk.device());
+        let mut data = pattern::filled(3, 0, 64 * KIB as usize);
+        file.write_all(&data).unwrap();
+        file.sync_all().unwrap_err();
+        file.settle();
+        file.read_at(&mut data, 0).unwrap();
+        pattern::check(3, 0, &data).unwrap_or_else(|wrong| panic!("{side:?}: {wrong:?}"));
+        // The next one finds it as it was.
+        disk.fail(Failing::Nothing).unwrap();
+        residency::evict(disk.device());
+        disk.fail(Failing::Writes).unwrap();
+    }
+}

@@ -2,12 +2,15 @@
 //! than it promised.
 
 use std::fs;
+use std::io::Write;
+use std::os::unix::fs::FileExt;
 
-use dropbehind::Mode;
+use dropbehind::flusher::Flusher;
+use dropbehind::{File, Mode};
 use dropbehind_testbed::{FailingDisk, Fs, MountedFs, Need, need, pattern, residency};
 
-use crate::common::{MIB, read_pattern};
-use crate::twins::{Log, Side, Twin, open_to_ask};
+use crate::common::{MIB, PATIENCE, read_pattern};
+use crate::twins::{Log, Side, Twin, open_plain, open_to_ask};
 
 /// More than a failing disk takes.
 const TOO_MUCH_BYTES: u64 = FailingDisk::REAL_BYTES + 24 * MIB;
@@ -73,6 +76,85 @@ fn a_full_disk_below_btrfs_is_noticed_by_the_same_syncs() {
 #[test]
 fn a_full_disk_below_a_raw_device_is_noticed_by_the_same_syncs() {
     a_full_disk_is_noticed_by_the_same_syncs(None, &[Mode::DONTCACHE]);
+}
+
+/// What is read back of data old and new, by the program and after its end, and whether a
+/// file opened later is told, if the program itself never asks.
+fn left_on_a_full_disk(side: Side, filesystem: Option<Fs>) -> Log {
+    let disk = match filesystem {
+        Some(filesystem) => FailingDisk::formatted(filesystem).unwrap(),
+        None => FailingDisk::raw().unwrap(),
+    };
+    let path = disk.file("data");
+    if filesystem.is_some() {
+        fs::File::create(&path).unwrap();
+    }
+    // Some of it was written before: btrfs has no room to overwrite that.
+    let mut before = open_plain(&path);
+    before
+        .write_all(&vec![5; FailingDisk::REAL_BYTES as usize / 2])
+        .unwrap();
+    before.sync_all().unwrap();
+    residency::evict(&path);
+    let flusher = Flusher::builder().build().unwrap();
+    let mut log = Log::default();
+    // A raw device forgets all at its last close.
+    let witness = open_to_ask(&path);
+    let mut writer = side.open_with(&path, &flusher);
+    write_too_much(&mut writer);
+    writer.settle();
+    // Nothing is left to fail, and nobody was asked.
+    let buffered = File::from_std(open_plain(&path), Mode::BUFFERED).unwrap();
+    buffered.wait_clean(0..u64::MAX).unwrap();
+    drop(buffered);
+    let note_wrong_blocks = |log: &mut Log| {
+        let mut data = vec![0; MIB as usize];
+        let wrong = (0..TOO_MUCH_BYTES).step_by(MIB as usize).filter(|&at| {
+            let read = witness.read_exact_at(&mut data, at);
+            read.is_ok() && data.iter().any(|&byte| byte != 7)
+        });
+        log.note("blocks that are read back wrong", Ok(wrong.count()));
+    };
+    note_wrong_blocks(&mut log);
+    drop(writer);
+    assert!(flusher.drain(PATIENCE));
+    let notes = flusher.degraded();
+    let failed = notes.iter().any(|note| note.contains("writing back"));
+    assert_eq!(failed, side != Side::Plain, "{notes:?}");
+    note_wrong_blocks(&mut log);
+    let later = open_to_ask(&path);
+    log.note_done("sync of one opened later", later.sync_all());
+    log
+}
+
+fn what_a_full_disk_never_got_is_read_back(filesystem: Option<Fs>) {
+    need!(all FailingDisk::needs(filesystem));
+    need!(Need::Cachestat);
+    let plain = left_on_a_full_disk(Side::Plain, filesystem);
+    println!("{plain:?}");
+    assert_eq!(plain.errors(), 1, "{plain:?}");
+    let ours = left_on_a_full_disk(Side::Ours(Mode::DONTCACHE), filesystem);
+    assert_eq!(ours, plain);
+}
+
+#[test]
+fn what_a_full_disk_below_ext4_never_got_is_read_back() {
+    what_a_full_disk_never_got_is_read_back(Some(Fs::Ext4NoJournal));
+}
+
+#[test]
+fn what_a_full_disk_below_xfs_never_got_is_read_back() {
+    what_a_full_disk_never_got_is_read_back(Some(Fs::Xfs));
+}
+
+#[test]
+fn what_a_full_disk_below_btrfs_never_got_is_read_back() {
+    what_a_full_disk_never_got_is_read_back(Some(Fs::Btrfs));
+}
+
+#[test]
+fn what_a_full_raw_device_never_got_is_read_back() {
+    what_a_full_disk_never_got_is_read_back(None);
 }
 
 #[test]

@@ -35,6 +35,7 @@ fn errors_with_openers_of_the_same_kind(side: Side, path: &Path, syncs: bool) ->
     let mut writer = side.open(path);
     BadSpot::overwrite(&mut log, &mut writer);
     writer.settle();
+    BadSpot::note_wrong_blocks(&mut log, path);
     if syncs {
         log.note_done("sync of the writer", writer.sync_all());
         log.note_done("its second sync", writer.sync_all());

@@ -1,4 +1,4 @@
-//! Writeback that fails.
+//! Writeback that fails: who is told, and what is read back.
 
 use dropbehind::Mode;
 use dropbehind::flusher::Flusher;
@@ -28,6 +28,7 @@ fn errors_of_syncs(side: Side, filesystem: Option<Fs>, settle_first: bool) -> Lo
     writer.settle();
     // Pages whose writeback failed count as clean: nothing is left to fail.
     log.note_done("last sync", writer.sync_all());
+    BadSpot::note_wrong_blocks(&mut log, &bed.path);
     bed.disk.clear_bad_ranges().unwrap();
     BadSpot::overwrite(&mut log, &mut side.open(&bed.path));
     log.note_done("sync on a good disk", writer.sync_all());
@@ -45,11 +46,13 @@ fn errors_after_close(side: Side, filesystem: Option<Fs>) -> Log {
     BadSpot::overwrite(&mut log, &mut writer);
     drop(writer);
     assert!(flusher.drain(PATIENCE));
+    BadSpot::note_wrong_blocks(&mut log, &bed.path);
     let next = open_to_ask(&bed.path);
     log.note_done("sync of the next opener", next.sync_all());
     log.note_done("its second sync", next.sync_all());
     let later = open_to_ask(&bed.path);
     log.note_done("sync of a later opener", later.sync_all());
+    BadSpot::note_wrong_blocks(&mut log, &bed.path);
     log
 }
 
@@ -84,4 +87,31 @@ fn writeback_errors_on_a_raw_device_come_out_of_the_same_calls() {
 #[test]
 fn writeback_errors_on_xfs_come_out_of_the_same_calls() {
     errors_are_the_same(Some(Fs::Xfs), &[Mode::DONTCACHE]);
+}
+
+/// Somebody else syncs first, and so takes the one sign of the error that can be asked for
+/// without taking it from fsync.
+#[test]
+fn what_failed_in_a_sync_of_others_is_read_back() {
+    need!(all BadSpot::needs(Some(Fs::Ext4)));
+    let synced_by_others = |side: Side| {
+        let bed = BadSpot::new(Some(Fs::Ext4));
+        let mut log = Log::default();
+        let other = open_to_ask(&bed.path);
+        let mut writer = side.open(&bed.path);
+        BadSpot::overwrite(&mut log, &mut writer);
+        log.note_done("sync of another", other.sync_all());
+        writer.settle();
+        BadSpot::note_wrong_blocks(&mut log, &bed.path);
+        log.note_done("sync of the writer", writer.sync_all());
+        let later = open_to_ask(&bed.path);
+        log.note_done("sync of one opened later", later.sync_all());
+        log
+    };
+    let plain = synced_by_others(Side::Plain);
+    assert_eq!(plain.errors(), 2, "{plain:?}");
+    // The one starts writeback itself, the other leaves all to the sync.
+    for mode in [Mode::DONTCACHE, Mode::NOREUSE] {
+        assert_eq!(synced_by_others(Side::Ours(mode)), plain, "{mode}");
+    }
 }
