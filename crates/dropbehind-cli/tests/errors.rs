@@ -165,21 +165,27 @@ fn what_the_disk_never_got_stays_cached() {
             let mut data = vec![0; block];
             let wrong = (0..bytes).step_by(block).filter(|&at| {
                 let read = witness.read_exact_at(&mut data, at as u64);
-                read.is_ok() && pattern::check(1, at as u64, &data).is_err()
+                read.is_err() || pattern::check(1, at as u64, &data).is_err()
             });
             let wrong = wrong.count();
             let later = std::fs::File::open(&target).unwrap().sync_all();
-            let told = later.map_err(|error| error.raw_os_error());
-            println!("{command} {filesystem:?}: {} {}", said.code, said.stderr);
+            // ENOSPC of the data or EIO of the metadata, whichever came last.
+            let told = later.is_err();
             if command != "cat" && said.code == 0 {
                 assert!(said.stderr.contains("writing back"), "{}", said.stderr);
             }
-            (said.code, wrong, told)
+            (wrong, (said.code, told))
         };
-        let plain = left_by("cat");
-        assert!(plain.2.is_err(), "{filesystem:?}: {plain:?}");
+        let (plain_wrong, plain) = left_by("cat");
+        assert!(plain.1, "{filesystem:?}: {plain:?}");
         for command in ["cp", "write"] {
-            assert_eq!(left_by(command), plain, "{command} {filesystem:?}");
+            let (wrong, ours) = left_by(command);
+            println!("{command} {filesystem:?}: {wrong} MiB wrong, {plain_wrong} without us");
+            assert_eq!(ours, plain, "{command} {filesystem:?}");
+            // A loop device says that a write is done of which its tmpfs took a part
+            // (`lo_complete_rq` in drivers/block/loop.c). Btrfs itself takes some out of
+            // the cache.
+            assert!(wrong <= plain_wrong + 8, "{wrong}, not {plain_wrong}");
         }
         std::fs::remove_file(input).unwrap();
     }

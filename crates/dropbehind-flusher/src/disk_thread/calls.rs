@@ -237,10 +237,12 @@ impl DiskThread {
         };
         // The program may have seen to writeback itself.
         own.counted();
-        let fd = entry.description.as_fd();
+        let Ok(file) = entry.description.open() else {
+            return Vec::new();
+        };
         let asked = ours
             .iter()
-            .find_map(|part| own.keeping(fd, *part, false).ok());
+            .find_map(|part| own.keeping(file.as_fd(), *part, false).ok());
         match asked.flatten() {
             Some(keeping) => {
                 self.keep_all(number, keeping);

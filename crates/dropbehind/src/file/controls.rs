@@ -34,7 +34,8 @@ impl File {
 
     /// Drops clean pages of a range from the cache and says what stayed. In a
     /// mode that drops, what was cached before this file's I/O is kept; in the
-    /// others nobody knows what that was, and all clean pages go.
+    /// others nobody knows what that was, and all clean pages go, even those whose
+    /// writeback failed.
     ///
     /// # Errors
     /// Those of `posix_fadvise(2)` and `cachestat(2)`.

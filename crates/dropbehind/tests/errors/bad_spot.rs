@@ -72,15 +72,15 @@ impl BadSpot {
         }
     }
 
-    /// Of what `overwrite` wrote, the blocks of which other bytes are read back. A read
-    /// that fails gives nothing wrong.
+    /// Of what `overwrite` wrote, the blocks that are not read back as they were written.
+    /// The bad spot cannot be read either.
     pub(crate) fn note_wrong_blocks(log: &mut Log, path: &Path) {
         let file = fs::File::open(path).unwrap();
         let wrong = (0..Self::FILE_BYTES).step_by(MIB as usize).filter(|&at| {
             let mut data = vec![0; MIB as usize];
             let read = file.read_exact_at(&mut data, at);
-            read.is_ok() && pattern::check(2, at, &data).is_err()
+            read.is_err() || pattern::check(2, at, &data).is_err()
         });
-        log.note("blocks that are read back wrong", Ok(wrong.count()));
+        log.note("blocks that are not read back", Ok(wrong.count()));
     }
 }

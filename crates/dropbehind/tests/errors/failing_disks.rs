@@ -135,8 +135,7 @@ fn a_disk_that_fails_all_writes_holds_nobody_up() {
     }
 }
 
-/// So little is written that the flusher hears of it by the sync, which tells the error and
-/// leaves nothing to ask for.
+/// So little is written that nothing is counted before the sync, which takes the error.
 #[test]
 fn what_a_sync_could_not_write_is_read_back() {
     need!(all SlowDisk::needs());
