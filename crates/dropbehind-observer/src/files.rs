@@ -223,14 +223,14 @@ impl Files {
         }
     }
 
-    /// A close was read, which counts in the next round. A file that nobody else has open
-    /// is let go of now, so that its mount can be unmounted at once.
+    /// A close was read, which counts in the next round. A file that has a stream, and that
+    /// nobody else has open, is let go of now, so that its mount can be unmounted at once.
     pub(crate) fn closing(&mut self, id: FileId) {
         if let Some(&number) = self.by_id.get(&id)
             && let Some(open) = self.files.get_mut(&number)
         {
             open.closing += 1;
-            if open.closing >= self.table.opens(number) {
+            if open.observed.is_some() && open.closing >= self.table.opens(number) {
                 open.file.let_go();
             }
         }
