@@ -250,7 +250,11 @@ impl File {
 
     fn after_sync(&self, result: io::Result<()>) -> io::Result<()> {
         if let Some(handle) = self.line() {
-            handle.synced(self.as_fd(), result.is_err());
+            // The two others say that nothing was synced.
+            let failed = result.as_ref().is_err_and(|error| {
+                !matches!(error.raw_os_error(), Some(libc::EBADF | libc::EINVAL))
+            });
+            handle.synced(self.as_fd(), failed);
         }
         if result.is_err() {
             writeback_errors::told(self.shared.id);
