@@ -510,6 +510,21 @@ impl Files {
             return None;
         }
         let (file, overlay) = self.file_with_pages(file, &path)?;
+        if let Some(number) = self.known_by_another_name(file.as_fd()) {
+            let inode = self.inodes.of_number(number)?;
+            let open = self.files.get_mut(&number)?;
+            open.ids.push(info.id);
+            self.by_id.insert(info.id, number);
+            if overlay.is_some() && open.overlay.is_none() && open.observed.is_none() {
+                // What users call it, and have rules for.
+                (open.overlay, open.path, open.settings) =
+                    (overlay.map(Arc::new), path, settings);
+            }
+            open.remember(process, settings.mode.drops());
+            self.is_used(number);
+            self.table.opened(number, inode);
+            return Some(number);
+        }
         self.last_number += 1;
         let number = FileNumber(self.last_number);
         let inode = self.inodes.learn(number, file.as_fd())?;
@@ -549,6 +564,23 @@ impl Files {
         }
         self.take_orphans(number, inode);
         Some(number)
+    }
+
+    /// The known file that has the same pages: an overlay's and the one below it are opened
+    /// by one call, and newer kernels tell a watch of both.
+    fn known_by_another_name(&mut self, file: BorrowedFd<'_>) -> Option<FileNumber> {
+        let inode = self.inodes.inode_of(file)?;
+        let numbers = self.table.of_inode(inode);
+        if numbers.is_empty() {
+            return None;
+        }
+        let id = file_stat(file).ok()?.id;
+        let is_it = |open: &OpenFile| {
+            let known = open.file.open().and_then(|file| file_stat(file.as_fd()));
+            known.is_ok_and(|known| known.id == id) && open.file.is(file)
+        };
+        let mut numbers = numbers.iter().copied();
+        numbers.find(|number| self.files.get(number).is_some_and(is_it))
     }
 
     /// Asks to be told of the first write to a large file, which may be to what is cached,

@@ -1,6 +1,7 @@
 //! Files seen through other mounts than the one they are on.
 
 use crate::bed::Bed;
+use crate::figures::Figures;
 use crate::kept::still_cached;
 use crate::shell::RUN;
 use dropbehind_testbed::reclaim::in_some_attempt;
@@ -82,6 +83,28 @@ fn an_overlay() {
             "tail -c 5 tail; cmp -n 20000000 tail ../lower/tail",
         );
         assert_eq!((tail.code, tail.stdout.as_str()), (Some(0), "more\n"));
+    }
+}
+
+/// One program has both open, and both have the same pages.
+#[test]
+fn a_file_of_an_overlay_and_the_one_below_it() {
+    need!(Need::Filesystem("overlay"));
+    for filesystem in [Fs::Ext4, Fs::Xfs, Fs::Btrfs] {
+        need!(all Bed::needs(filesystem, &["mount", "cat"]));
+        let bed = Bed::on(filesystem);
+        let data = "head -c 20000000 /dev/urandom >data; mkdir ../upper ../work";
+        bed.runs("", "lower", data);
+        let _mounted = Mounted::overlay(&bed);
+        for (first, second) in [("lower", "merged"), ("merged", "lower")] {
+            bed.cools("lower");
+            let script =
+                format!("exec $RUN sh -c 'exec 3<{first}/data; exec cat {second}/data >/dev/null'");
+            let figures = Figures::of(&bed, "", ".", &script);
+            let of = format!("{filesystem:?}, {first} first: {figures:?}");
+            assert_eq!(bed.cached("lower"), [], "{of}");
+            assert!(figures.bytes("bytes_read") >= 20_000_000, "{of}");
+        }
     }
 }
 

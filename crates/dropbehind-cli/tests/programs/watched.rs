@@ -145,6 +145,44 @@ fn a_program_that_reads_what_others_read() {
     }
 }
 
+/// The kernel may tell a watch of two opens, of the overlay's file and of the one below it.
+#[test]
+fn a_program_that_reads_through_an_overlay() {
+    need!(Need::Filesystem("overlay"));
+    for filesystem in [Fs::Ext4, Fs::Xfs, Fs::Btrfs] {
+        need!(all Bed::needs(filesystem, &["dd", "mount"]));
+        let bed = Bed::on(filesystem);
+        let data = format!("head -c {BYTES} /dev/urandom >data; mkdir ../upper ../work");
+        bed.runs("", "lower", &data);
+        bed.runs("", ".", "cp $(command -v dd) dropbehindheld");
+        let _mounted = Mounted::overlay(&bed);
+        let data = bed.file("lower/data");
+        // A watch that is late does not see who it was.
+        in_some_attempt(|_| {
+            evict(&data);
+            let user = User::new();
+            let mut watch = watch_with(&user, "program = \"dropbehindheld\"");
+            let mut reading = Command::new(bed.file("dropbehindheld"))
+                .arg(format!("if={}", bed.file("merged/data").display()))
+                .args(["bs=1M", "status=none"])
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
+            std::thread::sleep(Duration::from_millis(300));
+            let mut output = Vec::new();
+            let mut pipe = reading.stdout.take().unwrap();
+            pipe.read_to_end(&mut output).unwrap();
+            assert_eq!(output.len() as u64, BYTES);
+            assert!(reading.wait().unwrap().success());
+            assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
+            match cached_from(&data, 0) {
+                0 => Ok(()),
+                pages => Err(format!("{filesystem:?}, {pages} pages: {}", watch.log())),
+            }
+        });
+    }
+}
+
 /// Events queue up while others keep the watch from a processor.
 #[test]
 fn a_file_that_somebody_closed_before_the_program_opened_it() {

@@ -119,12 +119,12 @@ impl Files {
             return;
         }
         let users: Vec<i32> = open.users().collect();
-        let id = open.id;
-        let writes = |used: OpenedFile| (used.writable && used.id == id).then_some(());
+        let ids = open.ids.clone();
+        let writes = |used: OpenedFile| (used.writable && ids.contains(&used.id)).then_some(());
         open.has_own_writer = users.into_iter().any(|process| {
             self.programs.has(process)
                 && self.strangers.may_search(process)
-                && self.strangers.search(process, writes).is_some()
+                && self.strangers.search(process, &writes).is_some()
                 && self
                     .rules
                     .settings_for(&open.path, process, open.device)
@@ -185,8 +185,10 @@ impl Files {
         let Some(open) = self.files.remove(&number) else {
             return;
         };
-        if self.by_id.get(&open.id) == Some(&number) {
-            self.by_id.remove(&open.id);
+        for id in &open.ids {
+            if self.by_id.get(id) == Some(&number) {
+                self.by_id.remove(id);
+            }
         }
         self.inodes.forget(number);
         self.count_kept(&open);
@@ -215,7 +217,7 @@ impl Files {
         if self.kept.len() >= KEPT_FILES {
             self.kept.clear();
         }
-        let before_bytes = self.kept.insert(open.id, kept_bytes).unwrap_or(0);
+        let before_bytes = self.kept.insert(open.ids[0], kept_bytes).unwrap_or(0);
         let disk = self.rules.disk_name(open.device).to_owned();
         let mut board = lock(&self.board);
         let change = |sum: &mut u64| *sum = (*sum + kept_bytes).saturating_sub(before_bytes);

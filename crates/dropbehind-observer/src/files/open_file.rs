@@ -18,8 +18,9 @@ const USERS: usize = 64;
 /// One file that observed programs use.
 #[derive(Debug)]
 pub(super) struct OpenFile {
-    /// What programs call it.
-    pub(super) id: FileId,
+    /// What programs call it. A file of an overlay is another one than that below it, and
+    /// both have the same pages.
+    pub(super) ids: Vec<FileId>,
     /// The file that has the pages.
     pub(super) file: Arc<Description>,
     /// The file of an overlay that programs use, where the pages are in another one
@@ -78,7 +79,7 @@ impl OpenFile {
         settings: Settings,
     ) -> OpenFile {
         OpenFile {
-            id,
+            ids: vec![id],
             file: Arc::new(file),
             overlay: overlay.map(Arc::new),
             device: 0,

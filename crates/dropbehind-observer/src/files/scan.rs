@@ -85,7 +85,8 @@ impl Scan {
             }
             if is_observer(*process) {
                 self.current = None;
-            } else if let Some(number) = self.unused.remove(&id) {
+            } else if let Some(&number) = self.unused.get(&id) {
+                self.unused.retain(|_, other| *other != number);
                 used(number);
             }
         }

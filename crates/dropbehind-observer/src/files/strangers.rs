@@ -288,7 +288,7 @@ impl Files {
         let mut unused: HashMap<FileId, FileNumber> = HashMap::new();
         for number in due {
             match self.files.get(&number) {
-                Some(open) => drop(unused.insert(open.id, number)),
+                Some(open) => unused.extend(open.ids.iter().map(|id| (*id, number))),
                 None => drop(self.strangers.doubts.remove(&number)),
             }
         }
