@@ -76,6 +76,8 @@ pub(crate) struct Files {
     unmountable: HashSet<u64>,
     /// By the kernel's number of their devices.
     filesystems: HashMap<u32, Arc<FileSystem>>,
+    /// Opens of files that are used already may wait to be read.
+    opens_wait: bool,
 }
 
 /// What [`Files`] is made from.
@@ -120,7 +122,13 @@ impl Files {
             open_mounts: HashSet::new(),
             unmountable: HashSet::new(),
             filesystems: HashMap::new(),
+            opens_wait: false,
         }
+    }
+
+    /// Not all opens are known of files that are used already, or they are now.
+    pub(crate) fn opens_may_wait(&mut self, wait: bool) {
+        self.opens_wait = wait;
     }
 
     pub(crate) fn set_rules(&mut self, rules: Arc<dyn Rules>) {
@@ -330,7 +338,9 @@ impl Files {
         match *self.table.of_inode(inode) {
             [] => {
                 let ours = self.programs.has(process) && self.inodes.is_mounted(inode);
-                match self.find_stranger(process, inode) {
+                // Whose open waits is no stranger.
+                let found = (!self.opens_wait).then(|| self.find_stranger(process, inode));
+                match found.flatten() {
                     Some(number) => self.brought_of(number, process, range),
                     None if self.programs.namespace().is_some() => {
                         self.note_orphan(inode, range, ours);
@@ -517,8 +527,7 @@ impl Files {
             self.by_id.insert(info.id, number);
             if overlay.is_some() && open.overlay.is_none() && open.observed.is_none() {
                 // What users call it, and have rules for.
-                (open.overlay, open.path, open.settings) =
-                    (overlay.map(Arc::new), path, settings);
+                (open.overlay, open.path, open.settings) = (overlay.map(Arc::new), path, settings);
             }
             open.remember(process, settings.mode.drops());
             self.is_used(number);

@@ -193,6 +193,7 @@ impl Observer {
             barriers: Vec::new(),
             closes: Vec::new(),
             remounted: false,
+            most_closed: rounds::most_closed(),
         };
         let observer = Observer {
             shared,

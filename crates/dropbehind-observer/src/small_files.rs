@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
@@ -34,6 +34,8 @@ pub(crate) struct SmallTotals {
     pub(crate) writeback_bytes: AtomicU64,
     /// Bytes that wait now.
     pub(crate) waiting_bytes: AtomicU64,
+    /// Files that wait now.
+    waiting_files: AtomicUsize,
 }
 
 /// A small file that was closed.
@@ -108,6 +110,7 @@ impl SmallFiles {
         self.totals
             .waiting_bytes
             .fetch_add(bytes, Ordering::Relaxed);
+        self.totals.waiting_files.fetch_add(1, Ordering::Relaxed);
         if small.mode.drops() {
             self.totals
                 .brought_bytes
@@ -119,6 +122,11 @@ impl SmallFiles {
     /// Bytes that wait now.
     pub(crate) fn waiting_bytes(&self) -> u64 {
         self.totals.waiting_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Files that wait now.
+    pub(crate) fn waiting_files(&self) -> usize {
+        self.totals.waiting_files.load(Ordering::Relaxed)
     }
 
     /// Others brought this part of a file in.
@@ -212,7 +220,9 @@ impl Server {
     }
 
     fn let_go(&mut self) {
-        self.files.values().for_each(|shelved| shelved.file.let_go());
+        self.files
+            .values()
+            .for_each(|shelved| shelved.file.let_go());
         self.holds_files = false;
     }
 
@@ -272,6 +282,7 @@ impl Server {
                 let totals = &self.totals;
                 let bytes = dropped_bytes + left_bytes;
                 totals.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
+                totals.waiting_files.fetch_sub(1, Ordering::Relaxed);
                 if drops {
                     totals
                         .dropped_bytes

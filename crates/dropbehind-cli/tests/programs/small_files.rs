@@ -1,6 +1,7 @@
 //! Many small files.
 
 use crate::bed::Bed;
+use crate::figures::Figures;
 use crate::shell::{Left, RUN, Running, lives, observer_of, wait_for};
 use dropbehind_testbed::disk_io::disk_io;
 use dropbehind_testbed::reclaim::in_some_attempt;
@@ -269,4 +270,20 @@ fn pages_that_are_written_in_part_are_dropped() {
     assert_eq!((left.code, left.stderr.as_str()), (Some(0), ""));
     assert_eq!(cached_below(&bed.file("observed")), 0);
     bed.are_alike("plain", "observed");
+}
+
+/// A file waits for its writeback with a descriptor. The events of those that come meanwhile
+/// wait with the kernel.
+#[test]
+fn more_files_than_there_are_descriptors() {
+    need!(all Bed::needs(Fs::Ext4, &["tar", "setpriv"]));
+    let bed = Bed::on(Fs::Ext4);
+    bed.input(TREE);
+    bed.input("tar -cf archive tree");
+    bed.cools("input");
+    // Without that capability an observer cannot raise its limit.
+    let script = "ulimit -n 1024; exec setpriv --bounding-set=-sys_resource \
+                  $RUN tar -xf ../input/archive";
+    let figures = Figures::of(&bed, "--only 'observed/**'", "observed", script);
+    assert_eq!(bed.cached("observed"), [], "{figures:?}");
 }

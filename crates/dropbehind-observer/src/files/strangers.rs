@@ -39,10 +39,10 @@ pub(super) const DOUBT_FIRST: Duration = Duration::from_millis(20);
 /// up to this.
 const DOUBT_LONGEST: Duration = Duration::from_secs(30);
 /// Of no more unknown inodes is it remembered what was brought in.
-const ORPHANS: usize = 4096;
+const ORPHANS: usize = 1 << 16;
 
 /// What was brought into inodes before their files were known: an overlay copies a file up
-/// before the event of its open.
+/// before the event of its open, and that may wait to be read.
 #[derive(Debug, Default)]
 struct Orphans {
     by_inode: HashMap<Inode, RangeSet>,

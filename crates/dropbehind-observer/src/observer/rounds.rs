@@ -65,6 +65,16 @@ pub(super) struct Rounds {
     pub(super) closes: Vec<Close>,
     /// Something was mounted or unmounted.
     pub(super) remounted: bool,
+    /// While so many files are closed and not done with, events wait in the kernel's queue.
+    pub(super) most_closed: usize,
+}
+
+/// How many files may be closed and not done with, by the descriptors that there may be: an
+/// event that finds none left is lost, with its file.
+pub(super) fn most_closed() -> usize {
+    use rustix::process::{Resource, getrlimit};
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    usize::try_from(limit / 2).unwrap_or(usize::MAX)
 }
 
 impl Rounds {
@@ -189,6 +199,13 @@ impl Rounds {
         let own = own_process();
         let mut read = 0;
         loop {
+            // These need no more events.
+            let shelved = self.shared.reporter.small.waiting_files();
+            let waits = shelved + self.closes.len() + closes.len() >= self.most_closed;
+            self.files.opens_may_wait(waits);
+            if waits {
+                return read;
+            }
             let events: Vec<Event> = match self.fanotify.read(buffer) {
                 Ok(events) => events.collect(),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return read,
