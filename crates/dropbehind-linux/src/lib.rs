@@ -42,6 +42,7 @@ pub mod kernel;
 pub mod large_read;
 pub mod learned;
 pub mod loop_device;
+mod memory;
 pub mod mincore;
 pub mod mount_namespace;
 mod mounts;
@@ -95,6 +96,7 @@ pub use kernel::{KernelVersion, kernel_version};
 pub use large_read::{LargeRead, huge_page_size};
 pub use learned::{Operation, dontcache, remember_dontcache};
 pub use loop_device::{LoopDevice, attach_loop_device};
+pub use memory::return_memory;
 pub use mincore::resident_ranges;
 pub use mount_namespace::{
     MountNamespaceId, MountWatch, mount_namespace_of, mounts_of, unshare_mount_namespace,

@@ -20,7 +20,7 @@ use dropbehind_linux::OpenFile as OpenedFile;
 use dropbehind_linux::{
     Description, EventMask, Fanotify, FileId, FileKind, FileStat, FileSystem, MarkOptions,
     MarkTarget, Mount, WritebackFailure, cachestat, file_stat, filesystem, has_subvolumes,
-    kernel_device, mounts_of, page_size, size_bytes,
+    kernel_device, mounts_of, page_size, return_memory, size_bytes,
 };
 use dropbehind_policy::grace::SMALL_FILE_BYTES;
 use dropbehind_policy::{Brought, FileNumber, Inode, ObservedFiles};
@@ -43,6 +43,9 @@ use crate::source::{Marks, asks_server};
 use heirs::Heirs;
 use open_file::OpenFile;
 use strangers::{DOUBT_FIRST, Strangers};
+
+/// So many known files take some megabytes.
+const MANY_FILES: usize = 2048;
 
 /// All files of an observer.
 #[derive(Debug)]
@@ -142,6 +145,16 @@ impl Files {
     /// How many files are open, or still to be written or dropped.
     pub(crate) fn count(&self) -> usize {
         self.table.count()
+    }
+
+    /// Gives back the memory of files that are not known any more, if they were many. Nobody
+    /// wants a watch to keep what it took on its worst day.
+    pub(crate) fn shrink(&mut self) {
+        if self.files.capacity() > 2 * MANY_FILES && self.files.len() < MANY_FILES {
+            self.files.shrink_to(MANY_FILES);
+            self.by_id.shrink_to(MANY_FILES);
+            return_memory();
+        }
     }
 
     /// Another round begins.

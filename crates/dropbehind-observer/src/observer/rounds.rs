@@ -165,6 +165,7 @@ impl Rounds {
         self.files.find_grown();
         self.files.act();
         self.files.settle_doubts();
+        self.files.shrink();
         if !self.files.have_heirs() {
             for answer in self.barriers.drain(..) {
                 let _ = answer.send(self.files.count());
