@@ -4,8 +4,9 @@
 //! a window each would have as much on the way as thirty-two disks take; so they
 //! count each other, and share one.
 //!
-//! Anybody can be counted without writing a byte. So there are no more of them than the
-//! disk's writes bear out: where we wrote half of what it wrote, there are two of our size.
+//! Anybody can be counted without writing a byte. So few are believed, and beyond these
+//! there are no more than the disk's writes bear out: where we wrote half of what it wrote,
+//! there are two of our size.
 
 use std::time::Duration;
 
@@ -15,6 +16,9 @@ use dropbehind_linux::{DiskInfo, Presence, disk_counters};
 const FIRST_NS: u64 = 5_000_000;
 /// and then twice as long after each look, up to this.
 const LAST_NS: u64 = 200_000_000;
+/// So many others are believed: a disk writes for one after the other, so that what it
+/// wrote for us in a moment says little of them.
+const BELIEVED: u64 = 7;
 /// Shares get no smaller beyond so many.
 const MOST: u64 = 63;
 /// Counting ends after so much of a processor's time. 63 locks take 0.1 ms, unless
@@ -66,7 +70,8 @@ impl Peers {
         if let Ok(counters) = disk_counters(&self.disk) {
             self.writers.wrote(counters.written_bytes, own_bytes);
         }
-        let most = self.writers.others().unwrap_or(MOST).min(MOST);
+        let most = self.writers.others().unwrap_or(MOST);
+        let most = most.clamp(BELIEVED, MOST);
         let others = presence.enter().and_then(|()| presence.others(most, COUNT));
         let Ok(others) = others else {
             self.presence = None;
