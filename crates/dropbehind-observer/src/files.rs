@@ -160,6 +160,7 @@ impl Files {
     /// Another round begins.
     pub(crate) fn begin_round(&mut self) {
         self.round += 1;
+        self.programs.begin_round();
         self.begin_searches();
     }
 

@@ -44,6 +44,25 @@ impl Programs {
         }
     }
 
+    /// Another round begins: what the trace names in it reaches beyond this moment.
+    pub(crate) fn begin_round(&mut self) {
+        if let Programs::Tree(tree) = self {
+            tree.ended_before.extend(tree.ended.drain());
+        }
+    }
+
+    /// The trace of the round was read.
+    pub(crate) fn trace_read(&mut self) {
+        if let Programs::Tree(tree) = self {
+            for process in std::mem::take(&mut tree.ended_before) {
+                // Its number may be another's by now.
+                if has_ended(process) {
+                    tree.processes.remove(&process);
+                }
+            }
+        }
+    }
+
     /// The observed processes that there are, and perhaps some that are gone.
     pub(crate) fn list(&mut self) -> Vec<i32> {
         match self {
@@ -56,16 +75,18 @@ impl Programs {
 /// A process, and all that come from it: also those that have another parent by
 /// now, since their own has ended.
 ///
-/// A process that has ended stays in it for a while: the trace may name its last pages
-/// later. Another process gets its number by a fork, and that record names the parent.
+/// A process that has ended stays in it until a round that began after that has read the
+/// trace: then all that it brought in was named. Another process gets its number by a fork,
+/// and that record names the parent.
 #[derive(Debug)]
 pub(crate) struct Tree {
     processes: HashSet<i32>,
     /// All of them are in it, unless they went elsewhere by themselves.
     namespace: MountNamespaceId,
-    /// These had ended when they were listed last. By the next time, the trace has named
-    /// all that they brought in.
+    /// These had ended when they were listed.
     ended: HashSet<i32>,
+    /// And these before the round began.
+    ended_before: HashSet<i32>,
     /// With so many, those that have ended are taken out.
     sweep_len: usize,
 }
@@ -87,17 +108,15 @@ impl Tree {
             processes,
             namespace,
             ended: HashSet::new(),
+            ended_before: HashSet::new(),
             sweep_len: SWEEP,
         }
     }
 
-    /// Those that live, and those that have ended since this was asked last.
+    /// All that are in it; notes those that have ended.
     fn list(&mut self) -> Vec<i32> {
-        let has_ended = |process: &i32| process_stat(*process).is_err();
-        let ended = std::mem::take(&mut self.ended);
-        self.processes
-            .retain(|process| !ended.contains(process) || !has_ended(process));
-        self.ended = self.processes.iter().copied().filter(has_ended).collect();
+        let ended = self.processes.iter().copied().filter(|it| has_ended(*it));
+        self.ended.extend(ended);
         self.sweep_len = self.processes.len() + SWEEP;
         self.processes.iter().copied().collect()
     }
@@ -122,9 +141,36 @@ impl Tree {
     }
 }
 
+fn has_ended(process: i32) -> bool {
+    process_stat(process).is_err()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_that_has_ended_stays_until_all_was_named() {
+        // No process has this number.
+        let gone = i32::MAX;
+        let own = i32::try_from(std::process::id()).unwrap();
+        let mut tree = Tree::of(own, mount_namespace_of(own).unwrap());
+        tree.processes.insert(gone);
+        let mut programs = Programs::Tree(tree);
+        programs.begin_round();
+        for _ in 0..3 {
+            assert!(programs.list().contains(&gone));
+        }
+        programs.trace_read();
+        assert!(
+            programs.has(gone),
+            "the trace was read up to an earlier moment"
+        );
+        programs.begin_round();
+        assert!(programs.has(gone));
+        programs.trace_read();
+        assert!(!programs.has(gone) && programs.has(own));
+    }
 
     #[test]
     fn a_number_belongs_to_the_last_process_that_got_it() {
@@ -134,6 +180,7 @@ mod tests {
             processes: HashSet::from([100]),
             namespace,
             ended: HashSet::new(),
+            ended_before: HashSet::new(),
             sweep_len: SWEEP,
         });
         programs.forked(100, 101);

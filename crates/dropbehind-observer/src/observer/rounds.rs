@@ -154,6 +154,7 @@ impl Rounds {
         let mut closes = Vec::new();
         let events = self.read_events(buffer, &mut closes);
         let records = self.read_trace(until_ns);
+        self.files.programs.trace_read();
         self.files.note_failed_writeback();
         if self.trace.is_some() {
             std::mem::swap(&mut self.closes, &mut closes);
