@@ -245,19 +245,6 @@ impl Files {
         }
     }
 
-    /// A close was read, which counts in the next round. A file that has a stream, and that
-    /// nobody else has open, is let go of now, so that its mount can be unmounted at once.
-    pub(crate) fn closing(&mut self, id: FileId) {
-        if let Some(&number) = self.by_id.get(&id)
-            && let Some(open) = self.files.get_mut(&number)
-        {
-            open.closing += 1;
-            if open.observed.is_some() && open.closing >= self.table.opens(number) {
-                open.file.let_go();
-            }
-        }
-    }
-
     /// A file was closed; where the kernel merged events, perhaps after it had been
     /// opened once more. Its descriptor is there where it was not known by then.
     pub(crate) fn closed(&mut self, close: Close) {
@@ -282,7 +269,6 @@ impl Files {
             return;
         };
         open.written |= by_writer;
-        open.closing = open.closing.saturating_sub(u32::from(!by_us));
         self.see_what_was_brought(number);
         // Pages that had been cached were written, perhaps, of which nothing else tells.
         let Some(open) = self.files.get(&number) else {

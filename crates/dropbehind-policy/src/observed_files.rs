@@ -117,12 +117,7 @@ impl ObservedFiles {
 
     /// True when this file is open, as far as is known.
     pub fn is_open(&self, number: FileNumber) -> bool {
-        self.opens(number) > 0
-    }
-
-    /// How often this file is open, as far as is known.
-    pub fn opens(&self, number: FileNumber) -> u32 {
-        self.files.get(&number).map_or(0, |file| file.opens)
+        self.files.get(&number).is_some_and(|file| file.opens > 0)
     }
 
     /// Bytes brought in of open files that have no stream.

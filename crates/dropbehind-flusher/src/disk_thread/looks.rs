@@ -97,10 +97,15 @@ impl DiskThread {
         if let Source::Observed(observed) = &mut entry.source {
             let file = entry.description.open();
             let stat = file.and_then(|file| file_stat(file.as_fd()));
-            observed
-                .stream
-                .closed(stat.is_ok_and(|stat| stat.links == 0));
+            let deleted = stat.is_ok_and(|stat| stat.links == 0);
+            observed.stream.closed(deleted);
+            // Once it was looked at, its mount can be unmounted. A deleted file's could not be
+            // opened again, and is done with soon.
+            let description = Arc::clone(&entry.description);
             self.look_at(number);
+            if !deleted {
+                description.let_go();
+            }
         }
     }
 

@@ -51,8 +51,6 @@ pub(super) struct OpenFile {
     pub(super) counted: bool,
     /// Tells whether its writeback failed, where that can be known.
     pub(super) writeback_sign: Option<WritebackSign>,
-    /// So many of its closes were read, and count in the next round.
-    pub(super) closing: u32,
     /// Its stream, while there is one.
     pub(super) observed: Option<Observed>,
     /// A program of the rules writes to it, so its writers may be held.
@@ -95,7 +93,6 @@ impl OpenFile {
             early_bytes: 0,
             counted: false,
             writeback_sign: None,
-            closing: 0,
             observed: None,
             has_own_writer: false,
             left_bytes: 0,

@@ -275,9 +275,6 @@ impl Rounds {
                 merged: opened,
                 by_us,
             });
-            if !by_us {
-                self.files.closing(id);
-            }
         }
     }
 
