@@ -3,24 +3,24 @@
 //! [`ObservedFiles`](dropbehind_policy::ObservedFiles) decides.
 
 mod actions;
+mod admission;
 mod file_event;
 mod heirs;
+mod namesakes;
 mod open_file;
 mod scan;
 mod strangers;
+mod untraced;
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use dropbehind_flusher::{CacheMap, FailedWriteback, Flusher, Notice, NoticeSink};
-use dropbehind_linux::OpenFile as OpenedFile;
 use dropbehind_linux::{
-    Description, EventMask, Fanotify, FileId, FileKind, FileStat, FileSystem, MarkOptions,
-    MarkTarget, Mount, WritebackFailure, cachestat, file_stat, filesystem, has_subvolumes,
-    kernel_device, mounts_of, page_size, return_memory, size_bytes,
+    EventMask, Fanotify, FileId, FileSystem, MarkOptions, MarkTarget, WritebackFailure, file_stat,
+    kernel_device, page_size, return_memory,
 };
 use dropbehind_policy::grace::SMALL_FILE_BYTES;
 use dropbehind_policy::{Brought, FileNumber, Inode, ObservedFiles};
@@ -31,15 +31,13 @@ pub(crate) use file_event::{Close, FileEvent};
 use crate::board::{SharedBoard, lock};
 use crate::file_path::path_of;
 use crate::inodes::Inodes;
-use crate::open_again::open_again;
-use crate::overlay;
 use crate::owners::Owners;
 use crate::programs::Programs;
 use crate::rules::Rules;
 use crate::rules_in_force::RulesInForce;
 use crate::shown;
 use crate::small_files::{SmallFiles, Unshelved};
-use crate::source::{Marks, asks_server};
+use crate::source::Marks;
 use heirs::Heirs;
 use open_file::OpenFile;
 use strangers::{DOUBT_FIRST, Strangers};
@@ -391,60 +389,6 @@ impl Files {
         }
     }
 
-    // ---- files of several subvolumes with one inode number -------------------
-
-    /// True where another file may have the same inode number: on btrfs.
-    fn has_namesakes(&self, number: FileNumber) -> bool {
-        self.traced
-            && self
-                .files
-                .get(&number)
-                .is_some_and(|open| open.before.is_some())
-    }
-
-    /// Pages that one of these files has got. It has them now, and had not when it was
-    /// opened; nor did the trace name them before, since records come in order. One that is
-    /// alone may have been looked at too late after its open. Where that fits none or
-    /// several, they stay.
-    fn brought_of_one(&mut self, several: &[FileNumber], process: i32, range: ByteRange) {
-        let having = |likely: Likely| {
-            let mut having = several
-                .iter()
-                .filter(|number| self.likely(**number, range) == Some(likely));
-            let first = having.next().copied();
-            (first, having.next().is_some())
-        };
-        let (got, doubtful) = match having(Likely::Seen) {
-            (None, _) if several.len() == 1 => having(Likely::JustOpened),
-            seen => seen,
-        };
-        let Some(number) = got.filter(|_| !doubtful) else {
-            return;
-        };
-        if several.len() > 1
-            && let Some(open) = self.files.get_mut(&number)
-        {
-            open.named.insert(range);
-        }
-        self.brought_of(number, process, range);
-    }
-
-    /// Whether these pages may be this file's.
-    fn likely(&self, number: FileNumber, range: ByteRange) -> Option<Likely> {
-        let open = self.files.get(&number)?;
-        let file = open.file.open();
-        let counted = file.and_then(|file| cachestat(file.as_fd(), range.start, range.len()));
-        if counted.is_ok_and(|counted| counted.cached_pages == 0) {
-            return None;
-        }
-        let before = open.before.as_ref()?;
-        if !before.absent(range).is_empty() && open.named.bytes_of(range) < range.len() {
-            return Some(Likely::Seen);
-        }
-        // By the end of the next round the trace has named all that came before the look.
-        (self.round <= open.round + 1).then_some(Likely::JustOpened)
-    }
-
     // ---- whose pages ---------------------------------------------------------
 
     /// Whether what this process brings in of a file is to go.
@@ -467,219 +411,6 @@ impl Files {
         open.remember(process, ours);
         self.hold_own_writers(number);
         ours
-    }
-
-    // ---- files that become known --------------------------------------------
-
-    /// A description of our own of a file that a process has open. A watch has none where a
-    /// server may hang that nobody wants to be asked. Anybody may be a server, and hide its
-    /// mount, so only what is known to be another file system counts.
-    pub(crate) fn open_again(&self, process: i32, open: &OpenedFile) -> Option<OwnedFd> {
-        let is_harmless = || {
-            let Some(number) = open.mount else {
-                return false;
-            };
-            let its = || mounts_of(process).unwrap_or_default();
-            let is_it = |mount: &Mount| mount.id == number && !asks_server(mount);
-            self.open_mounts.contains(&number) || its().iter().any(is_it)
-        };
-        let of_a_run = self.programs.namespace().is_some();
-        (of_a_run || is_harmless()).then(|| open_again(process, open))?
-    }
-
-    /// A process has a file open, and no event reported that.
-    pub(crate) fn inherited(&mut self, process: i32, file: OwnedFd) {
-        let Ok(info) = file_stat(file.as_fd()) else {
-            return;
-        };
-        if info.kind == FileKind::Other || self.number_of(info.id, file.as_fd()).is_some() {
-            return;
-        }
-        if let Some(number) = self.admit(file, &info, process) {
-            if let Some(open) = self.files.get_mut(&number) {
-                open.close_unseen = true;
-            }
-            self.expect_uses(number, info.size_bytes);
-        }
-    }
-
-    /// Takes a file that somebody has just opened into the table, if a rule wants it.
-    fn admit(&mut self, file: OwnedFd, info: &FileStat, process: i32) -> Option<FileNumber> {
-        let path = match self.rules.ask_for_paths() || overlay::is_overlay(&file) {
-            true => path_of(file.as_fd()),
-            false => PathBuf::new(),
-        };
-        let device = self.rules.learn_disk(file.as_fd());
-        let Some(settings) = self.rules.settings_for(&path, process, device) else {
-            self.ignore_unwanted(&path, &file, device);
-            self.decline(process, file.as_fd());
-            return None;
-        };
-        let idle = settings.mode.is_buffered();
-        if idle || self.owners.have_file(info, process) {
-            return None;
-        }
-        let (file, overlay) = self.file_with_pages(file, &path)?;
-        if let Some(number) = self.known_by_another_name(file.as_fd()) {
-            let inode = self.inodes.of_number(number)?;
-            let open = self.files.get_mut(&number)?;
-            open.ids.push(info.id);
-            self.by_id.insert(info.id, number);
-            if overlay.is_some() && open.overlay.is_none() && open.observed.is_none() {
-                // What users call it, and have rules for.
-                (open.overlay, open.path, open.settings) = (overlay.map(Arc::new), path, settings);
-            }
-            open.remember(process, settings.mode.drops());
-            self.is_used(number);
-            self.table.opened(number, inode);
-            return Some(number);
-        }
-        self.last_number += 1;
-        let number = FileNumber(self.last_number);
-        let inode = self.inodes.learn(number, file.as_fd())?;
-        let device = self.rules.learn_disk(file.as_fd());
-        // On btrfs, a file of another subvolume may have the same inode number.
-        let has_namesakes = has_subvolumes(filesystem(file.as_fd()).ok()?)
-            && self.inodes.uses_several_subvolumes(inode, file.as_fd());
-        // Of one made since the observation began, the size is the programs' doing.
-        let made_since = info.born.is_some_and(|born| born >= self.inodes.since);
-        let opened_size_bytes = if made_since { 0 } else { info.size_bytes };
-        let before = (!self.traced || has_namesakes)
-            .then(|| resident_at_open(file.as_fd(), opened_size_bytes));
-        let can_unmount = info
-            .mount
-            .is_some_and(|mount| self.unmountable.contains(&mount));
-        let file = match self.filesystems.get(&inode.device) {
-            // Where the kernel does not tell who brings in what, the file is looked at often.
-            Some(filesystem) if can_unmount && overlay.is_none() && self.traced => {
-                Description::on(filesystem, file)
-            }
-            _ => Description::held(file),
-        };
-        let mut open = OpenFile::new(info.id, file, overlay, path, settings);
-        (open.opened_size_bytes, open.before) = (opened_size_bytes, before);
-        open.device = device;
-        open.remember(process, settings.mode.drops());
-        open.round = self.round;
-        open.writeback_sign = self
-            .failed_writeback
-            .as_ref()
-            .map(|failed| failed.sign_of(self.inodes.device_of(inode), inode.number));
-        self.by_id.insert(info.id, number);
-        self.files.insert(number, open);
-        self.table.opened(number, inode);
-        if !self.traced && info.size_bytes > SMALL_FILE_BYTES {
-            self.table.stream(number);
-        }
-        self.take_orphans(number, inode);
-        Some(number)
-    }
-
-    /// The known file that has the same pages: an overlay's and the one below it are opened
-    /// by one call, and newer kernels tell a watch of both.
-    fn known_by_another_name(&mut self, file: BorrowedFd<'_>) -> Option<FileNumber> {
-        let inode = self.inodes.inode_of(file)?;
-        let numbers = self.table.of_inode(inode);
-        if numbers.is_empty() {
-            return None;
-        }
-        let id = file_stat(file).ok()?.id;
-        let is_it = |open: &OpenFile| {
-            let known = open.file.open().and_then(|file| file_stat(file.as_fd()));
-            known.is_ok_and(|known| known.id == id) && open.file.is(file)
-        };
-        let mut numbers = numbers.iter().copied();
-        numbers.find(|number| self.files.get(number).is_some_and(is_it))
-    }
-
-    /// Asks to be told of the first write to a large file, which may be to what is cached,
-    /// so that nothing is brought in; and of the first read of any. Once: an event for each
-    /// would slow the programs down.
-    fn expect_uses(&mut self, number: FileNumber, size_bytes: u64) {
-        let Some(open) = self.files.get_mut(&number) else {
-            return;
-        };
-        let early = open.settings.mode.writeback != Writeback::Lazy;
-        let wanted = match early && size_bytes > SMALL_FILE_BYTES {
-            true => EventMask::MODIFY | EventMask::ACCESS,
-            false if size_bytes > SMALL_FILE_BYTES => EventMask::ACCESS,
-            false => return,
-        };
-        let asked = open.used().and_then(|used| {
-            let target = MarkTarget::Inode(used.as_fd());
-            self.fanotify
-                .add_mark(target, wanted, MarkOptions::WANTED_EVICTABLE)
-        });
-        if asked.is_err() || open.overlay.is_some() {
-            // What is read of the file below without the overlay would not be told.
-            open.was_read();
-        }
-    }
-
-    /// No rule wants this file now; if none ever can, the kernel need not tell of
-    /// it again.
-    fn ignore_unwanted(&mut self, path: &Path, file: &OwnedFd, device: u64) {
-        if self.rules.is_settled(path, device) {
-            let target = MarkTarget::Inode(file.as_fd());
-            let not_wanted = EventMask::OPEN | EventMask::CLOSE_WRITE | EventMask::CLOSE_NOWRITE;
-            let _ = self
-                .fanotify
-                .add_mark(target, not_wanted, MarkOptions::IGNORED_EVICTABLE);
-        }
-    }
-
-    /// The file that has the pages, and that of the overlay above it, if it is
-    /// another one.
-    fn file_with_pages(&self, file: OwnedFd, path: &Path) -> Option<(OwnedFd, Option<OwnedFd>)> {
-        if !overlay::is_overlay(&file) {
-            return Some((file, None));
-        }
-        let below = overlay::file_below(file.as_fd(), path);
-        if below.is_none() {
-            lock(&self.board).note(format!(
-                "{}: the file below the overlay cannot be seen from here, and is left to the \
-                 kernel",
-                shown(path)
-            ));
-        }
-        Some((below?, Some(file)))
-    }
-
-    // ---- where the kernel does not tell -------------------------------------
-
-    /// Where the kernel does not tell, what is cached of a small file at its close and
-    /// was not when it was opened counts as brought in.
-    fn see_what_was_brought(&mut self, number: FileNumber) {
-        let Some(open) = self.files.get(&number) else {
-            return;
-        };
-        if self.traced || open.observed.is_some() {
-            return;
-        }
-        let (Some(before), Ok(file)) = (&open.before, open.file.open()) else {
-            return;
-        };
-        for range in before.brought_since(file.as_fd()) {
-            self.table.brought_of(number, Brought { range, ours: true });
-        }
-    }
-
-    /// Where the kernel does not tell, small files are looked at for growth.
-    pub(crate) fn find_grown(&mut self) {
-        if self.traced {
-            return;
-        }
-        let small = self
-            .files
-            .iter()
-            .filter(|(_, open)| open.observed.is_none());
-        let grown: Vec<FileNumber> = small
-            .filter(|(_, open)| open.file.open().is_ok_and(|file| is_large(file.as_fd())))
-            .map(|(number, _)| *number)
-            .collect();
-        for number in grown {
-            self.table.stream(number);
-        }
     }
 
     // ---- the end ------------------------------------------------------------
@@ -727,28 +458,6 @@ impl Files {
             }
         }
     }
-}
-
-/// What was resident when the file was opened: in an empty one, nothing.
-fn resident_at_open(file: BorrowedFd<'_>, opened_size_bytes: u64) -> CacheMap {
-    match opened_size_bytes {
-        0 => CacheMap::empty(),
-        _ => CacheMap::now_without_reads_under_way(file),
-    }
-}
-
-/// Why pages may be a file's that shares its inode number with others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Likely {
-    /// They were absent when it was looked at, and are there now.
-    Seen,
-    /// It was looked at a moment ago, when they may have been there already.
-    JustOpened,
-}
-
-/// Too large to wait for its close.
-fn is_large(file: BorrowedFd<'_>) -> bool {
-    size_bytes(file).is_ok_and(|bytes| bytes > SMALL_FILE_BYTES)
 }
 
 /// A number of pages, in bytes.

@@ -1,0 +1,240 @@
+//! How a file becomes known.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use dropbehind_linux::OpenFile as OpenedFile;
+use dropbehind_linux::{
+    Description, EventMask, FileId, FileKind, FileStat, MarkOptions, MarkTarget, Mount, file_stat,
+    filesystem, has_subvolumes, mounts_of,
+};
+use dropbehind_policy::grace::SMALL_FILE_BYTES;
+use dropbehind_policy::{FileNumber, Writeback};
+
+use super::Files;
+use super::open_file::OpenFile;
+use super::untraced::resident_at_open;
+use crate::board::lock;
+use crate::file_path::path_of;
+use crate::open_again::open_again;
+use crate::overlay;
+use crate::rules::Settings;
+use crate::shown;
+use crate::source::asks_server;
+
+/// Who uses a file, what they call it, and what the rules say of that.
+struct User {
+    path: PathBuf,
+    process: i32,
+    settings: Settings,
+}
+
+impl Files {
+    /// A description of our own of a file that a process has open. A watch has none where a
+    /// server may hang that nobody wants to be asked. Anybody may be a server, and hide its
+    /// mount, so only what is known to be another file system counts.
+    pub(crate) fn open_again(&self, process: i32, open: &OpenedFile) -> Option<OwnedFd> {
+        let is_harmless = || {
+            let Some(number) = open.mount else {
+                return false;
+            };
+            let its = || mounts_of(process).unwrap_or_default();
+            let is_it = |mount: &Mount| mount.id == number && !asks_server(mount);
+            self.open_mounts.contains(&number) || its().iter().any(is_it)
+        };
+        let of_a_run = self.programs.namespace().is_some();
+        (of_a_run || is_harmless()).then(|| open_again(process, open))?
+    }
+
+    /// A process has a file open, and no event reported that.
+    pub(crate) fn inherited(&mut self, process: i32, file: OwnedFd) {
+        let Ok(info) = file_stat(file.as_fd()) else {
+            return;
+        };
+        if info.kind == FileKind::Other || self.number_of(info.id, file.as_fd()).is_some() {
+            return;
+        }
+        if let Some(number) = self.admit(file, &info, process) {
+            if let Some(open) = self.files.get_mut(&number) {
+                open.close_unseen = true;
+            }
+            self.expect_uses(number, info.size_bytes);
+        }
+    }
+
+    /// Takes a file that somebody has just opened into the table, if a rule wants it.
+    pub(super) fn admit(
+        &mut self,
+        file: OwnedFd,
+        info: &FileStat,
+        process: i32,
+    ) -> Option<FileNumber> {
+        let path = match self.rules.ask_for_paths() || overlay::is_overlay(&file) {
+            true => path_of(file.as_fd()),
+            false => PathBuf::new(),
+        };
+        let device = self.rules.learn_disk(file.as_fd());
+        let Some(settings) = self.rules.settings_for(&path, process, device) else {
+            self.ignore_unwanted(&path, &file, device);
+            self.decline(process, file.as_fd());
+            return None;
+        };
+        let idle = settings.mode.is_buffered();
+        if idle || self.owners.have_file(info, process) {
+            return None;
+        }
+        let (file, overlay) = self.file_with_pages(file, &path)?;
+        let user = User {
+            path,
+            process,
+            settings,
+        };
+        match self.known_by_another_name(file.as_fd()) {
+            Some(number) => self.admit_other_name(number, info.id, overlay, user),
+            None => self.admit_new(file, overlay, info, user),
+        }
+    }
+
+    /// Takes another name of a file that is known.
+    fn admit_other_name(
+        &mut self,
+        number: FileNumber,
+        id: FileId,
+        overlay: Option<OwnedFd>,
+        user: User,
+    ) -> Option<FileNumber> {
+        let inode = self.inodes.of_number(number)?;
+        let open = self.files.get_mut(&number)?;
+        open.ids.push(id);
+        self.by_id.insert(id, number);
+        open.remember(user.process, user.settings.mode.drops());
+        if overlay.is_some() && open.overlay.is_none() && open.observed.is_none() {
+            // What users call it, and have rules for.
+            open.overlay = overlay.map(Arc::new);
+            (open.path, open.settings) = (user.path, user.settings);
+        }
+        self.is_used(number);
+        self.table.opened(number, inode);
+        Some(number)
+    }
+
+    /// Takes a file that is not known by any name.
+    fn admit_new(
+        &mut self,
+        file: OwnedFd,
+        overlay: Option<OwnedFd>,
+        info: &FileStat,
+        user: User,
+    ) -> Option<FileNumber> {
+        self.last_number += 1;
+        let number = FileNumber(self.last_number);
+        let inode = self.inodes.learn(number, file.as_fd())?;
+        let device = self.rules.learn_disk(file.as_fd());
+        // On btrfs, a file of another subvolume may have the same inode number.
+        let has_namesakes = has_subvolumes(filesystem(file.as_fd()).ok()?)
+            && self.inodes.uses_several_subvolumes(inode, file.as_fd());
+        // Of one made since the observation began, the size is the programs' doing.
+        let made_since = info.born.is_some_and(|born| born >= self.inodes.since);
+        let opened_size_bytes = if made_since { 0 } else { info.size_bytes };
+        let before = (!self.traced || has_namesakes)
+            .then(|| resident_at_open(file.as_fd(), opened_size_bytes));
+        let can_unmount = info
+            .mount
+            .is_some_and(|mount| self.unmountable.contains(&mount));
+        let file = match self.filesystems.get(&inode.device) {
+            // Where the kernel does not tell who brings in what, the file is looked at often.
+            Some(filesystem) if can_unmount && overlay.is_none() && self.traced => {
+                Description::on(filesystem, file)
+            }
+            _ => Description::held(file),
+        };
+        let mut open = OpenFile::new(info.id, file, overlay, user.path, user.settings);
+        (open.opened_size_bytes, open.before) = (opened_size_bytes, before);
+        open.device = device;
+        open.remember(user.process, user.settings.mode.drops());
+        open.round = self.round;
+        open.writeback_sign = self
+            .failed_writeback
+            .as_ref()
+            .map(|failed| failed.sign_of(self.inodes.device_of(inode), inode.number));
+        self.by_id.insert(info.id, number);
+        self.files.insert(number, open);
+        self.table.opened(number, inode);
+        if !self.traced && info.size_bytes > SMALL_FILE_BYTES {
+            self.table.stream(number);
+        }
+        self.take_orphans(number, inode);
+        Some(number)
+    }
+
+    /// The known file that has the same pages: an overlay's and the one below it are opened
+    /// by one call, and newer kernels tell a watch of both.
+    fn known_by_another_name(&mut self, file: BorrowedFd<'_>) -> Option<FileNumber> {
+        let inode = self.inodes.inode_of(file)?;
+        let numbers = self.table.of_inode(inode);
+        if numbers.is_empty() {
+            return None;
+        }
+        let id = file_stat(file).ok()?.id;
+        let is_it = |open: &OpenFile| {
+            let known = open.file.open().and_then(|file| file_stat(file.as_fd()));
+            known.is_ok_and(|known| known.id == id) && open.file.is(file)
+        };
+        let mut numbers = numbers.iter().copied();
+        numbers.find(|number| self.files.get(number).is_some_and(is_it))
+    }
+
+    /// Asks to be told of the first write to a large file, which may be to what is cached,
+    /// so that nothing is brought in; and of the first read of any. Once: an event for each
+    /// would slow the programs down.
+    pub(super) fn expect_uses(&mut self, number: FileNumber, size_bytes: u64) {
+        let Some(open) = self.files.get_mut(&number) else {
+            return;
+        };
+        let early = open.settings.mode.writeback != Writeback::Lazy;
+        let wanted = match early && size_bytes > SMALL_FILE_BYTES {
+            true => EventMask::MODIFY | EventMask::ACCESS,
+            false if size_bytes > SMALL_FILE_BYTES => EventMask::ACCESS,
+            false => return,
+        };
+        let asked = open.used().and_then(|used| {
+            let target = MarkTarget::Inode(used.as_fd());
+            self.fanotify
+                .add_mark(target, wanted, MarkOptions::WANTED_EVICTABLE)
+        });
+        if asked.is_err() || open.overlay.is_some() {
+            // What is read of the file below without the overlay would not be told.
+            open.was_read();
+        }
+    }
+
+    /// No rule wants this file now; if none ever can, the kernel need not tell of
+    /// it again.
+    fn ignore_unwanted(&mut self, path: &Path, file: &OwnedFd, device: u64) {
+        if self.rules.is_settled(path, device) {
+            let target = MarkTarget::Inode(file.as_fd());
+            let not_wanted = EventMask::OPEN | EventMask::CLOSE_WRITE | EventMask::CLOSE_NOWRITE;
+            let _ = self
+                .fanotify
+                .add_mark(target, not_wanted, MarkOptions::IGNORED_EVICTABLE);
+        }
+    }
+
+    /// The file that has the pages, and that of the overlay above it, if it is
+    /// another one.
+    fn file_with_pages(&self, file: OwnedFd, path: &Path) -> Option<(OwnedFd, Option<OwnedFd>)> {
+        if !overlay::is_overlay(&file) {
+            return Some((file, None));
+        }
+        let below = overlay::file_below(file.as_fd(), path);
+        if below.is_none() {
+            lock(&self.board).note(format!(
+                "{}: the file below the overlay cannot be seen from here, and is left to the \
+                 kernel",
+                shown(path)
+            ));
+        }
+        Some((below?, Some(file)))
+    }
+}

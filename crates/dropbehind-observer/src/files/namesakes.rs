@@ -1,0 +1,76 @@
+//! Files that share an inode number: those of several subvolumes, on btrfs.
+
+use std::os::fd::AsFd;
+
+use dropbehind_linux::cachestat;
+use dropbehind_policy::{ByteRange, FileNumber};
+
+use super::Files;
+
+/// Why pages may be a file's that shares its inode number with others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Likely {
+    /// They were absent when it was looked at, and are there now.
+    Seen,
+    /// It was looked at a moment ago, when they may have been there already.
+    JustOpened,
+}
+
+impl Files {
+    /// True where another file may have the same inode number: on btrfs.
+    pub(super) fn has_namesakes(&self, number: FileNumber) -> bool {
+        self.traced
+            && self
+                .files
+                .get(&number)
+                .is_some_and(|open| open.before.is_some())
+    }
+
+    /// Pages that one of these files has got. It has them now, and had not when it was
+    /// opened; nor did the trace name them before, since records come in order. One that is
+    /// alone may have been looked at too late after its open. Where that fits none or
+    /// several, they stay.
+    pub(super) fn brought_of_one(
+        &mut self,
+        several: &[FileNumber],
+        process: i32,
+        range: ByteRange,
+    ) {
+        let having = |likely: Likely| {
+            let mut having = several
+                .iter()
+                .filter(|number| self.likely(**number, range) == Some(likely));
+            let first = having.next().copied();
+            (first, having.next().is_some())
+        };
+        let (got, doubtful) = match having(Likely::Seen) {
+            (None, _) if several.len() == 1 => having(Likely::JustOpened),
+            seen => seen,
+        };
+        let Some(number) = got.filter(|_| !doubtful) else {
+            return;
+        };
+        if several.len() > 1
+            && let Some(open) = self.files.get_mut(&number)
+        {
+            open.named.insert(range);
+        }
+        self.brought_of(number, process, range);
+    }
+
+    /// Whether these pages may be this file's.
+    fn likely(&self, number: FileNumber, range: ByteRange) -> Option<Likely> {
+        let open = self.files.get(&number)?;
+        let file = open.file.open();
+        let counted = file.and_then(|file| cachestat(file.as_fd(), range.start, range.len()));
+        if counted.is_ok_and(|counted| counted.cached_pages == 0) {
+            return None;
+        }
+        let before = open.before.as_ref()?;
+        if !before.absent(range).is_empty() && open.named.bytes_of(range) < range.len() {
+            return Some(Likely::Seen);
+        }
+        // By the end of the next round the trace has named all that came before the look.
+        (self.round <= open.round + 1).then_some(Likely::JustOpened)
+    }
+}

@@ -1,0 +1,61 @@
+//! What stands in for the trace where the kernel does not tell who brings pages in: what
+//! was resident at a file's open stays, and the rest goes.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use dropbehind_flusher::CacheMap;
+use dropbehind_linux::size_bytes;
+use dropbehind_policy::grace::SMALL_FILE_BYTES;
+use dropbehind_policy::{Brought, FileNumber};
+
+use super::Files;
+
+impl Files {
+    /// Where the kernel does not tell, what is cached of a small file at its close and
+    /// was not when it was opened counts as brought in.
+    pub(super) fn see_what_was_brought(&mut self, number: FileNumber) {
+        let Some(open) = self.files.get(&number) else {
+            return;
+        };
+        if self.traced || open.observed.is_some() {
+            return;
+        }
+        let (Some(before), Ok(file)) = (&open.before, open.file.open()) else {
+            return;
+        };
+        for range in before.brought_since(file.as_fd()) {
+            self.table.brought_of(number, Brought { range, ours: true });
+        }
+    }
+
+    /// Where the kernel does not tell, small files are looked at for growth.
+    pub(crate) fn find_grown(&mut self) {
+        if self.traced {
+            return;
+        }
+        let small = self
+            .files
+            .iter()
+            .filter(|(_, open)| open.observed.is_none());
+        let grown: Vec<FileNumber> = small
+            .filter(|(_, open)| open.file.open().is_ok_and(|file| is_large(file.as_fd())))
+            .map(|(number, _)| *number)
+            .collect();
+        for number in grown {
+            self.table.stream(number);
+        }
+    }
+}
+
+/// What was resident when the file was opened: in an empty one, nothing.
+pub(super) fn resident_at_open(file: BorrowedFd<'_>, opened_size_bytes: u64) -> CacheMap {
+    match opened_size_bytes {
+        0 => CacheMap::empty(),
+        _ => CacheMap::now_without_reads_under_way(file),
+    }
+}
+
+/// Too large to wait for its close.
+fn is_large(file: BorrowedFd<'_>) -> bool {
+    size_bytes(file).is_ok_and(|bytes| bytes > SMALL_FILE_BYTES)
+}
