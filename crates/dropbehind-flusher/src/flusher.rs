@@ -113,7 +113,7 @@ impl Flusher {
         }
         // No lock here: a lock held by another thread at the fork would stay
         // held in the child for ever. Two threads at once start two flushers,
-        // and one of them is let go.
+        // and one of them goes.
         let made = Arc::new(Flusher::builder().build()?);
         let before = SHARED.load_full();
         match before {

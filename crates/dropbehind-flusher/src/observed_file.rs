@@ -153,7 +153,7 @@ impl fmt::Debug for Observed {
 impl Flusher {
     /// Observes a file that others read and write, through `description`.
     ///
-    /// The description is a separate one, for reading, and the caller may let go of it
+    /// The description is a separate one, for reading, and the caller may close it
     /// at any time. Nothing of the others' descriptions, positions, locks and errors is
     /// touched.
     ///

@@ -1,4 +1,4 @@
-//! A file of which we may let go, and which we can open again: a description of our own
+//! A file that we may close, and can open again: a description of our own
 //! keeps the file's mount busy, and then umount(2) answers `EBUSY`.
 //!
 //! The kernel tells nobody of an attempt to unmount. So whoever has nothing to do for a file
@@ -136,7 +136,7 @@ impl FileHandle {
     }
 }
 
-/// A description of our own of a file, which we may let go of where it can be opened again.
+/// A description of our own of a file, which may be closed where it can be opened again.
 #[derive(Debug)]
 pub struct Description {
     held: Mutex<Option<Arc<OwnedFd>>>,
@@ -153,7 +153,7 @@ impl Description {
         }
     }
 
-    /// Of a file of this file system, which is held until it is [let go of](Self::let_go).
+    /// Of a file of this file system, which is held until it is [released](Self::release).
     /// Where the file system has no handles, letting go has no effect.
     #[must_use]
     pub fn on(filesystem: &Arc<FileSystem>, file: OwnedFd) -> Description {
@@ -166,7 +166,7 @@ impl Description {
 
     /// Holds nothing from now on, so that nobody finds the mount busy. What others have
     /// opened by [`Description::open`] is theirs.
-    pub fn let_go(&self) {
+    pub fn release(&self) {
         if self.way_back.is_some() {
             *self.lock() = None;
         }
@@ -193,7 +193,7 @@ impl Description {
         }
     }
 
-    /// The file, open for as long as the caller needs it. One that was let go of, and has been
+    /// The file, open for as long as the caller needs it. One that was released, and has been
     /// deleted or unmounted since, has no pages any more: an empty, nameless file stands for it.
     ///
     /// # Errors
@@ -257,7 +257,7 @@ mod tests {
         let description = Description::on(&mounted, File::open(&path).unwrap().into());
         let unmount = || Command::new("umount").arg(disk.path()).output().unwrap();
         assert!(!unmount().status.success(), "held");
-        description.let_go();
+        description.release();
         assert!(!description.is_held());
         assert_eq!(cached_pages(&description), 16);
         assert!(description.is(File::open(&path).unwrap().as_fd()));
@@ -270,7 +270,7 @@ mod tests {
         assert_eq!(cached_pages(&description), 0, "deleted");
 
         let description = Description::on(&mounted, File::open(&other).unwrap().into());
-        description.let_go();
+        description.release();
         let elsewhere = Scratch::new().unwrap();
         let mount = |arguments: [&std::ffi::OsStr; 3]| {
             assert!(
@@ -305,25 +305,25 @@ mod tests {
     }
 
     #[test]
-    fn what_was_let_go_of_keeps_no_ext4_busy() {
+    fn what_was_released_keeps_no_ext4_busy() {
         try_on(Fs::Ext4);
     }
 
     #[test]
-    fn what_was_let_go_of_keeps_no_xfs_busy() {
+    fn what_was_released_keeps_no_xfs_busy() {
         try_on(Fs::Xfs);
     }
 
     #[test]
-    fn what_was_let_go_of_keeps_no_btrfs_busy() {
+    fn what_was_released_keeps_no_btrfs_busy() {
         try_on(Fs::Btrfs);
     }
 
     #[test]
-    fn what_has_no_way_back_is_not_let_go_of() {
+    fn what_has_no_way_back_is_not_released() {
         let file = File::open("/proc/self/exe").unwrap();
         let description = Description::held(file.into());
-        description.let_go();
+        description.release();
         assert!(description.is_held());
     }
 }

@@ -1,4 +1,4 @@
-//! The thread that sees to small files which were closed, as the
+//! The thread that writes and drops small files once they are closed, as the
 //! [shelf](dropbehind_policy::shelf) says.
 
 use std::collections::HashMap;
@@ -17,10 +17,10 @@ use dropbehind_policy::{FileNumber, Shelf, ShelfAction, ShelfNext, ShelfPlace};
 
 use crate::observer::{Input, Inputs};
 
-/// Files that come within this time are taken together, since to be woken costs more
-/// than to take one. When none has come for as long, those that wait are let go of: to open
-/// one again takes some 40 us of a processor, and where thousands a second come, they do
-/// not wait for long.
+/// Files that come within this time are taken together: waking the thread costs more than
+/// taking one. When none has come for as long, the thread closes the descriptors of those
+/// that wait. Opening one again takes some 40 us of a processor, but where thousands of
+/// files a second come, they do not wait for long.
 const GATHER: Duration = Duration::from_millis(2);
 
 /// Sums over all small files.
@@ -74,7 +74,7 @@ pub(crate) struct Unshelved {
     pub(crate) left_bytes: u64,
 }
 
-/// The small files of an observer, and the thread that sees to them.
+/// The small files of an observer, and the thread that writes and drops them.
 #[derive(Clone, Debug)]
 pub(crate) struct SmallFiles {
     messages: mpsc::Sender<Message>,
@@ -180,7 +180,7 @@ struct Server {
     totals: Arc<SmallTotals>,
     shelf: Shelf,
     files: HashMap<ShelfPlace, Shelved>,
-    /// Files came since those that waited were let go of.
+    /// Files came since the descriptors of those that wait were closed.
     holds_files: bool,
     flushing: Vec<mpsc::Sender<()>>,
     started: Instant,
@@ -203,7 +203,7 @@ impl Server {
                     self.take(message);
                     self.take_all(inbox);
                 }
-                Err(mpsc::RecvTimeoutError::Timeout) if gathers => self.let_go(),
+                Err(mpsc::RecvTimeoutError::Timeout) if gathers => self.release(),
                 Err(mpsc::RecvTimeoutError::Timeout) => {}
                 Err(mpsc::RecvTimeoutError::Disconnected) => return,
             }
@@ -219,10 +219,10 @@ impl Server {
         }
     }
 
-    fn let_go(&mut self) {
+    fn release(&mut self) {
         self.files
             .values()
-            .for_each(|shelved| shelved.file.let_go());
+            .for_each(|shelved| shelved.file.release());
         self.holds_files = false;
     }
 

@@ -410,7 +410,7 @@ fn a_drain_waits_for_open_files_too_and_ends_when_there_are_none() {
 
 /// Everything is left in order when a flusher of one's own goes first.
 #[test]
-fn a_flusher_let_go_of_finishes_its_files() {
+fn a_dropped_flusher_finishes_its_files() {
     need!(all Kind::Mounted(Fs::Ext4).needs());
     let place = Place::new(Kind::Mounted(Fs::Ext4), 32 * MIB);
     let flusher = Flusher::builder().build().unwrap();
@@ -425,10 +425,7 @@ fn a_flusher_let_go_of_finishes_its_files() {
     drop(file);
     let started = Instant::now();
     while cached_bytes(&place.path()) > 0 {
-        assert!(
-            started.elapsed() < PATIENCE,
-            "it has let go of the file, too"
-        );
+        assert!(started.elapsed() < PATIENCE, "it has closed the file, too");
         std::thread::sleep(Duration::from_millis(20));
     }
     let again = File::open(place.path()).unwrap();

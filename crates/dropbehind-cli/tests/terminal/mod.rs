@@ -125,7 +125,7 @@ impl Terminal {
         self.until(|screen| screen.contents().contains(text));
     }
 
-    /// Waits for the end, and sees to it that the terminal is as it was.
+    /// Waits for the end, and checks that the terminal is as it was.
     #[track_caller]
     pub(crate) fn ends(mut self) -> Left {
         let status = self.child.wait().unwrap();

@@ -104,7 +104,7 @@ impl DiskThread {
             let description = Arc::clone(&entry.description);
             self.look_at(number);
             if !deleted {
-                description.let_go();
+                description.release();
             }
         }
     }

@@ -91,7 +91,7 @@ impl UnwrittenCounter {
     }
 
     /// Counts; `None` for a deleted file, of which nothing is to be written, and for one that
-    /// was let go of, since nobody has it open to write.
+    /// was released, since nobody has it open to write.
     pub(super) fn count(&mut self) -> Option<Found> {
         let held = self.description.is_held().then(|| self.description.open());
         let file = held?.ok()?;

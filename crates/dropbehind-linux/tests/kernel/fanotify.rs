@@ -63,8 +63,8 @@ impl Watched {
         }
     }
 
-    /// Events until these have come. Whoever lets go of a file last closes it: another
-    /// thread that looks in `/proc`, or starts a program, may have it for a moment.
+    /// Events until these have come. A close counts once the last descriptor is gone, and
+    /// another thread that looks in `/proc`, or starts a program, may have one for a moment.
     fn events_until(&self, wanted: EventMask) -> Vec<Event> {
         let mut events = self.events();
         for _ in 0..5000 {

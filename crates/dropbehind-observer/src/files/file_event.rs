@@ -69,7 +69,7 @@ pub(crate) struct Close {
     pub(crate) size_bytes: u64,
     /// It was opened, too, before or after that.
     pub(crate) merged: bool,
-    /// We closed it. A file is closed by whoever lets go of it last, and to look what a
-    /// program has open is to hold that for a moment; or we had opened it ourselves.
+    /// We closed it: it was our own open, or we looked at what a program has open, held that
+    /// for a moment, and so were the last to close it.
     pub(crate) by_us: bool,
 }

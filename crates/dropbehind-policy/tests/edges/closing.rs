@@ -84,7 +84,7 @@ fn a_closed_file_that_is_written_again_is_open() {
 /// A deleted file's blocks are free when its last descriptor is closed, and
 /// that may be ours, which waits for the kernel to write what nobody will read.
 #[test]
-fn a_lazily_written_file_deleted_after_closing_is_let_go() {
+fn a_lazily_written_file_deleted_after_closing_is_forgotten() {
     let mut disk = disk_with(StreamConfig::default());
     disk.wrote(2, ID, ByteRange::new(0, PAGE), Mode::NOREUSE);
     disk.closed(2, ID);
@@ -177,7 +177,7 @@ fn a_file_closed_twice_waits_for_its_grace_once() {
 /// Little of it is still to be written, and waits for more: but all of its blocks
 /// wait, too.
 #[test]
-fn a_file_deleted_while_its_rest_waits_is_let_go_soon() {
+fn a_file_deleted_while_its_rest_waits_is_forgotten_soon() {
     let mut disk = disk_with(StreamConfig::default());
     let rest = ByteRange::new(30 * MIB, 30 * MIB + PAGE);
     disk.wrote(2, ID, rest, Mode::DONTCACHE);

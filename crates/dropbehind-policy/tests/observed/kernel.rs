@@ -41,7 +41,7 @@ pub(crate) struct Record {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Kernel {
     pub(crate) events: VecDeque<Event>,
-    /// Closes that the kernel sees to a little later.
+    /// Closes that the kernel does a little later.
     late: Vec<(u64, Event)>,
     pub(crate) trace: VecDeque<Record>,
     pub(crate) adds: u32,

@@ -1,4 +1,4 @@
-//! The thread that sees to small files which were closed.
+//! The thread that writes and drops small files once they are closed.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -74,7 +74,7 @@ pub(super) struct Supervisor {
     observer: ObserverProcess,
 }
 
-/// Signals that end a process unless it sees to them.
+/// Signals that end a process unless it handles them.
 fn is_deadly(signal: i32) -> bool {
     ![SIGCHLD, SIGCONT, SIGURG, SIGWINCH].contains(&signal) && !is_stop(signal)
 }
