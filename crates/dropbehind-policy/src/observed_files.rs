@@ -491,4 +491,20 @@ mod tests {
         expect(&mut files, &[FileAction::Forget(FILE)]);
         assert_eq!(files.of_inode(INODE), []);
     }
+
+    #[test]
+    fn an_inode_number_that_is_used_again_is_the_new_files() {
+        const NEXT: FileNumber = FileNumber(2);
+        let mut files = opened();
+        files.brought_of(FILE, brought(pages(0, 2), true));
+        files.replaced(FILE);
+        files.opened(NEXT, INODE);
+        assert_eq!(files.of_inode(INODE), [NEXT]);
+        // What is known of the old one goes all the same, and takes nothing along.
+        files.closed(FILE);
+        expect(&mut files, &[shelved(&[pages(0, 2)])]);
+        files.unshelved(FILE);
+        expect(&mut files, &[FileAction::Forget(FILE)]);
+        assert_eq!(files.of_inode(INODE), [NEXT]);
+    }
 }
