@@ -9,7 +9,7 @@ mod unwritten;
 use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use dropbehind_linux::{Description, FileKind, file_stat, page_size};
 use dropbehind_policy::brake::Limit;
@@ -17,7 +17,7 @@ use dropbehind_policy::observed_stream::ProvenanceKind;
 use dropbehind_policy::residency::ResidencyMap;
 use dropbehind_policy::{
     Brought, Counted, Mode, ObservedCounts, ObservedStream, ObservedStreamConfig, StreamConfig,
-    StreamCounters, StreamId, Writeback,
+    StreamCounters, StreamId,
 };
 
 use crate::cache_map::CacheMap;
@@ -28,7 +28,6 @@ use crate::flusher::Flusher;
 use crate::{lock, residency};
 use brake::Brake;
 pub(crate) use brakes::Brakes;
-use dropbehind_linux::processor_time;
 pub use observed_pages::ObservedPages;
 use source::ObservedSource;
 use unwritten::UnwrittenCounter;
@@ -42,11 +41,6 @@ pub struct ObserveOptions {
     pub window_bytes: Option<u64>,
     /// Request in bytes; `None` is the disk's.
     pub request_bytes: Option<u64>,
-    /// Who writes to the file waits for the disk while more than this is dirty or
-    /// on its way, of the observed files of that disk together (one of many may have
-    /// 1 MiB in any case); `None` lets the kernel decide. Only where the mode writes
-    /// back early, on ext4, xfs and btrfs, and from [`Observed::hold_writers`] on.
-    pub max_dirty_bytes: Option<u64>,
     /// What reads bring in is dropped, too, where the mode drops. Otherwise what
     /// appears in a file that is written counts as written until
     /// [`Observed::was_read`].
@@ -136,8 +130,13 @@ pub struct Observed {
     number: u32,
     state: Arc<Mutex<ObservedState>>,
     mailbox: Mailbox,
-    brake: Option<Arc<Brake>>,
+    description: Arc<Description>,
+    brake: BrakePlace,
 }
+
+/// What holds a file's writers: nothing is there before that is asked for, and `None` for
+/// good once the file is not observed any more.
+type BrakePlace = Arc<OnceLock<Option<Arc<Brake>>>>;
 
 /// What the trace said of a file and the disk's thread has not read yet.
 type Mailbox = Arc<Mutex<Vec<Brought>>>;
@@ -179,9 +178,7 @@ impl Flusher {
             _ => return Err(unsupported("neither a regular file nor a block device")),
         };
         let size_bytes = info.size_bytes;
-        let before_count = processor_time();
         let counted = residency::count(file.as_fd(), residency::whole(size_bytes))?;
-        let count_cost = processor_time() - before_count;
         let device = if block_device {
             info.special_device
         } else {
@@ -216,27 +213,16 @@ impl Flusher {
             },
             ..ObservedState::default()
         }));
-        let waits = options.mode.writeback != Writeback::Lazy && !block_device;
-        let brake = match options.max_dirty_bytes {
-            Some(limit_bytes) if waits => {
-                let mut counter = UnwrittenCounter::new(Arc::clone(&description));
-                if counted.unwritten_bytes() == 0 {
-                    counter.was_written(size_bytes, count_cost);
-                }
-                Some(Arc::new(Brake::new(
-                    counter,
-                    Limit(limit_bytes),
-                    disk.brakes.sum(),
-                )))
-            }
-            _ => None,
-        };
         let mailbox = Mailbox::default();
+        let brake = BrakePlace::default();
+        if block_device {
+            let _ = brake.set(None);
+        }
         let source = ObservedSource {
             stream,
             mailbox: Arc::clone(&mailbox),
             state: Arc::clone(&state),
-            brake: brake.clone(),
+            brake: Arc::clone(&brake),
             writeback_sign: options.writeback_sign,
             key: options.key,
             notices: options.notices,
@@ -255,7 +241,7 @@ impl Flusher {
             },
             before,
             entry: Entry {
-                description,
+                description: Arc::clone(&description),
                 source: Source::Observed(Box::new(source)),
             },
         })?;
@@ -264,6 +250,7 @@ impl Flusher {
             number,
             state,
             mailbox,
+            description,
             brake,
         })
     }
@@ -280,15 +267,31 @@ impl Observed {
     /// Somebody is using it: look often.
     pub fn touched(&self) {
         self.disk.post(Message::Touched(self.number));
-        if let Some(brake) = self.brake.as_ref().filter(|brake| brake.is_enabled()) {
+        if let Some(Some(brake)) = self.brake.get() {
             self.disk.watch_writers(brake);
         }
     }
 
-    /// Somebody writes to it who may be held ([`ObserveOptions::max_dirty_bytes`]): all its
-    /// writers are from now on, since it is not known who wrote which page.
-    pub fn hold_writers(&self) {
-        if let Some(brake) = self.brake.as_ref().filter(|brake| brake.enable()) {
+    /// The file is used in another way from now on. A mode that drops, after one that does
+    /// not, drops what is brought in from then on: before, [`Observed::brought`] is to say
+    /// that all else stays.
+    pub fn change(&self, mode: Mode, reads: bool) {
+        self.disk.post(Message::Changed(self.number, mode, reads));
+    }
+
+    /// Who writes to the file waits for the disk from now on while more than this is dirty
+    /// or on its way, of the observed files of that disk together (one of many may have
+    /// 1 MiB in any case). All its writers do, since it is not known who wrote which page.
+    /// Only on ext4, xfs and btrfs, and the first limit counts.
+    pub fn hold_writers(&self, max_dirty_bytes: u64) {
+        let mut brake = None;
+        self.brake.get_or_init(|| {
+            let counter = UnwrittenCounter::new(Arc::clone(&self.description));
+            let (limit, sum) = (Limit(max_dirty_bytes), self.disk.brakes.sum());
+            brake = Some(Arc::new(Brake::new(counter, limit, sum)));
+            brake.clone()
+        });
+        if let Some(brake) = &brake {
             self.disk.add_brake(brake);
         }
     }

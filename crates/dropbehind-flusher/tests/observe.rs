@@ -43,7 +43,6 @@ impl Observing {
                 opened_size_bytes: u64::MAX,
                 provenance: Provenance::ResidentAtOpen(CacheMap::empty()),
                 writeback_sign: None,
-                max_dirty_bytes: None,
                 key: 7,
                 notices: NoticeSink::new(move |notice| drop(sender.send(notice))),
             },

@@ -23,7 +23,7 @@ mod events;
 mod mark;
 
 pub use events::{Event, EventBuffer, EventMask, Events};
-pub use mark::{MarkOptions, MarkTarget};
+pub use mark::{MarkLife, MarkTarget};
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};

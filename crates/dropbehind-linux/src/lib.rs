@@ -83,7 +83,7 @@ pub use direct_read::DirectReader;
 pub use disk::{DiskCounters, DiskId, DiskInfo, disk_counters, disk_of};
 pub use extents::{Extent, ExtentFlags, extent_count, extents};
 pub use fanotify::{
-    Event, EventBuffer, EventMask, Events, Fanotify, GroupClass, MarkOptions, MarkTarget,
+    Event, EventBuffer, EventMask, Events, Fanotify, GroupClass, MarkLife, MarkTarget,
 };
 pub use file::{
     AccessMode, FileId, FileInfo, FileKind, FileStat, FsKind, StatusFlags, file_info, file_stat,

@@ -27,10 +27,6 @@ impl Rules for Everything {
             reads: true,
         })
     }
-
-    fn path_alone(&self) -> bool {
-        true
-    }
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

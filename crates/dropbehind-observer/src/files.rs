@@ -11,6 +11,7 @@ mod open_file;
 mod scan;
 mod strangers;
 mod untraced;
+mod users;
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -19,7 +20,7 @@ use std::time::Duration;
 
 use dropbehind_flusher::{CacheMap, FailedWriteback, Flusher, Notice, NoticeSink};
 use dropbehind_linux::{
-    EventMask, Fanotify, FileId, FileSystem, MarkOptions, MarkTarget, WritebackFailure, file_stat,
+    EventMask, Fanotify, FileId, FileSystem, MarkTarget, WritebackFailure, file_stat,
     kernel_device, page_size, return_memory,
 };
 use dropbehind_policy::grace::SMALL_FILE_BYTES;
@@ -132,11 +133,9 @@ impl Files {
         self.opens_wait = wait;
     }
 
+    /// Other rules for files opened from now on.
     pub(crate) fn set_rules(&mut self, rules: Arc<dyn Rules>) {
         self.rules.replace(rules);
-        // What was not wanted before may be wanted now.
-        let _ = self.fanotify.remove_inode_marks();
-        self.files.values_mut().for_each(OpenFile::forget_users);
         self.forget_declined();
     }
 
@@ -217,14 +216,16 @@ impl Files {
         }
         let by = event.process;
         if let Some(number) = self.admit(event.file, &event.info, by) {
-            self.expect_uses(number, event.info.size_bytes);
+            self.expect_uses(number);
         }
     }
 
     fn opened_again(&mut self, number: FileNumber, process: i32, file: OwnedFd) {
         self.is_used(number);
         // Who it is can be asked now, and not when it has ended.
-        let _ = self.is_ours(number, process);
+        let path = || path_of(file.as_fd());
+        let path = self.rules.ask_for_paths().then(path).unwrap_or_default();
+        self.used_again(number, process, &path);
         let Some(open) = self.files.get_mut(&number) else {
             return;
         };
@@ -236,7 +237,6 @@ impl Files {
         if let Some(observed) = &open.observed {
             observed.touched();
         }
-        self.hold_own_writers(number);
         let inode = self.inodes.of_number(number);
         if let Some(inode) = inode {
             self.table.opened(number, inode);
@@ -320,7 +320,7 @@ impl Files {
         };
         if let Ok(used) = open.used() {
             let target = MarkTarget::Inode(used.as_fd());
-            let _ = self.fanotify.remove_mark(target, told, MarkOptions::WANTED);
+            let _ = self.fanotify.remove_mark(target, told);
         }
         if read {
             open.was_read();
@@ -387,30 +387,6 @@ impl Files {
             };
             lock(&self.board).note(note);
         }
-    }
-
-    // ---- whose pages ---------------------------------------------------------
-
-    /// Whether what this process brings in of a file is to go.
-    fn is_ours(&mut self, number: FileNumber, process: i32) -> bool {
-        if !self.programs.has(process) {
-            return false;
-        }
-        let Some(open) = self.files.get_mut(&number) else {
-            return false;
-        };
-        if let Some(ours) = open.is_ours(process) {
-            return ours;
-        }
-        let ours = !self.owners.have(process)
-            && (self.rules.is_settled(&open.path, open.device)
-                || self
-                    .rules
-                    .settings_for(&open.path, process, open.device)
-                    .is_some_and(|settings| settings.mode.drops()));
-        open.remember(process, ours);
-        self.hold_own_writers(number);
-        ours
     }
 
     // ---- the end ------------------------------------------------------------

@@ -61,14 +61,4 @@ pub trait Rules: Send + Sync + std::fmt::Debug {
     fn ask_for_paths(&self) -> bool {
         true
     }
-
-    /// True when the answer depends on the path alone: what is not wanted once
-    /// is never wanted, and the kernel need not tell of it again.
-    fn path_alone(&self) -> bool;
-
-    /// The same question for one file: true when whoever opens it there gets
-    /// the same answer, now and later.
-    fn path_alone_for(&self, _path: &Path, _disk: &str) -> bool {
-        self.path_alone()
-    }
 }

@@ -153,17 +153,4 @@ impl rules::Rules for RulesFile {
         let mut paths = wanting.filter_map(|rule| rule.paths.as_ref());
         paths.any(|paths| paths.name(folder))
     }
-
-    fn path_alone(&self) -> bool {
-        self.rules.rules.iter().all(Rule::is_path_alone)
-    }
-
-    fn path_alone_for(&self, path: &Path, disk: &str) -> bool {
-        if self.rules.is_off(disk) {
-            return true;
-        }
-        let mut rules = self.rules.rules.iter();
-        let decides = rules.find(|rule| rule.wants_path(path));
-        decides.is_none_or(Rule::is_path_alone)
-    }
 }

@@ -56,9 +56,4 @@ impl RulesInForce {
     pub(crate) fn ask_for_paths(&self) -> bool {
         self.rules.ask_for_paths()
     }
-
-    /// True when whoever opens this file gets the same answer.
-    pub(crate) fn is_settled(&self, path: &Path, device: u64) -> bool {
-        self.rules.path_alone_for(path, self.disk_name(device))
-    }
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use dropbehind_linux::{
-    EventMask, Fanotify, MarkOptions, MarkTarget, Mount, MountNamespaceId, MountPoint, MountWatch,
+    EventMask, Fanotify, MarkLife, MarkTarget, Mount, MountNamespaceId, MountPoint, MountWatch,
     kernel_device, mount_namespace_of, mount_number,
 };
 
@@ -275,13 +275,13 @@ fn mark(
 ) -> io::Result<()> {
     let by_mount = |directory, path| {
         let target = MarkTarget::Mount { directory, path };
-        fanotify.add_mark(target, USE, MarkOptions::WANTED)
+        fanotify.add_mark(target, USE, MarkLife::Kept)
     };
     if source != Source::Machine {
         return by_mount(root, from_root(mount));
     }
     let target = MarkTarget::FileSystem(&mount.mount_point);
-    match fanotify.add_mark(target, USE, MarkOptions::WANTED) {
+    match fanotify.add_mark(target, USE, MarkLife::Kept) {
         // No file system ids (FUSE, overlayfs on some kernels).
         Err(error)
             if matches!(

@@ -6,8 +6,8 @@
 use core::fmt;
 use core::str::FromStr;
 
-/// When dirty pages of a write are sent to the disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// When dirty pages of a write are sent to the disk, the latest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Writeback {
     /// The kernel decides.
     Lazy,
@@ -20,7 +20,7 @@ pub enum Writeback {
 }
 
 /// What becomes of pages that this I/O brought into the page cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Residency {
     /// They stay until the kernel needs the memory.
     Keep,
@@ -100,6 +100,15 @@ impl Mode {
     /// True when pages this I/O brought in are to be dropped.
     pub fn drops(self) -> bool {
         self.residency == Residency::Drop
+    }
+
+    /// What does for both: the earlier writeback, and a drop if either drops.
+    #[must_use]
+    pub fn and(self, other: Mode) -> Mode {
+        Mode {
+            writeback: self.writeback.max(other.writeback),
+            residency: self.residency.max(other.residency),
+        }
     }
 
     /// The mode in three bits, as it travels in a slot.

@@ -118,6 +118,8 @@ pub struct ObservedStream {
     provenance: Provenance,
     fronts: ReadFronts,
     counts: ObservedCounts,
+    /// Nothing is dropped, whatever the mode.
+    keeps_all: bool,
     /// Somebody has read it.
     was_read: bool,
     /// Nobody has it open.
@@ -160,6 +162,7 @@ impl ObservedStream {
                 ..ObservedCounts::default()
             },
             config,
+            keeps_all: false,
             was_read: false,
             closed: false,
             flush: false,
@@ -280,7 +283,18 @@ impl ObservedStream {
 
     /// Nothing of the file is dropped from now on.
     pub fn keep_all(&mut self) {
+        self.keeps_all = true;
         self.config.mode.residency = Residency::Keep;
+    }
+
+    /// The file is used in another way from now on. Before it is first to drop, the
+    /// observer says of all that was brought in that it stays ([`ObservedStream::brought`]).
+    pub fn change(&mut self, mode: Mode, reads: bool) {
+        self.config.mode = mode;
+        self.config.reads = reads;
+        if self.keeps_all {
+            self.keep_all();
+        }
     }
 
     /// Nobody has the file open any more. Unless it is used again, a look finds

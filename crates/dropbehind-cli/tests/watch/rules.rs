@@ -1,12 +1,12 @@
 //! Which files are observed.
 
-use crate::files::{assert_dropped, assert_kept, dd, writes_until_seen};
+use crate::files::{assert_dropped, assert_kept, cached_mib, dd, writes_until_seen};
 use crate::user::User;
 use crate::user::running_watch::RunningWatch;
-use dropbehind_testbed::{Need, need};
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
-use std::process::{Command, Stdio};
+use dropbehind_testbed::{Need, need, residency};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 #[test]
@@ -34,8 +34,7 @@ fn files_are_looked_after_by_the_rules_in_force() {
     }
     assert_kept(&other, &watch);
 
-    // A broken file leaves the rules in force; a whole one replaces them, also
-    // for files of which the kernel was told not to tell again.
+    // A broken file leaves the rules in force; a whole one replaces them.
     user.writes("rules", "broken");
     watch.signal("HUP");
     watch.says("READY=1");
@@ -87,58 +86,157 @@ fn programs_are_looked_after_by_name() {
     assert_kept(&others, &watch);
 }
 
-/// Whether the kernel does not tell a process of what is done to this file.
-fn is_ignored(process: u32, path: &Path) -> bool {
-    let inode = format!("ino:{:x} ", std::fs::metadata(path).unwrap().ino());
-    let entries = std::fs::read_dir(format!("/proc/{process}/fdinfo")).unwrap();
-    let infos = entries.filter_map(|entry| std::fs::read_to_string(entry.ok()?.path()).ok());
-    let marks = infos.flat_map(|info| info.lines().map(str::to_owned).collect::<Vec<_>>());
-    marks
-        .filter(|mark| mark.starts_with("fanotify ") && mark.contains(&inode))
-        .any(|mark| !mark.contains("ignored_mask:0"))
+/// A `dd` of this name.
+fn program(user: &User, name: &str) -> PathBuf {
+    let path = std::fs::canonicalize(user.file("")).unwrap().join(name);
+    std::fs::copy(user.sh("command -v dd").text().trim(), &path).unwrap();
+    path
 }
 
+fn reads(program: &Path, path: &Path) {
+    let from = format!("if={}", path.display());
+    let read = Command::new(program)
+        .args([&from, "of=/dev/null", "bs=64K", "status=none"])
+        .status();
+    assert!(read.unwrap().success());
+}
+
+/// Waits until the watch has dropped a file but for so much, and so has read all that
+/// happened before.
+fn until_dropped(path: &Path, watch: &RunningWatch, left_mib: u64) {
+    let mut looks = 0;
+    while cached_mib(path) > left_mib {
+        looks += 1;
+        assert!(looks < 3000, "{} stays\n{}", path.display(), watch.log());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A file that is not cached.
+fn cold(path: PathBuf, bytes: usize) -> PathBuf {
+    std::fs::write(&path, vec![1; bytes]).unwrap();
+    residency::evict(&path);
+    path
+}
+
+/// Whoever opens a file by a path that no rule wants, as any user can who has a mount
+/// namespace, takes it from no rule; nor does the name that it had while it was written.
 #[test]
-fn the_kernel_need_not_tell_of_what_no_rule_can_want() {
-    need!(Need::Root);
+fn a_file_is_wanted_by_the_path_of_each_open() {
+    need!(Need::Root, Need::Cachestat, Need::Tool("unshare"));
     let user = User::new();
     let home = std::fs::canonicalize(user.file("")).unwrap();
-    std::fs::create_dir(home.join("wanted")).unwrap();
+    let wanted = home.join("wanted");
+    for folder in [&wanted, &home.join("other")] {
+        std::fs::create_dir(folder).unwrap();
+    }
+    let path = wanted.join("**");
     user.writes(
         "rules",
-        &format!(
-            "[[rule]]\npath = \"{}/wanted/**\"\nprogram = \"nobody\"\nmode = \"dontcache\"\n",
-            home.display()
-        ),
+        &format!("[[rule]]\npath = {path:?}\nmode = \"dontcache\"\n"),
     );
+    let mounted = cold(wanted.join("mounted"), 1 << 20);
     let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
     watch.says("READY=1");
-    // Another program may still want the first; nobody ever wants the second.
-    let (perhaps, never) = (home.join("wanted/a"), home.join("b"));
-    dd(&perhaps);
-    dd(&never);
-    let process = watch.child.id();
-    let mut looks = 0;
-    while !is_ignored(process, &never) {
-        looks += 1;
-        assert!(looks < 3000, "it still hears of {}", never.display());
-        std::thread::sleep(Duration::from_millis(10));
+    let script = "mount --bind wanted other && head -c 1 other/mounted >/dev/null";
+    let opened = Command::new("unshare")
+        .args(["--mount", "sh", "-c", script])
+        .current_dir(&home)
+        .status();
+    assert!(opened.unwrap().success());
+    let renamed = wanted.join("renamed");
+    std::fs::write(home.join("part"), vec![1; 1 << 20]).unwrap();
+    dd(&wanted.join("first"));
+    until_dropped(&wanted.join("first"), &watch, 0);
+    std::fs::rename(home.join("part"), &renamed).unwrap();
+    for path in [&mounted, &renamed] {
+        residency::evict(path);
+        reads(Path::new("dd"), path);
     }
-    assert!(!is_ignored(process, &perhaps));
-    // Other rules may want it.
-    user.writes(
-        "rules",
-        &format!(
-            "[[rule]]\npath = \"{}/**\"\nmode = \"dontcache\"\n",
-            home.display()
-        ),
-    );
-    watch.signal("HUP");
-    watch.says("READY=1");
-    while is_ignored(process, &never) {
-        looks += 1;
-        assert!(looks < 6000, "it never hears of {} again", never.display());
-        std::thread::sleep(Duration::from_millis(10));
+    for path in [&mounted, &renamed] {
+        until_dropped(path, &watch, 0);
     }
     assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
+}
+
+/// A program that reads a file, and is there until the end: which program it is can be told
+/// only for as long as it runs.
+struct Reader(Child);
+
+impl Reader {
+    fn of(program: &Path, path: &Path) -> Reader {
+        let from = format!("if={}", path.display());
+        let mut child = Command::new(program)
+            .args([&from, "bs=1M", "status=none"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let output = child.stdout.as_mut().unwrap();
+        output.read_exact(&mut vec![0; 31 << 20]).unwrap();
+        Reader(child)
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What each program brings in goes or stays as the rule for that program says, though
+/// another one had the file open before.
+#[test]
+fn who_has_a_file_open_decides_nothing_for_others() {
+    need!(Need::Root, Need::Cachestat);
+    let user = User::new();
+    let rule = |name, mode| format!("[[rule]]\nprogram = \"{name}\"\nmode = \"{mode}\"\n");
+    let rules = [
+        rule("dbt-drops", "dontcache"),
+        rule("dbt-writes", "dontcache") + "reads = false\n",
+        rule("dbt-keeps", "write-behind"),
+    ];
+    user.writes("rules", &rules.concat());
+    let names = ["dbt-drops", "dbt-writes", "dbt-keeps"];
+    let [drops, writes, keeps] = names.map(|name| program(&user, name));
+    let home = std::fs::canonicalize(user.file("")).unwrap();
+    let file = |name| cold(home.join(name), 32 << 20);
+    // Who holds it, who reads it, and whether that stays.
+    let cases = [
+        (&writes, &drops, false, file("a")),
+        (&keeps, &drops, false, file("b")),
+        (&drops, &writes, true, file("c")),
+        (&drops, &keeps, true, file("d")),
+    ];
+    let markers = [file("marker"), file("another")];
+    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
+    watch.says("READY=1");
+    let holders: Vec<Reader> = cases
+        .iter()
+        .map(|(holder, .., path)| Reader::of(holder, path))
+        .collect();
+    let marking = Reader::of(&drops, &markers[0]);
+    until_dropped(&markers[0], &watch, 8);
+    for (.., path) in &cases {
+        residency::evict(path);
+    }
+    let readers: Vec<Reader> = cases
+        .iter()
+        .map(|(_, reader, _, path)| Reader::of(reader, path))
+        .collect();
+    let marking_again = Reader::of(&drops, &markers[1]);
+    until_dropped(&markers[1], &watch, 8);
+    for (.., stays, path) in &cases {
+        if !stays {
+            until_dropped(path, &watch, 8);
+        }
+    }
+    drop((holders, readers, marking, marking_again));
+    assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
+    for (holder, _, stays, path) in &cases {
+        match stays {
+            true => assert_kept(path, &watch),
+            false => assert_eq!(cached_mib(path), 0, "held by {holder:?}\n{}", watch.log()),
+        }
+    }
 }

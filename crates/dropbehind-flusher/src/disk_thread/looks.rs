@@ -51,7 +51,7 @@ impl DiskThread {
         let counts = observed.stream.counts();
         lock(&self.shared.observed).change(observed.accounted, counts.ours);
         observed.accounted = counts.ours;
-        if let Some(brake) = &observed.brake {
+        if let Some(Some(brake)) = observed.brake.get() {
             let unwritten_bytes = counts.counted.unwritten_bytes();
             self.shared.saw_unwritten(brake, unwritten_bytes);
         }

@@ -28,8 +28,6 @@ pub(crate) struct Brake {
     /// `None` once the file is not observed any more: a deleted file's blocks
     /// are free when nobody has it open.
     counter: Mutex<Option<UnwrittenCounter>>,
-    /// Its writers may be held: before that it counts nothing.
-    enabled: AtomicBool,
     /// It is not observed any more.
     stopped: AtomicBool,
     /// It is watched up to then.
@@ -52,7 +50,6 @@ impl Brake {
         Brake {
             limit,
             counter: Mutex::new(Some(counter)),
-            enabled: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
             watched_until: Mutex::new(Instant::now()),
             held: AtomicBool::new(false),
@@ -63,15 +60,6 @@ impl Brake {
             waits: AtomicU64::new(0),
             wait_ns: AtomicU64::new(0),
         }
-    }
-
-    /// Its writers may be held from now on; false when that was so already.
-    pub(super) fn enable(&self) -> bool {
-        !self.enabled.swap(true, Ordering::SeqCst)
-    }
-
-    pub(super) fn is_enabled(&self) -> bool {
-        self.enabled.load(Ordering::SeqCst)
     }
 
     /// Ends it for good. Its descriptions are closed when this returns, or when

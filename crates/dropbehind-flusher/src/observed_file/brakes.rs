@@ -107,7 +107,7 @@ impl DiskHandle {
 
     /// So much of a file was unwritten when the disk's thread counted it.
     pub(crate) fn saw_unwritten(self: &Arc<Self>, brake: &Brake, unwritten_bytes: u64) {
-        if !brake.is_enabled() || brake.is_over() || brake.is_watched() {
+        if brake.is_over() || brake.is_watched() {
             return;
         }
         brake.counted(unwritten_bytes);

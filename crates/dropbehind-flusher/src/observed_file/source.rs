@@ -6,8 +6,7 @@ use std::sync::{Arc, Mutex};
 use dropbehind_linux::{Description, file_stat};
 use dropbehind_policy::{ByteRange, Counted, Disk, ObservedStream, Pages, StreamCounters};
 
-use super::brake::Brake;
-use super::{Mailbox, Notice, NoticeSink, ObservedState};
+use super::{BrakePlace, Mailbox, Notice, NoticeSink, ObservedState};
 use crate::failed_writeback::WritebackSign;
 use crate::{lock, residency};
 use dropbehind_linux::processor_time;
@@ -19,7 +18,7 @@ pub(crate) struct ObservedSource {
     pub(crate) mailbox: Mailbox,
     pub(crate) state: Arc<Mutex<ObservedState>>,
     /// Holds its writers.
-    pub(crate) brake: Option<Arc<Brake>>,
+    pub(crate) brake: BrakePlace,
     pub(crate) writeback_sign: Option<WritebackSign>,
     pub(crate) key: u64,
     pub(crate) notices: NoticeSink,
@@ -38,7 +37,8 @@ impl ObservedSource {
 
     /// Publishes how the file stands.
     pub(crate) fn publish(&self, counters: StreamCounters) {
-        let (waits, wait_ns) = self.brake.as_ref().map_or((0, 0), |brake| brake.waits());
+        let brake = self.brake.get().and_then(Option::as_ref);
+        let (waits, wait_ns) = brake.map_or((0, 0), |brake| brake.waits());
         *lock(&self.state) = ObservedState {
             counts: self.stream.counts(),
             counters,
@@ -51,7 +51,7 @@ impl ObservedSource {
     pub(crate) fn finish(self, description: &Description) {
         let mut state = *lock(&self.state);
         state.counts = self.stream.final_counts();
-        if let Some(brake) = &self.brake {
+        if let Some(brake) = self.brake.get_or_init(|| None) {
             brake.stop();
             (state.waits, state.wait_ns) = brake.waits();
         }

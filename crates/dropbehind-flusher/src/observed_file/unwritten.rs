@@ -82,14 +82,6 @@ impl UnwrittenCounter {
         &self.description
     }
 
-    /// Nothing was unwritten before `size_bytes`, and to find that out took `cost`.
-    pub(super) fn was_written(&mut self, size_bytes: u64, cost: Duration) {
-        if cost >= COSTLY {
-            self.from = size_bytes - size_bytes % page_size();
-            self.all_due = Instant::now() + cost * ALL_SHARE;
-        }
-    }
-
     /// Counts; `None` for a deleted file, of which nothing is to be written, and for one that
     /// was released, since nobody has it open to write.
     pub(super) fn count(&mut self) -> Option<Found> {
@@ -160,7 +152,8 @@ mod tests {
         file.sync_all().unwrap();
         let description = File::open(scratch.file("large")).unwrap();
         let mut counter = UnwrittenCounter::new(Arc::new(Description::held(description.into())));
-        counter.was_written(4 * MIB + 100, Duration::from_secs(3600));
+        let hour = Duration::from_secs(3600);
+        (counter.from, counter.all_due) = (4 * MIB, Instant::now() + hour);
         // One of those that need not be looked at, and the one that the file ended in.
         write(&file, MIB, page_size());
         write(&file, 4 * MIB + 100, 100);
@@ -173,7 +166,7 @@ mod tests {
         assert_eq!(all.within.start, 0);
         assert!(all.bytes >= end.bytes + page_size());
         // And when it was made shorter.
-        counter.was_written(4 * MIB, Duration::from_secs(3600));
+        (counter.from, counter.all_due) = (4 * MIB, Instant::now() + hour);
         file.set_len(3 * MIB).unwrap();
         let shorter = counter.count().unwrap();
         assert_eq!(shorter.within.start, 0);

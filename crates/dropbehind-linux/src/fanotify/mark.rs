@@ -34,42 +34,17 @@ pub enum MarkTarget<'a> {
     Inode(BorrowedFd<'a>),
 }
 
-/// What a mark means.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct MarkOptions {
-    /// The events are *not* to be heard, though another mark asks for them. It
-    /// outlives changes of the file.
-    pub ignore: bool,
-    /// Of an inode: the mark may go when the kernel evicts the inode, instead
-    /// of keeping it in memory (since Linux 5.19).
-    pub evictable: bool,
-}
-
-impl MarkOptions {
-    /// Events are wanted.
-    pub const WANTED: Self = Self {
-        ignore: false,
-        evictable: false,
-    };
-    /// Events are wanted for as long as the inode is in memory.
-    pub const WANTED_EVICTABLE: Self = Self {
-        ignore: false,
-        evictable: true,
-    };
-    /// Events are not wanted.
-    pub const IGNORED: Self = Self {
-        ignore: true,
-        evictable: false,
-    };
-    /// Events are not wanted for as long as the inode is in memory.
-    pub const IGNORED_EVICTABLE: Self = Self {
-        ignore: true,
-        evictable: true,
-    };
+/// How long a mark lasts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MarkLife {
+    /// Until it is removed.
+    Kept,
+    /// Of an inode: for as long as the inode is in memory anyway (since Linux 5.19).
+    Evictable,
 }
 
 impl Fanotify {
-    /// Adds events to what is heard of a target, or to what is ignored of it.
+    /// Adds events to what is heard of a target.
     ///
     /// Events of files that are open already are heard, too, if they are made
     /// through the mount, file system or inode marked.
@@ -77,7 +52,7 @@ impl Fanotify {
     /// # Errors
     ///
     /// - `EINVAL`: the mask is empty, or asks for permission events in a group
-    ///   of notifications or on a kernel without them; or `evictable` before
+    ///   of notifications or on a kernel without them; or [`MarkLife::Evictable`] before
     ///   Linux 5.19.
     /// - `EEXIST`: the inode has a mark that is not evictable, and is to have
     ///   an evictable one.
@@ -93,52 +68,30 @@ impl Fanotify {
         &self,
         target: MarkTarget<'_>,
         mask: EventMask,
-        options: MarkOptions,
+        life: MarkLife,
     ) -> io::Result<()> {
-        self.change(libc::FAN_MARK_ADD, target, mask, options)
+        let life = match life {
+            MarkLife::Kept => 0,
+            MarkLife::Evictable => libc::FAN_MARK_EVICTABLE,
+        };
+        self.change(libc::FAN_MARK_ADD | life, target, mask)
     }
 
-    /// Takes events away from what is heard of a target, or from what is
-    /// ignored of it. A mark without any is removed.
+    /// Takes events away from what is heard of a target. A mark without any is removed.
     ///
     /// # Errors
     ///
     /// - `ENOENT`: there is no such mark (or, of a path, no such file).
     /// - Those of [`Fanotify::add_mark`].
-    pub fn remove_mark(
-        &self,
-        target: MarkTarget<'_>,
-        mask: EventMask,
-        options: MarkOptions,
-    ) -> io::Result<()> {
-        // Which marks are evictable was said when they were added.
-        let options = MarkOptions {
-            evictable: false,
-            ..options
-        };
-        self.change(libc::FAN_MARK_REMOVE, target, mask, options)
-    }
-
-    /// Removes all marks of inodes, those that ignore among them.
-    ///
-    /// # Errors
-    ///
-    /// None is documented for a valid group.
-    pub fn remove_inode_marks(&self) -> io::Result<()> {
-        self.mark(
-            libc::FAN_MARK_FLUSH | libc::FAN_MARK_INODE,
-            EventMask::EMPTY,
-            libc::AT_FDCWD,
-            Some(Path::new("/")),
-        )
+    pub fn remove_mark(&self, target: MarkTarget<'_>, mask: EventMask) -> io::Result<()> {
+        self.change(libc::FAN_MARK_REMOVE, target, mask)
     }
 
     fn change(
         &self,
-        change: libc::c_uint,
+        flags: libc::c_uint,
         target: MarkTarget<'_>,
         mask: EventMask,
-        options: MarkOptions,
     ) -> io::Result<()> {
         let (kind, directory, path) = match target {
             MarkTarget::Mount { directory, path } => {
@@ -149,22 +102,7 @@ impl Fanotify {
             MarkTarget::FileSystemOf(fd) => (libc::FAN_MARK_FILESYSTEM, fd.as_raw_fd(), None),
             MarkTarget::Inode(fd) => (libc::FAN_MARK_INODE, fd.as_raw_fd(), None),
         };
-        let mut flags = change | kind;
-        if options.evictable {
-            flags |= libc::FAN_MARK_EVICTABLE;
-        }
-        if !options.ignore {
-            return self.mark(flags, mask, directory, path);
-        }
-        // The newer flag (since Linux 6.0) takes ON_DIR and EVENT_ON_CHILD at
-        // their word, where the older one ignores them.
-        match self.mark(flags | libc::FAN_MARK_IGNORE_SURV, mask, directory, path) {
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-                let older = libc::FAN_MARK_IGNORED_MASK | libc::FAN_MARK_IGNORED_SURV_MODIFY;
-                self.mark(flags | older, mask, directory, path)
-            }
-            result => result,
-        }
+        self.mark(flags | kind, mask, directory, path)
     }
 
     fn mark(

@@ -3,8 +3,8 @@
 
 use crate::setup::{Mounted, as_nobody, directory, is_root, skip, wait_for};
 use dropbehind_linux::{
-    Event, EventBuffer, EventMask, Fanotify, GroupClass, Interest, MarkOptions, MarkTarget,
-    PollEntry, poll,
+    Event, EventBuffer, EventMask, Fanotify, GroupClass, Interest, MarkLife, MarkTarget, PollEntry,
+    poll,
 };
 use rustix::fs::CWD;
 use std::fs::File;
@@ -45,9 +45,7 @@ impl Watched {
             directory: CWD,
             path: self.root(),
         };
-        self.group
-            .add_mark(target, mask, MarkOptions::WANTED)
-            .unwrap();
+        self.group.add_mark(target, mask, MarkLife::Kept).unwrap();
     }
 
     /// All that is in the queue.
@@ -163,10 +161,7 @@ fn a_mount_tells_what_is_done_through_it() {
         directory: CWD,
         path: watched.root(),
     };
-    watched
-        .group
-        .remove_mark(target, ALL, MarkOptions::WANTED)
-        .unwrap();
+    watched.group.remove_mark(target, ALL).unwrap();
     std::fs::read(watched.path("data")).unwrap();
     assert_eq!(watched.masks(), EventMask::EMPTY);
 }
@@ -210,69 +205,13 @@ fn a_small_buffer_takes_what_fits() {
 }
 
 #[test]
-fn ignored_inodes_stay_ignored_when_they_change() {
-    if !is_root() {
-        skip!("ignored_inodes_stay_ignored_when_they_change", "needs root");
-    }
-    let watched = Watched::new(GroupClass::Notification);
-    let ignored = File::create(watched.path("ignored")).unwrap();
-    let mut other = File::create(watched.path("other")).unwrap();
-    watched.mark_mount(EventMask::MODIFY);
-    let target = MarkTarget::Inode(ignored.as_fd());
-    let options =
-        match watched
-            .group
-            .add_mark(target, EventMask::MODIFY, MarkOptions::IGNORED_EVICTABLE)
-        {
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-                eprintln!("evictable marks are missing, using others");
-                watched
-                    .group
-                    .add_mark(target, EventMask::MODIFY, MarkOptions::IGNORED)
-                    .unwrap();
-                MarkOptions::IGNORED
-            }
-            result => {
-                result.unwrap();
-                MarkOptions::IGNORED_EVICTABLE
-            }
-        };
-    for _ in 0..3 {
-        (&ignored).write_all(b"x").unwrap();
-        assert_eq!(watched.events().len(), 0);
-    }
-    other.write_all(b"x").unwrap();
-    assert_eq!(watched.events().len(), 1);
-
-    watched
-        .group
-        .remove_mark(target, EventMask::MODIFY, options)
-        .unwrap();
-    (&ignored).write_all(b"x").unwrap();
-    assert_eq!(watched.events().len(), 1);
-
-    watched
-        .group
-        .add_mark(target, EventMask::MODIFY, options)
-        .unwrap();
-    watched.group.remove_inode_marks().unwrap();
-    (&ignored).write_all(b"x").unwrap();
-    assert_eq!(watched.events().len(), 1);
-    let gone = watched
-        .group
-        .remove_mark(target, EventMask::MODIFY, options)
-        .unwrap_err();
-    assert_eq!(gone.raw_os_error(), Some(libc::ENOENT));
-}
-
-#[test]
 fn inodes_and_whole_file_systems_are_heard() {
     if !is_root() {
         skip!("inodes_and_whole_file_systems_are_heard", "needs root");
     }
     let watched = Watched::new(GroupClass::Notification);
     let mut file = File::create(watched.path("data")).unwrap();
-    let wanted = MarkOptions::WANTED;
+    let wanted = MarkLife::Kept;
     let group = &watched.group;
     group
         .add_mark(MarkTarget::Inode(file.as_fd()), EventMask::MODIFY, wanted)
@@ -291,7 +230,7 @@ fn inodes_and_whole_file_systems_are_heard() {
         group.add_mark(target, EventMask::OPEN, wanted).unwrap();
         File::open(bind.0.join("data")).unwrap();
         assert_eq!(watched.masks(), EventMask::OPEN);
-        group.remove_mark(target, EventMask::OPEN, wanted).unwrap();
+        group.remove_mark(target, EventMask::OPEN).unwrap();
     }
     let target = MarkTarget::MountOf(file.as_fd());
     group.add_mark(target, EventMask::OPEN, wanted).unwrap();
@@ -381,7 +320,7 @@ fn wrong_marks_are_refused() {
     }
     let watched = Watched::new(GroupClass::Notification);
     let missing = watched.path("missing");
-    let wanted = MarkOptions::WANTED;
+    let wanted = MarkLife::Kept;
     let errno = |target, mask| {
         let error = watched.group.add_mark(target, mask, wanted).unwrap_err();
         error.raw_os_error()

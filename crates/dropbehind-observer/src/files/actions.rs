@@ -4,9 +4,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use dropbehind_flusher::{CacheMap, ObserveOptions, Provenance};
-use dropbehind_linux::{
-    EventMask, MarkOptions, MarkTarget, OpenFile as OpenedFile, cachestat, file_stat, page_size,
-};
+use dropbehind_linux::{EventMask, MarkLife, MarkTarget, cachestat, file_stat, page_size};
 use dropbehind_policy::RangeSet;
 use dropbehind_policy::{FileAction, FileNumber};
 
@@ -77,7 +75,6 @@ impl Files {
         let options = ObserveOptions {
             mode: settings.mode,
             window_bytes: settings.window_bytes,
-            max_dirty_bytes: settings.max_dirty_bytes,
             request_bytes: settings.request_bytes,
             reads: settings.reads,
             opened_size_bytes: open.opened_size_bytes,
@@ -106,44 +103,15 @@ impl Files {
         }
     }
 
-    /// Writers are held where a program writes that the rules limit. One that only reads must
-    /// not have others' writers held: anybody may give a program a name of the rules.
-    pub(super) fn hold_own_writers(&mut self, number: FileNumber) {
-        let Some(open) = self.files.get_mut(&number) else {
-            return;
-        };
-        let Some(observed) = &open.observed else {
-            return;
-        };
-        if open.has_own_writer || open.settings.max_dirty_bytes.is_none() {
-            return;
-        }
-        let users: Vec<i32> = open.users().collect();
-        let ids = open.ids.clone();
-        let writes = |used: OpenedFile| (used.writable && ids.contains(&used.id)).then_some(());
-        open.has_own_writer = users.into_iter().any(|process| {
-            self.programs.has(process)
-                && self.strangers.may_search(process)
-                && self.strangers.search(process, &writes).is_some()
-                && self
-                    .rules
-                    .settings_for(&open.path, process, open.device)
-                    .is_some_and(|settings| settings.max_dirty_bytes.is_some())
-        });
-        if open.has_own_writer {
-            observed.hold_writers();
-        }
-    }
-
     /// A file that grew large is read, perhaps, once it has been written.
     fn expect_reads(&self, number: FileNumber) {
         if let Some(open) = self.files.get(&number)
             && let Ok(used) = open.used()
         {
             let target = MarkTarget::Inode(used.as_fd());
-            let _ =
-                self.fanotify
-                    .add_mark(target, EventMask::ACCESS, MarkOptions::WANTED_EVICTABLE);
+            let _ = self
+                .fanotify
+                .add_mark(target, EventMask::ACCESS, MarkLife::Evictable);
         }
     }
 

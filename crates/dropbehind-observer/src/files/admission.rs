@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use dropbehind_linux::OpenFile as OpenedFile;
 use dropbehind_linux::{
-    Description, EventMask, FileId, FileKind, FileStat, MarkOptions, MarkTarget, Mount, file_stat,
-    filesystem, has_subvolumes, mounts_of,
+    Description, EventMask, FileKind, FileStat, MarkLife, MarkTarget, Mount, file_stat, filesystem,
+    has_subvolumes, mounts_of, size_bytes,
 };
 use dropbehind_policy::grace::SMALL_FILE_BYTES;
 use dropbehind_policy::{FileNumber, Writeback};
 
 use super::Files;
-use super::open_file::OpenFile;
+use super::open_file::{OpenFile, User};
 use super::untraced::resident_at_open;
 use crate::board::lock;
 use crate::file_path::path_of;
@@ -22,13 +22,6 @@ use crate::overlay;
 use crate::rules::Settings;
 use crate::shown;
 use crate::source::asks_server;
-
-/// Who uses a file, what they call it, and what the rules say of that.
-struct User {
-    path: PathBuf,
-    process: i32,
-    settings: Settings,
-}
 
 impl Files {
     /// A description of our own of a file that a process has open. A watch has none where a
@@ -59,7 +52,7 @@ impl Files {
             if let Some(open) = self.files.get_mut(&number) {
                 open.close_unseen = true;
             }
-            self.expect_uses(number, info.size_bytes);
+            self.expect_uses(number);
         }
     }
 
@@ -76,44 +69,25 @@ impl Files {
         };
         let device = self.rules.learn_disk(file.as_fd());
         let Some(settings) = self.rules.settings_for(&path, process, device) else {
-            self.ignore_unwanted(&path, &file, device);
             self.decline(process, file.as_fd());
             return None;
         };
-        let idle = settings.mode.is_buffered();
-        if idle || self.owners.have_file(info, process) {
+        if settings.mode.is_buffered() || self.owners.have_file(info, process) {
             return None;
         }
         let (file, overlay) = self.file_with_pages(file, &path)?;
-        let user = User {
-            path,
-            process,
-            settings,
+        let Some(number) = self.known_by_another_name(file.as_fd()) else {
+            return self.admit_new(file, overlay, info, path, process, settings);
         };
-        match self.known_by_another_name(file.as_fd()) {
-            Some(number) => self.admit_other_name(number, info.id, overlay, user),
-            None => self.admit_new(file, overlay, info, user),
-        }
-    }
-
-    /// Takes another name of a file that is known.
-    fn admit_other_name(
-        &mut self,
-        number: FileNumber,
-        id: FileId,
-        overlay: Option<OwnedFd>,
-        user: User,
-    ) -> Option<FileNumber> {
         let inode = self.inodes.of_number(number)?;
         let open = self.files.get_mut(&number)?;
-        open.ids.push(id);
-        self.by_id.insert(id, number);
-        open.remember(user.process, user.settings.mode.drops());
+        open.ids.push(info.id);
+        self.by_id.insert(info.id, number);
         if overlay.is_some() && open.overlay.is_none() && open.observed.is_none() {
             // What users call it, and have rules for.
-            open.overlay = overlay.map(Arc::new);
-            (open.path, open.settings) = (user.path, user.settings);
+            (open.overlay, open.path) = (overlay.map(Arc::new), path.clone());
         }
+        self.learn_user(number, process, Some(&path));
         self.is_used(number);
         self.table.opened(number, inode);
         Some(number)
@@ -125,7 +99,9 @@ impl Files {
         file: OwnedFd,
         overlay: Option<OwnedFd>,
         info: &FileStat,
-        user: User,
+        path: PathBuf,
+        process: i32,
+        settings: Settings,
     ) -> Option<FileNumber> {
         self.last_number += 1;
         let number = FileNumber(self.last_number);
@@ -149,10 +125,15 @@ impl Files {
             }
             _ => Description::held(file),
         };
-        let mut open = OpenFile::new(info.id, file, overlay, user.path, user.settings);
+        let mut open = OpenFile::new(info.id, file, overlay, path, settings);
         (open.opened_size_bytes, open.before) = (opened_size_bytes, before);
         open.device = device;
-        open.remember(user.process, user.settings.mode.drops());
+        open.remember(User {
+            process,
+            settings: Some(settings),
+            by_path: true,
+            writes: None,
+        });
         open.round = self.round;
         open.writeback_sign = self
             .failed_writeback
@@ -188,10 +169,12 @@ impl Files {
     /// Asks to be told of the first write to a large file, which may be to what is cached,
     /// so that nothing is brought in; and of the first read of any. Once: an event for each
     /// would slow the programs down.
-    pub(super) fn expect_uses(&mut self, number: FileNumber, size_bytes: u64) {
+    pub(super) fn expect_uses(&mut self, number: FileNumber) {
         let Some(open) = self.files.get_mut(&number) else {
             return;
         };
+        let file = open.file.open();
+        let size_bytes = file.and_then(|file| size_bytes(file.as_fd())).unwrap_or(0);
         let early = open.settings.mode.writeback != Writeback::Lazy;
         let wanted = match early && size_bytes > SMALL_FILE_BYTES {
             true => EventMask::MODIFY | EventMask::ACCESS,
@@ -200,24 +183,11 @@ impl Files {
         };
         let asked = open.used().and_then(|used| {
             let target = MarkTarget::Inode(used.as_fd());
-            self.fanotify
-                .add_mark(target, wanted, MarkOptions::WANTED_EVICTABLE)
+            self.fanotify.add_mark(target, wanted, MarkLife::Evictable)
         });
         if asked.is_err() || open.overlay.is_some() {
             // What is read of the file below without the overlay would not be told.
             open.was_read();
-        }
-    }
-
-    /// No rule wants this file now; if none ever can, the kernel need not tell of
-    /// it again.
-    fn ignore_unwanted(&mut self, path: &Path, file: &OwnedFd, device: u64) {
-        if self.rules.is_settled(path, device) {
-            let target = MarkTarget::Inode(file.as_fd());
-            let not_wanted = EventMask::OPEN | EventMask::CLOSE_WRITE | EventMask::CLOSE_NOWRITE;
-            let _ = self
-                .fanotify
-                .add_mark(target, not_wanted, MarkOptions::IGNORED_EVICTABLE);
         }
     }
 

@@ -15,6 +15,18 @@ use crate::rules::Settings;
 /// More processes that use one file are not remembered.
 const USERS: usize = 64;
 
+/// A process that uses a file.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct User {
+    pub(super) process: i32,
+    /// What the rules say of its use; `None`: nothing of it is to be observed.
+    pub(super) settings: Option<Settings>,
+    /// The path by which it opened the file is known.
+    pub(super) by_path: bool,
+    /// Whether it has the file open to write, where that was looked for since its open.
+    pub(super) writes: Option<bool>,
+}
+
 /// One file that observed programs use.
 #[derive(Debug)]
 pub(super) struct OpenFile {
@@ -30,6 +42,8 @@ pub(super) struct OpenFile {
     pub(super) device: u64,
     /// Empty where no rule asks for it and nobody has looked.
     pub(super) path: PathBuf,
+    /// What does for all its users; of the window and the request, what the first of
+    /// them asks for.
     pub(super) settings: Settings,
     pub(super) opened_size_bytes: u64,
     /// What was cached when it was opened, where the kernel does not tell who brought
@@ -53,12 +67,11 @@ pub(super) struct OpenFile {
     pub(super) writeback_sign: Option<WritebackSign>,
     /// Its stream, while there is one.
     pub(super) observed: Option<Observed>,
-    /// A program of the rules writes to it, so its writers may be held.
-    pub(super) has_own_writer: bool,
+    /// Its writers are held beyond this.
+    pub(super) max_dirty_bytes: Option<u64>,
     /// Bytes that were to be dropped, and stayed.
     pub(super) left_bytes: u64,
-    /// Whose pages are to go, where that is asked of each process.
-    users: Vec<(i32, bool)>,
+    users: Vec<User>,
 }
 
 impl OpenFile {
@@ -94,7 +107,7 @@ impl OpenFile {
             counted: false,
             writeback_sign: None,
             observed: None,
-            has_own_writer: false,
+            max_dirty_bytes: None,
             left_bytes: 0,
             users: Vec::new(),
         }
@@ -128,33 +141,33 @@ impl OpenFile {
         if self.read {
             observed.was_read();
         }
-        if self.has_own_writer {
-            observed.hold_writers();
+        if let Some(max_dirty_bytes) = self.max_dirty_bytes {
+            observed.hold_writers(max_dirty_bytes);
         }
         self.observed = Some(observed);
     }
 
-    /// What is known of a process: whether its pages are to go.
-    pub(super) fn is_ours(&self, process: i32) -> Option<bool> {
-        let known = self.users.iter().find(|(user, _)| *user == process);
-        known.map(|&(_, ours)| ours)
+    /// What is known of a process.
+    pub(super) fn user(&self, process: i32) -> Option<&User> {
+        self.users.iter().find(|user| user.process == process)
+    }
+
+    /// The same, to be changed.
+    pub(super) fn user_mut(&mut self, process: i32) -> Option<&mut User> {
+        self.users.iter_mut().find(|user| user.process == process)
     }
 
     /// Those of whom something is known.
-    pub(super) fn users(&self) -> impl Iterator<Item = i32> {
-        self.users.iter().map(|&(user, _)| user)
+    pub(super) fn users(&self) -> &[User] {
+        &self.users
     }
 
-    /// Remembers that.
-    pub(super) fn remember(&mut self, process: i32, ours: bool) {
+    /// Remembers this, in the place of what is known of the process.
+    pub(super) fn remember(&mut self, user: User) {
+        self.users.retain(|known| known.process != user.process);
         if self.users.len() >= USERS {
             self.users.clear();
         }
-        self.users.push((process, ours));
-    }
-
-    /// The rules are others now.
-    pub(super) fn forget_users(&mut self) {
-        self.users.clear();
+        self.users.push(user);
     }
 }

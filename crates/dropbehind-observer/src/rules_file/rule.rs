@@ -1,7 +1,5 @@
 //! One rule.
 
-use std::path::Path;
-
 use dropbehind_policy::Mode;
 
 use super::cgroup::{is_of_unit, is_within};
@@ -48,15 +46,6 @@ pub(super) struct Rule {
 }
 
 impl Rule {
-    /// True if the answer does not depend on who opens the file.
-    pub(super) fn is_path_alone(&self) -> bool {
-        self.programs.is_none() && self.units.is_none() && self.groups.is_none()
-    }
-
-    pub(super) fn wants_path(&self, path: &Path) -> bool {
-        self.paths.as_ref().is_none_or(|paths| paths.matches(path))
-    }
-
     /// The path first: it is at hand, the process must be looked up.
     pub(super) fn matches(&self, candidate: Candidate<'_>, process: &ProcessFacts) -> bool {
         let group = |wanted: &Option<Patterns>, of: fn(&_, &Patterns) -> bool| {
@@ -64,7 +53,8 @@ impl Rule {
             wanted.is_none_or(|wanted| process.groups().iter().any(|it| of(it, wanted)))
         };
         let programs = self.programs.as_ref();
-        self.wants_path(candidate.path)
+        let paths = self.paths.as_ref();
+        paths.is_none_or(|paths| paths.matches(candidate.path))
             && programs.is_none_or(|programs| programs.matches(process))
             && group(&self.units, is_of_unit)
             && group(&self.groups, is_within)

@@ -92,7 +92,7 @@ fn the_first_rule_wins() {
     assert_eq!(mode_on(&rules, "/d/x", "vda").as_deref(), Some("dontcache"));
     assert_eq!(mode_on(&rules, "/e/x", "vda").as_deref(), Some("dontcache"));
     assert_eq!(mode_on(&rules, "/f", "vda").as_deref(), Some("noreuse"));
-    assert!(rules.path_alone() && !rules.leaves_all_alone());
+    assert!(!rules.leaves_all_alone());
 }
 
 #[test]
@@ -109,32 +109,5 @@ fn a_disk_can_be_switched_off() {
 fn an_empty_file_leaves_all_alone() {
     let rules = rules("");
     assert_eq!(mode_on(&rules, "/x", "vda"), None);
-    assert!(rules.leaves_all_alone() && rules.path_alone());
-}
-
-#[test]
-fn what_a_path_settles_is_known() {
-    let rules = rules(
-        "[[rule]]\npath = \"/plain/**\"\nmode = \"dontcache\"\n\
-         [[rule]]\npath = \"/shared/**\"\nprogram = \"rsync\"\nmode = \"dontcache\"\n\
-         [[rule]]\npath = \"/shared/late/**\"\nmode = \"dontcache\"\n\
-         [disk.sdb]\nenabled = false\n",
-    );
-    assert!(!rules.path_alone());
-    for (path, disk, settled) in [
-        ("/plain/x", "sda", true),
-        ("/other", "sda", true),
-        ("/shared/x", "sda", false),
-        // Whoever opens it may still be rsync, which comes first.
-        ("/shared/late/x", "sda", false),
-        ("/shared/x", "sdb", true),
-    ] {
-        assert_eq!(
-            rules.path_alone_for(Path::new(path), disk),
-            settled,
-            "{path} {disk}"
-        );
-    }
-    let anywhere = self::rules("[[rule]]\nunit = \"a\"\nmode = \"dontcache\"");
-    assert!(!anywhere.path_alone_for(Path::new("/x"), "sda"));
+    assert!(rules.leaves_all_alone());
 }

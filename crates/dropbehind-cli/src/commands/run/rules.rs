@@ -41,10 +41,6 @@ impl Rules for RunRules {
     fn ask_for_paths(&self) -> bool {
         !(self.only.is_empty() && self.except.is_empty())
     }
-
-    fn path_alone(&self) -> bool {
-        true
-    }
 }
 
 #[cfg(test)]
