@@ -1,15 +1,17 @@
 //! What processes are there and what they have open: proc(5).
 //!
-//! Nothing here opens a file of a process's but to name it (`O_PATH`), so no event
-//! is made and no device is touched. Processes may end at any moment: what is gone
+//! But for [`OpenFile::open_again`], nothing here opens a file of a process's except to name
+//! it (`O_PATH`), so no event is made and no device is touched. Processes may end at any moment: what is gone
 //! is left out.
 
-use crate::file::{FileId, FileKind, FsKind};
+use crate::file::{FileId, FileKind};
+use crate::mount_namespace::mounts_of;
+use crate::mounts::Mount;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxFlags};
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, BufRead, BufReader};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -82,7 +84,7 @@ fn open_file(process: i32, entry: &fs::DirEntry) -> Option<OpenFile> {
     let descriptor = numbered(entry)?;
     let (id, kind, block_device) = file_behind(&entry.path())?;
     let description = Description::of(process, descriptor)?;
-    let is_it = description.is_of(id) || has_several_numbers(&entry.path(), id);
+    let is_it = description.is_of(id) || has_several_numbers(process, &entry.path(), id);
     Some(OpenFile {
         descriptor: Some(descriptor),
         id,
@@ -222,24 +224,73 @@ impl Description {
     }
 }
 
+/// What a link of `/proc` leads to, held by a descriptor that only names it: nothing is
+/// opened for that, and whoever has the link may exchange what it leads to, but not this.
+struct Named {
+    fd: OwnedFd,
+    id: FileId,
+    mount: Option<u64>,
+}
+
+impl Named {
+    fn by(link: &Path) -> io::Result<Named> {
+        let fd = rustix::fs::open(link, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+        let wanted = StatxFlags::INO | StatxFlags::MNT_ID;
+        let asked = AtFlags::STATX_DONT_SYNC | AtFlags::EMPTY_PATH;
+        let stat = rustix::fs::statx(&fd, "", asked, wanted)?;
+        let mount = stat.stx_mask & StatxFlags::MNT_ID.bits() != 0;
+        Ok(Named {
+            id: FileId {
+                device: rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor),
+                inode: stat.stx_ino,
+            },
+            mount: mount.then_some(stat.stx_mnt_id),
+            fd,
+        })
+    }
+}
+
+impl OpenFile {
+    /// A description of our own of this file, for reading, though it may have been deleted,
+    /// or be open for writing only.
+    ///
+    /// The process may have something else there by now: that is neither opened nor asked
+    /// anything. Opening a device can do anything, a terminal may become the one that
+    /// controls us, and a server may not answer.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOENT`, `ESRCH`: there is no such descriptor, or it is another file by now.
+    /// - Those of open(2).
+    pub fn open_again(&self, process: i32) -> io::Result<OwnedFd> {
+        let gone = io::Error::from(io::ErrorKind::NotFound);
+        let Some(descriptor) = self.descriptor else {
+            return Err(gone);
+        };
+        let named = Named::by(Path::new(&format!("/proc/{process}/fd/{descriptor}")))?;
+        let is_other_mount = named.mount.is_some() && named.mount != self.mount;
+        if named.id != self.id || is_other_mount || self.kind == FileKind::Other {
+            return Err(gone);
+        }
+        let flags =
+            OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOATIME | OFlags::NOCTTY;
+        let link = format!("/proc/self/fd/{}", named.fd.as_raw_fd());
+        Ok(rustix::fs::open(link, flags, Mode::empty())?)
+    }
+}
+
 /// True where this file's number in stat(2) and the one in proc_pid_fdinfo(5) need
 /// not be the same, as on overlayfs. False when the link leads to another file now.
-fn has_several_numbers(link: &Path, id: FileId) -> bool {
-    // To name it only: that makes no event either, and cannot be exchanged.
-    let Ok(named) = rustix::fs::open(link, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) else {
+fn has_several_numbers(process: i32, link: &Path, id: FileId) -> bool {
+    let Ok(named) = Named::by(link) else {
         return false;
     };
-    let named_again = PathBuf::from(format!("/proc/self/fd/{}", named.as_raw_fd()));
-    let is_still_it = file_behind(&named_again).is_some_and(|(found, ..)| found == id);
-    is_still_it
-        && rustix::fs::fstatfs(&named).is_ok_and(|statfs| {
-            #[allow(clippy::unnecessary_cast, clippy::cast_lossless)]
-            let magic = statfs.f_type as i64;
-            !matches!(
-                FsKind::from_magic(magic),
-                FsKind::Ext4 | FsKind::Xfs | FsKind::Btrfs | FsKind::Tmpfs
-            )
-        })
+    // The file system itself is not asked: its server may be anybody's.
+    let same = ["ext4", "xfs", "btrfs", "tmpfs", "devtmpfs"];
+    let several = |mount: &Mount| !same.contains(&mount.filesystem.as_str());
+    let mounts = || mounts_of(process).unwrap_or_default();
+    let is_it = |mount: &Mount| Some(mount.id) == named.mount && several(mount);
+    named.id == id && mounts().iter().any(is_it)
 }
 
 /// The name of a process's program, at most 15 bytes of it; what the process

@@ -9,12 +9,12 @@
 
 mod board;
 mod budget;
+mod device;
 mod file_path;
 mod files;
 mod in_time;
 mod inodes;
 mod observer;
-mod open_again;
 mod overlay;
 mod owners;
 pub mod path_pattern;

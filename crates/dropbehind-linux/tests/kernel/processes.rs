@@ -60,6 +60,35 @@ fn open_files_tell_readers_and_writers() {
     assert!(open_files(i32::MAX).is_err());
 }
 
+/// Another thread of a program may exchange what a descriptor is at any moment.
+#[test]
+fn what_took_a_files_place_is_not_opened() {
+    let directory = directory();
+    let (path, writer) = dirty_file(directory.path(), 4096);
+    let id = file_info(writer.as_fd()).unwrap().id;
+    let found = || {
+        let mut files = open_files(self_id()).unwrap().flatten();
+        files.find(|file| file.id == id).unwrap()
+    };
+    let open = found();
+    let again = open.open_again(self_id()).unwrap();
+    assert_eq!(file_info(again.as_fd()).unwrap().id, id);
+    drop(again);
+    let mut place: OwnedFd = writer.into();
+    let other = File::create(directory.path().join("other")).unwrap();
+    let terminal = rustix::fs::open("/dev/ptmx", OFlags::RDWR | OFlags::NOCTTY, Mode::empty());
+    let terminal = terminal.unwrap();
+    let named = rustix::fs::open("/dev/null", OFlags::PATH, Mode::empty()).unwrap();
+    for other in [other.as_fd(), terminal.as_fd(), named.as_fd()] {
+        rustix::io::dup2(other, &mut place).unwrap();
+        let error = open.open_again(self_id()).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
+    }
+    // The same file by another name is the same file.
+    rustix::io::dup2(File::open(&path).unwrap(), &mut place).unwrap();
+    assert!(open.open_again(self_id()).is_ok());
+}
+
 #[test]
 fn who_can_neither_read_nor_write_uses_nothing() {
     let directory = directory();

@@ -17,7 +17,6 @@ use super::open_file::{OpenFile, User};
 use super::untraced::resident_at_open;
 use crate::board::lock;
 use crate::file_path::path_of;
-use crate::open_again::open_again;
 use crate::overlay;
 use crate::rules::Settings;
 use crate::shown;
@@ -37,7 +36,8 @@ impl Files {
             self.open_mounts.contains(&number) || its().iter().any(is_it)
         };
         let of_a_run = self.programs.namespace().is_some();
-        (of_a_run || is_harmless()).then(|| open_again(process, open))?
+        let may_be_opened = of_a_run || is_harmless();
+        may_be_opened.then(|| open.open_again(process).ok())?
     }
 
     /// A process has a file open, and no event reported that.

@@ -16,7 +16,7 @@ use super::Files;
 use super::scan::Scan;
 use crate::board::lock;
 use crate::budget::Budget;
-use crate::open_again::open_device;
+use crate::device::open_device;
 
 /// No more searches are remembered.
 const SEARCHES: usize = 4096;

@@ -1,28 +1,13 @@
-//! Files whose open no event reported.
+//! Block devices whose open no event reports.
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use dropbehind_linux::{FileKind, OpenFile, block_device_number};
+use dropbehind_linux::block_device_number;
 
 use crate::inodes::in_sysfs;
-
-/// A description of our own of a file that a process has open. What has been deleted
-/// or may only be written can be opened so, too.
-pub(crate) fn open_again(process: i32, open: &OpenFile) -> Option<OwnedFd> {
-    let descriptor = open.descriptor?;
-    if open.kind == FileKind::Other {
-        return None;
-    }
-    let file = File::options()
-        .read(true)
-        .custom_flags(libc::O_NONBLOCK | libc::O_NOATIME)
-        .open(format!("/proc/{process}/fd/{descriptor}"))
-        .ok()?;
-    Some(file.into())
-}
 
 /// A description of our own of a block device, whoever has it open.
 pub(crate) fn open_device(device: u32) -> Option<OwnedFd> {
@@ -32,7 +17,7 @@ pub(crate) fn open_device(device: u32) -> Option<OwnedFd> {
         .find_map(|line| line.strip_prefix("DEVNAME="))?;
     let file = File::options()
         .read(true)
-        .custom_flags(libc::O_NONBLOCK)
+        .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
         .open(Path::new("/dev").join(name))
         .ok()?;
     // Somebody may have put another node there.
