@@ -115,7 +115,7 @@ pub use processes::{
 };
 pub use processor_time::{processor_time, processor_time_of};
 pub use program::{Change, CommandLine, Program};
-pub use reopen::{Sharing, reopen};
+pub use reopen::{Sharing, open_named, reopen};
 pub use signals::{Received, SignalFd, die_by, stop_by};
 pub use start_state::StartState;
 pub use thread::{SignalsBlocked, thread_id};

@@ -7,11 +7,12 @@
 use crate::file::{FileId, FileKind};
 use crate::mount_namespace::mounts_of;
 use crate::mounts::Mount;
+use crate::reopen::open_named;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxFlags};
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, BufRead, BufReader};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -272,10 +273,7 @@ impl OpenFile {
         if named.id != self.id || is_other_mount || self.kind == FileKind::Other {
             return Err(gone);
         }
-        let flags =
-            OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOATIME | OFlags::NOCTTY;
-        let link = format!("/proc/self/fd/{}", named.fd.as_raw_fd());
-        Ok(rustix::fs::open(link, flags, Mode::empty())?)
+        open_named(named.fd.as_fd())
     }
 }
 

@@ -10,7 +10,7 @@ use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 /// `PIDFD_THREAD`, include/uapi/linux/pidfd.h, since Linux 6.9.
 const PIDFD_THREAD: PidfdFlags = PidfdFlags::from_bits_retain(OFlags::EXCL.bits());
@@ -68,6 +68,22 @@ pub fn reopen(tid: i32, fd: RawFd, expect: FileId) -> io::Result<(OwnedFd, Shari
         Err(Errno::BADF) => Err(Errno::BADF.into()),
         Err(errno) => Err(error.unwrap_or(errno).into()),
     }
+}
+
+/// Opens for reading what a descriptor names (`O_PATH`): a regular file or a block device, as
+/// the caller has seen, which nobody can exchange for something else.
+///
+/// # Errors
+///
+/// Those of open(2).
+pub fn open_named(named: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let link = format!("/proc/self/fd/{}", named.as_raw_fd());
+    let flags = OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::NOATIME;
+    Ok(rustix::fs::open(
+        link,
+        OFlags::RDONLY | flags,
+        Mode::empty(),
+    )?)
 }
 
 /// Opens a descriptor link, if it leads to the expected file.

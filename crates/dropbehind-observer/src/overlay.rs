@@ -4,12 +4,12 @@
 //! file system; the overlay's own inode has none, and neither cachestat nor
 //! sync_file_range sees anything there.
 
-use std::fs::File;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-use dropbehind_linux::mounts_of;
+use dropbehind_linux::{FileKind, file_stat, mounts_of, open_named};
+use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 
 /// A file that is not found is looked for so often.
 const LOOKS: u32 = 4;
@@ -22,7 +22,7 @@ pub(crate) fn file_below(overlay_file: BorrowedFd<'_>, path: &Path) -> Option<Ow
 }
 
 fn look_below(overlay_file: BorrowedFd<'_>, path: &Path) -> Option<OwnedFd> {
-    let wanted = rustix::fs::fstat(overlay_file).ok()?;
+    let wanted = file_stat(overlay_file).ok()?;
     let mounts = mounts_of(0).or_else(|_| mounts_of(own_process())).ok()?;
     // The longest mount point that the path begins with.
     let mount = mounts
@@ -31,24 +31,28 @@ fn look_below(overlay_file: BorrowedFd<'_>, path: &Path) -> Option<OwnedFd> {
         .max_by_key(|mount| mount.mount_point.as_os_str().len())?;
     let inside = path.strip_prefix(&mount.mount_point).ok()?;
     let root = mount.root.strip_prefix("/").unwrap_or(&mount.root);
-    for layer in mount.layers() {
-        let below = layer.join(root).join(inside);
-        let opened = File::options()
-            .read(true)
-            .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOATIME)
-            .open(&below);
-        let Ok(file) = opened else { continue };
-        let Ok(metadata) = file.metadata() else {
-            continue;
-        };
-        // Where all layers are on one file system, the numbers are the same;
-        // elsewhere the size has to do, and a file of another size is another.
-        #[allow(clippy::unnecessary_cast, reason = "narrower on some targets")]
-        let same = metadata.ino() == wanted.st_ino as u64
-            || metadata.is_file() && metadata.len() == u64::try_from(wanted.st_size).unwrap_or(0);
-        return same.then(|| file.into());
-    }
-    None
+    let inside = root.join(inside);
+    let layers = mount.layers();
+    let below = layers
+        .iter()
+        .find_map(|layer| name_in(layer, &inside).ok())?;
+    let found = file_stat(below.as_fd()).ok()?;
+    // Where all layers are on one file system, the numbers are the same. Elsewhere what the
+    // overlay passes on of the file below has to do: nobody can choose when a file was made.
+    let same = found.id.inode == wanted.id.inode
+        || (found.size_bytes, found.born) == (wanted.size_bytes, wanted.born);
+    let is_it = same && found.kind == FileKind::Regular;
+    is_it.then(|| open_named(below.as_fd()).ok())?
+}
+
+/// Names a file of a layer. Users may change directories there for links at any moment, which
+/// would lead anywhere; the overlay itself follows none.
+fn name_in(layer: &Path, inside: &Path) -> io::Result<OwnedFd> {
+    let path = OFlags::PATH | OFlags::CLOEXEC;
+    let layer = rustix::fs::open(layer, path | OFlags::DIRECTORY, Mode::empty())?;
+    let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+    let flags = path | OFlags::NOFOLLOW;
+    Ok(openat2(layer, inside, flags, Mode::empty(), beneath)?)
 }
 
 fn own_process() -> i32 {
@@ -61,4 +65,33 @@ pub(crate) fn is_overlay(fd: impl AsFd) -> bool {
         dropbehind_linux::filesystem(fd.as_fd()),
         Ok(dropbehind_linux::FsKind::Overlay)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use dropbehind_testbed::Scratch;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn no_link_leads_out_of_a_layer() {
+        let scratch = Scratch::new().unwrap();
+        let (layer, outside) = (scratch.file("layer"), scratch.file("outside"));
+        for folder in [&layer, &outside] {
+            std::fs::create_dir(folder).unwrap();
+            std::fs::write(folder.join("file"), "x").unwrap();
+        }
+        std::fs::create_dir(layer.join("plain")).unwrap();
+        std::fs::write(layer.join("plain/file"), "x").unwrap();
+        symlink(&outside, layer.join("folder")).unwrap();
+        symlink(outside.join("file"), layer.join("link")).unwrap();
+        assert!(name_in(&layer, Path::new("plain/file")).is_ok());
+        for path in ["folder/file", "../outside/file"] {
+            assert!(name_in(&layer, Path::new(path)).is_err(), "{path}");
+        }
+        // What only names the link is no regular file.
+        let link = name_in(&layer, Path::new("link"));
+        assert!(link.is_err() || file_stat(link.unwrap().as_fd()).unwrap().kind == FileKind::Other);
+    }
 }
