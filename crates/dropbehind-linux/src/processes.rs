@@ -303,7 +303,8 @@ pub fn command_name(process: i32) -> io::Result<String> {
     Ok(String::from_utf8_lossy(name).into_owned())
 }
 
-/// The effective user of a process, as our user namespace numbers users.
+/// The user who started a process (the real one), as our user namespace numbers users: a
+/// setuid program does not change that.
 ///
 /// # Errors
 ///
@@ -311,15 +312,15 @@ pub fn command_name(process: i32) -> io::Result<String> {
 /// - [`io::ErrorKind::InvalidData`]: the file is not of the known form.
 pub fn process_user(process: i32) -> io::Result<u32> {
     let status = fs::read(format!("/proc/{process}/status"))?;
-    effective_user(&status).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    real_user(&status).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-fn effective_user(status: &[u8]) -> Option<u32> {
+fn real_user(status: &[u8]) -> Option<u32> {
     // The name may be of any bytes; the kernel escapes the ends of lines.
     let mut lines = status.split(|&byte| byte == b'\n');
     let users = lines.find_map(|line| line.strip_prefix(b"Uid:"))?;
     let users = std::str::from_utf8(users).ok()?;
-    users.split_whitespace().nth(1)?.parse().ok()
+    users.split_whitespace().next()?.parse().ok()
 }
 
 /// The path of a process's program, with ` (deleted)` behind it when it was
@@ -488,10 +489,10 @@ mod tests {
             // A program names itself, and the kernel escapes ends of lines and backslashes.
             let name = bytes.escape_ascii();
             let status = format!("Name:\t{name}\nUmask:\t0022\nUid:\t1\t2\t3\t4\n");
-            assert_eq!(effective_user(status.as_bytes()), Some(2));
-            if let Some(user) = effective_user(bytes) {
-                let status = format!("Uid:\t0\t{user}\t0\t0");
-                assert_eq!(effective_user(status.as_bytes()), Some(user));
+            assert_eq!(real_user(status.as_bytes()), Some(1));
+            if let Some(user) = real_user(bytes) {
+                let status = format!("Uid:\t{user}\t0\t0\t0");
+                assert_eq!(real_user(status.as_bytes()), Some(user));
                 assert!(text.contains("Uid:"));
             }
             if let Some(description) = Description::parse(&text) {

@@ -278,7 +278,7 @@ impl Files {
         }
         if by_us {
             if self.table.is_open(number) {
-                self.doubt(number, Duration::ZERO);
+                self.may_be_closed(number, Duration::ZERO);
             }
             return;
         }
@@ -287,11 +287,11 @@ impl Files {
             return;
         };
         if merged || open.close_unseen {
-            self.doubt(number, Duration::ZERO);
+            self.may_be_closed(number, Duration::ZERO);
         } else if open.observed.is_none() && self.table.is_open(number) {
             // fanotify merges two closes of one process, and does not say how many they
             // were. Of a file with a stream, the flusher says that it is idle.
-            self.doubt(number, DOUBT_FIRST);
+            self.may_be_closed(number, DOUBT_FIRST);
         }
     }
 

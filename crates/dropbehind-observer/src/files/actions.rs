@@ -9,7 +9,7 @@ use dropbehind_policy::RangeSet;
 use dropbehind_policy::{FileAction, FileNumber};
 
 use super::Files;
-use super::open_file::OpenFile;
+use super::open_file::{OpenFile, is_deleted};
 use crate::board::lock;
 use crate::file_path::path_of;
 use crate::shown;
@@ -17,12 +17,6 @@ use crate::small_files::SmallFile;
 
 /// No more files are remembered for what was kept of them.
 const KEPT_FILES: usize = 1 << 16;
-
-/// Whether a file has no name any more.
-fn is_deleted(open: &OpenFile) -> bool {
-    let stat = open.file.open().and_then(|file| file_stat(file.as_fd()));
-    stat.is_ok_and(|stat| stat.links == 0)
-}
 
 impl Files {
     /// Does all that the table says.

@@ -1,13 +1,13 @@
 //! One file that observed programs use.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use dropbehind_flusher::WritebackSign;
 use dropbehind_flusher::{CacheMap, Observed};
-use dropbehind_linux::{Description, FileId};
+use dropbehind_linux::{Description, FileId, file_stat};
 use dropbehind_policy::RangeSet;
 
 use crate::rules::Settings;
@@ -25,6 +25,12 @@ pub(super) struct User {
     pub(super) by_path: bool,
     /// Whether it has the file open to write, where that was looked for since its open.
     pub(super) writes: Option<bool>,
+}
+
+/// Whether a file has no name any more.
+pub(super) fn is_deleted(open: &OpenFile) -> bool {
+    let stat = open.file.open().and_then(|file| file_stat(file.as_fd()));
+    stat.is_ok_and(|stat| stat.links == 0)
 }
 
 /// One file that observed programs use.

@@ -13,6 +13,7 @@ use dropbehind_policy::{Brought, FileNumber, Inode};
 use dropbehind_policy::{ByteRange, RangeSet};
 
 use super::Files;
+use super::open_file::is_deleted;
 use super::scan::Scan;
 use crate::board::lock;
 use crate::budget::Budget;
@@ -237,6 +238,20 @@ impl Files {
         }
     }
 
+    /// A file was closed, perhaps for the last time. To find that out takes long where
+    /// somebody has a million descriptors, and until then we do not keep its mount busy. A
+    /// deleted file could not be opened again.
+    pub(super) fn may_be_closed(&mut self, number: FileNumber, after: Duration) {
+        self.doubt(number, after);
+        if let Some(open) = self.files.get(&number)
+            && self.table.is_open(number)
+            && open.file.is_held()
+            && !is_deleted(open)
+        {
+            open.file.release();
+        }
+    }
+
     /// Whether a file is open is to be seen in `/proc`, once this has passed.
     pub(super) fn doubt(&mut self, number: FileNumber, after: Duration) {
         let doubt = Doubt {
@@ -258,7 +273,7 @@ impl Files {
         let Some(mut scan) = scan.or_else(|| self.begin_scan(now)) else {
             return;
         };
-        let doubts = &mut self.strangers.doubts;
+        let (doubts, files) = (&mut self.strangers.doubts, &self.files);
         let list = || self.programs.list();
         let is_done = scan.go_on(
             || budget.lasts(),
@@ -267,6 +282,12 @@ impl Files {
                 if let Some(doubt) = doubts.get_mut(&number) {
                     doubt.pause = (doubt.pause * 2).min(DOUBT_LONGEST);
                     doubt.due = Instant::now() + doubt.pause;
+                }
+                if let Some(open) = files.get(&number)
+                    && !open.file.is_held()
+                    && let Ok(file) = open.file.open()
+                {
+                    open.file.hold(file);
                 }
             },
         );
