@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 
 use dropbehind_linux::{DiskInfo, futex_wake};
+use dropbehind_policy::ByteRange;
 use dropbehind_policy::write_behind::DEFAULT_WINDOW_BYTES;
-use dropbehind_policy::{ByteRange, Mode};
 use dropbehind_slot::Doorbell;
 
 use crate::observed_file::{Brakes, ObservedPages};
@@ -32,8 +32,6 @@ pub(crate) enum Message {
     Traced(u32),
     /// Somebody has read an observed file.
     WasRead(u32),
-    /// An observed file has this mode now, and keeps what reads bring in or does not.
-    Changed(u32, Mode, bool),
     /// Which parts of a range did this file bring in?
     Brought(u32, ByteRange, mpsc::Sender<Vec<ByteRange>>),
     /// Everything is to be written and dropped; then the thread drops the sender.

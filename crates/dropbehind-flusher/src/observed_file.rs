@@ -138,8 +138,15 @@ pub struct Observed {
 /// good once the file is not observed any more.
 type BrakePlace = Arc<OnceLock<Option<Arc<Brake>>>>;
 
-/// What the trace said of a file and the disk's thread has not read yet.
-type Mailbox = Arc<Mutex<Vec<Brought>>>;
+/// What the observer says of a file, in this order.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Told {
+    Brought(Brought),
+    Changed { mode: Mode, reads: bool },
+}
+
+/// What the observer said of a file and the disk's thread has not read yet.
+type Mailbox = Arc<Mutex<Vec<Told>>>;
 
 impl fmt::Debug for Observed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -276,7 +283,7 @@ impl Observed {
     /// not, drops what is brought in from then on: before, [`Observed::brought`] is to say
     /// that all else stays.
     pub fn change(&self, mode: Mode, reads: bool) {
-        self.disk.post(Message::Changed(self.number, mode, reads));
+        self.tell([Told::Changed { mode, reads }]);
     }
 
     /// Who writes to the file waits for the disk from now on while more than this is dirty
@@ -304,10 +311,14 @@ impl Observed {
 
     /// These pages entered the cache, in this order ([`Provenance::Traced`]).
     pub fn brought(&self, brought: impl IntoIterator<Item = Brought>) {
+        self.tell(brought.into_iter().map(Told::Brought));
+    }
+
+    fn tell(&self, news: impl IntoIterator<Item = Told>) {
         let was_empty = {
             let mut told = lock(&self.mailbox);
             let was_empty = told.is_empty();
-            told.extend(brought);
+            told.extend(news);
             was_empty && !told.is_empty()
         };
         if was_empty {
@@ -317,7 +328,12 @@ impl Observed {
 
     /// What the trace said of a finished file, too late for it.
     pub fn take_unread(&self) -> Vec<Brought> {
-        std::mem::take(&mut *lock(&self.mailbox))
+        let told = std::mem::take(&mut *lock(&self.mailbox)).into_iter();
+        let brought = told.filter_map(|told| match told {
+            Told::Brought(brought) => Some(brought),
+            Told::Changed { .. } => None,
+        });
+        brought.collect()
     }
 
     /// Somebody has read from it. Where what reads bring in is to stay, clean pages

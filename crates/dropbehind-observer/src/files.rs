@@ -277,8 +277,12 @@ impl Files {
             self.table.stream(number);
         }
         if by_us {
-            if self.table.is_open(number) {
-                self.may_be_closed(number, Duration::ZERO);
+            let is_open = self.table.is_open(number);
+            match &open.observed {
+                None if is_open => self.may_be_closed(number, Duration::ZERO),
+                // Its stream opens it now and then.
+                Some(_) if is_open => self.doubt(number, Duration::ZERO),
+                _ => {}
             }
             return;
         }

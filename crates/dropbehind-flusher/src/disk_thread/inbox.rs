@@ -46,9 +46,6 @@ impl DiskThread {
                 Message::WasRead(number) => {
                     self.with_observed(number, |observed| observed.stream.was_read());
                 }
-                Message::Changed(number, mode, reads) => {
-                    self.with_observed(number, |observed| observed.stream.change(mode, reads));
-                }
                 Message::Brought(number, range, answer) => {
                     self.drain(number);
                     // Who asked may have lost patience.

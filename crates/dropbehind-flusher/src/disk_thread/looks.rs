@@ -7,8 +7,8 @@ use dropbehind_linux::file_stat;
 
 use super::{DiskThread, Source};
 use crate::lock;
-use crate::observed_file::Notice;
 use crate::observed_file::source::{DescriptionPages, ObservedSource};
+use crate::observed_file::{Notice, Told};
 
 impl DiskThread {
     /// Looks at the observed files that are due; answers when the next one is.
@@ -83,7 +83,17 @@ impl DiskThread {
             return;
         };
         if let Source::Observed(observed) = &mut entry.source {
-            let brought = std::mem::take(&mut *lock(&observed.mailbox));
+            let mut brought = Vec::new();
+            for told in std::mem::take(&mut *lock(&observed.mailbox)) {
+                match told {
+                    Told::Brought(pages) => brought.push(pages),
+                    Told::Changed { mode, reads } => {
+                        let before = brought.drain(..);
+                        observed.stream.brought(now_ns, &mut self.disk, before);
+                        observed.stream.change(mode, reads);
+                    }
+                }
+            }
             observed.stream.brought(now_ns, &mut self.disk, brought);
         }
         self.queue_look(number);

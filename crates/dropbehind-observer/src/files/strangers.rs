@@ -71,6 +71,15 @@ struct Doubt {
     pause: Duration,
 }
 
+/// What a search of one process has found.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Searched<T> {
+    Found(T),
+    Nothing,
+    /// It took too long, and was ended.
+    CutShort,
+}
+
 /// What was looked for.
 #[derive(Debug, Default)]
 pub(super) struct Strangers {
@@ -115,22 +124,29 @@ impl Strangers {
         self.searched < SEARCH_ROUND && next.is_none_or(|next| Instant::now() >= *next)
     }
 
-    /// The first of a process's open files that is wanted. A search that takes too long
-    /// finds nothing.
+    /// The first of a process's open files that is wanted.
     pub(super) fn search<T>(
         &mut self,
         process: i32,
         wanted: impl FnMut(OpenFile) -> Option<T>,
-    ) -> Option<T> {
+    ) -> Searched<T> {
         let budget = Budget::new(SEARCH_ROUND.saturating_sub(self.searched));
-        let open = open_files(process).ok()?;
+        let Ok(open) = open_files(process) else {
+            return Searched::Nothing;
+        };
         let found = open
             .take_while(|_| budget.lasts())
             .flatten()
             .find_map(wanted);
-        self.cut_short |= budget.was_spent();
         self.searched(process, budget.cost());
-        found
+        match found {
+            Some(found) => Searched::Found(found),
+            None if budget.was_spent() => {
+                self.cut_short = true;
+                Searched::CutShort
+            }
+            None => Searched::Nothing,
+        }
     }
 
     /// A process was searched, which took so much of a processor's time.
@@ -191,7 +207,10 @@ impl Files {
             (self.inodes.inode_of(file.as_fd()) == Some(inode)).then_some(file)
         });
         self.strangers = strangers;
-        file
+        match file {
+            Searched::Found(file) => Some(file),
+            Searched::Nothing | Searched::CutShort => None,
+        }
     }
 
     /// Searches have time again.
@@ -240,11 +259,13 @@ impl Files {
 
     /// A file was closed, perhaps for the last time. To find that out takes long where
     /// somebody has a million descriptors, and until then we do not keep its mount busy. A
-    /// deleted file could not be opened again.
+    /// deleted file could not be opened again, and held writers are those of a file that is
+    /// held.
     pub(super) fn may_be_closed(&mut self, number: FileNumber, after: Duration) {
         self.doubt(number, after);
         if let Some(open) = self.files.get(&number)
             && self.table.is_open(number)
+            && open.max_dirty_bytes.is_none()
             && open.file.is_held()
             && !is_deleted(open)
         {
@@ -378,9 +399,10 @@ mod tests {
         let own = i32::try_from(std::process::id()).unwrap();
         let wanted = |open: OpenFile| (open.id == id).then_some(());
         let mut strangers = Strangers::default();
-        assert!(strangers.search(own, wanted).is_some() && !strangers.cut_short);
+        assert_eq!(strangers.search(own, wanted), Searched::Found(()));
         strangers.searched = SEARCH_ROUND;
         assert!(!strangers.may_search(11));
-        assert!(strangers.search(own, wanted).is_none() && strangers.cut_short);
+        assert_eq!(strangers.search(own, wanted), Searched::CutShort);
+        assert!(strangers.cut_short);
     }
 }

@@ -9,6 +9,7 @@ use dropbehind_policy::{Brought, ByteRange, FileNumber, Writeback};
 
 use super::Files;
 use super::open_file::User;
+use super::strangers::Searched;
 use crate::rules::Settings;
 
 impl Files {
@@ -115,7 +116,11 @@ impl Files {
         }
         let ids = &open.ids;
         let wanted = |used: OpenedFile| (used.writable && ids.contains(&used.id)).then_some(());
-        let writes = self.strangers.search(process, wanted).is_some();
+        let writes = match self.strangers.search(process, wanted) {
+            Searched::Found(()) => true,
+            Searched::Nothing => false,
+            Searched::CutShort => return false,
+        };
         if let Some(user) = open.user_mut(process) {
             user.writes = Some(writes);
         }
