@@ -32,5 +32,5 @@ mod start_times;
 pub mod status;
 
 pub use observer::{Observer, ObserverConfig, ObserverError, open_trace};
-pub use shown::shown;
+pub use shown::{shown, shown_json};
 pub use source::Source;

@@ -55,6 +55,11 @@ pub trait Rules: Send + Sync + std::fmt::Debug {
         false
     }
 
+    /// False when the answer is always `None`.
+    fn want_any(&self) -> bool {
+        true
+    }
+
     /// False when the answer is the same for all paths: then a [`Candidate`] may
     /// have an empty one. To find a path out takes longer than all else about a
     /// small file.

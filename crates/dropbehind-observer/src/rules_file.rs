@@ -144,6 +144,10 @@ impl rules::Rules for RulesFile {
         self.rules.settings(rule, candidate.disk)
     }
 
+    fn want_any(&self) -> bool {
+        !self.leaves_all_alone()
+    }
+
     fn name(&self, folder: &Path) -> bool {
         let wanting = self
             .rules

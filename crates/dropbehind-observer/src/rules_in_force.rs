@@ -52,6 +52,11 @@ impl RulesInForce {
         self.disk_names.get(&device).map_or("", String::as_str)
     }
 
+    /// False when no file is wanted.
+    pub(crate) fn want_any(&self) -> bool {
+        self.rules.want_any()
+    }
+
     /// False when the paths of files make no difference.
     pub(crate) fn ask_for_paths(&self) -> bool {
         self.rules.ask_for_paths()

@@ -1,6 +1,7 @@
 //! Names from outside, as they may be printed.
 
 use std::ffi::OsStr;
+use std::fmt::Write;
 use std::ops::RangeInclusive;
 
 /// Characters that end a line, or are not seen but change what is: they turn the direction
@@ -32,13 +33,34 @@ const UNSEEN: [RangeInclusive<char>; 17] = [
 pub fn shown(name: impl AsRef<OsStr>) -> String {
     let mut shown = String::new();
     for character in name.as_ref().to_string_lossy().chars() {
-        let unseen = UNSEEN.iter().any(|range| range.contains(&character));
-        match character.is_control() || unseen {
+        match is_escaped(character) {
             true => shown.extend(character.escape_default()),
             false => shown.push(character),
         }
     }
     shown
+}
+
+/// A JSON text as it may be printed: what [`shown`] escapes is escaped in JSON's way.
+#[must_use]
+pub fn shown_json(json: &str) -> String {
+    let mut shown = String::with_capacity(json.len());
+    for character in json.chars() {
+        // Between the strings there is nothing but ASCII.
+        match !character.is_ascii() && is_escaped(character) || character == '\u{7f}' {
+            true => {
+                for unit in character.encode_utf16(&mut [0; 2]) {
+                    let _ = write!(shown, "\\u{unit:04x}");
+                }
+            }
+            false => shown.push(character),
+        }
+    }
+    shown
+}
+
+fn is_escaped(character: char) -> bool {
+    character.is_control() || UNSEEN.iter().any(|range| range.contains(&character))
 }
 
 #[cfg(test)]
@@ -61,6 +83,15 @@ mod tests {
         // Letters from right to left, accents, and signs of Devanagari.
         let names = "\u{5d0}\u{627} e\u{301} \u{939}\u{93f}\u{928}\u{94d}\u{926}\u{940} \u{4e2d}";
         assert_eq!(shown(names), names);
+    }
+
+    #[test]
+    fn escaped_json_is_the_same_json() {
+        let name = "a\n\u{7f}\u{9b}2J\u{202e}\u{e0041}\u{e9}\"\\";
+        let json = serde_json::to_string(&[name]).unwrap();
+        let shown = shown_json(&json);
+        assert_eq!(shown, r#"["a\n\u007f\u009b2J\u202e\udb40\udc41é\"\\"]"#);
+        assert_eq!(serde_json::from_str::<[String; 1]>(&shown).unwrap(), [name]);
     }
 
     /// What users are told by the observer and the commands.

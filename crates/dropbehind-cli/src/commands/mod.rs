@@ -16,6 +16,7 @@ mod write;
 
 use crate::error::{Exit, Failure};
 use clap::{Parser, Subcommand};
+use dropbehind_observer::shown_json;
 use std::io::{self, Write};
 
 /// Copy, write and read files without filling the page cache.
@@ -134,5 +135,13 @@ fn print(bytes: &[u8]) -> Exit {
         Err(error) => report(&Failure::new(format!(
             "cannot write standard output: {error}. Check where it goes."
         ))),
+    }
+}
+
+/// A JSON text as it is printed, on lines of its own.
+fn json(text: serde_json::Result<String>) -> Result<String, Failure> {
+    match text {
+        Ok(text) => Ok(shown_json(&text) + "\n"),
+        Err(error) => Err(Failure::new(format!("cannot make JSON: {error}."))),
     }
 }

@@ -4,7 +4,7 @@ mod choice;
 mod consequence;
 
 use super::observe::tracing_is_wanted;
-use super::{print, report};
+use super::{json, print, report};
 use crate::error::{Doing, Exit, Failure};
 use crate::size::show;
 use choice::{Choice, choices};
@@ -69,9 +69,9 @@ pub(super) fn run(args: &ProbeArgs) -> Exit {
     };
     let result = Report::of(&found);
     let text = if args.json {
-        match serde_json::to_string_pretty(&result) {
-            Ok(text) => text + "\n",
-            Err(error) => return report(&Failure::new(format!("cannot make JSON: {error}."))),
+        match json(serde_json::to_string_pretty(&result)) {
+            Ok(text) => text,
+            Err(failure) => return report(&failure),
         }
     } else {
         result.to_text()

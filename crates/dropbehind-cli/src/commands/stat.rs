@@ -1,6 +1,6 @@
 //! `dropbehind stat`: what the page cache holds of files.
 
-use super::{print, report};
+use super::{json, print, report};
 use crate::error::{Doing, Exit, Failure, shown};
 use crate::input::is_cached_kind;
 use crate::size;
@@ -48,9 +48,9 @@ pub(super) fn run(args: &StatArgs) -> Exit {
         }
     }
     let text = if args.json {
-        match serde_json::to_string_pretty(&states) {
-            Ok(text) => text + "\n",
-            Err(error) => return report(&Failure::new(format!("cannot make JSON: {error}."))),
+        match json(serde_json::to_string_pretty(&states)) {
+            Ok(text) => text,
+            Err(failure) => return report(&failure),
         }
     } else {
         table(&states)

@@ -211,15 +211,20 @@ impl<'a> Watch<'a> {
 /// The rules, with a warning of what is probably not meant in them; each mistake
 /// is a line.
 fn read_rules(path: &Path, journal: Journal) -> Result<RulesFile, Failure> {
-    let rules = RulesFile::read(path).map_err(|error| {
-        let hint = match &error {
-            RulesFileError::Unreadable(..) => "\nName another file by --config.",
-            RulesFileError::Wrong(..) => "",
-        };
-        Failure::new(format!("{error}{hint}"))
-    })?;
+    let rules = RulesFile::read(path).map_err(|error| Failure::new(explained(&error)))?;
     for remark in rules.remarks() {
         journal.warning(format!("{}: {remark}", shown(path)));
     }
     Ok(rules)
+}
+
+/// What is wrong with the rules, and what to do about it.
+fn explained(error: &RulesFileError) -> String {
+    match error {
+        RulesFileError::Unreadable(..) => format!(
+            "{error}\nBegin with a copy of packaging/dropbehind.toml, or name another file with \
+             --config."
+        ),
+        RulesFileError::Wrong(..) => error.to_string(),
+    }
 }

@@ -174,7 +174,8 @@ impl Strangers {
 impl Files {
     /// The file with this inode that a process has open.
     pub(super) fn find_stranger(&mut self, process: i32, inode: Inode) -> Option<FileNumber> {
-        if !self.programs.has(process) || !self.inodes.may_be_a_file(inode) {
+        let may_be_wanted = self.programs.has(process) && self.rules.want_any();
+        if !may_be_wanted || !self.inodes.may_be_a_file(inode) {
             return None;
         }
         if !self.strangers.is_worth_a_search(process, inode) {

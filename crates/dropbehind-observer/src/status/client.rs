@@ -3,7 +3,7 @@
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
@@ -13,7 +13,7 @@ use crate::snapshot::Snapshot;
 /// An answer longer than this is no observer's: a state with the most files that can
 /// be asked for is less than 1 MiB.
 const ANSWER_MAX_BYTES: u64 = 16 << 20;
-/// An observer that says nothing for so long hangs, or is none.
+/// An observer that has not answered after so long hangs, or is none.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// An observer that has many clients to accept first is asked so often,
 const CONNECT_TRIES: u32 = 50;
@@ -24,6 +24,24 @@ const CONNECT_STEP: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub struct Client {
     stream: UnixStream,
+}
+
+/// Reads an answer, all of which is to come in time.
+#[derive(Debug)]
+struct Answer {
+    stream: UnixStream,
+    due: Instant,
+}
+
+impl Read for Answer {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let left = self.due.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.stream.set_read_timeout(Some(left))?;
+        self.stream.read(buffer)
+    }
 }
 
 impl Client {
@@ -45,7 +63,6 @@ impl Client {
         }
         let stream = connected?;
         stream.set_nonblocking(false)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
         Ok(Self { stream })
     }
@@ -61,7 +78,7 @@ impl Client {
     ///
     /// The observer ended, or its answer is none: the error is what it said.
     pub fn snapshot(self) -> io::Result<Snapshot> {
-        let mut samples = self.samples("snapshot\n")?;
+        let mut samples = self.samples("snapshot\n", Duration::ZERO)?;
         samples.next().unwrap_or_else(|| Err(ended()))
     }
 
@@ -73,8 +90,7 @@ impl Client {
     ///
     /// As of writing to the socket.
     pub fn stream(self, pause: Duration) -> io::Result<Samples> {
-        self.stream.set_read_timeout(Some(pause + PATIENCE))?;
-        self.samples(&format!("stream {}\n", pause.as_millis()))
+        self.samples(&format!("stream {}\n", pause.as_millis()), pause)
     }
 
     /// Prometheus' text format, with the most active `files`, at most
@@ -86,9 +102,11 @@ impl Client {
     pub fn metrics(mut self, files: usize) -> io::Result<String> {
         self.ask(&format!("metrics {files}\n"))?;
         let mut text = String::new();
-        self.stream
-            .take(ANSWER_MAX_BYTES)
-            .read_to_string(&mut text)?;
+        let answer = Answer {
+            stream: self.stream,
+            due: Instant::now() + PATIENCE,
+        };
+        answer.take(ANSWER_MAX_BYTES).read_to_string(&mut text)?;
         if text.len() as u64 == ANSWER_MAX_BYTES {
             return Err(too_long());
         }
@@ -107,11 +125,9 @@ impl Client {
         }
     }
 
-    fn samples(mut self, request: &str) -> io::Result<Samples> {
+    fn samples(mut self, request: &str, pause: Duration) -> io::Result<Samples> {
         self.ask(request)?;
-        Ok(Samples {
-            reader: BufReader::new(self.stream),
-        })
+        Ok(Samples::of(self.stream, pause))
     }
 }
 
@@ -130,11 +146,19 @@ fn ended() -> io::Error {
 /// The lines of a stream; over when the observer ends.
 #[derive(Debug)]
 pub struct Samples {
-    reader: BufReader<UnixStream>,
+    reader: BufReader<Answer>,
+    pause: Duration,
 }
 
 impl Samples {
+    fn of(stream: UnixStream, pause: Duration) -> Samples {
+        let due = Instant::now();
+        let reader = BufReader::new(Answer { stream, due });
+        Samples { reader, pause }
+    }
+
     fn read(&mut self) -> io::Result<Option<Snapshot>> {
+        self.reader.get_mut().due = Instant::now() + self.pause + PATIENCE;
         let mut line = String::new();
         match self
             .reader
@@ -174,9 +198,7 @@ mod tests {
             let (mut server, client) = UnixStream::pair().unwrap();
             server.write_all(answer).unwrap();
             drop(server);
-            let samples = Samples {
-                reader: BufReader::new(client),
-            };
+            let samples = Samples::of(client, Duration::ZERO);
             let lines = answer.iter().filter(|&&byte| byte == b'\n').count();
             let mut taken = 0;
             for sample in samples {

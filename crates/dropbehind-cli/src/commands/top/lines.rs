@@ -1,6 +1,6 @@
 //! Samples as text: lines of JSON, or one table.
 
-use super::super::print;
+use super::super::{json, print};
 use super::choice;
 use super::columns;
 use super::header;
@@ -26,7 +26,7 @@ pub(super) fn run(settings: &TopSettings) -> Result<Exit, Failure> {
     for sample in samples {
         let sample = sample.map_err(|error| choice::no_sample(&endpoint.path, &error))?;
         let text = if settings.json {
-            json(&sample)?
+            json(serde_json::to_string(&sample))?
         } else {
             table(sample)
         };
@@ -40,13 +40,6 @@ pub(super) fn run(settings: &TopSettings) -> Result<Exit, Failure> {
         shown(&endpoint.path)
     );
     Ok(Exit::Done)
-}
-
-fn json(sample: &Snapshot) -> Result<String, Failure> {
-    match serde_json::to_string(sample) {
-        Ok(line) => Ok(line + "\n"),
-        Err(error) => Err(Failure::new(format!("cannot make JSON: {error}."))),
-    }
 }
 
 /// All columns, all files, all notes.

@@ -9,7 +9,7 @@ pub(super) fn run(path: &Path) -> Exit {
     let rules = match RulesFile::read(path) {
         Ok(rules) => rules,
         Err(error) => {
-            eprintln!("{error}");
+            eprintln!("{}", super::explained(&error));
             return Exit::Failed;
         }
     };
