@@ -67,6 +67,14 @@ pub enum TraceRecord {
         /// The one whose thread made it.
         parent: i32,
     },
+    /// A process has this name from now on: that of a program that it executed, or one that
+    /// it gave itself.
+    Named {
+        /// The process.
+        process: i32,
+        /// What it is called, as in [`command_name`](crate::command_name).
+        name: ProgramName,
+    },
     /// There was no room for so many records of one processor, of whatever
     /// kind. The kernel says so with that processor's next record, not before
     /// there is one.
@@ -76,7 +84,33 @@ pub enum TraceRecord {
     },
 }
 
-/// A record of all pages that enter the page cache, and of forks.
+/// The name of a process's program, at most 15 bytes of it (`TASK_COMM_LEN`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProgramName {
+    /// Zeros follow, at least one.
+    bytes: [u8; 16],
+}
+
+impl ProgramName {
+    /// A name of at most 15 bytes; of a longer one, these.
+    #[must_use]
+    pub fn new(name: &[u8]) -> Self {
+        let mut bytes = [0; 16];
+        for (byte, given) in bytes[..15].iter_mut().zip(name) {
+            *byte = *given;
+        }
+        Self { bytes }
+    }
+
+    /// The name, which may be of any bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        let len = self.bytes.iter().position(|&byte| byte == 0);
+        &self.bytes[..len.unwrap_or(0)]
+    }
+}
+
+/// A record of all pages that enter the page cache, of forks, and of names.
 #[derive(Debug)]
 pub struct CacheTrace {
     rings: Rings,
@@ -138,14 +172,25 @@ impl CacheTrace {
     /// that belongs before others it hands over, and the next call brings it. Where
     /// the order matters, ask for what is a few milliseconds old.
     pub fn read(&mut self, until_ns: u64, take: impl FnMut(TraceRecord)) {
+        self.gather(|_, _| {});
+        self.pending.take_until(until_ns, take);
+    }
+
+    /// Empties all rings, and hands over at once what is new of processes, with its time and
+    /// in no order: who has forked and what it is called is asked for before its pages are.
+    /// [`CacheTrace::read`] brings all of it once more.
+    pub fn gather(&mut self, mut take: impl FnMut(u64, TraceRecord)) {
         for ring in self.rings.iter_mut() {
             ring.drain(&mut self.joined, |bytes| {
-                if let Some(record) = records::parse(bytes, &self.format) {
-                    self.pending.push(record);
+                let Some(stamped) = records::parse(bytes, &self.format) else {
+                    return;
+                };
+                if let TraceRecord::Forked { .. } | TraceRecord::Named { .. } = stamped.record {
+                    take(stamped.time_ns, stamped.record);
                 }
+                self.pending.push(stamped);
             });
         }
-        self.pending.take_until(until_ns, take);
     }
 }
 

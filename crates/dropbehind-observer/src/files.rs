@@ -50,7 +50,7 @@ const MANY_FILES: usize = 2048;
 #[derive(Debug)]
 pub(crate) struct Files {
     flusher: Flusher,
-    rules: RulesInForce,
+    pub(crate) rules: RulesInForce,
     fanotify: Arc<Fanotify>,
     small: SmallFiles,
     pub(crate) programs: Programs,

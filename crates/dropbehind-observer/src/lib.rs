@@ -14,6 +14,7 @@ mod file_path;
 mod files;
 mod in_time;
 mod inodes;
+mod names;
 mod observer;
 mod overlay;
 mod owners;

@@ -39,6 +39,8 @@ pub struct Candidate<'a> {
     pub path: &'a Path,
     /// The process, 0 when it is not known. It may be gone.
     pub process: i32,
+    /// What it was called, where that is remembered of one that is gone.
+    pub name: Option<&'a str>,
     /// The name of the disk that carries the file, as in `/sys/block`.
     pub disk: &'a str,
 }

@@ -138,7 +138,7 @@ impl rules::Rules for RulesFile {
         if self.rules.is_off(candidate.disk) {
             return None;
         }
-        let process = ProcessFacts::of(candidate.process);
+        let process = ProcessFacts::of(candidate.process, candidate.name);
         let mut rules = self.rules.rules.iter();
         let rule = rules.find(|rule| rule.matches(candidate, &process));
         self.rules.settings(rule, candidate.disk)

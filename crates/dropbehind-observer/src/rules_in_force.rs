@@ -7,12 +7,15 @@ use std::sync::Arc;
 
 use dropbehind_linux::disk_of;
 
+use crate::names::Names;
 use crate::rules::{Candidate, Rules, Settings};
 
 /// The rules that hold now.
 #[derive(Debug)]
 pub(crate) struct RulesInForce {
     rules: Arc<dyn Rules>,
+    /// Of the programs that rules ask for.
+    pub(crate) names: Names,
     /// By the device's number: sysfs is slow.
     disk_names: HashMap<u64, String>,
 }
@@ -21,6 +24,7 @@ impl RulesInForce {
     pub(crate) fn new(rules: Arc<dyn Rules>) -> RulesInForce {
         RulesInForce {
             rules,
+            names: Names::default(),
             disk_names: HashMap::new(),
         }
     }
@@ -32,9 +36,11 @@ impl RulesInForce {
     /// How to observe this file, which `process` opened by `path`.
     pub(crate) fn settings_for(&self, path: &Path, process: i32, device: u64) -> Option<Settings> {
         let disk = self.disk_name(device);
+        let name = self.names.of(process);
         self.rules.settings_for(Candidate {
             path,
             process,
+            name: name.as_deref(),
             disk,
         })
     }

@@ -159,6 +159,27 @@ fn a_file_is_wanted_by_the_path_of_each_open() {
     assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
 }
 
+/// A program that has ended before the watch has read the event of its open.
+#[test]
+fn a_program_that_is_gone_is_known_by_its_name() {
+    need!(Need::Root, Need::Cachestat);
+    let user = User::new();
+    let rule = "[[rule]]\nprogram = \"dropbehindtest\"\nmode = \"dontcache\"\n";
+    user.writes("rules", rule);
+    let named = program(&user, "dropbehindtest");
+    let home = std::fs::canonicalize(user.file("")).unwrap();
+    let [ours, others] = ["ours", "others"].map(|name| cold(home.join(name), 32 << 20));
+    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
+    watch.says("READY=1");
+    watch.signal("STOP");
+    reads(&named, &ours);
+    reads(Path::new("dd"), &others);
+    watch.signal("CONT");
+    until_dropped(&ours, &watch, 0);
+    assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
+    assert_kept(&others, &watch);
+}
+
 /// A program that reads a file, and is there until the end: which program it is can be told
 /// only for as long as it runs.
 struct Reader(Child);

@@ -16,6 +16,7 @@ const PERF_EVENT_IOC_ENABLE: Opcode = opcode::none(b'$', 0);
 
 // The bits of the kernel's bit field, in its order.
 const DISABLED: u64 = 1 << 0;
+const COMM: u64 = 1 << 9;
 const TASK: u64 = 1 << 13;
 const WATERMARK: u64 = 1 << 14;
 const SAMPLE_ID_ALL: u64 = 1 << 18;
@@ -42,7 +43,7 @@ struct Attributes {
     clock: i32,
 }
 
-/// Whether an event records forks and exits, too.
+/// Whether an event records forks and exits of tasks, and their names, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tasks {
     Told,
@@ -65,7 +66,7 @@ impl Event {
         wake_bytes: u32,
     ) -> io::Result<Self> {
         let tasks = match tasks {
-            Tasks::Told => TASK,
+            Tasks::Told => TASK | COMM,
             Tasks::Untold => 0,
         };
         let flags = DISABLED | tasks | WATERMARK | SAMPLE_ID_ALL | USE_CLOCKID;

@@ -1,9 +1,10 @@
 //! The records of a ring: perf_event_open(2), "MMAP layout".
 
 use super::format::Format;
-use super::{KernelInode, TraceRecord};
+use super::{KernelInode, ProgramName, TraceRecord};
 
 const PERF_RECORD_LOST: u32 = 2;
+const PERF_RECORD_COMM: u32 = 3;
 const PERF_RECORD_FORK: u32 = 7;
 const PERF_RECORD_SAMPLE: u32 = 9;
 
@@ -31,6 +32,7 @@ pub(super) fn parse(record: &[u8], format: &Format) -> Option<Stamped> {
     match kind {
         PERF_RECORD_SAMPLE => sample(body, format),
         PERF_RECORD_FORK => fork(body),
+        PERF_RECORD_COMM => comm(body),
         PERF_RECORD_LOST => lost(body),
         _ => None,
     }
@@ -78,8 +80,22 @@ fn fork(body: &[u8]) -> Option<Stamped> {
     })
 }
 
-/// `u64 id, lost;`, and what stands at the end of all records that are not
-/// samples: `u32 pid, tid; u64 time;`
+/// `u32 pid, tid; char comm[];`, which ends with a zero and fills whole words, and what
+/// stands at the end of all records that are not samples: `u32 pid, tid; u64 time;`
+fn comm(body: &[u8]) -> Option<Stamped> {
+    let (process, thread) = (i32_at(body, 0)?, i32_at(body, 4)?);
+    let end = body.len().checked_sub(16)?;
+    let comm = body.get(8..end)?;
+    let len = comm.iter().position(|&byte| byte == 0)?;
+    let name = (len < 16).then(|| ProgramName::new(&comm[..len]))?;
+    // Else it is the name of another thread.
+    (process == thread).then_some(Stamped {
+        time_ns: u64_at(body, end + 8)?,
+        record: TraceRecord::Named { process, name },
+    })
+}
+
+/// `u64 id, lost;`, and what stands at the end of all records that are not samples.
 fn lost(body: &[u8]) -> Option<Stamped> {
     Some(Stamped {
         time_ns: u64_at(body, 24)?,
@@ -183,6 +199,28 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn a_name_is_that_of_the_first_thread() {
+        let named = |thread, name: &[u8]| {
+            let mut body = numbers(&[7, thread]);
+            body.extend(name);
+            body.extend([0; 8]);
+            body.extend(9_u64.to_ne_bytes());
+            parse(&record(PERF_RECORD_COMM, &body), &format())
+        };
+        let stamped = named(7, b"cat\0\0\0\0\0").unwrap();
+        assert_eq!(stamped.time_ns, 9);
+        let TraceRecord::Named { process: 7, name } = stamped.record else {
+            panic!("{stamped:?}");
+        };
+        assert_eq!(name.as_bytes(), b"cat");
+        assert_eq!(named(8, b"cat\0\0\0\0\0"), None);
+        // It does not end, or is longer than any.
+        assert_eq!(named(7, b"12345678"), None);
+        assert_eq!(named(7, b"1234567812345678\0\0\0\0\0\0\0\0"), None);
+        assert!(named(7, b"123456781234567\0").is_some());
+    }
+
+    #[test]
     fn losses_carry_the_time_at_their_end() {
         let mut body = Vec::new();
         for number in [3, 1_000, 0, 11_u64] {
@@ -238,6 +276,14 @@ pub(super) mod tests {
                     let mut body = numbers(&[child.cast_unsigned(), parent.cast_unsigned(), 0, 0]);
                     body.extend(time_ns.to_ne_bytes());
                     record(PERF_RECORD_FORK, &body)
+                }
+                TraceRecord::Named { process, name } => {
+                    let mut body = numbers(&[process.cast_unsigned(); 2]);
+                    body.extend(name.as_bytes());
+                    body.resize(8 + 16, 0);
+                    body.extend([0; 8]);
+                    body.extend(time_ns.to_ne_bytes());
+                    record(PERF_RECORD_COMM, &body)
                 }
                 TraceRecord::Lost { records } => {
                     let body = [0, records, 0, time_ns].map(u64::to_ne_bytes);

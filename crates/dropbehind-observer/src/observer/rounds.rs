@@ -222,6 +222,10 @@ impl Rounds {
                 return read;
             }
             read += events.len();
+            // Who made them may be gone: what it was called is in the rings by now.
+            if let Some(trace) = &mut self.trace {
+                trace.gather(|time_ns, record| self.files.rules.names.take(time_ns, record));
+            }
             for event in events {
                 self.happened(own, event, closes);
             }
@@ -315,6 +319,8 @@ impl Rounds {
                     end_run(files, run.take());
                     files.programs.forked(parent, child);
                 }
+                // Taken when it was gathered.
+                TraceRecord::Named { .. } => {}
                 TraceRecord::Lost { records } => lost += records,
             }
         });

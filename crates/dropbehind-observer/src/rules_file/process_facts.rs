@@ -20,18 +20,20 @@ pub(super) const NAME_BYTES: usize = 15;
 /// cost as much (9 µs) as reading the facts anew (name 4, executable 2,
 /// groups 10 µs).
 #[derive(Debug)]
-pub(super) struct ProcessFacts {
+pub(super) struct ProcessFacts<'a> {
     process: i32,
+    remembered: Option<&'a str>,
     name: OnceCell<Option<String>>,
     executable: OnceCell<Option<PathBuf>>,
     groups: OnceCell<Vec<Cgroup>>,
 }
 
-impl ProcessFacts {
-    /// Of this process; 0 is nobody known.
-    pub(super) fn of(process: i32) -> Self {
+impl<'a> ProcessFacts<'a> {
+    /// Of this process, 0 is nobody known; and what is remembered of its name.
+    pub(super) fn of(process: i32, remembered: Option<&'a str>) -> Self {
         Self {
             process,
+            remembered,
             name: OnceCell::new(),
             executable: OnceCell::new(),
             groups: OnceCell::new(),
@@ -46,10 +48,10 @@ impl ProcessFacts {
     }
 
     /// The name the kernel has for it: of its file, cut to
-    /// [`NAME_BYTES`], or what it gave itself. `None` if it is gone.
+    /// [`NAME_BYTES`], or what it gave itself. `None` if it is gone and forgotten.
     pub(super) fn name(&self) -> Option<&str> {
         let read = || self.known(processes::command_name);
-        self.name.get_or_init(read).as_deref()
+        self.name.get_or_init(read).as_deref().or(self.remembered)
     }
 
     /// The program's file. `None` if it is gone, a kernel's thread, or not ours

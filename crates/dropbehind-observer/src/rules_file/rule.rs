@@ -17,7 +17,7 @@ pub(super) struct Programs {
 }
 
 impl Programs {
-    fn matches(&self, process: &ProcessFacts) -> bool {
+    fn matches(&self, process: &ProcessFacts<'_>) -> bool {
         if process.name().is_some_and(|name| self.names.matches(name)) {
             return true;
         }
@@ -47,7 +47,7 @@ pub(super) struct Rule {
 
 impl Rule {
     /// The path first: it is at hand, the process must be looked up.
-    pub(super) fn matches(&self, candidate: Candidate<'_>, process: &ProcessFacts) -> bool {
+    pub(super) fn matches(&self, candidate: Candidate<'_>, process: &ProcessFacts<'_>) -> bool {
         let group = |wanted: &Option<Patterns>, of: fn(&_, &Patterns) -> bool| {
             let wanted = wanted.as_ref();
             wanted.is_none_or(|wanted| process.groups().iter().any(|it| of(it, wanted)))

@@ -16,6 +16,7 @@ fn mode_on(rules: &RulesFile, path: impl AsRef<Path>, disk: &str) -> Option<Stri
     let path = path.as_ref();
     let settings = rules.settings_for(Candidate {
         path,
+        name: None,
         process: 0,
         disk,
     })?;

@@ -52,6 +52,7 @@ fn matches(condition: &str, process: i32) -> bool {
     let path = Path::new("/srv/x");
     let candidate = Candidate {
         path,
+        name: None,
         process,
         disk: "vda",
     };
@@ -133,6 +134,7 @@ fn a_new_program_in_the_same_process_is_seen() {
     let wanted = || {
         let candidate = Candidate {
             path,
+            name: None,
             process,
             disk: "vda",
         };

@@ -26,6 +26,7 @@ fn uncommented() -> String {
 fn candidate(path: &str) -> Candidate<'_> {
     Candidate {
         path: Path::new(path),
+        name: None,
         process: 0,
         disk: "sda",
     }
@@ -150,6 +151,7 @@ fn the_nearest_place_sets_a_size() {
         rules
             .settings_for(Candidate {
                 path,
+                name: None,
                 process: 0,
                 disk,
             })

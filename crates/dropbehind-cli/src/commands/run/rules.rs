@@ -66,6 +66,7 @@ mod tests {
         let found = |path: &str| {
             rules.settings_for(Candidate {
                 path: Path::new(path),
+                name: None,
                 process: 0,
                 disk: "",
             })
