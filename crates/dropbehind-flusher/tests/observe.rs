@@ -316,9 +316,10 @@ fn what_others_brought_in_stays(place: &Place) {
         let counters = &state.counters;
         assert_eq!((counters.brought_bytes, counters.left_bytes), (16 * MIB, 0));
         assert_eq!(counters.dropped_bytes, 16 * MIB, "{state:?}");
-        // Pages that the kernel wrote before a look count as read.
+        // Pages that the kernel wrote before a look count as read; of those that nobody told
+        // of, it is not known then that anything was done.
         let moved = state.counts.written_bytes + state.counts.read_bytes;
-        assert!(moved >= 24 * MIB, "{state:?}");
+        assert!(moved >= 16 * MIB, "{state:?}");
         let pages = residency::cached(&path).unwrap();
         assert_eq!(pages.dirty_pages + pages.writeback_pages, 0, "{pages:?}");
         assert!(cached_bytes(&path) <= 12 * MIB, "{state:?}");
