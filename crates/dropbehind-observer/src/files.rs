@@ -223,9 +223,7 @@ impl Files {
     fn opened_again(&mut self, number: FileNumber, process: i32, file: OwnedFd) {
         self.is_used(number);
         // Who it is can be asked now, and not when it has ended.
-        let path = || path_of(file.as_fd());
-        let path = self.rules.ask_for_paths().then(path).unwrap_or_default();
-        self.used_again(number, process, &path);
+        self.used_again(number, process, file.as_fd());
         let Some(open) = self.files.get_mut(&number) else {
             return;
         };

@@ -2,6 +2,7 @@
 //! about each by the path that it opened the file by: nobody's name for a file, and nobody's
 //! open, decides about others' pages.
 
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 use dropbehind_linux::OpenFile as OpenedFile;
@@ -10,6 +11,7 @@ use dropbehind_policy::{Brought, ByteRange, FileNumber, Writeback};
 use super::Files;
 use super::open_file::User;
 use super::strangers::Searched;
+use crate::file_path::path_of;
 use crate::rules::Settings;
 
 impl Files {
@@ -39,7 +41,7 @@ impl Files {
     }
 
     /// A process opened this file, which is known.
-    pub(super) fn used_again(&mut self, number: FileNumber, process: i32, path: &Path) {
+    pub(super) fn used_again(&mut self, number: FileNumber, process: i32, file: BorrowedFd<'_>) {
         if !self.programs.has(process) {
             return;
         }
@@ -49,7 +51,10 @@ impl Files {
                 user.writes = None;
                 self.hold_own_writers(number);
             }
-            _ => self.learn_user(number, process, Some(path)),
+            _ => {
+                let path = self.rules.ask_for_paths().then(|| path_of(file));
+                self.learn_user(number, process, Some(&path.unwrap_or_default()));
+            }
         }
     }
 
