@@ -186,6 +186,7 @@ impl Observer {
             fanotify,
             marks,
             rules: config.rules,
+            next_rules: None,
             trace,
             files,
             inputs: inputs.clone(),

@@ -54,6 +54,8 @@ pub(super) struct Rounds {
     pub(super) fanotify: Arc<Fanotify>,
     pub(super) marks: Marks,
     pub(super) rules: Arc<dyn Rules>,
+    /// In force when what happened before they came was read.
+    pub(super) next_rules: Option<Arc<dyn Rules>>,
     pub(super) trace: Option<CacheTrace>,
     pub(super) files: Files,
     pub(super) inputs: Inputs,
@@ -167,6 +169,12 @@ impl Rounds {
         self.files.act();
         self.files.settle_doubts();
         self.files.shrink();
+        if let Some(rules) = self.next_rules.take() {
+            self.rules = Arc::clone(&rules);
+            // They may name other file systems.
+            self.remounted = true;
+            self.files.set_rules(rules);
+        }
         if !self.files.have_heirs() {
             for answer in self.barriers.drain(..) {
                 let _ = answer.send(self.files.count());
@@ -181,12 +189,7 @@ impl Rounds {
             taken += 1;
             let files = &mut self.files;
             match input {
-                Input::Rules(rules) => {
-                    self.rules = Arc::clone(&rules);
-                    // They may name other file systems.
-                    self.remounted = true;
-                    files.set_rules(rules);
-                }
+                Input::Rules(rules) => self.next_rules = Some(rules),
                 Input::Inherit(process) => files.inherit(process),
                 Input::Notice(notice) => files.notice(notice),
                 Input::Unshelved(unshelved) => files.unshelved(unshelved),
