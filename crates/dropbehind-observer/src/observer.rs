@@ -41,7 +41,7 @@ use rounds::Rounds;
 const SEARCH: Duration = Duration::from_millis(5);
 /// A round that finds nothing takes less than this.
 const ROUND: Duration = Duration::from_micros(500);
-/// Programs do not wait longer for the files that they have open already to be looked at.
+/// Nobody waits longer for the observer's thread to have done what was asked of it.
 const STARTING: Duration = Duration::from_secs(3);
 /// The observer's thread ends sooner, unless it waits for a server that does not answer.
 const STOPPING: Duration = Duration::from_secs(3);
@@ -241,10 +241,11 @@ impl Observer {
         self.inputs.caught_up(STARTING);
     }
 
-    /// Applies other rules to files opened from now on.
+    /// Applies other rules to files opened from now on: they are in force when this returns,
+    /// unless the observer's thread is kept from its work for long.
     pub fn set_rules(&self, rules: Arc<dyn Rules>) {
         self.inputs.send(Input::Rules(rules));
-        self.inputs.wake();
+        self.inputs.caught_up(STARTING);
     }
 
     /// The programs are done: what they left is written and dropped. False when

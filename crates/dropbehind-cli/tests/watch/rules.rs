@@ -44,8 +44,6 @@ fn files_are_looked_after_by_the_rules_in_force() {
     watch.signal("HUP");
     watch.says("READY=1");
     let no_more = home.join("wanted/c");
-    // The rules take their way through the observer: the next files show which
-    // are in force, and the last of them is the one that is asked about.
     std::fs::remove_file(&later).unwrap();
     dd(&later);
     dd(&no_more);
