@@ -16,6 +16,7 @@ use dropbehind::flusher::Flusher;
 use dropbehind::stats::Reason;
 use dropbehind::{File, Mode, OpenOptions};
 use dropbehind_linux::{DiskInfo, Presence};
+use dropbehind_testbed::reclaim::in_some_attempt;
 use dropbehind_testbed::residency::{self, Peaks, Sampler};
 use dropbehind_testbed::slow_disk::RequestKind;
 use dropbehind_testbed::{Fs, MountedFs, Need, SlowDisk, SlowDiskOptions, need, pattern};
@@ -164,21 +165,27 @@ fn peak_of_a_writer(slow: &Slow, number: usize) -> (u64, u64) {
 #[test]
 fn flushers_share_the_window_of_a_disk() {
     need!(all Slow::needs(Some(Fs::Ext4)));
-    let slow = Slow::new(Some(Fs::Ext4), 50_000_000);
-    // A quarter of a second at 50 MB/s is 12 MB, and two of these are allowed.
-    let (alone, _) = peak_of_a_writer(&slow, 0);
-    assert!(alone > 12 * MIB, "{alone}");
-    let slow = &slow;
-    let shared: u64 = thread::scope(|scope| {
-        let writers: Vec<_> = (1..=7)
-            .map(|number| scope.spawn(move || peak_of_a_writer(slow, number).0))
-            .collect();
-        writers
-            .into_iter()
-            .map(|writer| writer.join().unwrap())
-            .sum()
+    // On a busy machine they count each other late, and begin with a window each.
+    in_some_attempt(|_| {
+        let slow = Slow::new(Some(Fs::Ext4), 50_000_000);
+        // A quarter of a second at 50 MB/s is 12 MB, and two of these are allowed.
+        let (alone, _) = peak_of_a_writer(&slow, 0);
+        assert!(alone > 12 * MIB, "{alone}");
+        let slow = &slow;
+        let shared: u64 = thread::scope(|scope| {
+            let writers: Vec<_> = (1..=7)
+                .map(|number| scope.spawn(move || peak_of_a_writer(slow, number).0))
+                .collect();
+            writers
+                .into_iter()
+                .map(|writer| writer.join().unwrap())
+                .sum()
+        });
+        match shared < 7 * 8 * MIB {
+            true => Ok(()),
+            false => Err(format!("{} KiB", shared >> 10)),
+        }
     });
-    assert!(shared < 7 * 8 * MIB, "{shared}");
 }
 
 /// Anybody can hold locks like a flusher's.
