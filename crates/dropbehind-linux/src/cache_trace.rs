@@ -1,11 +1,14 @@
 //! Being told which process brings which pages into the page cache: the
 //! tracepoint `filemap:mm_filemap_add_to_page_cache` by perf_event_open(2).
 //!
-//! The whole machine is recorded, by one event a processor. A record is written
-//! by who adds the pages, before anybody can use them, into a ring in memory
-//! that we map: to read it takes no call. It names the inode that the pages
-//! belong to, below an overlay, too, and whoever reads, writes, maps or reads
-//! ahead.
+//! The whole machine is recorded, in one ring a processor. A record is written
+//! by who adds the pages, before anybody can use them, into memory that we map: to
+//! read it takes no call. It names the inode that the pages belong to, below an
+//! overlay, too, and whoever reads, writes, maps or reads ahead.
+//!
+//! A record that perf hands out costs the program a microsecond. Where the kernel runs
+//! a program of ours by bpf(2), that joins pages which follow each other to [runs](runs).
+//! Elsewhere perf records each folio.
 //!
 //! # What is not told
 //!
@@ -26,16 +29,18 @@ mod processors;
 mod queue;
 pub(crate) mod records;
 pub(crate) mod ring;
+mod runs;
 pub(crate) mod tracefs;
 
 pub use device_number::{block_device_number, kernel_device};
 pub use error::CacheTraceError;
 pub use inodes::{KernelDevices, KernelInode, has_subvolumes};
 
-use event::Tasks;
+use event::{Recorded, Tasks};
 use format::{Format, Unusable};
 use queue::Queue;
 use ring::Rings;
+use runs::Runs;
 use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
@@ -47,17 +52,18 @@ const TRACEPOINT: &str = "filemap/mm_filemap_add_to_page_cache";
 /// Something that happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TraceRecord {
-    /// A folio entered the page cache, still without its data.
+    /// Pages entered the page cache, still without their data.
     Added {
-        /// Whose thread added it, as the process's number in the pid namespace of
-        /// who opened the trace. 0 if it has none there; -1 if it was ending.
+        /// Whose thread added them, as the process's number in the pid namespace of
+        /// who opened the trace. 0 if it has none there; -1 if it was ending, where
+        /// perf tells.
         process: i32,
         /// Whose pages they are.
         inode: KernelInode,
         /// The first page's number within the file, in units of
         /// [`page_size`](crate::page_size).
         first_page: u64,
-        /// How many pages the folio has.
+        /// How many they are: those of a folio, or of several that follow each other.
         pages: u64,
     },
     /// A process, not a mere thread, was forked. It has not run so far.
@@ -113,7 +119,9 @@ impl ProgramName {
 /// A record of all pages that enter the page cache, of forks, and of names.
 #[derive(Debug)]
 pub struct CacheTrace {
+    /// Of tasks, and of pages where these are not joined.
     rings: Rings,
+    runs: io::Result<Runs>,
     format: Format,
     epoll: OwnedFd,
     pending: Queue,
@@ -124,8 +132,10 @@ pub struct CacheTrace {
 impl CacheTrace {
     /// Records the whole machine from now on.
     ///
-    /// Each processor online gets a ring of `ring_bytes`, rounded up to a power
-    /// of two of pages. A record of a folio takes 72 bytes, one of a fork or an
+    /// Each processor online gets rings of `ring_bytes`, rounded up to powers of two of
+    /// pages or records. Pages that a process adds one after the other make one record
+    /// where a program in the kernel may [join](CacheTrace::joins_pages) them, else each
+    /// folio is recorded. Records of a run take 40 bytes, of a folio 72, of a fork or an
     /// exit of a thread 48. Rings are locked memory.
     ///
     /// # Errors
@@ -140,21 +150,55 @@ impl CacheTrace {
     /// - [`CacheTraceError::Other`]: `EMFILE`, `ENOMEM`; `EPERM` of mmap(2) for
     ///   rings larger than `kernel.perf_event_mlock_kb`, without `CAP_IPC_LOCK`.
     pub fn open(ring_bytes: usize) -> Result<Self, CacheTraceError> {
+        Self::new(ring_bytes, true)
+    }
+
+    /// As [`CacheTrace::open`], with a record of each folio in any case.
+    ///
+    /// # Errors
+    ///
+    /// The same.
+    pub fn open_unjoined(ring_bytes: usize) -> Result<Self, CacheTraceError> {
+        Self::new(ring_bytes, false)
+    }
+
+    fn new(ring_bytes: usize, joins: bool) -> Result<Self, CacheTraceError> {
         let (tracepoint, text) = tracefs::tracepoint(TRACEPOINT)?;
         let format = Format::parse(&text).map_err(|error| match error {
             Unusable::NoOrder => CacheTraceError::NoOrder,
             Unusable::Unknown => strange_format(),
         })?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(other("epoll_create1"))?;
-        let rings = Rings::of_all_processors(tracepoint, Tasks::Told, ring_bytes)?;
+        let add = |fd: BorrowedFd<'_>| {
+            epoll::add(
+                &epoll,
+                fd,
+                epoll::EventData::new_u64(0),
+                epoll::EventFlags::IN,
+            )
+            .map_err(other("epoll_ctl"))
+        };
+        let runs = if joins {
+            Runs::new(tracepoint, &format, ring_bytes)
+        } else {
+            Err(io::Error::other("not asked for"))
+        };
+        // Whatever keeps it from that, perf is asked next, and says it if it may not.
+        let (recorded, ring_bytes) = match &runs {
+            Ok(runs) => {
+                add(runs.as_fd())?;
+                (Recorded::Nothing, ring_bytes / 4)
+            }
+            Err(_) => (Recorded::Tracepoint(tracepoint), ring_bytes),
+        };
+        let rings = Rings::of_all_processors(recorded, Tasks::Told, ring_bytes)?;
         for ring in rings.iter() {
-            let data = epoll::EventData::new_u64(0);
-            epoll::add(&epoll, ring.event(), data, epoll::EventFlags::IN)
-                .map_err(other("epoll_ctl"))?;
+            add(ring.event().as_fd())?;
             ring.enable()?;
         }
         Ok(Self {
             rings,
+            runs,
             format,
             epoll,
             pending: Queue::default(),
@@ -162,9 +206,20 @@ impl CacheTrace {
         })
     }
 
+    /// Whether pages that follow each other are joined in the kernel. That takes Linux 6.7,
+    /// bpf(2), `CAP_BPF`, and the first pid namespace.
+    ///
+    /// # Errors
+    ///
+    /// Why not.
+    pub fn joins_pages(&self) -> Result<(), &io::Error> {
+        self.runs.as_ref().map(|_| ())
+    }
+
     /// Hands over, in the order of their time stamps, every record whose time is
     /// at or before `until_ns` of [`monotonic_ns`]. Later ones are kept for the
-    /// next call. All rings are emptied, whatever the time.
+    /// next call. All rings are emptied, whatever the time. Joined pages have the
+    /// time of the first; the last come at most 50 microseconds later.
     ///
     /// A processor takes the time first and puts the record into its ring then. In
     /// between it may be interrupted, or stopped by a hypervisor: 0.13 ms were seen
@@ -173,6 +228,9 @@ impl CacheTrace {
     /// the order matters, ask for what is a few milliseconds old.
     pub fn read(&mut self, until_ns: u64, take: impl FnMut(TraceRecord)) {
         self.gather(|_, _| {});
+        if let Ok(runs) = &mut self.runs {
+            runs.look_for_misses(|stamped| self.pending.push(stamped));
+        }
         self.pending.take_until(until_ns, take);
     }
 
@@ -191,13 +249,17 @@ impl CacheTrace {
                 self.pending.push(stamped);
             });
         }
+        if let Ok(runs) = &mut self.runs {
+            runs.drain(|stamped| self.pending.push(stamped));
+        }
     }
 }
 
 impl AsFd for CacheTrace {
     /// For polling: readable when 4 KiB or half its size were written into a ring
-    /// since that was last the case. Being told resets it, read or not. What is
-    /// less is told to nobody: look from time to time.
+    /// since that was last the case, or some fifty runs or 4 MiB of pages were. Being
+    /// told resets it, or reading does. What is less is told to nobody: look from time
+    /// to time.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }

@@ -21,6 +21,7 @@
 
 pub mod advice;
 pub mod block;
+mod bpf;
 pub mod cache_trace;
 pub mod cachestat;
 pub mod claims;
@@ -42,6 +43,7 @@ pub mod kernel;
 pub mod large_read;
 pub mod learned;
 pub mod loop_device;
+mod mapping;
 mod memory;
 pub mod mincore;
 pub mod mount_namespace;

@@ -12,7 +12,7 @@
 //! whoever counts pages, finds them clean, and reads this afterwards, knows whether their
 //! writeback failed.
 
-use crate::cache_trace::event::Tasks;
+use crate::cache_trace::event::{Recorded, Tasks};
 use crate::cache_trace::format::Field;
 use crate::cache_trace::ring::Rings;
 use crate::cache_trace::{CacheTraceError, KernelInode, records, strange_format, tracefs};
@@ -51,7 +51,8 @@ impl WritebackFailures {
         let (tracepoint, text) = tracefs::tracepoint(TRACEPOINT)?;
         let field = |name| Field::find(&text, name).ok_or_else(strange_format);
         let (device, number) = (field("s_dev")?, field("i_ino")?);
-        let rings = Rings::of_all_processors(tracepoint, Tasks::Untold, ring_bytes)?;
+        let rings =
+            Rings::of_all_processors(Recorded::Tracepoint(tracepoint), Tasks::Untold, ring_bytes)?;
         for ring in rings.iter() {
             ring.enable()?;
         }

@@ -29,6 +29,9 @@ pub(super) struct ProbeArgs {
 const WITHOUT_TRACE: &str = "without a trace of the page cache, run and watch do not know who \
      brings in which page: what was resident when a file was opened stays, and the rest goes";
 
+const UNJOINED: &str = "the trace has a record for each folio, so programs that write 4 KiB at \
+     a time under run and watch take longer than they must";
+
 /// The result; the names are those of the JSON output.
 #[derive(Debug, Serialize)]
 struct Report {
@@ -107,18 +110,26 @@ impl Report {
         });
         let mut works = Vec::from(works);
         let mut consequences = consequences(found);
-        let trace = dropbehind_observer::open_trace(tracing_is_wanted()).err();
-        if trace.is_some() {
+        let trace = dropbehind_observer::open_trace(tracing_is_wanted());
+        let joined = match &trace {
+            Ok(trace) => trace.joins_pages().map_err(ToString::to_string),
+            Err(_) => Err("there is no trace".to_owned()),
+        };
+        if trace.is_err() {
             consequences.push(WITHOUT_TRACE);
+        } else if joined.is_err() {
+            consequences.push(UNJOINED);
         }
-        works.push(Feature {
-            name: "page cache trace",
-            works: trace.is_none(),
-            result: trace.map_or_else(
-                || Support::Works.to_string(),
+        let feature = |name, tried: Result<(), String>| Feature {
+            name,
+            works: tried.is_ok(),
+            result: tried.map_or_else(
                 |error| format!("no: {error}"),
+                |()| Support::Works.to_string(),
             ),
-        });
+        };
+        works.push(feature("page cache trace", trace.map(|_| ())));
+        works.push(feature("joined trace records", joined));
         Self {
             kernel: found.kernel.to_string(),
             filesystem: found.filesystem.to_string(),

@@ -2,7 +2,7 @@
 
 use crate::shell::{RUN, once};
 use crate::user::User;
-use dropbehind_testbed::{Need, need, skip};
+use dropbehind_testbed::{Need, need, residency, skip};
 
 const WITHOUT: &str = "setpriv --bounding-set -sys_admin";
 
@@ -52,6 +52,27 @@ fn a_proc_of_another_pid_namespace_is_refused() {
     let left = once(&user, RUN, script);
     assert_eq!(left.code, Some(0), "{left:?}");
     assert!(user.file("started").exists());
+}
+
+/// There each folio has a record of its own.
+#[test]
+fn in_a_pid_namespace_the_trace_is_perfs() {
+    need!(Need::Root, Need::Cachestat, Need::Tool("unshare"));
+    let user = User::new();
+    let script = "unshare --pid --fork --mount-proc $RUN -v \
+                  dd if=/dev/zero of=data bs=4k count=16384 status=none";
+    let left = once(&user, RUN, script);
+    assert_eq!(left.code, Some(0), "{left:?}");
+    let untraced = left
+        .stderr
+        .contains("does not tell who brings in which page");
+    assert!(!untraced, "{left:?}");
+    let cached = residency::cached(&user.file("data")).unwrap();
+    assert_eq!(cached.cached_pages, 0, "{left:?}");
+    let here = env!("CARGO_BIN_EXE_dropbehind");
+    let script = format!("unshare --pid --fork --mount-proc {here} probe");
+    let said = once(&user, RUN, &script).stdout;
+    assert!(said.contains("in another pid namespace"), "{said}");
 }
 
 #[test]

@@ -1,11 +1,13 @@
 //! The events that fill rings: perf_event_open(2).
 
-use rustix::ioctl::{NoArg, Opcode, ioctl, opcode};
+use rustix::ioctl::{IntegerSetter, NoArg, Opcode, ioctl, opcode};
 use std::io;
 use std::mem::size_of;
-use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
+const PERF_TYPE_SOFTWARE: u32 = 1;
 const PERF_TYPE_TRACEPOINT: u32 = 2;
+const PERF_COUNT_SW_DUMMY: u64 = 9;
 const PERF_SAMPLE_TID: u64 = 1 << 1;
 const PERF_SAMPLE_TIME: u64 = 1 << 2;
 const PERF_SAMPLE_RAW: u64 = 1 << 10;
@@ -13,6 +15,7 @@ const EVERYBODY: libc::pid_t = -1;
 const NO_GROUP: libc::c_int = -1;
 const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 1 << 3;
 const PERF_EVENT_IOC_ENABLE: Opcode = opcode::none(b'$', 0);
+const PERF_EVENT_IOC_SET_BPF: Opcode = opcode::write::<u32>(b'$', 8);
 
 // The bits of the kernel's bit field, in its order.
 const DISABLED: u64 = 1 << 0;
@@ -50,8 +53,15 @@ pub(crate) enum Tasks {
     Untold,
 }
 
-/// A tracepoint's event, of everybody on one processor. It is not enabled until that is
-/// asked for.
+/// What an event makes records of, besides tasks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Recorded {
+    /// The tracepoint of this number.
+    Tracepoint(u64),
+    Nothing,
+}
+
+/// An event of everybody on one processor. It is not enabled until that is asked for.
 #[derive(Debug)]
 pub(super) struct Event {
     fd: OwnedFd,
@@ -60,20 +70,24 @@ pub(super) struct Event {
 impl Event {
     /// It will wake whoever polls for each `wake_bytes` that it wrote.
     pub(super) fn open(
-        tracepoint: u64,
+        recorded: Recorded,
         tasks: Tasks,
         processor: i32,
         wake_bytes: u32,
     ) -> io::Result<Self> {
+        let (kind, config) = match recorded {
+            Recorded::Tracepoint(number) => (PERF_TYPE_TRACEPOINT, number),
+            Recorded::Nothing => (PERF_TYPE_SOFTWARE, PERF_COUNT_SW_DUMMY),
+        };
         let tasks = match tasks {
             Tasks::Told => TASK | COMM,
             Tasks::Untold => 0,
         };
         let flags = DISABLED | tasks | WATERMARK | SAMPLE_ID_ALL | USE_CLOCKID;
         let attributes = Attributes {
-            kind: PERF_TYPE_TRACEPOINT,
+            kind,
             size: size_of::<Attributes>() as u32,
-            config: tracepoint,
+            config,
             sample_period: 1,
             sample_type: PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_RAW,
             read_format: 0,
@@ -114,6 +128,20 @@ impl Event {
     pub(super) fn enable(&self) -> io::Result<()> {
         // SAFETY: this request takes no argument that is a pointer.
         Ok(unsafe { ioctl(&self.fd, NoArg::<PERF_EVENT_IOC_ENABLE>::new()) }?)
+    }
+
+    /// Has the program run wherever the tracepoint is passed, on any processor, until the
+    /// event is closed (perf_event_open(2), `PERF_EVENT_IOC_SET_BPF`; of tracepoints since
+    /// Linux 4.7).
+    pub(super) fn run(&self, program: BorrowedFd<'_>) -> io::Result<()> {
+        let program = program.as_raw_fd() as usize;
+        // SAFETY: this request takes a descriptor, by value.
+        Ok(unsafe {
+            ioctl(
+                &self.fd,
+                IntegerSetter::<PERF_EVENT_IOC_SET_BPF>::new_usize(program),
+            )
+        }?)
     }
 }
 

@@ -1,13 +1,15 @@
 //! Where a tracepoint's record has its fields: the text `format` of tracefs,
 //! Documentation/trace/events.rst.
 
+use crate::bpf::instruction::{Assembler, Register, Width};
+
 /// Where the fields of `mm_filemap_add_to_page_cache` stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Format {
-    inode: Field,
-    index: Field,
-    device: Field,
-    order: Field,
+    pub(super) inode: Field,
+    pub(super) index: Field,
+    pub(super) device: Field,
+    pub(super) order: Field,
 }
 
 /// An unsigned number within a record.
@@ -96,6 +98,19 @@ impl Field {
 
     fn is_named(text: &str, name: &str) -> bool {
         lines(text).any(|(declared, _)| declared == name)
+    }
+
+    /// Has a program read it, from a record that begins where a register points.
+    pub(super) fn load(self, program: &mut Assembler, to: Register, record: Register) {
+        let width = match self.size {
+            Size::One => Width::One,
+            Size::Two => Width::Two,
+            Size::Four => Width::Four,
+            Size::Eight => Width::Eight,
+        };
+        // One that is too large is an offset that the kernel refuses.
+        let offset = i16::try_from(self.offset).unwrap_or(i16::MAX);
+        program.load(width, to, record, offset);
     }
 
     pub(crate) fn read(self, record: &[u8]) -> Option<u64> {

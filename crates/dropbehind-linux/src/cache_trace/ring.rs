@@ -2,13 +2,14 @@
 //! perf_event_open(2), "MMAP layout".
 
 use super::CacheTraceError;
-use super::event::{Event, Tasks};
+use super::event::{Event, Recorded, Tasks};
 use super::processors;
 use super::records::{HEADER_BYTES, size_of_record};
 use crate::deferred_close::close_deferred;
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
-use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::mapping::Mapping;
+use rustix::mm::ProtFlags;
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
 
 /// A ring wakes whoever polls after this much was written into it: some
 /// fifty records. A wake-up is an interrupt of the program that fills the ring,
@@ -35,16 +36,6 @@ pub(crate) struct Ring {
     tail: u64,
 }
 
-/// Memory that the kernel maps for us.
-#[derive(Debug)]
-struct Mapping {
-    start: NonNull<u8>,
-    bytes: usize,
-}
-
-// SAFETY: the mapping belongs to this value alone, and to no thread.
-unsafe impl Send for Mapping {}
-
 /// The rings of all processors. To drop them does not wait for their events' close.
 #[derive(Debug)]
 pub(crate) struct Rings(Vec<Ring>);
@@ -53,7 +44,7 @@ impl Rings {
     /// A ring of each processor that is online, each of at least `ring_bytes`. None
     /// records anything before it is [enabled](Ring::enable).
     pub(crate) fn of_all_processors(
-        tracepoint: u64,
+        recorded: Recorded,
         tasks: Tasks,
         ring_bytes: usize,
     ) -> Result<Self, CacheTraceError> {
@@ -62,7 +53,7 @@ impl Rings {
         })?;
         let mut rings = Vec::with_capacity(processors.len());
         for processor in processors {
-            match Ring::open(tracepoint, tasks, processor, ring_bytes) {
+            match Ring::open(recorded, tasks, processor, ring_bytes) {
                 // It went offline meanwhile.
                 Err(CacheTraceError::Other(_, error))
                     if error.raw_os_error() == Some(libc::ENODEV) => {}
@@ -96,7 +87,7 @@ impl Ring {
     /// Opens an event of everybody on a processor. Its ring has at least `ring_bytes` and
     /// a page.
     fn open(
-        tracepoint: u64,
+        recorded: Recorded,
         tasks: Tasks,
         processor: i32,
         ring_bytes: usize,
@@ -113,26 +104,14 @@ impl Ring {
         })?;
         // A ring that fills up before that wakes nobody.
         let wake_bytes = WAKE_BYTES.min(data_bytes / 2);
-        let event = Event::open(tracepoint, tasks, processor, wake_bytes as u32)
+        let event = Event::open(recorded, tasks, processor, wake_bytes as u32)
             .map_err(|error| CacheTraceError::of("perf_event_open", error))?;
-        // SAFETY: a new mapping at an address of the kernel's choice.
-        let map = unsafe {
-            mmap(
-                std::ptr::null_mut(),
-                map_bytes,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED,
-                &event,
-                0,
-            )
-        };
-        let map = map.map_err(|error| CacheTraceError::Other("mmap of a ring", error.into()))?;
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        let map = Mapping::new(event.as_fd(), 0, map_bytes, access)
+            .map_err(|error| CacheTraceError::Other("mmap of a ring", error))?;
         Ok(Self {
             event,
-            map: Mapping {
-                start: NonNull::new(map.cast()).expect("the kernel maps nothing at 0 unasked"),
-                bytes: map_bytes,
-            },
+            map,
             page_bytes,
             data_bytes,
             tail: 0,
@@ -149,18 +128,12 @@ impl Ring {
         &self.event
     }
 
-    fn counter(&self, offset: usize) -> &AtomicU64 {
-        // SAFETY: it lies within the first page, aligned, and lives as long as the
-        // mapping does. The kernel reads and writes it as one word.
-        unsafe { AtomicU64::from_ptr(self.map.start.as_ptr().add(offset).cast()) }
-    }
-
     /// Takes all that is in it, oldest first. What goes over its end is put
     /// together in `joined`. True when it was so full that another record did not fit,
     /// perhaps: the kernel says so itself only with the next one that does.
     pub(crate) fn drain(&mut self, joined: &mut Vec<u8>, take: impl FnMut(&[u8])) -> bool {
         // Acquire: what the kernel wrote before it moved the head is seen.
-        let head = self.counter(DATA_HEAD).load(Ordering::Acquire);
+        let head = self.map.word(DATA_HEAD).load(Ordering::Acquire);
         if head == self.tail {
             return false;
         }
@@ -172,7 +145,7 @@ impl Ring {
         // not write what is between tail and head until the tail is moved, which is
         // after these are used.
         let (first, second) = unsafe {
-            let data = self.map.start.as_ptr().add(self.page_bytes);
+            let data = self.map.start().as_ptr().add(self.page_bytes);
             (
                 std::slice::from_raw_parts(data.add(start), before_end),
                 std::slice::from_raw_parts(data, unread - before_end),
@@ -181,16 +154,8 @@ impl Ring {
         walk(first, second, joined, take);
         self.tail = head;
         // Release: the kernel may write there now that all was read.
-        self.counter(DATA_TAIL).store(head, Ordering::Release);
+        self.map.word(DATA_TAIL).store(head, Ordering::Release);
         unread + LARGEST_RECORD > self.data_bytes
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: our own mapping, to which no reference is left.
-        let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
-        debug_assert!(unmapped.is_ok());
     }
 }
 

@@ -6,7 +6,7 @@ use dropbehind_linux::{
     CacheTrace, CacheTraceError, Interest, KernelDevices, KernelInode, PollEntry, TraceRecord,
     block_device_number, kernel_device, monotonic_ns, mounts_of, page_size, poll,
 };
-use dropbehind_testbed::{Fs, MountedFs, Need, need};
+use dropbehind_testbed::{Fs, MountedFs, Need, need, skip};
 use rustix::fs::{major, minor};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::collections::BTreeMap;
@@ -20,6 +20,10 @@ use std::time::Duration;
 
 /// Room for what the rest of the machine does meanwhile.
 const RING_BYTES: usize = 4 << 20;
+
+type Open = fn(usize) -> Result<CacheTrace, CacheTraceError>;
+/// With pages joined in the kernel where that is possible, and with each folio told.
+const WAYS: [Open; 2] = [CacheTrace::open, CacheTrace::open_unjoined];
 
 fn own() -> i32 {
     std::process::id().try_into().unwrap()
@@ -78,7 +82,12 @@ fn run(program: &str, path: &Path) -> i32 {
 
 /// Writes a file and reads it cold; each page is to be told once, both times.
 fn writes_and_reads_are_told(directory: &Path) {
-    let mut trace = CacheTrace::open(RING_BYTES).unwrap();
+    WAYS.into_iter()
+        .for_each(|open| writes_and_reads_are_told_by(open, directory));
+}
+
+fn writes_and_reads_are_told_by(open: Open, directory: &Path) {
+    let mut trace = open(RING_BYTES).unwrap();
     let path = directory.join("data");
     let mut file = File::options()
         .read(true)
@@ -107,6 +116,7 @@ fn writes_and_reads_are_told(directory: &Path) {
     // What is cached is not told.
     std::fs::read(&path).unwrap();
     assert!(told(&all_of(&mut trace), inode).is_empty());
+    std::fs::remove_file(path).unwrap();
 }
 
 #[test]
@@ -191,10 +201,15 @@ fn mounts_of_another_namespace_are_looked_through_when_given() {
 #[test]
 fn other_processes_are_named_and_their_forks_told_first() {
     need!(Need::Root);
+    WAYS.into_iter()
+        .for_each(other_processes_are_named_and_their_forks_told_first_by);
+}
+
+fn other_processes_are_named_and_their_forks_told_first_by(open: Open) {
     let directory = directory();
     let (path, file) = uncached_file(directory.path(), MIB);
     let inode = inode_of(&file);
-    let mut trace = CacheTrace::open(RING_BYTES).unwrap();
+    let mut trace = open(RING_BYTES).unwrap();
     // A thread is no process.
     std::thread::spawn(|| ()).join().unwrap();
     let child = run("cat", &path);
@@ -218,7 +233,12 @@ fn other_processes_are_named_and_their_forks_told_first() {
 #[test]
 fn a_grandchild_is_told_with_its_parent() {
     need!(Need::Root);
-    let mut trace = CacheTrace::open(RING_BYTES).unwrap();
+    WAYS.into_iter()
+        .for_each(a_grandchild_is_told_with_its_parent_by);
+}
+
+fn a_grandchild_is_told_with_its_parent_by(open: Open) {
+    let mut trace = open(RING_BYTES).unwrap();
     let mut child = Command::new("sh")
         .args(["-c", "(true; exec true) & echo $!; wait"])
         .stdout(Stdio::piped())
@@ -243,10 +263,14 @@ fn a_grandchild_is_told_with_its_parent() {
 #[test]
 fn a_fault_in_a_mapping_is_told() {
     need!(Need::Root);
+    WAYS.into_iter().for_each(a_fault_in_a_mapping_is_told_by);
+}
+
+fn a_fault_in_a_mapping_is_told_by(open: Open) {
     let directory = directory();
     let (_, file) = uncached_file(directory.path(), MIB);
     let inode = inode_of(&file);
-    let mut trace = CacheTrace::open(RING_BYTES).unwrap();
+    let mut trace = open(RING_BYTES).unwrap();
     let len = MIB as usize;
     // SAFETY: a new mapping of a file that nobody else changes, unmapped once; the
     // byte that is read lies within it.
@@ -272,8 +296,12 @@ fn a_fault_in_a_mapping_is_told() {
 #[test]
 fn later_records_are_kept() {
     need!(Need::Root);
+    WAYS.into_iter().for_each(later_records_are_kept_by);
+}
+
+fn later_records_are_kept_by(open: Open) {
     let directory = directory();
-    let mut trace = CacheTrace::open(RING_BYTES).unwrap();
+    let mut trace = open(RING_BYTES).unwrap();
     let write = |name| {
         let path = directory.path().join(name);
         std::fs::write(&path, [1; 100]).unwrap();
@@ -298,8 +326,12 @@ fn later_records_are_kept() {
 #[test]
 fn a_filling_ring_wakes() {
     need!(Need::Root);
+    WAYS.into_iter().for_each(a_filling_ring_wakes_by);
+}
+
+fn a_filling_ring_wakes_by(open: Open) {
     let directory = directory();
-    let trace = CacheTrace::open(RING_BYTES).unwrap();
+    let trace = open(RING_BYTES).unwrap();
     let file = File::create(directory.path().join("data")).unwrap();
     let _processor = pinned();
     for page in 0..200 {
@@ -328,13 +360,18 @@ fn pinned() -> impl Drop {
 #[test]
 fn what_did_not_fit_is_counted() {
     need!(Need::Root);
+    WAYS.into_iter().for_each(what_did_not_fit_is_counted_by);
+}
+
+fn what_did_not_fit_is_counted_by(open: Open) {
     const PAGES: u64 = 4096;
     let directory = directory();
     let file = File::create(directory.path().join("data")).unwrap();
     let inode = inode_of(&file);
     let _processor = pinned();
-    let mut trace = CacheTrace::open(1).unwrap();
-    let write = |page| file.write_all_at(&[1], page * page_size()).unwrap();
+    let mut trace = open(1).unwrap();
+    // No page follows another.
+    let write = |page| file.write_all_at(&[1], 2 * page * page_size()).unwrap();
     (0..PAGES).for_each(write);
     let mut records = all_of(&mut trace);
     // The kernel says so when there is room again.
@@ -353,6 +390,69 @@ fn what_did_not_fit_is_counted() {
     }
     assert!((1..200).contains(&kept), "{kept}");
     assert!(lost + kept > PAGES, "{lost} and {kept}");
+}
+
+#[test]
+fn pages_one_after_the_other_are_one_run() {
+    need!(Need::Root);
+    let mut trace = CacheTrace::open(RING_BYTES).unwrap();
+    if let Err(error) = trace.joins_pages() {
+        skip!("pages are not joined here: {error}");
+    }
+    let directory = directory();
+    let file = File::create(directory.path().join("data")).unwrap();
+    let inode = inode_of(&file);
+    let _processor = pinned();
+    let mut runs_of = |pages: &mut dyn Iterator<Item = u64>| {
+        for page in pages {
+            file.write_all_at(&[1], page * page_size()).unwrap();
+        }
+        let is_ours = |record: &&TraceRecord| matches!(record, TraceRecord::Added { inode: of, .. } if *of == inode);
+        let records = all_of(&mut trace);
+        let runs = records.iter().filter(is_ours).count();
+        (runs, told(&records, inode))
+    };
+    let (runs, pages) = runs_of(&mut (0..4096));
+    assert_eq!(pages, once(4096, own()));
+    assert!(runs < 1024, "{runs}");
+    // What was taken is not told again when the run goes on.
+    let (_, pages) = runs_of(&mut (4096..4100));
+    assert_eq!(
+        pages.keys().copied().collect::<Vec<_>>(),
+        [4096, 4097, 4098, 4099]
+    );
+    let (runs, pages) = runs_of(&mut (5000..5200).rev());
+    assert_eq!((runs, pages.len()), (200, 200));
+}
+
+/// While one processor's ring is read again and again, and others write to files of their
+/// own, no page is missing and none is told twice.
+#[test]
+fn a_run_that_grows_is_told_once() {
+    need!(Need::Root);
+    const PAGES: u64 = 8192;
+    let directory = directory();
+    let paths = [0, 1, 2].map(|number| directory.path().join(number.to_string()));
+    let files = paths.map(|path| File::create(path).unwrap());
+    let inodes = files.each_ref().map(inode_of);
+    let mut trace = CacheTrace::open(RING_BYTES).unwrap();
+    let mut records = Vec::new();
+    std::thread::scope(|scope| {
+        let writers = files.each_ref().map(|file| {
+            scope.spawn(move || {
+                for page in 0..PAGES {
+                    file.write_all_at(&[1], page * page_size()).unwrap();
+                }
+            })
+        });
+        while writers.iter().any(|writer| !writer.is_finished()) {
+            trace.read(monotonic_ns(), |record| records.push(record));
+        }
+    });
+    records.extend(all_of(&mut trace));
+    for inode in inodes {
+        assert_eq!(told(&records, inode), once(PAGES, own()));
+    }
 }
 
 #[test]
@@ -394,7 +494,13 @@ fn what_is_no_device_has_no_device_number() {
 #[test]
 fn nobody_may_not_trace() {
     need!(Need::Root);
-    let error = as_nobody(|| CacheTrace::open(RING_BYTES).map(drop)).unwrap_err();
+    for open in WAYS {
+        nobody_may_not_trace_by(open);
+    }
+}
+
+fn nobody_may_not_trace_by(open: Open) {
+    let error = as_nobody(move || open(RING_BYTES).map(drop)).unwrap_err();
     assert!(matches!(error, CacheTraceError::NotPermitted), "{error:?}");
     assert_eq!(error.to_string(), "tracing all processes is not permitted");
 }
@@ -405,7 +511,7 @@ fn a_trace_can_be_sent_and_ends_with_its_value() {
     fn maps() -> usize {
         let maps = std::fs::read_to_string("/proc/thread-self/maps").unwrap();
         maps.lines()
-            .filter(|line| line.contains("perf_event"))
+            .filter(|line| line.contains("perf_event") || line.contains("bpf-map"))
             .count()
     }
     let trace = CacheTrace::open(RING_BYTES).unwrap();

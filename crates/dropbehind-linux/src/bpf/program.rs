@@ -1,0 +1,100 @@
+//! A program in the kernel: `BPF_PROG_LOAD` of bpf(2).
+
+use super::{NAME, bpf, bpf_open};
+use std::ffi::{CStr, c_long};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+const PROG_LOAD: c_long = 5;
+const OBJ_GET_INFO_BY_FD: c_long = 15;
+const TRACEPOINT: u32 = 5;
+/// The project's. No helper that we call is for programs under the GPL only.
+const LICENSE: &CStr = c"MIT OR Apache-2.0";
+
+/// What `BPF_PROG_LOAD` reads of `union bpf_attr`.
+#[repr(C)]
+struct Attributes {
+    kind: u32,
+    instructions: u32,
+    first: u64,
+    license: u64,
+    log_level: u32,
+    log_bytes: u32,
+    log: u64,
+    kernel_version: u32,
+    flags: u32,
+    name: [u8; 16],
+}
+
+/// What `BPF_OBJ_GET_INFO_BY_FD` reads of `union bpf_attr`.
+#[repr(C)]
+struct InfoAttributes {
+    fd: u32,
+    bytes: u32,
+    info: u64,
+}
+
+/// `struct bpf_prog_info` as of Linux 5.12, the first with `recursion_misses`.
+#[repr(C)]
+struct Info {
+    before: [u64; 26],
+    recursion_misses: u64,
+}
+
+/// A program for tracepoints, which perf events run.
+#[derive(Debug)]
+pub(crate) struct Program {
+    fd: OwnedFd,
+}
+
+impl Program {
+    /// Has the kernel check and take a program.
+    ///
+    /// # Errors
+    ///
+    /// - `EPERM`: without `CAP_BPF` and `CAP_PERFMON` (`CAP_SYS_ADMIN` before Linux 5.8).
+    /// - `EINVAL`, `EACCES`: the kernel does not know an instruction or a helper, or
+    ///   cannot see that the program is safe.
+    pub(crate) fn load(instructions: &[u64]) -> io::Result<Self> {
+        let mut attributes = Attributes {
+            kind: TRACEPOINT,
+            instructions: u32::try_from(instructions.len()).map_err(io::Error::other)?,
+            first: instructions.as_ptr() as u64,
+            license: LICENSE.as_ptr() as u64,
+            log_level: 0,
+            log_bytes: 0,
+            log: 0,
+            kernel_version: 0,
+            flags: 0,
+            name: NAME,
+        };
+        // SAFETY: the kernel reads as many instructions as there are, and a text that ends
+        // with a zero; the command makes a descriptor.
+        let fd = unsafe { bpf_open(PROG_LOAD, &mut attributes) }?;
+        Ok(Self { fd })
+    }
+
+    /// How often it was not run since another was at work on that processor, as far as the
+    /// kernel counts that: of tracepoints since Linux 6.7.
+    pub(crate) fn misses(&self) -> io::Result<u64> {
+        let mut info = Info {
+            before: [0; 26],
+            recursion_misses: 0,
+        };
+        let mut attributes = InfoAttributes {
+            fd: self.fd.as_raw_fd().cast_unsigned(),
+            bytes: size_of::<Info>() as u32,
+            info: (&raw mut info) as u64,
+        };
+        // SAFETY: the kernel writes no more to `info` than its size. It reads the sizes
+        // within, which are zeros, so that it writes nowhere else.
+        unsafe { bpf(OBJ_GET_INFO_BY_FD, &mut attributes) }?;
+        Ok(info.recursion_misses)
+    }
+}
+
+impl AsFd for Program {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
