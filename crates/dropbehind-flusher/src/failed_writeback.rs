@@ -4,27 +4,37 @@
 //! drop them would lose the only good copy. So each file is asked about after its pages were
 //! counted clean, and before they are dropped.
 
-use std::collections::HashSet;
-use std::sync::{Arc, Mutex};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 
 use dropbehind_linux::{KernelInode, WritebackFailure, WritebackFailures};
 
 use crate::lock;
 
-/// No more files are told apart; then all that are asked about count as failed.
-const FILES: usize = 1 << 10;
+/// With fewer files, those that are not asked about any more are not looked for.
+const SWEEP: usize = 1 << 10;
 
-/// The files of the machine whose writeback failed, by the kernel's trace.
+/// The files of the machine whose writeback failed, by the kernel's trace. Failures of
+/// files that nobody asks about are forgotten: anybody may cause as many as he likes.
 #[derive(Clone, Debug)]
 pub struct FailedWriteback(Arc<Mutex<State>>);
 
 #[derive(Debug)]
 struct State {
     trace: WritebackFailures,
-    files: HashSet<KernelInode>,
-    /// How often some failures were not told.
-    losses: u64,
+    /// Those that are asked about, by their inodes' numbers.
+    files: HashMap<u64, Vec<Weak<Asked>>>,
+    /// With so many numbers, those of nobody are taken out.
+    sweep_len: usize,
     news: Vec<WritebackFailure>,
+}
+
+/// A file that is asked about.
+#[derive(Debug)]
+struct Asked {
+    device: Option<u32>,
+    failed: AtomicBool,
 }
 
 impl FailedWriteback {
@@ -33,8 +43,8 @@ impl FailedWriteback {
     pub fn new(trace: WritebackFailures) -> FailedWriteback {
         FailedWriteback(Arc::new(Mutex::new(State {
             trace,
-            files: HashSet::new(),
-            losses: 0,
+            files: HashMap::new(),
+            sweep_len: SWEEP,
             news: Vec::new(),
         })))
     }
@@ -45,15 +55,21 @@ impl FailedWriteback {
     pub fn sign_of(&self, device: Option<u32>, number: u64) -> WritebackSign {
         let mut state = lock(&self.0);
         state.read();
+        let file = Arc::new(Asked {
+            device,
+            failed: AtomicBool::new(false),
+        });
+        state.sweep();
+        let of_number = state.files.entry(number).or_default();
+        of_number.retain(|file| file.strong_count() > 0);
+        of_number.push(Arc::downgrade(&file));
         WritebackSign {
             all: self.clone(),
-            device,
-            number,
-            losses: state.losses,
+            file,
         }
     }
 
-    /// What failed since the last call, each file once.
+    /// What failed since the last call of files that are asked about, each once.
     #[must_use]
     pub fn news(&self) -> Vec<WritebackFailure> {
         let mut state = lock(&self.0);
@@ -65,24 +81,42 @@ impl FailedWriteback {
 impl State {
     fn read(&mut self) {
         let Self {
-            trace,
-            files,
-            losses,
-            news,
+            trace, files, news, ..
         } = self;
-        trace.read(|failure| match failure {
-            WritebackFailure::File(inode) if files.len() < FILES => {
-                if files.insert(inode) {
-                    news.push(failure);
+        trace.read(|failure| {
+            // One that fails for the first time is news.
+            let fails = |file: &Weak<Asked>, device: Option<u32>| {
+                let file = file.upgrade();
+                file.is_some_and(|file| {
+                    let is_it = file.device.is_none() || device.is_none() || file.device == device;
+                    is_it && !file.failed.swap(true, Ordering::Relaxed)
+                })
+            };
+            let failed = match failure {
+                WritebackFailure::File(KernelInode { device, number }) => {
+                    let asked = files.get(&number).into_iter().flatten();
+                    asked.filter(|file| fails(file, Some(device))).count()
                 }
-            }
-            WritebackFailure::File(_) | WritebackFailure::Lost => {
-                *losses += 1;
-                if news.last() != Some(&WritebackFailure::Lost) {
-                    news.push(WritebackFailure::Lost);
+                WritebackFailure::Lost => {
+                    let asked = files.values().flatten();
+                    asked.filter(|file| fails(file, None)).count()
                 }
+            };
+            if failed > 0 {
+                news.push(failure);
             }
         });
+    }
+
+    fn sweep(&mut self) {
+        if self.files.len() < self.sweep_len {
+            return;
+        }
+        self.files.retain(|_, files| {
+            files.retain(|file| file.strong_count() > 0);
+            !files.is_empty()
+        });
+        self.sweep_len = (self.files.len() * 2).max(SWEEP);
     }
 }
 
@@ -90,10 +124,7 @@ impl State {
 #[derive(Clone, Debug)]
 pub struct WritebackSign {
     all: FailedWriteback,
-    device: Option<u32>,
-    number: u64,
-    /// The losses when the file's pages began to come into the cache.
-    losses: u64,
+    file: Arc<Asked>,
 }
 
 impl WritebackSign {
@@ -101,11 +132,64 @@ impl WritebackSign {
     /// Asked after pages were counted clean, this covers them.
     #[must_use]
     pub fn has_failed(&self) -> bool {
-        let mut state = lock(&self.all.0);
-        state.read();
-        let is_it = |inode: &KernelInode| {
-            inode.number == self.number && self.device.is_none_or(|device| device == inode.device)
+        lock(&self.all.0).read();
+        self.file.failed.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dropbehind_linux::block_device_number;
+    use dropbehind_testbed::{FailingDisk, need};
+    use std::fs::File;
+    use std::io::Write;
+    use std::os::fd::AsFd;
+
+    fn fails(disk: &FailingDisk) -> u64 {
+        let mut device = File::options().write(true).open(disk.device()).unwrap();
+        let block = vec![1; 1 << 20];
+        for _ in 0..FailingDisk::TOO_MUCH_BYTES >> 20 {
+            device.write_all(&block).unwrap();
+        }
+        device.sync_all().unwrap_err();
+        block_device_number(device.as_fd()).unwrap()
+    }
+
+    #[test]
+    fn only_files_that_are_asked_about_have_failed() {
+        need!(all FailingDisk::needs(None));
+        let disk = FailingDisk::raw().unwrap();
+        let failed = FailedWriteback::new(WritebackFailures::open(16 << 20).unwrap());
+        let of_others = failed.sign_of(None, u64::MAX);
+        let number = fails(&disk);
+        let told = |failure: &WritebackFailure| match failure {
+            WritebackFailure::File(inode) => inode.number == number,
+            WritebackFailure::Lost => panic!("lost"),
         };
-        state.losses != self.losses || state.files.iter().any(is_it)
+        assert!(!failed.news().iter().any(told), "nobody asked");
+        let sign = failed.sign_of(None, number);
+        let elsewhere = failed.sign_of(Some(u32::MAX), number);
+        assert!(!sign.has_failed(), "that was before");
+        fails(&disk);
+        assert!(sign.has_failed());
+        let news = failed.news();
+        assert_eq!(news.iter().filter(|failure| told(failure)).count(), 1);
+        for other in [&of_others, &elsewhere, &failed.sign_of(None, number)] {
+            assert!(!other.has_failed());
+        }
+    }
+
+    #[test]
+    fn files_that_nobody_asks_about_are_forgotten() {
+        need!(all FailingDisk::needs(None));
+        let failed = FailedWriteback::new(WritebackFailures::open(0).unwrap());
+        let kept = failed.sign_of(None, 0);
+        for number in 1..100_000 {
+            let _ = failed.sign_of(None, number);
+        }
+        assert!(lock(&failed.0).files.len() <= SWEEP);
+        assert!(lock(&failed.0).files.contains_key(&0));
+        drop(kept);
     }
 }
