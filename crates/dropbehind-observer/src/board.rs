@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dropbehind_flusher::{Observed, ObservedState};
 
-/// No more notes are kept.
+/// The last so many notes are kept: users cause some of them.
 const NOTES: usize = 64;
 
 /// Sums over files that are finished, and over small ones never tracked.
@@ -96,9 +96,13 @@ impl Board {
     }
 
     pub(crate) fn note(&mut self, note: String) {
-        if !self.notes.contains(&note) && self.notes.len() < NOTES {
-            self.notes.push(note);
+        if self.notes.contains(&note) {
+            return;
         }
+        if self.notes.len() >= NOTES {
+            self.notes.remove(0);
+        }
+        self.notes.push(note);
     }
 
     /// The kernel had no room for so many records of the trace.

@@ -20,6 +20,8 @@ impl Reports {
                 journal.warning(note);
             }
         }
+        // What is not noted any more may come again.
+        self.notes.retain(|note| snapshot.notes.contains(note));
         let overflows = snapshot.totals.overflows;
         if overflows > self.overflows {
             journal.warning(format!(
