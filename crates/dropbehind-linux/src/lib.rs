@@ -97,11 +97,12 @@ pub use io_priority::{IoPriority, set_thread_io_priority, thread_io_priority};
 pub use kernel::{KernelVersion, kernel_version};
 pub use large_read::{LargeRead, huge_page_size};
 pub use learned::{Operation, dontcache, remember_dontcache};
-pub use loop_device::{LoopDevice, attach_loop_device};
+pub use loop_device::{LoopDevice, attach_loop_device, backing_paths};
 pub use memory::return_memory;
 pub use mincore::resident_ranges;
 pub use mount_namespace::{
-    MountNamespaceId, MountWatch, mount_namespace_of, mounts_of, unshare_mount_namespace,
+    MountNamespaceId, MountWatch, mount_namespace_of, mount_with_id, mounts_of,
+    unshare_mount_namespace,
 };
 pub use mounts::{Mount, mount_number};
 pub use page::page_size;
@@ -112,8 +113,8 @@ pub use presence::Presence;
 pub use pressure::{Pressure, Resource, Stall, pressure, pressure_in};
 pub use probe::{Probe, Support, probe};
 pub use processes::{
-    Cgroup, MappedFiles, OpenFile, OpenFiles, ProcessStat, cgroups, children, command_name,
-    executable, mapped_files, open_files, process_stat, process_user, processes,
+    Cgroup, OpenFile, OpenFiles, ProcessStat, cgroups, children, command_name, executable,
+    mapped_files, open_files, process_stat, process_user, processes,
 };
 pub use processor_time::{processor_time, processor_time_of};
 pub use program::{Change, CommandLine, Program};

@@ -5,7 +5,7 @@ use crate::file::FileId;
 use crate::mounts::Mount;
 use crate::poll::{Interest, PollEntry, poll};
 use std::fs::File;
-use std::io::{self, Read, Seek};
+use std::io::{self, BufRead, BufReader, Read, Seek};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
@@ -65,6 +65,29 @@ pub fn mounts_of(process: i32) -> io::Result<Vec<Mount>> {
     MountWatch::new(process)?.mounts()
 }
 
+/// More of a table is not looked through for one mount. Tables of container hosts have some
+/// hundred kilobytes; users can make gigabytes.
+const SEARCHED_BYTES: u64 = 1 << 20;
+
+/// The mount with this [number](Mount::id), if it is among the first of those that a process
+/// sees.
+///
+/// # Errors
+///
+/// Those of [`mounts_of`].
+pub fn mount_with_id(process: i32, id: u64) -> io::Result<Option<Mount>> {
+    let table = MountWatch::new(process)?.table.take(SEARCHED_BYTES);
+    let begin = format!("{id} ");
+    for line in BufReader::new(table).split(b'\n') {
+        let line = line?;
+        if line.starts_with(begin.as_bytes()) {
+            // The last line may have been cut.
+            return Ok(Mount::parse(&line).filter(|mount| mount.id == id));
+        }
+    }
+    Ok(None)
+}
+
 /// A process's table of mounts, held open to notice changes.
 ///
 /// It goes on working when the process has ended. As long as it is there, so
@@ -116,5 +139,40 @@ impl AsFd for MountWatch {
     /// Being told resets it, whoever asked.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.table.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dropbehind_testbed::{Need, Scratch, need};
+    use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
+
+    #[test]
+    fn one_mount_is_found_and_a_huge_table_is_not_read() {
+        need!(Need::Root);
+        let scratch = Scratch::new().unwrap();
+        let thread = std::thread::spawn(move || {
+            unshare_mount_namespace().unwrap();
+            let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+            mount_change("/", private).unwrap();
+            let thread = crate::thread_id();
+            for mount in mounts_of(thread).unwrap() {
+                assert_eq!(mount_with_id(thread, mount.id).unwrap(), Some(mount));
+            }
+            assert_eq!(mount_with_id(thread, u64::MAX).unwrap(), None);
+            // A blank takes four characters there, and stands for it twice.
+            let mut folder = scratch.file("");
+            for _ in 0..8 {
+                folder.push(" ".repeat(255));
+            }
+            std::fs::create_dir_all(&folder).unwrap();
+            for _ in 0..80 {
+                mount_bind(&folder, &folder).unwrap();
+            }
+            let last = mounts_of(thread).unwrap().pop().unwrap();
+            assert_eq!(mount_with_id(thread, last.id).unwrap(), None);
+        });
+        thread.join().unwrap();
     }
 }

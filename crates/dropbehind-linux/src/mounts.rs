@@ -69,7 +69,7 @@ fn path(bytes: Vec<u8>) -> PathBuf {
 }
 
 impl Mount {
-    fn parse(line: &[u8]) -> Option<Self> {
+    pub(crate) fn parse(line: &[u8]) -> Option<Self> {
         let mut fields = line.split(|&byte| byte == b' ');
         let number = |text: &[u8]| std::str::from_utf8(text).ok()?.parse::<u64>().ok();
         let id = number(fields.next()?)?;

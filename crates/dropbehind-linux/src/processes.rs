@@ -4,15 +4,16 @@
 //! it (`O_PATH`), so no event is made and no device is touched. Processes may end at any moment: what is gone
 //! is left out.
 
+use crate::cache_trace::KernelInode;
 use crate::file::{FileId, FileKind};
-use crate::mount_namespace::mounts_of;
+use crate::mount_namespace::mount_with_id;
 use crate::mounts::Mount;
 use crate::reopen::open_named;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxFlags};
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, BufRead, BufReader};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -32,18 +33,17 @@ fn numbered(entry: &fs::DirEntry) -> Option<i32> {
 /// A regular file or block device that a process uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OpenFile {
-    /// The descriptor's number; `None` for a mapping.
-    pub descriptor: Option<i32>,
+    /// The descriptor's number.
+    pub descriptor: i32,
     /// Which file.
     pub id: FileId,
     /// What kind of file.
     pub kind: FileKind,
     /// The device's number, of a block device; else 0.
     pub block_device: u64,
-    /// It is open for writing, or mapped so.
+    /// It is open for writing.
     pub writable: bool,
-    /// The number of the mount that it was opened through ([`Mount::id`](crate::Mount::id));
-    /// `None` for a mapping.
+    /// The number of the mount that it was opened through ([`Mount::id`](crate::Mount::id)).
     pub mount: Option<u64>,
 }
 
@@ -87,7 +87,7 @@ fn open_file(process: i32, entry: &fs::DirEntry) -> Option<OpenFile> {
     let description = Description::of(process, descriptor)?;
     let is_it = description.is_of(id) || has_several_numbers(process, &entry.path(), id);
     Some(OpenFile {
-        descriptor: Some(descriptor),
+        descriptor,
         id,
         kind,
         block_device,
@@ -96,67 +96,42 @@ fn open_file(process: i32, entry: &fs::DirEntry) -> Option<OpenFile> {
     })
 }
 
-/// The regular files and block devices that a process has mapped shared and
-/// writable: what it writes there makes no event. A file may come several
-/// times, and `None` comes for each other mapping.
+/// The files that a process has mapped shared and writable: what it writes there makes no
+/// event. A file may come several times, and `None` comes for each other mapping. Of a
+/// device and of an overlay's file it is the inode that the process opened, which has no pages.
 ///
-/// A mapping is looked at when it is asked for, as in [`open_files`].
+/// To read this takes the process's `mmap_lock`, and who has that may wait for a file
+/// system's server that never answers: then so does the caller. He can be killed, unlike
+/// one who looks at `/proc/PID/map_files` and is not the first.
 ///
 /// # Errors
 ///
 /// - `ENOENT`, `ESRCH`: there is no such process any more.
 /// - `EACCES`: it is another user's (`PTRACE_MODE_READ`).
-/// - `EPERM` from the files themselves leaves them out: looking behind mappings
-///   needs `CAP_SYS_ADMIN` or `CAP_CHECKPOINT_RESTORE`.
-pub fn mapped_files(process: i32) -> io::Result<MappedFiles> {
+pub fn mapped_files(process: i32) -> io::Result<impl Iterator<Item = Option<KernelInode>>> {
     let maps = fs::File::open(format!("/proc/{process}/maps"))?;
     let lines = BufReader::new(maps).split(b'\n');
-    Ok(MappedFiles { process, lines })
+    Ok(lines
+        .map_while(Result::ok)
+        .map(|line| shared_writable(&line)))
 }
 
-/// What a process has mapped: [`mapped_files`].
-#[derive(Debug)]
-pub struct MappedFiles {
-    process: i32,
-    lines: io::Split<BufReader<fs::File>>,
-}
-
-impl Iterator for MappedFiles {
-    type Item = Option<OpenFile>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let line = self.lines.next()?.ok()?;
-        Some(mapped_file(self.process, &line))
-    }
-}
-
-fn mapped_file(process: i32, line: &[u8]) -> Option<OpenFile> {
-    let name = shared_writable(line)?;
-    let link = format!("/proc/{process}/map_files/{name}");
-    let (id, kind, block_device) = file_behind(Path::new(&link))?;
-    Some(OpenFile {
-        descriptor: None,
-        id,
-        kind,
-        block_device,
-        writable: true,
-        mount: None,
-    })
-}
-
-/// The name in map_files of what a line of maps tells of, if that is mapped shared and
-/// writable.
-fn shared_writable(line: &[u8]) -> Option<String> {
+/// The inode that a line of maps tells of, if that is mapped shared and writable:
+/// `7f0-7f1 rw-s 00000000 fe:01 42   /path`, proc_pid_maps(5).
+fn shared_writable(line: &[u8]) -> Option<KernelInode> {
     let mut fields = line.split(|&byte| byte == b' ');
-    let range = std::str::from_utf8(fields.next()?).ok()?;
-    let rights = fields.next()?;
+    let rights = fields.nth(1)?;
     if !(rights.get(1) == Some(&b'w') && rights.get(3) == Some(&b's')) {
         return None;
     }
-    // The names in map_files have no leading zeros, those in maps do.
-    let (start, end) = range.split_once('-')?;
-    let plain = |text| u64::from_str_radix(text, 16).ok();
-    Some(format!("{:x}-{:x}", plain(start)?, plain(end)?))
+    let mut text = || std::str::from_utf8(fields.next()?).ok();
+    let (_offset, device, number) = (text()?, text()?, text()?);
+    let (major, minor) = device.split_once(':')?;
+    let hexadecimal = |text| u32::from_str_radix(text, 16).ok();
+    Some(KernelInode {
+        device: hexadecimal(major)? << 20 | hexadecimal(minor)? & 0xf_ffff,
+        number: number.parse().ok()?,
+    })
 }
 
 /// What a link of `/proc` leads to, without asking a remote server.
@@ -264,16 +239,32 @@ impl OpenFile {
     /// - `ENOENT`, `ESRCH`: there is no such descriptor, or it is another file by now.
     /// - Those of open(2).
     pub fn open_again(&self, process: i32) -> io::Result<OwnedFd> {
+        let named = self.named(process)?;
+        match self.kind {
+            FileKind::Other => Err(io::ErrorKind::NotFound.into()),
+            _ => open_named(named.fd.as_fd()),
+        }
+    }
+
+    /// The path by which the process opened it, as the kernel tells us: nothing is opened.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOENT`, `ESRCH`: there is no such descriptor, or it is another file by now.
+    pub fn path(&self, process: i32) -> io::Result<PathBuf> {
+        let named = self.named(process)?;
+        fs::read_link(format!("/proc/self/fd/{}", named.fd.as_raw_fd()))
+    }
+
+    fn named(&self, process: i32) -> io::Result<Named> {
         let gone = io::Error::from(io::ErrorKind::NotFound);
-        let Some(descriptor) = self.descriptor else {
-            return Err(gone);
-        };
-        let named = Named::by(Path::new(&format!("/proc/{process}/fd/{descriptor}")))?;
+        let link = format!("/proc/{process}/fd/{}", self.descriptor);
+        let named = Named::by(Path::new(&link))?;
         let is_other_mount = named.mount.is_some() && named.mount != self.mount;
-        if named.id != self.id || is_other_mount || self.kind == FileKind::Other {
+        if named.id != self.id || is_other_mount {
             return Err(gone);
         }
-        open_named(named.fd.as_fd())
+        Ok(named)
     }
 }
 
@@ -285,10 +276,9 @@ fn has_several_numbers(process: i32, link: &Path, id: FileId) -> bool {
     };
     // The file system itself is not asked: its server may be anybody's.
     let same = ["ext4", "xfs", "btrfs", "tmpfs", "devtmpfs"];
-    let several = |mount: &Mount| !same.contains(&mount.filesystem.as_str());
-    let mounts = || mounts_of(process).unwrap_or_default();
-    let is_it = |mount: &Mount| Some(mount.id) == named.mount && several(mount);
-    named.id == id && mounts().iter().any(is_it)
+    let mount = || mount_with_id(process, named.mount?).ok()?;
+    let has_several = |mount: Mount| !same.contains(&mount.filesystem.as_str());
+    named.id == id && mount().is_some_and(has_several)
 }
 
 /// The name of a process's program, at most 15 bytes of it; what the process
@@ -390,6 +380,14 @@ fn cgroup(line: &[u8]) -> Option<Cgroup> {
     })
 }
 
+impl ProcessStat {
+    /// Whether it is a thread of the kernel's, which works for others: kthreadd's child.
+    #[must_use]
+    pub fn is_kernel_thread(&self) -> bool {
+        self.parent == 2
+    }
+}
+
 /// What the scheduler says of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ProcessStat {
@@ -479,12 +477,12 @@ mod tests {
                 assert_eq!(cgroup(&line), Some(group));
             }
             for line in bytes.split(|&byte| byte == b'\n') {
-                // Nothing but the folder's own entries can be reached by it.
-                let name = shared_writable(line).unwrap_or_default();
-                assert!(
-                    name.bytes()
-                        .all(|byte| byte == b'-' || byte.is_ascii_hexdigit())
-                );
+                if let Some(inode) = shared_writable(line) {
+                    let (major, minor) = (inode.device >> 20, inode.device & 0xf_ffff);
+                    let number = inode.number;
+                    let again = format!("1-2 rw-s 0 {major:x}:{minor:x} {number} /path");
+                    assert_eq!(shared_writable(again.as_bytes()), Some(inode));
+                }
             }
             // A program names itself, and the kernel escapes ends of lines and backslashes.
             let name = bytes.escape_ascii();

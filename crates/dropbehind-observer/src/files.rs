@@ -6,6 +6,7 @@ mod actions;
 mod admission;
 mod file_event;
 mod heirs;
+mod mappings;
 mod namesakes;
 mod open_file;
 mod scan;
@@ -337,7 +338,7 @@ impl Files {
     pub(crate) fn brought(&mut self, process: i32, inode: Inode, range: ByteRange) {
         match *self.table.of_inode(inode) {
             [] => {
-                let ours = self.programs.has(process) && self.inodes.is_mounted(inode);
+                let ours = self.programs.has(process) && !self.inodes.is_block_device(inode);
                 // Whose open waits is no stranger.
                 let found = (!self.opens_wait).then(|| self.find_stranger(process, inode));
                 match found.flatten() {

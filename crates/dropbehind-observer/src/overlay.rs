@@ -23,7 +23,8 @@ pub(crate) fn file_below(overlay_file: BorrowedFd<'_>, path: &Path) -> Option<Ow
 
 fn look_below(overlay_file: BorrowedFd<'_>, path: &Path) -> Option<OwnedFd> {
     let wanted = file_stat(overlay_file).ok()?;
-    let mounts = mounts_of(0).or_else(|_| mounts_of(own_process())).ok()?;
+    let own = i32::try_from(std::process::id()).ok()?;
+    let mounts = mounts_of(own).ok()?;
     // The longest mount point that the path begins with.
     let mount = mounts
         .iter()
@@ -53,10 +54,6 @@ fn name_in(layer: &Path, inside: &Path) -> io::Result<OwnedFd> {
     let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
     let flags = path | OFlags::NOFOLLOW;
     Ok(openat2(layer, inside, flags, Mode::empty(), beneath)?)
-}
-
-fn own_process() -> i32 {
-    i32::try_from(std::process::id()).unwrap_or(0)
 }
 
 /// True for a file of overlayfs.

@@ -197,7 +197,7 @@ impl Marks {
             let served = self.is_served(&mount);
             let is_wanted =
                 !served || self.source != Source::Machine || rules.name(&mount.mount_point);
-            if is_wanted || !asks_server(&mount) {
+            if is_wanted || !reaches_server(&self.mounts, &mount) {
                 self.open.insert(mount.id);
             }
             if WITHOUT_DISK.contains(&mount.filesystem.as_str()) {
@@ -245,8 +245,9 @@ impl Marks {
 
     /// True where a server has to answer before a file is opened, or its mount is found.
     fn is_served(&self, mount: &Mount) -> bool {
-        let mut asking = self.mounts.iter().filter(|mount| asks_server(mount));
-        asking.any(|asking| mount.mount_point.starts_with(&asking.mount_point))
+        let below = |asking: &&Mount| mount.mount_point.starts_with(&asking.mount_point);
+        let mut above = self.mounts.iter().filter(below);
+        above.any(|asking| reaches_server(&self.mounts, asking))
     }
 
     fn mark(&self, fanotify: &Arc<Fanotify>, mount: &Mount, served: bool) -> io::Result<()> {
@@ -262,9 +263,36 @@ impl Marks {
 }
 
 /// True where a server answers for each file.
-pub(crate) fn asks_server(mount: &Mount) -> bool {
+fn asks_server(mount: &Mount) -> bool {
     let filesystem = mount.filesystem.as_str();
     filesystem.starts_with("fuse") || REMOTE.contains(&filesystem)
+}
+
+/// True where a server answers for each file, or may do so for those below an overlay, which
+/// the table does not show.
+pub(crate) fn may_ask_server(mount: &Mount) -> bool {
+    asks_server(mount) || mount.filesystem == "overlay"
+}
+
+/// True where a server answers for each file, or for one below an overlay, as these mounts
+/// show.
+fn reaches_server(mounts: &[Mount], mount: &Mount) -> bool {
+    let of_layers = |overlay: &Mount| {
+        let layers = overlay.layers().into_iter();
+        layers.filter_map(|layer| mount_at(mounts, &layer))
+    };
+    // Of an overlay that is a layer itself, every layer is: the kernel stacks no more.
+    asks_server(mount)
+        || of_layers(mount).any(|layer| asks_server(layer) || of_layers(layer).any(asks_server))
+}
+
+/// Where a path leads, unless by links.
+fn mount_at<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
+    // Of two at one place, the later covers the other.
+    let above = mounts
+        .iter()
+        .filter(|mount| path.starts_with(&mount.mount_point));
+    above.max_by_key(|mount| mount.mount_point.as_os_str().len())
 }
 
 fn mark(

@@ -1,6 +1,6 @@
 //! File systems whose server does not answer.
 
-use crate::files::{cached_mib, dd};
+use crate::files::{cached_mib, dd, until_dropped};
 use crate::user::User;
 use crate::user::running_watch::RunningWatch;
 use dropbehind_testbed::{HangingFs, Need, need};
@@ -83,6 +83,102 @@ fn one_that_is_hidden_is_left_alone() {
     let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
     watch.says("READY=1");
     assert_eq!(fs.waiting(), 0, "the server was asked");
+    assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
+}
+
+/// To open a file of an overlay opens the one below, whose server does not answer. Where its
+/// layers are, anybody may hide in a mount namespace.
+#[test]
+fn one_below_an_overlay_is_left_alone() {
+    need!(Need::Root, Need::Tool("python3"));
+    need!(Need::Filesystem("overlay"));
+    need!(all HangingFs::needs());
+    for unshare in ["", "import ctypes; ctypes.CDLL(None).unshare(0x20000)"] {
+        let user = User::new();
+        user.writes("rules", "[[rule]]\npath = \"*\"\nmode = \"dontcache\"\n");
+        let fs = HangingFs::new().unwrap();
+        let program = format!(
+            "import os, subprocess, sys, time\n{unshare}\n\
+             [os.mkdir(name) for name in ('merged', 'lower')]\n\
+             layers = 'lowerdir=%s:lower' % sys.argv[1]\n\
+             mount = ['mount', '-t', 'overlay', 'overlay', '-o', layers, 'merged']\n\
+             subprocess.run(mount, check=True)\n\
+             file = open('merged/file', 'rb')\n\
+             print('open', flush=True)\n\
+             time.sleep(1000)"
+        );
+        let mut command = Command::new("python3");
+        let command = command.args(["-c", &program]).arg(fs.path());
+        let command = command.current_dir(user.file("")).stdout(Stdio::piped());
+        let mut somebody = Somebody(command.spawn().unwrap());
+        let mut line = String::new();
+        let said = somebody.0.stdout.take().unwrap();
+        BufReader::new(said).read_line(&mut line).unwrap();
+        assert_eq!(line, "open\n");
+        let hanging = fs.hang();
+        let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
+        watch.says("READY=1");
+        assert_eq!(fs.waiting(), 0, "the server was asked");
+        let file = user.file("a");
+        dd(&file);
+        until_dropped(&file, &watch, 0);
+        assert_eq!(fs.waiting(), 0, "the server was asked");
+        assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
+        drop(hanging);
+        let _ = rustix::mount::unmount(user.file("merged"), rustix::mount::UnmountFlags::DETACH);
+    }
+}
+
+/// Whoever reads a process's mappings waits for its `mmap_lock`, and who has that for a
+/// server.
+#[test]
+fn a_process_that_waits_for_one_is_not_waited_for() {
+    need!(Need::Root, Need::Cachestat, Need::Tool("python3"));
+    need!(all HangingFs::needs());
+    let user = User::new();
+    user.writes("rules", "[[rule]]\npath = \"*\"\nmode = \"dontcache\"\n");
+    user.writes("shared", "0123456789");
+    let fs = HangingFs::new().unwrap();
+    let program = "import mmap, os, sys, threading, time\n\
+                   file = open(sys.argv[2], 'r+b')\n\
+                   shared = mmap.mmap(file.fileno(), 10)\n\
+                   fuse = open(sys.argv[1], 'rb')\n\
+                   page = mmap.mmap(fuse.fileno(), 4096, mmap.MAP_PRIVATE, mmap.PROT_READ, offset=1 << 20)\n\
+                   lines = [line for line in open('/proc/self/maps') if line.rstrip().endswith(sys.argv[1])]\n\
+                   at = int(lines[0].split('-')[0], 16)\n\
+                   memory = os.open('/proc/self/mem', os.O_RDONLY)\n\
+                   print('mapped', flush=True)\n\
+                   sys.stdin.readline()\n\
+                   threading.Thread(target=lambda: os.pread(memory, 1, at)).start()\n\
+                   time.sleep(0.5)\n\
+                   print('held', flush=True)\n\
+                   mmap.mmap(-1, 4096)";
+    let mut command = Command::new("python3");
+    let command = command.args(["-c", program]).arg(fs.file());
+    let command = command.arg(user.file("shared")).stdin(Stdio::piped());
+    let mut somebody = Somebody(command.stdout(Stdio::piped()).spawn().unwrap());
+    let said = somebody.0.stdout.take().unwrap();
+    let mut lines = BufReader::new(said).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "mapped");
+    let _hanging = fs.hang();
+    let input = somebody.0.stdin.as_mut().unwrap();
+    std::io::Write::write_all(input, b"\n").unwrap();
+    assert_eq!(lines.next().unwrap().unwrap(), "held");
+    let look = format!(
+        "(timeout -s KILL 2 ls -l /proc/{}/map_files); [ $? -gt 128 ]",
+        somebody.0.id()
+    );
+    assert_eq!(user.sh(&look).code, 0, "it answers");
+    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
+    watch.says("READY=1");
+    let file = user.file("a");
+    dd(&file);
+    until_dropped(&file, &watch, 0);
+    // By then the file is looked for in all mappings.
+    std::thread::sleep(Duration::from_secs(3));
+    let again = user.file("b");
+    dd(&again);
+    until_dropped(&again, &watch, 0);
     assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
 }
 

@@ -1,9 +1,9 @@
 //! Processes as others see them.
 
-use crate::setup::{Loop, MIB, directory, dirty_file, is_root, skip, wait_for};
+use crate::setup::{Loop, MIB, directory, dirty_file, skip, wait_for};
 use dropbehind_linux::{
-    FileKind, Pidfd, Resource, cgroups, children, command_name, executable, file_info,
-    mapped_files, open_files, pressure, process_stat, processes,
+    FileKind, KernelDevices, Pidfd, Resource, cgroups, children, command_name, executable,
+    file_info, mapped_files, open_files, pressure, process_stat, processes,
 };
 use rustix::fs::{Mode, OFlags};
 use std::collections::HashSet;
@@ -47,7 +47,7 @@ fn open_files_tell_readers_and_writers() {
         .unwrap()
         .flatten()
         .filter(|file| file.id == id)
-        .map(|file| (file.descriptor.unwrap(), file.writable, file.kind))
+        .map(|file| (file.descriptor, file.writable, file.kind))
         .collect();
     found.sort_unstable_by_key(|file| !file.1);
     assert_eq!(
@@ -100,7 +100,7 @@ fn who_can_neither_read_nor_write_uses_nothing() {
     let files = open_files(self_id()).unwrap().flatten();
     let found: Vec<_> = files.filter(|file| file.id == id).collect();
     assert_eq!(found.len(), 1, "{found:?}");
-    assert_eq!(found[0].descriptor, Some(writer.as_raw_fd()));
+    assert_eq!(found[0].descriptor, writer.as_raw_fd());
     drop((named, controlled));
 }
 
@@ -129,7 +129,7 @@ fn a_number_that_is_used_again_confuses_no_files() {
         });
         let found = (0..5000).flat_map(|_| open_files(self_id()).unwrap().flatten());
         let found = found
-            .filter(|file| file.descriptor == Some(descriptor))
+            .filter(|file| file.descriptor == descriptor)
             .map(|file| (file.id, file.writable))
             .collect();
         done.store(true, Ordering::Relaxed);
@@ -158,7 +158,7 @@ fn another_processs_writer_is_found() {
     wait_for("exec", || command_name(writer.id()).unwrap() == "sleep");
     let mut files = open_files(writer.id()).unwrap().flatten();
     let found = files.find(|file| file.id == id).unwrap();
-    assert_eq!((found.descriptor, found.writable), (Some(1), true));
+    assert_eq!((found.descriptor, found.writable), (1, true));
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn block_devices_are_told_by_their_number() {
     let file = disk.open();
     let number = rustix::fs::fstat(&file).unwrap().st_rdev;
     let mut files = open_files(self_id()).unwrap().flatten();
-    let found = files.find(|open| open.descriptor == Some(file.as_raw_fd()));
+    let found = files.find(|open| open.descriptor == file.as_raw_fd());
     let found = found.unwrap();
     assert_eq!(found.kind, FileKind::Block);
     assert_eq!((found.block_device, found.writable), (number, true));
@@ -178,22 +178,16 @@ fn block_devices_are_told_by_their_number() {
 #[test]
 fn shared_writable_mappings_outlive_their_descriptors() {
     use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
-    if !is_root() {
-        skip!(
-            "shared_writable_mappings_outlive_their_descriptors",
-            "needs root to look behind mappings"
-        );
-    }
     let directory = directory();
     let (_, file) = dirty_file(directory.path(), 8192);
-    let id = file_info(file.as_fd()).unwrap().id;
+    let inode = KernelDevices::new().inode_of(file.as_fd()).unwrap();
     let map = |rights, flags| {
         // SAFETY: new mappings at places of the kernel's choice.
         unsafe { mmap(std::ptr::null_mut(), 8192, rights, flags, &file, 0) }.unwrap()
     };
     let times = || {
         let files = mapped_files(self_id()).unwrap().flatten();
-        files.filter(|file| file.id == id).count()
+        files.filter(|file| *file == inode).count()
     };
     let both = ProtFlags::READ | ProtFlags::WRITE;
     let private = map(both, MapFlags::PRIVATE);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use dropbehind_linux::OpenFile as OpenedFile;
 use dropbehind_linux::{
     Description, EventMask, FileKind, FileStat, MarkLife, MarkTarget, Mount, file_stat, filesystem,
-    has_subvolumes, mounts_of, size_bytes,
+    has_subvolumes, mount_with_id, size_bytes,
 };
 use dropbehind_policy::grace::SMALL_FILE_BYTES;
 use dropbehind_policy::{FileNumber, Writeback};
@@ -20,7 +20,7 @@ use crate::file_path::path_of;
 use crate::overlay;
 use crate::rules::Settings;
 use crate::shown;
-use crate::source::asks_server;
+use crate::source::may_ask_server;
 
 impl Files {
     /// A description of our own of a file that a process has open. A watch has none where a
@@ -31,9 +31,9 @@ impl Files {
             let Some(number) = open.mount else {
                 return false;
             };
-            let its = || mounts_of(process).unwrap_or_default();
-            let is_it = |mount: &Mount| mount.id == number && !asks_server(mount);
-            self.open_mounts.contains(&number) || its().iter().any(is_it)
+            let is_harmless = |mount: Mount| !may_ask_server(&mount);
+            let its = || mount_with_id(process, number).ok()?;
+            self.open_mounts.contains(&number) || its().is_some_and(is_harmless)
         };
         let of_a_run = self.programs.namespace().is_some();
         let may_be_opened = of_a_run || is_harmless();
@@ -87,7 +87,7 @@ impl Files {
             // What users call it, and have rules for.
             (open.overlay, open.path) = (overlay.map(Arc::new), path.clone());
         }
-        self.learn_user(number, process, Some(&path));
+        self.learn_user(number, process, &path);
         self.is_used(number);
         self.table.opened(number, inode);
         Some(number)
@@ -130,6 +130,7 @@ impl Files {
         open.device = device;
         open.remember(User {
             process,
+            stamp: self.rules.names.stamp(process),
             settings: Some(settings),
             by_path: true,
             writes: None,

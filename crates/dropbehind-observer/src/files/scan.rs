@@ -2,15 +2,13 @@
 //! the search goes on from round to round.
 
 use std::collections::{HashMap, HashSet};
-use std::iter::{Chain, Flatten};
-use std::option;
+use std::sync::Arc;
 
-use dropbehind_linux::{FileId, MappedFiles, OpenFiles, mapped_files, open_files};
+use dropbehind_linux::{FileId, OpenFiles, open_files};
 use dropbehind_policy::FileNumber;
 
+use super::mappings::{Asked, Progress, Search, Wanted};
 use crate::owners::is_observer;
-
-type Uses = Chain<Flatten<option::IntoIter<OpenFiles>>, Flatten<option::IntoIter<MappedFiles>>>;
 
 /// A search that is under way.
 #[derive(Debug)]
@@ -23,17 +21,29 @@ pub(super) struct Scan {
     /// They were listed once more at the end: one that was looked through may have opened
     /// the file since, which an event tells, and left it to a child.
     listed_again: bool,
-    current: Option<(i32, Uses)>,
+    current: Option<(i32, OpenFiles)>,
+    /// At last, who has them mapped is looked for.
+    mapped: Option<Search>,
+    may_be_mapped: Arc<Wanted>,
+    asked: Asked,
 }
 
 impl Scan {
-    pub(super) fn of(unused: HashMap<FileId, FileNumber>, processes: Vec<i32>) -> Scan {
+    pub(super) fn of(
+        unused: HashMap<FileId, FileNumber>,
+        may_be_mapped: Wanted,
+        processes: Vec<i32>,
+        asked: &Asked,
+    ) -> Scan {
         let mut scan = Scan {
             unused,
             processes: Vec::new(),
             listed: HashSet::new(),
             listed_again: false,
             current: None,
+            mapped: None,
+            may_be_mapped: Arc::new(may_be_mapped),
+            asked: asked.clone(),
         };
         scan.add(processes);
         scan
@@ -60,13 +70,24 @@ impl Scan {
             if !lasts() {
                 return false;
             }
+            if let Some(mapped) = &mut self.mapped {
+                match mapped.go_on() {
+                    Progress::Used(number) => {
+                        self.is_used(number);
+                        used(number);
+                    }
+                    Progress::Waits => return false,
+                    Progress::Done => return true,
+                }
+                continue;
+            }
             let Some((process, uses)) = &mut self.current else {
                 if let Some(process) = self.processes.pop() {
-                    let open = open_files(process).ok().into_iter().flatten();
-                    let mapped = mapped_files(process).ok().into_iter().flatten();
-                    self.current = Some((process, open.chain(mapped)));
+                    self.current = open_files(process).ok().map(|open| (process, open));
                 } else if self.listed_again {
-                    return true;
+                    let wanted = Arc::clone(&self.may_be_mapped);
+                    let processes = self.listed.iter().copied().collect();
+                    self.mapped = Some(Search::start(wanted, processes, &self.asked));
                 } else {
                     self.listed_again = true;
                     self.add(list());
@@ -86,14 +107,14 @@ impl Scan {
             if is_observer(*process) {
                 self.current = None;
             } else if let Some(&number) = self.unused.get(&id) {
-                self.unused.retain(|_, other| *other != number);
+                self.is_used(number);
                 used(number);
             }
         }
         true
     }
 
-    /// The file was opened.
+    /// Somebody uses the file.
     pub(super) fn is_used(&mut self, number: FileNumber) {
         self.unused.retain(|_, unused| *unused != number);
     }
@@ -148,9 +169,10 @@ mod tests {
         let mut child = program_with(&late);
         let process = |program: &Child| i32::try_from(program.id()).unwrap();
         let first = process(&program);
-        let mut scan = Scan::of(numbers, vec![first]);
+        let mut scan = Scan::of(numbers, Wanted::default(), vec![first], &Asked::default());
         let (mut steps, mut found) = (0, Vec::new());
         loop {
+            std::thread::sleep(std::time::Duration::from_millis(1));
             let mut entries = 0;
             let lasts = || {
                 entries += 1;
@@ -162,7 +184,7 @@ mod tests {
             if scan.go_on(lasts, list, |number| found.push(number.0)) {
                 break;
             }
-            assert!(steps < 1000);
+            assert!(steps < 10_000);
         }
         assert!(steps > DESCRIPTORS / 100, "{steps}");
         assert_eq!(found, [1, 2]);
@@ -178,7 +200,12 @@ mod tests {
     fn what_was_opened_meanwhile_is_used() {
         let file = memory_file();
         let id = file_stat(file.as_fd()).unwrap().id;
-        let mut scan = Scan::of(HashMap::from([(id, FileNumber(1))]), vec![1]);
+        let mut scan = Scan::of(
+            HashMap::from([(id, FileNumber(1))]),
+            Wanted::default(),
+            vec![1],
+            &Asked::default(),
+        );
         assert!(!scan.go_on(|| false, Vec::new, |_| ()));
         scan.is_used(FileNumber(1));
         assert!(scan.go_on(|| true, Vec::new, |_| ()));

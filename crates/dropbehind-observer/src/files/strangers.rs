@@ -8,11 +8,12 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use dropbehind_linux::{FileId, OpenFile, file_stat, open_files};
+use dropbehind_linux::{FileId, OpenFile, file_stat, kernel_device, open_files};
 use dropbehind_policy::{Brought, FileNumber, Inode};
 use dropbehind_policy::{ByteRange, RangeSet};
 
 use super::Files;
+use super::mappings::{Asked, Wanted};
 use super::open_file::is_deleted;
 use super::scan::Scan;
 use crate::board::lock;
@@ -26,6 +27,8 @@ const SEARCHES: usize = 4096;
 const SCAN_SHARE: u32 = 25;
 /// One step of that takes no longer.
 const SCAN_STEP: Duration = Duration::from_millis(5);
+/// And the next one is made no sooner: a thread may be looking meanwhile.
+const SCAN_PAUSE: Duration = Duration::from_millis(3);
 /// Searches of single processes take no more of a round together, some thousand
 /// descriptors: the trace has room for what comes in ten times as long.
 const SEARCH_ROUND: Duration = Duration::from_millis(10);
@@ -98,6 +101,8 @@ pub(super) struct Strangers {
     cut_short: bool,
     /// Who has files open is being looked at.
     scan: Option<Scan>,
+    /// Processes that are to show what they have mapped.
+    asked: Asked,
     /// When processes may be looked at again.
     next_scan: Option<Instant>,
 }
@@ -318,7 +323,8 @@ impl Files {
             true => self.strangers.unused.extend(scan.into_unused()),
             false => self.strangers.scan = Some(scan),
         }
-        self.strangers.next_scan = Some(Instant::now() + budget.cost() * SCAN_SHARE);
+        let pause = (budget.cost() * SCAN_SHARE).max(SCAN_PAUSE);
+        self.strangers.next_scan = Some(Instant::now() + pause);
     }
 
     /// A search for those that have the files open whose doubts are due.
@@ -329,14 +335,27 @@ impl Files {
             .map(|(number, _)| *number)
             .collect();
         let mut unused: HashMap<FileId, FileNumber> = HashMap::new();
+        let mut may_be_mapped = Wanted::default();
         for number in due {
-            match self.files.get(&number) {
-                Some(open) => unused.extend(open.ids.iter().map(|id| (*id, number))),
-                None => drop(self.strangers.doubts.remove(&number)),
+            let Some(open) = self.files.get(&number) else {
+                self.strangers.doubts.remove(&number);
+                continue;
+            };
+            unused.extend(open.ids.iter().map(|id| (*id, number)));
+            for id in &open.ids {
+                // An overlay's device is not the one that stat(2) tells.
+                let device = open.overlay.is_none().then(|| kernel_device(id.device));
+                may_be_mapped.add(device, id.inode, number);
+            }
+            if let Some(inode) = self.inodes.of_number(number) {
+                may_be_mapped.add(self.inodes.device_of(inode), inode.number, number);
             }
         }
         let is_due = !unused.is_empty();
-        is_due.then(|| Scan::of(unused, self.programs.list()))
+        is_due.then(|| {
+            let processes = self.programs.list();
+            Scan::of(unused, may_be_mapped, processes, &self.strangers.asked)
+        })
     }
 
     /// Closes those that nobody had open in the round before.

@@ -1,0 +1,210 @@
+//! Who has files mapped, as `/proc` shows it.
+//!
+//! To list a process's mappings takes its `mmap_lock`, and whoever holds that may wait for
+//! anybody: for a FUSE server, or one of NFS that is gone. So a thread of its own looks, and
+//! a process that does not answer counts as one that has nothing mapped.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::mpsc::{self, TryRecvError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use dropbehind_linux::{KernelInode, mapped_files};
+use dropbehind_policy::FileNumber;
+
+use crate::budget::Budget;
+use crate::owners::is_observer;
+
+/// A process that shows no mapping for so long does not answer. Others take microseconds.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// So many processes that do not answer are waited for. With more, nobody is asked.
+const WAITING: usize = 8;
+/// The thread works no longer at a time, and rests for [`REST`] times as long: anybody may
+/// have many mappings.
+const STEP: Duration = Duration::from_millis(5);
+const REST: u32 = 25;
+
+/// Files that may be mapped, by the numbers of their inodes.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Wanted(HashMap<u64, Vec<(Option<u32>, FileNumber)>>);
+
+impl Wanted {
+    /// Where the inode's device is not known, one of this number on any device counts.
+    pub(super) fn add(&mut self, device: Option<u32>, number: u64, file: FileNumber) {
+        self.0.entry(number).or_default().push((device, file));
+    }
+
+    fn files_of(&self, inode: KernelInode) -> impl Iterator<Item = FileNumber> {
+        let of_number = self.0.get(&inode.number).into_iter().flatten();
+        let is_it = move |device: Option<u32>| device.is_none_or(|device| device == inode.device);
+        of_number.filter_map(move |(device, file)| is_it(*device).then_some(*file))
+    }
+}
+
+/// The processes that are being looked at. One that does not answer stays in it until it
+/// does, and is not asked again: nothing waits for the same lock twice.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Asked(Arc<Mutex<HashSet<i32>>>);
+
+impl Asked {
+    fn lock(&self) -> MutexGuard<'_, HashSet<i32>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A search that is under way.
+#[derive(Debug)]
+pub(super) struct Search {
+    seen: mpsc::Receiver<Seen>,
+    /// When the thread has seen something last.
+    seen_at: Instant,
+    /// Those that it has not begun to look at, last first.
+    rest: Vec<i32>,
+    wanted: Arc<Wanted>,
+    asked: Asked,
+}
+
+/// What the thread sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Seen {
+    /// It looks at the next process.
+    Process,
+    /// That process answers.
+    Something,
+    /// The process has this file mapped.
+    Use(FileNumber),
+}
+
+/// What became known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Progress {
+    Used(FileNumber),
+    /// Nothing new so far.
+    Waits,
+    Done,
+}
+
+impl Search {
+    /// For who of these processes has one of the files mapped, shared and writable.
+    pub(super) fn start(wanted: Arc<Wanted>, processes: Vec<i32>, asked: &Asked) -> Self {
+        let (say, seen) = mpsc::channel();
+        let mut rest = processes.clone();
+        rest.reverse();
+        if asked.lock().len() < WAITING {
+            let (files, asked) = (Arc::clone(&wanted), asked.clone());
+            let thread = std::thread::Builder::new().name("dropbehind-maps".into());
+            // Without a thread, nobody has them mapped.
+            let _ = thread.spawn(move || look(&processes, &files, &asked, &say));
+        }
+        Self {
+            seen,
+            seen_at: Instant::now(),
+            rest,
+            wanted,
+            asked: asked.clone(),
+        }
+    }
+
+    /// What is known by now. A thread that waits for a process is left to that, and another
+    /// one goes on.
+    pub(super) fn go_on(&mut self) -> Progress {
+        loop {
+            match self.seen.try_recv() {
+                Ok(seen) => {
+                    self.seen_at = Instant::now();
+                    match seen {
+                        Seen::Process => drop(self.rest.pop()),
+                        Seen::Something => {}
+                        Seen::Use(file) => return Progress::Used(file),
+                    }
+                }
+                Err(TryRecvError::Empty) if self.seen_at.elapsed() < PATIENCE => {
+                    return Progress::Waits;
+                }
+                Err(TryRecvError::Empty) => {
+                    let rest = std::mem::take(&mut self.rest).into_iter().rev();
+                    *self = Self::start(Arc::clone(&self.wanted), rest.collect(), &self.asked);
+                }
+                Err(TryRecvError::Disconnected) => return Progress::Done,
+            }
+        }
+    }
+}
+
+/// Looks at one process after the other, until nobody listens any more.
+fn look(processes: &[i32], wanted: &Wanted, asked: &Asked, say: &mpsc::Sender<Seen>) {
+    for &process in processes {
+        if say.send(Seen::Process).is_err() {
+            return;
+        }
+        if !asked.lock().insert(process) {
+            continue;
+        }
+        let listened = look_at(process, wanted, say);
+        asked.lock().remove(&process);
+        if listened.is_err() {
+            return;
+        }
+    }
+}
+
+fn look_at(
+    process: i32,
+    wanted: &Wanted,
+    say: &mpsc::Sender<Seen>,
+) -> Result<(), mpsc::SendError<Seen>> {
+    let mut budget = Budget::new(STEP);
+    for inode in mapped_files(process).into_iter().flatten() {
+        if !budget.lasts() {
+            std::thread::sleep(budget.cost() * REST);
+            budget = Budget::new(STEP);
+            say.send(Seen::Something)?;
+        }
+        let Some(inode) = inode else { continue };
+        for file in wanted.files_of(inode) {
+            if is_observer(process) {
+                return Ok(());
+            }
+            say.send(Seen::Use(file))?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_does_not_answer_is_asked_once() {
+        let asked = Asked::default();
+        let own = i32::try_from(std::process::id()).unwrap();
+        // As if a thread waited for it.
+        asked.lock().insert(own);
+        let mut search = Search::start(Arc::default(), vec![own], &asked);
+        while search.go_on() != Progress::Done {
+            std::thread::yield_now();
+        }
+        assert!(asked.lock().contains(&own));
+        asked.lock().remove(&own);
+        let mut search = Search::start(Arc::default(), vec![own], &asked);
+        while search.go_on() != Progress::Done {
+            std::thread::yield_now();
+        }
+        assert!(asked.lock().is_empty());
+    }
+
+    #[test]
+    fn files_are_told_by_inode_and_device() {
+        let mut wanted = Wanted::default();
+        wanted.add(Some(1), 7, FileNumber(10));
+        wanted.add(None, 7, FileNumber(11));
+        let of = |device, number| {
+            let files = wanted.files_of(KernelInode { device, number });
+            files.map(|file| file.0).collect::<Vec<_>>()
+        };
+        assert_eq!(of(1, 7), [10, 11]);
+        assert_eq!(of(2, 7), [11]);
+        assert!(of(1, 8).is_empty());
+    }
+}
