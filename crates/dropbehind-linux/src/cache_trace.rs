@@ -216,24 +216,6 @@ impl CacheTrace {
         self.runs.as_ref().map(|_| ())
     }
 
-    /// Hands over, in the order of their time stamps, every record whose time is
-    /// at or before `until_ns` of [`monotonic_ns`]. Later ones are kept for the
-    /// next call. All rings are emptied, whatever the time. Joined pages have the
-    /// time of the first; the last come at most 50 microseconds later.
-    ///
-    /// A processor takes the time first and puts the record into its ring then. In
-    /// between it may be interrupted, or stopped by a hypervisor: 0.13 ms were seen
-    /// on two virtual processors. So a call with the present time may miss a record
-    /// that belongs before others it hands over, and the next call brings it. Where
-    /// the order matters, ask for what is a few milliseconds old.
-    pub fn read(&mut self, until_ns: u64, take: impl FnMut(TraceRecord)) {
-        self.gather(|_, _| {});
-        if let Ok(runs) = &mut self.runs {
-            runs.look_for_misses(|stamped| self.pending.push(stamped));
-        }
-        self.pending.take_until(until_ns, take);
-    }
-
     /// Empties all rings, and hands over at once what is new of processes, with its time and
     /// in no order: who has forked and what it is called is asked for before its pages are.
     /// [`CacheTrace::read`] brings all of it once more.
@@ -251,7 +233,27 @@ impl CacheTrace {
         }
         if let Ok(runs) = &mut self.runs {
             runs.drain(|stamped| self.pending.push(stamped));
+            runs.look_for_misses(|stamped| self.pending.push(stamped));
         }
+    }
+
+    /// What was gathered and not read, in no order.
+    pub fn gathered(&self) -> impl Iterator<Item = &TraceRecord> {
+        self.pending.records()
+    }
+
+    /// Hands over, in the order of their time stamps, every record that was
+    /// [gathered](CacheTrace::gather) and whose time is at or before `until_ns` of
+    /// [`monotonic_ns`]. Later ones are kept for the next call. Joined pages have the
+    /// time of the first; the last come at most 50 microseconds later.
+    ///
+    /// A processor takes the time first and puts the record into its ring then. In
+    /// between it may be interrupted, or stopped by a hypervisor: 0.13 ms were seen
+    /// on two virtual processors. So a call with the present time may miss a record
+    /// that belongs before others it hands over, and the next call brings it. Where
+    /// the order matters, ask for what is a few milliseconds old.
+    pub fn read(&mut self, until_ns: u64, take: impl FnMut(TraceRecord)) {
+        self.pending.take_until(until_ns, take);
     }
 }
 

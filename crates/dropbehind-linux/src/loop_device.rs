@@ -2,9 +2,11 @@
 //! (include/uapi/linux/loop.h).
 
 use crate::errno::check;
+use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -63,6 +65,17 @@ impl LoopDevice {
     pub fn path(&self) -> &Path {
         &self.path
     }
+}
+
+/// The paths by which the files of all loop devices were opened, as they are called now
+/// (Documentation/ABI/stable/sysfs-block, `loop/backing_file`).
+pub fn backing_paths() -> impl Iterator<Item = PathBuf> {
+    let devices = std::fs::read_dir("/sys/block").into_iter().flatten();
+    devices.flatten().filter_map(|device| {
+        let mut path = std::fs::read(device.path().join("loop/backing_file")).ok()?;
+        path.pop_if(|end| *end == b'\n');
+        Some(PathBuf::from(OsString::from_vec(path)))
+    })
 }
 
 /// Attaches a free loop device to a file, which it reads and writes with

@@ -10,14 +10,16 @@ use dropbehind_linux::{
 };
 use dropbehind_policy::{FileNumber, Inode};
 
-/// Stands for the superblock of the kernel's own that block devices' inodes belong to:
-/// nobody mounts it, so no table shows its number.
+/// Stands for the superblock of the kernel's own that block devices' inodes belong to.
 const BLOCK_DEVICES: u32 = u32::MAX;
 
 /// Which file has which inode.
 #[derive(Debug)]
 pub(crate) struct Inodes {
     devices: KernelDevices,
+    /// The device of that superblock, where it could be learned. What the trace tells of raw
+    /// devices is of no use where not.
+    block_devices_superblock: Option<u32>,
     /// The devices of what is mounted.
     mounted: HashSet<u32>,
     numbers: HashMap<FileNumber, Inode>,
@@ -31,10 +33,11 @@ pub(crate) struct Inodes {
 
 impl Inodes {
     /// From now on.
-    pub(crate) fn new() -> Inodes {
+    pub(crate) fn new(block_devices_superblock: Option<u32>) -> Inodes {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
         Inodes {
             devices: KernelDevices::new(),
+            block_devices_superblock,
             mounted: HashSet::new(),
             numbers: HashMap::new(),
             subvolumes: HashMap::new(),
@@ -55,9 +58,9 @@ impl Inodes {
 
     /// What a tracepoint names, as it is called here.
     pub(crate) fn traced(&self, device: u32, number: u64) -> Inode {
-        let device = match self.mounted.contains(&device) {
-            true => device,
-            false => BLOCK_DEVICES,
+        let device = match Some(device) == self.block_devices_superblock {
+            true => BLOCK_DEVICES,
+            false => device,
         };
         Inode { device, number }
     }
@@ -99,7 +102,10 @@ impl Inodes {
 
     /// The device that tracepoints name with this inode, where that is known.
     pub(crate) fn device_of(&self, inode: Inode) -> Option<u32> {
-        self.is_mounted(inode).then_some(inode.device)
+        match inode.device {
+            BLOCK_DEVICES => self.block_devices_superblock,
+            device => Some(device),
+        }
     }
 
     /// The inode of a known file.
@@ -112,9 +118,9 @@ impl Inodes {
         self.numbers.remove(&number);
     }
 
-    /// False for a block device's.
-    pub(crate) fn is_mounted(&self, inode: Inode) -> bool {
-        inode.device != BLOCK_DEVICES
+    /// True for a block device's.
+    pub(crate) fn is_block_device(&self, inode: Inode) -> bool {
+        inode.device == BLOCK_DEVICES
     }
 
     /// The number of a block device of which no file system is mounted: only programs that
@@ -143,7 +149,12 @@ impl Inodes {
                 inode.device == BLOCK_DEVICES
                     && u64::from(kernel_device(open.block_device)) == inode.number
             }
-            _ => inode.device != BLOCK_DEVICES && open.id.inode == inode.number,
+            _ => {
+                let device = kernel_device(open.id.device);
+                // A number without a driver may be made up, as that of a subvolume is.
+                let may_be_there = device == inode.device || device >> 20 == 0;
+                may_be_there && open.id.inode == inode.number && !self.is_block_device(inode)
+            }
         }
     }
 }
@@ -152,4 +163,25 @@ impl Inodes {
 pub(crate) fn in_sysfs(device: u32) -> PathBuf {
     let (major, minor) = (device >> 20, device & 0xf_ffff);
     PathBuf::from(format!("/sys/dev/block/{major}:{minor}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A user chooses the numbers of inodes on a file system of his own, and hides its mount.
+    #[test]
+    fn only_inodes_of_one_superblock_are_block_devices() {
+        let device = 7 << 20 | 2;
+        let inodes = Inodes::new(Some(3));
+        let of = |superblock| inodes.traced(superblock, u64::from(device));
+        assert_eq!(inodes.unmounted_device(of(3)), Some(device));
+        assert_eq!(inodes.unmounted_device(of(99)), None);
+        assert!(!inodes.is_block_device(of(99)));
+        assert_eq!(inodes.device_of(of(3)), Some(3));
+        assert_eq!(inodes.device_of(of(99)), Some(99));
+        // Where that superblock is not known, nothing is a block device.
+        let inode = Inodes::new(None).traced(3, u64::from(device));
+        assert!(!inodes.is_block_device(inode));
+    }
 }

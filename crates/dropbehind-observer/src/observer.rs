@@ -22,6 +22,7 @@ use dropbehind_linux::{
 
 pub use error::ObserverError;
 
+use crate::block_inodes;
 use crate::board::{Board, SharedBoard, lock};
 use crate::budget::Budget;
 use crate::files::{self, Files};
@@ -122,7 +123,7 @@ impl Observer {
                  when a file was opened stays, the rest goes"
             ));
         });
-        let trace = trace.ok();
+        let mut trace = trace.ok();
         let failed_writeback =
             WritebackFailures::open(share_of(FAILURE_RINGS_BYTES).min(FAILURE_RING_BYTES));
         let failed_writeback = failed_writeback.map_err(|error| {
@@ -133,6 +134,16 @@ impl Observer {
         });
         let marks = Marks::new(config.source, &*config.rules, &fanotify, &mut notes)
             .map_err(failed("the mounts could not be marked"))?;
+        let block_devices = trace
+            .as_mut()
+            .and_then(|trace| block_inodes::learn_superblock(trace, marks.mounts()));
+        if trace.is_some() && block_devices.is_none() && block_inodes::are_usable() {
+            notes.push(
+                "no page of a disk could be read to learn how the kernel calls raw devices: what \
+                 programs read and write there stays"
+                    .to_owned(),
+            );
+        }
         let programs = match (config.source, marks.namespace()) {
             (Source::Namespace { process }, Some(namespace)) => {
                 Programs::Tree(Tree::of(process, namespace))
@@ -176,7 +187,7 @@ impl Observer {
             owners,
             board,
             notices: NoticeSink::new(move |notice| notices.send(Input::Notice(notice))),
-            inodes: Inodes::new(),
+            inodes: Inodes::new(block_devices),
             traced: trace.is_some(),
             failed_writeback: failed_writeback.ok().map(FailedWriteback::new),
         });

@@ -3,7 +3,7 @@
 use crate::user::running_watch::RunningWatch;
 use dropbehind_testbed::residency;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::Duration;
 
@@ -62,4 +62,22 @@ pub(crate) fn assert_dropped(path: &Path, watch: &RunningWatch) {
         path.display(),
         watch.log()
     );
+}
+
+/// Waits until the watch has dropped a file but for so much, and so has read all that
+/// happened before.
+pub(crate) fn until_dropped(path: &Path, watch: &RunningWatch, left_mib: u64) {
+    let mut looks = 0;
+    while cached_mib(path) > left_mib {
+        looks += 1;
+        assert!(looks < 3000, "{} stays\n{}", path.display(), watch.log());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A file that is not cached.
+pub(crate) fn cold(path: PathBuf, bytes: usize) -> PathBuf {
+    std::fs::write(&path, vec![1; bytes]).unwrap();
+    residency::evict(&path);
+    path
 }

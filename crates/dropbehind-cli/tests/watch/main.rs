@@ -14,3 +14,4 @@ mod outlets;
 mod owners;
 mod rules;
 mod unit;
+mod users;

@@ -1,13 +1,14 @@
 //! Which files are observed.
 
-use crate::files::{assert_dropped, assert_kept, cached_mib, dd, writes_until_seen};
+use crate::files::{
+    assert_dropped, assert_kept, cached_mib, cold, dd, until_dropped, writes_until_seen,
+};
 use crate::user::User;
 use crate::user::running_watch::RunningWatch;
 use dropbehind_testbed::{Need, need, residency};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 #[test]
 fn files_are_looked_after_by_the_rules_in_force() {
@@ -97,24 +98,6 @@ fn reads(program: &Path, path: &Path) {
         .args([&from, "of=/dev/null", "bs=64K", "status=none"])
         .status();
     assert!(read.unwrap().success());
-}
-
-/// Waits until the watch has dropped a file but for so much, and so has read all that
-/// happened before.
-fn until_dropped(path: &Path, watch: &RunningWatch, left_mib: u64) {
-    let mut looks = 0;
-    while cached_mib(path) > left_mib {
-        looks += 1;
-        assert!(looks < 3000, "{} stays\n{}", path.display(), watch.log());
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
-/// A file that is not cached.
-fn cold(path: PathBuf, bytes: usize) -> PathBuf {
-    std::fs::write(&path, vec![1; bytes]).unwrap();
-    residency::evict(&path);
-    path
 }
 
 /// Whoever opens a file by a path that no rule wants, as any user can who has a mount

@@ -18,6 +18,10 @@ impl Queue {
         self.records.push(record);
     }
 
+    pub(super) fn records(&self) -> impl Iterator<Item = &TraceRecord> {
+        self.records.iter().map(|stamped| &stamped.record)
+    }
+
     /// Hands over what was made until then, in order. Of one time, what was pushed
     /// first is first.
     pub(super) fn take_until(&mut self, time_ns: u64, take: impl FnMut(TraceRecord)) {

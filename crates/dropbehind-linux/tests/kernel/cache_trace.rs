@@ -35,6 +35,7 @@ fn all_of(trace: &mut CacheTrace) -> Vec<TraceRecord> {
 
 fn until(trace: &mut CacheTrace, time_ns: u64) -> Vec<TraceRecord> {
     let mut records = Vec::new();
+    trace.gather(|_, _| {});
     trace.read(time_ns, |record| records.push(record));
     records
 }
@@ -446,7 +447,7 @@ fn a_run_that_grows_is_told_once() {
             })
         });
         while writers.iter().any(|writer| !writer.is_finished()) {
-            trace.read(monotonic_ns(), |record| records.push(record));
+            records.extend(until(&mut trace, monotonic_ns()));
         }
     });
     records.extend(all_of(&mut trace));

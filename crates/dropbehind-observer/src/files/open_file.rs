@@ -10,18 +10,21 @@ use dropbehind_flusher::{CacheMap, Observed};
 use dropbehind_linux::{Description, FileId, file_stat};
 use dropbehind_policy::RangeSet;
 
+use crate::names::Stamp;
 use crate::rules::Settings;
 
-/// More processes that use one file are not remembered.
+/// Of so many processes that use one file it is remembered what they are to have done.
 const USERS: usize = 64;
 
 /// A process that uses a file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct User {
     pub(super) process: i32,
+    /// Which process it is, and which program, if that is known.
+    pub(super) stamp: Option<Stamp>,
     /// What the rules say of its use; `None`: nothing of it is to be observed.
     pub(super) settings: Option<Settings>,
-    /// The path by which it opened the file is known.
+    /// The path by which it opened the file is known, or makes no difference.
     pub(super) by_path: bool,
     /// Whether it has the file open to write, where that was looked for since its open.
     pub(super) writes: Option<bool>,
@@ -172,7 +175,7 @@ impl OpenFile {
     pub(super) fn remember(&mut self, user: User) {
         self.users.retain(|known| known.process != user.process);
         if self.users.len() >= USERS {
-            self.users.clear();
+            self.users.remove(0);
         }
         self.users.push(user);
     }

@@ -5,7 +5,7 @@
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 
-use dropbehind_linux::OpenFile as OpenedFile;
+use dropbehind_linux::{OpenFile as OpenedFile, backing_paths, process_stat};
 use dropbehind_policy::{Brought, ByteRange, FileNumber, Writeback};
 
 use super::Files;
@@ -14,21 +14,41 @@ use super::strangers::Searched;
 use crate::file_path::path_of;
 use crate::rules::Settings;
 
+/// Who passed a file on to a process is looked for among so many of those that made it.
+const GENERATIONS: usize = 16;
+
 impl Files {
-    /// A process uses this file, and opened it by this path, if that is known.
-    pub(super) fn learn_user(&mut self, number: FileNumber, process: i32, path: Option<&Path>) {
+    /// A process uses this file, and opened it by this path.
+    pub(super) fn learn_user(&mut self, number: FileNumber, process: i32, path: &Path) {
         let Some(open) = self.files.get(&number) else {
             return;
         };
-        let path_asked = path.unwrap_or(&open.path);
-        let settings = (!self.owners.have(process))
-            .then(|| self.rules.settings_for(path_asked, process, open.device))
-            .flatten()
-            .filter(|settings| !settings.mode.is_buffered());
+        let settings = match self.owners.have(process) {
+            true => None,
+            false => self.asked_of(process, path, open.device),
+        };
+        let by_path = true;
+        self.take_user(number, process, settings, by_path);
+    }
+
+    /// What the rules say of a process that opened a file by this path.
+    fn asked_of(&self, process: i32, path: &Path, device: u64) -> Option<Settings> {
+        let settings = self.rules.settings_for(path, process, device);
+        settings.filter(|settings| !settings.mode.is_buffered())
+    }
+
+    fn take_user(
+        &mut self,
+        number: FileNumber,
+        process: i32,
+        settings: Option<Settings>,
+        by_path: bool,
+    ) {
         let user = User {
             process,
+            stamp: self.rules.names.stamp(process),
             settings,
-            by_path: path.is_some(),
+            by_path,
             writes: None,
         };
         if let Some(settings) = settings {
@@ -40,22 +60,79 @@ impl Files {
         self.hold_own_writers(number);
     }
 
+    /// A process uses this file, and no event told that it opened it: others passed it on,
+    /// or more have it open than are remembered. False where that is not found out.
+    fn find_user(&mut self, number: FileNumber, process: i32) -> bool {
+        if !self.rules.ask_for_paths() {
+            self.learn_user(number, process, Path::new(""));
+            return true;
+        }
+        match self.find_path(number, process) {
+            Searched::Found(()) => true,
+            // Mapped, or the process has ended: it has the file from who made it.
+            Searched::Nothing => {
+                let settings = match is_kernel_thread(process) {
+                    true => self.settings_of_kernel(number, process),
+                    false => self.settings_of_parent(number, process),
+                };
+                self.take_user(number, process, settings, false);
+                true
+            }
+            Searched::CutShort => false,
+        }
+    }
+
+    /// Asks the rules by the path of a descriptor that a process has of a file.
+    fn find_path(&mut self, number: FileNumber, process: i32) -> Searched<()> {
+        let Some(open) = self.files.get(&number) else {
+            return Searched::Nothing;
+        };
+        if !self.strangers.may_search(process) {
+            return Searched::CutShort;
+        }
+        let path = |used: OpenedFile| {
+            let is_it = open.ids.contains(&used.id);
+            is_it.then(|| used.path(process).ok())?
+        };
+        match self.strangers.search(process, path) {
+            Searched::Found(path) => {
+                self.learn_user(number, process, &path);
+                Searched::Found(())
+            }
+            Searched::Nothing => Searched::Nothing,
+            Searched::CutShort => Searched::CutShort,
+        }
+    }
+
+    /// What those that made a process are to have done with pages of a file.
+    fn settings_of_parent(&self, number: FileNumber, process: i32) -> Option<Settings> {
+        let open = self.files.get(&number)?;
+        let parent = |process: &i32| Some(self.rules.names.made(*process)?.parent);
+        // Numbers are used again, so that the way may lead in a circle.
+        let mut parents = std::iter::successors(parent(&process), parent).take(GENERATIONS);
+        parents.find_map(|parent| open.user(parent))?.settings
+    }
+
+    /// What a thread of the kernel's is to have done: of a loop device's file what the rules
+    /// say of the path that it was attached by, and where threads work together, as those of
+    /// an NFS server do, what they say of the one that opened the file.
+    fn settings_of_kernel(&self, number: FileNumber, process: i32) -> Option<Settings> {
+        let open = self.files.get(&number)?;
+        if backing_paths().any(|path| path == open.path) {
+            return self.asked_of(process, &open.path, open.device);
+        }
+        let mut opened = open.users().iter().filter(|user| user.by_path);
+        opened.find(|user| is_kernel_thread(user.process))?.settings
+    }
+
     /// A process opened this file, which is known.
     pub(super) fn used_again(&mut self, number: FileNumber, process: i32, file: BorrowedFd<'_>) {
         if !self.programs.has(process) {
             return;
         }
-        let open = self.files.get_mut(&number);
-        match open.and_then(|open| open.user_mut(process)) {
-            Some(user) if user.by_path => {
-                user.writes = None;
-                self.hold_own_writers(number);
-            }
-            _ => {
-                let path = self.rules.ask_for_paths().then(|| path_of(file));
-                self.learn_user(number, process, Some(&path.unwrap_or_default()));
-            }
-        }
+        // It may be another program by now, or another process, or use another name.
+        let path = self.rules.ask_for_paths().then(|| path_of(file));
+        self.learn_user(number, process, &path.unwrap_or_default());
     }
 
     /// The file is used in this way, too.
@@ -83,16 +160,42 @@ impl Files {
         self.expect_uses(number);
     }
 
+    /// Whether what is known of this number's use of a file is still true of the process.
+    fn knows_user(&mut self, number: FileNumber, process: i32) -> bool {
+        let stamp = self.rules.names.stamp(process);
+        let Some(open) = self.files.get_mut(&number) else {
+            return false;
+        };
+        let Some(user) = open.user_mut(process) else {
+            return false;
+        };
+        let (Some(before), Some(now)) = (user.stamp, stamp) else {
+            // One that was there before the trace has no stamp until its number is used again.
+            return stamp.is_none();
+        };
+        if before == now {
+            return true;
+        }
+        if before.made != now.made {
+            return false;
+        }
+        // It is another program by now, and may have the file still. One that has ended
+        // read it as what it was.
+        user.stamp = stamp;
+        let _ = self.find_path(number, process);
+        true
+    }
+
     /// Whether what this process brings in of a file is to go.
     pub(super) fn is_ours(&mut self, number: FileNumber, process: i32) -> bool {
         if !self.programs.has(process) {
             return false;
         }
-        let user = |files: &Files| files.files.get(&number)?.user(process).copied();
-        if user(self).is_none() {
-            self.learn_user(number, process, None);
+        if !self.knows_user(number, process) && !self.find_user(number, process) {
+            return false;
         }
-        let Some(settings) = user(self).and_then(|user| user.settings) else {
+        let user = self.files.get(&number).and_then(|open| open.user(process));
+        let Some(settings) = user.and_then(|user| user.settings) else {
             return false;
         };
         let Some(file) = self.files.get(&number).map(|open| open.settings) else {
@@ -159,4 +262,8 @@ impl Files {
             observed.hold_writers(max_dirty_bytes);
         }
     }
+}
+
+fn is_kernel_thread(process: i32) -> bool {
+    process_stat(process).is_ok_and(|stat| stat.is_kernel_thread())
 }

@@ -290,6 +290,7 @@ impl Rounds {
             return 0;
         };
         let files = &mut self.files;
+        trace.gather(|time_ns, record| files.rules.names.take(time_ns, record));
         let mut run: Option<Run> = None;
         let (mut records, mut lost) = (0, 0);
         trace.read(until_ns, |record| {

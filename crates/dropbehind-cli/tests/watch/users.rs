@@ -1,0 +1,172 @@
+//! Who uses a file without having opened it by itself.
+
+use crate::files::{assert_kept, cold, until_dropped};
+use crate::user::User;
+use crate::user::running_watch::RunningWatch;
+use dropbehind_testbed::{Need, need};
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+const RULES: &str = "[[rule]]\npath = \"*.wanted\"\nmode = \"dontcache\"\n";
+
+/// A shell that goes on with its script at each line that it is given, and is there until
+/// it is dropped.
+struct Shell(Child);
+
+impl Shell {
+    fn starts(folder: &Path, namespace: bool, script: &str) -> Self {
+        let script = format!("{script}\necho done; read end");
+        let mut command = Command::new(if namespace { "unshare" } else { "env" });
+        if namespace {
+            // All that it starts ends with it.
+            command.args(["--mount", "--pid", "--fork", "--kill-child"]);
+        }
+        let child = command
+            .args(["sh", "-c", &script])
+            .current_dir(folder)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn();
+        Self(child.unwrap())
+    }
+
+    fn goes_on(&mut self) {
+        self.0.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    }
+
+    fn says(&mut self, expected: &str) {
+        let mut line = String::new();
+        // Line by line, so that nothing of the next is read.
+        let mut said = BufReader::with_capacity(1, self.0.stdout.as_mut().unwrap());
+        said.read_line(&mut line).unwrap();
+        assert_eq!(line.trim_end(), expected);
+    }
+}
+
+impl Drop for Shell {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Anybody may give a file that he can read a name of a rule's, in a mount namespace, and
+/// open it by that name as often as he likes.
+#[test]
+fn what_is_inherited_is_wanted_by_the_path_of_its_open() {
+    need!(Need::Root, Need::Cachestat, Need::Tool("unshare"));
+    let user = User::new();
+    let home = std::fs::canonicalize(user.file("")).unwrap();
+    user.writes("rules", RULES);
+    let [inherited, flooded] = ["inherited", "flooded"].map(|name| cold(home.join(name), 32 << 20));
+    let wanted = cold(home.join("file.wanted"), 32 << 20);
+    let marker = cold(home.join("marker.wanted"), 32 << 20);
+    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
+    watch.says("READY=1");
+    let attack = "touch a.wanted b.wanted
+        mount --bind inherited a.wanted && mount --bind flooded b.wanted
+        exec 3<a.wanted 4<b.wanted
+        echo open; read go
+        for i in $(seq 70); do sleep 1000 <b.wanted & done";
+    let mut attacker = Shell::starts(&home, true, attack);
+    attacker.says("open");
+    // `cat` is a child that has the file from the shell, or the shell's process itself.
+    let child = "exec 3<$0; echo open; read go; cat <&3 >/dev/null";
+    let itself = "exec 3<$0; echo open; read go; exec sh -c 'cat >/dev/null <&3; echo done; exec sleep 1000'";
+    let script = |script: &str, path: &Path| script.replace("$0", path.to_str().unwrap());
+    let mut victims = [
+        Shell::starts(&home, false, &script(child, &inherited)),
+        Shell::starts(&home, false, &script(itself, &flooded)),
+        Shell::starts(&home, false, &script(child, &wanted)),
+    ];
+    for victim in &mut victims {
+        victim.says("open");
+    }
+    attacker.goes_on();
+    attacker.says("done");
+    for victim in &mut victims {
+        victim.goes_on();
+        victim.says("done");
+    }
+    until_dropped(&wanted, &watch, 0);
+    std::fs::read(&marker).unwrap();
+    until_dropped(&marker, &watch, 0);
+    drop((victims, attacker));
+    assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
+    assert_kept(&inherited, &watch);
+    assert_kept(&flooded, &watch);
+}
+
+/// A process may execute another program, with the file open still, or to be opened anew.
+#[test]
+fn a_program_counts_as_what_it_is_by_now() {
+    need!(Need::Root, Need::Cachestat);
+    let user = User::new();
+    let home = std::fs::canonicalize(user.file("")).unwrap();
+    user.writes(
+        "rules",
+        "[[rule]]\nprogram = [\"dbt-drops\", \"dbt-holds\"]\nmode = \"dontcache\"\n",
+    );
+    let named = |program, name: &str| {
+        let path = user
+            .sh(&format!("readlink -f $(command -v {program})"))
+            .text();
+        std::fs::copy(path.trim(), home.join(name)).unwrap();
+    };
+    named("cat", "dbt-drops");
+    named("sh", "dbt-holds");
+    let file = |name: &str| cold(home.join(name), 32 << 20);
+    let files = ["a", "b", "c"].map(file);
+    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
+    watch.says("READY=1");
+    // Without somebody whose rule means the files, nobody would know them.
+    let mut holder = Shell::starts(
+        &home,
+        false,
+        "exec ./dbt-holds -c 'exec 3<a 4<b 5<c; echo open; read go'",
+    );
+    holder.says("open");
+    // One has the file from before, one opens it anew, and one was meant before.
+    let scripts = [
+        "exec 3<a; sleep 1; exec ./dbt-drops <&3 >/dev/null",
+        "exec 3<b 3<&-; sleep 1; exec ./dbt-drops b >/dev/null",
+        "exec ./dbt-holds -c 'exec 3<c; sleep 1; exec cat <&3 >/dev/null'",
+    ];
+    for script in scripts {
+        let ran = user.sh(script);
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+    }
+    for path in &files[..2] {
+        until_dropped(path, &watch, 0);
+    }
+    drop(holder);
+    assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
+    assert_kept(&files[2], &watch);
+}
+
+/// A thread of the kernel's reads it for whoever reads the device.
+#[test]
+fn a_loop_devices_file_is_wanted_by_the_path_that_it_was_attached_by() {
+    need!(
+        Need::Root,
+        Need::Loop,
+        Need::Cachestat,
+        Need::Tool("losetup")
+    );
+    let user = User::new();
+    let home = std::fs::canonicalize(user.file("")).unwrap();
+    user.writes("rules", RULES);
+    let image = cold(home.join("image.wanted"), 32 << 20);
+    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
+    watch.says("READY=1");
+    let script = format!(
+        "device=$(losetup --show --find --read-only {0}) && cat $device >/dev/null",
+        image.display()
+    );
+    let detach = "; losetup --detach $device";
+    let read = user.sh(&format!("{script}; sleep 1{detach}"));
+    assert_eq!(read.code, 0, "{}", read.stderr);
+    until_dropped(&image, &watch, 0);
+    assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
+}
