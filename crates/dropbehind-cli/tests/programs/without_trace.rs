@@ -60,5 +60,7 @@ fn the_summary_says_so() {
             .stderr
             .contains("what was resident when a file was opened stays");
         assert_eq!(told, said, "{left:?}");
+        // All is done soon, and nothing that others have mapped is waited for.
+        assert!(!left.stderr.contains("left to the kernel"), "{left:?}");
     }
 }

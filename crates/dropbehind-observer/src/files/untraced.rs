@@ -28,7 +28,7 @@ impl Files {
         }
     }
 
-    /// Where the kernel does not tell, small files are looked at for growth.
+    /// Where the kernel does not tell, small files that are open are looked at for growth.
     pub(crate) fn find_grown(&mut self) {
         if self.traced {
             return;
@@ -36,7 +36,7 @@ impl Files {
         let small = self
             .files
             .iter()
-            .filter(|(_, open)| open.observed.is_none());
+            .filter(|(number, open)| open.observed.is_none() && self.table.is_open(**number));
         let grown: Vec<FileNumber> = small
             .filter(|(_, open)| open.file.open().is_ok_and(|file| is_large(file.as_fd())))
             .map(|(number, _)| *number)
