@@ -23,19 +23,27 @@ const DEVICES: usize = 8;
 const PAGES: u64 = 64;
 
 /// The device number of block devices' inodes, as tracepoints name it. `None` where no device
-/// can be read.
+/// can be read; there may be one later.
 ///
 /// Disks of these mounts are tried first, since they are in use anyway.
-pub(crate) fn learn_superblock(trace: &mut CacheTrace, mounts: &[Mount]) -> Option<u32> {
+/// What is new of processes is handed over as in [`CacheTrace::gather`].
+pub(crate) fn learn_superblock(
+    trace: &mut CacheTrace,
+    mounts: &[Mount],
+    mut take: impl FnMut(u64, TraceRecord),
+) -> Option<u32> {
     let mounted = mounts.iter().map(|mount| kernel_device(mount.device));
     let all = mounted.chain(fixed_disks());
     let mut tried = HashSet::new();
     let disks = all.filter(|device| device >> 20 != 0 && tried.insert(*device));
-    disks.take(DEVICES).find_map(|device| {
-        let page = in_time(move || read_a_page(device))??;
-        trace.gather(|_, _| {});
+    for device in disks.take(DEVICES) {
+        // One that does not answer is enough.
+        let Some(page) = in_time(move || read_a_page(device))? else {
+            continue;
+        };
+        trace.gather(&mut take);
         let own = i32::try_from(std::process::id()).unwrap_or(0);
-        trace.gathered().find_map(|record| match *record {
+        let superblock = trace.gathered().find_map(|record| match *record {
             TraceRecord::Added {
                 process,
                 inode,
@@ -48,13 +56,21 @@ pub(crate) fn learn_superblock(trace: &mut CacheTrace, mounts: &[Mount]) -> Opti
                 Some(inode.device)
             }
             _ => None,
-        })
-    })
+        });
+        if superblock.is_some() {
+            return superblock;
+        }
+    }
+    None
 }
 
 /// True where a raw device could be used.
 pub(crate) fn are_usable() -> bool {
-    fixed_disks().any(|device| open_device(device).is_some())
+    let is_there = |device| {
+        let file = open_device(device)?;
+        Some(size_bytes(file.as_fd()).ok()? > 0)
+    };
+    fixed_disks().any(|device| is_there(device) == Some(true))
 }
 
 /// The disks that nobody can take out.
@@ -95,17 +111,17 @@ mod tests {
     #[test]
     fn the_superblock_is_that_of_a_device_that_somebody_reads() {
         need!(Need::Loop, Need::Cachestat);
+        let disk = LoopDisk::new(8 << 20).unwrap();
         let own = i32::try_from(std::process::id()).unwrap();
         let mounts = mounts_of(own).unwrap();
         let mut trace = CacheTrace::open(1 << 20).unwrap();
-        let superblock = learn_superblock(&mut trace, &mounts).unwrap();
+        let superblock = learn_superblock(&mut trace, &mounts, |_, _| {}).unwrap();
         assert!(
             !mounts
                 .iter()
                 .any(|mount| kernel_device(mount.device) == superblock)
         );
 
-        let disk = LoopDisk::new(8 << 20).unwrap();
         let file = std::fs::File::open(disk.path()).unwrap();
         let number = dropbehind_linux::block_device_number(file.as_fd()).unwrap();
         file.read_at(&mut [0], 4 << 20).unwrap();

@@ -56,6 +56,16 @@ impl Inodes {
         self.mounted.extend(devices);
     }
 
+    /// Whether what the trace tells of block devices can be told from the rest.
+    pub(crate) fn know_block_devices(&self) -> bool {
+        self.block_devices_superblock.is_some()
+    }
+
+    /// The device of their superblock became known.
+    pub(crate) fn learned_block_devices(&mut self, superblock: u32) {
+        self.block_devices_superblock = Some(superblock);
+    }
+
     /// What a tracepoint names, as it is called here.
     pub(crate) fn traced(&self, device: u32, number: u64) -> Inode {
         let device = match Some(device) == self.block_devices_superblock {

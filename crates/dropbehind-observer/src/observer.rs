@@ -136,7 +136,7 @@ impl Observer {
             .map_err(failed("the mounts could not be marked"))?;
         let block_devices = trace
             .as_mut()
-            .and_then(|trace| block_inodes::learn_superblock(trace, marks.mounts()));
+            .and_then(|trace| block_inodes::learn_superblock(trace, marks.mounts(), |_, _| {}));
         if trace.is_some() && block_devices.is_none() && block_inodes::are_usable() {
             notes.push(
                 "no page of a disk could be read to learn how the kernel calls raw devices: what \
@@ -205,6 +205,7 @@ impl Observer {
             barriers: Vec::new(),
             closes: Vec::new(),
             remounted: false,
+            next_learning: Instant::now() + rounds::LEARNING,
             most_closed: rounds::most_closed(),
         };
         let observer = Observer {

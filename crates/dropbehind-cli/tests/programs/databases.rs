@@ -53,7 +53,9 @@ fn sqlite_when_the_observer_is_killed() {
     assert_eq!(expected.code, Some(0), "{expected:?}");
     let mut killed = 0;
     for moment in 0..10 {
-        let script = "rm -f db*; exec $RUN sqlite3 db <../bulk.sql";
+        // The next one is to have begun before its observer is killed.
+        assert_eq!(bed.runs("", "observed", "rm -f db*").code, Some(0));
+        let script = "exec $RUN sqlite3 db <../bulk.sql";
         let mut command = bed.bash(RUN, "observed", script);
         command.stdout(std::process::Stdio::piped());
         command.stderr(std::process::Stdio::piped());

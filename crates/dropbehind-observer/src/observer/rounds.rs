@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dropbehind_linux::{
     CacheTrace, Event, EventBuffer, EventMask, Fanotify, Interest, PollEntry, TraceRecord,
@@ -18,6 +18,7 @@ use dropbehind_linux::{
 };
 
 use super::{Input, Inputs, Shared, own_process};
+use crate::block_inodes::learn_superblock;
 use crate::board::lock;
 use crate::files::{Close, FileEvent, Files, range_of_pages};
 use crate::rules::Rules;
@@ -38,6 +39,10 @@ const ACTIVE: Duration = Duration::from_millis(2);
 const QUIET: Duration = Duration::from_millis(50);
 /// And where no file is known, up to this.
 const REST: Duration = Duration::from_millis(500);
+
+/// Where no disk could be read to learn what the trace calls raw devices, there may be one
+/// later. That is tried no more often.
+pub(super) const LEARNING: Duration = Duration::from_secs(1);
 
 /// Folios that one process brought in one after the other.
 #[derive(Clone, Copy, Debug)]
@@ -67,6 +72,8 @@ pub(super) struct Rounds {
     pub(super) closes: Vec<Close>,
     /// Something was mounted or unmounted.
     pub(super) remounted: bool,
+    /// When it is tried again to learn what the trace calls raw devices.
+    pub(super) next_learning: Instant,
     /// While so many files are closed and not done with, events wait in the kernel's queue.
     pub(super) most_closed: usize,
 }
@@ -290,6 +297,16 @@ impl Rounds {
             return 0;
         };
         let files = &mut self.files;
+        if !files.inodes.know_block_devices() && Instant::now() >= self.next_learning {
+            let began = Instant::now();
+            let take = |time_ns, record| files.rules.names.take(time_ns, record);
+            let learned = learn_superblock(trace, self.marks.mounts(), take);
+            if let Some(superblock) = learned {
+                files.inodes.learned_block_devices(superblock);
+            }
+            // A disk that does not answer is not asked for a while.
+            self.next_learning = Instant::now() + LEARNING.max(began.elapsed() * 1000);
+        }
         trace.gather(|time_ns, record| files.rules.names.take(time_ns, record));
         let mut run: Option<Run> = None;
         let (mut records, mut lost) = (0, 0);
