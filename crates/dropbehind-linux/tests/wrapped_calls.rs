@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Calls that no other crate makes by itself, as libc, rustix and nix name them.
-const WRAPPED: [&str; 13] = [
+const WRAPPED: [&str; 14] = [
     "fadvise",
     "readahead",
     "sync_file_range",
@@ -16,6 +16,7 @@ const WRAPPED: [&str; 13] = [
     "pwritev2",
     "fanotify",
     "perf_event_open",
+    "SYS_bpf",
     "ptrace",
     "process_vm_readv",
     "pidfd_getfd",
