@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dropbehind_flusher::{Observed, ObservedState};
 
-/// The last so many notes are kept: users cause some of them.
-const NOTES: usize = 64;
+/// The last so many notes are kept, and as many of those that users cause.
+const NOTES: usize = 32;
 
 /// Sums over files that are finished, and over small ones never tracked.
 #[derive(Clone, Copy, Debug, Default)]
@@ -40,7 +40,9 @@ struct Entry {
 #[derive(Debug, Default)]
 pub(crate) struct Board {
     pub(crate) finished: Finished,
-    pub(crate) notes: Vec<String>,
+    notes: Vec<String>,
+    /// About files and mounts of theirs, of which users may make as many as they like.
+    user_notes: Vec<String>,
     /// Bytes written and read of finished files, by disk.
     pub(crate) by_disk: HashMap<String, (u64, u64)>,
     files: HashMap<u64, Entry>,
@@ -53,6 +55,16 @@ pub(crate) struct Board {
     pub(crate) kept_by_disk: HashMap<String, u64>,
     /// Records of the trace that the kernel had no room for.
     pub(crate) lost_records: u64,
+}
+
+fn keep(notes: &mut Vec<String>, note: String) {
+    if notes.contains(&note) {
+        return;
+    }
+    if notes.len() >= NOTES {
+        notes.remove(0);
+    }
+    notes.push(note);
 }
 
 /// A copy of the board, for the snapshot.
@@ -74,7 +86,7 @@ impl Board {
     pub(crate) fn shown(&self) -> Shown {
         Shown {
             finished: self.finished,
-            notes: self.notes.clone(),
+            notes: [&*self.notes, &self.user_notes].concat(),
             by_disk: self.by_disk.clone(),
             views: self.views(),
             waiting_bytes: self.waiting_bytes,
@@ -96,13 +108,12 @@ impl Board {
     }
 
     pub(crate) fn note(&mut self, note: String) {
-        if self.notes.contains(&note) {
-            return;
-        }
-        if self.notes.len() >= NOTES {
-            self.notes.remove(0);
-        }
-        self.notes.push(note);
+        keep(&mut self.notes, note);
+    }
+
+    /// A note that users can cause: it takes no other's place.
+    pub(crate) fn user_note(&mut self, note: String) {
+        keep(&mut self.user_notes, note);
     }
 
     /// The kernel had no room for so many records of the trace.
@@ -140,4 +151,22 @@ pub(crate) type SharedBoard = Arc<Mutex<Board>>;
 
 pub(crate) fn lock(board: &SharedBoard) -> MutexGuard<'_, Board> {
     board.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_notes_take_no_others_place() {
+        let mut board = Board::default();
+        board.note("the disk failed".into());
+        for number in 0..1000 {
+            board.user_note(format!("mount {number}"));
+        }
+        let notes = board.shown().notes;
+        assert!(notes.contains(&"the disk failed".to_owned()));
+        assert!(notes.contains(&"mount 999".to_owned()));
+        assert_eq!(notes.len(), 1 + NOTES);
+    }
 }

@@ -91,7 +91,7 @@ impl Files {
             }
             Err(error) => {
                 let path = shown(&open.path);
-                lock(&self.board).note(format!("{path} is left to the kernel: {error}"));
+                lock(&self.board).user_note(format!("{path} is left to the kernel: {error}"));
                 self.table.stream_refused(number);
             }
         }

@@ -200,7 +200,7 @@ impl Files {
         }
         let below = overlay::file_below(file.as_fd(), path);
         if below.is_none() {
-            lock(&self.board).note(format!(
+            lock(&self.board).user_note(format!(
                 "{}: the file below the overlay cannot be seen from here, and is left to the \
                  kernel",
                 shown(path)

@@ -170,8 +170,9 @@ impl Files {
             return false;
         };
         let (Some(before), Some(now)) = (user.stamp, stamp) else {
-            // One that was there before the trace has no stamp until its number is used again.
-            return stamp.is_none();
+            // One that was there before the trace has none until its number is used again. Of
+            // one that was forgotten since, it is not known any more who it is.
+            return user.stamp == stamp;
         };
         if before == now {
             return true;

@@ -143,7 +143,7 @@ impl Rounds {
             let _ = self.marks.refresh(&*self.rules, &self.fanotify, &mut notes);
             self.files.mounted(&self.marks);
             for note in notes {
-                self.note(note);
+                lock(&self.shared.reporter.board).user_note(note);
             }
         }
     }
