@@ -63,6 +63,9 @@ struct DiskThread {
     entries: HashMap<u32, Entry>,
     /// When each observed file is to be looked at.
     looks: BTreeSet<(u64, u32)>,
+    /// Of observed files, as last counted, and those that may have come since.
+    ranges: usize,
+    new_ranges: usize,
     started: Instant,
     peers: Peers,
     swept_ns: u64,
@@ -92,6 +95,8 @@ pub(crate) fn run(shared: Arc<DiskHandle>) {
         }),
         entries: HashMap::new(),
         looks: BTreeSet::new(),
+        ranges: 0,
+        new_ranges: 0,
         started: Instant::now(),
         peers: Peers::of(&shared.disk),
         swept_ns: 0,

@@ -20,7 +20,7 @@ use dropbehind_linux::Description;
 use dropbehind_policy::{Brought, ByteRange, Mode};
 use dropbehind_testbed::reclaim::{Gone, Reclaim, in_some_attempt};
 use dropbehind_testbed::residency::{self, Sampler};
-use dropbehind_testbed::{Fs, disk_io, need, pattern};
+use dropbehind_testbed::{Fs, Need, Scratch, disk_io, need, pattern};
 
 /// A flusher that observes, and what it says.
 struct Observing {
@@ -325,6 +325,41 @@ fn what_others_brought_in_stays(place: &Place) {
         assert!(cached_bytes(&path) <= 12 * MIB, "{state:?}");
         as_much_cached(reclaim, &path, 12 * MIB, &state)
     });
+}
+
+/// A program can read every second page of a sparse file as often as it likes, and lets them
+/// go by itself.
+#[test]
+fn of_pages_far_from_each_other_so_many_are_remembered() {
+    need!(Need::Cachestat);
+    const MOST: u64 = 1 << 17;
+    const PAGES: u64 = 200_000;
+    let scratch = Scratch::new().unwrap();
+    let path = scratch.file("sparse");
+    let file = fs::File::create(&path).unwrap();
+    file.set_len(PAGES * 8 * KIB).unwrap();
+    for mode in [Mode::DONTCACHE, Mode::WRITE_THROUGH] {
+        let observing = Observing::new(mode);
+        let observed = observing.observe_told(&path);
+        observed.brought((0..PAGES).map(|page| Brought {
+            range: ByteRange::new(page * 8 * KIB, (page * 8 + 4) * KIB),
+            ours: true,
+        }));
+        observed.closed();
+        let state = observing.finished();
+        let pages = match mode.drops() {
+            true => state.counters.brought_bytes,
+            false => state.counts.written_bytes + state.counts.read_bytes,
+        } / (4 * KIB);
+        // They are counted now and then.
+        assert!((MOST - 8192..MOST + 8192).contains(&pages), "{state:?}");
+        let notes = observing.flusher.degraded();
+        assert!(
+            notes
+                .iter()
+                .any(|note| note.contains("far from each other"))
+        );
+    }
 }
 
 fn modes_that_keep_write_and_keep(place: &Place) {

@@ -48,7 +48,7 @@ impl Names {
     pub(crate) fn take(&mut self, time_ns: u64, record: TraceRecord) {
         let (process, known) = match record {
             TraceRecord::Named { process, name } => {
-                let made = self.made(process);
+                let made = self.known(process).and_then(|known| known.made);
                 let known = Known {
                     time_ns,
                     name,
@@ -88,11 +88,6 @@ impl Names {
     fn known_mut(&mut self, process: i32) -> Option<&mut Known> {
         let old = self.old.get_mut(&process);
         self.new.get_mut(&process).or(old)
-    }
-
-    /// How this process came to be, if that is known.
-    pub(crate) fn made(&self, process: i32) -> Option<Made> {
-        self.known(process)?.made
     }
 
     /// What tells that a process is still the same and executes the same program, if
@@ -145,12 +140,13 @@ mod tests {
             parent: 1,
             time_ns: 2,
         };
-        assert_eq!(names.made(2), Some(made));
+        let made_of = |names: &Names, process| names.stamp(process).unwrap().made;
+        assert_eq!(made_of(&names, 2), Some(made));
         assert_eq!(names.of(3).as_deref(), Some("sh"));
         // Its number is given out again, by somebody unknown.
         names.take(5, forked(9, 2));
         assert_eq!(names.of(2), None);
-        assert_ne!(names.made(2), Some(made));
+        assert_ne!(made_of(&names, 2), Some(made));
     }
 
     #[test]

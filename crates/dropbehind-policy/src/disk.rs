@@ -120,6 +120,11 @@ impl Disk {
         self.streams.get(&id)
     }
 
+    /// How many separate ranges of pages all streams remember as theirs.
+    pub fn range_count(&self) -> usize {
+        self.streams.values().map(Stream::range_count).sum()
+    }
+
     /// Streams known, open or with work left.
     pub fn stream_count(&self) -> usize {
         self.streams.len()

@@ -210,6 +210,16 @@ impl ObservedStream {
         counts
     }
 
+    /// How many separate ranges of pages wait to be looked at, or to be counted.
+    pub fn range_count(&self) -> usize {
+        match &self.provenance {
+            Provenance::Traced {
+                fresh, uncounted, ..
+            } => fresh.count().max(uncounted.count()),
+            Provenance::ResidentAtOpen { .. } => 0,
+        }
+    }
+
     /// True while a reader may still be about to read all of `range`.
     pub fn is_unread(&self, range: ByteRange) -> bool {
         self.fronts.unseen(range).next().is_none()

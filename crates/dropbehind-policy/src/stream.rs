@@ -231,6 +231,11 @@ impl Stream {
         self.ownership.unexplained(range)
     }
 
+    /// How many separate ranges of pages it remembers as its own.
+    pub fn range_count(&self) -> usize {
+        self.ownership.ours_count()
+    }
+
     /// True when nothing of ours is dirty, asked for, or waits to be dropped.
     pub fn is_settled(&self) -> bool {
         self.sweep.is_empty()

@@ -4,11 +4,19 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use dropbehind_linux::file_stat;
+use dropbehind_policy::Brought;
 
 use super::{DiskThread, Source};
 use crate::lock;
 use crate::observed_file::source::{DescriptionPages, ObservedSource};
 use crate::observed_file::{Notice, Told};
+
+/// Of so many separate ranges of pages it is remembered that they are to be dropped: a
+/// program that reads every second page of sparse files makes 200,000 a second, and the
+/// memory would be ours.
+const RANGES: usize = 1 << 17;
+/// They are counted after so many came.
+const RECOUNT: usize = 1 << 12;
 
 impl DiskThread {
     /// Looks at the observed files that are due; answers when the next one is.
@@ -79,24 +87,63 @@ impl DiskThread {
 
     /// The kernel's trace has said which pages entered the cache.
     pub(super) fn read_mailbox(&mut self, now_ns: u64, number: u32) {
-        let Some(entry) = self.entries.get_mut(&number) else {
+        let Some(observed) = self.observed(number) else {
             return;
         };
-        if let Source::Observed(observed) = &mut entry.source {
-            let mut brought = Vec::new();
-            for told in std::mem::take(&mut *lock(&observed.mailbox)) {
-                match told {
-                    Told::Brought(pages) => brought.push(pages),
-                    Told::Changed { mode, reads } => {
-                        let before = brought.drain(..);
-                        observed.stream.brought(now_ns, &mut self.disk, before);
-                        observed.stream.change(mode, reads);
-                    }
+        let told = std::mem::take(&mut *lock(&observed.mailbox));
+        let mut brought = Vec::new();
+        for told in told {
+            match told {
+                Told::Brought(pages) => brought.push(pages),
+                Told::Changed { mode, reads } => {
+                    self.brought(now_ns, number, std::mem::take(&mut brought));
+                    self.with_observed(number, |observed| observed.stream.change(mode, reads));
                 }
             }
-            observed.stream.brought(now_ns, &mut self.disk, brought);
         }
+        self.brought(now_ns, number, brought);
         self.queue_look(number);
+    }
+
+    fn brought(&mut self, now_ns: u64, number: u32, mut brought: Vec<Brought>) {
+        for piece in brought.chunks_mut(RECOUNT) {
+            if self.has_too_many_ranges(piece.len()) {
+                for brought in &mut *piece {
+                    brought.ours = false;
+                }
+            }
+            let entry = self.entries.get_mut(&number);
+            if let Some(Source::Observed(observed)) = entry.map(|entry| &mut entry.source) {
+                let piece = piece.iter().copied();
+                observed.stream.brought(now_ns, &mut self.disk, piece);
+            }
+        }
+    }
+
+    /// True when no more ranges are to be remembered; so many more may be.
+    fn has_too_many_ranges(&mut self, more: usize) -> bool {
+        self.new_ranges += more;
+        if self.new_ranges >= RECOUNT {
+            let observed = self
+                .entries
+                .values()
+                .filter_map(|entry| match &entry.source {
+                    Source::Observed(observed) => Some(observed.stream.range_count()),
+                    Source::Own(_) => None,
+                });
+            // Where pages are to go, both have them.
+            self.ranges = self.disk.range_count().max(observed.sum());
+            self.new_ranges = 0;
+        }
+        let too_many = self.ranges + self.new_ranges > RANGES;
+        if too_many {
+            self.shared.note(
+                "so many pages far from each other entered the cache at once that some of them \
+                 stay"
+                    .to_owned(),
+            );
+        }
+        too_many
     }
 
     /// The last user of an observed file has closed it.

@@ -87,7 +87,7 @@ impl Files {
             // What users call it, and have rules for.
             (open.overlay, open.path) = (overlay.map(Arc::new), path.clone());
         }
-        self.learn_user(number, process, &path);
+        self.learn_user(number, process, Some(path.into()));
         self.is_used(number);
         self.table.opened(number, inode);
         Some(number)
@@ -131,8 +131,8 @@ impl Files {
         open.remember(User {
             process,
             stamp: self.rules.names.stamp(process),
+            path: Some(open.path.as_path().into()),
             settings: Some(settings),
-            by_path: true,
             writes: None,
         });
         open.round = self.round;

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use dropbehind_flusher::WritebackSign;
@@ -17,15 +17,16 @@ use crate::rules::Settings;
 const USERS: usize = 64;
 
 /// A process that uses a file.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct User {
     pub(super) process: i32,
     /// Which process it is, and which program, if that is known.
     pub(super) stamp: Option<Stamp>,
+    /// The path by which it, or who passed it on, opened the file: empty where that makes no
+    /// difference, and `None` where it is not known.
+    pub(super) path: Option<Arc<Path>>,
     /// What the rules say of its use; `None`: nothing of it is to be observed.
     pub(super) settings: Option<Settings>,
-    /// The path by which it opened the file is known, or makes no difference.
-    pub(super) by_path: bool,
     /// Whether it has the file open to write, where that was looked for since its open.
     pub(super) writes: Option<bool>,
 }

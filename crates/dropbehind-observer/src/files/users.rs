@@ -4,6 +4,7 @@
 
 use std::os::fd::BorrowedFd;
 use std::path::Path;
+use std::sync::Arc;
 
 use dropbehind_linux::{OpenFile as OpenedFile, backing_paths, process_stat};
 use dropbehind_policy::{Brought, ByteRange, FileNumber, Writeback};
@@ -18,37 +19,20 @@ use crate::rules::Settings;
 const GENERATIONS: usize = 16;
 
 impl Files {
-    /// A process uses this file, and opened it by this path.
-    pub(super) fn learn_user(&mut self, number: FileNumber, process: i32, path: &Path) {
+    /// A process uses this file, which was opened by this path; `None` if that is not known.
+    pub(super) fn learn_user(&mut self, number: FileNumber, process: i32, path: Option<Arc<Path>>) {
         let Some(open) = self.files.get(&number) else {
             return;
         };
-        let settings = match self.owners.have(process) {
-            true => None,
-            false => self.asked_of(process, path, open.device),
-        };
-        let by_path = true;
-        self.take_user(number, process, settings, by_path);
-    }
-
-    /// What the rules say of a process that opened a file by this path.
-    fn asked_of(&self, process: i32, path: &Path, device: u64) -> Option<Settings> {
-        let settings = self.rules.settings_for(path, process, device);
-        settings.filter(|settings| !settings.mode.is_buffered())
-    }
-
-    fn take_user(
-        &mut self,
-        number: FileNumber,
-        process: i32,
-        settings: Option<Settings>,
-        by_path: bool,
-    ) {
+        let asked = path.as_ref().filter(|_| !self.owners.have(process));
+        let settings = asked
+            .and_then(|path| self.rules.settings_for(path, process, open.device))
+            .filter(|settings| !settings.mode.is_buffered());
         let user = User {
             process,
             stamp: self.rules.names.stamp(process),
+            path,
             settings,
-            by_path,
             writes: None,
         };
         if let Some(settings) = settings {
@@ -63,66 +47,50 @@ impl Files {
     /// A process uses this file, and no event told that it opened it: others passed it on,
     /// or more have it open than are remembered. False where that is not found out.
     fn find_user(&mut self, number: FileNumber, process: i32) -> bool {
-        if !self.rules.ask_for_paths() {
-            self.learn_user(number, process, Path::new(""));
-            return true;
-        }
-        match self.find_path(number, process) {
-            Searched::Found(()) => true,
-            // Mapped, or the process has ended: it has the file from who made it.
-            Searched::Nothing => {
-                let settings = match is_kernel_thread(process) {
-                    true => self.settings_of_kernel(number, process),
-                    false => self.settings_of_parent(number, process),
-                };
-                self.take_user(number, process, settings, false);
-                true
-            }
-            Searched::CutShort => false,
-        }
-    }
-
-    /// Asks the rules by the path of a descriptor that a process has of a file.
-    fn find_path(&mut self, number: FileNumber, process: i32) -> Searched<()> {
         let Some(open) = self.files.get(&number) else {
-            return Searched::Nothing;
+            return false;
         };
-        if !self.strangers.may_search(process) {
-            return Searched::CutShort;
-        }
-        let path = |used: OpenedFile| {
-            let is_it = open.ids.contains(&used.id);
-            is_it.then(|| used.path(process).ok())?
-        };
-        match self.strangers.search(process, path) {
-            Searched::Found(path) => {
-                self.learn_user(number, process, &path);
-                Searched::Found(())
+        let path = if !self.rules.ask_for_paths() {
+            Some(Path::new("").into())
+        } else if !self.strangers.may_search(process) {
+            return false;
+        } else {
+            let wanted = |used: OpenedFile| {
+                let is_it = open.ids.contains(&used.id);
+                is_it.then(|| used.path(process).ok())?
+            };
+            match self.strangers.search(process, wanted) {
+                Searched::Found(path) => Some(path.into()),
+                // Mapped, or the process has ended: it has the file from others.
+                Searched::Nothing if is_kernel_thread(process) => self.path_of_kernel(number),
+                Searched::Nothing => self.path_of_parent(number, process),
+                Searched::CutShort => return false,
             }
-            Searched::Nothing => Searched::Nothing,
-            Searched::CutShort => Searched::CutShort,
-        }
+        };
+        self.learn_user(number, process, path);
+        true
     }
 
-    /// What those that made a process are to have done with pages of a file.
-    fn settings_of_parent(&self, number: FileNumber, process: i32) -> Option<Settings> {
+    /// The path by which those opened a file that made a process.
+    fn path_of_parent(&self, number: FileNumber, process: i32) -> Option<Arc<Path>> {
         let open = self.files.get(&number)?;
-        let parent = |process: &i32| Some(self.rules.names.made(*process)?.parent);
+        let parent = |process: &i32| Some(self.rules.names.stamp(*process)?.made?.parent);
         // Numbers are used again, so that the way may lead in a circle.
         let mut parents = std::iter::successors(parent(&process), parent).take(GENERATIONS);
-        parents.find_map(|parent| open.user(parent))?.settings
+        parents.find_map(|parent| open.user(parent))?.path.clone()
     }
 
-    /// What a thread of the kernel's is to have done: of a loop device's file what the rules
-    /// say of the path that it was attached by, and where threads work together, as those of
-    /// an NFS server do, what they say of the one that opened the file.
-    fn settings_of_kernel(&self, number: FileNumber, process: i32) -> Option<Settings> {
+    /// The path by which the kernel uses a file: that by which a loop device was attached,
+    /// and where threads work together, as those of an NFS server do, that of the one that
+    /// opened the file.
+    fn path_of_kernel(&self, number: FileNumber) -> Option<Arc<Path>> {
         let open = self.files.get(&number)?;
         if backing_paths().any(|path| path == open.path) {
-            return self.asked_of(process, &open.path, open.device);
+            return Some(open.path.as_path().into());
         }
-        let mut opened = open.users().iter().filter(|user| user.by_path);
-        opened.find(|user| is_kernel_thread(user.process))?.settings
+        let mut users = open.users().iter();
+        let other = users.find(|user| user.path.is_some() && is_kernel_thread(user.process));
+        other?.path.clone()
     }
 
     /// A process opened this file, which is known.
@@ -132,7 +100,7 @@ impl Files {
         }
         // It may be another program by now, or another process, or use another name.
         let path = self.rules.ask_for_paths().then(|| path_of(file));
-        self.learn_user(number, process, &path.unwrap_or_default());
+        self.learn_user(number, process, Some(path.unwrap_or_default().into()));
     }
 
     /// The file is used in this way, too.
@@ -180,10 +148,9 @@ impl Files {
         if before.made != now.made {
             return false;
         }
-        // It is another program by now, and may have the file still. One that has ended
-        // read it as what it was.
-        user.stamp = stamp;
-        let _ = self.find_path(number, process);
+        // It is another program by now, which may have the file still.
+        let path = user.path.clone();
+        self.learn_user(number, process, path);
         true
     }
 

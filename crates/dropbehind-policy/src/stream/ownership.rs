@@ -55,6 +55,11 @@ impl Ownership {
         self.ours.bytes()
     }
 
+    /// Of how many separate ranges these are.
+    pub(super) fn ours_count(&self) -> usize {
+        self.ours.count()
+    }
+
     /// The parts of `range` that were brought in and are not yet gone.
     pub(super) fn ours_of(&self, range: ByteRange) -> Vec<ByteRange> {
         self.ours.overlaps_of(range).collect()
