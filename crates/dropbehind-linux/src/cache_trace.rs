@@ -73,6 +73,11 @@ pub enum TraceRecord {
         /// The one whose thread made it.
         parent: i32,
     },
+    /// The first thread of a process has ended, and mostly all of it.
+    Ended {
+        /// The process.
+        process: i32,
+    },
     /// A process has this name from now on: that of a program that it executed, or one that
     /// it gave itself.
     Named {
@@ -116,7 +121,7 @@ impl ProgramName {
     }
 }
 
-/// A record of all pages that enter the page cache, of forks, and of names.
+/// A record of all pages that enter the page cache, and of processes.
 #[derive(Debug)]
 pub struct CacheTrace {
     /// Of tasks, and of pages where these are not joined.
@@ -225,8 +230,9 @@ impl CacheTrace {
                 let Some(stamped) = records::parse(bytes, &self.format) else {
                     return;
                 };
-                if let TraceRecord::Forked { .. } | TraceRecord::Named { .. } = stamped.record {
-                    take(stamped.time_ns, stamped.record);
+                match stamped.record {
+                    TraceRecord::Added { .. } | TraceRecord::Lost { .. } => {}
+                    of_process => take(stamped.time_ns, of_process),
                 }
                 self.pending.push(stamped);
             });

@@ -5,16 +5,20 @@
 
 use std::collections::HashMap;
 
-use dropbehind_linux::{ProgramName, TraceRecord};
+use dropbehind_linux::{ProgramName, TraceRecord, process_stat};
 
-/// Of at least so many processes the names are known, and of no more than twice as many.
-const PROCESSES: usize = 8192;
+/// Of those that have ended, at least so many are remembered, and no more than twice as many.
+const ENDED: usize = 8192;
+/// With so many that have not, it is looked whether they have: records may be lost.
+const LIVING: usize = 1 << 15;
 
-/// The names of the processes that were started or named last.
+/// The names of the processes that were started or named since the trace began.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
-    new: HashMap<i32, Known>,
-    old: HashMap<i32, Known>,
+    living: HashMap<i32, Known>,
+    sweep_len: usize,
+    ended: HashMap<i32, Known>,
+    ended_before: HashMap<i32, Known>,
 }
 
 /// What is known of a process.
@@ -24,6 +28,8 @@ struct Known {
     time_ns: u64,
     name: ProgramName,
     made: Option<Made>,
+    /// 0 for one that has not.
+    ended_ns: u64,
 }
 
 /// Changes when a process ends and another has its number, and when it executes a program
@@ -44,50 +50,74 @@ pub(crate) struct Made {
 }
 
 impl Names {
-    /// Takes a record, made at this time.
+    /// Takes a record, made at this time. Those of two processors come in no order.
     pub(crate) fn take(&mut self, time_ns: u64, record: TraceRecord) {
-        let (process, known) = match record {
+        match record {
             TraceRecord::Named { process, name } => {
                 let made = self.known(process).and_then(|known| known.made);
-                let known = Known {
-                    time_ns,
-                    name,
-                    made,
-                };
-                (process, known)
+                self.learn(process, time_ns, name, made);
             }
             TraceRecord::Forked { child, parent } => {
                 // An unknown name is one that it does not have from a former process.
                 let name = self.known(parent).map(|known| known.name);
-                let known = Known {
-                    time_ns,
-                    name: name.unwrap_or_default(),
-                    made: Some(Made { parent, time_ns }),
-                };
-                (child, known)
+                let made = Some(Made { parent, time_ns });
+                self.learn(child, time_ns, name.unwrap_or_default(), made);
             }
-            _ => return,
+            TraceRecord::Ended { process } => self.end(process, time_ns),
+            TraceRecord::Added { .. } | TraceRecord::Lost { .. } => {}
+        }
+    }
+
+    fn learn(&mut self, process: i32, time_ns: u64, name: ProgramName, made: Option<Made>) {
+        let known = Known {
+            time_ns,
+            name,
+            made,
+            ended_ns: 0,
         };
-        if let Some(newer) = self.known_mut(process)
-            && newer.time_ns > time_ns
-        {
-            newer.made = newer.made.or(known.made);
+        let of_before = self.known_mut(process);
+        if let Some(newer) = of_before.filter(|known| known.time_ns.max(known.ended_ns) > time_ns) {
+            match newer.time_ns > time_ns {
+                true => newer.made = newer.made.or(made),
+                false => {
+                    let ended_ns = newer.ended_ns;
+                    *newer = Known { ended_ns, ..known };
+                }
+            }
             return;
         }
-        if self.new.len() >= PROCESSES {
-            self.old = std::mem::take(&mut self.new);
+        self.living.insert(process, known);
+        if self.living.len() >= self.sweep_len.max(LIVING) {
+            self.living
+                .retain(|process, _| process_stat(*process).is_ok());
+            self.sweep_len = 2 * self.living.len();
         }
-        self.new.insert(process, known);
+    }
+
+    fn end(&mut self, process: i32, time_ns: u64) {
+        let known = self.living.get(&process).copied().unwrap_or_default();
+        if known.time_ns > time_ns {
+            // That is the next one with its number.
+            return;
+        }
+        self.living.remove(&process);
+        if self.ended.len() >= ENDED {
+            self.ended_before = std::mem::take(&mut self.ended);
+        }
+        let ended_ns = time_ns;
+        self.ended.insert(process, Known { ended_ns, ..known });
     }
 
     fn known(&self, process: i32) -> Option<Known> {
-        let known = self.new.get(&process).or_else(|| self.old.get(&process));
-        known.copied()
+        let ended = || self.ended.get(&process);
+        let known = self.living.get(&process).or_else(ended);
+        known.or_else(|| self.ended_before.get(&process)).copied()
     }
 
     fn known_mut(&mut self, process: i32) -> Option<&mut Known> {
-        let old = self.old.get_mut(&process);
-        self.new.get_mut(&process).or(old)
+        let before = self.ended_before.get_mut(&process);
+        let ended = self.ended.get_mut(&process).or(before);
+        self.living.get_mut(&process).or(ended)
     }
 
     /// What tells that a process is still the same and executes the same program, if
@@ -150,14 +180,47 @@ mod tests {
     }
 
     #[test]
-    fn not_all_processes_of_all_times_are_remembered() {
+    fn those_that_have_not_ended_are_remembered() {
         let mut names = Names::default();
         let name = ProgramName::new(b"x");
-        for process in 1..100_000 {
-            names.take(1, TraceRecord::Named { process, name });
-            assert!(names.new.len() + names.old.len() <= 2 * PROCESSES);
+        let own = i32::try_from(std::process::id()).unwrap();
+        names.take(1, TraceRecord::Named { process: own, name });
+        for process in (1..100_000).map(|number| number + 10_000_000) {
+            names.take(2, forked(own, process));
+            names.take(3, TraceRecord::Ended { process });
+            assert!(names.living.len() <= 2);
+            assert!(names.ended.len() + names.ended_before.len() <= 2 * ENDED);
         }
-        assert_eq!(names.of(99_999).as_deref(), Some("x"));
-        assert_eq!(names.of(1), None);
+        assert_eq!(names.of(own).as_deref(), Some("x"));
+        assert_eq!(names.of(10_099_999).as_deref(), Some("x"));
+        assert_eq!(names.of(10_000_001), None);
+        // Their ends were lost.
+        for process in (1..100_000).map(|number| number + 20_000_000) {
+            names.take(4, forked(own, process));
+        }
+        assert!(names.living.len() < 2 * LIVING, "{}", names.living.len());
+        assert_eq!(names.of(own).as_deref(), Some("x"));
+    }
+
+    #[test]
+    fn records_of_two_processors_come_in_no_order() {
+        let mut names = Names::default();
+        let copy = ProgramName::new(b"cp");
+        let named = TraceRecord::Named {
+            process: 2,
+            name: copy,
+        };
+        let ended = TraceRecord::Ended { process: 2 };
+        // It ends before it is known to have begun.
+        names.take(3, ended);
+        names.take(1, forked(1, 2));
+        names.take(2, named);
+        assert_eq!(names.of(2).as_deref(), Some("cp"));
+        assert!(names.living.is_empty());
+        // The next one with its number is there before it ends.
+        names.take(9, forked(1, 2));
+        names.take(8, ended);
+        assert_eq!(names.stamp(2).unwrap().made.unwrap().time_ns, 9);
+        assert_eq!(names.living.len(), 1);
     }
 }

@@ -5,6 +5,7 @@ use super::{KernelInode, ProgramName, TraceRecord};
 
 const PERF_RECORD_LOST: u32 = 2;
 const PERF_RECORD_COMM: u32 = 3;
+const PERF_RECORD_EXIT: u32 = 4;
 const PERF_RECORD_FORK: u32 = 7;
 const PERF_RECORD_SAMPLE: u32 = 9;
 
@@ -32,6 +33,7 @@ pub(super) fn parse(record: &[u8], format: &Format) -> Option<Stamped> {
     match kind {
         PERF_RECORD_SAMPLE => sample(body, format),
         PERF_RECORD_FORK => fork(body),
+        PERF_RECORD_EXIT => exit(body),
         PERF_RECORD_COMM => comm(body),
         PERF_RECORD_LOST => lost(body),
         _ => None,
@@ -77,6 +79,15 @@ fn fork(body: &[u8]) -> Option<Stamped> {
     (child != parent).then_some(Stamped {
         time_ns: u64_at(body, 16)?,
         record: TraceRecord::Forked { child, parent },
+    })
+}
+
+/// The same.
+fn exit(body: &[u8]) -> Option<Stamped> {
+    let (process, thread) = (i32_at(body, 0)?, i32_at(body, 8)?);
+    (process == thread).then_some(Stamped {
+        time_ns: u64_at(body, 16)?,
+        record: TraceRecord::Ended { process },
     })
 }
 
@@ -199,6 +210,21 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn an_end_is_that_of_the_first_thread() {
+        let ended = |thread| {
+            let mut body = numbers(&[7, 1, thread, 1]);
+            body.extend(9_u64.to_ne_bytes());
+            parse(&record(PERF_RECORD_EXIT, &body), &format())
+        };
+        let stamped = Stamped {
+            time_ns: 9,
+            record: TraceRecord::Ended { process: 7 },
+        };
+        assert_eq!(ended(7), Some(stamped));
+        assert_eq!(ended(8), None);
+    }
+
+    #[test]
     fn a_name_is_that_of_the_first_thread() {
         let named = |thread, name: &[u8]| {
             let mut body = numbers(&[7, thread]);
@@ -246,7 +272,7 @@ pub(super) mod tests {
                 parse(&record(kind, &vec![0xFF; len]), &format());
             }
         }
-        assert_eq!(parse(&record(4, &[0; 40]), &format()), None);
+        assert_eq!(parse(&record(5, &[0; 40]), &format()), None);
     }
 
     #[test]
@@ -276,6 +302,11 @@ pub(super) mod tests {
                     let mut body = numbers(&[child.cast_unsigned(), parent.cast_unsigned(), 0, 0]);
                     body.extend(time_ns.to_ne_bytes());
                     record(PERF_RECORD_FORK, &body)
+                }
+                TraceRecord::Ended { process } => {
+                    let mut body = numbers(&[process.cast_unsigned(); 4]);
+                    body.extend(time_ns.to_ne_bytes());
+                    record(PERF_RECORD_EXIT, &body)
                 }
                 TraceRecord::Named { process, name } => {
                     let mut body = numbers(&[process.cast_unsigned(); 2]);

@@ -341,7 +341,7 @@ impl Rounds {
                     files.programs.forked(parent, child);
                 }
                 // Taken when it was gathered.
-                TraceRecord::Named { .. } => {}
+                TraceRecord::Named { .. } | TraceRecord::Ended { .. } => {}
                 TraceRecord::Lost { records } => lost += records,
             }
         });
