@@ -98,7 +98,8 @@ impl Fanotify {
     ///
     /// # Errors
     ///
-    /// - [`io::ErrorKind::WouldBlock`]: nothing is there; poll for it.
+    /// - [`io::ErrorKind::WouldBlock`]: nothing is there, or somebody has a lease on the file
+    ///   of the first event (fcntl(2) `F_SETLEASE`), which is lost then. Polling tells.
     /// - `EINTR`: a signal came first.
     /// - Any other one concerns the first event alone, whose file could not be
     ///   opened: `EMFILE`, `ENFILE`, `ENOMEM`, `EACCES`, `ENXIO`, `ESTALE`, ….

@@ -145,6 +145,37 @@ fn a_program_counts_as_what_it_is_by_now() {
     assert_kept(&files[2], &watch);
 }
 
+/// Of a file with a lease, the kernel says what it says when there is no event.
+#[test]
+fn leases_of_some_hide_no_others() {
+    need!(Need::Root, Need::Cachestat, Need::Tool("python3"));
+    let user = User::new();
+    let home = std::fs::canonicalize(user.file("")).unwrap();
+    user.writes("rules", RULES);
+    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
+    watch.says("READY=1");
+    let leases = "import fcntl, os, resource, signal, sys\n\
+        signal.signal(signal.SIGIO, signal.SIG_IGN)\n\
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n\
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))\n\
+        for number in range(3000):\n\
+        \x20   file = os.open('lease%d' % number, os.O_RDWR | os.O_CREAT)\n\
+        \x20   try: fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)\n\
+        \x20   except OSError: pass  # The watch has it open in this moment.\n\
+        print('done', flush=True)\n\
+        sys.stdin.read()";
+    user.writes("leases", leases);
+    let mut holder = Shell::starts(&home, false, "exec python3 leases");
+    holder.says("done");
+    let written = user.sh("for i in $(seq 300); do head -c 64K /dev/zero >$i.wanted; done");
+    assert_eq!(written.code, 0, "{}", written.stderr);
+    for number in 1..=300 {
+        until_dropped(&home.join(format!("{number}.wanted")), &watch, 0);
+    }
+    drop(holder);
+    assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
+}
+
 /// A thread of the kernel's reads it for whoever reads the device.
 #[test]
 fn a_loop_devices_file_is_wanted_by_the_path_that_it_was_attached_by() {

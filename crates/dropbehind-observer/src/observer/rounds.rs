@@ -209,7 +209,7 @@ impl Rounds {
 
     fn read_events(&mut self, buffer: &mut EventBuffer, closes: &mut Vec<Close>) -> usize {
         let own = own_process();
-        let mut read = 0;
+        let (mut read, mut refused) = (0, 0);
         loop {
             // These need no more events.
             let shelved = self.shared.reporter.small.waiting_files();
@@ -220,7 +220,14 @@ impl Rounds {
             }
             let events: Vec<Event> = match self.fanotify.read(buffer) {
                 Ok(events) => events.collect(),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return read,
+                // Of a file with a lease that says the same, and is one event less.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    refused += 1;
+                    if refused > QUEUE || !self.has_events() {
+                        return read;
+                    }
+                    continue;
+                }
                 Err(error) if error.raw_os_error() == Some(libc::EMFILE) => {
                     self.note("out of descriptors: some files are left to the kernel".into());
                     return read;
@@ -243,6 +250,11 @@ impl Rounds {
                 return read;
             }
         }
+    }
+
+    fn has_events(&self) -> bool {
+        let mut queue = [PollEntry::new(self.fanotify.as_fd(), Interest::Readable)];
+        poll(&mut queue, Some(Duration::ZERO)).is_ok_and(|ready| ready > 0)
     }
 
     fn happened(&mut self, own: i32, event: Event, closes: &mut Vec<Close>) {
