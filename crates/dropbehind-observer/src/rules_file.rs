@@ -16,10 +16,13 @@ mod rule;
 mod values;
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::Path;
 
 use dropbehind_policy::Mode;
 
+use crate::in_time::in_time;
 use crate::rules::{self, Candidate, Settings};
 use process_facts::ProcessFacts;
 use rule::Rule;
@@ -61,14 +64,30 @@ struct DiskSettings {
     max_dirty_bytes: Option<u64>,
 }
 
+/// No rules file is larger: patterns take memory.
+const LARGEST_BYTES: u64 = 1 << 20;
+
+fn read_text(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    let file = File::open(path)?;
+    file.take(LARGEST_BYTES + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > LARGEST_BYTES {
+        return Err(io::Error::other("it has more than 1 MiB"));
+    }
+    Ok(text)
+}
+
 impl RulesFile {
-    /// Reads a file.
+    /// Reads a file, of 1 MiB at most, for a second at most.
     ///
     /// # Errors
     ///
     /// It cannot be read, or it has mistakes: all of them, with their lines.
     pub fn read(path: &Path) -> Result<Self, RulesFileError> {
-        let text = std::fs::read_to_string(path)
+        let owned = path.to_owned();
+        let text = in_time(move || read_text(&owned));
+        let text = text
+            .unwrap_or_else(|| Err(io::Error::new(io::ErrorKind::TimedOut, "nothing comes")))
             .map_err(|error| RulesFileError::Unreadable(path.to_owned(), error))?;
         Self::parse(&text).map_err(|wrong| RulesFileError::Wrong(path.to_owned(), wrong))
     }

@@ -39,6 +39,16 @@ fn files_are_looked_after_by_the_rules_in_force() {
     user.writes("rules", "broken");
     watch.signal("HUP");
     watch.says("READY=1");
+    // So does one from which nothing comes, and one that is too large.
+    for make in ["mkfifo rules", "head -c 2M /dev/zero >rules"] {
+        assert_eq!(user.sh(&format!("rm rules && {make}")).code, 0);
+        watch.signal("HUP");
+        watch.says("READY=1");
+    }
+    assert_eq!(user.sh("rm rules").code, 0);
+    for why in ["nothing comes", "more than 1 MiB"] {
+        assert!(watch.log().contains(why), "{}", watch.log());
+    }
     let still = home.join("wanted/b");
     dd(&still);
     user.writes("rules", &rule("later/**", "dontcache"));

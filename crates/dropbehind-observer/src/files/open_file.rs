@@ -176,7 +176,9 @@ impl OpenFile {
     pub(super) fn remember(&mut self, user: User) {
         self.users.retain(|known| known.process != user.process);
         if self.users.len() >= USERS {
-            self.users.remove(0);
+            // Pages of one that is not known any more stay, as those of one that no rule means.
+            let unwanted = self.users.iter().position(|known| known.settings.is_none());
+            self.users.remove(unwanted.unwrap_or(0));
         }
         self.users.push(user);
     }
