@@ -39,7 +39,8 @@ pub use inodes::{KernelDevices, KernelInode, has_subvolumes};
 use event::{Recorded, Tasks};
 use format::{Format, Unusable};
 use queue::Queue;
-use ring::Rings;
+use records::Stamped;
+use ring::{Ring, Rings};
 use runs::Runs;
 use rustix::event::epoll;
 use rustix::io::Errno;
@@ -86,8 +87,7 @@ pub enum TraceRecord {
         /// What it is called, as in [`command_name`](crate::command_name).
         name: ProgramName,
     },
-    /// There was no room for so many records of one processor, of whatever
-    /// kind. The kernel says so with that processor's next record, not before
+    /// There was no room for so many records of one processor, of pages or forks. The kernel says so with that processor's next record, not before
     /// there is one.
     Lost {
         /// How many.
@@ -124,8 +124,10 @@ impl ProgramName {
 /// A record of all pages that enter the page cache, and of processes.
 #[derive(Debug)]
 pub struct CacheTrace {
-    /// Of tasks, and of pages where these are not joined.
+    /// Of forks, and of pages where these are not joined.
     rings: Rings,
+    /// Of names: anybody can give himself so many that a ring overflows.
+    names: Rings,
     runs: io::Result<Runs>,
     format: Format,
     epoll: OwnedFd,
@@ -196,13 +198,17 @@ impl CacheTrace {
             }
             Err(_) => (Recorded::Tracepoint(tracepoint), ring_bytes),
         };
-        let rings = Rings::of_all_processors(recorded, Tasks::Told, ring_bytes)?;
+        let rings = Rings::of_all_processors(recorded, Tasks::Forks, ring_bytes)?;
+        let names = Rings::of_all_processors(Recorded::Nothing, Tasks::Names, ring_bytes / 4)?;
         for ring in rings.iter() {
             add(ring.event().as_fd())?;
             ring.enable()?;
         }
+        // These wake nobody.
+        names.iter().try_for_each(Ring::enable)?;
         Ok(Self {
             rings,
+            names,
             runs,
             format,
             epoll,
@@ -235,6 +241,18 @@ impl CacheTrace {
                     of_process => take(stamped.time_ns, of_process),
                 }
                 self.pending.push(stamped);
+            });
+        }
+        for ring in self.names.iter_mut() {
+            ring.drain(&mut self.joined, |bytes| {
+                let named = records::parse(bytes, &self.format);
+                // One that is lost can be asked for, as long as the process is there.
+                let is_told =
+                    |stamped: &Stamped| matches!(stamped.record, TraceRecord::Named { .. });
+                if let Some(stamped) = named.filter(is_told) {
+                    take(stamped.time_ns, stamped.record);
+                    self.pending.push(stamped);
+                }
             });
         }
         if let Ok(runs) = &mut self.runs {

@@ -46,11 +46,14 @@ struct Attributes {
     clock: i32,
 }
 
-/// Whether an event records forks and exits of tasks, and their names, too.
+/// What an event records of tasks, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tasks {
-    Told,
     Untold,
+    /// Forks and exits.
+    Forks,
+    /// Names.
+    Names,
 }
 
 /// What an event makes records of, besides tasks.
@@ -80,8 +83,9 @@ impl Event {
             Recorded::Nothing => (PERF_TYPE_SOFTWARE, PERF_COUNT_SW_DUMMY),
         };
         let tasks = match tasks {
-            Tasks::Told => TASK | COMM,
             Tasks::Untold => 0,
+            Tasks::Forks => TASK,
+            Tasks::Names => COMM,
         };
         let flags = DISABLED | tasks | WATERMARK | SAMPLE_ID_ALL | USE_CLOCKID;
         let attributes = Attributes {

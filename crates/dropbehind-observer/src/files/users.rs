@@ -13,6 +13,7 @@ use super::Files;
 use super::open_file::User;
 use super::strangers::Searched;
 use crate::file_path::path_of;
+use crate::names::Stamp;
 use crate::rules::Settings;
 
 /// Who passed a file on to a process is looked for among so many of those that made it.
@@ -77,7 +78,12 @@ impl Files {
         let parent = |process: &i32| Some(self.rules.names.stamp(*process)?.made?.parent);
         // Numbers are used again, so that the way may lead in a circle.
         let mut parents = std::iter::successors(parent(&process), parent).take(GENERATIONS);
-        parents.find_map(|parent| open.user(parent))?.path.clone()
+        let user = |parent| {
+            let made = |stamp: Option<Stamp>| stamp?.made;
+            let now = made(self.rules.names.stamp(parent));
+            open.user(parent).filter(|user| made(user.stamp) == now)
+        };
+        parents.find_map(user)?.path.clone()
     }
 
     /// The path by which the kernel uses a file: that by which a loop device was attached,
