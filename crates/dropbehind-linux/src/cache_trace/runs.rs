@@ -1,7 +1,7 @@
 //! Pages that one process adds to a file one after the other, told as one run.
 //!
 //! perf hands out a record for each folio, which costs who adds it a microsecond: a third
-//! of what a write of 4 KiB takes. Here a [program](program) in the kernel writes runs into
+//! of what a write of 4 KiB takes. Here a program in the kernel writes runs into
 //! memory that we map. Others who record the tracepoint get what they got before.
 //!
 //! Each processor has a ring of runs, in which its last one grows. We take what was added
