@@ -7,8 +7,8 @@
 //! overlay, too, and whoever reads, writes, maps or reads ahead.
 //!
 //! A record that perf hands out costs the program a microsecond. Where the kernel runs
-//! a program of ours by bpf(2), that joins pages which follow each other to runs (`cache_trace/runs.rs`).
-//! Elsewhere perf records each folio.
+//! a program of ours by bpf(2), that joins pages which follow each other to runs
+//! (`cache_trace/runs.rs`). Elsewhere perf records each folio.
 //!
 //! # What is not told
 //!
