@@ -81,6 +81,8 @@ pub(crate) struct Files {
     filesystems: HashMap<u32, Arc<FileSystem>>,
     /// Opens of files that are used already may wait to be read.
     opens_wait: bool,
+    /// With so many files, no more are held: there are no more descriptors than that.
+    most_held: usize,
 }
 
 /// What [`Files`] is made from.
@@ -97,6 +99,7 @@ pub(crate) struct Parts {
     pub(crate) inodes: Inodes,
     pub(crate) traced: bool,
     pub(crate) failed_writeback: Option<FailedWriteback>,
+    pub(crate) most_held: usize,
 }
 
 impl Files {
@@ -126,6 +129,7 @@ impl Files {
             unmountable: HashSet::new(),
             filesystems: HashMap::new(),
             opens_wait: false,
+            most_held: parts.most_held,
         }
     }
 
@@ -183,6 +187,12 @@ impl Files {
         }
     }
 
+    /// False while so many files are known that they are to be held no longer than something
+    /// is done with them: users may have as many open as they like.
+    fn may_hold(&self) -> bool {
+        self.files.len() < self.most_held
+    }
+
     /// True for a file that is known.
     pub(crate) fn knows(&self, id: FileId) -> bool {
         self.by_id.contains_key(&id)
@@ -225,10 +235,11 @@ impl Files {
         self.is_used(number);
         // Who it is can be asked now, and not when it has ended.
         self.used_again(number, process, file.as_fd());
+        let holds = self.may_hold();
         let Some(open) = self.files.get_mut(&number) else {
             return;
         };
-        if !open.file.is_held() {
+        if holds && !open.file.is_held() {
             open.file.hold(Arc::new(file));
         }
         // It may have been dropped since, and is brought in once more.

@@ -190,6 +190,7 @@ impl Observer {
             inodes: Inodes::new(block_devices),
             traced: trace.is_some(),
             failed_writeback: failed_writeback.ok().map(FailedWriteback::new),
+            most_held: rounds::most_closed() / 2,
         });
         files.mounted(&marks);
         let rounds = Rounds {

@@ -176,6 +176,50 @@ fn leases_of_some_hide_no_others() {
     assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
 }
 
+#[test]
+fn more_open_files_than_descriptors_hide_no_others() {
+    need!(
+        Need::Root,
+        Need::Cachestat,
+        Need::Tool("python3"),
+        Need::Tool("prlimit")
+    );
+    let user = User::new();
+    let home = std::fs::canonicalize(user.file("")).unwrap();
+    user.writes("rules", RULES);
+    let mut command = Command::new("prlimit");
+    let plain = user.watch("--config rules");
+    command
+        .arg("--nofile=1000:1000")
+        .arg(plain.get_program())
+        .args(plain.get_args());
+    command.envs(
+        plain
+            .get_envs()
+            .filter_map(|(name, value)| Some((name, value?))),
+    );
+    command.current_dir(&home);
+    let mut watch = RunningWatch::start(&user, &mut command);
+    watch.says("READY=1");
+    let open = "import resource, sys\n\
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n\
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))\n\
+        files = [open('%d.open.wanted' % number, 'wb', 0) for number in range(3000)]\n\
+        for file in files: file.write(b'x')\n\
+        print('done', flush=True)\n\
+        sys.stdin.read()";
+    user.writes("open", open);
+    let mut holder = Shell::starts(&home, false, "exec python3 open");
+    holder.says("done");
+    let written = user.sh("for i in $(seq 300); do head -c 64K /dev/zero >$i.wanted; done");
+    assert_eq!(written.code, 0, "{}", written.stderr);
+    for number in 1..=300 {
+        until_dropped(&home.join(format!("{number}.wanted")), &watch, 0);
+    }
+    drop(holder);
+    assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
+}
+
 /// A thread of the kernel's reads it for whoever reads the device.
 #[test]
 fn a_loop_devices_file_is_wanted_by_the_path_that_it_was_attached_by() {

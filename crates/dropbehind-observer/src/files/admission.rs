@@ -118,9 +118,10 @@ impl Files {
         let can_unmount = info
             .mount
             .is_some_and(|mount| self.unmountable.contains(&mount));
+        let holds = self.may_hold();
         let file = match self.filesystems.get(&inode.device) {
             // Where the kernel does not tell who brings in what, the file is looked at often.
-            Some(filesystem) if can_unmount && overlay.is_none() && self.traced => {
+            Some(filesystem) if (can_unmount || !holds) && overlay.is_none() && self.traced => {
                 Description::on(filesystem, file)
             }
             _ => Description::held(file),
@@ -140,6 +141,9 @@ impl Files {
             .failed_writeback
             .as_ref()
             .map(|failed| failed.sign_of(self.inodes.device_of(inode), inode.number));
+        if !holds && info.links > 0 {
+            open.file.release();
+        }
         self.by_id.insert(info.id, number);
         self.files.insert(number, open);
         self.table.opened(number, inode);

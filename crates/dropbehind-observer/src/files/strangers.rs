@@ -300,6 +300,7 @@ impl Files {
         let Some(mut scan) = scan.or_else(|| self.begin_scan(now)) else {
             return;
         };
+        let holds = self.may_hold();
         let (doubts, files) = (&mut self.strangers.doubts, &self.files);
         let list = || self.programs.list();
         let is_done = scan.go_on(
@@ -311,6 +312,7 @@ impl Files {
                     doubt.due = Instant::now() + doubt.pause;
                 }
                 if let Some(open) = files.get(&number)
+                    && holds
                     && !open.file.is_held()
                     && let Ok(file) = open.file.open()
                 {
