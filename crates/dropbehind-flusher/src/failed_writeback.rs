@@ -4,7 +4,7 @@
 //! drop them would lose the only good copy. So each file is asked about after its pages were
 //! counted clean, and before they are dropped.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
@@ -14,9 +14,13 @@ use crate::lock;
 
 /// With fewer files, those that are not asked about any more are not looked for.
 const SWEEP: usize = 1 << 10;
+/// Of so many files that failed last it is remembered, since one that is asked about in a
+/// moment may be among them.
+const RECENT: usize = 1 << 16;
 
 /// The files of the machine whose writeback failed, by the kernel's trace. Failures of
-/// files that nobody asks about are forgotten: anybody may cause as many as he likes.
+/// files that nobody asks about are forgotten some time: anybody may cause as many as he
+/// likes.
 #[derive(Clone, Debug)]
 pub struct FailedWriteback(Arc<Mutex<State>>);
 
@@ -27,6 +31,9 @@ struct State {
     files: HashMap<u64, Vec<Weak<Asked>>>,
     /// With so many numbers, those of nobody are taken out.
     sweep_len: usize,
+    /// What failed last, in two sets: when one is full, the other is forgotten.
+    recent: HashSet<KernelInode>,
+    less_recent: HashSet<KernelInode>,
     news: Vec<WritebackFailure>,
 }
 
@@ -45,19 +52,21 @@ impl FailedWriteback {
             trace,
             files: HashMap::new(),
             sweep_len: SWEEP,
+            recent: HashSet::new(),
+            less_recent: HashSet::new(),
             news: Vec::new(),
         })))
     }
 
-    /// For a file whose pages come into the cache from now on. Where the device of its inode is not
-    /// known, an inode of that number on any device counts.
+    /// For a file that is used, and whose writeback may have failed a moment ago. Where the
+    /// device of its inode is not known, an inode of that number on any device counts.
     #[must_use]
     pub fn sign_of(&self, device: Option<u32>, number: u64) -> WritebackSign {
         let mut state = lock(&self.0);
         state.read();
         let file = Arc::new(Asked {
             device,
-            failed: AtomicBool::new(false),
+            failed: AtomicBool::new(state.has_failed_lately(device, number)),
         });
         state.sweep();
         let of_number = state.files.entry(number).or_default();
@@ -81,9 +90,20 @@ impl FailedWriteback {
 impl State {
     fn read(&mut self) {
         let Self {
-            trace, files, news, ..
+            trace,
+            files,
+            recent,
+            less_recent,
+            news,
+            ..
         } = self;
         trace.read(|failure| {
+            if let WritebackFailure::File(inode) = failure {
+                if recent.len() >= RECENT {
+                    *less_recent = std::mem::take(recent);
+                }
+                recent.insert(inode);
+            }
             // One that fails for the first time is news.
             let fails = |file: &Weak<Asked>, device: Option<u32>| {
                 let file = file.upgrade();
@@ -106,6 +126,14 @@ impl State {
                 news.push(failure);
             }
         });
+    }
+
+    fn has_failed_lately(&self, device: Option<u32>, number: u64) -> bool {
+        let contain = |set: &HashSet<KernelInode>| match device {
+            Some(device) => set.contains(&KernelInode { device, number }),
+            None => set.iter().any(|inode| inode.number == number),
+        };
+        contain(&self.recent) || contain(&self.less_recent)
     }
 
     fn sweep(&mut self) {
@@ -168,14 +196,20 @@ mod tests {
             WritebackFailure::Lost => panic!("lost"),
         };
         assert!(!failed.news().iter().any(told), "nobody asked");
-        let sign = failed.sign_of(None, number);
+        // It may have been opened before that, and be known only now.
+        assert!(failed.sign_of(None, number).has_failed());
         let elsewhere = failed.sign_of(Some(u32::MAX), number);
-        assert!(!sign.has_failed(), "that was before");
+        {
+            let mut state = lock(&failed.0);
+            (state.recent, state.less_recent) = Default::default();
+        }
+        let sign = failed.sign_of(None, number);
+        assert!(!sign.has_failed(), "that was long ago");
         fails(&disk);
         assert!(sign.has_failed());
         let news = failed.news();
         assert_eq!(news.iter().filter(|failure| told(failure)).count(), 1);
-        for other in [&of_others, &elsewhere, &failed.sign_of(None, number)] {
+        for other in [&of_others, &elsewhere] {
             assert!(!other.has_failed());
         }
     }

@@ -17,8 +17,8 @@ use dropbehind_linux::{
 use crate::device::open_device;
 use crate::in_time::in_time;
 
-/// So many devices are tried.
-const DEVICES: usize = 8;
+/// So many devices are tried: most cannot be opened, or have nothing in them.
+const DEVICES: usize = 64;
 /// So many of a device's last pages are looked at: some file systems keep copies there.
 const PAGES: u64 = 64;
 
