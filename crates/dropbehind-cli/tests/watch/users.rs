@@ -3,7 +3,7 @@
 use crate::files::{assert_kept, cold, until_dropped};
 use crate::user::User;
 use crate::user::running_watch::RunningWatch;
-use dropbehind_testbed::{Need, need};
+use dropbehind_testbed::{Need, need, residency};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -211,6 +211,14 @@ fn more_open_files_than_descriptors_hide_no_others() {
     user.writes("open", open);
     let mut holder = Shell::starts(&home, false, "exec python3 open");
     holder.says("done");
+    // All these opens have been read once a file that was written after them goes.
+    let marker = home.join("marker.wanted");
+    let goes = || {
+        std::fs::write(&marker, vec![1; 64 << 10]).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        residency::cached(&marker).unwrap().cached_pages == 0
+    };
+    assert!((0..100).any(|_| goes()), "{}", watch.log());
     let written = user.sh("for i in $(seq 300); do head -c 64K /dev/zero >$i.wanted; done");
     assert_eq!(written.code, 0, "{}", written.stderr);
     for number in 1..=300 {
