@@ -64,9 +64,14 @@ impl FailedWriteback {
     pub fn sign_of(&self, device: Option<u32>, number: u64) -> WritebackSign {
         let mut state = lock(&self.0);
         state.read();
+        let has_failed = state.has_failed_lately(device, number);
+        if let (true, Some(device)) = (has_failed, device) {
+            let inode = KernelInode { device, number };
+            state.news.push(WritebackFailure::File(inode));
+        }
         let file = Arc::new(Asked {
             device,
-            failed: AtomicBool::new(state.has_failed_lately(device, number)),
+            failed: AtomicBool::new(has_failed),
         });
         state.sweep();
         let of_number = state.files.entry(number).or_default();
