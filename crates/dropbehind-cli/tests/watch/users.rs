@@ -229,29 +229,3 @@ fn more_open_files_than_descriptors_hide_no_others() {
     drop(holder);
     assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
 }
-
-/// A thread of the kernel's reads it for whoever reads the device.
-#[test]
-fn a_loop_devices_file_is_wanted_by_the_path_that_it_was_attached_by() {
-    need!(
-        Need::Root,
-        Need::Loop,
-        Need::Cachestat,
-        Need::Tool("losetup")
-    );
-    let user = User::new();
-    let home = std::fs::canonicalize(user.file("")).unwrap();
-    user.writes("rules", RULES);
-    let image = cold(home.join("image.wanted"), 32 << 20);
-    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
-    watch.says("READY=1");
-    let script = format!(
-        "device=$(losetup --show --find --read-only {0}) && cat $device >/dev/null",
-        image.display()
-    );
-    let detach = "; losetup --detach $device";
-    let read = user.sh(&format!("{script}; sleep 1{detach}"));
-    assert_eq!(read.code, 0, "{}", read.stderr);
-    until_dropped(&image, &watch, 0);
-    assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
-}
