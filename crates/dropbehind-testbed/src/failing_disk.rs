@@ -6,11 +6,15 @@ use std::path::{Path, PathBuf};
 
 use crate::loop_disk::{LoopDevice, sparse_file};
 use crate::mount_point::MountPoint;
+use crate::residency::page_bytes;
 use crate::{Fs, Need, Scratch};
 
 /// A disk whose writeback fails: a device of 2 GiB whose image lies on a tmpfs
 /// that holds 64 MiB. Writes succeed into the page cache; writing back what is
 /// too much fails, and the next fsync must say so.
+///
+/// The device takes requests of one page. Of a larger one the tmpfs may take a part, and
+/// then the loop driver reports success (`lo_complete_rq` in drivers/block/loop.c).
 #[derive(Debug)]
 pub struct FailingDisk {
     // Dropped in this order, from the top of the stack to its bottom.
@@ -64,6 +68,7 @@ impl FailingDisk {
         let memory = MountPoint::tmpfs(&folder, Self::REAL_BYTES)?;
         let image = sparse_file(&folder.join("image"), Self::CLAIMED_BYTES)?;
         let device = LoopDevice::attach(&image)?;
+        device.limit_requests(Some(page_bytes() / 1024))?;
         Ok(Self {
             mounted: None,
             device,
@@ -98,5 +103,12 @@ impl FailingDisk {
     pub fn heal(&self) -> io::Result<()> {
         // Metadata of the tmpfs itself needs a little besides the image.
         self.memory.resize_tmpfs(Self::CLAIMED_BYTES + (64 << 20))
+    }
+}
+
+impl Drop for FailingDisk {
+    fn drop(&mut self) {
+        // The device's next user is to have it as it was.
+        let _ = self.device.limit_requests(None);
     }
 }

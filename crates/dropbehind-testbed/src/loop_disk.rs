@@ -1,6 +1,6 @@
 //! Loop devices: block devices on top of files.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
@@ -101,6 +101,16 @@ impl LoopDevice {
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// No request is larger from now on; `None` is the kernel's own limit.
+    pub(crate) fn limit_requests(&self, kib: Option<u64>) -> io::Result<()> {
+        let name = self.path.file_name().unwrap_or_default();
+        let limit = Path::new("/sys/block")
+            .join(name)
+            .join("queue/max_sectors_kb");
+        fs::write(&limit, kib.unwrap_or(0).to_string())
+            .context(|| format!("writing {}", limit.display()))
     }
 }
 
