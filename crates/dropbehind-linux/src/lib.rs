@@ -101,7 +101,7 @@ pub use loop_device::{LoopDevice, attach_loop_device, backing_paths};
 pub use memory::return_memory;
 pub use mincore::resident_ranges;
 pub use mount_namespace::{
-    MountNamespaceId, MountWatch, mount_namespace_of, mount_with_id, mounts_of,
+    HeldMountNamespace, MountNamespaceId, MountWatch, mount_namespace_of, mount_with_id, mounts_of,
     unshare_mount_namespace,
 };
 pub use mounts::{Mount, mount_number};

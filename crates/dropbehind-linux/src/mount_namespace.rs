@@ -20,6 +20,33 @@ impl MountNamespaceId {
     }
 }
 
+/// A mount namespace that exists, and keeps its number, at least as long as this value. The
+/// kernel gives a number that is free to the next namespace.
+#[derive(Debug)]
+pub struct HeldMountNamespace {
+    id: MountNamespaceId,
+    _file: File,
+}
+
+impl HeldMountNamespace {
+    /// That of a process.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`mount_namespace_of`].
+    pub fn of(process: i32) -> io::Result<Self> {
+        let file = File::open(format!("/proc/{process}/ns/mnt"))?;
+        let id = MountNamespaceId(FileId::of(&rustix::fs::fstat(&file)?));
+        Ok(Self { id, _file: file })
+    }
+
+    /// Which it is.
+    #[must_use]
+    pub fn id(&self) -> MountNamespaceId {
+        self.id
+    }
+}
+
 /// The mount namespace of a process, or of the caller for 0.
 ///
 /// # Errors

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use dropbehind_flusher::{FailedWriteback, Flusher, NoticeSink};
 use dropbehind_linux::IoPriority;
 use dropbehind_linux::{
-    CacheTrace, Fanotify, GroupClass, TIME_SLICE_MIN, WritebackFailures, open_files, process_stat,
-    processes, processor_time_of, set_thread_time_slice,
+    CacheTrace, Fanotify, GroupClass, HeldMountNamespace, TIME_SLICE_MIN, WritebackFailures,
+    open_files, process_stat, processes, processor_time_of, set_thread_time_slice,
 };
 
 pub use error::ObserverError;
@@ -150,7 +150,13 @@ impl Observer {
             }
             _ => Programs::Everybody,
         };
-        let owners = Owners::new(marks.namespace(), &mut notes);
+        let observed = match config.source {
+            Source::Namespace { process } => HeldMountNamespace::of(process)
+                .map(Some)
+                .map_err(failed("the programs' mount namespace"))?,
+            Source::Machine => None,
+        };
+        let owners = Owners::new(observed, &mut notes);
         let flusher = Flusher::builder()
             .io_priority(config.io_priority)
             .observing()

@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use dropbehind_linux::{
-    Claimed, Claims, FileStat, MountNamespaceId, mount_namespace_of, process_user,
+    Claimed, Claims, FileStat, HeldMountNamespace, mount_namespace_of, process_user,
 };
 
 use crate::budget::Budget;
@@ -32,6 +32,9 @@ pub(crate) const LISTENER: &str = "dropbehind-hear";
 #[derive(Debug)]
 pub(crate) struct Owners {
     claims: Option<Claims>,
+    /// The one that we claim. Dropped after the claim, which would else be one on the next
+    /// namespace with its number.
+    _namespace: Option<HeldMountNamespace>,
     /// The mounts that we claim.
     mounts: HashSet<u64>,
     processes: HashMap<(i32, u64), (Instant, bool)>,
@@ -41,11 +44,11 @@ pub(crate) struct Owners {
 impl Owners {
     /// Claims the namespace that is observed, if it is one; a note says when others
     /// cannot see that, or their claims cannot be seen.
-    pub(crate) fn new(observed: Option<MountNamespaceId>, notes: &mut Vec<String>) -> Owners {
+    pub(crate) fn new(observed: Option<HeldMountNamespace>, notes: &mut Vec<String>) -> Owners {
         let claims = Claims::new().and_then(|claims| {
-            observed.map_or(Ok(()), |namespace| {
-                claims.claim(Claimed::Namespace(namespace))
-            })?;
+            if let Some(namespace) = &observed {
+                claims.claim(Claimed::Namespace(namespace.id()))?;
+            }
             Ok(claims)
         });
         let claims = claims.map_err(|error| {
@@ -56,6 +59,7 @@ impl Owners {
         });
         Owners {
             claims: claims.ok(),
+            _namespace: observed,
             mounts: HashSet::new(),
             processes: HashMap::new(),
             start_times: StartTimes::default(),
@@ -131,6 +135,42 @@ mod tests {
     use dropbehind_testbed::{Need, need};
     use std::io::Read;
     use std::process::{Command, Stdio};
+
+    #[test]
+    fn no_other_namespace_gets_the_number_of_one_that_is_claimed() {
+        need!(Need::Root, Need::Tool("unshare"));
+        let inside = || {
+            let mut program = Command::new("unshare")
+                .args(["--mount", "sh", "-c", "echo; read _"])
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let mut ready = [0];
+            let mut stdout = program.stdout.take().unwrap();
+            stdout.read_exact(&mut ready).unwrap();
+            let process = i32::try_from(program.id()).unwrap();
+            let namespace = HeldMountNamespace::of(process).unwrap();
+            drop(program.stdin.take());
+            program.wait().unwrap();
+            namespace
+        };
+        let observed = inside();
+        let id = observed.id();
+        let owners = Owners::new(Some(observed), &mut Vec::new());
+        for _ in 0..8 {
+            let other = inside().id();
+            assert_ne!(other, id);
+        }
+        drop(owners);
+        assert_eq!(
+            Claims::new()
+                .unwrap()
+                .is_claimed_by_others(Claimed::Namespace(id))
+                .ok(),
+            Some(false)
+        );
+    }
 
     #[test]
     fn a_user_cannot_pass_for_an_observer() {
