@@ -11,6 +11,7 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
+use crate::grace::AGE_NS;
 use crate::range::ByteRange;
 use crate::range_set::RangeSet;
 
@@ -65,6 +66,8 @@ pub struct DropPlanner {
     retried: bool,
     /// Tries of the range that was given up last.
     given_up_tries: u32,
+    /// When something was last taken that had waited.
+    taken_ns: u64,
 }
 
 impl DropPlanner {
@@ -77,6 +80,7 @@ impl DropPlanner {
             taken: VecDeque::new(),
             retried: false,
             given_up_tries: 0,
+            taken_ns: 0,
         }
     }
 
@@ -134,24 +138,26 @@ impl DropPlanner {
     }
 
     /// When the planner has something to do: with `flush`, whatever is there,
-    /// otherwise only from `step_bytes` on.
+    /// otherwise from `step_bytes` on, and with less [`AGE_NS`] after the last drop.
     pub fn due_ns(&self, flush: bool, step_bytes: u64) -> Option<u64> {
-        let enough = if flush {
-            !self.ready.is_empty() || !self.overlap.is_empty()
-        } else {
-            self.ready.bytes() >= step_bytes
-        };
-        if enough {
+        let waits = !self.ready.is_empty() || !self.overlap.is_empty();
+        if waits && flush || self.ready.bytes() >= step_bytes {
             return Some(0);
         }
-        self.resisting
-            .first_key_value()
-            .map(|(&(due_ns, _), _)| due_ns)
+        let aged_ns = waits.then_some(self.aged_ns());
+        let resisting = self.resisting.first_key_value();
+        let retry_ns = resisting.map(|(&(due_ns, _), _)| due_ns);
+        aged_ns.into_iter().chain(retry_ns).min()
+    }
+
+    fn aged_ns(&self) -> u64 {
+        self.taken_ns.saturating_add(AGE_NS)
     }
 
     /// The next ranges to drop, taken out of the waiting ones: one, or many that
     /// are short.
     pub fn take(&mut self, now_ns: u64, flush: bool, step_bytes: u64) -> Vec<ByteRange> {
+        let flush = flush || now_ns >= self.aged_ns();
         let mut parts = Vec::new();
         let mut bytes = 0;
         // What was enough for the first is enough for those that go with it.
@@ -202,6 +208,7 @@ impl DropPlanner {
         let range = cut(range, first_start, flush);
         self.ready.remove(range);
         self.overlap.remove(range);
+        self.taken_ns = now_ns;
         self.taken.push_back((range, 0));
         Some(range)
     }
@@ -347,13 +354,39 @@ mod tests {
     fn waits_for_a_step_unless_flushed() {
         let mut planner = DropPlanner::new();
         planner.ready(range(0, 3));
-        assert_eq!(planner.due_ns(false, STEP_BYTES), None);
+        assert_eq!(planner.due_ns(false, STEP_BYTES), Some(AGE_NS));
         assert_eq!(planner.due_ns(true, STEP_BYTES), Some(0));
         planner.ready(range(3, 4));
         assert_eq!(planner.due_ns(false, STEP_BYTES), Some(0));
         assert_eq!(planner.take(0, false, STEP_BYTES), [range(0, 4)]);
         assert!(!planner.is_empty(), "it is not answered yet");
         assert_eq!(planner.verified(0, range(0, 4), 4 << 20, 0), Verdict::Gone);
+        assert!(planner.is_empty());
+    }
+
+    #[test]
+    fn nothing_waits_for_ever_for_what_would_go_with_it() {
+        let mut planner = DropPlanner::new();
+        planner.ready(range(0, 4));
+        let now_ns = 10 * AGE_NS;
+        assert_eq!(planner.take(now_ns, false, STEP_BYTES), [range(0, 4)]);
+        let stays = 64 << 10;
+        let gone = (4 << 20) - stays;
+        assert_eq!(
+            planner.verified(now_ns, range(0, 4), gone, stays),
+            Verdict::Again
+        );
+        let due_ns = planner.due_ns(false, STEP_BYTES).unwrap();
+        assert_eq!(planner.take(due_ns, false, STEP_BYTES), [range(0, 2)]);
+        assert_eq!(planner.verified(due_ns, range(0, 2), 0, 0), Verdict::Gone);
+        assert_eq!(planner.take(due_ns, false, STEP_BYTES), []);
+        let due_ns = planner.due_ns(false, STEP_BYTES).unwrap();
+        assert_eq!(due_ns, now_ns + AGE_NS);
+        assert_eq!(planner.take(due_ns, false, STEP_BYTES), [range(2, 4)]);
+        assert_eq!(
+            planner.verified(due_ns, range(2, 4), stays, 0),
+            Verdict::Gone
+        );
         assert!(planner.is_empty());
     }
 

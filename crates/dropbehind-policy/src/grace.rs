@@ -14,7 +14,8 @@ pub const GRACE_NS: u64 = 2_000_000_000;
 pub const SMALL_FILES_BYTES: u64 = 32 << 20;
 /// And no more of them than this, since each holds a descriptor.
 pub const SMALL_FILES_COUNT: usize = 256;
-/// Dirty pages of an open file that do not come to a batch wait so long.
+/// Dirty pages of an open file that do not come to a batch wait so long, and clean ones
+/// that are too few for a drop.
 pub const AGE_NS: u64 = 1_000_000_000;
 
 /// The small closed files of one disk.
