@@ -144,10 +144,13 @@ impl DropPlanner {
         if waits && flush || self.ready.bytes() >= step_bytes {
             return Some(0);
         }
-        let aged_ns = waits.then_some(self.aged_ns());
-        let resisting = self.resisting.first_key_value();
-        let retry_ns = resisting.map(|(&(due_ns, _), _)| due_ns);
-        aged_ns.into_iter().chain(retry_ns).min()
+        let retry = self.resisting.first_key_value();
+        match (waits, retry) {
+            (false, None) => None,
+            (true, None) => Some(self.aged_ns()),
+            (false, Some((&(retry_ns, _), _))) => Some(retry_ns),
+            (true, Some((&(retry_ns, _), _))) => Some(retry_ns.min(self.aged_ns())),
+        }
     }
 
     fn aged_ns(&self) -> u64 {
