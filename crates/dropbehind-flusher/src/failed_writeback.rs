@@ -203,6 +203,15 @@ mod tests {
         assert!(!failed.news().iter().any(told), "nobody asked");
         // It may have been opened before that, and be known only now.
         assert!(failed.sign_of(None, number).has_failed());
+        let of_number = |inode: &&KernelInode| inode.number == number;
+        let device = lock(&failed.0)
+            .recent
+            .iter()
+            .find(of_number)
+            .unwrap()
+            .device;
+        assert!(failed.sign_of(Some(device), number).has_failed());
+        assert_eq!(failed.news().iter().filter(|it| told(it)).count(), 1);
         let elsewhere = failed.sign_of(Some(u32::MAX), number);
         {
             let mut state = lock(&failed.0);
