@@ -1,6 +1,6 @@
-//! The files that observed programs use, and what is done when something happens to
-//! them. Owned by the observer's thread; what is decided,
-//! [`ObservedFiles`](dropbehind_policy::ObservedFiles) decides.
+//! The files that observed programs use, and what the observer's thread, which owns them, does
+//! when something happens to them. [`ObservedFiles`](dropbehind_policy::ObservedFiles) makes the
+//! decisions.
 
 mod actions;
 mod admission;
@@ -44,7 +44,7 @@ use heirs::Heirs;
 use open_file::OpenFile;
 use strangers::{DOUBT_FIRST, Strangers};
 
-/// So many known files take some megabytes.
+/// This many known files take a few megabytes.
 const MANY_FILES: usize = 2048;
 
 /// All files of an observer.
@@ -59,7 +59,7 @@ pub(crate) struct Files {
     board: SharedBoard,
     notices: NoticeSink,
     pub(crate) inodes: Inodes,
-    /// The kernel tells who brings in what.
+    /// The kernel reports who brings in what.
     traced: bool,
     failed_writeback: Option<FailedWriteback>,
     told_of_failure: bool,
@@ -71,17 +71,17 @@ pub(crate) struct Files {
     heirs: Heirs,
     /// The number of the round that is under way.
     round: u64,
-    /// Kept for others, of each file, so that none counts twice.
+    /// Bytes kept for others, by file, so that none are counted twice.
     kept: HashMap<FileId, u64>,
     /// The numbers of mounts whose files may be opened.
     open_mounts: HashSet<u64>,
     /// The numbers of mounts that can be unmounted while nobody holds a file there.
     unmountable: HashSet<u64>,
-    /// By the kernel's number of their devices.
+    /// By the kernel's number for their device.
     filesystems: HashMap<u32, Arc<FileSystem>>,
-    /// Opens of files that are used already may wait to be read.
+    /// Open events of files already in use may still be unread.
     opens_wait: bool,
-    /// With so many files, no more are held: there are no more descriptors than that.
+    /// From this many files on, no more are held open: descriptors are limited.
     most_held: usize,
 }
 
@@ -133,12 +133,12 @@ impl Files {
         }
     }
 
-    /// Not all opens are known of files that are used already, or they are now.
+    /// Sets whether open events of files already in use may still be unread.
     pub(crate) fn opens_may_wait(&mut self, wait: bool) {
         self.opens_wait = wait;
     }
 
-    /// Other rules for files opened from now on.
+    /// Sets the rules for files opened from now on.
     pub(crate) fn set_rules(&mut self, rules: Arc<dyn Rules>) {
         self.rules.replace(rules);
         self.forget_declined();
@@ -149,8 +149,8 @@ impl Files {
         self.table.count()
     }
 
-    /// Gives back the memory of files that are not known any more, if they were many. Nobody
-    /// wants a watch to keep what it took on its worst day.
+    /// Gives back the memory of forgotten files, if they were many, so that a watch does not
+    /// keep what it took on its worst day.
     pub(crate) fn shrink(&mut self) {
         if self.files.capacity() > 2 * MANY_FILES && self.files.len() < MANY_FILES {
             self.files.shrink_to(MANY_FILES);
@@ -166,7 +166,7 @@ impl Files {
         self.begin_searches();
     }
 
-    /// All that is mounted and marked now.
+    /// Takes note of all that is mounted and marked now.
     pub(crate) fn mounted(&mut self, marks: &Marks) {
         self.inodes.mounted(marks.mounts());
         self.open_mounts.clone_from(marks.open());
@@ -181,24 +181,24 @@ impl Files {
             let filesystem = self.filesystems.entry(device).or_default();
             filesystem.mounted_at(marks.points_of(device));
         }
-        // Through others' mounts go others' files as well.
+        // Only a run claims its mounts: other programs' files come through other mounts, too.
         if self.programs.namespace().is_some() {
             self.owners.claim_mounts(marks.numbers());
         }
     }
 
-    /// False while so many files are known that they are to be held no longer than something
-    /// is done with them: users may have as many open as they like.
+    /// Returns false once so many files are known that none may be held open between uses: users
+    /// may open as many as they like.
     fn may_hold(&self) -> bool {
         self.files.len() < self.most_held
     }
 
-    /// True for a file that is known.
+    /// Returns whether the file is known.
     pub(crate) fn knows(&self, id: FileId) -> bool {
         self.by_id.contains_key(&id)
     }
 
-    /// Whether files are open is to be seen in `/proc`.
+    /// Doubts all files: a search of `/proc` shows which are still open.
     pub(crate) fn doubt_all(&mut self) {
         let numbers: Vec<FileNumber> = self.files.keys().copied().collect();
         for number in numbers {
@@ -214,7 +214,7 @@ impl Files {
         if self.files.get(&number)?.file.is(file) {
             return Some(number);
         }
-        // That one is gone, and has left its inode's number to this one.
+        // The known file is gone, and this one reuses its inode number.
         self.by_id.remove(&id);
         self.table.replaced(number);
         None
@@ -233,7 +233,7 @@ impl Files {
 
     fn opened_again(&mut self, number: FileNumber, process: i32, file: OwnedFd) {
         self.is_used(number);
-        // Who it is can be asked now, and not when it has ended.
+        // Ask who the process is before it ends.
         self.used_again(number, process, file.as_fd());
         let holds = self.may_hold();
         let Some(open) = self.files.get_mut(&number) else {
@@ -242,7 +242,7 @@ impl Files {
         if holds && !open.file.is_held() {
             open.file.hold(Arc::new(file));
         }
-        // It may have been dropped since, and is brought in once more.
+        // Pages that were dropped since may be brought in again.
         open.named.clear();
         if let Some(observed) = &open.observed {
             observed.touched();
@@ -253,8 +253,8 @@ impl Files {
         }
     }
 
-    /// A file was closed; where the kernel merged events, perhaps after it had been
-    /// opened once more. Its descriptor is there where it was not known by then.
+    /// Handles a close. If the kernel merged events, the file may also have been opened again.
+    /// The close has a descriptor only if the file was not known when its event was read.
     pub(crate) fn closed(&mut self, close: Close) {
         let Close {
             id,
@@ -267,7 +267,7 @@ impl Files {
         } = close;
         let known = match (self.by_id.get(&id), file) {
             (Some(&number), None) => Some(number),
-            // The file became known after this close, which is of an open before that.
+            // The file became known after this close, so the close belongs to an earlier open.
             (Some(&number), Some(_)) => return self.doubt(number, Duration::ZERO),
             (None, Some(file)) => self.missed(file, process),
             (None, None) => None,
@@ -278,7 +278,7 @@ impl Files {
         };
         open.written |= by_writer;
         self.see_what_was_brought(number);
-        // Pages that had been cached were written, perhaps, of which nothing else tells.
+        // Cached pages may have been written, which nothing else reports.
         let Some(open) = self.files.get(&number) else {
             return;
         };
@@ -290,7 +290,7 @@ impl Files {
             let is_open = self.table.is_open(number);
             match &open.observed {
                 None if is_open => self.may_be_closed(number, Duration::ZERO),
-                // Its stream opens it now and then.
+                // Its stream opens and closes the file now and then.
                 Some(_) if is_open => self.doubt(number, Duration::ZERO),
                 _ => {}
             }
@@ -303,13 +303,13 @@ impl Files {
         if merged || open.close_unseen {
             self.may_be_closed(number, Duration::ZERO);
         } else if open.observed.is_none() && self.table.is_open(number) {
-            // fanotify merges two closes of one process, and does not say how many they
-            // were. Of a file with a stream, the flusher says that it is idle.
+            // fanotify merges two closes of one process and does not report how many there were.
+            // If a file has a stream, the flusher reports when it is idle.
             self.may_be_closed(number, DOUBT_FIRST);
         }
     }
 
-    /// The file of a close whose open was missed, if something was brought in.
+    /// The file of a close whose open was missed, if observed programs brought something in.
     fn missed(&mut self, file: OwnedFd, process: i32) -> Option<FileNumber> {
         let inode = self.inodes.inode_of(file.as_fd())?;
         if !self.has_orphans(inode) {
@@ -319,7 +319,7 @@ impl Files {
         self.admit(file, &info, process)
     }
 
-    /// A file is written to, or read, for the first time since that was asked for.
+    /// Handles the first write to a file, or the first read, since that event was asked for.
     pub(crate) fn used(&mut self, id: FileId, wrote: bool, read: bool) {
         let Some(&number) = self.by_id.get(&id) else {
             return;
@@ -340,7 +340,7 @@ impl Files {
             open.was_read();
         }
         if wrote {
-            // It had been cached, perhaps: then nothing is brought in.
+            // A write to cached pages brings nothing in, so the trace does not show it.
             self.table.stream(number);
         }
     }
@@ -350,7 +350,7 @@ impl Files {
         match *self.table.of_inode(inode) {
             [] => {
                 let ours = self.programs.has(process) && !self.inodes.is_block_device(inode);
-                // Whose open waits is no stranger.
+                // A file whose open event is still unread is no stranger.
                 let found = (!self.opens_wait).then(|| self.find_stranger(process, inode));
                 match found.flatten() {
                     Some(number) => self.brought_of(number, process, range),
@@ -373,7 +373,7 @@ impl Files {
         self.table.brought_of(number, Brought { range, ours });
     }
 
-    /// Says that writeback failed: of the first file by its path.
+    /// Puts failed writeback on the board, with the path of the first file only.
     pub(crate) fn note_failed_writeback(&mut self) {
         let Some(failed) = &self.failed_writeback else {
             return;
@@ -405,7 +405,7 @@ impl Files {
 
     // ---- the end ------------------------------------------------------------
 
-    /// The observed programs have ended, or nobody waits for them any more.
+    /// Closes all files: the observed programs have ended, or nobody waits for them any more.
     pub(crate) fn close_all(&mut self) {
         let open: Vec<FileNumber> = self.files.keys().copied().collect();
         for number in open {
@@ -414,7 +414,7 @@ impl Files {
         self.table.close_all();
     }
 
-    /// What became of a small file.
+    /// Records what became of a small file.
     pub(crate) fn unshelved(&mut self, unshelved: Unshelved) {
         if let Some(open) = self.files.get_mut(&unshelved.number) {
             open.left_bytes += unshelved.left_bytes;
@@ -422,7 +422,7 @@ impl Files {
         self.table.unshelved(unshelved.number);
     }
 
-    /// What the flusher says.
+    /// Handles a notice from the flusher.
     pub(crate) fn notice(&mut self, notice: Notice) {
         match notice {
             Notice::Idle { key } => {
@@ -450,7 +450,7 @@ impl Files {
     }
 }
 
-/// A number of pages, in bytes.
+/// Converts a range of pages to bytes.
 pub(crate) fn range_of_pages(first_page: u64, pages: u64) -> ByteRange {
     let page_bytes = page_size();
     let start = first_page.saturating_mul(page_bytes);

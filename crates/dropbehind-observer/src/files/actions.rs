@@ -1,4 +1,4 @@
-//! What is done as the table of files says.
+//! Carries out what the table of files decides.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use crate::file_path::path_of;
 use crate::shown;
 use crate::small_files::SmallFile;
 
-/// No more files are remembered for what was kept of them.
+/// Kept bytes are remembered for at most this many files.
 const KEPT_FILES: usize = 1 << 16;
 
 impl Files {
-    /// Does all that the table says.
+    /// Carries out all that the table has decided.
     pub(crate) fn act(&mut self) {
         while let Some(action) = self.table.next() {
             match action {
@@ -97,7 +97,7 @@ impl Files {
         }
     }
 
-    /// A file that grew large is read, perhaps, once it has been written.
+    /// Asks for an event of the first read: a file that grew large may be read once written.
     fn expect_reads(&self, number: FileNumber) {
         if let Some(open) = self.files.get(&number)
             && let Ok(used) = open.used()
@@ -129,7 +129,7 @@ impl Files {
         } else {
             mode.drops() && open.settings.reads
         };
-        // Who made it has deleted it: nobody is to hold its blocks.
+        // A deleted file's blocks become free only when nobody has it open.
         let deleted = open.file.is_held() && is_deleted(open);
         match wanted && !deleted {
             true => self.small.closed(SmallFile {
@@ -156,7 +156,7 @@ impl Files {
         self.count_kept(&open);
     }
 
-    /// What is cached of a file in the end, and was not to be dropped, was kept.
+    /// Counts as kept what is cached of a file in the end and was not to be dropped.
     fn count_kept(&mut self, open: &OpenFile) {
         if !open.settings.mode.drops() || open.has_failed_writeback() {
             return;
@@ -164,7 +164,7 @@ impl Files {
         let Ok(file) = open.file.open() else {
             return;
         };
-        // What a deleted file has in the cache goes with its last description.
+        // A deleted file's pages go with its last description.
         if file_stat(file.as_fd()).is_ok_and(|stat| stat.links == 0) {
             return;
         }

@@ -23,9 +23,9 @@ use crate::shown;
 use crate::source::may_ask_server;
 
 impl Files {
-    /// A description of our own of a file that a process has open. A watch has none where a
-    /// server may hang that nobody wants to be asked. Anybody may be a server, and hide its
-    /// mount, so only what is known to be another file system counts.
+    /// Opens a description of our own of a file that a process has open. A watch does so only
+    /// where no server can hang, or where a rule accepts that. Any user may run a server and
+    /// hide its mount, so the file must be known to be on another file system.
     pub(crate) fn open_again(&self, process: i32, open: &OpenedFile) -> Option<OwnedFd> {
         let is_harmless = || {
             let Some(number) = open.mount else {
@@ -40,7 +40,7 @@ impl Files {
         may_be_opened.then(|| open.open_again(process).ok())?
     }
 
-    /// A process has a file open, and no event reported that.
+    /// Takes in a file that a process has open, though no event reported its open.
     pub(crate) fn inherited(&mut self, process: i32, file: OwnedFd) {
         let Ok(info) = file_stat(file.as_fd()) else {
             return;
@@ -56,7 +56,7 @@ impl Files {
         }
     }
 
-    /// Takes a file that somebody has just opened into the table, if a rule wants it.
+    /// Takes a file that a process has just opened into the table, if a rule wants it.
     pub(super) fn admit(
         &mut self,
         file: OwnedFd,
@@ -84,7 +84,7 @@ impl Files {
         open.ids.push(info.id);
         self.by_id.insert(info.id, number);
         if overlay.is_some() && open.overlay.is_none() && open.observed.is_none() {
-            // What users call it, and have rules for.
+            // The path that users know, and write rules for.
             (open.overlay, open.path) = (overlay.map(Arc::new), path.clone());
         }
         self.learn_user(number, process, Some(path.into()));
@@ -93,7 +93,7 @@ impl Files {
         Some(number)
     }
 
-    /// Takes a file that is not known by any name.
+    /// Takes in a file that is not known by any name.
     fn admit_new(
         &mut self,
         file: OwnedFd,
@@ -110,7 +110,7 @@ impl Files {
         // On btrfs, a file of another subvolume may have the same inode number.
         let has_namesakes = has_subvolumes(filesystem(file.as_fd()).ok()?)
             && self.inodes.uses_several_subvolumes(inode, file.as_fd());
-        // Of one made since the observation began, the size is the programs' doing.
+        // If the file was made since the observation began, its size is the programs' doing.
         let made_since = info.born.is_some_and(|born| born >= self.inodes.since);
         let opened_size_bytes = if made_since { 0 } else { info.size_bytes };
         let before = (!self.traced || has_namesakes)
@@ -120,7 +120,7 @@ impl Files {
             .is_some_and(|mount| self.unmountable.contains(&mount));
         let holds = self.may_hold();
         let file = match self.filesystems.get(&inode.device) {
-            // Where the kernel does not tell who brings in what, the file is looked at often.
+            // Without the trace, the observer looks at the file often.
             Some(filesystem) if (can_unmount || !holds) && overlay.is_none() && self.traced => {
                 Description::on(filesystem, file)
             }
@@ -154,8 +154,8 @@ impl Files {
         Some(number)
     }
 
-    /// The known file that has the same pages: an overlay's and the one below it are opened
-    /// by one call, and newer kernels tell a watch of both.
+    /// Finds the known file that has the same pages: one call opens an overlay's file and the
+    /// one below it, and newer kernels report both to a watch.
     fn known_by_another_name(&mut self, file: BorrowedFd<'_>) -> Option<FileNumber> {
         let inode = self.inodes.inode_of(file)?;
         let numbers = self.table.of_inode(inode);
@@ -171,9 +171,9 @@ impl Files {
         numbers.find(|number| self.files.get(number).is_some_and(is_it))
     }
 
-    /// Asks to be told of the first write to a large file, which may be to what is cached,
-    /// so that nothing is brought in; and of the first read of any. Once: an event for each
-    /// would slow the programs down.
+    /// Asks for events of a large file's first read and, unless its writeback is lazy, of its
+    /// first write: a write to cached pages brings nothing in. Only of the first, since an event
+    /// for each would slow the programs down.
     pub(super) fn expect_uses(&mut self, number: FileNumber) {
         let Some(open) = self.files.get_mut(&number) else {
             return;
@@ -191,13 +191,12 @@ impl Files {
             self.fanotify.add_mark(target, wanted, MarkLife::Evictable)
         });
         if asked.is_err() || open.overlay.is_some() {
-            // What is read of the file below without the overlay would not be told.
+            // Reads of the file below that go around the overlay would not be reported.
             open.was_read();
         }
     }
 
-    /// The file that has the pages, and that of the overlay above it, if it is
-    /// another one.
+    /// The file that has the pages, and the overlay's file, if that is another one.
     fn file_with_pages(&self, file: OwnedFd, path: &Path) -> Option<(OwnedFd, Option<OwnedFd>)> {
         if !overlay::is_overlay(&file) {
             return Some((file, None));

@@ -4,11 +4,10 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use dropbehind_linux::{Event, EventMask, FileId, FileKind, FileStat, file_stat};
 
-/// Something that happened to a file; several things, where the kernel merged
-/// their events.
+/// Something that happened to a file; several things, if the kernel merged their events.
 #[derive(Debug)]
 pub(crate) struct FileEvent {
-    /// The event's own descriptor of it.
+    /// The event's own descriptor of the file.
     pub(crate) file: OwnedFd,
     pub(crate) info: FileStat,
     pub(crate) mask: EventMask,
@@ -16,7 +15,7 @@ pub(crate) struct FileEvent {
 }
 
 impl FileEvent {
-    /// `None` for what is no file.
+    /// Returns `None` for anything that is not a file.
     pub(crate) fn of(event: Event) -> Option<FileEvent> {
         let file = event.file?;
         let info = file_stat(file.as_fd()).ok()?;
@@ -40,18 +39,17 @@ impl FileEvent {
             .intersects(EventMask::CLOSE_WRITE | EventMask::CLOSE_NOWRITE)
     }
 
-    /// Somebody who could write closed it; whether anything was written is not
-    /// told.
+    /// A process that could write closed it; the kernel does not say whether it wrote.
     pub(crate) fn closed_by_writer(&self) -> bool {
         self.mask.contains(EventMask::CLOSE_WRITE)
     }
 
-    /// Somebody wrote; not through a mapping.
+    /// A process wrote, other than through a mapping.
     pub(crate) fn wrote(&self) -> bool {
         self.mask.contains(EventMask::MODIFY)
     }
 
-    /// Somebody read; not through a mapping.
+    /// A process read, other than through a mapping.
     pub(crate) fn read(&self) -> bool {
         self.mask.contains(EventMask::ACCESS)
     }
@@ -61,15 +59,15 @@ impl FileEvent {
 #[derive(Debug)]
 pub(crate) struct Close {
     pub(crate) id: FileId,
-    /// The file, where nothing was known of it.
+    /// The file, if it was not known.
     pub(crate) file: Option<OwnedFd>,
     pub(crate) process: i32,
     pub(crate) by_writer: bool,
     /// The file's size then, in bytes.
     pub(crate) size_bytes: u64,
-    /// It was opened, too, before or after that.
+    /// The file was also opened, before or after that.
     pub(crate) merged: bool,
-    /// We closed it: it was our own open, or we looked at what a program has open, held that
-    /// for a moment, and so were the last to close it.
+    /// We closed it: the open was ours, or we looked at a program's open file, held it for that
+    /// moment, and so were the last to close it.
     pub(crate) by_us: bool,
 }

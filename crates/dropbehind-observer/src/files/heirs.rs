@@ -1,5 +1,5 @@
-//! Processes that have files open of which no event tells: they are looked through in
-//! steps, since anybody may have a million descriptors.
+//! Processes that have files open whose opens no event reported. They are looked through in
+//! steps, since any process may have a million descriptors.
 
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
@@ -9,10 +9,10 @@ use dropbehind_linux::{OpenFile, OpenFiles, open_files};
 use super::Files;
 use crate::budget::Budget;
 
-/// One step takes no more of a processor's time.
+/// The most processor time that one step takes.
 const STEP: Duration = Duration::from_millis(5);
 
-/// Whose files are to be looked at.
+/// A process whose open files are to be looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Heir {
     process: i32,
@@ -20,7 +20,7 @@ struct Heir {
     writable: bool,
 }
 
-/// Those that wait, and the one that is looked at.
+/// The processes that wait, and the one being looked at.
 #[derive(Debug, Default)]
 pub(super) struct Heirs {
     waiting: VecDeque<Heir>,
@@ -28,7 +28,7 @@ pub(super) struct Heirs {
 }
 
 impl Heirs {
-    /// The next descriptor's file, if that is one.
+    /// The next descriptor's file; `Some(None)` if that is not wanted, and `None` at the end.
     fn next(&mut self) -> Option<Option<(i32, OpenFile)>> {
         let Some((heir, files)) = &mut self.current else {
             let heir = self.waiting.pop_front()?;
@@ -45,17 +45,17 @@ impl Heirs {
 }
 
 impl Files {
-    /// Observes the files that a process has open already, of which no open will tell.
+    /// Observes the files that a process has open already, whose opens no event will report.
     pub(crate) fn inherit(&mut self, process: i32) {
         let writable = false;
         self.heirs.waiting.push_back(Heir { process, writable });
     }
 
-    /// Events were lost: files that somebody has open for writing are looked for, and
-    /// those that are known may be closed.
+    /// After events were lost, searches for files that are open for writing. Known files may
+    /// have been closed.
     pub(crate) fn find_again(&mut self) {
         let writable = true;
-        // Those that wait still, wait no longer if this happens all the time.
+        // Processes that wait already keep their place, even if this happens all the time.
         let waiting: HashSet<Heir> = self.heirs.waiting.iter().copied().collect();
         let processes = self.programs.list().into_iter();
         let heirs = processes.map(|process| Heir { process, writable });
@@ -64,12 +64,12 @@ impl Files {
         self.doubt_all();
     }
 
-    /// True while there is more to look at.
+    /// Returns whether there is more to look at.
     pub(crate) fn have_heirs(&self) -> bool {
         self.heirs.current.is_some() || !self.heirs.waiting.is_empty()
     }
 
-    /// One step.
+    /// Takes one step.
     pub(crate) fn look_at_heirs(&mut self) {
         let budget = Budget::new(STEP);
         while budget.lasts() {

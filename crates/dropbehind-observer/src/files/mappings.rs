@@ -1,8 +1,8 @@
-//! Who has files mapped, as `/proc` shows it.
+//! Which processes have files mapped, according to `/proc`.
 //!
-//! To list a process's mappings takes its `mmap_lock`, and whoever holds that may wait for
-//! anybody: for a FUSE server, or one of NFS that is gone. So a thread of its own looks, and
-//! a process that does not answer counts as one that has nothing mapped.
+//! Listing a process's mappings takes its `mmap_lock`, whose holder may be waiting for anything:
+//! a FUSE server, or an NFS server that is gone. So a separate thread looks, and a process that
+//! does not answer counts as one with nothing mapped.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::mpsc::{self, TryRecvError};
@@ -15,12 +15,12 @@ use dropbehind_policy::FileNumber;
 use crate::budget::Budget;
 use crate::owners::is_observer;
 
-/// A process that shows no mapping for so long does not answer. Others take microseconds.
+/// A process that shows no mapping for this long does not answer. Others take microseconds.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// So many processes that do not answer are waited for. With more, nobody is asked.
+/// While this many processes do not answer, no other process is asked.
 const WAITING: usize = 8;
-/// The thread works no longer at a time, and rests for [`REST`] times as long: anybody may
-/// have many mappings.
+/// The longest that the thread works at a time. It then rests [`REST`] times as long, since any
+/// process may have many mappings.
 const STEP: Duration = Duration::from_millis(5);
 const REST: u32 = 25;
 
@@ -29,7 +29,7 @@ const REST: u32 = 25;
 pub(super) struct Wanted(HashMap<u64, Vec<(Option<u32>, FileNumber)>>);
 
 impl Wanted {
-    /// Where the inode's device is not known, one of this number on any device counts.
+    /// If the inode's device is not known, an inode of this number on any device counts.
     pub(super) fn add(&mut self, device: Option<u32>, number: u64, file: FileNumber) {
         self.0.entry(number).or_default().push((device, file));
     }
@@ -41,8 +41,8 @@ impl Wanted {
     }
 }
 
-/// The processes that are being looked at. One that does not answer stays in it until it
-/// does, and is not asked again: nothing waits for the same lock twice.
+/// The processes being looked at. One that does not answer stays here until it does, and is not
+/// asked again, so no two threads wait for the same lock.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Asked(Arc<Mutex<HashSet<i32>>>);
 
@@ -56,9 +56,9 @@ impl Asked {
 #[derive(Debug)]
 pub(super) struct Search {
     seen: mpsc::Receiver<Seen>,
-    /// When the thread has seen something last.
+    /// When the thread last saw something.
     seen_at: Instant,
-    /// Those that it has not begun to look at, last first.
+    /// Processes that it has not begun to look at, last first.
     rest: Vec<i32>,
     wanted: Arc<Wanted>,
     asked: Asked,
@@ -85,7 +85,7 @@ pub(super) enum Progress {
 }
 
 impl Search {
-    /// For who of these processes has one of the files mapped, shared and writable.
+    /// Searches these processes for shared, writable mappings of the files.
     pub(super) fn start(wanted: Arc<Wanted>, processes: Vec<i32>, asked: &Asked) -> Self {
         let (say, seen) = mpsc::channel();
         let mut rest = processes.clone();
@@ -93,7 +93,7 @@ impl Search {
         if asked.lock().len() < WAITING {
             let (files, asked) = (Arc::clone(&wanted), asked.clone());
             let thread = std::thread::Builder::new().name("dropbehind-maps".into());
-            // Without a thread, nobody has them mapped.
+            // Without the thread, no file counts as mapped.
             let _ = thread.spawn(move || look(&processes, &files, &asked, &say));
         }
         Self {
@@ -105,8 +105,8 @@ impl Search {
         }
     }
 
-    /// What is known by now. A thread that waits for a process is left to that, and another
-    /// one goes on.
+    /// Returns what is known by now. A thread that waits for a process is left waiting, and
+    /// another one goes on.
     pub(super) fn go_on(&mut self) -> Progress {
         loop {
             match self.seen.try_recv() {
@@ -131,7 +131,7 @@ impl Search {
     }
 }
 
-/// Looks at one process after the other, until nobody listens any more.
+/// Looks at one process after another, until nobody listens any more.
 fn look(processes: &[i32], wanted: &Wanted, asked: &Asked, say: &mpsc::Sender<Seen>) {
     for &process in processes {
         if say.send(Seen::Process).is_err() {
@@ -179,7 +179,7 @@ mod tests {
     fn a_process_that_does_not_answer_is_asked_once() {
         let asked = Asked::default();
         let own = i32::try_from(std::process::id()).unwrap();
-        // As if a thread waited for it.
+        // As if a thread were waiting for it.
         asked.lock().insert(own);
         let mut search = Search::start(Arc::default(), vec![own], &asked);
         while search.go_on() != Progress::Done {

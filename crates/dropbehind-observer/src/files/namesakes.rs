@@ -1,4 +1,4 @@
-//! Files that share an inode number: those of several subvolumes, on btrfs.
+//! Files that share an inode number: on btrfs, those of different subvolumes.
 
 use std::os::fd::AsFd;
 
@@ -7,17 +7,17 @@ use dropbehind_policy::{ByteRange, FileNumber};
 
 use super::Files;
 
-/// Why pages may be a file's that shares its inode number with others.
+/// Why pages may belong to a file that shares its inode number with others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Likely {
-    /// They were absent when it was looked at, and are there now.
+    /// They were absent when we looked at the file, and are there now.
     Seen,
-    /// It was looked at a moment ago, when they may have been there already.
+    /// We looked at the file a moment ago, when they may have been there already.
     JustOpened,
 }
 
 impl Files {
-    /// True where another file may have the same inode number: on btrfs.
+    /// Returns whether another file may have the same inode number, as on btrfs.
     pub(super) fn has_namesakes(&self, number: FileNumber) -> bool {
         self.traced
             && self
@@ -26,10 +26,10 @@ impl Files {
                 .is_some_and(|open| open.before.is_some())
     }
 
-    /// Pages that one of these files has got. It has them now, and had not when it was
-    /// opened; nor did the trace name them before, since records come in order. One that is
-    /// alone may have been looked at too late after its open. Where that fits none or
-    /// several, they stay.
+    /// Attributes pages to the one of these files that has them now and did not have them when
+    /// it was opened. The trace must not have named them before, since records come in order. A
+    /// file without rivals may have been looked at too late after its open, and still counts. If
+    /// none or several fit, the pages stay.
     pub(super) fn brought_of_one(
         &mut self,
         several: &[FileNumber],
@@ -58,7 +58,7 @@ impl Files {
         self.brought_of(number, process, range);
     }
 
-    /// Whether these pages may be this file's.
+    /// Why these pages may be this file's, if they may.
     fn likely(&self, number: FileNumber, range: ByteRange) -> Option<Likely> {
         let open = self.files.get(&number)?;
         let file = open.file.open();
@@ -70,7 +70,7 @@ impl Files {
         if !before.absent(range).is_empty() && open.named.bytes_of(range) < range.len() {
             return Some(Likely::Seen);
         }
-        // By the end of the next round the trace has named all that came before the look.
+        // By the end of the next round the trace has named all that came before our look.
         (self.round <= open.round + 1).then_some(Likely::JustOpened)
     }
 }

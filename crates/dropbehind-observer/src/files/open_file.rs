@@ -13,25 +13,25 @@ use dropbehind_policy::RangeSet;
 use crate::names::Stamp;
 use crate::rules::Settings;
 
-/// Of so many processes that use one file it is remembered what they are to have done.
+/// At most this many users of a file are remembered, with what the rules say of each.
 const USERS: usize = 64;
 
 /// A process that uses a file.
 #[derive(Clone, Debug)]
 pub(super) struct User {
     pub(super) process: i32,
-    /// Which process it is, and which program, if that is known.
+    /// Which process and which program it is, if known.
     pub(super) stamp: Option<Stamp>,
-    /// The path by which it, or who passed it on, opened the file: empty where that makes no
-    /// difference, and `None` where it is not known.
+    /// The path by which it, or the process that passed the file on, opened the file. Empty
+    /// where the path makes no difference, and `None` where it is not known.
     pub(super) path: Option<Arc<Path>>,
-    /// What the rules say of its use; `None`: nothing of it is to be observed.
+    /// What the rules say of its use; `None` if nothing of it is to be observed.
     pub(super) settings: Option<Settings>,
-    /// Whether it has the file open to write, where that was looked for since its open.
+    /// Whether it has the file open for writing, if that was looked up since its open.
     pub(super) writes: Option<bool>,
 }
 
-/// Whether a file has no name any more.
+/// Returns whether a file has no name any more.
 pub(super) fn is_deleted(open: &OpenFile) -> bool {
     let stat = open.file.open().and_then(|file| file_stat(file.as_fd()));
     stat.is_ok_and(|stat| stat.links == 0)
@@ -40,52 +40,50 @@ pub(super) fn is_deleted(open: &OpenFile) -> bool {
 /// One file that observed programs use.
 #[derive(Debug)]
 pub(super) struct OpenFile {
-    /// What programs call it. A file of an overlay is another one than that below it, and
-    /// both have the same pages.
+    /// The file's identities. An overlay's file is not the file below it, though both have the
+    /// same pages.
     pub(super) ids: Vec<FileId>,
     /// The file that has the pages.
     pub(super) file: Arc<Description>,
-    /// The file of an overlay that programs use, where the pages are in another one
-    /// below it.
+    /// The overlay's file that programs use, if the pages are in another one below it.
     pub(super) overlay: Option<Arc<OwnedFd>>,
     /// The number of the device that has the pages.
     pub(super) device: u64,
-    /// Empty where no rule asks for it and nobody has looked.
+    /// Empty if no rule asks for it and nothing has looked it up.
     pub(super) path: PathBuf,
-    /// What does for all its users; of the window and the request, what the first of
-    /// them asks for.
+    /// Settings that suit all its users. The window and the request are those of the first user.
     pub(super) settings: Settings,
     pub(super) opened_size_bytes: u64,
-    /// What was cached when it was opened, where the kernel does not tell who brought
-    /// in what, or of which of two files.
+    /// What was cached when it was opened, where the kernel does not report who brought in what,
+    /// or into which of two files.
     pub(super) before: Option<CacheMap>,
-    /// What the trace named of it, where another file may have the same inode number.
+    /// What the trace named of it, if another file may have the same inode number.
     pub(super) named: RangeSet,
     /// The round in which it became known.
     pub(super) round: u64,
-    /// Somebody who could write has closed it.
+    /// A process that could write has closed it.
     pub(super) written: bool,
-    /// Somebody has read it, or may have: what is clean was read then.
+    /// A process has read it, or may have: clean pages then count as read.
     read: bool,
-    /// No event tells of its close.
+    /// No event will report its close.
     pub(super) close_unseen: bool,
-    /// Counted as written before the trace named these pages, which still may.
+    /// Counted as written before the trace named these pages, which it may still do.
     pub(super) early_bytes: u64,
-    /// Counted as one of those in which something was brought in.
+    /// Already counted among the files in which something was brought in.
     pub(super) counted: bool,
-    /// Tells whether its writeback failed, where that can be known.
+    /// Shows whether its writeback failed, where that can be known.
     pub(super) writeback_sign: Option<WritebackSign>,
     /// Its stream, while there is one.
     pub(super) observed: Option<Observed>,
-    /// Its writers are held beyond this.
+    /// The limit beyond which its writers are held.
     pub(super) max_dirty_bytes: Option<u64>,
-    /// Bytes that were to be dropped, and stayed.
+    /// Bytes that should have been dropped, and stayed.
     pub(super) left_bytes: u64,
     users: Vec<User>,
 }
 
 impl OpenFile {
-    /// Of `bytes` written, those that were counted already.
+    /// Takes off, and returns, how many of the `bytes` written were counted already.
     pub(super) fn take_early(&mut self, bytes: u64) -> u64 {
         let early_bytes = self.early_bytes.min(bytes);
         self.early_bytes -= early_bytes;
@@ -123,8 +121,8 @@ impl OpenFile {
         }
     }
 
-    /// The file that programs use, whose marks tell what they do. The kernel tells
-    /// nobody of what an overlay does to the file below.
+    /// The file that programs use, whose marks report what they do. The kernel reports nothing
+    /// of what an overlay does to the file below.
     pub(super) fn used(&self) -> io::Result<Arc<OwnedFd>> {
         match &self.overlay {
             Some(overlay) => Ok(Arc::clone(overlay)),
@@ -132,13 +130,13 @@ impl OpenFile {
         }
     }
 
-    /// Its pages stay, and for nobody.
+    /// Returns whether its writeback failed. Its pages then stay, but not for others' sake.
     pub(super) fn has_failed_writeback(&self) -> bool {
         let sign = self.writeback_sign.as_ref();
         sign.is_some_and(WritebackSign::has_failed)
     }
 
-    /// Somebody has read it, or may have.
+    /// Records that a process has read it, or may have.
     pub(super) fn was_read(&mut self) {
         self.read = true;
         if let Some(observed) = &self.observed {
@@ -146,7 +144,7 @@ impl OpenFile {
         }
     }
 
-    /// The file has a stream from now on.
+    /// Gives the file its stream.
     pub(super) fn begin(&mut self, observed: Observed) {
         if self.read {
             observed.was_read();
@@ -162,21 +160,21 @@ impl OpenFile {
         self.users.iter().find(|user| user.process == process)
     }
 
-    /// The same, to be changed.
+    /// The same, mutable.
     pub(super) fn user_mut(&mut self, process: i32) -> Option<&mut User> {
         self.users.iter_mut().find(|user| user.process == process)
     }
 
-    /// Those of whom something is known.
+    /// All users that are remembered.
     pub(super) fn users(&self) -> &[User] {
         &self.users
     }
 
-    /// Remembers this, in the place of what is known of the process.
+    /// Remembers a user, in place of what was known of the process.
     pub(super) fn remember(&mut self, user: User) {
         self.users.retain(|known| known.process != user.process);
         if self.users.len() >= USERS {
-            // Pages of one that is not known any more stay, as those of one that no rule means.
+            // A forgotten user's pages stay, as do those of a user that no rule applies to.
             let unwanted = self.users.iter().position(|known| known.settings.is_none());
             self.users.remove(unwanted.unwrap_or(0));
         }

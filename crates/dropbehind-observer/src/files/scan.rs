@@ -1,5 +1,5 @@
-//! Who has files open, as `/proc` shows it. Anybody may have a million descriptors, so
-//! the search goes on from round to round.
+//! Which processes have files open, according to `/proc`. Any process may have a million
+//! descriptors, so the search goes on from round to round.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -13,16 +13,16 @@ use crate::owners::is_observer;
 /// A search that is under way.
 #[derive(Debug)]
 pub(super) struct Scan {
-    /// Nobody was found to have these open so far.
+    /// No process was found to have these open so far.
     unused: HashMap<FileId, FileNumber>,
-    /// To be looked through.
+    /// Processes still to be looked through.
     processes: Vec<i32>,
     listed: HashSet<i32>,
-    /// They were listed once more at the end: one that was looked through may have opened
-    /// the file since, which an event tells, and left it to a child.
+    /// They were listed again at the end. A process that was looked through may have opened the
+    /// file since, which an event reports, and left it to a child.
     listed_again: bool,
     current: Option<(i32, OpenFiles)>,
-    /// At last, who has them mapped is looked for.
+    /// The search for mappings, which comes last.
     mapped: Option<Search>,
     may_be_mapped: Arc<Wanted>,
     asked: Asked,
@@ -58,8 +58,8 @@ impl Scan {
         }
     }
 
-    /// Goes on for as long as it `lasts`, and says which files are `used`. True at the
-    /// end: nobody has the others open.
+    /// Goes on for as long as it `lasts`, and reports which files are `used`. Returns true at
+    /// the end, when no process has the others open.
     pub(super) fn go_on(
         &mut self,
         mut lasts: impl FnMut() -> bool,
@@ -114,12 +114,12 @@ impl Scan {
         true
     }
 
-    /// Somebody uses the file.
+    /// Takes out a file that is in use.
     pub(super) fn is_used(&mut self, number: FileNumber) {
         self.unused.retain(|_, unused| *unused != number);
     }
 
-    /// The files that nobody was found to have open.
+    /// The files that no process was found to have open.
     pub(super) fn into_unused(self) -> impl Iterator<Item = FileNumber> {
         self.unused.into_values()
     }
@@ -141,7 +141,7 @@ mod tests {
         File::from(rustix::fs::memfd_create("scan", flags).unwrap())
     }
 
-    /// A program with many descriptors, and this file open as well.
+    /// A program that has many descriptors, and this file open.
     fn program_with(file: &File) -> Child {
         let many =
             format!("for _ in $(seq {DESCRIPTORS}); do exec {{n}}</dev/null; done; echo; read _");
@@ -178,7 +178,7 @@ mod tests {
                 entries += 1;
                 entries <= 100
             };
-            // The second is a child that was made meanwhile.
+            // The second process is a child made meanwhile.
             let list = || vec![first, process(&child)];
             steps += 1;
             if scan.go_on(lasts, list, |number| found.push(number.0)) {

@@ -1,8 +1,8 @@
 //! Files that observed programs use and whose open no event reported: they were opened
 //! before, passed on by another process, or are raw block devices.
 //!
-//! The kernel says which process brought in pages of which inode; the process has the
-//! file open, and `/proc` shows as what. The number of a device's inode is its own.
+//! The kernel says which process brought in pages of which inode. That process has the file
+//! open, and `/proc` shows it. A block device's inode has the device's own number.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -20,33 +20,32 @@ use crate::board::lock;
 use crate::budget::Budget;
 use crate::device::open_device;
 
-/// No more searches are remembered.
+/// At most this many searches are remembered.
 const SEARCHES: usize = 4096;
-/// To look who has files open takes no more than one part in so many of the time: 5 ms
-/// with 300 processes.
+/// Searching for processes that have files open takes at most one part in this many of the time:
+/// 5 ms with 300 processes.
 const SCAN_SHARE: u32 = 25;
-/// One step of that takes no longer.
+/// The longest that one step of that takes.
 const SCAN_STEP: Duration = Duration::from_millis(5);
-/// And the next one is made no sooner: a thread may be looking meanwhile.
+/// The shortest pause before the next step: a thread may be looking meanwhile.
 const SCAN_PAUSE: Duration = Duration::from_millis(3);
-/// Searches of single processes take no more of a round together, some thousand
-/// descriptors: the trace has room for what comes in ten times as long.
+/// The most of a round that searches of single processes take together, enough for some thousand
+/// descriptors. The trace has room for what comes in ten times as long.
 const SEARCH_ROUND: Duration = Duration::from_millis(10);
-/// A search of one process that takes longer, as with some hundred descriptors, has the
-/// next one of that process wait: it would keep the observer from reading the trace.
+/// A search that takes longer, as with a few hundred descriptors, delays the next search of that
+/// process: it would keep the observer from reading the trace.
 const COSTLY_SEARCH: Duration = Duration::from_millis(1);
 
-/// Whether a file is still open is looked at after this, and after twice as long each
-/// time that it is: fanotify merges closes, and nothing but `/proc` shows how many
-/// descriptors are left,
+/// How long until `/proc` is asked whether a file is still open. The pause doubles each time
+/// that it is: fanotify merges closes, and only `/proc` shows how many descriptors are left.
 pub(super) const DOUBT_FIRST: Duration = Duration::from_millis(20);
-/// up to this.
+/// The longest such pause.
 const DOUBT_LONGEST: Duration = Duration::from_secs(30);
-/// Of no more unknown inodes is it remembered what was brought in.
+/// Orphans are remembered for at most this many unknown inodes.
 const ORPHANS: usize = 1 << 16;
 
-/// What was brought into inodes before their files were known: an overlay copies a file up
-/// before the event of its open, and that may wait to be read.
+/// Pages brought into inodes before their files were known: an overlay copies a file up before
+/// the event of its open, and that event may still be unread.
 #[derive(Debug, Default)]
 struct Orphans {
     by_inode: HashMap<Inode, RangeSet>,
@@ -79,36 +78,36 @@ struct Doubt {
 pub(super) enum Searched<T> {
     Found(T),
     Nothing,
-    /// It took too long, and was ended.
+    /// It took too long and was stopped.
     CutShort,
 }
 
-/// What was looked for.
+/// All searches, and what they are about.
 #[derive(Debug, Default)]
 pub(super) struct Strangers {
     orphans: Orphans,
     doubts: HashMap<FileNumber, Doubt>,
-    /// Nobody had these open when that was looked at.
+    /// No process had these open in the last search.
     unused: Vec<FileNumber>,
-    /// How often a process brought in pages of an inode that was not found, such as a
-    /// file system's own data, or that no rule wants.
+    /// How often a process brought in pages of an inode that was not found, such as a file
+    /// system's own data, or that no rule wants.
     missed: HashMap<(i32, Inode), u32>,
-    /// Before this, a process with many descriptors is not searched again.
+    /// When a process with many descriptors may be searched again.
     next_search: HashMap<i32, Instant>,
-    /// How long searches have taken in this round.
+    /// How long this round's searches have taken.
     searched: Duration,
-    /// One of them was ended before it had found anything.
+    /// One of them was stopped before it had found anything.
     cut_short: bool,
-    /// Who has files open is being looked at.
+    /// The search for processes that have files open, if one is under way.
     scan: Option<Scan>,
-    /// Processes that are to show what they have mapped.
+    /// Processes asked to show what they have mapped.
     asked: Asked,
     /// When processes may be looked at again.
     next_scan: Option<Instant>,
 }
 
 impl Strangers {
-    /// True for the first, second, fourth, eighth time and so on: the process may have
+    /// Returns true the first, second, fourth, eighth time and so on: the process may have
     /// opened the file since. Times at which a costly search has to wait do not count.
     fn is_worth_a_search(&mut self, process: i32, inode: Inode) -> bool {
         if !self.may_search(process) {
@@ -122,14 +121,14 @@ impl Strangers {
         times.is_power_of_two()
     }
 
-    /// False while a process with many descriptors is not to be searched again, and when
-    /// the searches of this round have taken their time.
+    /// Returns false while a process with many descriptors must not be searched again, and once
+    /// this round's searches have used up their time.
     pub(super) fn may_search(&self, process: i32) -> bool {
         let next = self.next_search.get(&process);
         self.searched < SEARCH_ROUND && next.is_none_or(|next| Instant::now() >= *next)
     }
 
-    /// The first of a process's open files that is wanted.
+    /// Returns the first of a process's open files that is wanted.
     pub(super) fn search<T>(
         &mut self,
         process: i32,
@@ -154,7 +153,7 @@ impl Strangers {
         }
     }
 
-    /// A process was searched, which took so much of a processor's time.
+    /// Records a search of a process and the processor time that it took.
     fn searched(&mut self, process: i32, cost: Duration) {
         self.searched += cost;
         if cost < COSTLY_SEARCH {
@@ -167,7 +166,7 @@ impl Strangers {
         self.next_search.insert(process, next);
     }
 
-    /// Counts as one search: the process may become another program, and have it open still.
+    /// Counts as one search: the process may execute another program and keep the file open.
     fn decline(&mut self, process: i32, inode: Inode) {
         if self.missed.len() >= SEARCHES {
             self.missed.clear();
@@ -177,7 +176,7 @@ impl Strangers {
 }
 
 impl Files {
-    /// The file with this inode that a process has open.
+    /// Finds the file with this inode that a process has open.
     pub(super) fn find_stranger(&mut self, process: i32, inode: Inode) -> Option<FileNumber> {
         let may_be_wanted = self.programs.has(process) && self.rules.want_any();
         if !may_be_wanted || !self.inodes.may_be_a_file(inode) {
@@ -202,7 +201,7 @@ impl Files {
         Some(number)
     }
 
-    /// The file that a process has open and that has this inode.
+    /// Opens the file with this inode that a process has open.
     fn open_as(&mut self, process: i32, inode: Inode) -> Option<OwnedFd> {
         let mut strangers = std::mem::take(&mut self.strangers);
         let file = strangers.search(process, |open| {
@@ -219,7 +218,7 @@ impl Files {
         }
     }
 
-    /// Searches have time again.
+    /// Resets the time that searches may take in a round.
     pub(super) fn begin_searches(&mut self) {
         self.strangers.searched = Duration::ZERO;
         if std::mem::take(&mut self.strangers.cut_short) {
@@ -231,29 +230,29 @@ impl Files {
         }
     }
 
-    /// The process opened this file, and no rule wants that.
+    /// Notes that no rule wants a file that the process opened.
     pub(super) fn decline(&mut self, process: i32, file: BorrowedFd<'_>) {
         if let Some(inode) = self.inodes.inode_of(file) {
             self.strangers.decline(process, inode);
         }
     }
 
-    /// Other rules are in force: files that none wanted may be wanted now.
+    /// Under other rules, files that none wanted may be wanted.
     pub(super) fn forget_declined(&mut self) {
         self.strangers.missed.clear();
     }
 
-    /// What observed programs brought into an inode that no known file has.
+    /// Notes what was brought into an inode that no known file has.
     pub(super) fn note_orphan(&mut self, inode: Inode, range: ByteRange, ours: bool) {
         self.strangers.orphans.note(inode, range, ours);
     }
 
-    /// True when something was brought into this inode before its file was known.
+    /// Returns whether something was brought into this inode before its file was known.
     pub(super) fn has_orphans(&self, inode: Inode) -> bool {
         self.strangers.orphans.by_inode.contains_key(&inode)
     }
 
-    /// The file that was missing is known now.
+    /// Puts orphans down to their file, which is known now.
     pub(super) fn take_orphans(&mut self, number: FileNumber, inode: Inode) {
         let Some(ranges) = self.strangers.orphans.by_inode.remove(&inode) else {
             return;
@@ -263,10 +262,9 @@ impl Files {
         }
     }
 
-    /// A file was closed, perhaps for the last time. To find that out takes long where
-    /// somebody has a million descriptors, and until then we do not keep its mount busy. A
-    /// deleted file could not be opened again, and held writers are those of a file that is
-    /// held.
+    /// A file was closed, perhaps for the last time. Finding out takes long where a process has
+    /// a million descriptors, so until then we do not keep its mount busy. A deleted file could
+    /// not be opened again, though, and a file whose writers are held must be held itself.
     pub(super) fn may_be_closed(&mut self, number: FileNumber, after: Duration) {
         self.doubt(number, after);
         if let Some(open) = self.files.get(&number)
@@ -279,7 +277,7 @@ impl Files {
         }
     }
 
-    /// Whether a file is open is to be seen in `/proc`, once this has passed.
+    /// Doubts that a file is open: after this time, a search of `/proc` shows whether it is.
     pub(super) fn doubt(&mut self, number: FileNumber, after: Duration) {
         let doubt = Doubt {
             due: Instant::now() + after,
@@ -288,8 +286,8 @@ impl Files {
         self.strangers.doubts.entry(number).or_insert(doubt);
     }
 
-    /// Events merge, and of some files no event tells: whether somebody has them open is
-    /// seen in `/proc`. One step of looking there.
+    /// Takes one step of searching `/proc` for processes that have files open, since events
+    /// merge and some files have none.
     pub(crate) fn settle_doubts(&mut self) {
         let now = Instant::now();
         if self.strangers.next_scan.is_some_and(|next| now < next) {
@@ -321,7 +319,7 @@ impl Files {
             },
         );
         match is_done {
-            // By the next round the trace has named what was brought in before this.
+            // By the next round, the trace has named what was brought in before this.
             true => self.strangers.unused.extend(scan.into_unused()),
             false => self.strangers.scan = Some(scan),
         }
@@ -329,7 +327,7 @@ impl Files {
         self.strangers.next_scan = Some(Instant::now() + pause);
     }
 
-    /// A search for those that have the files open whose doubts are due.
+    /// Begins a search for users of the files whose doubts are due.
     fn begin_scan(&mut self, now: Instant) -> Option<Scan> {
         let doubts = self.strangers.doubts.iter();
         let due: Vec<FileNumber> = doubts
@@ -345,7 +343,7 @@ impl Files {
             };
             unused.extend(open.ids.iter().map(|id| (*id, number)));
             for id in &open.ids {
-                // An overlay's device is not the one that stat(2) tells.
+                // stat(2) does not report an overlay's real device.
                 let device = open.overlay.is_none().then(|| kernel_device(id.device));
                 may_be_mapped.add(device, id.inode, number);
             }
@@ -360,7 +358,7 @@ impl Files {
         })
     }
 
-    /// Closes those that nobody had open in the round before.
+    /// Closes the files that no process had open in the round before.
     pub(crate) fn close_unused(&mut self) {
         for number in std::mem::take(&mut self.strangers.unused) {
             self.strangers.doubts.remove(&number);
@@ -369,7 +367,7 @@ impl Files {
         }
     }
 
-    /// The file was opened: whoever looked before may have been too early.
+    /// The file was opened: a search that looked before may have looked too early.
     pub(super) fn is_used(&mut self, number: FileNumber) {
         self.strangers.unused.retain(|unused| *unused != number);
         if let Some(scan) = &mut self.strangers.scan {
@@ -377,7 +375,7 @@ impl Files {
         }
     }
 
-    /// How long until `/proc` is to be looked through, if it is.
+    /// How long until `/proc` is to be searched; `None` if it is not.
     pub(crate) fn doubts_due(&self) -> Option<Duration> {
         if !self.strangers.unused.is_empty() {
             return Some(Duration::ZERO);
@@ -407,7 +405,7 @@ mod tests {
         strangers.searched = Duration::ZERO;
         assert!(!strangers.is_worth_a_search(10, inode(2)));
         assert!(strangers.is_worth_a_search(11, inode(2)));
-        // What had to wait counts as the first time.
+        // A search that had to wait does not count, so this one is the first.
         strangers.next_search.clear();
         assert!(strangers.is_worth_a_search(10, inode(2)));
         assert!(strangers.is_worth_a_search(10, inode(2)));

@@ -1,5 +1,5 @@
-//! What stands in for the trace where the kernel does not tell who brings pages in: what
-//! was resident at a file's open stays, and the rest goes.
+//! What stands in for the trace where the kernel does not report who brings pages in: what was
+//! resident at a file's open stays, and the rest goes.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -11,8 +11,8 @@ use dropbehind_policy::{Brought, FileNumber};
 use super::Files;
 
 impl Files {
-    /// Where the kernel does not tell, what is cached of a small file at its close and
-    /// was not when it was opened counts as brought in.
+    /// Without the trace, pages of a small file that are cached at its close, and were not at
+    /// its open, count as brought in.
     pub(super) fn see_what_was_brought(&mut self, number: FileNumber) {
         let Some(open) = self.files.get(&number) else {
             return;
@@ -28,7 +28,7 @@ impl Files {
         }
     }
 
-    /// Where the kernel does not tell, small files that are open are looked at for growth.
+    /// Without the trace, looks for small open files that have grown.
     pub(crate) fn find_grown(&mut self) {
         if self.traced {
             return;
@@ -55,7 +55,7 @@ pub(super) fn resident_at_open(file: BorrowedFd<'_>, opened_size_bytes: u64) -> 
     }
 }
 
-/// Too large to wait for its close.
+/// Returns whether it is too large to wait for its close.
 fn is_large(file: BorrowedFd<'_>) -> bool {
     size_bytes(file).is_ok_and(|bytes| bytes > SMALL_FILE_BYTES)
 }

@@ -1,6 +1,6 @@
-//! What each process that uses a file is to have done with its pages. The rules are asked
-//! about each by the path that it opened the file by: nobody's name for a file, and nobody's
-//! open, decides about others' pages.
+//! What the rules say about each process that uses a file. They are asked about each by the path
+//! of its own open: no other process's name for the file, and no other open, decides about its
+//! pages.
 
 use std::os::fd::BorrowedFd;
 use std::path::Path;
@@ -16,11 +16,11 @@ use crate::file_path::path_of;
 use crate::names::Stamp;
 use crate::rules::Settings;
 
-/// Who passed a file on to a process is looked for among so many of those that made it.
+/// At most this many ancestors of a process are searched for one that passed the file on.
 const GENERATIONS: usize = 16;
 
 impl Files {
-    /// A process uses this file, which was opened by this path; `None` if that is not known.
+    /// Records that a process uses this file, opened by this path; `None` if that is not known.
     pub(super) fn learn_user(&mut self, number: FileNumber, process: i32, path: Option<Arc<Path>>) {
         let Some(open) = self.files.get(&number) else {
             return;
@@ -45,8 +45,8 @@ impl Files {
         self.hold_own_writers(number);
     }
 
-    /// A process uses this file, and no event told that it opened it: others passed it on,
-    /// or more have it open than are remembered. False where that is not found out.
+    /// Learns about a process that uses this file though no event reported its open: another
+    /// passed it on, or it has more users than are remembered. Returns false if that failed.
     fn find_user(&mut self, number: FileNumber, process: i32) -> bool {
         let Some(open) = self.files.get(&number) else {
             return false;
@@ -62,7 +62,7 @@ impl Files {
             };
             match self.strangers.search(process, wanted) {
                 Searched::Found(path) => Some(path.into()),
-                // Mapped, or the process has ended: it has the file from others.
+                // It maps the file, or has ended: the path is that of whoever passed it on.
                 Searched::Nothing if is_kernel_thread(process) => self.path_of_kernel(number),
                 Searched::Nothing => self.path_of_parent(number, process),
                 Searched::CutShort => return false,
@@ -72,11 +72,11 @@ impl Files {
         true
     }
 
-    /// The path by which those opened a file that made a process.
+    /// The path by which an ancestor of a process opened the file.
     fn path_of_parent(&self, number: FileNumber, process: i32) -> Option<Arc<Path>> {
         let open = self.files.get(&number)?;
         let parent = |process: &i32| Some(self.rules.names.stamp(*process)?.made?.parent);
-        // Numbers are used again, so that the way may lead in a circle.
+        // Process numbers are reused, so this may lead in a circle.
         let mut parents = std::iter::successors(parent(&process), parent).take(GENERATIONS);
         let user = |parent| {
             let made = |stamp: Option<Stamp>| stamp?.made;
@@ -86,9 +86,8 @@ impl Files {
         parents.find_map(user)?.path.clone()
     }
 
-    /// The path by which the kernel uses a file: that by which a loop device was attached,
-    /// and where threads work together, as those of an NFS server do, that of the one that
-    /// opened the file.
+    /// The path by which the kernel uses a file: the one by which a loop device was attached or,
+    /// where threads work together as an NFS server's do, the one of the thread that opened it.
     fn path_of_kernel(&self, number: FileNumber) -> Option<Arc<Path>> {
         let open = self.files.get(&number)?;
         if backing_paths().any(|path| path == open.path) {
@@ -99,17 +98,17 @@ impl Files {
         other?.path.clone()
     }
 
-    /// A process opened this file, which is known.
+    /// Handles a process's open of a file that is known.
     pub(super) fn used_again(&mut self, number: FileNumber, process: i32, file: BorrowedFd<'_>) {
         if !self.programs.has(process) {
             return;
         }
-        // It may be another program by now, or another process, or use another name.
+        // It may run another program by now, be another process, or use another name.
         let path = self.rules.ask_for_paths().then(|| path_of(file));
         self.learn_user(number, process, Some(path.unwrap_or_default().into()));
     }
 
-    /// The file is used in this way, too.
+    /// Adapts the file's settings to one more user.
     fn serve(&mut self, number: FileNumber, settings: Settings) {
         let Some(open) = self.files.get_mut(&number) else {
             return;
@@ -122,7 +121,7 @@ impl Files {
             return;
         }
         if now.mode.drops() && !before.mode.drops() {
-            // Whoever brought that in is to keep it.
+            // Those who brought in what is cached keep it.
             let (range, ours) = (ByteRange::WHOLE, false);
             self.table.brought_of(number, Brought { range, ours });
         }
@@ -134,7 +133,7 @@ impl Files {
         self.expect_uses(number);
     }
 
-    /// Whether what is known of this number's use of a file is still true of the process.
+    /// Returns whether what is known of this number's use of a file still holds.
     fn knows_user(&mut self, number: FileNumber, process: i32) -> bool {
         let stamp = self.rules.names.stamp(process);
         let Some(open) = self.files.get_mut(&number) else {
@@ -144,8 +143,8 @@ impl Files {
             return false;
         };
         let (Some(before), Some(now)) = (user.stamp, stamp) else {
-            // One that was there before the trace has none until its number is used again. Of
-            // one that was forgotten since, it is not known any more who it is.
+            // A process older than the trace has no stamp until its number is reused. If a stamp
+            // was forgotten since, we no longer know which process that was.
             return user.stamp == stamp;
         };
         if before == now {
@@ -154,13 +153,13 @@ impl Files {
         if before.made != now.made {
             return false;
         }
-        // It is another program by now, which may have the file still.
+        // It runs another program by now, which may still have the file.
         let path = user.path.clone();
         self.learn_user(number, process, path);
         true
     }
 
-    /// Whether what this process brings in of a file is to go.
+    /// Returns whether what this process brings in of a file is to go.
     pub(super) fn is_ours(&mut self, number: FileNumber, process: i32) -> bool {
         if !self.programs.has(process) {
             return false;
@@ -175,14 +174,14 @@ impl Files {
         let Some(file) = self.files.get(&number).map(|open| open.settings) else {
             return false;
         };
-        // Where all its users are to keep what they bring in, it only counts.
+        // If all users keep what they bring in, this serves only to count.
         let kept = file.mode.drops() && !settings.mode.drops();
-        // Where what others read is to go, what this one reads must be told from that.
+        // If others' reads are to go and this process's are not, it counts only as a writer.
         let read = file.reads && !settings.reads;
         !kept && (!read || self.writes(number, process))
     }
 
-    /// Whether this process has the file open to write; false where that is not found out.
+    /// Returns whether this process has the file open for writing; false if not found out.
     fn writes(&mut self, number: FileNumber, process: i32) -> bool {
         let Some(open) = self.files.get_mut(&number) else {
             return false;
@@ -209,8 +208,8 @@ impl Files {
         writes
     }
 
-    /// Writers are held where a program writes that the rules limit. One that only reads must
-    /// not have others' writers held: anybody may give a program a name of the rules.
+    /// Holds a file's writers if one of them is a program that the rules limit. A program that
+    /// only reads must not have them held: any user may name a program as the rules do.
     pub(super) fn hold_own_writers(&mut self, number: FileNumber) {
         let Some(open) = self.files.get(&number) else {
             return;
