@@ -1,4 +1,4 @@
-//! The observer: a thread between what the kernel tells and the flusher.
+//! The observer: a thread between the kernel's reports and the flusher.
 //!
 //! No observed program ever waits for it: there are no permission events.
 
@@ -38,38 +38,38 @@ pub(crate) use inputs::{Input, Inputs};
 use reporter::Reporter;
 use rounds::Rounds;
 
-/// A watch looks no longer whether a process has any file to be observed.
+/// A watch searches a process for files to observe for at most this long.
 const SEARCH: Duration = Duration::from_millis(5);
 /// A round that finds nothing takes less than this.
 const ROUND: Duration = Duration::from_micros(500);
-/// Nobody waits longer for the observer's thread to have done what was asked of it.
+/// The longest wait for the observer's thread to do what was asked of it.
 const STARTING: Duration = Duration::from_secs(3);
 /// The observer's thread ends sooner, unless it waits for a server that does not answer.
 const STOPPING: Duration = Duration::from_secs(3);
-/// All rings of the trace together have no more than this, and each no more than
-/// [`RING_BYTES`]. A record takes 72 bytes, and a processor makes up to 400,000 a
-/// second: that is a tenth of a second.
+/// All rings of the trace together take at most this, and each at most [`RING_BYTES`]. A record
+/// takes 72 bytes, and a processor makes up to 400,000 a second, so a ring holds those of a
+/// tenth of a second.
 const RINGS_BYTES: usize = 128 << 20;
 const RING_BYTES: usize = 4 << 20;
 const RING_MIN_BYTES: usize = 256 << 10;
-/// The same of the trace of failed writeback. A record takes 56 bytes, and a disk that fails
-/// at once makes 100,000 a second: what comes while the observer waits for a processor fits.
+/// The same for the trace of failed writeback. A record takes 56 bytes, and a disk that fails at
+/// once makes 100,000 a second: enough while the observer waits for a processor.
 const FAILURE_RINGS_BYTES: usize = 32 << 20;
 const FAILURE_RING_BYTES: usize = 1 << 20;
 
 /// How to observe.
 #[derive(Clone, Debug)]
 pub struct ObserverConfig {
-    /// Whose files.
+    /// Whose files to observe.
     pub source: Source,
-    /// Which of them, and how.
+    /// Which files to observe, and how.
     pub rules: Arc<dyn Rules>,
     /// What the snapshot calls it: `run` or `watch`.
     pub kind: String,
     /// I/O priority of the flusher's threads.
     pub io_priority: IoPriority,
-    /// The kernel is asked who brings which page into the cache, where it tells. Else
-    /// what was resident at the open stays, and the rest goes.
+    /// Whether to ask the kernel who brings which page into the cache, if it reports that.
+    /// Otherwise what was resident at the open stays, and the rest goes.
     pub traced: bool,
 }
 
@@ -88,7 +88,7 @@ impl fmt::Debug for Observer {
     }
 }
 
-/// What the threads share with those who hold the observer.
+/// What the threads share with those that hold the observer.
 struct Shared {
     reporter: Reporter,
     stopping: AtomicBool,
@@ -97,14 +97,14 @@ struct Shared {
 }
 
 impl Observer {
-    /// Marks what is to be observed and starts.
+    /// Marks what is to be observed, and starts.
     ///
-    /// Raises the process's soft limit on descriptors to the hard one: each file
-    /// that is observed has some.
+    /// Raises the process's soft limit on descriptors to the hard one: each observed file needs
+    /// some.
     ///
     /// # Errors
-    /// Without privilege or fanotify, where `/proc` is of another pid namespace, or when a
-    /// thread cannot be started.
+    /// Without privilege or fanotify, if `/proc` shows another pid namespace, or if a thread
+    /// cannot be started.
     pub fn new(config: ObserverConfig) -> Result<Observer, ObserverError> {
         if !is_proc_ours() {
             return Err(ObserverError::ForeignProc);
@@ -226,16 +226,16 @@ impl Observer {
         Ok(observer)
     }
 
-    /// Observes the files that a process has open already, such as its
-    /// standard output, of which no open will tell.
+    /// Observes the files that a process has open already, such as its standard output, whose
+    /// opens no event will report.
     pub fn inherit(&self, process: i32) {
         self.inputs.send(Input::Inherit(process));
         self.inputs.caught_up(STARTING);
     }
 
-    /// Whether the observer's thread does its work: true when it has gone through a round
-    /// in this time, or was at work on one. While it waits for the server of a file system,
-    /// it neither uses a processor nor waits for one.
+    /// Returns whether the observer's thread does its work: whether it went through a round in
+    /// this time, or was working on one. While it waits for a file system's server, it neither
+    /// uses a processor nor waits for one.
     pub fn works(&self, at_most: Duration) -> bool {
         let before = self.processor_time();
         self.inputs.caught_up(at_most).is_some()
@@ -244,7 +244,7 @@ impl Observer {
                 .is_ok_and(|stat| stat.state == 'R')
     }
 
-    /// What the observer's thread has used; `None` when it has ended.
+    /// The processor time of the observer's thread; `None` once it has ended.
     fn processor_time(&self) -> Option<Duration> {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         processor_time_of(thread.as_ref()?).ok()
@@ -260,20 +260,20 @@ impl Observer {
         self.inputs.caught_up(STARTING);
     }
 
-    /// Applies other rules to files opened from now on: they are in force when this returns,
+    /// Applies other rules to files opened from now on. They are in force when this returns,
     /// unless the observer's thread is kept from its work for long.
     pub fn set_rules(&self, rules: Arc<dyn Rules>) {
         self.inputs.send(Input::Rules(rules));
         self.inputs.caught_up(STARTING);
     }
 
-    /// The programs are done: what they left is written and dropped. False when
-    /// `timeout` passed first.
+    /// After the programs are done, waits until what they left is written and dropped. Returns
+    /// false if `timeout` passed first.
     pub fn settle(&self, timeout: Duration) -> bool {
         let started = Instant::now();
         let left = || timeout.saturating_sub(started.elapsed());
-        // What they did last may still be in the kernel's queues, and a close counts in
-        // the round after the one that reads it.
+        // Their last events may still be in the kernel's queues, and a close counts in the round
+        // after the one that reads it.
         for _ in 0..2 {
             if self.inputs.caught_up(left()).is_none() {
                 return false;
@@ -295,20 +295,20 @@ impl Observer {
         }
     }
 
-    /// How it stands.
+    /// The state of the observation now.
     pub fn snapshot(&self) -> Snapshot {
         self.shared.reporter.snapshot()
     }
 
-    /// What takes snapshots in another thread.
+    /// Returns a function that takes snapshots in another thread.
     pub fn reporter(&self) -> impl Fn() -> Snapshot + Send + 'static {
         let shared = Arc::clone(&self.shared);
         move || shared.reporter.snapshot()
     }
 
-    /// Ends the observation; files are left as they are. False when the observer's thread
-    /// waits for a file system whose server does not answer: it, and with it this process,
-    /// ends when the server answers or is gone.
+    /// Ends the observation; files are left as they are. Returns false if the observer's thread
+    /// waits for a file system whose server does not answer: the thread, and with it this
+    /// process, then ends only when the server answers or is gone.
     pub fn stop(&self) -> bool {
         self.shared.stopping.store(true, Ordering::SeqCst);
         self.inputs.wake();
@@ -336,10 +336,10 @@ impl Drop for Observer {
     }
 }
 
-/// The trace of the page cache that an observer would use, where it is `wanted`.
+/// Opens the trace of the page cache that an observer would use, if it is `wanted`.
 ///
 /// # Errors
-/// Why there is none, in words.
+/// The reason why there is none, in words.
 pub fn open_trace(wanted: bool) -> Result<CacheTrace, String> {
     if !wanted {
         return Err("DROPBEHIND_NO_TRACE is set".to_owned());
@@ -348,13 +348,13 @@ pub fn open_trace(wanted: bool) -> Result<CacheTrace, String> {
     CacheTrace::open(ring_bytes).map_err(|error| error.to_string())
 }
 
-/// What each processor gets of what all get.
+/// Each processor's share of these bytes.
 fn share_of(bytes: usize) -> usize {
     bytes / std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Whether a process has a file open that it may write to. One that takes long to search
-/// may have.
+/// Returns whether a process has a file open for writing, or takes so long to search that it may
+/// have.
 fn may_have_writable(process: i32) -> bool {
     let budget = Budget::new(SEARCH);
     let has = open_files(process).is_ok_and(|files| {
@@ -364,8 +364,8 @@ fn may_have_writable(process: i32) -> bool {
     has || budget.was_spent()
 }
 
-/// A thread that gets a processor soon after it is woken, even where programs keep all
-/// of them busy: files are best looked at soon after their events.
+/// Starts a thread that gets a processor soon after it is woken, even while programs keep all of
+/// them busy: files are best looked at soon after their events.
 fn thread(
     name: &str,
     body: impl FnOnce() + Send + 'static,
@@ -373,7 +373,7 @@ fn thread(
     std::thread::Builder::new()
         .name(name.into())
         .spawn(|| {
-            // Refused, it runs as other threads do.
+            // If refused, it runs as other threads do.
             let _ = set_thread_time_slice(TIME_SLICE_MIN);
             body();
         })
@@ -387,11 +387,11 @@ fn raise_descriptor_limit() {
         current: limit.maximum,
         ..limit
     };
-    // With the lower one fewer files can be observed at once.
+    // With the lower limit, fewer files can be observed at once.
     let _ = setrlimit(Resource::Nofile, raised);
 }
 
-/// Whether `/proc` shows processes by the numbers that we know them by.
+/// Returns whether `/proc` shows processes by the numbers that we know them by.
 fn is_proc_ours() -> bool {
     let own = std::fs::read_link("/proc/self");
     own.is_ok_and(|number| number.as_os_str() == std::process::id().to_string().as_str())

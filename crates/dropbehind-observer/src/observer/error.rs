@@ -10,8 +10,8 @@ pub enum ObserverError {
     NotPermitted,
     /// The kernel has no fanotify.
     NoFanotify,
-    /// `/proc` shows the processes of another pid namespace than the caller's, so their
-    /// numbers are others'.
+    /// `/proc` shows another pid namespace than the caller's, so its numbers stand for other
+    /// processes.
     ForeignProc,
     /// Something else failed.
     Failed {
@@ -49,7 +49,7 @@ impl std::error::Error for ObserverError {
     }
 }
 
-/// What becomes of the kernel's answer to this.
+/// Turns the kernel's answer to this into an error.
 pub(super) fn failed(doing: &'static str) -> impl FnOnce(io::Error) -> ObserverError {
     move |error| match error.raw_os_error() {
         Some(libc::EPERM) => ObserverError::NotPermitted,

@@ -1,4 +1,4 @@
-//! What other threads say to the observer's thread.
+//! What other threads tell the observer's thread.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,22 +11,21 @@ use rustix::event::{EventfdFlags, eventfd};
 use crate::rules::Rules;
 use crate::small_files::Unshelved;
 
-/// What they say.
+/// One such message.
 pub(crate) enum Input {
     Rules(Arc<dyn Rules>),
-    /// A process has files open of which no event will tell.
+    /// A process has files open whose opens no event will report.
     Inherit(i32),
     /// From the flusher.
     Notice(Notice),
     /// From the thread for small files.
     Unshelved(Unshelved),
     CloseAll,
-    /// Answered at the end of the round that takes it, with the number of files that
-    /// are known.
+    /// Answered at the end of the round that takes it, with the number of known files.
     Barrier(mpsc::Sender<usize>),
 }
 
-/// The way to the observer's thread.
+/// The channel to the observer's thread.
 #[derive(Clone, Debug)]
 pub(crate) struct Inputs {
     sender: mpsc::Sender<Input>,
@@ -41,7 +40,7 @@ impl Inputs {
         Ok((Inputs { sender, wake }, inbox))
     }
 
-    /// For the next round, which this does not hasten.
+    /// Sends this for the next round, without hastening it.
     pub(crate) fn send(&self, input: Input) {
         let _ = self.sender.send(input);
     }
@@ -50,15 +49,15 @@ impl Inputs {
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
     }
 
-    /// Takes notice of being woken.
+    /// Takes note of having been woken.
     pub(super) fn woken(&self) {
         let mut count = [0; 8];
         let _ = rustix::io::read(&self.wake, &mut count);
     }
 
-    /// Waits until the thread has read and acted on all that entered the page cache
-    /// before this call. Gives the number of files that it knows; `None` when `timeout`
-    /// passed first, or when the thread has ended.
+    /// Waits until the thread has read all that entered the page cache before this call, and has
+    /// acted on it. Returns the number of files that the thread knows; `None` if `timeout`
+    /// passed first or the thread has ended.
     pub(crate) fn caught_up(&self, timeout: Duration) -> Option<usize> {
         let (answer, answered) = mpsc::channel();
         self.send(Input::Barrier(answer));

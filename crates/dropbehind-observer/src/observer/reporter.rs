@@ -1,5 +1,5 @@
-//! Puts a snapshot together, from what the observer's thread, the flusher and the thread
-//! for small files count.
+//! Builds a snapshot from what the observer's thread, the flusher and the thread for small files
+//! count.
 
 use std::cmp::Reverse;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,10 +12,10 @@ use crate::board::{FileView, Finished, SharedBoard, lock};
 use crate::small_files::SmallFiles;
 use crate::snapshot::{DiskSnapshot, FileSnapshot, Snapshot, Totals};
 
-/// More files than this are not listed in a snapshot.
+/// At most this many files are listed in a snapshot.
 const LISTED: usize = 200;
 
-/// All that is counted of an observer.
+/// All counters of an observer.
 pub(super) struct Reporter {
     /// What the snapshot calls the observer.
     pub(super) kind: String,
@@ -25,7 +25,7 @@ pub(super) struct Reporter {
     pub(super) events: AtomicU64,
     pub(super) overflows: AtomicU64,
     pub(super) started: Instant,
-    /// The kernel tells who brings in what.
+    /// The kernel reports who brings in what.
     pub(super) traced: bool,
 }
 
@@ -115,7 +115,7 @@ fn add_disk(totals: &mut Totals, disk: &DiskStats) {
     totals.dropped_bytes += stats.dropped_bytes;
     totals.left_bytes += stats.left_bytes;
     totals.cached_bytes += pages.counted.cached_bytes;
-    // Of each disk at its own time: at most this much at once.
+    // Disks peak at different times, so the sum is an upper bound.
     totals.peak_cached_bytes += pages.peak_cached_bytes;
     totals.peak_dirty_bytes += pages.peak_unwritten_bytes;
     for (reason, bytes) in stats.writeback_bytes.iter() {
@@ -126,7 +126,7 @@ fn add_disk(totals: &mut Totals, disk: &DiskStats) {
     }
 }
 
-/// The bytes written and read are those of its finished files, so far.
+/// The bytes written and read are those of its files that have finished so far.
 fn disk_snapshot(
     disk: DiskStats,
     (written_bytes, read_bytes): (u64, u64),
@@ -173,7 +173,7 @@ fn file_snapshot(view: &FileView) -> FileSnapshot {
     }
 }
 
-/// What is cached of a file and is not ours.
+/// The bytes of a file that are cached and not ours.
 fn kept_bytes(state: &ObservedState) -> u64 {
     let counters = &state.counters;
     let ours_bytes = counters

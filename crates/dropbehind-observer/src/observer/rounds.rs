@@ -1,10 +1,10 @@
-//! The observer's thread: in rounds, it reads what happened to files and who brought
-//! what into the page cache, and has that seen to.
+//! The observer's thread. In rounds, it reads what happened to files and who brought what into
+//! the page cache, and acts on it.
 //!
-//! Two queues tell, and nothing orders one against the other but this: an event is in
-//! its queue before the program goes on. So opens are read first, then the trace up to
-//! the moment before that, and a close counts in the round after: all that the program
-//! brought in before it is known by then.
+//! Two queues report this, and only one thing orders them: an event is in its queue before the
+//! program goes on. So opens are read first, then the trace up to the moment before that, and a
+//! close counts in the next round. By then, all that the program brought in before the close is
+//! known.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -24,27 +24,27 @@ use crate::files::{Close, FileEvent, Files, range_of_pages};
 use crate::rules::Rules;
 use crate::source::Marks;
 
-/// Events are read so many at a time; each opens a descriptor.
+/// Events are read this many at a time; each opens a descriptor.
 const EVENTS: usize = 256;
-/// And a watch reads no more in a round: the kernel's queue holds no more
-/// (`fs.fanotify.max_queued_events`), so all that had happened when the round began was
-/// read. Somebody may make events faster than they can be read.
+/// The most events that a watch reads in a round. The kernel's queue holds no more
+/// (`fs.fanotify.max_queued_events`), so this covers all that happened before the round. Users
+/// may make events faster than they can be read.
 const QUEUE: usize = 16_384;
-/// Rounds follow each other no faster: what happens meanwhile costs less together.
+/// The shortest pause between rounds: what happens meanwhile costs less together.
 const GATHER: Duration = Duration::from_millis(1);
-/// While pages enter the cache, rounds follow each other no slower: at 2 GB/s, 4 MiB.
+/// The longest pause while pages enter the cache: at 2 GB/s, 4 MiB.
 const ACTIVE: Duration = Duration::from_millis(2);
-/// While nothing happens, the pause doubles up to this. The trace wakes us before,
-/// once some 50 folios have entered the cache.
+/// While nothing happens, the pause doubles up to this. The trace wakes us sooner, once some 50
+/// folios have entered the cache.
 const QUIET: Duration = Duration::from_millis(50);
-/// And where no file is known, up to this.
+/// The longest pause while no file is known.
 const REST: Duration = Duration::from_millis(500);
 
-/// Where no disk could be read to learn what the trace calls raw devices, there may be one
-/// later. That is tried no more often.
+/// If no disk could be read to learn what the trace calls raw devices, there may be one later.
+/// This is the shortest time between two attempts.
 pub(super) const LEARNING: Duration = Duration::from_secs(1);
 
-/// Folios that one process brought in one after the other.
+/// Folios that one process brought in one after another.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     process: i32,
@@ -59,27 +59,27 @@ pub(super) struct Rounds {
     pub(super) fanotify: Arc<Fanotify>,
     pub(super) marks: Marks,
     pub(super) rules: Arc<dyn Rules>,
-    /// In force when what happened before they came was read.
+    /// To be in force once all that happened before they came has been read.
     pub(super) next_rules: Option<Arc<dyn Rules>>,
     pub(super) trace: Option<CacheTrace>,
     pub(super) files: Files,
     pub(super) inputs: Inputs,
     pub(super) inbox: mpsc::Receiver<Input>,
-    /// Those to be answered at the end of this round, or when all that programs have open
-    /// already was looked at.
+    /// To be answered at the end of this round, or as soon as all that programs had open already
+    /// was looked at.
     pub(super) barriers: Vec<mpsc::Sender<usize>>,
-    /// Read in the last round, and to be seen to in this one.
+    /// Closes that were read in the last round and count in this one.
     pub(super) closes: Vec<Close>,
     /// Something was mounted or unmounted.
     pub(super) remounted: bool,
-    /// When it is tried again to learn what the trace calls raw devices.
+    /// When to try again to learn what the trace calls raw devices.
     pub(super) next_learning: Instant,
-    /// While so many files are closed and not done with, events wait in the kernel's queue.
+    /// While this many closed files are not done with, events wait in the kernel's queue.
     pub(super) most_closed: usize,
 }
 
-/// How many files may be closed and not done with, by the descriptors that there may be: an
-/// event that finds none left is lost, with its file.
+/// How many closed files may be not done with, given the limit on descriptors: an event that
+/// finds no descriptor left is lost, with its file.
 pub(super) fn most_closed() -> usize {
     use rustix::process::{Resource, getrlimit};
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
@@ -131,7 +131,7 @@ impl Rounds {
         if entries[0].is_ready() {
             self.inputs.woken();
         }
-        // Polling resets it.
+        // The poll resets it.
         self.remounted |= entries[1].is_ready();
     }
 
@@ -152,12 +152,12 @@ impl Rounds {
         lock(&self.shared.reporter.board).note(note);
     }
 
-    /// True when something happened.
+    /// Returns whether anything happened.
     fn round(&mut self, buffer: &mut EventBuffer) -> bool {
         self.files.begin_round();
         let inputs = self.take_inputs();
         self.files.look_at_heirs();
-        // Before the events are read, so that every file that was used by then is known.
+        // Taken before the events are read, so that every file in use by then is known.
         let until_ns = monotonic_ns();
         self.follow_mounts();
         let mut closes = Vec::new();
@@ -211,7 +211,7 @@ impl Rounds {
         let own = own_process();
         let (mut read, mut refused) = (0, 0);
         loop {
-            // These need no more events.
+            // Finishing these files takes no more events.
             let shelved = self.shared.reporter.small.waiting_files();
             let waits = shelved + self.closes.len() + closes.len() >= self.most_closed;
             self.files.opens_may_wait(waits);
@@ -220,7 +220,7 @@ impl Rounds {
             }
             let events: Vec<Event> = match self.fanotify.read(buffer) {
                 Ok(events) => events.collect(),
-                // Of a file with a lease that says the same, and is one event less.
+                // A file with a lease gives this as well, and takes one event off the queue.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     refused += 1;
                     if refused > QUEUE || !self.has_events() {
@@ -232,14 +232,14 @@ impl Rounds {
                     self.note("out of descriptors: some files are left to the kernel".into());
                     return read;
                 }
-                // That of a single event's file.
+                // This error concerns a single event's file.
                 Err(_) => continue,
             };
             if events.is_empty() {
                 return read;
             }
             read += events.len();
-            // Who made them may be gone: what it was called is in the rings by now.
+            // The processes may be gone, but the rings have their names by now.
             if let Some(trace) = &mut self.trace {
                 trace.gather(|time_ns, record| self.files.rules.names.take(time_ns, record));
             }
@@ -290,7 +290,7 @@ impl Rounds {
         } else {
             (closed && !self.files.knows(id)).then_some(event.file)
         };
-        // Of an open that no rule wants, the close is of no interest either.
+        // If no rule wants an open, its close is of no interest either.
         if closed && (file.is_some() || self.files.knows(id)) {
             closes.push(Close {
                 id,
@@ -316,7 +316,7 @@ impl Rounds {
             if let Some(superblock) = learned {
                 files.inodes.learned_block_devices(superblock);
             }
-            // A disk that does not answer is not asked for a while.
+            // A disk that does not answer is not asked again for a while.
             self.next_learning = Instant::now() + LEARNING.max(began.elapsed() * 1000);
         }
         trace.gather(|time_ns, record| files.rules.names.take(time_ns, record));
@@ -352,7 +352,7 @@ impl Rounds {
                     end_run(files, run.take());
                     files.programs.forked(parent, child);
                 }
-                // Taken when it was gathered.
+                // These were taken when they were gathered.
                 TraceRecord::Named { .. } | TraceRecord::Ended { .. } => {}
                 TraceRecord::Lost { records } => lost += records,
             }
