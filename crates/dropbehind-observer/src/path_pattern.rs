@@ -1,4 +1,4 @@
-//! Patterns of paths: whole ones, or any end of them.
+//! Patterns for whole paths, or for any end of a path.
 
 use globset::{Glob, GlobBuilder, GlobSet, GlobSetBuilder};
 use std::path::Path;
@@ -8,8 +8,8 @@ use std::path::Path;
 pub struct PathPattern(Glob);
 
 impl PathPattern {
-    /// Reads a pattern. One that does not begin with a slash is for any end of a
-    /// path, and one that ends with a slash for all that is in that folder.
+    /// Reads a pattern. One that does not begin with a slash matches any end of a path, and one
+    /// that ends with a slash matches all that is in that folder.
     ///
     /// # Errors
     ///
@@ -61,7 +61,7 @@ fn has_partial_double_star(text: &str) -> bool {
     })
 }
 
-/// Several patterns, of which one is to match.
+/// Several patterns, one of which has to match.
 #[derive(Clone, Debug)]
 pub struct PathPatterns(GlobSet);
 
@@ -85,7 +85,7 @@ impl PathPatterns {
         self.0.is_empty()
     }
 
-    /// Whether one of them is for this path.
+    /// Whether one of them matches this path.
     #[must_use]
     pub fn matches(&self, path: &Path) -> bool {
         self.0.is_match(path)
@@ -161,7 +161,7 @@ mod tests {
                 return;
             };
             let _ = patterns.matches(Path::new("/srv/a/b.iso"));
-            // Without special letters it is for the path of that name.
+            // Without special characters, it matches the path of that name.
             if is_plain && text.starts_with('/') && !text.ends_with('/') {
                 assert!(patterns.matches(Path::new(&text)), "{text}");
             }

@@ -12,7 +12,7 @@ pub const WINDOW_RANGE_BYTES: RangeInclusive<u64> = WINDOW_MIN_BYTES..=64 << 30;
 /// The requests that can be set, in bytes; on the command line and in rules.
 pub const REQUEST_RANGE_BYTES: RangeInclusive<u64> = 4 << 10..=1 << 30;
 
-/// The bounds of what may be dirty that can be set, in bytes.
+/// The limits on dirty data that can be set, in bytes.
 pub const MAX_DIRTY_RANGE_BYTES: RangeInclusive<u64> = 16 << 20..=1 << 50;
 
 /// How a file is observed.
@@ -22,24 +22,24 @@ pub struct Settings {
     pub mode: Mode,
     /// Window in bytes; `None` follows the disk's speed.
     pub window_bytes: Option<u64>,
-    /// Request in bytes; `None` is the disk's.
+    /// Request in bytes; `None` takes the disk's.
     pub request_bytes: Option<u64>,
-    /// Who writes to a file waits for the disk while more than this is dirty or on
-    /// its way; `None` lets the kernel decide.
+    /// Writers of a file wait for the disk while more than this is dirty or on its way; `None`
+    /// leaves that to the kernel.
     pub max_dirty_bytes: Option<u64>,
-    /// Pages that reads brought in are dropped, too, where the mode drops.
+    /// Whether pages that reads brought in are dropped, too, if the mode drops.
     pub reads: bool,
 }
 
 /// A file that a process opened.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate<'a> {
-    /// Its path, as the process that opened it would see it; not valid any more
-    /// when the file was renamed or removed since.
+    /// Its path, as the process that opened it would see it. No longer valid if the file was
+    /// renamed or removed since.
     pub path: &'a Path,
-    /// The process, 0 when it is not known. It may be gone.
+    /// The process; 0 if not known. It may be gone.
     pub process: i32,
-    /// What it was called, where that is remembered of one that is gone.
+    /// The name that is remembered of it, in case it is gone.
     pub name: Option<&'a str>,
     /// The name of the disk that carries the file, as in `/sys/block`.
     pub disk: &'a str,
@@ -47,24 +47,23 @@ pub struct Candidate<'a> {
 
 /// Decides about files when they are opened.
 pub trait Rules: Send + Sync + std::fmt::Debug {
-    /// The settings for this file; `None`: it is not observed.
+    /// The settings for this file; `None` if it is not observed.
     fn settings_for(&self, candidate: Candidate<'_>) -> Option<Settings>;
 
-    /// True when this folder is named: a pattern begins with it. Files below it are wanted
-    /// though the server of their file system may not answer, and then the observer
-    /// stands still.
+    /// Returns whether a pattern begins with this folder. Files below it are then wanted even
+    /// though the server of their file system may not answer, in which case the observer stands
+    /// still.
     fn name(&self, _folder: &Path) -> bool {
         false
     }
 
-    /// False when the answer is always `None`.
+    /// Returns false if the answer is always `None`.
     fn want_any(&self) -> bool {
         true
     }
 
-    /// False when the answer is the same for all paths: then a [`Candidate`] may
-    /// have an empty one. To find a path out takes longer than all else about a
-    /// small file.
+    /// Returns false if the answer is the same for all paths: a [`Candidate`] may then have an
+    /// empty one. Finding a path takes longer than all else about a small file.
     fn ask_for_paths(&self) -> bool {
         true
     }

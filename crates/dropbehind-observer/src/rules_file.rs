@@ -1,9 +1,8 @@
 //! Rules from a file, for a whole machine.
 //!
-//! The file is TOML. `[[rule]]`s are tried in their order, and the first that
-//! matches a file and its opener decides; what no rule matches gets the mode
-//! above them, which is `buffered` (leave it alone) unless set. The example in
-//! `packaging/dropbehind.toml` explains every key.
+//! The file is TOML. `[[rule]]`s are tried in order, and the first that matches a file and its
+//! opener decides. Files that no rule matches get the mode above the rules, which is `buffered`
+//! (leave it alone) unless set. The example in `packaging/dropbehind.toml` explains every key.
 
 mod cgroup;
 mod explanation;
@@ -43,8 +42,8 @@ struct Rules {
     disks: BTreeMap<String, DiskSettings>,
 }
 
-/// The keys above the rules: the mode is for files that no rule matches, the
-/// rest for whatever does not set it.
+/// The keys above the rules. The mode is for files that no rule matches; the others apply where
+/// nothing else sets them.
 #[derive(Clone, Copy, Debug)]
 struct Defaults {
     mode: Option<Mode>,
@@ -57,14 +56,14 @@ struct Defaults {
 /// One disk's table.
 #[derive(Clone, Copy, Debug)]
 struct DiskSettings {
-    /// False: all its files are left alone.
+    /// If false, all its files are left alone.
     enabled: bool,
     window_bytes: Option<u64>,
     request_bytes: Option<u64>,
     max_dirty_bytes: Option<u64>,
 }
 
-/// No rules file is larger: patterns take memory.
+/// The largest rules file: patterns take memory.
 const LARGEST_BYTES: u64 = 1 << 20;
 
 fn read_text(path: &Path) -> io::Result<String> {
@@ -78,11 +77,11 @@ fn read_text(path: &Path) -> io::Result<String> {
 }
 
 impl RulesFile {
-    /// Reads a file, of 1 MiB at most, for a second at most.
+    /// Reads a file of at most 1 MiB, for at most a second.
     ///
     /// # Errors
     ///
-    /// It cannot be read, or it has mistakes: all of them, with their lines.
+    /// The file cannot be read, or has mistakes; all are listed, with their lines.
     pub fn read(path: &Path) -> Result<Self, RulesFileError> {
         let owned = path.to_owned();
         let text = in_time(move || read_text(&owned));
@@ -92,7 +91,7 @@ impl RulesFile {
         Self::parse(&text).map_err(|wrong| RulesFileError::Wrong(path.to_owned(), wrong))
     }
 
-    /// Reads a text.
+    /// Parses a text.
     ///
     /// # Errors
     ///
@@ -102,13 +101,13 @@ impl RulesFile {
         Ok(Self { rules })
     }
 
-    /// How many rules there are, the mode for all other files not counted.
+    /// The number of rules, not counting the mode for all other files.
     #[must_use]
     pub fn rule_count(&self) -> usize {
         self.rules.rules.len()
     }
 
-    /// True if every file is left alone.
+    /// Returns whether every file is left alone.
     #[must_use]
     pub fn leaves_all_alone(&self) -> bool {
         let mut modes = self.rules.rules.iter().map(|rule| rule.mode);
@@ -125,7 +124,7 @@ impl Rules {
         self.disks.get(disk).is_some_and(|disk| !disk.enabled)
     }
 
-    /// What the nearest place sets: the rule, the disk, the top of the file.
+    /// Each setting comes from the nearest place that has it: rule, disk, top of the file.
     fn settings(&self, rule: Option<&Rule>, disk: &str) -> Option<Settings> {
         let mode = rule.map_or(self.other_mode(), |rule| rule.mode);
         let disk = self.disks.get(disk);

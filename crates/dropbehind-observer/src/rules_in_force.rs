@@ -1,4 +1,4 @@
-//! The rules that hold now, asked about files that are open.
+//! The rules in force, asked about files that are open.
 
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
@@ -10,13 +10,13 @@ use dropbehind_linux::disk_of;
 use crate::names::Names;
 use crate::rules::{Candidate, Rules, Settings};
 
-/// The rules that hold now.
+/// The rules in force.
 #[derive(Debug)]
 pub(crate) struct RulesInForce {
     rules: Arc<dyn Rules>,
-    /// Of the programs that rules ask for.
+    /// The names of programs, which rules ask for.
     pub(crate) names: Names,
-    /// By the device's number: sysfs is slow.
+    /// By device number: sysfs is slow.
     disk_names: HashMap<u64, String>,
 }
 
@@ -45,7 +45,7 @@ impl RulesInForce {
         })
     }
 
-    /// Learns which disk carries a file, and answers the number of the file's device.
+    /// Learns which disk carries a file, and returns the number of the file's device.
     pub(crate) fn learn_disk(&mut self, file: BorrowedFd<'_>) -> u64 {
         let device = rustix::fs::fstat(file).map_or(0, |stat| stat.st_dev);
         let name = || disk_of(file).map_or_else(|_| String::new(), |disk| disk.name);
@@ -53,17 +53,17 @@ impl RulesInForce {
         device
     }
 
-    /// The name of the disk with the files of this device; empty where they have none.
+    /// The name of the disk that carries this device's files; empty if there is none.
     pub(crate) fn disk_name(&self, device: u64) -> &str {
         self.disk_names.get(&device).map_or("", String::as_str)
     }
 
-    /// False when no file is wanted.
+    /// Returns false if no file is wanted.
     pub(crate) fn want_any(&self) -> bool {
         self.rules.want_any()
     }
 
-    /// False when the paths of files make no difference.
+    /// Returns false if the paths of files make no difference.
     pub(crate) fn ask_for_paths(&self) -> bool {
         self.rules.ask_for_paths()
     }

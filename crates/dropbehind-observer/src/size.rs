@@ -9,13 +9,12 @@ const LETTERS: &str = "kmgtpe";
 
 /// Reads a size: `4096`, `4k`, `16MiB`, `1.5G`, `10MB`.
 ///
-/// A letter alone means the binary unit, as with `dd` and `fio`; only a plain
-/// `B` behind it makes it a decimal one. Case is ignored, and a fraction of a
-/// byte is cut off.
+/// A letter alone means the binary unit, as with `dd` and `fio`; only a plain `B` after it makes
+/// it decimal. Case is ignored, and a fraction of a byte is cut off.
 ///
 /// # Errors
 ///
-/// What else the text is, with what a size looks like.
+/// The text is something else; the error says what a size looks like.
 pub fn parse(text: &str) -> Result<u64, String> {
     parse_exactly(text.trim()).ok_or_else(|| format!("expected {ALLOWED}"))
 }
@@ -62,7 +61,7 @@ pub fn show(bytes: u64) -> String {
     if bytes < 1024 {
         return format!("{bytes} B");
     }
-    // Precise enough for three digits.
+    // An `f64` is precise enough for three digits.
     let mut value = bytes as f64;
     let mut name = "B";
     for unit in UNITS {

@@ -6,20 +6,20 @@ use dropbehind_linux::processes::Cgroup;
 
 use super::patterns::Patterns;
 
-/// A group's path in its hierarchy; it stays the same when the group was removed
-/// with a process still in it.
+/// A group's path in its hierarchy. It stays the same if the group was removed with a process
+/// still in it.
 fn path(group: &Cgroup) -> &str {
     let path = group.path.to_str().unwrap_or_default();
     path.strip_suffix(" (deleted)").unwrap_or(path)
 }
 
-/// True if the group, or one that it is in, matches.
+/// Returns whether the group, or one that contains it, matches.
 pub(super) fn is_within(group: &Cgroup, groups: &Patterns) -> bool {
     let mut ancestors = Path::new(path(group)).ancestors();
     ancestors.any(|group| groups.matches(group))
 }
 
-/// True if the group belongs to such a unit; a service is in its slices, too.
+/// Returns whether the group belongs to such a unit. A service is in its slices, too.
 pub(super) fn is_of_unit(group: &Cgroup, units: &Patterns) -> bool {
     // systemd keeps its units in the unified hierarchy, in one of its own, or
     // in both.
@@ -27,12 +27,12 @@ pub(super) fn is_of_unit(group: &Cgroup, units: &Patterns) -> bool {
     has_units && path(group).split('/').any(|part| units.matches(part))
 }
 
-/// The kinds of unit that have processes, and so a group.
+/// The kinds of unit that have processes, and therefore a group.
 const WITH_PROCESSES: [&str; 6] = [".service", ".scope", ".slice", ".socket", ".mount", ".swap"];
 /// The other kinds.
 const WITHOUT_PROCESSES: [&str; 5] = [".timer", ".target", ".path", ".device", ".automount"];
 
-/// A unit's full name, where systemctl(1) would take the short one, too.
+/// A unit's full name; a short one is completed as by systemctl(1).
 pub(super) fn full_unit_name(text: &str) -> Result<String, String> {
     if let Some(kind) = WITHOUT_PROCESSES.iter().find(|kind| text.ends_with(**kind)) {
         return Err(format!(
@@ -108,7 +108,7 @@ mod tests {
         }
         assert!(!of_unit(VERSION_2, "app"));
         assert!(of_unit(HYBRID, "backup.service"));
-        // Not a hierarchy of systemd's.
+        // This hierarchy is not systemd's.
         assert!(!of_unit(HYBRID, "limited"));
         assert!(!of_unit("3:cpu:/x.service\n", "x.service"));
     }

@@ -104,7 +104,7 @@ fn consequence(f: &mut fmt::Formatter<'_>, mode: Mode, settings: Option<Settings
     Ok(())
 }
 
-/// "window 32 MiB, request 1.0 MiB", of what is set.
+/// Lists what is set, such as "window 32 MiB, request 1.0 MiB".
 fn sizes(window: Option<u64>, request: Option<u64>, max_dirty: Option<u64>) -> String {
     let mut text = String::new();
     for (name, bytes) in [

@@ -1,4 +1,4 @@
-//! From the file's text to rules.
+//! Turns the file's text into rules.
 
 use std::collections::BTreeMap;
 
@@ -38,8 +38,7 @@ const RULE_KEYS: [&str; 10] = [
 ];
 const DISK_KEYS: [&str; 4] = ["enabled", "window", "request", "max_dirty"];
 
-/// Reads the text; what is wrong is listed to the end, not only up to the first
-/// mistake.
+/// Parses the text. All mistakes are listed, not only the first.
 pub(super) fn parse(text: &str) -> Result<Rules, Vec<Problem>> {
     let mut mistakes = Mistakes::in_text(text);
     let (table, errors) = DeTable::parse_recoverable(text);
@@ -48,7 +47,7 @@ pub(super) fn parse(text: &str) -> Result<Rules, Vec<Problem>> {
         mistakes.note(offset, error.message());
     }
     if !errors.is_empty() {
-        // What they left of the tables would only bring up more.
+        // What is left of the tables would only cause more of them.
         return Err(mistakes.sorted());
     }
     let file = Section::new(table.get_ref(), "the file", &FILE_KEYS, &mut mistakes);

@@ -6,13 +6,13 @@ use globset::{Glob, GlobBuilder, GlobSet, GlobSetBuilder};
 
 use crate::path_pattern::PathPattern;
 
-/// What stands for more than itself.
+/// Characters that stand for more than themselves.
 const GLOBS: [char; 5] = ['*', '?', '[', '{', '\\'];
 
-/// Globs of which one has to match.
+/// Globs, one of which has to match.
 #[derive(Clone, Debug)]
 pub(super) struct Patterns {
-    /// As they were written, for people.
+    /// As written, for people.
     texts: Vec<String>,
     set: GlobSet,
 }
@@ -20,7 +20,7 @@ pub(super) struct Patterns {
 impl Patterns {
     /// # Errors
     ///
-    /// Together, they are too large to be compiled.
+    /// Together, the globs are too large to compile.
     pub(super) fn new(texts: Vec<String>, globs: Vec<Glob>) -> Result<Self, String> {
         let mut builder = GlobSetBuilder::new();
         for glob in globs {
@@ -34,11 +34,11 @@ impl Patterns {
         self.set.is_match(text)
     }
 
-    /// True when one of them begins with this folder, letter by letter.
+    /// Returns whether one of them begins with this folder, letter by letter.
     pub(super) fn name(&self, folder: &Path) -> bool {
         self.texts.iter().any(|text| {
             let plain = match text.find(GLOBS) {
-                // Of a folder that a glob completes, the rest of the name is not known.
+                // If a glob is part of a folder's name, that name is not known in full.
                 Some(end) => text[..end].rsplit_once('/').map_or("", |(plain, _)| plain),
                 None => text,
             };
@@ -51,7 +51,7 @@ impl Patterns {
     }
 }
 
-/// True if a text is more than its own letters.
+/// Returns whether a text may match more than itself.
 pub(super) fn is_glob(text: &str) -> bool {
     text.contains(GLOBS)
 }
@@ -68,7 +68,7 @@ pub(super) fn name_glob(text: &str) -> Result<Glob, String> {
     compile(&mut GlobBuilder::new(text), text)
 }
 
-/// The same for names in which a backslash is a letter, as in systemd's.
+/// The same for names in which a backslash is an ordinary character, as in systemd's.
 pub(super) fn unit_glob(text: &str) -> Result<Glob, String> {
     compile(GlobBuilder::new(text).backslash_escape(false), text)
 }

@@ -18,7 +18,7 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// At this byte of the file's text.
+    /// A problem at this byte of the file's text.
     pub(super) fn at(text: &str, offset: usize, message: String) -> Self {
         let before = text.get(..offset).unwrap_or(text);
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
@@ -35,7 +35,7 @@ impl Problem {
 pub enum RulesFileError {
     /// The file could not be read.
     Unreadable(PathBuf, io::Error),
-    /// It was read, and this is wrong with it; in the order of its lines.
+    /// The file was read, and has these problems, in the order of its lines.
     Wrong(PathBuf, Vec<Problem>),
 }
 

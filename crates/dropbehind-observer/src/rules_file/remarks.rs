@@ -1,5 +1,5 @@
-//! What is right by the letter, and probably not meant: found by a look at the
-//! machine, which may change later.
+//! What is correct, but probably not meant. Found by looking at the machine, which may change
+//! later.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use super::patterns::is_glob;
 use crate::shown;
 
 impl RulesFile {
-    /// Sentences about rules that cannot do anything on this machine as it is.
+    /// Remarks on rules that cannot have any effect on this machine as it is.
     #[must_use]
     pub fn remarks(&self) -> Vec<String> {
         let paths = self.rules.rules.iter().flat_map(|rule| {
@@ -46,7 +46,7 @@ fn of_path(text: &str) -> Option<String> {
     ))
 }
 
-/// The folders before the first part that is a glob.
+/// The folders up to the first part that is a glob.
 fn fixed_part(text: &str) -> PathBuf {
     let parts = Path::new(text).components();
     parts

@@ -27,7 +27,7 @@ impl Programs {
     }
 }
 
-/// What is asked of a file and its opener, and what is done if all of it holds.
+/// Conditions on a file and its opener, and what is done if all of them hold.
 #[derive(Clone, Debug)]
 pub(super) struct Rule {
     /// For people; may be missing.
@@ -46,7 +46,7 @@ pub(super) struct Rule {
 }
 
 impl Rule {
-    /// The path first: it is at hand, the process must be looked up.
+    /// Tries the path first: it is at hand, while the process must be looked up.
     pub(super) fn matches(&self, candidate: Candidate<'_>, process: &ProcessFacts<'_>) -> bool {
         let group = |wanted: &Option<Patterns>, of: fn(&_, &Patterns) -> bool| {
             let wanted = wanted.as_ref();

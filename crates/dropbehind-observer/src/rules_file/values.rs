@@ -1,4 +1,4 @@
-//! Values of the file's tables, with what is wrong with them.
+//! Values of the file's tables, and what is wrong with them.
 
 use std::ops::RangeInclusive;
 
@@ -9,7 +9,7 @@ use toml::de::{DeTable, DeValue};
 use super::problem::Problem;
 use crate::size;
 
-/// A text and where it stands.
+/// A text and its position.
 pub(super) type Text<'t> = Spanned<&'t str>;
 
 /// The mistakes found so far, and the text they are in.
@@ -27,25 +27,25 @@ impl<'t> Mistakes<'t> {
         }
     }
 
-    /// Notes one, at this byte of the text.
+    /// Notes a mistake at this byte of the text.
     pub(super) fn note(&mut self, offset: usize, message: impl Into<String>) {
         let problem = Problem::at(self.text, offset, message.into());
         self.found.push(problem);
     }
 
-    /// The value, or a note of why there is none.
+    /// Returns the value, or notes why there is none.
     pub(super) fn take<T>(&mut self, offset: usize, value: Result<T, String>) -> Option<T> {
         value.map_err(|message| self.note(offset, message)).ok()
     }
 
-    /// In the order of the lines.
+    /// The mistakes, in the order of their lines.
     pub(super) fn sorted(mut self) -> Vec<Problem> {
         self.found.sort();
         self.found
     }
 }
 
-/// A table, and how errors call it.
+/// A table of the file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Section<'a, 't> {
     table: &'a DeTable<'t>,
@@ -173,7 +173,7 @@ fn read_size(value: &DeValue<'_>, range: &RangeInclusive<u64>) -> Result<u64, St
     }
 }
 
-/// A value for an error.
+/// A value as errors show it.
 pub(super) fn shown(value: &DeValue<'_>) -> String {
     match value {
         DeValue::String(text) => format!("{text:?}"),
@@ -186,14 +186,14 @@ pub(super) fn shown(value: &DeValue<'_>) -> String {
     }
 }
 
-/// The key that was meant, if one is a slip or two away.
+/// The key that was probably meant, if one is a slip or two away.
 fn nearest<'k>(word: &str, keys: &[&'k str]) -> Option<&'k str> {
     let distances = keys.iter().map(|key| (distance(word, key), *key));
     let (distance, key) = distances.min()?;
     (distance <= 2).then_some(key)
 }
 
-/// Letters to change, add or leave out between two words.
+/// How many letters to change, add or leave out between two words.
 fn distance(from: &str, to: &str) -> usize {
     let to: Vec<char> = to.chars().collect();
     let mut row: Vec<usize> = (0..=to.len()).collect();
