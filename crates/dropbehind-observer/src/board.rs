@@ -1,4 +1,4 @@
-//! What the observer's thread shows to those who ask how it stands.
+//! What the observer's thread shows to those who ask for its state.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dropbehind_flusher::{Observed, ObservedState};
 
-/// The last so many notes are kept, and as many of those that users cause.
+/// This many of the latest notes are kept, and as many of those that users cause.
 const NOTES: usize = 32;
 
-/// Sums over files that are finished, and over small ones never tracked.
+/// Sums over finished files, and over small ones that had no stream.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Finished {
     pub(crate) files: u64,
@@ -41,16 +41,16 @@ struct Entry {
 pub(crate) struct Board {
     pub(crate) finished: Finished,
     notes: Vec<String>,
-    /// About files and mounts of theirs, of which users may make as many as they like.
+    /// Notes on users' files and mounts, of which they may make as many as they like.
     user_notes: Vec<String>,
-    /// Bytes written and read of finished files, by disk.
+    /// Bytes written to and read from finished files, by disk.
     pub(crate) by_disk: HashMap<String, (u64, u64)>,
     files: HashMap<u64, Entry>,
-    /// Brought in of open files that have no stream.
+    /// Brought into open files that have no stream.
     pub(crate) waiting_bytes: u64,
-    /// Most that was cached at once and still to be dropped.
+    /// The most that was cached at once and still to be dropped.
     pub(crate) peak_cached_bytes: u64,
-    /// Cached in the end, and not to be dropped: of all files, and by disk.
+    /// Cached in the end and not to be dropped: of all files, and by disk.
     pub(crate) kept_bytes: u64,
     pub(crate) kept_by_disk: HashMap<String, u64>,
     /// Records of the trace that the kernel had no room for.
@@ -111,17 +111,17 @@ impl Board {
         keep(&mut self.notes, note);
     }
 
-    /// A note that users can cause: it takes no other's place.
+    /// Adds a note that users can cause, which displaces no other kind.
     pub(crate) fn user_note(&mut self, note: String) {
         keep(&mut self.user_notes, note);
     }
 
-    /// The kernel had no room for so many records of the trace.
+    /// Counts records of the trace that the kernel had no room for.
     pub(crate) fn lost_records(&mut self, records: u64) {
         self.lost_records += records;
     }
 
-    /// A file is observed from now on.
+    /// Adds a file that is observed from now on.
     pub(crate) fn begin(&mut self, key: u64, path: PathBuf, mode: String, observed: Observed) {
         let entry = Entry {
             path,
@@ -131,7 +131,7 @@ impl Board {
         self.files.insert(key, entry);
     }
 
-    /// A file is not observed any more.
+    /// Removes a file that is no longer observed.
     pub(crate) fn end(&mut self, key: u64, state: &ObservedState) {
         let Some(file) = self.files.remove(&key) else {
             return;

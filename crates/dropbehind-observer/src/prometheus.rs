@@ -14,8 +14,8 @@ pub use textfile::write_file;
 use crate::snapshot::{DiskSnapshot, FileSnapshot, Snapshot};
 use exposition::{Exposition, Kind, Seconds};
 
-/// The text of a snapshot; per file only for the first `files` of them, since
-/// each file is a new set of series to whoever keeps them.
+/// The text of a snapshot. Only the first `files` files get series, since each file is a new set
+/// of them to whoever stores them.
 pub fn text(snapshot: &Snapshot, files: usize) -> String {
     let mut metrics = Exposition::new(observer(snapshot));
     observer_families(&mut metrics, snapshot);
@@ -279,8 +279,8 @@ fn file_families(metrics: &mut Exposition, files: &[FileSnapshot], most: usize) 
     }
 }
 
-/// The first of those with the same labels: a file that took a removed one's
-/// name, say. A series that stands there twice makes the whole text invalid.
+/// The first of those with the same labels, such as a removed file and one that took its name. A
+/// duplicate series makes the whole text invalid.
 fn once_each<T, K: Ord + Clone>(all: &[T], key: impl Fn(&T) -> K) -> Vec<(K, &T)> {
     let mut seen = BTreeSet::new();
     all.iter()

@@ -1,12 +1,12 @@
-//! Names from outside, as they may be printed.
+//! Names from outside, made fit to print.
 
 use std::ffi::OsStr;
 use std::fmt::Write;
 use std::ops::RangeInclusive;
 
-/// Characters that end a line, or are not seen but change what is: they turn the direction
-/// of writing round, or make two names look the same. Unicode's `Default_Ignorable_Code_Point`,
-/// its separators of lines and paragraphs, and what annotates between lines.
+/// Characters that end a line, or that are invisible but change what is seen: they reverse the
+/// direction of writing, or make two names look the same. Unicode's
+/// `Default_Ignorable_Code_Point`, its line and paragraph separators, and its annotation marks.
 const UNSEEN: [RangeInclusive<char>; 17] = [
     '\u{ad}'..='\u{ad}',
     '\u{34f}'..='\u{34f}',
@@ -27,8 +27,8 @@ const UNSEEN: [RangeInclusive<char>; 17] = [
     '\u{e0000}'..='\u{e0fff}',
 ];
 
-/// A path or another name as it may stand on one line of a terminal or a log: who chose it
-/// may have put ends of lines, escape sequences and marks of direction into it.
+/// A path or another name as it may appear on one line of a terminal or a log. Whoever chose it
+/// may have put line ends, escape sequences and direction marks into it.
 #[must_use]
 pub fn shown(name: impl AsRef<OsStr>) -> String {
     let mut shown = String::new();
@@ -46,7 +46,7 @@ pub fn shown(name: impl AsRef<OsStr>) -> String {
 pub fn shown_json(json: &str) -> String {
     let mut shown = String::with_capacity(json.len());
     for character in json.chars() {
-        // Between the strings there is nothing but ASCII.
+        // Outside of its strings, JSON is all ASCII.
         match !character.is_ascii() && is_escaped(character) || character == '\u{7f}' {
             true => {
                 for unit in character.encode_utf16(&mut [0; 2]) {
@@ -80,7 +80,7 @@ mod tests {
                      \u{2068}\u{2069}\u{200b}\u{feff}\u{2028}\u{ad}\u{e0041}\u{3164}";
         let escaped: String = marks.chars().flat_map(char::escape_unicode).collect();
         assert_eq!(shown(marks), escaped);
-        // Letters from right to left, accents, and signs of Devanagari.
+        // Right-to-left letters, accents, and Devanagari signs.
         let names = "\u{5d0}\u{627} e\u{301} \u{939}\u{93f}\u{928}\u{94d}\u{926}\u{940} \u{4e2d}";
         assert_eq!(shown(names), names);
     }
@@ -94,7 +94,7 @@ mod tests {
         assert_eq!(serde_json::from_str::<[String; 1]>(&shown).unwrap(), [name]);
     }
 
-    /// What users are told by the observer and the commands.
+    /// Covers all that the observer and the commands tell users.
     #[test]
     fn paths_are_printed_in_no_other_way() {
         let mut folders = vec!["src".into(), "../dropbehind-cli/src".into()];

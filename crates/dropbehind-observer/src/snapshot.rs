@@ -1,4 +1,4 @@
-//! What an observer does, at one moment.
+//! The state of an observer at one moment.
 //!
 //! Bytes of the cache are whole pages. Counters only grow; what is not called a
 //! total or a peak is of the moment.
@@ -16,12 +16,12 @@ pub struct Snapshot {
     pub elapsed_ns: u64,
     /// What this observer is: `run` or `watch`.
     pub kind: String,
-    /// Its process.
+    /// The number of its process.
     pub process: u32,
-    /// The kernel tells who brings in which page. Else what was resident when a file was
+    /// The kernel reports who brings in which page. Otherwise what was resident when a file was
     /// opened stays, and the rest goes.
     pub traced: bool,
-    /// CPU nanoseconds the observer's process used.
+    /// CPU nanoseconds that the observer's process used.
     pub cpu_ns: u64,
     /// Counters over all files.
     pub totals: Totals,
@@ -47,15 +47,15 @@ pub struct Totals {
     pub written_bytes: u64,
     /// Bytes seen read in from disks.
     pub read_bytes: u64,
-    /// Most bytes at once that were dirty or under writeback.
+    /// The most bytes at once that were dirty or under writeback.
     pub peak_dirty_bytes: u64,
-    /// Most bytes at once that these files had cached and that were brought in
-    /// by the programs observed.
+    /// The most bytes of these files at once that were cached and brought in by the observed
+    /// programs.
     pub peak_cached_bytes: u64,
-    /// Bytes of these files cached at this moment, brought in by the programs
-    /// observed and still to be dropped.
+    /// Bytes of these files cached at this moment, brought in by the observed programs and still
+    /// to be dropped.
     pub cached_bytes: u64,
-    /// Bytes brought in by the programs observed.
+    /// Bytes brought in by the observed programs.
     pub brought_bytes: u64,
     /// Bytes dropped.
     pub dropped_bytes: u64,
@@ -99,9 +99,9 @@ pub struct DiskSnapshot {
     pub writeback_bytes_per_second: u64,
     /// The window now, in bytes.
     pub window_bytes: u64,
-    /// Flushers that share it, those of other programs included.
+    /// Flushers that share it, including those of other programs.
     pub flushers: u64,
-    /// Nanoseconds the flusher held back for other users of the disk.
+    /// Nanoseconds that the flusher held back for other users of the disk.
     pub yielded_ns: u64,
 }
 
@@ -109,8 +109,8 @@ pub struct DiskSnapshot {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FileSnapshot {
-    /// Its path when it was last looked up. Written out, what is not UTF-8 in it
-    /// becomes U+FFFD.
+    /// Its path when it was last looked up. When written out, what is not UTF-8 in it becomes
+    /// U+FFFD.
     #[serde(serialize_with = "as_text")]
     pub path: PathBuf,
     /// Its disk.
@@ -139,7 +139,7 @@ pub struct FileSnapshot {
     pub state: String,
 }
 
-/// JSON has no bytes, and one odd name is not to hide all other files.
+/// JSON has no bytes, and one odd name must not hide all other files.
 fn as_text<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&path.to_string_lossy())
 }

@@ -14,7 +14,7 @@
 //! | `metrics [N]` | Prometheus' text format, with the `N` most active files (0) |
 //! | `GET /metrics[?files=N] HTTP/1.1` | the same with HTTP headers, for `curl --unix-socket` |
 //!
-//! What cannot be answered gets a line that begins with `error: `.
+//! A request that cannot be answered gets a line that begins with `error: `.
 
 mod client;
 mod connection;

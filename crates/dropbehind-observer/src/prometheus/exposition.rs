@@ -9,14 +9,14 @@ pub(super) enum Kind {
     Gauge,
 }
 
-/// The text, as it is written.
+/// The text so far.
 pub(super) struct Exposition {
     text: String,
     observer: String,
 }
 
 impl Exposition {
-    /// Of this observer, which is a label of every series.
+    /// For this observer, which is a label of every series.
     pub(super) fn new(observer: String) -> Exposition {
         Exposition {
             text: String::new(),
@@ -28,8 +28,7 @@ impl Exposition {
         self.text
     }
 
-    /// One metric and its samples; nothing, where there are none. A counter's
-    /// name ends in `_total`.
+    /// One metric and its samples; nothing if there are none. A counter's name ends in `_total`.
     pub(super) fn family<'a, V: fmt::Display>(
         &mut self,
         kind: Kind,
@@ -68,7 +67,7 @@ impl Exposition {
     }
 }
 
-/// A label's value as it stands between quotes.
+/// A label's value as it appears between quotes.
 struct Escaped<'a>(&'a str);
 
 impl fmt::Display for Escaped<'_> {
@@ -85,7 +84,7 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
-/// Nanoseconds as seconds, all digits of them.
+/// Nanoseconds as seconds, with all their digits.
 pub(super) struct Seconds(pub(super) u64);
 
 impl fmt::Display for Seconds {

@@ -5,10 +5,10 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// Puts a text where the node exporter's textfile collector reads it: whoever
-/// reads `path` finds the old text or the new one, whole.
+/// Puts a text where the node exporter's textfile collector reads it. A reader of `path` finds
+/// the old text or the new one, whole.
 ///
-/// The name is to end in `.prom`, or the collector passes it over.
+/// The name must end in `.prom`, or the collector skips it.
 ///
 /// # Errors
 ///
@@ -25,7 +25,7 @@ pub fn write_file(path: &Path, text: &str) -> io::Result<()> {
     ));
     let written = write_new(&temporary, text).and_then(|()| fs::rename(&temporary, path));
     if written.is_err() {
-        // Whatever became of it, it is of no use.
+        // Whatever is in it, it is of no use.
         let _ = fs::remove_file(&temporary);
     }
     written
@@ -34,8 +34,8 @@ pub fn write_file(path: &Path, text: &str) -> io::Result<()> {
 /// Not synced: after a crash of the machine the figures are old anyway.
 fn write_new(path: &Path, text: &str) -> io::Result<()> {
     let open = || -> io::Result<File> {
-        // New, so that a link somebody put there is not followed. The exporter
-        // runs as another user.
+        // A new file, so that no link that somebody put there is followed. Everybody can read
+        // it: the exporter runs as another user.
         File::options()
             .write(true)
             .create_new(true)
@@ -44,7 +44,7 @@ fn write_new(path: &Path, text: &str) -> io::Result<()> {
     };
     let mut file = match open() {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            // Of a process with our number, which is dead.
+            // It was left by a dead process that had our number.
             fs::remove_file(path)?;
             open()?
         }

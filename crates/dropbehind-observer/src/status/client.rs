@@ -10,14 +10,14 @@ use rustix::io::Errno;
 use super::directory::{Found, connect, discover};
 use crate::snapshot::Snapshot;
 
-/// An answer longer than this is no observer's: a state with the most files that can
-/// be asked for is less than 1 MiB.
+/// A longer answer is no observer's: a state with the most files that can be asked for takes
+/// less than 1 MiB.
 const ANSWER_MAX_BYTES: u64 = 16 << 20;
-/// An observer that has not answered after so long hangs, or is none.
+/// An observer that has not answered after this long hangs, or is none.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// An observer that has many clients to accept first is asked so often,
+/// How often to ask an observer that has many clients to accept first.
 const CONNECT_TRIES: u32 = 50;
-/// in such steps: connect(2) would wait for ever for one that accepts none.
+/// The pause between two tries: connect(2) would wait for ever for one that accepts none.
 const CONNECT_STEP: Duration = Duration::from_millis(20);
 
 /// A connection to an observer, good for one request.
@@ -26,7 +26,7 @@ pub struct Client {
     stream: UnixStream,
 }
 
-/// Reads an answer, all of which is to come in time.
+/// Reads an answer, which must all come in time.
 #[derive(Debug)]
 struct Answer {
     stream: UnixStream,
@@ -49,9 +49,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// `NotFound` and `ConnectionRefused` where no observer listens,
-    /// `PermissionDenied` where one does that is another user's, `WouldBlock` where
-    /// one has too many clients to take another.
+    /// `NotFound` and `ConnectionRefused` if no observer listens, `PermissionDenied` if it is
+    /// another user's, `WouldBlock` if it has too many clients to take another.
     pub fn connect(path: impl AsRef<Path>) -> io::Result<Self> {
         let mut connected = connect(path.as_ref());
         for _ in 0..CONNECT_TRIES {
@@ -76,7 +75,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// The observer ended, or its answer is none: the error is what it said.
+    /// The observer ended, or refused: then the error is what it said.
     pub fn snapshot(self) -> io::Result<Snapshot> {
         let mut samples = self.samples("snapshot\n", Duration::ZERO)?;
         samples.next().unwrap_or_else(|| Err(ended()))
@@ -88,7 +87,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// As of writing to the socket.
+    /// Those of writing to the socket.
     pub fn stream(self, pause: Duration) -> io::Result<Samples> {
         self.samples(&format!("stream {}\n", pause.as_millis()), pause)
     }
@@ -119,7 +118,7 @@ impl Client {
 
     fn ask(&mut self, request: &str) -> io::Result<()> {
         match self.stream.write_all(request.as_bytes()) {
-            // It said why before it closed, and that is still to be read.
+            // It said why before it closed, and that can still be read.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             other => other,
         }
@@ -143,7 +142,7 @@ fn ended() -> io::Error {
     io::Error::new(io::ErrorKind::UnexpectedEof, "the observer has ended")
 }
 
-/// The lines of a stream; over when the observer ends.
+/// The lines of a stream, which ends when the observer does.
 #[derive(Debug)]
 pub struct Samples {
     reader: BufReader<Answer>,

@@ -1,4 +1,4 @@
-//! One client of the server: what it asked, and what it has still to take.
+//! One client of the server: what it asked, and what it still has to take.
 //!
 //! Nothing here blocks. A client owns at most one answer in memory; a stream
 //! whose last line has not been taken gets no new one.
@@ -14,14 +14,14 @@ use super::request::{Http, REQUEST_MAX_BYTES, Request};
 use crate::prometheus;
 use crate::snapshot::Snapshot;
 
-/// The version of the text format, which HTTP is to name.
+/// The version of the text format, which HTTP must name.
 const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 #[derive(Clone, Copy, Debug)]
 enum Phase {
     /// The request is not complete yet.
     Asking,
-    /// When all is taken, the connection ends.
+    /// The connection ends when all is taken.
     Answering,
     Streaming {
         due: Instant,
@@ -54,7 +54,7 @@ impl Connection {
         }
     }
 
-    /// A client that is told why it is not answered.
+    /// A client that is told why it gets no answer.
     pub(super) fn refused(stream: UnixStream, turn: u64, why: &str) -> Self {
         let mut refused = Self::new(stream, turn);
         refused.answer(format!("error: {why}\n"));
@@ -65,7 +65,7 @@ impl Connection {
         self.stream.as_fd()
     }
 
-    /// What to wait for. That the client has left is always told.
+    /// The events to wait for. That the client has left is always reported.
     pub(super) fn awaited(&self) -> PollFlags {
         match self.phase {
             _ if self.has_output() => PollFlags::OUT,
@@ -82,7 +82,7 @@ impl Connection {
         }
     }
 
-    /// True when the client is what is waited for: it may be dead, or slow.
+    /// Returns whether we wait for the client, which may be dead or slow.
     pub(super) fn is_stuck(&self) -> bool {
         self.has_output() || matches!(self.phase, Phase::Asking)
     }
@@ -91,8 +91,8 @@ impl Connection {
         self.taken < self.output.len()
     }
 
-    /// Does what can be done without waiting; false when the connection is
-    /// over. `snapshot` is only called when it is needed.
+    /// Does what can be done without waiting, and calls `snapshot` only if needed. Returns false
+    /// when the connection is over.
     pub(super) fn proceed(&mut self, turn: u64, snapshot: &mut dyn FnMut() -> Snapshot) -> bool {
         self.try_proceed(turn, snapshot).unwrap_or(false)
     }
@@ -115,7 +115,7 @@ impl Connection {
             (self.phase, self.due().map(|due| due <= now))
         {
             self.put(line(&snapshot()));
-            // From now, not from when it was due: who was slow gets no burst.
+            // From now, not from when it was due: a slow client gets no burst.
             self.phase = Phase::Streaming {
                 due: now + pause,
                 pause,
@@ -125,7 +125,7 @@ impl Connection {
         Ok(self.has_output() || !matches!(self.phase, Phase::Answering))
     }
 
-    /// Takes what has come; true when nothing more will.
+    /// Takes what has come. Returns true if nothing more will.
     fn receive(&mut self, turn: u64) -> io::Result<bool> {
         let mut piece = [0; 1024];
         while self.input.len() < REQUEST_MAX_BYTES {

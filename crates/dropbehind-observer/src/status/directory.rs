@@ -13,11 +13,11 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::shown;
 
-/// Root's sockets, and what others look into to say that there are some.
+/// Root's sockets. Other users look here, too, to say that there are some.
 const ROOTS: &str = "/run/dropbehind";
 /// Where the users' runtime directories are.
 const USERS: &str = "/run/user";
-/// Stands for all of these when it is set.
+/// Replaces all of these if it is set.
 const VARIABLE: &str = "DROPBEHIND_RUNTIME_DIR";
 /// Locked while a socket is made or removed.
 const LOCK: &str = ".lock";
@@ -27,7 +27,7 @@ const LOCK: &str = ".lock";
 ///
 /// # Errors
 ///
-/// A sentence, where no variable says.
+/// A sentence, if no variable names a directory.
 pub fn directory() -> io::Result<PathBuf> {
     if let Some(chosen) = variable(VARIABLE) {
         return Ok(chosen);
@@ -68,14 +68,14 @@ pub fn run_path(process: u32) -> io::Result<PathBuf> {
 /// An observer that answers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Endpoint {
-    /// 0 for a `watch`, else the process of the `run`; so a `watch` is first.
+    /// 0 for a `watch`, else the process of the `run`; so a `watch` comes first.
     pub process: u32,
     /// Its socket.
     pub path: PathBuf,
 }
 
 impl Endpoint {
-    /// The endpoint a socket of this name stands for.
+    /// The endpoint that a socket of this name stands for.
     fn of(path: PathBuf) -> Option<Self> {
         let name = path.file_name()?.to_str()?.strip_suffix(".sock")?;
         let process = match name {
@@ -103,8 +103,8 @@ pub struct Found {
     pub refused: Vec<PathBuf>,
 }
 
-/// Lists the observers that run: this user's, and for root those of all users.
-/// Nothing is waited for, and sockets of dead observers are passed over.
+/// Lists the running observers: this user's, and for root those of all users. It waits for
+/// nothing, and passes over sockets of dead observers.
 pub fn discover() -> Found {
     let mut found = Found::default();
     for folder in searched() {
@@ -160,15 +160,14 @@ enum Answer {
 fn answers(path: &Path) -> Answer {
     match connect(path) {
         Ok(_) => Answer::Yes,
-        // Somebody listens, and has many to answer first.
+        // Somebody listens, but has many clients to answer first.
         Err(Errno::AGAIN) => Answer::Yes,
         Err(Errno::ACCESS | Errno::PERM) => Answer::NotUs,
         Err(_) => Answer::No,
     }
 }
 
-/// A connection that does not block, and was made without waiting: whoever listens may
-/// never accept it.
+/// Makes a connection that does not block, without waiting: the listener may never accept it.
 pub(super) fn connect(path: &Path) -> Result<UnixStream, Errno> {
     let address = SocketAddrUnix::new(path)?;
     let socket = socket(SocketFlags::NONBLOCK)?;
@@ -185,7 +184,7 @@ fn socket(flags: SocketFlags) -> Result<OwnedFd, Errno> {
     )
 }
 
-/// The directory of a socket, held against other observers that start or end.
+/// A socket's directory, locked against other observers that start or end.
 #[derive(Debug)]
 pub(super) struct Held {
     folder: PathBuf,
@@ -194,8 +193,8 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// Makes the directory of `path` if it is missing, and makes sure that
-    /// nobody else can put anything into it.
+    /// Makes the directory of `path` if it is missing, and makes sure that no other user can put
+    /// anything into it.
     pub(super) fn of(path: &Path) -> io::Result<Self> {
         let folder = match path.parent() {
             Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -210,7 +209,7 @@ impl Held {
                 ),
             )
         };
-        // Others may look what there is; the sockets themselves are not for them.
+        // Others may see what is there; the sockets themselves are not for them.
         match DirBuilder::new().mode(0o755).create(folder) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(about(error)),
             _ => {}
@@ -227,7 +226,7 @@ impl Held {
                 ),
             ));
         }
-        // Not the directory itself: whoever can read it could lock that for ever.
+        // Not the directory itself: anybody who can read it could lock it for ever.
         let lock = File::options()
             .write(true)
             .create(true)
@@ -249,16 +248,16 @@ impl Held {
         }
     }
 
-    /// Removes a socket nobody listens on. Bound and not listening yet is not
-    /// possible while the directory is held.
+    /// Removes a socket that nobody listens on. While the directory is held, no socket can be
+    /// bound without listening.
     fn remove_dead(&self, path: &Path) {
         if let Answer::No = answers(path) {
-            // What could not be removed stops the next bind, and is said there.
+            // If this fails, the next bind fails as well, and says so.
             let _ = fs::remove_file(path);
         }
     }
 
-    /// A listening socket at `path`, that only the owner can connect to.
+    /// A listening socket at `path` that only the owner can connect to.
     pub(super) fn listen(&self, path: &Path) -> io::Result<OwnedFd> {
         let about = |error: Errno| {
             let step = match error {
@@ -280,8 +279,7 @@ impl Held {
         // there is no moment at which others could connect.
         rustix::fs::fchmod(&socket, rustix::fs::Mode::from_raw_mode(0o600)).map_err(about)?;
         rustix::net::bind(&socket, &address).map_err(about)?;
-        // A few clients that connect at the same moment; a full queue only
-        // makes them wait.
+        // For a few clients that connect at the same moment; a full queue only makes them wait.
         rustix::net::listen(&socket, 16).map_err(about)?;
         Ok(socket)
     }

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 /// The shortest pause between two lines of a stream, in milliseconds.
 pub const STREAM_MIN_MS: u64 = 100;
-/// The longest: an hour.
+/// The longest such pause: an hour.
 pub const STREAM_MAX_MS: u64 = 3_600_000;
-/// Unless the client says.
+/// The pause if the client names none.
 const STREAM_MS: u64 = 1000;
-/// No more files than this in the metrics: each is a dozen time series.
+/// The most files in the metrics: each is a dozen time series.
 pub const FILES_MAX: usize = 1000;
 /// The longest request, HTTP headers included.
 pub(super) const REQUEST_MAX_BYTES: usize = 8192;
@@ -22,10 +22,10 @@ pub(super) enum Request {
     Http(Http),
 }
 
-/// A request in HTTP's words.
+/// A request made over HTTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Http {
-    /// `GET /metrics`; of a `HEAD`, no body is sent.
+    /// `GET /metrics`; a `HEAD` gets no body.
     Metrics { files: usize, body: bool },
     /// Another path.
     NotFound,
@@ -34,8 +34,8 @@ pub(super) enum Http {
 }
 
 impl Request {
-    /// Reads what came so far; `None` while the end is missing. `over` says
-    /// that nothing more will come.
+    /// Reads what has come so far; `None` while the end is missing. `over` means that nothing
+    /// more will come.
     pub(super) fn read(input: &[u8], over: bool) -> Option<Result<Self, String>> {
         let line = match input.iter().position(|&byte| byte == b'\n') {
             Some(end) => &input[..end],
@@ -179,7 +179,7 @@ mod tests {
                 Some(Ok(_)) => {}
                 None => assert!(input.len() < REQUEST_MAX_BYTES),
             }
-            // More of it changes nothing.
+            // More input changes nothing.
             if request.is_some() && input.len() < REQUEST_MAX_BYTES {
                 assert_eq!(Request::read(&[input, b"x"].concat(), false), request);
             }

@@ -1,8 +1,8 @@
 //! The thread that answers.
 //!
-//! It owns the listening socket and all connections, and waits for them with
-//! one poll. It never waits for a client: who does not take an answer keeps it
-//! in memory, one at most, and is dropped when its place is needed.
+//! It owns the listening socket and all connections, and waits for them with one poll. It never
+//! waits for a client: one that does not take its answer keeps at most that one in memory, and
+//! is dropped when its place is needed.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -22,9 +22,9 @@ use super::connection::Connection;
 use super::directory::Held;
 use crate::snapshot::Snapshot;
 
-/// Clients that are answered at the same time.
+/// The most clients that are answered at the same time.
 pub const CLIENTS_MAX: usize = 32;
-/// How long no client is accepted when there is no descriptor for one.
+/// How long no client is accepted after descriptors ran out.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
 /// Answers clients at a socket until it is dropped.
@@ -39,14 +39,13 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens at `path`, whose directory is made if it is missing, and calls
-    /// `snapshot` in a thread of its own for every answer. Sockets of dead
-    /// observers in the directory are removed.
+    /// Listens at `path`, makes its directory if that is missing, and calls `snapshot` in a
+    /// thread of its own for its answers. Removes sockets of dead observers from the directory.
     ///
     /// # Errors
     ///
-    /// A sentence: another observer listens there, others can write the
-    /// directory, the path is too long for a socket.
+    /// A sentence: another observer listens there, others can write the directory, or the path
+    /// is too long for a socket.
     pub fn start(
         path: impl AsRef<Path>,
         snapshot: impl Fn() -> Snapshot + Send + 'static,
@@ -65,7 +64,7 @@ impl Server {
             turn: 0,
             snapshot: Box::new(snapshot),
         };
-        // None of the program's signal handlers is to run on our thread.
+        // None of the program's signal handlers may run on our thread.
         let blocked = dropbehind_linux::SignalsBlocked::new()?;
         let thread = std::thread::Builder::new()
             .name("db-status".to_owned())
@@ -94,7 +93,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Held, so that it cannot be somebody else's by the time it is removed.
+        // Held, so that no other observer's socket is there by the time it is removed.
         let held = Held::of(&self.path);
         let ours = fs::symlink_metadata(&self.path)
             .is_ok_and(|there| (there.dev(), there.ino()) == self.file);
@@ -104,7 +103,7 @@ impl Drop for Server {
         drop(held);
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // A panic in there was reported when it happened.
+            // A panic of the thread was reported when it happened.
             let _ = thread.join();
         }
     }
@@ -115,7 +114,7 @@ struct Service {
     stopped: UnixStream,
     owner: u32,
     connections: Vec<Connection>,
-    /// Times something happened.
+    /// How often something happened.
     turn: u64,
     snapshot: Box<dyn Fn() -> Snapshot + Send>,
 }
@@ -142,7 +141,7 @@ impl Service {
         let due = self.connections.iter().filter_map(Connection::due);
         let timeout = due.chain(accept_again).min().map(|due| {
             let pause = due.saturating_duration_since(Instant::now());
-            // Rounded up: a little too late is better than too early and again.
+            // Rounded up: a little too late is better than too early, and again.
             let pause = pause + Duration::from_micros(1);
             Timespec {
                 tv_sec: i64::try_from(pause.as_secs()).unwrap_or(i64::MAX),
@@ -186,8 +185,7 @@ impl Service {
         Some(ready)
     }
 
-    /// Lets every client proceed that can. All that ask at the same moment see
-    /// the same state.
+    /// Lets all clients proceed that can. Those that ask at the same moment see the same state.
     fn proceed(&mut self, ready: &BTreeSet<Ready>) {
         let now = Instant::now();
         let mut taken: Option<Snapshot> = None;
@@ -207,11 +205,10 @@ impl Service {
         });
     }
 
-    /// Takes all clients that wait; an error when there is no descriptor left
-    /// for one.
+    /// Accepts all waiting clients; an error if there is no descriptor left for one.
     fn accept(&mut self) -> Result<(), Errno> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        // Not without end: those already accepted are to be answered, too.
+        // Not without end: clients accepted before must be answered, too.
         for _ in 0..CLIENTS_MAX {
             match rustix::net::accept_with(&self.listener, flags) {
                 Ok(client) => self.admit(client.into()),
@@ -238,13 +235,13 @@ impl Service {
         self.connections.push(Connection::new(client, turn));
     }
 
-    /// Says why, as far as that is possible at once.
+    /// Tells a client why, as far as that is possible at once.
     fn refuse(&self, client: UnixStream, why: &str) {
         let mut refused = Connection::refused(client, self.turn, why);
         refused.proceed(self.turn, &mut Snapshot::default);
     }
 
-    /// Drops the client that has been waited for the longest, if any is.
+    /// Drops the client that the server has waited for longest, if there is one.
     fn make_room(&mut self) -> bool {
         let stuck = self.connections.iter().enumerate();
         let stuck = stuck.filter(|(_, connection)| connection.is_stuck());
