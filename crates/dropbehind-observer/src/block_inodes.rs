@@ -1,9 +1,9 @@
-//! Which inodes are those of block devices.
+//! Which inodes belong to block devices.
 //!
-//! They are in a file system of the kernel's own, which is mounted nowhere: no table and no
-//! call tells its device number. An inode's number there is the device's, and users choose
-//! the numbers of inodes on their own file systems, which they may hide. So the number is
-//! learned, from what the trace says when we read a page of a device ourselves.
+//! They are in a file system of the kernel's own, which is mounted nowhere: no table and no call
+//! reports its device number. An inode's number there is the device's, but users choose inode
+//! numbers on their own file systems, which they may hide. So the device number is learned from
+//! what the trace says when we read a page of a device ourselves.
 
 use std::collections::HashSet;
 use std::os::fd::AsFd;
@@ -17,16 +17,16 @@ use dropbehind_linux::{
 use crate::device::open_device;
 use crate::in_time::in_time;
 
-/// So many devices are tried: most cannot be opened, or have nothing in them.
+/// At most this many devices are tried: most cannot be opened, or are empty.
 const DEVICES: usize = 64;
-/// So many of a device's last pages are looked at: some file systems keep copies there.
+/// How many of a device's last pages are looked at: some file systems keep copies there.
 const PAGES: u64 = 64;
 
-/// The device number of block devices' inodes, as tracepoints name it. `None` where no device
-/// can be read; there may be one later.
+/// Learns the device number of block devices' inodes, as tracepoints name it. `None` if no
+/// device can be read; there may be one later.
 ///
-/// Disks of these mounts are tried first, since they are in use anyway.
-/// What is new of processes is handed over as in [`CacheTrace::gather`].
+/// The disks of these mounts are tried first, since they are in use anyway. New records of
+/// processes are handed over as in [`CacheTrace::gather`].
 pub(crate) fn learn_superblock(
     trace: &mut CacheTrace,
     mounts: &[Mount],
@@ -37,7 +37,7 @@ pub(crate) fn learn_superblock(
     let mut tried = HashSet::new();
     let disks = all.filter(|device| device >> 20 != 0 && tried.insert(*device));
     for device in disks.take(DEVICES) {
-        // One that does not answer is enough.
+        // One device that does not answer is enough.
         let Some(page) = in_time(move || read_a_page(device))? else {
             continue;
         };
@@ -64,7 +64,7 @@ pub(crate) fn learn_superblock(
     None
 }
 
-/// True where a raw device could be used.
+/// Returns whether some raw device could be used.
 pub(crate) fn are_usable() -> bool {
     let is_there = |device| {
         let file = open_device(device)?;
@@ -73,7 +73,7 @@ pub(crate) fn are_usable() -> bool {
     fixed_disks().any(|device| is_there(device) == Some(true))
 }
 
-/// The disks that nobody can take out.
+/// The disks that are not removable.
 fn fixed_disks() -> impl Iterator<Item = u32> {
     let disks = std::fs::read_dir("/sys/block").into_iter().flatten();
     disks.flatten().filter_map(|disk| {
@@ -86,7 +86,7 @@ fn fixed_disks() -> impl Iterator<Item = u32> {
     })
 }
 
-/// Brings a page into the cache that was not there, and drops it again.
+/// Brings in a page that was not cached, drops it again, and returns its number.
 fn read_a_page(device: u32) -> Option<u64> {
     let file = std::fs::File::from(open_device(device)?);
     let pages = size_bytes(file.as_fd()).ok()? / page_size();
@@ -147,7 +147,7 @@ mod tests {
                 .cached_pages
         };
         assert_eq!(cached(), 0);
-        // One that is cached is not chosen.
+        // A page that is cached is not chosen.
         file.read_at(&mut [0], page * page_size()).unwrap();
         assert_eq!(cached(), 1);
         assert_ne!(read_a_page(u32::try_from(number).unwrap()), Some(page));

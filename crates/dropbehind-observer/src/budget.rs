@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dropbehind_linux::processor_time;
 
-/// So much of a processor's time, from now on.
+/// An amount of processor time, counted from now on.
 #[derive(Debug)]
 pub(crate) struct Budget {
     began: Duration,
@@ -22,19 +22,19 @@ impl Budget {
         }
     }
 
-    /// True while there is time left.
+    /// Returns whether there is time left.
     pub(crate) fn lasts(&self) -> bool {
         let lasts = self.cost() < self.at_most;
         self.spent.set(!lasts);
         lasts
     }
 
-    /// True when it did not last.
+    /// Returns whether it ran out.
     pub(crate) fn was_spent(&self) -> bool {
         self.spent.get()
     }
 
-    /// What was used so far.
+    /// The processor time used so far.
     pub(crate) fn cost(&self) -> Duration {
         processor_time().saturating_sub(self.began)
     }

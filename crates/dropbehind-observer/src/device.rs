@@ -9,7 +9,7 @@ use dropbehind_linux::block_device_number;
 
 use crate::inodes::in_sysfs;
 
-/// A description of our own of a block device, whoever has it open.
+/// Opens a description of our own of a block device, whoever else has it open.
 pub(crate) fn open_device(device: u32) -> Option<OwnedFd> {
     let facts = std::fs::read_to_string(in_sysfs(device).join("uevent")).ok()?;
     let name = facts
@@ -20,7 +20,7 @@ pub(crate) fn open_device(device: u32) -> Option<OwnedFd> {
         .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
         .open(Path::new("/dev").join(name))
         .ok()?;
-    // Somebody may have put another node there.
+    // Another device's node may be there by now.
     let number = block_device_number(file.as_fd()).ok()?;
     (number == u64::from(device)).then(|| file.into())
 }

@@ -1,4 +1,4 @@
-//! Inodes as the kernel's tracepoints name them, and files.
+//! Inodes as the kernel's tracepoints name them, and the files that have them.
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::BorrowedFd;
@@ -10,20 +10,20 @@ use dropbehind_linux::{
 };
 use dropbehind_policy::{FileNumber, Inode};
 
-/// Stands for the superblock of the kernel's own that block devices' inodes belong to.
+/// Stands for the kernel's own superblock that block devices' inodes belong to.
 const BLOCK_DEVICES: u32 = u32::MAX;
 
 /// Which file has which inode.
 #[derive(Debug)]
 pub(crate) struct Inodes {
     devices: KernelDevices,
-    /// The device of that superblock, where it could be learned. What the trace tells of raw
-    /// devices is of no use where not.
+    /// That superblock's device, if it could be learned. Without it, what the trace reports
+    /// about raw devices is of no use.
     block_devices_superblock: Option<u32>,
     /// The devices of what is mounted.
     mounted: HashSet<u32>,
     numbers: HashMap<FileNumber, Inode>,
-    /// The subvolumes that files were opened on, by their file systems' devices.
+    /// The subvolumes on which files were opened, by their file systems' devices.
     subvolumes: HashMap<u32, HashSet<u64>>,
     /// Whether there is a block device with this number.
     block_devices: HashMap<u64, bool>,
@@ -32,7 +32,7 @@ pub(crate) struct Inodes {
 }
 
 impl Inodes {
-    /// From now on.
+    /// Begins now, with no files.
     pub(crate) fn new(block_devices_superblock: Option<u32>) -> Inodes {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
         Inodes {
@@ -49,24 +49,24 @@ impl Inodes {
         }
     }
 
-    /// This is mounted now.
+    /// Takes note of what is mounted now.
     pub(crate) fn mounted(&mut self, mounts: &[Mount]) {
         self.devices.set_mounts(mounts);
         let devices = mounts.iter().map(|mount| kernel_device(mount.device));
         self.mounted.extend(devices);
     }
 
-    /// Whether what the trace tells of block devices can be told from the rest.
+    /// Returns whether the trace's records of block devices can be told from the rest.
     pub(crate) fn know_block_devices(&self) -> bool {
         self.block_devices_superblock.is_some()
     }
 
-    /// The device of their superblock became known.
+    /// Takes note of the device of their superblock.
     pub(crate) fn learned_block_devices(&mut self, superblock: u32) {
         self.block_devices_superblock = Some(superblock);
     }
 
-    /// What a tracepoint names, as it is called here.
+    /// Converts what a tracepoint names to an inode as named here.
     pub(crate) fn traced(&self, device: u32, number: u64) -> Inode {
         let device = match Some(device) == self.block_devices_superblock {
             true => BLOCK_DEVICES,
@@ -92,8 +92,8 @@ impl Inodes {
         })
     }
 
-    /// True where files of more than one subvolume of a file system were opened, this one
-    /// included.
+    /// Returns whether files of more than one subvolume of a file system were opened, including
+    /// this file's.
     pub(crate) fn uses_several_subvolumes(&mut self, inode: Inode, file: BorrowedFd<'_>) -> bool {
         let Ok(info) = file_stat(file) else {
             return true;
@@ -110,7 +110,7 @@ impl Inodes {
         Some(inode)
     }
 
-    /// The device that tracepoints name with this inode, where that is known.
+    /// The device by which tracepoints name this inode, if known.
     pub(crate) fn device_of(&self, inode: Inode) -> Option<u32> {
         match inode.device {
             BLOCK_DEVICES => self.block_devices_superblock,
@@ -123,25 +123,25 @@ impl Inodes {
         self.numbers.get(&number).copied()
     }
 
-    /// The file is not known any more.
+    /// Forgets a file.
     pub(crate) fn forget(&mut self, number: FileNumber) {
         self.numbers.remove(&number);
     }
 
-    /// True for a block device's.
+    /// Returns whether the inode is a block device's.
     pub(crate) fn is_block_device(&self, inode: Inode) -> bool {
         inode.device == BLOCK_DEVICES
     }
 
-    /// The number of a block device of which no file system is mounted: only programs that
-    /// open it bring in pages of its inode, while file systems keep their own data there.
+    /// The number of a block device without a mounted file system. Only programs that open it
+    /// bring in pages of its inode, where a file system would keep its own data.
     pub(crate) fn unmounted_device(&self, inode: Inode) -> Option<u32> {
         let device = u32::try_from(inode.number).ok()?;
         let unmounted = inode.device == BLOCK_DEVICES && !self.mounted.contains(&device);
         unmounted.then_some(device)
     }
 
-    /// False where a program cannot have the inode open.
+    /// Returns false if no program can have the inode open.
     pub(crate) fn may_be_a_file(&mut self, inode: Inode) -> bool {
         if inode.device != BLOCK_DEVICES {
             return true;
@@ -152,7 +152,7 @@ impl Inodes {
         })
     }
 
-    /// False where a file that a process has open has another inode.
+    /// Returns false if a file that a process has open has another inode.
     pub(crate) fn may_be(&self, inode: Inode, open: &OpenFile) -> bool {
         match open.kind {
             FileKind::Block => {
@@ -161,7 +161,7 @@ impl Inodes {
             }
             _ => {
                 let device = kernel_device(open.id.device);
-                // A number without a driver may be made up, as that of a subvolume is.
+                // A device number without a driver may be made up, like a subvolume's.
                 let may_be_there = device == inode.device || device >> 20 == 0;
                 may_be_there && open.id.inode == inode.number && !self.is_block_device(inode)
             }
@@ -179,7 +179,7 @@ pub(crate) fn in_sysfs(device: u32) -> PathBuf {
 mod tests {
     use super::*;
 
-    /// A user chooses the numbers of inodes on a file system of his own, and hides its mount.
+    /// Users choose inode numbers on file systems of their own, and hide their mounts.
     #[test]
     fn only_inodes_of_one_superblock_are_block_devices() {
         let device = 7 << 20 | 2;
@@ -190,7 +190,7 @@ mod tests {
         assert!(!inodes.is_block_device(of(99)));
         assert_eq!(inodes.device_of(of(3)), Some(3));
         assert_eq!(inodes.device_of(of(99)), Some(99));
-        // Where that superblock is not known, nothing is a block device.
+        // If that superblock is not known, nothing is a block device.
         let inode = Inodes::new(None).traced(3, u64::from(device));
         assert!(!inodes.is_block_device(inode));
     }

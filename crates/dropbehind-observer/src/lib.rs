@@ -1,4 +1,4 @@
-//! Unmodified programs, watched from outside.
+//! Observes unmodified programs from outside.
 //!
 //! An observer learns from fanotify which files are opened and closed, and from a
 //! tracepoint who brings which page into the cache. It hands that to

@@ -1,15 +1,15 @@
-//! What processes were called that may be gone by now, and who made them.
+//! The names of processes that may be gone by now, and who made them.
 //!
-//! A program that reads a small file has often ended when the event of its open is read, and
-//! `/proc` knows nothing of it any more. The trace does.
+//! A program that reads a small file has often ended by the time the event of its open is read,
+//! and `/proc` no longer knows it. The trace does.
 
 use std::collections::HashMap;
 
 use dropbehind_linux::{ProgramName, TraceRecord, process_stat};
 
-/// Of those that have ended, at least so many are remembered, and no more than twice as many.
+/// At least this many ended processes are remembered, and at most twice as many.
 const ENDED: usize = 8192;
-/// With so many that have not, it is looked whether they have: records may be lost.
+/// From this many living processes on, it is checked which have ended: records may be lost.
 const LIVING: usize = 1 << 15;
 
 /// The names of the processes that were started or named since the trace began.
@@ -24,16 +24,16 @@ pub(crate) struct Names {
 /// What is known of a process.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
-    /// That of the record, since those of two processors come in no order.
+    /// The record's time, since records of two processors come in no order.
     time_ns: u64,
     name: ProgramName,
     made: Option<Made>,
-    /// 0 for one that has not.
+    /// 0 while it has not ended.
     ended_ns: u64,
 }
 
-/// Changes when a process ends and another has its number, and when it executes a program
-/// or gives itself a name.
+/// Changes when a process ends and another gets its number, and when it executes a program or
+/// renames itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     time_ns: u64,
@@ -44,13 +44,13 @@ pub(crate) struct Stamp {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Made {
     pub(crate) parent: i32,
-    /// By the clock of the trace. With the number, it tells a process from a later one with
-    /// the same number.
+    /// By the trace's clock. With the number, it tells a process from a later one with the same
+    /// number.
     pub(crate) time_ns: u64,
 }
 
 impl Names {
-    /// Takes a record, made at this time. Those of two processors come in no order.
+    /// Takes in a record made at this time. Those of two processors come in no order.
     pub(crate) fn take(&mut self, time_ns: u64, record: TraceRecord) {
         match record {
             TraceRecord::Named { process, name } => {
@@ -58,7 +58,7 @@ impl Names {
                 self.learn(process, time_ns, name, made);
             }
             TraceRecord::Forked { child, parent } => {
-                // An unknown name is one that it does not have from a former process.
+                // Never the name of a former process with this number.
                 let name = self.known(parent).map(|known| known.name);
                 let made = Some(Made { parent, time_ns });
                 self.learn(child, time_ns, name.unwrap_or_default(), made);
@@ -97,7 +97,7 @@ impl Names {
     fn end(&mut self, process: i32, time_ns: u64) {
         let known = self.living.get(&process).copied().unwrap_or_default();
         if known.time_ns > time_ns {
-            // That is the next one with its number.
+            // The number belongs to its next process already.
             return;
         }
         self.living.remove(&process);
@@ -120,8 +120,7 @@ impl Names {
         self.living.get_mut(&process).or(ended)
     }
 
-    /// What tells that a process is still the same and executes the same program, if
-    /// that is known.
+    /// What shows whether a process is still the same and executes the same program, if known.
     pub(crate) fn stamp(&self, process: i32) -> Option<Stamp> {
         let Known { time_ns, made, .. } = self.known(process)?;
         Some(Stamp { time_ns, made })
@@ -155,7 +154,7 @@ mod tests {
                 name: shell,
             },
         );
-        // The processor of the fork is read after that of the exec.
+        // The fork's processor is read after the exec's.
         names.take(
             3,
             TraceRecord::Named {
@@ -173,7 +172,7 @@ mod tests {
         let made_of = |names: &Names, process| names.stamp(process).unwrap().made;
         assert_eq!(made_of(&names, 2), Some(made));
         assert_eq!(names.of(3).as_deref(), Some("sh"));
-        // Its number is given out again, by somebody unknown.
+        // The number is reused, by the child of an unknown process.
         names.take(5, forked(9, 2));
         assert_eq!(names.of(2), None);
         assert_ne!(made_of(&names, 2), Some(made));
@@ -194,7 +193,7 @@ mod tests {
         assert_eq!(names.of(own).as_deref(), Some("x"));
         assert_eq!(names.of(10_099_999).as_deref(), Some("x"));
         assert_eq!(names.of(10_000_001), None);
-        // Their ends were lost.
+        // The records of their ends were lost.
         for process in (1..100_000).map(|number| number + 20_000_000) {
             names.take(4, forked(own, process));
         }
@@ -211,13 +210,13 @@ mod tests {
             name: copy,
         };
         let ended = TraceRecord::Ended { process: 2 };
-        // It ends before it is known to have begun.
+        // Its end is read before its beginning.
         names.take(3, ended);
         names.take(1, forked(1, 2));
         names.take(2, named);
         assert_eq!(names.of(2).as_deref(), Some("cp"));
         assert!(names.living.is_empty());
-        // The next one with its number is there before it ends.
+        // The next process with its number appears before it ends.
         names.take(9, forked(1, 2));
         names.take(8, ended);
         assert_eq!(names.stamp(2).unwrap().made.unwrap().time_ns, 9);

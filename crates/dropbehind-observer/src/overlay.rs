@@ -1,4 +1,4 @@
-//! The file that carries a file of overlayfs.
+//! The file below a file of overlayfs, which has its pages.
 //!
 //! The pages of an overlay's file belong to the inode of the upper or lower
 //! file system; the overlay's own inode has none, and neither cachestat nor
@@ -11,11 +11,11 @@ use std::path::Path;
 use dropbehind_linux::{FileKind, file_stat, mounts_of, open_named};
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 
-/// A file that is not found is looked for so often.
+/// How often to look for a file that is not found.
 const LOOKS: u32 = 4;
 
-/// Opens the file below, through the directories that the overlay was mounted
-/// from; `None` where they cannot be seen from here, or another file is there.
+/// Opens the file below, through the directories that the overlay was mounted from; `None` if
+/// they cannot be seen from here, or if another file is there.
 pub(crate) fn file_below(overlay_file: BorrowedFd<'_>, path: &Path) -> Option<OwnedFd> {
     // Its size may change between two looks.
     (0..LOOKS).find_map(|_| look_below(overlay_file, path))
@@ -38,16 +38,16 @@ fn look_below(overlay_file: BorrowedFd<'_>, path: &Path) -> Option<OwnedFd> {
         .iter()
         .find_map(|layer| name_in(layer, &inside).ok())?;
     let found = file_stat(below.as_fd()).ok()?;
-    // Where all layers are on one file system, the numbers are the same. Elsewhere what the
-    // overlay passes on of the file below has to do: nobody can choose when a file was made.
+    // If all layers are on one file system, the inode numbers are the same. Elsewhere, what the
+    // overlay passes on of the file below must do: nobody can choose when a file was made.
     let same = found.id.inode == wanted.id.inode
         || (found.size_bytes, found.born) == (wanted.size_bytes, wanted.born);
     let is_it = same && found.kind == FileKind::Regular;
     is_it.then(|| open_named(below.as_fd()).ok())?
 }
 
-/// Names a file of a layer. Users may change directories there for links at any moment, which
-/// would lead anywhere; the overlay itself follows none.
+/// Names a file of a layer. At any moment, users may replace directories there with links that
+/// lead anywhere; the overlay itself follows none.
 fn name_in(layer: &Path, inside: &Path) -> io::Result<OwnedFd> {
     let path = OFlags::PATH | OFlags::CLOEXEC;
     let layer = rustix::fs::open(layer, path | OFlags::DIRECTORY, Mode::empty())?;
@@ -56,7 +56,7 @@ fn name_in(layer: &Path, inside: &Path) -> io::Result<OwnedFd> {
     Ok(openat2(layer, inside, flags, Mode::empty(), beneath)?)
 }
 
-/// True for a file of overlayfs.
+/// Returns whether this is a file of overlayfs.
 pub(crate) fn is_overlay(fd: impl AsFd) -> bool {
     matches!(
         dropbehind_linux::filesystem(fd.as_fd()),
@@ -87,7 +87,7 @@ mod tests {
         for path in ["folder/file", "../outside/file"] {
             assert!(name_in(&layer, Path::new(path)).is_err(), "{path}");
         }
-        // What only names the link is no regular file.
+        // A descriptor that names the link itself is no regular file.
         let link = name_in(&layer, Path::new("link"));
         assert!(link.is_err() || file_stat(link.unwrap().as_fd()).unwrap().kind == FileKind::Other);
     }

@@ -1,11 +1,11 @@
-//! Who observes a process's files already.
+//! Who already observes a process's files.
 //!
-//! A `run` inside a watched machine, or a program that uses the library, observes its own
-//! files itself; a second flusher for the same pages would only count and ask
-//! twice. A `run` claims its programs' mount namespace, and the mounts in it, which tell
-//! of files whose program has ended; root alone can do so. A user of the library shows by
-//! its flusher's thread. Any program can call a thread so: it keeps the pages that it brings
-//! in itself, as programs do that no rule names.
+//! A `run` inside a watched machine, or a program that uses the library, observes its own files:
+//! a second flusher for the same pages would only count and ask twice. A `run` claims its
+//! programs' mount namespace and the mounts in it, which also identify files whose program has
+//! ended; only root can do so. A user of the library shows by its flusher's thread. Any program
+//! can name a thread so: it then keeps the pages that it brings in itself, like a program that
+//! no rule names.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -17,11 +17,11 @@ use dropbehind_linux::{
 use crate::budget::Budget;
 use crate::start_times::StartTimes;
 
-/// What was found out holds so long.
+/// How long a finding holds.
 const KNOWN: Duration = Duration::from_secs(1);
-/// Threads are looked at no longer.
+/// A process's threads are looked at for at most this long.
 const SEARCH: Duration = Duration::from_millis(2);
-/// No more processes are remembered.
+/// At most this many processes are remembered.
 const PROCESSES: usize = 4096;
 /// The library's thread that opens its descriptions.
 const KEEPER: &str = "dropbehind-keep";
@@ -32,8 +32,8 @@ pub(crate) const LISTENER: &str = "dropbehind-hear";
 #[derive(Debug)]
 pub(crate) struct Owners {
     claims: Option<Claims>,
-    /// The one that we claim. Dropped after the claim, which would else be one on the next
-    /// namespace with its number.
+    /// The namespace that we claim. Dropped after the claim, which would otherwise apply to the
+    /// next namespace with its number.
     _namespace: Option<HeldMountNamespace>,
     /// The mounts that we claim.
     mounts: HashSet<u64>,
@@ -42,8 +42,8 @@ pub(crate) struct Owners {
 }
 
 impl Owners {
-    /// Claims the namespace that is observed, if it is one; a note says when others
-    /// cannot see that, or their claims cannot be seen.
+    /// Claims the observed namespace, if there is one. A note says if others cannot see that, or
+    /// we cannot see their claims.
     pub(crate) fn new(observed: Option<HeldMountNamespace>, notes: &mut Vec<String>) -> Owners {
         let claims = Claims::new().and_then(|claims| {
             if let Some(namespace) = &observed {
@@ -66,11 +66,11 @@ impl Owners {
         }
     }
 
-    /// Claims these mounts, and no others: all those of the namespace that is observed.
+    /// Claims these mounts, which are all of the observed namespace, and gives up others.
     pub(crate) fn claim_mounts(&mut self, mounts: impl Iterator<Item = u64>) {
         let Some(claims) = &self.claims else { return };
         let before = std::mem::replace(&mut self.mounts, mounts.collect());
-        // Where there are no more locks, the namespace is claimed all the same.
+        // If locks run out, the namespace is claimed all the same.
         for mount in before.difference(&self.mounts) {
             let _ = claims.give_up(Claimed::Mount(*mount));
         }
@@ -79,13 +79,13 @@ impl Owners {
         }
     }
 
-    /// True when somebody else observes a file that a process uses.
+    /// Returns whether another owner observes a file that a process uses.
     pub(crate) fn have_file(&mut self, file: &FileStat, process: i32) -> bool {
         let mount = file.mount.map(Claimed::Mount);
         mount.is_some_and(|mount| self.is_claimed(mount)) || self.have(process)
     }
 
-    /// True when somebody else observes the files of a process.
+    /// Returns whether another owner observes the files of a process.
     pub(crate) fn have(&mut self, process: i32) -> bool {
         let started = self.start_times.of(process).unwrap_or(0);
         if let Some((at, owned)) = self.processes.get(&(process, started))
@@ -110,13 +110,13 @@ impl Owners {
     }
 }
 
-/// True for another observer: it holds every observed file open without using it. Root's
-/// alone are: others could hide what they have open.
+/// Returns whether this is another observer, which holds every observed file open without using
+/// it. Only root's count: other users could hide what they have open.
 pub(crate) fn is_observer(process: i32) -> bool {
     process_user(process).is_ok_and(|user| user == 0) && has_thread(process, LISTENER)
 }
 
-/// Of a process with more threads than can be looked at in [`SEARCH`], the oldest count.
+/// If a process has more threads than [`SEARCH`] allows for, only the oldest count.
 fn has_thread(process: i32, wanted: &str) -> bool {
     let Ok(threads) = std::fs::read_dir(format!("/proc/{process}/task")) else {
         return false;

@@ -1,4 +1,4 @@
-//! Who is observed.
+//! The processes that are observed.
 
 use std::collections::HashSet;
 
@@ -7,14 +7,14 @@ use dropbehind_linux::{MountNamespaceId, children, mount_namespace_of, process_s
 /// The observed programs.
 #[derive(Debug)]
 pub(crate) enum Programs {
-    /// A process, and all that come from it.
+    /// A process and all its descendants.
     Tree(Tree),
     /// All processes of the machine.
     Everybody,
 }
 
 impl Programs {
-    /// True for an observed process.
+    /// Returns whether the process is observed.
     pub(crate) fn has(&self, process: i32) -> bool {
         match self {
             Programs::Tree(tree) => tree.processes.contains(&process),
@@ -22,21 +22,21 @@ impl Programs {
         }
     }
 
-    /// A process made another one.
+    /// Records that a process made another one.
     pub(crate) fn forked(&mut self, parent: i32, child: i32) {
         if let Programs::Tree(tree) = self {
             tree.forked(parent, child);
         }
     }
 
-    /// Records of forks were lost.
+    /// Makes up for lost records of forks.
     pub(crate) fn missed_forks(&mut self) {
         if let Programs::Tree(tree) = self {
             tree.find_again();
         }
     }
 
-    /// The mount namespace of the observed programs, unless that is everybody.
+    /// The mount namespace of the observed programs; `None` if everybody is observed.
     pub(crate) fn namespace(&self) -> Option<MountNamespaceId> {
         match self {
             Programs::Tree(tree) => Some(tree.namespace),
@@ -44,18 +44,18 @@ impl Programs {
         }
     }
 
-    /// Another round begins: what the trace names in it reaches beyond this moment.
+    /// Begins a round, whose trace reaches beyond this moment.
     pub(crate) fn begin_round(&mut self) {
         if let Programs::Tree(tree) = self {
             tree.ended_before.extend(tree.ended.drain());
         }
     }
 
-    /// The trace of the round was read.
+    /// Takes out processes that had ended, now that the round's trace was read.
     pub(crate) fn trace_read(&mut self) {
         if let Programs::Tree(tree) = self {
             for process in std::mem::take(&mut tree.ended_before) {
-                // Its number may be another's by now.
+                // The number may be another process's by now.
                 if has_ended(process) {
                     tree.processes.remove(&process);
                 }
@@ -63,7 +63,7 @@ impl Programs {
         }
     }
 
-    /// The observed processes that there are, and perhaps some that are gone.
+    /// The observed processes, and perhaps some that are gone.
     pub(crate) fn list(&mut self) -> Vec<i32> {
         match self {
             Programs::Tree(tree) => tree.list(),
@@ -72,30 +72,30 @@ impl Programs {
     }
 }
 
-/// A process, and all that come from it: also those that have another parent by
-/// now, since their own has ended.
+/// A process and all its descendants, including those that got another parent when their own
+/// ended.
 ///
-/// A process that has ended stays in it until a round that began after that has read the
-/// trace: then all that it brought in was named. Another process gets its number by a fork,
-/// and that record names the parent.
+/// A process that has ended stays in it until a round that began after that has read the trace:
+/// by then, all that it brought in was named. Another process gets its number by a fork, and
+/// that record names the parent.
 #[derive(Debug)]
 pub(crate) struct Tree {
     processes: HashSet<i32>,
-    /// All of them are in it, unless they went elsewhere by themselves.
+    /// They are all in this namespace, unless they left it by themselves.
     namespace: MountNamespaceId,
-    /// These had ended when they were listed.
+    /// Processes that had ended when they were listed.
     ended: HashSet<i32>,
-    /// And these before the round began.
+    /// Processes that had ended before the round began.
     ended_before: HashSet<i32>,
-    /// With so many, those that have ended are taken out.
+    /// At this many processes, those that have ended are taken out.
     sweep_len: usize,
 }
 
-/// With this many more processes, those that have ended are taken out.
+/// After this many more processes, those that have ended are taken out.
 const SWEEP: usize = 256;
 
 impl Tree {
-    /// This process, which is waiting, and those that it has made.
+    /// The tree of this process, which is waiting, and of all that it has made.
     pub(crate) fn of(first: i32, namespace: MountNamespaceId) -> Tree {
         let mut processes = HashSet::new();
         let mut rest = vec![first];
@@ -113,7 +113,7 @@ impl Tree {
         }
     }
 
-    /// All that are in it; notes those that have ended.
+    /// Lists all its processes, and notes those that have ended.
     fn list(&mut self) -> Vec<i32> {
         let ended = self.processes.iter().copied().filter(|it| has_ended(*it));
         self.ended.extend(ended);
@@ -132,7 +132,7 @@ impl Tree {
         }
     }
 
-    /// Records of forks were lost: every process in the namespace counts as observed.
+    /// Counts every process in the namespace as observed, since records of forks were lost.
     fn find_again(&mut self) {
         let inside = processes().into_iter().flatten().filter(|&process| {
             mount_namespace_of(process).is_ok_and(|namespace| namespace == self.namespace)

@@ -17,10 +17,10 @@ use dropbehind_policy::{FileNumber, Shelf, ShelfAction, ShelfNext, ShelfPlace};
 
 use crate::observer::{Input, Inputs};
 
-/// Files that come within this time are taken together: waking the thread costs more than
-/// taking one. When none has come for as long, the thread closes the descriptors of those
-/// that wait. Opening one again takes some 40 us of a processor, but where thousands of
-/// files a second come, they do not wait for long.
+/// Files that come within this time are taken together: waking the thread costs more than taking
+/// one. When none has come for this long, the thread closes the descriptors of waiting files.
+/// Reopening one takes some 40 us of a processor, but where thousands of files come each second,
+/// they do not wait for long.
 const GATHER: Duration = Duration::from_millis(2);
 
 /// Sums over all small files.
@@ -49,10 +49,10 @@ pub(crate) struct SmallFile {
     pub(crate) writeback_sign: Option<WritebackSign>,
 }
 
-/// One that waits.
+/// A file that waits.
 struct Shelved {
     file: Arc<Description>,
-    /// The file, open from a look on for as long as more is done with it at once.
+    /// The file, open from a look on, for as long as more is to be done with it right away.
     visited: Option<Arc<OwnedFd>>,
     mode: Mode,
     writeback_sign: Option<WritebackSign>,
@@ -62,7 +62,7 @@ enum Message {
     File(SmallFile),
     /// Others brought this in.
     Keep(FileNumber, ByteRange),
-    /// Everything is to go now; answered when it has.
+    /// Everything is to be written and dropped now; answered when it is.
     Flush(mpsc::Sender<()>),
 }
 
@@ -70,7 +70,7 @@ enum Message {
 #[derive(Debug)]
 pub(crate) struct Unshelved {
     pub(crate) number: FileNumber,
-    /// Bytes that were to be dropped, and stayed.
+    /// Bytes that should have been dropped, and stayed.
     pub(crate) left_bytes: u64,
 }
 
@@ -97,14 +97,14 @@ impl SmallFiles {
         std::thread::Builder::new()
             .name("dropbehind-smal".into())
             .spawn(move || {
-                // Where it is refused the flusher has said so.
+                // If it is refused, the flusher has said so.
                 let _ = dropbehind_linux::set_thread_io_priority(io_priority);
                 server.serve(&inbox);
             })?;
         Ok(SmallFiles { messages, totals })
     }
 
-    /// A file was closed.
+    /// Takes in a file that was closed.
     pub(crate) fn closed(&self, small: SmallFile) {
         let bytes = small.ours.bytes();
         self.totals
@@ -129,12 +129,12 @@ impl SmallFiles {
         self.totals.waiting_files.load(Ordering::Relaxed)
     }
 
-    /// Others brought this part of a file in.
+    /// Records that others brought in this part of a file.
     pub(crate) fn keep(&self, number: FileNumber, range: ByteRange) {
         let _ = self.messages.send(Message::Keep(number, range));
     }
 
-    /// Writes and drops what waits; false when `timeout` passed first.
+    /// Writes and drops what waits. Returns false if `timeout` passed first.
     pub(crate) fn flush(&self, timeout: Duration) -> bool {
         let (done, flushed) = mpsc::channel();
         let _ = self.messages.send(Message::Flush(done));
@@ -148,25 +148,25 @@ impl SmallFiles {
 
 /// What of a file was cached before the trace was read.
 ///
-/// The kernel traces a folio before it is up to date: so whoever has read the trace since
-/// knows who brought the pages in that were up to date before. A folio that was not is
-/// still being read, by whomever, and then it is locked and cannot be dropped; or only
-/// some of its blocks were ever written.
+/// The kernel traces a folio before it is up to date. So whoever has read the trace since knows
+/// who brought in the pages that were up to date before. A folio that was not is still being
+/// read, and then it is locked and cannot be dropped; or only some of its blocks were ever
+/// written.
 struct Noted {
     up_to_date: RangeSet,
-    /// There was more than that.
+    /// More was cached than that.
     partial: bool,
 }
 
 impl Noted {
-    /// What may be dropped, where this is up to date now.
+    /// What may be dropped, given what is up to date now.
     fn droppable(&self, up_to_date_now: impl FnOnce() -> RangeSet) -> RangeSet {
         if !self.partial {
             return self.up_to_date.clone();
         }
         let mut droppable = RangeSet::new();
         droppable.insert(ByteRange::WHOLE);
-        // What has become so meanwhile may have been read by others.
+        // Others may have read what has become up to date meanwhile.
         for now in up_to_date_now().iter() {
             for new in self.up_to_date.gaps_of(now) {
                 droppable.remove(new);
@@ -180,7 +180,7 @@ struct Server {
     totals: Arc<SmallTotals>,
     shelf: Shelf,
     files: HashMap<ShelfPlace, Shelved>,
-    /// Files came since the descriptors of those that wait were closed.
+    /// Files came since the descriptors of waiting files were closed.
     holds_files: bool,
     flushing: Vec<mpsc::Sender<()>>,
     started: Instant,
@@ -261,7 +261,7 @@ impl Server {
                 self.holds_files = true;
             }
             Message::Keep(number, range) => self.shelf.keep(number, range),
-            // Nothing is ever sent; the other end hears when this one is gone.
+            // Nothing is ever sent; the other end notices when this one is gone.
             Message::Flush(done) => self.flushing.push(done),
         }
     }
@@ -354,7 +354,7 @@ impl Server {
         }
     }
 
-    /// Notes what of ours is cached before the trace is read.
+    /// Notes what of ours is cached, before the trace is read.
     fn note(&self, place: ShelfPlace) -> Noted {
         let up_to_date = self.up_to_date(place);
         let cached_bytes = self.count(place).map_or(0, |counted| counted.cached_bytes);
@@ -378,8 +378,8 @@ impl Server {
         up_to_date
     }
 
-    /// Drops what is still ours once the trace has been read: others may have brought it
-    /// in a moment ago. What has come since is not looked at, and may be theirs.
+    /// Drops what is still ours once the trace has been read, since others may have brought it
+    /// in a moment ago. What has come since was not noted, and may be theirs.
     fn drop_together(&mut self, places: &[ShelfPlace], inbox: &mpsc::Receiver<Message>) {
         let noted: Vec<Noted> = places.iter().map(|place| self.note(*place)).collect();
         let caught_up = self.observer.caught_up(Duration::MAX).is_some();
@@ -401,7 +401,7 @@ impl Server {
         {
             let file = file.as_fd();
             let sign = shelved.writeback_sign.as_ref();
-            // They were clean when they were noted.
+            // The pages were clean when noted, so an earlier failure shows by now.
             if sign.is_some_and(WritebackSign::has_failed) {
                 return self.shelf.failed(place);
             }

@@ -20,23 +20,23 @@ use crate::shown;
 /// Whose files are observed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// Those used by processes in the mount namespace of this process, which is
-    /// to be one of their own: its mounts are marked, and nobody else's.
+    /// Files used by processes in this process's mount namespace, which must be their own: only
+    /// its mounts are marked.
     Namespace {
         /// A process in it.
         process: i32,
     },
-    /// Those of everybody: file systems are marked.
+    /// Everybody's files: file systems are marked.
     Machine,
 }
 
-/// Events of every file. Not of reads and writes: an event for each 4 KiB write makes
-/// it take up to twice as long, and the trace tells what enters the cache.
+/// Events of every file. Reads and writes are not among them: an event for each 4 KiB write
+/// makes it take up to twice as long, and the trace reports what enters the cache.
 pub(crate) const USE: EventMask = EventMask::OPEN
     .union(EventMask::CLOSE_WRITE)
     .union(EventMask::CLOSE_NOWRITE);
 
-/// File systems whose pages no disk carries, or whose files are no files. The kernel
+/// File systems whose pages no disk carries, or whose files are not real files. The kernel
 /// reports no use of devices (`fanotify_group_event_mask`, fs/notify/fanotify/fanotify.c).
 const WITHOUT_DISK: [&str; 27] = [
     "autofs",
@@ -68,8 +68,8 @@ const WITHOUT_DISK: [&str; 27] = [
     "tracefs",
 ];
 
-/// File systems that ask another machine; those that ask a process are FUSE. To open, ask
-/// about or close a file there takes until the server answers, if it does.
+/// File systems that ask another machine; those that ask a process are FUSE. Opening, examining
+/// or closing a file there takes until the server answers, if it does.
 const REMOTE: [&str; 9] = [
     "9p", "afs", "ceph", "cifs", "coda", "lustre", "nfs", "nfs4", "smb3",
 ];
@@ -91,12 +91,12 @@ pub(crate) struct Marks {
 #[derive(Debug)]
 struct Marked {
     point: PathBuf,
-    /// No other mount gets it.
+    /// No other mount gets this number.
     number: Option<u64>,
 }
 
 impl Marks {
-    /// Marks what is mounted now; the notes say what could not be.
+    /// Marks what is mounted now; the notes say what could not be marked.
     pub(crate) fn new(
         source: Source,
         rules: &dyn Rules,
@@ -131,7 +131,7 @@ impl Marks {
         &self.mounts
     }
 
-    /// The numbers of those that are marked, which no other mounts get.
+    /// The numbers of marked mounts, which no other mounts get.
     pub(crate) fn numbers(&self) -> impl Iterator<Item = u64> {
         self.marked.values().filter_map(|marked| marked.number)
     }
@@ -148,7 +148,7 @@ impl Marks {
         of_device.filter_map(point).collect()
     }
 
-    /// The numbers of mounts that could be unmounted: those of no root directory.
+    /// The numbers of mounts that could be unmounted: all but the root directory's.
     pub(crate) fn unmountable(&self) -> HashSet<u64> {
         let marked = self.marked.values();
         let unmountable = marked.filter(|marked| below_root(&marked.point).is_some());
@@ -160,7 +160,7 @@ impl Marks {
         self.watch.as_fd()
     }
 
-    /// Whether something was mounted or unmounted since this was asked last.
+    /// Returns whether something was mounted or unmounted since the last call.
     pub(crate) fn have_changed(&self) -> bool {
         self.watch.has_changed().unwrap_or(false)
     }
@@ -173,16 +173,16 @@ impl Marks {
         }
     }
 
-    /// The numbers of mounts whose files may be opened: none where a server may hang that
-    /// nobody wants to be asked.
+    /// The numbers of mounts whose files may be opened. Those whose server may hang are left
+    /// out, unless they are wanted.
     pub(crate) fn open(&self) -> &HashSet<u64> {
         &self.open
     }
 
-    /// Marks what has been mounted since, or is wanted since.
+    /// Marks what was mounted, or became wanted, since the last time.
     ///
-    /// Where a server answers for the files, a watch marks what a rule names: a server that
-    /// hangs would stop it, and anybody may be one. A run marks all that its programs see.
+    /// Where a server answers for the files, a watch marks only what a rule names: any user may
+    /// run a server, and one that hangs would stop it. A run marks all that its programs see.
     pub(crate) fn refresh(
         &mut self,
         rules: &dyn Rules,
@@ -213,7 +213,7 @@ impl Marks {
                 continue;
             }
             let known = self.marked.remove(&mount.id);
-            // To ask for it may be to ask the server.
+            // Asking for its number may mean asking the server.
             let number = (!served).then(|| self.number(&mount)).flatten();
             let is_known = known
                 .is_some_and(|known| (known.point == mount.mount_point) && known.number == number);
@@ -227,7 +227,7 @@ impl Marks {
                         shown(&mount.filesystem)
                     ));
                 }
-                // Of one without an answer, it counts from when it comes.
+                // A mark without an answer yet counts from when it is made.
                 if error.kind() != io::ErrorKind::TimedOut {
                     continue;
                 }
@@ -243,7 +243,7 @@ impl Marks {
         mount_number(self.root.as_fd(), from_root(mount)).ok()?
     }
 
-    /// True where a server has to answer before a file is opened, or its mount is found.
+    /// Returns whether a server must answer before a file is opened, or its mount is found.
     fn is_served(&self, mount: &Mount) -> bool {
         let below = |asking: &&Mount| mount.mount_point.starts_with(&asking.mount_point);
         let mut above = self.mounts.iter().filter(below);
@@ -262,33 +262,33 @@ impl Marks {
     }
 }
 
-/// True where a server answers for each file.
+/// Returns whether a server answers for each file.
 fn asks_server(mount: &Mount) -> bool {
     let filesystem = mount.filesystem.as_str();
     filesystem.starts_with("fuse") || REMOTE.contains(&filesystem)
 }
 
-/// True where a server answers for each file, or may do so for those below an overlay, which
-/// the table does not show.
+/// Returns whether a server answers for each file, or may do so for those below an overlay,
+/// which the table does not show.
 pub(crate) fn may_ask_server(mount: &Mount) -> bool {
     asks_server(mount) || mount.filesystem == "overlay"
 }
 
-/// True where a server answers for each file, or for one below an overlay, as these mounts
-/// show.
+/// Returns whether a server answers for each file, or for one below an overlay, judging by these
+/// mounts.
 fn reaches_server(mounts: &[Mount], mount: &Mount) -> bool {
     let of_layers = |overlay: &Mount| {
         let layers = overlay.layers().into_iter();
         layers.filter_map(|layer| mount_at(mounts, &layer))
     };
-    // Of an overlay that is a layer itself, every layer is: the kernel stacks no more.
+    // Two levels are enough: the kernel stacks overlays no deeper.
     asks_server(mount)
         || of_layers(mount).any(|layer| asks_server(layer) || of_layers(layer).any(asks_server))
 }
 
-/// Where a path leads, unless by links.
+/// The mount that a path leads to, unless by links.
 fn mount_at<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
-    // Of two at one place, the later covers the other.
+    // Of two mounts at one place, the later covers the other.
     let above = mounts
         .iter()
         .filter(|mount| path.starts_with(&mount.mount_point));
@@ -323,7 +323,7 @@ fn mark(
     }
 }
 
-/// Where something is mounted, as a path from the root directory's descriptor.
+/// The mount point as a path from the root directory's descriptor.
 fn from_root(mount: &Mount) -> &Path {
     below_root(&mount.mount_point).unwrap_or(Path::new("."))
 }

@@ -1,28 +1,26 @@
-//! When processes started, which tells one from another of the same number.
+//! When processes started, which tells apart those with the same number.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use dropbehind_linux::process_stat;
 
-/// An answer holds so long. Numbers are given out in turn (`alloc_pid`,
-/// kernel/pid.c), so one comes round again only after as many new processes as
-/// there are numbers (`kernel.pid_max`, 32768 and more by default). So many are
-/// not started in this time.
+/// How long an answer holds. Numbers are given out in turn (`alloc_pid`, kernel/pid.c), so one
+/// is reused only after as many new processes as there are numbers (`kernel.pid_max`, 32768 and
+/// more by default). That many are not started in this time.
 const KNOWN: Duration = Duration::from_millis(50);
-/// No more processes are remembered.
+/// At most this many processes are remembered.
 const PROCESSES: usize = 4096;
 
-/// Start times as of a moment ago: one program mostly makes many events in a
-/// row, and a look at `/proc` costs as much as all else about a small file.
+/// Start times as of a moment ago: a program often makes many events in a row, and a look at
+/// `/proc` costs as much as all else about a small file.
 #[derive(Debug, Default)]
 pub(crate) struct StartTimes {
     known: HashMap<i32, (Instant, u64)>,
 }
 
 impl StartTimes {
-    /// In clock ticks since the machine started; `None` for a process that is
-    /// gone.
+    /// In clock ticks since the machine started; `None` if the process is gone.
     pub(crate) fn of(&mut self, process: i32) -> Option<u64> {
         self.remembered(process, Instant::now(), start_ticks)
     }
@@ -93,7 +91,7 @@ mod tests {
         assert_eq!(looks.get(), 2, "another process is another look");
         assert_eq!(ask(1, KNOWN), Some(1));
         assert_eq!(looks.get(), 3, "it may be another by then");
-        // Of one that is gone, nothing is remembered.
+        // Nothing is remembered of a process that is gone.
         assert_eq!((ask(-1, KNOWN), ask(-1, KNOWN)), (None, None));
         assert_eq!(looks.get(), 5);
         for process in 3..10_000 {
