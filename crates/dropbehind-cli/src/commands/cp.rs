@@ -76,7 +76,7 @@ struct Copying<'a> {
 }
 
 pub(super) fn run(args: &CpArgs) -> Exit {
-    // Asked by setting it, so before there are other threads.
+    // Reading the umask takes setting it, so this comes before there are other threads.
     let umask = rustix::process::umask(Mode::RWXG | Mode::RWXO);
     rustix::process::umask(umask);
     let session = match Session::start(&args.settings) {
@@ -135,8 +135,8 @@ impl Copying<'_> {
         Ok(())
     }
 
-    /// Copies what the command line names into a directory, and nowhere else: a link
-    /// that is there may lead out of it.
+    /// Copies what the command line names into a directory, and nowhere else: a link in it may
+    /// lead out of it.
     fn all_within(&mut self, sources: &[PathBuf], target: &Path) -> Result<(), Failure> {
         let failed = |errno: Errno| Failure::io(Doing::Open, target, &errno.into());
         // The user may well have typed a link.
@@ -207,7 +207,7 @@ impl Copying<'_> {
         }
     }
 
-    /// Reports a failure; what else there is to copy is copied all the same.
+    /// Reports a failure; whatever else there is to copy is still copied.
     fn keep_going(&mut self, result: Result<(), Failure>) {
         if let Err(failure) = result {
             self.session.fail(&failure);
@@ -218,7 +218,7 @@ impl Copying<'_> {
     fn announce(&mut self, source: &Path, target: &Path) {
         if self.args.verbose {
             let line = format!("{} -> {}", shown(source), shown(target));
-            // Who closes standard output does not want to know; the copy goes on.
+            // Whoever closed standard output does not want to know; the copy goes on.
             let _ = writeln!(io::stdout(), "{line}");
         }
     }
@@ -235,7 +235,7 @@ fn name_of(source: &Path) -> PathBuf {
     }
 }
 
-/// The path of an entry of a directory, as the user is told.
+/// The path of a directory's entry, as messages show it.
 fn within(directory: &Path, name: &Path) -> PathBuf {
     if name == Path::new(".") {
         directory.to_owned()

@@ -17,12 +17,12 @@ const USUAL_BYTES: usize = 256;
 /// `XATTR_SIZE_MAX`.
 const MOST_BYTES: usize = 1 << 16;
 
-/// Which list of a file.
+/// One of a file's lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Who may do what with it.
+    /// Says who may do what with the file.
     Access,
-    /// What is made in a directory gets this one.
+    /// Given to whatever is made in the directory.
     Default,
 }
 
@@ -46,7 +46,7 @@ impl Acl {
         loop {
             let spare = rustix::buffer::spare_capacity(&mut bytes);
             let got = match rustix::fs::fgetxattr(file, kind.name(), spare) {
-                // A descriptor that is only for looking.
+                // The descriptor was opened with `O_PATH`.
                 Err(Errno::BADF) => {
                     let spare = rustix::buffer::spare_capacity(&mut bytes);
                     rustix::fs::getxattr(proc_path(file), kind.name(), spare)
@@ -71,7 +71,7 @@ impl Acl {
         }
     }
 
-    /// Takes a list away that a file may have inherited.
+    /// Removes a list that a file may have inherited.
     pub(super) fn remove(file: BorrowedFd<'_>, kind: Kind) -> Result<(), Errno> {
         let removed = match rustix::fs::fremovexattr(file, kind.name()) {
             Err(Errno::BADF) => rustix::fs::removexattr(proc_path(file), kind.name()),
@@ -98,15 +98,15 @@ impl Acl {
         of(USER_OBJ) << 6 | group << 3 | of(OTHER)
     }
 
-    /// The permission bits of a file that has this list: those of the group are the
-    /// mask, the most that anybody on the list may do.
+    /// The permission bits of a file that has this list: the group's are the mask, the most that
+    /// anybody on the list may do.
     pub(super) fn permissions_shown(&self) -> u32 {
         let group = self.permission(MASK).or(self.permission(GROUP_OBJ));
         self.bits(group.unwrap_or(0))
     }
 
-    /// The permission bits without the list: its group gets what it had, and those
-    /// who were named get nothing of their own.
+    /// The permission bits without the list: the group gets what it had, and those whom the list
+    /// named get nothing of their own.
     pub(super) fn permissions_without(&self) -> u32 {
         let group = self.permission(GROUP_OBJ).unwrap_or(0);
         self.bits(group & self.permission(MASK).unwrap_or(0o7))
@@ -139,7 +139,7 @@ mod tests {
         ]);
         assert_eq!(list.permissions_shown(), 0o640);
         assert_eq!(list.permissions_without(), 0o600);
-        // Nor is a right of the group that the mask takes from it.
+        // Nor does the group keep a right that the mask takes from it.
         let list = acl(&[(USER_OBJ, 6), (GROUP_OBJ, 7), (MASK, 4), (OTHER, 1)]);
         assert_eq!(list.permissions_without(), 0o641);
         let list = acl(&[(USER_OBJ, 7), (GROUP_OBJ, 5), (OTHER, 0)]);

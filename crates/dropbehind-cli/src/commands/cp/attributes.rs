@@ -1,5 +1,5 @@
-//! Owner, permissions, access control lists and times: of sources, and of copies
-//! under `--preserve`. All is asked of descriptors and set through them.
+//! Owner, permissions, access control lists and times: of sources, and of copies under
+//! `--preserve`. All are read and set through descriptors.
 
 use super::acl::{Acl, Kind};
 use crate::error::{Doing, Failure, shown};
@@ -13,11 +13,11 @@ use std::path::Path;
 
 /// Set-user-ID and set-group-ID.
 const SET_ID: u32 = 0o6000;
-/// These, the sticky bit and the nine others.
+/// Those, the sticky bit and the nine permission bits.
 const ALL_BITS: u32 = 0o7777;
 const PERMISSIONS: u32 = 0o777;
 
-/// What a source has.
+/// The attributes of a source.
 #[derive(Debug)]
 pub(super) struct Attributes {
     pub(super) metadata: Metadata,
@@ -26,7 +26,7 @@ pub(super) struct Attributes {
 }
 
 impl Attributes {
-    /// Those of an open file.
+    /// The attributes of an open file.
     pub(super) fn of(fd: BorrowedFd<'_>, metadata: Metadata) -> Result<Self, Errno> {
         let is_link = metadata.is_symlink();
         let list = |kind, may_have_one: bool| match may_have_one {
@@ -40,8 +40,8 @@ impl Attributes {
         })
     }
 
-    /// The nine permission bits of a copy that has no access control list, so that
-    /// nobody may do more with the copy than with the source.
+    /// The nine permission bits of a copy without an access control list, so that nobody may do
+    /// more with the copy than with the source.
     pub(super) fn permissions(&self) -> u32 {
         match &self.access {
             Some(acl) => acl.permissions_without(),
@@ -49,19 +49,19 @@ impl Attributes {
         }
     }
 
-    /// Gives a copy all of it.
+    /// Gives a copy all of them.
     pub(super) fn preserve(&self, copy: BorrowedFd<'_>, path: &Path) -> Result<(), Failure> {
         let failed = |errno: Errno| Failure::io(Doing::Preserve, path, &errno.into());
         let is_owned_alike = self.set_owner(copy).map_err(failed)?;
         let mut lists = Ok(());
         if !self.metadata.is_symlink() {
-            // First the lists, since the bits make one effective that was inherited.
+            // The lists come first, since the bits would make an inherited one effective.
             lists = self.set_lists(copy);
             let mut bits = self.metadata.mode() & ALL_BITS;
             if lists.is_err() {
                 bits = bits & !PERMISSIONS | self.permissions();
             }
-            // The set-ID bits of a copy that belongs to somebody else mean another.
+            // On a copy with another owner, the set-ID bits would mean that owner.
             if !is_owned_alike {
                 bits &= !SET_ID;
             }
@@ -78,8 +78,8 @@ impl Attributes {
         })
     }
 
-    /// Sets the owner, as far as the user may: as with plain `cp -p`, not being
-    /// permitted to give files away is no failure.
+    /// Sets the owner, as far as the user may. As with plain `cp -p`, it is no failure if the
+    /// user may not give files away.
     fn set_owner(&self, copy: BorrowedFd<'_>) -> Result<bool, Errno> {
         let owner = Some(Uid::from_raw(self.metadata.uid()));
         let group = Some(Gid::from_raw(self.metadata.gid()));
@@ -121,14 +121,14 @@ impl Attributes {
     }
 }
 
-/// The permission bits that a new directory gets at most, by the umask or by the
-/// list that it inherited, which takes the umask's place.
+/// The most permission bits that a new directory gets, by the umask or by the list that it
+/// inherited, which takes the umask's place.
 pub(super) fn most_permissions(directory: &File, umask: u32) -> Result<u32, Errno> {
     let inherited = Acl::of(directory.as_fd(), Kind::Default)?;
     Ok(inherited.map_or(PERMISSIONS & !umask, |acl| acl.permissions_shown()))
 }
 
-/// Sets the permission bits, also through a descriptor that is only for looking.
+/// Sets the permission bits, also through an `O_PATH` descriptor.
 pub(super) fn set_mode(copy: BorrowedFd<'_>, bits: u32) -> Result<(), Errno> {
     let mode = Mode::from_raw_mode(bits);
     match rustix::fs::fchmod(copy, mode) {
@@ -139,7 +139,7 @@ pub(super) fn set_mode(copy: BorrowedFd<'_>, bits: u32) -> Result<(), Errno> {
 
 fn set_times(copy: BorrowedFd<'_>, times: &Timestamps) -> Result<(), Errno> {
     match rustix::fs::futimens(copy, times) {
-        // A link in /proc leads to what is open, even if that is a link itself.
+        // A link in /proc leads to what is open, even if that is itself a link.
         Err(Errno::BADF) => rustix::fs::utimensat(CWD, proc_path(copy), times, AtFlags::empty()),
         set => set,
     }

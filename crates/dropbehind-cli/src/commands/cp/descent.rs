@@ -1,9 +1,9 @@
 //! The way from the top of a tree down to where a walk is, by descriptors.
 //!
-//! Trees may be deeper than a process may have descriptors. So only the lowest few
-//! directories stay open, and the top. On the way back the others are opened again
-//! through `..`, and must still be the directories that the walk came through. If one
-//! was moved, the walk goes on in the lowest directory that is still where it was.
+//! Trees may be deeper than a process may have descriptors. So only the top and the lowest few
+//! directories stay open. On the way back, the others are reopened through `..`, and must still
+//! be the directories that the walk came through. If one was moved, the walk goes on in the
+//! lowest directory that is still where it was.
 
 use crate::input::Identity;
 use crate::place::Place;
@@ -12,12 +12,12 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::path::Path;
 
-/// Directories that stay open at the lower end.
+/// How many directories stay open at the lower end.
 const OPEN_LEVELS: usize = 6;
-/// Descriptors that one descent holds at most.
+/// The most descriptors that one descent holds.
 pub(super) const DESCRIPTORS: u64 = OPEN_LEVELS as u64 + 1;
 
-/// Directories, each in the one before.
+/// Directories, each inside the one before.
 #[derive(Debug, Default)]
 pub(super) struct Descent {
     levels: Vec<Level>,
@@ -30,12 +30,12 @@ struct Level {
 }
 
 impl Descent {
-    /// Where the walk is.
+    /// The directory that the walk is in.
     pub(super) fn current(&self) -> Option<&File> {
         self.levels.last()?.directory.as_ref()
     }
 
-    /// Whether the way led through this directory.
+    /// Whether the way leads through this directory.
     pub(super) fn is_through(&self, identity: Identity) -> bool {
         self.levels.iter().any(|level| level.identity == identity)
     }
@@ -52,8 +52,8 @@ impl Descent {
         }
     }
 
-    /// Goes down again from the top by these names, as far as the way is still there;
-    /// how many directories that are.
+    /// Goes down again from the top by these names, as far as the way is still there. Returns
+    /// the number of directories on it.
     pub(super) fn find_again(&mut self, names: &[&OsStr]) -> usize {
         let mut found = 1;
         for name in names {
@@ -74,7 +74,7 @@ impl Descent {
         found
     }
 
-    /// Goes up; gives what was left, and whether its parent is the current one now.
+    /// Goes up. Returns the directory that was left, and whether its parent is open again.
     pub(super) fn leave(&mut self) -> Option<(File, Result<(), Errno>)> {
         let left = self.levels.pop()?.directory?;
         let back = match self.levels.last_mut() {
@@ -91,7 +91,7 @@ impl Level {
         let metadata = directory
             .metadata()
             .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
-        // Moved, or the one that was entered was.
+        // Another directory took its place, or the neighbour was moved.
         if Identity::of(&metadata) != self.identity {
             return Err(Errno::STALE);
         }
@@ -122,7 +122,7 @@ mod tests {
         descent
     }
 
-    /// Whether each step up led back, until one does not.
+    /// Whether each step up led back, until one did not.
     fn ways_back(descent: &mut Descent) -> Vec<bool> {
         let mut ways = Vec::new();
         while ways.last() != Some(&false)

@@ -1,4 +1,4 @@
-//! One file's copy.
+//! Copies one file.
 
 use super::attributes::Attributes;
 use super::{Copying, Sparse};
@@ -13,8 +13,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Copying<'_> {
-    /// Copies a file's data: a regular file, a block device, or what else can
-    /// be read.
+    /// Copies the data of a regular file, a block device, or anything else that can be read.
     pub(super) fn file(&mut self, input: Input, target: &Place<'_>) -> Result<(), Failure> {
         let bytes = input.len();
         let attributes = Attributes::of(input.as_fd(), input.metadata.clone())
@@ -76,7 +75,7 @@ impl Copying<'_> {
         result
     }
 
-    /// A file that changed while it was read was not copied as it ever was.
+    /// Notes that a file shrank while it was read: the copy is no state that it ever had.
     fn note_change(&self, input: &Input, expected: Option<u64>, moved: u64) {
         let Some(expected) = expected.filter(|&expected| moved < expected) else {
             return;

@@ -1,8 +1,8 @@
 //! How copies end: synced, dropped from the cache, and closed.
 //!
-//! Large files one by one. Small ones in batches: writeback of all is started
-//! before the first is waited for, and the file system commits them together.
-//! One sync after the other would cost each of them a turn of the disk.
+//! Large files end one by one, small ones in batches: writeback of all is started before the
+//! first is waited for, and the file system commits them together. Syncing one after the other
+//! would cost each of them a turn of the disk.
 
 use super::descent;
 use crate::destination::Destination;
@@ -13,25 +13,24 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-/// Files larger than this are finished at once: the sync's cost is nothing
-/// beside theirs.
+/// Files larger than this are finished at once: their sync costs nothing beside the copy.
 const LARGE_BYTES: u64 = 8 << 20;
-/// At most this much waits, so that the cache stays as small as promised.
+/// The most bytes that wait, so that the cache stays as small as promised.
 const BATCH_BYTES: u64 = 24 << 20;
-/// At most so many wait: more would not make a commit any cheaper a file.
+/// The most files that wait: more would not make a commit any cheaper per file.
 const BATCH_FILES: u64 = 128;
 /// Descriptors that a waiting copy may hold: both sides are open.
 const COPY_DESCRIPTORS: u64 = 2;
 /// Descriptors for the rest of the process, among them the way down on both sides.
 const OTHER_DESCRIPTORS: u64 = 16 + 2 * descent::DESCRIPTORS;
 
-/// Copied, but not finished.
+/// A copy that is not finished.
 struct Copied {
     input: Input,
     destination: Destination,
 }
 
-/// The copies that wait for their end.
+/// The copies that wait to be finished.
 pub(super) struct Finishing {
     sync: bool,
     batch: Vec<Copied>,
@@ -43,7 +42,7 @@ pub(super) struct Finishing {
     typed: BTreeSet<PathBuf>,
 }
 
-/// How many copies may wait under the limit on open files.
+/// How many copies may wait, given the limit on open files.
 fn batch_files() -> usize {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     let room = limit.unwrap_or(u64::MAX).saturating_sub(OTHER_DESCRIPTORS) / COPY_DESCRIPTORS;
@@ -62,7 +61,7 @@ impl Finishing {
         }
     }
 
-    /// Takes a copy. One that failed is only closed: the reason is known.
+    /// Takes a copy. A failed one is only closed, since the reason is known.
     pub(super) fn add(
         &mut self,
         session: &mut Session,
@@ -91,7 +90,7 @@ impl Finishing {
         }
     }
 
-    /// Takes a directory of the destination that everything is in.
+    /// Takes a directory of the destination that is complete.
     pub(super) fn add_directory(&mut self, session: &mut Session, directory: File, path: PathBuf) {
         if !self.sync {
             return;
@@ -106,7 +105,7 @@ impl Finishing {
         self.batch.len() + self.full.len() >= self.batch_files
     }
 
-    /// Something new has this name, which the user typed.
+    /// Notes that something new has this name, which the user typed.
     pub(super) fn made_in_parent(&mut self, path: &Path) {
         if self.sync {
             let parent = path.parent().unwrap_or(Path::new("."));
@@ -114,7 +113,7 @@ impl Finishing {
         }
     }
 
-    /// Ends all that waits.
+    /// Finishes all that waits.
     fn flush(&mut self, session: &mut Session) {
         self.batch_bytes = 0;
         let batch = std::mem::take(&mut self.batch);
@@ -147,7 +146,7 @@ impl Finishing {
         }
     }
 
-    /// Ends what waits, and the directories that the user typed.
+    /// Finishes what waits, and syncs the directories that the user typed.
     pub(super) fn end(&mut self, session: &mut Session) {
         self.flush(session);
         for directory in std::mem::take(&mut self.typed) {

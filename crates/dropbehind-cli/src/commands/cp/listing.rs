@@ -14,11 +14,11 @@ const BUFFER_BYTES: usize = 32 << 10;
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) name: PathBuf,
-    /// What the directory said it was; whoever opens it looks again.
+    /// What the directory said it was; whoever opens it checks again.
     pub(super) kind: FileType,
 }
 
-/// All names in a directory; the first is the last of the list, to be taken by `pop`.
+/// All names in a directory, in reverse, so that `pop` takes the first.
 pub(super) fn entries(directory: &File) -> Result<Vec<Entry>, Errno> {
     let mut buffer = Vec::with_capacity(BUFFER_BYTES);
     let mut listing = RawDir::new(directory, buffer.spare_capacity_mut());

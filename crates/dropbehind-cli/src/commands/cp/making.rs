@@ -1,4 +1,4 @@
-//! Directories, links, pipes and devices: made at the destination.
+//! Directories, links, pipes and devices, made at the destination.
 
 use super::Copying;
 use super::attributes::{Attributes, most_permissions};
@@ -12,8 +12,8 @@ use std::fs::{File, Metadata};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 
-/// What a directory is made with: only its owner may fill it or look into it before
-/// all of it is there.
+/// The mode that a directory is made with: only its owner may fill it or look into it before it
+/// is complete.
 const OWNER_ONLY: u32 = 0o700;
 
 /// A directory of the destination.
@@ -25,7 +25,7 @@ pub(super) struct Made {
 }
 
 impl Copying<'_> {
-    /// Makes a directory, or takes the one that is there.
+    /// Makes a directory, or takes an existing one.
     pub(super) fn make_directory(
         &mut self,
         source: &Place<'_>,
@@ -68,8 +68,7 @@ impl Copying<'_> {
         })
     }
 
-    /// Copies a symbolic link, or makes a pipe, socket or device like the one
-    /// that is there.
+    /// Copies a symbolic link, or makes a pipe, socket or device like the source.
     pub(super) fn node(&mut self, source: &Place<'_>, target: &Place<'_>) -> Result<(), Failure> {
         let unopened = |errno: Errno| Failure::io(Doing::Open, source.path, &errno.into());
         let original = source.pin().map_err(unopened)?;
@@ -101,7 +100,7 @@ impl Copying<'_> {
         self.announce(source.path, target.path);
         let copy = target.pin().map_err(|_| target.was_replaced())?;
         let metadata = metadata_of(&copy, target)?;
-        // What was just made has one name.
+        // A node that was just made has one name.
         if FileType::from_raw_mode(metadata.mode()) != kind || metadata.nlink() != 1 {
             return Err(target.was_replaced());
         }
@@ -111,7 +110,7 @@ impl Copying<'_> {
         Ok(())
     }
 
-    /// The permissions that something is made with, less the umask. With `--preserve`
+    /// The permissions that something is made with, before the umask applies. With `--preserve`,
     /// nobody else may open it before it has its owner.
     pub(super) fn first_permissions(&self, attributes: &Attributes) -> u32 {
         let permissions = attributes.permissions();
@@ -122,7 +121,7 @@ impl Copying<'_> {
         }
     }
 
-    /// Removes what is where a link or node is to be made, as plain `cp` does.
+    /// Removes what stands where a link or node is to be made, as plain `cp` does.
     fn make_way(
         &self,
         source: &Place<'_>,
@@ -143,7 +142,7 @@ impl Copying<'_> {
     }
 }
 
-/// What an open file is.
+/// The metadata of an open file.
 pub(super) fn metadata_of(file: &File, place: &Place<'_>) -> Result<Metadata, Failure> {
     file.metadata()
         .map_err(|error| Failure::io(Doing::Open, place.path, &error))

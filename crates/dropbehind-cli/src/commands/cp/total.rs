@@ -10,7 +10,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-/// The bytes in a source, as far as they can be told ahead.
+/// The bytes in a source, as far as they are known ahead.
 pub(super) fn data_bytes(path: &Path, recursive: bool) -> u64 {
     let metadata = if recursive {
         path.symlink_metadata()

@@ -1,8 +1,8 @@
 //! `cp -r`: the walk through a directory and all that is in it.
 //!
-//! Each step opens one name in a directory that is open. So whatever others rename or
-//! replace meanwhile, nothing outside of the source is read, and nothing outside of
-//! the destination is written.
+//! Each step opens one name in a directory that is open already. So whatever others rename or
+//! replace meanwhile, nothing outside of the source is read, and nothing outside of the
+//! destination is written.
 
 use super::Copying;
 use super::attributes::{Attributes, set_mode};
@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 struct Level {
     entries: Vec<Entry>,
     attributes: Attributes,
-    /// The bits to give the copy in the end.
+    /// The bits to give the copy at the end.
     final_mode: Option<u32>,
 }
 
@@ -37,7 +37,7 @@ struct Opened {
 
 /// Where the copying of a tree is.
 struct Walk {
-    /// For what the user is told.
+    /// For messages.
     from: PathBuf,
     to: PathBuf,
     source: Descent,
@@ -53,7 +53,7 @@ impl Walk {
         self.levels.push(opened.level);
     }
 
-    /// Goes on in the lowest directory that is still where it was on both sides.
+    /// Goes on in the lowest directory that is still where it was, on both sides.
     fn find_again(&mut self) {
         let below_top = self.levels.len().saturating_sub(1);
         let mut names: Vec<_> = self.from.iter().rev().take(below_top).collect();
@@ -70,8 +70,7 @@ impl Walk {
 }
 
 impl Copying<'_> {
-    /// Copies a directory with all that is in it, into an existing one if there
-    /// is one.
+    /// Copies a directory and all that is in it, into an existing one if there is one.
     pub(super) fn tree(&mut self, source: &Place<'_>, target: &Place<'_>) -> Result<(), Failure> {
         let mut walk = Walk {
             from: source.path.to_owned(),
@@ -103,7 +102,7 @@ impl Copying<'_> {
         Ok(())
     }
 
-    /// Copies what is found in a directory; opens it, if it is one itself.
+    /// Copies an entry of a directory, or opens it if it is a directory itself.
     fn entry(&mut self, entry: &Entry, walk: &Walk) -> Result<Option<Opened>, Failure> {
         let (Some(from), Some(to)) = (walk.source.current(), walk.target.current()) else {
             return Ok(None);
@@ -147,7 +146,7 @@ impl Copying<'_> {
             return Err(into_itself(source.path, target.path));
         }
         let attributes = Attributes::of(opened.as_fd(), metadata).map_err(failed)?;
-        // Listed before anything is made in the target, which may be below.
+        // Listed before anything is made in the target, which may be inside of it.
         let entries = entries(&opened).map_err(failed)?;
         let made = self.make_directory(source, target, &attributes)?;
         if made.identity == identity || walk.source.is_through(made.identity) {
@@ -165,7 +164,7 @@ impl Copying<'_> {
         })
     }
 
-    /// Ends a directory and goes on with its parent.
+    /// Finishes a directory and goes on with its parent.
     fn leave(&mut self, walk: &mut Walk) {
         let sides = (walk.source.leave(), walk.target.leave());
         let (Some(level), (Some((_, source_back)), Some((directory, target_back)))) =
@@ -199,14 +198,14 @@ impl Copying<'_> {
     }
 }
 
-/// A directory copied into itself would have no end.
+/// Refuses to copy a directory into itself, which would have no end.
 pub(super) fn refuse_into_itself(
     source: &Path,
     metadata: &Metadata,
     target: &Path,
 ) -> Result<(), Failure> {
     let identity = Identity::of(metadata);
-    // The target need not be there yet; the directory that it goes into must.
+    // The target may not be there yet; the directory that it goes into must be.
     let start = target
         .canonicalize()
         .or_else(|_| match target.parent() {
