@@ -1,9 +1,8 @@
 //! The other half of `run`: the process that observes a program.
 //!
-//! Its standard input is the socket on which the supervisor speaks; it holds
-//! nothing else of the program's, and the terminal's signals do not reach it;
-//! those of others have no effect, but for SIGKILL.
-//! It ends when nothing is left to observe, whether the supervisor lives or not.
+//! Its standard input is the socket on which the supervisor speaks; it holds nothing else of the
+//! program's. The terminal's signals do not reach it, and other signals have no effect, except
+//! for SIGKILL. It ends when nothing is left to observe, whether the supervisor lives or not.
 
 mod emigrants;
 mod inhabitants;
@@ -23,13 +22,13 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// While something is waited for, the supervisor is listened to this often.
+/// How often to listen to the supervisor while something else is waited for.
 const SLICE: Duration = Duration::from_millis(50);
 
 pub(super) fn run() -> Exit {
     limits::lift();
-    // Who ends all processes of a service at once is to end the programs; the
-    // observer ends with the last of them. Threads inherit it.
+    // Whoever ends all processes of a service at once is to end the programs; the observer ends
+    // with the last of them. Threads inherit this.
     let _blocked = SignalsBlocked::new();
     let socket = io::stdin().as_fd().try_clone_to_owned();
     let Ok(socket) = socket.map(UnixStream::from) else {
@@ -52,7 +51,7 @@ fn failed(sentence: String) -> FromObserver {
     }
 }
 
-/// Waits for an order; `None` if the supervisor is gone.
+/// Waits for an order, at most for `timeout`.
 fn next_order(
     supervisor: &mut Connection,
     timeout: Option<Duration>,
@@ -69,7 +68,7 @@ fn next_order(
             return Err(Silence::Quiet);
         }
         let mut entry = [PollEntry::new(supervisor.as_fd(), Interest::Readable)];
-        // An interruption is no event; what else can fail shows in the reading.
+        // An interruption is no event; any other failure shows when reading.
         let _ = poll(&mut entry, left);
     }
 }
@@ -77,9 +76,9 @@ fn next_order(
 /// Why there is no order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Silence {
-    /// None was given yet.
+    /// There is none yet.
     Quiet,
-    /// None will be: the supervisor was killed.
+    /// There will be none: the supervisor was killed.
     Gone,
 }
 
@@ -91,8 +90,7 @@ fn observe(supervisor: &mut Connection) -> Result<(), FromObserver> {
     let inhabitants = Inhabitants::of(process)
         .map_err(|error| failed(format!("cannot look at process {process}: {error}.")))?;
     let observer = begin(process, &wishes)?;
-    // Without a socket, `top` does not find it; the program is observed
-    // all the same.
+    // Without a socket, `top` does not find the observer; the program is observed all the same.
     let _status = status::run_path(std::process::id())
         .and_then(|path| status::Server::start(path, observer.reporter()));
     let _ = supervisor.send(&FromObserver::Ready);
@@ -109,10 +107,10 @@ fn observe(supervisor: &mut Connection) -> Result<(), FromObserver> {
         }
     }
     let processes = inhabitants.count();
-    // Processes that go on would leave something to do for as long as they do.
+    // Processes that still run would leave something to do for as long as they run.
     let settled = processes == 0 && settle(&observer, wishes.settle, supervisor);
     let mut snapshot = Box::new(observer.snapshot());
-    // The supervisor tells of all together only.
+    // The supervisor only reports on all files together.
     snapshot.files.clear();
     snapshot.notes.extend(emigrants.note());
     let _ = supervisor.send(&FromObserver::Settled {
@@ -141,19 +139,18 @@ fn begin(process: i32, wishes: &Wishes) -> Result<Observer, FromObserver> {
         sentence: format!("{error}."),
         impossible: !matches!(error, ObserverError::Failed { .. }),
     })?;
-    // Opened in the old namespace, or by others: no event tells of those.
+    // No event reports files opened in the old namespace, or by other processes.
     observer.inherit(process);
     Ok(observer)
 }
 
-/// Unless `DROPBEHIND_NO_TRACE` is set: then observing works as it does where the kernel
-/// does not tell who brings what into the page cache.
+/// Returns true unless `DROPBEHIND_NO_TRACE` is set. If it is, observing works as where the
+/// kernel does not report who brings what into the page cache.
 pub(crate) fn tracing_is_wanted() -> bool {
     std::env::var_os("DROPBEHIND_NO_TRACE").is_none()
 }
 
-/// Lets everything be written and dropped, until the supervisor has waited long
-/// enough.
+/// Lets everything be written and dropped, until the supervisor has waited long enough.
 fn settle(observer: &Observer, limit: Duration, supervisor: &mut Connection) -> bool {
     let deadline = Instant::now() + limit;
     loop {
@@ -171,7 +168,7 @@ fn settle(observer: &Observer, limit: Duration, supervisor: &mut Connection) -> 
     }
 }
 
-/// Goes on observing what the program left behind, until the last of it ends.
+/// Keeps observing what the program left behind, until the last of it ends.
 fn stay(observer: &Observer, inhabitants: &Inhabitants, limit: Duration) {
     inhabitants.wait_until_gone();
     observer.settle(limit);

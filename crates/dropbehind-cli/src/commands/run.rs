@@ -1,10 +1,9 @@
-//! `dropbehind run`: an unmodified program, observed from outside.
+//! `dropbehind run`: observes an unmodified program from outside.
 //!
-//! Three processes: the *program*, in a mount namespace of its own and else as
-//! if it had been started in our place; the *observer*, which watches that
-//! namespace and shares nothing with the program; and this one, the
-//! *supervisor*, which stands before the program. Either of the latter may be
-//! killed without harm to the program.
+//! There are three processes. The *program* has a mount namespace of its own, and is otherwise
+//! as if it had been started in our place. The *observer* watches that namespace and shares
+//! nothing with the program. This one, the *supervisor*, stands in for the program. Either of
+//! the latter two may be killed without harm to the program.
 
 pub(crate) mod messages;
 pub(crate) mod observer_process;
@@ -28,8 +27,8 @@ use std::time::{Duration, Instant};
 use summary::ObservedStats;
 use supervisor::{Account, Ended, NoAccount, NotReady, Supervisor};
 
-/// How long an observer may take to do what takes no time. One that takes
-/// longer was stopped by somebody, or waits for a disk that does not answer.
+/// How long an observer may take for what takes no time. One that takes longer was stopped by
+/// somebody, or waits for a disk that does not answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Args)]
@@ -65,7 +64,7 @@ Exit codes:
   127  there is no such program
        else the program's own; when a signal killed it, dropbehind dies of the same signal";
 
-/// Says something of ours. That nobody can hear it is no reason to fail.
+/// Says something of ours. If nobody can hear it, that is no reason to fail.
 fn say(sentence: &str) {
     let _ = writeln!(io::stderr(), "dropbehind: {sentence}");
 }
@@ -118,15 +117,14 @@ fn start(args: &RunArgs) -> Result<Exit, Failure> {
     }
 }
 
-/// A program that has ended, and who can tell of it.
+/// A program that has ended, and what is needed to report on it.
 struct Finished {
     supervisor: Supervisor,
     ended: Ended,
     began: Instant,
 }
 
-/// Runs the program to its end; a failure if it could not be observed from the
-/// beginning.
+/// Runs the program to its end; fails if it could not be observed from the beginning.
 fn observed(
     command: &CommandLine,
     start: StartState,
@@ -161,7 +159,7 @@ fn observed(
     };
     let ended = match supervisor.run(&mut program) {
         Ok(ended) => ended,
-        // The program runs, and is not ours to end; we only pass on nothing.
+        // The program runs, and is not ours to end; it just gets no more signals from us.
         Err(_) => Ended::Program(program.wait_for_end().map_err(failed)?),
     };
     Ok(Finished {
@@ -171,7 +169,7 @@ fn observed(
     })
 }
 
-/// Has everything in place for the program, which is to be released then.
+/// Puts everything in place for the program, which can then be released.
 fn begin(
     supervisor: &mut Supervisor,
     command: &CommandLine,
@@ -221,7 +219,7 @@ fn check_privilege() -> Result<(), Failure> {
     })
 }
 
-/// The exit code and the sentence for a program that could not be run.
+/// Reports a program that could not be run, and returns the exit code.
 fn not_run(name: &str, error: &io::Error) -> Exit {
     let missing = error.kind() == io::ErrorKind::NotFound;
     let step = if missing {
@@ -238,8 +236,7 @@ fn not_run(name: &str, error: &io::Error) -> Exit {
 }
 
 impl Finished {
-    /// Waits for what is left, tells what is to be told, and ends as the
-    /// program did.
+    /// Waits for what is left, reports on the run, and ends as the program did.
     fn finish(self, settings: &RunSettings, stats_file: Option<StatsFile>, name: &str) -> Exit {
         let change = match self.ended {
             Ended::Program(change) => change,

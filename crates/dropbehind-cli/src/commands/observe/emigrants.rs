@@ -1,5 +1,5 @@
-//! Processes of the program's that went into mount namespaces of their own: what
-//! they use is not seen any more, which is to be said.
+//! Processes of the program that entered mount namespaces of their own. What they use is no
+//! longer seen, and a note must say so.
 
 use super::inhabitants::Inhabitants;
 use crate::error::shown;
@@ -7,14 +7,14 @@ use dropbehind_linux::{children, command_name};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// The first look; the next ones follow at twice the distance each.
+/// The pause before the first look; each one after that is twice as long.
 const FIRST: Duration = Duration::from_millis(4);
-/// Looking takes about 20 microseconds a process.
+/// The longest pause. A look takes about 20 microseconds a process.
 const LONGEST: Duration = Duration::from_millis(500);
-/// No more names are told.
+/// At most this many names are reported.
 const NAMES: usize = 5;
 
-/// Those seen so far, by their programs' names.
+/// The emigrants seen so far, by their programs' names.
 #[derive(Debug)]
 pub(super) struct Emigrants {
     program: i32,
@@ -24,7 +24,7 @@ pub(super) struct Emigrants {
 }
 
 impl Emigrants {
-    /// Of a program and its children, from these inhabitants.
+    /// For a program and its children, which begin among these inhabitants.
     pub(super) fn of(program: i32, home: &Inhabitants) -> Self {
         Self {
             program,
@@ -39,8 +39,7 @@ impl Emigrants {
         self.pause
     }
 
-    /// Looks through the tree of processes. What is shorter than the pauses is
-    /// missed.
+    /// Looks through the tree of processes. A process that ends within a pause is missed.
     pub(super) fn look(&mut self) {
         self.pause = (self.pause * 2).min(LONGEST);
         let mut rest = vec![self.program];

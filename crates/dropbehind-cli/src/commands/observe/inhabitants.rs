@@ -1,5 +1,5 @@
-//! The processes of a mount namespace, which is all that ties a tree of
-//! processes together when its root is gone.
+//! The processes of a mount namespace, which is all that ties a tree of processes together once
+//! its root is gone.
 
 use dropbehind_linux::{MountNamespaceId, Pidfd, mount_namespace_of, processes};
 use std::io;
@@ -16,14 +16,14 @@ pub(super) struct Inhabitants {
 }
 
 impl Inhabitants {
-    /// Those of the namespace that this process is in.
+    /// The processes of the namespace that this process is in.
     pub(super) fn of(process: i32) -> io::Result<Self> {
         Ok(Self {
             namespace: mount_namespace_of(process)?,
         })
     }
 
-    /// Whether a process is elsewhere; one that has ended is nowhere.
+    /// Whether a process is elsewhere; one that has ended is not.
     pub(super) fn lacks(self, process: i32) -> bool {
         mount_namespace_of(process).is_ok_and(|id| id != self.namespace)
     }
@@ -34,9 +34,8 @@ impl Inhabitants {
             .collect()
     }
 
-    /// How many there are. A child made while one looks may be missed, its
-    /// parent with it, if that ends meanwhile: so an empty namespace is looked at
-    /// twice.
+    /// How many there are. A child made during the search may be missed, and so may its parent,
+    /// if that ends meanwhile. So an empty namespace is searched twice.
     pub(super) fn count(self) -> usize {
         match self.list().len() {
             0 => self.list().len(),
@@ -47,10 +46,10 @@ impl Inhabitants {
     /// Waits until there is none.
     pub(super) fn wait_until_gone(self) {
         while self.count() > 0 {
-            // One at a time: the others are looked for again afterwards.
+            // One at a time: the others are searched for again afterwards.
             let one = self.list().into_iter().find_map(|process| {
                 let pidfd = Pidfd::open(process).ok()?;
-                // Its number may be another's by now.
+                // The number may be another process's by now.
                 (mount_namespace_of(process).ok()? == self.namespace).then_some(pidfd)
             });
             let ended = one.is_some_and(|one| one.wait(None).unwrap_or(false));

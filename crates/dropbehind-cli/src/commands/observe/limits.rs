@@ -1,9 +1,9 @@
-//! The program's limits, as far as they would keep the observer from its work.
+//! Lifts the program's limits that would keep the observer from its work.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Enough for every file that is observed, and the default maximum that the
-/// kernel lets anybody have (`fs.nr_open`) is 2^20.
+/// Enough for every observed file. By default, the kernel lets a process have at most 2^20
+/// (`fs.nr_open`).
 const DESCRIPTORS: u64 = 1 << 16;
 
 /// Gives this process what it needs, or as much as it may have.
@@ -22,7 +22,7 @@ pub(super) fn lift() {
     raise(Resource::Nofile, hard.map(|hard| hard.max(DESCRIPTORS)));
 }
 
-/// To `wanted`, where `None` is no limit; to the hard limit if that is not
+/// Raises a limit to `wanted`, where `None` means no limit; to the hard limit if that is not
 /// allowed.
 fn raise(resource: Resource, wanted: Option<u64>) {
     let both = |limit| Rlimit {
@@ -30,7 +30,7 @@ fn raise(resource: Resource, wanted: Option<u64>) {
         maximum: limit,
     };
     if setrlimit(resource, both(wanted)).is_err() {
-        // The last way out; without it, the observer does with less.
+        // The last resort; without it, the observer makes do with less.
         let _ = setrlimit(resource, both(getrlimit(resource).maximum));
     }
 }

@@ -1,7 +1,7 @@
 //! What supervisor and observer say to each other: lines of JSON over a socket.
 //!
-//! Each side may die at any moment; what the other one sees is the end of the
-//! stream, an unfinished line being nothing.
+//! Either side may die at any moment. The other one then sees the end of the stream, and ignores
+//! an unfinished line.
 
 use dropbehind_linux::{Interest, PollEntry, poll};
 use dropbehind_observer::snapshot::Snapshot;
@@ -25,7 +25,7 @@ pub(crate) struct Wishes {
     pub(crate) reads: bool,
     pub(crate) only: Vec<String>,
     pub(crate) except: Vec<String>,
-    /// How long to wait for what is left when the last process is gone.
+    /// How long to wait for what is left once the last process is gone.
     pub(crate) settle: Duration,
 }
 
@@ -34,14 +34,14 @@ pub(crate) struct Wishes {
 pub(crate) enum ToObserver {
     /// Observe the mount namespace of this process, and say when that works.
     Observe {
-        /// A child of the supervisor's, not yet the program.
+        /// A child of the supervisor, which is not yet the program.
         process: i32,
         /// What is to be done.
         wishes: Box<Wishes>,
     },
-    /// The program has ended: see to what is left, and tell how it went.
+    /// The program has ended: finish what is left, and report.
     ProgramEnded,
-    /// Nobody wants to wait any longer: tell how it went.
+    /// Nobody wants to wait any longer: report now.
     Finish,
 }
 
@@ -50,28 +50,28 @@ pub(crate) enum ToObserver {
 pub(crate) enum FromObserver {
     /// It runs.
     Hello,
-    /// Nothing the program does will be missed.
+    /// Nothing that the program does will be missed.
     Ready,
     /// It cannot observe.
     Failed {
         /// A sentence with the next step.
         sentence: String,
-        /// It is the kernel's or the user's lack, not a failure.
+        /// The kernel or the user lacks something: this is not a failure.
         impossible: bool,
     },
     /// The answer to the last orders.
     Settled {
-        /// All is written and dropped that can be.
+        /// All that can be is written and dropped.
         settled: bool,
-        /// Processes still alive that the program left behind; the observer
-        /// stays with them.
+        /// Processes that the program left behind and that still run; the observer stays with
+        /// them.
         processes: usize,
         /// What was done.
         snapshot: Box<Snapshot>,
     },
 }
 
-/// What a look at the stream brought.
+/// What was read from the stream.
 #[derive(Debug)]
 pub(crate) enum Heard<T> {
     /// A message.
@@ -97,20 +97,20 @@ impl Connection {
         }
     }
 
-    /// Says something, unless the other side is gone.
+    /// Sends a message, unless the other side is gone.
     pub(crate) fn send(&mut self, message: &impl Serialize) -> io::Result<()> {
         let mut line = serde_json::to_vec(message)?;
         line.push(b'\n');
         self.stream.write_all(&line)
     }
 
-    /// The next message, without waiting for it. To be called until it brings
-    /// [`Heard::Nothing`]: what was received already makes no poll return.
+    /// Returns the next message, without waiting for it. To be called until it returns
+    /// [`Heard::Nothing`]: poll does not report what was received already.
     pub(crate) fn hear<T: DeserializeOwned>(&mut self) -> Heard<T> {
         if let Some(message) = self.take_line() {
             return message;
         }
-        // The stream itself blocks, so that sending is never cut short.
+        // The stream itself blocks, so that no message is sent in part.
         let mut entry = [PollEntry::new(self.stream.as_fd(), Interest::Readable)];
         if !matches!(poll(&mut entry, Some(Duration::ZERO)), Ok(1)) {
             return Heard::Nothing;

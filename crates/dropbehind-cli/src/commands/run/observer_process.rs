@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
-/// The hidden command that the observer is.
+/// The hidden command that runs the observer.
 pub(crate) const COMMAND: &str = "observe";
 
 /// A running observer, or what is left of one.
@@ -28,7 +28,7 @@ impl ObserverProcess {
         command
             .arg0("dropbehind")
             .arg(COMMAND)
-            // So that it keeps no file system busy that it need not.
+            // So that it keeps no file system busy without need.
             .current_dir("/")
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::null())
@@ -45,14 +45,14 @@ impl ObserverProcess {
         self.gone
     }
 
-    /// Tells it something, if it is still there.
+    /// Sends it an order, if it is still there.
     pub(super) fn tell(&mut self, order: &ToObserver) {
         if !self.gone && self.connection.send(order).is_err() {
             self.gone = true;
         }
     }
 
-    /// What it said, if it did.
+    /// Returns what it said, if anything.
     pub(super) fn hear(&mut self) -> Option<FromObserver> {
         if self.gone {
             return None;
@@ -67,10 +67,10 @@ impl ObserverProcess {
         }
     }
 
-    /// Waits until it has ended, which it does for itself when it has reported
-    /// and nothing is left to observe. Until then it may keep file systems busy.
+    /// Waits until it has ended. It does so by itself once it has reported and nothing is left
+    /// to observe; until then it may keep file systems busy.
     pub(super) fn wait(mut self) {
-        // It ends at once, or somebody stopped it: then it stays behind.
+        // It ends at once, unless somebody stopped it: then it is left behind.
         let Ok(process) = i32::try_from(self.child.id()) else {
             return;
         };
@@ -81,7 +81,7 @@ impl ObserverProcess {
         }
     }
 
-    /// Ends it, and waits for that.
+    /// Kills it, and waits for its end.
     pub(super) fn end(mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

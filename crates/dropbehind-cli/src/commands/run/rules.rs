@@ -14,8 +14,7 @@ pub(crate) struct RunRules {
 }
 
 impl RunRules {
-    /// The rules that make these wishes come true; a sentence if one cannot be
-    /// read.
+    /// The rules that carry out these wishes; a sentence if one of them cannot be read.
     pub(crate) fn new(wishes: &Wishes) -> Result<Self, String> {
         Ok(Self {
             settings: Settings {

@@ -1,4 +1,4 @@
-//! What is said of a run when it is over.
+//! The report on a run when it is over.
 
 use super::supervisor::Account;
 use crate::size::show;
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 pub(super) struct ObservedStats {
     #[serde(flatten)]
     run: RunStats,
-    /// CPU time of the observer, its start and end included.
+    /// CPU time of the observer, including its start and end.
     observer_cpu_ns: u64,
     /// Files that were observed.
     files: u64,
@@ -24,7 +24,7 @@ pub(super) struct ObservedStats {
     exit_status: Option<i32>,
     /// The signal it died of.
     signal: Option<i32>,
-    /// All was written and dropped that could be.
+    /// All that could be was written and dropped.
     settled: bool,
     /// The observer died before the end: its figures are missing.
     observer_died: bool,
@@ -91,7 +91,7 @@ pub(super) fn lines(account: &Account) -> [String; 3] {
         show(totals.written_bytes),
         show(totals.read_bytes),
     );
-    // What could not be dropped of files that are done with is not among the others'.
+    // These bytes do not include what could not be dropped of finished files.
     let end_bytes = match account.settled {
         true => totals.cached_bytes + totals.left_bytes,
         false => totals.cached_bytes,

@@ -1,9 +1,9 @@
-//! Standing before the program: whoever waits for us, stops us or sends us
-//! signals is to find what they would find of the program itself.
+//! Stands in for the program: whoever waits for us, stops us or sends us signals must find what
+//! they would find of the program itself.
 //!
-//! The program is in our process group, so what the terminal sends reaches it
-//! without us. Here every signal is received as data: those of other processes
-//! are passed on, and only the program's own end and stops end and stop us.
+//! The program is in our process group, so what the terminal sends reaches it without us. We
+//! receive every signal as data, and pass on those of other processes. Only the program's own
+//! end and stops end and stop us.
 
 use super::PATIENCE;
 use super::messages::{FromObserver, ToObserver, Wishes};
@@ -29,10 +29,10 @@ pub(super) enum Ended {
     NotStarted(io::Error),
 }
 
-/// What the observer has to say in the end.
+/// The observer's report at the end.
 #[derive(Debug)]
 pub(super) struct Account {
-    /// All is written and dropped that can be.
+    /// All that can be is written and dropped.
     pub(super) settled: bool,
     /// Processes that the program left behind.
     pub(super) processes: usize,
@@ -104,8 +104,8 @@ impl Supervisor {
         }
     }
 
-    /// Waits for the observer to report, before the program exists. A signal
-    /// that would have ended the program ends us, after `give_up`.
+    /// Waits for the observer's report, before the program runs. A signal that would have ended
+    /// the program ends us, after `give_up`.
     fn report_before_start(&mut self, give_up: &mut dyn FnMut()) -> Result<FromObserver, NotReady> {
         loop {
             while let Some(received) = self.signals.read()? {
@@ -149,8 +149,7 @@ impl Supervisor {
         }
     }
 
-    /// Has the program observed, which does not run yet. If that fails, it never
-    /// will.
+    /// Has a program observed that does not run yet. If that fails, it never will.
     pub(super) fn observe(
         &mut self,
         program: Program,
@@ -178,8 +177,8 @@ impl Supervisor {
     /// Lets the program run until it ends.
     pub(super) fn run(&mut self, program: &mut Program) -> io::Result<Ended> {
         program.release()?;
-        // It must be able to close its ends of pipes. Whatever stays open does
-        // no worse than that.
+        // The program must be able to close its ends of pipes. A descriptor that stays open here
+        // does no other harm.
         let _ = give_up_inherited_descriptors();
         let mut starting = true;
         let mut exec_error = None;
@@ -196,7 +195,7 @@ impl Supervisor {
                     if starting {
                         exec_error = program.exec_error()?;
                     }
-                    // What came until now was meant for the program.
+                    // Signals that came until now were meant for the program.
                     while self.signals.read()?.is_some() {}
                     return Ok(match exec_error {
                         Some(error) => Ended::NotStarted(error),
@@ -205,8 +204,8 @@ impl Supervisor {
                 }
                 None => {}
             }
-            // Nothing is to be heard from it now, but its end is to be noticed,
-            // so that it is not polled any more.
+            // The observer has nothing to say now, but its end must be noticed, so that it is no
+            // longer polled.
             while self.observer.hear().is_some() {}
             let mut fds = vec![self.signals.as_fd()];
             if starting {
@@ -223,14 +222,14 @@ impl Supervisor {
         }
     }
 
-    /// Signals that the program did not get without us.
+    /// Passes on signals that the program did not get without us.
     fn pass_on(&self, program: &Program, received: Received) {
         let signal = received.signal;
         let wanted = match signal {
             SIGCHLD => false,
-            // It was sent to the whole group, most likely: not twice.
+            // The whole group most likely got it: only a program that is still stopped needs it.
             SIGCONT => is_stopped(program),
-            // When a terminal goes away, only the session's leader is told.
+            // When a terminal goes away, only the session leader gets the signal.
             SIGHUP if !received.sent => is_session_leader(),
             _ => received.sent,
         };
@@ -239,7 +238,7 @@ impl Supervisor {
         }
     }
 
-    /// Lets the observer see to what is left, and hears how it went.
+    /// Has the observer finish what is left, and hears how it went.
     pub(super) fn settle(mut self, limit: Duration) -> Result<Account, NoAccount> {
         self.observer.tell(&ToObserver::ProgramEnded);
         let mut deadline = Instant::now() + limit;
@@ -274,7 +273,7 @@ impl Supervisor {
                 }
             }
             if enough && finishing {
-                // It was told to finish and did not, for long.
+                // It was told to finish, and did not in time.
                 return Err(NoAccount::Silent);
             }
             if enough {
@@ -289,7 +288,7 @@ impl Supervisor {
         }
     }
 
-    /// Ends the observer, when there is nothing to observe.
+    /// Ends the observer, as there is nothing to observe.
     pub(super) fn dismiss(self) {
         self.observer.end();
     }
