@@ -1,8 +1,7 @@
 //! `dropbehind top`: what observers do, live.
 //!
-//! [`choice`] finds the observer; [`lines`] prints samples, [`live`] shows them
-//! in the terminal. What is shown is decided in [`view`] and [`table`], which
-//! know no terminal; [`draw`] only lays it out.
+//! [`choice`] finds the observer; [`lines`] prints samples, [`live`] shows them in the terminal.
+//! [`view`] and [`table`] decide what is shown, and know no terminal; [`draw`] only lays it out.
 
 mod choice;
 mod columns;

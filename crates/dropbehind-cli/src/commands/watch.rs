@@ -25,13 +25,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How often the log, the metrics and the service manager hear of the observer,
-/// if nobody wants to hear of it more often.
+/// How often to report to the log, the metrics and the service manager, unless the watchdog
+/// wants it more often.
 const REPORT_EVERY: Duration = Duration::from_secs(5);
-/// How long the observer may take to show that it does its work, which takes it a few
-/// milliseconds.
+/// How long the observer may take to show that it works, which takes it a few milliseconds.
 const ANSWER: Duration = Duration::from_secs(1);
-/// How long leaving may take to write back and drop what is left.
+/// How long to wait at the end until what is left is written back and dropped.
 const SETTLE: Duration = Duration::from_secs(20);
 /// How soon leaving can be cut short.
 const SETTLE_STEP: Duration = Duration::from_millis(200);
@@ -83,7 +82,7 @@ struct Watch<'a> {
     observing: Observing,
     outlets: Outlets,
     reports: Reports,
-    /// The observer did not work when that was looked at last.
+    /// The observer did not work when we last looked.
     hangs: bool,
     _lock: Lock,
 }
@@ -92,7 +91,7 @@ impl<'a> Watch<'a> {
     fn begin(args: &'a WatchArgs, journal: Journal) -> Result<Self, Failure> {
         let config = &args.config;
         let rules = read_rules(config, journal)?;
-        // Before any thread is there.
+        // This comes before there are any threads.
         let signals = ServiceSignals::receive()
             .map_err(|error| Failure::new(format!("cannot receive signals: {error}.")))?;
         Observing::check()?;
@@ -118,7 +117,7 @@ impl<'a> Watch<'a> {
         self.journal
             .notice(format!("watching, by the rules of {}", shown(self.config)));
         self.report(ServiceManager::ready);
-        // In time, also if this thread was kept waiting a little.
+        // A third, to be in time even if this thread was kept waiting a little.
         let watchdog = self.manager.watchdog().map(|watchdog| watchdog / 3);
         let every = watchdog.map_or(REPORT_EVERY, |watchdog| watchdog.min(REPORT_EVERY));
         let mut due = Instant::now() + every;
@@ -136,7 +135,7 @@ impl<'a> Watch<'a> {
         self.leave()
     }
 
-    /// The service manager restarts a watch that does not show that it works.
+    /// Tells the service manager whether the watch works; one that does not is restarted.
     fn show_life(&mut self, at_most: Duration) {
         let hangs = !self.observing.works(at_most);
         if hangs && !self.hangs {
@@ -158,7 +157,7 @@ impl<'a> Watch<'a> {
         tell(&self.manager, &reports::status(&snapshot));
     }
 
-    /// A file with a mistake changes nothing.
+    /// Reads the rules again. A file with a mistake changes nothing.
     fn reload(&mut self) {
         self.manager.reloading();
         match read_rules(self.config, self.journal) {
@@ -176,8 +175,8 @@ impl<'a> Watch<'a> {
         self.report(ServiceManager::ready);
     }
 
-    /// What was written is in the kernel's hands whatever happens here; waiting
-    /// only gets the rest of it out of the page cache.
+    /// What was written is in the kernel's hands, whatever happens here. Waiting only gets the
+    /// rest of it out of the page cache.
     fn leave(self) -> Exit {
         self.journal.notice(format!(
             "leaving; what is dirty is written back and dropped within {} s, a second signal ends \
@@ -208,8 +207,7 @@ impl<'a> Watch<'a> {
     }
 }
 
-/// The rules, with a warning of what is probably not meant in them; each mistake
-/// is a line.
+/// Reads the rules, and warns of what is probably not meant in them. Each mistake is a line.
 fn read_rules(path: &Path, journal: Journal) -> Result<RulesFile, Failure> {
     let rules = RulesFile::read(path).map_err(|error| Failure::new(explained(&error)))?;
     for remark in rules.remarks() {

@@ -1,4 +1,4 @@
-//! Which observer is asked.
+//! Which observer to ask.
 
 use crate::error::{Failure, shown};
 use dropbehind_observer::status::{Client, Endpoint, Found, Samples};
@@ -6,7 +6,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-/// What stands where the next step is to start an observer.
+/// The next step where that is to start an observer.
 const START: &str = "Start one: `dropbehind run -- COMMAND`, or `dropbehind watch`.";
 
 /// The observers to choose from, the best first; never empty.
@@ -27,7 +27,7 @@ pub(super) fn candidates(socket: Option<&Path>) -> Result<Vec<Endpoint>, Failure
     })
 }
 
-/// The one observer that is meant where only one can be asked.
+/// The one observer that is meant, where only one can be asked.
 pub(super) fn only(mut candidates: Vec<Endpoint>) -> Result<Endpoint, Failure> {
     let is_watch = candidates.first().is_some_and(|first| first.process == 0);
     if candidates.len() > 1 && !is_watch {

@@ -31,7 +31,7 @@ fn speed(bytes_per_second: Option<u64>) -> String {
     }
 }
 
-/// Nothing is easier to pass over as `0` than as `0 B`.
+/// A zero is easier to skip as `0` than as `0 B`.
 fn size(bytes: u64) -> String {
     match bytes {
         0 => "0".to_owned(),

@@ -1,4 +1,4 @@
-//! Where everything stands on the screen, whatever its size.
+//! Where everything is on the screen, whatever its size.
 
 use super::columns;
 use super::header;
@@ -34,7 +34,7 @@ struct Heights {
 }
 
 impl Heights {
-    /// The files get what is left, at least half of a screen that is not tiny.
+    /// The files get what is left: at least half of a screen, unless it is tiny.
     fn of(view: &View, height: usize) -> Self {
         let header = match height {
             0..8 => 1,
@@ -111,7 +111,7 @@ fn draw_header(frame: &mut Frame<'_>, area: Rect, view: &View) {
 
 fn draw_tabs(frame: &mut Frame<'_>, area: Rect, view: &View) {
     let mut spans = Vec::new();
-    // The one that is shown is in sight, however many there are.
+    // The current one is always in sight, however many there are.
     let room = usize::from(area.width) / 12;
     let first = view.current.saturating_sub(room.saturating_sub(1));
     for (index, endpoint) in view.endpoints.iter().enumerate().skip(first) {
@@ -188,7 +188,7 @@ fn draw_help(frame: &mut Frame<'_>, area: Rect, view: &mut View) {
     draw_text(frame, area, view, "KEYS", lines);
 }
 
-/// Lines that are wrapped; scrolled by notes, not by lines.
+/// Wrapped lines, which scroll by notes rather than by lines.
 fn draw_text(
     frame: &mut Frame<'_>,
     area: Rect,

@@ -1,4 +1,4 @@
-//! What the live view waits for, each from a thread of its own.
+//! What the live view waits for; each comes from a thread of its own.
 
 use super::choice;
 use crate::error::Failure;
@@ -16,10 +16,10 @@ use std::time::Duration;
 pub(super) enum Event {
     /// A sample of the feed with this number.
     Sample(u64, Box<Snapshot>),
-    /// The feed with this number is over: the observer ended, or this is wrong.
+    /// The feed with this number is over: the observer ended, or failed in this way.
     Over(u64, Option<Failure>),
     Key(KeyEvent),
-    /// The terminal has another size now.
+    /// The terminal has a new size.
     Resized,
     /// The terminal is gone.
     InputOver,
@@ -52,7 +52,7 @@ pub(super) fn wait_for_signals(set: SigSet, events: &Sender<Event>) {
     }
 }
 
-/// Passes the samples of one observer on.
+/// Passes on the samples of one observer.
 pub(super) struct Feed {
     pub(super) number: u64,
     /// The number of the feed that is wanted.
@@ -71,8 +71,8 @@ impl Feed {
                 Some(failure @ Some(_)) => return self.over(failure),
                 Some(None) => {}
             }
-            // An observer drops clients that took nothing for long, such as a
-            // stopped `top`, when it needs the place. Then it is still there.
+            // An observer that needs room drops clients that took nothing for long, such as a
+            // stopped `top`. It then still runs.
             match choice::connect(&self.endpoint, self.pause) {
                 Ok(again) => samples = again,
                 Err(_) => return self.over(None),
@@ -80,7 +80,7 @@ impl Feed {
         }
     }
 
-    /// `None` when nobody listens any more; else why there are no more samples.
+    /// Returns `None` if nobody wants these samples any more, else why there are no more.
     fn pass_on(&self, samples: Samples) -> Option<Option<Failure>> {
         for sample in samples {
             if self.wanted.load(Ordering::Relaxed) != self.number {
@@ -98,7 +98,7 @@ impl Feed {
     }
 
     fn over(&self, failure: Option<Failure>) {
-        // Nobody listens when the command is ending.
+        // Nobody listens while the command ends.
         let _ = self.events.send(Event::Over(self.number, failure));
     }
 }

@@ -9,7 +9,7 @@ use unicode_width::UnicodeWidthStr;
 
 const BETWEEN: &str = " · ";
 
-/// What is worth saying of an observer, the most important first.
+/// What is worth showing of an observer, the most important first.
 pub(super) fn figures(sample: &Snapshot, speeds: &Speeds) -> Vec<String> {
     let totals = &sample.totals;
     let cpu = match speeds.cpu_percent {
@@ -41,7 +41,7 @@ pub(super) fn figures(sample: &Snapshot, speeds: &Speeds) -> Vec<String> {
     ]
 }
 
-/// As many of them as so many lines have room for, in order.
+/// As many of the figures as this many lines have room for, in order.
 pub(super) fn packed(figures: &[String], width: usize, lines: usize) -> Vec<String> {
     let mut packed: Vec<String> = Vec::new();
     for figure in figures {

@@ -65,7 +65,7 @@ pub(super) fn table(sample: Snapshot) -> String {
 }
 
 fn add_rows<R>(lines: &mut Vec<String>, columns: &[Column<R>], rows: &[R]) {
-    // A path is not to be cut where there is no screen.
+    // Without a screen, paths are not cut.
     let longest = rows.iter().flat_map(|row| {
         let last = columns.last();
         last.map(|last| (last.cell)(row).len())

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-/// How it ended.
+/// How the view ended.
 enum End {
     Quit,
     /// The last observer ended.
@@ -52,7 +52,7 @@ pub(super) fn run(settings: &TopSettings) -> Result<Exit, Failure> {
     spawn(move || events::wait_for_signals(signals, &events)).map_err(failed)?;
     live.feed(samples).map_err(failed)?;
     let end = live.follow(&received).map_err(failed)?;
-    // Before anything is said: it is to be read on the screen from before.
+    // Gives the terminal back first, so that messages appear on the screen from before.
     drop(live);
     match end {
         End::Quit => {}
@@ -70,11 +70,11 @@ fn spawn(job: impl FnOnce() + Send + 'static) -> io::Result<()> {
 struct Live {
     view: View,
     screen: Screen,
-    /// The number of the feed that is listened to.
+    /// The number of the feed that we listen to.
     wanted: Arc<AtomicU64>,
     events: Sender<Event>,
     pause: Duration,
-    /// Observers that come and go are shown.
+    /// Whether observers that come and go are shown.
     discovers: bool,
 }
 
@@ -86,7 +86,7 @@ impl Live {
             let Ok(first) = received.recv() else {
                 return Ok(End::Quit);
             };
-            // What has piled up meanwhile is drawn once.
+            // Events that have piled up meanwhile are drawn once.
             for event in std::iter::once(first).chain(received.try_iter()) {
                 if let Some(end) = self.handle(event)? {
                     return Ok(end);
@@ -124,7 +124,7 @@ impl Live {
         self.wanted.load(Ordering::Relaxed) == number
     }
 
-    /// The observer has ended: another one is shown, or this is the end.
+    /// The observer has ended: shows another one, or ends the view.
     fn feed_over(&mut self, failure: Option<Failure>) -> io::Result<Option<End>> {
         if let Some(failure) = failure {
             return Ok(Some(End::Failed(failure)));

@@ -1,4 +1,4 @@
-//! In which order files are shown.
+//! The order in which files are shown.
 
 use super::columns::FileRow;
 use std::cmp::Ordering;
@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 /// What files are sorted by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Key {
-    /// As the observer gave them: the most active first.
+    /// The observer's own order: the most active first.
     #[default]
     Activity,
     Speed,
@@ -53,7 +53,7 @@ impl Key {
         }
     }
 
-    /// What it is called.
+    /// Its name in the footer.
     pub(super) fn name(self) -> String {
         match self {
             Self::Activity => "activity".to_owned(),
@@ -61,7 +61,7 @@ impl Key {
         }
     }
 
-    /// The one so many places further on, round and round.
+    /// The key this many places further on, round and round.
     fn moved(self, steps: usize) -> Self {
         let here = Self::ALL.iter().position(|&key| key == self);
         Self::ALL[(here.unwrap_or(0) + steps) % Self::ALL.len()]
@@ -84,7 +84,7 @@ impl Key {
     }
 }
 
-/// A key, and whether the other way round.
+/// A key, and whether its order is reversed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SortOrder {
     pub(super) key: Key,
@@ -100,8 +100,7 @@ impl SortOrder {
         self.key = self.key.moved(Key::ALL.len() - 1);
     }
 
-    /// Sorts: the most first, names from A on; those that are equal stay as
-    /// they were.
+    /// Sorts the largest first, and names from A on; equal rows keep their order.
     pub(super) fn sort(self, rows: &mut [FileRow<'_>]) {
         rows.sort_by(|a, b| match self.key {
             Key::Activity => Ordering::Equal,

@@ -9,8 +9,8 @@ use ratatui::crossterm::terminal::{
 use ratatui::{DefaultTerminal, Terminal};
 use std::io;
 
-/// The signals that end or stop a program that does not mind them. One thread
-/// waits for them, so that nothing is left in disorder behind them.
+/// The signals that end or stop a program that does not handle them. One thread waits for them,
+/// so that the terminal is not left in disorder.
 const SIGNALS: [Signal; 5] = [
     Signal::SIGHUP,
     Signal::SIGINT,
@@ -19,7 +19,7 @@ const SIGNALS: [Signal; 5] = [
     Signal::SIGTSTP,
 ];
 
-/// Keeps those signals from this thread and all that it starts.
+/// Blocks those signals in this thread and all that it starts.
 pub(super) fn block_signals() -> io::Result<SigSet> {
     let set: SigSet = SIGNALS.into_iter().collect();
     set.thread_block()?;
@@ -45,13 +45,13 @@ impl Screen {
         })
     }
 
-    /// Stops the whole program, and comes back when it goes on.
+    /// Stops the whole program, and takes the screen back when it goes on.
     pub(super) fn suspend(&mut self) -> io::Result<()> {
         self.terminal.show_cursor()?;
         ratatui::try_restore()?;
         raise(Signal::SIGSTOP)?;
         enable_raw_mode()?;
-        // A new one knows nothing of what was on the screen, and draws it all.
+        // A new terminal knows nothing of what was on the screen, and draws all of it.
         execute!(io::stdout(), EnterAlternateScreen, Clear(ClearType::All))?;
         self.terminal = Terminal::new(CrosstermBackend::new(io::stdout()))?;
         Ok(())
@@ -60,10 +60,10 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // Where the terminal is gone there is nothing to give back.
+        // If the terminal is gone, there is nothing to give back.
         let _ = self.terminal.show_cursor();
-        // Given back twice, by a panic before, the second time would put the
-        // cursor above what was said in between.
+        // A panic may have given it back before. A second time would put the cursor above what
+        // was said in between.
         if is_raw_mode_enabled().unwrap_or(false) {
             let _ = ratatui::try_restore();
         }
@@ -78,7 +78,7 @@ mod tests {
 
     const ROLE: &str = "DROPBEHIND_TEST_PANICS";
 
-    /// Nothing, unless the test below runs it in a terminal.
+    /// Does nothing, unless the test below runs it in a terminal.
     #[test]
     fn panics_on_the_screen_when_told_to() {
         if std::env::var_os(ROLE).is_some() {

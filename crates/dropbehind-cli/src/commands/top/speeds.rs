@@ -14,13 +14,13 @@ pub(super) struct Speeds {
 }
 
 impl Speeds {
-    /// From the sample before, if it is one of the same observer.
+    /// The speeds since the sample before, if that is one of the same observer.
     pub(super) fn between(before: &Snapshot, now: &Snapshot) -> Self {
         let elapsed_ns = now.elapsed_ns.saturating_sub(before.elapsed_ns);
         if elapsed_ns == 0 || before.process != now.process {
             return Self::default();
         }
-        // A counter that went back belongs to a new file of an old name.
+        // A counter that went back belongs to a new file with an old name.
         let per_second = |before: u64, now: u64| {
             let change = u128::from(now.saturating_sub(before));
             u64::try_from(change * 1_000_000_000 / u128::from(elapsed_ns)).unwrap_or(u64::MAX)
@@ -52,7 +52,7 @@ impl Speeds {
         let files = now.files.iter().map(|file| {
             let moved = moved(file.written_bytes, file.read_bytes);
             let was = files_before.get(&(file.disk.as_str(), file.path.as_path()));
-            // A file that is new has moved all its bytes since the last sample.
+            // A new file has moved all its bytes since the last sample.
             let speed = per_second(was.copied().unwrap_or(0), moved);
             ((file.disk.clone(), file.path.clone()), speed)
         });
@@ -70,7 +70,7 @@ impl Speeds {
     }
 
     pub(super) fn of_file(&self, disk: &str, path: &Path) -> Option<u64> {
-        // A key made of borrowed parts is none of the map's type.
+        // The map cannot be searched by borrowed parts of a key.
         self.files.get(&(disk.to_owned(), path.to_owned())).copied()
     }
 }

@@ -5,25 +5,25 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 /// Stands for what was cut off.
 const CUT: char = '…';
 
-/// How a column's cells stand in it.
+/// How cells are aligned in a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fill {
     /// Numbers: to the right.
     Right,
     /// Words: to the left, cut at the end.
     Left,
-    /// Paths: to the left, cut at the start, and as wide as there is room.
+    /// Paths: to the left, cut at the start, and given all the room that is left.
     Rest,
 }
 
-/// A column of rows of this kind.
+/// A column for rows of this kind.
 #[derive(Debug)]
 pub(super) struct Column<R> {
     pub(super) title: &'static str,
-    /// The least width.
+    /// The minimum width.
     pub(super) width: usize,
     pub(super) fill: Fill,
-    /// The smaller, the longer it stays when there is less room; 0 stays.
+    /// The smaller it is, the longer the column stays as room shrinks; with 0, it always stays.
     pub(super) rank: u8,
     pub(super) cell: fn(&R) -> String,
 }
@@ -35,8 +35,8 @@ pub(super) struct Fitted<'a, R> {
     marked: &'a str,
 }
 
-/// Chooses columns for a width, one blank between two. The one with the title
-/// `marked` stays as well, since the rows are sorted by it.
+/// Chooses columns for a width, with one blank between two. The one with the title `marked`
+/// stays as well, since the rows are sorted by it.
 pub(super) fn fit<'a, R>(columns: &'a [Column<R>], width: usize, marked: &'a str) -> Fitted<'a, R> {
     let rank = |column: &Column<R>| {
         if column.title == marked {
@@ -51,7 +51,7 @@ pub(super) fn fit<'a, R>(columns: &'a [Column<R>], width: usize, marked: &'a str
     let mut chosen = Vec::new();
     for index in by_rank {
         let needed = columns[index].width + usize::from(taken > 0);
-        // What stays is cut rather than left out.
+        // A column that always stays is cut rather than left out.
         if taken + needed > width && rank(&columns[index]) > 0 {
             break;
         }
@@ -72,7 +72,7 @@ pub(super) fn fit<'a, R>(columns: &'a [Column<R>], width: usize, marked: &'a str
 }
 
 impl<R> Fitted<'_, R> {
-    /// The titles; `mark` stands beside the one the rows are sorted by.
+    /// The titles; `mark` stands beside the one that the rows are sorted by.
     pub(super) fn heading(&self, mark: &str) -> String {
         self.line(|column| match column.title {
             title if title == self.marked && !title.is_empty() => format!("{title}{mark}"),
@@ -104,7 +104,7 @@ fn padded(text: &str, width: usize, fill: Fill) -> String {
     }
 }
 
-/// A text no wider than this.
+/// Cuts a text to this width.
 fn cut(text: &str, width: usize, fill: Fill) -> String {
     if text.width() <= width {
         return text.to_owned();

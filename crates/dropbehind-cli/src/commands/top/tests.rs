@@ -1,4 +1,4 @@
-//! What is shown of samples made here, on screens of all sizes.
+//! What is shown for samples made here, on screens of all sizes.
 
 use super::draw::draw;
 use super::lines;
@@ -12,7 +12,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 const MIB: u64 = 1 << 20;
 
-/// After so many seconds of work: the file `a` was written at 1 MiB/s, `b` at
+/// A sample after this many seconds of work: the file `a` was written at 1 MiB/s, `b` at
 /// 2 MiB/s, and so on.
 fn sample(seconds: u64, files: u64) -> Snapshot {
     let file = |number: u64| {
@@ -22,7 +22,7 @@ fn sample(seconds: u64, files: u64) -> Snapshot {
             disk: "sda".into(),
             mode: "dontcache".into(),
             written_bytes: seconds * (number + 1) * MIB,
-            // The other way round.
+            // In reverse order.
             cached_bytes: (files - number) * MIB,
             dirty_bytes: (number % 2) * MIB,
             state: "writing behind".into(),
@@ -160,7 +160,7 @@ fn files_are_sorted_by_any_key_and_back() {
     assert_eq!(order_of(Key::Speed), "dcba");
     assert_eq!(order_of(Key::Written), "dcba");
     assert_eq!(order_of(Key::Cached), "abcd");
-    // Stable: equal ones stay in the observer's order.
+    // Stable: equal rows stay in the observer's order.
     assert_eq!(order_of(Key::Dirty), "bdac");
     assert_eq!(order_of(Key::Path), "abcd");
     assert_eq!(seen[0].0, seen[11].0, "the keys go round");
@@ -200,7 +200,7 @@ fn files_scroll_and_stop_at_both_ends() {
     press(&mut view, KeyCode::Home);
     press(&mut view, KeyCode::Up);
     assert_eq!(all(&mut view), "abcdef");
-    // Fewer files than before: what is left is in sight.
+    // With fewer files than before, those that are left are in sight.
     press(&mut view, KeyCode::End);
     screen(&mut view, 100, 14);
     view.take(sample(4, 2));
@@ -215,7 +215,7 @@ fn speeds_need_two_samples_of_the_same_observer() {
     assert_eq!(speed(&view), None);
     view.take(sample(3, 1));
     assert_eq!(speed(&view), Some(MIB));
-    // The same name, and less written: another file.
+    // The same name, but less was written: it is another file.
     let mut anew = sample(4, 1);
     anew.files[0].written_bytes = 0;
     view.take(anew);
@@ -260,11 +260,11 @@ fn observers_stand_in_tabs() {
     has(&screen(&mut view, 40, 10), " watch  run 7 ");
     assert_eq!(press(&mut view, KeyCode::Tab), Wish::Observer(1));
     assert_eq!(press(&mut view, KeyCode::BackTab), Wish::Observer(1));
-    // One more before it: the one that is shown stays.
+    // There is another one before it: the one that is shown stays.
     view.show(1);
     view.update_endpoints(vec![endpoint(0), endpoint(5), endpoint(7)]);
     assert_eq!(view.current, 2);
-    // It is gone: that is for its feed to say.
+    // The one that is shown is gone, which its feed will report.
     view.update_endpoints(vec![endpoint(0)]);
     assert_eq!(view.endpoints.len(), 3);
 }

@@ -1,4 +1,4 @@
-//! What is being looked at, and what a key changes about it.
+//! What is shown, and what a key changes about it.
 
 use super::columns::{DiskRow, FileRow};
 use super::order::SortOrder;
@@ -7,7 +7,7 @@ use dropbehind_observer::snapshot::Snapshot;
 use dropbehind_observer::status::Endpoint;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
-/// What stands below the disks.
+/// What is below the disks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Panel {
     #[default]
@@ -16,13 +16,13 @@ pub(super) enum Panel {
     Help,
 }
 
-/// What a key asks of the program around.
+/// What a key asks of the rest of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wish {
     Nothing,
     Quit,
     Suspend,
-    /// Another observer: so many places further on, round and round.
+    /// Another observer: this many places further on, round and round.
     Observer(usize),
 }
 
@@ -38,15 +38,15 @@ pub(super) struct View {
     pub(super) order: SortOrder,
     /// The first row that is shown.
     pub(super) scroll: usize,
-    /// How many rows there was room for.
+    /// How many rows had room.
     pub(super) page: usize,
     pub(super) panel: Panel,
-    /// Something that happened, until the next key.
+    /// A message about something that happened, until the next key.
     pub(super) message: Option<String>,
 }
 
 impl View {
-    /// Nothing is known yet of the first of these.
+    /// Begins with the first of these, of which nothing is known yet.
     pub(super) fn new(endpoints: Vec<Endpoint>) -> Self {
         Self {
             endpoints,
@@ -54,7 +54,7 @@ impl View {
         }
     }
 
-    /// Another observer is shown.
+    /// Shows another observer.
     pub(super) fn show(&mut self, index: usize) {
         self.current = index;
         self.sample = None;
@@ -62,7 +62,7 @@ impl View {
         self.scroll = 0;
     }
 
-    /// A new sample of the observer that is shown.
+    /// Takes a new sample of the observer that is shown.
     pub(super) fn take(&mut self, sample: Snapshot) {
         self.speeds = match &self.sample {
             Some(before) => Speeds::between(before, &sample),
@@ -71,11 +71,11 @@ impl View {
         self.sample = Some(sample);
     }
 
-    /// The observers have changed; the one that is shown stays.
+    /// Takes the new list of observers; the one that is shown stays.
     pub(super) fn update_endpoints(&mut self, endpoints: Vec<Endpoint>) {
         let shown = self.endpoints.get(self.current);
         let place = endpoints.iter().position(|one| Some(one) == shown);
-        // One that is not found any more is about to say so itself.
+        // If it is not listed any more, its feed is about to say so.
         if let Some(place) = place {
             self.current = place;
             self.endpoints = endpoints;
@@ -115,13 +115,13 @@ impl View {
         self.sample.as_ref().map_or(&[], |sample| &sample.notes)
     }
 
-    /// Scrolls; never so far that less than a page is shown.
+    /// Scrolls back if less than a page would be shown.
     pub(super) fn fit_rows(&mut self, rows: usize, page: usize) {
         self.page = page;
         self.scroll = self.scroll.min(rows.saturating_sub(page));
     }
 
-    /// Follows a key.
+    /// Acts on a key.
     pub(super) fn key(&mut self, key: KeyEvent) -> Wish {
         if key.kind == KeyEventKind::Release {
             return Wish::Nothing;
@@ -163,7 +163,7 @@ impl View {
         self.scroll = 0;
     }
 
-    /// To this panel, or back to the files.
+    /// Switches to this panel, or back to the files.
     fn switch(&mut self, panel: Panel) {
         self.panel = if self.panel == panel {
             Panel::Files

@@ -18,41 +18,40 @@ enum Priority {
 /// Where the lines go.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Journal {
-    /// The journal reads them: each begins with its priority (sd-daemon(3)).
-    /// Time and name are the journal's own.
+    /// The journal reads them, so each begins with its priority (sd-daemon(3)). The journal adds
+    /// time and name itself.
     prefixed: bool,
 }
 
 impl Journal {
-    /// As the environment says.
+    /// Writes as the environment says.
     pub(super) fn new() -> Self {
         Self {
             prefixed: stderr_is_the_journal(),
         }
     }
 
-    /// What was asked for and did not work.
+    /// Logs what was asked for and did not work.
     pub(super) fn error(self, text: impl Display) {
         self.say(Priority::Error, text);
     }
 
-    /// What works, and perhaps not as meant.
+    /// Logs what works, but perhaps not as meant.
     pub(super) fn warning(self, text: impl Display) {
         self.say(Priority::Warning, text);
     }
 
-    /// What began or ended.
+    /// Logs what began or ended.
     pub(super) fn notice(self, text: impl Display) {
         self.say(Priority::Notice, text);
     }
 
-    /// The rest.
+    /// Logs the rest.
     pub(super) fn info(self, text: impl Display) {
         self.say(Priority::Info, text);
     }
 
-    /// Each line is an entry of its own. Nobody is left to be told when it
-    /// cannot be written.
+    /// Each line is an entry of its own. If it cannot be written, nobody is left to be told.
     fn say(self, priority: Priority, text: impl Display) {
         let text = text.to_string();
         let lines = text.lines().map(|line| match self.prefixed {
@@ -65,8 +64,8 @@ impl Journal {
     }
 }
 
-/// systemd says which stream leads to the journal, as `DEVICE:INODE`: standard
-/// error may have been sent elsewhere since.
+/// systemd names the stream that leads to the journal, as `DEVICE:INODE`. Standard error may
+/// have been redirected since.
 fn stderr_is_the_journal() -> bool {
     let named = std::env::var("JOURNAL_STREAM").unwrap_or_default();
     let metadata = || File::from(io::stderr().as_fd().try_clone_to_owned()?).metadata();

@@ -1,4 +1,4 @@
-//! One watch a machine.
+//! One watch per machine.
 
 use crate::error::{Doing, Failure, shown};
 use rustix::fs::{FlockOperation, flock};
@@ -8,14 +8,14 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Held while a watch runs; the kernel gives it up for a dead one.
+/// Held while a watch runs; the kernel releases it when the watch dies.
 #[derive(Debug)]
 pub(super) struct Lock {
     _file: File,
 }
 
 impl Lock {
-    /// Takes it, or says who has it.
+    /// Takes the lock, or says who has it.
     pub(super) fn take(directory: &Path, config: &Path) -> Result<Self, Failure> {
         let path = directory.join("watch.lock");
         let failed = |error| Failure::io(Doing::Create, &path, &error);
@@ -39,8 +39,8 @@ impl Lock {
     }
 }
 
-/// Opens the lock's file, which nobody but this user can: whoever can open a file can
-/// lock it (flock(2)), and keep the watch from starting.
+/// Opens the lock's file, which only this user can open: anybody who can open a file can lock it
+/// (flock(2)), and keep the watch from starting.
 fn open(path: &Path) -> io::Result<File> {
     let open = || {
         File::options()
@@ -58,7 +58,7 @@ fn open(path: &Path) -> io::Result<File> {
     if own && found.mode() & 0o077 == 0 {
         return Ok(file);
     }
-    // Somebody may have it open already.
+    // Another user may have it open already.
     fs::remove_file(path)?;
     open()
 }
@@ -73,7 +73,7 @@ fn taken(file: &mut File) -> Failure {
              Stop it first (kill {process}, or systemctl stop dropbehind), or add your rules to \
              its own and reload it (kill -HUP {process})."
         ),
-        // It has not written its name yet.
+        // The other watch has not written its name yet.
         None => "another watch has just begun to observe this machine. Stop it first \
                  (systemctl stop dropbehind)."
             .to_owned(),

@@ -11,8 +11,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Behind whatever the programs themselves want of the disk, and not behind
-/// idle work: then what is dirty would wait for hours on a busy disk.
+/// Behind whatever the programs themselves want of the disk, but not behind idle work: what is
+/// dirty would then wait for hours on a busy disk.
 const IO_PRIORITY: IoPriority = IoPriority::BestEffort(7);
 
 /// A machine being observed.
@@ -21,7 +21,7 @@ pub(super) struct Observing {
 }
 
 impl Observing {
-    /// Finds out whether it can work, before anything is touched.
+    /// Finds out whether observing can work, before anything is touched.
     pub(super) fn check() -> Result<(), Failure> {
         match Fanotify::new(GroupClass::Notification) {
             Ok(_) => Ok(()),
@@ -50,7 +50,7 @@ impl Observing {
         })
     }
 
-    /// From the next file on.
+    /// Sets the rules from the next file on.
     pub(super) fn set_rules(&self, rules: Arc<dyn Rules>) {
         self.observer.set_rules(rules);
     }
@@ -63,17 +63,17 @@ impl Observing {
         self.observer.reporter()
     }
 
-    /// True when nothing is left to write back and drop.
+    /// Returns whether nothing is left to write back and drop.
     pub(super) fn settle(&self, at_most: Duration) -> bool {
         self.observer.settle(at_most)
     }
 
-    /// Whether the observer does its work.
+    /// Returns whether the observer does its work.
     pub(super) fn works(&self, at_most: Duration) -> bool {
         self.observer.works(at_most)
     }
 
-    /// False when a file system keeps it from ending.
+    /// Returns false if a file system keeps the observer from ending.
     pub(super) fn stop(self) -> bool {
         self.observer.stop()
     }

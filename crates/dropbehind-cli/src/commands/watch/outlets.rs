@@ -9,8 +9,8 @@ use dropbehind_observer::status::Server;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Metrics of single files would be new series for whoever keeps them with
-/// every file; the socket gives them when asked.
+/// Each file would be a new set of series for whoever stores them; the socket reports single
+/// files on request.
 const FILES: usize = 0;
 
 /// Open until it is dropped.
@@ -24,7 +24,7 @@ pub(super) struct Outlets {
 #[derive(Debug)]
 struct Metrics {
     path: PathBuf,
-    /// The last attempt failed, which was said.
+    /// The last attempt failed, and that was logged.
     failing: bool,
 }
 
@@ -44,7 +44,7 @@ impl Outlets {
         })
     }
 
-    /// Whoever asks at the socket gets a snapshot of their own.
+    /// Updates the metrics. Clients of the socket get snapshots of their own.
     pub(super) fn publish(&mut self, snapshot: &Snapshot, journal: Journal) {
         if let Some(metrics) = &mut self.metrics {
             metrics.publish(snapshot, journal);
@@ -53,7 +53,7 @@ impl Outlets {
 }
 
 impl Metrics {
-    /// A place that cannot be written is found out now, not in the journal later.
+    /// Writes once, so that a bad path is found out now, not in the journal later.
     fn begin(path: &Path, snapshot: &Snapshot, journal: Journal) -> Result<Self, Failure> {
         if path.extension().is_none_or(|ending| ending != "prom") {
             journal.warning(format!(
@@ -90,7 +90,7 @@ impl Metrics {
     }
 }
 
-/// Figures of a watch that has ended would go on being collected.
+/// Removes the file: figures of a watch that has ended would go on being collected.
 impl Drop for Metrics {
     fn drop(&mut self) {
         // It may be gone already.

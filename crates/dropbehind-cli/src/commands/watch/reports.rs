@@ -1,11 +1,11 @@
-//! What the log and the service manager hear of an observer.
+//! What the log and the service manager are told of an observer.
 
 use super::journal::Journal;
 use crate::size::show;
 use dropbehind_observer::snapshot::Snapshot;
 use std::collections::BTreeSet;
 
-/// What was said already, so that it is not said again.
+/// What was logged already, so that it is not logged again.
 #[derive(Debug, Default)]
 pub(super) struct Reports {
     notes: BTreeSet<String>,
@@ -20,7 +20,7 @@ impl Reports {
                 journal.warning(note);
             }
         }
-        // What is not noted any more may come again.
+        // A note that has disappeared may come again.
         self.notes.retain(|note| snapshot.notes.contains(note));
         let overflows = snapshot.totals.overflows;
         if overflows > self.overflows {
@@ -34,7 +34,7 @@ impl Reports {
     }
 }
 
-/// One line about the moment.
+/// One line about the state now.
 pub(super) fn status(snapshot: &Snapshot) -> String {
     let totals = &snapshot.totals;
     format!(

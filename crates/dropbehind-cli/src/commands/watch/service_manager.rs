@@ -1,5 +1,5 @@
-//! Telling systemd how far we are: sd_notify(3), as datagrams to the socket that
-//! `NOTIFY_SOCKET` names.
+//! Tells systemd how far we are: sd_notify(3), as datagrams to the socket that `NOTIFY_SOCKET`
+//! names.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::ffi::OsStr;
@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
-/// Who started us and wants to know; perhaps nobody.
+/// The service manager that started us and wants to know; there may be none.
 #[derive(Debug)]
 pub(super) struct ServiceManager {
     socket: Option<(UnixDatagram, SocketAddr)>,
@@ -16,7 +16,7 @@ pub(super) struct ServiceManager {
 }
 
 impl ServiceManager {
-    /// As the environment says.
+    /// Set up as the environment says.
     pub(super) fn new() -> Self {
         let address = std::env::var_os("NOTIFY_SOCKET").and_then(|name| address(&name));
         Self {
@@ -25,7 +25,7 @@ impl ServiceManager {
         }
     }
 
-    /// How often [`alive`](Self::alive) is expected at least.
+    /// How often [`alive`](Self::alive) is expected, at least.
     pub(super) fn watchdog(&self) -> Option<Duration> {
         self.watchdog
     }
@@ -35,7 +35,7 @@ impl ServiceManager {
         self.tell(&format!("READY=1\nSTATUS={status}"));
     }
 
-    /// Other rules are being read; [`ready`](Self::ready) ends it.
+    /// Other rules are being read, until [`ready`](Self::ready) is called.
     pub(super) fn reloading(&self) {
         let now = clock_gettime(ClockId::Monotonic);
         let micros = now.tv_sec * 1_000_000 + now.tv_nsec / 1000;
@@ -52,12 +52,12 @@ impl ServiceManager {
         self.tell(&format!("WATCHDOG=1\nSTATUS={status}"));
     }
 
-    /// The observer does nothing; without another [`alive`](Self::alive) we are ended.
+    /// The observer does nothing. Without another [`alive`](Self::alive), we will be ended.
     pub(super) fn hanging(&self, _status: &str) {
         self.tell("STATUS=a file system's server does not answer, and nothing is observed");
     }
 
-    /// Whoever does not listen misses it.
+    /// If nobody listens, the message is lost.
     fn tell(&self, text: &str) {
         if let Some((socket, address)) = &self.socket {
             let _ = socket.send_to_addr(text.as_bytes(), address);
@@ -72,7 +72,7 @@ fn address(name: &OsStr) -> Option<SocketAddr> {
     }
 }
 
-/// sd_watchdog_enabled(3).
+/// See sd_watchdog_enabled(3).
 fn watchdog() -> Option<Duration> {
     let number = |name| std::env::var(name).ok()?.parse::<u64>().ok();
     let for_us =

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-/// What somebody wants.
+/// What a signal asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ServiceSignal {
     /// Read the rules again.
@@ -19,8 +19,8 @@ pub(super) enum ServiceSignal {
 pub(super) struct ServiceSignals(Receiver<ServiceSignal>);
 
 impl ServiceSignals {
-    /// Begins to receive, in a thread of its own. Has to be called before any
-    /// other thread is started: threads inherit that the signals are blocked.
+    /// Begins to receive, in a thread of its own. Must be called before any other thread is
+    /// started, since threads inherit the blocked signals.
     pub(super) fn receive() -> io::Result<Self> {
         let mut signals = SigSet::empty();
         for signal in [Signal::SIGHUP, Signal::SIGTERM, Signal::SIGINT] {
@@ -49,7 +49,7 @@ impl ServiceSignals {
         match self.0.recv_timeout(at_most) {
             Ok(order) => Some(order),
             Err(RecvTimeoutError::Timeout) => None,
-            // Its thread never ends before us; without it nobody could stop us.
+            // The thread never ends before us; without it nobody could stop us.
             Err(RecvTimeoutError::Disconnected) => Some(ServiceSignal::Leave),
         }
     }
