@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 /// What is to be written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted<'a> {
-    /// At the end of what is there, instead of in its place.
+    /// Write at the end of what is there, instead of in its place.
     pub(crate) append: bool,
     /// The permissions of a new file, before the umask.
     pub(crate) permissions: u32,
@@ -25,12 +25,12 @@ pub(crate) struct Wanted<'a> {
     pub(crate) force: bool,
     /// How much is to be written, if known.
     pub(crate) bytes: Option<u64>,
-    /// Where it comes from, which must not be the destination.
+    /// The source, which must not be the destination.
     pub(crate) source: (&'a Path, Identity),
 }
 
 impl Wanted<'_> {
-    /// That `existing` is not the source.
+    /// Checks that `existing` is not the source.
     pub(crate) fn may_replace(&self, existing: &Metadata, path: &Path) -> Result<(), Failure> {
         let (source, identity) = self.source;
         // A pipe or a terminal may well be both.
@@ -50,7 +50,7 @@ impl Wanted<'_> {
 pub(crate) struct Destination {
     pub(crate) output: Output,
     pub(crate) path: PathBuf,
-    /// Whether there was nothing of this name before.
+    /// Whether the file was made anew.
     pub(crate) is_new: bool,
     /// A regular file, which may have holes and attributes.
     pub(crate) is_regular: bool,
@@ -70,7 +70,7 @@ impl Destination {
         }
     }
 
-    /// Opens or makes a regular file, and nothing else that may have its place.
+    /// Opens or makes a regular file, and nothing else that may have taken its place.
     fn open_regular(
         session: &Session,
         place: &Place<'_>,
@@ -202,7 +202,7 @@ impl Destination {
             .custom_flags(exclusive)
             .open(path)
             .map_err(|error| device_refused(path, &error))?;
-        // The kernel opens it all the same, and refuses each write.
+        // The kernel opens a read-only device all the same, and refuses each write.
         if dropbehind_linux::is_read_only(file.as_fd()).unwrap_or(false) {
             return Err(Failure::new(format!(
                 "cannot write {}: the device is read-only. Nothing was written; make it writable \
@@ -231,7 +231,7 @@ impl Destination {
     }
 }
 
-/// Makes a file where nothing is yet.
+/// Makes a file where there is none yet.
 fn make_regular(place: &Place<'_>, wanted: &Wanted<'_>) -> Result<std::fs::File, Errno> {
     place.open(
         OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL,
@@ -239,7 +239,7 @@ fn make_regular(place: &Place<'_>, wanted: &Wanted<'_>) -> Result<std::fs::File,
     )
 }
 
-/// Opens and empties the file that is there; nothing if it is to be removed.
+/// Opens and empties the file that is there; `None` if it is to be removed.
 fn empty_regular(place: &Place<'_>, wanted: &Wanted<'_>) -> Result<Option<std::fs::File>, Failure> {
     let failed = |error: io::Error| Failure::io(Doing::Write, place.path, &error);
     let existing = place.pin().map_err(|errno| failed(errno.into()))?;
@@ -258,7 +258,7 @@ fn empty_regular(place: &Place<'_>, wanted: &Wanted<'_>) -> Result<Option<std::f
     match place.open(OFlags::WRONLY, Mode::empty()) {
         Ok(opened) => {
             let metadata = opened.metadata().map_err(failed)?;
-            // Only the look at what was opened counts.
+            // What was opened counts, not what was looked at before.
             if Identity::of(&metadata) != Identity::of(&existing) {
                 return Err(place.was_replaced());
             }
@@ -272,7 +272,7 @@ fn empty_regular(place: &Place<'_>, wanted: &Wanted<'_>) -> Result<Option<std::f
     }
 }
 
-/// Why a copy inside of a directory does not go through what is there.
+/// Why a copy inside of a directory does not go through what is there already.
 fn no_regular_file(place: &Place<'_>, existing: &Metadata) -> Failure {
     let kind = if existing.is_symlink() {
         "a symbolic link, which may lead out of the destination"
@@ -285,8 +285,8 @@ fn no_regular_file(place: &Place<'_>, existing: &Metadata) -> Failure {
     ))
 }
 
-/// Whether it is the file that cannot be opened, which a new one in its place
-/// would help, and not that descriptors have run out or the disk is failing.
+/// Whether the file itself cannot be opened, which a new one in its place would help, rather
+/// than that descriptors ran out or the disk is failing.
 fn is_refusal(error: &io::Error) -> bool {
     matches!(
         Errno::from_io_error(error),

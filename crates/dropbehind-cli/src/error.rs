@@ -21,22 +21,22 @@ pub(crate) enum Exit {
     /// What was asked for is not possible here: the kernel or file system lacks
     /// a feature, or the user a privilege.
     Impossible,
-    /// The reader of our output went away: what a shell shows for a program
-    /// ended by `SIGPIPE`, which is how `cat` ends.
+    /// The reader of our output went away. A shell shows this code for a program ended by
+    /// `SIGPIPE`, which is how `cat` ends.
     BrokenPipe,
-    /// Of `run`: the program's own exit code.
+    /// From `run`: the program's own exit code.
     Program(u8),
-    /// Of `run`: something of ours failed, before the program was started.
+    /// From `run`: something of ours failed, before the program was started.
     OwnFailure,
-    /// Of `run`: the program is there and cannot be run.
+    /// From `run`: the program is there, but cannot be run.
     NotRunnable,
-    /// Of `run`: there is no such program.
+    /// From `run`: there is no such program.
     NoProgram,
 }
 
 impl Exit {
-    /// The exit code of two operations; a plain failure outweighs an impossible
-    /// one, since running the command elsewhere would not help it.
+    /// The exit code of two operations. A plain failure outweighs an impossible one, since
+    /// running the command elsewhere would not help it.
     pub(crate) fn and(self, other: Exit) -> Exit {
         match (self, other) {
             (Exit::Done, other) => other,
@@ -108,7 +108,7 @@ impl Doing {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     sentence: String,
-    /// What the process exits with on its account.
+    /// What the process exits with because of it.
     pub(crate) exit: Exit,
 }
 
@@ -121,7 +121,7 @@ impl Failure {
         }
     }
 
-    /// What cannot be done on this kernel or by this user.
+    /// Something that cannot be done on this kernel or by this user.
     pub(crate) fn impossible(sentence: impl Into<String>) -> Self {
         Self {
             sentence: sentence.into(),
@@ -129,7 +129,7 @@ impl Failure {
         }
     }
 
-    /// Says one more thing.
+    /// Adds a sentence.
     pub(crate) fn add(&mut self, sentence: &str) {
         self.sentence.push(' ');
         self.sentence.push_str(sentence);
@@ -140,7 +140,7 @@ impl Failure {
         Self::after(doing, path, error, "")
     }
 
-    /// A failed call on a file of which some was done, which `so_far` says:
+    /// A failed call on a file after part of the work, which `so_far` states:
     /// "1.2 GiB of 4.0 GiB were written".
     pub(crate) fn after(doing: Doing, path: &Path, error: &io::Error, so_far: &str) -> Self {
         let step = next_step(doing, path, error);
@@ -169,7 +169,7 @@ impl fmt::Display for Failure {
 fn exit_of(doing: Doing, error: &io::Error) -> Exit {
     match Errno::from_io_error(error) {
         Some(Errno::NOSYS | Errno::OPNOTSUPP) => Exit::Impossible,
-        // The right to see a file's pages is more than the right to read it.
+        // Seeing a file's pages takes more rights than reading it.
         Some(Errno::PERM) if doing == Doing::Count => Exit::Impossible,
         _ if error.kind() == io::ErrorKind::Unsupported => Exit::Impossible,
         _ => Exit::Failed,

@@ -13,20 +13,20 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The size of the buffer that a pipe is given: fewer, larger reads.
+/// The size of the buffer that a pipe is given, for fewer and larger reads.
 const PIPE_BYTES: usize = 1 << 20;
 
-/// What tells whether two names mean the same data.
+/// Identifies data, whatever names lead to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Identity {
     /// A file, by device and inode.
     File(u64, u64),
-    /// A block device, by its number: special files for it may be many.
+    /// A block device, by its number: it may have many special files.
     Block(u64),
 }
 
 impl Identity {
-    /// The identity of what this is the metadata of.
+    /// The identity of what has this metadata.
     pub(crate) fn of(metadata: &Metadata) -> Self {
         if metadata.file_type().is_block_device() {
             Self::Block(metadata.rdev())
@@ -51,7 +51,7 @@ enum Source {
 /// An open source.
 pub(crate) struct Input {
     source: Source,
-    /// As of when it was opened.
+    /// Its metadata when it was opened.
     pub(crate) metadata: Metadata,
     pub(crate) path: PathBuf,
 }
@@ -81,7 +81,7 @@ impl Input {
     fn open_regular(session: &Session, place: &Place<'_>) -> Result<Self, Failure> {
         let failed = |error: io::Error| Failure::io(Doing::Open, place.path, &error);
         let opened = match place.open(OFlags::RDONLY, Mode::empty()) {
-            // What a link and a socket give.
+            // A link or a socket gives this.
             Err(Errno::LOOP | Errno::NXIO) => return Err(place.was_replaced()),
             opened => opened.map_err(|errno| failed(errno.into()))?,
         };
@@ -100,8 +100,8 @@ impl Input {
 
     fn open_typed(session: &Session, path: &Path) -> Result<Self, Failure> {
         let failed = |error: io::Error| Failure::io(Doing::Open, path, &error);
-        // Looked at before it is opened, because opening a pipe waits for its
-        // writer and is none of the library's business.
+        // Looked at before it is opened: opening a pipe waits for its writer, and is none of the
+        // library's business.
         let before = std::fs::metadata(path).map_err(failed)?;
         if before.is_dir() {
             return Err(failed(Errno::ISDIR.into()));
@@ -140,7 +140,7 @@ impl Input {
                 File::from_std(stdin, session.mode()).map_err(failed)?,
             ))
         } else {
-            // Refused beyond the user's limit, which is all right.
+            // Refused beyond the user's limit, which does no harm.
             let _ = rustix::pipe::fcntl_setpipe_size(&stdin, PIPE_BYTES);
             Source::Plain(stdin)
         };
@@ -176,7 +176,7 @@ impl Input {
         }
     }
 
-    /// How many bytes are ahead of its position, if that can be told.
+    /// How many bytes are ahead of its position, if known.
     pub(crate) fn remaining(&self) -> Option<u64> {
         let position = rustix::fs::tell(self.as_fd()).ok()?;
         Some(self.len()?.saturating_sub(position))
@@ -195,7 +195,7 @@ impl Input {
         }
     }
 
-    /// Where data is, from `offset` on. Moves the position.
+    /// Finds the next data from `offset` on. Moves the position.
     pub(crate) fn next_data(&self, offset: u64) -> Data {
         let start = match rustix::fs::seek(self.as_fd(), FdSeek::Data(offset)) {
             Ok(start) => start,
@@ -204,14 +204,14 @@ impl Input {
         };
         match rustix::fs::seek(self.as_fd(), FdSeek::Hole(start)) {
             Ok(end) if end > start => Data::Range(start, end),
-            // Cut off between the two calls, so that there is nothing here now.
+            // The file was cut off between the two calls: there is nothing here now.
             Err(Errno::NXIO) => Data::NoMore,
             _ => Data::Unknown,
         }
     }
 
-    /// Waits until what was brought into the page cache is dropped, takes down
-    /// the figures, and closes.
+    /// Waits until what was brought into the page cache is dropped, adds up the figures, and
+    /// closes.
     pub(crate) fn finish(self, session: &mut Session, watched: bool) {
         let Source::Cached(file) = self.source else {
             return;
@@ -234,7 +234,7 @@ impl AsFd for Input {
     }
 }
 
-/// Waits for a file's pages to go, and says so if they do not.
+/// Waits for a file's pages to go, and says so if they stay.
 pub(crate) fn settle(file: &File, session: &Session, path: &Path) {
     let settled = file.settle(SETTLE_LIMIT);
     let left = file.stats().left_bytes;

@@ -1,10 +1,9 @@
 //! The `dropbehind` command: copy, write and read files without filling the
 //! page cache, see what is in it, and find out what works here.
 //!
-//! The commands are in [`commands`], one file each; [`habits`] are other tools'
-//! names that it answers to; [`options`] holds the one
-//! table of their options; [`session`] is what the commands that move data
-//! share.
+//! The commands are in [`commands`], one file each; [`habits`] has other tools' names that it
+//! answers to; [`options`] holds the one table of their options; [`session`] is what the
+//! commands that move data share.
 
 #![forbid(unsafe_code)]
 
@@ -30,8 +29,8 @@ use nix::sys::signal::{SigSet, Signal};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    // A write past the limit on file sizes is to fail with EFBIG, which can be
-    // reported, and not to kill. Threads inherit the mask.
+    // A write past the limit on file sizes must fail with EFBIG, which can be reported, and not
+    // kill us. Threads inherit the mask.
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGXFSZ);
     if let Err(errno) = signals.thread_block() {

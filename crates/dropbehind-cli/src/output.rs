@@ -20,21 +20,20 @@ pub(crate) enum Output {
 }
 
 impl Output {
-    /// A file or block device of the library's, watched from now on.
+    /// A file or block device that the library opened, watched from now on.
     pub(crate) fn cached(file: File, session: &Session) -> Self {
         let file = Arc::new(file);
         session.progress.attach(&file);
         Self::Cached(file)
     }
 
-    /// Standard output, plain whatever it is: the modes are for the file that
-    /// the command names.
+    /// Standard output, always plain: the modes are for the file that the command names.
     pub(crate) fn stdout() -> io::Result<Self> {
         let stdout = io::stdout().as_fd().try_clone_to_owned()?;
         Ok(Self::Plain(stdout.into()))
     }
 
-    /// Writes some.
+    /// Writes some of the bytes.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Cached(file) => file.as_ref().write(bytes),
@@ -62,7 +61,7 @@ impl Output {
     /// Starts writing back what is dirty, so that a later sync finds less.
     pub(crate) fn start_writeback(&self) {
         if let Self::Cached(file) = self {
-            // Only ever a head start: the sync reports what goes wrong.
+            // Only a head start: the sync reports what goes wrong.
             let _ = file.start_writeback(0..u64::MAX);
         }
     }
@@ -77,10 +76,10 @@ impl Output {
         }
     }
 
-    /// Waits for the pages to go, takes down the figures, and closes.
+    /// Waits for the pages to go, adds up the figures, and closes.
     ///
-    /// `is_clean` tells whether it was synced without an error: otherwise there
-    /// is nothing to wait for, or the cache may hold the only copy.
+    /// `is_clean` says whether it was synced without an error. If not, there is nothing to wait
+    /// for, or the cache may hold the only copy.
     pub(crate) fn finish(
         self,
         session: &mut Session,
@@ -113,8 +112,8 @@ impl AsFd for Output {
     }
 }
 
-/// Syncs the directory that a new file is in: a file whose name is lost with
-/// the power is not safe on the disk.
+/// Syncs the directory of a new file: a file that loses its name in a power failure is not safe
+/// on the disk.
 pub(crate) fn sync_directory(directory: &Path) -> Result<(), Failure> {
     let directory = if directory.as_os_str().is_empty() {
         Path::new(".")
@@ -123,8 +122,8 @@ pub(crate) fn sync_directory(directory: &Path) -> Result<(), Failure> {
     };
     match std::fs::File::open(directory) {
         Ok(opened) => sync_open_directory(&opened, directory),
-        // One may make files in a directory that one may not read; there is no
-        // other way to sync it then.
+        // A user may be able to make files in a directory but not to read it. Then it cannot be
+        // synced.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
         Err(error) => Err(Failure::io(Doing::Sync, directory, &error)),
     }
@@ -133,8 +132,8 @@ pub(crate) fn sync_directory(directory: &Path) -> Result<(), Failure> {
 /// Syncs a directory that is open.
 pub(crate) fn sync_open_directory(directory: &std::fs::File, path: &Path) -> Result<(), Failure> {
     match directory.sync_all() {
-        // File systems without such a call, where names are safe at once or never; and
-        // a directory that one may not read, which is open for looking only.
+        // The file system has no such call, and names are safe at once or never; or the
+        // directory may not be read, and was opened with `O_PATH`.
         Err(error)
             if matches!(
                 Errno::from_io_error(&error),

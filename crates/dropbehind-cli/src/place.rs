@@ -1,8 +1,8 @@
 //! Where something is: a name in an open directory.
 //!
-//! Paths are resolved anew by each call, and others may put a symbolic link in the
-//! place of any part of one meanwhile. Inside a tree each call gets one name and the
-//! descriptor of its directory, so there is nothing but that name to be replaced.
+//! Each call resolves a path anew, and others may replace any part of it with a symbolic link
+//! meanwhile. Inside a tree, each call gets one name and the descriptor of its directory, so
+//! only that name can be replaced.
 
 use crate::error::{Failure, shown};
 use rustix::fs::{CWD, FileType, Mode, OFlags};
@@ -17,7 +17,7 @@ pub(crate) struct Place<'a> {
     pub(crate) directory: BorrowedFd<'a>,
     /// One component, unless it was typed.
     pub(crate) name: &'a Path,
-    /// What the user is told; never opened inside of trees.
+    /// For messages; never opened inside of trees.
     pub(crate) path: &'a Path,
     /// Whether a symbolic link of this name stands for what it points to.
     pub(crate) follows_links: bool,
@@ -34,7 +34,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// What the user typed, and a link itself if it is one.
+    /// What the user typed; if that is a link, the link itself.
     pub(crate) fn typed_itself(path: &'a Path) -> Self {
         Self {
             follows_links: false,
@@ -52,18 +52,18 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// Opens what has this name now, whatever it is, for looking at it only:
-    /// no device notices. `ELOOP` is no error of this.
+    /// Opens whatever has this name now, for looking at it only: no device notices. A link is
+    /// opened itself, without `ELOOP`.
     pub(crate) fn pin(&self) -> Result<File, Errno> {
         self.open(OFlags::PATH, Mode::empty())
     }
 
-    /// Opens without following a link (then it is `ELOOP`), and without waiting for
-    /// the other end if it is a pipe.
+    /// Opens without following links (a link gives `ELOOP`), and without waiting for a pipe's
+    /// other end.
     pub(crate) fn open(&self, flags: OFlags, mode: Mode) -> Result<File, Errno> {
         let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY;
         let open = |more| rustix::fs::openat(self.directory, self.name, flags | more, mode);
-        // What is only looked at, or made by this call, is nothing to wait for.
+        // An open for looking only, or of a new file, waits for nothing.
         if flags.intersects(OFlags::PATH | OFlags::EXCL) {
             return open(OFlags::NOFOLLOW).map(File::from);
         }
@@ -73,8 +73,8 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// Opens a file on which somebody has a lease, as file servers do: only an open that
-    /// waits makes them give it up. Regular files only, so nothing else is waited for.
+    /// Opens a file on which another process has a lease, as file servers do: only an open that
+    /// waits makes it give that up. Regular files only, so nothing else is waited for.
     fn open_leased(&self, flags: OFlags) -> Result<File, Errno> {
         let pinned = self.pin()?;
         let mode = rustix::fs::fstat(&pinned)?.st_mode;
@@ -84,8 +84,8 @@ impl<'a> Place<'a> {
         rustix::fs::open(proc_path(pinned.as_fd()), flags, Mode::empty()).map(File::from)
     }
 
-    /// Opens a directory; `ENOTDIR` if it is anything else, a link too. One that may
-    /// not be read may still be one to put files in.
+    /// Opens a directory; `ENOTDIR` if it is anything else, even a link. A directory that may
+    /// not be read may still take files.
     pub(crate) fn open_directory(&self) -> Result<File, Errno> {
         match self.open(OFlags::DIRECTORY, Mode::empty()) {
             Err(Errno::ACCESS) => self.open(OFlags::DIRECTORY | OFlags::PATH, Mode::empty()),
@@ -93,7 +93,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// Why it is not copied, if it is not what it was a moment ago.
+    /// The failure if it is not what it was a moment ago.
     pub(crate) fn was_replaced(&self) -> Failure {
         Failure::new(format!(
             "cannot copy {}: somebody put something else in its place while it was copied. Run \
@@ -103,13 +103,13 @@ impl<'a> Place<'a> {
     }
 }
 
-/// Lets reads and writes wait again, as [`Place::open`] made them not to.
+/// Makes reads and writes wait again, which [`Place::open`] prevented.
 pub(crate) fn make_blocking(file: &File) -> Result<(), Errno> {
-    // No other flag that can be changed was set.
+    // No other flag that can be changed is set.
     rustix::fs::fcntl_setfl(file, OFlags::empty())
 }
 
-/// A name of an open file, for calls that take no descriptor opened with `O_PATH`.
+/// A name of an open file, for calls that take no `O_PATH` descriptor.
 pub(crate) fn proc_path(file: BorrowedFd<'_>) -> String {
     format!("/proc/self/fd/{}", file.as_raw_fd())
 }

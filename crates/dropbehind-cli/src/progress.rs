@@ -1,7 +1,7 @@
-//! Watching a run: the peaks for its figures, and the progress bar.
+//! Watches a run, for the peaks in its figures and for the progress bar.
 //!
-//! One thread looks about every 20 ms at the files that are being written; the
-//! thread that moves the data only adds to two counters.
+//! One thread looks at the open files about every 20 ms; the thread that moves the data only
+//! adds to counters.
 
 use crate::options::When;
 use crate::size::show;
@@ -16,22 +16,22 @@ use std::time::{Duration, Instant};
 
 /// Often enough to see a peak of some MiB on a disk of 2 GiB/s.
 const SAMPLE_EVERY: Duration = Duration::from_millis(20);
-/// A look may cost at most this share of one CPU: counting the pages of a
-/// large, fully cached file takes milliseconds.
+/// A look may cost at most one part in this many of a CPU: counting the pages of a large, fully
+/// cached file takes milliseconds.
 const MAX_COST: u32 = 20;
 /// Fast enough for the eye.
 const DRAW_EVERY: Duration = Duration::from_millis(100);
 /// Seldom enough for a log.
 const PRINT_EVERY: Duration = Duration::from_secs(1);
 
-/// What the moving thread counts.
+/// What the thread that moves the data counts.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     /// Bytes read from the sources.
     pub(crate) read: AtomicU64,
     /// Bytes written to the destinations.
     pub(crate) written: AtomicU64,
-    /// Bytes of holes passed over.
+    /// Bytes of holes that were skipped.
     pub(crate) skipped: AtomicU64,
 }
 
@@ -42,7 +42,7 @@ struct Watched {
     files: Mutex<Vec<Arc<File>>>,
     peak_dirty: AtomicU64,
     peak_cached: AtomicU64,
-    /// Dirty when last looked at.
+    /// Dirty bytes at the last look.
     dirty: AtomicU64,
 }
 
@@ -54,14 +54,14 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Starts watching, if there is to be a bar or `wants_peaks`.
+    /// Starts watching, if there is a bar to show or `wants_peaks` is set.
     pub(crate) fn start(when: When, quiet: bool, wants_peaks: bool) -> Self {
         let visible = match when {
             When::Always => true,
             When::Auto => !quiet && io::stderr().is_terminal(),
             When::Never => false,
         };
-        // Without a terminal it stays hidden and only reckons: see `draw`.
+        // Without a terminal, it stays hidden and only calculates: see `draw`.
         let bar = visible.then(|| {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
             bar.set_style(style("{spinner} {msg}"));
@@ -78,17 +78,17 @@ impl Progress {
         }
     }
 
-    /// Whether anybody sees a bar.
+    /// Whether there is a bar to show.
     pub(crate) fn is_visible(&self) -> bool {
         self.bar.is_some()
     }
 
-    /// What to count in.
+    /// The counters of the run.
     pub(crate) fn counters(&self) -> &Counters {
         &self.watched.counters
     }
 
-    /// Says how much there is to do.
+    /// Sets how much there is to do.
     pub(crate) fn set_total(&self, bytes: u64) {
         if let Some(bar) = self.bar.as_ref().filter(|_| bytes > 0) {
             bar.set_length(bytes);
@@ -96,15 +96,14 @@ impl Progress {
         }
     }
 
-    /// Watches a file, too.
+    /// Watches one more file.
     pub(crate) fn attach(&self, file: &Arc<File>) {
         if self.thread.is_some() {
             lock(&self.watched.files).push(Arc::clone(file));
         }
     }
 
-    /// Looks at a file for the last time; afterwards the caller's is the only
-    /// handle again.
+    /// Looks at a file for the last time. Afterwards, the caller has the only handle again.
     pub(crate) fn detach(&self, file: &Arc<File>) {
         if self.thread.is_some() {
             self.watched.look();
@@ -120,11 +119,11 @@ impl Progress {
         }
     }
 
-    /// Ends watching: the peaks of dirty and of cached bytes.
+    /// Ends watching. Returns the peaks of dirty and of cached bytes.
     pub(crate) fn finish(&mut self) -> (u64, u64) {
         if let Some((stop, thread)) = self.thread.take() {
             drop(stop);
-            // It can only have panicked while drawing; the data does not care.
+            // It can only have panicked while drawing, which does not affect the data.
             let _ = thread.join();
         }
         if let Some(bar) = &self.bar {
@@ -138,7 +137,7 @@ impl Progress {
 }
 
 fn style(template: &str) -> ProgressStyle {
-    // The templates are constants of this file; the test below reads them.
+    // The templates are constants of this file.
     ProgressStyle::with_template(template)
         .unwrap_or_else(|_| ProgressStyle::default_bar())
         .progress_chars("=> ")
@@ -149,8 +148,8 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 impl Watched {
-    /// Counts the files' pages. Holding the lock meanwhile is what lets
-    /// [`Progress::detach`] leave the caller the only handle.
+    /// Counts the files' pages. Holding the lock meanwhile lets [`Progress::detach`] leave the
+    /// caller the only handle.
     fn look(&self) {
         let files = lock(&self.files);
         if files.is_empty() {
@@ -170,8 +169,8 @@ impl Watched {
         self.peak_cached.fetch_max(cached, Relaxed);
     }
 
-    /// Shows how far it is; where there is no terminal to draw a bar on, but
-    /// one was asked for, as a line.
+    /// Shows how far the run is: as a line, if a bar was asked for and there is no terminal to
+    /// draw it on.
     fn draw(&self, bar: &ProgressBar) {
         let written = self.counters.written.load(Relaxed);
         let done = written + self.counters.skipped.load(Relaxed);
@@ -193,7 +192,7 @@ impl Watched {
             "{}{}, {}/s{}, {} at the disk",
             show(done),
             of.unwrap_or_default(),
-            // Not negative, and far from the limit.
+            // Never negative, and far from the limit.
             show(rate as u64),
             left,
             show(at_disk),
@@ -206,8 +205,8 @@ impl Watched {
     }
 }
 
-/// Starts the watching thread. Where no more threads can be had, there is no
-/// bar, and the peaks are the library's own.
+/// Starts the watching thread. If no more threads can be had, there is no bar, and the peaks are
+/// the library's own.
 fn spawn(
     watched: &Arc<Watched>,
     bar: Option<&ProgressBar>,

@@ -12,8 +12,8 @@ use dropbehind_linux::IoPriority;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-/// How long to wait for pages to go that are clean already. Only pages that
-/// another program holds on to take longer, and those may take for ever.
+/// How long to wait until clean pages are gone. Only pages that another program holds take
+/// longer, and those may take for ever.
 pub(crate) const SETTLE_LIMIT: Duration = Duration::from_secs(5);
 
 /// One run of a command.
@@ -29,7 +29,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Gets everything ready that can fail before anything is changed.
+    /// Prepares all that can fail, before anything is changed.
     pub(crate) fn start(settings: &IoSettings) -> Result<Self, Failure> {
         let stats_file = settings.stats.as_deref().map(StatsFile::open).transpose()?;
         let flusher = Self::flusher(settings.io_priority)?;
@@ -84,7 +84,7 @@ impl Session {
         self.settings.mode
     }
 
-    /// Says what went wrong; the run goes on.
+    /// Reports a failure; the run goes on.
     pub(crate) fn fail(&mut self, failure: &Failure) {
         self.progress.say(&format!("dropbehind: {failure}"));
         self.exit = self.exit.and(failure.exit);
@@ -97,12 +97,12 @@ impl Session {
         }
     }
 
-    /// The reader of our output is gone, which is nothing to talk about.
+    /// Notes that the reader of our output is gone, which needs no message.
     pub(crate) fn broken_pipe(&mut self) {
         self.exit = self.exit.and(Exit::BrokenPipe);
     }
 
-    /// Writes the figures, and tells how the run went.
+    /// Writes the figures, and returns the exit code.
     pub(crate) fn finish(mut self) -> Exit {
         let (dirty, cached) = self.progress.finish();
         self.stats.peak_dirty_bytes = self.stats.peak_dirty_bytes.max(dirty);

@@ -6,11 +6,11 @@ use crate::progress::Counters;
 use crate::transfer::{Buffer, TransferError, copy};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Copies the data of a file into an empty one, leaving holes where the source
-/// has them; how long the copy is.
+/// Copies the data of a file into an empty one, leaving holes where the source has them. Returns
+/// the length of the copy.
 ///
-/// Ends where reading ends, not where the size was once: files grow and shrink
-/// meanwhile, and those of `/proc` have no size at all.
+/// Ends where reading ends, not where the size once was: files grow and shrink meanwhile, and
+/// those of `/proc` have no size at all.
 pub(crate) fn copy_sparse(
     input: &mut Input,
     output: &mut Output,
@@ -33,7 +33,7 @@ pub(crate) fn copy_sparse(
         if copied > 0 {
             last_write_end = at;
         }
-        // Less than promised: the source was cut off.
+        // Less than promised: the source was truncated.
         if limit != Some(copied) {
             break;
         }

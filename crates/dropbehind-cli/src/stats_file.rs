@@ -16,13 +16,13 @@ use std::time::Duration;
 pub(crate) struct RunStats {
     /// Read from the sources.
     pub(crate) bytes_read: u64,
-    /// Written to the destinations; holes are not.
+    /// Written to the destinations, not counting holes.
     pub(crate) bytes_written: u64,
     /// From the start of the command to the last close.
     pub(crate) elapsed_ns: u64,
-    /// Most dirty and under writeback at a time, of the files being written.
+    /// The most that was dirty or under writeback at a time, of the files being written.
     pub(crate) peak_dirty_bytes: u64,
-    /// Most in the page cache at a time, of the files being written, or read.
+    /// The most in the page cache at a time, of the files being written or read.
     pub(crate) peak_cached_bytes: u64,
     /// Brought into the page cache.
     pub(crate) brought_bytes: u64,
@@ -30,23 +30,22 @@ pub(crate) struct RunStats {
     pub(crate) dropped_bytes: u64,
     /// In the page cache before, or brought in by others, and kept.
     pub(crate) kept_bytes: u64,
-    /// Brought in, to be dropped, and still there.
+    /// Brought in, to be dropped, but still there.
     pub(crate) left_bytes: u64,
     /// Waits of the writer for the disk.
     pub(crate) waits: u64,
-    /// The time they took.
+    /// How long they took.
     pub(crate) wait_ns: u64,
     /// Wake-ups of the flusher.
     pub(crate) kicks: u64,
-    /// Wake-ups that an earlier one, not yet answered, made needless.
+    /// Wake-ups made needless by an earlier one that was not answered yet.
     pub(crate) kicks_coalesced: u64,
     /// Writeback asked for, by the reason for it.
     pub(crate) writeback_bytes: BTreeMap<Cow<'static, str>, u64>,
 }
 
 impl RunStats {
-    /// Adds what one file's treatment took. `watched` tells whether its peaks
-    /// count.
+    /// Adds the figures of one file. `watched` says whether its peaks count.
     pub(crate) fn add(&mut self, stats: &Stats, watched: bool) {
         if watched {
             self.peak_dirty_bytes = self.peak_dirty_bytes.max(stats.peak_dirty_bytes);
@@ -81,7 +80,7 @@ impl RunStats {
             "{done}: {} in {seconds:.1} s, {}/s; at most {} in the page cache at a time, {} left \
              of what was to go",
             show(bytes),
-            // Not negative, and far from the limit.
+            // Never negative, and far from the limit.
             show((bytes as f64 / seconds.max(1e-9)) as u64),
             show(self.peak_cached_bytes),
             show(self.left_bytes),
@@ -103,9 +102,8 @@ pub(crate) enum StatsFile {
 }
 
 impl StatsFile {
-    /// Opens it ahead of the work, so that a wrong name stops the command
-    /// before it changes anything. What the file holds stays until there are
-    /// figures.
+    /// Opens it before the work, so that a wrong name stops the command before it changes
+    /// anything. The file keeps its contents until there are figures.
     pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
         if path.as_os_str() == "-" {
             return Ok(Self::Stderr);

@@ -1,6 +1,5 @@
-//! The loop that moves bytes: one thread, one buffer. Reading and writing
-//! overlap all the same, through the kernel's readahead on one side and the
-//! flusher on the other.
+//! The loop that moves bytes: one thread, one buffer. Reading and writing still overlap, through
+//! the kernel's readahead on one side and the flusher on the other.
 
 use crate::input::Input;
 use crate::output::Output;
@@ -30,7 +29,7 @@ impl Buffer {
     pub(crate) fn new(len: usize) -> Self {
         let page = usize::try_from(dropbehind_linux::page_size()).unwrap_or(4096);
         let memory = vec![0; len + page];
-        // Where the offset cannot be had it is huge, and alignment only a wish.
+        // An offset that cannot be had is huge, and alignment is only a wish.
         let start = memory.as_ptr().align_offset(page).min(page);
         Self { memory, start, len }
     }
@@ -40,7 +39,7 @@ impl Buffer {
     }
 }
 
-/// Moves bytes until the source ends, or `limit` of them; how many it was.
+/// Moves bytes until the source ends, but at most `limit`. Returns how many.
 pub(crate) fn copy(
     input: &mut Input,
     output: &mut Output,
@@ -68,7 +67,7 @@ pub(crate) fn copy(
     }
 }
 
-/// As [`io::Write::write_all`], counting what was written before an error.
+/// Like [`io::Write::write_all`], but counts what was written before an error.
 fn write_all(output: &mut Output, mut bytes: &[u8], counters: &Counters) -> io::Result<()> {
     while !bytes.is_empty() {
         match output.write(bytes) {

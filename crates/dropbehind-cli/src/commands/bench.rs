@@ -79,7 +79,7 @@ pub(super) fn run(args: &BenchArgs) -> Exit {
 
 fn failure(error: &Error) -> Failure {
     match error {
-        // As for any other word that the command line should not have.
+        // Treated like any other word that the command line should not have.
         Error::Usage(text) => Cli::command()
             .error(ErrorKind::ValueValidation, text)
             .exit(),
@@ -150,14 +150,13 @@ fn measure(args: &BenchArgs) -> Exit {
     }
 }
 
-/// Ctrl-C and the like end a benchmark in order: its files, mounts and devices
-/// must go.
+/// Ctrl-C and the like end a benchmark in order: its files, mounts and devices must be removed.
 fn watch_for_the_end(interrupted: &Arc<AtomicBool>) -> nix::Result<()> {
     let mut signals = SigSet::empty();
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
         signals.add(signal);
     }
-    // Threads that are started later inherit it.
+    // Threads started later inherit the mask.
     signals.thread_block()?;
     let interrupted = Arc::clone(interrupted);
     std::thread::spawn(move || {
@@ -168,8 +167,8 @@ fn watch_for_the_end(interrupted: &Arc<AtomicBool>) -> nix::Result<()> {
     Ok(())
 }
 
-/// Workers are this program, through a link that leads to it even when its file
-/// was replaced meanwhile.
+/// Workers are this program, through a link that leads to it even if its file was replaced
+/// meanwhile.
 fn launcher() -> Launcher {
     let program = OsString::from(format!("/proc/{}/exe", std::process::id()));
     let words = |words: &[&str]| -> Vec<OsString> {

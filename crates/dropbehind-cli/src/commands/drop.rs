@@ -13,8 +13,8 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Pages that were just read are still on some CPU's list; dropping drains
-/// those and the next attempt finds the pages free.
+/// Pages that were just read are still on some CPU's list. A drop drains these lists, and the
+/// next attempt finds the pages free.
 const ATTEMPTS: u32 = 3;
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(5);
 
@@ -48,7 +48,7 @@ fn drop_pages(path: &Path, sync: bool) -> Result<String, Failure> {
     let file = open(path)?;
     let count =
         || cachestat(file.as_fd(), 0, 0).map_err(|error| Failure::io(Doing::Count, path, &error));
-    // Counted first: who may not count pages is not to cause writing either.
+    // Counted first: a user who may not count pages must not cause writing either.
     let before = count()?;
     if sync && !before.is_clean() {
         file.sync_data()
@@ -71,13 +71,12 @@ fn drop_pages(path: &Path, sync: bool) -> Result<String, Failure> {
     Ok(outcome(path, before, after, sync))
 }
 
-/// The ranges of cached pages none of which is dirty or under writeback, as
-/// large as they are: dropping skips folios that reach out of its range, and
-/// starts writing what is dirty in it.
+/// The largest ranges of cached pages of which none is dirty or under writeback. A drop skips
+/// folios that reach out of its range, and starts writing what is dirty in it.
 fn clean_ranges(file: &File) -> io::Result<Vec<Range<u64>>> {
     let size = dropbehind_linux::size_bytes(file.as_fd())?;
     let mut found: Vec<Range<u64>> = Vec::new();
-    // Halved where the halves differ; on a stack, the first half on top.
+    // Ranges that are only partly clean are halved, the first half on top of the stack.
     let whole = 0..size.next_multiple_of(page_size());
     let mut ahead = vec![whole];
     while let Some(range) = ahead.pop() {
@@ -88,7 +87,7 @@ fn clean_ranges(file: &File) -> io::Result<Vec<Range<u64>>> {
         let state = cachestat(file.as_fd(), range.start, len)?;
         if state.is_clean() {
             match found.last_mut() {
-                // Nothing cached in between is no end of a range.
+                // Uncached pages in between do not end a range.
                 Some(last) if last.end == range.start => last.end = range.end,
                 _ => found.push(range),
             }

@@ -82,7 +82,7 @@ pub(super) fn run(args: &ProbeArgs) -> Exit {
     print(text.as_bytes())
 }
 
-/// Everything that is tried, with the name it has in the kernel's manuals.
+/// Everything that is tried, by its name in the kernel's manuals.
 fn features(found: &Probe) -> [(&'static str, &Support); 12] {
     [
         ("cachestat", &found.cachestat),

@@ -30,11 +30,11 @@ struct FileState {
     cached_bytes: u64,
     dirty_bytes: u64,
     writeback_bytes: u64,
-    /// Of the file's pages.
+    /// Percent of the file's pages.
     cached_percent: f64,
     dirty_percent: f64,
     writeback_percent: f64,
-    /// `None` where the file system has none to tell of.
+    /// `None` if the file system has no extents to report.
     extents: Option<u64>,
 }
 
@@ -61,7 +61,7 @@ pub(super) fn run(args: &StatArgs) -> Exit {
 /// Opens a file whose pages are to be counted or dropped.
 pub(super) fn open(path: &Path) -> Result<File, Failure> {
     let failed = |error: io::Error| Failure::io(Doing::Open, path, &error);
-    // Before opening: that would wait for a pipe's other end.
+    // Checked before opening, which would wait for a pipe's other end.
     let metadata = std::fs::metadata(path).map_err(failed)?;
     if !is_cached_kind(&metadata) {
         let kind = if metadata.is_dir() {
@@ -91,7 +91,7 @@ fn look(path: &Path) -> Result<FileState, Failure> {
     let page = dropbehind_linux::page_size();
     let percent = |some: u64| match size_bytes.div_ceil(page) {
         0 => 0.0,
-        // Tenths are all that anybody reads.
+        // Nobody reads more than tenths.
         all => (some as f64 * 1000.0 / all as f64).round() / 10.0,
     };
     Ok(FileState {
@@ -149,7 +149,7 @@ fn table(states: &[FileState]) -> String {
     let mut text = String::new();
     for (row, name) in rows.iter().zip(names) {
         for (column, (width, cell)) in widths.iter().zip(row).enumerate() {
-            // A per cent belongs to the size before it.
+            // A percentage belongs to the size before it.
             let gap = if matches!(column, 2 | 4 | 6) {
                 " "
             } else {

@@ -79,6 +79,6 @@ fn write(session: &mut Session, args: &WriteArgs) -> Result<(), Failure> {
     input.finish(session, false);
     let is_clean = synced.is_ok() && args.end.sync;
     let closed = destination.output.finish(session, path, is_clean);
-    // Of several errors the first tells most.
+    // Of several errors, the first says most.
     synced.and(closed)
 }

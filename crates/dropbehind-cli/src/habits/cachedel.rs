@@ -1,5 +1,5 @@
-//! `cachedel [-n N] FILE`: drops a file's clean pages, and starts writing the
-//! others; with -n, so many times.
+//! `cachedel [-n N] FILE`: drops a file's clean pages, and starts writing the others;
+//! with -n, N times.
 
 use super::named_file::{call_failed, open};
 use crate::error::shown;
@@ -38,7 +38,7 @@ pub(super) fn run(name: &OsStr, args: &[OsString]) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// As atoi(3): the digits that a text begins with, 0 without any.
+/// Like atoi(3): the digits that a text begins with, 0 without any.
 fn leading_number(text: &OsStr) -> u32 {
     let text = text.to_string_lossy();
     let text = text.trim_start();

@@ -1,7 +1,7 @@
 //! `cachestats [-q|-v] FILE`: how many of a file's pages are cached.
 //!
-//! Not the same: for a file of which the kernel does not tell this user, it says
-//! so, where the original calls every page cached.
+//! Unlike the original, it says so if the kernel does not report a file's pages to this user;
+//! the original calls every page cached.
 
 use super::named_file::{call_failed, open};
 use crate::error::shown;
@@ -49,15 +49,14 @@ pub(super) fn run(name: &OsStr, args: &[OsString]) -> ExitCode {
         }
         Err(error) => return call_failed("mincore", &error),
     };
-    // Of an empty file, the original speaks in any case.
+    // For an empty file, the original prints in any case.
     if quiet && pages > 0 {
         return ExitCode::from(u8::from(cached != pages));
     }
     print(&(summary(cached, pages, size) + &rows(&map)))
 }
 
-/// Of the first so many pages; beyond the end of the file, a large folio may
-/// have more.
+/// Counts only this many pages: beyond the end of the file, a large folio may have more.
 fn cached_pages(file: &File, pages: u64) -> io::Result<u64> {
     if pages == 0 {
         return Ok(0);

@@ -1,8 +1,7 @@
-//! Names of other tools that this program answers to, through a link of that
-//! name: it takes their options, prints their lines and exits with their codes.
+//! Names of other tools that this program answers to, through a link of that name. It takes
+//! their options, prints their lines and exits with their codes.
 //!
-//! The tools are those of the nocache package; what is not the same stands in
-//! each file.
+//! The tools are those of the nocache package; each file says what differs.
 
 mod cachedel;
 mod cachestats;
@@ -13,7 +12,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// A tool to be.
+/// A tool to act as.
 type Habit = fn(name: &OsStr, args: &[OsString]) -> ExitCode;
 
 /// Does what the command line asks for, if its first word is a name of one of

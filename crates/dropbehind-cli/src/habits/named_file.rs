@@ -12,7 +12,7 @@ use std::process::ExitCode;
 /// What the tools exit with when a call failed.
 const CALL_FAILED: u8 = 255;
 
-/// A failed call, as perror(3) says it.
+/// Reports a failed call as perror(3) does.
 pub(super) fn call_failed(call: &str, error: &io::Error) -> ExitCode {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or_default();
@@ -20,7 +20,7 @@ pub(super) fn call_failed(call: &str, error: &io::Error) -> ExitCode {
     ExitCode::from(CALL_FAILED)
 }
 
-/// Opens a regular file and tells its size.
+/// Opens a regular file, and returns its size as well.
 pub(super) fn open(name: &OsStr) -> Result<(File, u64), ExitCode> {
     // It must not wait for a pipe's other end.
     let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default();

@@ -1,10 +1,9 @@
 //! `nocache [-n N] [-f] [-D FILE] CMD [ARGUMENT...]`: runs a command without
 //! leaving in the page cache what it brings in.
 //!
-//! Not the same: the command is observed from outside, so that any program is
-//! covered (static ones, those that write with stdio or never close), and what
-//! it brought in goes while it runs, not at close. Where that is not possible, it
-//! runs plainly, and a line says why.
+//! Unlike the original, it observes the command from outside. So any program is covered (static
+//! ones, those that write with stdio or never close), and what it brought in goes while it runs,
+//! not at close. If that is not possible, the command runs plainly, and a line says why.
 
 use crate::commands::{self, Cli};
 use crate::error::shown;
@@ -17,11 +16,11 @@ use std::process::ExitCode;
 /// What the options ask for.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Options {
-    /// Figures to this file.
+    /// Write figures to this file.
     debug: Option<OsString>,
-    /// Also what was cached before.
+    /// Drop what was cached before, too.
     all: bool,
-    /// Options nobody knows, and those without their value; they stop nothing.
+    /// Unknown options, and those without their value; they stop nothing.
     odd: Vec<String>,
     /// How many words are options.
     words: usize,
@@ -56,8 +55,8 @@ pub(super) fn run(name: &OsStr, args: &[OsString]) -> ExitCode {
 }
 
 impl Options {
-    /// As getopts of a shell: letters may share a word, a value may follow its
-    /// letter, and the first word that is no option ends them, as does `--`.
+    /// Like a shell's getopts: letters may share a word, a value may follow its letter, and the
+    /// first word that is not an option ends them, as does `--`.
     fn of(args: &[OsString]) -> Self {
         let mut options = Self::default();
         while let Some([b'-', letters @ ..]) = args.get(options.words).map(|word| word.as_bytes()) {

@@ -1,9 +1,8 @@
 //! The one table of options: name, unit, range, default and meaning.
 //!
-//! The command line, the environment, `--help`, the completions and the man
-//! pages are made from it; a rules file can read the same names and values
-//! through [`OptionSpec::parse`]. What only one command knows (`cp -r`) is not
-//! here but with that command.
+//! The command line, the environment, `--help`, the completions and the man pages are made from
+//! it; a rules file can read the same names and values through [`OptionSpec::parse`]. Options of
+//! a single command (`cp -r`) are not here but with that command.
 
 mod arguments;
 mod bench;
@@ -25,7 +24,7 @@ use std::time::Duration;
 /// What an option's value is made of.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
-    /// One of some words, or what else the type's own parser takes.
+    /// One of some words, or anything else that the type's own parser takes.
     Words {
         /// The words worth naming.
         words: &'static [&'static str],
@@ -48,7 +47,7 @@ pub(crate) enum Kind {
     },
     /// A pattern; the option may be repeated.
     Pattern {
-        /// Whether a text is one.
+        /// Whether a text is a pattern.
         check: fn(&str) -> Result<(), String>,
     },
     /// A plain number in this range.
@@ -67,15 +66,15 @@ pub(crate) enum Kind {
 /// A value that fits its option.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Value {
-    /// Of a [`Kind::Words`] or [`Kind::Pattern`].
+    /// The value of a [`Kind::Words`] or [`Kind::Pattern`].
     Word(String),
-    /// Of a [`Kind::Seconds`].
+    /// The value of a [`Kind::Seconds`].
     Time(Duration),
-    /// Of a [`Kind::Bytes`].
+    /// The value of a [`Kind::Bytes`].
     Bytes(u64),
-    /// Of a [`Kind::Count`].
+    /// The value of a [`Kind::Count`].
     Count(u64),
-    /// Of a [`Kind::Path`].
+    /// The value of a [`Kind::Path`].
     Path(PathBuf),
 }
 
@@ -88,11 +87,11 @@ pub(crate) struct OptionSpec {
     pub(crate) short: Option<char>,
     /// What its value is called in help.
     pub(crate) value_name: &'static str,
-    /// The variable that sets it where the command line does not.
+    /// The variable that sets it if the command line does not.
     pub(crate) env: Option<&'static str>,
     /// What its value is made of.
     pub(crate) kind: Kind,
-    /// Its value where nothing sets it.
+    /// Its value if nothing sets it.
     pub(crate) default: Option<&'static str>,
     /// What it does, in one line.
     pub(crate) meaning: &'static str,
@@ -101,7 +100,7 @@ pub(crate) struct OptionSpec {
 }
 
 impl OptionSpec {
-    /// Reads a value, or says what would be one.
+    /// Parses a value, or says what would be one.
     pub(crate) fn parse(&self, text: &OsStr) -> Result<Value, String> {
         if let Kind::Path = self.kind {
             return Ok(Value::Path(text.into()));

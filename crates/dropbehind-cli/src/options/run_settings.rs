@@ -33,8 +33,8 @@ pub(crate) struct RunSettings {
     pub(crate) verbose: bool,
 }
 
-/// How much of a file may be unwritten unless that was set. What the window allows is
-/// not to be waited for.
+/// How much of a file may be unwritten if that was not set. Nobody is to wait for what the
+/// window allows.
 fn max_dirty_bytes(window_bytes: Option<u64>) -> u64 {
     let windows = window_bytes.map_or(0, |bytes| bytes.saturating_mul(2));
     windows.clamp(MAX_DIRTY_BYTES, *MAX_DIRTY_RANGE_BYTES.end())

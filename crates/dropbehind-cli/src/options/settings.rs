@@ -12,7 +12,7 @@ use dropbehind::strategy::Strategy;
 use dropbehind_linux::IoPriority;
 use std::path::PathBuf;
 
-/// Whether to do something that a terminal suggests.
+/// Whether to do something that suits a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum When {
     /// If it is a terminal.

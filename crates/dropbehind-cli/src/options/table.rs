@@ -175,8 +175,8 @@ pub(super) const QUIET: OptionSpec = OptionSpec {
     details: "",
 };
 
-/// Not settable by a variable: whether data is safe when a command returns must
-/// not depend on something set long ago.
+/// No variable sets this: whether data is safe when a command returns must not depend on
+/// something set long ago.
 pub(super) const NO_SYNC: OptionSpec = OptionSpec {
     name: "no-sync",
     short: None,
@@ -204,7 +204,7 @@ pub(super) const TRANSFER: [&OptionSpec; 9] = [
     &QUIET,
 ];
 
-/// The options of the commands that write files, besides.
+/// The further options of the commands that write files.
 pub(super) const WRITE_END: [&OptionSpec; 1] = [&NO_SYNC];
 
 pub(super) const READS: OptionSpec = OptionSpec {
@@ -335,7 +335,7 @@ pub(super) const RUN: [&OptionSpec; 13] = [
     &VERBOSE,
 ];
 
-/// Of [`TOP`].
+/// An option of [`TOP`].
 pub(super) const SOCKET: OptionSpec = OptionSpec {
     name: "socket",
     short: None,
@@ -349,7 +349,7 @@ pub(super) const SOCKET: OptionSpec = OptionSpec {
               observer's owner and root are answered.",
 };
 
-/// Of [`TOP`].
+/// An option of [`TOP`].
 pub(super) const INTERVAL: OptionSpec = OptionSpec {
     name: "interval",
     short: Some('i'),
@@ -364,7 +364,7 @@ pub(super) const INTERVAL: OptionSpec = OptionSpec {
     details: "From 0.1 to 60. Speeds are averages over it.",
 };
 
-/// Of [`TOP`].
+/// An option of [`TOP`].
 pub(super) const JSON: OptionSpec = OptionSpec {
     name: "json",
     short: None,
@@ -377,7 +377,7 @@ pub(super) const JSON: OptionSpec = OptionSpec {
               observer ends.",
 };
 
-/// Of [`TOP`].
+/// An option of [`TOP`].
 pub(super) const ONCE: OptionSpec = OptionSpec {
     name: "once",
     short: Some('1'),

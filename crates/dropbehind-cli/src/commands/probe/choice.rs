@@ -44,7 +44,7 @@ pub(super) fn choices(found: &Probe) -> Vec<Choice> {
             Some(&found.dontcache_read),
         ));
     }
-    // Of a file's disk nothing was tried: asking a device takes its name.
+    // Asking a device takes its name, so nothing was tried on a file's disk.
     let read = (here == FsKind::BlockDevice).then_some(&found.dontcache_read);
     let device = FsKind::BlockDevice;
     all.push(of(

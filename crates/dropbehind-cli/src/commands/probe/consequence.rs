@@ -1,8 +1,8 @@
-//! What it means where something is missing.
+//! What it means that something is missing.
 
 use dropbehind_linux::{Probe, Support};
 
-/// A sentence for each thing that does without here.
+/// A sentence for each thing that is missing here.
 pub(super) fn consequences(found: &Probe) -> Vec<&'static str> {
     let needed = [
         (
