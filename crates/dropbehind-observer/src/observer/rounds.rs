@@ -34,8 +34,8 @@ const QUEUE: usize = 16_384;
 const GATHER: Duration = Duration::from_millis(1);
 /// The longest pause while pages enter the cache: at 2 GB/s, 4 MiB.
 const ACTIVE: Duration = Duration::from_millis(2);
-/// While nothing happens, the pause doubles up to this. The trace wakes us sooner, once some 50
-/// folios have entered the cache.
+/// While nothing happens, the pause doubles up to this. The trace wakes us sooner, after some 50
+/// records.
 const QUIET: Duration = Duration::from_millis(50);
 /// The longest pause while no file is known.
 const REST: Duration = Duration::from_millis(500);

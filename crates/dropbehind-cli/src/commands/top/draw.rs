@@ -34,7 +34,7 @@ struct Heights {
 }
 
 impl Heights {
-    /// The files get what is left: at least half of a screen, unless it is tiny.
+    /// The files get at least half of what the header, tabs, note and footer leave.
     fn of(view: &View, height: usize) -> Self {
         let header = match height {
             0..8 => 1,
