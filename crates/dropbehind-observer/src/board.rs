@@ -9,7 +9,7 @@ use dropbehind_flusher::{Observed, ObservedState};
 /// This many of the latest notes are kept, and as many of those that users cause.
 const NOTES: usize = 32;
 
-/// Sums over finished files, and over small ones that had no stream.
+/// Sums over a disk's finished files, and over its small ones that had no stream.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Finished {
     pub(crate) files: u64,
@@ -17,6 +17,25 @@ pub(crate) struct Finished {
     pub(crate) read_bytes: u64,
     pub(crate) waits: u64,
     pub(crate) wait_ns: u64,
+    /// Dropped of small files.
+    pub(crate) dropped_bytes: u64,
+    /// Should have been dropped of small files, and stayed.
+    pub(crate) left_bytes: u64,
+    /// Cached when the files were last forgotten, and not to be dropped.
+    pub(crate) kept_bytes: u64,
+}
+
+impl std::ops::AddAssign for Finished {
+    fn add_assign(&mut self, other: Finished) {
+        self.files += other.files;
+        self.written_bytes += other.written_bytes;
+        self.read_bytes += other.read_bytes;
+        self.waits += other.waits;
+        self.wait_ns += other.wait_ns;
+        self.dropped_bytes += other.dropped_bytes;
+        self.left_bytes += other.left_bytes;
+        self.kept_bytes += other.kept_bytes;
+    }
 }
 
 /// One file, for the snapshot.
@@ -39,20 +58,16 @@ struct Entry {
 /// What the observer's thread shares with those who ask for a snapshot.
 #[derive(Debug, Default)]
 pub(crate) struct Board {
-    pub(crate) finished: Finished,
+    /// By the name of the disk, which is empty where files have none.
+    by_disk: HashMap<String, Finished>,
     notes: Vec<String>,
     /// Notes on users' files and mounts, of which they may make as many as they like.
     user_notes: Vec<String>,
-    /// Bytes written to and read from finished files, by disk.
-    pub(crate) by_disk: HashMap<String, (u64, u64)>,
     files: HashMap<u64, Entry>,
     /// Brought into open files that have no stream.
     pub(crate) waiting_bytes: u64,
     /// The most that was cached at once and still to be dropped.
     pub(crate) peak_cached_bytes: u64,
-    /// Cached in the end and not to be dropped: of all files, and by disk.
-    pub(crate) kept_bytes: u64,
-    pub(crate) kept_by_disk: HashMap<String, u64>,
     /// Records of the trace that the kernel had no room for.
     pub(crate) lost_records: u64,
 }
@@ -70,14 +85,11 @@ fn keep(notes: &mut Vec<String>, note: String) {
 /// A copy of the board, for the snapshot.
 #[derive(Debug)]
 pub(crate) struct Shown {
-    pub(crate) finished: Finished,
     pub(crate) notes: Vec<String>,
-    pub(crate) by_disk: HashMap<String, (u64, u64)>,
+    pub(crate) by_disk: HashMap<String, Finished>,
     pub(crate) views: Vec<FileView>,
     pub(crate) waiting_bytes: u64,
     pub(crate) peak_cached_bytes: u64,
-    pub(crate) kept_bytes: u64,
-    pub(crate) kept_by_disk: HashMap<String, u64>,
     pub(crate) lost_records: u64,
 }
 
@@ -85,14 +97,11 @@ impl Board {
     /// All of it at this moment.
     pub(crate) fn shown(&self) -> Shown {
         Shown {
-            finished: self.finished,
             notes: [&*self.notes, &self.user_notes].concat(),
             by_disk: self.by_disk.clone(),
             views: self.views(),
             waiting_bytes: self.waiting_bytes,
             peak_cached_bytes: self.peak_cached_bytes,
-            kept_bytes: self.kept_bytes,
-            kept_by_disk: self.kept_by_disk.clone(),
             lost_records: self.lost_records,
         }
     }
@@ -121,6 +130,14 @@ impl Board {
         self.lost_records += records;
     }
 
+    /// The sums of a disk.
+    pub(crate) fn of_disk(&mut self, name: &str) -> &mut Finished {
+        if !self.by_disk.contains_key(name) {
+            self.by_disk.insert(name.to_owned(), Finished::default());
+        }
+        self.by_disk.get_mut(name).expect("it is there by now")
+    }
+
     /// Adds a file that is observed from now on.
     pub(crate) fn begin(&mut self, key: u64, path: PathBuf, mode: String, observed: Observed) {
         let entry = Entry {
@@ -136,14 +153,13 @@ impl Board {
         let Some(file) = self.files.remove(&key) else {
             return;
         };
-        self.finished.written_bytes += state.counts.written_bytes;
-        self.finished.read_bytes += state.counts.read_bytes;
-        self.finished.waits += state.waits;
-        self.finished.wait_ns += state.wait_ns;
-        let disk = file.observed.disk_name().to_owned();
-        let sums = self.by_disk.entry(disk).or_default();
-        sums.0 += state.counts.written_bytes;
-        sums.1 += state.counts.read_bytes;
+        *self.of_disk(file.observed.disk_name()) += Finished {
+            written_bytes: state.counts.written_bytes,
+            read_bytes: state.counts.read_bytes,
+            waits: state.waits,
+            wait_ns: state.wait_ns,
+            ..Finished::default()
+        };
     }
 }
 

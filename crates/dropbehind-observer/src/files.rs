@@ -418,6 +418,10 @@ impl Files {
     pub(crate) fn unshelved(&mut self, unshelved: Unshelved) {
         if let Some(open) = self.files.get_mut(&unshelved.number) {
             open.left_bytes += unshelved.left_bytes;
+            let mut board = lock(&self.board);
+            let finished = board.of_disk(self.rules.disk_name(open.device));
+            finished.dropped_bytes += unshelved.dropped_bytes;
+            finished.left_bytes += unshelved.left_bytes;
         }
         self.table.unshelved(unshelved.number);
     }

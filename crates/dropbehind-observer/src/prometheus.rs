@@ -72,11 +72,6 @@ fn totals_families(metrics: &mut Exposition, snapshot: &Snapshot) {
         ),
         ("dropped_bytes", "Dropped.", totals.dropped_bytes),
         (
-            "kept_bytes",
-            "Cached before, or brought in by others, and so kept.",
-            totals.kept_bytes,
-        ),
-        (
             "left_bytes",
             "Should have gone, and could not be dropped.",
             totals.left_bytes,
@@ -98,6 +93,11 @@ fn totals_families(metrics: &mut Exposition, snapshot: &Snapshot) {
             "cached_bytes",
             "Cached, brought in by the programs observed and still to be dropped.",
             totals.cached_bytes,
+        ),
+        (
+            "kept_bytes",
+            "Cached before, or brought in by others, and so kept: of files that are done with.",
+            totals.kept_bytes,
         ),
         (
             "peak_cached_bytes",
@@ -160,9 +160,9 @@ const DISK_FIGURES: [DiskFigure; 12] = [
         |disk| disk.dropped_bytes,
     ),
     (
-        Kind::Counter,
-        "kept_bytes_total",
-        "Kept for others.",
+        Kind::Gauge,
+        "kept_bytes",
+        "Kept for others, of files that are done with.",
         |disk| disk.kept_bytes,
     ),
     (
@@ -246,12 +246,9 @@ const FILE_FIGURES: [FileFigure; 8] = [
         "Dropped from the file.",
         |file| file.dropped_bytes,
     ),
-    (
-        Kind::Counter,
-        "kept_bytes_total",
-        "Kept for others.",
-        |file| file.kept_bytes,
-    ),
+    (Kind::Gauge, "kept_bytes", "Kept for others.", |file| {
+        file.kept_bytes
+    }),
     (
         Kind::Counter,
         "waits_total",

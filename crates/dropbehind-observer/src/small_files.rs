@@ -70,6 +70,7 @@ enum Message {
 #[derive(Debug)]
 pub(crate) struct Unshelved {
     pub(crate) number: FileNumber,
+    pub(crate) dropped_bytes: u64,
     /// Bytes that should have been dropped, and stayed.
     pub(crate) left_bytes: u64,
 }
@@ -289,9 +290,11 @@ impl Server {
                         .fetch_add(dropped_bytes, Ordering::Relaxed);
                     totals.left_bytes.fetch_add(left_bytes, Ordering::Relaxed);
                 }
+                let if_drops = |bytes| if drops { bytes } else { 0 };
                 self.observer.send(Input::Unshelved(Unshelved {
                     number: file,
-                    left_bytes: if drops { left_bytes } else { 0 },
+                    dropped_bytes: if_drops(dropped_bytes),
+                    left_bytes: if_drops(left_bytes),
                 }));
             }
         }

@@ -1,7 +1,7 @@
 //! The state of an observer at one moment.
 //!
-//! Bytes of the cache are whole pages. Counters only grow; what is not called a
-//! total or a peak is of the moment.
+//! Bytes of the cache are whole pages. Bytes written, read, brought in, dropped and left only
+//! grow, as do the other counters. Bytes kept are those of each file when it was last looked at.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -59,7 +59,8 @@ pub struct Totals {
     pub brought_bytes: u64,
     /// Bytes dropped.
     pub dropped_bytes: u64,
-    /// Bytes cached before, or brought in by others, and so kept.
+    /// Bytes cached before, or brought in by others, and so kept: of files that are done with,
+    /// each as of when it last was.
     pub kept_bytes: u64,
     /// Bytes that should have gone and could not be dropped.
     pub left_bytes: u64,
@@ -91,7 +92,7 @@ pub struct DiskSnapshot {
     pub cached_bytes: u64,
     /// Bytes dropped.
     pub dropped_bytes: u64,
-    /// Bytes kept for others.
+    /// Bytes kept for others, as in [`Totals`].
     pub kept_bytes: u64,
     /// Bytes that should have gone and could not be dropped.
     pub left_bytes: u64,

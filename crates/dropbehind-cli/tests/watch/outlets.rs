@@ -90,3 +90,59 @@ fn outlets_that_cannot_be_are_said_at_once() {
     assert!(user.file("here.sock").exists() && !user.file("runtime/watch.sock").exists());
     assert_eq!(watch.ends("TERM"), Some(0));
 }
+
+/// What the disks' figures add up to is what is said of all, on a disk with none but small
+/// files, too.
+#[test]
+fn the_figures_of_disks_add_up() {
+    const SMALL_FILES: u64 = 20;
+    const SMALL_BYTES: u64 = 64 << 10;
+    need!(Need::Root, Need::Cachestat);
+    let user = User::new();
+    let home = std::fs::canonicalize(user.file("")).unwrap();
+    let folder = home.join("data");
+    let rule = format!(
+        "[[rule]]\npath = \"{}/\"\nmode = \"dontcache\"\n",
+        folder.display()
+    );
+    user.writes("rules", &rule);
+    std::fs::create_dir(&folder).unwrap();
+    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
+    watch.says("READY=1");
+    let socket = home.join("runtime/watch.sock");
+    let mut bytes = 0;
+    for large in [false, true] {
+        match large {
+            false => {
+                for number in 0..SMALL_FILES {
+                    let small = vec![1; usize::try_from(SMALL_BYTES).unwrap()];
+                    std::fs::write(folder.join(number.to_string()), small).unwrap();
+                }
+                bytes += SMALL_FILES * SMALL_BYTES;
+            }
+            true => {
+                dd(&folder.join("large"));
+                bytes += std::fs::metadata(folder.join("large")).unwrap().len();
+            }
+        }
+        let mut looks = 0;
+        loop {
+            let said: serde_json::Value =
+                serde_json::from_str(&asked(&socket, "snapshot\n")).unwrap();
+            let disks = said["disks"].as_array().unwrap();
+            let agree =
+                ["written_bytes", "dropped_bytes", "left_bytes", "kept_bytes"].map(|name| {
+                    let of_disks = disks.iter().map(|disk| disk[name].as_u64().unwrap());
+                    of_disks.sum::<u64>() == said["totals"][name].as_u64().unwrap()
+                });
+            let dropped = said["totals"]["dropped_bytes"].as_u64();
+            if dropped == Some(bytes) && agree == [true; 4] {
+                break;
+            }
+            looks += 1;
+            assert!(looks < 600, "{bytes} bytes: {said:#}");
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+    }
+    assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
+}

@@ -82,7 +82,7 @@ impl Files {
                 let (path, mode) = (open.path.clone(), settings.mode.to_string());
                 let mut board = lock(&self.board);
                 board.begin(number.0, path, mode, observed.clone());
-                board.finished.files += u64::from(!open.counted);
+                board.of_disk(observed.disk_name()).files += u64::from(!open.counted);
                 open.counted = true;
                 open.begin(observed);
                 drop(board);
@@ -115,7 +115,8 @@ impl Files {
         };
         let bytes = ours.bytes();
         {
-            let finished = &mut lock(&self.board).finished;
+            let mut board = lock(&self.board);
+            let finished = board.of_disk(self.rules.disk_name(open.device));
             finished.files += u64::from(!open.counted);
             open.counted = true;
             match open.written {
@@ -180,10 +181,8 @@ impl Files {
             self.kept.clear();
         }
         let before_bytes = self.kept.insert(open.ids[0], kept_bytes).unwrap_or(0);
-        let disk = self.rules.disk_name(open.device).to_owned();
         let mut board = lock(&self.board);
-        let change = |sum: &mut u64| *sum = (*sum + kept_bytes).saturating_sub(before_bytes);
-        change(&mut board.kept_bytes);
-        change(board.kept_by_disk.entry(disk).or_default());
+        let sum = &mut board.of_disk(self.rules.disk_name(open.device)).kept_bytes;
+        *sum = (*sum + kept_bytes).saturating_sub(before_bytes);
     }
 }

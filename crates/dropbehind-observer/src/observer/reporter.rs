@@ -32,7 +32,7 @@ pub(super) struct Reporter {
 impl Reporter {
     pub(super) fn snapshot(&self) -> Snapshot {
         let board = lock(&self.board).shown();
-        let (finished, by_disk) = (board.finished, board.by_disk);
+        let mut by_disk = board.by_disk;
         let (mut notes, mut views, lost) = (board.notes, board.views, board.lost_records);
         notes.extend(self.flusher.degraded());
         if lost > 0 {
@@ -41,16 +41,20 @@ impl Reporter {
                  may stay"
             ));
         }
+        let mut finished = Finished::default();
+        by_disk.values().for_each(|of_disk| finished += *of_disk);
         let mut totals = self.totals_without_disks(&finished);
         totals.cached_bytes += board.waiting_bytes;
-        totals.kept_bytes = board.kept_bytes;
         let mut disks: Vec<DiskSnapshot> = Vec::new();
         for disk in self.flusher.disks_stats() {
             add_disk(&mut totals, &disk);
-            let of_finished = by_disk.get(&disk.name).copied().unwrap_or_default();
-            let kept_bytes = board.kept_by_disk.get(&disk.name).copied().unwrap_or(0);
-            disks.push(disk_snapshot(disk, of_finished, kept_bytes));
+            let of_finished = by_disk.remove(&disk.name).unwrap_or_default();
+            disks.push(disk_snapshot(disk, of_finished));
         }
+        // Disks on which no file had a stream.
+        let others = by_disk.into_iter().filter(|(name, _)| !name.is_empty());
+        disks.extend(others.map(|(name, finished)| finished_snapshot(name, finished)));
+        disks.sort_by(|one, other| one.name.cmp(&other.name));
         totals.peak_cached_bytes = totals.peak_cached_bytes.max(board.peak_cached_bytes);
         views.sort_by_key(|view| {
             let state = &view.state;
@@ -95,6 +99,7 @@ impl Reporter {
             read_bytes: finished.read_bytes,
             waits: finished.waits,
             wait_ns: finished.wait_ns,
+            kept_bytes: finished.kept_bytes,
             brought_bytes: count(&small.brought_bytes),
             dropped_bytes: count(&small.dropped_bytes),
             left_bytes: count(&small.left_bytes),
@@ -127,27 +132,33 @@ fn add_disk(totals: &mut Totals, disk: &DiskStats) {
 }
 
 /// The bytes written and read are those of its files that have finished so far.
-fn disk_snapshot(
-    disk: DiskStats,
-    (written_bytes, read_bytes): (u64, u64),
-    kept_bytes: u64,
-) -> DiskSnapshot {
+fn disk_snapshot(disk: DiskStats, finished: Finished) -> DiskSnapshot {
     let (stats, pages) = (&disk.stats, disk.observed);
+    let of_finished = finished_snapshot(disk.name, finished);
     DiskSnapshot {
         files: disk.files as u64,
-        written_bytes,
-        read_bytes,
         dirty_bytes: pages.counted.dirty_bytes,
         writeback_bytes: pages.counted.writeback_bytes,
         cached_bytes: pages.counted.cached_bytes,
-        dropped_bytes: stats.dropped_bytes,
-        kept_bytes,
-        left_bytes: stats.left_bytes,
+        dropped_bytes: stats.dropped_bytes + finished.dropped_bytes,
+        left_bytes: stats.left_bytes + finished.left_bytes,
         writeback_bytes_per_second: disk.bytes_per_second,
         window_bytes: disk.window_bytes,
         flushers: disk.flushers,
         yielded_ns: disk.yielded_ns,
-        name: disk.name,
+        ..of_finished
+    }
+}
+
+fn finished_snapshot(name: String, finished: Finished) -> DiskSnapshot {
+    DiskSnapshot {
+        name,
+        written_bytes: finished.written_bytes,
+        read_bytes: finished.read_bytes,
+        dropped_bytes: finished.dropped_bytes,
+        left_bytes: finished.left_bytes,
+        kept_bytes: finished.kept_bytes,
+        ..DiskSnapshot::default()
     }
 }
 

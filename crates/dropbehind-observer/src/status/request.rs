@@ -8,7 +8,7 @@ pub const STREAM_MIN_MS: u64 = 100;
 pub const STREAM_MAX_MS: u64 = 3_600_000;
 /// The pause if the client names none.
 const STREAM_MS: u64 = 1000;
-/// The most files in the metrics: each is a dozen time series.
+/// The most files in the metrics: each is eight time series.
 pub const FILES_MAX: usize = 1000;
 /// The longest request, HTTP headers included.
 pub(super) const REQUEST_MAX_BYTES: usize = 8192;
