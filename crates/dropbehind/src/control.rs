@@ -1,4 +1,4 @@
-//! Writeback and residency by hand, each on its own.
+//! Explicit control over writeback and residency, independent of each other.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -12,35 +12,34 @@ use dropbehind_policy::bisection::bisect;
 use dropbehind_flusher::own_file::OwnFile;
 use dropbehind_flusher::residency as cache;
 
-/// First pause between two looks at pages that are being written; grows to
-/// [`POLL_MAX`].
+/// First pause between two counts of unwritten pages; doubles up to [`POLL_MAX`].
 const POLL_MIN: Duration = Duration::from_micros(200);
 const POLL_MAX: Duration = Duration::from_millis(10);
-/// Pages that were skipped because they were locked are asked for again.
+/// Writeback is started again after this many polls, since it skips locked pages.
 const ASK_AGAIN: u32 = 16;
-/// Pages that were asked for so often, of which none got under way or clean, are
-/// dirty in name only; about a second.
+/// After this many requests (about a second) that neither cleaned a page nor put one under
+/// writeback, the pages are dirty in name only.
 const ASKED_IN_VAIN: u32 = 8;
-/// How often a drop that left something is tried.
+/// How many times a drop is tried while pages are left.
 const DROP_TRIES: u32 = 5;
 
-/// What is in the page cache of a range, in bytes of whole pages.
+/// The cached pages of a range, in bytes of whole pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheState {
     /// Bytes cached, clean or not.
     pub cached_bytes: u64,
-    /// Bytes that are dirty and not on their way to the disk.
+    /// Bytes that are dirty and not under writeback.
     pub dirty_bytes: u64,
-    /// Bytes on their way to the disk.
+    /// Bytes under writeback.
     pub writeback_bytes: u64,
 }
 
-/// What a drop did.
+/// The result of a drop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DropOutcome {
     /// Bytes that left the cache.
     pub dropped_bytes: u64,
-    /// Bytes left for others: cached before this file's I/O.
+    /// Bytes kept because they were cached before this file's I/O.
     pub kept_bytes: u64,
     /// Bytes that could not be dropped: dirty, under writeback, mapped or in use.
     pub left_bytes: u64,
@@ -57,7 +56,7 @@ pub(crate) fn residency(fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<Cach
 
 pub(crate) fn start_writeback(fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<()> {
     if range.is_empty() {
-        // A length of 0 would mean the rest of the file.
+        // The kernel takes a length of 0 as "to the end of the file".
         return Ok(());
     }
     start(fd, range.start, range.len())
@@ -78,8 +77,8 @@ pub(crate) fn wait_clean(fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<()>
         }
         before = counted;
         if counted.dirty_bytes > 0 && polls.is_multiple_of(ASK_AGAIN) {
-            // ext4 leaves pages marked dirty of which a truncation has taken
-            // all the dirty blocks: nothing will ever write them.
+            // ext4 leaves pages marked dirty after a truncation has taken all their dirty
+            // blocks. Nothing ever writes those.
             if asked_in_vain == ASKED_IN_VAIN {
                 return Ok(());
             }
@@ -122,8 +121,8 @@ fn drop_part(fd: BorrowedFd<'_>, range: ByteRange, outcome: &mut DropOutcome) ->
             break;
         }
         if now.unwritten_bytes() > 0 {
-            // On dirty pages the call would start writeback and drain every
-            // CPU's lists; only the clean stretches between them are dropped.
+            // On dirty pages the call would start writeback and drain every CPU's LRU
+            // batches, so only the clean stretches between them are dropped.
             for part in clean_parts(fd, range)? {
                 drop_clean(fd, part.start, part.len())?;
             }
@@ -141,7 +140,7 @@ fn drop_part(fd: BorrowedFd<'_>, range: ByteRange, outcome: &mut DropOutcome) ->
     Ok(())
 }
 
-/// Stretches of a range without a dirty page, as fine as a drop is worth.
+/// The stretches of a range without unwritten pages, no finer than a drop is worth.
 fn clean_parts(fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<Vec<ByteRange>> {
     const FINEST_BYTES: u64 = 64 << 10;
     let mut parts = Vec::new();

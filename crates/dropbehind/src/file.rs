@@ -1,4 +1,4 @@
-//! A file whose writeback and cache residency are under control.
+//! A file with control over its writeback and page cache residency.
 
 mod controls;
 mod line;
@@ -29,17 +29,17 @@ use dropbehind_flusher::writeback_errors;
 use native::native_operations;
 pub(crate) use settings::FileSettings;
 
-/// What the clones of a file share: they have one description and position.
+/// State shared by the clones of a file, which have one open file description and position.
 struct Shared {
     settings: FileSettings,
-    /// Clones that are open. The count of references to this is no substitute: of
-    /// two clones that end at once, each would see the other's.
+    /// The number of open clones. The reference count of this struct won't do: two clones
+    /// that are dropped at the same moment would each still see the other's reference.
     open: AtomicUsize,
     mode: AtomicU8,
-    /// Where the next `read` or `write` goes, as far as it was done through us.
+    /// The position of the next `read` or `write`, as far as it was moved through us.
     position: AtomicU64,
     o_append: bool,
-    /// The mode has something to do for this kind of file.
+    /// Whether the mode has any effect on this kind of file.
     applies: bool,
     writeback_applies: bool,
     device: u64,
@@ -47,13 +47,13 @@ struct Shared {
     id: FileId,
     block_device: bool,
     size_bytes: AtomicU64,
-    /// The line to the flusher, made when first needed.
+    /// The handle to the flusher, made when first needed.
     handle: OnceLock<Arc<OwnFile>>,
-    /// The same in a child of a fork, where the parent's is of no use.
+    /// The same for the child of a fork, which cannot use its parent's handle.
     handle_after_fork: ArcSwapOption<OwnFile>,
     bytes_read: AtomicU64,
     bytes_written: AtomicU64,
-    /// A bit for each operation that is done with `RWF_DONTCACHE`.
+    /// One bit for each operation that uses `RWF_DONTCACHE`.
     native: AtomicU8,
     opened: u64,
 }
@@ -61,16 +61,15 @@ struct Shared {
 /// A regular file or raw block device, read and written through the page cache
 /// under a [`Mode`].
 ///
-/// Bytes, return values, errors, positions and durability are those of
-/// [`std::fs::File`]; the mode changes only when dirty pages go to the disk and
-/// how long pages stay cached. On anything else (pipes, sockets, tmpfs, files
-/// opened with `O_DIRECT`) the mode has no effect.
+/// Bytes, return values, errors, positions and durability are those of [`std::fs::File`]. The
+/// mode changes only when dirty pages go to the disk and how long pages stay cached. It has
+/// no effect on anything else (pipes, sockets, tmpfs, files opened with `O_DIRECT`).
 ///
-/// When the last clone is dropped, the flusher goes on until what was written
-/// is clean and dropped; it does not outlive the process. Nothing is ever
-/// synced on its own: use [`File::sync_all`] as with any file.
+/// After the last clone is dropped, the flusher goes on until everything written is clean and
+/// dropped, or the process ends. Nothing is synced automatically: use [`File::sync_all`] as
+/// with any file.
 pub struct File {
-    /// There until `into_std`.
+    /// `Some` until `into_std`.
     file: Option<fs::File>,
     shared: Arc<Shared>,
 }
@@ -93,7 +92,7 @@ impl File {
         OpenOptions::new().read(true).open(path)
     }
 
-    /// Makes or empties a file for writing, in `dontcache` mode.
+    /// Creates or truncates a file for writing, in `dontcache` mode.
     ///
     /// # Errors
     /// Those of `open(2)`.
@@ -107,8 +106,7 @@ impl File {
         OpenOptions::new()
     }
 
-    /// Takes over an open file. What was cached before, or is dirty already,
-    /// stays as it is.
+    /// Takes over an open file. Pages that are already cached or dirty are left alone.
     ///
     /// # Errors
     /// Those of `fstat(2)` and `fcntl(2)`.
@@ -120,7 +118,7 @@ impl File {
         File::with_settings(file, settings)
     }
 
-    /// Gives the file back. The flusher still finishes what was written.
+    /// Returns the underlying file. The flusher still finishes what was written.
     pub fn into_std(mut self) -> fs::File {
         self.detach();
         self.file.take().expect("nobody else takes it")
@@ -181,7 +179,7 @@ impl File {
         Mode::from_bits(self.shared.mode.load(Ordering::Relaxed))
     }
 
-    /// Why the mode has no effect on this file, where it has none.
+    /// Returns why the mode has no effect on this file, or `None` if it has one.
     pub fn without_effect(&self) -> Option<&'static str> {
         if self.shared.applies {
             return None;
@@ -196,7 +194,7 @@ impl File {
         self.shared.mode.store(mode.to_bits(), Ordering::Relaxed);
     }
 
-    /// Another `File` for the same open file: they share position and mode.
+    /// Returns another `File` for the same open file; both share position and mode.
     ///
     /// # Errors
     /// Those of `dup(2)`.
@@ -230,19 +228,19 @@ impl File {
         Ok(())
     }
 
-    /// `fsync(2)`: returns when data and metadata are durable.
+    /// `fsync(2)`: returns once data and metadata are durable.
     ///
     /// # Errors
-    /// Those of `fsync(2)`, each writeback error once, as without us.
+    /// Those of `fsync(2)`. Each writeback error is reported once, as with a plain file.
     pub fn sync_all(&self) -> io::Result<()> {
         let result = self.file().sync_all();
         self.after_sync(result)
     }
 
-    /// `fdatasync(2)`: returns when the data are durable.
+    /// `fdatasync(2)`: returns once the data is durable.
     ///
     /// # Errors
-    /// Those of `fdatasync(2)`, each writeback error once, as without us.
+    /// Those of `fdatasync(2)`. Each writeback error is reported once, as with a plain file.
     pub fn sync_data(&self) -> io::Result<()> {
         let result = self.file().sync_data();
         self.after_sync(result)
@@ -250,7 +248,7 @@ impl File {
 
     fn after_sync(&self, result: io::Result<()>) -> io::Result<()> {
         if let Some(handle) = self.line() {
-            // The two others say that nothing was synced.
+            // `EBADF` and `EINVAL` mean that nothing was synced.
             let failed = result.as_ref().is_err_and(|error| {
                 !matches!(error.raw_os_error(), Some(libc::EBADF | libc::EINVAL))
             });
@@ -266,7 +264,7 @@ impl File {
         }
     }
 
-    /// Follows the file position.
+    /// Advances our copy of the file position.
     fn moved(&self, result: &io::Result<usize>, offset: Option<u64>) {
         if let (Ok(count), None) = (result, offset) {
             let position = &self.shared.position;
@@ -274,7 +272,7 @@ impl File {
         }
     }
 
-    /// What was done for this file and its clones.
+    /// What the library has done for this file and its clones.
     pub fn stats(&self) -> Stats {
         let mut stats = Stats {
             bytes_read: self.shared.bytes_read.load(Ordering::Relaxed),
@@ -287,8 +285,8 @@ impl File {
         stats
     }
 
-    /// Waits until everything this file brought into the cache is clean and
-    /// dropped; false when `timeout` passed first. Syncs nothing.
+    /// Waits until everything this file brought into the cache is clean and dropped. Returns
+    /// false if `timeout` passes first. Syncs nothing.
     ///
     /// # Errors
     /// None today.
@@ -300,17 +298,17 @@ impl File {
         Ok(handle.settle(self.as_fd(), timeout))
     }
 
-    /// Closes the file and reports what `close(2)` says.
+    /// Closes the file and reports the error of `close(2)`.
     ///
     /// # Errors
-    /// Those of `close(2)`: on NFS and FUSE it can be the first to tell of a
-    /// failed write. The descriptor is gone in any case.
+    /// Those of `close(2)`: on NFS and FUSE it may be the first call to report a failed
+    /// write. The descriptor is gone in any case.
     pub fn close(self) -> io::Result<()> {
         dropbehind_linux::close(self.into_std().into())
     }
 }
 
-/// File systems whose page cache cannot be controlled.
+/// The reason, for file systems whose page cache cannot be controlled.
 fn without_effect(filesystem: FsKind) -> Option<&'static str> {
     match filesystem {
         FsKind::Tmpfs => Some("tmpfs has no disk: the page cache is where its data lives"),

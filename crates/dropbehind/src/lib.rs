@@ -1,10 +1,10 @@
 //! Uncached buffered I/O and write-behind, in user space.
 //!
-//! A program that moves much data once fills the page cache with pages nobody
-//! reads again and piles up dirty data. A [`File`] of this library goes through
-//! the page cache like any other, but a flusher starts its writeback in time,
-//! and drops what this I/O brought in, while it goes on, without a system call
-//! on the write path. What others had cached stays.
+//! A program that moves a lot of data once fills the page cache with pages that nobody reads
+//! again, and piles up dirty data. A [`File`] of this library uses the page cache like any
+//! other file, but a flusher thread starts its writeback early and drops the pages that its
+//! I/O brought in. Neither costs a system call on the write path. Pages that others had
+//! cached stay.
 //!
 //! ```no_run
 //! use std::io::Write;
@@ -38,7 +38,7 @@ pub use dropbehind_policy::Mode;
 pub use file::File;
 pub use open_options::OpenOptions;
 
-/// The two controls that a [`Mode`] is made of.
+/// The two controls that make up a [`Mode`].
 pub mod mode {
     pub use dropbehind_policy::{Mode, Residency, Writeback};
 }
@@ -49,7 +49,7 @@ pub mod stats {
     pub use dropbehind_policy::{Reason, ReasonBytes};
 }
 
-/// The threads that do the work, for programs that want them to themselves.
+/// The background threads, for programs that want a flusher of their own.
 pub mod flusher {
     pub use dropbehind_flusher::{DiskStats, Flusher, FlusherBuilder};
     pub use dropbehind_linux::IoPriority;

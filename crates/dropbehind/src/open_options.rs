@@ -1,4 +1,4 @@
-//! How a file is opened.
+//! Options for opening a file.
 
 use std::fs;
 use std::io;
@@ -11,8 +11,7 @@ use crate::file::{File, FileSettings};
 use crate::strategy::Strategy;
 use dropbehind_flusher::Flusher;
 
-/// Options of opening a file, as [`std::fs::OpenOptions`] has them, and those
-/// of dropbehind.
+/// The options of [`std::fs::OpenOptions`], and those that dropbehind adds.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
     options: fs::OpenOptions,
@@ -26,7 +25,7 @@ impl Default for OpenOptions {
 }
 
 impl OpenOptions {
-    /// Nothing is allowed yet; the mode is `dontcache`.
+    /// Options that allow no access yet; the mode is `dontcache`.
     pub fn new() -> OpenOptions {
         OpenOptions {
             options: fs::OpenOptions::new(),
@@ -34,91 +33,90 @@ impl OpenOptions {
         }
     }
 
-    /// Open for reading.
+    /// Opens the file for reading.
     pub fn read(&mut self, read: bool) -> &mut OpenOptions {
         self.options.read(read);
         self
     }
 
-    /// Open for writing.
+    /// Opens the file for writing.
     pub fn write(&mut self, write: bool) -> &mut OpenOptions {
         self.options.write(write);
         self
     }
 
-    /// Every write goes to the end of the file (`O_APPEND`).
+    /// Appends every write to the end of the file (`O_APPEND`).
     pub fn append(&mut self, append: bool) -> &mut OpenOptions {
         self.options.append(append);
         self
     }
 
-    /// Empty the file first.
+    /// Truncates the file to length 0.
     pub fn truncate(&mut self, truncate: bool) -> &mut OpenOptions {
         self.options.truncate(truncate);
         self
     }
 
-    /// Make the file where there is none.
+    /// Creates the file if it does not exist.
     pub fn create(&mut self, create: bool) -> &mut OpenOptions {
         self.options.create(create);
         self
     }
 
-    /// Make the file; an error where there is one.
+    /// Creates the file, and fails if it already exists.
     pub fn create_new(&mut self, create_new: bool) -> &mut OpenOptions {
         self.options.create_new(create_new);
         self
     }
 
-    /// Further flags of `open(2)`. With `O_DIRECT` the mode has no effect, with
-    /// `O_SYNC` and `O_DSYNC` its write-behind has none.
+    /// Further flags of `open(2)`. With `O_DIRECT` the mode has no effect; with `O_SYNC` or
+    /// `O_DSYNC` it does no write-behind.
     pub fn custom_flags(&mut self, flags: i32) -> &mut OpenOptions {
         self.options.custom_flags(flags);
         self
     }
 
-    /// Permission bits of a file that is made, less the umask.
+    /// Permission bits of a file that is created, before the umask is applied.
     pub fn permissions(&mut self, mode: u32) -> &mut OpenOptions {
         self.options.mode(mode);
         self
     }
 
-    /// Writeback and residency of this file; default `dontcache`.
+    /// The file's mode: its writeback and residency. The default is `dontcache`.
     pub fn mode(&mut self, mode: Mode) -> &mut OpenOptions {
         self.settings.mode = mode;
         self
     }
 
-    /// The window, in bytes; at least 64 KiB. Twice as much may
-    /// be dirty or under writeback before a writer waits; writes of 256 KiB
-    /// and more pause on the last quarter of that. Default: what the disk writes
-    /// in a quarter of a second, at most 16 MiB; or in 50 ms, at most 28 MiB,
-    /// where that is more.
+    /// The window in bytes, at least 64 KiB. Up to twice the window may be dirty or under
+    /// writeback before a writer waits. Writes of 256 KiB and more slow down on the last
+    /// quarter of that. The default is the larger of what the disk writes in a quarter of a
+    /// second, up to 16 MiB, and what it writes in 50 ms, up to 28 MiB.
     pub fn window_bytes(&mut self, bytes: u64) -> &mut OpenOptions {
         self.settings.window_bytes = Some(bytes);
         self
     }
 
-    /// How much is sent to the disk in one request, in bytes; default: the
-    /// disk's `max_sectors_kb`.
+    /// The size of one write request to the disk, in bytes, at least a page. The default is
+    /// the disk's `max_sectors_kb`.
     pub fn request_bytes(&mut self, bytes: u64) -> &mut OpenOptions {
         self.settings.request_bytes = Some(bytes);
         self
     }
 
-    /// Emulated or native; default: whichever is better here.
+    /// Emulated or native. The default is whichever is better here.
     pub fn strategy(&mut self, strategy: Strategy) -> &mut OpenOptions {
         self.settings.strategy = strategy;
         self
     }
 
-    /// The file will be accessed at random: no readahead, no write-behind.
+    /// Expects random access: no readahead, no write-behind.
     pub fn random(&mut self, random: bool) -> &mut OpenOptions {
         self.settings.random = random;
         self
     }
 
-    /// A flusher of one's own; default: the shared one.
+    /// Uses this flusher instead of the shared one.
     pub fn flusher(&mut self, flusher: &Flusher) -> &mut OpenOptions {
         self.settings.flusher = Some(flusher.clone());
         self
@@ -127,20 +125,20 @@ impl OpenOptions {
     /// Opens the file.
     ///
     /// # Errors
-    /// Those of `open(2)`; [`io::ErrorKind::InvalidInput`] for a window or
-    /// request out of range. Nothing was opened or made then.
+    /// Those of `open(2)`; [`io::ErrorKind::InvalidInput`] if the window or request size is
+    /// out of range. In that case nothing has been opened or created.
     pub fn open(&self, path: impl AsRef<Path>) -> io::Result<File> {
         self.settings.check()?;
         let file = self.options.open(path)?;
         File::with_settings(file, self.settings.clone())
     }
 
-    /// Takes over an open file with these settings; how it was opened stays as it is.
-    /// What was cached before, or is dirty already, is left alone.
+    /// Takes over an open file with these settings. Its open flags don't change. Pages that
+    /// are already cached or dirty are left alone.
     ///
     /// # Errors
-    /// Those of `fstat(2)` and `fcntl(2)`; [`io::ErrorKind::InvalidInput`] for a
-    /// window or request out of range.
+    /// Those of `fstat(2)` and `fcntl(2)`; [`io::ErrorKind::InvalidInput`] if the window or
+    /// request size is out of range.
     pub fn adopt(&self, file: fs::File) -> io::Result<File> {
         self.settings.check()?;
         File::with_settings(file, self.settings.clone())

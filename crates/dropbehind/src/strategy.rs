@@ -1,4 +1,4 @@
-//! Emulated or native: plain buffered I/O with our flusher, or `RWF_DONTCACHE`.
+//! Emulated or native uncached I/O: plain buffered I/O with our flusher, or `RWF_DONTCACHE`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,21 +8,20 @@ use dropbehind_linux::{FsKind, KernelVersion, Operation};
 /// How uncached I/O is done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Strategy {
-    /// Chosen for each file system and operation by [`choose`].
+    /// [`choose`] picks one for each file system and operation.
     #[default]
     Auto,
     /// Plain buffered I/O; the flusher writes, counts and drops.
     Emulated,
-    /// `RWF_DONTCACHE` on each call where the file system knows it, emulated
-    /// where it does not.
+    /// `RWF_DONTCACHE` on each call where the file system supports it, emulated elsewhere.
     Native,
 }
 
 impl Strategy {
-    /// The strategies, in the order of the documentation.
+    /// All strategies, in the order in which they are documented.
     pub const ALL: [Strategy; 3] = [Strategy::Auto, Strategy::Emulated, Strategy::Native];
 
-    /// The strategy's name.
+    /// The name, as parsed by `FromStr`.
     pub fn name(self) -> &'static str {
         match self {
             Strategy::Auto => "auto",
@@ -38,7 +37,7 @@ impl fmt::Display for Strategy {
     }
 }
 
-/// The text is no strategy.
+/// The text names no strategy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownStrategy;
 
@@ -66,14 +65,13 @@ impl FromStr for Strategy {
 pub struct Choice {
     /// Never [`Strategy::Auto`].
     pub strategy: Strategy,
-    /// A sentence for `probe`.
+    /// One sentence, which `probe` prints.
     pub why: &'static str,
 }
 
 /// What [`Strategy::Auto`] means on this kernel, file system and operation.
 ///
-/// `works` is whether `RWF_DONTCACHE` was found to work there, if that is
-/// known.
+/// `works` says whether `RWF_DONTCACHE` was found to work there; `None` if nobody has tried.
 pub fn choose(
     kernel: KernelVersion,
     filesystem: FsKind,

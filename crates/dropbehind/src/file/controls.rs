@@ -1,4 +1,4 @@
-//! The explicit controls: of writeback and residency, for a range.
+//! Explicit control over the writeback and residency of a range.
 
 use std::io;
 use std::ops::Range;
@@ -8,9 +8,9 @@ use super::File;
 use crate::control::{self, CacheState, DropOutcome};
 
 impl File {
-    /// Starts writeback of a range (`u64::MAX` as end: to the end of the file)
-    /// and returns without waiting for it. May block while the disk's queue is
-    /// full. Writes no metadata and is no durability.
+    /// Starts writeback of a range and returns without waiting for it. `u64::MAX` as the end
+    /// means the end of the file. May block while the disk's queue is full. Writes no
+    /// metadata and does not make the data durable.
     ///
     /// # Errors
     /// Those of `sync_file_range(2)`.
@@ -18,13 +18,13 @@ impl File {
         control::start_writeback(self.as_fd(), range.into())
     }
 
-    /// Waits until no page of the range is dirty or under writeback, starting
-    /// writeback as needed. Whether it succeeded only `sync_all` tells: no
-    /// error is taken from it.
+    /// Waits until no page of the range is dirty or under writeback, and starts writeback as
+    /// needed. Consumes no writeback error, so only `sync_all` reports whether the writes
+    /// succeeded.
     ///
-    /// Pages of which several requests start no writeback are not waited for:
-    /// ext4 keeps pages marked dirty whose blocks a truncation took, and nothing
-    /// ever writes those.
+    /// Stops waiting for pages if several requests have failed to start their writeback: ext4
+    /// leaves pages marked dirty after a truncation has taken their blocks, and nothing ever
+    /// writes those.
     ///
     /// # Errors
     /// Those of `sync_file_range(2)` and `cachestat(2)`.
@@ -32,10 +32,9 @@ impl File {
         control::wait_clean(self.as_fd(), range.into())
     }
 
-    /// Drops clean pages of a range from the cache and says what stayed. In a
-    /// mode that drops, what was cached before this file's I/O is kept; in the
-    /// others nobody knows what that was, and all clean pages go, even those whose
-    /// writeback failed.
+    /// Drops the clean pages of a range from the cache and reports what stayed. In a mode
+    /// that drops, pages that were cached before this file's I/O are kept. In other modes
+    /// that isn't tracked: all clean pages go, even those whose writeback failed.
     ///
     /// # Errors
     /// Those of `posix_fadvise(2)` and `cachestat(2)`.
@@ -44,11 +43,11 @@ impl File {
         control::drop_behind(self.as_fd(), line.as_deref(), range.into())
     }
 
-    /// What is cached, dirty and under writeback of a range.
+    /// Counts the cached, dirty and writeback pages of a range.
     ///
     /// # Errors
-    /// Those of `cachestat(2)`: `ENOSYS` before Linux 6.5, `EPERM` for files
-    /// that are neither one's own nor writable.
+    /// Those of `cachestat(2)`: `ENOSYS` before Linux 6.5, `EPERM` for files that the caller
+    /// neither owns nor may write.
     pub fn residency(&self, range: Range<u64>) -> io::Result<CacheState> {
         control::residency(self.as_fd(), range.into())
     }

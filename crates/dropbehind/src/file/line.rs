@@ -1,4 +1,4 @@
-//! An open file's line to the flusher of this process.
+//! An open file's line to this process's flusher.
 
 use std::ops::Deref;
 use std::os::fd::AsFd;
@@ -12,8 +12,8 @@ use dropbehind_flusher::Flusher;
 use dropbehind_flusher::lock;
 use dropbehind_flusher::own_file::OwnFile;
 
-/// Derefs to the handle, borrowed where that is possible: the write path must
-/// not count references.
+/// Derefs to the handle, borrowed where possible: the write path must not touch the reference
+/// count.
 pub(super) enum Line<'a> {
     First(&'a Arc<OwnFile>),
     Later(Arc<OwnFile>),
@@ -31,7 +31,7 @@ impl Deref for Line<'_> {
 }
 
 impl File {
-    /// The line to the flusher, if there is one that leads to this process's.
+    /// The line to the flusher, if there is one and it belongs to this process.
     pub(super) fn line(&self) -> Option<Line<'_>> {
         let first = self.shared.handle.get()?;
         if first.is_ours() {
@@ -41,8 +41,9 @@ impl File {
         later.filter(|handle| handle.is_ours()).map(Line::Later)
     }
 
-    /// The line to the flusher, made when first needed, and anew in a child of
-    /// a fork. `None` where there is no flusher to be had: the file is buffered.
+    /// The line to the flusher, made when first needed and made anew in the child of a fork.
+    /// `None` if the mode has no effect or no flusher can be had; I/O is then plainly
+    /// buffered.
     pub(super) fn make_line(&self) -> Option<Line<'_>> {
         match self.line() {
             Some(line) => Some(line),
@@ -97,7 +98,7 @@ impl File {
         file.ok().map(Arc::new)
     }
 
-    /// The last clone tells the flusher that the file is closed.
+    /// Tells the flusher that the file is closed, if this is the last clone.
     pub(super) fn detach(&self) {
         if self.file.is_none() || self.shared.open.fetch_sub(1, Ordering::AcqRel) > 1 {
             return;

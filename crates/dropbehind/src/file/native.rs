@@ -1,5 +1,4 @@
-//! Calls with `RWF_DONTCACHE`: for which operations, as long as the file system
-//! takes them.
+//! Which operations use `RWF_DONTCACHE`, for as long as the file system accepts it.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -23,7 +22,7 @@ impl File {
         native & native_bit(operation) != 0
     }
 
-    /// Remembers a file system that does not know the flag.
+    /// Returns whether the file system refused the flag, and remembers it.
     pub(super) fn was_refused(&self, result: &io::Result<usize>, operation: Operation) -> bool {
         let refused = result.as_ref().is_err_and(|error| {
             matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EINVAL))
@@ -44,7 +43,7 @@ fn native_bit(operation: Operation) -> u8 {
     }
 }
 
-/// The bits of the operations that a file does natively.
+/// The bits of the operations that use `RWF_DONTCACHE` on a file.
 pub(super) fn native_operations(strategy: Strategy, filesystem: FsKind, device: u64) -> u8 {
     let wanted = |operation: &Operation| {
         let works = dontcache(device, *operation);

@@ -10,14 +10,13 @@ use dropbehind_policy::{ByteRange, Mode};
 use super::File;
 use dropbehind_flusher::lock;
 
-/// A read longer than this is made in pieces, so that what is cached ahead of
-/// it stays bounded.
+/// A longer read is split into pieces, to bound how much is cached ahead of it.
 const READ_PIECE_BYTES: usize = 2 << 20;
-/// The kernel reads no more than this in one call, whatever it is asked for.
+/// The kernel reads at most this much in one call.
 const READ_MAX_BYTES: usize = 0x7fff_f000;
 
 impl File {
-    /// Reads at an offset; the position stays.
+    /// Reads at an offset; the position doesn't change.
     ///
     /// # Errors
     /// Those of `pread(2)`.
@@ -33,7 +32,7 @@ impl File {
         self.read_pieces(&mut [IoSliceMut::new(buf)], Some(offset), mode)
     }
 
-    /// Reads into several buffers at an offset; the position stays.
+    /// Reads into several buffers at an offset; the position doesn't change.
     ///
     /// # Errors
     /// Those of `preadv(2)`.
@@ -70,7 +69,7 @@ impl File {
                         break;
                     }
                 }
-                // As in one call, an error after some bytes is the next call's.
+                // As with a single call, an error after some bytes is left to the next call.
                 Err(_) if done > 0 => break,
                 Err(error) => return Err(error),
             }
@@ -121,7 +120,7 @@ impl File {
         result
     }
 
-    /// With `RWF_DONTCACHE`; `None` when the file system does not know it.
+    /// Reads with `RWF_DONTCACHE`; `None` if the file system doesn't support it.
     fn read_native(
         &self,
         bufs: &mut [IoSliceMut<'_>],

@@ -1,4 +1,4 @@
-//! What an open file was asked to do.
+//! The settings of an open file.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use dropbehind_policy::write_behind::WINDOW_MIN_BYTES;
 use crate::strategy::Strategy;
 use dropbehind_flusher::Flusher;
 
-/// What an open file was asked to do.
+/// The settings of an open file.
 #[derive(Clone, Debug)]
 pub(crate) struct FileSettings {
     pub(crate) mode: Mode,

@@ -1,4 +1,4 @@
-//! The traits of [`std::fs::File`].
+//! The traits that [`std::fs::File`] implements.
 
 use std::fs;
 use std::io::{self, IoSlice, IoSliceMut, Read, Seek, SeekFrom, Write};

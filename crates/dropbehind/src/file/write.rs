@@ -10,8 +10,8 @@ use dropbehind_policy::{ByteRange, Mode, Writeback};
 use super::File;
 
 impl File {
-    /// Writes at an offset; the position stays. With `O_APPEND` Linux writes at
-    /// the end all the same.
+    /// Writes at an offset; the position doesn't change. With `O_APPEND`, Linux appends
+    /// regardless of the offset.
     ///
     /// # Errors
     /// Those of `pwrite(2)`.
@@ -27,7 +27,7 @@ impl File {
         self.write_once(&[IoSlice::new(buf)], Some(offset), mode)
     }
 
-    /// Writes several buffers at an offset; the position stays.
+    /// Writes several buffers at an offset; the position doesn't change.
     ///
     /// # Errors
     /// Those of `pwritev(2)`.
@@ -44,7 +44,8 @@ impl File {
         let line = if !mode.is_buffered() {
             self.make_line()
         } else {
-            // Pages written buffered into a file that drops must be kept.
+            // The flusher has to keep pages that were written buffered into a file that
+            // drops.
             self.line()
         };
         let Some(handle) = line else {
@@ -70,10 +71,10 @@ impl File {
             let bytes = count as u64;
             let range = match offset {
                 Some(offset) => ByteRange::new(offset, offset + bytes),
-                // Threads that write at one position at the same time do
-                // not know who wrote where. But every write lies between
-                // the position before it and that after the last of those
-                // it overlapped with: together they tell all of it.
+                // Threads that write at a shared position at the same time don't know who
+                // wrote where. But every write lies between the position before it and the
+                // position after the last write that it overlapped with, so together they
+                // report all of it.
                 None => {
                     let end = self.shared.position.load(Ordering::Relaxed);
                     ByteRange::new(start.min(end.saturating_sub(bytes)), end)
@@ -84,7 +85,7 @@ impl File {
         result
     }
 
-    /// Synchronous writes are on the disk when they return.
+    /// Synchronous writes are on the disk when they return, so they need no write-behind.
     fn effective(&self, mode: Mode) -> Mode {
         let behind = matches!(
             mode.writeback,
@@ -108,7 +109,7 @@ impl File {
         result
     }
 
-    /// With `RWF_DONTCACHE`; `None` when the file system does not know it.
+    /// Writes with `RWF_DONTCACHE`; `None` if the file system doesn't support it.
     fn write_native(
         &self,
         bufs: &[IoSlice<'_>],
