@@ -1,12 +1,11 @@
 //! A 4 KiB write with plain `pwrite` and with the library.
 //!
-//! `cargo bench -p dropbehind`, in a folder on a disk (`DROPBEHIND_BENCH_DIR`,
-//! else the system's temporary folder). One megabyte is written again and
-//! again, so the pages are in the cache and the kernel's part is as short as it
-//! gets. In `write-behind-any` the window never fills: the difference to plain
-//! is what the library adds on the writer's path. In `dontcache` the disk is
-//! busy all the time, and the pages come and go: what a program sees, rather
-//! than the path.
+//! `cargo bench -p dropbehind`, in a folder on a disk (`DROPBEHIND_BENCH_DIR`, else the
+//! system's temporary folder). It writes one megabyte over and over, so the pages are cached
+//! and the kernel's part is as short as it gets. With `write-behind-any` the window never
+//! fills, so the difference to plain is what the library adds to the writer's path. With
+//! `dontcache` the disk is always busy and pages come and go, so this shows what a program
+//! sees rather than the path.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use dropbehind::{File, Mode};

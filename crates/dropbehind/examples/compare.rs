@@ -4,18 +4,17 @@
 //! compare PATH write|overwrite|read SIZE_MIB BLOCK_BYTES [RUNS] [WAY...]
 //! ```
 //!
-//! Ways: `buffered` (plain), `native` (`RWF_DONTCACHE`), `direct` (`O_DIRECT`),
-//! and the modes of dropbehind by their names, with a window in MiB after an `@`
-//! where it is not to be the default (`dontcache@16`). Each run is a process of its own,
-//! so that its CPU time includes the flusher; the order of the ways rotates from
-//! run to run; the parent samples the file's pages with cachestat meanwhile, so
-//! peaks do not rest on the counters of the measured process. Printed are
-//! medians, and the range of the throughput.
+//! Ways: `buffered` (plain), `native` (`RWF_DONTCACHE`), `direct` (`O_DIRECT`), and
+//! dropbehind's modes by name, with `@` and a window in MiB to override the default
+//! (`dontcache@16`). Each run is a process of its own, so that its CPU time includes the
+//! flusher. The order of the ways rotates from run to run. The parent samples the file's
+//! pages with cachestat meanwhile, so peaks don't rest on the measured process's counters. It
+//! prints medians, and the range of the throughput.
 //!
-//! CPU time is given twice: of the process, and of the whole machine, less what
-//! its idle loop took. Native uncached writes drop their pages in the kernel's
-//! worker threads, which no process is charged for, so only the second compares
-//! like with like; it wants a machine that does nothing else.
+//! CPU time is given twice: for the process, and for the whole machine without its idle time.
+//! The kernel drops the pages of native uncached writes in worker threads that are charged to
+//! no process. So only the second compares like with like, and needs an otherwise idle
+//! machine.
 
 use std::alloc::{Layout, alloc_zeroed};
 use std::fs;
@@ -120,8 +119,8 @@ fn one_run(path: &str, what: &str, size: &str, block: &str, way: &str) -> io::Re
         let _ = fs::remove_file(path);
         fs::File::create(path)?;
     }
-    // The descriptor of the witness; for a device also the second opener that
-    // keeps its cache from going with the last close.
+    // The witness's descriptor. For a device it also keeps the cache from being dropped at
+    // the last close.
     let witness = fs::OpenOptions::new().read(true).write(true).open(path)?;
     witness.sync_all()?;
     dropbehind_linux::drop_clean(witness.as_fd(), 0, 0)?;
@@ -167,7 +166,7 @@ fn mib(pages: u64) -> f64 {
     (pages * dropbehind_linux::page_size()) as f64 / f64::from(1 << 20)
 }
 
-/// Peak of cached, and of dirty and under writeback, until the worker ends.
+/// Peaks of cached, and of dirty or writeback pages, until the worker ends.
 fn sample(child: &mut Child, witness: &fs::File) -> io::Result<(f64, f64)> {
     let (mut cached, mut dirty) = (0, 0);
     while child.try_wait()?.is_none() {
@@ -179,7 +178,7 @@ fn sample(child: &mut Child, witness: &fs::File) -> io::Result<(f64, f64)> {
     Ok((mib(cached), mib(dirty)))
 }
 
-/// A buffer as `O_DIRECT` wants it.
+/// A buffer aligned for `O_DIRECT`.
 fn aligned(bytes: usize) -> &'static mut [u8] {
     let layout = Layout::from_size_align(bytes, 4096).expect("a block size");
     // SAFETY: the layout has a size (a block size of 0 ends in the parent's
@@ -277,8 +276,8 @@ fn cpu_seconds() -> f64 {
         .unwrap_or("")
         .split_whitespace()
         .collect();
-    // Fields 14 and 15 of proc(5), counted after the command's name; hundredths
-    // of a second on Linux for user space.
+    // Fields 14 and 15 of proc(5), counted after the command's name, in hundredths of a
+    // second (what Linux shows to user space).
     let ticks: u64 = fields[11..13]
         .iter()
         .filter_map(|word| word.parse::<u64>().ok())
@@ -286,8 +285,8 @@ fn cpu_seconds() -> f64 {
     ticks as f64 / 100.0
 }
 
-/// CPU time of the machine since it started: all but idle and waiting for I/O,
-/// by the first line of `/proc/stat`, in hundredths of a second.
+/// CPU time of the machine since it started: all but idle and iowait, from the first line of
+/// `/proc/stat`, in hundredths of a second.
 fn machine_busy_seconds() -> f64 {
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();
     let line = text.lines().next().unwrap_or("");
@@ -296,7 +295,7 @@ fn machine_busy_seconds() -> f64 {
         .skip(1)
         .filter_map(|word| word.parse().ok())
         .collect();
-    // user nice system idle iowait irq softirq steal; the guest's are in user.
+    // user nice system idle iowait irq softirq steal; user includes guest time.
     let busy: u64 = [0, 1, 2, 5, 6]
         .iter()
         .filter_map(|index| ticks.get(*index))

@@ -1,11 +1,10 @@
 //! What the library adds to a 4 KiB `pwrite` when no kick is due.
 //!
-//! `write_path FILE [ROUNDS]` writes the same megabyte again and again, in turn
-//! with `std::fs::File` and with ours, and prints the median time of a call for
-//! both. The mode is `write-behind-any`, whose window never fills here: so the
-//! pages are in the same state in both turns, and the difference is the path in
-//! the writer, which is the same in every mode. One call in 256 kicks the
-//! flusher; the median is one that does not.
+//! `write_path FILE [ROUNDS]` writes the same megabyte over and over, alternating between
+//! `std::fs::File` and ours, and prints the median time of a call for both. The mode is
+//! `write-behind-any`, whose window never fills here. So the pages are in the same state both
+//! times, and the difference is the writer's path, which is the same in every mode. One call
+//! in 256 kicks the flusher; the median is a call that doesn't.
 
 use std::os::unix::fs::FileExt;
 use std::time::Instant;

@@ -1,13 +1,11 @@
-//! The writer's path, for callgrind to count the instructions of.
+//! The writer's path, for callgrind to count its instructions.
 //!
-//! `write_path_instructions` lists the cases, `write_path_instructions CASE`
-//! runs one; what counts is below the function `measured`.
-//! `.ci/instruction-counts` runs them all.
+//! `write_path_instructions` lists the cases, `write_path_instructions CASE` runs one. Only
+//! what runs below the function `measured` counts. `.ci/instruction-counts` runs them all.
 //!
-//! The kernel's part is not counted, so `pwrite` is the call alone, and
-//! `buffered` what the library adds before a file has anything to tell. What it
-//! tells is measured on a slot of its own: with a flusher's thread beside it,
-//! callgrind's counts are not the same twice.
+//! callgrind doesn't count the kernel's part. So `pwrite` is the bare call, and `buffered` is
+//! what the library adds to a file with nothing to report. Reporting is measured on a slot
+//! without a flusher: beside a flusher's thread, callgrind's counts are not reproducible.
 
 use dropbehind::{File, Mode};
 use dropbehind_policy::ByteRange;
@@ -37,8 +35,8 @@ const CASES: [(&str, fn()); 4] = [
     }),
     ("slot-4k-scattered", || {
         let slot = Slot::new(u64::MAX, SPAN_BYTES);
-        // Every other page, so that no two make one range; a flusher would have
-        // emptied the ring long before it is full.
+        // Every other page, so that no two join into one range. A flusher would empty the
+        // ring long before it is full.
         measured(&mut |call| {
             tell(&slot, 2 * call);
             if call % 256 == 255 {
@@ -57,7 +55,7 @@ fn measured(event: &mut dyn FnMut(u64)) {
     }
 }
 
-/// A file without a name, on whatever is at hand: its writes are not counted.
+/// An unnamed file wherever there is room: the writes themselves don't count.
 fn scratch() -> std::fs::File {
     let path = std::env::temp_dir().join(format!("dropbehind-count-{}", std::process::id()));
     let file = std::fs::File::create_new(&path).expect("a file in the temporary folder");

@@ -1,5 +1,5 @@
-//! How much may be on its way: dirty data stay bounded however slow the disk,
-//! what won't live is not written, and nothing is forgotten.
+//! Bounds on unwritten data: dirty data stays bounded however slow the disk is, files that
+//! are soon deleted are never written, and nothing is forgotten.
 
 mod common;
 
@@ -59,9 +59,9 @@ impl Slow {
     }
 }
 
-/// The kernel marks a folio as under writeback before it takes the dirty mark
-/// off, and cachestat looks without a lock: a folio can be counted as both. One
-/// is as long as a write at most, and is allowed for.
+/// The kernel marks a folio as under writeback before it clears its dirty mark, and cachestat
+/// takes no lock. So a folio may be counted as both. A folio is at most as long as a write,
+/// so allow for one of those.
 fn counted_twice(block_bytes: u64) -> u64 {
     block_bytes
 }
@@ -74,8 +74,8 @@ fn watch(path: &Path) -> Sampler {
     Sampler::start(path, Duration::from_millis(1)).unwrap()
 }
 
-/// Writes to a disk of 50 MB/s much faster than it can; answers what was not
-/// on the disk at the worst moment, and when the closing sync began.
+/// Writes much faster than a disk of 50 MB/s. Returns the most bytes that were not on the
+/// disk at any time, and those when the closing sync began.
 fn stream_to(slow: &Slow, mode: Mode, window_bytes: u64, block_bytes: u64) -> (u64, u64) {
     const LENGTH: u64 = 24 * MIB;
     let path = slow.path("data");
@@ -122,8 +122,8 @@ fn dirty_data_stay_below_two_windows_and_a_write(filesystem: Option<Fs>) {
     ] {
         let slow = Slow::new(filesystem, 50_000_000);
         let (peak, at_sync) = stream_to(&slow, mode, window_bytes, block_bytes);
-        // The kernel counts a page that is written to again while it is under
-        // writeback twice, and each write has one page in common with the next.
+        // The kernel counts a page twice if it is written again while under writeback, and
+        // each write shares one page with the next.
         let bound = 2 * window_bytes + block_bytes + counted_twice(block_bytes);
         assert!(peak <= bound, "{mode}: {peak} of {bound}");
         assert!(at_sync <= bound, "{mode}: {at_sync} of {bound}");
@@ -140,8 +140,8 @@ fn dirty_data_of_a_raw_device_stay_below_two_windows_and_a_write() {
     dirty_data_stay_below_two_windows_and_a_write(None);
 }
 
-/// What is not on the disk at the worst moment of a program that writes to a disk of
-/// 50 MB/s, and how many flushers it takes to be there in the end.
+/// Writes to a disk of 50 MB/s. Returns the most bytes that were not on the disk at any time,
+/// and how many flushers shared the disk in the end.
 fn peak_of_a_writer(slow: &Slow, number: usize) -> (u64, u64) {
     const LENGTH: u64 = 48 * MIB;
     let flusher = Flusher::builder().build().unwrap();
@@ -161,14 +161,14 @@ fn peak_of_a_writer(slow: &Slow, number: usize) -> (u64, u64) {
     (peak, flushers)
 }
 
-/// Programs that each use the library do not multiply the dirty data.
+/// Several programs that use the library don't multiply the dirty data.
 #[test]
 fn flushers_share_the_window_of_a_disk() {
     need!(all Slow::needs(Some(Fs::Ext4)));
-    // On a busy machine they count each other late, and begin with a window each.
+    // On a busy machine they notice each other late, and begin with a full window each.
     in_some_attempt(|_| {
         let slow = Slow::new(Some(Fs::Ext4), 50_000_000);
-        // A quarter of a second at 50 MB/s is 12 MB, and two of these are allowed.
+        // The disk writes 12 MB in a quarter of a second, and two such windows are allowed.
         let (alone, _) = peak_of_a_writer(&slow, 0);
         assert!(alone > 12 * MIB, "{alone}");
         let slow = &slow;
@@ -188,7 +188,7 @@ fn flushers_share_the_window_of_a_disk() {
     });
 }
 
-/// Anybody can hold locks like a flusher's.
+/// Any process can hold locks that look like a flusher's.
 #[test]
 fn who_does_not_write_has_no_large_share_of_a_disk() {
     need!(all Slow::needs(Some(Fs::Ext4)));
@@ -215,7 +215,7 @@ fn who_does_not_write_has_no_large_share_of_a_disk() {
     drop(ends);
 }
 
-/// Appending writes of mode 1, and those that are not left to the kernel.
+/// Mode 1 writes behind what is appended, and leaves overwrites to the kernel.
 #[test]
 fn write_behind_is_for_appending_writes_only() {
     need!(all Slow::needs(Some(Fs::Ext4)));
@@ -223,7 +223,7 @@ fn write_behind_is_for_appending_writes_only() {
     let (peak, _) = stream_to(&slow, Mode::WRITE_BEHIND, MIB, 64 * KIB);
     let bound = 2 * MIB + 64 * KIB + counted_twice(64 * KIB);
     assert!(peak <= bound, "{peak}");
-    // All of it is there now: writing it again appends nothing.
+    // The file is complete now: writing it again appends nothing.
     slow.disk.set_write_speed(None).unwrap();
     let path = slow.path("data");
     residency::evict(&path);
@@ -289,7 +289,7 @@ fn a_temporary_file_deleted_soon_is_not_written() {
         let mut file = slow.options().flusher(&flusher).open(&path).unwrap();
         write_pattern(&mut file, round, 0, 600 * KIB, 64 * KIB);
         if round % 2 == 0 {
-            // Some are deleted while they are open, some when they are closed.
+            // Some are deleted while open, some after they are closed.
             fs::remove_file(&path).unwrap();
             drop(file);
         } else {
@@ -297,7 +297,7 @@ fn a_temporary_file_deleted_soon_is_not_written() {
             fs::remove_file(&path).unwrap();
         }
     }
-    // Longer than a small file waits for its fate.
+    // Longer than the grace of a small file.
     std::thread::sleep(Duration::from_millis(3500));
     assert_eq!(flusher.stats().writeback_bytes.total(), 0);
     assert!(flusher.drain(PATIENCE));
@@ -309,13 +309,13 @@ fn a_temporary_file_deleted_soon_is_not_written() {
         .filter(|one| one.kind == RequestKind::Write)
         .map(|one| one.length)
         .sum();
-    // The folder's own blocks may be written by then, the files' must not.
+    // The directory's own blocks may be written by then, those of the files must not.
     assert!(written < 600 * KIB, "{written} bytes");
     assert_eq!(flusher.stats().left_bytes, 0);
 }
 
-/// The files below a folder that the flusher's threads have open, in the
-/// descriptor table of their own.
+/// The files below a folder that the flusher's threads have open in their own descriptor
+/// table.
 fn held_by_our_threads(folder: &Path) -> Vec<PathBuf> {
     let mut held = Vec::new();
     for task in fs::read_dir("/proc/self/task").unwrap() {
@@ -362,8 +362,8 @@ fn small_files_are_batched_and_none_is_forgotten() {
     let open = links_below(Path::new("/proc/self/fd"), &folder);
     assert!(open.is_empty(), "descriptors are left open: {open:?}");
     let early = flusher.stats();
-    // One by one they would all be on their way by now; in batches the budget
-    // decides, and the rest waits for its grace.
+    // Sent one by one, they would all be on their way by now. In batches the budget decides,
+    // and the rest waits for its grace.
     assert_eq!(early.writeback_bytes[Reason::Dontcache], 0, "{early:?}");
     assert!(flusher.drain(PATIENCE), "{:?}", flusher.stats());
     let held = held_by_our_threads(&folder);
@@ -401,10 +401,10 @@ fn a_drain_waits_for_open_files_too_and_ends_when_there_are_none() {
     }
     drop(file);
     assert!(flusher.drain(PATIENCE));
-    // A disk's thread ends when it has had nothing to do for some seconds.
+    // A disk's thread ends after some idle seconds.
     std::thread::sleep(Duration::from_secs(6));
     assert!(flusher.drain(PATIENCE), "there is no thread to answer");
-    // And is started anew when there is something again.
+    // It is started again when there is work.
     let mut file = OpenOptions::new()
         .write(true)
         .flusher(&flusher)
@@ -415,7 +415,7 @@ fn a_drain_waits_for_open_files_too_and_ends_when_there_are_none() {
     assert_eq!(cached_bytes(&place.path()), 0);
 }
 
-/// Everything is left in order when a flusher of one's own goes first.
+/// A flusher of one's own finishes its files when it is dropped first.
 #[test]
 fn a_dropped_flusher_finishes_its_files() {
     need!(all Kind::Mounted(Fs::Ext4).needs());

@@ -1,5 +1,4 @@
-//! Whoever is killed loses nothing that it had synced, and who comes after goes
-//! on from there.
+//! A killed writer loses nothing that it had synced, and the next one carries on from there.
 
 mod common;
 
@@ -18,11 +17,11 @@ use dropbehind_testbed::{Fs, need, residency};
 
 const MODE_VARIABLE: &str = "DROPBEHIND_TEST_MODE";
 const ROUNDS: u64 = 20;
-/// A writer that nobody kills ends here.
+/// A writer that nobody kills stops here.
 const MOST_BYTES: u64 = 96 * MIB;
 
-/// Appends the pattern for as long as it lives, syncs now and then, and tells
-/// on standard output how far.
+/// Appends the pattern until it is killed. Syncs now and then, and reports on standard output
+/// how far.
 #[test]
 #[ignore = "a part of another test"]
 fn appends_until_it_is_killed() {
@@ -51,7 +50,7 @@ fn appends_until_it_is_killed() {
     }
 }
 
-/// Lets a writer live for a while; answers what it said it had synced last.
+/// Lets a writer live for a while; returns the last length that it reported as synced.
 fn write_and_kill(path: &Path, mode: Mode, life: Duration) -> u64 {
     let mut writer = common::part("appends_until_it_is_killed")
         .env(FILE_VARIABLE, path)
@@ -87,11 +86,11 @@ fn what_a_killed_writer_had_synced_is_there_and_the_next_one_goes_on() {
         let life = Duration::from_micros(dice.below(120_000));
         synced = write_and_kill(&path, mode, life).max(synced);
         let Ok(mut file) = fs::File::open(&path) else {
-            // Killed before it had made the file.
+            // Killed before it had created the file.
             assert_eq!(synced, 0);
             continue;
         };
-        // Without a sync, so that what is on the disk is what was synced.
+        // Without a sync, so that the disk holds only what the writer synced.
         drop_clean_pages(&file);
         let length = read_pattern(&mut file, 1, MIB);
         assert!(
@@ -108,8 +107,8 @@ fn what_a_killed_writer_had_synced_is_there_and_the_next_one_goes_on() {
         kills > ROUNDS / 2,
         "the writers were never cut off: {kills}"
     );
-    // Somebody who goes on after all this leaves the cache as empty as ever,
-    // whatever those before left in it.
+    // A writer that carries on after all this leaves the cache as empty as ever, whatever the
+    // killed ones left in it.
     let mut rest = fs::OpenOptions::new();
     rest.write(true).create(true).truncate(false);
     rest.open(&path).unwrap().sync_all().unwrap();

@@ -1,6 +1,6 @@
-//! Each system call of ours fails once, in each way a kernel or a sandbox could
-//! have it fail; and some are missing altogether. The program notices nothing:
-//! same bytes, success, no panic, no hang.
+//! Each of our system calls fails once, in every way in which a kernel or a sandbox could
+//! make it fail, and some are missing altogether. The program must not notice: same bytes,
+//! success, no panic, no hang.
 
 mod common;
 
@@ -16,7 +16,7 @@ use dropbehind_testbed::{CallFilter, FailNth, Fs, Outcome, need, residency};
 const IN_VARIABLE: &str = "DROPBEHIND_TEST_IN";
 const OUT_VARIABLE: &str = "DROPBEHIND_TEST_OUT";
 const SIZE_BYTES: u64 = 8 * MIB;
-/// A hang, and not a slow machine.
+/// Beyond this it's a hang, not a slow machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
 const ERRORS: [i32; 5] = [
     libc::EIO,
@@ -42,7 +42,7 @@ fn copies() {
     );
     assert_eq!(std::io::copy(&mut from, &mut to).unwrap(), SIZE_BYTES);
     to.sync_all().unwrap();
-    // How long it takes to give up is not the matter here.
+    // How long it takes to give up doesn't matter here.
     to.settle(Duration::from_secs(5)).unwrap();
     to.seek(SeekFrom::Start(0)).unwrap();
     assert_eq!(read_pattern(&mut to, 1, 256 << 10), SIZE_BYTES);
@@ -73,9 +73,9 @@ impl Bed {
 
     fn command(&self) -> Command {
         let (from, to) = self.paths();
-        // Cold, so that our own calls are needed.
+        // Cold, so that the library has to make its own calls.
         residency::evict(&from);
-        // Half of what is overwritten is cached: a map has to be made.
+        // Half of what is overwritten is cached, so a residency map is needed.
         if to.exists() {
             residency::evict(&to);
             residency::warm(&to, MIB..3 * MIB);
@@ -104,8 +104,8 @@ fn calls(texts: &[&str]) -> Vec<CallFilter> {
     texts.iter().map(|text| text.parse().unwrap()).collect()
 }
 
-/// Fails each of these calls once, in every way; long runs are thinned out in
-/// their middle, which is more of the same.
+/// Fails each of these calls once, with every error. Long runs are thinned out in the middle,
+/// where calls only repeat.
 fn each_may_fail(texts: &[&str], expected: u64) {
     each_may_fail_from(1, texts, expected);
 }
@@ -132,7 +132,7 @@ fn each_may_fail_from(first: u64, texts: &[&str], expected: u64) {
     }
 }
 
-/// All numbers up to a few, then ever fewer, and the last.
+/// Every number up to `all_up_to`, then ever fewer, and the last.
 fn thinned(last: u64, all_up_to: u64) -> Vec<u64> {
     let mut chosen: Vec<u64> = (1..=last.min(all_up_to)).collect();
     let mut next = all_up_to + all_up_to / 2;
@@ -146,7 +146,7 @@ fn thinned(last: u64, all_up_to: u64) -> Vec<u64> {
     chosen
 }
 
-/// From the first call on.
+/// Fails all of these calls, from the first on.
 fn all_may_fail(texts: &[&str]) {
     all_may_fail_from(1, texts);
 }
@@ -204,7 +204,7 @@ fn a_descriptor_table_of_our_own_may_fail() {
     each_may_fail(&["close_range", "unshare", "openat:path=/dev/null"], 1);
 }
 
-/// The test harness starts one itself.
+/// The test harness itself starts the first one.
 const OUR_FIRST_THREAD: u64 = 2;
 
 #[test]
@@ -261,7 +261,7 @@ fn a_kernel_with_none_of_our_calls_will_do() {
     ]);
 }
 
-/// Where a call is missing the file still leaves nothing, or says why.
+/// If a call is missing, the file still leaves nothing cached, or a note says why.
 #[test]
 #[ignore = "a part of another test"]
 fn leaves_nothing_or_says_why() {

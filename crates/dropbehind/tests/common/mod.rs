@@ -1,5 +1,5 @@
-//! What the tests of the library share: places to do I/O in, data that can be
-//! recognised, and this program again as a child process.
+//! What the library's tests share: places to do I/O in, recognisable data, and this program
+//! run again as a child process.
 
 #![allow(dead_code, reason = "each test program uses its own part of it")]
 
@@ -14,10 +14,10 @@ use dropbehind_testbed::{Fs, LoopDisk, MountedFs, Need, pattern, residency};
 pub(crate) const KIB: u64 = 1 << 10;
 pub(crate) const MIB: u64 = 1 << 20;
 
-/// Longer than anything here takes: a hang, not a slow machine.
+/// Longer than any step takes: beyond this it's a hang, not a slow machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a test's file lies on.
+/// What a test's file is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Mounted(Fs),
@@ -57,14 +57,14 @@ impl Place {
                 let disk_bytes = (3 * size_bytes).max(256 * MIB);
                 Bed::Mounted(MountedFs::new(filesystem, disk_bytes).unwrap())
             }
-            // It stays open in there: a device loses its cache at its last
-            // close, and every test would pass for that reason alone.
+            // It stays open in there: a device loses its cache at its last close, and then
+            // every test would pass for the wrong reason.
             Kind::RawDevice => Bed::RawDevice(LoopDisk::new(size_bytes).unwrap()),
         };
         Place { bed, size_bytes }
     }
 
-    /// The file of the test; it need not exist yet. A raw device is one.
+    /// The test's file, which need not exist yet; for a raw device, the device itself.
     pub(crate) fn path(&self) -> PathBuf {
         match &self.bed {
             Bed::Mounted(mounted) => mounted.file("data"),
@@ -88,7 +88,7 @@ impl Place {
         matches!(self.bed, Bed::RawDevice(_))
     }
 
-    /// The file, full of the pattern, on the disk and not in the cache.
+    /// The file, filled with the pattern, on the disk and not in the cache.
     pub(crate) fn cold_file(&self, seed: u64) -> PathBuf {
         let path = self.path();
         let mut file = fs::OpenOptions::new()
@@ -104,7 +104,7 @@ impl Place {
     }
 }
 
-/// Writes the pattern of `seed` for the bytes from `offset` on, in blocks.
+/// Writes the pattern of `seed` from `offset` on, in blocks.
 pub(crate) fn write_pattern(
     to: &mut impl Write,
     seed: u64,
@@ -123,8 +123,7 @@ pub(crate) fn write_pattern(
     }
 }
 
-/// Reads to the end in blocks of a size and checks every byte; returns how many
-/// there were.
+/// Reads to the end in blocks and checks every byte; returns the number of bytes.
 pub(crate) fn read_pattern(from: &mut impl Read, seed: u64, block_bytes: u64) -> u64 {
     let mut block = vec![0; usize::try_from(block_bytes).unwrap()];
     let mut offset = 0;
@@ -138,28 +137,27 @@ pub(crate) fn read_pattern(from: &mut impl Read, seed: u64, block_bytes: u64) ->
     }
 }
 
-/// Checks that the *disk* holds the pattern of `seed` over `length` bytes, and
-/// nothing behind them: what is in the cache is evicted first.
+/// Checks that the *disk* holds the pattern of `seed` over `length` bytes and nothing after
+/// it: evicts what is cached first.
 pub(crate) fn check_on_disk(path: &Path, seed: u64, length: u64) {
     residency::evict(path);
     let mut file = fs::File::open(path).unwrap();
     assert_eq!(read_pattern(&mut file, seed, MIB), length);
 }
 
-/// Bytes of a file that are in the page cache, by the testimony of another
-/// process.
+/// Bytes of a file that are in the page cache, as another process counts them.
 pub(crate) fn cached_bytes(path: &Path) -> u64 {
     residency::cached(path).unwrap().cached_pages * residency::page_bytes()
 }
 
-/// Where a part finds the file it is to work with.
+/// Tells a part which file to work on.
 pub(crate) const FILE_VARIABLE: &str = "DROPBEHIND_TEST_FILE";
 
-/// This test program again, running only the ignored test `part`: a process of
-/// its own for what would disturb other tests, or be disturbed by them.
+/// Runs only the ignored test `part` of this program, in its own process: for tests that
+/// would disturb others, or be disturbed by them.
 pub(crate) fn part(part: &str) -> Command {
     let program = std::env::current_exe().unwrap();
-    // Of a name that no test has, nothing is run, and that succeeds.
+    // If no test has the name, the harness runs nothing and succeeds.
     let list = Command::new(&program)
         .args(["--list", "--ignored"])
         .output();
@@ -167,19 +165,19 @@ pub(crate) fn part(part: &str) -> Command {
     let line = format!("{part}: test");
     assert!(list.lines().any(|one| one == line), "no {part} in {list}");
     let mut command = Command::new(program);
-    // With one thread the harness starts none of its own.
+    // With one thread, the harness starts none of its own.
     command.args(["--exact", part, "--ignored", "--nocapture"]);
     command.args(["--test-threads=1", "-q"]);
     command
 }
 
-/// A generator of random numbers: xorshift, whose sequence follows from a seed.
+/// A seeded random number generator (xorshift).
 #[derive(Clone, Debug)]
 pub(crate) struct Dice(u64);
 
 impl Dice {
     pub(crate) fn new(seed: u64) -> Dice {
-        // Spread, since neighbouring seeds would begin alike; never 0.
+        // Spreads the seeds, since neighbouring ones would begin alike; never 0.
         Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
@@ -190,7 +188,7 @@ impl Dice {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// Below `bound`, which is not 0.
+    /// A number below `bound`, which must not be 0.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         (self.next() >> 11) % bound
     }

@@ -10,8 +10,8 @@ use dropbehind_testbed::{Fs, MountedFs, Need, SlowDisk, SlowDiskOptions, pattern
 use crate::common::{KIB, MIB, write_pattern};
 use crate::twins::{Log, Twin};
 
-/// A disk on which a file lies whose middle cannot be written. The file system
-/// can write all of its own, so that nothing but the data's errors counts.
+/// A disk with a file whose middle cannot be written. The file system can write all of its
+/// own blocks, so only the data's errors count.
 pub(crate) struct BadSpot {
     pub(crate) path: PathBuf,
     _mounted: Option<MountedFs>,
@@ -47,8 +47,7 @@ impl BadSpot {
         disk.forget_requests().unwrap();
         write_pattern(&mut file, 1, 0, Self::FILE_BYTES, MIB);
         file.sync_all().unwrap();
-        // The file is nearly all that was written, so what lies in the middle
-        // of that is the file's.
+        // Nearly everything written is the file's, so the middle of it is, too.
         let mut written = disk.requests().unwrap();
         written.retain(|one| one.kind == RequestKind::Write && one.length >= 64 * KIB);
         written.sort_by_key(|one| one.offset);
@@ -72,8 +71,8 @@ impl BadSpot {
         }
     }
 
-    /// Of what `overwrite` wrote, the blocks that are not read back as they were written.
-    /// The bad spot cannot be read either.
+    /// Logs the blocks that don't read back as `overwrite` wrote them. The bad spot cannot be
+    /// read either.
     pub(crate) fn note_wrong_blocks(log: &mut Log, path: &Path) {
         let file = fs::File::open(path).unwrap();
         let wrong = (0..Self::FILE_BYTES).step_by(MIB as usize).filter(|&at| {

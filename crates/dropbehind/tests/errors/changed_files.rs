@@ -1,4 +1,4 @@
-//! The file changes under us.
+//! Files that are changed behind our back.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -9,7 +9,7 @@ use dropbehind_testbed::{Fs, MountedFs, need, pattern, residency};
 use crate::common::{MIB, cached_bytes};
 use crate::twins::{Log, Side, open_plain};
 
-/// Runs the same script on both sides; what it returns must be the same.
+/// Runs the same script on both sides, and compares what it returns.
 fn on_both_sides<T: PartialEq>(script: impl Fn(Side, &Path) -> T) {
     need!(all MountedFs::needs(Fs::Ext4));
     let disk = MountedFs::new(Fs::Ext4, 256 * MIB).unwrap();
@@ -87,7 +87,7 @@ fn a_file_that_takes_our_files_name_is_left_alone() {
         let mut data = vec![0; 16 << 20];
         let count = file.read_at(&mut data, 0).unwrap();
         drop(file);
-        // It was another's I/O that brought its pages in.
+        // Another program's I/O brought its pages in.
         assert_eq!(cached_bytes(path), 4 * MIB, "{side:?}");
         let newcomer = fs::read(path).unwrap();
         pattern::check(5, 0, &newcomer).unwrap();

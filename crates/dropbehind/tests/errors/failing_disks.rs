@@ -1,4 +1,4 @@
-//! Disks that go away, cannot read a place, or write nothing.
+//! Disks that vanish, cannot read a place, or write nothing.
 
 use std::fs;
 
@@ -104,7 +104,7 @@ fn a_bad_spot_on_the_disk_fails_the_read_and_nothing_else() {
         assert_eq!(error, Some(libc::EIO));
         let (error, offset) = read_up(Side::Ours(Mode::DONTCACHE));
         assert_eq!(error, Some(libc::EIO));
-        // A page fails with the folio it is in; ours may be smaller.
+        // A page fails together with its folio, and ours may be smaller.
         assert!((plain_offset..=bad.start).contains(&offset), "{offset}");
     }
 }
@@ -135,7 +135,7 @@ fn a_disk_that_fails_all_writes_holds_nobody_up() {
     }
 }
 
-/// So little is written that nothing is counted before the sync, which takes the error.
+/// Writes so little that nothing is counted before the sync, which consumes the error.
 #[test]
 fn what_a_sync_could_not_write_is_read_back() {
     need!(all SlowDisk::needs());
@@ -150,7 +150,7 @@ fn what_a_sync_could_not_write_is_read_back() {
         file.settle();
         file.read_at(&mut data, 0).unwrap();
         pattern::check(3, 0, &data).unwrap_or_else(|wrong| panic!("{side:?}: {wrong:?}"));
-        // The next one finds it as it was.
+        // The next file must find the disk as it was.
         disk.fail(Failing::Nothing).unwrap();
         residency::evict(disk.device());
         disk.fail(Failing::Writes).unwrap();

@@ -1,5 +1,5 @@
-//! Disks that run full: a file system without room, and one whose disk has less
-//! than it promised.
+//! Disks that fill up: a file system without room, and one whose disk has less room than it
+//! promised.
 
 use std::fs;
 use std::io::Write;
@@ -12,7 +12,7 @@ use dropbehind_testbed::{FailingDisk, Fs, MountedFs, Need, need, pattern, reside
 use crate::common::{MIB, PATIENCE, read_pattern};
 use crate::twins::{Log, Side, Twin, open_plain, open_to_ask};
 
-/// More than a failing disk takes.
+/// More than a failing disk can hold.
 const TOO_MUCH_BYTES: u64 = FailingDisk::REAL_BYTES + 24 * MIB;
 
 fn write_too_much(file: &mut Twin) {
@@ -25,9 +25,8 @@ fn write_too_much(file: &mut Twin) {
     }
 }
 
-/// Whether the writer's first sync failed, and that of someone who had the
-/// file open; how often those that follow fail is up to metadata, which such a
-/// disk does not take either.
+/// Logs whether the writer's first sync failed, and that of a program that had the file open.
+/// How many later syncs fail depends on metadata, which such a disk doesn't take either.
 fn errors_of_a_full_disk(side: Side, filesystem: Option<Fs>) -> Log {
     let disk = match filesystem {
         Some(filesystem) => FailingDisk::formatted(filesystem).unwrap(),
@@ -78,11 +77,9 @@ fn a_full_disk_below_a_raw_device_is_noticed_by_the_same_syncs() {
     a_full_disk_is_noticed_by_the_same_syncs(None, &[Mode::DONTCACHE]);
 }
 
-/// What is read back of data old and new, by the program and after its end, and whether a
-/// file opened later is told, if the program itself never asks.
-///
-/// Answers how many blocks are not read back, both times together, and whether the later
-/// opener is told.
+/// Counts the blocks of old and new data that don't read back, while the program runs and
+/// after it has ended, both together. Also returns whether a file opened later reports the
+/// error, if the program itself never asks.
 fn left_on_a_full_disk(side: Side, filesystem: Option<Fs>) -> (usize, bool) {
     let disk = match filesystem {
         Some(filesystem) => FailingDisk::formatted(filesystem).unwrap(),
@@ -92,7 +89,7 @@ fn left_on_a_full_disk(side: Side, filesystem: Option<Fs>) -> (usize, bool) {
     if filesystem.is_some() {
         fs::File::create(&path).unwrap();
     }
-    // Some of it was written before: btrfs has no room to overwrite that.
+    // Part of the file was written before: btrfs has no room to overwrite that.
     let mut before = open_plain(&path);
     before
         .write_all(&vec![5; FailingDisk::REAL_BYTES as usize / 2])
@@ -100,12 +97,12 @@ fn left_on_a_full_disk(side: Side, filesystem: Option<Fs>) -> (usize, bool) {
     before.sync_all().unwrap();
     residency::evict(&path);
     let flusher = Flusher::builder().build().unwrap();
-    // A raw device forgets all at its last close.
+    // A raw device loses its cache and errors at its last close.
     let witness = open_to_ask(&path);
     let mut writer = side.open_with(&path, &flusher);
     write_too_much(&mut writer);
     writer.settle();
-    // Nothing is left to fail, and nobody was asked.
+    // By now nothing is left to fail, and nobody has asked for an error.
     let buffered = File::from_std(open_plain(&path), Mode::BUFFERED).unwrap();
     buffered.wait_clean(0..u64::MAX).unwrap();
     drop(buffered);
@@ -137,8 +134,8 @@ fn what_a_full_disk_never_got_is_read_back(filesystem: Option<Fs>) {
     let (wrong, told) = left_on_a_full_disk(Side::Ours(Mode::DONTCACHE), filesystem);
     println!("{filesystem:?}: {plain_wrong} blocks not read back without us, {wrong} with us");
     assert!(told);
-    // Btrfs gives up a whole extent when a part of it fails: also the parts that it has
-    // reported as written, which may be dropped by then.
+    // Btrfs gives up a whole extent when part of it fails, including parts that it has
+    // reported as written. Those may have been dropped by then.
     let is_exact = filesystem != Some(Fs::Btrfs);
     assert!(
         wrong <= plain_wrong || !is_exact,
@@ -195,7 +192,7 @@ fn a_full_disk_says_so_in_the_same_write() {
     for side in Side::ours() {
         let ours = fill(side);
         assert_eq!((ours.0, ours.1), (error, synced), "{side:?}");
-        // When blocks are allocated decides how many go to metadata.
+        // The number of blocks that go to metadata depends on when blocks are allocated.
         assert!(ours.2.abs_diff(accepted) <= MIB, "{side:?}: {}", ours.2);
     }
 }

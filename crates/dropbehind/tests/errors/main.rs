@@ -1,6 +1,6 @@
-//! Errors stay the program's: each comes out of exactly the call that reports
-//! it without us, and nothing hangs that does not hang without us. Every test
-//! runs twice, once with the standard library's file, and compares.
+//! Errors stay the program's: each is returned by exactly the call that returns it without
+//! us, and nothing hangs that doesn't hang without us. Every test also runs with the standard
+//! library's file, and compares.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,4 +1,4 @@
-//! Writeback that fails where cachestat is missing.
+//! Failing writeback where cachestat is missing.
 
 use std::path::Path;
 
@@ -10,9 +10,9 @@ use crate::bad_spot::BadSpot;
 use crate::common::{self, FILE_VARIABLE};
 use crate::twins::{Log, Side};
 
-/// The part that runs under a filter which leaves it no cachestat: the flusher
-/// has to wait on a description of its own, and that marks errors seen. To
-/// files of this library they are told all the same.
+/// Runs under a filter that leaves it no cachestat. The flusher has to wait on a description
+/// of its own, which marks errors as seen. Files of this library must report them all the
+/// same.
 #[test]
 #[ignore = "a part of another test"]
 fn errors_without_cachestat() {

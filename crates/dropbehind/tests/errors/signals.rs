@@ -1,4 +1,4 @@
-//! Signals that come while a write waits.
+//! Signals that arrive while a write waits.
 
 use std::io::{Seek, SeekFrom, Write};
 use std::os::unix::thread::JoinHandleExt;

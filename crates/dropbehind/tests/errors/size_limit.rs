@@ -1,4 +1,4 @@
-//! A limit of the size of files.
+//! A limit on the size of files.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use dropbehind_testbed::{Fs, MountedFs, need};
 use crate::common::{self, FILE_VARIABLE, MIB};
 use crate::twins::{Log, Side};
 
-/// The part that lives with a limit of the size of files.
+/// Runs with a limit on the size of files.
 #[test]
 #[ignore = "a part of another test"]
 fn limited_file_size() {

@@ -1,4 +1,4 @@
-//! Our file and a plain one, to which the same is done.
+//! Our file and a plain one, which both go through the same calls.
 
 use std::fs;
 use std::io::{self, Write};
@@ -10,7 +10,7 @@ use dropbehind::{File, Mode, OpenOptions};
 
 use crate::common::PATIENCE;
 
-/// With whose file something is done.
+/// Whose file is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Plain,
@@ -48,7 +48,7 @@ impl Side {
     }
 }
 
-/// A file that is ours or a plain one.
+/// One of our files or a plain one.
 pub(crate) enum Twin {
     Plain(fs::File),
     Ours(File),
@@ -90,7 +90,7 @@ impl Twin {
     }
 }
 
-/// What each call said, in order.
+/// The result of each call, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Log(pub(crate) Vec<(String, Result<u64, Option<i32>>)>);
 
@@ -118,7 +118,7 @@ pub(crate) fn open_plain(path: &Path) -> fs::File {
         .unwrap()
 }
 
-/// The descriptors of those who only want to know whether all is well.
+/// A descriptor that only asks whether writeback succeeded.
 pub(crate) fn open_to_ask(path: &Path) -> fs::File {
     fs::File::open(path).unwrap()
 }

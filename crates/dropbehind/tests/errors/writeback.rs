@@ -1,4 +1,4 @@
-//! Writeback that fails: who is told, and what is read back.
+//! Failing writeback: who gets the error, and what is read back.
 
 use dropbehind::Mode;
 use dropbehind::flusher::Flusher;
@@ -8,7 +8,8 @@ use crate::bad_spot::BadSpot;
 use crate::common::PATIENCE;
 use crate::twins::{Log, Side, open_to_ask};
 
-/// Who opened the file before the failure, who wrote, and who opens it later.
+/// Syncs by a program that opened the file before the failure, by the writer, and by one that
+/// opens it later.
 fn errors_of_syncs(side: Side, filesystem: Option<Fs>, settle_first: bool) -> Log {
     let bed = BadSpot::new(filesystem);
     let mut log = Log::default();
@@ -16,7 +17,7 @@ fn errors_of_syncs(side: Side, filesystem: Option<Fs>, settle_first: bool) -> Lo
     let mut writer = side.open(&bed.path);
     BadSpot::overwrite(&mut log, &mut writer);
     if settle_first {
-        // Everything the flusher can find out, it has found out by now.
+        // By now the flusher has found out everything it can.
         writer.settle();
     }
     log.note_done("first sync", writer.sync_all());
@@ -26,7 +27,7 @@ fn errors_of_syncs(side: Side, filesystem: Option<Fs>, settle_first: bool) -> Lo
     let later = open_to_ask(&bed.path);
     log.note_done("sync of one opened later", later.sync_all());
     writer.settle();
-    // Pages whose writeback failed count as clean: nothing is left to fail.
+    // Pages whose writeback failed count as clean, so nothing is left to fail.
     log.note_done("last sync", writer.sync_all());
     BadSpot::note_wrong_blocks(&mut log, &bed.path);
     bed.disk.clear_bad_ranges().unwrap();
@@ -35,12 +36,12 @@ fn errors_of_syncs(side: Side, filesystem: Option<Fs>, settle_first: bool) -> Lo
     log
 }
 
-/// The writer closes and never syncs; who opens the file next is told.
+/// The writer closes without a sync; the next program to open the file gets the error.
 fn errors_after_close(side: Side, filesystem: Option<Fs>) -> Log {
     let bed = BadSpot::new(filesystem);
     let flusher = Flusher::builder().build().unwrap();
     let mut log = Log::default();
-    // A raw device forgets all at its last close, its errors too.
+    // A raw device loses everything at its last close, including its errors.
     let _second_opener = filesystem.is_none().then(|| open_to_ask(&bed.path));
     let mut writer = side.open_with(&bed.path, &flusher);
     BadSpot::overwrite(&mut log, &mut writer);
@@ -89,7 +90,7 @@ fn writeback_errors_on_xfs_come_out_of_the_same_calls() {
     errors_are_the_same(Some(Fs::Xfs), &[Mode::DONTCACHE]);
 }
 
-/// Somebody else syncs first, and so takes the one sign of the error that can be asked for
+/// Another program syncs first. That clears the only sign of the error that can be read
 /// without taking it from fsync.
 #[test]
 fn what_failed_in_a_sync_of_others_is_read_back() {
@@ -110,7 +111,7 @@ fn what_failed_in_a_sync_of_others_is_read_back() {
     };
     let plain = synced_by_others(Side::Plain);
     assert_eq!(plain.errors(), 2, "{plain:?}");
-    // The one starts writeback itself, the other leaves all to the sync.
+    // The first mode starts writeback itself, the second leaves it all to the sync.
     for mode in [Mode::DONTCACHE, Mode::NOREUSE] {
         assert_eq!(synced_by_others(Side::Ours(mode)), plain, "{mode}");
     }

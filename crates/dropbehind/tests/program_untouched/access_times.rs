@@ -1,4 +1,4 @@
-//! Access times are the program's.
+//! Access times: only the program's own reads count.
 
 use std::fs;
 use std::io::Read;
@@ -20,9 +20,9 @@ fn a_writer_leaves_the_access_time_alone() {
     let folder = place.path().parent().unwrap().to_owned();
     rustix::mount::mount_remount(&folder, with_times, c"").unwrap();
     let path = place.cold_file(1);
-    // Part of it is cached, so that we have to find out which.
+    // Part of it is cached, so that we have to find out which part.
     residency::warm(&path, MIB..5 * MIB);
-    // Older than the modification: the next access would be noted (relatime).
+    // Older than the modification, so that relatime would record the next access.
     let long_ago = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
     for (read, block_bytes) in [(false, MIB), (true, 64 * KIB)] {
         let plain = fs::File::options().write(true).open(&path).unwrap();
@@ -45,7 +45,7 @@ fn a_writer_leaves_the_access_time_alone() {
             "readable: {read}"
         );
         assert!(after.mtime() >= before.mtime());
-        // A read of the program's is noted as ever.
+        // A read by the program is recorded as ever.
         drop(file);
         let mut reader = File::open(&path).unwrap();
         reader.read_exact(&mut [0; 100]).unwrap();

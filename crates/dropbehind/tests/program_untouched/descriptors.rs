@@ -22,7 +22,7 @@ fn descriptors() -> BTreeMap<u32, PathBuf> {
         .filter_map(|entry| {
             let path = entry.unwrap().path();
             let number = path.file_name()?.to_str()?.parse().ok()?;
-            // The listing's own is gone by now.
+            // The descriptor of the listing itself is gone by now.
             Some((number, fs::read_link(path).ok()?))
         })
         .collect()
@@ -32,7 +32,7 @@ fn descriptors() -> BTreeMap<u32, PathBuf> {
 #[ignore = "a part of another test"]
 fn descriptors_stay_as_they_are() {
     let path = path_of_part();
-    // Another file, so that a plain one has the number ours will have.
+    // Another file, to learn the number that ours will get.
     let plain = fs::File::create(&path).unwrap();
     let (number, with_plain) = (plain.as_raw_fd(), descriptors());
     drop(plain);
@@ -62,8 +62,8 @@ fn the_descriptor_table_is_that_of_the_plain_program() {
     run_part("descriptors::descriptors_stay_as_they_are");
 }
 
-/// As programs do that start others: everything but the standard descriptors
-/// is closed, whoever it belongs to.
+/// Closes everything but the standard descriptors, whoever it belongs to, as programs do
+/// before they start others.
 #[test]
 #[ignore = "a part of another test"]
 fn closes_everything() {
@@ -83,7 +83,7 @@ fn closes_everything() {
     // The descriptor must not be closed a second time.
     let stats = file.stats();
     std::mem::forget(file);
-    // The flusher has its own, and goes on.
+    // The flusher has its own descriptor, and goes on.
     assert!(Flusher::shared().unwrap().drain(PATIENCE), "{stats:?}");
     let next = path.with_extension("next");
     let mut file = File::create(&next).unwrap();
@@ -128,7 +128,7 @@ fn from_std_and_into_std_change_nothing_of_the_file() {
     let mut data = vec![0; 10 << 20];
     std.read_exact_at(&mut data, 5 * MIB).unwrap();
     pattern::check(2, 5 * MIB, &data).unwrap();
-    // A clone keeps the file ours.
+    // Because of the clone, the file remains ours.
     let ours = File::from_std(std, Mode::DONTCACHE).unwrap();
     let clone = ours.try_clone().unwrap();
     drop(ours.into_std());
@@ -136,7 +136,7 @@ fn from_std_and_into_std_change_nothing_of_the_file() {
     assert!(clone.settle(PATIENCE).unwrap());
 }
 
-/// Of two clones that end at the same moment, one is the last.
+/// Of two clones that are dropped at the same moment, exactly one is the last.
 #[test]
 fn clones_that_end_at_once_leave_nothing_open() {
     need!(all Kind::Mounted(Fs::Ext4).needs());
@@ -162,7 +162,7 @@ fn clones_that_end_at_once_leave_nothing_open() {
     }
 }
 
-/// Descriptors of the file in all threads' tables: the flusher has its own.
+/// Descriptors of the file in the tables of all threads, since the flusher has its own table.
 fn open_in_any_thread(path: &Path) -> usize {
     let of_thread = |thread: fs::DirEntry| {
         let descriptors = fs::read_dir(thread.path().join("fd")).into_iter().flatten();
@@ -177,8 +177,8 @@ fn status_flags(file: impl AsFd) -> rustix::fs::OFlags {
     rustix::fs::fcntl_getfl(file).unwrap()
 }
 
-/// With as many descriptors as it may have, the program still gets the next one
-/// it is entitled to, and we still work.
+/// At its descriptor limit, the program still gets the last one it is entitled to, and we
+/// still work.
 #[test]
 #[ignore = "a part of another test"]
 fn few_descriptors() {

@@ -11,8 +11,8 @@ use dropbehind_testbed::{pattern, residency};
 use crate::common::{KIB, MIB, PATIENCE, read_pattern, write_pattern};
 use crate::parts::{path_of_part, run_part};
 
-/// Runs `child` in a child of this process, which has many threads and holds
-/// many locks; a hang counts as a failure.
+/// Runs `child` in a forked child of this process, which has many threads and holds many
+/// locks. A hang counts as a failure.
 fn in_a_fork(child: impl FnOnce()) {
     // SAFETY: the child runs code that allocates and starts threads, which
     // glibc allows after a fork; that ours allows it too is what is tried.
@@ -66,8 +66,8 @@ fn forks() {
     write_pattern(&mut &with_own, 4, 0, 4 * MIB, MIB);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // Threads that hold our locks again and again, so that some forks
-        // happen while they do.
+        // These threads take our locks again and again, so that some forks happen while a
+        // lock is held.
         scope.spawn(|| {
             let mut buffer = vec![0; 64 << 10];
             while !stop.load(Ordering::Relaxed) {
@@ -93,7 +93,7 @@ fn forks() {
                 number += 1;
             }
         });
-        // Also when a child fails: the scope waits for its threads.
+        // Stops them even if a child fails: the scope waits for its threads.
         let _stop = StopAtEnd(&stop);
         for round in 0..25 {
             in_a_fork(|| child_of_a_fork(&path, &inherited, &with_own, round));

@@ -1,4 +1,4 @@
-//! The program's locks: of records, and of whole files.
+//! The program's locks: record locks, and locks on whole files.
 
 use std::fs;
 use std::os::fd::AsRawFd;
@@ -33,8 +33,8 @@ fn somebody_else_wants_the_lock() {
     assert!(lock_record(&file, libc::F_WRLCK));
 }
 
-/// Closing *any* descriptor of a file gives up the process's record locks on
-/// it: even one that the flusher opened, were it in the program's table.
+/// Closing *any* descriptor of a file gives up the process's record locks on it. That would
+/// include the flusher's, if it were in the program's table.
 #[test]
 fn record_locks_survive_the_flushers_descriptors() {
     need!(all Kind::Mounted(Fs::Ext4).needs());
@@ -51,7 +51,7 @@ fn record_locks_survive_the_flushers_descriptors() {
             .success()
     };
     assert!(!somebody_gets_it());
-    // Its own descriptor, since a close of it would give the lock up.
+    // Keeps `locked` open, since closing any descriptor would give up the lock.
     let clone = locked.try_clone().unwrap();
     let mut file = File::from_std(clone, Mode::DONTCACHE).unwrap();
     write_pattern(&mut file, 1, 0, 32 * MIB, MIB);

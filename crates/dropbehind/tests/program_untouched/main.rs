@@ -1,5 +1,5 @@
-//! What a program sees of us besides its bytes: nothing. Its descriptors, its
-//! locks, its signals, its children and its system calls are its own.
+//! Apart from its bytes, a program sees nothing of us. Its descriptors, locks, signals,
+//! children and system calls are its own.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,4 +1,4 @@
-//! Parts that run in a process of their own, on a file of an ext4.
+//! Parts that run in their own process, on a file on ext4.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ pub(crate) fn ext4(size_bytes: u64) -> Place {
     Place::new(Kind::Mounted(Fs::Ext4), size_bytes)
 }
 
-/// Runs a part in a process of its own, on a file of an ext4.
+/// Runs a part in its own process, on a file on ext4.
 pub(crate) fn run_part(name: &str) {
     need!(all Kind::Mounted(Fs::Ext4).needs());
     let place = ext4(64 * MIB);

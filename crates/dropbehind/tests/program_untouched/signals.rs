@@ -1,4 +1,4 @@
-//! Signals are handled on the program's threads.
+//! Signals are handled on the program's own threads.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,7 +9,7 @@ use dropbehind::File;
 use crate::common::{KIB, MIB, PATIENCE, write_pattern};
 use crate::parts::{path_of_part, run_part};
 
-/// The signals blocked in each of this process's threads that are ours.
+/// The signals that each of our threads in this process blocks.
 fn blocked_in_our_threads() -> BTreeMap<String, u64> {
     let mut found = BTreeMap::new();
     for task in fs::read_dir("/proc/self/task").unwrap() {
@@ -49,7 +49,7 @@ fn handlers_run_on_the_programs_threads() {
     assert!(ours.len() >= 2, "a keeper and a disk's thread: {ours:?}");
     for (name, blocked) in ours {
         for signal in 1..=64 {
-            // Two cannot be blocked, and two are the C library's own.
+            // Two cannot be blocked, and two are reserved by the C library.
             let exempt = [libc::SIGKILL, libc::SIGSTOP, 32, 33].contains(&signal);
             assert!(
                 exempt || blocked & 1 << (signal - 1) != 0,

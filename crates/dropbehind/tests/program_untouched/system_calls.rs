@@ -12,8 +12,7 @@ use dropbehind_testbed::{Fs, Need, need};
 use crate::common::{self, FILE_VARIABLE, Kind, MIB};
 use crate::parts::{ext4, path_of_part};
 
-/// The writer that is traced. Markers that nobody else writes show where the
-/// part to look at begins and ends.
+/// The writer under strace. Markers, which nothing else calls, delimit the part to look at.
 #[test]
 #[ignore = "a part of another test"]
 fn writes_under_a_trace() {
@@ -21,13 +20,12 @@ fn writes_under_a_trace() {
         .write(true)
         .create(true)
         .mode(std::env::var("MODE").unwrap().parse().unwrap())
-        // Fixed: on a disk that seems slow two windows are soon full, and the
-        // writer waits.
+        // Fixed: on a disk that seems slow, two windows are soon full and the writer waits.
         .window_bytes(16 << 20)
         .open(path_of_part())
         .unwrap();
     let block = vec![5; 4 << 10];
-    // The first write looks around and wakes the flusher.
+    // The first write looks at the cache and wakes the flusher.
     file.write_all(&block).unwrap();
     std::thread::sleep(Duration::from_millis(50));
     for _ in 0..2 {
@@ -42,7 +40,7 @@ fn writes_under_a_trace() {
     file.sync_all().unwrap();
 }
 
-/// The calls of the thread that writes, between the first and the last marker.
+/// The writing thread's calls between the first and the last marker.
 fn calls_of_the_writer(path: &Path, mode: Mode, writes: u64) -> Vec<String> {
     let trace = path.with_extension("trace");
     let part = common::part("system_calls::writes_under_a_trace");
@@ -68,7 +66,7 @@ fn calls_of_the_writer(path: &Path, mode: Mode, writes: u64) -> Vec<String> {
         .filter_map(|line| line.split_once(char::is_whitespace))
         .filter(|(thread, _)| *thread == writer)
         .map(|(_, call)| call.trim_start().to_owned())
-        // A call that another thread's line interrupts stands there twice.
+        // strace prints a call twice if another thread's line interrupts it.
         .filter(|call| !call.starts_with("<..."))
         .collect();
     let is_marker = |call: &String| call.starts_with("getppid(");
@@ -94,7 +92,7 @@ fn a_write_is_one_call_and_a_kick_at_most_one_more_a_batch() {
         let calls = calls_of_the_writer(&place.path(), mode, 500);
         let (writes, others): (Vec<_>, Vec<_>) = calls.iter().partition(|call| is_write(call));
         assert_eq!(writes.len(), 1000, "{mode}");
-        // A batch is a megabyte at least, and 1000 writes are four.
+        // A batch is at least a megabyte, and 1000 writes are four.
         let kicks = others
             .iter()
             .filter(|call| call.starts_with("futex(") && call.contains("FUTEX_WAKE"))

@@ -1,4 +1,4 @@
-//! What is cached, and what the file's own counters say of it.
+//! What is cached, compared with the file's own counters.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use dropbehind_testbed::residency;
 
 use crate::common::{PATIENCE, Place, cached_bytes};
 
-/// Every byte brought in is either gone or known to be left.
+/// Every byte brought in must be gone or counted as left.
 pub(crate) fn assert_balanced(stats: &Stats) {
     assert_eq!(
         stats.brought_bytes,
@@ -21,15 +21,15 @@ pub(crate) fn settle(file: &File) {
     assert!(file.settle(PATIENCE).unwrap(), "{:?}", file.stats());
 }
 
-/// Says so when less is cached than should be, but for what the kernel took; more
-/// than that is a failure.
+/// Fails if more than `wanted_bytes` is cached. Returns an error if less is, beyond what the
+/// kernel took.
 pub(crate) fn all_cached(reclaim: &Reclaim, path: &Path, wanted_bytes: u64) -> Result<(), Gone> {
     let cached = cached_bytes(path);
     assert!(cached <= wanted_bytes, "{cached} of {wanted_bytes}");
     reclaim.stays(path, cached, wanted_bytes)
 }
 
-/// A writer that does not empty what is there.
+/// A writer that doesn't truncate the file.
 pub(crate) fn open_to_overwrite(path: &Path) -> File {
     OpenOptions::new().write(true).open(path).unwrap()
 }

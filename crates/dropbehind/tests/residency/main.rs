@@ -1,6 +1,6 @@
-//! What is in the page cache while a file is used, and afterwards: what this
-//! I/O brought goes, what others had stays. On every file system and on a raw
-//! block device, by the testimony of a process that knows nothing of us.
+//! What is in the page cache while a file is used, and afterwards: pages that this I/O
+//! brought in go, pages that others had stay. Checked on every file system and on a raw block
+//! device, by a process that knows nothing of us.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -18,7 +18,7 @@ fn noreuse_leaves_nothing_once_synced(place: &Place) {
     let path = place.path();
     let mut file = create(place, Mode::NOREUSE);
     write_pattern(&mut file, 1, 0, place.size_bytes(), MIB);
-    // The kernel decides when to write, and nothing is dropped before.
+    // The kernel decides when to write, and nothing is dropped before that.
     assert_eq!(file.stats().writeback_bytes.total(), 0);
     file.sync_all().unwrap();
     settle(&file);
@@ -58,7 +58,7 @@ fn modes_that_keep_keep_everything(place: &Place) {
 
 const BLOCK: u64 = 256 * KIB;
 
-/// The blocks that are written or read in a mode that keeps, in one that drops.
+/// The blocks that a mode that keeps writes or reads, in a file whose mode drops.
 fn is_kept(block: u64) -> bool {
     block % 5 == 2
 }
@@ -81,7 +81,7 @@ fn one_write_can_keep_its_pages(place: &Place) {
         for block in 0..place.size_bytes() / BLOCK {
             let offset = block * BLOCK;
             let data = pattern::filled(1, offset, BLOCK as usize);
-            // Also what was brought in to be dropped is kept from then on.
+            // From then on, pages that were brought in to be dropped are kept, too.
             for mode in [Mode::DONTCACHE, mode_of(block)] {
                 let count = file.write_at_with(&data, offset, mode).unwrap();
                 assert_eq!(count, data.len());
@@ -101,14 +101,14 @@ fn one_read_can_drop_its_pages(place: &Place) {
         residency::evict(&path);
         let file = OpenOptions::new()
             .read(true)
-            // No readahead of the kernel's: it would bring in more than asked.
+            // No readahead by the kernel: it would bring in more than was asked for.
             .random(true)
             .mode(Mode::BUFFERED)
             .open(&path)
             .unwrap();
         let mut buffer = vec![0; BLOCK as usize];
-        // Backwards: what a sequential reader has read ahead is its own, also
-        // when a call that keeps comes to read it.
+        // Backwards: what a sequential reader has read ahead is its own, even when a call
+        // that keeps reads it later.
         for block in (0..place.size_bytes() / BLOCK).rev() {
             let offset = block * BLOCK;
             let count = file

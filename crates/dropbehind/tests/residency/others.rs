@@ -24,7 +24,7 @@ everywhere! {
     mapped_pages_stay_and_are_counted_as_left: 32;
 }
 
-/// Half of the file's pages, in stretches long and short, single pages too.
+/// Caches half of the file's pages, in long and short stretches and as single pages.
 fn warm_half(path: &Path, size_bytes: u64) -> Vec<bool> {
     residency::warm(path, 3 * MIB..size_bytes / 2 + MIB);
     let mut dice = Dice::new(7);
@@ -62,8 +62,8 @@ fn an_overwrite_keeps_exactly_what_others_had(place: &Place) {
     overwrite_keeps(place, true);
 }
 
-/// `cp` and `dd` open what they write to for writing only, and mincore wants a
-/// mapping, which wants a readable descriptor.
+/// `cp` and `dd` open their output for writing only, but mincore needs a mapping, and that
+/// needs a readable descriptor.
 fn an_overwrite_without_read_permission_keeps_exactly_what_others_had(place: &Place) {
     overwrite_keeps(place, false);
 }
@@ -117,8 +117,8 @@ fn what_others_cache_ahead_of_a_stream_stays(place: &Place) {
             .open(&path)
             .unwrap();
         write_pattern(&mut file, 1, 0, 4 * MIB, 256 * KIB);
-        // The flusher looks ahead once a second, beyond what the writer may
-        // have touched in the meantime.
+        // The flusher looks ahead once a second, beyond what the writer may have touched
+        // since.
         std::thread::sleep(Duration::from_millis(1200));
         residency::warm(&path, others.clone());
         for step in 4..place.size_bytes() / MIB {
@@ -146,8 +146,8 @@ fn mapped_pages_stay_and_are_counted_as_left(place: &Place) {
     let mut file = OpenOptions::new()
         .read(true)
         .write(true)
-        // Lazy: nothing is dropped before the sync, so that the pages can be
-        // mapped while they are there for sure.
+        // Lazy: nothing is dropped before the sync, so the pages are certainly there to be
+        // mapped.
         .mode(Mode::NOREUSE)
         .open(&path)
         .unwrap();
@@ -158,7 +158,7 @@ fn mapped_pages_stay_and_are_counted_as_left(place: &Place) {
     settle(&file);
     let stats = file.stats();
     assert_balanced(&stats);
-    // The kernel may reclaim a few of them meanwhile, but we do not.
+    // The kernel may reclaim a few of them meanwhile, but we must not.
     let mapped_bytes = MAPPED.end - MAPPED.start;
     let most = mapped_bytes / 10 * 9;
     assert!(stats.left_bytes >= most, "{stats:?}");

@@ -1,4 +1,4 @@
-//! Files that are read leave nothing.
+//! Files that are read leave nothing behind.
 
 use std::fs;
 use std::io::{Seek, SeekFrom};
@@ -44,7 +44,7 @@ fn sequential_reads_cost_one_read_and_little_memory(place: &Place) {
             "blocks of {block_bytes}: {} KiB at once",
             peak_bytes >> 10
         );
-        // What was read ahead and taken by the kernel before its turn is read twice.
+        // Pages that the kernel reclaimed between readahead and read are read twice.
         let once_bytes = read_bytes - reclaim.bytes_of(&path).unwrap();
         assert!(
             read_bytes >= place.size_bytes() && once_bytes * 100 <= place.size_bytes() * 102,
@@ -66,7 +66,7 @@ fn random_reads_leave_nothing(place: &Place) {
         if cached_bytes(&path) == 0 {
             return Ok(());
         }
-        // A page that is gone before it is read has the kernel read ahead.
+        // If a page is gone before it is read, the kernel starts its own readahead.
         assert_ne!(reclaim.bytes_of(&path).unwrap(), 0, "{left}");
         residency::evict(&path);
         Err(left)
@@ -92,8 +92,7 @@ pub(crate) fn random_reads(place: &Place, path: &Path) -> File {
     file
 }
 
-/// Pages of an earlier pass that still wait to be dropped are not somebody
-/// else's.
+/// Pages of an earlier pass that still wait to be dropped don't count as others'.
 fn a_file_read_again_and_again_leaves_nothing(place: &Place) {
     let path = place.cold_file(1);
     let mut file = File::open(&path).unwrap();
@@ -106,13 +105,13 @@ fn a_file_read_again_and_again_leaves_nothing(place: &Place) {
     assert_balanced(&file.stats());
 }
 
-/// What we ask to be read ahead is cut to what the disk's queue is set to.
+/// The kernel cuts our readahead requests to the limit of the disk's queue.
 fn reads_on_a_disk_with_little_readahead_leave_nothing(place: &Place) {
     let device = place.device().file_name().unwrap().to_str().unwrap();
     let queue = format!("/sys/block/{device}/queue");
     fs::write(format!("{queue}/read_ahead_kb"), "64").unwrap();
     fs::write(format!("{queue}/max_sectors_kb"), "128").unwrap();
-    // What is known of a disk is known to its flusher from its first file on.
+    // A flusher learns about a disk with its first file there.
     let flusher = Flusher::builder().build().unwrap();
     let path = place.cold_file(1);
     for block_bytes in [4 * KIB, MIB] {

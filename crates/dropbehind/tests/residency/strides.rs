@@ -1,5 +1,5 @@
-//! Files written a page every few, in order: what this I/O brought lies between
-//! pages that it must not touch.
+//! Files of which every nth page is written, in order: the pages that this I/O brought in lie
+//! between pages that it must not touch.
 
 use std::fs;
 use std::path::Path;
@@ -17,9 +17,9 @@ everywhere! {
     strided_overwrites_keep_exactly_what_others_had_in_the_gaps: 24;
 }
 
-/// A page is written in so many.
+/// One page in this many is written.
 const STRIDES_PAGES: [u64; 2] = [2, 3];
-/// What is written; what is there before has another.
+/// Seed of what is written; the old contents have another.
 const SEED: u64 = 2;
 
 /// The offsets of the pages that are written.
@@ -43,8 +43,8 @@ fn write_strides(place: &Place, file: &File, stride_pages: u64) {
     let stats = file.stats();
     assert_balanced(&stats);
     assert_eq!(stats.bytes_written, written_bytes);
-    // What was lost to a full ring is found again without its gaps; a page that was
-    // told twice may count twice.
+    // Ranges lost to a full ring are found again without their gaps. A page that was reported
+    // twice may count twice.
     let most_bytes = written_bytes + written_bytes / 8;
     assert!(
         (written_bytes..=most_bytes).contains(&stats.brought_bytes),

@@ -1,4 +1,4 @@
-//! Files that are written leave nothing.
+//! Files that are written leave nothing behind.
 
 use std::fs;
 use std::io::{Seek, Write};
@@ -66,7 +66,7 @@ fn a_closed_file_leaves_nothing_once_drained(place: &Place) {
         .flusher(&flusher)
         .open(&path)
         .unwrap();
-    // Not a multiple of anything: the last page is partial.
+    // Not a multiple of anything, so the last page is partial.
     let length = place.size_bytes() - 12_345;
     write_pattern(&mut file, 3, 0, length, 100_000);
     file.close().unwrap();
@@ -84,10 +84,10 @@ fn a_closed_file_leaves_nothing_once_drained(place: &Place) {
     }
 }
 
-/// Where an append goes only the kernel knows.
+/// Only the kernel knows where an append goes.
 fn appends_leave_nothing(place: &Place) {
     if place.is_raw() {
-        // A device's end is where there is no room.
+        // At the end of a device there is no room to append.
         return;
     }
     let path = place.path();
@@ -128,7 +128,7 @@ fn native_writes_of_a_new_file_leave_nothing(place: &Place) {
     write_pattern(&mut file, 1, 0, place.size_bytes(), MIB);
     file.sync_all().unwrap();
     settle(&file);
-    // Where the file system does not know the flag, the flusher does it.
+    // If the file system doesn't support the flag, the flusher does the work.
     assert_eq!(cached_bytes(&path), 0, "{:?}", file.stats());
     assert_eq!(file.stats().bytes_written, place.size_bytes());
     drop(file);
@@ -143,7 +143,7 @@ fn random_writes_leave_nothing(place: &Place) {
     for _ in 0..1500 {
         let length = dice.below(64 * KIB) + 1;
         let offset = dice.below(place.size_bytes() - length);
-        // The same pattern again: the whole file can be checked at the end.
+        // Writes the same pattern again, so that the whole file can be checked at the end.
         let data = pattern::filled(1, offset, length as usize);
         assert_eq!(file.write_at(&data, offset).unwrap(), data.len());
         touched += length;
@@ -158,8 +158,7 @@ fn random_writes_leave_nothing(place: &Place) {
 
 fn threads_at_one_position_leave_nothing(place: &Place) {
     if place.is_raw() {
-        // The kernel itself loses count there: it locks the position of
-        // regular files only.
+        // Here the kernel itself loses count: it locks the position of regular files only.
         return;
     }
     let path = place.path();

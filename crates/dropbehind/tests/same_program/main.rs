@@ -1,6 +1,6 @@
-//! The same program with and without us: random operations on our file and on
-//! a plain one, which stands for what is right. Bytes, return values, errno,
-//! positions and sizes are the same after every single operation.
+//! The same program with and without us: random operations on our file and on a plain one,
+//! which serves as the reference. Bytes, return values, errno, positions and sizes must be
+//! the same after every single operation.
 //!
 //! `DROPBEHIND_OPS` sets the number of operations, `DROPBEHIND_SEED` repeats a
 //! run that failed.
@@ -19,10 +19,10 @@ use std::time::SystemTime;
 
 use common::{KIB, MIB};
 
-/// Keeps the tests of a pull request within seconds.
+/// Keeps the tests of a pull request down to seconds.
 pub(crate) const FAST_OPS: u64 = 6_000;
 pub(crate) const SLOW_OPS: u64 = 1_000_000;
-/// No file grows beyond this; a raw device has it.
+/// No file grows beyond this; a raw device is this large.
 pub(crate) const SIZE_BYTES: u64 = 6 * MIB;
 pub(crate) const LONGEST_IO_BYTES: u64 = 192 * KIB;
 

@@ -1,4 +1,4 @@
-//! More buffers than a call takes, and files that have no pages.
+//! More buffers than one call accepts, and files without pages.
 
 use std::fs;
 use std::io::{self, IoSlice, IoSliceMut, Read, Seek, SeekFrom, Write};

@@ -1,4 +1,4 @@
-//! Random operations, each done to both files.
+//! Random operations, each done on both files.
 
 use std::io::{IoSlice, IoSliceMut, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
@@ -24,7 +24,7 @@ impl Twins {
             760..810 => self.read_vectored(),
             810..880 => self.seek(),
             880..895 => self.set_len(),
-            // Each of these two takes as long as a hundred others.
+            // Each of these two takes as long as a hundred of the others.
             895..898 => self.sync(),
             898..901 => self.settle(),
             901..930 => self.control(),
@@ -43,7 +43,7 @@ impl Twins {
 
     fn offset(&mut self) -> u64 {
         match self.dice.below(300) {
-            // Beyond what any file can have.
+            // Beyond the largest size that any file can have.
             0 => self
                 .dice
                 .pick(&[u64::MAX, i64::MAX as u64 + 1, i64::MAX as u64 - 10]),
@@ -53,10 +53,10 @@ impl Twins {
         }
     }
 
-    /// One that keeps a write from making the file endless.
+    /// An offset at which a write cannot make the file huge.
     fn write_offset(&mut self) -> u64 {
         let offset = self.offset();
-        // xfs has files of 8 EiB, and takes what fits before that.
+        // xfs allows files of 8 EiB, and writes whatever fits below that.
         if self.raw || i64::try_from(offset).is_err() {
             offset
         } else {
@@ -73,7 +73,7 @@ impl Twins {
         length as usize
     }
 
-    /// Some reads are so long that they are made in pieces.
+    /// Some reads are long enough to be split into pieces.
     fn read_length(&mut self) -> usize {
         if self.dice.once_in(60) {
             (2 * MIB + self.dice.below(4 * MIB)) as usize
@@ -96,7 +96,7 @@ impl Twins {
         cuts
     }
 
-    /// True when a write at the position would make the file too large.
+    /// Returns whether a write at the position would make the file too large.
     fn no_room(&mut self) -> bool {
         let position = if self.access.append {
             self.size_plain()
@@ -159,8 +159,8 @@ impl Twins {
                 outcome((&self.plain).write_vectored(&slices)),
             );
         } else {
-            // The standard library has no such call; what it does is a write
-            // of the same bytes.
+            // The standard library has no such call; the plain file gets one write of the
+            // same bytes.
             self.same(
                 "write_vectored_at",
                 outcome(self.ours.write_vectored_at(&slices, offset)),
@@ -223,7 +223,7 @@ impl Twins {
             _ => SeekFrom::Start(self.offset()),
         };
         self.seek_to(to);
-        // Writes beyond would make it grow without bounds.
+        // Without this, writes would make the file grow without bounds.
         if !self.raw && (&self.plain).stream_position().unwrap() > SIZE_BYTES {
             self.seek_to(SeekFrom::Start(0));
         }
@@ -267,12 +267,12 @@ impl Twins {
     }
 
     pub(crate) fn settle(&mut self) {
-        // Pages that the kernel calls dirty, and that a truncation has left
-        // with nothing to write, may keep it waiting.
+        // It may wait for pages that are still marked dirty although a truncation has left
+        // them nothing to write.
         self.ours.settle(Duration::from_secs(1)).unwrap();
     }
 
-    /// Whatever these answer, the bytes stay what they are.
+    /// Whatever these return, the bytes must not change.
     fn control(&mut self) {
         let start = self.dice.below(SIZE_BYTES);
         let range = start..start + self.dice.below(SIZE_BYTES);
@@ -290,7 +290,7 @@ impl Twins {
             self.ours.try_clone().unwrap(),
             self.plain.try_clone().unwrap(),
         );
-        // The position is shared, and outlives the first descriptor.
+        // The position is shared, and outlives the original descriptor.
         if self.dice.once_in(2) {
             (self.ours, self.plain) = clones;
         }
@@ -311,7 +311,7 @@ impl Twins {
         self.ours = File::from_std(std, self.access.mode).unwrap();
     }
 
-    /// All of the file, through descriptors of their own.
+    /// Reads all of both files, through new descriptors.
     fn whole(&mut self) {
         if self.dice.once_in(3) {
             let ours = read_all(&self.ours_path);

@@ -9,7 +9,7 @@ use crate::{FAST_OPS, SIZE_BYTES, SLOW_OPS, ops, seed};
 fn random_operations(kind: Kind, ops: u64) {
     need!(all kind.needs());
     let seed = seed();
-    // Never on one disk: a raw device is the whole of it.
+    // Each on its own disk: a raw device takes up all of one.
     let (ours, plain) = (Place::new(kind, SIZE_BYTES), Place::new(kind, SIZE_BYTES));
     let mut twins = Twins::new(&ours, &plain, seed);
     for _ in 0..ops {

@@ -10,8 +10,8 @@ use crate::access::Access;
 use crate::common::{Dice, KIB, Kind, PATIENCE, Place};
 use crate::{FAST_OPS, SIZE_BYTES, ops, seed};
 
-/// Each thread works in a part of its own, through a file of its own and a
-/// clone of one that all share, and knows what must be in its part.
+/// Each thread works in its own part of the file, through its own `File` and through a clone
+/// of one that all threads share, and knows what its part must contain.
 fn many_threads(kind: Kind, ops: u64) {
     const THREADS: u64 = 4;
     const PART_BYTES: u64 = SIZE_BYTES / THREADS;
@@ -69,7 +69,7 @@ fn many_threads(kind: Kind, ops: u64) {
                         344..368 => drop(shared.drop_behind(offset..offset + length).unwrap()),
                         368..380 => shared.start_writeback(offset..offset + length).unwrap(),
                         380 => shared.sync_data().unwrap(),
-                        // The others write on, so it may never be over.
+                        // The other threads keep writing, so it may never settle.
                         381 => drop(shared.settle(Duration::from_millis(20)).unwrap()),
                         382..392 => own = access.open_ours(path),
                         _ => drop(shared.try_clone().unwrap()),

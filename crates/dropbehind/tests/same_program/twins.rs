@@ -1,4 +1,4 @@
-//! Our file and the plain one, and what is the same of them.
+//! Our file and the plain one, and the checks that both behave the same.
 
 use std::fs;
 use std::io::{self, Seek};
@@ -20,7 +20,7 @@ pub(crate) fn outcome<T: TryInto<u64>>(result: io::Result<T>) -> Outcome {
     }
 }
 
-/// Our file and the plain one, and what was done so far.
+/// Our file and the plain one, and what has been done so far.
 pub(crate) struct Twins {
     pub(crate) ours: File,
     pub(crate) plain: fs::File,
@@ -29,7 +29,7 @@ pub(crate) struct Twins {
     pub(crate) plain_path: PathBuf,
     pub(crate) dice: Dice,
     pub(crate) raw: bool,
-    /// Who fails says how to repeat it.
+    /// A failure prints this, so that it can be repeated.
     pub(crate) seed: u64,
     pub(crate) step: u64,
 }
@@ -85,7 +85,7 @@ impl Twins {
         self.plain.metadata().unwrap().len()
     }
 
-    /// The disks hold the same, too.
+    /// Both disks must hold the same data, too.
     pub(crate) fn end(mut self) {
         self.settle();
         self.places();
