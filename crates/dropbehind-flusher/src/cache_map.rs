@@ -1,4 +1,4 @@
-//! What of a file was in the page cache, at one time.
+//! Which pages of a file were cached at one moment.
 
 use std::os::fd::BorrowedFd;
 
@@ -8,10 +8,10 @@ use dropbehind_policy::residency::ResidencyMap;
 
 use crate::residency;
 
-/// Which pages of a file others had when somebody looked.
+/// Which pages of a file others had in the cache at one moment.
 ///
-/// What was not looked at counts as theirs, except beyond the end that the file
-/// had then: nothing can have been there.
+/// What was not looked at counts as theirs, except beyond the end that the file had then,
+/// where nothing can have been cached.
 #[derive(Clone, Debug)]
 pub struct CacheMap {
     pub(crate) map: ResidencyMap,
@@ -19,7 +19,7 @@ pub struct CacheMap {
 }
 
 impl CacheMap {
-    /// Nothing of the file was cached.
+    /// A map in which nothing of the file is cached.
     pub fn empty() -> CacheMap {
         let mut map = ResidencyMap::unknown();
         map.truncated(0);
@@ -29,7 +29,7 @@ impl CacheMap {
         }
     }
 
-    /// Nothing is known: all of the file counts as others'.
+    /// A map in which nothing is known, so that all of the file counts as others'.
     pub fn unknown() -> CacheMap {
         CacheMap {
             map: ResidencyMap::unknown(),
@@ -46,9 +46,9 @@ impl CacheMap {
         }
     }
 
-    /// Like [`CacheMap::now`], but pages that are just being read from the disk
-    /// do not count: whoever reads them began a moment ago (mincore(2) tells
-    /// pages that are up to date, cachestat(2) all).
+    /// Like [`CacheMap::now`], but without pages that are just being read from the disk:
+    /// whoever reads them began a moment ago. mincore(2) reports only pages that are up to
+    /// date, cachestat(2) all.
     pub fn now_without_reads_under_way(fd: BorrowedFd<'_>) -> CacheMap {
         let size = size_bytes(fd).unwrap_or(u64::MAX);
         let whole = residency::whole(size);
@@ -67,12 +67,12 @@ impl CacheMap {
         CacheMap { map, cached_bytes }
     }
 
-    /// The parts of `range` that were not cached.
+    /// The parts of `range` that were not cached then.
     pub fn absent(&self, range: ByteRange) -> Vec<ByteRange> {
         self.map.brought(range).collect()
     }
 
-    /// What of the file is cached now and was not then.
+    /// The parts of the file that are cached now and were not then.
     pub fn brought_since(&self, fd: BorrowedFd<'_>) -> Vec<ByteRange> {
         let size = size_bytes(fd).unwrap_or(0);
         let cached = residency::cached_parts(fd, residency::whole(size));
@@ -80,7 +80,7 @@ impl CacheMap {
         brought.collect()
     }
 
-    /// Bytes that were cached.
+    /// Bytes that were cached then.
     pub fn cached_bytes(&self) -> u64 {
         self.cached_bytes
     }

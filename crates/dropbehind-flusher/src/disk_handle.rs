@@ -1,4 +1,4 @@
-//! One disk, as its files and its thread share it.
+//! One disk, as shared by its files and its thread.
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,10 +15,10 @@ use crate::own_file::fetchers::Fetchers;
 use crate::totals::Totals;
 use crate::{disk_thread, keeper, lock};
 
-/// What the program's side tells a disk's thread.
+/// What other threads tell a disk's thread.
 #[derive(Debug)]
 pub(crate) enum Message {
-    /// The keeper opened a description for this file.
+    /// The keeper has opened a description of this file.
     Attach(Box<disk_thread::Attachment>),
     Closed(u32),
     Synced(u32),
@@ -30,15 +30,15 @@ pub(crate) enum Message {
     LastClosed(u32),
     /// The trace has named pages of an observed file.
     Traced(u32),
-    /// Somebody has read an observed file.
+    /// Another process has read an observed file.
     WasRead(u32),
     /// Which parts of a range did this file bring in?
     Brought(u32, ByteRange, mpsc::Sender<Vec<ByteRange>>),
-    /// Everything is to be written and dropped; then the thread drops the sender.
+    /// Write and drop everything; the thread then drops the sender.
     FlushAll(mpsc::Sender<()>),
 }
 
-/// One disk, as its files and its thread share it.
+/// One disk, as shared by its files and its thread.
 #[derive(Debug)]
 pub(crate) struct DiskHandle {
     pub(crate) bell: Doorbell,
@@ -50,17 +50,17 @@ pub(crate) struct DiskHandle {
     pub(crate) notes: Mutex<Vec<String>>,
     /// Pages of the observed files.
     pub(crate) observed: Mutex<ObservedPages>,
-    /// Who holds their writers.
+    /// What holds back the files' writers.
     pub(crate) brakes: Brakes,
     /// Measured speed of writeback, 0 until known.
     pub(crate) bytes_per_second: AtomicU64,
-    /// The window that follows from it.
+    /// The window derived from that speed.
     pub(crate) window_bytes: AtomicU64,
-    /// Who shares that window, ourselves included.
+    /// How many flushers share that window, including ourselves.
     pub(crate) flushers: AtomicU64,
-    /// How long the disk's readers were yielded to.
+    /// How long writeback has yielded to the disk's readers.
     pub(crate) yielded_ns: AtomicU64,
-    /// Who reads ahead for the readers of its files.
+    /// The threads that read ahead for the readers of its files.
     pub(crate) fetchers: Arc<Fetchers>,
 }
 
@@ -94,7 +94,7 @@ impl DiskHandle {
         &self.disk.name
     }
 
-    /// Hands a file to the disk's thread, which is started when there is none.
+    /// Hands a file to the disk's thread, and starts the thread if there is none.
     pub(crate) fn attach(self: &Arc<Self>, attachment: disk_thread::Attachment) -> io::Result<()> {
         let mut inbox = lock(&self.inbox);
         inbox
@@ -120,9 +120,9 @@ impl DiskHandle {
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// How much the kernel reads ahead in one call, at most.
+    /// The most that the kernel reads ahead in one call.
     pub(crate) fn read_ahead_bytes(&self) -> u64 {
-        // A virtual disk's figures are made up; this is the kernel's default.
+        // A virtual disk's figures are made up, so take the kernel's default.
         const DEFAULT_BYTES: u64 = 128 << 10;
         if self.disk.virtual_ {
             return DEFAULT_BYTES;
@@ -131,29 +131,30 @@ impl DiskHandle {
         larger.max(DEFAULT_BYTES)
     }
 
-    /// How much the kernel reads ahead by itself, at most. btrfs reads 4 MiB
-    /// whatever the disk's setting (fs/btrfs/disk-io.c).
+    /// The most that the kernel's own readahead reads. btrfs reads 4 MiB, whatever the disk's
+    /// setting (fs/btrfs/disk-io.c).
     pub(crate) fn kernel_read_ahead_bytes(&self) -> u64 {
         self.disk.read_ahead_bytes.max(4 << 20)
     }
 
-    /// The window now of a file that has none of its own.
+    /// The current window of a file without a window of its own.
     pub(crate) fn window_bytes(&self) -> u64 {
         self.window_bytes.load(Ordering::Relaxed)
     }
 
-    /// The measured speed of writeback; 0 while nothing is known.
+    /// The measured speed of writeback; 0 until known.
     pub(crate) fn bytes_per_second(&self) -> u64 {
         self.bytes_per_second.load(Ordering::Relaxed)
     }
 
-    /// True when the thread of this disk panicked: its files run on, buffered.
+    /// Returns whether the disk's thread has panicked: its files go on as plain buffered
+    /// ones.
     pub(crate) fn is_dead(&self) -> bool {
         self.dead.load(Ordering::SeqCst)
     }
 
-    /// Has everything written and dropped: the answer is closed when that is
-    /// done. `None` when there is no thread, and so nothing to do.
+    /// Asks for everything to be written and dropped; the receiver is disconnected when that
+    /// is done. `None` if there is no thread, and so nothing to do.
     pub(crate) fn ask_to_drain(&self) -> Option<mpsc::Receiver<()>> {
         let (done, drained) = mpsc::channel();
         let mut inbox = lock(&self.inbox);
@@ -168,7 +169,7 @@ impl DiskHandle {
         Some(drained)
     }
 
-    /// Tells the disk's thread something.
+    /// Sends the disk's thread a message.
     pub(crate) fn post(&self, message: Message) {
         lock(&self.inbox).messages.push_back(message);
         if self.bell.ring() == Some(true) {

@@ -23,37 +23,37 @@ use crate::observed_file::source::ObservedSource;
 use crate::own_file::source::OwnSource;
 use crate::peers::Peers;
 
-/// A thread without a file ends after this.
+/// A thread without files ends after this long.
 const IDLE_EXIT: Duration = Duration::from_secs(5);
-/// A lane whose writer is in the middle of a push is looked at again so soon.
+/// A lane whose writer is in the middle of a push is drained again this soon.
 const RETRY_DRAIN: Duration = Duration::from_micros(100);
-/// Slots that did not kick are looked at this often while anything is going on:
-/// pages that never come to a batch grow old there.
+/// While there is work, slots that did not kick are drained this often: pages that never add
+/// up to a batch would grow old there.
 const SWEEP: Duration = Duration::from_millis(200);
 
-/// A file that comes to the disk's thread.
+/// A file that is handed to the disk's thread.
 #[derive(Debug)]
 pub(crate) struct Attachment {
     pub(crate) number: u32,
     pub(crate) config: StreamConfig,
-    /// What was resident before.
+    /// The file's residency before any of our I/O.
     pub(crate) before: ResidencyMap,
     pub(crate) entry: Entry,
 }
 
-/// A file of the disk, with the flusher's own description of it.
+/// A file on the disk, with the flusher's own description of it.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) description: Arc<Description>,
     pub(crate) source: Source,
 }
 
-/// Whose I/O it is, and how the thread learns of it.
+/// Whose I/O it is, and how the thread hears of it.
 #[derive(Debug)]
 pub(crate) enum Source {
-    /// This process's: it tells in a slot.
+    /// This process's, reported in a slot.
     Own(OwnSource),
-    /// Other processes': the kernel's trace and counting tell.
+    /// Other processes', seen through the kernel's trace and by counting.
     Observed(Box<ObservedSource>),
 }
 
@@ -61,9 +61,9 @@ struct DiskThread {
     shared: Arc<DiskHandle>,
     disk: Disk,
     entries: HashMap<u32, Entry>,
-    /// When each observed file is to be looked at.
+    /// When each observed file is due for a look.
     looks: BTreeSet<(u64, u32)>,
-    /// Of observed files, as last counted, and those that may have come since.
+    /// Ranges of observed files as last counted, and those that may have been added since.
     ranges: usize,
     new_ranges: usize,
     started: Instant,
@@ -72,20 +72,20 @@ struct DiskThread {
     sampled_ns: u64,
     incomplete: bool,
     no_cachestat: bool,
-    /// Counts that failed, one after the other.
+    /// Failed counts in a row.
     count_failures: u32,
     no_sync_file_range: bool,
     idle_since_ns: Option<u64>,
-    /// Dropped when nothing is left to do, which those who wait for it see.
+    /// Dropped once nothing is left to do, which wakes the threads that wait for it.
     drains: Vec<mpsc::Sender<()>>,
-    /// What a drain took out of a slot; kept for its memory.
+    /// Scratch space for the ranges drained from a slot; reused.
     told: Vec<(ByteRange, Mode)>,
 }
 
 pub(crate) fn run(shared: Arc<DiskHandle>) {
-    // Woken where a writer is in the middle of its slice of 3 ms, this thread would
-    // wait for the rest of that, and the disk with it, even beside an idle
-    // processor. Without the call it does, and all else is the same.
+    // When woken on a processor where a writer is in the middle of its 3 ms slice, this
+    // thread would wait for the rest of the slice, even beside an idle processor, and so
+    // would the disk. If the call fails, that happens, and nothing else changes.
     let _ = set_thread_time_slice(TIME_SLICE_MIN);
     let mut thread = DiskThread {
         disk: Disk::new(DiskConfig {
@@ -111,7 +111,7 @@ pub(crate) fn run(shared: Arc<DiskHandle>) {
         shared: Arc::clone(&shared),
     };
     if catch_unwind(AssertUnwindSafe(|| thread.serve())).is_err() {
-        // All data is in the kernel's page cache; the programs go on, buffered.
+        // All data is in the page cache; the programs go on with plain buffered I/O.
         shared.dead.store(true, Ordering::SeqCst);
         shared.note("the flusher of this disk failed: its files are left to the kernel".into());
         for own in thread.own_sources() {
@@ -120,8 +120,7 @@ pub(crate) fn run(shared: Arc<DiskHandle>) {
     }
 }
 
-/// Nanoseconds since the thread started, and one: no event is at zero, which means "at
-/// once" to some.
+/// Nanoseconds since the thread started, plus one: in some places, zero means "at once".
 fn now_ns(started: Instant) -> u64 {
     u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX - 1) + 1
 }
@@ -155,10 +154,10 @@ impl DiskThread {
     }
 
     fn serve(&mut self) {
-        // Before the first writer is told how far it may get ahead.
+        // Before the first writer learns how far it may get ahead.
         self.share_disk(self.now_ns());
         loop {
-            // Cleared before any counter is read: who writes later, kicks anew.
+            // Cleared before any counter is read, so that later writes kick again.
             self.shared.bell.answer();
             self.read_inbox();
             self.drain_kicked();
@@ -200,9 +199,8 @@ impl DiskThread {
         }
     }
 
-    /// Looks, where other programs' files are written back, how the disk's
-    /// readers fare. A program that uses the library waits for its own
-    /// writeback, and is bounded by that.
+    /// While other programs' files are written back, checks how the disk's readers are doing.
+    /// A program that uses the library waits for its own writeback, which is bounded by that.
     fn yield_to_readers(&mut self, now_ns: u64) {
         let since_ns = now_ns.saturating_sub(self.sampled_ns);
         if self.looks.is_empty() || self.disk.asked_bytes() == 0 || since_ns < SAMPLE_NS {
@@ -218,8 +216,8 @@ impl DiskThread {
         }
     }
 
-    /// Does what the policy wants, until a look is due; answers when there is
-    /// more to do, or `None`.
+    /// Does what the policy wants until a look is due. Returns when there is more to do, or
+    /// `None`.
     fn act(&mut self, look_ns: Option<u64>) -> Option<u64> {
         loop {
             match self.disk.next(self.now_ns()) {
@@ -257,13 +255,13 @@ impl DiskThread {
         }
     }
 
-    /// True while a slot may fill without a kick.
+    /// Returns whether a slot may fill without a kick.
     fn has_unquiet(&self) -> bool {
         self.own_sources().any(|own| own.fills_silently())
     }
 
-    /// Marks the slots quiet in which nothing is left to do, so that their next
-    /// write kicks; true when a write came in between.
+    /// Marks slots quiet in which nothing is left to do, so that their next write kicks.
+    /// Returns true if a write came in between.
     fn quiet_down(&mut self) -> bool {
         let now_ns = self.now_ns();
         let mut again = false;
@@ -278,7 +276,7 @@ impl DiskThread {
         again
     }
 
-    /// Tells those who wait for everything to be written and dropped.
+    /// Wakes the threads that wait for everything to be written and dropped.
     fn end_drains(&mut self) {
         if self.drains.is_empty() {
             return;

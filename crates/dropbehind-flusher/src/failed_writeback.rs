@@ -1,8 +1,8 @@
 //! Files whose writeback failed.
 //!
-//! After a failure the kernel takes the pages for clean, though the disk never got them: to
-//! drop them would lose the only good copy. So each file is asked about after its pages were
-//! counted clean, and before they are dropped.
+//! After a failure the kernel takes the pages for clean although the disk never got them.
+//! Dropping them would lose the only good copy. So each file is asked about after its pages
+//! were counted as clean, and before they are dropped.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,26 +12,26 @@ use dropbehind_linux::{KernelInode, WritebackFailure, WritebackFailures};
 
 use crate::lock;
 
-/// With fewer files, those that are not asked about any more are not looked for.
+/// With fewer files than this, entries that nobody asks about any more are not removed.
 const SWEEP: usize = 1 << 10;
-/// Of so many files that failed last it is remembered, since one that is asked about in a
-/// moment may be among them.
+/// This many recent failures are remembered: one of these files may be asked about a moment
+/// later.
 const RECENT: usize = 1 << 16;
 
-/// The files of the machine whose writeback failed, by the kernel's trace. Failures of
-/// files that nobody asks about are forgotten some time: anybody may cause as many as he
-/// likes.
+/// The files of the machine whose writeback failed, as the kernel's trace reports them.
+/// Failures of files that nobody asks about are forgotten eventually, since any user may
+/// cause any number of them.
 #[derive(Clone, Debug)]
 pub struct FailedWriteback(Arc<Mutex<State>>);
 
 #[derive(Debug)]
 struct State {
     trace: WritebackFailures,
-    /// Those that are asked about, by their inodes' numbers.
+    /// Files that are asked about, by inode number.
     files: HashMap<u64, Vec<Weak<Asked>>>,
-    /// With so many numbers, those of nobody are taken out.
+    /// At this many numbers, stale entries are removed.
     sweep_len: usize,
-    /// What failed last, in two sets: when one is full, the other is forgotten.
+    /// Recent failures, in two sets: when one is full, the other is forgotten.
     recent: HashSet<KernelInode>,
     less_recent: HashSet<KernelInode>,
     news: Vec<WritebackFailure>,
@@ -45,7 +45,7 @@ struct Asked {
 }
 
 impl FailedWriteback {
-    /// Remembers what this trace tells.
+    /// Collects what this trace reports.
     #[must_use]
     pub fn new(trace: WritebackFailures) -> FailedWriteback {
         FailedWriteback(Arc::new(Mutex::new(State {
@@ -58,8 +58,9 @@ impl FailedWriteback {
         })))
     }
 
-    /// For a file that is used, and whose writeback may have failed a moment ago. Where the
-    /// device of its inode is not known, an inode of that number on any device counts.
+    /// Begins to ask about a file that is in use, whose writeback may have failed a moment
+    /// ago. If the device of its inode is unknown, an inode with that number on any device
+    /// counts.
     #[must_use]
     pub fn sign_of(&self, device: Option<u32>, number: u64) -> WritebackSign {
         let mut state = lock(&self.0);
@@ -83,7 +84,7 @@ impl FailedWriteback {
         }
     }
 
-    /// What failed since the last call of files that are asked about, each once.
+    /// The failures of files that are asked about since the last call, each once.
     #[must_use]
     pub fn news(&self) -> Vec<WritebackFailure> {
         let mut state = lock(&self.0);
@@ -109,7 +110,7 @@ impl State {
                 }
                 recent.insert(inode);
             }
-            // One that fails for the first time is news.
+            // Only a file's first failure is news.
             let fails = |file: &Weak<Asked>, device: Option<u32>| {
                 let file = file.upgrade();
                 file.is_some_and(|file| {
@@ -153,7 +154,7 @@ impl State {
     }
 }
 
-/// Tells whether writeback of one file failed.
+/// Reports whether writeback of one file has failed.
 #[derive(Clone, Debug)]
 pub struct WritebackSign {
     all: FailedWriteback,
@@ -161,8 +162,8 @@ pub struct WritebackSign {
 }
 
 impl WritebackSign {
-    /// True when a writeback failed since the file's pages began to come into the cache.
-    /// Asked after pages were counted clean, this covers them.
+    /// Returns whether a writeback has failed since the file's pages began to enter the
+    /// cache. A call after pages were counted as clean covers those pages.
     #[must_use]
     pub fn has_failed(&self) -> bool {
         lock(&self.all.0).read();
@@ -201,7 +202,7 @@ mod tests {
             WritebackFailure::Lost => panic!("lost"),
         };
         assert!(!failed.news().iter().any(told), "nobody asked");
-        // It may have been opened before that, and be known only now.
+        // The file may have been opened before the failure, and only become known now.
         assert!(failed.sign_of(None, number).has_failed());
         let of_number = |inode: &&KernelInode| inode.number == number;
         let device = lock(&failed.0)

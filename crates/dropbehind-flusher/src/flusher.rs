@@ -1,11 +1,11 @@
-//! The flusher: the threads that carry out what the policy decides.
+//! The flusher: the threads that do what the policy decides.
 //!
-//! One *keeper* thread opens a description of our own for each file that has
-//! work, in a descriptor table of its own. One thread a disk, started by the
-//! keeper when first needed and ended when idle, drains the slots of its files,
-//! asks the policy what to do and does it. Nothing of this is in the program's
-//! descriptor table, so nothing of it is inherited, counted against its limits,
-//! or able to release its record locks.
+//! One *keeper* thread, in its own descriptor table, opens a separate description of each
+//! file that has work. One thread for each disk drains the slots of the disk's files, asks
+//! the policy what to do and does it. The keeper starts it when first needed, and it ends
+//! when idle. None of the flusher's descriptors are in the program's table, so children don't
+//! inherit them, they don't count against the program's limits, and closing them doesn't
+//! release its record locks.
 
 use std::collections::HashMap;
 use std::io;
@@ -25,13 +25,13 @@ use crate::observed_file::ObservedPages;
 use crate::own_file::OwnFile;
 use crate::stats::Stats;
 
-/// Whoever waits for a disk's thread checks this often that it still runs.
+/// A thread that waits for a disk's thread checks this often that it is still alive.
 const WAIT_STEP: Duration = Duration::from_millis(200);
 
-/// Writes back, counts and drops for any number of files on any disks.
+/// Writes back, counts and drops pages for any number of files on any disks.
 ///
-/// Cheap to clone; clones are the same flusher. Most programs use the shared
-/// one, which every file of the library does unless told otherwise.
+/// Cheap to clone; all clones are the same flusher. Most programs use the shared one, as
+/// every file of the library does by default.
 #[derive(Clone, Debug)]
 pub struct Flusher {
     pub(crate) inner: Arc<Inner>,
@@ -43,18 +43,18 @@ pub(crate) struct Inner {
     keeper: Arc<Keeper>,
     disks: Mutex<Disks>,
     generation: u32,
-    /// Descriptors are the process's own.
+    /// The threads use the process's own descriptor table.
     pub(crate) observing: bool,
 }
 
 #[derive(Debug, Default)]
 struct Disks {
     by_id: HashMap<DiskId, Arc<DiskHandle>>,
-    /// What `st_dev` or `st_rdev` was resolved to: sysfs is slow.
+    /// The disk that each `st_dev` or `st_rdev` resolved to, since sysfs is slow.
     by_device: HashMap<u64, Arc<DiskHandle>>,
 }
 
-/// Settings of a flusher of one's own.
+/// Settings for a flusher of one's own.
 #[derive(Clone, Debug)]
 pub struct FlusherBuilder {
     io_priority: IoPriority,
@@ -62,18 +62,18 @@ pub struct FlusherBuilder {
 }
 
 impl FlusherBuilder {
-    /// I/O priority of the flusher's threads; default: the program's own.
+    /// Sets the I/O priority of the flusher's threads. The default is the program's own.
     ///
-    /// It counts where the disk's scheduler honours it (bfq, mq-deadline), and
-    /// for writeback only in so far as the kernel submits in our thread.
+    /// It matters only if the disk's scheduler honours it (bfq, mq-deadline), and for
+    /// writeback only as far as the kernel submits it in our threads.
     pub fn io_priority(mut self, priority: IoPriority) -> FlusherBuilder {
         self.io_priority = priority;
         self
     }
 
-    /// For [observing](Flusher::observe) files that other processes use. Its
-    /// threads use the process's own descriptor table then, so this is not for a
-    /// process that has record locks on files it also opens through the library.
+    /// Builds a flusher for [observing](Flusher::observe) files that other processes use. Its
+    /// threads use the process's own descriptor table. So it is not for a process that holds
+    /// record locks on files that it also opens through the library.
     pub fn observing(mut self) -> FlusherBuilder {
         self.observing = true;
         self
@@ -82,7 +82,7 @@ impl FlusherBuilder {
     /// Starts the flusher.
     ///
     /// # Errors
-    /// When no thread can be started, or a priority needs a privilege.
+    /// If no thread can be started, or the priority needs a privilege.
     pub fn build(self) -> io::Result<Flusher> {
         let keeper = Keeper::start(self.io_priority, !self.observing)?;
         Ok(Flusher {
@@ -100,20 +100,20 @@ impl FlusherBuilder {
 static SHARED: ArcSwapOption<Flusher> = ArcSwapOption::const_empty();
 
 impl Flusher {
-    /// The flusher that all files of the process share unless told otherwise.
+    /// The flusher that all of the process's files share unless told otherwise.
     /// A child of a fork gets a new one.
     ///
     /// # Errors
-    /// When no thread can be started.
+    /// If no thread can be started.
     pub fn shared() -> io::Result<Flusher> {
         if let Some(shared) = SHARED.load().as_ref()
             && shared.is_ours()
         {
             return Ok(Flusher::clone(shared));
         }
-        // No lock here: a lock held by another thread at the fork would stay
-        // held in the child for ever. Two threads at once start two flushers,
-        // and one of them goes.
+        // No lock here: if another thread held it at a fork, it would stay locked in the
+        // child forever. If two threads come here at once, two flushers start and one of them
+        // ends.
         let made = Arc::new(Flusher::builder().build()?);
         let before = SHARED.load_full();
         match before {
@@ -136,12 +136,12 @@ impl Flusher {
         }
     }
 
-    /// The I/O priority of its threads.
+    /// The I/O priority of the flusher's threads.
     pub fn io_priority(&self) -> IoPriority {
         self.inner.io_priority
     }
 
-    /// What all its files did, those closed included.
+    /// The counters of all its files, including closed ones.
     pub fn stats(&self) -> Stats {
         let mut stats = Stats::default();
         for disk in self.disks() {
@@ -150,7 +150,7 @@ impl Flusher {
         stats
     }
 
-    /// What was done for the files of each disk, and how their pages stand.
+    /// The counters of each disk's files, and the state of their pages.
     pub fn disks_stats(&self) -> Vec<DiskStats> {
         let disks = self.disks();
         let stats = disks.iter().map(|disk| {
@@ -169,8 +169,8 @@ impl Flusher {
         stats.collect()
     }
 
-    /// Bytes cached at this moment that observed programs brought in and that are still
-    /// to be dropped; of files whose pages are to stay, all that is cached.
+    /// Cached bytes that observed programs brought in and that are still to be dropped. For
+    /// files whose pages are to stay, all their cached bytes.
     pub fn observed_bytes(&self) -> u64 {
         let disks = self.disks();
         let bytes = disks
@@ -179,7 +179,7 @@ impl Flusher {
         bytes.sum()
     }
 
-    /// What does not work here and was replaced by the next best way.
+    /// Notes on what does not work here, and what is done instead.
     pub fn degraded(&self) -> Vec<String> {
         let mut notes = self.inner.keeper.notes();
         for disk in self.disks() {
@@ -188,8 +188,8 @@ impl Flusher {
         notes
     }
 
-    /// Writes and drops all that is pending in files of this flusher, closed
-    /// ones included; false when `timeout` passed first.
+    /// Writes back and drops everything that is pending in this flusher's files, including
+    /// closed ones. Returns false if `timeout` passes first.
     pub fn drain(&self, timeout: Duration) -> bool {
         if !self.is_ours() {
             return true;
@@ -220,7 +220,7 @@ impl Flusher {
         })
     }
 
-    /// False in a child of a fork: the threads live in the parent.
+    /// Returns false in the child of a fork: the threads run in the parent.
     pub fn is_ours(&self) -> bool {
         self.inner.generation == dropbehind_linux::fork_generation()
     }
@@ -232,7 +232,7 @@ impl Flusher {
         lock(&self.inner.disks).by_id.values().cloned().collect()
     }
 
-    /// The disk that carries an open file.
+    /// The disk that an open file is on.
     pub(crate) fn disk_of(&self, fd: BorrowedFd<'_>, device: u64) -> io::Result<Arc<DiskHandle>> {
         let mut disks = lock(&self.inner.disks);
         if let Some(known) = disks.by_device.get(&device) {
@@ -248,7 +248,7 @@ impl Flusher {
         Ok(handle)
     }
 
-    /// Asks the keeper to open a description of our own.
+    /// Asks the keeper to open the flusher's own description of a file.
     pub(crate) fn register(&self, handle: &Arc<OwnFile>, fd: RawFd) {
         self.inner.keeper.register(Arc::clone(handle), fd);
     }
@@ -256,30 +256,30 @@ impl Flusher {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // The disks' threads finish what they have and end by themselves.
+        // The disks' threads finish their work and then end by themselves.
         self.keeper.stop();
     }
 }
 
-/// What a flusher did for the files of one disk.
+/// What a flusher has done for the files of one disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiskStats {
     /// The disk's name, as in `/sys/block`.
     pub name: String,
-    /// Files that it writes back or drops now.
+    /// Files that it currently writes back or drops.
     pub files: usize,
-    /// What was done, closed files included.
+    /// The counters of its files, including closed ones.
     pub stats: Stats,
     /// The pages of the observed files.
     pub observed: ObservedPages,
     /// Measured speed of writeback, in bytes a second; 0 until known.
     pub bytes_per_second: u64,
-    /// The window now of a stream that has none of its own.
+    /// The current window of a stream without a window of its own.
     pub window_bytes: u64,
-    /// How many flushers write back to the disk and share its window, those of
-    /// other programs included; 1 while there is nothing to write back.
+    /// How many flushers write back to the disk and share its window, including those of
+    /// other programs; 1 while there is nothing to write back.
     pub flushers: u64,
-    /// Nanoseconds for which less was on its way so that readers of the disk
-    /// would not suffer.
+    /// Nanoseconds during which less was kept on its way to the disk, for the sake of the
+    /// disk's readers.
     pub yielded_ns: u64,
 }

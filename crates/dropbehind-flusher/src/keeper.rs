@@ -1,8 +1,7 @@
 //! The keeper: opens the flusher's own descriptions.
 //!
-//! It does nothing that can block on a disk, so that a program that closes a
-//! file just written need not wait for more than a wake-up until the flusher
-//! has a description of its own.
+//! It does nothing that can block on a disk. So a program that closes a file it has just
+//! written waits for a wake-up at most until the flusher has its own description.
 
 use std::collections::VecDeque;
 use std::io;
@@ -33,7 +32,7 @@ pub(crate) struct Keeper {
 struct Request {
     file: Arc<OwnFile>,
     fd: RawFd,
-    /// The thread whose descriptor table `fd` is a number in.
+    /// The thread in whose descriptor table `fd` is a number.
     thread: i32,
 }
 
@@ -64,7 +63,7 @@ impl Keeper {
         self.ring();
     }
 
-    /// True while a description is still to be opened.
+    /// Returns whether any description is still to be opened.
     pub(crate) fn is_busy(&self) -> bool {
         self.pending.load(Ordering::SeqCst) > 0
     }
@@ -146,7 +145,7 @@ impl Keeper {
     }
 }
 
-/// A thread that none of the program's signal handlers runs on.
+/// Starts a thread on which none of the program's signal handlers run.
 pub(crate) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let _blocked = dropbehind_linux::SignalsBlocked::new()?;
     std::thread::Builder::new()

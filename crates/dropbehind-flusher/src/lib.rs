@@ -1,13 +1,13 @@
-//! The flusher of dropbehind: the threads that start writeback, count pages and drop
-//! them, for two kinds of files.
+//! dropbehind's flusher: the threads that start writeback, count pages and drop them, for two
+//! kinds of files.
 //!
-//! An [own file](own_file) is open in this process, through the library
-//! `dropbehind`: its writers and readers say what they did. An [observed
-//! file](observed_file) is used by other processes: the kernel's trace says which
-//! pages they brought in, and counting says what became of those.
+//! An [own file](own_file) is open in this process, through the library `dropbehind`: its
+//! writers and readers report what they did. An [observed file](observed_file) is used by
+//! other processes: the kernel's trace shows which pages they brought in, and counting shows
+//! what became of those.
 //!
-//! The policy decides what is to be done (crate `dropbehind-policy`); this crate
-//! carries it out. Programs use the crate `dropbehind` instead.
+//! The policy (crate `dropbehind-policy`) decides what to do, and this crate does it.
+//! Programs use the crate `dropbehind` instead.
 
 #![cfg(target_os = "linux")]
 #![forbid(unsafe_code)]
@@ -36,8 +36,8 @@ pub use stats::Stats;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks a mutex whose holder may have panicked: the data are counters and
-/// lists that are whole at every point.
+/// Locks a mutex even if a holder has panicked: the counters and lists it protects are
+/// consistent at every point.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -35,44 +35,44 @@ use unwritten::UnwrittenCounter;
 /// How a file is to be observed.
 #[derive(Clone, Debug)]
 pub struct ObserveOptions {
-    /// When to write back, and what stays cached.
+    /// When to write back, and which pages stay cached.
     pub mode: Mode,
-    /// Window in bytes; `None` follows the disk's speed.
+    /// Window in bytes; `None` derives it from the disk's speed.
     pub window_bytes: Option<u64>,
-    /// Request in bytes; `None` is the disk's.
+    /// Request size in bytes; `None` takes the disk's.
     pub request_bytes: Option<u64>,
-    /// What reads bring in is dropped, too, where the mode drops. Otherwise what
-    /// appears in a file that is written counts as written until
-    /// [`Observed::was_read`].
+    /// Whether pages that reads bring in are dropped, too, if the mode drops. If not, pages
+    /// that appear in a written file count as written until [`Observed::was_read`].
     pub reads: bool,
     /// The file's size in bytes when the observed programs opened it.
     pub opened_size_bytes: u64,
     /// How it is known whose a page is.
     pub provenance: Provenance,
-    /// Tells whether its writeback failed, where that can be known: then its pages stay.
+    /// Reports whether the file's writeback has failed, where that can be known. Its pages
+    /// then stay.
     pub writeback_sign: Option<WritebackSign>,
-    /// What the notices say of the file.
+    /// Identifies the file in notices.
     pub key: u64,
     /// Where the notices go.
     pub notices: NoticeSink,
 }
 
-/// How it is known which pages of a file the observed programs brought in.
+/// How to know which pages of a file the observed programs brought in.
 #[derive(Clone, Debug)]
 pub enum Provenance {
-    /// [`Observed::brought`] says so, and nothing else does.
+    /// Only [`Observed::brought`] says so.
     Traced,
     /// What was resident at the open stays, and the rest goes.
     ResidentAtOpen(CacheMap),
 }
 
-/// Receives the notices of observed files, in the disk's thread: it hands them on and
-/// does not wait.
+/// Receives the notices of observed files. Runs in the disk's thread, so it must pass them on
+/// without waiting.
 #[derive(Clone)]
 pub struct NoticeSink(Arc<dyn Fn(Notice) + Send + Sync>);
 
 impl NoticeSink {
-    /// Has this called with each notice.
+    /// Calls `take` with each notice.
     pub fn new(take: impl Fn(Notice) + Send + Sync + 'static) -> NoticeSink {
         NoticeSink(Arc::new(take))
     }
@@ -88,17 +88,17 @@ impl fmt::Debug for NoticeSink {
     }
 }
 
-/// What becomes of an observed file.
+/// What has happened to an observed file.
 #[derive(Debug)]
 pub enum Notice {
-    /// Unchanged for a second, so it is looked at every two seconds. [`Observed::touched`]
-    /// or [`Observed::brought`] ends that.
+    /// It has not changed for a second, so from now on it is looked at every two seconds.
+    /// [`Observed::touched`] or [`Observed::brought`] ends that.
     Idle {
         /// The file.
         key: u64,
     },
-    /// The observer said that nobody has it open, and everything is written and
-    /// dropped: its stream has ended.
+    /// The observer has said that nobody has it open, and everything is written and dropped:
+    /// its stream has ended.
     Finished {
         /// The file.
         key: u64,
@@ -112,9 +112,9 @@ pub enum Notice {
 pub struct ObservedState {
     /// What the last look found.
     pub counts: ObservedCounts,
-    /// What was done.
+    /// What has been done.
     pub counters: StreamCounters,
-    /// How often its writers were made to wait.
+    /// How often its writers were held.
     pub waits: u64,
     /// For how long, in nanoseconds.
     pub wait_ns: u64,
@@ -122,8 +122,8 @@ pub struct ObservedState {
 
 /// An observed file.
 ///
-/// Dropping this does not end the observation; [`Observed::closed`] does, in
-/// good time.
+/// Dropping this does not end the observation; [`Observed::closed`] does, once everything is
+/// written and dropped.
 #[derive(Clone)]
 pub struct Observed {
     disk: Arc<DiskHandle>,
@@ -134,18 +134,18 @@ pub struct Observed {
     brake: BrakePlace,
 }
 
-/// What holds a file's writers: nothing is there before that is asked for, and `None` for
-/// good once the file is not observed any more.
+/// The brake that holds a file's writers: empty until one is asked for, and `None` for good
+/// once the file is not observed any more.
 type BrakePlace = Arc<OnceLock<Option<Arc<Brake>>>>;
 
-/// What the observer says of a file, in this order.
+/// What the observer reports about a file, in order.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Told {
     Brought(Brought),
     Changed { mode: Mode, reads: bool },
 }
 
-/// What the observer said of a file and the disk's thread has not read yet.
+/// What the observer has reported about a file and the disk's thread has not read yet.
 type Mailbox = Arc<Mutex<Vec<Told>>>;
 
 impl fmt::Debug for Observed {
@@ -157,17 +157,16 @@ impl fmt::Debug for Observed {
 }
 
 impl Flusher {
-    /// Observes a file that others read and write, through `description`.
+    /// Observes a file that other processes read and write, through `description`.
     ///
-    /// The description is a separate one, for reading, and the caller may close it
-    /// at any time. Nothing of the others' descriptions, positions, locks and errors is
+    /// The description is a separate one, opened for reading, and the caller may close it at
+    /// any time. The other processes' descriptions, positions, locks and errors are not
     /// touched.
     ///
     /// # Errors
-    /// `Unsupported` where this flusher was not built for
-    /// [observing](crate::FlusherBuilder::observing), where the file is neither
-    /// a regular file nor a block device, or where its pages cannot be counted
-    /// (cachestat(2), since Linux 6.5).
+    /// `Unsupported` if this flusher was not built for
+    /// [observing](crate::FlusherBuilder::observing), if the file is neither a regular file
+    /// nor a block device, or if its pages cannot be counted (cachestat(2), since Linux 6.5).
     pub fn observe(
         &self,
         description: Arc<Description>,
@@ -208,8 +207,8 @@ impl Flusher {
             provenance,
             size_bytes,
             block_device,
-            // Where readahead was doubled (`POSIX_FADV_SEQUENTIAL`), two windows are
-            // four times the disk's.
+            // If a reader has doubled its readahead (`POSIX_FADV_SEQUENTIAL`), two windows
+            // are four times the disk's.
             lag_bytes: (4 * disk.read_ahead_bytes()).clamp(LAG_MIN_BYTES, LAG_MAX_BYTES),
             page_bytes: page_size(),
         });
@@ -263,15 +262,14 @@ impl Flusher {
     }
 }
 
-/// Where little is read ahead, the lag is still this: btrfs reads 4 MiB ahead
-/// whatever the disk's setting (fs/btrfs/disk-io.c), and others have settings
-/// of their own.
+/// The least lag: btrfs reads 4 MiB ahead whatever the disk's setting (fs/btrfs/disk-io.c),
+/// and other file systems have settings of their own.
 const LAG_MIN_BYTES: u64 = 16 << 20;
-/// A cap on what readers of one file may have cached behind their fronts.
+/// The most that readers of one file may have cached behind their fronts.
 const LAG_MAX_BYTES: u64 = 64 << 20;
 
 impl Observed {
-    /// Somebody is using it: look often.
+    /// The file is in use: look at it often.
     pub fn touched(&self) {
         self.disk.post(Message::Touched(self.number));
         if let Some(Some(brake)) = self.brake.get() {
@@ -279,17 +277,17 @@ impl Observed {
         }
     }
 
-    /// The file is used in another way from now on. A mode that drops, after one that does
-    /// not, drops what is brought in from then on: before, [`Observed::brought`] is to say
-    /// that all else stays.
+    /// Changes how the file is used from now on. Changing from a mode that keeps to one that
+    /// drops affects only what is brought in afterwards: first tell [`Observed::brought`]
+    /// that everything else stays.
     pub fn change(&self, mode: Mode, reads: bool) {
         self.tell([Told::Changed { mode, reads }]);
     }
 
-    /// Who writes to the file waits for the disk from now on while more than this is dirty
-    /// or on its way, of the observed files of that disk together (one of many may have
-    /// 1 MiB in any case). All its writers do, since it is not known who wrote which page.
-    /// Only on ext4, xfs and btrfs, and the first limit counts.
+    /// Holds the file's writers from now on while more than this is dirty or under writeback,
+    /// in all observed files of the disk together (one of many may have 1 MiB in any case).
+    /// That holds all of the file's writers, since the kernel doesn't report who wrote which
+    /// page. Works only on ext4, xfs and btrfs. Only the first limit counts.
     pub fn hold_writers(&self, max_dirty_bytes: u64) {
         let mut brake = None;
         self.brake.get_or_init(|| {
@@ -303,8 +301,8 @@ impl Observed {
         }
     }
 
-    /// Somebody closed it. Unless it is written on, all that is left is written
-    /// and dropped, and the file is finished.
+    /// The file was closed. Unless it is still written to, everything left is written and
+    /// dropped, and the file is finished.
     pub fn closed(&self) {
         self.disk.post(Message::LastClosed(self.number));
     }
@@ -326,7 +324,7 @@ impl Observed {
         }
     }
 
-    /// What the trace said of a finished file, too late for it.
+    /// What the trace reported about a finished file too late to be used.
     pub fn take_unread(&self) -> Vec<Brought> {
         let told = std::mem::take(&mut *lock(&self.mailbox)).into_iter();
         let brought = told.filter_map(|told| match told {
@@ -336,13 +334,13 @@ impl Observed {
         brought.collect()
     }
 
-    /// Somebody has read from it. Where what reads bring in is to stay, clean pages
-    /// that appear from now on do.
+    /// Another process has read from the file. If pages that reads bring in are to stay, so
+    /// do clean pages that appear from now on.
     pub fn was_read(&self) {
         self.disk.post(Message::WasRead(self.number));
     }
 
-    /// How it stands.
+    /// The file's current state.
     pub fn state(&self) -> ObservedState {
         *lock(&self.state)
     }

@@ -1,5 +1,5 @@
-//! A file that this process has open through the library, as its users and the flusher
-//! know it.
+//! A file that this process has open through the library, as its users and the flusher see
+//! it.
 
 pub(crate) mod claims;
 pub(crate) mod fetchers;
@@ -25,27 +25,26 @@ use crate::{lock, residency};
 use claims::Claims;
 pub use reader::Reader;
 
-/// A waiting writer checks this often that its flusher still runs.
+/// A waiting writer checks this often that its flusher is still alive.
 const WAIT_STEP: Duration = Duration::from_millis(200);
-/// The keeper opens descriptions and does nothing else; longer than this it
-/// takes only when it is gone.
+/// The keeper does nothing but open descriptions. If it takes longer than this, it is gone.
 const REGISTRATION_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Only larger writes pause each: the time of a small one is less than a sleep can
-/// be. Those of a sequential writer wait at the limit, which is seldom; scattered
-/// ones, of which the disk takes fewer than the writer makes, pause many at once.
+/// Only writes larger than this pause one by one: a small one takes less time than the
+/// shortest sleep. A sequential writer's small writes wait at the limit, which is rare.
+/// Scattered ones, which the disk takes more slowly than the writer makes them, pause many at
+/// once.
 const THROTTLED_BYTES: u64 = 256 << 10;
-/// Sleeps are not shorter than this: timers have 50 µs of slack (prctl(2),
-/// `PR_SET_TIMERSLACK`).
+/// No sleep is shorter than this: timers have 50 µs of slack (prctl(2), `PR_SET_TIMERSLACK`).
 const PAUSE_MIN: Duration = Duration::from_micros(60);
 
-/// Nor longer for scattered writes: one that is longer than the disk takes for
-/// them shows in the tail of their latency, and the next pause comes soon.
+/// No pause of scattered writes is longer than this. If it outlasts the disk's work on them,
+/// it shows in their tail latency, and the next pause comes soon anyway.
 const NAP_MAX: Duration = Duration::from_micros(200);
 
-/// How far writers may get ahead on a disk of which nothing is known before the
-/// flusher has said anything, which it does at the first batch. Of many programs
-/// that start at once none has heard of the others by then.
+/// How far writers may get ahead on a disk about which nothing is known, until the flusher
+/// publishes its first limit, which it does at the first batch. By then, many programs that
+/// start at once have not noticed each other.
 const UNHEARD_LIMIT_BYTES: u64 = 4 << 20;
 
 const UNREGISTERED: u32 = 0;
@@ -53,7 +52,7 @@ const PENDING: u32 = 1;
 const REGISTERED: u32 = 2;
 const REFUSED: u32 = 3;
 
-/// One open file, as its own side and the flusher know it.
+/// One open file, as its users and the flusher see it.
 #[derive(Debug)]
 pub struct OwnFile {
     pub(crate) slot: Slot,
@@ -62,11 +61,11 @@ pub struct OwnFile {
     pub(crate) disk: Arc<DiskHandle>,
     flusher: Flusher,
     config: Mutex<StreamConfig>,
-    /// The cache as it was before the first I/O; taken by the registration.
+    /// The cache before the first I/O; taken at registration.
     before: Mutex<Option<ResidencyMap>>,
     looked: AtomicBool,
-    /// With the line and not with the file: a lock that another thread holds at
-    /// a fork stays held in the child for ever.
+    /// Here and not in the library's file: after a fork, the child's files get new handles. A
+    /// lock that another thread held at the fork would stay locked in the child forever.
     pub reader: Mutex<Reader>,
     pub(crate) claims: Claims,
     registration: AtomicU32,
@@ -74,9 +73,10 @@ pub struct OwnFile {
     counters: Mutex<StreamCounters>,
     /// Bytes that readers dropped themselves because the flusher was behind.
     pub(crate) helped_bytes: AtomicU64,
-    /// Mode of the last append, whose place only the kernel knows.
+    /// The mode of the last append, whose offset only the kernel knows.
     append_mode: AtomicU8,
-    /// An fsync of the program's failed, perhaps before the flusher had its description.
+    /// One of the program's fsyncs has failed, perhaps before the flusher had its
+    /// description.
     failed_sync: AtomicBool,
     generation: u32,
 }
@@ -86,7 +86,7 @@ impl OwnFile {
     /// device) is `device`.
     ///
     /// # Errors
-    /// Where the disk cannot be told.
+    /// If the disk cannot be determined.
     pub fn new(
         flusher: Flusher,
         fd: BorrowedFd<'_>,
@@ -122,12 +122,12 @@ impl OwnFile {
         })
     }
 
-    /// False in a child of a fork: the flusher lives in the parent.
+    /// Returns false in the child of a fork: the flusher runs in the parent.
     pub fn is_ours(&self) -> bool {
         self.generation == dropbehind_linux::fork_generation()
     }
 
-    /// Looks at the cache before the first I/O that may have to drop.
+    /// Records what is cached before the first I/O that may have to drop.
     pub fn look_before(&self, fd: BorrowedFd<'_>, mode: Mode) {
         if !mode.drops() || self.looked.load(Ordering::Acquire) {
             return;
@@ -141,7 +141,7 @@ impl OwnFile {
         self.looked.store(true, Ordering::Release);
     }
 
-    /// Notes a write that returned, and does what it makes due.
+    /// Reports a write that has returned, and does whatever is due.
     pub fn wrote(self: &Arc<Self>, fd: BorrowedFd<'_>, range: ByteRange, bytes: u64, mode: Mode) {
         self.append_mode.store(mode.to_bits(), Ordering::Relaxed);
         let mut counted = bytes;
@@ -165,7 +165,7 @@ impl OwnFile {
         }
     }
 
-    /// Notes a read that is done with `range`, which it brought in.
+    /// Reports a finished read, which had brought in `range`.
     pub(crate) fn read(self: &Arc<Self>, fd: BorrowedFd<'_>, range: ByteRange) {
         let mut kick = false;
         let mut counted = range.len();
@@ -179,11 +179,11 @@ impl OwnFile {
         }
     }
 
-    /// Wakes the flusher, unless somebody did already.
+    /// Wakes the flusher, unless that has been done already.
     pub(crate) fn kick(&self) {
         let slot = &self.slot;
-        // The flusher knows a number only once it is attached, and then looks
-        // at the slot anyway.
+        // The flusher knows the number only after it attaches the file, and then drains the
+        // slot anyway.
         if self.registration.load(Ordering::Acquire) == REGISTERED {
             self.disk.bell.enlist(self.number, &slot.queued);
         }
@@ -201,8 +201,8 @@ impl OwnFile {
         }
     }
 
-    /// Takes as long as the disk should be given for a write of `bytes` bytes,
-    /// or until it has caught up.
+    /// Sleeps for as long as the disk should get for a write of `bytes` bytes, or until the
+    /// disk has caught up.
     fn pause(&self, bytes: u64) {
         let mut pause = Duration::from_nanos(self.slot.pause_ns(bytes));
         if pause < PAUSE_MIN {
@@ -222,11 +222,10 @@ impl OwnFile {
         self.count_wait(started);
     }
 
-    /// A short pause for the last [`TURN`] scattered writes, each like this one of
-    /// `bytes` bytes.
+    /// Pauses briefly for the last [`TURN`] scattered writes, each of about `bytes` bytes.
     ///
-    /// Whoever waits for a futex is woken with each range that is done, which for
-    /// scattered ones is all the time: this sleeps on nothing.
+    /// A futex waiter is woken for each range that is done. With scattered writes that is all
+    /// the time, so this just sleeps.
     fn nap(&self, bytes: u64) {
         let pause = Duration::from_nanos(self.slot.scattered_pause_ns(bytes * TURN)).min(NAP_MAX);
         if pause < PAUSE_MIN {
@@ -237,7 +236,7 @@ impl OwnFile {
         self.count_wait(started);
     }
 
-    /// Waits until less than two windows are outstanding.
+    /// Waits until less than the limit is outstanding.
     fn wait(&self) {
         if self.registration.load(Ordering::Acquire) == REFUSED {
             self.slot.abandon();
@@ -260,7 +259,7 @@ impl OwnFile {
         self.slot.wait_ns.fetch_add(waited, Ordering::Relaxed);
     }
 
-    /// Lets the flusher open its own description, once there is work.
+    /// Has the flusher open its own description, once there is work.
     fn register(self: &Arc<Self>, fd: BorrowedFd<'_>) {
         if self.registration.load(Ordering::Acquire) != UNREGISTERED {
             return;
@@ -276,20 +275,20 @@ impl OwnFile {
         }
     }
 
-    /// The keeper's answer.
+    /// Records the keeper's answer.
     pub(crate) fn registered(&self, accepted: bool) {
         let state = if accepted { REGISTERED } else { REFUSED };
         self.registration.store(state, Ordering::Release);
         if !accepted {
-            // Nobody will ever count this stream's pages clean.
+            // No flusher will ever count this stream's pages as clean.
             self.slot.abandon();
             let _ = futex_wake(self.slot.wait_word(), u32::MAX >> 1);
         }
         let _ = futex_wake(&self.registration, u32::MAX >> 1);
     }
 
-    /// Waits until the flusher has its own description, if there is work for
-    /// it; false when there is none, or no flusher.
+    /// Waits until the flusher has its own description, if there is work for it. Returns
+    /// false if there is none, or no flusher.
     fn await_registration(self: &Arc<Self>, fd: BorrowedFd<'_>) -> bool {
         let pending = self.slot.writes.total() > 0 || self.slot.reads.total() > 0;
         if !pending || !self.is_ours() {
@@ -312,7 +311,7 @@ impl OwnFile {
         *lock(&self.config)
     }
 
-    /// The mode in which was appended last.
+    /// The mode of the last append.
     pub(crate) fn append_mode(&self) -> Mode {
         Mode::from_bits(self.append_mode.load(Ordering::Relaxed))
     }
@@ -321,14 +320,15 @@ impl OwnFile {
         lock(&self.before).take().unwrap_or_default()
     }
 
-    /// The program closed the file, or hands it away.
+    /// Tells the flusher that the program closed the file or took it back.
     pub fn close(self: &Arc<Self>, fd: BorrowedFd<'_>) {
         if self.await_registration(fd) {
             self.disk.post(Message::Closed(self.number));
         }
     }
 
-    /// The program's fsync returned. After one that failed nothing of the file is dropped.
+    /// Tells the flusher that the program's fsync returned. After a failed one, nothing of
+    /// the file is dropped.
     pub fn synced(self: &Arc<Self>, fd: BorrowedFd<'_>, failed: bool) {
         if failed {
             self.failed_sync.store(true, Ordering::SeqCst);
@@ -338,8 +338,9 @@ impl OwnFile {
         }
     }
 
-    /// True once it was written to: what passes for clean then may be what the disk never
-    /// got. Only the flusher can ask for that, with its own description.
+    /// Returns whether the file has been written to. If so, pages that look clean may be ones
+    /// that the disk never got. Only the flusher can ask about that, through its own
+    /// description.
     pub(crate) fn was_written(&self) -> bool {
         self.slot.writes.total() > 0
     }
@@ -348,7 +349,7 @@ impl OwnFile {
         self.failed_sync.load(Ordering::SeqCst)
     }
 
-    /// The file's size was set.
+    /// Tells the flusher that the file's size was set.
     pub fn resized(&self, size_bytes: u64) {
         lock(&self.config).size_bytes = size_bytes;
         if self.looked.load(Ordering::Acquire)
@@ -361,7 +362,7 @@ impl OwnFile {
         }
     }
 
-    /// Waits until all is clean and dropped; false when time ran out first.
+    /// Waits until everything is clean and dropped. Returns false if time runs out first.
     pub fn settle(self: &Arc<Self>, fd: BorrowedFd<'_>, timeout: Duration) -> bool {
         if !self.await_registration(fd) {
             return true;
@@ -374,7 +375,7 @@ impl OwnFile {
                 if self.slot.outstanding_bytes() == 0 {
                     return true;
                 }
-                // Somebody wrote on meanwhile.
+                // More was written meanwhile.
                 seen = self.settled_word.load(Ordering::SeqCst);
                 self.disk.post(Message::Flush(self.number));
             }
@@ -386,8 +387,7 @@ impl OwnFile {
         }
     }
 
-    /// The parts of `range` that this file brought in; none when the flusher
-    /// cannot be asked.
+    /// The parts of `range` that this file brought in; none if the flusher cannot be asked.
     pub fn brought_in(self: &Arc<Self>, fd: BorrowedFd<'_>, range: ByteRange) -> Vec<ByteRange> {
         if !self.await_registration(fd) {
             return Vec::new();
@@ -405,7 +405,7 @@ impl OwnFile {
         let _ = futex_wake(&self.settled_word, u32::MAX >> 1);
     }
 
-    /// What was done for it; of what was read the file's user counts the bytes.
+    /// The file's counters. The bytes read are not included: the library's file counts those.
     pub fn stats(&self) -> Stats {
         let slot = &self.slot;
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);

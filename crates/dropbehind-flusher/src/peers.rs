@@ -1,39 +1,39 @@
-//! The flushers of other programs that write back to the same disk.
+//! Flushers of other programs that write back to the same disk.
 //!
-//! Each program has a flusher, which knows its own files. Thirty-two of them with
-//! a window each would have as much on the way as thirty-two disks take; so they
-//! count each other, and share one.
+//! Each program has a flusher, which knows only its own files. Thirty-two of them with a
+//! window each would keep as much on its way as thirty-two disks can take. So they count each
+//! other, and share one window.
 //!
-//! Anybody can be counted without writing a byte. So few are believed, and beyond these
-//! there are no more than the disk's writes bear out: where we wrote half of what it wrote,
-//! there are two of our size.
+//! Any process can be counted without writing a byte. So only a few are believed; more count
+//! only if the disk's writes bear them out. If we wrote half of what the disk wrote, there
+//! are two flushers of our size.
 
 use std::time::Duration;
 
 use dropbehind_linux::{DiskInfo, Presence, disk_counters};
 
-/// Many programs start at once, so others are looked for soon after our start,
+/// Many programs start at once, so we look for others soon after our start,
 const FIRST_NS: u64 = 5_000_000;
 /// and then twice as long after each look, up to this.
 const LAST_NS: u64 = 200_000_000;
-/// So many others are believed: a disk writes for one after the other, so that what it
-/// wrote for us in a moment says little of them.
+/// This many others are always believed: a disk serves one writer after another, so what it
+/// wrote for us in a moment says little about them.
 const BELIEVED: u64 = 7;
-/// Shares get no smaller beyond so many.
+/// Shares don't get smaller beyond this many others.
 const MOST: u64 = 63;
-/// Counting ends after so much of a processor's time. 63 locks take 0.1 ms, unless
-/// somebody holds fifty thousand in the worst order: then it would take 300.
+/// Counting stops after this much processor time. 63 locks take 0.1 ms. If one process held
+/// fifty thousand in the worst order, they would take 300 ms.
 const COUNT: Duration = Duration::from_millis(1);
-/// What others write says nothing before we have written so much: the disk finishes
-/// in lumps, and a lump may be another's.
+/// What others write means nothing until we have written this much: the disk finishes in
+/// lumps, and a lump may be another's.
 const EVIDENCE_BYTES: u64 = 4 << 20;
-/// What is known of them holds so long while we write nothing. A writer with a small
-/// share has nothing on its way many times a second.
+/// How long that knowledge stays valid while we write nothing. A writer with a small share
+/// has nothing on its way many times a second.
 const KNOWN_NS: u64 = 1_000_000_000;
 
 pub(crate) struct Peers {
     disk: DiskInfo,
-    /// `None` where there is no way to tell: then there is nobody else.
+    /// `None` where peers cannot be detected: then there are none.
     presence: Option<Presence>,
     present: bool,
     writers: Writers,
@@ -53,8 +53,8 @@ impl Peers {
         }
     }
 
-    /// We write back, and have written `own_bytes` so far. Answers how many flushers do,
-    /// ourselves included, when it was time to look.
+    /// Notes that we write back, and have written `own_bytes` so far. If it was time to look,
+    /// returns how many flushers do so, including ourselves.
     pub(crate) fn busy(&mut self, now_ns: u64, own_bytes: u64) -> Option<u64> {
         if self.present && now_ns < self.look_ns {
             return None;
@@ -82,7 +82,7 @@ impl Peers {
         Some(1 + others)
     }
 
-    /// We don't write back for now.
+    /// Notes that we don't write back for now.
     pub(crate) fn idle(&mut self) {
         if let Some(presence) = &mut self.presence {
             presence.leave();
@@ -94,7 +94,7 @@ impl Peers {
 /// What the disk writes for us and for others.
 #[derive(Debug, Default)]
 struct Writers {
-    /// What the disk and we had written when this was looked at last.
+    /// What the disk and we had written at the last look.
     before: Option<(u64, u64)>,
     others: Option<u64>,
 }
@@ -114,7 +114,7 @@ impl Writers {
             .map(|all| all.saturating_sub(1));
     }
 
-    /// How many others of our size there can be; `None` before that is known.
+    /// How many others of our size there can be; `None` until that is known.
     fn others(&self) -> Option<u64> {
         self.others
     }
@@ -134,7 +134,7 @@ mod tests {
         assert_eq!(after(1000, 0), None);
         assert_eq!(after(1100, 1), None, "a megabyte shows nothing");
         assert_eq!(after(1320, 10), Some(31));
-        // Nobody else, but for a journal.
+        // Nobody else, apart from a journal.
         assert_eq!(after(1421, 110), Some(0));
         assert_eq!(after(2021, 310), Some(2));
         // Compressed.

@@ -1,4 +1,4 @@
-//! What is in the page cache, asked in the cheapest way that is exact.
+//! What is in the page cache, found in the cheapest way that is exact.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -8,17 +8,17 @@ use dropbehind_policy::bisection::bisect;
 use dropbehind_policy::residency::ResidencyMap;
 use dropbehind_policy::{ByteRange, Counted, Dropped};
 
-/// A range as long as this is mapped with mincore at once (a byte a page);
-/// longer ones are halved with cachestat first, which skips what is empty: on
-/// a sparse file of 2 TB, 9 ms instead of 37 s.
+/// A range up to this long is mapped with mincore at once (one byte per page). Longer ones
+/// are first halved with cachestat, which skips empty parts: on a sparse file of 2 TB, 9 ms
+/// instead of 37 s.
 const MAP_BYTES: u64 = 64 << 20;
-/// To find single pages by counting, this many counts at most are made of such
-/// a range; a thousand are less than a millisecond.
+/// The most counts used to find single pages in such a range; a thousand take less than a
+/// millisecond.
 const COUNTS: u32 = 4096;
-/// Where single pages do not matter, they are found to within this.
+/// The precision where single pages don't matter.
 const PIECE_BYTES: u64 = 1 << 20;
-/// Ranges lost to a full ring are found again by maps of so much: some ten calls
-/// instead of the thirty that halving it down to pieces takes.
+/// Ranges lost to a full ring are found again with maps of this much: some ten calls, instead
+/// of the thirty that halving down to pieces takes.
 const LOST_BYTES: u64 = 16 << 20;
 
 /// Counts a range.
@@ -45,10 +45,10 @@ pub fn whole(size_bytes: u64) -> ByteRange {
     )
 }
 
-/// The cache of a file of `size_bytes` before any I/O of ours.
+/// The cached parts of a file of `size_bytes` before any of our I/O.
 ///
-/// What cannot be told is unknown, and so kept. Beyond the end of the file
-/// nothing can be resident.
+/// What cannot be determined is unknown, and so kept. Beyond the end of the file nothing can
+/// be resident.
 pub fn map_of_file(fd: BorrowedFd<'_>, size_bytes: u64) -> ResidencyMap {
     let mut map = ResidencyMap::unknown();
     let inside = ByteRange::new(0, size_bytes.next_multiple_of(page_size()));
@@ -62,7 +62,7 @@ pub fn map_of_file(fd: BorrowedFd<'_>, size_bytes: u64) -> ResidencyMap {
 /// The resident parts of `range`, ascending.
 ///
 /// # Errors
-/// Those of cachestat and mincore; `EPERM` where the kernel does not tell.
+/// Those of cachestat and mincore; `EPERM` if the kernel does not report residency to us.
 pub fn resident_in(fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<Vec<ByteRange>> {
     let mut found = Vec::new();
     descend(fd, range, MAP_BYTES, &mut |part, whole| {
@@ -77,8 +77,8 @@ pub fn resident_in(fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<Vec<ByteR
 
 /// The resident pages of a range that has some, to the page.
 ///
-/// Counting halves and halves of halves comes first: it needs no mapping, which
-/// would ask for a readable descriptor and change the file's access time.
+/// Tries repeated halving and counting first. That needs no mapping, which would take a
+/// readable descriptor and change the file's access time.
 fn map_part(fd: BorrowedFd<'_>, part: ByteRange, found: &mut Vec<ByteRange>) -> io::Result<()> {
     let before = found.len();
     let mut counts = COUNTS;
@@ -96,7 +96,7 @@ fn map_part(fd: BorrowedFd<'_>, part: ByteRange, found: &mut Vec<ByteRange>) -> 
     Ok(())
 }
 
-/// Halves a range down to what is wholly cached or wholly not; false when that
+/// Halves a range down to parts that are wholly cached or not at all. Returns false if that
 /// takes more than `counts`.
 fn count_pages(
     fd: BorrowedFd<'_>,
@@ -112,7 +112,7 @@ fn count_pages(
         *counts -= 1;
         let cached_bytes = match count(fd, part) {
             Ok(counted) => counted.cached_bytes,
-            // Before 6.5 mincore has to do.
+            // Before 6.5, leave it to mincore.
             Err(error) if is_missing(&error) && most <= COUNTS => return Err(None),
             Err(error) => return Err(Some(error)),
         };
@@ -129,7 +129,7 @@ fn count_pages(
     }
 }
 
-/// What is cached of `range`, to the page where a map of it can be made.
+/// The cached parts of `range`, exact to the page where a map can be made.
 pub fn cached_parts(fd: BorrowedFd<'_>, range: ByteRange) -> Vec<ByteRange> {
     let mut parts = Vec::new();
     let asked = descend(fd, range, LOST_BYTES, &mut |part, whole| {
@@ -144,13 +144,13 @@ pub fn cached_parts(fd: BorrowedFd<'_>, range: ByteRange) -> Vec<ByteRange> {
     });
     match asked {
         Ok(()) => parts,
-        // All of it, then: asking for writeback of clean pages does no harm.
+        // Then all of it: starting writeback of clean pages does no harm.
         Err(_) => vec![range],
     }
 }
 
-/// The resident parts of `range`; `None` where the map does not have all that is
-/// counted, such as a page of which only some blocks were written.
+/// The resident parts of `range`. `None` if the map lacks something that was counted, such as
+/// a page of which only some blocks were written.
 fn map_of_all(fd: BorrowedFd<'_>, range: ByteRange) -> Option<Vec<ByteRange>> {
     let counted_bytes = count(fd, range).ok()?.cached_bytes;
     let mapped = resident_ranges(fd, range.start, range.len()).ok()?;
@@ -159,7 +159,7 @@ fn map_of_all(fd: BorrowedFd<'_>, range: ByteRange) -> Option<Vec<ByteRange>> {
     (mapped_bytes >= counted_bytes).then_some(mapped)
 }
 
-/// Pieces of `range` that have something cached, not exact to the page.
+/// Pieces of `range` in which something is cached, not exact to the page.
 pub fn cached_pieces(fd: BorrowedFd<'_>, range: ByteRange) -> Vec<ByteRange> {
     let mut pieces = Vec::new();
     let asked = descend(fd, range, PIECE_BYTES, &mut |part, _| {
@@ -168,14 +168,13 @@ pub fn cached_pieces(fd: BorrowedFd<'_>, range: ByteRange) -> Vec<ByteRange> {
     });
     match asked {
         Ok(()) => pieces,
-        // All of it, then: asking for writeback of clean pages does no harm.
+        // Then all of it: starting writeback of clean pages does no harm.
         Err(_) => vec![range],
     }
 }
 
-/// Halves `range` until a part is empty, wholly cached, or at most
-/// `smallest_bytes` long; `visit` gets the parts that are not empty, and
-/// whether they are wholly cached.
+/// Halves `range` until a part is empty, wholly cached, or at most `smallest_bytes` long.
+/// Calls `visit` with the parts that are not empty, and whether they are wholly cached.
 fn descend(
     fd: BorrowedFd<'_>,
     range: ByteRange,
@@ -186,7 +185,7 @@ fn descend(
         let last = part.len() <= smallest_bytes;
         let cached_bytes = match count(fd, part) {
             Ok(counted) => counted.cached_bytes,
-            // Before 6.5 mincore has to do for all of it.
+            // Before 6.5, leave all of it to mincore.
             Err(error) if is_missing(&error) => {
                 return if last {
                     visit(part, false).map(|()| false)
@@ -208,7 +207,7 @@ fn is_missing(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::ENOSYS)
 }
 
-/// Drops a range of which `before` was counted, and counts again.
+/// Drops a range that was counted as `before`, and counts it again.
 pub fn drop_counted(fd: BorrowedFd<'_>, range: ByteRange, before: Counted) -> io::Result<Dropped> {
     if before.unwritten_bytes() > 0 {
         return Ok(Dropped::NotClean);
@@ -227,8 +226,8 @@ pub fn drop_counted(fd: BorrowedFd<'_>, range: ByteRange, before: Counted) -> io
     })
 }
 
-/// The same for a range that is believed clean, which is counted afterwards only.
-/// Of pages that are dirty after all, writeback starts.
+/// Drops a range that is believed to be clean, and counts only afterwards. Pages that are
+/// dirty after all get written back.
 pub fn drop_short(fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<Dropped> {
     drop_clean(fd, range.start, range.len())?;
     let after = count(fd, range)?;
@@ -241,8 +240,8 @@ pub fn drop_short(fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<Dropped> {
     })
 }
 
-/// The same without cachestat: whether pages are clean is not known, only that
-/// they were waited for.
+/// Drops a range without cachestat: we don't know that its pages are clean, only that they
+/// were waited for.
 pub fn drop_mapped(fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<Dropped> {
     let mapped = |fd| -> io::Result<u64> {
         let resident = resident_ranges(fd, range.start, range.len())?;
@@ -271,7 +270,7 @@ mod tests {
         let scratch = Scratch::new().unwrap();
         let file = File::create_new(scratch.file("strides")).unwrap();
         let page_bytes = page_size();
-        // Cached here and there, not at all, and wholly.
+        // Partly cached, not cached at all, and wholly cached.
         let (strided, empty) = (LOST_BYTES + PIECE_BYTES, 2 * LOST_BYTES);
         let mut written: Vec<ByteRange> = (0..strided)
             .step_by(3 * page_bytes as usize)

@@ -1,43 +1,42 @@
-//! What was done, in numbers.
+//! Counters of what was done.
 
 use dropbehind_policy::{ReasonBytes, StreamCounters};
 
-/// Counters of a file, or of all files of a flusher. Bytes are page bytes where
-/// the cache is concerned: a file of one byte brings in a page.
+/// Counters of a file, or of all files of a flusher. Where they concern the cache, bytes are
+/// those of whole pages: a file of one byte brings in a page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Bytes read through the library.
     pub bytes_read: u64,
     /// Bytes written through the library.
     pub bytes_written: u64,
-    /// Most bytes at once that were written and not seen clean.
+    /// Most bytes at any time that were written and not yet seen clean.
     pub peak_dirty_bytes: u64,
-    /// Most bytes at once that were brought into the cache and not yet dropped.
+    /// Most bytes at any time that were brought into the cache and not yet dropped.
     pub peak_cached_bytes: u64,
-    /// Bytes that this I/O brought into the cache. After very many scattered
-    /// writes at once, what lies between them counts, too, where mincore(2) does
-    /// not tell of the file.
+    /// Bytes that this I/O brought into the cache. After very many scattered writes at once,
+    /// this includes the gaps between them if mincore(2) does not report the file's pages.
     pub brought_bytes: u64,
-    /// Of these, bytes that are gone again.
+    /// Those of them that have left the cache again.
     pub dropped_bytes: u64,
-    /// Bytes that were cached before, and were left.
+    /// Bytes that had been cached before, and were kept.
     pub kept_bytes: u64,
-    /// Bytes that should have gone and could not be dropped.
+    /// Bytes that should have been dropped and could not be.
     pub left_bytes: u64,
-    /// Times a writer waited for writeback.
+    /// Times a writer waited or paused for writeback.
     pub waits: u64,
-    /// Nanoseconds writers waited.
+    /// Nanoseconds that writers waited or paused.
     pub wait_ns: u64,
     /// Kicks given to a flusher.
     pub kicks: u64,
-    /// Kicks that found one pending, and cost a load.
+    /// Kicks that found another one pending, and cost only a load.
     pub kicks_coalesced: u64,
     /// Bytes for which writeback was started, by reason.
     pub writeback_bytes: ReasonBytes,
 }
 
 impl Stats {
-    /// Adds those of another file, or of several.
+    /// Adds the counters of another file, or of several.
     pub fn add(&mut self, other: &Stats) {
         self.bytes_read += other.bytes_read;
         self.bytes_written += other.bytes_written;

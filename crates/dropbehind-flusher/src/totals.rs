@@ -8,7 +8,7 @@ use crate::observed_file::ObservedState;
 use crate::own_file::OwnFile;
 use crate::stats::Stats;
 
-/// Closed files summed, open ones each.
+/// The sum of the closed files' counters, and the open files.
 #[derive(Debug, Default)]
 pub(crate) struct Totals {
     closed: Stats,

@@ -1,9 +1,8 @@
-//! Errors that waiting on a description of our own has marked as seen.
+//! Errors that were marked as seen because we waited on a description of our own.
 //!
-//! Only where cachestat is missing (before Linux 6.5) does the flusher wait
-//! with sync_file_range. The program's descriptors still report the error, but
-//! the kernel no longer tells a file opened later; so we do, once a file, to
-//! files of this library in this process.
+//! The flusher waits with sync_file_range only where cachestat is missing (before Linux 6.5).
+//! The program's descriptors still report the error, but the kernel no longer reports it to
+//! files opened later. So we do, once per file, to files of this library in this process.
 
 use std::collections::HashMap;
 use std::io;
@@ -14,32 +13,32 @@ use dropbehind_linux::FileId;
 
 use crate::lock;
 
-/// Errors remembered so far; also the clock that says what a file has seen.
+/// Errors remembered so far; also serves as the clock for what a file has seen.
 static COUNT: AtomicU64 = AtomicU64::new(0);
 static ERRORS: LazyLock<Mutex<HashMap<FileId, (u64, i32)>>> = LazyLock::new(Mutex::default);
 
-/// What a file opened now has seen: everything, if its descriptor reports it.
+/// What a file opened now has seen: its descriptor reports every later error.
 pub fn now() -> u64 {
     COUNT.load(Ordering::SeqCst)
 }
 
-/// Remembers an error of writeback.
+/// Remembers a writeback error.
 pub fn remember(file: FileId, error: &io::Error) {
     let at = COUNT.fetch_add(1, Ordering::SeqCst) + 1;
     let errno = error.raw_os_error().unwrap_or(libc::EIO);
     lock(&ERRORS).insert(file, (at, errno));
 }
 
-/// A descriptor of the file has reported its error: files opened from now on
-/// would not be told by the kernel either.
+/// A descriptor of the file has reported its error, so the kernel would not report it to
+/// files opened from now on, either.
 pub fn told(file: FileId) {
     if now() > 0 {
         lock(&ERRORS).remove(&file);
     }
 }
 
-/// The error that a file opened at `opened` would have been told by the kernel,
-/// had nobody marked it seen. Told once.
+/// The error that the kernel would have reported to a file opened at `opened`, if we had not
+/// marked it as seen. Returned once.
 pub fn take_for(file: FileId, opened: u64) -> Option<io::Error> {
     if now() == 0 {
         return None;
@@ -47,7 +46,7 @@ pub fn take_for(file: FileId, opened: u64) -> Option<io::Error> {
     let mut errors = lock(&ERRORS);
     let &(at, errno) = errors.get(&file)?;
     if at > opened {
-        // Happened while the file was open: its own descriptor reports it.
+        // It happened while the file was open, so the file's own descriptor reports it.
         return None;
     }
     errors.remove(&file);

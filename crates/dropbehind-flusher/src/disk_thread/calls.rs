@@ -1,4 +1,4 @@
-//! The policy's actions, as calls.
+//! Carries out the policy's actions with system calls.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -12,8 +12,8 @@ use crate::failed_writeback::WritebackSign;
 use crate::own_file::source::Keeping;
 use crate::{lock, residency, writeback_errors};
 
-/// Counts that may fail in a row before another way is taken: a writer may be
-/// waiting for them.
+/// Counts that may fail in a row before the thread waits instead: a writer may be waiting for
+/// the result.
 const COUNT_PATIENCE: u32 = 100;
 
 impl DiskThread {
@@ -40,7 +40,7 @@ impl DiskThread {
         let Some(entry) = self.entries.get(&number) else {
             return;
         };
-        // Where it cannot be opened now, a count finds it dirty still.
+        // If it cannot be opened now, a later count still finds it dirty.
         let Ok(file) = entry.description.open() else {
             return;
         };
@@ -53,8 +53,8 @@ impl DiskThread {
                         "no sync_file_range ({error}): posix_fadvise starts writeback instead"
                     ));
                 }
-                // An error of writeback itself stands in the file's error state
-                // and comes out of the program's own fsync.
+                // Writeback errors are kept in the file's error state, and the program's own
+                // fsync reports them.
                 _ => return,
             }
         }
@@ -78,7 +78,7 @@ impl DiskThread {
                 self.note_no_cachestat(&error);
                 self.wait_instead(number, range)
             }
-            // Interrupted, or no memory: ask again at the next poll.
+            // Interrupted or out of memory: ask again at the next poll.
             Err(_) => {
                 self.count_failures += 1;
                 Some(Counted {
@@ -87,7 +87,7 @@ impl DiskThread {
                 })
             }
         };
-        // What was written by then is not to look like something left over.
+        // Pages written before the count must not look like leftovers of it.
         self.drain(number);
         if let Some(own) = self.own(number) {
             own.counted();
@@ -116,9 +116,9 @@ impl DiskThread {
         ));
     }
 
-    /// Before Linux 6.5: waits for the range on a description of our own. That
-    /// takes nothing from the program's descriptors, but marks an error seen,
-    /// so it is remembered for files opened later.
+    /// Before Linux 6.5: waits for the range on a description of our own. That takes no error
+    /// from the program's descriptors, but marks it as seen. So it is remembered for files
+    /// opened later.
     fn wait_instead(&mut self, number: u32, range: ByteRange) -> Option<Counted> {
         let entry = self.entries.get(&number)?;
         let Source::Own(own) = &entry.source else {
@@ -134,7 +134,7 @@ impl DiskThread {
                 return None;
             }
             writeback_errors::remember(own.file.file_id, &error);
-            // What passes for clean now is not on the disk.
+            // Pages that look clean from now on are not on the disk.
             own.writeback_failed();
             self.shared.note(Keeping::WritebackFailed.note().into());
             return None;
@@ -158,7 +158,7 @@ impl DiskThread {
                     let now_ns = self.now_ns();
                     return self.disk.failed(now_ns, id);
                 }
-                // Not answered: it stayed, and is tried again.
+                // No outcome: the range stayed, and is tried again.
                 Err(_) => {}
             }
         }
@@ -166,25 +166,25 @@ impl DiskThread {
         self.disk.dropped(now_ns, id, outcomes);
     }
 
-    /// Nothing of the file is dropped from now on.
+    /// Stops dropping anything of the file, for good.
     fn keep_all(&mut self, number: u32, keeping: Keeping) {
         let now_ns = self.now_ns();
         self.disk.failed(now_ns, StreamId(number.into()));
         match self.observed(number) {
-            // The observer says so, and of which file.
+            // The observer reports it, and names the file.
             Some(observed) => observed.stream.keep_all(),
             None => self.shared.note(keeping.note().into()),
         }
     }
 
-    /// What became of the range, unless nothing of the file is to be dropped.
+    /// The result of dropping the range, or why nothing of the file may be dropped.
     ///
-    /// Pages are counted first, and then the file is asked whether its writeback failed:
-    /// the kernel notes a failure before it takes the pages for clean.
+    /// Counts the pages first, and then asks whether the file's writeback has failed: the
+    /// kernel records a failure before it takes the pages for clean.
     fn drop_range(&self, entry: &Entry, range: ByteRange) -> io::Result<Result<Dropped, Keeping>> {
         let _dropping = match &entry.source {
             Source::Own(own) => match own.file.claims.begin_drop(range) {
-                // Somebody is about to read it. Later, then.
+                // A reader is about to read it, so try later.
                 None => return Ok(Ok(Dropped::NotClean)),
                 dropping => dropping,
             },
@@ -192,7 +192,7 @@ impl DiskThread {
         };
         let file = entry.description.open()?;
         let fd = file.as_fd();
-        // To count so little before, too, costs as much as to drop it.
+        // For a range this short, counting first costs as much as dropping.
         let is_short = range.len() <= SHORT_BYTES && !self.no_cachestat;
         let before = (!is_short).then(|| self.cachestat(fd, range));
         if let Some(Ok(before)) = &before
@@ -235,7 +235,7 @@ impl DiskThread {
         let Source::Own(own) = &entry.source else {
             return ours;
         };
-        // The program may have seen to writeback itself.
+        // The program may have taken care of writeback itself.
         own.counted();
         let Ok(file) = entry.description.open() else {
             return Vec::new();
@@ -256,7 +256,7 @@ impl DiskThread {
         let Some(entry) = self.entries.get(&number) else {
             return;
         };
-        // When it can't be told, the file counts as one with a name.
+        // If this fails, the file counts as one that still has a name.
         let stat = entry
             .description
             .open()
@@ -273,7 +273,7 @@ impl DiskThread {
         };
         let file = entry.description.open();
         if let Ok(resident) = file.and_then(|file| residency::resident_in(file.as_fd(), range)) {
-            // What the program wrote there meanwhile is not somebody else's.
+            // Pages that the program has written there meanwhile are not others'.
             self.drain(number);
             let now_ns = self.now_ns();
             self.disk
@@ -296,7 +296,7 @@ impl DiskThread {
     }
 }
 
-/// Errors that another try will not mend: no such call, or not permitted.
+/// Errors that trying again won't fix: the call is missing or not permitted.
 fn is_missing(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),

@@ -1,4 +1,4 @@
-//! What the programs' side tells: files that come and go, and wishes.
+//! Messages from other threads: files that come and go, and requests.
 
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ impl DiskThread {
                 }
                 Message::Brought(number, range, answer) => {
                     self.drain(number);
-                    // Who asked may have lost patience.
+                    // The asking thread may have given up waiting.
                     let _ = answer.send(self.droppable(number, range));
                 }
                 Message::FlushAll(done) => {

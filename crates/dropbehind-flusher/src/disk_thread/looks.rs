@@ -11,15 +11,14 @@ use crate::lock;
 use crate::observed_file::source::{DescriptionPages, ObservedSource};
 use crate::observed_file::{Notice, Told};
 
-/// Of so many separate ranges of pages it is remembered that they are to be dropped: a
-/// program that reads every second page of sparse files makes 200,000 a second, and the
-/// memory would be ours.
+/// The limit on separate page ranges remembered as still to be dropped. A program that reads
+/// every second page of sparse files makes 200,000 a second, and they take our memory.
 const RANGES: usize = 1 << 17;
-/// They are counted after so many came.
+/// The ranges are counted again after this many new ones.
 const RECOUNT: usize = 1 << 12;
 
 impl DiskThread {
-    /// Looks at the observed files that are due; answers when the next one is.
+    /// Looks at the observed files that are due. Returns when the next one is due.
     pub(super) fn look_around(&mut self) -> Option<u64> {
         loop {
             let &(due_ns, number) = self.looks.first()?;
@@ -67,7 +66,7 @@ impl DiskThread {
         self.publish(number);
     }
 
-    /// Does something with an observed file that may bring its next look forward.
+    /// Changes an observed file in a way that may bring its next look forward.
     pub(super) fn with_observed(&mut self, number: u32, change: impl FnOnce(&mut ObservedSource)) {
         if let Some(observed) = self.observed(number) {
             change(observed);
@@ -85,7 +84,7 @@ impl DiskThread {
         self.looks.insert((due_ns, number));
     }
 
-    /// The kernel's trace has said which pages entered the cache.
+    /// Reads what the kernel's trace has reported of an observed file.
     pub(super) fn read_mailbox(&mut self, now_ns: u64, number: u32) {
         let Some(observed) = self.observed(number) else {
             return;
@@ -120,7 +119,7 @@ impl DiskThread {
         }
     }
 
-    /// True when no more ranges are to be remembered; so many more may be.
+    /// Returns whether there would be too many ranges to remember with `more` new ones.
     fn has_too_many_ranges(&mut self, more: usize) -> bool {
         self.new_ranges += more;
         if self.new_ranges >= RECOUNT {
@@ -131,7 +130,7 @@ impl DiskThread {
                     Source::Observed(observed) => Some(observed.stream.range_count()),
                     Source::Own(_) => None,
                 });
-            // Where pages are to go, both have them.
+            // Ranges that are to be dropped are in both.
             self.ranges = self.disk.range_count().max(observed.sum());
             self.new_ranges = 0;
         }
@@ -146,7 +145,7 @@ impl DiskThread {
         too_many
     }
 
-    /// The last user of an observed file has closed it.
+    /// Handles the close by an observed file's last user.
     pub(super) fn left(&mut self, number: u32) {
         let Some(entry) = self.entries.get_mut(&number) else {
             return;
@@ -156,8 +155,8 @@ impl DiskThread {
             let stat = file.and_then(|file| file_stat(file.as_fd()));
             let deleted = stat.is_ok_and(|stat| stat.links == 0);
             observed.stream.closed(deleted);
-            // Once it was looked at, its mount can be unmounted. A deleted file's could not be
-            // opened again, and is done with soon.
+            // After this look, its mount can be unmounted. A deleted file could not be opened
+            // again, and is done with soon anyway.
             let description = Arc::clone(&entry.description);
             self.look_at(number);
             if !deleted {
@@ -166,7 +165,7 @@ impl DiskThread {
         }
     }
 
-    /// The file is not looked at any more.
+    /// Removes the file from the queue of looks and from the sums.
     pub(super) fn unqueue(&mut self, number: u32, observed: &ObservedSource) {
         self.looks.remove(&(observed.queued_ns, number));
         let shared = Arc::clone(&self.shared);

@@ -1,4 +1,4 @@
-//! What stands in the slots goes to the policy, and its answers are published.
+//! Hands the slots' contents to the policy, and publishes its answers.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
@@ -13,12 +13,12 @@ impl DiskThread {
         let mut number = self.shared.bell.take_list();
         while number != NOBODY {
             if !self.entries.contains_key(&number) {
-                // It joined the list after it was attached: that stands in the
-                // inbox by now.
+                // The slot was queued after it was attached, so the message is in the inbox
+                // by now.
                 self.read_inbox();
             }
             let Some(own) = self.own(number) else {
-                // Whoever is behind it in the list is found by the sweep.
+                // The sweep finds the slots behind it in the list.
                 self.drain_all();
                 return;
             };
@@ -30,8 +30,8 @@ impl DiskThread {
     }
 
     pub(super) fn drain_all(&mut self) {
-        // The list stays as it is: a slot taken out of it that is still linked
-        // would be linked to itself by the next kick.
+        // The list stays as it is: a slot removed while still linked would be linked to
+        // itself by the next kick.
         let numbers: Vec<u32> = self.entries.keys().copied().collect();
         for number in numbers {
             self.drain(number);

@@ -1,9 +1,9 @@
-//! Makes those wait who write to an observed file faster than its disk.
+//! Holds back processes that write to an observed file faster than its disk.
 //!
-//! Nobody can make another process wait without holding something it needs. A
-//! [direct read](dropbehind_linux::DirectReader) of what is not on the disk yet
-//! holds the lock that writers need, until that has arrived; the effect is that
-//! of the kernel's own limits of dirty pages, for one file.
+//! The only way to make another process wait is to hold something that it needs. A [direct
+//! read](dropbehind_linux::DirectReader) of data that is not on the disk yet holds the lock
+//! that writers need until the data has arrived. The effect is that of the kernel's own dirty
+//! limits, for one file.
 
 mod hold;
 
@@ -21,25 +21,25 @@ use crate::lock;
 
 pub(super) use hold::Taken;
 
-/// What holds the writers of one file.
+/// Holds the writers of one file.
 #[derive(Debug)]
 pub(crate) struct Brake {
     limit: Limit,
-    /// `None` once the file is not observed any more: a deleted file's blocks
-    /// are free when nobody has it open.
+    /// `None` once the file is not observed any more: a deleted file's blocks are freed only
+    /// when nobody has it open.
     counter: Mutex<Option<UnwrittenCounter>>,
-    /// It is not observed any more.
+    /// The file is not observed any more.
     stopped: AtomicBool,
-    /// It is watched up to then.
+    /// The file is watched until then.
     watched_until: Mutex<Instant>,
-    /// Somebody is at it.
+    /// A thread is holding its writers.
     held: AtomicBool,
     failures: Mutex<HoldFailures>,
     /// Its writers cannot be held.
     failed: AtomicBool,
     /// As last counted.
     unwritten_bytes: AtomicU64,
-    /// Of all files of the disk.
+    /// The sum over all files of the disk.
     sum: Arc<UnwrittenSum>,
     waits: AtomicU64,
     wait_ns: AtomicU64,
@@ -62,23 +62,23 @@ impl Brake {
         }
     }
 
-    /// Ends it for good. Its descriptions are closed when this returns, or when
-    /// what is under way does.
+    /// Stops it for good. Its descriptions are closed when this returns, or when the work
+    /// under way ends.
     pub(super) fn stop(&self) {
         self.stopped.store(true, Ordering::SeqCst);
         self.counted(0);
-        // Whoever has it looks again.
+        // Whoever has the lock checks `stopped` afterwards.
         if let Ok(mut counter) = self.counter.try_lock() {
             *counter = None;
         }
     }
 
-    /// True when it holds nobody any more.
+    /// Returns whether it will never hold writers again.
     pub(super) fn is_over(&self) -> bool {
         self.stopped.load(Ordering::SeqCst) || self.failed.load(Ordering::SeqCst)
     }
 
-    /// It may come near its limit from now on.
+    /// Watches the file for a while, since it may come near its limit.
     pub(super) fn watch_for(&self, time: Duration) {
         *lock(&self.watched_until) = Instant::now() + time;
     }
@@ -93,7 +93,7 @@ impl Brake {
         (load(&self.waits), load(&self.wait_ns))
     }
 
-    /// What was unwritten when the files were last counted.
+    /// What was unwritten at the last count.
     pub(super) fn unwritten(&self) -> Unwritten {
         Unwritten {
             own_bytes: self.unwritten_bytes.load(Ordering::Relaxed),
@@ -102,27 +102,27 @@ impl Brake {
         }
     }
 
-    /// True when the file is to be counted often.
+    /// Returns whether the file should be counted often.
     pub(super) fn wants_watching(&self) -> bool {
         self.limit.wants_watching(self.unwritten())
     }
 
-    /// True when the files of the disk together are not far from the limit.
+    /// Returns whether the disk's files together are not far from the limit.
     pub(super) fn is_near(&self) -> bool {
         self.limit.is_near(self.unwritten())
     }
 
-    /// True when its writers are to wait.
+    /// Returns whether the file's writers should wait.
     pub(super) fn is_beyond(&self) -> bool {
         self.limit.is_beyond(self.unwritten())
     }
 
-    /// How long its writers take, at least, before they are to wait.
+    /// The least time that its writers need to reach the limit.
     pub(super) fn room_ns(&self) -> u64 {
         self.limit.room_ns(self.unwritten())
     }
 
-    /// Somebody has counted what is unwritten.
+    /// Records a count of what is unwritten.
     pub(super) fn counted(&self, unwritten_bytes: u64) {
         let before = self
             .unwritten_bytes
@@ -130,7 +130,7 @@ impl Brake {
         self.sum.change(before, unwritten_bytes);
     }
 
-    /// Counts what is unwritten; `None` where nobody is to be held any more.
+    /// Counts what is unwritten; `None` if there is nothing to hold any more.
     pub(super) fn count(&self) -> Option<Found> {
         let found = self.with_counter(|counter| counter.count());
         let found = found.filter(|_| !self.is_over());
@@ -138,7 +138,7 @@ impl Brake {
         found
     }
 
-    /// For whoever is to hold the writers; `None` while somebody does, or they
+    /// Takes the right to hold the writers; `None` if another thread has it, or if they
     /// cannot be held.
     pub(super) fn try_take(self: &Arc<Self>) -> Option<Taken> {
         if self.is_over() || !lock(&self.failures).may_try(monotonic_ns()) {
@@ -160,7 +160,7 @@ impl Brake {
         reader.transpose()
     }
 
-    /// Does something with the counter; when it was stopped meanwhile, closes it.
+    /// Calls `what` with the counter. If the brake was stopped meanwhile, closes the counter.
     fn with_counter<R>(&self, what: impl FnOnce(&mut UnwrittenCounter) -> Option<R>) -> Option<R> {
         let result = lock(&self.counter).as_mut().and_then(what);
         if self.stopped.load(Ordering::SeqCst) {

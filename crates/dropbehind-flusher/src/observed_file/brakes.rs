@@ -1,8 +1,8 @@
-//! Watches what is unwritten of a disk's observed files, and has their writers
-//! held beyond a limit.
+//! Watches how much of a disk's observed files is unwritten, and has their writers held
+//! beyond a limit.
 //!
-//! That takes a thread of its own: the disk's waits for the disk, and just when
-//! much is on its way.
+//! That takes a thread of its own: the disk's thread waits for the disk just when much is on
+//! its way.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -16,14 +16,14 @@ use crate::keeper::spawn;
 use crate::lock;
 use dropbehind_linux::processor_time;
 
-/// A file is watched for so long after it was used, or had much unwritten. When
-/// nothing has happened to it for as long, the next use is told.
+/// A file is watched for this long after it was used or had much unwritten. If nothing
+/// happens to it for as long, the next use is reported.
 const CALM: Duration = Duration::from_secs(1);
 /// The brakes of a disk's files.
 #[derive(Debug, Default)]
 pub(crate) struct Brakes {
     watch: Mutex<Watch>,
-    /// Somebody is to be watched from now on.
+    /// Signals that there is another file to watch.
     news: Condvar,
     sum: Arc<UnwrittenSum>,
 }
@@ -32,18 +32,17 @@ pub(crate) struct Brakes {
 struct Watch {
     files: Vec<Arc<Brake>>,
     thread_runs: bool,
-    /// Told by `news`, so that none is missed.
+    /// Set along with the signal, so that none is missed.
     news: bool,
 }
 
 impl Brakes {
-    /// What all of them have unwritten.
+    /// The unwritten bytes of all these files.
     pub(crate) fn sum(&self) -> Arc<UnwrittenSum> {
         Arc::clone(&self.sum)
     }
 
-    /// Those to be counted; `None`, and the thread counts as ended, when there are
-    /// none.
+    /// The files to count. `None` if there are none; the thread then counts as ended.
     fn watched(&self) -> Option<Vec<Arc<Brake>>> {
         let mut watch = lock(&self.watch);
         watch.files.retain(|brake| !brake.is_over());
@@ -57,9 +56,9 @@ impl Brakes {
         watch.thread_runs.then_some(watched)
     }
 
-    /// Until the time is over, or somebody else is to be watched.
+    /// Sleeps for `time`, or until there is another file to watch.
     fn pause(&self, time: Duration) {
-        // Not more often than this in any case.
+        // Never count more often than this.
         let least = Duration::from_nanos(COUNT_MIN_NS);
         std::thread::sleep(least);
         let watch = lock(&self.watch);
@@ -71,7 +70,7 @@ impl Brakes {
     }
 }
 
-/// Lets the next one start when the thread that watches panics.
+/// Lets another thread start if the watching one panics.
 struct Watching<'a> {
     brakes: &'a Brakes,
 }
@@ -91,7 +90,7 @@ impl DiskHandle {
         self.watch_writers(brake);
     }
 
-    /// A file is in use.
+    /// Watches the writers of a file, which is in use.
     pub(crate) fn watch_writers(self: &Arc<Self>, brake: &Brake) {
         let watched = brake.is_watched();
         brake.watch_for(CALM);
@@ -105,7 +104,7 @@ impl DiskHandle {
         }
     }
 
-    /// So much of a file was unwritten when the disk's thread counted it.
+    /// Records how much of a file the disk's thread found unwritten.
     pub(crate) fn saw_unwritten(self: &Arc<Self>, brake: &Brake, unwritten_bytes: u64) {
         if brake.is_over() || brake.is_watched() {
             return;
@@ -126,7 +125,7 @@ impl DiskHandle {
         }
     }
 
-    /// Has those held who are to wait; answers when to look again.
+    /// Has writers held that should wait. Returns when to look again.
     fn look_at_writers(self: &Arc<Self>, watched: &[Arc<Brake>]) -> Duration {
         let before = processor_time();
         for brake in watched {
@@ -152,7 +151,7 @@ impl DiskHandle {
 
     fn hold_writers(self: &Arc<Self>, taken: Taken) {
         let disk = Arc::clone(self);
-        // Where no thread can be started, what was taken is given back.
+        // If no thread can be started, dropping `taken` gives the right back.
         let _ = spawn("dropbehind-hold", move || {
             if let Err(error) = taken.hold() {
                 disk.note(format!(

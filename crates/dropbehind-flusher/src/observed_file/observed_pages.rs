@@ -5,16 +5,16 @@ use dropbehind_policy::Counted;
 /// Pages of the observed files of a disk, in bytes, as last counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ObservedPages {
-    /// Those of now, what others had included.
+    /// The current pages, including those of others.
     pub counted: Counted,
-    /// Most that were dirty or under writeback at once.
+    /// The most that was dirty or under writeback at any time.
     pub peak_unwritten_bytes: u64,
-    /// Most that were cached at once.
+    /// The most that was cached at any time.
     pub peak_cached_bytes: u64,
 }
 
 impl ObservedPages {
-    /// One file's pages went from `before` to `now`.
+    /// Updates the sums after one file's pages went from `before` to `now`.
     pub(crate) fn change(&mut self, before: Counted, now: Counted) {
         let counted = &mut self.counted;
         let moved = |sum: u64, before: u64, now: u64| (sum + now).saturating_sub(before);

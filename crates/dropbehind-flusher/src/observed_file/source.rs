@@ -1,4 +1,4 @@
-//! What the disk's thread keeps of an observed file.
+//! A disk thread's state for an observed file.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex};
@@ -11,31 +11,31 @@ use crate::failed_writeback::WritebackSign;
 use crate::{lock, residency};
 use dropbehind_linux::processor_time;
 
-/// What the disk's thread keeps of an observed file.
+/// A disk thread's state for an observed file.
 #[derive(Debug)]
 pub(crate) struct ObservedSource {
     pub(crate) stream: ObservedStream,
     pub(crate) mailbox: Mailbox,
     pub(crate) state: Arc<Mutex<ObservedState>>,
-    /// Holds its writers.
+    /// Holds the file's writers.
     pub(crate) brake: BrakePlace,
     pub(crate) writeback_sign: Option<WritebackSign>,
     pub(crate) key: u64,
     pub(crate) notices: NoticeSink,
-    /// When the queue of looks has it.
+    /// The time under which the queue of looks has it.
     pub(crate) queued_ns: u64,
-    /// Of its pages, those that the disk's sums have.
+    /// The part of its pages that is included in the disk's sums.
     pub(crate) accounted: Counted,
 }
 
 impl ObservedSource {
-    /// True when nothing is left to do, and no search is under way.
+    /// Returns whether nothing is left to do and no search is under way.
     pub(crate) fn is_settled(&self, disk: &Disk) -> bool {
         let stream = disk.stream(self.stream.id());
         !self.stream.is_searching() && stream.is_none_or(|stream| stream.is_settled())
     }
 
-    /// Publishes how the file stands.
+    /// Publishes the file's state.
     pub(crate) fn publish(&self, counters: StreamCounters) {
         let brake = self.brake.get().and_then(Option::as_ref);
         let (waits, wait_ns) = brake.map_or((0, 0), |brake| brake.waits());
@@ -47,7 +47,7 @@ impl ObservedSource {
         };
     }
 
-    /// The stream has ended: tells the observer.
+    /// Tells the observer that the stream has ended.
     pub(crate) fn finish(self, description: &Description) {
         let mut state = *lock(&self.state);
         state.counts = self.stream.final_counts();
@@ -57,7 +57,7 @@ impl ObservedSource {
         }
         let all = residency::whole(state.counts.size_bytes);
         let counted = description.open().and_then(|file| {
-            // What a deleted file has in the cache goes when its last description is closed.
+            // A deleted file's cached pages go when its last description is closed.
             match file_stat(file.as_fd())?.links {
                 0 => Ok(Counted::default()),
                 _ => residency::count(file.as_fd(), all),
@@ -72,7 +72,7 @@ impl ObservedSource {
     }
 }
 
-/// The pages of an observed file, by its description.
+/// The pages of an observed file, through its description.
 pub(crate) struct DescriptionPages<'a> {
     pub(crate) fd: BorrowedFd<'a>,
     pub(crate) now_ns: &'a dyn Fn() -> u64,

@@ -1,4 +1,4 @@
-//! What is dirty or on its way to the disk, of one file and of all.
+//! Unwritten bytes (dirty or under writeback), of one file and of all.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -12,16 +12,15 @@ use dropbehind_policy::bisection::bisect;
 use crate::residency;
 use dropbehind_linux::processor_time;
 
-/// A count that takes longer than this does not go over what is written again: a
+/// After a count that takes longer than this, the next ones skip what is already written: a
 /// cached gigabyte in single pages takes 10 ms.
 const COSTLY: Duration = Duration::from_micros(100);
-/// A costly count of all pages is made in no more than one part in so many of the
-/// time.
+/// Costly counts of all pages take at most one part in this many of the time.
 const ALL_SHARE: u32 = 25;
-/// Who has less than this unwritten is not one of the writers.
+/// A file with less than this unwritten does not count as having a writer.
 const WRITER_BYTES: u64 = 1 << 20;
 
-/// Of all files of a disk whose writers may be held.
+/// The sum over all files of a disk whose writers may be held.
 #[derive(Debug, Default)]
 pub(crate) struct UnwrittenSum {
     bytes: AtomicU64,
@@ -29,10 +28,10 @@ pub(crate) struct UnwrittenSum {
 }
 
 impl UnwrittenSum {
-    /// What is unwritten of one file went from `before` to `now`.
+    /// Updates the sums after one file's unwritten bytes went from `before` to `now`.
     pub(super) fn change(&self, before: u64, now: u64) {
         let delta = |sum: &AtomicU64, before: u64, now: u64| {
-            // Differences may be negative: addition wraps.
+            // The difference may be negative: the addition wraps.
             sum.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
         };
         delta(&self.bytes, before, now);
@@ -50,21 +49,21 @@ impl UnwrittenSum {
     }
 }
 
-/// What was found unwritten of a file.
+/// What was found unwritten in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Found {
-    /// Where it is.
+    /// The range that was counted.
     pub(super) within: ByteRange,
     pub(super) bytes: u64,
 }
 
-/// Counts what is unwritten of one file, again and again.
+/// Counts the unwritten bytes of one file, repeatedly.
 #[derive(Debug)]
 pub(super) struct UnwrittenCounter {
     description: Arc<Description>,
-    /// Before this all was written when all pages were counted last.
+    /// Everything before this was written when all pages were last counted.
     from: u64,
-    /// All are counted again from then on.
+    /// From then on, all pages are counted again.
     all_due: Instant,
 }
 
@@ -82,8 +81,8 @@ impl UnwrittenCounter {
         &self.description
     }
 
-    /// Counts; `None` for a deleted file, of which nothing is to be written, and for one that
-    /// was released, since nobody has it open to write.
+    /// Counts. Returns `None` for a deleted file, of which nothing needs to be written, and
+    /// for one that was released, since nobody has it open for writing.
     pub(super) fn count(&mut self) -> Option<Found> {
         let held = self.description.is_held().then(|| self.description.open());
         let file = held?.ok()?;
@@ -111,8 +110,8 @@ fn unwritten_bytes(fd: BorrowedFd<'_>, range: ByteRange) -> u64 {
     residency::count(fd, range).map_or(0, |counted| counted.unwritten_bytes())
 }
 
-/// The page of a range before which there are this many unwritten bytes; its last
-/// one, where there are not so many.
+/// The page of a range before which there are this many unwritten bytes, or its last page if
+/// there are fewer.
 pub(super) fn place_of(fd: BorrowedFd<'_>, within: ByteRange, mut bytes_before: u64) -> u64 {
     let last = within.end.saturating_sub(page_size()).max(within.start);
     let searched = bisect(within, page_size(), &mut |part| {
@@ -154,18 +153,18 @@ mod tests {
         let mut counter = UnwrittenCounter::new(Arc::new(Description::held(description.into())));
         let hour = Duration::from_secs(3600);
         (counter.from, counter.all_due) = (4 * MIB, Instant::now() + hour);
-        // One of those that need not be looked at, and the one that the file ended in.
+        // A page that need not be looked at, and the page in which the file ended.
         write(&file, MIB, page_size());
         write(&file, 4 * MIB + 100, 100);
         let end = counter.count().unwrap();
         assert_eq!(end.within.start, 4 * MIB);
         assert!(end.bytes >= page_size());
-        // Later on all are.
+        // Later, all pages are counted.
         counter.all_due = Instant::now();
         let all = counter.count().unwrap();
         assert_eq!(all.within.start, 0);
         assert!(all.bytes >= end.bytes + page_size());
-        // And when it was made shorter.
+        // And after the file was truncated.
         (counter.from, counter.all_due) = (4 * MIB, Instant::now() + hour);
         file.set_len(3 * MIB).unwrap();
         let shorter = counter.count().unwrap();

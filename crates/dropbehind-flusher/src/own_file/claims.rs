@@ -1,10 +1,9 @@
-//! Which parts of a file a reader is about to read.
+//! The parts of a file that a reader is about to read.
 //!
-//! A reader looks at what is cached, and takes what is for somebody else's. Of
-//! that, pages of our own may still wait to be dropped: were they dropped
-//! between the look and the read, the read would fetch them again, and nobody
-//! would know whose they are. So a reader claims a range before it looks, and
-//! the flusher drops nothing in a claimed range.
+//! A reader checks what is cached, and takes those pages for others'. But some may be our
+//! own, still waiting to be dropped. If they were dropped between the check and the read, the
+//! read would fetch them again, and nobody would know whose they are. So a reader claims a
+//! range before it checks, and the flusher drops nothing in a claimed range.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
@@ -23,14 +22,13 @@ pub(crate) struct Claims {
 struct State {
     reading: Vec<ByteRange>,
     dropping: ByteRange,
-    /// Readers that wait for the end of the drop: to wake nobody is a system call
-    /// all the same, and there is a drop for each scattered page.
+    /// Readers that wait for the drop to end. Waking nobody would still cost a system call,
+    /// and there is a drop for each scattered page.
     waiting: usize,
 }
 
 impl Claims {
-    /// Claims a range for reading; waits while something of it is being
-    /// dropped.
+    /// Claims a range for reading, after any drop that overlaps it has ended.
     pub(crate) fn claim(&self, range: ByteRange) {
         let mut state = lock(&self.state);
         while state.dropping.overlaps(range) {
@@ -50,8 +48,8 @@ impl Claims {
         }
     }
 
-    /// The flusher is about to drop `range`, until the answer goes; `None` when
-    /// something of it is claimed.
+    /// Starts a drop of `range`, which lasts until the result is dropped; `None` if any part
+    /// of the range is claimed.
     pub(crate) fn begin_drop(&self, range: ByteRange) -> Option<Dropping<'_>> {
         let mut state = lock(&self.state);
         if state.reading.iter().any(|claimed| claimed.overlaps(range)) {
@@ -62,7 +60,7 @@ impl Claims {
     }
 }
 
-/// A drop that is under way.
+/// A drop under way.
 pub(crate) struct Dropping<'a> {
     claims: &'a Claims,
 }

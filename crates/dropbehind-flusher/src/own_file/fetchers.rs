@@ -1,8 +1,8 @@
 //! Threads that read ahead in large folios.
 //!
-//! [`LargeRead`] returns when the disk has answered, so somebody else than the
-//! reader has to wait for it. The threads of a disk start when there is something
-//! to read ahead, and end when there has been nothing for a while.
+//! [`LargeRead`] returns only when the disk has answered, so a thread other than the reader
+//! has to wait for it. A disk's threads start when there is something to read ahead, and end
+//! after a while without work.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -13,27 +13,27 @@ use dropbehind_linux::LargeRead;
 use crate::keeper::spawn;
 use crate::lock;
 
-/// Threads of a disk: so many huge pages are asked for at once. One is enough
-/// for a disk at hand; others have a long way.
+/// Threads for each disk, and so huge pages read at once. One is enough for a local disk;
+/// others have a longer way.
 const THREADS: usize = 4;
-/// They end after this time without work.
+/// A thread ends after this long without work.
 const IDLE: Duration = Duration::from_secs(1);
-/// With no more page faults than this it was a large folio. Pages that are
-/// mapped 16 at a time (`fault_around_bytes`) take 32.
+/// With at most this many page faults, the page came as a large folio. Pages that are mapped
+/// 16 at a time (`fault_around_bytes`) take 32.
 const LARGE_FAULTS: u64 = 16;
 
-/// What became of a read.
+/// The result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fetched {
-    /// It came in one large folio, or nearly.
+    /// The data came in one large folio, or nearly.
     Large,
-    /// It came in single pages.
+    /// The data came in single pages.
     Small,
-    /// It did not come.
+    /// The data did not come.
     Failed,
 }
 
-/// A read that is under way.
+/// A read under way.
 #[derive(Debug)]
 pub(crate) struct Fetch {
     outcome: Mutex<Option<Fetched>>,
@@ -46,8 +46,8 @@ impl Fetch {
         self.wait_or(|| ())
     }
 
-    /// Waits for the end of the read, and does `instead` if it failed; once,
-    /// before anybody else goes on.
+    /// Waits for the end of the read. If it failed, calls `instead`, once and before any
+    /// other waiter goes on.
     pub(crate) fn wait_or(&self, instead: impl FnOnce()) -> Fetched {
         let mut outcome = lock(&self.outcome);
         loop {
@@ -67,7 +67,7 @@ impl Fetch {
         }
     }
 
-    /// True when the read has ended.
+    /// Returns whether the read has ended.
     pub(crate) fn is_done(&self) -> bool {
         lock(&self.outcome).is_some()
     }
@@ -91,7 +91,7 @@ impl Job {
             Ok(_) => Fetched::Small,
             Err(_) => Fetched::Failed,
         };
-        // Mapped pages cannot be dropped.
+        // Unmaps first, since mapped pages cannot be dropped.
         drop(self.read);
         self.fetch.finish(fetched);
     }
@@ -104,7 +104,7 @@ struct Queue {
     idle: usize,
 }
 
-/// The threads of a disk, and what they have to do.
+/// A disk's threads, and their jobs.
 #[derive(Debug, Default)]
 pub(crate) struct Fetchers {
     queue: Mutex<Queue>,
@@ -112,7 +112,7 @@ pub(crate) struct Fetchers {
 }
 
 impl Fetchers {
-    /// Reads in another thread; `None` where none can be started.
+    /// Reads in another thread; `None` if none can be started.
     pub(crate) fn start(self: &Arc<Self>, read: LargeRead) -> Option<Arc<Fetch>> {
         let fetch = Arc::new(Fetch {
             outcome: Mutex::new(None),

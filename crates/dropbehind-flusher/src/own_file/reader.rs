@@ -1,15 +1,14 @@
 //! Reading without leaving pages behind.
 //!
-//! The reader asks what is cached of the next chunk, and then has the kernel
-//! read it ahead itself, instead of leaving that to the kernel's own readahead.
-//! That way it is known, to the page, what this read brought in, and how much
-//! is cached at most: the kernel's windows grow to the disk's `read_ahead_kb`,
-//! two of them, which can be more than all we may use. Since every page that is
-//! read is in the cache by then, the kernel's readahead never starts.
+//! The reader checks how much of the next chunk is cached, and then asks the kernel to read
+//! the chunk ahead. So it knows, to the page, what this read brought in, and bounds how much
+//! is cached. The kernel's own readahead has two windows, which grow to the disk's
+//! `read_ahead_kb`, and that can be more than all we may use. It never starts, since every
+//! page is cached before it is read.
 //!
 //! Whole huge pages of which nothing is cached are read in [large
-//! folios](dropbehind_linux::large_read) where the file system has them: cheaper
-//! than single pages, and so are the copying and dropping that follow.
+//! folios](dropbehind_linux::large_read) if the file system has them. That is cheaper than
+//! single pages, and so are the copying and dropping that follow.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -29,79 +28,78 @@ use super::OwnFile;
 use super::fetchers::{Fetch, Fetched};
 use crate::residency;
 
-/// First chunk read ahead in a file: a small file is not worth more.
+/// The first chunk read ahead in a file: a small file is not worth more.
 const FIRST_CHUNK_BYTES: u64 = 256 << 10;
 /// Largest chunk.
 const CHUNK_BYTES: u64 = 2 << 20;
-/// So many chunks in a row that came in single pages all the same, and no more
-/// large ones are tried: the file system has none, or memory is too fragmented.
+/// After this many chunks in a row that came in single pages, no more large ones are tried:
+/// the file system has none, or memory is too fragmented.
 const SMALL_CHUNKS: u32 = 2;
-/// Chunks ahead of the reader: 8 MiB, as much as one window of the kernel's own
+/// Chunks kept ahead of the reader: 8 MiB, as much as one window of the kernel's own
 /// readahead where that is large. On a disk of 1 GB/s, 4 MiB were 6 % slower.
 const CHUNKS_AHEAD: u64 = 4;
-/// A large folio carries a mark, at which the kernel reads ahead when it is read
-/// (`PG_readahead`; `page_cache_async_ra` in `mm/readahead.c`): from the first
-/// page that is not cached, unless all of the next `read_ahead_kb` is. So that
-/// much is kept ahead where there are large folios; where the disk's setting is
-/// larger than this, there are none.
+/// A large folio carries a mark, and reading it starts the kernel's readahead
+/// (`PG_readahead`; `page_cache_async_ra` in `mm/readahead.c`). That begins at the first page
+/// that is not cached, unless all of the next `read_ahead_kb` is cached. So that much is kept
+/// ahead where large folios are used. They are not used if the disk's setting is larger than
+/// this.
 const READ_AHEAD_MOST_BYTES: u64 = 8 << 20;
-/// A chunk is asked for when the reader has come so near to needing it ahead,
-/// and waited for in steps of [`APPEAR_STEP`].
+/// A chunk is requested when the reader is this close to needing it ahead, and is waited for
+/// in steps of [`APPEAR_STEP`].
 const SLACK_BYTES: u64 = CHUNK_BYTES / 4;
 const APPEAR_STEP: Duration = Duration::from_micros(20);
-/// When the flusher is so far behind, the reader drops for itself. With the
-/// chunks ahead and the one being read this stays below 16 MiB.
+/// When the flusher is this far behind, the reader drops pages itself. With the chunks ahead
+/// and the one being read, this stays below 16 MiB.
 const HELP_BYTES: u64 = 2 << 20;
-/// Ranges that find the flusher's ring full wait here; when there are more, the
-/// reader drops them for itself.
+/// How many ranges may wait for room in the flusher's ring; beyond that, the reader drops
+/// them itself.
 const WAITING_COUNT: usize = 1024;
-/// A reader that is done waits so often for room in the ring, in steps of
-/// [`FINISH_STEP`].
+/// How many times a finished reader waits for room in the ring, in steps of [`FINISH_STEP`].
 const FINISH_STEPS: u32 = 1000;
 const FINISH_STEP: Duration = Duration::from_micros(200);
 
-/// A chunk that was read ahead, and what of it is ours.
+/// A chunk that was read ahead, and which parts of it are ours.
 #[derive(Debug)]
 struct Chunk {
     range: ByteRange,
     brought: Vec<ByteRange>,
-    /// The read that brings it, when another thread waits for that.
+    /// The read that brings it in, if another thread waits for that.
     fetch: Option<Arc<Fetch>>,
-    /// The reader has come here.
+    /// The reader has reached this chunk.
     entered: bool,
 }
 
-/// What a single read brought in, to be handed over once it is done.
+/// What a single read brings in, to be handed over when it is done.
 #[derive(Debug, Default)]
 pub struct Prepared {
     claimed: ByteRange,
     once: Vec<ByteRange>,
     coming: Vec<(ByteRange, Arc<Fetch>)>,
-    /// What must be cached, if only to be read, before the read begins, and who
-    /// brings it.
+    /// What must be cached before the read begins, whether or not it will be read, and the
+    /// fetches that bring it in.
     appearing: (ByteRange, Vec<Arc<Fetch>>),
 }
 
 impl Prepared {
-    /// Waits until everything is on its way, so that the kernel need not begin
-    /// to read ahead itself. Without the reader's lock.
+    /// Waits until everything is on its way, so that the kernel doesn't start its own
+    /// readahead. Runs without the reader's lock.
     pub fn wait(&self, fd: BorrowedFd<'_>, file: &OwnFile) {
         for (range, coming) in &self.coming {
             coming.wait_or(|| {
-                // A page that cannot be read fails the whole folio it is in:
-                // in single pages the others can.
+                // An unreadable page fails the whole folio it is in. In single pages, the
+                // others can be read.
                 let _ = drop_clean(fd, range.start, range.len());
                 fetch(fd, *range, file.disk.read_ahead_bytes());
             });
         }
         let (range, fetches) = &self.appearing;
         if range.is_empty() {
-            // Most reads stay in the chunk that the one before has entered.
+            // Most reads stay in the chunk that the previous one entered.
             return;
         }
         let pages = range.len() / page_size();
         loop {
-            // Asked first: what is done by then is counted.
+            // Checked first, so that what is done by now is counted below.
             let all_done = fetches.iter().all(|fetch| fetch.is_done());
             let counted = cachestat(fd, range.start, range.len());
             let cached = counted.is_ok_and(|counted| counted.cached_pages >= pages);
@@ -118,19 +116,19 @@ impl Prepared {
 pub struct Reader {
     detector: SequentialDetector,
     ahead: VecDeque<Chunk>,
-    /// What is to be dropped, and the flusher has not been told yet.
+    /// Ranges to be dropped that the flusher has not been told about yet.
     waiting: VecDeque<ByteRange>,
     ahead_end: u64,
     chunk_bytes: u64,
     size_bytes: u64,
-    /// Chunks in a row that were to come in large folios and did not.
+    /// Chunks in a row that should have come in large folios and did not.
     small_chunks: u32,
-    /// The kernel reads ahead as the disk's setting says.
+    /// The readahead advice is normal: the kernel reads ahead as the disk is set.
     advised: bool,
 }
 
 impl Reader {
-    /// A reader of a file of so many bytes, at its start.
+    /// A reader at the start of a file of `size_bytes`.
     pub fn new(size_bytes: u64) -> Reader {
         Reader {
             detector: SequentialDetector::new(),
@@ -144,9 +142,8 @@ impl Reader {
         }
     }
 
-    /// Makes sure that everything `range` touches is cached or on its way, and
-    /// that it is known who brought it. The answer goes to
-    /// [`Reader::after_read`].
+    /// Makes sure that everything in `range` is cached or on its way, and records who brought
+    /// it in. The result goes to [`Reader::after_read`].
     pub fn before_read(
         &mut self,
         fd: BorrowedFd<'_>,
@@ -177,13 +174,13 @@ impl Reader {
             .front()
             .map_or(self.ahead_end, |chunk| chunk.range.start);
         if pages.start < behind || pages.start > self.ahead_end {
-            // The stream goes on somewhere else.
+            // The stream continues somewhere else.
             self.release(fd, file, None);
             self.ahead_end = pages.start;
             self.chunk_bytes = FIRST_CHUNK_BYTES;
         }
-        // Beyond the bytes asked for, fetch in whole chunks, when the reader
-        // has come within reach of the last one.
+        // Beyond the bytes asked for, fetch whole chunks, once the reader comes within reach
+        // of the last one.
         let read_ahead_bytes = file.disk.kernel_read_ahead_bytes();
         let large = self.small_chunks < SMALL_CHUNKS && read_ahead_bytes <= READ_AHEAD_MOST_BYTES;
         let wanted = if large && self.chunk_bytes == CHUNK_BYTES {
@@ -204,7 +201,7 @@ impl Reader {
         for chunk in &mut self.ahead {
             let here = !chunk.range.intersection(pages).is_empty();
             if here && !chunk.entered && chunk.fetch.is_some() {
-                // As far as the kernel looks from its first page.
+                // As far as the kernel looks from the chunk's first page.
                 let end = chunk.range.start + read_ahead_bytes + page_bytes;
                 appearing = ByteRange::new(chunk.range.end, end.min(file_end).max(chunk.range.end));
             }
@@ -261,7 +258,7 @@ impl Reader {
             return None;
         }
         if !self.advised {
-            // Elsewhere single pages would carry the mark, too, for nothing.
+            // On other file systems, single pages would carry the mark, too, for no benefit.
             let folios = matches!(
                 filesystem(fd),
                 Ok(FsKind::Ext4 | FsKind::Xfs | FsKind::BlockDevice)
@@ -270,7 +267,7 @@ impl Reader {
                 self.small_chunks = SMALL_CHUNKS;
                 return None;
             }
-            // Some other advice doubles what the kernel reads ahead.
+            // Other advice may double the kernel's readahead.
             self.advised = advise_access(fd, Access::Normal).is_ok();
         }
         if !residency::resident_in(fd, range).is_ok_and(|resident| resident.is_empty()) {
@@ -284,7 +281,7 @@ impl Reader {
         fetch
     }
 
-    /// The read reached `position`: what it is done with may be dropped.
+    /// Releases what a read that reached `position` is done with, so that it may be dropped.
     pub fn after_read(
         &mut self,
         fd: BorrowedFd<'_>,
@@ -292,12 +289,13 @@ impl Reader {
         prepared: Prepared,
         position: u64,
     ) {
-        // First, or the flusher finds a range claimed that it was just told of.
+        // Released first, or the flusher would find a range claimed that it was just told to
+        // drop.
         file.claims.release(prepared.claimed);
         for part in prepared.once {
             self.hand_over(fd, file, part);
         }
-        // Within the file the page at the position is still to be read.
+        // Inside the file, the page at the position is still to be read.
         let done = if position >= self.size_bytes {
             u64::MAX
         } else {
@@ -306,7 +304,7 @@ impl Reader {
         self.release(fd, file, Some(done));
     }
 
-    /// Hands chunks over to be dropped: those before `position`, or all.
+    /// Hands over chunks to be dropped: those before `position`, or all.
     fn release(&mut self, fd: BorrowedFd<'_>, file: &Arc<OwnFile>, position: Option<u64>) {
         let mut released = ByteRange::default();
         while let Some(chunk) = self.ahead.front() {
@@ -333,8 +331,8 @@ impl Reader {
         }
     }
 
-    /// Tells the flusher what to drop. Its ring must not lose anything: what is
-    /// only known to lie somewhere in a span cannot be told from others' pages.
+    /// Tells the flusher what to drop. Its ring must not overflow: of a range that is only
+    /// known to lie somewhere in a span, our pages cannot be told from others'.
     fn hand_over(&mut self, fd: BorrowedFd<'_>, file: &Arc<OwnFile>, part: ByteRange) {
         self.waiting.push_back(part);
         self.hand_over_waiting(fd, file);
@@ -352,7 +350,7 @@ impl Reader {
         }
     }
 
-    /// Drops without the flusher, and so without a second try.
+    /// Drops without the flusher, so without a second try.
     fn drop_waiting(&mut self, fd: BorrowedFd<'_>, file: &Arc<OwnFile>) {
         for part in self.waiting.drain(..) {
             let clean = !file.was_written()
@@ -363,11 +361,11 @@ impl Reader {
         }
     }
 
-    /// Drops what the flusher had no time for.
+    /// Drops what the flusher has not got to yet.
     fn help(&self, fd: BorrowedFd<'_>, file: &Arc<OwnFile>, last: ByteRange) {
         let undropped = file.slot.undropped_bytes();
         let range = ByteRange::new(last.end.saturating_sub(undropped), last.end);
-        // Only within the chunk just read is it known that all is ours.
+        // Only within the chunk just read are all pages known to be ours.
         let range = range.intersection(last);
         let clean = !file.was_written()
             && residency::count(fd, range).is_ok_and(|counted| counted.unwritten_bytes() == 0);
@@ -376,7 +374,7 @@ impl Reader {
         }
     }
 
-    /// Everything read ahead is given back: the file is closed or handed away.
+    /// Hands over everything that was read ahead: the file is being closed or given back.
     pub fn finish(&mut self, fd: BorrowedFd<'_>, file: &Arc<OwnFile>) {
         self.release(fd, file, None);
         for _ in 0..FINISH_STEPS {
@@ -391,13 +389,13 @@ impl Reader {
     }
 }
 
-/// Has the kernel read `range`, `step_bytes` at a time, which is what it reads in
-/// one call; answers what of it was not there before.
+/// Has the kernel read `range` in steps of `step_bytes`, which is what it reads in one call.
+/// Returns the parts that were not cached before.
 fn fetch(fd: BorrowedFd<'_>, range: ByteRange, step_bytes: u64) -> Vec<ByteRange> {
     if range.is_empty() {
         return Vec::new();
     }
-    // What cannot be told is kept.
+    // If that is unknown, nothing counts as ours, and all is kept.
     let Ok(resident) = residency::resident_in(fd, range) else {
         return Vec::new();
     };
@@ -416,7 +414,7 @@ fn fetch(fd: BorrowedFd<'_>, range: ByteRange, step_bytes: u64) -> Vec<ByteRange
         let mut at = part.start;
         while at < part.end {
             let end = part.end.min(at + step_bytes);
-            // Where this fails the read itself fetches the pages.
+            // If this fails, the read itself fetches the pages.
             let _ = will_need(fd, at, end - at);
             at = end;
         }

@@ -1,4 +1,4 @@
-//! What the disk's thread keeps of a file of this process, and how it reads the slot.
+//! A disk thread's state for one of this process's files, and how it drains the slot.
 
 use std::cell::Cell;
 use std::io;
@@ -12,15 +12,15 @@ use dropbehind_slot::Drained;
 use super::OwnFile;
 use crate::residency;
 
-/// A slot in which nothing was found for so long is at rest.
+/// A slot in which nothing was found for this long is at rest.
 const REST_NS: u64 = 200_000_000;
 
-/// Why nothing of a file is dropped.
+/// Why no page of a file is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keeping {
-    /// Its pages pass for clean, but the disk may not have them.
+    /// Its pages look clean, but the disk may not have them.
     WritebackFailed,
-    /// It cannot be asked whether they are so.
+    /// There is no way to ask whether that is so.
     NotAskable,
 }
 
@@ -39,21 +39,22 @@ impl Keeping {
     }
 }
 
-/// What the disk's thread keeps of a file of this process.
+/// A disk thread's state for one of this process's files.
 #[derive(Debug)]
 pub(crate) struct OwnSource {
     pub(crate) file: Arc<OwnFile>,
     pub(crate) sharing: Sharing,
     askable: Askable,
-    /// Pages were counted since it was asked last.
+    /// Pages have been counted since the file was last asked.
     counted: Cell<bool>,
-    /// For good. To ask once more would take the error from files opened later.
+    /// Permanent. Asking once more would take the error from files opened later.
     keeping: Cell<Option<Keeping>>,
     pub(crate) size_bytes: u64,
-    /// Writers' and readers' counts up to which all ranges were handed to the policy.
+    /// The writers' and readers' totals up to which all ranges have been handed to the
+    /// policy.
     written_total: u64,
     read_total: u64,
-    /// The slot's counts at the last drain, handed on or not.
+    /// The slot's totals at the last drain, handed on or not.
     seen_totals: (u64, u64),
     /// When the last write or read was found in the slot.
     active_ns: u64,
@@ -63,7 +64,7 @@ pub(crate) struct OwnSource {
 }
 
 impl OwnSource {
-    /// `fd` is the flusher's own description, if `sharing` says so.
+    /// `fd` is the flusher's own description if `sharing` says so.
     pub(crate) fn new(file: Arc<OwnFile>, fd: BorrowedFd<'_>, sharing: Sharing) -> OwnSource {
         OwnSource {
             size_bytes: file.config().size_bytes,
@@ -71,7 +72,7 @@ impl OwnSource {
             sharing,
             askable: match sharing {
                 Sharing::Own => prepare_to_ask(fd),
-                // The program's: its errors are not ours to ask for.
+                // This is the program's description: its errors are not ours to ask for.
                 Sharing::Shared => Askable::NotThisFile,
             },
             counted: Cell::new(false),
@@ -86,8 +87,8 @@ impl OwnSource {
         }
     }
 
-    /// Hands the policy what stands in the slot; false when a push was under way.
-    /// `told` is there for its memory.
+    /// Hands the slot's contents to the policy. Returns false if a push was under way. `told`
+    /// is scratch space, reused.
     pub(crate) fn drain(
         &mut self,
         now_ns: u64,
@@ -145,8 +146,8 @@ impl OwnSource {
         writes.complete && reads.complete
     }
 
-    /// Where an append went only the kernel knows, without a call in the
-    /// writer's path: the file has grown up to there.
+    /// Only the kernel knows where an append went, unless the writer made another call. So
+    /// everything up to the file's new end counts as appended.
     fn drain_appended(&mut self, now_ns: u64, fd: BorrowedFd<'_>, disk: &mut Disk) {
         let Ok(size_bytes) = dropbehind_linux::size_bytes(fd) else {
             return;
@@ -157,21 +158,21 @@ impl OwnSource {
         disk.wrote(now_ns, id, range, self.file.append_mode());
     }
 
-    /// Pages of the file were counted, and may pass for clean from now on.
+    /// Notes that pages of the file were counted, and may look clean from now on.
     pub(crate) fn counted(&self) {
         self.counted.set(true);
     }
 
-    /// Writeback failed, as its wait told.
+    /// Notes that writeback failed, as the wait for it reported.
     pub(crate) fn writeback_failed(&self) {
         self.keeping.set(Some(Keeping::WritebackFailed));
     }
 
-    /// Why nothing of the file is to be dropped, if that is so: asked after `range` was
-    /// counted clean, `just_now` or by the policy's last count of it.
+    /// Why nothing of the file may be dropped, if that is so. Call it after `range` was
+    /// counted as clean: `just_now`, or in the policy's last count of it.
     ///
     /// # Errors
-    /// It cannot be asked now; `WouldBlock` where the range is not clean any more.
+    /// If the file cannot be asked now; `WouldBlock` if the range is dirty again.
     pub(crate) fn keeping(
         &self,
         fd: BorrowedFd<'_>,
@@ -193,7 +194,7 @@ impl OwnSource {
         if self.file.has_failed_sync() {
             return Ok(Some(Keeping::WritebackFailed));
         }
-        // Who only reads changes nothing of a file, and so asks nothing.
+        // A file that is only read is not changed by us, so nothing is asked.
         if !self.file.was_written() {
             return Ok(None);
         }
@@ -207,7 +208,7 @@ impl OwnSource {
                 return Ok(None);
             }
             let page = ByteRange::new(range.start, range.start + page_size());
-            // Dirty again, it would be waited for. Before 6.5 that cannot be told.
+            // If it is dirty again, asking would wait for it. Before 6.5 we cannot know.
             if residency::count(fd, page).is_ok_and(|counted| counted.unwritten_bytes() > 0) {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
@@ -217,7 +218,7 @@ impl OwnSource {
         Ok(error.map(|_| Keeping::WritebackFailed))
     }
 
-    /// Publishes in the slot what the policy says: what is done, and the writers' pace.
+    /// Publishes the policy's answers in the slot: how much is done, and the writers' pace.
     pub(crate) fn publish(&mut self, disk: &Disk) {
         let id = StreamId(self.file.number.into());
         let Some(stream) = disk.stream(id) else {
@@ -240,29 +241,28 @@ impl OwnSource {
         }
     }
 
-    /// True when nothing is left to do, and no write waits to be drained.
+    /// Returns whether nothing is left to do and no write waits to be drained.
     pub(crate) fn is_settled(&self, disk: &Disk) -> bool {
         let stream = disk.stream(StreamId(self.file.number.into()));
         stream.is_none_or(|stream| stream.is_settled()) && self.file.slot.outstanding_bytes() == 0
     }
 
-    /// True while the slot may fill without a kick.
+    /// Returns whether the slot may fill without a kick.
     pub(crate) fn fills_silently(&self) -> bool {
         !self.quiet
     }
 
-    /// Marks the slot quiet when nothing is left to do, so that its next write kicks;
-    /// true when a write came in between.
+    /// Marks the slot quiet if nothing is left to do, so that its next write kicks. Returns
+    /// true if a write came in between.
     ///
-    /// Not when something has just happened: most likely more is to come, and each
-    /// small write would kick.
+    /// Not right after activity: more will probably follow, and each small write would kick.
     pub(crate) fn quiet_down(&mut self, now_ns: u64, disk: &Disk) -> bool {
         let active = now_ns.saturating_sub(self.active_ns) < REST_NS;
         if self.quiet || self.closed || active || !self.is_settled(disk) {
             return false;
         }
-        // The counts that were handed on, not those of now: a write that came
-        // meanwhile found the slot attended and did not kick.
+        // The totals that were handed on, not the current ones: a write in between found the
+        // slot attended and did not kick.
         self.quiet = self
             .file
             .slot
@@ -270,7 +270,7 @@ impl OwnSource {
         !self.quiet
     }
 
-    /// The flusher of the disk failed: nobody is to wait for it.
+    /// Lets nobody wait for the disk's flusher, which has failed.
     pub(crate) fn abandon(&self) {
         self.file.slot.abandon();
         let _ = futex_wake(self.file.slot.wait_word(), u32::MAX >> 1);

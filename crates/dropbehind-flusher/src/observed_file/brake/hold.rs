@@ -1,4 +1,4 @@
-//! Holding the writers of a file by reading what they have written.
+//! Holds the writers of a file by reading what they have written.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -14,18 +14,18 @@ use super::Brake;
 use crate::lock;
 use crate::observed_file::unwritten::place_of;
 
-/// A read waits for so much: a writer that is told to stop waits no longer than
-/// the disk takes for it.
+/// The most that one read waits for. A writer that is killed or stopped waits no longer than
+/// the disk takes for this much.
 const STEP_BYTES: u64 = 8 << 20;
-/// A read that took less had nothing to wait for: what is unwritten is not there
-/// any more, or cannot be written.
+/// A read that took less than this had nothing to wait for: the unwritten pages are gone, or
+/// cannot be written.
 const EMPTY_READ: Duration = Duration::from_micros(200);
-/// Whoever holds writers stays for so long after, to hold them again at once: they
-/// come back within a few milliseconds, and to start a thread takes as long where
-/// all processors are busy.
+/// After holding writers, the thread stays this long, to hold them again at once. They come
+/// back within a few milliseconds, and starting a thread takes as long when all processors
+/// are busy.
 const STAY: Duration = Duration::from_millis(30);
 
-/// The right to hold the writers of a file, for one at a time.
+/// The right to hold the writers of a file, for one thread at a time.
 #[derive(Debug)]
 pub(in crate::observed_file) struct Taken {
     brake: Arc<Brake>,
@@ -42,11 +42,11 @@ impl Taken {
         Taken { brake }
     }
 
-    /// Holds the writers whenever more is unwritten than may be, until that has not
-    /// been so for a while.
+    /// Holds the writers whenever too much is unwritten, until that has not been so for a
+    /// while.
     ///
     /// # Errors
-    /// Where they cannot be held, now or at all.
+    /// If they cannot be held, now or at all.
     pub(in crate::observed_file) fn hold(self) -> io::Result<()> {
         let result = self.hold_and_stay();
         if let Err(error) = &result
@@ -97,10 +97,9 @@ impl Taken {
     }
 }
 
-/// `EIO` is an error of the disk, or a page that was written through a mapping in
-/// the wrong moment. Either passes: pages that could not be written are clean
-/// afterwards, and the program's fsync fails as it would have. With `ENOSPC` and
-/// others it will fail again.
+/// `EIO` is a disk error, or a page that was written through a mapping at the wrong moment.
+/// Both pass: pages that could not be written are clean afterwards, and the program's fsync
+/// fails as it would have. `ENOSPC` and others would come again.
 fn may_pass(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
@@ -108,17 +107,17 @@ fn may_pass(error: &io::Error) -> bool {
     )
 }
 
-/// Where the first so many unwritten bytes are. Pages are written in the order of
-/// their offsets, mostly, so when the last of these is, the others are.
+/// The range of the first `bytes` unwritten bytes. Pages are mostly written in the order of
+/// their offsets, so once the last of these is written, the others are.
 fn oldest(fd: BorrowedFd<'_>, within: ByteRange, bytes: u64) -> ByteRange {
     let start = place_of(fd, within, 0);
     read_range(start, place_of(fd, within, bytes))
 }
 
-/// What is to be read, of the pages from `start` to `end`: no less than one, since
-/// another one may have been written to before them between the two searches, and
-/// no more than a read can be long. Of a longer range that is the end: a header
-/// that is written again and again lies before it.
+/// The range to read for the pages from `start` to `end`. It is at least one page, since
+/// another one before them may have been written between the two searches, and at most as
+/// long as a read can be. Of a longer range it is the end: before that, there may be a header
+/// that is written again and again.
 fn read_range(start: u64, end: u64) -> ByteRange {
     let end = end.max(start + page_size());
     let longest_start = end.saturating_sub(DirectReader::RANGE_MAX_BYTES);
@@ -152,7 +151,7 @@ mod tests {
         write(&file, 0, LIMIT.0 + 32 * MIB);
         let before = brake.count().unwrap();
         if before.bytes <= LIMIT.0 {
-            // Somebody else had it written.
+            // Something else had it written.
             return;
         }
         assert!(brake.is_beyond());
@@ -209,8 +208,8 @@ mod tests {
         assert!(brake.try_take().is_some());
     }
 
-    /// Data that goes to the journal is read through the page cache whatever is asked
-    /// for: writers would not wait.
+    /// Data in the journal is read through the page cache even by direct reads, so writers
+    /// would not wait.
     #[test]
     fn a_file_without_direct_reads_is_left_alone() {
         need!(all MountedFs::needs(Fs::Ext4));
