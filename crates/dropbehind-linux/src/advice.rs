@@ -21,20 +21,18 @@ fn advise(fd: BorrowedFd<'_>, offset: u64, len: u64, advice: Advice) -> io::Resu
 /// Drops the clean pages that lie wholly in a range (`POSIX_FADV_DONTNEED`); a
 /// `len` of 0 means to the end of the file.
 ///
-/// To be called on clean, unmapped ranges only:
+/// Call it on clean, unmapped ranges only:
 ///
 /// - it starts `WB_SYNC_NONE` writeback of what is dirty in the range;
 /// - if any folio of the range could not be dropped (dirty, mapped, in use), it
 ///   drains the per-CPU lists of *every* CPU and walks the range again;
-/// - folios that straddle an end of the range, or are under writeback, are
-///   skipped without a word. Ranges must be large and must overlap, and the
-///   outcome must be counted.
+/// - folios that straddle an end of the range, or are under writeback, are silently skipped.
+///   So use large, overlapping ranges, and count the outcome.
 ///
-/// overlayfs hands the advice on to the layer's file, whose pages neither
-/// [`start_writeback`](crate::start_writeback) nor
-/// [`cachestat`](crate::cachestat()) reach: there a first call starts
-/// writeback, a later one drops, and
-/// [`resident_ranges`](crate::resident_ranges) tells whether it did.
+/// overlayfs passes the advice on to the layer's file, whose pages neither
+/// [`start_writeback`](crate::start_writeback) nor [`cachestat`](crate::cachestat()) can
+/// reach. There, the first call starts writeback, a later one drops, and
+/// [`resident_ranges`](crate::resident_ranges) shows whether it did.
 ///
 /// The start is rounded up and the end down to whole pages, but an end at or
 /// past the end of the file includes the last, partial page.
@@ -50,9 +48,8 @@ pub fn drop_clean(fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<()> {
 /// Starts reading a range into the page cache (`POSIX_FADV_WILLNEED`); a `len`
 /// of 0 means to the end of the file.
 ///
-/// Returns before the data is there, but blocks for submitting the reads. Pages
-/// that are there already are left alone. The start is rounded down and the end
-/// up to whole pages.
+/// Returns before the data is there, but blocks while it submits the reads. Pages that are
+/// already cached are left alone. The start is rounded down and the end up to whole pages.
 ///
 /// # Errors
 ///

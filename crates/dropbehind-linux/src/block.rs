@@ -13,7 +13,7 @@ const BLKROGET: Opcode = opcode::none(0x12, 94);
 ///
 /// # Errors
 ///
-/// - `ENOTTY`: no block device.
+/// - `ENOTTY`: not a block device.
 pub fn block_size_bytes(fd: BorrowedFd<'_>) -> io::Result<u64> {
     // SAFETY: BLKGETSIZE64 writes one 64-bit integer.
     let getter = unsafe { Getter::<BLKGETSIZE64, u64>::new() };
@@ -25,7 +25,7 @@ pub fn block_size_bytes(fd: BorrowedFd<'_>) -> io::Result<u64> {
 ///
 /// # Errors
 ///
-/// - `ENOTTY`: no block device.
+/// - `ENOTTY`: not a block device.
 pub fn logical_sector_bytes(fd: BorrowedFd<'_>) -> io::Result<u32> {
     Ok(rustix::fs::ioctl_blksszget(fd)?)
 }
@@ -35,16 +35,16 @@ pub fn logical_sector_bytes(fd: BorrowedFd<'_>) -> io::Result<u32> {
 ///
 /// # Errors
 ///
-/// - `ENOTTY`: no block device.
+/// - `ENOTTY`: not a block device.
 pub fn physical_sector_bytes(fd: BorrowedFd<'_>) -> io::Result<u32> {
     Ok(rustix::fs::ioctl_blkpbszget(fd)?)
 }
 
-/// Whether the device can only be read (`BLKROGET`).
+/// Whether the device is read-only (`BLKROGET`).
 ///
 /// # Errors
 ///
-/// - `ENOTTY`: no block device.
+/// - `ENOTTY`: not a block device.
 pub fn is_read_only(fd: BorrowedFd<'_>) -> io::Result<bool> {
     // SAFETY: BLKROGET writes one int.
     let getter = unsafe { Getter::<BLKROGET, libc::c_int>::new() };

@@ -1,6 +1,6 @@
-//! Programs that the kernel runs itself, and memory that they share with us: bpf(2).
+//! Programs that run in the kernel, and memory that they share with us: bpf(2).
 //!
-//! Only what the [trace of the page cache](crate::cache_trace) needs of it.
+//! Only what the [trace of the page cache](crate::cache_trace) needs.
 
 pub(crate) mod instruction;
 mod map;
@@ -17,10 +17,10 @@ use std::os::fd::{FromRawFd, OwnedFd};
 ///
 /// # Safety
 ///
-/// The kernel reads and writes what the attributes point to, as the command says.
+/// The kernel reads and writes what the attributes point to, as the command defines.
 unsafe fn bpf<A>(command: c_long, attributes: &mut A) -> io::Result<c_long> {
-    // SAFETY: the attributes are of the size that is told with them; for what they point
-    // to, the caller answers.
+    // SAFETY: the size passed is that of the attributes; the caller vouches for what they
+    // point to.
     let answer = unsafe {
         libc::syscall(
             libc::SYS_bpf,
@@ -32,7 +32,7 @@ unsafe fn bpf<A>(command: c_long, attributes: &mut A) -> io::Result<c_long> {
     crate::errno::check(answer).map(|()| answer)
 }
 
-/// A command that makes a descriptor.
+/// A command that creates a descriptor.
 ///
 /// # Safety
 ///
@@ -40,9 +40,9 @@ unsafe fn bpf<A>(command: c_long, attributes: &mut A) -> io::Result<c_long> {
 unsafe fn bpf_open<A>(command: c_long, attributes: &mut A) -> io::Result<OwnedFd> {
     // SAFETY: the caller's.
     let fd = unsafe { bpf(command, attributes) }?;
-    // SAFETY: a new descriptor, which fits, that nobody else knows of.
+    // SAFETY: a new descriptor, which fits the type and which nobody else knows of.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) })
 }
 
-/// `BPF_OBJ_NAME_LEN` bytes, which tools show.
+/// `BPF_OBJ_NAME_LEN` bytes; tools show this name.
 const NAME: [u8; 16] = *b"dropbehind\0\0\0\0\0\0";

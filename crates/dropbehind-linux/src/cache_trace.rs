@@ -1,21 +1,21 @@
-//! Being told which process brings which pages into the page cache: the
-//! tracepoint `filemap:mm_filemap_add_to_page_cache` by perf_event_open(2).
+//! Tracing which process brings which pages into the page cache: the tracepoint
+//! `filemap:mm_filemap_add_to_page_cache`, through perf_event_open(2).
 //!
-//! The whole machine is recorded, in one ring a processor. A record is written
-//! by who adds the pages, before anybody can use them, into memory that we map: to
-//! read it takes no call. It names the inode that the pages belong to, below an
-//! overlay, too, and whoever reads, writes, maps or reads ahead.
+//! This records the whole machine, in one ring per processor. The thread that adds the pages
+//! writes the record, before any process can use them, into memory that we map. So reading it
+//! takes no system call. It names the inode that the pages belong to, also for a file below
+//! an overlay, and the process that reads, writes, maps or reads ahead.
 //!
-//! A record that perf hands out costs the program a microsecond. Where the kernel runs
-//! a program of ours by bpf(2), that joins pages which follow each other to runs
-//! (`cache_trace/runs.rs`). Elsewhere perf records each folio.
+//! A record that perf writes costs the program a microsecond. If we may run a program in the
+//! kernel, through bpf(2), that joins pages which follow each other to runs
+//! (`cache_trace/runs.rs`). Otherwise perf records each folio.
 //!
-//! # What is not told
+//! # What is not recorded
 //!
-//! - Pages that were there before the trace was opened, and uses of them.
-//! - tmpfs, and files with `O_DIRECT` or DAX: none of these adds to the cache in
-//!   the sense of this tracepoint.
-//! - What a processor does that came online after the trace was opened.
+//! - Pages that were cached before the trace was opened, and uses of them.
+//! - tmpfs, and files with `O_DIRECT` or DAX: none of these adds to the cache in a way that
+//!   passes this tracepoint.
+//! - Processors that came online after the trace was opened.
 //!
 //! Sources: perf_event_open(2), include/uapi/linux/perf_event.h,
 //! include/trace/events/filemap.h, kernel/events/core.c and ring_buffer.c.
@@ -50,60 +50,60 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 const TRACEPOINT: &str = "filemap/mm_filemap_add_to_page_cache";
 
-/// Something that happened.
+/// A record of the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TraceRecord {
-    /// Pages entered the page cache, still without their data.
+    /// Pages entered the page cache, still without data.
     Added {
-        /// Whose thread added them, as the process's number in the pid namespace of
-        /// who opened the trace. 0 if it has none there; -1 if it was ending, where
-        /// perf tells.
+        /// The process whose thread added them, numbered in the pid namespace of the trace's
+        /// opener. 0 if it has no number there; -1 if it was ending, when perf writes the
+        /// record.
         process: i32,
-        /// Whose pages they are.
+        /// The file that the pages belong to.
         inode: KernelInode,
         /// The first page's number within the file, in units of
         /// [`page_size`](crate::page_size).
         first_page: u64,
-        /// How many they are: those of a folio, or of several that follow each other.
+        /// How many pages: those of one folio, or of several that follow each other.
         pages: u64,
     },
-    /// A process, not a mere thread, was forked. It has not run so far.
+    /// A process, not just a thread, was forked. It has not run yet.
     Forked {
         /// The new process.
         child: i32,
-        /// The one whose thread made it.
+        /// The process whose thread forked it.
         parent: i32,
     },
-    /// The first thread of a process has ended, and mostly all of it.
+    /// A process's first thread has ended, and usually with it the whole process.
     Ended {
         /// The process.
         process: i32,
     },
-    /// A process has this name from now on: that of a program that it executed, or one that
-    /// it gave itself.
+    /// A process has a new name: that of a program that it executed, or one that it gave
+    /// itself.
     Named {
         /// The process.
         process: i32,
-        /// What it is called, as in [`command_name`](crate::command_name).
+        /// The name, as in [`command_name`](crate::command_name).
         name: ProgramName,
     },
-    /// There was no room for so many records of one processor, of pages or forks. The kernel says so with that processor's next record, not before
-    /// there is one.
+    /// One processor's ring had no room for some records, of pages or forks. The kernel
+    /// reports this only with the processor's next record.
     Lost {
-        /// How many.
+        /// How many records.
         records: u64,
     },
 }
 
-/// The name of a process's program, at most 15 bytes of it (`TASK_COMM_LEN`).
+/// The name of a process's program, up to 15 bytes of it (`TASK_COMM_LEN`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProgramName {
-    /// Zeros follow, at least one.
+    /// Padded with zeros, at least one.
     bytes: [u8; 16],
 }
 
 impl ProgramName {
-    /// A name of at most 15 bytes; of a longer one, these.
+    /// Takes the first 15 bytes of a longer name.
     #[must_use]
     pub fn new(name: &[u8]) -> Self {
         let mut bytes = [0; 16];
@@ -113,7 +113,7 @@ impl ProgramName {
         Self { bytes }
     }
 
-    /// The name, which may be of any bytes.
+    /// The name, which may contain any bytes but zeros.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         let len = self.bytes.iter().position(|&byte| byte == 0);
@@ -121,50 +121,48 @@ impl ProgramName {
     }
 }
 
-/// A record of all pages that enter the page cache, and of processes.
+/// A trace of all pages that enter the page cache, and of processes.
 #[derive(Debug)]
 pub struct CacheTrace {
-    /// Of forks, and of pages where these are not joined.
+    /// Records of forks, and of pages unless they are joined.
     rings: Rings,
-    /// Of names: anybody can give himself so many that a ring overflows.
+    /// Records of names. Kept apart, since any user can make a ring of names overflow.
     names: Rings,
     runs: io::Result<Runs>,
     format: Format,
     epoll: OwnedFd,
     pending: Queue,
-    /// For records that go over a ring's end.
+    /// Scratch space for records that wrap around a ring's end.
     joined: Vec<u8>,
 }
 
 impl CacheTrace {
     /// Records the whole machine from now on.
     ///
-    /// Each processor online gets rings of `ring_bytes`, rounded up to powers of two of
-    /// pages or records. Pages that a process adds one after the other make one record
-    /// where a program in the kernel may [join](CacheTrace::joins_pages) them, else each
-    /// folio is recorded. Records of a run take 40 bytes, of a folio 72, of a fork or an
-    /// exit of a thread 48. Rings are locked memory.
+    /// Each online processor gets rings of `ring_bytes`, rounded up to powers of two of pages
+    /// or records. If a program in the kernel may [join](CacheTrace::joins_pages) them, pages
+    /// that a process adds one after another make one record. Otherwise each folio is
+    /// recorded. A run takes 40 bytes, a folio 72, a fork or a thread's exit 48. Rings are
+    /// locked memory.
     ///
     /// # Errors
     ///
-    /// - [`CacheTraceError::NotPermitted`]: without `CAP_PERFMON` (since Linux
-    ///   5.8, else `CAP_SYS_ADMIN`), or tracefs cannot be read; to mount it takes
-    ///   `CAP_SYS_ADMIN`.
-    /// - [`CacheTraceError::NoTracefs`], [`CacheTraceError::NoTracepoint`]: the
-    ///   kernel was built without.
-    /// - [`CacheTraceError::NoOrder`]: a kernel whose records do not say how
-    ///   large a folio is.
+    /// - [`CacheTraceError::NotPermitted`]: without `CAP_PERFMON` (`CAP_SYS_ADMIN` before
+    ///   Linux 5.8), or tracefs cannot be read; mounting it takes `CAP_SYS_ADMIN`.
+    /// - [`CacheTraceError::NoTracefs`], [`CacheTraceError::NoTracepoint`]: the kernel was
+    ///   built without them.
+    /// - [`CacheTraceError::NoOrder`]: the kernel's records don't give the size of a folio.
     /// - [`CacheTraceError::Other`]: `EMFILE`, `ENOMEM`; `EPERM` of mmap(2) for
     ///   rings larger than `kernel.perf_event_mlock_kb`, without `CAP_IPC_LOCK`.
     pub fn open(ring_bytes: usize) -> Result<Self, CacheTraceError> {
         Self::new(ring_bytes, true)
     }
 
-    /// As [`CacheTrace::open`], with a record of each folio in any case.
+    /// Like [`CacheTrace::open`], but always records each folio.
     ///
     /// # Errors
     ///
-    /// The same.
+    /// Those of [`CacheTrace::open`].
     pub fn open_unjoined(ring_bytes: usize) -> Result<Self, CacheTraceError> {
         Self::new(ring_bytes, false)
     }
@@ -190,7 +188,7 @@ impl CacheTrace {
         } else {
             Err(io::Error::other("not asked for"))
         };
-        // Whatever keeps it from that, perf is asked next, and says it if it may not.
+        // Whatever went wrong, try perf next; it reports an error if that isn't permitted.
         let (recorded, ring_bytes) = match &runs {
             Ok(runs) => {
                 add(runs.as_fd())?;
@@ -204,7 +202,7 @@ impl CacheTrace {
             add(ring.event().as_fd())?;
             ring.enable()?;
         }
-        // These wake nobody.
+        // These don't wake pollers.
         names.iter().try_for_each(Ring::enable)?;
         Ok(Self {
             rings,
@@ -217,19 +215,19 @@ impl CacheTrace {
         })
     }
 
-    /// Whether pages that follow each other are joined in the kernel. That takes Linux 6.7,
-    /// bpf(2), `CAP_BPF`, and the first pid namespace.
+    /// Whether the kernel joins pages that follow each other. That takes Linux 6.7, bpf(2),
+    /// `CAP_BPF`, and the initial pid namespace.
     ///
     /// # Errors
     ///
-    /// Why not.
+    /// The reason why it doesn't.
     pub fn joins_pages(&self) -> Result<(), &io::Error> {
         self.runs.as_ref().map(|_| ())
     }
 
-    /// Empties all rings, and hands over at once what is new of processes, with its time and
-    /// in no order: who has forked and what it is called is asked for before its pages are.
-    /// [`CacheTrace::read`] brings all of it once more.
+    /// Empties all rings. Passes on at once, in no order, what is new about processes, with
+    /// its time: forks and names are needed before the pages that follow.
+    /// [`CacheTrace::read`] brings all of it again.
     pub fn gather(&mut self, mut take: impl FnMut(u64, TraceRecord)) {
         for ring in self.rings.iter_mut() {
             ring.drain(&mut self.joined, |bytes| {
@@ -246,7 +244,7 @@ impl CacheTrace {
         for ring in self.names.iter_mut() {
             ring.drain(&mut self.joined, |bytes| {
                 let named = records::parse(bytes, &self.format);
-                // One that is lost can be asked for, as long as the process is there.
+                // A lost name can still be looked up while the process exists.
                 let is_told =
                     |stamped: &Stamped| matches!(stamped.record, TraceRecord::Named { .. });
                 if let Some(stamped) = named.filter(is_told) {
@@ -261,45 +259,43 @@ impl CacheTrace {
         }
     }
 
-    /// What was gathered and not read, in no order.
+    /// The records that were gathered and not read yet, in no order.
     pub fn gathered(&self) -> impl Iterator<Item = &TraceRecord> {
         self.pending.records()
     }
 
-    /// Hands over, in the order of their time stamps, every record that was
-    /// [gathered](CacheTrace::gather) and whose time is at or before `until_ns` of
-    /// [`monotonic_ns`]. Later ones are kept for the next call. Joined pages have the
-    /// time of the first; the last come at most 50 microseconds later.
+    /// Passes on, in time order, all [gathered](CacheTrace::gather) records up to `until_ns`
+    /// of [`monotonic_ns`]. Later ones are kept for the next call. Joined pages have the time
+    /// of the first of them; the last may have come up to 50 microseconds later.
     ///
-    /// A processor takes the time first and puts the record into its ring then. In
-    /// between it may be interrupted, or stopped by a hypervisor: 0.13 ms were seen
-    /// on two virtual processors. So a call with the present time may miss a record
-    /// that belongs before others it hands over, and the next call brings it. Where
-    /// the order matters, ask for what is a few milliseconds old.
+    /// A processor first takes the time and then writes the record to its ring. In between it
+    /// may be interrupted, or stopped by a hypervisor: 0.13 ms were seen on two virtual
+    /// processors. So a call with the current time may miss a record that belongs before
+    /// others that it passes on, and the next call brings it. Where the order matters, ask
+    /// for records that are a few milliseconds old.
     pub fn read(&mut self, until_ns: u64, take: impl FnMut(TraceRecord)) {
         self.pending.take_until(until_ns, take);
     }
 }
 
 impl AsFd for CacheTrace {
-    /// For polling: readable when 4 KiB or half its size were written into a ring
-    /// since that was last the case, or some fifty runs or 4 MiB of pages were. Being
-    /// told resets it, or reading does. What is less is told to nobody: look from time
-    /// to time.
+    /// For polling: readable once 4 KiB, or half its size, were written to a ring since the
+    /// last time, or some fifty runs or 4 MiB of pages. Polling or reading resets it. Smaller
+    /// amounts wake nobody, so look from time to time.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
 }
 
-/// The present time of `CLOCK_MONOTONIC`, in nanoseconds.
+/// The current time of `CLOCK_MONOTONIC`, in nanoseconds.
 #[must_use]
 pub fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
-    // Neither is negative: it counts from the boot.
+    // Neither is negative: the clock starts at boot.
     now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
 }
 
-/// A tracepoint's records are not what we know.
+/// A tracepoint's records have an unknown format.
 pub(crate) fn strange_format() -> CacheTraceError {
     let strange = io::ErrorKind::InvalidData.into();
     CacheTraceError::Other("reading the tracepoint's format", strange)

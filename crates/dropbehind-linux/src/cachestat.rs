@@ -4,8 +4,8 @@ use crate::errno::check;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// The call's number: 451 everywhere but on MIPS, whose numbers start at an
-/// offset of the ABI's. `libc` names it on too few targets.
+/// The call's number: 451 on all but MIPS, where an offset that depends on the ABI is added.
+/// `libc` defines it for too few targets.
 const SYS_CACHESTAT: libc::c_long = if cfg!(any(target_arch = "mips", target_arch = "mips32r6")) {
     4451
 } else if cfg!(any(target_arch = "mips64", target_arch = "mips64r6")) {
@@ -34,31 +34,29 @@ struct RawStat {
     nr_recently_evicted: u64,
 }
 
-/// What the page cache holds of a range, in pages of
-/// [`page_size`](crate::page_size).
+/// The cached pages of a range, in units of [`page_size`](crate::page_size).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheStat {
-    /// Pages in the page cache, dirty ones and those under writeback included.
+    /// Pages in the page cache, including dirty ones and those under writeback.
     pub cached_pages: u64,
-    /// Pages with data not yet handed to writeback.
+    /// Pages with data that writeback has not started on.
     pub dirty_pages: u64,
-    /// Pages being written at this moment.
+    /// Pages under writeback.
     pub writeback_pages: u64,
-    /// Pages that were in the cache once and have left a trace.
+    /// Pages that were evicted and have left a shadow entry.
     pub evicted_pages: u64,
-    /// Of these, the pages evicted so lately that memory was too tight for them.
+    /// Those of them that were evicted so recently that they show a lack of memory.
     pub recently_evicted_pages: u64,
 }
 
 impl CacheStat {
-    /// Whether nothing of the range remains to be written: no page is dirty
-    /// and none is under writeback.
+    /// Whether nothing remains to be written: no page is dirty or under writeback.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.dirty_pages == 0 && self.writeback_pages == 0
     }
 
-    /// Pages that drop-behind could free now.
+    /// Pages that could be dropped now.
     #[must_use]
     pub fn clean_pages(&self) -> u64 {
         self.cached_pages
@@ -70,13 +68,13 @@ impl CacheStat {
 /// Counts the pages that a range touches; a `len` of 0 means to the end of the
 /// file.
 ///
-/// Walks only the pages that exist, so a sparse file of 2 TB is no more work
-/// than an empty one, and leaves writeback errors alone. The counts are made
-/// without a lock: each was true at some moment during the call.
+/// Walks only pages that exist, so a sparse file of 2 TB takes no longer than an empty one.
+/// Leaves writeback errors alone. Counts without a lock: each count was true at some moment
+/// during the call.
 ///
-/// A large folio counts with those of its pages that lie in the range. tmpfs
-/// does not tag its pages dirty, so it shows none; overlayfs shows nothing,
-/// because its files' pages belong to the inodes of its layers.
+/// A large folio counts only with those of its pages that are in the range. tmpfs does not
+/// tag dirty pages, so it shows none. overlayfs shows nothing at all, since its files' pages
+/// belong to the inodes of its layers.
 ///
 /// # Errors
 ///

@@ -1,10 +1,10 @@
-//! Which mount namespaces and mounts somebody observes: locks on a file of tracefs.
+//! Claims to observe mount namespaces and mounts: locks on a file in tracefs.
 //!
-//! Whoever observes one holds a read lock on the byte of its number in tracefs's `README`.
-//! A kernel has one tracefs, the same in all mount, network and pid namespaces, and lets
-//! nobody but root look into it, so that nobody else can hold such a lock or keep others
-//! from theirs. To ask never waits. Locks end with their process however that ends, and
-//! leave nothing behind.
+//! An observer holds a read lock on one byte of tracefs's `README`, which stands for the
+//! namespace or mount that it observes. A kernel has one tracefs, the same in all mount,
+//! network and pid namespaces, and only root may look into it. So no user can hold such a
+//! lock, or keep others from theirs. Asking never waits. Locks end with their process,
+//! however it ends, and leave nothing behind.
 
 use crate::cache_trace::tracefs;
 use crate::mount_namespace::MountNamespaceId;
@@ -24,7 +24,7 @@ pub enum Claimed {
 
 impl Claimed {
     /// Namespaces have 32-bit numbers. Mounts count up from 2^31 (`MNT_UNIQUE_ID_OFFSET`,
-    /// fs/namespace.c), and could come upon those: so they get the bytes from 2^62 on.
+    /// fs/namespace.c) and could collide with those, so they get the bytes from 2^62 on.
     fn lock(self, kind: i32) -> libc::flock {
         let byte = match self {
             Self::Namespace(namespace) => namespace.number(),
@@ -34,26 +34,26 @@ impl Claimed {
     }
 }
 
-/// What one observer claims. Its claims end when it is dropped.
+/// One observer's claims, which end when it is dropped.
 #[derive(Debug)]
 pub struct Claims {
     readme: File,
 }
 
 impl Claims {
-    /// Claims nothing yet.
+    /// Opens the file without claiming anything.
     ///
     /// # Errors
     ///
-    /// - `EACCES`, `EPERM`: without root's rights outside of user namespaces, or on a kernel
-    ///   that is locked down.
+    /// - `EACCES`, `EPERM`: without root's rights outside of user namespaces, or if the
+    ///   kernel is locked down.
     /// - `ENODEV`: the kernel has no tracefs.
     pub fn new() -> io::Result<Self> {
         let readme = tracefs::open_readme()?;
         Ok(Self { readme })
     }
 
-    /// Says that the caller observes this.
+    /// Claims that the caller observes this.
     ///
     /// # Errors
     ///
@@ -63,16 +63,16 @@ impl Claims {
         self.call(libc::F_OFD_SETLK, &mut claimed.lock(libc::F_RDLCK))
     }
 
-    /// Says that the caller does not observe this any more.
+    /// Gives up a claim.
     ///
     /// # Errors
     ///
-    /// As [`claim`](Self::claim).
+    /// Those of [`claim`](Self::claim).
     pub fn give_up(&self, claimed: Claimed) -> io::Result<()> {
         self.call(libc::F_OFD_SETLK, &mut claimed.lock(libc::F_UNLCK))
     }
 
-    /// Whether somebody else observes it.
+    /// Whether another observer claims it.
     ///
     /// # Errors
     ///

@@ -1,13 +1,13 @@
-//! `close(2)`, with what it says.
+//! `close(2)`, with its result.
 
 use std::io;
 use std::os::fd::{IntoRawFd, OwnedFd};
 
-/// Closes a descriptor and reports the error that dropping it would hide.
+/// Closes a descriptor and returns the error that dropping it would hide.
 ///
 /// # Errors
-/// On file systems that write at close (NFS, FUSE) an error of writeback. The
-/// descriptor is closed in any case; `EINTR` means no more than that.
+/// On file systems that write at close (NFS, FUSE), a writeback error. The descriptor is
+/// closed in any case, even with `EINTR`.
 pub fn close(fd: OwnedFd) -> io::Result<()> {
     // SAFETY: the descriptor is owned, and nobody uses the number after this.
     match unsafe { libc::close(fd.into_raw_fd()) } {

@@ -1,11 +1,11 @@
-//! A file that we may close, and can open again: a description of our own
-//! keeps the file's mount busy, and then umount(2) answers `EBUSY`.
+//! A file that we may close and can open again: while we have a description of it open, its
+//! mount is busy, and umount(2) fails with `EBUSY`.
 //!
-//! The kernel tells nobody of an attempt to unmount. So whoever has nothing to do for a file
-//! keeps its handle (name_to_handle_at(2), since Linux 2.6.39), which holds nothing, and opens
-//! that for as long as something is done (open_by_handle_at(2), with `CAP_DAC_READ_SEARCH`).
-//! Such an open is an event for fanotify, unlike what is done through the descriptors that
-//! fanotify hands out.
+//! The kernel doesn't report attempts to unmount. So while there is nothing to do for a file,
+//! we keep only its handle (name_to_handle_at(2), since Linux 2.6.39), which holds nothing.
+//! We open that for each task (open_by_handle_at(2), with `CAP_DAC_READ_SEARCH`). fanotify
+//! reports such an open as an event, unlike what is done through the descriptors that it
+//! hands out.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -21,7 +21,7 @@ use crate::file_stat;
 /// `MAX_HANDLE_SZ`, include/linux/exportfs.h.
 const HANDLE_BYTES: usize = 128;
 
-/// A path is found in the kernel's cache unless somebody mounts or renames something
+/// A path lookup succeeds in the kernel's cache unless something is mounted or renamed
 /// meanwhile, anywhere (`rcu-walk`, Documentation/filesystems/path-lookup.rst).
 const TRIES: u32 = 100;
 
@@ -34,18 +34,18 @@ pub struct MountPoint {
 }
 
 impl MountPoint {
-    /// The mount with this [number](crate::mount_number) at this path from an open root
-    /// directory, of which a path of `.` is the mount.
+    /// The mount with this [number](crate::mount_number), at this path below an open root
+    /// directory; the path `.` means the root itself.
     #[must_use]
     pub fn new(root: Arc<OwnedFd>, path: PathBuf, number: u64) -> MountPoint {
         MountPoint { root, path, number }
     }
 
-    /// Opens the mounted directory; `None` if another file system is seen there now, or
-    /// nothing. Never waits, whatever users have put into the path.
+    /// Opens the mounted directory; `None` if nothing or another file system is mounted there
+    /// now. Never waits, whatever users have put into the path.
     fn open(&self) -> io::Result<Option<OwnedFd>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        // A mount point is in the kernel's cache of names, as are all folders above it.
+        // A mount point is in the kernel's dentry cache, and so are all directories above it.
         let resolve = ResolveFlags::CACHED | ResolveFlags::NO_SYMLINKS;
         let open = || rustix::fs::openat2(&self.root, &self.path, flags, Mode::empty(), resolve);
         let mut opened = open();
@@ -64,19 +64,19 @@ impl MountPoint {
     }
 }
 
-/// A file system, by all the places where it is mounted.
+/// A file system and all the places where it is mounted.
 #[derive(Debug, Default)]
 pub struct FileSystem {
     mounts: Mutex<Vec<MountPoint>>,
 }
 
 impl FileSystem {
-    /// It is mounted there now.
+    /// Sets where it is mounted now.
     pub fn mounted_at(&self, mounts: Vec<MountPoint>) {
         *self.mounts.lock().unwrap_or_else(PoisonError::into_inner) = mounts;
     }
 
-    /// Opens a directory of it; `None` if it is mounted nowhere any more.
+    /// Opens one of its directories; `None` if it is not mounted any more.
     fn open(&self) -> io::Result<Option<OwnedFd>> {
         let mounts = self.mounts.lock().unwrap_or_else(PoisonError::into_inner);
         let mut error = None;
@@ -91,7 +91,7 @@ impl FileSystem {
     }
 }
 
-/// `struct file_handle`, open_by_handle_at(2), with room for any.
+/// `struct file_handle`, open_by_handle_at(2), with room for the largest.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FileHandle {
@@ -108,8 +108,8 @@ impl FileHandle {
             handle: [0; HANDLE_BYTES],
         };
         let mut mount = 0;
-        // SAFETY: the path is a string with an end, `handle` has the room that its first
-        // field says, and both results live to the end of the call.
+        // SAFETY: the path is a terminated string, `handle` has the room that its first field
+        // states, and both results outlive the call.
         let returned = unsafe {
             libc::name_to_handle_at(
                 file.as_raw_fd(),
@@ -125,7 +125,7 @@ impl FileHandle {
 
     fn open(&self, mount: BorrowedFd<'_>) -> io::Result<OwnedFd> {
         let mut handle = *self;
-        // A lease that somebody holds is not waited for.
+        // Does not wait for a lease to be given up.
         let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOATIME;
         // SAFETY: `handle` is as the kernel filled it in, and only read.
         let returned =
@@ -136,7 +136,7 @@ impl FileHandle {
     }
 }
 
-/// A description of our own of a file, which may be closed where it can be opened again.
+/// Our own description of a file, which may be closed if the file can be opened again.
 #[derive(Debug)]
 pub struct Description {
     held: Mutex<Option<Arc<OwnedFd>>>,
@@ -144,7 +144,7 @@ pub struct Description {
 }
 
 impl Description {
-    /// Of a file that is held as long as this exists.
+    /// A file that is held for as long as this exists.
     #[must_use]
     pub fn held(file: OwnedFd) -> Description {
         Description {
@@ -153,8 +153,8 @@ impl Description {
         }
     }
 
-    /// Of a file of this file system, which is held until it is [released](Self::release).
-    /// Where the file system has no handles, letting go has no effect.
+    /// A file on this file system, which is held until it is [released](Self::release). If
+    /// the file system has no handles, releasing has no effect.
     #[must_use]
     pub fn on(filesystem: &Arc<FileSystem>, file: OwnedFd) -> Description {
         let handle = FileHandle::of(file.as_fd()).ok();
@@ -164,26 +164,26 @@ impl Description {
         }
     }
 
-    /// Holds nothing from now on, so that nobody finds the mount busy. What others have
-    /// opened by [`Description::open`] is theirs.
+    /// Closes our description, so that the mount is not busy because of it. What was opened
+    /// by [`Description::open`] stays open.
     pub fn release(&self) {
         if self.way_back.is_some() {
             *self.lock() = None;
         }
     }
 
-    /// Holds the file again, by this description of it.
+    /// Holds the file again, through this description of it.
     pub fn hold(&self, file: Arc<OwnedFd>) {
         *self.lock() = Some(file);
     }
 
-    /// True while the file is held.
+    /// Returns whether the file is held.
     pub fn is_held(&self) -> bool {
         self.lock().is_some()
     }
 
-    /// True if this is the same file. The number of an inode says that only while the file is
-    /// held: after that, a file made later may have it.
+    /// Returns whether this is the same file. Its inode number proves that only while the
+    /// file is held: afterwards, a new file may get the number.
     pub fn is(&self, file: BorrowedFd<'_>) -> bool {
         match &self.way_back {
             Some((_, handle)) if !self.is_held() => {
@@ -193,12 +193,12 @@ impl Description {
         }
     }
 
-    /// The file, open for as long as the caller needs it. One that was released, and has been
-    /// deleted or unmounted since, has no pages any more: an empty, nameless file stands for it.
+    /// The file, open for as long as the caller needs it. A released file that has since been
+    /// deleted or unmounted has no pages any more: an empty, nameless file stands in for it.
     ///
     /// # Errors
-    /// - `EAGAIN`: somebody holds a lease, or the mount point is not in the kernel's cache of
-    ///   names.
+    /// - `EAGAIN`: another process holds a lease, or the mount point is not in the kernel's
+    ///   dentry cache.
     /// - `EMFILE` and others of open_by_handle_at(2).
     pub fn open(&self) -> io::Result<Arc<OwnedFd>> {
         if let Some(held) = &*self.lock() {
@@ -263,12 +263,12 @@ mod tests {
         assert_eq!(cached_pages(&description), 16);
         assert!(description.is(File::open(&path).unwrap().as_fd()));
 
-        // Another file with its inode's number is another file.
+        // A handle tells another file apart.
         let other = disk.path().join("other");
         std::fs::write(&other, "").unwrap();
         assert!(!description.is(File::open(&other).unwrap().as_fd()));
         std::fs::remove_file(&path).unwrap();
-        // An observer of the machine may have it open for a moment.
+        // An observer of the whole machine may have it open for a moment.
         let mut looks = 0;
         while cached_pages(&description) > 0 {
             looks += 1;

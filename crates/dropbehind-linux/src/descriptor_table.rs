@@ -1,4 +1,4 @@
-//! A descriptor table of a thread's own: close_range(2), since Linux 5.9, else
+//! A separate descriptor table for a thread: close_range(2), since Linux 5.9, or else
 //! unshare(2) `CLONE_FILES`.
 
 use crate::errno::check;
@@ -8,42 +8,41 @@ use rustix::thread::{UnshareFlags, unshare_unsafe};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, RawFd};
 
-/// Gives the calling thread a descriptor table of its own, empty but for 0, 1
-/// and 2, which are `/dev/null`.
+/// Gives the calling thread its own descriptor table, empty but for 0, 1 and 2, which are
+/// `/dev/null`.
 ///
-/// Why a flusher thread inside a program needs one: in the program's table,
-/// closing *any* descriptor of a file releases the process's POSIX record locks
-/// on it; our descriptors would be closed by the program's close_range(2),
-/// inherited by its children, count towards its `RLIMIT_NOFILE`, and take
-/// numbers that it expects to be free.
+/// A flusher thread inside a program needs one. In the program's table, closing *any*
+/// descriptor of a file releases the process's POSIX record locks on it. And our descriptors
+/// would be closed by the program's close_range(2), inherited by its children, count towards
+/// its `RLIMIT_NOFILE`, and take numbers that it expects to be free.
 ///
-/// `close_range(0, ~0, CLOSE_RANGE_UNSHARE)` copies no descriptor at all, so
-/// that no pipe of the program's is held open even for a moment, and no file
-/// system sees a close (on NFS and FUSE each close flushes). Before Linux 5.9
-/// the table is copied, and the copies closed one by one.
+/// `close_range(0, ~0, CLOSE_RANGE_UNSHARE)` copies no descriptors at all. So none of the
+/// program's pipes is held open even for a moment, and no file system sees a close (on NFS
+/// and FUSE each close flushes). Before Linux 5.9 the table is copied, and the copies are
+/// closed one by one.
 ///
-/// To be called on a thread of our own, at its start: whatever was open before
-/// is not open here any more, so descriptors owned on this thread, or dropped
-/// on it later, would be those of other files. A process's only thread shares
-/// its table with nobody, and simply loses its descriptors.
+/// Call it at the start of a thread of our own: what was open before is not open here any
+/// more. So descriptors that this thread owns, or drops later, would be those of other files.
+/// The only thread of a process shares its table with nobody, and simply loses its
+/// descriptors.
 ///
 /// # Errors
 ///
 /// - `ENOMEM`, `EMFILE`: no room for a table or its first descriptors.
-/// - `ENOSYS`, `EPERM`: a sandbox with neither call; nothing has changed then.
+/// - `ENOSYS`, `EPERM`: a sandbox with neither call. Nothing has changed in that case.
 pub fn unshare_descriptor_table() -> io::Result<()> {
     unshare_at_once().or_else(|_| unshare_and_close_each())?;
     occupy_standard_descriptors()
 }
 
-/// Lets go of the pipes, sockets and devices that the process was started with,
-/// but for standard error: a process that only stands before another one would
-/// keep them open when the other has closed them.
+/// Closes the pipes, sockets and devices that the process was started with, except for
+/// standard error. A process that stands in for another one would keep them open after the
+/// other has closed them.
 ///
-/// Standard input and output become `/dev/null` then. Of the others, those are
-/// closed that an exec would not have closed: what a Rust program opens for
-/// itself is close-on-exec. Files stay open, since closing one would release the
-/// record locks on it (fcntl(2)) that the process was started with.
+/// Standard input and output become `/dev/null`. Of the others, this closes those that an
+/// exec would not have closed: what a Rust program opens for itself is close-on-exec. Files
+/// stay open, since closing one would release the record locks on it (fcntl(2)) that the
+/// process was started with.
 ///
 /// # Errors
 ///
@@ -79,8 +78,8 @@ pub fn give_up_inherited_descriptors() -> io::Result<()> {
 }
 
 fn may_be_locked(fd: RawFd) -> bool {
-    // SAFETY: the descriptor was open a moment ago, and no other thread closes
-    // any; a wrong one is answered with EBADF.
+    // SAFETY: the descriptor was open a moment ago, and no other thread closes any; a wrong
+    // one yields EBADF.
     let fd = unsafe { BorrowedFd::borrow_raw(fd) };
     rustix::fs::fstat(fd).is_ok_and(|stat| {
         matches!(
@@ -128,8 +127,8 @@ fn unshare_and_close_each() -> io::Result<()> {
     Ok(())
 }
 
-/// Opens `/dev/null` as 0, 1 and 2, so that no message printed by this thread,
-/// a panic's for one, ever lands in a file that happened to get such a number.
+/// Opens `/dev/null` as 0, 1 and 2, so that no message of this thread, such as a panic's,
+/// ends up in a file that happens to get one of these numbers.
 fn occupy_standard_descriptors() -> io::Result<()> {
     for expected in 0..3 {
         let fd = rustix::fs::openat(CWD, c"/dev/null", OFlags::RDWR, Mode::empty())
@@ -173,7 +172,7 @@ mod tests {
         })
         .join()
         .unwrap();
-        // 3 is the listing's own.
+        // 3 is the listing's own descriptor.
         assert_eq!(inside, BTreeSet::from([0, 1, 2, 3]));
         assert!(descriptors().contains(&file.as_raw_fd()));
         file.metadata().unwrap();

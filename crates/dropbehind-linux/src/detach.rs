@@ -6,13 +6,12 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// How far descriptors are looked for where close_range(2) is missing.
+/// The highest descriptor tried where close_range(2) is missing.
 const HIGHEST_DESCRIPTOR: libc::c_int = 1 << 16;
 
-/// Has a command run in a session of its own, with no descriptor but its
-/// standard ones.
+/// Makes a command run in its own session, with only its standard descriptors.
 ///
-/// So no key on the terminal reaches it, and no pipe is held open by it.
+/// So no key on the terminal reaches it, and it holds no pipe open.
 pub fn detach(command: &mut Command) -> &mut Command {
     // SAFETY: only calls that are allowed between fork and exec are made.
     unsafe { command.pre_exec(in_child) }
@@ -21,7 +20,7 @@ pub fn detach(command: &mut Command) -> &mut Command {
 fn in_child() -> io::Result<()> {
     // SAFETY: no arguments.
     check(unsafe { libc::setsid() }.into())?;
-    // Marked and not closed: one of them tells the parent about the exec.
+    // Marked instead of closed: one of them reports the exec to the parent.
     // SAFETY: integers; marking takes no descriptor away from anybody.
     let marked = unsafe {
         libc::syscall(
@@ -31,7 +30,7 @@ fn in_child() -> io::Result<()> {
             libc::CLOSE_RANGE_CLOEXEC,
         )
     };
-    // Since Linux 5.11.
+    // `CLOSE_RANGE_CLOEXEC` exists since Linux 5.11.
     if marked != 0 {
         for fd in 3..HIGHEST_DESCRIPTOR {
             // SAFETY: as above; most of them are not open, which does no harm.

@@ -1,14 +1,13 @@
-//! Reading around the page cache, to make those wait who write to a file.
+//! Reading around the page cache, to make a file's writers wait.
 //!
-//! A direct read of pages that are dirty or under writeback waits until they are
-//! written (`kiocb_write_and_wait` in `fs/iomap/direct-io.c`), and on ext4, xfs and
-//! btrfs it holds the inode's lock meanwhile, shared: who writes to the file waits
-//! for that lock, who reads from it does not. That is how a process outside can
-//! hold a writer back, in the kernel and for no longer than the disk takes: when
-//! the process dies, the lock goes with its read.
+//! A direct read of pages that are dirty or under writeback waits until they are written
+//! (`kiocb_write_and_wait` in `fs/iomap/direct-io.c`). On ext4, xfs and btrfs it holds the
+//! inode's lock meanwhile, shared: writers of the file wait for that lock, readers don't.
+//! That is how another process can hold a writer back, inside the kernel and for no longer
+//! than the disk takes. If that process dies, its read ends and the lock goes with it.
 //!
-//! f2fs reads directly under a lock of its own, `i_gc_rwsem`, for which its
-//! buffered writers do not wait (`f2fs_dio_read_iter` in `fs/f2fs/file.c`).
+//! f2fs takes its own lock for direct reads, `i_gc_rwsem`, for which its buffered writers do
+//! not wait (`f2fs_dio_read_iter` in `fs/f2fs/file.c`).
 
 use crate::file::{FsKind, file_info};
 use rustix::fs::{CWD, Mode, OFlags, openat};
@@ -18,21 +17,21 @@ use std::ffi::c_void;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-/// Memory that cannot be written to. A read into it waits as any other does, and
-/// fails then, on ext4 and xfs without having asked the disk for anything: reads
-/// of the disk would make the kernel's writeback throttling (blk-wbt) take them for
-/// a program that suffers from the writes, and slow these down.
+/// Memory that cannot be written to. A read into it waits like any other, and then fails, on
+/// ext4 and xfs without having asked the disk for anything. Real disk reads would make the
+/// kernel's writeback throttling (blk-wbt) believe that a program suffers from the writes,
+/// and slow those down.
 ///
-/// btrfs tries once more, and then through the page cache (`btrfs_direct_read`,
-/// `btrfs_file_read_iter`), which fails at the first page. That one has just been
-/// written, and is cached as a rule; dropped in this moment, it is read from the
-/// disk, with what the kernel reads ahead.
+/// btrfs tries once more through the page cache (`btrfs_direct_read`,
+/// `btrfs_file_read_iter`), which fails at the first page. That page has just been written,
+/// and is usually cached. If it has just been dropped, it is read from the disk, with the
+/// kernel's readahead.
 #[derive(Debug)]
 struct Nowhere {
     start: *mut c_void,
 }
 
-/// Addresses only. One call reads no more than 2 GiB in any case.
+/// Address space only. One call reads at most 2 GiB in any case.
 const NOWHERE_BYTES: usize = 256 << 20;
 
 // SAFETY: nobody ever reads or writes there.
@@ -61,7 +60,7 @@ impl Drop for Nowhere {
     }
 }
 
-/// Reads ranges of a file around the page cache, to nowhere.
+/// Reads ranges of a file around the page cache, into nowhere.
 #[derive(Debug)]
 pub struct DirectReader {
     file: OwnedFd,
@@ -69,18 +68,18 @@ pub struct DirectReader {
 }
 
 impl DirectReader {
-    /// What one read waits for, at most, in bytes.
+    /// The most that one read waits for, in bytes.
     pub const RANGE_MAX_BYTES: u64 = NOWHERE_BYTES as u64;
 
     /// Opens a description of its own for the file behind `fd`.
     ///
     /// # Errors
     ///
-    /// - `EOPNOTSUPP`: writers would not wait: a block device, a file system that is
-    ///   not named above, or a file that it reads through the page cache whatever is
-    ///   asked for (encrypted, verified, with its data in the journal or in the
-    ///   inode). Of such files statx(2) tells since Linux 6.1 (`STATX_DIOALIGN`),
-    ///   btrfs nothing; before, they are taken, and their writers go on.
+    /// - `EOPNOTSUPP`: writers would not wait. This is a block device, a file system not
+    ///   named above, or a file that it always reads through the page cache (encrypted,
+    ///   verified, with its data in the journal or in the inode). statx(2) reports such files
+    ///   since Linux 6.1 (`STATX_DIOALIGN`), but not on btrfs. Unreported ones are accepted,
+    ///   and their writers don't wait.
     /// - `EINVAL`: the file system has no direct I/O for this file.
     /// - Those of open(2).
     pub fn new(fd: BorrowedFd<'_>) -> io::Result<Self> {
@@ -89,12 +88,12 @@ impl DirectReader {
         if !locks || matches!(info.direct_io_alignment, Some((0, _))) {
             return Err(Errno::OPNOTSUPP.into());
         }
-        // The thread may have a descriptor table of its own.
+        // The thread may have its own descriptor table.
         let path = format!("/proc/thread-self/fd/{}", fd.as_raw_fd());
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::DIRECT;
         let open = |flags| openat(CWD, path.as_str(), flags, Mode::empty());
         let file = match open(flags | OFlags::NOATIME) {
-            // Only owners may.
+            // Only a file's owner may use `O_NOATIME`.
             Err(Errno::PERM) => open(flags)?,
             other => other?,
         };
@@ -104,20 +103,19 @@ impl DirectReader {
         })
     }
 
-    /// Writes what is dirty in a range, multiples of 4096, and returns when that
-    /// has arrived. Those who write to the file wait meanwhile. Of a longer range
-    /// than [`RANGE_MAX_BYTES`](Self::RANGE_MAX_BYTES) only the beginning is written.
+    /// Writes what is dirty in a range, in multiples of 4096, and returns when that is on the
+    /// disk. The file's writers wait meanwhile. Of a range longer than
+    /// [`RANGE_MAX_BYTES`](Self::RANGE_MAX_BYTES), only the beginning is written.
     ///
     /// # Errors
     ///
-    /// - `EIO`, `ENOSPC` and others: it could not be written, now or some time
-    ///   before. fsync(2) tells the writers of that as it would have: it goes by
-    ///   `errseq_t`, which counts for each description and is not looked at here.
-    ///   What is taken are the flags `AS_EIO` and `AS_ENOSPC` of the file
-    ///   (`filemap_check_errors` in `mm/filemap.c`), which the next direct read, of
-    ///   whomsoever, would have met.
-    /// - `EIO` is also what ext4 and xfs answer where a page of the range was
-    ///   written through a mapping in this moment.
+    /// - `EIO`, `ENOSPC` and others: it could not be written, now or earlier. fsync(2) still
+    ///   reports that to the writers: it uses `errseq_t`, which each description samples and
+    ///   which is not looked at here. This does clear the file's flags `AS_EIO` and
+    ///   `AS_ENOSPC` (`filemap_check_errors` in `mm/filemap.c`), which the next direct read,
+    ///   by any process, would have returned.
+    /// - `EIO` is also what ext4 and xfs return if a page of the range was written through a
+    ///   mapping at that moment.
     /// - `ENOMEM`, `EAGAIN`: not now.
     pub fn write_range(&self, offset: u64, len: u64) -> io::Result<()> {
         let len = usize::try_from(len).map_or(NOWHERE_BYTES, |len| len.min(NOWHERE_BYTES));

@@ -1,6 +1,6 @@
-//! The disk that carries a file: sysfs(5), `/sys/dev/block`
-//! (Documentation/ABI/stable/sysfs-block, Documentation/admin-guide/iostats.rst),
-//! and the way there from the made-up device numbers of btrfs and overlayfs.
+//! The disk that a file is on: sysfs(5), `/sys/dev/block`
+//! (Documentation/ABI/stable/sysfs-block, Documentation/admin-guide/iostats.rst), and how to
+//! find it from the made-up device numbers of btrfs and overlayfs.
 
 use crate::file::{FileKind, FsKind, filesystem};
 use crate::mounts::{Mount, mount_of};
@@ -14,13 +14,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// Sectors in sysfs have this size, whatever the device's own.
+/// The size of sectors in sysfs, whatever the device's own.
 const SECTOR_BYTES: u64 = 512;
-/// The request size assumed where no request queue tells.
+/// The request size assumed where there is no request queue.
 const DEFAULT_REQUEST_BYTES: u64 = 1 << 20;
 /// The kernel's own readahead default (`VM_READAHEAD_PAGES`).
 const DEFAULT_READ_AHEAD_BYTES: u64 = 128 << 10;
-/// An overlay on an overlay on btrfs is three; a circle must end.
+/// An overlay on an overlay on btrfs makes three; a loop must end.
 const MAX_STACKED: u32 = 4;
 
 /// A device number.
@@ -33,7 +33,7 @@ pub struct DiskId {
 }
 
 impl DiskId {
-    /// From a device number as of makedev(3).
+    /// Converts a makedev(3) device number.
     #[must_use]
     pub fn from_device(device: u64) -> Self {
         Self {
@@ -42,7 +42,7 @@ impl DiskId {
         }
     }
 
-    /// The device number as of makedev(3).
+    /// The makedev(3) device number.
     #[must_use]
     pub fn device(self) -> u64 {
         makedev(self.major, self.minor)
@@ -80,30 +80,30 @@ impl FromStr for DiskId {
     }
 }
 
-/// What carries files: one flusher, one window, one set of counters.
+/// A disk that carries files: it has one flusher, one window, one set of counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiskInfo {
-    /// The whole disk's number, also for its partitions; a virtual disk's is
-    /// the file system's device number.
+    /// The number of the whole disk, also for its partitions. For a virtual disk, the file
+    /// system's device number.
     pub id: DiskId,
-    /// The kernel's name of it, `vda`; a virtual disk is named after its file
-    /// system and number, `tmpfs-0:27`.
+    /// The kernel's name for it, `vda`. A virtual disk is named after its file system and
+    /// number, `tmpfs-0:27`.
     pub name: String,
     /// The largest request that the kernel makes (`max_sectors_kb`).
     pub request_bytes: u64,
-    /// How far the kernel reads ahead (`read_ahead_kb`).
+    /// The most that the kernel reads ahead (`read_ahead_kb`).
     pub read_ahead_bytes: u64,
-    /// Whether it says that it has moving parts; virtual machines' disks say so
-    /// unasked.
+    /// Whether the disk claims to have moving parts; disks of virtual machines claim so by
+    /// default.
     pub rotational: bool,
     /// The I/O scheduler, `none` if there is none.
     pub scheduler: String,
-    /// There is no request queue behind it: tmpfs, FUSE, NFS, ZFS, or a device
-    /// that cannot be seen from here. The figures above are defaults then.
+    /// Whether it has no request queue: tmpfs, FUSE, NFS, ZFS, or a device that cannot be
+    /// seen from here. Most of the figures above are defaults then.
     pub virtual_: bool,
 }
 
-/// A number in a file of sysfs.
+/// Reads a number from a file in sysfs.
 fn number(path: &Path) -> Option<u64> {
     std::fs::read_to_string(path).ok()?.trim().parse().ok()
 }
@@ -113,8 +113,8 @@ pub(crate) fn sysfs(id: DiskId) -> PathBuf {
 }
 
 impl DiskInfo {
-    /// The disk with this device number, or that this is a partition of; `None`
-    /// if there is no such block device, or no sysfs.
+    /// The disk with this device number, or the one with this partition; `None` if there is
+    /// no such block device, or no sysfs.
     #[must_use]
     pub fn from_device(device: u64) -> Option<Self> {
         let mut directory = std::fs::canonicalize(sysfs(DiskId::from_device(device))).ok()?;
@@ -154,7 +154,7 @@ impl DiskInfo {
     }
 }
 
-/// The scheduler in brackets, of `none [mq-deadline] kyber`.
+/// The scheduler in brackets: `none [mq-deadline] kyber` gives `mq-deadline`.
 fn selected(schedulers: &str) -> String {
     schedulers
         .split_whitespace()
@@ -163,23 +163,23 @@ fn selected(schedulers: &str) -> String {
         .to_owned()
 }
 
-/// The disk that carries a file's data.
+/// The disk that a file's data is on.
 ///
 /// - A block device: itself, or the disk that it is a partition of.
-/// - A file with a real device number: the same for that.
-/// - btrfs: the first device of the file system that can be seen.
-/// - overlayfs: the disk of the upper directory, where what is written goes; of
-///   the topmost lower directory for files known to lie below, and if there is
-///   no upper one.
-/// - Any other file system without a device number of its own: the block device
-///   that it was mounted from, if it was.
+/// - A file with a real device number: that device, in the same way.
+/// - btrfs: the file system's first device that can be seen.
+/// - overlayfs: the disk of the upper directory, which gets what is written. For files known
+///   to be in a lower layer, and if there is no upper directory, that of the topmost lower
+///   directory.
+/// - Any other file system without a device number of its own: the block device that it was
+///   mounted from, if any.
 ///
-/// Stacked devices (device-mapper, md, loop) are disks in their own right. What
-/// leads to no block device is a virtual disk by the file's own device number.
+/// Stacked devices (device-mapper, md, loop) are disks in their own right. If no block device
+/// is found, the result is a virtual disk with the file's own device number.
 ///
 /// # Errors
 ///
-/// Those of fstat(2). What cannot be resolved is a virtual disk, no error.
+/// Those of fstat(2). A disk that cannot be determined is a virtual disk, not an error.
 pub fn disk_of(fd: BorrowedFd<'_>) -> io::Result<DiskInfo> {
     let stat = rustix::fs::fstat(fd)?;
     if let Some(disk) = carrier(fd, &stat, MAX_STACKED) {
@@ -189,7 +189,7 @@ pub fn disk_of(fd: BorrowedFd<'_>) -> io::Result<DiskInfo> {
     Ok(DiskInfo::without_queue(device_of(&stat), filesystem))
 }
 
-/// The number of the device whose pages the file's are.
+/// The number of the device whose pages the file has.
 fn device_of(stat: &Stat) -> u64 {
     // Both are narrower on some targets.
     #[allow(clippy::unnecessary_cast)]
@@ -199,13 +199,13 @@ fn device_of(stat: &Stat) -> u64 {
     }
 }
 
-/// The disk below a file or directory, as far as there is one.
+/// The disk below a file or directory, if there is one.
 fn carrier(fd: BorrowedFd<'_>, stat: &Stat, depth: u32) -> Option<DiskInfo> {
     let device = device_of(stat);
     if let Some(disk) = DiskInfo::from_device(device) {
         return Some(disk);
     }
-    // Only numbers that were made up stand for something else.
+    // Only made-up numbers stand for another device.
     if major(device) != 0 {
         return None;
     }
@@ -220,11 +220,10 @@ fn carrier(fd: BorrowedFd<'_>, stat: &Stat, depth: u32) -> Option<DiskInfo> {
     .or_else(|| DiskInfo::from_device(block_device(&mount_of(fd, device).ok()??.source)?))
 }
 
-/// The disk of the layer that an overlay's file is in, or is taken to be in.
+/// The disk of the layer that an overlay's file is in, or is assumed to be in.
 fn layer_disk(mount: &Mount, device: u64, depth: u32) -> Option<DiskInfo> {
-    // Where its layers lie on several file systems and their inode numbers are
-    // not made unique, an overlay's lower files show a device number that is
-    // not the overlay's.
+    // If the layers are on several file systems and inode numbers are not made unique, an
+    // overlay's lower files show a device number other than the overlay's.
     let is_lower = device != mount.device;
     let mut layers = mount.upper_directories();
     if is_lower || layers.is_empty() {
@@ -273,8 +272,8 @@ const BTRFS_IOC_FS_INFO: Opcode = opcode::read::<BtrfsFsInfo>(0x94, 31);
 const BTRFS_IOC_DEV_INFO: Opcode = opcode::read_write::<BtrfsDevInfo>(0x94, 30);
 const _: () = assert!(size_of::<BtrfsFsInfo>() == 1024 && size_of::<BtrfsDevInfo>() == 4096);
 
-/// The first device of a btrfs that can be seen from here; since Linux 3.0, and
-/// without privileges since 3.16.
+/// The first device of a btrfs that can be seen from here; since Linux 3.0, and without
+/// privileges since 3.16.
 fn btrfs_device(fd: BorrowedFd<'_>) -> Option<u64> {
     // SAFETY: BTRFS_IOC_FS_INFO writes one struct of this size, all of whose
     // bit patterns are valid.
@@ -284,7 +283,7 @@ fn btrfs_device(fd: BorrowedFd<'_>) -> Option<u64> {
     (1..=info.max_id)
         .take(1024)
         .find_map(|devid| block_device(&btrfs_device_path(fd, devid)?))
-        // Where the names lead nowhere, in a container say, sysfs knows still.
+        // If the names lead nowhere, for example in a container, sysfs still has the devices.
         .or_else(|| btrfs_device_in_sysfs(&info.fsid))
 }
 
@@ -327,8 +326,8 @@ fn btrfs_device_in_sysfs(fsid: &[u8; 16]) -> Option<u64> {
     })
 }
 
-/// What a disk has done since it appeared, the counters of
-/// `/sys/block/NAME/stat`. They wrap at the size of the kernel's `long`.
+/// What a disk has done since it appeared: the counters in `/sys/block/NAME/stat`. They wrap
+/// at the size of the kernel's `long`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskCounters {
     /// Reads completed.
@@ -337,7 +336,7 @@ pub struct DiskCounters {
     pub read_merges: u64,
     /// Bytes read.
     pub read_bytes: u64,
-    /// Time that reads took, summed over all.
+    /// Time that reads took, summed over all reads.
     pub read_ticks_ms: u64,
     /// Writes completed.
     pub write_ios: u64,
@@ -345,13 +344,13 @@ pub struct DiskCounters {
     pub write_merges: u64,
     /// Bytes written.
     pub written_bytes: u64,
-    /// Time that writes took, summed over all.
+    /// Time that writes took, summed over all writes.
     pub write_ticks_ms: u64,
-    /// Requests on their way at this moment.
+    /// Requests on their way at the moment.
     pub in_flight: u64,
     /// Time during which any request was on its way.
     pub busy_ms: u64,
-    /// Time that all requests took, summed over all.
+    /// Time that requests took, summed over all requests.
     pub queued_ms: u64,
     /// Bytes discarded (since Linux 4.18, else 0).
     pub discarded_bytes: u64,
@@ -394,7 +393,7 @@ impl DiskCounters {
 ///
 /// # Errors
 ///
-/// - [`io::ErrorKind::Unsupported`]: a virtual disk has none.
+/// - [`io::ErrorKind::Unsupported`]: a virtual disk, which has none.
 /// - `ENOENT`: the disk is gone.
 pub fn disk_counters(disk: &DiskInfo) -> io::Result<DiskCounters> {
     if disk.virtual_ {

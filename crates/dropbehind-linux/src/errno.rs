@@ -16,9 +16,9 @@ pub(crate) fn check(returned: libc::c_long) -> io::Result<()> {
     }
 }
 
-/// Offset and length as the kernel's signed file offsets; a length of 0 means
-/// "to the end of the file" and is what an overlong range becomes, because the
-/// kernel answers `EINVAL` to a range whose end overflows.
+/// Offset and length as the kernel's signed file offsets. A length of 0 means "to the end of
+/// the file". An overlong range becomes that, too, because the kernel returns `EINVAL` if a
+/// range's end overflows.
 pub(crate) fn signed_range(offset: u64, len: u64) -> io::Result<(i64, i64)> {
     let start = i64::try_from(offset).map_err(|_| invalid())?;
     let length = match i64::try_from(len) {

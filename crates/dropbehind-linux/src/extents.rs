@@ -7,8 +7,8 @@ use std::io;
 use std::ops::BitOr;
 use std::os::fd::BorrowedFd;
 
-/// Extents asked for at once: enough that most files take one call, little
-/// enough for any thread's stack (7 KiB).
+/// Extents asked for at once: most files take one call, and it fits on any thread's stack (7
+/// KiB).
 const BATCH: usize = 128;
 
 /// `struct fiemap`, without the extents that follow it.
@@ -57,9 +57,9 @@ impl ExtentFlags {
     pub const DELALLOC: Self = Self(0x4);
     /// The data is compressed or otherwise encoded.
     pub const ENCODED: Self = Self(0x8);
-    /// The address or length is not a multiple of the block size.
+    /// The address or length is not block-aligned.
     pub const NOT_ALIGNED: Self = Self(0x100);
-    /// The data lies among metadata.
+    /// The data is stored among metadata.
     pub const DATA_INLINE: Self = Self(0x200);
     /// Allocated, but reads as zeroes.
     pub const UNWRITTEN: Self = Self(0x800);
@@ -83,14 +83,14 @@ impl BitOr for ExtentFlags {
     }
 }
 
-/// A run of a file's bytes that lies in one piece on the device.
+/// A contiguous run of a file's bytes on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Extent {
-    /// Where it is in the file, in bytes.
+    /// Its offset in the file, in bytes.
     pub logical: u64,
-    /// Where it is on the device, in bytes; 0 where there is no address.
+    /// Its offset on the device, in bytes; 0 if it has no address.
     pub physical: u64,
-    /// How long it is, in bytes.
+    /// Its length, in bytes.
     pub len: u64,
     /// What the file system says about it.
     pub flags: ExtentFlags,
@@ -125,14 +125,14 @@ fn fiemap(fd: BorrowedFd<'_>, start: u64, count: u32) -> io::Result<RawRequest> 
 
 /// All extents of a file, in the file's order.
 ///
-/// Nothing is written first: what writeback has not reached yet shows as
-/// [`ExtentFlags::DELALLOC`], and how the file ends up can be told only once it
-/// is clean. A file that changes meanwhile may show a mixture.
+/// Writes nothing first: data that writeback has not reached shows as
+/// [`ExtentFlags::DELALLOC`], and the final layout is known only once the file is clean. If
+/// the file changes meanwhile, the result may be a mixture.
 ///
 /// # Errors
 ///
-/// - `EOPNOTSUPP`, `ENOTTY`: the file system has no such call (tmpfs, NFS,
-///   FUSE), or it is no regular file.
+/// - `EOPNOTSUPP`, `ENOTTY`: the file system has no such call (tmpfs, NFS, FUSE), or this is
+///   not a regular file.
 pub fn extents(fd: BorrowedFd<'_>) -> io::Result<Vec<Extent>> {
     let mut found: Vec<Extent> = Vec::new();
     let mut start = 0;
@@ -149,8 +149,8 @@ pub fn extents(fd: BorrowedFd<'_>) -> io::Result<Vec<Extent>> {
         }
         let Some(last) = found.last() else { break };
         let next = last.logical.saturating_add(last.len);
-        // A file that shrinks under us, or a file system that never says LAST,
-        // must not keep us here.
+        // Don't loop forever on a file that shrinks meanwhile, or on a file system that never
+        // sets LAST.
         if mapped < BATCH || last.flags.contains(ExtentFlags::LAST) || next <= start {
             break;
         }
@@ -159,18 +159,18 @@ pub fn extents(fd: BorrowedFd<'_>) -> io::Result<Vec<Extent>> {
     Ok(found)
 }
 
-/// The number of a file's extents, without fetching them; as for [`extents`],
-/// what is not written yet counts as the file system sees fit.
+/// The number of a file's extents, without fetching them. As with [`extents`], the file
+/// system decides how it counts data that is not written yet.
 ///
 /// # Errors
 ///
-/// As for [`extents`].
+/// Those of [`extents`].
 pub fn extent_count(fd: BorrowedFd<'_>) -> io::Result<u64> {
     Ok(fiemap(fd, 0, 0)?.header.fm_mapped_extents.into())
 }
 
-/// Whether an error of this family means that the file system has no extents to
-/// tell of, rather than that the call failed.
+/// Whether an error of these calls means that the file system reports no extents, rather than
+/// that the call failed.
 #[must_use]
 pub fn is_unsupported(error: &io::Error) -> bool {
     Errno::from_io_error(error).is_some_and(|errno| {

@@ -1,20 +1,18 @@
-//! Being told of what programs do with files: fanotify(7).
+//! Events about what programs do with files: fanotify(7).
 //!
-//! A group needs `CAP_SYS_ADMIN` in the initial user namespace for what is done
-//! with it here: marks of mounts and file systems, events that bring their own
-//! descriptor, and permission events.
+//! A group needs `CAP_SYS_ADMIN` in the initial user namespace for the features used here:
+//! marks on mounts and file systems, events with descriptors, and permission events.
 //!
 //! # The descriptors of events
 //!
-//! They are opened by the kernel, read-only, and marked so that whatever is
-//! done *through them* makes no event (`FMODE_NONOTIFY`). Opening the file
-//! again, by its path or through `/proc/self/fd`, does make one, for our own
-//! group as well: of permission events that deadlocks the thread that answers
-//! them. So: work with the descriptor that came with the event, or let another
+//! The kernel opens them read-only, and marks them so that nothing done *through them* makes
+//! an event (`FMODE_NONOTIFY`). Opening the file again, by its path or through
+//! `/proc/self/fd`, does make one, for our own group as well. With permission events, that
+//! deadlocks the thread that answers them. So use the event's own descriptor, or let another
 //! thread open the file.
 //!
-//! A descriptor keeps its mount busy (`umount` answers `EBUSY`) and a removed
-//! file's data on the disk while it is open.
+//! While it is open, a descriptor keeps its mount busy (`umount` fails with `EBUSY`) and a
+//! deleted file's data on the disk.
 //!
 //! Sources: `fanotify_init(2)`, `fanotify_mark(2)`, `fanotify(7)`,
 //! `fs/notify/fanotify/`.
@@ -28,49 +26,48 @@ pub use mark::{MarkLife, MarkTarget};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// What a group may ask for.
+/// What kind of events a group may get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum GroupClass {
-    /// To be told afterwards.
+    /// Notification after the fact.
     Notification,
-    /// To be asked before, too: [`EventMask::OPEN_PERM`]. Such a group hears of
-    /// an event before groups of the other class do.
+    /// Permission requests as well: [`EventMask::OPEN_PERM`]. Such a group gets an event
+    /// before groups of the other class do.
     Content,
 }
 
 /// A fanotify group: a queue of events and the marks that fill it.
 ///
-/// Dropping it removes its marks and lets go every program that waits for an
-/// answer to a permission event. So does the end of the process, however it
-/// ends.
+/// Dropping it removes its marks and releases every program that waits for an answer to a
+/// permission event. So does the end of the process, however it ends.
 #[derive(Debug)]
 pub struct Fanotify {
     fd: OwnedFd,
 }
 
 impl Fanotify {
-    /// Makes a group. Queue and number of marks are unlimited; reading does not
-    /// block; events' descriptors are close-on-exec, work on files of any size
-    /// and leave the access time alone.
+    /// Creates a group with an unlimited queue and unlimited marks. Reads don't block. The
+    /// events' descriptors are close-on-exec, support files of any size and don't update the
+    /// access time.
     ///
     /// # Errors
     ///
     /// - `EPERM`: without `CAP_SYS_ADMIN` in the initial user namespace.
-    /// - `ENOSYS`: the kernel was built without fanotify. Whether it was built
-    ///   with permission events shows when they are asked for.
+    /// - `ENOSYS`: the kernel was built without fanotify. A lack of permission events shows
+    ///   only when they are requested.
     /// - `EMFILE`: more than `fs.fanotify.max_user_groups` groups (128 by
     ///   default), or out of descriptors.
     pub fn new(class: GroupClass) -> io::Result<Self> {
         Self::with_queue(class, libc::FAN_UNLIMITED_QUEUE)
     }
 
-    /// Like [`Fanotify::new`], with a queue of the kernel's length
-    /// (`fs.fanotify.max_queued_events`, 16384 by default). What does not fit is
-    /// lost, and an event with [`Event::overflow`] says so.
+    /// Like [`Fanotify::new`], with a queue of the kernel's default length
+    /// (`fs.fanotify.max_queued_events`, 16384 by default). Events that don't fit are lost,
+    /// and one with [`Event::overflow`] reports that.
     ///
     /// # Errors
     ///
-    /// As [`Fanotify::new`].
+    /// Those of [`Fanotify::new`].
     pub fn with_bounded_queue(class: GroupClass) -> io::Result<Self> {
         Self::with_queue(class, 0)
     }
@@ -82,7 +79,7 @@ impl Fanotify {
         };
         let flags =
             class | libc::FAN_CLOEXEC | libc::FAN_NONBLOCK | queue | libc::FAN_UNLIMITED_MARKS;
-        // Not blocking: a FIFO would be waited for until it has a writer.
+        // Non-blocking: opening a FIFO would wait for a writer.
         let event_flags = libc::O_RDONLY | libc::O_LARGEFILE | libc::O_CLOEXEC | libc::O_NONBLOCK;
         match init(flags, event_flags | libc::O_NOATIME) {
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => init(flags, event_flags),
@@ -91,34 +88,35 @@ impl Fanotify {
         .map(|fd| Self { fd })
     }
 
-    /// Reads what is in the queue, as much as the buffer takes.
+    /// Reads events from the queue, as many as fit in the buffer.
     ///
-    /// Each event's file is opened by this call in this process, so a buffer
-    /// must be small against the limit on descriptors.
+    /// This call opens each event's file in this process, so a buffer must be small compared
+    /// to the descriptor limit.
     ///
     /// # Errors
     ///
-    /// - [`io::ErrorKind::WouldBlock`]: nothing is there, or somebody has a lease on the file
-    ///   of the first event (fcntl(2) `F_SETLEASE`), which is lost then. Polling tells.
+    /// - [`io::ErrorKind::WouldBlock`]: the queue is empty, or another process has a lease on
+    ///   the file of the first event (fcntl(2) `F_SETLEASE`), and that event is lost. Polling
+    ///   tells these apart.
     /// - `EINTR`: a signal came first.
-    /// - Any other one concerns the first event alone, whose file could not be
-    ///   opened: `EMFILE`, `ENFILE`, `ENOMEM`, `EACCES`, `ENXIO`, `ESTALE`, ….
-    ///   It is lost (a permission event is answered with "deny" by the
-    ///   kernel), and reading on brings the next ones. On `EMFILE`, close some
-    ///   descriptors first, else they are lost one by one.
+    /// - Any other error concerns only the first event, whose file could not be opened:
+    ///   `EMFILE`, `ENFILE`, `ENOMEM`, `EACCES`, `ENXIO`, `ESTALE`, …. That event is lost
+    ///   (the kernel answers a permission event with "deny"), and the next read gets the
+    ///   following ones. After `EMFILE`, close some descriptors first, or events are lost one
+    ///   by one.
     pub fn read<'a>(&'a self, buffer: &'a mut EventBuffer) -> io::Result<Events<'a>> {
         let filled = rustix::io::read(&self.fd, buffer.bytes_mut())?;
         Ok(Events::new(self, buffer.filled(filled)))
     }
 
-    /// Lets the program go on that waits for an answer about this file.
+    /// Lets a program proceed that waits for permission to open this file.
     ///
-    /// The descriptor is the event's own, which tells the kernel the event; it
-    /// can be closed then.
+    /// The descriptor must be the event's own, which identifies the event to the kernel. It
+    /// can be closed afterwards.
     ///
     /// # Errors
     ///
-    /// - `ENOENT`: no event with this descriptor waits for an answer.
+    /// - `ENOENT`: no event with this descriptor is waiting for an answer.
     /// - `EINVAL`: the group is not of [`GroupClass::Content`].
     pub fn allow(&self, file: BorrowedFd<'_>) -> io::Result<()> {
         let response = libc::fanotify_response {

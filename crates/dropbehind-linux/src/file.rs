@@ -6,10 +6,10 @@ use std::fmt;
 use std::io;
 use std::os::fd::BorrowedFd;
 
-/// What tells a file from every other one while it exists.
+/// Identifies a file while it exists.
 ///
-/// Not enough on btrfs and overlayfs for telling *devices*: their device
-/// numbers are made up, see [`disk_of`](crate::disk_of).
+/// On btrfs and overlayfs it doesn't identify the *device*: their device numbers are made up,
+/// see [`disk_of`](crate::disk_of).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileId {
     /// `st_dev`, as of makedev(3).
@@ -29,7 +29,7 @@ impl FileId {
     }
 }
 
-/// What kind of file it is, as far as there is a page cache for it.
+/// The kind of a file, as far as the page cache is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FileKind {
     /// A regular file.
@@ -71,10 +71,10 @@ pub enum FsKind {
     F2fs,
     /// ZFS on Linux.
     Zfs,
-    /// No file system: a block device, whose pages belong to the device and
-    /// not to the file system that its special file lies on.
+    /// Not a file system but a block device, whose pages belong to the device and not to the
+    /// file system that its special file is on.
     BlockDevice,
-    /// Another one's `f_type`.
+    /// Any other file system, by its `f_type`.
     Other(i64),
 }
 
@@ -82,8 +82,7 @@ impl FsKind {
     /// The file system with this `f_type`.
     #[must_use]
     pub fn from_magic(magic: i64) -> Self {
-        // The field is a sign-extended `int` on some targets; all numbers are
-        // of 32 bits.
+        // The field is a sign-extended `int` on some targets; all these numbers have 32 bits.
         match magic & 0xFFFF_FFFF {
             0xEF53 => Self::Ext4,
             0x5846_5342 => Self::Xfs,
@@ -131,20 +130,20 @@ impl fmt::Display for FsKind {
     }
 }
 
-/// What is worth knowing about an open file before treating it.
+/// What to know about an open file before working on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileInfo {
     /// Which file it is.
     pub id: FileId,
     /// What kind of file.
     pub kind: FileKind,
-    /// Its size; a block device's capacity.
+    /// Its size, or a block device's capacity.
     pub size_bytes: u64,
     /// A block device's number (`st_rdev`, as of makedev(3)), else 0.
     pub special_device: u64,
-    /// What `O_DIRECT` demands of memory addresses and of file offsets and
-    /// lengths, in bytes; zeroes where there is no direct I/O, `None` where the
-    /// kernel doesn't tell (before 6.1, or a file system that leaves it open).
+    /// What `O_DIRECT` requires of memory addresses, and of file offsets and lengths, in
+    /// bytes. Zeros if there is no direct I/O, `None` if the kernel doesn't say (before 6.1,
+    /// or the file system doesn't specify it).
     pub direct_io_alignment: Option<(u32, u32)>,
     /// The file system; [`FsKind::BlockDevice`] for a block device.
     pub filesystem: FsKind,
@@ -186,32 +185,32 @@ fn size_of_stat(fd: BorrowedFd<'_>, stat: &Stat) -> io::Result<u64> {
     }
 }
 
-/// What one statx(2) says of an open file.
+/// What one statx(2) call returns about an open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileStat {
     /// Which file it is.
     pub id: FileId,
     /// What kind of file.
     pub kind: FileKind,
-    /// Its size; a block device's capacity.
+    /// Its size, or a block device's capacity.
     pub size_bytes: u64,
     /// A block device's number, else 0.
     pub special_device: u64,
-    /// Names that it has; 0 once it is deleted.
+    /// How many names it has; 0 once it is deleted.
     pub links: u32,
-    /// Permission to execute it, for anybody.
+    /// Whether anybody may execute it.
     pub executable: bool,
-    /// When it was made, since the epoch, where the file system knows that.
+    /// When it was created, since the epoch, if the file system records that.
     pub born: Option<std::time::Duration>,
-    /// The number of the mount through which it was opened, which no other mount gets until
-    /// the next boot (`STATX_MNT_ID_UNIQUE`); `None` before Linux 6.8.
+    /// The number of the mount through which it was opened, which is not reused until the
+    /// next boot (`STATX_MNT_ID_UNIQUE`); `None` before Linux 6.8.
     pub mount: Option<u64>,
 }
 
-/// include/uapi/linux/stat.h of Linux 6.8; older kernels leave it unanswered.
+/// include/uapi/linux/stat.h of Linux 6.8; older kernels ignore it.
 pub(crate) const MNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
 
-/// What a file is, in one call: for those that pass by in great numbers.
+/// Describes a file with one call, where many files pass by.
 ///
 /// # Errors
 ///
@@ -288,18 +287,18 @@ pub enum AccessMode {
     WriteOnly,
     /// `O_RDWR`.
     ReadWrite,
-    /// `O_PATH`: for naming the file only, no I/O at all.
+    /// `O_PATH`: only names the file, allows no I/O at all.
     Path,
 }
 
 impl AccessMode {
-    /// Whether one may read through the description.
+    /// Whether the description can be read from.
     #[must_use]
     pub fn is_readable(self) -> bool {
         matches!(self, Self::ReadOnly | Self::ReadWrite)
     }
 
-    /// Whether one may write through the description.
+    /// Whether the description can be written to.
     #[must_use]
     pub fn is_writable(self) -> bool {
         matches!(self, Self::WriteOnly | Self::ReadWrite)
@@ -313,12 +312,11 @@ pub struct StatusFlags {
     pub access: AccessMode,
     /// `O_APPEND`: writes go to the end of the file.
     pub append: bool,
-    /// `O_DIRECT`: past the page cache.
+    /// `O_DIRECT`: bypasses the page cache.
     pub direct: bool,
-    /// `O_SYNC`: each write is durable with its metadata.
+    /// `O_SYNC`: each write is durable, including metadata.
     pub sync: bool,
-    /// `O_DSYNC`: each write is durable; also set by `O_SYNC`, which includes
-    /// it.
+    /// `O_DSYNC`: each write is durable. `O_SYNC` includes and sets it.
     pub dsync: bool,
     /// `O_NONBLOCK`, which regular files ignore.
     pub nonblock: bool,
@@ -331,8 +329,8 @@ pub struct StatusFlags {
 /// - `EBADF`: not open.
 pub fn status_flags(fd: BorrowedFd<'_>) -> io::Result<StatusFlags> {
     let flags = rustix::fs::fcntl_getfl(fd)?;
-    // rustix 1.1 has O_SYNC's value for O_DSYNC too, so that one cannot be told
-    // from the other; O_SYNC is O_DSYNC and a bit of its own.
+    // rustix 1.1 gives O_DSYNC the value of O_SYNC, so they cannot be told apart; O_SYNC is
+    // O_DSYNC and one more bit.
     let all_of = |bits: libc::c_int| flags.contains(OFlags::from_bits_retain(bits as u32));
     Ok(StatusFlags {
         access: if flags.contains(OFlags::PATH) {

@@ -1,7 +1,7 @@
-//! Noticing a fork: threads do not live on in the child.
+//! Detecting a fork: threads don't survive in the child.
 //!
-//! `getpid` would tell too, at the price of a system call each time; a counter
-//! that a fork handler moves costs one load.
+//! `getpid` would detect it, too, at the price of a system call each time. A counter that a
+//! fork handler increments costs one load.
 //!
 //! Sources: `fork(2)`, `pthread_atfork(3)`. `vfork` and `posix_spawn` run no
 //! handlers, and their children only call `exec`.
@@ -16,10 +16,10 @@ extern "C" fn in_child() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
 }
 
-/// How many forks lie between the process that asked first and this one.
+/// How many forks there were between the process that called this first and this one.
 ///
-/// Compare with the value at the time a thread was started: when they differ,
-/// the thread is another process's.
+/// Compare it with its value when a thread was started: if they differ, the thread belongs to
+/// another process.
 pub fn fork_generation() -> u32 {
     REGISTERED.call_once(|| {
         // SAFETY: the handler only adds to an atomic, which is allowed in the

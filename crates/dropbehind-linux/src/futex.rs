@@ -1,7 +1,7 @@
 //! Waiting on a word of memory: futex(2), `FUTEX_WAIT` and `FUTEX_WAKE`.
 //!
-//! Never with `FUTEX_PRIVATE_FLAG`: the word may lie in memory that processes
-//! share, and a private wait is not found by a wake from another one.
+//! Never uses `FUTEX_PRIVATE_FLAG`: the word may be in memory shared between processes, and a
+//! wake from another process doesn't reach a private wait.
 
 use rustix::io::Errno;
 use rustix::thread::futex::{Flags, Timespec, wait, wake};
@@ -12,24 +12,24 @@ use std::time::Duration;
 /// Why [`futex_wait`] returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Wake {
-    /// Woken; possibly for no reason, so look at the word again.
+    /// Woken; possibly for no reason, so check the word again.
     Woken,
-    /// The word did not have the expected value: never slept.
+    /// The word did not have the expected value, so it never slept.
     Changed,
-    /// The time is up.
+    /// The timeout expired.
     TimedOut,
     /// A signal was handled.
     Interrupted,
 }
 
-/// Sleeps while the word has the expected value, until woken; at most for
-/// `timeout`, measured by `CLOCK_MONOTONIC`.
+/// Sleeps while the word has the expected value, until woken or until `timeout` expires,
+/// measured by `CLOCK_MONOTONIC`.
 ///
 /// # Errors
 ///
 /// - `ENOSYS`, `EPERM`: a sandbox without the call.
 pub fn futex_wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) -> io::Result<Wake> {
-    // A time that doesn't fit is as good as forever.
+    // A timeout that doesn't fit is as good as forever.
     let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
     match wait(word, Flags::empty(), expected, timeout.as_ref()) {
         Ok(()) => Ok(Wake::Woken),
@@ -40,8 +40,7 @@ pub fn futex_wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) ->
     }
 }
 
-/// Wakes up to `count` of those who sleep on the word, and says how many were
-/// woken.
+/// Wakes up to `count` threads that sleep on the word, and returns how many it woke.
 ///
 /// # Errors
 ///

@@ -1,9 +1,9 @@
 //! I/O priorities: ioprio_set(2) and ioprio_get(2), since Linux 2.6.13
 //! (include/uapi/linux/ioprio.h).
 //!
-//! The priority that counts for writeback is that of the thread which submits
-//! it. Whether it has any effect is up to the disk's scheduler: bfq and
-//! mq-deadline heed it, none and kyber do not.
+//! For writeback, the priority of the thread that submits it counts. Whether it has any
+//! effect depends on the disk's scheduler: bfq and mq-deadline honour it, none and kyber
+//! don't.
 
 use crate::errno::{check, invalid};
 use std::fmt;
@@ -22,10 +22,10 @@ const LEVEL_MASK: u32 = 7;
 /// A thread's I/O priority.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum IoPriority {
-    /// What follows from the thread's niceness: the kernel's default.
+    /// Derived from the thread's niceness: the kernel's default.
     #[default]
     Inherit,
-    /// Only when nobody else wants the disk.
+    /// Only when nobody else uses the disk.
     Idle,
     /// The usual class, from 0 (first) to 7 (last).
     BestEffort(u8),
@@ -88,8 +88,8 @@ pub fn set_thread_io_priority(priority: IoPriority) -> io::Result<()> {
     check(returned)
 }
 
-/// The calling thread's I/O priority; the real-time class, which is never set
-/// here, shows as the best level of best effort.
+/// The calling thread's I/O priority. The real-time class, which is never set here, shows as
+/// best effort's highest level.
 ///
 /// # Errors
 ///

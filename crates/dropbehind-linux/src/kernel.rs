@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The kernel's version, as far as features go by it.
+/// The kernel's version, as precise as features need it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KernelVersion {
     /// The 6 of 6.18.
@@ -12,8 +12,8 @@ pub struct KernelVersion {
 }
 
 impl KernelVersion {
-    /// The version in a release string such as `6.18.44-rc1+`; 0.0, older than
-    /// any kernel, where it has none.
+    /// The version in a release string such as `6.18.44-rc1+`; 0.0, older than any kernel, if
+    /// there is none.
     #[must_use]
     pub fn parse(release: &str) -> Self {
         let mut numbers = release.split('.').map(|part| {
@@ -35,8 +35,8 @@ impl fmt::Display for KernelVersion {
 
 /// The version of the running kernel.
 ///
-/// Only for saying it and for ordering attempts: whether a call works is found
-/// out by making it, since distributions carry features back.
+/// Only for display and for choosing what to try first. Whether a call works is found by
+/// making it, since distributions backport features.
 #[must_use]
 pub fn kernel_version() -> KernelVersion {
     KernelVersion::parse(&rustix::system::uname().release().to_string_lossy())

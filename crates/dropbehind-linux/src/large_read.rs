@@ -1,14 +1,13 @@
 //! Reading a range of a file into the page cache in large folios.
 //!
-//! readahead(2) and `POSIX_FADV_WILLNEED` bring single pages
-//! (`force_page_cache_ra` in `mm/readahead.c`), each with its own allocation, a
-//! place in the cache and a place in the LRU; the kernel's own readahead brings
-//! large folios, but in windows of a size that nobody can choose for one file. A
-//! fault in a mapping with `MADV_HUGEPAGE` brings exactly one folio of the size
-//! of a huge page (`do_sync_mmap_readahead` in `mm/filemap.c`, since Linux
-//! 5.18), whatever windows there are, and `MADV_RANDOM` keeps it from reading
-//! on. `MADV_POPULATE_READ` (madvise(2), since Linux 5.14) has the kernel fault
-//! for us: errors come back as errors, never as signals.
+//! readahead(2) and `POSIX_FADV_WILLNEED` bring single pages (`force_page_cache_ra` in
+//! `mm/readahead.c`). Each takes its own allocation, a place in the cache and one in the LRU.
+//! The kernel's own readahead brings large folios, but in windows whose size cannot be chosen
+//! for one file. A fault in a mapping with `MADV_HUGEPAGE` brings exactly one folio of the
+//! size of a huge page (`do_sync_mmap_readahead` in `mm/filemap.c`, since Linux 5.18),
+//! whatever the window, and `MADV_RANDOM` keeps it from reading on. `MADV_POPULATE_READ`
+//! (madvise(2), since Linux 5.14) makes the kernel fault for us: errors are returned, and
+//! never come as signals.
 
 use crate::errno::check;
 use rustix::io::Errno;
@@ -18,7 +17,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::OnceLock;
 
-/// The size of a huge page, in bytes; `None` where the kernel has none
+/// The size of a huge page, in bytes; `None` if the kernel has none
 /// (`CONFIG_TRANSPARENT_HUGEPAGE`). 2 MiB on most machines.
 ///
 /// From `/sys/kernel/mm/transparent_hugepage/hpage_pmd_size`
@@ -33,9 +32,9 @@ pub fn huge_page_size() -> Option<u64> {
     })
 }
 
-/// A mapping of one huge page's worth of a file, by which to read it.
+/// A mapping of one huge page's worth of a file, used to read it.
 ///
-/// Nobody can access the mapped memory through this.
+/// It gives nobody access to the mapped memory.
 #[derive(Debug)]
 pub struct LargeRead {
     address: *mut c_void,
@@ -46,19 +45,19 @@ pub struct LargeRead {
 unsafe impl Send for LargeRead {}
 
 impl LargeRead {
-    /// Maps `[offset, offset + huge_page_size())` of a file, which must be a
-    /// multiple of that size.
+    /// Maps `[offset, offset + huge_page_size())` of a file. The offset must be a multiple of
+    /// that size.
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: there are no huge pages, or the offset is none of theirs.
+    /// - `EINVAL`: there are no huge pages, or the offset is not aligned to them.
     /// - `EACCES`: the descriptor is not open for reading.
     /// - `ENODEV`: the file cannot be mapped.
     /// - `ENOMEM`: too many mappings, or more than `RLIMIT_AS`.
     pub fn new(fd: BorrowedFd<'_>, offset: u64) -> io::Result<Self> {
         let size = huge_page_size().filter(|size| offset.is_multiple_of(*size));
         let bytes = usize::try_from(size.ok_or(Errno::INVAL)?).map_err(|_| Errno::INVAL)?;
-        // Aligned as the file is, so that one entry of the page table will do.
+        // Aligned like the file, so that one page table entry will do.
         // SAFETY: a fresh mapping at an address of the kernel's choice.
         let reserved = unsafe {
             mmap_anonymous(
@@ -87,7 +86,7 @@ impl LargeRead {
                 offset,
             )
         };
-        // Dropping it unmaps what was reserved, if need be.
+        // Dropping this unmaps the reservation, if need be.
         let mapping = Self { address, bytes };
         mapped?;
         // SAFETY: all of it is our mapping, and this advice changes no contents.
@@ -98,9 +97,9 @@ impl LargeRead {
         Ok(mapping)
     }
 
-    /// Reads the range, and returns when it has been read. Answers how many
-    /// page faults that took: a handful with large folios, a hundred times as
-    /// many where the file system has none, or memory is too fragmented.
+    /// Reads the range, and returns when that is done. Returns how many page faults it took:
+    /// a handful with large folios, a hundred times as many if the file system has none or
+    /// memory is too fragmented.
     ///
     /// # Errors
     ///

@@ -1,14 +1,12 @@
-//! What was found out about file systems earlier in this process.
+//! What was learned about file systems earlier in this process.
 //!
-//! Whether a file system supports `RWF_DONTCACHE` is known only once it was
-//! tried. This remembers the answer per device, so that one refused call serves
-//! all later files.
+//! Whether a file system supports `RWF_DONTCACHE` is known only after trying it. This
+//! remembers the answer for each device, so that one refused call serves all later files.
 //!
-//! The table is a fixed array of atomics: it can be used from signal handlers
-//! and after fork(2), and never allocates. When it is full, further devices are
-//! simply not remembered. Device numbers are used again after an unmount, so an
-//! answer is a hint: a refusal that contradicts it must be handled, and
-//! remembered.
+//! The table is a fixed array of atomics: it can be used in signal handlers and after
+//! fork(2), and never allocates. When it is full, further devices are not remembered. Device
+//! numbers are reused after an unmount, so an answer is a hint: callers must handle a refusal
+//! that contradicts it, and remember that.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -19,8 +17,7 @@ pub enum Operation {
     Read,
     /// Writing where the file had no blocks.
     Write,
-    /// Writing over allocated blocks: ext4 accepts the flag there and keeps the
-    /// pages all the same.
+    /// Writing over allocated blocks: ext4 accepts the flag but keeps the pages.
     Overwrite,
 }
 
@@ -29,7 +26,7 @@ const SLOTS: usize = 64;
 struct Slot {
     /// The device number plus one; 0 while the slot is free.
     key: AtomicU64,
-    /// Two bits an operation: known, and works.
+    /// Two bits for each operation: known, and works.
     facts: AtomicU32,
 }
 
@@ -45,14 +42,14 @@ fn bits(operation: Operation) -> (u32, u32) {
     (1 << shift, 2 << shift)
 }
 
-/// The device's slot, made if `claim` and there is room.
+/// The device's slot. With `claim`, takes a free one if it has none.
 fn slot(device: u64, claim: bool) -> Option<&'static Slot> {
     let key = device.checked_add(1)?;
     let start = (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize % SLOTS;
     for step in 0..SLOTS {
         let slot = &TABLE[(start + step) % SLOTS];
-        // Relaxed: the facts travel in one word of their own, whose initial
-        // value (nothing known) is right for whoever sees the key first.
+        // Relaxed: the facts are in a separate word, whose initial value (nothing known) is
+        // right for any thread that sees the key first.
         let mut found = slot.key.load(Ordering::Relaxed);
         if found == 0 {
             if !claim {
@@ -73,10 +70,9 @@ fn slot(device: u64, claim: bool) -> Option<&'static Slot> {
     None
 }
 
-/// Whether `RWF_DONTCACHE` is known to work, or not to, on the file system with
-/// this device number ([`FileId::device`](crate::FileId)); for block devices
-/// take the device number of the special file's own,
-/// [`FileInfo::special_device`](crate::FileInfo).
+/// Whether `RWF_DONTCACHE` is known to work, or not to, on the file system with this device
+/// number ([`FileId::device`](crate::FileId)). For block devices, pass the number of the
+/// device itself, [`FileInfo::special_device`](crate::FileInfo).
 #[must_use]
 pub fn dontcache(device: u64, operation: Operation) -> Option<bool> {
     let (known, works) = bits(operation);
@@ -84,7 +80,7 @@ pub fn dontcache(device: u64, operation: Operation) -> Option<bool> {
     (facts & known != 0).then_some(facts & works != 0)
 }
 
-/// Remembers whether `RWF_DONTCACHE` works; the last word counts.
+/// Remembers whether `RWF_DONTCACHE` works, replacing an earlier answer.
 pub fn remember_dontcache(device: u64, operation: Operation, does_work: bool) {
     let (known, works) = bits(operation);
     if let Some(slot) = slot(device, true) {
@@ -106,7 +102,7 @@ pub fn remember_dontcache(device: u64, operation: Operation, does_work: bool) {
 mod tests {
     use super::*;
 
-    // One test, since the table is the process's.
+    // One test, since the table is global to the process.
     #[test]
     fn remembers_until_full() {
         assert_eq!(dontcache(0, Operation::Read), None);

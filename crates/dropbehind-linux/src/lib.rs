@@ -1,21 +1,19 @@
 //! The system calls behind dropbehind.
 //!
-//! Everything dropbehind asks of the kernel beyond opening a file goes through
-//! this crate, one file per call family. A call here is one call of the
-//! kernel's, with its arguments in Rust's types and bytes as the unit, its
-//! errno documented, and nothing retried: what the program would have seen
-//! (`EINTR`, short counts) is what the caller sees.
+//! Everything dropbehind asks of the kernel beyond opening a file goes through this crate,
+//! one file per call family. A function here is one call to the kernel, with Rust types as
+//! arguments, bytes as the unit, and its errno values documented. Nothing is retried: the
+//! caller sees what the program would have seen (`EINTR`, short counts).
 //!
-//! Nothing here decides anything. What is worth knowing before deciding is in
-//! [`probe()`] (what works on this file system, found out by trying) and in
-//! [`learned`] (what was found out earlier in this process).
+//! Nothing here makes decisions. What a caller needs to know for one is in [`probe()`] (what
+//! works on this file system, found by trying) and in [`learned`] (what was found out earlier
+//! in this process).
 //!
 //! # Ranges
 //!
-//! Offsets and lengths are bytes. Where a length is documented as "0 means to
-//! the end of the file", that is the kernel's own convention. A range that
-//! reaches past the largest file offset (2^63 - 1) is taken as reaching the
-//! end of the file; an offset past it is `EINVAL`.
+//! Offsets and lengths are bytes. Where a length of 0 is documented to mean "to the end of
+//! the file", that is the kernel's own convention. A range that reaches past the largest file
+//! offset (2^63 - 1) counts as reaching the end of the file; an offset past it is `EINVAL`.
 
 #![cfg(target_os = "linux")]
 

@@ -1,4 +1,4 @@
-//! Block devices made of files: loop(4), `LOOP_CONFIGURE` since Linux 5.8
+//! Block devices backed by files: loop(4), `LOOP_CONFIGURE` since Linux 5.8
 //! (include/uapi/linux/loop.h).
 
 use crate::errno::check;
@@ -18,7 +18,7 @@ const LO_FLAGS_AUTOCLEAR: u32 = 4;
 /// Read and write the file with `O_DIRECT`.
 const LO_FLAGS_DIRECT_IO: u32 = 16;
 
-/// How often another process may be faster, or a device's node late.
+/// How many times another process may be faster, or a device's node may be late.
 const ATTEMPTS: u32 = 400;
 const PAUSE: Duration = Duration::from_millis(5);
 
@@ -51,8 +51,8 @@ struct LoopConfig {
 
 /// An attached loop device, held open.
 ///
-/// It detaches by itself when its last user is gone: this value, a mount, or
-/// the process.
+/// It detaches automatically after its last user is gone: this value, a mount, or the
+/// process.
 #[derive(Debug)]
 pub struct LoopDevice {
     path: PathBuf,
@@ -67,7 +67,7 @@ impl LoopDevice {
     }
 }
 
-/// The paths by which the files of all loop devices were opened, as they are called now
+/// The current paths of the files behind all loop devices
 /// (Documentation/ABI/stable/sysfs-block, `loop/backing_file`).
 pub fn backing_paths() -> impl Iterator<Item = PathBuf> {
     let devices = std::fs::read_dir("/sys/block").into_iter().flatten();
@@ -78,14 +78,13 @@ pub fn backing_paths() -> impl Iterator<Item = PathBuf> {
     })
 }
 
-/// Attaches a free loop device to a file, which it reads and writes with
-/// `O_DIRECT` where that works, so that data is not cached once more below the
-/// device.
+/// Attaches a free loop device to a file, which it reads and writes with `O_DIRECT` where
+/// that works, so that data is not cached a second time below the device.
 ///
 /// # Errors
 ///
-/// - `ENOENT`, `EACCES`: `/dev/loop-control` is not there or not for this user.
-/// - `EINVAL`: before Linux 5.8, or a file that cannot carry a device.
+/// - `ENOENT`, `EACCES`: `/dev/loop-control` is missing or not for this user.
+/// - `EINVAL`: before Linux 5.8, or a file that cannot back a device.
 pub fn attach_loop_device(backing: BorrowedFd<'_>) -> io::Result<LoopDevice> {
     let control = OpenOptions::new()
         .read(true)

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
-/// Shared memory, unmapped with the value.
+/// Shared memory, unmapped when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     start: NonNull<u8>,
@@ -17,7 +17,7 @@ pub(crate) struct Mapping {
 unsafe impl Send for Mapping {}
 
 impl Mapping {
-    /// All of `fd` from `offset` on, `bytes` long; both are multiples of the page size.
+    /// Maps `bytes` bytes of `fd` from `offset` on; both are multiples of the page size.
     pub(crate) fn new(
         fd: BorrowedFd<'_>,
         offset: u64,
@@ -45,8 +45,8 @@ impl Mapping {
         self.start
     }
 
-    /// A number that others read and write, too. To store one takes memory that was mapped
-    /// for writing.
+    /// A word that others also read and write. Storing to it takes memory that was mapped for
+    /// writing.
     ///
     /// # Panics
     ///

@@ -1,8 +1,7 @@
-//! The memory of this process.
+//! This process's memory.
 
-/// Gives memory that is not used any more back to the kernel, where the C library can:
-/// glibc's malloc_trim(3) does so in the midst of its heaps, too. It takes a millisecond for
-/// some ten megabytes.
+/// Returns unused memory to the kernel, where the C library can: glibc's malloc_trim(3) also
+/// does so in the middle of its heaps. It takes a millisecond for some ten megabytes.
 pub fn return_memory() {
     #[cfg(target_env = "gnu")]
     // SAFETY: it only touches memory that malloc(3) has not handed out.

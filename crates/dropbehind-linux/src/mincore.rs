@@ -14,19 +14,19 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// How much is mapped at once: one byte a page is 256 KiB for this.
+/// How much is mapped at once. At one byte per page, the map of this takes 256 KiB.
 const PIECE_BYTES: u64 = if cfg!(target_pointer_width = "64") {
     1 << 30
 } else {
     1 << 26
 };
 
-/// The owner's number shown for owners that our user namespace doesn't know,
-/// unless `/proc/sys/kernel/overflowuid` says otherwise.
+/// The user ID shown for owners that our user namespace doesn't know, unless
+/// `/proc/sys/kernel/overflowuid` says otherwise.
 const OVERFLOW_UID: u32 = 65534;
 
-/// A mapping of part of a file that nobody can access: it is there for mincore
-/// to look through, so it neither faults pages in nor keeps any from going.
+/// An inaccessible mapping of part of a file. It exists for mincore to look at, so it neither
+/// faults pages in nor keeps any from being dropped.
 struct Mapping {
     address: *mut c_void,
     len: usize,
@@ -34,8 +34,8 @@ struct Mapping {
 
 impl Mapping {
     fn new(fd: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result<Self> {
-        // Private, because FUSE refuses shared mappings of files that it reads
-        // directly; which pages are resident is the same for both.
+        // Private, because FUSE refuses shared mappings of files with direct I/O. The same
+        // pages are resident in both.
         // SAFETY: a fresh mapping at an address of the kernel's choice cannot
         // overlap any other, and without access rights it cannot be misused.
         let address = unsafe {
@@ -69,8 +69,8 @@ impl Drop for Mapping {
     }
 }
 
-/// Whether the caller may write the file now, by its permissions and whatever
-/// the descriptor was opened for: what `file_permission(file, MAY_WRITE)` says.
+/// Whether the caller's permissions allow it to write the file now, however the descriptor
+/// was opened: what `file_permission(file, MAY_WRITE)` says.
 fn may_write(fd: BorrowedFd<'_>) -> bool {
     // faccessat2(2), since Linux 5.8; rustix refuses AT_EMPTY_PATH for it.
     // SAFETY: the path is a terminated string, the rest are integers.
@@ -101,8 +101,8 @@ fn may_write(fd: BorrowedFd<'_>) -> bool {
 
 /// Whether mincore tells this caller the truth about the file.
 ///
-/// It is a stricter rule than cachestat's: a descriptor open for writing counts
-/// for cachestat even if the permissions have changed since, but not here.
+/// The rule is stricter than cachestat's. For cachestat, a descriptor open for writing is
+/// enough even if permissions have changed since, but not here.
 fn may_know_residency(fd: BorrowedFd<'_>) -> io::Result<bool> {
     match cachestat(fd, 0, 1) {
         Err(error) if error.raw_os_error() == Some(libc::EPERM) => return Ok(false),
@@ -118,9 +118,8 @@ fn may_know_residency(fd: BorrowedFd<'_>) -> io::Result<bool> {
             .is_ok_and(|sets| sets.effective.contains(CapabilitySet::FOWNER)))
 }
 
-/// Whether the file's pages belong to the file's own inode, so that cachestat's
-/// "none" is to be believed. overlayfs and FUSE's passthrough keep them
-/// elsewhere.
+/// Whether the file's pages belong to its own inode, so that cachestat's "none" can be
+/// believed. overlayfs and FUSE passthrough keep them elsewhere.
 fn counts_are_its_own(fd: BorrowedFd<'_>) -> bool {
     matches!(
         filesystem(fd),
@@ -134,14 +133,13 @@ fn counts_are_its_own(fd: BorrowedFd<'_>) -> bool {
     )
 }
 
-/// The resident ranges of `[offset, offset + len)`, in whole pages, ascending,
-/// neighbours merged; the first may start before `offset` and the last may end
-/// after `offset + len` or the end of the file, by less than a page. A `len` of
-/// 0 is an empty range.
+/// The resident ranges of `[offset, offset + len)`: whole pages, ascending, adjacent ones
+/// merged. The first may start before `offset`, and the last may end after `offset + len` or
+/// the end of the file, by less than a page. A `len` of 0 is an empty range.
 ///
-/// Works for regular files and block devices, maps at most 1 GiB at a time, and
-/// touches no page. Parts of which cachestat says that nothing is cached are
-/// not looked at, which is what keeps sparse files of terabytes cheap.
+/// Works for regular files and block devices, maps at most 1 GiB at a time, and touches no
+/// page. Skips parts in which cachestat counts nothing, which keeps sparse files of terabytes
+/// cheap.
 ///
 /// # Errors
 ///
@@ -187,7 +185,7 @@ pub fn resident_ranges(fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<
     Ok(ranges)
 }
 
-/// Appends the resident pages from `start` on to the ranges before them.
+/// Appends the resident pages from `start` on to the ranges so far.
 fn collect(ranges: &mut Vec<Range<u64>>, start: u64, page: u64, pages: &[u8]) {
     let mut at = start;
     for run in pages.chunk_by(|a, b| a & 1 == b & 1) {

@@ -1,5 +1,5 @@
-//! Mount namespaces: which one a process is in, what is mounted there, and a
-//! new one for oneself. mount_namespaces(7), unshare(2), proc_pid_mountinfo(5).
+//! Mount namespaces: which one a process is in, what is mounted there, and how to get a new
+//! one. mount_namespaces(7), unshare(2), proc_pid_mountinfo(5).
 
 use crate::file::FileId;
 use crate::mounts::Mount;
@@ -9,19 +9,19 @@ use std::io::{self, BufRead, BufReader, Read, Seek};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-/// What tells a mount namespace from every other one while it exists.
+/// Identifies a mount namespace while it exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MountNamespaceId(FileId);
 
 impl MountNamespaceId {
-    /// The number that `/proc/PID/ns/mnt` shows: 4026531841.
+    /// The number that `/proc/PID/ns/mnt` shows, such as 4026531841.
     pub(crate) fn number(self) -> u64 {
         self.0.inode
     }
 }
 
-/// A mount namespace that exists, and keeps its number, at least as long as this value. The
-/// kernel gives a number that is free to the next namespace.
+/// A mount namespace that keeps existing, with its number, as long as this value. The kernel
+/// gives a free number to the next namespace.
 #[derive(Debug)]
 pub struct HeldMountNamespace {
     id: MountNamespaceId,
@@ -29,7 +29,7 @@ pub struct HeldMountNamespace {
 }
 
 impl HeldMountNamespace {
-    /// That of a process.
+    /// The namespace of a process.
     ///
     /// # Errors
     ///
@@ -40,7 +40,7 @@ impl HeldMountNamespace {
         Ok(Self { id, _file: file })
     }
 
-    /// Which it is.
+    /// Identifies the namespace.
     #[must_use]
     pub fn id(&self) -> MountNamespaceId {
         self.id
@@ -51,8 +51,8 @@ impl HeldMountNamespace {
 ///
 /// # Errors
 ///
-/// - `ENOENT`, `ESRCH`: there is no such process, or it has ended; one that was
-///   not waited for yet is in no namespace any more.
+/// - `ENOENT`, `ESRCH`: there is no such process, or it has ended; a zombie is in no
+///   namespace any more.
 /// - `EACCES`: the process is another user's (`PTRACE_MODE_READ`).
 pub fn mount_namespace_of(process: i32) -> io::Result<MountNamespaceId> {
     let path = if process == 0 {
@@ -64,12 +64,12 @@ pub fn mount_namespace_of(process: i32) -> io::Result<MountNamespaceId> {
     Ok(MountNamespaceId(FileId::of(&stat)))
 }
 
-/// Gives the calling thread a mount namespace of its own, a copy of the present
-/// one; that is the whole process where there is one thread.
+/// Gives the calling thread its own mount namespace, a copy of the current one. For a
+/// single-threaded process, that is the whole process.
 ///
-/// Mounts stay as shared as they were: what is mounted on a shared one still
-/// appears in both namespaces. Descriptors that are open stay on the mounts
-/// of the old namespace; the root and working directories move over.
+/// Mounts stay as shared as they were: what is mounted below a shared one still appears in
+/// both namespaces. Open descriptors stay on the old namespace's mounts; the root and working
+/// directories move to the new one.
 ///
 /// # Errors
 ///
@@ -81,8 +81,7 @@ pub fn unshare_mount_namespace() -> io::Result<()> {
     crate::errno::check(unsafe { libc::unshare(libc::CLONE_NEWNS) }.into())
 }
 
-/// Everything that is mounted in a process's mount namespace and can be reached
-/// from its root directory.
+/// All mounts in a process's mount namespace that can be reached from its root directory.
 ///
 /// # Errors
 ///
@@ -92,12 +91,12 @@ pub fn mounts_of(process: i32) -> io::Result<Vec<Mount>> {
     MountWatch::new(process)?.mounts()
 }
 
-/// More of a table is not looked through for one mount. Tables of container hosts have some
-/// hundred kilobytes; users can make gigabytes.
+/// At most this much of a table is searched for one mount. Tables of container hosts have
+/// some hundred kilobytes, but users can make gigabytes.
 const SEARCHED_BYTES: u64 = 1 << 20;
 
-/// The mount with this [number](Mount::id), if it is among the first of those that a process
-/// sees.
+/// The mount with this [number](Mount::id), if it is near the start of the table that a
+/// process sees.
 ///
 /// # Errors
 ///
@@ -108,24 +107,24 @@ pub fn mount_with_id(process: i32, id: u64) -> io::Result<Option<Mount>> {
     for line in BufReader::new(table).split(b'\n') {
         let line = line?;
         if line.starts_with(begin.as_bytes()) {
-            // The last line may have been cut.
+            // The last line may be cut off.
             return Ok(Mount::parse(&line).filter(|mount| mount.id == id));
         }
     }
     Ok(None)
 }
 
-/// A process's table of mounts, held open to notice changes.
+/// A process's mount table, held open to detect changes.
 ///
-/// It goes on working when the process has ended. As long as it is there, so
-/// are the mount namespace and its mounts: their file systems stay busy.
+/// It keeps working after the process has ended. While it exists, so do the mount namespace
+/// and its mounts: their file systems stay busy.
 #[derive(Debug)]
 pub struct MountWatch {
     table: File,
 }
 
 impl MountWatch {
-    /// Opens the table of a process.
+    /// Opens a process's mount table.
     ///
     /// # Errors
     ///
@@ -135,8 +134,8 @@ impl MountWatch {
         Ok(Self { table })
     }
 
-    /// Whether anything was mounted, unmounted or moved since this was asked
-    /// last, or since the table was opened.
+    /// Whether anything was mounted, unmounted or moved since the last call, or since the
+    /// table was opened.
     ///
     /// # Errors
     ///
@@ -162,8 +161,8 @@ impl MountWatch {
 }
 
 impl AsFd for MountWatch {
-    /// For polling with [`Interest::Urgent`]: ready when something changed.
-    /// Being told resets it, whoever asked.
+    /// For polling with [`Interest::Urgent`]: ready when something changed. Any poll that
+    /// reports it resets it.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.table.as_fd()
     }
@@ -188,7 +187,7 @@ mod tests {
                 assert_eq!(mount_with_id(thread, mount.id).unwrap(), Some(mount));
             }
             assert_eq!(mount_with_id(thread, u64::MAX).unwrap(), None);
-            // A blank takes four characters there, and stands for it twice.
+            // A blank takes four characters in the table, and the path appears there twice.
             let mut folder = scratch.file("");
             for _ in 0..8 {
                 folder.push(" ".repeat(255));

@@ -1,5 +1,5 @@
-//! Mounts: `/proc/PID/mountinfo`, proc_pid_mountinfo(5), and the one that a file
-//! was opened through.
+//! Mounts: `/proc/PID/mountinfo`, proc_pid_mountinfo(5), and the mount that a file was opened
+//! through.
 
 use crate::file::MNT_ID_UNIQUE;
 use rustix::fs::{AtFlags, StatxFlags};
@@ -9,8 +9,8 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// The number of the mount that a path leads to, which no other mount gets until the next
-/// boot; `None` before Linux 6.8.
+/// The number of the mount that a path is on, which is not reused until the next boot; `None`
+/// before Linux 6.8.
 ///
 /// # Errors
 ///
@@ -25,27 +25,27 @@ pub fn mount_number(directory: BorrowedFd<'_>, path: &Path) -> io::Result<Option
 /// A mount: one line of mountinfo.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
-    /// The mount's number, unique while it exists (`STATX_MNT_ID`).
+    /// The mount's ID, unique while it exists (`STATX_MNT_ID`).
     pub id: u64,
-    /// The number of the mount that it is on; its own for the topmost.
+    /// The ID of the mount that it is on; its own for the topmost.
     pub parent: u64,
-    /// The device number of the mounted file system itself, which is not that
-    /// of all its files on btrfs and overlayfs.
+    /// The device number of the mounted file system itself. On btrfs and overlayfs, files may
+    /// show other ones.
     pub device: u64,
-    /// What of the file system is mounted: `/`, or a part of it in a bind
-    /// mount. Of namespaces' files, a name such as `mnt:[4026531840]`.
+    /// Which part of the file system is mounted: `/`, or a subtree in a bind mount. For files
+    /// of namespaces, a name such as `mnt:[4026531840]`.
     pub root: PathBuf,
     /// Where it is mounted, as seen from the process's root directory.
     pub mount_point: PathBuf,
     /// The file system's type, `ext4` or `fuse.sshfs`.
     pub filesystem: String,
-    /// What was mounted: a device, or what the file system likes.
+    /// What was mounted: a device, or any text, depending on the file system.
     pub source: PathBuf,
     /// The file system's own options, still escaped.
     options: Vec<u8>,
 }
 
-/// Undoes mountinfo's `\054` for what would end a field.
+/// Undoes mountinfo's escapes, such as `\054`, for characters that would end a field.
 fn unescape(field: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -95,13 +95,13 @@ impl Mount {
         })
     }
 
-    /// All lines of a table.
+    /// Parses all lines of a table.
     pub(crate) fn parse_table(table: &[u8]) -> impl Iterator<Item = Self> {
         table.split(|&byte| byte == b'\n').filter_map(Self::parse)
     }
 
-    /// The file system's own options, separated by commas, such as
-    /// `rw,errors=remount-ro`; with commas and blanks within them escaped.
+    /// The file system's own options, separated by commas, such as `rw,errors=remount-ro`.
+    /// Commas and blanks within them are still escaped.
     #[must_use]
     pub fn super_options(&self) -> &OsStr {
         OsStr::from_bytes(&self.options)
@@ -117,8 +117,8 @@ impl Mount {
             })
     }
 
-    /// What an overlay's upper directory may be called: whether backslashes are
-    /// the name's own or escape commas depends on how it was mounted.
+    /// The possible names of an overlay's upper directory: it depends on the mount call
+    /// whether backslashes are part of the name or escape commas.
     pub(crate) fn upper_directories(&self) -> Vec<PathBuf> {
         let Some(name) = self.option("upperdir").next() else {
             return Vec::new();
@@ -135,8 +135,8 @@ impl Mount {
         vec![path(name), path(plain)]
     }
 
-    /// An overlay's lower directories, the topmost first. They are separated by colons,
-    /// with a colon in a name escaped, or given one by one since Linux 6.7.
+    /// An overlay's lower directories, topmost first. They are separated by colons, with
+    /// colons in names escaped; since Linux 6.7 they may also be given one by one.
     pub(crate) fn lower_directories(&self) -> Vec<PathBuf> {
         let single: Vec<PathBuf> = self.option("lowerdir+").map(path).collect();
         if !single.is_empty() {
@@ -155,13 +155,13 @@ impl Mount {
             }
             names.push(path(name));
         }
-        // Two colons are before layers that have data only.
+        // Two colons precede data-only layers.
         names.retain(|name| !name.as_os_str().is_empty());
         names
     }
 
-    /// The directories of an overlay, the topmost first; of the upper one both names that
-    /// it may have.
+    /// All directories of an overlay, topmost first, with both possible names of the upper
+    /// one.
     #[must_use]
     pub fn layers(&self) -> Vec<PathBuf> {
         let mut layers = self.upper_directories();
@@ -170,9 +170,9 @@ impl Mount {
     }
 }
 
-/// The mount that the descriptor was opened through, by its mount number
-/// (statx(2) `STATX_MNT_ID`, since Linux 5.8), else by device number; `None` for
-/// mounts of another namespace.
+/// The mount that the descriptor was opened through, by its mount ID (statx(2)
+/// `STATX_MNT_ID`, since Linux 5.8) or else by device number; `None` for mounts in another
+/// namespace.
 pub(crate) fn mount_of(fd: BorrowedFd<'_>, device: u64) -> io::Result<Option<Mount>> {
     let id = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID)
         .ok()
@@ -238,7 +238,8 @@ mod tests {
                         .iter()
                         .all(|name| name.as_os_str().len() <= mount.options.len())
                 );
-                // Written again with every byte of its names escaped, it is the same.
+                // Written again with every byte of its names escaped, it parses to the same
+                // mount.
                 let escaped = |name: &OsStr| -> String {
                     let bytes = name.as_bytes().iter();
                     bytes.map(|byte| format!("\\{byte:03o}")).collect()
@@ -262,7 +263,7 @@ mod tests {
         });
     }
 
-    /// What the kernel writes of a name: mangle_path() and seq_escape(), fs/seq_file.c.
+    /// A name as the kernel writes it: mangle_path() and seq_escape(), fs/seq_file.c.
     fn written(name: &[u8], escaped: &[u8]) -> Vec<u8> {
         let mut written = Vec::new();
         for byte in name {
@@ -279,7 +280,7 @@ mod tests {
         dropbehind_testbed::fuzz("tests/corpus/mountinfo", |name| {
             let field = written(name, b" \t\n\\");
             let option = written(name, b",= \t\n\\");
-            // Who mounts it escapes colons.
+            // Whoever mounts it escapes colons.
             let mut lower = Vec::new();
             for &byte in name {
                 lower.extend([b'\\'].iter().filter(|_| matches!(byte, b':' | b'\\')));

@@ -1,10 +1,9 @@
 //! The page size.
 
-/// The size of a page of memory, and so the granularity of the page cache, in
-/// bytes.
+/// The size of a page of memory, and so the granularity of the page cache, in bytes.
 ///
-/// Read from the auxiliary vector, see getauxval(3) `AT_PAGESZ`; cached by
-/// `rustix`, so that a call costs a load.
+/// From the auxiliary vector, see getauxval(3) `AT_PAGESZ`. `rustix` caches it, so a call
+/// costs a load.
 #[must_use]
 pub fn page_size() -> u64 {
     rustix::param::page_size() as u64

@@ -5,15 +5,15 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use crate::errno::check;
 
-/// The effective user that the other end had when it connected; for a user who
-/// does not exist in our user namespace, the overflow user (65534).
+/// The other end's effective user when it connected. A user who does not exist in our user
+/// namespace shows as the overflow user (65534).
 ///
-/// The process is not told: it is 0 for a peer in a foreign pid namespace, and
-/// may be gone.
+/// The process is not returned: it is 0 for a peer in a foreign pid namespace, and may be
+/// gone.
 ///
 /// # Errors
 ///
-/// `ENOTSOCK` and the like for what is not a connected Unix-domain socket.
+/// `ENOTSOCK` and others, if this is not a connected Unix-domain socket.
 pub fn peer_user(socket: impl AsFd) -> io::Result<u32> {
     let mut peer = libc::ucred {
         pid: 0,
@@ -33,7 +33,7 @@ pub fn peer_user(socket: impl AsFd) -> io::Result<u32> {
         )
     };
     check(result.into())?;
-    // The kernel answers so for a socket nobody is at the other end of.
+    // The kernel's answer for a socket that is not connected.
     if peer.uid == u32::MAX {
         return Err(io::Error::from_raw_os_error(libc::ENOTCONN));
     }

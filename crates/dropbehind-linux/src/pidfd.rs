@@ -7,19 +7,19 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// A process, whatever becomes of its number.
+/// A process, even if its number is reused.
 #[derive(Debug)]
 pub struct Pidfd {
     fd: OwnedFd,
 }
 
 impl Pidfd {
-    /// The process that has this number now.
+    /// The process that currently has this number.
     ///
     /// # Errors
     ///
-    /// - `ESRCH`: there is none.
-    /// - `EINVAL`: the number is not positive, or a thread's.
+    /// - `ESRCH`: there is no such process.
+    /// - `EINVAL`: the number is not positive, or is a thread's.
     /// - `EMFILE`, `ENFILE`, `ENOMEM`; `ENOSYS` before Linux 5.3.
     pub fn open(process: i32) -> io::Result<Self> {
         let pid = Pid::from_raw(process)
@@ -30,7 +30,7 @@ impl Pidfd {
         })
     }
 
-    /// Sends a signal, any number that kill(2) takes; 0 only tries.
+    /// Sends a signal, any number that kill(2) accepts; 0 only checks.
     ///
     /// # Errors
     ///
@@ -38,7 +38,7 @@ impl Pidfd {
     /// - `EPERM`: it is another user's.
     /// - `EINVAL`: there is no such signal.
     pub fn send_signal(&self, signal: i32) -> io::Result<()> {
-        // SAFETY: integers, and a null pointer that stands for what kill(2)
+        // SAFETY: integers, and a null pointer, which means the information that kill(2)
         // would send.
         let returned = unsafe {
             libc::syscall(
@@ -52,8 +52,8 @@ impl Pidfd {
         crate::errno::check(returned)
     }
 
-    /// Waits until the process has ended, and says whether it has. It need not
-    /// be a child of the caller's, and is not reaped.
+    /// Waits until the process has ended, and returns whether it has. It need not be a child
+    /// of the caller, and is not reaped.
     ///
     /// # Errors
     ///

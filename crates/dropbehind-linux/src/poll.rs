@@ -5,27 +5,27 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-/// What is waited for.
+/// What to wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Interest {
     /// Something to read, or the other end was closed.
     Readable,
     /// Room to write, or the other end was closed.
     Writable,
-    /// A change of state, as tables of mounts and pressure triggers tell it.
+    /// A change of state, as reported by mount tables and pressure triggers.
     Urgent,
-    /// An error or a hang-up only.
+    /// Only an error or a hang-up.
     HangUp,
 }
 
-/// A descriptor and what is waited for with it.
+/// A descriptor and what to wait for on it.
 #[derive(Debug)]
 pub struct PollEntry<'fd> {
     entry: PollFd<'fd>,
 }
 
 impl<'fd> PollEntry<'fd> {
-    /// Waits for this with this descriptor.
+    /// Waits for `interest` on `fd`.
     #[must_use]
     pub fn new(fd: BorrowedFd<'fd>, interest: Interest) -> Self {
         let events = match interest {
@@ -39,7 +39,7 @@ impl<'fd> PollEntry<'fd> {
         }
     }
 
-    /// Whether what was waited for is there, or an error or a hang-up.
+    /// Whether the descriptor is ready, or has an error or a hang-up.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         !self.entry.revents().is_empty()
@@ -52,8 +52,8 @@ impl<'fd> PollEntry<'fd> {
     }
 }
 
-/// Waits until any is ready, and returns how many are: 0 after the timeout.
-/// Without a timeout it waits for ever.
+/// Waits until any descriptor is ready, and returns how many are: 0 after the timeout.
+/// Without a timeout it waits forever.
 ///
 /// # Errors
 ///

@@ -1,9 +1,9 @@
-//! Who else is at work on a disk: locks on a file of sysfs that every process can open.
+//! Detecting other flushers of a disk: locks on a sysfs file that every process can open.
 //!
-//! Whoever is at work holds a read lock on a byte of its own of the disk's `stat`
-//! file. Read locks exclude nobody, end with their process however that ends, and
-//! leave nothing behind. Containers with a sysfs mount of another network
-//! namespace have other inodes, and are not seen.
+//! A working flusher holds a read lock on its own byte of the disk's `stat` file. Read locks
+//! exclude nobody, end with their process, however it ends, and leave nothing behind.
+//! Containers whose sysfs was mounted for another network namespace have other inodes, and
+//! are not seen.
 
 use crate::disk::{DiskInfo, sysfs};
 use crate::processor_time::processor_time;
@@ -13,8 +13,8 @@ use std::io;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-/// One thread's presence on a disk. Others see it from [`enter`](Self::enter) to
-/// [`leave`](Self::leave), or until it is dropped.
+/// One thread's presence on a disk. Others see it from [`enter`](Self::enter) until
+/// [`leave`](Self::leave) or drop.
 #[derive(Debug)]
 pub struct Presence {
     stat: File,
@@ -23,8 +23,8 @@ pub struct Presence {
 }
 
 impl Presence {
-    /// Not there yet. The calling thread's number is the byte, so that no two
-    /// threads of a process ID namespace have the same.
+    /// Not present yet. The byte is the calling thread's number, so that no two threads in a
+    /// pid namespace share one.
     ///
     /// # Errors
     ///
@@ -41,7 +41,7 @@ impl Presence {
         })
     }
 
-    /// Others see us from now on.
+    /// Makes us visible to others.
     ///
     /// # Errors
     ///
@@ -56,21 +56,20 @@ impl Presence {
         Ok(())
     }
 
-    /// Others don't see us any more.
+    /// Hides us from others.
     pub fn leave(&mut self) {
         if self.entered {
             let mut lock = span(libc::F_UNLCK, self.byte, self.byte);
-            // Unlocking what is locked can't fail, and ends with us anyway.
+            // Unlocking cannot fail here, and the lock ends with us anyway.
             let _ = lock_call(self.stat.as_fd(), libc::F_OFD_SETLK, &mut lock);
             self.entered = false;
         }
     }
 
-    /// How many others are there; from `most` on they are not counted any more,
-    /// since each takes two calls, nor after so much of a processor's time: a call
-    /// takes longer the more locks there are.
+    /// How many others are present. Stops counting at `most`, since each takes two calls, and
+    /// after `at_most` of processor time, since a call takes longer the more locks there are.
     ///
-    /// A lock on several bytes is none of ours, and hides others. It counts as `most`.
+    /// A lock on several bytes is not a flusher's, and may hide others. It counts as `most`.
     ///
     /// # Errors
     ///
@@ -83,7 +82,7 @@ impl Presence {
             if others >= most || processor_time() > until {
                 break;
             }
-            // Which read locks are there tells only what they would exclude.
+            // Read locks only show as conflicts, so ask about a write lock.
             let mut lock = span(libc::F_WRLCK, first, last);
             lock_call(self.stat.as_fd(), libc::F_OFD_GETLK, &mut lock)?;
             if i32::from(lock.l_type) == libc::F_UNLCK {

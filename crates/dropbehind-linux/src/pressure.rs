@@ -1,4 +1,4 @@
-//! How much time is lost waiting: pressure stall information, since Linux 4.20
+//! Time lost waiting: pressure stall information, since Linux 4.20
 //! (Documentation/accounting/psi.rst).
 
 use std::fs;
@@ -6,37 +6,37 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-/// What is waited for.
+/// What tasks wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Resource {
-    /// The disks, of the whole machine.
+    /// Disks, for the whole machine.
     Io,
-    /// Memory, of the whole machine.
+    /// Memory, for the whole machine.
     Memory,
-    /// Processors, of the whole machine.
+    /// Processors, for the whole machine.
     Cpu,
 }
 
 /// One line of a pressure file.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Stall {
-    /// Share of the last 10 seconds, in per cent.
+    /// Share of the last 10 seconds, in percent.
     pub last_10_seconds_percent: f32,
-    /// Share of the last minute, in per cent.
+    /// Share of the last minute, in percent.
     pub last_minute_percent: f32,
-    /// Share of the last five minutes, in per cent.
+    /// Share of the last five minutes, in percent.
     pub last_5_minutes_percent: f32,
-    /// All time lost since the machine started.
+    /// All time lost since boot.
     pub total: Duration,
 }
 
-/// How much time is lost waiting for a resource.
+/// The time lost waiting for a resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Pressure {
     /// Time in which some task waited.
     pub some: Stall,
-    /// Time in which all tasks that had something to do waited. Of processors
-    /// it is not given on old kernels, and 0 then.
+    /// Time in which all tasks with work to do waited. Old kernels don't report it for
+    /// processors; it is 0 then.
     pub full: Stall,
 }
 
@@ -44,9 +44,9 @@ pub struct Pressure {
 ///
 /// # Errors
 ///
-/// - `ENOENT`: the kernel has none (before 4.20, or built without).
-/// - `EOPNOTSUPP`: it was switched off when the machine started (`psi=0`).
-/// - [`io::ErrorKind::InvalidData`]: the file is not of the known form.
+/// - `ENOENT`: the kernel has no PSI (before 4.20, or built without it).
+/// - `EOPNOTSUPP`: it was switched off at boot (`psi=0`).
+/// - [`io::ErrorKind::InvalidData`]: the file has an unknown form.
 pub fn pressure(resource: Resource) -> io::Result<Pressure> {
     let name = match resource {
         Resource::Io => "io",

@@ -1,9 +1,8 @@
-//! What works here, found out by trying.
+//! What works here, found by trying.
 //!
-//! Neither a kernel version nor a file system's name tells: distributions carry
-//! features back, sandboxes refuse calls, and some file systems accept a call
-//! and do nothing. So each call is made on a scratch file and its effect
-//! counted.
+//! Neither the kernel's version nor a file system's name is enough: distributions backport
+//! features, sandboxes refuse calls, and some file systems accept a call and do nothing. So
+//! each call is made on a scratch file, and its effect is counted.
 
 mod blocks;
 mod page_count;
@@ -25,7 +24,7 @@ use scratch_file::ScratchFile;
 use std::io;
 use std::path::Path;
 
-/// The scratch file's size: enough to tell some from all, little to write.
+/// The scratch file's size: enough to tell "some" from "all", and little to write.
 const SCRATCH_PAGES: u64 = 64;
 
 /// What [`probe()`] found.
@@ -33,7 +32,7 @@ const SCRATCH_PAGES: u64 = 64;
 pub struct Probe {
     /// The running kernel.
     pub kernel: KernelVersion,
-    /// The file system asked about.
+    /// The file system that was probed.
     pub filesystem: FsKind,
     /// The disk below it.
     pub disk: DiskInfo,
@@ -45,44 +44,40 @@ pub struct Probe {
     pub sync_file_range: Support,
     /// posix_fadvise(2) `DONTNEED`, and whether it drops clean pages.
     pub fadvise_dontneed: Support,
-    /// `RWF_DONTCACHE` for writing a new file, and whether its pages go.
+    /// `RWF_DONTCACHE` for writing a new file, and whether its pages are dropped.
     pub dontcache_write: Support,
-    /// `RWF_DONTCACHE` for writing over allocated blocks, and whether the pages
-    /// go.
+    /// `RWF_DONTCACHE` for writing over allocated blocks, and whether the pages are dropped.
     pub dontcache_overwrite: Support,
-    /// `RWF_DONTCACHE` for reading, and whether the pages go.
+    /// `RWF_DONTCACHE` for reading, and whether the pages are dropped.
     pub dontcache_read: Support,
     /// `FS_IOC_FIEMAP`.
     pub fiemap: Support,
     /// `O_DIRECT`.
     pub direct_io: Support,
-    /// A description of our own for an open file, see
-    /// [`reopen()`](crate::reopen()).
+    /// Our own description of an open file, see [`reopen()`](crate::reopen()).
     pub own_description: Support,
-    /// A descriptor table of a thread's own.
+    /// A separate descriptor table for a thread.
     pub descriptor_table: Support,
     /// ioprio_set(2).
     pub io_priority: Support,
 }
 
-/// Finds out what works for the files in a directory, for a file (in its
-/// directory; the file itself is not written), or for a block device (which is
-/// only read).
+/// Finds out what works for the files in a directory, for a file (tried in its directory; the
+/// file itself is not written), or for a block device (which is only read).
 ///
-/// Makes a scratch file of 64 pages without a name (`O_TMPFILE`, or one that is
-/// unlinked at once), writes it, and watches what each call does to its pages.
-/// Nothing is left behind. Takes some tens of milliseconds, and up to some
-/// seconds where calls have no effect.
+/// Creates an unnamed scratch file of 64 pages (`O_TMPFILE`, or one that is unlinked at
+/// once), writes it, and watches what each call does to its pages. Leaves nothing behind.
+/// Takes some tens of milliseconds, and up to some seconds if calls have no effect.
 ///
-/// Where no scratch file can be made, what can be tried by reading alone is
-/// tried on the file itself, and the rest is [`Support::Untested`].
+/// If no scratch file can be created, whatever needs only reading is tried on the file
+/// itself, and the rest is [`Support::Untested`].
 ///
 /// # Errors
 ///
 /// - Those of open(2) and stat(2) for the path.
 /// - `EINVAL`: neither a directory, a regular file nor a block device.
 pub fn probe(path: &Path) -> io::Result<Probe> {
-    // A relative path's last component, or a link's, has no directory to see.
+    // A relative path's last component, or a link's, doesn't show its directory.
     let path = path.canonicalize()?;
     let kind = std::fs::metadata(&path)?.file_type();
     let directory = if kind.is_dir() {

@@ -1,8 +1,8 @@
-//! What processes are there and what they have open: proc(5).
+//! Which processes there are, and what they have open: proc(5).
 //!
-//! But for [`OpenFile::open_again`], nothing here opens a file of a process's except to name
-//! it (`O_PATH`), so no event is made and no device is touched. Processes may end at any moment: what is gone
-//! is left out.
+//! Except for [`OpenFile::open_again`], nothing here opens a process's file except to name it
+//! (`O_PATH`), so it makes no event and touches no device. Processes may end at any moment:
+//! what is gone is left out.
 
 use crate::cache_trace::KernelInode;
 use crate::file::{FileId, FileKind};
@@ -17,7 +17,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// The numbers of the processes that can be seen, in no order.
+/// The numbers of all visible processes, in no order.
 ///
 /// # Errors
 ///
@@ -39,20 +39,20 @@ pub struct OpenFile {
     pub id: FileId,
     /// What kind of file.
     pub kind: FileKind,
-    /// The device's number, of a block device; else 0.
+    /// A block device's number; else 0.
     pub block_device: u64,
-    /// It is open for writing.
+    /// Whether it is open for writing.
     pub writable: bool,
-    /// The number of the mount that it was opened through ([`Mount::id`](crate::Mount::id)).
+    /// The ID of the mount that it was opened through ([`Mount::id`](crate::Mount::id)).
     pub mount: Option<u64>,
 }
 
-/// The regular files and block devices that a process has open for reading or
-/// writing: something for each descriptor, `None` for all others. A file is not used
-/// by who can only name it (`O_PATH`) or control it (access mode 3, open(2)).
+/// The regular files and block devices that a process has open for reading or writing: one
+/// item for each descriptor, `None` for all others. A descriptor that can only name a file
+/// (`O_PATH`) or control it (access mode 3, open(2)) doesn't use the file.
 ///
-/// A descriptor is looked at when it is asked for, which takes some microseconds: anybody
-/// may have a million of them.
+/// A descriptor is looked at when the iterator gets to it, which takes some microseconds: any
+/// process may have a million of them.
 ///
 /// # Errors
 ///
@@ -63,7 +63,7 @@ pub fn open_files(process: i32) -> io::Result<OpenFiles> {
     Ok(OpenFiles { process, entries })
 }
 
-/// What a process has open: [`open_files`].
+/// A process's descriptors: [`open_files`].
 #[derive(Debug)]
 pub struct OpenFiles {
     process: i32,
@@ -79,8 +79,8 @@ impl Iterator for OpenFiles {
     }
 }
 
-/// The file of a descriptor. `None` if that was closed in the meantime, or closed and its
-/// number used for another file: then an event tells of it.
+/// The file of a descriptor. `None` if the descriptor was closed meanwhile, or reused for
+/// another file: an event reports that one.
 fn open_file(process: i32, entry: &fs::DirEntry) -> Option<OpenFile> {
     let descriptor = numbered(entry)?;
     let (id, kind, block_device) = file_behind(&entry.path())?;
@@ -96,13 +96,13 @@ fn open_file(process: i32, entry: &fs::DirEntry) -> Option<OpenFile> {
     })
 }
 
-/// The files that a process has mapped shared and writable: what it writes there makes no
-/// event. A file may come several times, and `None` comes for each other mapping. Of a
-/// device and of an overlay's file it is the inode that the process opened, which has no pages.
+/// The files that a process has mapped shared and writable: its writes there make no events.
+/// A file may appear several times, and every other mapping yields `None`. For a device, or a
+/// file on an overlay, this is the inode that the process opened, which has no pages.
 ///
-/// To read this takes the process's `mmap_lock`, and who has that may wait for a file
-/// system's server that never answers: then so does the caller. He can be killed, unlike
-/// one who looks at `/proc/PID/map_files` and is not the first.
+/// Reading this takes the process's `mmap_lock`. Whoever holds that may be waiting for a file
+/// system's server that never answers, and then the caller waits, too. It can be killed,
+/// unlike a reader of `/proc/PID/map_files` who is not the first.
 ///
 /// # Errors
 ///
@@ -116,8 +116,8 @@ pub fn mapped_files(process: i32) -> io::Result<impl Iterator<Item = Option<Kern
         .map(|line| shared_writable(&line)))
 }
 
-/// The inode that a line of maps tells of, if that is mapped shared and writable:
-/// `7f0-7f1 rw-s 00000000 fe:01 42   /path`, proc_pid_maps(5).
+/// The inode in a line of maps, if it is mapped shared and writable: `7f0-7f1 rw-s 00000000
+/// fe:01 42   /path`, proc_pid_maps(5).
 fn shared_writable(line: &[u8]) -> Option<KernelInode> {
     let mut fields = line.split(|&byte| byte == b' ');
     let rights = fields.nth(1)?;
@@ -134,7 +134,7 @@ fn shared_writable(line: &[u8]) -> Option<KernelInode> {
     })
 }
 
-/// What a link of `/proc` leads to, without asking a remote server.
+/// What a link in `/proc` leads to, without asking a remote server.
 fn file_behind(link: &Path) -> Option<(FileId, FileKind, u64)> {
     let stat: Statx = rustix::fs::statx(
         CWD,
@@ -158,13 +158,12 @@ fn file_behind(link: &Path) -> Option<(FileId, FileKind, u64)> {
     }
 }
 
-/// The access mode's bits, which are `O_ACCMODE` but for a C library that counts
-/// `O_PATH` among them.
+/// The access mode's bits: `O_ACCMODE`, unless a C library includes `O_PATH` in that.
 const ACCESS_MODE: i32 = 3;
 
-/// What proc_pid_fdinfo(5) says of a descriptor.
+/// What proc_pid_fdinfo(5) shows of a descriptor.
 struct Description {
-    /// `None` where there is no reading either.
+    /// `None` if it cannot be read from, either.
     writable: Option<bool>,
     mount: Option<u64>,
     /// `None` before Linux 5.14.
@@ -200,8 +199,8 @@ impl Description {
     }
 }
 
-/// What a link of `/proc` leads to, held by a descriptor that only names it: nothing is
-/// opened for that, and whoever has the link may exchange what it leads to, but not this.
+/// What a link in `/proc` leads to, held by a descriptor that only names it. That opens
+/// nothing. The process may change what its link leads to, but not what we hold.
 struct Named {
     fd: OwnedFd,
     id: FileId,
@@ -227,12 +226,12 @@ impl Named {
 }
 
 impl OpenFile {
-    /// A description of our own of this file, for reading, though it may have been deleted,
-    /// or be open for writing only.
+    /// Our own description of this file, for reading, even if it has been deleted or is open
+    /// for writing only.
     ///
-    /// The process may have something else there by now: that is neither opened nor asked
-    /// anything. Opening a device can do anything, a terminal may become the one that
-    /// controls us, and a server may not answer.
+    /// The process may have something else there by now. That is not opened, and nothing is
+    /// asked of it: opening a device may do anything, a terminal may become our controlling
+    /// one, and a server may not answer.
     ///
     /// # Errors
     ///
@@ -246,7 +245,7 @@ impl OpenFile {
         }
     }
 
-    /// The path by which the process opened it, as the kernel tells us: nothing is opened.
+    /// The path by which the process opened it, from the kernel: nothing is opened.
     ///
     /// # Errors
     ///
@@ -268,21 +267,21 @@ impl OpenFile {
     }
 }
 
-/// True where this file's number in stat(2) and the one in proc_pid_fdinfo(5) need
-/// not be the same, as on overlayfs. False when the link leads to another file now.
+/// Whether this file may have different numbers in stat(2) and proc_pid_fdinfo(5), as on
+/// overlayfs. False if the link leads to another file now.
 fn has_several_numbers(process: i32, link: &Path, id: FileId) -> bool {
     let Ok(named) = Named::by(link) else {
         return false;
     };
-    // The file system itself is not asked: its server may be anybody's.
+    // Don't ask the file system itself: its server may be anybody's.
     let same = ["ext4", "xfs", "btrfs", "tmpfs", "devtmpfs"];
     let mount = || mount_with_id(process, named.mount?).ok()?;
     let has_several = |mount: Mount| !same.contains(&mount.filesystem.as_str());
     named.id == id && mount().is_some_and(has_several)
 }
 
-/// The name of a process's program, at most 15 bytes of it; what the process
-/// gave itself, if it did.
+/// The name of a process's program, up to 15 bytes of it, or the name that the process gave
+/// itself.
 ///
 /// # Errors
 ///
@@ -293,40 +292,39 @@ pub fn command_name(process: i32) -> io::Result<String> {
     Ok(String::from_utf8_lossy(name).into_owned())
 }
 
-/// The user who started a process (the real one), as our user namespace numbers users: a
-/// setuid program does not change that.
+/// The (real) user who started a process, as numbered in our user namespace. A setuid program
+/// does not change that.
 ///
 /// # Errors
 ///
 /// - `ENOENT`, `ESRCH`: there is no such process any more.
-/// - [`io::ErrorKind::InvalidData`]: the file is not of the known form.
+/// - [`io::ErrorKind::InvalidData`]: the file has an unknown form.
 pub fn process_user(process: i32) -> io::Result<u32> {
     let status = fs::read(format!("/proc/{process}/status"))?;
     real_user(&status).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 fn real_user(status: &[u8]) -> Option<u32> {
-    // The name may be of any bytes; the kernel escapes the ends of lines.
+    // The name may contain any bytes; the kernel escapes newlines.
     let mut lines = status.split(|&byte| byte == b'\n');
     let users = lines.find_map(|line| line.strip_prefix(b"Uid:"))?;
     let users = std::str::from_utf8(users).ok()?;
     users.split_whitespace().next()?.parse().ok()
 }
 
-/// The path of a process's program, with ` (deleted)` behind it when it was
-/// removed since.
+/// The path of a process's program, followed by ` (deleted)` if it has been removed since.
 ///
 /// # Errors
 ///
-/// - `ENOENT`, `ESRCH`: there is no such process any more, or it is a kernel
-///   thread, or it has ended and was not waited for.
+/// - `ENOENT`, `ESRCH`: there is no such process any more, or it is a kernel thread or a
+///   zombie.
 /// - `EACCES`: it is another user's (`PTRACE_MODE_READ`).
 pub fn executable(process: i32) -> io::Result<PathBuf> {
     fs::read_link(format!("/proc/{process}/exe"))
 }
 
-/// The children of a process, made by any of its threads. Some may be missing if
-/// others end meanwhile.
+/// The children of a process, created by any of its threads. Some may be missing if others
+/// end meanwhile.
 ///
 /// # Errors
 ///
@@ -364,7 +362,7 @@ pub struct Cgroup {
 /// - `ENOENT`, `ESRCH`: there is no such process any more, or the kernel has no
 ///   cgroups.
 pub fn cgroups(process: i32) -> io::Result<Vec<Cgroup>> {
-    // Whoever may make a cgroup may name it with any bytes but an end of line.
+    // Whoever may create a cgroup may give it a name of any bytes except a newline.
     let text = fs::read(format!("/proc/{process}/cgroup"))?;
     Ok(text
         .split(|&byte| byte == b'\n')
@@ -381,39 +379,39 @@ fn cgroup(line: &[u8]) -> Option<Cgroup> {
 }
 
 impl ProcessStat {
-    /// Whether it is a thread of the kernel's, which works for others: kthreadd's child.
+    /// Whether it is a kernel thread, which works for others: a child of kthreadd.
     #[must_use]
     pub fn is_kernel_thread(&self) -> bool {
         self.parent == 2
     }
 }
 
-/// What the scheduler says of a process.
+/// What the scheduler shows of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ProcessStat {
-    /// `R` running, `S` and `D` waiting, `T` and `t` stopped, `Z` ended and not
-    /// waited for, and others (proc_pid_stat(5)).
+    /// `R` running, `S` and `D` waiting, `T` and `t` stopped, `Z` zombie, and others
+    /// (proc_pid_stat(5)).
     pub state: char,
     /// Its parent; 0 if that is outside the pid namespace.
     pub parent: i32,
-    /// When it started, in clock ticks since the machine did. With the number,
-    /// it tells a process from a later one with the same number.
+    /// When it started, in clock ticks since boot. Together with the process number, it tells
+    /// a process from a later one with the same number.
     pub start_ticks: u64,
 }
 
-/// What the scheduler says of a process.
+/// What the scheduler shows of a process.
 ///
 /// # Errors
 ///
 /// - `ENOENT`, `ESRCH`: there is no such process any more.
-/// - [`io::ErrorKind::InvalidData`]: the file is not of the known form.
+/// - [`io::ErrorKind::InvalidData`]: the file has an unknown form.
 pub fn process_stat(process: i32) -> io::Result<ProcessStat> {
     let text = fs::read(format!("/proc/{process}/stat"))?;
     parse_stat(&text).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 fn parse_stat(text: &[u8]) -> Option<ProcessStat> {
-    // The name stands in parentheses and may hold any byte, those as well.
+    // The name is in parentheses and may contain any bytes, including parentheses.
     let end = text.iter().rposition(|&byte| byte == b')')?;
     let mut fields = std::str::from_utf8(&text[end + 1..])
         .ok()?
@@ -484,7 +482,7 @@ mod tests {
                     assert_eq!(shared_writable(again.as_bytes()), Some(inode));
                 }
             }
-            // A program names itself, and the kernel escapes ends of lines and backslashes.
+            // A program chooses its name, and the kernel escapes newlines and backslashes.
             let name = bytes.escape_ascii();
             let status = format!("Name:\t{name}\nUmask:\t0022\nUid:\t1\t2\t3\t4\n");
             assert_eq!(real_user(status.as_bytes()), Some(1));

@@ -1,4 +1,4 @@
-//! What threads have used of the processor.
+//! Processor time that threads have used.
 
 use std::io;
 use std::os::unix::thread::JoinHandleExt;
@@ -9,21 +9,20 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::errno::check;
 
-/// The calling thread's time so far. Where the cost of something says how often it
-/// is done, this is what counts: on a busy machine a thread may be kept waiting in
-/// the midst of it.
+/// The calling thread's time so far. Use it when the cost of some work decides how often it
+/// is done: on a busy machine, a thread may be kept waiting in the middle of that work.
 pub fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// Another thread's time so far. A thread that waits uses none, however long; one that is
-/// at work does, even if it has to share its processor.
+/// Another thread's time so far. A waiting thread uses none, however long it waits. A working
+/// one does, even if it has to share its processor.
 ///
 /// # Errors
 ///
-/// `EINVAL`, `ESRCH`: it has ended.
+/// `EINVAL`, `ESRCH`: the thread has ended.
 pub fn processor_time_of<T>(thread: &JoinHandle<T>) -> io::Result<Duration> {
     let mut clock = 0;
     // SAFETY: whoever has the handle can join the thread, so its number is valid still; and
@@ -67,7 +66,7 @@ mod tests {
             }
         });
         begun.recv().unwrap();
-        // Until it waits.
+        // Wait until the thread waits.
         let mut used = Duration::ZERO;
         while used != processor_time_of(&waiting).unwrap() || used.is_zero() {
             used = processor_time_of(&waiting).unwrap();

@@ -1,10 +1,9 @@
-//! Starting a program as if it had been started in our place: fork(2),
-//! unshare(2), execvp(3).
+//! Starting a program as if it had been started instead of us: fork(2), unshare(2),
+//! execvp(3).
 //!
-//! The child has what this process was given when it started
-//! ([`StartState`]), and everything else that is inherited. Timers and the
-//! signal for the parent's death, which a fork does not hand down but an exec
-//! would, are carried over.
+//! The child gets what this process was given at its start ([`StartState`]), and everything
+//! else that is inherited. Timers and the parent-death signal, which an exec keeps but a fork
+//! does not, are carried over.
 
 use crate::pidfd::Pidfd;
 use crate::start_state::StartState;
@@ -16,18 +15,18 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStringExt;
 use std::ptr;
 
-/// A program's name, looked for in `PATH`, and its arguments.
+/// A program's name, looked up in `PATH`, and its arguments.
 #[derive(Debug)]
 pub struct CommandLine {
     words: Vec<CString>,
 }
 
 impl CommandLine {
-    /// The name and the arguments, the name being the first of them.
+    /// The name, which counts as the first argument, and the arguments.
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: there is none, or there is a zero byte in one.
+    /// - `EINVAL`: the list is empty, or a word contains a zero byte.
     pub fn new(words: impl IntoIterator<Item = OsString>) -> io::Result<Self> {
         let words: Vec<CString> = words
             .into_iter()
@@ -39,23 +38,23 @@ impl CommandLine {
         Ok(Self { words })
     }
 
-    /// What execvp(3) takes; valid as long as `self`.
+    /// The argument for execvp(3); valid as long as `self`.
     fn pointers(&self) -> Vec<*const libc::c_char> {
         let words = self.words.iter().map(|word| word.as_ptr());
         words.chain([ptr::null()]).collect()
     }
 
-    /// Becomes the program: this process's number, with what it was given at
-    /// its start. Returns only when that fails.
+    /// Becomes the program: keeps this process's number, with what it was given at its start.
+    /// Returns only if that fails.
     ///
     /// # Errors
     ///
-    /// Those of execve(2). The process has lost its standard descriptors, if
-    /// they were closed when it started, and does not ignore `SIGPIPE`.
+    /// Those of execve(2). By then, the process has lost any standard descriptors that were
+    /// closed when it started, and no longer ignores `SIGPIPE`.
     pub fn become_it(&self, start: StartState) -> io::Error {
         let pointers = self.pointers();
-        // SAFETY: the pointers end with a null one, and lead to strings that
-        // `self` owns. The standard descriptors restored are those that nobody
+        // SAFETY: the list ends with a null pointer, and its pointers lead to strings that
+        // `self` owns. The standard descriptors that are closed again are those that nobody
         // could use in the first place.
         unsafe {
             start.restore();
@@ -65,27 +64,26 @@ impl CommandLine {
     }
 }
 
-/// What became of a program.
+/// What happened to a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Change {
     /// It ended with this exit status.
     Exited(i32),
-    /// It died of this signal.
+    /// This signal killed it.
     Died(i32),
     /// This signal stopped it.
     Stopped(i32),
 }
 
-/// A child that has a mount namespace of its own and becomes a program when it
-/// is told to.
+/// A child with its own mount namespace, which becomes a program when told to.
 ///
-/// A child that is not told ends when this is dropped, or this process ends.
+/// If it is not told to, it ends when this is dropped or this process ends.
 #[derive(Debug)]
 pub struct Program {
     process: Pid,
     pidfd: Pidfd,
     go: Option<OwnedFd>,
-    /// Closed by the exec that succeeds; four bytes of errno else.
+    /// A successful exec closes it; otherwise it gets four bytes of errno.
     outcome: OwnedFd,
     timers: Timers,
 }
@@ -94,14 +92,14 @@ pub struct Program {
 type Timers = [libc::itimerval; 3];
 const TIMERS: [libc::c_int; 3] = [libc::ITIMER_REAL, libc::ITIMER_VIRTUAL, libc::ITIMER_PROF];
 
-/// Takes this process's timers away, to give them to the child.
+/// Disarms this process's timers, to give them to the child.
 fn take_timers() -> Timers {
     TIMERS.map(|timer| {
         // SAFETY: all zeroes disarm a timer, and the old value is written.
         unsafe {
             let none: libc::itimerval = std::mem::zeroed();
             let mut before: libc::itimerval = std::mem::zeroed();
-            // The kind's type differs between C libraries.
+            // The type of the first argument differs between C libraries.
             libc::setitimer(timer as _, &raw const none, &raw mut before);
             before
         }
@@ -109,13 +107,12 @@ fn take_timers() -> Timers {
 }
 
 impl Program {
-    /// Makes the child. This process must have one thread only, and its
-    /// signals blocked ([`SignalFd`](crate::SignalFd)), as the child's are until
-    /// it execs.
+    /// Forks the child. This process must have only one thread, and its signals blocked
+    /// ([`SignalFd`](crate::SignalFd)), as the child's are until it execs.
     ///
     /// # Errors
     ///
-    /// - `EPERM`: no mount namespace without `CAP_SYS_ADMIN`.
+    /// - `EPERM`: a mount namespace takes `CAP_SYS_ADMIN`.
     /// - `ENOSPC`: too many mount namespaces.
     /// - `EAGAIN`: the limit on processes.
     /// - `EMFILE`, `ENFILE`, `ENOMEM`.
@@ -132,8 +129,7 @@ impl Program {
             start,
             timers: &timers,
             parent_death_signal,
-            // The other ends must not be open in the child: it would wait for
-            // itself.
+            // The other ends must not be open in the child, or it would wait for itself.
             not_ours: [go.as_raw_fd(), outcome.as_raw_fd()],
             wait_to_go: wait_to_go.as_raw_fd(),
             tell: tell.as_raw_fd(),
@@ -181,15 +177,14 @@ impl Program {
         Ok(())
     }
 
-    /// For polling: readable when it is known whether the child has become the
-    /// program; [`Program::exec_error`] does not block then.
+    /// For polling: readable once it is known whether the child has become the program. After
+    /// that, [`Program::exec_error`] does not block.
     #[must_use]
     pub fn outcome(&self) -> BorrowedFd<'_> {
         self.outcome.as_fd()
     }
 
-    /// Why the child could not become the program; `None` if it has, or died
-    /// before it could.
+    /// Why the child could not become the program; `None` if it did, or died before.
     ///
     /// # Errors
     ///
@@ -213,8 +208,8 @@ impl Program {
         self.pidfd.send_signal(signal)
     }
 
-    /// What became of the child since it was asked last. One that has ended is
-    /// reaped, and must not be asked about again.
+    /// What happened to the child since the last call. If it has ended, this reaps it, and
+    /// must not be called again.
     ///
     /// # Errors
     ///
@@ -250,8 +245,7 @@ impl Program {
             .or_else(|| status.stopping_signal().map(Change::Stopped)))
     }
 
-    /// Ends a child that was not released, waits for that, and takes the timers
-    /// back.
+    /// Ends a child that was not released, waits for its end, and takes the timers back.
     ///
     /// # Errors
     ///
@@ -260,7 +254,7 @@ impl Program {
         self.go = None;
         self.wait_for_end()?;
         for (timer, value) in TIMERS.into_iter().zip(&self.timers) {
-            // SAFETY: a valid struct; the old value is not wanted.
+            // SAFETY: a valid struct; the old value is not needed.
             unsafe { libc::setitimer(timer as _, value, ptr::null_mut()) };
         }
         Ok(())
@@ -283,8 +277,8 @@ impl Held<'_> {
     ///
     /// Only in the child of a fork. Every call made here is safe there.
     unsafe fn live(&self) -> ! {
-        // SAFETY: descriptors of this process's own table, pointers to what the
-        // parent owned at the fork, and the condition above.
+        // SAFETY: descriptors of this process's own table, pointers to what the parent owned
+        // at the fork, and the condition above.
         unsafe {
             for fd in self.not_ours {
                 libc::close(fd);
@@ -313,7 +307,7 @@ impl Held<'_> {
     /// As [`Held::live`].
     unsafe fn tell_errno(&self, errno: libc::c_int) {
         let bytes = errno.to_ne_bytes();
-        // SAFETY: the bytes outlive the call. So few go into a pipe at once.
+        // SAFETY: the bytes outlive the call. This few are written to a pipe at once.
         unsafe { libc::write(self.tell, bytes.as_ptr().cast(), bytes.len()) };
     }
 }

@@ -1,13 +1,13 @@
-//! Locks on bytes of a file, which belong to its open file description: fcntl(2),
-//! since Linux 3.15 (`fs/locks.c`).
+//! Byte range locks that belong to an open file description: fcntl(2), since Linux 3.15
+//! (`fs/locks.c`).
 
 use crate::errno::check;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// The bytes from `first` to `last`, to be locked in this way or unlocked.
+/// The bytes from `first` to `last`, to be locked with `kind`, or unlocked.
 pub(crate) fn span(kind: i32, first: i64, last: i64) -> libc::flock {
-    // To the end of the file, whatever that is, is a length of 0.
+    // A length of 0 means to the end of the file, whatever that is.
     let len = if last == i64::MAX {
         0
     } else {
@@ -22,7 +22,7 @@ pub(crate) fn span(kind: i32, first: i64, last: i64) -> libc::flock {
     }
 }
 
-/// One of fcntl(2)'s commands for locks.
+/// Makes one of fcntl(2)'s lock calls.
 pub(crate) fn lock_call(
     fd: BorrowedFd<'_>,
     command: i32,

@@ -1,9 +1,9 @@
-//! A description of our own for a file that the program has open.
+//! Our own description of a file that the program has open.
 //!
-//! Through the descriptor links of proc(5): opening one opens the file anew,
-//! deleted or not, whatever its name. A copy of the descriptor would not do:
-//! it shares the program's description, and with it the writeback error that
-//! only the program's own fsync(2) may consume.
+//! This uses the descriptor links of proc(5): opening one opens the file anew, whatever its
+//! name and even if it is deleted. A copy of the descriptor would not do: it shares the
+//! program's description, and with it the writeback error that only the program's own
+//! fsync(2) may consume.
 
 use crate::file::{FileId, FileKind};
 use rustix::fs::{CWD, Mode, OFlags};
@@ -20,27 +20,27 @@ const PIDFD_THREAD: PidfdFlags = PidfdFlags::from_bits_retain(OFlags::EXCL.bits(
 pub enum Sharing {
     /// Ours alone.
     Own,
-    /// The program's: nothing may be done with it that consumes writeback
-    /// errors, moves its position or changes its flags.
+    /// The program's: we must not do anything with it that consumes writeback errors, moves
+    /// its position or changes its flags.
     Shared,
 }
 
-/// Opens a description of our own for the file behind descriptor number `fd` of
-/// the process's thread `tid`; threads may have descriptor tables of their own,
-/// see [`unshare_descriptor_table`](crate::unshare_descriptor_table).
+/// Opens our own description of the file behind descriptor number `fd` of the process's
+/// thread `tid`. Threads may have their own descriptor tables, see
+/// [`unshare_descriptor_table`](crate::unshare_descriptor_table).
 ///
-/// Tried in turn, and each checked to be the expected file, since descriptor
-/// numbers are used again:
+/// These are tried in order. Each result is checked to be the expected file, since descriptor
+/// numbers are reused:
 ///
-/// 1. `/proc/self/task/TID/fd/N`, and if that thread is gone `/proc/self/fd/N`:
-///    for reading, without updating the access time where we own the file; for
-///    writing only, where reading is not permitted.
+/// 1. `/proc/self/task/TID/fd/N`, and if that thread is gone `/proc/self/fd/N`: for reading,
+///    without updating the access time if we own the file; for writing only, if reading is
+///    not permitted.
 /// 2. A copy of the descriptor, by pidfd_getfd(2) (since Linux 5.6):
 ///    [`Sharing::Shared`].
 ///
-/// Only regular files and block devices are opened. Opening has side effects
-/// for others: pipes would gain a reader, terminals and tapes act on it. Even
-/// so, an open breaks another process's conflicting lease (fcntl(2)
+/// Only regular files and block devices are opened. Opening others has side effects: pipes
+/// would gain a reader, terminals and tapes act on it. Even so, an open breaks another
+/// process's conflicting lease (fcntl(2) `F_SETLEASE`), and shows in inotify(7).
 /// `F_SETLEASE`), and shows in inotify(7).
 ///
 /// # Errors
@@ -59,7 +59,7 @@ pub fn reopen(tid: i32, fd: RawFd, expect: FileId) -> io::Result<(OwnedFd, Shari
         match open_link(&link, expect) {
             Ok(own) => return Ok((own, Sharing::Own)),
             Err(Errno::INVAL) => return Err(Errno::INVAL.into()),
-            // What the thread's own table said is the better explanation.
+            // The error from the thread's own table explains more.
             Err(errno) => error = error.or(Some(errno)),
         }
     }
@@ -70,8 +70,8 @@ pub fn reopen(tid: i32, fd: RawFd, expect: FileId) -> io::Result<(OwnedFd, Shari
     }
 }
 
-/// Opens for reading what a descriptor names (`O_PATH`): a regular file or a block device, as
-/// the caller has seen, which nobody can exchange for something else.
+/// Opens for reading what an `O_PATH` descriptor names: a regular file or a block device, as
+/// the caller has checked, which nobody can replace by something else.
 ///
 /// # Errors
 ///
@@ -86,10 +86,10 @@ pub fn open_named(named: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     )?)
 }
 
-/// Opens a descriptor link, if it leads to the expected file.
+/// Opens a descriptor link if it leads to the expected file.
 fn open_link(link: &str, expect: FileId) -> Result<OwnedFd, Errno> {
-    // Looked at before it is opened, because opening a pipe or a device acts
-    // on it, and after, because the link may have changed in between.
+    // Checked before opening, because opening a pipe or a device acts on it, and again
+    // afterwards, because the link may have changed in between.
     let before = rustix::fs::stat(link)?;
     if FileId::of(&before) != expect {
         return Err(Errno::STALE);
@@ -111,7 +111,7 @@ fn open_link(link: &str, expect: FileId) -> Result<OwnedFd, Errno> {
     verify(own, expect)
 }
 
-/// Copies the descriptor out of the thread's table, or else the process's.
+/// Copies the descriptor from the thread's table, or else from the process's.
 fn copy(tid: i32, fd: RawFd, expect: FileId) -> Result<OwnedFd, Errno> {
     let thread = Pid::from_raw(tid).ok_or(Errno::SRCH)?;
     let pidfd = pidfd_open(thread, PIDFD_THREAD)

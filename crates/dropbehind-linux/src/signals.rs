@@ -1,31 +1,31 @@
-//! Signals of a process that stands before another one: received as data,
-//! stopped by and died of as the other was.
+//! Signals of a process that stands in for another one: it receives them as data, and stops
+//! and dies as the other did.
 //!
 //! Sources: `signalfd(2)`, `signal(7)`, `sigaction(2)` on `si_code`.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// A signal that came.
+/// A signal that arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Received {
-    /// Which.
+    /// Its number.
     pub signal: i32,
-    /// A process sent it, with kill(2) and the like, to us or to our group. Else
-    /// it is the kernel's: a key on the terminal, a timer, the end of a child.
+    /// Whether a process sent it, with kill(2) or the like, to us or to our group. Otherwise
+    /// the kernel did: for a key on the terminal, a timer, or the end of a child.
     pub sent: bool,
 }
 
-/// Every signal that can be received as data, instead of being acted upon.
+/// Every signal that can be received as data instead of taking effect.
 ///
-/// Left out are `SIGKILL` and `SIGSTOP`, which cannot be, and those that tell
-/// of a fault of our own.
+/// Left out are `SIGKILL` and `SIGSTOP`, which cannot be received, and signals for faults of
+/// our own.
 #[derive(Debug)]
 pub struct SignalFd {
     fd: OwnedFd,
 }
 
-/// Signals of the program's own faults; and the two that nobody can receive.
+/// Signals for the program's own faults, and the two that cannot be received.
 const NOT_RECEIVED: [i32; 9] = [
     libc::SIGKILL,
     libc::SIGSTOP,
@@ -39,9 +39,9 @@ const NOT_RECEIVED: [i32; 9] = [
 ];
 
 impl SignalFd {
-    /// Begins to receive, in the calling thread, which must be the only one:
-    /// the signals are blocked in it from now on. Ended children are kept
-    /// until they are waited for, also where that was switched off.
+    /// Starts receiving, in the calling thread, which must be the only one: the signals are
+    /// blocked in it from now on. Ended children are kept until they are waited for, even if
+    /// that was switched off.
     ///
     /// # Errors
     ///
@@ -67,7 +67,7 @@ impl SignalFd {
         Ok(Self { fd })
     }
 
-    /// The next signal; `None` if none is there.
+    /// The next signal; `None` if there is none.
     ///
     /// # Errors
     ///
@@ -97,10 +97,10 @@ impl AsFd for SignalFd {
     }
 }
 
-/// Lets a signal take its default effect on this process, which has it blocked.
+/// Lets a signal, which this process has blocked, take its default effect.
 ///
-/// It is raised before it is unblocked: one that is pending already is the same
-/// one then, and does not come twice.
+/// It is raised before it is unblocked. So if the same signal is already pending, the two
+/// merge, and it doesn't come twice.
 fn take_default_effect(signal: i32) {
     // SAFETY: the default disposition runs no code of ours; the structs are
     // initialised before they are read.
@@ -123,24 +123,24 @@ fn take_default_effect(signal: i32) {
 
 /// Stops this process as a child was stopped, until it is continued.
 ///
-/// In a process group that nobody could continue (an orphaned one), the
-/// terminal's stop signals have no effect, and this returns at once.
+/// In an orphaned process group, which nobody could continue, the terminal's stop signals
+/// have no effect, and this returns at once.
 pub fn stop_by(signal: i32) {
     take_default_effect(signal);
 }
 
-/// Ends this process by a signal, so that whoever waits for it sees the same
-/// as if it were the child that died of it. No core is dumped.
+/// Ends this process by a signal, so that its parent sees the same as if it were the child
+/// that the signal killed. No core is dumped.
 ///
-/// Where the signal does not end a process, it exits with 128 and the number, as
-/// shells show it.
+/// If the signal does not end the process, it exits with 128 plus the number, as shells
+/// report it.
 pub fn die_by(signal: i32) -> ! {
     let none = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
     };
-    // SAFETY: a valid struct, and integers. The limit alone would not keep a
-    // program that the kernel pipes cores to from being started.
+    // SAFETY: a valid struct, and integers. The limit alone would not stop the kernel from
+    // starting a program that it pipes cores to.
     unsafe {
         libc::setrlimit(libc::RLIMIT_CORE, &raw const none);
         libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0);

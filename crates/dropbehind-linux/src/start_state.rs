@@ -1,16 +1,15 @@
-//! What this process was given when it started, before Rust's own start-up code
-//! changed it: a program started in our place is to get the same.
+//! What this process was given at its start, before Rust's start-up code changed it: a
+//! program that we start must get the same.
 //!
-//! Rust ignores `SIGPIPE` and opens `/dev/null` for standard descriptors that
-//! are closed. Both happen before `main`, so this is recorded by a function that
-//! the loader calls even earlier.
+//! Rust ignores `SIGPIPE` and opens `/dev/null` for closed standard descriptors. Both happen
+//! before `main`, so this is recorded by a function that the loader calls even earlier.
 //!
 //! Sources: `execve(2)` on what is inherited, library/std/src/sys/pal/unix.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// Signals as bits, signal 1 being the lowest.
+/// Signals as bits; signal 1 is the lowest.
 static BLOCKED: AtomicU64 = AtomicU64::new(0);
 static IGNORED: AtomicU64 = AtomicU64::new(0);
 /// Standard descriptors as bits.
@@ -27,9 +26,9 @@ extern "C" fn record() {
     let mut blocked = 0;
     let mut ignored = 0;
     let mut closed = 0;
-    // SAFETY: the calls fill the structs they are given, and change nothing
-    // without a new mask or action. They are allowed that early: nothing of
-    // theirs needs the C library to be set up.
+    // SAFETY: the calls fill the structs they are given, and without a new mask or action
+    // they change nothing. They are allowed this early: they don't need the C library to be
+    // set up.
     unsafe {
         let mut mask: libc::sigset_t = std::mem::zeroed();
         libc::sigprocmask(libc::SIG_SETMASK, std::ptr::null(), &raw mut mask);
@@ -38,7 +37,7 @@ extern "C" fn record() {
                 blocked |= bit(signal);
             }
             let mut action: libc::sigaction = std::mem::zeroed();
-            // Fails for the two signals that the C library keeps to itself.
+            // Fails for the two signals that the C library reserves.
             if libc::sigaction(signal, std::ptr::null(), &raw mut action) == 0
                 && action.sa_sigaction == libc::SIG_IGN
             {
@@ -63,7 +62,7 @@ extern "C" fn record() {
 #[unsafe(link_section = ".init_array")]
 static RECORD: extern "C" fn() = record;
 
-/// What the process started with.
+/// What this process was given at its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StartState {
     blocked: u64,
@@ -72,12 +71,12 @@ pub struct StartState {
 }
 
 impl StartState {
-    /// What was recorded.
+    /// Returns what was recorded.
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::Unsupported`]: the program was linked in a way that runs
-    /// nothing before `main`.
+    /// [`io::ErrorKind::Unsupported`]: the program was linked in a way that runs nothing
+    /// before `main`.
     pub fn get() -> io::Result<Self> {
         if !RECORDED.load(Relaxed) {
             return Err(io::ErrorKind::Unsupported.into());
@@ -101,14 +100,13 @@ impl StartState {
         (1..=LAST_SIGNAL).contains(&signal) && self.blocked & bit(signal) != 0
     }
 
-    /// Gives the calling process this state again, in the order in which
-    /// nothing can go wrong in between: the mask last. Only makes calls that
-    /// are allowed between fork and exec.
+    /// Restores this state in the calling process. The mask comes last, so that nothing can
+    /// go wrong in between. Makes only calls that are allowed between fork and exec.
     ///
     /// # Safety
     ///
-    /// The process is about to exec: it uses none of the standard descriptors
-    /// any more, and expects no signal's disposition to be its own.
+    /// The process is about to exec: it no longer uses the standard descriptors, nor expects
+    /// any signal's disposition to be its own.
     pub(crate) unsafe fn restore(self) {
         for signal in [libc::SIGPIPE, libc::SIGCHLD] {
             let action = if self.ignores(signal) {

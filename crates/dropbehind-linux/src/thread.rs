@@ -1,4 +1,4 @@
-//! Threads of a library inside somebody else's program.
+//! Threads of a library inside another program.
 //!
 //! Sources: `gettid(2)`, `pthread_sigmask(3)`.
 
@@ -9,10 +9,10 @@ pub fn thread_id() -> i32 {
     rustix::thread::gettid().as_raw_nonzero().get()
 }
 
-/// Blocks every signal in the calling thread while it exists.
+/// Blocks every signal in the calling thread while this exists.
 ///
-/// A thread started meanwhile inherits the mask, so none of the program's
-/// signal handlers ever runs on it.
+/// A thread started meanwhile inherits the mask, so none of the program's signal handlers
+/// ever run on it.
 #[derive(Debug)]
 pub struct SignalsBlocked {
     before: libc::sigset_t,

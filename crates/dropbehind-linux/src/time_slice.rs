@@ -1,9 +1,9 @@
-//! The time slice a thread asks the fair scheduler for.
+//! The time slice that a thread requests from the fair scheduler.
 //!
-//! The scheduler runs, of those who are owed processor time, the one whose slice
-//! ends first. So a thread that asks for a short one gets a processor soon after
-//! it is woken, for less at a time and no more in all. Needs no privilege. In
-//! effect since Linux 6.12; earlier kernels take the request and ignore it.
+//! Among the threads that are owed processor time, the scheduler runs the one whose slice
+//! ends first. So a thread that requests a short slice runs soon after it is woken, for less
+//! time at once and no more in total. Needs no privilege. Takes effect since Linux 6.12;
+//! earlier kernels accept the request and ignore it.
 //!
 //! Sources: sched_setattr(2), Documentation/scheduler/sched-eevdf.rst,
 //! `__setparam_fair` in kernel/sched/syscalls.c.
@@ -14,20 +14,19 @@ use std::time::Duration;
 
 use crate::errno::check;
 
-/// The shortest slice that the kernel gives.
+/// The shortest slice that the kernel grants.
 pub const TIME_SLICE_MIN: Duration = Duration::from_micros(100);
-/// The longest.
+/// The longest slice that the kernel grants.
 pub const TIME_SLICE_MAX: Duration = Duration::from_millis(100);
 
 const SELF: libc::pid_t = 0;
 const NO_FLAGS: libc::c_uint = 0;
 
-/// Asks for time slices of this length for the calling thread, whose policy and
-/// niceness stay what they are. Beyond [`TIME_SLICE_MIN`] and [`TIME_SLICE_MAX`]
-/// the kernel takes the nearest of these. Threads that this one starts inherit it.
+/// Requests time slices of this length for the calling thread, without changing its policy
+/// and niceness. Outside of [`TIME_SLICE_MIN`] and [`TIME_SLICE_MAX`], the kernel takes the
+/// nearer of the two. Threads that this one starts inherit it.
 ///
-/// A thread that is scheduled otherwise (real-time, deadline, idle) keeps what it
-/// has.
+/// A thread under another policy (real-time, deadline, idle) is left alone.
 ///
 /// # Errors
 ///

@@ -1,8 +1,8 @@
 //! Reading and writing: preadv2(2) and pwritev2(2), since Linux 4.6, and the
 //! plain calls (`fs/read_write.c`).
 //!
-//! None of them is retried on `EINTR` and none completes a short count: the
-//! program sees what it would have seen without us.
+//! None of them retries on `EINTR` or completes a short count: the program sees what it would
+//! have seen without us.
 
 use crate::errno::invalid;
 use rustix::io::ReadWriteFlags;
@@ -10,8 +10,8 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::ops::{BitOr, BitOrAssign};
 use std::os::fd::BorrowedFd;
 
-/// `RWF_DONTCACHE`, include/uapi/linux/fs.h, since Linux 6.14: go through the
-/// page cache, but keep nothing there that this call brought in.
+/// `RWF_DONTCACHE`, include/uapi/linux/fs.h, since Linux 6.14: goes through the page cache,
+/// but keeps nothing there that this call brought in.
 ///
 /// An early draft of the flag had the value 0x40, which is `RWF_ATOMIC` today.
 pub const RWF_DONTCACHE: u32 = 0x80;
@@ -40,8 +40,8 @@ impl IoFlags {
     /// Keep nothing in the page cache, see [`RWF_DONTCACHE`] (since 6.14).
     pub const DONTCACHE: Self = Self(RWF_DONTCACHE);
 
-    /// The flags with these bits, known to us or not: the kernel answers
-    /// `EOPNOTSUPP` to what it doesn't know.
+    /// The flags with these bits, whether we know them or not: the kernel returns
+    /// `EOPNOTSUPP` for those that it doesn't know.
     #[must_use]
     pub const fn from_bits(bits: u32) -> Self {
         Self(bits)
@@ -84,8 +84,8 @@ impl BitOrAssign for IoFlags {
     }
 }
 
-/// The offset as the kernel takes it. -1 stands for the file position, so an
-/// offset of 2^64 - 1 must not get through as one.
+/// The offset as the kernel takes it. -1 means the file position, so an offset of 2^64 - 1
+/// must not be passed on.
 fn position(offset: Option<u64>) -> io::Result<u64> {
     match offset {
         None => Ok(u64::MAX),
@@ -105,7 +105,7 @@ fn position(offset: Option<u64>) -> io::Result<u64> {
 ///   support it. For [`IoFlags::DONTCACHE`]: before 6.14, or a file system that
 ///   has not opted in.
 /// - `ENOSYS`: before Linux 4.6.
-/// - `EAGAIN`: [`IoFlags::NOWAIT`], and it would have had to wait.
+/// - `EAGAIN`: with [`IoFlags::NOWAIT`], if it would have had to wait.
 pub fn preadv2(
     fd: BorrowedFd<'_>,
     bufs: &mut [IoSliceMut<'_>],
@@ -123,11 +123,11 @@ pub fn preadv2(
 ///
 /// Those of write(2), and:
 ///
-/// - `EOPNOTSUPP`: the kernel doesn't know a flag, or the file system does not
-///   support it. For [`IoFlags::DONTCACHE`]: before 6.14, or a file system that
-///   has not opted in. Nothing was written then.
+/// - `EOPNOTSUPP`: the kernel doesn't know a flag, or the file system does not support it.
+///   For [`IoFlags::DONTCACHE`]: before 6.14, or a file system that has not opted in. Nothing
+///   has been written in that case.
 /// - `ENOSYS`: before Linux 4.6.
-/// - `EAGAIN`: [`IoFlags::NOWAIT`], and it would have had to wait.
+/// - `EAGAIN`: with [`IoFlags::NOWAIT`], if it would have had to wait.
 pub fn pwritev2(
     fd: BorrowedFd<'_>,
     bufs: &[IoSlice<'_>],

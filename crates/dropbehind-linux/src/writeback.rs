@@ -1,19 +1,19 @@
 //! Starting writeback: sync_file_range(2), since Linux 2.6.17 (`fs/sync.c`).
 //!
-//! The call writes no metadata and flushes no device cache: it is never
-//! durability. It works on the pages that the range touches, that is, the
-//! start is rounded down and the end up to whole pages.
+//! The call writes no metadata and flushes no device cache, so it never makes data durable.
+//! It works on all pages that the range touches: the start is rounded down and the end up to
+//! whole pages.
 //!
-//! ZFS and WSL accept the call and do nothing. On overlayfs it looks at the
-//! overlay's own, always empty mapping and so does nothing either; there,
-//! [`drop_clean`](crate::drop_clean), which overlayfs hands on to the layer's
-//! file, is what starts writeback.
+//! ZFS and WSL accept the call and do nothing. On overlayfs it looks at the overlay's own
+//! mapping, which is always empty, and so does nothing either. There,
+//! [`drop_clean`](crate::drop_clean) starts writeback, since overlayfs passes that on to the
+//! layer's file.
 
 use crate::errno::{check, signed_range};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-// include/uapi/linux/fs.h; `libc` has them only as of some targets.
+// include/uapi/linux/fs.h; `libc` defines them only for some targets.
 const SYNC_FILE_RANGE_WAIT_BEFORE: libc::c_uint = 1;
 const SYNC_FILE_RANGE_WRITE: libc::c_uint = 2;
 const SYNC_FILE_RANGE_WAIT_AFTER: libc::c_uint = 4;
@@ -34,10 +34,10 @@ fn sync_file_range(
 /// Starts writeback of the dirty pages in a range; a `len` of 0 means to the
 /// end of the file.
 ///
-/// `SYNC_FILE_RANGE_WRITE` alone: `WB_SYNC_NONE`, so pages already under
-/// writeback are skipped, and the description's writeback error is neither
-/// reported nor consumed. It may block while the device's request queue is
-/// full, and on the file system's allocation of delayed blocks.
+/// Passes `SYNC_FILE_RANGE_WRITE` alone, which means `WB_SYNC_NONE`: pages already under
+/// writeback are skipped, and the description's writeback error is neither reported nor
+/// consumed. It may block while the device's request queue is full, and while the file system
+/// allocates delayed blocks.
 ///
 /// # Errors
 ///
@@ -52,17 +52,17 @@ pub fn start_writeback(fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<
 /// Writes the dirty pages in a range and waits for their writeback to end; a
 /// `len` of 0 means to the end of the file.
 ///
-/// **Consumes the writeback error of the open file description**: either wait
-/// flag ends in `file_check_and_advance_wb_err()`, so an error returned here is
-/// not returned by a later fsync(2) on the same description. Only for a
-/// description of our own, see [`reopen()`](crate::reopen()), and there only
-/// where [`cachestat()`](crate::cachestat()) cannot tell that writeback ended:
-/// even a separate description marks the error as seen for files opened later.
+/// **Consumes the writeback error of the open file description**: either wait flag ends in
+/// `file_check_and_advance_wb_err()`, so a later fsync(2) on the same description does not
+/// return the error returned here. Use it only on a description of our own, see
+/// [`reopen()`](crate::reopen()), and only where [`cachestat()`](crate::cachestat()) cannot
+/// show that writeback has ended: even a separate description marks the error as seen for
+/// files opened later.
 ///
 /// # Errors
 ///
-/// Those of [`start_writeback`], and `EIO`, `ENOSPC`, `EDQUOT` from writeback
-/// since the description was opened or last asked.
+/// Those of [`start_writeback`], and `EIO`, `ENOSPC`, `EDQUOT` from writeback since the
+/// description was opened or last asked.
 pub fn write_and_wait(fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<()> {
     sync_file_range(
         fd,
@@ -72,16 +72,16 @@ pub fn write_and_wait(fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<(
     )
 }
 
-/// Past the last page that a file can have; on 32-bit kernels the last one, since for a
-/// range past that nothing is asked.
+/// Past the last page that a file can have. On 32-bit kernels it is the last page itself,
+/// since the kernel checks nothing for a range past that.
 const PAST_ALL_BYTES: u64 = if cfg!(target_pointer_width = "64") {
     i64::MAX as u64 & !0xffff
 } else {
     (u32::MAX as u64) << 12
 };
 
-/// Asks for the writeback error of the open file description, and waits for nothing; `None`
-/// also where there is no such call. Consumes the error as [`write_and_wait`] does.
+/// Returns the writeback error of the open file description, without waiting; `None` also if
+/// the call is missing. Consumes the error as [`write_and_wait`] does.
 pub(crate) fn writeback_error_of_description(fd: BorrowedFd<'_>) -> Option<io::Error> {
     let asked = sync_file_range(fd, PAST_ALL_BYTES, 0, SYNC_FILE_RANGE_WAIT_BEFORE);
     // ENOSYS, EPERM: some sandboxes.

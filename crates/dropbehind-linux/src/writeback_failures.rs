@@ -1,15 +1,15 @@
-//! Being told of which files writeback fails: the tracepoint
-//! `filemap:filemap_set_wb_err` (since Linux 4.13) by perf_event_open(2).
+//! Reports of files whose writeback fails: the tracepoint `filemap:filemap_set_wb_err` (since
+//! Linux 4.13), through perf_event_open(2).
 //!
-//! After a failed writeback the kernel takes the pages for clean, though the disk never
-//! got them. The error state that fsync(2) reports is marked as seen by whoever asks for
-//! it, and is then not told to who opens the file later. This tracepoint consumes nothing,
-//! and nothing is recorded while nothing fails.
+//! After a failed writeback the kernel takes the pages for clean although the disk never got
+//! them. Asking for the error state that fsync(2) reports marks it as seen, and then it is
+//! not reported to files opened later. This tracepoint consumes nothing, and nothing is
+//! recorded while nothing fails.
 //!
 //! The error is set before the pages stop being under writeback: `ext4_finish_bio`
 //! (fs/ext4/page-io.c), `iomap_finish_ioend_buffered` (fs/iomap/ioend.c),
 //! `end_bbio_data_write` (fs/btrfs/extent_io.c), `end_buffer_async_write` (fs/buffer.c). So
-//! whoever counts pages, finds them clean, and reads this afterwards, knows whether their
+//! if pages are counted as clean and this is read afterwards, it shows whether their
 //! writeback failed.
 
 use crate::cache_trace::event::{Recorded, Tasks};
@@ -19,33 +19,32 @@ use crate::cache_trace::{CacheTraceError, KernelInode, records, strange_format, 
 
 const TRACEPOINT: &str = "filemap/filemap_set_wb_err";
 
-/// What is told.
+/// A report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WritebackFailure {
-    /// Writing back pages of this file failed.
+    /// Writeback of pages of this file failed.
     File(KernelInode),
-    /// So much failed in a short time that some of it is not told.
+    /// So much failed in a short time that some reports were lost.
     Lost,
 }
 
-/// A record of failures of writeback, of the whole machine.
+/// A record of writeback failures on the whole machine.
 #[derive(Debug)]
 pub struct WritebackFailures {
     rings: Rings,
     device: Field,
     number: Field,
-    /// For records that go over a ring's end.
+    /// Scratch space for records that wrap around a ring's end.
     joined: Vec<u8>,
 }
 
 impl WritebackFailures {
-    /// Records from now on. Each processor that is online gets a ring of `ring_bytes`,
-    /// rounded up to a power of two of pages; a failure takes 56 bytes. Rings are locked
-    /// memory.
+    /// Starts recording. Each online processor gets a ring of `ring_bytes`, rounded up to a
+    /// power of two of pages. A failure takes 56 bytes. Rings are locked memory.
     ///
     /// # Errors
     ///
-    /// Those of [`CacheTrace::open`](crate::CacheTrace::open) but
+    /// Those of [`CacheTrace::open`](crate::CacheTrace::open), except
     /// [`CacheTraceError::NoOrder`].
     pub fn open(ring_bytes: usize) -> Result<Self, CacheTraceError> {
         let (tracepoint, text) = tracefs::tracepoint(TRACEPOINT)?;
@@ -64,8 +63,8 @@ impl WritebackFailures {
         })
     }
 
-    /// Hands over what failed since the last call. Takes no system call, and next to no time
-    /// if nothing did.
+    /// Passes on what failed since the last call. Makes no system call, and takes next to no
+    /// time if nothing failed.
     pub fn read(&mut self, mut take: impl FnMut(WritebackFailure)) {
         for ring in self.rings.iter_mut() {
             let was_full = ring.drain(&mut self.joined, |record| {

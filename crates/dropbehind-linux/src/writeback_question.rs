@@ -1,28 +1,27 @@
-//! Asking whether writeback of a file failed, without privilege and without taking
-//! the error from anybody's fsync(2).
+//! Asking whether writeback of a file failed, without privilege and without taking the error
+//! from any process's fsync(2).
 //!
-//! After a failed writeback the kernel takes the pages for clean, though the disk never
-//! got them. It notes the failure twice (`mapping_set_error` in
-//! include/linux/pagemap.h), and both notes before the pages stop being under
-//! writeback, see [`WritebackFailures`](crate::WritebackFailures):
+//! After a failed writeback the kernel takes the pages for clean although the disk never got
+//! them. It records the failure in two places (`mapping_set_error` in
+//! include/linux/pagemap.h), both before the pages stop being under writeback, see
+//! [`WritebackFailures`](crate::WritebackFailures):
 //!
-//! * in the flags `AS_EIO` and `AS_ENOSPC` of the inode. Every direct read looks at them
-//!   and clears them, before it looks at what it is to read
-//!   (`filemap_write_and_wait_range` in mm/filemap.c);
-//! * in an `errseq_t`, of which each description has a sample. fsync(2) goes by this one
-//!   alone. Whoever asks for it marks it as seen, and a file that is opened later is not
-//!   told of what somebody has seen.
+//! * in the inode's flags `AS_EIO` and `AS_ENOSPC`. Every direct read checks and clears them
+//!   before it looks at its range (`filemap_write_and_wait_range` in mm/filemap.c);
+//! * in an `errseq_t`, which each description samples. fsync(2) uses only this one. Asking
+//!   for it marks the error as seen, and an error that has been seen is not reported to files
+//!   opened later.
 //!
-//! So the flags are asked first. They say nothing once an fsync(2) has reported the error,
-//! of whomsoever, since that clears them, too. But then the `errseq_t` has been seen, and
-//! to ask for it as well takes nothing from anybody. One case is left: a failure that is
-//! noted between the two questions, a microsecond, is marked as seen. Whoever has the file
-//! open by then is told of it all the same.
+//! So the flags are asked first. They show nothing after any process's fsync(2) has reported
+//! the error, since that clears them, too. But then the `errseq_t` has already been seen, and
+//! asking for it as well takes nothing from anybody. One case remains: a failure that is
+//! recorded between the two questions, within a microsecond, is marked as seen. Processes
+//! that have the file open by then still get the error.
 //!
-//! The other way round would be worse. To mark an error as seen and then to have the kernel
-//! write the pages once more, for a new error, loses it where the disk works again by then:
-//! ext4 does not convert a new file's extents in a second writeback, so that the data reads
-//! as zeroes and nothing tells of it (Linux 6.18).
+//! The other way round would be worse: marking an error as seen, and then making the kernel
+//! write the pages again to get a new error. If the disk works again by then, the error is
+//! lost. ext4 does not convert a new file's extents in a second writeback, so the data reads
+//! as zeros, and nothing reports that (Linux 6.18).
 
 use crate::advice::{Access, advise_access};
 use crate::file::{FsKind, file_info};
@@ -38,17 +37,17 @@ use std::sync::LazyLock;
 /// Whether a file can be asked if its writeback failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Askable {
-    /// It can, through the description that was prepared.
+    /// It can, through the prepared description.
     Yes,
-    /// Others on its file system can: it has no direct reads (encrypted, verified, with
-    /// its data in the journal or in the inode), or may not be read.
+    /// Other files on its file system can. This one has no direct reads (encrypted, verified,
+    /// with its data in the journal or in the inode), or may not be read.
     NotThisFile,
-    /// Its file system is neither ext4, xfs nor btrfs, and it is no block device.
+    /// Its file system is not ext4, xfs or btrfs, and it is not a block device.
     NotThere,
 }
 
-/// Prepares a description of our own for [`writeback_error`]: it reads around the page
-/// cache from now on, and without reading ahead.
+/// Prepares a description of our own for [`writeback_error`]: from now on it reads around the
+/// page cache, and without readahead.
 pub fn prepare_to_ask(fd: BorrowedFd<'_>) -> Askable {
     let Ok(info) = file_info(fd) else {
         return Askable::NotThisFile;
@@ -72,7 +71,7 @@ pub fn prepare_to_ask(fd: BorrowedFd<'_>) -> Askable {
         rustix::fs::fcntl_setfl(fd, flags | OFlags::DIRECT)?;
         Ok(true)
     };
-    // btrfs tries once more through the page cache (`btrfs_file_read_iter`).
+    // btrfs retries through the page cache (`btrfs_file_read_iter`), so readahead is off.
     if matches!(prepared(), Ok(true)) && advise_access(fd, Access::Random).is_ok() {
         Askable::Yes
     } else {
@@ -80,8 +79,8 @@ pub fn prepare_to_ask(fd: BorrowedFd<'_>) -> Askable {
     }
 }
 
-/// The address of a page that nobody can write to; it stays as long as the process. A
-/// direct read into it fails before the disk is asked for anything.
+/// The address of a page that nobody can write to, mapped until the process ends. A direct
+/// read into it fails before the disk is asked for anything.
 static NOWHERE: LazyLock<Option<usize>> = LazyLock::new(|| {
     // SAFETY: a new mapping, at an address of the kernel's choice.
     let mapped = unsafe {
@@ -99,20 +98,20 @@ fn page_len() -> usize {
     usize::try_from(page_size()).unwrap_or(4096)
 }
 
-/// The error of a writeback of the file that failed since `fd`, which was
-/// [prepared](prepare_to_ask), was opened, or before that if nobody has asked for it since;
-/// `None` when there was none. Told once. Pages that were counted clean before this was
-/// asked are on the disk when there was none.
+/// Returns the error of a failed writeback of the file, once. It covers failures since `fd`,
+/// which was [prepared](prepare_to_ask), was opened, and earlier ones that nobody has asked
+/// for since. `None` means that there was none, and so pages that were counted as clean
+/// before this call are on the disk.
 ///
-/// The page at `offset` should be clean, and for btrfs cached: what is dirty there is
-/// written and waited for. Except on block devices the call takes the inode's lock, shared,
-/// and so waits for a write(2) that is under way. What others' direct reads would have been
-/// told of the error is taken from them, which fsync(2) does as well. The access time
-/// changes as with a read, unless the description has `O_NOATIME`.
+/// The page at `offset` should be clean, and on btrfs cached: a dirty page there is written
+/// and waited for. Except on block devices, the call takes the inode's lock, shared, and so
+/// waits for a write(2) under way. It takes the error from other processes' direct reads, as
+/// fsync(2) does, too. It changes the access time like any read, unless the description has
+/// `O_NOATIME`.
 ///
 /// # Errors
 ///
-/// It could not be asked:
+/// If it could not be asked:
 ///
 /// - `ENXIO`: the file ends before `offset`.
 /// - `ENOMEM`, `EINTR`: not now.

@@ -1,11 +1,11 @@
-//! Instructions of the kernel's virtual machine, and putting them together:
+//! Instructions of the kernel's virtual machine, and an assembler for them:
 //! Documentation/bpf/standardization/instruction-set.rst.
 
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// `R0` has results, `R1` to `R5` arguments, which a call does away with; `R6` to `R9`
-/// stay; `R10` is the end of a stack of 512 bytes.
+/// `R0` holds results. `R1` to `R5` hold arguments, which a call clobbers. `R6` to `R9` are
+/// preserved. `R10` is the end of a 512-byte stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Register {
@@ -22,7 +22,7 @@ pub(crate) enum Register {
     R10,
 }
 
-/// How much a load or store moves. What is loaded is filled up with zeros.
+/// How much a load or store moves. Loads are zero-extended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Width {
@@ -46,7 +46,7 @@ pub(crate) enum Operation {
     Move = 0xb0,
 }
 
-/// When a jump is made; numbers have no sign.
+/// When a jump is taken; numbers are unsigned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Condition {
@@ -97,7 +97,7 @@ const ALU64: u8 = 0x07;
 const MEMORY: u8 = 0x60;
 const ATOMIC: u8 = 0xc0;
 const REGISTER: u8 = 0x08;
-// Jumps that compare nothing.
+// Unconditional jumps.
 const ALWAYS: u8 = 0x00;
 const CALL: u8 = 0x80;
 const EXIT: u8 = 0x90;
@@ -106,7 +106,7 @@ const FETCH_ADD: i32 = 0x01;
 /// `BPF_PSEUDO_MAP_FD`.
 const MAP: u8 = 1;
 
-/// A program being written. Jumps go forward, to labels that are set later.
+/// A program being assembled. Jumps go forward, to labels that are set later.
 #[derive(Debug, Default)]
 pub(crate) struct Assembler {
     instructions: Vec<u64>,
@@ -148,14 +148,14 @@ impl Assembler {
         self.push(STX | MEMORY | width as u8, to, source as u8, offset, 0);
     }
 
-    /// Adds to 64 bits of memory, for all to see after what was stored before: a full
-    /// barrier. `source` gets what was there.
+    /// Adds to a 64-bit word in memory, with a full barrier: others see it after everything
+    /// stored before. `source` gets the old value.
     pub(crate) fn fetch_add(&mut self, to: Register, offset: i16, source: Register) {
         let code = STX | ATOMIC | Width::Eight as u8;
         self.push(code, to, source as u8, offset, FETCH_ADD);
     }
 
-    /// A map, as an argument of helpers.
+    /// Loads a map, as an argument for helpers.
     pub(crate) fn load_map(&mut self, target: Register, map: BorrowedFd<'_>) {
         let code = LD | Width::Eight as u8;
         self.push(code, target, MAP, 0, map.as_raw_fd());
@@ -183,11 +183,11 @@ impl Assembler {
         self.jumps.entry(label).or_default().push(at);
     }
 
-    /// The next instruction is where the jumps to this label lead.
+    /// Jumps to this label lead to the next instruction.
     pub(crate) fn label(&mut self, label: &'static str) {
         let here = self.instructions.len();
         for at in self.jumps.remove(label).unwrap_or_default() {
-            // Of an instruction after the jump.
+            // Counted from the instruction after the jump.
             let distance = (here - at - 1) as u64;
             self.instructions[at] |= distance << 16;
         }
@@ -215,7 +215,7 @@ mod tests {
     use super::Register::{R0, R1, R2, R10};
     use super::*;
 
-    /// The examples of the standard's text, and what clang makes of the like.
+    /// The examples in the standard's text, and what clang generates for similar code.
     #[test]
     fn instructions_are_encoded_as_the_standard_says() {
         let mut program = Assembler::default();

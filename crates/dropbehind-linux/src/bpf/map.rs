@@ -1,4 +1,4 @@
-//! Memory that programs and we share: `BPF_MAP_CREATE` of bpf(2).
+//! Memory shared between programs in the kernel and us: `BPF_MAP_CREATE` of bpf(2).
 
 use super::{NAME, bpf_open};
 use crate::mapping::Mapping;
@@ -44,11 +44,11 @@ fn create(
         numa_node: 0,
         name: NAME,
     };
-    // SAFETY: these attributes point to nothing, and the command makes a descriptor.
+    // SAFETY: these attributes contain no pointers, and the command creates a descriptor.
     unsafe { bpf_open(MAP_CREATE, &mut attributes) }
 }
 
-/// Some values of equal size, all zeros at first, told apart by a number.
+/// Values of equal size, zero at first, addressed by index.
 #[derive(Debug)]
 pub(crate) struct ArrayMap {
     fd: OwnedFd,
@@ -82,7 +82,7 @@ impl ArrayMap {
     ///
     /// # Panics
     ///
-    /// If there is none.
+    /// If there is no such word.
     pub(crate) fn word(&self, value: usize, offset: usize) -> &AtomicU64 {
         assert!(offset < self.value_bytes);
         self.mapping.word(value * self.value_bytes + offset)
@@ -95,8 +95,8 @@ impl AsFd for ArrayMap {
     }
 }
 
-/// What programs put in to wake whoever polls: a `BPF_MAP_TYPE_RINGBUF` (since Linux 5.8,
-/// Documentation/bpf/ringbuf.rst), of which nobody reads the contents.
+/// What programs write to wake a poller: a `BPF_MAP_TYPE_RINGBUF` (since Linux 5.8,
+/// Documentation/bpf/ringbuf.rst) whose contents nobody reads.
 #[derive(Debug)]
 pub(crate) struct WakeMap {
     fd: OwnedFd,
@@ -121,7 +121,7 @@ impl WakeMap {
         })
     }
 
-    /// What was put in so far wakes nobody any more.
+    /// Forgets what was written so far, which then wakes nobody any more.
     pub(crate) fn clear(&self) {
         let position = self.producer.word(0).load(Ordering::Acquire);
         self.consumer.word(0).store(position, Ordering::Release);
@@ -129,7 +129,7 @@ impl WakeMap {
 }
 
 impl AsFd for WakeMap {
-    /// For polling: readable when something was put in and not cleared.
+    /// For polling: readable after a write that has not been cleared.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }

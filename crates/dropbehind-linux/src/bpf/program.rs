@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 const PROG_LOAD: c_long = 5;
 const OBJ_GET_INFO_BY_FD: c_long = 15;
 const TRACEPOINT: u32 = 5;
-/// The project's. No helper that we call is for programs under the GPL only.
+/// The project's own. None of the helpers we call is GPL-only.
 const LICENSE: &CStr = c"MIT OR Apache-2.0";
 
 /// What `BPF_PROG_LOAD` reads of `union bpf_attr`.
@@ -41,20 +41,20 @@ struct Info {
     recursion_misses: u64,
 }
 
-/// A program for tracepoints, which perf events run.
+/// A tracepoint program, which a perf event runs.
 #[derive(Debug)]
 pub(crate) struct Program {
     fd: OwnedFd,
 }
 
 impl Program {
-    /// Has the kernel check and take a program.
+    /// Has the kernel verify and load a program.
     ///
     /// # Errors
     ///
     /// - `EPERM`: without `CAP_BPF` and `CAP_PERFMON` (`CAP_SYS_ADMIN` before Linux 5.8).
-    /// - `EINVAL`, `EACCES`: the kernel does not know an instruction or a helper, or
-    ///   cannot see that the program is safe.
+    /// - `EINVAL`, `EACCES`: the kernel does not know an instruction or a helper, or cannot
+    ///   verify that the program is safe.
     pub(crate) fn load(instructions: &[u64]) -> io::Result<Self> {
         let mut attributes = Attributes {
             kind: TRACEPOINT,
@@ -68,14 +68,14 @@ impl Program {
             flags: 0,
             name: NAME,
         };
-        // SAFETY: the kernel reads as many instructions as there are, and a text that ends
-        // with a zero; the command makes a descriptor.
+        // SAFETY: the kernel reads as many instructions as there are, and a zero-terminated
+        // text; the command creates a descriptor.
         let fd = unsafe { bpf_open(PROG_LOAD, &mut attributes) }?;
         Ok(Self { fd })
     }
 
-    /// How often it was not run since another was at work on that processor, as far as the
-    /// kernel counts that: of tracepoints since Linux 6.7.
+    /// How many times it was not run because another program was running on that processor,
+    /// as far as the kernel counts that: for tracepoints since Linux 6.7.
     pub(crate) fn misses(&self) -> io::Result<u64> {
         let mut info = Info {
             before: [0; 26],
@@ -86,8 +86,8 @@ impl Program {
             bytes: size_of::<Info>() as u32,
             info: (&raw mut info) as u64,
         };
-        // SAFETY: the kernel writes no more to `info` than its size. It reads the sizes
-        // within, which are zeros, so that it writes nowhere else.
+        // SAFETY: the kernel writes no more to `info` than its size. The sizes inside, which
+        // it reads, are zero, so it writes nowhere else.
         unsafe { bpf(OBJ_GET_INFO_BY_FD, &mut attributes) }?;
         Ok(info.recursion_misses)
     }

@@ -5,18 +5,18 @@ use rustix::fs::{major, minor};
 use std::io;
 use std::os::fd::BorrowedFd;
 
-/// A device's number as the kernel writes it, `MAJOR << 20 | MINOR`, from one as of
-/// makedev(3).
+/// A makedev(3) device number in the kernel's form, `MAJOR << 20
+/// MINOR`.
 #[must_use]
 pub fn kernel_device(device: u64) -> u32 {
     major(device) << 20 | minor(device)
 }
 
-/// The number of the inode that a block device's pages belong to: the device's
-/// own number, as the kernel writes it.
+/// The number of the inode that a block device's pages belong to: the device's own number in
+/// the kernel's form.
 ///
-/// All these inodes are in a file system of the kernel's own (block/bdev.c), which is
-/// mounted nowhere: no call tells its number.
+/// All these inodes are in an internal file system of the kernel (block/bdev.c), which is
+/// mounted nowhere. No call returns that file system's number.
 ///
 /// # Errors
 ///

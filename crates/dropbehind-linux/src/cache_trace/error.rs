@@ -1,4 +1,4 @@
-//! Why there is no trace.
+//! Reasons why there is no trace.
 
 use std::fmt;
 use std::io;
@@ -10,11 +10,11 @@ pub enum CacheTraceError {
     NotPermitted,
     /// tracefs is mounted nowhere that we know, and cannot be mounted.
     NoTracefs(io::Error),
-    /// tracefs is there, and does not know the tracepoint.
+    /// tracefs exists, but not the tracepoint.
     NoTracepoint(io::Error),
-    /// The tracepoint does not tell a folio's order, as in older kernels.
+    /// The tracepoint doesn't give a folio's order, as in older kernels.
     NoOrder,
-    /// A call failed, or gave what cannot be.
+    /// A call failed, or returned something impossible.
     Other(&'static str, io::Error),
 }
 

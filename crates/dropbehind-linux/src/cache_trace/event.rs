@@ -1,4 +1,4 @@
-//! The events that fill rings: perf_event_open(2).
+//! The perf events that fill the rings: perf_event_open(2).
 
 use rustix::ioctl::{IntegerSetter, NoArg, Opcode, ioctl, opcode};
 use std::io;
@@ -17,7 +17,7 @@ const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 1 << 3;
 const PERF_EVENT_IOC_ENABLE: Opcode = opcode::none(b'$', 0);
 const PERF_EVENT_IOC_SET_BPF: Opcode = opcode::write::<u32>(b'$', 8);
 
-// The bits of the kernel's bit field, in its order.
+// Bits of the kernel's bit field, in its order.
 const DISABLED: u64 = 1 << 0;
 const COMM: u64 = 1 << 9;
 const TASK: u64 = 1 << 13;
@@ -46,7 +46,7 @@ struct Attributes {
     clock: i32,
 }
 
-/// What an event records of tasks, too.
+/// What an event also records about tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tasks {
     Untold,
@@ -56,22 +56,22 @@ pub(crate) enum Tasks {
     Names,
 }
 
-/// What an event makes records of, besides tasks.
+/// What an event records besides tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Recorded {
-    /// The tracepoint of this number.
+    /// The tracepoint with this number.
     Tracepoint(u64),
     Nothing,
 }
 
-/// An event of everybody on one processor. It is not enabled until that is asked for.
+/// An event for all processes on one processor, disabled until [`Event::enable`].
 #[derive(Debug)]
 pub(super) struct Event {
     fd: OwnedFd,
 }
 
 impl Event {
-    /// It will wake whoever polls for each `wake_bytes` that it wrote.
+    /// Wakes pollers after every `wake_bytes` written.
     pub(super) fn open(
         recorded: Recorded,
         tasks: Tasks,
@@ -95,7 +95,7 @@ impl Event {
             sample_period: 1,
             sample_type: PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_RAW,
             read_format: 0,
-            // Bit fields begin at the other end there.
+            // Bit fields start at the other end there.
             flags: if cfg!(target_endian = "big") {
                 flags.reverse_bits()
             } else {
@@ -110,8 +110,8 @@ impl Event {
             sample_stack_user: 0,
             clock: libc::CLOCK_MONOTONIC,
         };
-        // SAFETY: the kernel reads `attributes`, of the size that it says itself, and
-        // the rest are integers.
+        // SAFETY: the kernel reads `attributes`, whose size they state themselves, and the
+        // other arguments are integers.
         let fd = unsafe {
             libc::syscall(
                 libc::SYS_perf_event_open,
@@ -123,23 +123,23 @@ impl Event {
             )
         };
         crate::errno::check(fd)?;
-        // SAFETY: a new descriptor, which fits, that nobody else knows of.
+        // SAFETY: a new descriptor, which fits the type and which nobody else knows of.
         let fd = unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) };
         Ok(Self { fd })
     }
 
-    /// Has it record from now on.
+    /// Starts recording.
     pub(super) fn enable(&self) -> io::Result<()> {
         // SAFETY: this request takes no argument that is a pointer.
         Ok(unsafe { ioctl(&self.fd, NoArg::<PERF_EVENT_IOC_ENABLE>::new()) }?)
     }
 
-    /// Has the program run wherever the tracepoint is passed, on any processor, until the
-    /// event is closed (perf_event_open(2), `PERF_EVENT_IOC_SET_BPF`; of tracepoints since
-    /// Linux 4.7).
+    /// Runs the program whenever any processor passes the tracepoint, until the event is
+    /// closed (perf_event_open(2), `PERF_EVENT_IOC_SET_BPF`; for tracepoints since Linux
+    /// 4.7).
     pub(super) fn run(&self, program: BorrowedFd<'_>) -> io::Result<()> {
         let program = program.as_raw_fd() as usize;
-        // SAFETY: this request takes a descriptor, by value.
+        // SAFETY: this request takes a descriptor by value.
         Ok(unsafe {
             ioctl(
                 &self.fd,

@@ -1,9 +1,9 @@
-//! Where a tracepoint's record has its fields: the text `format` of tracefs,
+//! Where a tracepoint's record has its fields: the file `format` in tracefs,
 //! Documentation/trace/events.rst.
 
 use crate::bpf::instruction::{Assembler, Register, Width};
 
-/// Where the fields of `mm_filemap_add_to_page_cache` stand.
+/// Where the fields of `mm_filemap_add_to_page_cache` are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Format {
     pub(super) inode: Field,
@@ -36,12 +36,12 @@ pub(super) struct Folio {
     pub(super) order: u32,
 }
 
-/// What a text lacks.
+/// Why a format cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unusable {
-    /// Everything is there but the folio's order.
+    /// Only the folio's order is missing.
     NoOrder,
-    /// It is not the text that we know.
+    /// The text has an unknown form.
     Unknown,
 }
 
@@ -52,7 +52,7 @@ impl Format {
             inode: field("i_ino")?,
             index: field("index")?,
             device: field("s_dev")?,
-            // Any value: looked for below.
+            // A placeholder: filled in below.
             order: field("s_dev")?,
         };
         match Field::find(text, "order") {
@@ -62,7 +62,7 @@ impl Format {
         }
     }
 
-    /// The folio of a record; `None` if it is too short, or tells nonsense.
+    /// The folio of a record; `None` if the record is too short or makes no sense.
     pub(super) fn folio(&self, record: &[u8]) -> Option<Folio> {
         Some(Folio {
             device: u32::try_from(self.device.read(record)?).ok()?,
@@ -76,7 +76,7 @@ impl Format {
 }
 
 impl Field {
-    /// The line `field:unsigned long i_ino; offset:16; size:8; signed:0;`.
+    /// Parses the line `field:unsigned long i_ino; offset:16; size:8; signed:0;`.
     pub(crate) fn find(text: &str, name: &str) -> Option<Self> {
         let line = lines(text).find(|&(declared, _)| declared == name)?.1;
         let value = |key| {
@@ -100,7 +100,7 @@ impl Field {
         lines(text).any(|(declared, _)| declared == name)
     }
 
-    /// Has a program read it, from a record that begins where a register points.
+    /// Emits a load of this field from the record that a register points to.
     pub(super) fn load(self, program: &mut Assembler, to: Register, record: Register) {
         let width = match self.size {
             Size::One => Width::One,
@@ -108,7 +108,7 @@ impl Field {
             Size::Four => Width::Four,
             Size::Eight => Width::Eight,
         };
-        // One that is too large is an offset that the kernel refuses.
+        // The kernel's verifier refuses this offset for one that is too large.
         let offset = i16::try_from(self.offset).unwrap_or(i16::MAX);
         program.load(width, to, record, offset);
     }
@@ -136,7 +136,7 @@ fn lines(text: &str) -> impl Iterator<Item = (&str, &str)> {
 pub(super) mod tests {
     use super::*;
 
-    /// As Linux 6.18 has it.
+    /// From Linux 6.18.
     pub(in super::super) const TEXT: &str = "name: mm_filemap_add_to_page_cache
 ID: 600
 format:
@@ -177,7 +177,7 @@ print fmt: \"dev %d:%d ino %lx pfn=0x%lx ofs=%lu order=%u\", REC->order
 
     #[test]
     fn fields_may_stand_elsewhere() {
-        // Of a 32-bit kernel, with a wider order.
+        // From a 32-bit kernel, with a wider order.
         let text = "\tfield:unsigned int order;\toffset:8;\tsize:4;\tsigned:0;
 \tfield:dev_t s_dev;\toffset:12;\tsize:4;\tsigned:0;
 \tfield:unsigned long index;\toffset:16;\tsize:4;\tsigned:0;
@@ -214,7 +214,7 @@ print fmt: \"dev %d:%d ino %lx pfn=0x%lx ofs=%lu order=%u\", REC->order
         let beyond = TEXT.replace("offset:32", &format!("offset:{}", usize::MAX));
         assert_eq!(Format::parse(&beyond).unwrap().folio(&[0; 40]), None);
         for end in 0..TEXT.len() {
-            // Cut anywhere, it must not panic, nor read beyond a record.
+            // Cut off anywhere, it must not panic, nor read beyond a record.
             if let Ok(format) = Format::parse(&TEXT[..end]) {
                 format.folio(&[0; 40]);
             }

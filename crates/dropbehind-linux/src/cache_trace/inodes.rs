@@ -11,8 +11,8 @@ use std::os::fd::BorrowedFd;
 /// The `f_type` of bcachefs, include/uapi/linux/magic.h of Linux 6.7.
 const BCACHEFS: FsKind = FsKind::Other(0xCA45_1A4E);
 
-/// True where each subvolume has inode numbers of its own, so that files of several may
-/// have the same.
+/// Whether each subvolume has its own inode numbers, so that files in different ones may
+/// share a number.
 #[must_use]
 pub fn has_subvolumes(filesystem: FsKind) -> bool {
     matches!(filesystem, FsKind::Btrfs | BCACHEFS)
@@ -20,8 +20,8 @@ pub fn has_subvolumes(filesystem: FsKind) -> bool {
 
 /// An inode as the kernel's tracepoints name it.
 ///
-/// It tells a file from every other one, but on file systems whose inode numbers
-/// are those of a subvolume: files of two subvolumes of a btrfs can have the same.
+/// Unique to a file, except on file systems with inode numbers per subvolume: files in two
+/// subvolumes of a btrfs may have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct KernelInode {
     /// The superblock's device (`s_dev`): `MAJOR << 20 | MINOR`.
@@ -30,28 +30,28 @@ pub struct KernelInode {
     pub number: u64,
 }
 
-/// Which superblock's device stands behind the device numbers that stat(2) tells.
+/// Maps the device numbers that stat(2) returns to superblocks' devices.
 ///
-/// These are the same on most file systems. A btrfs has one superblock and tells a
+/// They are the same on most file systems. A btrfs has one superblock, but stat(2) returns a
 /// made-up number for each subvolume.
 #[derive(Clone, Debug, Default)]
 pub struct KernelDevices {
-    /// The superblocks' devices by the mounts' numbers.
+    /// The superblocks' devices by mount ID.
     by_mount: HashMap<u64, u32>,
     /// By made-up `st_dev`.
     learned: HashMap<u64, u32>,
 }
 
 impl KernelDevices {
-    /// Knows no mounts.
+    /// Creates a map that knows no mounts.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes these mounts, which may be of several namespaces, for all there are,
-    /// and forgets what was learned. To be told when mounts have changed: made-up
-    /// numbers are given again.
+    /// Replaces all known mounts by these, which may come from several namespaces, and
+    /// forgets what was learned. Call it when mounts have changed, since made-up numbers are
+    /// reused.
     pub fn set_mounts<'a>(&mut self, mounts: impl IntoIterator<Item = &'a Mount>) {
         self.learned.clear();
         self.by_mount.clear();
@@ -67,18 +67,17 @@ impl KernelDevices {
 
     /// The inode that an open file's pages belong to.
     ///
-    /// Where the kernel's device is not the one that stat(2) tells, the file's mount
-    /// is looked for among the known ones (statx(2) `STATX_MNT_ID`, since Linux 5.8),
-    /// and once more among the caller's own.
+    /// If the kernel's device may differ from the one that stat(2) returns, looks for the
+    /// file's mount among the known ones (statx(2) `STATX_MNT_ID`, since Linux 5.8), and then
+    /// among the caller's own.
     ///
-    /// A file of an overlay has no pages of its own, so the trace never names the inode
-    /// that this gives for it: ask for the file below. For a block device's node there is
+    /// A file on an overlay has no pages of its own, so the trace never names the inode that
+    /// this returns for it: ask for the file below. For a block device, use
     /// [`block_device_number`](crate::block_device_number).
     ///
     /// # Errors
     ///
-    /// - `NotFound`: the file is on a btrfs or bcachefs, and its mount is in none of
-    ///   the tables.
+    /// - `NotFound`: the file is on btrfs or bcachefs, and its mount is in no known table.
     /// - Those of fstat(2).
     pub fn inode_of(&mut self, fd: BorrowedFd<'_>) -> io::Result<KernelInode> {
         let stat = rustix::fs::fstat(fd)?;
@@ -90,7 +89,7 @@ impl KernelDevices {
     }
 
     fn superblock(&mut self, fd: BorrowedFd<'_>, device: u64) -> io::Result<u32> {
-        // Only numbers without a driver can be made up.
+        // Only device numbers without a driver may be made up.
         if major(device) != 0 {
             return Ok(kernel_device(device));
         }

@@ -4,12 +4,12 @@ use std::io;
 
 const ONLINE: &str = "/sys/devices/system/cpu/online";
 
-/// The numbers of the processors that are online.
+/// The numbers of the online processors.
 pub(super) fn online() -> io::Result<Vec<i32>> {
     parse(&std::fs::read_to_string(ONLINE)?).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// Reads `0-3,8`.
+/// Parses a list such as `0-3,8`.
 fn parse(list: &str) -> Option<Vec<i32>> {
     let mut numbers = Vec::new();
     for part in list.trim().split(',') {

@@ -1,13 +1,13 @@
-//! Records of several rings in the order of their time.
+//! Merges the records of several rings into time order.
 
 use super::TraceRecord;
 use super::records::Stamped;
 
-/// Records that were not handed over so far.
+/// Records that have not been passed on yet.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     records: Vec<Stamped>,
-    /// Some record is older than the one before it.
+    /// Whether any record is older than the one before it.
     is_mixed: bool,
 }
 
@@ -22,11 +22,11 @@ impl Queue {
         self.records.iter().map(|stamped| &stamped.record)
     }
 
-    /// Hands over what was made until then, in order. Of one time, what was pushed
-    /// first is first.
+    /// Passes on the records made up to that time, in order. Records with equal times keep
+    /// their order.
     pub(super) fn take_until(&mut self, time_ns: u64, take: impl FnMut(TraceRecord)) {
         if std::mem::take(&mut self.is_mixed) {
-            // A stable sort merges what is in order already, as each ring is.
+            // A stable sort merges parts that are already in order, as each ring is.
             self.records.sort_by_key(|record| record.time_ns);
         }
         let due = self
@@ -43,7 +43,7 @@ impl Queue {
 mod tests {
     use super::*;
 
-    /// Tells itself by a number, as a loss of so many.
+    /// Identifies each record by its time, as a loss of that many.
     fn push(queue: &mut Queue, times_ns: &[u64]) {
         for &time_ns in times_ns {
             let record = TraceRecord::Lost { records: time_ns };
@@ -67,7 +67,7 @@ mod tests {
         push(&mut queue, &[2, 3, 20]);
         assert_eq!(taken(&mut queue, 0), []);
         assert_eq!(taken(&mut queue, 4), [1, 2, 3, 4]);
-        // One that comes late, and one that is between those kept.
+        // One record that comes late, and one that falls between those kept.
         push(&mut queue, &[3, 10]);
         assert_eq!(taken(&mut queue, 10), [3, 9, 10]);
         assert_eq!(taken(&mut queue, u64::MAX), [20]);

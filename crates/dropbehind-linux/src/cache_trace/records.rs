@@ -1,4 +1,4 @@
-//! The records of a ring: perf_event_open(2), "MMAP layout".
+//! The records in a ring: perf_event_open(2), "MMAP layout".
 
 use super::format::Format;
 use super::{KernelInode, ProgramName, TraceRecord};
@@ -9,24 +9,23 @@ const PERF_RECORD_EXIT: u32 = 4;
 const PERF_RECORD_FORK: u32 = 7;
 const PERF_RECORD_SAMPLE: u32 = 9;
 
-/// `struct perf_event_header`: type, flags, and the size of it all.
+/// `struct perf_event_header`: type, flags, and the total size.
 pub(super) const HEADER_BYTES: usize = 8;
 
-/// A record and when it was made.
+/// A record and the time at which it was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stamped {
     pub(super) time_ns: u64,
     pub(super) record: TraceRecord,
 }
 
-/// A record's size with its header, as its first bytes tell.
+/// A record's size including its header, from its first bytes.
 pub(super) fn size_of_record(header: &[u8]) -> Option<usize> {
     let size = header.get(6..)?.first_chunk()?;
     Some(u16::from_ne_bytes(*size).into())
 }
 
-/// Reads one record; `None` for what is of no interest, or too short for what it
-/// says to be.
+/// Parses one record; `None` if it is of no interest, or shorter than it claims.
 pub(super) fn parse(record: &[u8], format: &Format) -> Option<Stamped> {
     let kind = u32_at(record, 0)?;
     let body = &record.get(HEADER_BYTES..)?;
@@ -40,13 +39,13 @@ pub(super) fn parse(record: &[u8], format: &Format) -> Option<Stamped> {
     }
 }
 
-/// What the tracepoint itself recorded; `None` for a record of another kind.
+/// The tracepoint's own data; `None` for a record of another kind.
 pub(crate) fn sampled(record: &[u8]) -> Option<&[u8]> {
     let is_sample = u32_at(record, 0)? == PERF_RECORD_SAMPLE;
     is_sample.then(|| raw(record.get(HEADER_BYTES..)?))?
 }
 
-/// True when the ring had no room for records before this one.
+/// Whether the ring had no room for records before this one.
 pub(crate) fn is_loss(record: &[u8]) -> bool {
     u32_at(record, 0) == Some(PERF_RECORD_LOST)
 }
@@ -75,14 +74,14 @@ fn sample(body: &[u8], format: &Format) -> Option<Stamped> {
 /// `u32 pid, ppid, tid, ptid; u64 time;`
 fn fork(body: &[u8]) -> Option<Stamped> {
     let (child, parent) = (i32_at(body, 0)?, i32_at(body, 4)?);
-    // Else it is a thread of the process.
+    // Otherwise it is a new thread of the process.
     (child != parent).then_some(Stamped {
         time_ns: u64_at(body, 16)?,
         record: TraceRecord::Forked { child, parent },
     })
 }
 
-/// The same.
+/// The same fields as for a fork.
 fn exit(body: &[u8]) -> Option<Stamped> {
     let (process, thread) = (i32_at(body, 0)?, i32_at(body, 8)?);
     (process == thread).then_some(Stamped {
@@ -91,22 +90,22 @@ fn exit(body: &[u8]) -> Option<Stamped> {
     })
 }
 
-/// `u32 pid, tid; char comm[];`, which ends with a zero and fills whole words, and what
-/// stands at the end of all records that are not samples: `u32 pid, tid; u64 time;`
+/// `u32 pid, tid; char comm[];`, zero-terminated and padded to whole words, and then the
+/// trailer of all records that are not samples: `u32 pid, tid; u64 time;`
 fn comm(body: &[u8]) -> Option<Stamped> {
     let (process, thread) = (i32_at(body, 0)?, i32_at(body, 4)?);
     let end = body.len().checked_sub(16)?;
     let comm = body.get(8..end)?;
     let len = comm.iter().position(|&byte| byte == 0)?;
     let name = (len < 16).then(|| ProgramName::new(&comm[..len]))?;
-    // Else it is the name of another thread.
+    // Otherwise it is another thread's name.
     (process == thread).then_some(Stamped {
         time_ns: u64_at(body, end + 8)?,
         record: TraceRecord::Named { process, name },
     })
 }
 
-/// `u64 id, lost;`, and what stands at the end of all records that are not samples.
+/// `u64 id, lost;`, and then the trailer of all records that are not samples.
 fn lost(body: &[u8]) -> Option<Stamped> {
     Some(Stamped {
         time_ns: u64_at(body, 24)?,
@@ -240,7 +239,7 @@ pub(super) mod tests {
         };
         assert_eq!(name.as_bytes(), b"cat");
         assert_eq!(named(8, b"cat\0\0\0\0\0"), None);
-        // It does not end, or is longer than any.
+        // A name without an end, and one that is too long.
         assert_eq!(named(7, b"12345678"), None);
         assert_eq!(named(7, b"1234567812345678\0\0\0\0\0\0\0\0"), None);
         assert!(named(7, b"123456781234567\0").is_some());
@@ -268,7 +267,7 @@ pub(super) mod tests {
         }
         for kind in 0..20 {
             for len in 0..80 {
-                // It must not panic, whatever comes.
+                // It must not panic, whatever the bytes.
                 parse(&record(kind, &vec![0xFF; len]), &format());
             }
         }

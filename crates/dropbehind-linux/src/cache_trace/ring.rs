@@ -1,5 +1,5 @@
-//! The memory that the kernel writes an event's records into:
-//! perf_event_open(2), "MMAP layout".
+//! The memory that the kernel writes an event's records to: perf_event_open(2), "MMAP
+//! layout".
 
 use super::CacheTraceError;
 use super::event::{Event, Recorded, Tasks};
@@ -11,19 +11,19 @@ use rustix::mm::ProtFlags;
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 
-/// A ring wakes whoever polls after this much was written into it: some
-/// fifty records. A wake-up is an interrupt of the program that fills the ring,
-/// so not for each; and few enough that little is cached unknown to us.
+/// A ring wakes pollers after this much was written to it: some fifty records. A wake-up
+/// interrupts the program that fills the ring, so not for each record. But it must be often
+/// enough that little is cached without our knowing.
 const WAKE_BYTES: usize = 4096;
 
-/// No record is larger, with the one about losses that may go before it.
+/// The largest size of a record, including a record of losses that may precede it.
 const LARGEST_RECORD: usize = 256;
 
-// Of `struct perf_event_mmap_page`, include/uapi/linux/perf_event.h.
+// Offsets in `struct perf_event_mmap_page`, include/uapi/linux/perf_event.h.
 const DATA_HEAD: usize = 1024;
 const DATA_TAIL: usize = 1032;
 
-/// An event and its ring. The kernel adds at the head, we take at the tail.
+/// An event and its ring. The kernel writes at the head, we read at the tail.
 #[derive(Debug)]
 pub(crate) struct Ring {
     event: Event,
@@ -32,17 +32,17 @@ pub(crate) struct Ring {
     page_bytes: usize,
     /// A power of two.
     data_bytes: usize,
-    /// As in the description, which nobody but us changes.
+    /// As in the description page, which nobody but us changes.
     tail: u64,
 }
 
-/// The rings of all processors. To drop them does not wait for their events' close.
+/// The rings of all processors. Dropping them doesn't wait until their events are closed.
 #[derive(Debug)]
 pub(crate) struct Rings(Vec<Ring>);
 
 impl Rings {
-    /// A ring of each processor that is online, each of at least `ring_bytes`. None
-    /// records anything before it is [enabled](Ring::enable).
+    /// A ring of at least `ring_bytes` for each online processor. None records anything until
+    /// it is [enabled](Ring::enable).
     pub(crate) fn of_all_processors(
         recorded: Recorded,
         tasks: Tasks,
@@ -54,7 +54,7 @@ impl Rings {
         let mut rings = Vec::with_capacity(processors.len());
         for processor in processors {
             match Ring::open(recorded, tasks, processor, ring_bytes) {
-                // It went offline meanwhile.
+                // The processor went offline meanwhile.
                 Err(CacheTraceError::Other(_, error))
                     if error.raw_os_error() == Some(libc::ENODEV) => {}
                 ring => rings.push(ring?),
@@ -74,7 +74,7 @@ impl Rings {
 
 impl Drop for Rings {
     fn drop(&mut self) {
-        // Mapped memory holds the event, too.
+        // The mapping holds the event, too.
         let events = self.0.drain(..).map(|Ring { event, map, .. }| {
             drop(map);
             event.into()
@@ -84,8 +84,8 @@ impl Drop for Rings {
 }
 
 impl Ring {
-    /// Opens an event of everybody on a processor. Its ring has at least `ring_bytes` and
-    /// a page.
+    /// Opens an event for all processes on one processor. Its ring has at least `ring_bytes`,
+    /// and at least a page.
     fn open(
         recorded: Recorded,
         tasks: Tasks,
@@ -102,7 +102,7 @@ impl Ring {
         let (data_bytes, map_bytes) = sizes.ok_or_else(|| {
             CacheTraceError::Other("mmap of a ring", rustix::io::Errno::NOMEM.into())
         })?;
-        // A ring that fills up before that wakes nobody.
+        // A ring that overflows before this wakes nobody.
         let wake_bytes = WAKE_BYTES.min(data_bytes / 2);
         let event = Event::open(recorded, tasks, processor, wake_bytes as u32)
             .map_err(|error| CacheTraceError::of("perf_event_open", error))?;
@@ -118,7 +118,7 @@ impl Ring {
         })
     }
 
-    /// Has it record from now on.
+    /// Starts recording.
     pub(crate) fn enable(&self) -> Result<(), CacheTraceError> {
         let enabled = self.event.enable();
         enabled.map_err(|error| CacheTraceError::Other("ioctl of an event", error))
@@ -128,22 +128,22 @@ impl Ring {
         &self.event
     }
 
-    /// Takes all that is in it, oldest first. What goes over its end is put
-    /// together in `joined`. True when it was so full that another record did not fit,
-    /// perhaps: the kernel says so itself only with the next one that does.
+    /// Takes all records, oldest first. Uses `joined` for records that wrap around the end.
+    /// Returns true if the ring was so full that a record may have been lost: the kernel
+    /// itself reports that only with the next record that fits.
     pub(crate) fn drain(&mut self, joined: &mut Vec<u8>, take: impl FnMut(&[u8])) -> bool {
-        // Acquire: what the kernel wrote before it moved the head is seen.
+        // Acquire: see what the kernel wrote before it moved the head.
         let head = self.map.word(DATA_HEAD).load(Ordering::Acquire);
         if head == self.tail {
             return false;
         }
-        // Never more than fits; a mapping that lies must not lead us out of it.
+        // Never more than the ring holds: a wrong head must not lead us out of the mapping.
         let unread = (head.wrapping_sub(self.tail) as usize).min(self.data_bytes);
         let start = self.tail as usize & (self.data_bytes - 1);
         let before_end = unread.min(self.data_bytes - start);
-        // SAFETY: both lie within the mapping, after its first page. The kernel does
-        // not write what is between tail and head until the tail is moved, which is
-        // after these are used.
+        // SAFETY: both lie within the mapping, after its first page. The kernel writes
+        // nothing between tail and head until the tail is moved, which happens after these
+        // are used.
         let (first, second) = unsafe {
             let data = self.map.start().as_ptr().add(self.page_bytes);
             (
@@ -153,14 +153,14 @@ impl Ring {
         };
         walk(first, second, joined, take);
         self.tail = head;
-        // Release: the kernel may write there now that all was read.
+        // Release: all was read, so the kernel may write there now.
         self.map.word(DATA_TAIL).store(head, Ordering::Release);
         unread + LARGEST_RECORD > self.data_bytes
     }
 }
 
-/// Takes the records in `first`, the last of which may go on in `second`, and
-/// those in there. What comes after a size that cannot be is left out.
+/// Takes the records in `first`, the last of which may continue in `second`, and those in
+/// `second`. Ignores everything after an impossible size.
 fn walk(first: &[u8], second: &[u8], joined: &mut Vec<u8>, mut take: impl FnMut(&[u8])) {
     let mut rest = first;
     let mut after = second;
@@ -204,7 +204,7 @@ mod tests {
     fn records_go_over_the_end() {
         let records = [record(1, &[1; 24]), record(2, &[2; 40]), record(3, &[])];
         let bytes = records.concat();
-        // They begin at multiples of eight, as the ring's end is one.
+        // Records start at multiples of eight, and so does the ring's end.
         for end in (0..=bytes.len()).step_by(8) {
             let (first, second) = bytes.split_at(end);
             assert_eq!(taken(first, second), records, "{end}");
@@ -224,7 +224,7 @@ mod tests {
             assert!(taken(&good[..len], &[]).is_empty());
             assert!(taken(&[], &good[..len]).is_empty());
         }
-        // A header that is itself cut, which the kernel never does.
+        // A header that is itself cut off, which the kernel never writes.
         assert!(taken(&good[..4], &good[4..]).is_empty());
     }
 }

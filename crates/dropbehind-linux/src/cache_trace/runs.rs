@@ -1,11 +1,11 @@
-//! Pages that one process adds to a file one after the other, told as one run.
+//! Pages that a process adds to a file one after another, recorded as one run.
 //!
-//! perf hands out a record for each folio, which costs who adds it a microsecond: a third
-//! of what a write of 4 KiB takes. Here a program in the kernel writes runs into
-//! memory that we map. Others who record the tracepoint get what they got before.
+//! perf writes a record for each folio, which costs the adding thread a microsecond: a third
+//! of the time of a 4 KiB write. Here, a program in the kernel writes runs to memory that we
+//! map. Other users of the tracepoint are not affected.
 //!
-//! Each processor has a ring of runs, in which its last one grows. We take what was added
-//! since we last looked, of the last run, too.
+//! Each processor has a ring of runs, of which the last one grows. We take what was added
+//! since our last look, including what was added to the last run.
 
 mod program;
 
@@ -21,77 +21,77 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-// A ring begins with numbers, in words of 64 bits.
+// A ring starts with counters, in 64-bit words.
 /// How many runs were begun.
 const HEAD: usize = 0;
-/// How many folios found no room.
+/// How many folios were lost for lack of room.
 const LOST: usize = 8;
-/// How much happened since we were woken.
+/// How much was added since the last wake-up.
 const UNTOLD: usize = 16;
-/// How many runs were done with, by us: in a cache line of its own.
+/// How many runs we are done with; in its own cache line.
 const TAIL: usize = 64;
-/// The runs, used round and round.
+/// The runs, used as a ring.
 const RUNS: usize = 128;
 
-// A run consists of such words, too.
-/// The process, and the device in the lower half.
+// A run consists of 64-bit words, too.
+/// The process in the upper half, the device in the lower.
 const OWNER: usize = 0;
 const INODE: usize = 8;
 const FIRST_PAGE: usize = 16;
 const PAGES: usize = 24;
-/// When it was begun.
+/// When the run was begun.
 const TIME: usize = 32;
 const RUN_BYTES: usize = 40;
 
-/// A run has one time, so none goes on for longer than this. Stamps of two processors are
-/// not in a better order anyway (see [`CacheTrace::read`](super::CacheTrace::read)).
+/// A run has a single time, so none lasts longer than this. Timestamps of two processors are
+/// no more precise anyway (see [`CacheTrace::read`](super::CacheTrace::read)).
 const RUN_NS: i32 = 50_000;
 
-/// We are woken after so many pages, 4 MiB of them.
+/// We are woken after this many pages (4 MiB),
 const WAKE_PAGES: i32 = 1024;
-/// And after some fifty runs: each counts as so many pages more.
+/// or after some fifty runs: each counts as this many additional pages.
 const PAGES_OF_RUN: i32 = 20;
 
-/// The first kernel that counts how often a tracepoint's program was not run.
+/// The first kernel that counts how many times a tracepoint's program was not run.
 const COUNTS_MISSES: KernelVersion = KernelVersion { major: 6, minor: 7 };
 
-/// The inode of the first pid namespace, `PROC_PID_INIT_INO` of include/linux/proc_ns.h.
+/// The inode of the initial pid namespace, `PROC_PID_INIT_INO` in include/linux/proc_ns.h.
 const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 
-/// The rings of all processors, and what fills them.
+/// The rings of all processors, and the program that fills them.
 #[derive(Debug)]
 pub(super) struct Runs {
     rings: ArrayMap,
     wake: WakeMap,
     program: Program,
-    /// It runs the program on all processors, as long as it is open. It need not be enabled
-    /// for that, so nothing is recorded for it.
+    /// Runs the program on all processors while it is open. The event need not be enabled for
+    /// that, so perf records nothing for it.
     event: Option<Event>,
     readers: Vec<Reader>,
-    /// As of its misses last time.
+    /// The program's misses at the last look.
     misses: u64,
-    /// How many runs a ring has, a power of two.
+    /// How many runs fit in a ring; a power of two.
     capacity: u64,
 }
 
-/// How far one ring was read.
+/// How far one ring has been read.
 #[derive(Clone, Copy, Debug, Default)]
 struct Reader {
-    /// The run that was the last.
+    /// The number of the last run at that time.
     tail: u64,
-    /// So many of its pages were taken.
+    /// How many of its pages were taken.
     taken: u64,
     lost: u64,
 }
 
 impl Runs {
-    /// Rings of at least `ring_bytes` for all processors that are online.
+    /// Rings of at least `ring_bytes` for all online processors.
     ///
     /// # Errors
     ///
-    /// - [`io::ErrorKind::Unsupported`]: a kernel that does not tell what is missed (before
-    ///   Linux 6.7), or a pid namespace, in which processes have other numbers than the
-    ///   program gets to see.
+    /// - [`io::ErrorKind::Unsupported`]: the kernel doesn't count misses (before Linux 6.7),
+    ///   or we are in a pid namespace, where processes have other numbers than the ones that
+    ///   the program sees.
     /// - Those of bpf(2), perf_event_open(2) and its ioctl(2).
     pub(super) fn new(tracepoint: u64, format: &Format, ring_bytes: usize) -> io::Result<Self> {
         let unsupported = |why| Err(io::Error::new(io::ErrorKind::Unsupported, why));
@@ -129,25 +129,25 @@ impl Runs {
         })
     }
 
-    /// Hands over what was added since the last call.
+    /// Passes on what was added since the last call.
     pub(super) fn drain(&mut self, mut take: impl FnMut(Stamped)) {
         self.wake.clear();
         for ring in 0..self.readers.len() {
             let mut reader = self.readers[ring];
-            // Acquire: what was written before the head was moved is seen.
+            // Acquire: see what was written before the head was moved.
             let head = self.rings.word(ring, HEAD).load(Acquire);
             while reader.tail < head {
                 if let Some(run) = self.added(ring, &mut reader) {
                     take(run);
                 }
                 if reader.tail + 1 == head {
-                    // The last one may grow.
+                    // The last run may still grow.
                     break;
                 }
                 reader.tail += 1;
                 reader.taken = 0;
             }
-            // Release: the program may write there now that all was read.
+            // Release: all was read, so the program may write there now.
             self.rings.word(ring, TAIL).store(reader.tail, Release);
             let lost = self.rings.word(ring, LOST).load(Relaxed);
             if lost > reader.lost {
@@ -158,7 +158,7 @@ impl Runs {
         }
     }
 
-    /// What was added to a ring's run since it was last looked at.
+    /// What was added to a run since the last look at it.
     fn added(&self, ring: usize, reader: &mut Reader) -> Option<Stamped> {
         let run = RUNS + (reader.tail & (self.capacity - 1)) as usize * RUN_BYTES;
         let word = |offset| self.rings.word(ring, run + offset).load(Relaxed);
@@ -179,7 +179,7 @@ impl Runs {
         })
     }
 
-    /// Hands over how many folios the program did not see, as some other was at work on that
+    /// Reports how many folios the program missed because another program was running on that
     /// processor.
     pub(super) fn look_for_misses(&mut self, mut take: impl FnMut(Stamped)) {
         let misses = self.program.misses().unwrap_or(self.misses);
@@ -189,7 +189,7 @@ impl Runs {
         }
     }
 
-    /// For polling: readable when enough happened since [`Runs::drain`].
+    /// For polling: readable once enough was added since [`Runs::drain`].
     pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }

@@ -1,4 +1,4 @@
-//! tracefs, where tracepoints are described: Documentation/trace/events.rst.
+//! tracefs, which describes tracepoints: Documentation/trace/events.rst.
 
 use super::CacheTraceError;
 use rustix::fs::{Mode, OFlags};
@@ -8,30 +8,30 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 const USUAL: &str = "/sys/kernel/tracing";
-/// Where it mounts itself when somebody looks, on a mounted debugfs.
+/// Where it is auto-mounted on a mounted debugfs when a process looks there.
 const WITHIN_DEBUGFS: &str = "/sys/kernel/debug/tracing";
 /// include/uapi/linux/magic.h.
 const TRACEFS_MAGIC: u32 = 0x7472_6163;
 
-/// A tracepoint's number, and the text that says what its records look like.
+/// A tracepoint's number, and the text that describes its records.
 pub(crate) fn tracepoint(name: &str) -> Result<(u64, String), CacheTraceError> {
     describe(root().map_err(CacheTraceError::of_tracefs)?.as_fd(), name)
 }
 
-/// A file that is there as long as the kernel is, the same in all namespaces, and that
-/// nobody but root can open.
+/// A file that exists as long as the kernel runs, is the same in all namespaces, and can be
+/// opened by root only.
 pub(crate) fn open_readme() -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let file = rustix::fs::openat(root()?, "README", flags, Mode::empty())?;
     Ok(file.into())
 }
 
-/// tracefs's root directory. Where it is not mounted it is mounted for us alone.
+/// tracefs's root directory. If it is not mounted, mounts it privately.
 fn root() -> io::Result<OwnedFd> {
     if let Ok(root) = mounted_at(USUAL) {
         return Ok(root);
     }
-    // To look into debugfs would make a mount for all to see, so that comes last.
+    // Looking into debugfs would create a mount that all processes see, so try that last.
     match mount_privately() {
         Ok(root) => Ok(root),
         Err(error) => mounted_at(WITHIN_DEBUGFS).map_err(|_| error),
@@ -41,8 +41,7 @@ fn root() -> io::Result<OwnedFd> {
 fn mounted_at(path: &str) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = rustix::fs::open(path, flags, Mode::empty())?;
-    // The directory is there without it, too. The field's type is not the same on
-    // all targets.
+    // The directory exists without tracefs, too. The field's type differs between targets.
     #[allow(clippy::unnecessary_cast)]
     let magic = rustix::fs::fstatfs(&root)?.f_type as u32;
     if magic == TRACEFS_MAGIC {
@@ -52,7 +51,7 @@ fn mounted_at(path: &str) -> io::Result<OwnedFd> {
     }
 }
 
-/// Mounts it nowhere: the descriptor alone leads to it, and its close ends it
+/// Mounts it nowhere: only the descriptor leads to it, and closing that unmounts it
 /// (fsopen(2), fsmount(2), since Linux 5.2).
 fn mount_privately() -> io::Result<OwnedFd> {
     let context = fsopen("tracefs", FsOpenFlags::FSOPEN_CLOEXEC)?;
@@ -111,7 +110,7 @@ mod tests {
     #[test]
     fn one_that_is_mounted_is_used() {
         need!(Need::Root);
-        // A thread with mounts of its own, so that nobody else sees this one.
+        // A thread with its own mount namespace, so that no other process sees this mount.
         let thread = std::thread::spawn(|| {
             crate::unshare_mount_namespace().unwrap();
             let private = rustix::mount::MountPropagationFlags::PRIVATE
@@ -127,7 +126,7 @@ mod tests {
                     .unwrap()
                     .0
             );
-            // What is not tracefs is not taken for it.
+            // Other file systems must not be taken for tracefs.
             assert!(mounted_at("/").is_err());
             let elsewhere = File::open(Path::new("/")).unwrap();
             let error = describe(elsewhere.as_fd(), NAME).unwrap_err();

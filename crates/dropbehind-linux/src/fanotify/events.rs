@@ -1,4 +1,4 @@
-//! What comes out of a group's queue.
+//! The events in a group's queue.
 
 use super::Fanotify;
 use std::fmt;
@@ -10,23 +10,23 @@ use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 pub struct EventMask(pub(super) u64);
 
 impl EventMask {
-    /// None.
+    /// No events.
     pub const EMPTY: Self = Self(0);
-    /// A file was opened. Also by exec, and of an inode that is open already.
+    /// A file was opened, also by exec or when it was open already.
     pub const OPEN: Self = Self(libc::FAN_OPEN);
-    /// A file is about to be opened; who opens it waits for the answer.
+    /// A file is about to be opened; the opener waits for the answer.
     pub const OPEN_PERM: Self = Self(libc::FAN_OPEN_PERM);
-    /// A description that was open for writing was closed for good.
+    /// A description that was open for writing was finally closed.
     pub const CLOSE_WRITE: Self = Self(libc::FAN_CLOSE_WRITE);
-    /// A description that was not open for writing was closed for good.
+    /// A description that was not open for writing was finally closed.
     pub const CLOSE_NOWRITE: Self = Self(libc::FAN_CLOSE_NOWRITE);
-    /// Data was written or the size changed by a call; not through a mapping.
+    /// A call wrote data or changed the size; writes through a mapping don't count.
     pub const MODIFY: Self = Self(libc::FAN_MODIFY);
-    /// Data was read by a call; not through a mapping.
+    /// A call read data; reads through a mapping don't count.
     pub const ACCESS: Self = Self(libc::FAN_ACCESS);
-    /// Asks for events of directories, too, or says that this is one.
+    /// Asks for events on directories, too, or says that this is one.
     pub const ON_DIR: Self = Self(libc::FAN_ONDIR);
-    /// With a mark of a directory: asks for events of the files in it.
+    /// On a directory's mark, asks for events on the files in it.
     pub const EVENT_ON_CHILD: Self = Self(libc::FAN_EVENT_ON_CHILD);
 
     const NAMES: [(Self, &'static str); 8] = [
@@ -40,31 +40,32 @@ impl EventMask {
         (Self::EVENT_ON_CHILD, "EVENT_ON_CHILD"),
     ];
 
-    /// Whether all of `other` are in it.
+    /// Whether all of `other`'s events are included.
     #[must_use]
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Whether any of `other` is in it.
+    /// Whether any of `other`'s events is included.
     #[must_use]
     pub const fn intersects(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 
-    /// Both together; `|` where constants are made.
+    /// The events of both; like `
+    /// `, but usable in constants.
     #[must_use]
     pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Without those of `other`.
+    /// These events without `other`'s.
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 
-    /// Whether there is none.
+    /// Whether there are no events.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
@@ -106,28 +107,27 @@ impl fmt::Debug for EventMask {
 /// Something that happened to a file.
 #[derive(Debug)]
 pub struct Event {
-    /// What happened; of notifications that wait in the queue, several of the
-    /// same process and file become one.
+    /// What happened. The kernel merges notifications in the queue if they are for the same
+    /// process and file.
     pub mask: EventMask,
-    /// Whose thread did it, as the process's number in the reader's pid
-    /// namespace. 0 if it has none there. It may have ended since, and the
-    /// number be another's.
+    /// The process whose thread did it, as numbered in the reader's pid namespace; 0 if it
+    /// has no number there. It may have ended since, and another process may have the number.
     pub process: i32,
-    /// The file. An event whose mask contains [`EventMask::OPEN_PERM`] must be
-    /// answered with [`Fanotify::allow`] before this is closed: else its
-    /// program waits until the group goes.
+    /// The file. If the mask contains [`EventMask::OPEN_PERM`], answer with
+    /// [`Fanotify::allow`] before closing this, or the program waits until the group is
+    /// closed.
     pub file: Option<OwnedFd>,
-    /// Events were lost, since the kernel had no memory for them: this one
-    /// tells of nothing else.
+    /// Events were lost because the kernel had no memory for them. This event reports nothing
+    /// else.
     pub overflow: bool,
 }
 
 const METADATA_BYTES: usize = size_of::<libc::fanotify_event_metadata>();
 
-/// Room for events read in one go.
+/// Room for the events of one read.
 #[derive(Debug)]
 pub struct EventBuffer {
-    // In units of eight bytes, for the alignment of the kernel's struct.
+    // Words of eight bytes, to align the kernel's struct.
     words: Vec<u64>,
 }
 
@@ -158,8 +158,8 @@ impl EventBuffer {
 
 /// The events of one read, oldest first.
 ///
-/// Dropping it closes the files of those that were not taken, and allows what
-/// their programs wait for.
+/// Dropping it closes the files of events that were not taken, and allows pending permission
+/// requests.
 #[derive(Debug)]
 pub struct Events<'a> {
     group: &'a Fanotify,
@@ -189,7 +189,8 @@ impl Iterator for Events<'_> {
     }
 }
 
-/// Takes the first record off `rest`; all that follows one of an unknown layout is lost.
+/// Takes the first record off `rest`. After a record of an unknown layout, all the rest is
+/// lost.
 fn next_metadata(rest: &mut &[u8]) -> Option<libc::fanotify_event_metadata> {
     if rest.len() < METADATA_BYTES {
         return None;
@@ -240,7 +241,7 @@ mod tests {
         dropbehind_testbed::fuzz("tests/corpus/fanotify", |bytes| {
             let mut rest = bytes;
             while let Some(metadata) = next_metadata(&mut rest) {
-                // The bytes taken so far end where this record does.
+                // What has been taken so far ends where this record does.
                 let taken = bytes.len() - rest.len();
                 let len = (metadata.event_len as usize).max(METADATA_BYTES);
                 assert!(taken >= METADATA_BYTES && (rest.is_empty() || len <= taken));

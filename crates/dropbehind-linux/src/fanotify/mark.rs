@@ -1,4 +1,4 @@
-//! What a group hears of.
+//! What a group gets events for.
 
 use super::{EventMask, Fanotify};
 use std::ffi::CString;
@@ -10,27 +10,25 @@ use std::path::Path;
 /// What a mark is put on.
 #[derive(Clone, Copy, Debug)]
 pub enum MarkTarget<'a> {
-    /// The mount that a path is on: what is done through it, and not what is
-    /// done through other mounts of the same file system. A copy of the mount
-    /// in another mount namespace is another mount.
+    /// The mount that a path is on: covers what is done through this mount, but not through
+    /// other mounts of the same file system. A copy in another mount namespace is another
+    /// mount.
     Mount {
-        /// Where a relative path begins; [`rustix::fs::CWD`] will do for an
-        /// absolute one.
+        /// Where a relative path starts; [`rustix::fs::CWD`] will do for an absolute one.
         directory: BorrowedFd<'a>,
         /// Resolved in the caller's mount namespace, except below a directory
         /// of another one, such as `/proc/PID/root`.
         path: &'a Path,
     },
-    /// The mount that a descriptor was opened through; not of an `O_PATH` one.
+    /// The mount that a descriptor was opened through; not for an `O_PATH` one.
     MountOf(BorrowedFd<'a>),
     /// The whole file system that a path is on, through every mount of it
     /// (since Linux 4.20).
     FileSystem(&'a Path),
-    /// The whole file system of an open file (since Linux 4.20); not of an
-    /// `O_PATH` descriptor.
-    FileSystemOf(BorrowedFd<'a>),
-    /// One file or directory. Nothing is opened for it; not of an `O_PATH`
+    /// The whole file system of an open file (since Linux 4.20); not for an `O_PATH`
     /// descriptor.
+    FileSystemOf(BorrowedFd<'a>),
+    /// One file or directory. The kernel doesn't open it; not for an `O_PATH` descriptor.
     Inode(BorrowedFd<'a>),
 }
 
@@ -39,30 +37,29 @@ pub enum MarkTarget<'a> {
 pub enum MarkLife {
     /// Until it is removed.
     Kept,
-    /// Of an inode: for as long as the inode is in memory anyway (since Linux 5.19).
+    /// For inodes: only while the inode is in memory anyway (since Linux 5.19).
     Evictable,
 }
 
 impl Fanotify {
-    /// Adds events to what is heard of a target.
+    /// Adds events for a target.
     ///
-    /// Events of files that are open already are heard, too, if they are made
-    /// through the mount, file system or inode marked.
+    /// Files that are already open count, too, if the mount, file system or inode they are
+    /// used through is marked.
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: the mask is empty, or asks for permission events in a group
-    ///   of notifications or on a kernel without them; or [`MarkLife::Evictable`] before
-    ///   Linux 5.19.
-    /// - `EEXIST`: the inode has a mark that is not evictable, and is to have
-    ///   an evictable one.
+    /// - `EINVAL`: the mask is empty; or it contains permission events, and the group is for
+    ///   notifications or the kernel has none; or [`MarkLife::Evictable`] before Linux 5.19.
+    /// - `EEXIST`: an evictable mark was requested, and the inode has one that is not
+    ///   evictable.
     /// - `ENODEV`: the file system has no number of its own (`f_fsid`), and
     ///   `EXDEV`: it is a part of one with another number (a btrfs subvolume);
     ///   only for groups that report such numbers, which these do not.
-    /// - `ENOENT`, `ENOTDIR`, `EACCES`, `ELOOP`: of the path.
-    /// - `EBADF`: the descriptor is of `O_PATH`.
-    /// - `EPERM`: the caller has lost `CAP_SYS_ADMIN`, or the file is on a
-    ///   file system that forbids it (kernel-internal ones, such as pipes').
+    /// - `ENOENT`, `ENOTDIR`, `EACCES`, `ELOOP`: from the path.
+    /// - `EBADF`: an `O_PATH` descriptor.
+    /// - `EPERM`: the caller has lost `CAP_SYS_ADMIN`, or the file is on a file system that
+    ///   forbids marks (internal ones of the kernel, such as that of pipes).
     /// - `ENOMEM`.
     pub fn add_mark(
         &self,
@@ -77,11 +74,11 @@ impl Fanotify {
         self.change(libc::FAN_MARK_ADD | life, target, mask)
     }
 
-    /// Takes events away from what is heard of a target. A mark without any is removed.
+    /// Removes events for a target. A mark without events is removed.
     ///
     /// # Errors
     ///
-    /// - `ENOENT`: there is no such mark (or, of a path, no such file).
+    /// - `ENOENT`: there is no such mark (or no such path).
     /// - Those of [`Fanotify::add_mark`].
     pub fn remove_mark(&self, target: MarkTarget<'_>, mask: EventMask) -> io::Result<()> {
         self.change(libc::FAN_MARK_REMOVE, target, mask)

@@ -1,4 +1,4 @@
-//! The file's blocks: where they lie, and reading them around the page cache.
+//! The file's blocks: where they are, and reading them around the page cache.
 
 use super::support::Support;
 use crate::block::logical_sector_bytes;
@@ -18,7 +18,7 @@ pub(super) fn fiemap(fd: BorrowedFd<'_>) -> Support {
     }
 }
 
-/// What direct I/O of this file must be aligned to, in bytes.
+/// The alignment that direct I/O on this file needs, in bytes.
 pub(super) fn direct_io_bytes(
     alignment: Option<(u32, u32)>,
     kind: FileKind,
@@ -34,8 +34,8 @@ pub(super) fn direct_io_bytes(
         .map_or(page, |bytes| (bytes as usize).max(page))
 }
 
-/// Reads past the page cache, through a description of its own where that can
-/// be had, so that the flag is on for nobody else.
+/// Reads around the page cache, through a separate description if possible, so that the flag
+/// affects nobody else.
 pub(super) fn direct_io(fd: BorrowedFd<'_>, alignment: usize) -> Support {
     let link = format!("/proc/thread-self/fd/{}", fd.as_raw_fd());
     let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC;

@@ -1,4 +1,4 @@
-//! Counting a file's cached pages, by whatever call tells them here.
+//! Counts a file's cached pages, with whichever call works here.
 
 use super::support::Support;
 use crate::cachestat::cachestat;
@@ -7,12 +7,12 @@ use crate::page::page_size;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-/// How long an effect may take before it counts as absent.
+/// How long an effect may take before it counts as missing.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
-/// How long pages may stay once they are clean and should be gone.
+/// How long clean pages that should be dropped may stay.
 pub(super) const DROP_PATIENCE: Duration = Duration::from_millis(200);
 
-/// Asks again until the condition holds or the time is up.
+/// Checks repeatedly until the condition holds or the time is up.
 pub(super) fn wait_until(patience: Duration, mut condition: impl FnMut() -> bool) -> bool {
     let started = Instant::now();
     let mut pause = Duration::from_micros(200);

@@ -1,4 +1,4 @@
-//! What is tried by reading alone, on a file that is somebody else's.
+//! What can be tried by reading alone, on a file that is not ours.
 
 use super::blocks::{direct_io, direct_io_bytes, fiemap};
 use super::page_count::{Counting, went};
@@ -20,8 +20,8 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
-/// A range of the file of which nothing is cached, so that trying things on it
-/// takes nothing from anybody.
+/// A range of the file of which nothing is cached, so that trying things on it affects
+/// nobody.
 fn untouched_range(fd: BorrowedFd<'_>, counting: Counting) -> Option<(u64, u64)> {
     let len = SCRATCH_PAGES * page_size();
     let size = size_bytes(fd).ok()?;
@@ -33,7 +33,7 @@ fn untouched_range(fd: BorrowedFd<'_>, counting: Counting) -> Option<(u64, u64)>
         .map(|offset| (offset, len))
 }
 
-/// Tries what takes no writing, on the file itself.
+/// Tries on the file itself what needs no writing.
 pub(super) fn probe_by_reading(path: &Path, why_not_written: &str) -> io::Result<Probe> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
@@ -102,7 +102,7 @@ pub(super) fn probe_by_reading(path: &Path, why_not_written: &str) -> io::Result
         resident_ranges(fd, offset, len).map(|ranges| ranges.len() as u64),
         "sees",
     );
-    // What others brought in is not dropped for trying.
+    // Don't drop pages that others brought in, just to try.
     found.fadvise_dontneed = if untouched.is_none() {
         Support::untested("no range is free of others' pages")
     } else {

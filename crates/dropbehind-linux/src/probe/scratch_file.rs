@@ -1,4 +1,4 @@
-//! A file that is ours alone, to try things on.
+//! A file of our own to try things on.
 
 use super::SCRATCH_PAGES;
 use super::page_count::{DROP_PATIENCE, PATIENCE, wait_until};
@@ -33,7 +33,8 @@ fn unnamed_file(directory: &Path) -> io::Result<OwnedFd> {
                 rustix::fs::unlink(&name)?;
                 return Ok(file);
             }
-            // Left behind by a namesake that was killed between the two calls.
+            // Left behind by a process with the same number that was killed between the two
+            // calls.
             Err(Errno::EXIST) => {}
             Err(errno) => return Err(errno.into()),
         }
@@ -46,11 +47,11 @@ pub(super) struct ScratchFile {
 }
 
 impl ScratchFile {
-    /// Makes a scratch file and writes it the plain way.
+    /// Creates a scratch file and fills it with plain writes.
     pub(super) fn new(directory: &Path) -> io::Result<Self> {
         let len = usize::try_from(SCRATCH_PAGES * page_size()).map_err(|_| Errno::OVERFLOW)?;
-        // Neither zeroes nor a pattern: not to be compressed away, or stored
-        // among the metadata.
+        // Neither zeros nor a pattern, so that it isn't compressed away or stored among the
+        // metadata.
         let mut state = 0x9E37_79B9_7F4A_7C15_u64;
         let data = std::iter::repeat_with(|| {
             state ^= state << 13;
@@ -68,7 +69,7 @@ impl ScratchFile {
         Ok(scratch)
     }
 
-    /// Another scratch file for the same data, of which nothing is written yet.
+    /// Another scratch file for the same data, still empty.
     pub(super) fn empty_twin(&self, directory: &Path) -> io::Result<Self> {
         Ok(Self {
             file: unnamed_file(directory)?,
@@ -97,7 +98,7 @@ impl ScratchFile {
         Ok(())
     }
 
-    /// Writes the whole file uncached.
+    /// Writes the whole file with `RWF_DONTCACHE`.
     pub(super) fn fill_uncached(&self) -> io::Result<()> {
         self.fill(|rest, offset| {
             pwritev2(
@@ -109,9 +110,9 @@ impl ScratchFile {
         })
     }
 
-    /// Makes the file clean. It is ours alone, so its errors are too, and
-    /// nothing is wrong with syncing it where watching is not enough: without
-    /// cachestat, or where a file system acts only on a sync.
+    /// Makes the file clean. It is ours alone, and so are its errors. So it can be synced
+    /// where watching is not enough: without cachestat, or if a file system acts only on a
+    /// sync.
     pub(super) fn clean(&self) {
         let _ = start_writeback(self.fd(), 0, 0);
         let is_clean = || {
@@ -123,8 +124,8 @@ impl ScratchFile {
         }
     }
 
-    /// As [`ScratchFile::clean`], but pages that leave once they are clean never
-    /// show as cached and clean.
+    /// Like [`ScratchFile::clean`], but for pages that leave once they are clean, and so
+    /// never show as cached and clean.
     pub(super) fn clean_uncached(&self) {
         let _ = start_writeback(self.fd(), 0, 0);
         let is_clean = || cachestat(self.fd(), 0, 0).is_ok_and(|stat| stat.is_clean());

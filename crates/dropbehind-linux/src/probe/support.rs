@@ -1,4 +1,4 @@
-//! Whether something works, as it is told.
+//! Whether something works, and if not, why.
 
 use rustix::io::Errno;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::io;
 /// Whether something works.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Support {
-    /// Tried, and its effect was seen.
+    /// Tried, and the effect was seen.
     Works,
     /// Refused.
     Missing {
@@ -16,12 +16,12 @@ pub enum Support {
         /// What that means here.
         why: String,
     },
-    /// Accepted, without the effect.
+    /// Accepted, but without the effect.
     Ineffective {
         /// What was seen instead.
         why: String,
     },
-    /// Not tried, or its effect cannot be seen from here.
+    /// Not tried, or the effect cannot be seen from here.
     Untested {
         /// What stood in the way.
         why: String,
@@ -29,7 +29,7 @@ pub enum Support {
 }
 
 impl Support {
-    /// Whether it was tried and its effect was seen.
+    /// Whether it was tried and the effect was seen.
     #[must_use]
     pub fn works(&self) -> bool {
         *self == Self::Works

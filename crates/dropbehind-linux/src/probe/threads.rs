@@ -1,5 +1,5 @@
-//! What a flusher's threads are to have of their own: descriptions of files, a
-//! descriptor table, an I/O priority.
+//! What a flusher's threads need for themselves: descriptions of files, a descriptor table,
+//! an I/O priority.
 
 use super::support::Support;
 use crate::descriptor_table::unshare_descriptor_table;
@@ -19,7 +19,7 @@ pub(super) fn own_description(fd: BorrowedFd<'_>, id: FileId) -> Support {
     }
 }
 
-/// Runs something in a thread that ends with it.
+/// Runs `run` in a short-lived thread.
 fn in_a_thread(run: impl FnOnce() -> Support + Send) -> Support {
     std::thread::scope(|scope| {
         std::thread::Builder::new()
@@ -41,8 +41,7 @@ pub(super) fn descriptor_table(open_here: BorrowedFd<'_>) -> Support {
         if let Err(error) = unshare_descriptor_table() {
             return Support::missing(&error);
         }
-        // SAFETY: only asked whether it is open; the number is not taken for
-        // more than that.
+        // SAFETY: this only checks whether the number is open, and uses it for nothing else.
         let flags = unsafe { libc::fcntl(fd, libc::F_GETFD) };
         if fd > 2 && flags >= 0 {
             Support::ineffective("the program's descriptors are still open there")

@@ -1,4 +1,4 @@
-//! `RWF_DONTCACHE`, and whether the pages go.
+//! `RWF_DONTCACHE`, and whether the pages are dropped.
 
 use super::page_count::{Counting, went};
 use super::scratch_file::ScratchFile;
@@ -22,7 +22,7 @@ impl ScratchFile {
         }
     }
 
-    /// To be called while the file is written, clean and not cached.
+    /// Call it while the file is written, clean and not cached.
     pub(super) fn dontcache_overwrite(&self, counting: Counting) -> Support {
         if let Some(left) = pages_in_the_way(self.fd(), 0, self.len(), counting) {
             return left;
@@ -33,16 +33,15 @@ impl ScratchFile {
         }
     }
 
-    /// Whether the pages of an uncached operation went, after making the file
-    /// clean.
+    /// Makes the file clean, and checks whether the pages of an uncached operation went.
     fn gone_once_clean(&self, counting: Counting) -> Support {
         self.clean_uncached();
         went(self.fd(), 0, self.len(), counting)
     }
 }
 
-/// Why dropping what an operation brings in cannot be told: pages are there
-/// already, which it must leave.
+/// Why the effect on new pages cannot be seen: pages are already cached, and the operation
+/// must leave those.
 fn pages_in_the_way(
     fd: BorrowedFd<'_>,
     offset: u64,
@@ -51,8 +50,7 @@ fn pages_in_the_way(
 ) -> Option<Support> {
     match counting.cached_pages(fd, offset, len) {
         Some(0) | None => None,
-        // Whether it is refused can be told all the same, by reading nothing
-        // that is not there.
+        // It still shows whether the call is refused, by reading only pages that are cached.
         Some(_) => Some(match read_uncached(fd, offset, len.min(page_size())) {
             Ok(()) => Support::untested("the file's pages cannot be dropped first"),
             Err(error) => Support::missing(&error),
@@ -67,7 +65,7 @@ fn read_uncached(fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// To be called while the range is not cached.
+/// Call it while the range is not cached.
 pub(super) fn dontcache_read(
     fd: BorrowedFd<'_>,
     offset: u64,

@@ -18,14 +18,14 @@ use std::io;
 use std::path::Path;
 
 impl ScratchFile {
-    /// Tries everything; `directory` is where the file lies.
+    /// Tries everything; `directory` is where the file is.
     pub(super) fn probe(&self, directory: &Path) -> io::Result<Probe> {
         let fd = self.fd();
         let info = file_info(fd)?;
         let alignment = direct_io_bytes(info.direct_io_alignment, info.kind, fd);
 
-        // In this order: each step leaves the file as the next one needs it,
-        // from dirty by way of clean to not cached.
+        // In this order: each step leaves the file as the next one needs it, from dirty to
+        // clean to not cached.
         let cachestat = self.cachestat();
         let mincore = self.mincore();
         let counting = if cachestat.works() {
@@ -40,7 +40,7 @@ impl ScratchFile {
         let fiemap = fiemap(fd);
         let fadvise_dontneed = self.fadvise_dontneed(counting);
         let dontcache_read = dontcache_read(fd, 0, self.len(), counting);
-        // A read that did not drop its pages must not pass for such a write.
+        // Pages that a read failed to drop must not count against the write.
         let _ = drop_clean(fd, 0, 0);
         let dontcache_overwrite = self.dontcache_overwrite(counting);
         let dontcache_write = self.dontcache_write(directory, counting);
@@ -83,7 +83,7 @@ impl ScratchFile {
         }
     }
 
-    /// To be called while the file is dirty.
+    /// Call it while the file is dirty.
     fn sync_file_range(&self, counts: &Support) -> Support {
         let dirty = || cachestat(self.fd(), 0, 0).map_or(0, |stat| stat.dirty_pages);
         let before = dirty();
@@ -96,8 +96,7 @@ impl ScratchFile {
             }
             Support::Works => {
                 let is_started = wait_until(PATIENCE, || {
-                    // Pages that were locked or written at that moment are
-                    // skipped.
+                    // Pages that are locked or under writeback at that moment are skipped.
                     let _ = start_writeback(self.fd(), 0, 0);
                     dirty() == 0
                 });
@@ -107,8 +106,8 @@ impl ScratchFile {
                     Support::ineffective(format!("{} of {before} pages stay dirty", dirty()))
                 }
             }
-            // Both look at the descriptor's own mapping, which is empty on
-            // overlayfs: there the layer's pages were seen to stay dirty.
+            // Both calls look at the descriptor's own mapping, which is empty on overlayfs:
+            // there, the layer's pages were seen to stay dirty.
             Support::Ineffective { .. } => {
                 Support::ineffective("the file's pages are not where the call looks for them")
             }
@@ -118,7 +117,7 @@ impl ScratchFile {
         }
     }
 
-    /// To be called while the file is clean and cached.
+    /// Call it while the file is clean and cached.
     fn fadvise_dontneed(&self, counting: Counting) -> Support {
         let Some(before) = counting.cached_pages(self.fd(), 0, self.len()) else {
             return Support::of(drop_clean(self.fd(), 0, 0));

@@ -1,5 +1,6 @@
-//! The program that joins pages to runs. The kernel runs it in the context of who adds a
-//! folio, with what the tracepoint tells at R1, and nobody else on that processor meanwhile.
+//! The program that joins pages to runs. The kernel runs it in the context of the thread that
+//! adds a folio, with the tracepoint's data at R1. No other instance runs on that processor
+//! meanwhile.
 
 use super::{
     FIRST_PAGE, HEAD, INODE, LOST, OWNER, PAGES, PAGES_OF_RUN, RUN_BYTES, RUN_NS, RUNS, TAIL, TIME,
@@ -13,7 +14,7 @@ use crate::bpf::instruction::{Assembler, Helper};
 use crate::cache_trace::format::Format;
 use std::os::fd::BorrowedFd;
 
-// What is on the stack.
+// The stack's layout.
 const NEW_OWNER: i16 = -8;
 const NOW: i16 = -16;
 const NEW_PAGES: i16 = -24;
@@ -22,7 +23,7 @@ const PROCESSOR: i16 = -28;
 /// `BPF_RB_FORCE_WAKEUP`
 const WAKE: i32 = 1 << 1;
 
-/// Writes it for rings of `capacity` runs, a power of two.
+/// Assembles it for rings of `capacity` runs, a power of two.
 pub(super) fn write(
     format: &Format,
     rings: BorrowedFd<'_>,
@@ -49,7 +50,7 @@ pub(super) fn write(
     p.compute(ShiftLeft, R2, R1);
     p.store(Eight, R10, NEW_PAGES, R2);
 
-    // R9: this processor's ring. One that came online later has none.
+    // R9: this processor's ring. A processor that came online later has none.
     p.call(Helper::Processor);
     p.store(Four, R10, PROCESSOR, R0);
     p.load_map(R1, rings);
@@ -59,7 +60,7 @@ pub(super) fn write(
     p.jump_if(Equal, R0, 0, "end");
     p.compute(Move, R9, R0);
 
-    // R3: its last run, which goes on if these pages come next, at once.
+    // R3: its last run, which continues if these pages directly follow, soon enough.
     p.load(Eight, R1, R9, HEAD as i16);
     p.jump_if(Equal, R1, 0, "begin");
     p.compute(Sub, R1, 1);
@@ -82,7 +83,7 @@ pub(super) fn write(
     p.store(Eight, R3, in_run(PAGES), R5);
     p.jump("count");
 
-    // R3: the next run.
+    // R3: a new run.
     p.label("begin");
     p.load(Eight, R1, R9, HEAD as i16);
     p.load(Eight, R2, R9, TAIL as i16);
@@ -125,14 +126,14 @@ pub(super) fn write(
     p.compute(Move, R4, WAKE);
     p.call(Helper::RingOutput);
 
-    // Not 0: that would keep the folio from everybody else who records this tracepoint.
+    // Not 0: that would hide the folio from all others who record this tracepoint.
     p.label("end");
     p.compute(Move, R0, 1);
     p.exit();
     std::mem::take(p).finish()
 }
 
-/// R3: R9 and where the run with the number in R1 is among the runs, which begin at [`RUNS`].
+/// R3: the address of the run with the number in R1; runs begin at [`RUNS`] from R9.
 fn address(p: &mut Assembler, mask: i32) {
     p.compute(And, R1, mask);
     p.compute(Mul, R1, RUN_BYTES as i32);
