@@ -1,4 +1,4 @@
-//! What the shell is to do, and what it answers.
+//! What the shell has to do, and what it reports back.
 
 use alloc::vec::Vec;
 
@@ -9,11 +9,11 @@ use crate::reason::Reason;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StreamId(pub u64);
 
-/// What the shell is to do. Every action has an answer, given before the next
-/// action is asked for.
+/// What the shell has to do. If an action has an answer, the shell gives it before it asks
+/// for the next action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Start writeback of the range, without waiting; no answer.
+    /// Start writeback of the range without waiting; no answer.
     StartWriteback {
         /// The file.
         stream: StreamId,
@@ -37,7 +37,7 @@ pub enum Action {
         /// The bytes: one range, or many short ones.
         ranges: Vec<ByteRange>,
     },
-    /// Look whether the file still has a name; answered with
+    /// See whether the file still has a name; answered with
     /// [`Disk::inspected`](crate::Disk::inspected).
     Inspect {
         /// The file.
@@ -51,7 +51,7 @@ pub enum Action {
         /// The bytes.
         range: ByteRange,
     },
-    /// Nothing is left to do for this closed file; it is gone from the disk.
+    /// Nothing is left to do for this closed file, and its stream is removed; no answer.
     Forget {
         /// The file.
         stream: StreamId,
@@ -69,7 +69,7 @@ pub enum Next {
     Idle,
 }
 
-/// What cachestat said of a range.
+/// What cachestat counted in a range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
     /// Bytes in the cache.
@@ -87,12 +87,12 @@ impl Counted {
     }
 }
 
-/// What a drop did.
+/// The result of a drop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dropped {
-    /// The range was clean; so many bytes were cached before and after.
+    /// The range was clean; the bytes cached before and after.
     Tried {
-        /// Bytes cached before the call; `None` where they were not counted.
+        /// Bytes cached before the call; `None` if they were not counted.
         before_bytes: Option<u64>,
         /// Bytes cached after the call.
         after_bytes: u64,
@@ -101,9 +101,9 @@ pub enum Dropped {
     NotClean,
 }
 
-/// What fstat said of the file.
+/// What fstat found out about the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inspected {
-    /// No name leads to the file any more.
+    /// The file has no name any more.
     pub unlinked: bool,
 }

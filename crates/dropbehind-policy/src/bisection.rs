@@ -1,17 +1,17 @@
 //! Finding parts of a range by halving it.
 //!
-//! The kernel counts the pages of a range, and skips what is not cached. Where they
-//! are, counting halves, and halves of halves, finds out.
+//! The kernel counts the cached pages of a range. Repeated halving and counting finds where
+//! they are.
 
 use crate::range::ByteRange;
 use crate::range::round_up;
 
-/// Visits `range`, and its halves from left to right wherever `visit` answers true and
-/// the part is longer than `finest_bytes`. Parts are cut at multiples of
-/// `finest_bytes`, so that neighbours meet where folios do.
+/// Visits `range`, and then its halves from left to right wherever `visit` returns true and
+/// the part is longer than `finest_bytes`. Parts are cut at multiples of `finest_bytes`, so
+/// that they meet where folios do.
 ///
 /// # Errors
-/// The first of `visit`, which ends the search.
+/// The first error of `visit`, which ends the search.
 pub fn bisect<E>(
     range: ByteRange,
     finest_bytes: u64,
@@ -33,7 +33,7 @@ mod tests {
 
     use super::*;
 
-    /// The finest parts of `range` that touch one of `places`, and the visits it took.
+    /// The finest parts of `range` that touch one of `places`, and the number of visits.
     fn found(range: ByteRange, places: &[u64]) -> (Vec<ByteRange>, u32) {
         let (mut found, mut visits) = (Vec::new(), 0);
         let Ok(()) = bisect(range, 10, &mut |part| {

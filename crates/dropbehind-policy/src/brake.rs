@@ -1,45 +1,43 @@
-//! When those who write to observed files faster than the disk are to wait, and for
-//! how long they cannot come to the limit.
+//! When to hold processes that write to observed files faster than the disk, and how soon
+//! they can reach the limit.
 
 /// One of many files may have this much unwritten,
 const SHARE_BYTES: u64 = 8 << 20;
-/// and where that is too much for all of them together, this: each that is held
-/// has a thread.
+/// or this much if that is too much for all of them together: each file that is held takes a
+/// thread.
 const SHARE_MIN_BYTES: u64 = 1 << 20;
-/// A file of which this share of the limit is unwritten is watched, or of which
-/// anything is where all together have half of it.
+/// A file is watched if this share of the limit is unwritten, or if it has any unwritten
+/// bytes and all files together have half of the limit.
 const WATCHED: u64 = 8;
-/// Files are counted again as soon as writers can have come to the limit, at this
-/// speed,
+/// Files are counted again as soon as writers can have reached the limit, at this speed,
 const WRITERS_BYTES_PER_MS: u64 = 8 << 20;
 /// but no more often than this,
 pub const COUNT_MIN_NS: u64 = 1_000_000;
 /// and no less often than this.
 pub const COUNT_MAX_NS: u64 = 8_000_000;
-/// Counts take no more than one part in so many of the time,
+/// Counts take at most one part in this many of the time,
 const COUNT_SHARE: u64 = 25;
-/// and where the limit is near, one in so many: in the 25-fold of what a count cost
-/// during which the processor was taken by interrupts, 2.5 ms, writers were seen to
-/// dirty 80 MiB.
+/// and near the limit one in this many. A count once took 2.5 ms because interrupts took the
+/// processor. In 25 times as long, writers dirtied 80 MiB.
 const NEAR_COUNT_SHARE: u64 = 4;
-/// So many failures in a row, and a file's writers are not held any more.
+/// After this many failures in a row, a file's writers are not held any more.
 const FAILURES: u32 = 4;
-/// So long nobody is held after the first one, and longer after each other: the
-/// program is to get to where it learns of a disk that fails.
+/// After the first failure nobody is held for this long, and longer after each further one:
+/// the program should get to where it learns of the failing disk.
 const FAILURE_PAUSE_NS: u64 = 250_000_000;
 
-/// What is dirty or on its way to the disk.
+/// Bytes that are dirty or under writeback.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unwritten {
-    /// Of one file, in bytes.
+    /// In one file.
     pub own_bytes: u64,
-    /// Of all observed files of its disk.
+    /// In all observed files on its disk.
     pub sum_bytes: u64,
-    /// How many of these have much.
+    /// How many of these files have much unwritten.
     pub writers: u64,
 }
 
-/// The limit that a file's writers have together with those of the disk's other files.
+/// The limit that a file's writers share with those of the disk's other observed files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit(
     /// In bytes.
@@ -47,7 +45,7 @@ pub struct Limit(
 );
 
 impl Limit {
-    /// What may be unwritten of the file now, in bytes.
+    /// How many bytes of the file may currently be unwritten.
     pub fn share_bytes(self, now: Unwritten) -> u64 {
         let Limit(limit_bytes) = self;
         if now.sum_bytes <= limit_bytes {
@@ -57,33 +55,33 @@ impl Limit {
             let part = u128::from(limit_bytes) * u128::from(bytes) / u128::from(now.sum_bytes);
             u64::try_from(part).unwrap_or(limit_bytes)
         };
-        // Equal parts for all would be too much together with what some have beyond.
+        // Equal parts for all would be too much, together with what some have beyond theirs.
         let equal_bytes = part_of_limit(limit_bytes / now.writers.max(1));
         part_of_limit(now.own_bytes).max(equal_bytes.clamp(SHARE_MIN_BYTES, SHARE_BYTES))
     }
 
-    /// True when the file's writers are to wait.
+    /// Returns whether the file's writers should wait.
     pub fn is_beyond(self, now: Unwritten) -> bool {
         now.own_bytes > self.share_bytes(now)
     }
 
-    /// Writers that wait go on when no more than this is unwritten, so that the disk has
+    /// Waiting writers go on when no more than this is unwritten, so that the disk has
     /// something to do until they wait again.
     pub fn release_bytes(self, now: Unwritten) -> u64 {
         self.share_bytes(now) / 4 * 3
     }
 
-    /// True when the files of the disk together are not far from the limit.
+    /// Returns whether the disk's files together are not far from the limit.
     pub fn is_near(self, now: Unwritten) -> bool {
         now.sum_bytes >= self.0 / 2
     }
 
-    /// True when so much is unwritten of the file that it is to be counted often.
+    /// Returns whether so much of the file is unwritten that it should be counted often.
     pub fn wants_watching(self, now: Unwritten) -> bool {
         now.own_bytes >= self.0 / WATCHED || now.own_bytes > 0 && self.is_near(now)
     }
 
-    /// How long writers take, at least, to come to the limit, in nanoseconds.
+    /// The least time that writers need to reach the limit, in nanoseconds.
     pub fn room_ns(self, now: Unwritten) -> u64 {
         let room_bytes = u128::from(self.0.saturating_sub(now.sum_bytes));
         let room_ns = room_bytes * 1_000_000 / u128::from(WRITERS_BYTES_PER_MS);
@@ -92,8 +90,8 @@ impl Limit {
     }
 }
 
-/// How long to wait, in nanoseconds, after a count that took `cost_ns` of a processor,
-/// where writers take `room_ns` to come to the limit and may be `near` it already.
+/// How long to wait, in nanoseconds, after a count that took `cost_ns` of processor time.
+/// Writers need `room_ns` to reach the limit, and may already be `near` it.
 pub fn pause_ns(cost_ns: u64, room_ns: u64, near: bool) -> u64 {
     let share_ns = cost_ns.saturating_mul(COUNT_SHARE);
     let near_share_ns = cost_ns.saturating_mul(NEAR_COUNT_SHARE);
@@ -103,7 +101,7 @@ pub fn pause_ns(cost_ns: u64, room_ns: u64, near: bool) -> u64 {
     }
 }
 
-/// Failures in a row to hold the writers of a file.
+/// Failed attempts in a row to hold a file's writers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HoldFailures {
     in_a_row: u32,
@@ -111,18 +109,18 @@ pub struct HoldFailures {
 }
 
 impl HoldFailures {
-    /// True when it is not too early for another try.
+    /// Returns whether it is time for another attempt.
     pub fn may_try(&self, now_ns: u64) -> bool {
         now_ns >= self.again_from_ns
     }
 
-    /// The writers were held.
+    /// Records that the writers were held.
     pub fn succeeded(&mut self) {
         self.in_a_row = 0;
     }
 
-    /// Counts one more; true when there is to be no other try. `passes` says of the
-    /// error that it may not come again.
+    /// Records a failure, and returns whether to give up. `passes` says that the error may
+    /// not come again.
     pub fn is_final(&mut self, now_ns: u64, passes: bool) -> bool {
         self.in_a_row += 1;
         self.again_from_ns = now_ns + FAILURE_PAUSE_NS * u64::from(self.in_a_row);
@@ -147,12 +145,12 @@ mod tests {
 
     #[test]
     fn many_writers_of_little_are_beyond_together() {
-        // Less than what one of them is watched from.
+        // Less than the amount from which a single file is watched.
         let each_bytes = LIMIT.0 / WATCHED - MIB;
         assert!(!LIMIT.wants_watching(unwritten(each_bytes, each_bytes, 1)));
         let many = unwritten(each_bytes, 16 * each_bytes, 16);
         assert!(LIMIT.wants_watching(many) && LIMIT.is_beyond(many));
-        // Until they have what they may have together.
+        // Until they are down to what they may have together.
         let few = unwritten(LIMIT.0 / 16, LIMIT.0, 16);
         assert!(!LIMIT.is_beyond(few));
     }
@@ -192,8 +190,8 @@ mod tests {
         assert!(HoldFailures::default().is_final(0, false));
     }
 
-    /// Writers faster than the disk, counted and held as the shell does it, a
-    /// millisecond a step.
+    /// Writers faster than the disk, counted and held as the shell does it, in steps of a
+    /// millisecond.
     #[test]
     fn writers_of_any_number_and_speed_stay_near_the_limit_and_all_go_on() {
         for (writers, each_bytes_per_ms, disk_bytes_per_ms) in

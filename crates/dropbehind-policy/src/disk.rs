@@ -1,4 +1,4 @@
-//! All streams of one backing device, oldest first.
+//! All streams of one backing device, served in turn, oldest first.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
@@ -12,13 +12,13 @@ use crate::residency::ResidencyMap;
 use crate::stream::{Context, Stream, StreamConfig, StreamCounters};
 use crate::write_behind::DEFAULT_WINDOW_BYTES;
 
-/// What is known of a disk.
+/// What is known about a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskConfig {
-    /// The window of a stream that has none of its own, before the disk's speed
-    /// is known; see [`Pace::window_bytes`](crate::pace::Pace::window_bytes).
+    /// The window of streams without one of their own, until the disk's speed is known; see
+    /// [`Pace::window_bytes`](crate::pace::Pace::window_bytes).
     pub window_bytes: u64,
-    /// How much is asked for in one call: the disk's `max_sectors_kb`.
+    /// The size of one writeback request: the disk's `max_sectors_kb`.
     pub request_bytes: u64,
     /// The system's page size.
     pub page_bytes: u64,
@@ -41,21 +41,21 @@ pub struct Disk {
     pace: Pace,
     neighbours: Neighbours,
     streams: BTreeMap<StreamId, Stream>,
-    /// When each stream with work is due, its turn among those due at the same
-    /// time, and the stream; the first is the oldest.
+    /// Streams with work: when each is due, its turn among those due at the same time, and
+    /// the stream. The first is the oldest.
     queue: BTreeSet<(u64, u64, StreamId)>,
     turns: u64,
     /// Small closed files that wait within the budget.
     small: SmallFiles,
-    /// The same, in the order in which they came.
+    /// The same files, in order of arrival.
     small_queue: BTreeMap<u64, StreamId>,
-    /// Bytes asked for by all streams and not seen clean.
+    /// Bytes that all streams have requested and not seen clean.
     asked_bytes: u64,
     completed_bytes: u64,
-    /// Streams that have asked for any.
+    /// Streams that have requested any.
     busy_streams: u64,
     forgotten: Option<(StreamId, StreamCounters)>,
-    /// Whose drop has not been answered.
+    /// The stream whose drop has not been answered.
     dropping: Option<StreamId>,
 }
 
@@ -88,29 +88,29 @@ impl Disk {
         self.pace.bytes_per_second()
     }
 
-    /// The disk's own counters of reads: see [`Neighbours::sampled`]. Without
-    /// them nobody is yielded to.
+    /// Takes the disk's own read counters, see [`Neighbours::sampled`]. Without them, we
+    /// never yield.
     pub fn neighbours_read(&mut self, now_ns: u64, reads: u64, read_ns: u64) {
         self.neighbours.sampled(now_ns, reads, read_ns);
     }
 
-    /// So many flushers, this one included, write back to the disk at present: they
-    /// share its window.
+    /// Sets how many flushers, including this one, currently write back to the disk and share
+    /// its window.
     pub fn shared_by(&mut self, flushers: u64) {
         self.pace.shared_by(flushers);
     }
 
-    /// How long the disk's readers were yielded to.
+    /// How long we have yielded to the disk's readers.
     pub fn yielded_ns(&self) -> u64 {
         self.neighbours.yielded_ns()
     }
 
-    /// Bytes asked for by all streams so far, and seen clean.
+    /// Bytes that all streams have requested so far and seen clean.
     pub fn completed_bytes(&self) -> u64 {
         self.completed_bytes
     }
 
-    /// Bytes asked for by all streams and not seen clean.
+    /// Bytes that all streams have requested and not seen clean.
     pub fn asked_bytes(&self) -> u64 {
         self.asked_bytes
     }
@@ -120,17 +120,17 @@ impl Disk {
         self.streams.get(&id)
     }
 
-    /// How many separate ranges of pages all streams remember as theirs.
+    /// How many separate ranges of pages all streams together remember as theirs.
     pub fn range_count(&self) -> usize {
         self.streams.values().map(Stream::range_count).sum()
     }
 
-    /// Streams known, open or with work left.
+    /// The number of streams, open or with work left.
     pub fn stream_count(&self) -> usize {
         self.streams.len()
     }
 
-    /// True when no stream has work, now or later.
+    /// Returns whether no stream has work, now or later.
     pub fn is_idle(&self) -> bool {
         self.queue.is_empty()
     }
@@ -143,9 +143,9 @@ impl Disk {
             .map(|(_, counters)| counters)
     }
 
-    /// Most bytes the writers of a stream may have outstanding: two windows, or
-    /// no limit where the window is 0. It changes with the disk's speed and with
-    /// what was told, and is to be read again with [`Stream::done_bytes`].
+    /// The most bytes that a stream's writers may have outstanding: two windows, or no limit
+    /// if the window is 0. It changes with the disk's speed and with each event, so read it
+    /// again along with [`Stream::done_bytes`].
     pub fn limit_bytes(&self, id: StreamId) -> u64 {
         let context = self.context(0);
         self.streams
@@ -153,7 +153,7 @@ impl Disk {
             .map_or(u64::MAX, |stream| stream.limit_bytes(&context))
     }
 
-    /// The window now of a stream that has none of its own.
+    /// The current window of streams without one of their own.
     pub fn window_bytes(&self) -> u64 {
         let DiskConfig {
             window_bytes,
@@ -163,8 +163,8 @@ impl Disk {
         self.pace.window_bytes(window_bytes, request_bytes)
     }
 
-    /// What the disk writes for each of the streams that wait for it, in bytes
-    /// a second; `None` before it was measured.
+    /// What the disk writes for each stream that waits for it, in bytes per second; `None`
+    /// until it was measured.
     pub fn share_bytes_per_second(&self) -> Option<u64> {
         let speed = self.pace.bytes_per_second()?;
         Some(speed / self.busy_streams.max(1))
@@ -194,7 +194,7 @@ impl Disk {
         }
     }
 
-    /// Runs `change` on a stream and queues it anew.
+    /// Applies `change` to a stream and requeues it.
     fn with<T>(
         &mut self,
         now_ns: u64,
@@ -230,8 +230,8 @@ impl Disk {
         let due_ns = stream.task(&context).map(|(due_ns, _)| due_ns);
         let old = stream.place.queued;
         if let (Some((old_ns, _)), Some(new_ns)) = (old, due_ns) {
-            // Who is due keeps the place in the queue: events that come in all
-            // the time must not push a stream back.
+            // A stream that is due keeps its place in the queue: a steady flow of events must
+            // not push it back.
             if old_ns == new_ns || old_ns.max(new_ns) <= now_ns {
                 return;
             }
@@ -239,8 +239,8 @@ impl Disk {
         if let Some((old_ns, turn)) = old {
             self.queue.remove(&(old_ns, turn, id));
         }
-        // A stream that has just had its turn lets all others that are due go
-        // first, however long its own work has been waiting.
+        // A stream that has just had its turn goes behind all others that are due, however
+        // long its own work has been waiting.
         stream.place.queued = due_ns.map(|due_ns| (due_ns.max(stream.place.served_ns), self.turns));
         self.turns += 1;
         if let Some((new_ns, turn)) = stream.place.queued {
@@ -257,7 +257,7 @@ impl Disk {
         }
     }
 
-    /// Takes a stream out, with all that is counted of it.
+    /// Removes a stream, and what is counted for it.
     fn remove(&mut self, id: StreamId) -> Option<Stream> {
         self.dequeue(id);
         let gone = self.streams.remove(&id)?;
@@ -270,7 +270,7 @@ impl Disk {
         Some(gone)
     }
 
-    /// Counts the stream among the small files, or no more.
+    /// Updates whether and how the stream counts among the small files.
     fn count_small(&mut self, id: StreamId) {
         let Some(stream) = self.streams.get_mut(&id) else {
             return;
@@ -295,9 +295,9 @@ impl Disk {
         }
     }
 
-    /// Beyond the budget, the oldest small files are due. Each only once: to
-    /// look at all that wait whenever one more comes costs a quarter of a
-    /// millisecond a file.
+    /// Beyond the budget, the oldest small files are due. Each is handled only once: looking
+    /// at all waiting files whenever another one comes costs a quarter of a millisecond per
+    /// file.
     fn keep_small_budget(&mut self, now_ns: u64) {
         while self.small.over_budget() {
             let Some((_, id)) = self.small_queue.pop_first() else {
@@ -314,7 +314,7 @@ impl Disk {
         }
     }
 
-    /// A file was opened. `residency` is what was seen of the cache before.
+    /// A file was opened. `residency` is what was cached before.
     pub fn opened(
         &mut self,
         now_ns: u64,
@@ -334,8 +334,8 @@ impl Disk {
         });
     }
 
-    /// The program wrote these ranges, one after the other: the same as to tell
-    /// each, for less.
+    /// The program wrote these ranges one after another: the same as reporting each, but
+    /// cheaper.
     pub fn wrote_all(
         &mut self,
         now_ns: u64,
@@ -350,7 +350,7 @@ impl Disk {
         });
     }
 
-    /// All writes up to a writers' count of `written_bytes` have been told.
+    /// All writes up to the writers' count of `written_bytes` have been reported.
     pub fn told(&mut self, now_ns: u64, id: StreamId, written_bytes: u64) {
         self.with(now_ns, id, |stream, _| stream.told(written_bytes));
     }
@@ -360,7 +360,8 @@ impl Disk {
         self.with(now_ns, id, |stream, context| stream.read(context, range));
     }
 
-    /// A look at the cache, before the stream's I/O reached `range`.
+    /// The answer to [`Action::Look`]: what was cached before the stream's I/O reached
+    /// `range`.
     pub fn looked(
         &mut self,
         now_ns: u64,
@@ -380,23 +381,24 @@ impl Disk {
         });
     }
 
-    /// The kernel says that this I/O brought `range` into the cache, in whole pages.
+    /// The trace names `range` as brought in by this I/O, in whole pages.
     pub fn brought(&mut self, now_ns: u64, id: StreamId, range: ByteRange) {
         self.with(now_ns, id, |stream, _| stream.brought(range));
     }
 
-    /// The kernel says that others brought `range` into the cache, in whole pages:
-    /// nothing of this I/O can have been there any more.
+    /// The trace names `range` as brought in by others, in whole pages: nothing of this I/O
+    /// can have been there any more.
     pub fn taken_over(&mut self, now_ns: u64, id: StreamId, range: ByteRange) {
         self.with(now_ns, id, |stream, _| stream.taken_over(range));
     }
 
-    /// What [`Disk::brought`] told of `range` is to stay.
+    /// Pages that [`Disk::brought`] reported in `range` are to stay.
     pub fn kept(&mut self, now_ns: u64, id: StreamId, range: ByteRange) {
         self.with(now_ns, id, |stream, _| stream.keep(range));
     }
 
-    /// What [`Disk::brought`] told of `range` is clean, and its readers are done with it.
+    /// Pages that [`Disk::brought`] reported in `range` are clean, and their readers are done
+    /// with them.
     pub fn passed(&mut self, now_ns: u64, id: StreamId, range: ByteRange) {
         self.with(now_ns, id, |stream, _| stream.passed(range));
     }
@@ -406,7 +408,7 @@ impl Disk {
         self.with(now_ns, id, |stream, context| stream.synced(context));
     }
 
-    /// Somebody waits for the stream to be written and dropped.
+    /// The stream should be written and dropped, since a caller is waiting for that.
     pub fn flush(&mut self, now_ns: u64, id: StreamId) {
         self.with(now_ns, id, |stream, _| stream.flush());
     }
@@ -429,8 +431,8 @@ impl Disk {
         }
     }
 
-    /// The answer to [`Action::Drop`]: what became of each of its ranges. One that
-    /// is missing stayed as it was.
+    /// The answer to [`Action::Drop`]: the result for each of its ranges. A range that is
+    /// missing stayed as it was.
     pub fn dropped(
         &mut self,
         now_ns: u64,
@@ -453,7 +455,7 @@ impl Disk {
         });
     }
 
-    /// A call for the stream failed in a way that another call will not mend.
+    /// A call for the stream failed, and trying again won't help.
     pub fn failed(&mut self, now_ns: u64, id: StreamId) {
         self.with(now_ns, id, |stream, _| stream.failed());
     }

@@ -1,12 +1,11 @@
 //! Which ranges to drop, when, and what to try again.
 //!
-//! `POSIX_FADV_DONTNEED` silently skips a folio that straddles the range, is
-//! under writeback or sits in a CPU's list of folios just added. So ranges are
-//! large, they lag, what a call left at its end is part of the next one, and
-//! every call is verified by a count. The count does not say *where* something
-//! stayed, so nothing of such a range passes as dropped until a later call
-//! finds it empty. What cannot be dropped after several tries is left, and
-//! counted as left.
+//! `POSIX_FADV_DONTNEED` silently skips a folio that straddles an end of the range, is under
+//! writeback, or is in a CPU's batch of recently added folios. So ranges are large and lag
+//! behind, what stayed at the end of one is part of the next, and a count verifies every
+//! call. The count doesn't show *where* something stayed, so no part of such a range counts
+//! as dropped until a later call finds it empty. What cannot be dropped after several tries
+//! is counted as left.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -15,58 +14,58 @@ use crate::grace::AGE_NS;
 use crate::range::ByteRange;
 use crate::range_set::RangeSet;
 
-/// A drop is worth a call from this many bytes on. Each call passes over the
-/// folios that straddle its ends: one shorter than the folios drops nothing at
-/// all, and one of two of the largest at least half.
+/// From this many bytes on, a drop is worth a call. Each call skips the folios that straddle
+/// its ends: a range shorter than the folios drops nothing at all, and one as long as two of
+/// the largest drops at least half.
 pub const STEP_BYTES: u64 = 4 << 20;
-/// The end of each range that is tried again with the next one: the largest
-/// folio a file system makes today is 2 MiB (a PMD; `MAX_PAGECACHE_ORDER`,
-/// include/linux/pagemap.h), and one may straddle. Folios are aligned to their
-/// size, so ranges that end at a multiple of this are straddled by none.
+/// The end of each range that is tried again with the next one: the largest folio that a file
+/// system makes today is 2 MiB (a PMD; `MAX_PAGECACHE_ORDER`, include/linux/pagemap.h), and
+/// one may straddle the end. Folios are aligned to their size, so none straddles a multiple
+/// of this.
 pub const OVERLAP_BYTES: u64 = 2 << 20;
-/// The longest range of one call, what stayed before it aside: a third of a
-/// millisecond, for which the disk waits for its next request, and every other
-/// stream for its turn. Twice as much is twice the wait, which writers feel:
-/// `cargo run --release -p dropbehind --example compare -- FILE write 4096 1048576 5
-/// dontcache` shows what another length does to their throughput.
+/// The longest range of one call, apart from what stayed before it. It takes a third of a
+/// millisecond, for which the disk waits for its next request, and every other stream for its
+/// turn. Twice as much is twice the wait, and writers notice. `cargo run --release -p
+/// dropbehind --example compare -- FILE write 4096 1048576 5 dontcache` shows what another
+/// length does to their throughput.
 pub const CALL_BYTES: u64 = 4 << 20;
-/// Ranges up to this length are dropped many at once: what is decided and counted
-/// around a call costs as much as to drop so few pages.
+/// Ranges up to this length are dropped many at once: the decisions and counts around a call
+/// cost as much as dropping so few pages.
 pub const SHORT_BYTES: u64 = 64 << 10;
-/// And no more than so many, for some hundred microseconds.
+/// At most this many at once, which takes some hundred microseconds.
 const PARTS: usize = 64;
-/// The longest range that is tried again in one call: two that went together.
+/// The longest range retried in one call: two that were dropped separately.
 const RETRY_BYTES: u64 = 2 * CALL_BYTES;
-/// Tries without progress before a range is left: a second in all. Reclaim takes
-/// folios off their lists before it frees them, and on a busy machine it may have
-/// them for some hundred milliseconds.
+/// Tries without progress before a range is left: a second in all. Reclaim takes folios off
+/// their lists before it frees them, and on a busy machine it may hold them for some hundred
+/// milliseconds.
 pub const TRIES: u32 = 7;
 /// Further tries of a range whose neighbours are still being written or are to
 /// be dropped: with pauses that double, a little more than two minutes, four
 /// times what the kernel takes to write what is left to it.
 const NEIGHBOUR_TRIES: u32 = 8;
-/// Wait before the first retry; doubled each time. Folios leave the per-CPU
-/// lists as soon as others are added there, mostly within milliseconds.
+/// The pause before the first retry; it doubles each time. Folios leave the per-CPU batches
+/// as soon as others are added there, mostly within milliseconds.
 pub const RETRY_NS: u64 = 4_000_000;
-/// No more ranges than this are tried again by themselves; beyond, something
-/// holds the file's pages for good, and trying would be all we do.
+/// At most this many ranges are retried separately. Beyond that, something holds the file's
+/// pages for good, and we would do nothing but retry.
 const RESISTING_COUNT: usize = 1024;
 
 /// The clean ranges of one stream that wait to be dropped.
 #[derive(Clone, Debug, Default)]
 pub struct DropPlanner {
     ready: RangeSet,
-    /// Ends of earlier drops in which something may have stayed.
+    /// Ends of earlier drops, where something may have stayed.
     overlap: RangeSet,
-    /// What is tried again by itself: when and start → end and tries so far.
+    /// Ranges to retry separately: due time and start → end and tries so far.
     resisting: BTreeMap<(u64, u64), (u64, u32)>,
-    /// The ranges that are being dropped, and their tries so far.
+    /// The ranges being dropped, and their tries so far.
     taken: VecDeque<(ByteRange, u32)>,
-    /// The last range that was taken had been tried before.
+    /// Whether the last range taken was a retry.
     retried: bool,
-    /// Tries of the range that was given up last.
+    /// The tries of the range that was last given up.
     given_up_tries: u32,
-    /// When something was last taken that had waited.
+    /// When a range that had waited was last taken.
     taken_ns: u64,
 }
 
@@ -89,7 +88,7 @@ impl DropPlanner {
         self.ready.insert(range);
     }
 
-    /// `range` is dirty again, or gone: it is not to be dropped now.
+    /// `range` is dirty again, or gone: don't drop it now.
     pub fn withdraw(&mut self, range: ByteRange) {
         self.ready.remove(range);
         self.overlap.remove(range);
@@ -129,7 +128,7 @@ impl DropPlanner {
         self.ready.overlaps_of(range)
     }
 
-    /// True when nothing waits, is being dropped, or is to be tried again.
+    /// Returns whether nothing waits, is being dropped, or is to be retried.
     pub fn is_empty(&self) -> bool {
         self.ready.is_empty()
             && self.overlap.is_empty()
@@ -137,8 +136,8 @@ impl DropPlanner {
             && self.taken.is_empty()
     }
 
-    /// When the planner has something to do: with `flush`, whatever is there,
-    /// otherwise from `step_bytes` on, and with less [`AGE_NS`] after the last drop.
+    /// When there is something to do. With `flush`, that is whenever anything waits;
+    /// otherwise from `step_bytes` on, and for less than that [`AGE_NS`] after the last drop.
     pub fn due_ns(&self, flush: bool, step_bytes: u64) -> Option<u64> {
         let waits = !self.ready.is_empty() || !self.overlap.is_empty();
         if waits && flush || self.ready.bytes() >= step_bytes {
@@ -157,13 +156,12 @@ impl DropPlanner {
         self.taken_ns.saturating_add(AGE_NS)
     }
 
-    /// The next ranges to drop, taken out of the waiting ones: one, or many that
-    /// are short.
+    /// Takes the next ranges to drop: one, or many short ones.
     pub fn take(&mut self, now_ns: u64, flush: bool, step_bytes: u64) -> Vec<ByteRange> {
         let flush = flush || now_ns >= self.aged_ns();
         let mut parts = Vec::new();
         let mut bytes = 0;
-        // What was enough for the first is enough for those that go with it.
+        // If there was enough for the first range, the ones that go with it need no more.
         let mut enough = flush;
         while let Some(part) = self.take_one(now_ns, enough, step_bytes) {
             parts.push(part);
@@ -179,9 +177,9 @@ impl DropPlanner {
     }
 
     fn take_one(&mut self, now_ns: u64, flush: bool, step_bytes: u64) -> Option<ByteRange> {
-        // Retries that are due and ranges that are ready take turns: with a
-        // stream that always has a step ready a retry's would never come, and a
-        // retry that needs its neighbour gone would be due for ever.
+        // Retries that are due and ready ranges take turns. Otherwise a stream that always
+        // has a step ready would starve its retries, and a retry that needs its neighbour
+        // gone would be due forever.
         let enough = flush || self.ready.bytes() >= step_bytes;
         let ready = enough && !self.ready.is_empty();
         if let Some((&(due_ns, start), &(end, tries))) = self.resisting.first_key_value()
@@ -195,15 +193,15 @@ impl DropPlanner {
             return Some(range);
         }
         self.retried = false;
-        // The longest first would be best for the count of calls; the lowest
-        // first is simpler, and streams mostly have a single range.
+        // Taking the longest first would need fewer calls. Taking the lowest is simpler, and
+        // most streams have a single range.
         let mut range = match self.ready.first().filter(|_| enough) {
             Some(first) => first,
             None if flush => self.overlap.first()?,
             None => return None,
         };
         let first_start = range.start;
-        // What may have stayed just before this range is tried again with it.
+        // What may have stayed just before this range is retried with it.
         let before = self.overlap.first_from(range.start.saturating_sub(1));
         if let Some(before) = before.filter(|before| before.start < range.end) {
             range = ByteRange::new(range.start.min(before.start), range.end.max(before.end));
@@ -216,18 +214,18 @@ impl DropPlanner {
         Some(range)
     }
 
-    /// A range taken was not clean, and others see to it.
+    /// A range that was taken was not clean; it comes back another way.
     pub fn not_clean(&mut self, range: ByteRange) {
         self.answered(range);
     }
 
-    /// A range taken of which nobody said what became of it.
+    /// A range that was taken and has no answer yet.
     pub fn unanswered(&self) -> Option<ByteRange> {
         self.taken.front().map(|(range, _)| *range)
     }
 
-    /// The tries so far of a range taken. Answers come in the order in which the
-    /// ranges were taken.
+    /// Removes a range that was taken, and returns its tries so far. Answers come in the
+    /// order in which ranges were taken.
     fn answered(&mut self, range: ByteRange) -> u32 {
         let at = self.taken.iter().position(|(taken, _)| *taken == range);
         at.and_then(|at| self.taken.remove(at))
@@ -247,8 +245,8 @@ impl DropPlanner {
             return Verdict::Gone;
         }
         let again = if tries == 0 && dropped_bytes > 0 {
-            // Most likely the last folio straddles the end: that end goes with
-            // the next range, and the rest is looked at once more.
+            // Most likely the last folio straddles the end. So that end goes with the next
+            // range, and the rest is checked once more.
             let tail = ByteRange::new(
                 range.start.max(range.end.saturating_sub(OVERLAP_BYTES)),
                 range.end,
@@ -270,13 +268,13 @@ impl DropPlanner {
         Verdict::Again
     }
 
-    /// True when something of `range` waits for its first drop.
+    /// Returns whether any part of `range` waits for its first drop.
     pub fn is_waiting(&self, range: ByteRange) -> bool {
         self.ready.touches(range) || self.overlap.touches(range)
     }
 
-    /// The range given up last is tried once more after all; false when that
-    /// was done often enough.
+    /// Retries the range that was given up last after all. Returns false if that was done
+    /// often enough.
     pub fn wait_for_neighbours(&mut self, now_ns: u64, range: ByteRange) -> bool {
         let tries = self.given_up_tries;
         if tries > TRIES + NEIGHBOUR_TRIES || self.resisting.len() >= RESISTING_COUNT {
@@ -286,8 +284,8 @@ impl DropPlanner {
         true
     }
 
-    /// Tries a range again later, as one with those that resist next to it: a
-    /// folio that straddles the border of two is dropped with neither.
+    /// Retries a range later, joined with resisting ranges next to it: a folio that straddles
+    /// the border of two is dropped with neither.
     fn retry(&mut self, now_ns: u64, mut range: ByteRange, mut tries: u32) {
         let neighbours: Vec<_> = self
             .resisting
@@ -300,8 +298,8 @@ impl DropPlanner {
             if both.len() <= RETRY_BYTES {
                 self.resisting.remove(&(due_ns, start));
                 range = both;
-                // Together they have not been tried at all, but a page that
-                // resists for good must not be tried for ever.
+                // Joined, they have not been tried at all, but a page that resists for good
+                // must not be retried forever.
                 tries = tries.min(tried);
             }
         }
@@ -311,8 +309,8 @@ impl DropPlanner {
     }
 }
 
-/// Cuts a range to one call's length from `first_start` on, and, unless all is
-/// to go, to an end that no folio straddles.
+/// Cuts a range to one call's length from `first_start` on, and, unless everything must go,
+/// to an end that no folio straddles.
 fn cut(range: ByteRange, first_start: u64, flush: bool) -> ByteRange {
     let call = ByteRange::new(
         range.start,
@@ -327,14 +325,14 @@ fn cut(range: ByteRange, first_start: u64, flush: bool) -> ByteRange {
     }
 }
 
-/// What becomes of a range after a drop of it was verified.
+/// The result of verifying a drop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Nothing of it is left in the cache.
+    /// Nothing of the range is left in the cache.
     Gone,
-    /// Something of it is left, and it is tried again.
+    /// Something is left, and will be retried.
     Again,
-    /// What is left of it stays.
+    /// What is left stays.
     GivenUp,
 }
 

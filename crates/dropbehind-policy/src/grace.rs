@@ -1,21 +1,20 @@
-//! Files too small or too young to be worth a write.
+//! Files too small or too young to be worth writing.
 //!
-//! A temporary file that is deleted at once should not be written because of
-//! us (Kára, in the review of write-behind), and thousands of small files
-//! should not be written one by one. So a small file that was closed waits, at
-//! most for [`GRACE_NS`], until enough of its kind are there.
+//! We should not be the reason that a temporary file is written which is deleted at once
+//! (Kára, in the review of write-behind). And thousands of small files should not be written
+//! one by one. So a small file that was closed waits, up to [`GRACE_NS`], for enough others.
 
 /// A closed file with fewer unwritten bytes than this is small.
 pub const SMALL_FILE_BYTES: u64 = 1 << 20;
 /// How long a small closed file waits. Compilers, editors and package managers
 /// delete or replace their temporary files well within two seconds.
 pub const GRACE_NS: u64 = 2_000_000_000;
-/// All small files of a disk together: beyond, the oldest are written.
+/// The budget of a disk's small files together: beyond it, the oldest are written.
 pub const SMALL_FILES_BYTES: u64 = 32 << 20;
-/// And no more of them than this, since each holds a descriptor.
+/// The most small files, since each holds a descriptor.
 pub const SMALL_FILES_COUNT: usize = 256;
-/// Dirty pages of an open file that do not come to a batch wait so long, and clean ones
-/// that are too few for a drop.
+/// How long an open file's dirty pages wait if they don't fill a batch, and its clean ones if
+/// they are too few for a drop.
 pub const AGE_NS: u64 = 1_000_000_000;
 
 /// The small closed files of one disk.
@@ -26,19 +25,19 @@ pub struct SmallFiles {
 }
 
 impl SmallFiles {
-    /// A file joins.
+    /// Adds a file.
     pub fn join(&mut self, bytes: u64) {
         self.bytes += bytes;
         self.count += 1;
     }
 
-    /// A file leaves, with the bytes it joined with.
+    /// Removes a file, with the bytes it was added with.
     pub fn leave(&mut self, bytes: u64) {
         self.bytes = self.bytes.saturating_sub(bytes);
         self.count = self.count.saturating_sub(1);
     }
 
-    /// True when there are too many bytes or files, and the oldest should be
+    /// Returns whether there are too many bytes or files, so that the oldest should be
     /// written.
     pub fn over_budget(&self) -> bool {
         self.bytes > SMALL_FILES_BYTES || self.count > SMALL_FILES_COUNT

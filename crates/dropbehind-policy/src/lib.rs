@@ -1,33 +1,33 @@
 //! The decisions of dropbehind, and nothing else.
 //!
-//! This crate makes no system call, reads no clock and starts no thread. It is
-//! told what happened (a file was opened, written, read, counted, closed), and
-//! answers with what should happen next ([`Action`]). Time is an argument, in
-//! nanoseconds of any monotonic clock. The same events in the same order give
-//! the same actions, which is what makes the simulator in `tests/` possible.
+//! This crate makes no system calls, reads no clock and starts no threads. The shell, which
+//! calls it, reports what happened: a file was opened, written, read, counted or closed. The
+//! policy returns what to do next ([`Action`]). Time is an argument, in nanoseconds of any
+//! monotonic clock. The same events in the same order give the same actions, which makes the
+//! simulator in `tests/` possible.
 //!
 //! | module | the one idea in it |
 //! |---|---|
 //! | [`mode`] | the two controls, writeback and residency, and their six named pairs |
 //! | [`range`], [`range_set`], [`range_counts`] | byte ranges, sets of them, and how often each byte is covered |
 //! | [`bisection`] | finding parts of a range by halving it |
-//! | [`sequential`] | is this access where the last one ended? |
+//! | [`sequential`] | whether an access starts where the last one ended |
 //! | [`write_behind`] | the write-behind window of the 2019 kernel proposal |
 //! | [`read_fronts`] | where readers are, as far as the page cache shows it |
-//! | [`residency`] | what was in the page cache before us |
+//! | [`residency`] | what was in the page cache before our I/O |
 //! | [`drop_planner`] | which ranges to drop, when, and what to try again |
-//! | [`neighbours`] | room for those who read from the disk |
+//! | [`neighbours`] | room for programs that read from the disk |
 //! | [`pace`] | the disk's measured speed, and the window and batch that follow from it |
 //! | [`throttle`] | how long a writer ahead of the disk pauses |
 //! | [`grace`] | files too small or too young to be worth a write |
 //! | [`reason`] | why writeback was started, counted |
-//! | [`stream`] | one open file: its dirty, asked-for, clean and dropped ranges |
+//! | [`stream`] | one open file: its dirty, requested, clean and dropped ranges |
 //! | [`disk`] | all streams of one backing device, oldest first |
 //! | [`observed_files`] | whose pages: the files that observed programs use |
-//! | [`observed_stream`] | what became of an observed file's pages since the last look |
-//! | [`brake`] | when those who write to observed files too fast are to wait |
+//! | [`observed_stream`] | what happened to an observed file's pages since the last look |
+//! | [`brake`] | when to hold processes that write to observed files too fast |
 //! | [`shelf`] | small files that observed programs have closed |
-//! | [`action`] | what the shell is to do, and what it answers |
+//! | [`action`] | what the shell has to do, and what it reports back |
 #![no_std]
 #![forbid(unsafe_code)]
 

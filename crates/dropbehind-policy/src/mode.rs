@@ -6,7 +6,7 @@
 use core::fmt;
 use core::str::FromStr;
 
-/// When dirty pages of a write are sent to the disk, the latest first.
+/// When a write's dirty pages are sent to the disk, from latest to earliest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Writeback {
     /// The kernel decides.
@@ -15,16 +15,16 @@ pub enum Writeback {
     BehindAppending,
     /// A window behind the writer, for every sequential write (mode 2).
     Behind,
-    /// As soon as a batch is there.
+    /// As soon as there is a batch.
     Eager,
 }
 
-/// What becomes of pages that this I/O brought into the page cache.
+/// What happens to pages that this I/O brought into the page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Residency {
     /// They stay until the kernel needs the memory.
     Keep,
-    /// They go once they are clean. Pages that were there before stay.
+    /// They are dropped once they are clean. Pages that were cached before stay.
     Drop,
 }
 
@@ -33,12 +33,12 @@ pub enum Residency {
 pub struct Mode {
     /// When dirty pages are sent to the disk.
     pub writeback: Writeback,
-    /// What becomes of the pages afterwards.
+    /// What happens to the pages afterwards.
     pub residency: Residency,
 }
 
 impl Mode {
-    /// Plain buffered I/O: like doing nothing.
+    /// Plain buffered I/O: dropbehind does nothing.
     pub const BUFFERED: Mode = Mode::new(Writeback::Lazy, Residency::Keep);
     /// Eager writeback, drop: `RWF_DONTCACHE` with the flusher kick.
     pub const DONTCACHE: Mode = Mode::new(Writeback::Eager, Residency::Drop);
@@ -51,7 +51,7 @@ impl Mode {
     /// Eager writeback, keep: automatic cache write-through.
     pub const WRITE_THROUGH: Mode = Mode::new(Writeback::Eager, Residency::Keep);
 
-    /// The named modes, in the order of the documentation.
+    /// All named modes, in the order in which they are documented.
     pub const ALL: [Mode; 6] = [
         Mode::BUFFERED,
         Mode::DONTCACHE,
@@ -61,7 +61,7 @@ impl Mode {
         Mode::WRITE_THROUGH,
     ];
 
-    /// A mode of any two controls.
+    /// Combines any two controls.
     pub const fn new(writeback: Writeback, residency: Residency) -> Mode {
         Mode {
             writeback,
@@ -87,22 +87,22 @@ impl Mode {
         self.writeback
     }
 
-    /// What becomes of the pages afterwards.
+    /// What happens to the pages afterwards.
     pub const fn residency(self) -> Residency {
         self.residency
     }
 
-    /// True when there is nothing for dropbehind to do.
+    /// Returns whether there is nothing for dropbehind to do.
     pub fn is_buffered(self) -> bool {
         self == Mode::BUFFERED
     }
 
-    /// True when pages this I/O brought in are to be dropped.
+    /// Returns whether pages that this I/O brought in are to be dropped.
     pub fn drops(self) -> bool {
         self.residency == Residency::Drop
     }
 
-    /// What does for both: the earlier writeback, and a drop if either drops.
+    /// A mode that serves both: the earlier writeback, and a drop if either drops.
     #[must_use]
     pub fn and(self, other: Mode) -> Mode {
         Mode {
@@ -111,7 +111,7 @@ impl Mode {
         }
     }
 
-    /// The mode in three bits, as it travels in a slot.
+    /// Packs the mode into three bits, as in a slot.
     pub const fn to_bits(self) -> u8 {
         let writeback = match self.writeback {
             Writeback::Lazy => 0,
@@ -126,7 +126,7 @@ impl Mode {
         writeback | residency
     }
 
-    /// The mode of three bits; higher bits are ignored.
+    /// Unpacks a mode from three bits; higher bits are ignored.
     pub const fn from_bits(bits: u8) -> Mode {
         let writeback = match bits & 3 {
             0 => Writeback::Lazy,
@@ -162,7 +162,7 @@ impl fmt::Display for Mode {
     }
 }
 
-/// The text is no mode.
+/// The text is not a mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownMode;
 

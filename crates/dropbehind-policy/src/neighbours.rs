@@ -1,43 +1,40 @@
-//! Room for those who read from the disk while we write to it.
+//! Room for programs that read from the disk while we write to it.
 //!
-//! Readers wait for their data, writeback can wait. A flusher that fills the
-//! disk's queue makes each of their reads queue behind megabytes of writes
-//! (buffer bloat, as in the work on writeback throttling, block/blk-wbt.c, whose
-//! measure is the same: the latency of reads against what it is at its best).
-//! The disk's own counters tell reads completed and the time they took. Pressure
-//! stall information would be the other measure; it counts our own stalls and
-//! those of other disks, too.
+//! Readers wait for their data; writeback can wait. A flusher that fills the disk's queue
+//! makes each of their reads queue behind megabytes of writes. That is buffer bloat, as in
+//! the work on writeback throttling (block/blk-wbt.c), which uses the same measure: the
+//! latency of reads compared with their best. The disk's own counters give the reads
+//! completed and the time they took. Pressure stall information would be the other measure,
+//! but it includes our own stalls and those of other disks.
 
-/// Samples are taken so often. In less, a slow disk completes too few reads.
+/// The interval between samples. In less time, a slow disk completes too few reads.
 pub const SAMPLE_NS: u64 = 100_000_000;
 /// Fewer reads than this in a sample say nothing about their latency.
 const READS_MIN: u64 = 8;
-/// Reads suffer when they take this many times what they take at best,
+/// Reads suffer when they take this many times their best time,
 const SUFFER: u64 = 2;
-/// and at least so much longer: half of a rotation. On a fast disk nobody
-/// notices less.
+/// and at least this much longer: half of a rotation. On a fast disk nobody notices less.
 const SUFFER_MIN_NS: u64 = 2_000_000;
-/// The best latency is forgotten by this part a sample: in a minute, by half.
+/// The best latency grows by this part per sample: it takes a minute to forget half of it.
 const FORGET: u64 = 1024;
-/// In flight is at least this part of what may be: some megabytes, since a
-/// program observed from outside does not wait for us, and what is not written
-/// piles up.
+/// At least this share may be on its way: some megabytes, since a program observed from
+/// outside does not wait for us, and what is not written piles up.
 const SHARES_MIN: u32 = 2;
-/// All of it.
+/// The number of shares, which are all of it.
 pub const SHARES: u32 = 8;
 
 /// How much of the disk's queue we leave to readers.
 #[derive(Clone, Copy, Debug)]
 pub struct Neighbours {
     last: Option<(u64, u64, u64)>,
-    /// The lowest read latency seen lately.
+    /// The lowest recent read latency.
     best_ns: Option<u64>,
     shares: u32,
     yielded_ns: u64,
 }
 
 impl Neighbours {
-    /// Nobody has been seen.
+    /// A disk whose readers have not been sampled.
     pub const fn new() -> Neighbours {
         Neighbours {
             last: None,
@@ -47,8 +44,8 @@ impl Neighbours {
         }
     }
 
-    /// The disk has completed `reads` since it came up, which took `read_ns`
-    /// altogether.
+    /// Takes a sample: the disk has completed `reads` since it came up, which took `read_ns`
+    /// in total.
     pub fn sampled(&mut self, now_ns: u64, reads: u64, read_ns: u64) {
         let Some((last_ns, last_reads, last_read_ns)) = self.last.replace((now_ns, reads, read_ns))
         else {
@@ -75,7 +72,7 @@ impl Neighbours {
         };
     }
 
-    /// So much of `bytes` may be on its way.
+    /// The part of `bytes` that may be on its way.
     pub fn share_of(&self, bytes: u64) -> u64 {
         bytes / u64::from(SHARES) * u64::from(self.shares)
     }
@@ -98,7 +95,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Samples of 100 reads each, of the latencies given.
+    /// Samples of 100 reads each, with the given latencies.
     fn after(latencies_ns: impl IntoIterator<Item = u64>) -> Neighbours {
         let mut neighbours = Neighbours::new();
         let (mut now_ns, mut reads, mut read_ns) = (0, 0, 0);

@@ -1,8 +1,8 @@
-//! The files that observed programs use, and which of their pages they brought in.
+//! The files that observed programs use, and which of their pages those brought in.
 //!
-//! The kernel tells of each page that enters the cache, with its inode and the
-//! process that brought it in. A page belongs to whoever brought it in last:
-//! what is known of it before then is void, since it cannot have been cached.
+//! The trace names each page that enters the cache, with its inode and the process that
+//! brought it in. A page belongs to whoever brought it in last: earlier records of the same
+//! page are void, since it must have left the cache in between.
 //!
 //! ```text
 //!  opened ─▶ waiting ── more than a small file's worth brought in ──▶ streaming
@@ -24,8 +24,8 @@ use crate::range_set::RangeSet;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileNumber(pub u64);
 
-/// An inode as the kernel's tracepoints name it: the device of its superblock and
-/// its number. On btrfs, files of several subvolumes may have the same one.
+/// An inode as the kernel's tracepoints name it: its superblock's device and its number. On
+/// btrfs, files in different subvolumes may share one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Inode {
     /// The superblock's device, as the kernel encodes it.
@@ -37,25 +37,25 @@ pub struct Inode {
 /// Pages that entered the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Brought {
-    /// Which, in whole pages.
+    /// Which pages, in whole pages.
     pub range: ByteRange,
-    /// The observed programs brought them in; else somebody else did, and they are
-    /// not to be dropped.
+    /// Whether the observed programs brought them in. Otherwise others did, and the pages
+    /// must not be dropped.
     pub ours: bool,
 }
 
-/// What the shell is to do about a file.
+/// What the shell has to do about a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FileAction {
     /// Give the file a stream of its own.
     Stream(FileNumber),
-    /// Tell the file's stream what entered the cache, in this order.
+    /// Tell the file's stream which pages entered the cache, in this order.
     Tell(FileNumber, Vec<Brought>),
-    /// Tell the file's stream that nobody uses the file any more; answered, at some
-    /// time, with [`ObservedFiles::stream_finished`].
+    /// Tell the file's stream that nobody uses the file any more; answered, at some time,
+    /// with [`ObservedFiles::stream_finished`].
     Close(FileNumber),
-    /// Put the small, closed file on the shelf, with what of it is ours; answered, at
-    /// some time, with [`ObservedFiles::unshelved`].
+    /// Put the small, closed file on the shelf, with these ranges of ours; answered, at some
+    /// time, with [`ObservedFiles::unshelved`].
     Shelve(FileNumber, RangeSet),
     /// Others brought in this range of a file on the shelf.
     KeepShelved(FileNumber, ByteRange),
@@ -67,12 +67,12 @@ pub enum FileAction {
 struct ObservedFile {
     inode: Inode,
     opens: u32,
-    /// Brought in, and waiting for the close. Empty while the file has a stream.
+    /// Pages brought in that wait for the close. Empty while the file has a stream.
     ours: RangeSet,
     streaming: bool,
-    /// For its stream, which gets it with the next [`FileAction::Tell`].
+    /// Records for its stream, which gets them with the next [`FileAction::Tell`].
     pending: Vec<Brought>,
-    /// How often it is on the shelf.
+    /// How many places it has on the shelf.
     shelved: u32,
 }
 
@@ -82,19 +82,19 @@ impl ObservedFile {
     }
 }
 
-/// The files that observed programs have open, or that are still to be dropped.
+/// The files that observed programs have open, or whose pages are still to be dropped.
 #[derive(Clone, Debug, Default)]
 pub struct ObservedFiles {
     files: BTreeMap<FileNumber, ObservedFile>,
     by_inode: BTreeMap<Inode, Vec<FileNumber>>,
-    /// Files whose streams are to be told something.
+    /// Files whose streams have to be told something.
     telling: BTreeSet<FileNumber>,
     actions: VecDeque<FileAction>,
     waiting_bytes: u64,
 }
 
 impl ObservedFiles {
-    /// No files.
+    /// An empty set of files.
     pub const fn new() -> ObservedFiles {
         ObservedFiles {
             files: BTreeMap::new(),
@@ -105,32 +105,32 @@ impl ObservedFiles {
         }
     }
 
-    /// Files that are known.
+    /// The number of known files.
     pub fn count(&self) -> usize {
         self.files.len()
     }
 
-    /// True when some file is open, as far as is known.
+    /// Returns whether any file is known to be open.
     pub fn any_open(&self) -> bool {
         self.files.values().any(|file| file.opens > 0)
     }
 
-    /// True when this file is open, as far as is known.
+    /// Returns whether this file is known to be open.
     pub fn is_open(&self, number: FileNumber) -> bool {
         self.files.get(&number).is_some_and(|file| file.opens > 0)
     }
 
-    /// Bytes brought in of open files that have no stream.
+    /// Bytes brought into open files that have no stream.
     pub fn waiting_bytes(&self) -> u64 {
         self.waiting_bytes
     }
 
-    /// The files that have this inode.
+    /// The files with this inode.
     pub fn of_inode(&self, inode: Inode) -> &[FileNumber] {
         self.by_inode.get(&inode).map_or(&[], Vec::as_slice)
     }
 
-    /// Somebody opened a file, which may be known already.
+    /// A file was opened, which may be known already.
     pub fn opened(&mut self, number: FileNumber, inode: Inode) {
         let file = self.files.entry(number).or_insert_with(|| {
             self.by_inode.entry(inode).or_default().push(number);
@@ -171,7 +171,7 @@ impl ObservedFiles {
             if file.ours.bytes() > SMALL_FILE_BYTES {
                 self.stream(number);
             } else if file.opens == 0 {
-                // Its last close was told, but somebody uses it all the same.
+                // Its last close was reported, but it is still in use.
                 self.leave(number);
             }
         } else {
@@ -179,7 +179,7 @@ impl ObservedFiles {
         }
     }
 
-    /// The file is to have a stream, whatever was brought in.
+    /// Gives the file a stream, however little was brought in.
     pub fn stream(&mut self, number: FileNumber) {
         let Some(file) = self.files.get_mut(&number) else {
             return;
@@ -196,8 +196,8 @@ impl ObservedFiles {
         self.actions.push_back(FileAction::Stream(number));
     }
 
-    /// The file is gone, and another one has its inode number: what enters the cache from
-    /// now on is that one's.
+    /// The file is gone, and another one has its inode number: pages that enter the cache
+    /// from now on belong to the new file.
     pub fn replaced(&mut self, number: FileNumber) {
         if let Some(file) = self.files.get(&number)
             && let Some(numbers) = self.by_inode.get_mut(&file.inode)
@@ -206,7 +206,7 @@ impl ObservedFiles {
         }
     }
 
-    /// Somebody closed a file.
+    /// A file was closed.
     pub fn closed(&mut self, number: FileNumber) {
         if let Some(file) = self.files.get_mut(&number) {
             file.opens = file.opens.saturating_sub(1);
@@ -216,7 +216,7 @@ impl ObservedFiles {
         }
     }
 
-    /// Nobody has this file open any more, whatever was told of its closes.
+    /// Nobody has this file open any more, whatever closes were reported.
     pub fn closed_by_all(&mut self, number: FileNumber) {
         if let Some(file) = self.files.get_mut(&number) {
             file.opens = 0;
@@ -240,7 +240,7 @@ impl ObservedFiles {
         }
     }
 
-    /// The stream of a file is done with it, and has not read this.
+    /// The stream of a file is done with it, and has not read these records.
     pub fn stream_finished(&mut self, number: FileNumber, unread: Vec<Brought>) {
         let Some(file) = self.files.get_mut(&number) else {
             return;
@@ -256,7 +256,7 @@ impl ObservedFiles {
         }
     }
 
-    /// A stream could not be had: the file is left to the kernel.
+    /// No stream could be started: the file is left to the kernel.
     pub fn stream_refused(&mut self, number: FileNumber) {
         if let Some(file) = self.files.get_mut(&number) {
             file.streaming = false;
@@ -266,7 +266,7 @@ impl ObservedFiles {
         }
     }
 
-    /// A file was taken from the shelf, with nothing left to do.
+    /// A file was taken off the shelf, with nothing left to do.
     pub fn unshelved(&mut self, number: FileNumber) {
         if let Some(file) = self.files.get_mut(&number) {
             file.shelved = file.shelved.saturating_sub(1);
@@ -281,7 +281,7 @@ impl ObservedFiles {
     )]
     pub fn next(&mut self) -> Option<FileAction> {
         if let Some(FileAction::Close(number)) = self.actions.front() {
-            // What entered the cache before a close is told before it.
+            // Records of pages that entered the cache before a close are passed on before it.
             let number = *number;
             if self.telling.remove(&number) {
                 return self.tell(number);
@@ -289,14 +289,15 @@ impl ObservedFiles {
         }
         while let Some(action) = self.actions.pop_front() {
             match action {
-                // Used again in the moment it was done with, or forgotten already.
+                // The file was used again just when it was done with, or is already
+                // forgotten.
                 FileAction::Forget(number) if !self.forget(number) => {}
                 action => return Some(action),
             }
         }
         let number = self.telling.pop_first()?;
         if self.files.get(&number)?.opens == 0 {
-            // Its last close was told, but somebody uses it all the same.
+            // Its last close was reported, but it is still in use.
             self.actions.push_back(FileAction::Close(number));
         }
         self.tell(number)
@@ -307,7 +308,7 @@ impl ObservedFiles {
         Some(FileAction::Tell(number, pending))
     }
 
-    /// Nobody has the file open, as far as is known.
+    /// Handles a file that nobody is known to have open.
     fn leave(&mut self, number: FileNumber) {
         let Some(file) = self.files.get_mut(&number) else {
             return;
@@ -328,15 +329,15 @@ impl ObservedFiles {
         self.forget_if_done(number);
     }
 
-    /// Until the shell forgets it, the file is known here, too: its inode is to have
-    /// one number at a time.
+    /// A file stays known here until the shell forgets it, too: an inode must have one file
+    /// number at a time.
     fn forget_if_done(&mut self, number: FileNumber) {
         if self.files.get(&number).is_some_and(ObservedFile::is_done) {
             self.actions.push_back(FileAction::Forget(number));
         }
     }
 
-    /// False where there is something to do for it after all.
+    /// Returns false if there is something to do for the file after all.
     fn forget(&mut self, number: FileNumber) -> bool {
         let Some(file) = self.files.get(&number).filter(|file| file.is_done()) else {
             return false;
@@ -352,7 +353,7 @@ impl ObservedFiles {
         true
     }
 
-    /// The stream of a file is gone: there is nobody to be told of its close.
+    /// The stream of a file is gone, so there is nothing to tell of its close.
     fn stream_gone(&mut self, number: FileNumber) {
         self.telling.remove(&number);
         let close = FileAction::Close(number);
@@ -388,7 +389,7 @@ mod tests {
         FileAction::Shelve(FILE, ours)
     }
 
-    /// `RangeSet` has no equality, its text has.
+    /// Compares actions by their text.
     #[track_caller]
     fn expect(files: &mut ObservedFiles, expected: &[FileAction]) {
         let actions: Vec<FileAction> = core::iter::from_fn(|| files.next()).collect();
@@ -404,7 +405,7 @@ mod tests {
         files
     }
 
-    /// With a stream that knows of the first 300 pages.
+    /// With a stream that knows about the first 300 pages.
     fn streaming() -> ObservedFiles {
         let mut files = opened();
         let large = brought(pages(0, 300), true);
@@ -456,7 +457,7 @@ mod tests {
     fn a_stream_that_is_gone_is_told_nothing() {
         let mut files = streaming();
         files.close_all();
-        // Only then is it heard that the stream had finished.
+        // Only now does the news arrive that the stream had finished.
         let large = brought(pages(0, 300), true);
         files.stream_finished(FILE, vec![large]);
         let actions = [
@@ -500,7 +501,7 @@ mod tests {
         files.replaced(FILE);
         files.opened(NEXT, INODE);
         assert_eq!(files.of_inode(INODE), [NEXT]);
-        // What is known of the old one goes all the same, and takes nothing along.
+        // The old file's records still go, and take nothing else along.
         files.closed(FILE);
         expect(&mut files, &[shelved(&[pages(0, 2)])]);
         files.unshelved(FILE);

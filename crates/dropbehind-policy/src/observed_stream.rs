@@ -1,10 +1,10 @@
-//! An observed file that has a stream: what became of its pages since the last look.
+//! An observed file with a stream: what happened to its pages since the last look.
 //!
-//! Nobody says what observed programs write and read. Where the kernel's trace names
-//! the pages that they brought in, a count tells which of these are dirty: they were
-//! written, and the others were read. Writes to pages that were cached already are
-//! found when more pages of the file are dirty than are known of. Without the trace,
-//! what is cached and was not when the file was opened counts as brought in.
+//! Observed programs don't report what they write and read. If the trace names the pages that
+//! they brought in, a count shows which of these are dirty: those were written, and the
+//! others were read. Writes to pages that were already cached are found when more of the
+//! file's pages are dirty than are known. Without the trace, pages that are cached now and
+//! were not at the open count as brought in.
 
 mod look;
 mod pages;
@@ -23,26 +23,26 @@ use crate::read_fronts::ReadFronts;
 use look::Look;
 pub use pages::Pages;
 
-/// Files that change are looked at this often: at 2 GB/s, every 4 MiB. A look at a
-/// file that grows costs some 3 µs.
+/// Files that change are looked at this often: at 2 GB/s, every 4 MiB. A look at a growing
+/// file costs some 3 µs.
 pub const LOOK_MIN_NS: u64 = 2_000_000;
-/// Files that do not change are looked at less and less often, down to this,
+/// Files that don't change are looked at less and less often, down to this,
 const LOOK_MAX_NS: u64 = 200_000_000;
 /// and, once idle, to this: nothing reports writes to pages that were cached already.
 const LOOK_IDLE_NS: u64 = 2_000_000_000;
-/// Unchanged for so long, a file is idle.
+/// A file that has not changed for this long is idle.
 const IDLE_NS: u64 = 1_000_000_000;
-/// Thorough looks take no more than one part in so many of the time, however often
-/// they are asked for.
+/// Thorough looks take at most one part in this many of the time, however often they are
+/// requested.
 const THOROUGH_SHARE: u64 = 4;
 
-/// How it is known which pages the observed programs brought in.
+/// How to know which pages the observed programs brought in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProvenanceKind {
-    /// The kernel's trace says so: [`ObservedStream::brought`].
+    /// The kernel's trace names them: [`ObservedStream::brought`].
     Traced,
-    /// There is no trace. So many bytes were cached when the file was opened; whatever
-    /// else appears was brought in.
+    /// There is no trace. Some pages were cached when the file was opened; all others that
+    /// appear were brought in.
     ResidentAtOpen {
         /// Bytes in the cache at that time.
         cached_bytes: u64,
@@ -54,17 +54,17 @@ pub enum ProvenanceKind {
 pub struct ObservedStreamConfig {
     /// The file's stream.
     pub id: StreamId,
-    /// When to write back, and what stays cached.
+    /// When to write back, and which pages stay cached.
     pub mode: Mode,
-    /// What reads bring in is dropped, too, where the mode drops.
+    /// Whether pages that reads bring in are dropped, too, if the mode drops.
     pub reads: bool,
-    /// Whose pages.
+    /// How to know whose a page is.
     pub provenance: ProvenanceKind,
     /// The file's size now, in bytes.
     pub size_bytes: u64,
-    /// Its size does not change by writing to it.
+    /// A block device, whose size doesn't change when it is written.
     pub block_device: bool,
-    /// How far behind the end of what was read ahead a reader may be, in bytes.
+    /// How far a reader may be behind the end of its readahead, in bytes.
     pub lag_bytes: u64,
     /// The size of a page in bytes.
     pub page_bytes: u64,
@@ -75,24 +75,24 @@ enum Provenance {
     Traced {
         /// Ours, and not looked at yet.
         fresh: RangeSet,
-        /// Found dirty, and not ours as far as is known yet.
+        /// Found dirty, and not known to be ours yet.
         suspects: Vec<ByteRange>,
         /// Ours, and counted neither as written nor as read yet.
         uncounted: RangeSet,
-        /// Where pages were counted as written that the trace had not named, and how
-        /// many bytes.
+        /// Where pages that the trace had not named were counted as written, and how many
+        /// bytes.
         early: RangeSet,
         early_bytes: u64,
     },
     ResidentAtOpen {
-        /// Bytes in the cache that others had.
+        /// Bytes of others that were in the cache.
         before_bytes: u64,
-        /// Where the search for pages that were read goes on.
+        /// Where the search for pages that were read continues.
         cursor: u64,
     },
 }
 
-/// What was found out about an observed file up to the last look.
+/// What is known about an observed file as of the last look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ObservedCounts {
     /// Its size in bytes.
@@ -103,11 +103,11 @@ pub struct ObservedCounts {
     pub ours: Counted,
     /// Bytes seen written.
     pub written_bytes: u64,
-    /// Of these, bytes of pages that the trace had not named; counted when the stream ends.
+    /// Bytes of those in pages that the trace had not named; set when the stream ends.
     pub early_bytes: u64,
     /// Bytes seen read in from the disk.
     pub read_bytes: u64,
-    /// Nothing has changed for a second.
+    /// Whether nothing has changed for a second.
     pub idle: bool,
 }
 
@@ -120,13 +120,13 @@ pub struct ObservedStream {
     counts: ObservedCounts,
     /// Nothing is dropped, whatever the mode.
     keeps_all: bool,
-    /// Somebody has read it.
+    /// Another process has read it.
     was_read: bool,
     /// Nobody has it open.
     closed: bool,
-    /// All that is pending is to be written and dropped.
+    /// Everything pending is to be written and dropped.
     flush: bool,
-    /// A look that finds everything was asked for, and may be made from then on.
+    /// A look that finds everything was requested, and may be made from this time on.
     thorough: bool,
     thorough_from_ns: u64,
     /// Where the last write that was found ended.
@@ -139,8 +139,8 @@ pub struct ObservedStream {
 }
 
 impl ObservedStream {
-    /// Starts to observe a file; its stream was opened with
-    /// [`StreamConfig::traced`](crate::StreamConfig::traced) where the provenance is traced.
+    /// Starts to observe a file. If the provenance is traced, its stream must have been
+    /// opened with [`StreamConfig::traced`](crate::StreamConfig::traced).
     pub fn new(config: ObservedStreamConfig) -> ObservedStream {
         ObservedStream {
             provenance: match config.provenance {
@@ -187,12 +187,12 @@ impl ObservedStream {
         self.next_look_ns
     }
 
-    /// What was found out up to the last look.
+    /// What is known as of the last look.
     pub fn counts(&self) -> ObservedCounts {
         self.counts
     }
 
-    /// What was found out in all: the file is not looked at any more.
+    /// What is known in the end, when the file is not looked at any more.
     pub fn final_counts(&self) -> ObservedCounts {
         let mut counts = self.counts;
         if let Provenance::Traced {
@@ -220,36 +220,36 @@ impl ObservedStream {
         }
     }
 
-    /// True while a reader may still be about to read all of `range`.
+    /// Returns whether a reader may still be about to read all of `range`.
     pub fn is_unread(&self, range: ByteRange) -> bool {
         self.fronts.unseen(range).next().is_none()
     }
 
-    /// True while a look that was to find everything has not.
+    /// Returns whether a look for everything has not found everything yet.
     pub fn is_searching(&self) -> bool {
         self.thorough
     }
 
-    /// Somebody uses the file: it is looked at soon.
+    /// The file is in use: look at it soon.
     pub fn touched(&mut self, now_ns: u64) {
         self.interval_ns = 0;
         self.changed_ns = now_ns;
         self.counts.idle = false;
-        // Who opens a file does not close it in the next moment, mostly; one look a
-        // little later sees all that happens at once.
+        // A file is rarely closed in the moment after its open. A look a little later sees
+        // everything that happens at once.
         let due_ns = now_ns + LOOK_MIN_NS / 2;
         if self.next_look_ns <= now_ns || self.next_look_ns > due_ns {
             self.next_look_ns = due_ns;
         }
     }
 
-    /// Somebody has read the file.
+    /// Another process has read the file.
     pub fn was_read(&mut self) {
         self.was_read = true;
     }
 
-    /// The kernel's trace says that these pages entered the cache, in this order. The
-    /// next look finds which of them were written.
+    /// The trace names these pages as having entered the cache, in this order. The next look
+    /// finds which of them were written.
     pub fn brought(
         &mut self,
         now_ns: u64,
@@ -270,8 +270,8 @@ impl ObservedStream {
                 if ours {
                     fresh.insert(range);
                     uncounted.insert(range);
-                    // What was counted as written before the trace was read is not
-                    // counted again.
+                    // What was counted as written before the trace was read is not counted
+                    // again.
                     for part in early.overlaps_of(range) {
                         let bytes = part.len().min(*early_bytes);
                         let counted = ByteRange::new(part.start, part.start + bytes);
@@ -291,14 +291,14 @@ impl ObservedStream {
         self.touched(now_ns);
     }
 
-    /// Nothing of the file is dropped from now on.
+    /// Stops dropping anything of the file, for good.
     pub fn keep_all(&mut self) {
         self.keeps_all = true;
         self.config.mode.residency = Residency::Keep;
     }
 
-    /// The file is used in another way from now on. Before it is first to drop, the
-    /// observer says of all that was brought in that it stays ([`ObservedStream::brought`]).
+    /// The file is used in another way from now on. Before it first drops, the observer must
+    /// report that everything brought in so far stays ([`ObservedStream::brought`]).
     pub fn change(&mut self, mode: Mode, reads: bool) {
         self.config.mode = mode;
         self.config.reads = reads;
@@ -307,21 +307,21 @@ impl ObservedStream {
         }
     }
 
-    /// Nobody has the file open any more. Unless it is used again, a look finds
-    /// everything, and then the stream is closed. The pages of a `deleted` file need not
-    /// be found: nobody can open it again.
+    /// Nobody has the file open any more. Unless it is used again, a look finds everything,
+    /// and then the stream is closed. A `deleted` file's pages need not be found: nobody can
+    /// open it again.
     pub fn closed(&mut self, deleted: bool) {
         self.closed = true;
         self.thorough |= !deleted;
     }
 
-    /// A look finds everything, and then all that is pending is written and dropped.
+    /// Makes a look find everything, and then all that is pending be written and dropped.
     pub fn flush(&mut self) {
         self.flush = true;
         self.thorough = true;
     }
 
-    /// Looks at the file; true when it has become idle.
+    /// Looks at the file. Returns whether it has become idle.
     pub fn look(&mut self, disk: &mut Disk, pages: &impl Pages) -> bool {
         let now_ns = pages.now_ns();
         let mut look = Look {
@@ -338,8 +338,8 @@ impl ObservedStream {
             self.thorough_from_ns = end_ns + cost_ns.saturating_mul(THOROUGH_SHARE - 1);
         }
         let became_idle = self.schedule(changed, now_ns, pages.now_ns());
-        // Not before everything was found: a closed stream is forgotten. Whatever was
-        // found after the close does not open the file again.
+        // Not before everything was found, since a closed stream is forgotten. What is found
+        // after the close does not reopen the file.
         if !self.thorough {
             if self.closed {
                 disk.closed(now_ns, self.config.id);
@@ -351,7 +351,7 @@ impl ObservedStream {
         became_idle
     }
 
-    /// Decides when the next look is due; true when the file has become idle.
+    /// Decides when the next look is due. Returns whether the file has become idle.
     fn schedule(&mut self, changed: bool, now_ns: u64, end_ns: u64) -> bool {
         let was_idle = self.counts.idle;
         if changed {
@@ -371,8 +371,8 @@ impl ObservedStream {
         self.counts.idle && !was_idle
     }
 
-    /// So many bytes of this range were counted as written, and the trace has not named
-    /// them.
+    /// Records that `bytes` of this range were counted as written, although the trace has not
+    /// named them.
     fn counted_early(&mut self, range: ByteRange, bytes: u64) {
         if let Provenance::Traced {
             early, early_bytes, ..
@@ -384,14 +384,14 @@ impl ObservedStream {
         }
     }
 
-    /// True where clean pages that appear are to be dropped.
+    /// Returns whether clean pages that appear are to be dropped.
     fn drops_what_appears(&self) -> bool {
         self.config.mode.drops() && (self.config.reads || self.is_only_written())
     }
 
-    /// Nobody reads it, so clean pages were written: to be found dirty they would have to
-    /// be looked for before the program, or a request for what is beside them, has them
-    /// written.
+    /// Nobody reads the file, so its clean pages were written. To find them dirty, one would
+    /// have to look before the program writes them back, or a request for pages beside them
+    /// does.
     fn is_only_written(&self) -> bool {
         self.counts.written_bytes > 0 && !self.was_read
     }

@@ -4,84 +4,83 @@
 //! of write-behind); what users feel is time (Axboe, there: a second of pending
 //! data). So the window is the data the disk writes in [`WINDOW_NS`], bounded.
 //!
-//! What another constant costs or gains on a disk is shown by
-//! `cargo run --release -p dropbehind --example compare -- FILE write 4096 1048576 5 dontcache`,
-//! before and after; windows can also be told it, as `dontcache@16 dontcache@28`.
+//! To see what another constant costs or gains on a disk, run `cargo run --release -p
+//! dropbehind --example compare -- FILE write 4096 1048576 5 dontcache` before and after. It
+//! can also compare windows: `dontcache@16 dontcache@28`.
 
-/// A window holds what the disk writes in this time. Two windows, the most a
-/// stream may have outstanding, are then half a second: the longest a closing
-/// sync should take.
+/// A window holds what the disk writes in this time. Two windows, the most that a stream may
+/// have outstanding, are then half a second: the longest that a closing sync should take.
 pub const WINDOW_NS: u64 = 250_000_000;
-/// The smallest window. A USB stick at 4 MB/s; below it, requests to flash
+/// The smallest window: that of a USB stick at 4 MB/s. Below it, requests to flash
 /// translation layers get too small to be efficient.
 pub const WINDOW_MIN_BYTES: u64 = 1 << 20;
-/// On a disk so fast that it writes more than its configured window in this
-/// time, a window grows to that. Virtual disks finish in lumps of 20 to 30 ms,
-/// and one that was given no more than a lump idles until the writer has heard
-/// of its end; two windows of this are three lumps.
+/// If a disk writes more than its configured window in this time, the window grows to that.
+/// Virtual disks finish in lumps of 20 to 30 ms. One that was given only a single lump idles
+/// until the writer has heard of its end; two windows of this size are three lumps.
 pub const FAST_WINDOW_NS: u64 = 50_000_000;
-/// But not beyond so many quarters of the configured window: 28 MiB of 16. Two
-/// of them, and what waits to be dropped, stay below 64 MiB in the cache.
+/// The growth stops at this many quarters of the configured window: 28 MiB for 16. Two of
+/// those, and what waits to be dropped, stay below 64 MiB in the cache.
 pub const FAST_WINDOW_QUARTERS: u64 = 7;
-/// A batch holds what the disk writes in this time. Shorter batches spread the
-/// submission out, and let a waiting writer go on in smaller steps, which its
-/// slowest calls show (`p99 us`); what they cost are wake-ups.
+/// A batch holds what the disk writes in this time. Shorter batches spread out the
+/// submission, and let a waiting writer go on in smaller steps, which shows in its slowest
+/// calls (`p99 us`). They cost wake-ups.
 pub const BATCH_NS: u64 = 500_000;
-/// The smallest batch: with less, a wake-up is no longer small beside the copying
-/// of the bytes (`cpu/GiB`).
+/// The smallest batch: with less, a wake-up is no longer small compared with copying the
+/// bytes (`cpu/GiB`).
 pub const BATCH_MIN_BYTES: u64 = 1 << 20;
-/// Polls for completion happen no more often than this: one costs about 5 µs.
+/// The shortest pause between polls for completion: a poll costs about 5 µs.
 pub const POLL_MIN_NS: u64 = 200_000;
-/// And, by a flusher that is alone, no less often, however slow the disk: a waiting writer feels it, and at
-/// one a millisecond polls take half a per cent of a core.
+/// The longest pause for a flusher that has the disk to itself, however slow the disk: a
+/// waiting writer notices more, and at one per millisecond polls take half a percent of a
+/// core.
 pub const POLL_MAX_NS: u64 = 1_000_000;
-/// Where other flushers write back to the disk, all of them together poll no more
-/// often than one would, as long as each still does this often: of 32, on two
-/// processors, polls took a fifth of all CPU time otherwise (`bench files-32`).
+/// If other flushers write back to the disk, all of them together poll no more often than one
+/// would, as long as each still polls this often. Otherwise, polls of 32 flushers on two
+/// processors took a fifth of all CPU time (`bench files-32`).
 pub const POLL_SHARED_MAX_NS: u64 = 4_000_000;
 /// The pause before the first poll.
 const POLL_FIRST_NS: u64 = 400_000;
-/// The speed is that of this much of the time the disk was busy, roughly.
+/// The speed is measured over roughly this much of the time in which the disk was busy.
 const SMOOTHING_NS: u64 = 200_000_000;
-/// Before so much of it, nothing is said: the first piece of the first lump
+/// Until this much was measured, no speed is reported: the first piece of the first lump
 /// would make any disk look slow.
 pub const MEASURED_MIN_NS: u64 = 50_000_000;
-/// A disk that is busy for less than this says more about the poll than about
-/// itself.
+/// If a disk is busy for less than this, the time says more about the poll than about the
+/// disk.
 const SAMPLE_MIN_NS: u64 = 2_000_000;
 
 /// What a poll for completion found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Poll {
-    /// Nothing had been written since the last look.
+    /// Nothing had been written since the last poll.
     Early,
-    /// Some had.
+    /// Something had been written.
     InTime,
-    /// All had, perhaps long ago.
+    /// Everything had been written, perhaps long ago.
     Late,
 }
 
 /// The measured writeback speed of one disk.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    /// What was written in `measured_ns` of the time the disk was busy with our
-    /// writeback; both forget, so that the latter is at most [`SMOOTHING_NS`].
+    /// What was written during `measured_ns` of the time in which the disk was busy with our
+    /// writeback. Both decay, so that the latter is at most [`SMOOTHING_NS`].
     measured_bytes: u64,
     measured_ns: u64,
-    /// What follows from them, 0 while too little was measured; asked for with each
-    /// event.
+    /// The speed derived from them, since it is asked for with each event; 0 while too little
+    /// was measured.
     bytes_per_second: u64,
     poll_ns: u64,
     sample_bytes: u64,
     sample_start_ns: Option<u64>,
-    /// Of the time since the disk became busy, some has been measured.
+    /// Whether some of the time since the disk became busy has been measured.
     sampled: bool,
-    /// Who writes back to the disk at present, ourselves included.
+    /// How many flushers currently write back to the disk, including ourselves.
     flushers: u32,
 }
 
 impl Pace {
-    /// A disk nothing is known of.
+    /// A disk about which nothing is known.
     pub const fn new() -> Pace {
         Pace {
             measured_bytes: 0,
@@ -95,7 +94,7 @@ impl Pace {
         }
     }
 
-    /// So many flushers, this one included, write back to the disk at present.
+    /// Sets how many flushers, including this one, currently write back to the disk.
     pub fn shared_by(&mut self, flushers: u64) {
         self.flushers = u32::try_from(flushers.max(1)).unwrap_or(u32::MAX);
     }
@@ -105,11 +104,11 @@ impl Pace {
         (self.bytes_per_second > 0).then_some(self.bytes_per_second)
     }
 
-    /// Notes that `bytes` were seen to have become clean at `now`, and whether
-    /// the disk still has work of ours.
+    /// Records that `bytes` were seen to have become clean at `now_ns`, and whether the disk
+    /// still has work of ours.
     ///
-    /// Only time in which the disk was busy with our writeback counts: a writer
-    /// slower than the disk must not make the disk look slow.
+    /// Only time in which the disk was busy with our writeback counts: a slow writer must not
+    /// make the disk look slow.
     pub fn completed(&mut self, now_ns: u64, bytes: u64, still_busy: bool) {
         let Some(start_ns) = self.sample_start_ns else {
             self.sample_start_ns = still_busy.then_some(now_ns);
@@ -118,8 +117,8 @@ impl Pace {
         };
         self.sample_bytes += bytes;
         let elapsed_ns = now_ns.saturating_sub(start_ns);
-        // Disks finish in lumps, which are counted piece by piece: most of a
-        // lump comes just after its first piece has ended a sample.
+        // Disks finish in lumps, which are counted piece by piece: most of a lump arrives
+        // just after its first piece has ended a sample.
         let last_of_many = self.sampled && !still_busy;
         if last_of_many || elapsed_ns >= SAMPLE_MIN_NS && self.sample_bytes > 0 {
             self.measured_bytes += self.sample_bytes;
@@ -143,7 +142,7 @@ impl Pace {
         }
     }
 
-    /// Notes that writeback was asked for at `now`: the disk is busy from here.
+    /// Records that writeback was requested at `now_ns`: the disk is busy from then on.
     pub fn started(&mut self, now_ns: u64) {
         if self.sample_start_ns.is_none() {
             self.sample_start_ns = Some(now_ns);
@@ -151,11 +150,10 @@ impl Pace {
         }
     }
 
-    /// The window of a stream whose configured one is `default_bytes`, in whole
-    /// requests where one fits.
+    /// The window of a stream with this configured one, in whole requests if one fits.
     ///
-    /// With other flushers it is a share of what it would be for one that had the
-    /// disk for itself: what is measured is a share of the disk's speed, too.
+    /// With other flushers it is a share of what it would be for a flusher alone on the disk.
+    /// The measured speed is also only a share of the disk's.
     pub fn window_bytes(&self, default_bytes: u64, request_bytes: u64) -> u64 {
         let whole_bytes = match self.bytes_per_second() {
             None => default_bytes,
@@ -180,15 +178,15 @@ impl Pace {
             .min((window_bytes / 4).max(4096))
     }
 
-    /// How long to wait before looking whether pages have been written.
+    /// How long to wait before checking whether pages have been written.
     pub fn poll_ns(&self) -> u64 {
         let shared_ns = POLL_MIN_NS.saturating_mul(self.flushers.into());
         self.poll_ns.max(shared_ns.min(POLL_SHARED_MAX_NS))
     }
 
-    /// Tunes the pause between polls by what one found: not by the measured
-    /// speed, which is itself measured by polls, so that too long a pause would
-    /// make the disk look slow and the pause longer still.
+    /// Tunes the pause between polls by what one found. The measured speed would not do,
+    /// since polls measure it: too long a pause would make the disk look slow, and the pause
+    /// even longer.
     pub fn polled(&mut self, poll: Poll) {
         let next_ns = match poll {
             Poll::Early => self.poll_ns + self.poll_ns / 2,
@@ -205,7 +203,7 @@ impl Default for Pace {
     }
 }
 
-/// The window of a flusher that has a disk of this speed for itself.
+/// The window of a flusher that is alone on a disk of this speed.
 fn window_at(speed: u64, default_bytes: u64, request_bytes: u64) -> u64 {
     let whole = |bytes: u64| bytes - bytes % request_bytes.max(1);
     let fast = whole(scale(speed, FAST_WINDOW_NS, 1_000_000_000));
@@ -269,7 +267,7 @@ mod tests {
 
     #[test]
     fn flushers_share_the_disk() {
-        // 1.6 GB/s, of which each of 32 measures its part.
+        // 1.6 GB/s, of which each of 32 flushers measures its share.
         let mut one_of_32 = paced(50_000);
         assert_eq!(one_of_32.window_bytes(16 << 20, 1 << 20), 11 << 20);
         one_of_32.shared_by(32);
@@ -282,7 +280,7 @@ mod tests {
         let mut slow = paced(5_000);
         slow.shared_by(4);
         assert_eq!(slow.window_bytes(16 << 20, 1 << 20), 1 << 20);
-        // Never more than the whole window, and never none.
+        // Never more than the whole window, and never 0.
         let mut stick = paced(1);
         stick.shared_by(2);
         assert_eq!(stick.window_bytes(16 << 20, 1 << 20), WINDOW_MIN_BYTES);
@@ -295,8 +293,8 @@ mod tests {
 
     #[test]
     fn lumps_count_whole() {
-        // 24 MiB every 20 ms, counted in pieces of 1 MiB, after many looks that
-        // find nothing; between two lumps the disk has nothing to do.
+        // 24 MiB every 20 ms, counted in pieces of 1 MiB after many polls that find nothing.
+        // Between two lumps the disk has nothing to do.
         let mut pace = Pace::new();
         for lump in 0..50_u64 {
             let start_ns = lump * 25_000_000;

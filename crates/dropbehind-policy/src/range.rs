@@ -12,7 +12,7 @@ pub struct ByteRange {
 }
 
 impl ByteRange {
-    /// All that a file can hold.
+    /// Every byte that a file can hold.
     pub const WHOLE: ByteRange = ByteRange {
         start: 0,
         end: u64::MAX,
@@ -31,7 +31,7 @@ impl ByteRange {
         self.end - self.start
     }
 
-    /// True when no byte is in the range.
+    /// Returns whether the range is empty.
     pub const fn is_empty(self) -> bool {
         self.end <= self.start
     }
@@ -41,13 +41,13 @@ impl ByteRange {
         ByteRange::new(self.start.max(other.start), self.end.min(other.end))
     }
 
-    /// True when the ranges share a byte.
+    /// Returns whether the ranges share a byte.
     pub fn overlaps(self, other: ByteRange) -> bool {
         !self.intersection(other).is_empty()
     }
 
-    /// The start of the range, up to the last multiple of `request_bytes` within
-    /// one request's length, so that requests are aligned and extents stay whole.
+    /// The start of the range, up to the last multiple of `request_bytes` within one
+    /// request's length. So requests are aligned and extents stay whole.
     pub fn first_request(self, request_bytes: u64) -> ByteRange {
         let end = self.end.min(self.start.saturating_add(request_bytes));
         let aligned = end - end % request_bytes;

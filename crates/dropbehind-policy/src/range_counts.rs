@@ -1,9 +1,8 @@
 //! How many requests under way cover each byte.
 //!
-//! A page written again while its first request is under way is asked for
-//! twice, and is busy until both are counted. Finding that out by a walk over
-//! all requests is quadratic for scattered small writes, so the bytes covered
-//! once, twice and so on are kept as sets.
+//! A page that is written again during its first request is requested twice, and is busy
+//! until both are counted. Finding that out by walking all requests is quadratic for
+//! scattered small writes. So the bytes covered once, twice and so on are kept as sets.
 
 use alloc::vec::Vec;
 
@@ -13,13 +12,12 @@ use crate::range_set::RangeSet;
 /// Ranges with multiplicity.
 #[derive(Clone, Debug, Default)]
 pub struct RangeCounts {
-    /// At index `n`, the bytes covered more than `n` times. The last is never
-    /// empty.
+    /// At index `n`, the bytes covered more than `n` times. The last set is never empty.
     levels: Vec<RangeSet>,
 }
 
 impl RangeCounts {
-    /// Nothing is covered.
+    /// Counts that cover nothing.
     pub const fn new() -> RangeCounts {
         RangeCounts { levels: Vec::new() }
     }
@@ -65,12 +63,12 @@ impl RangeCounts {
         }
     }
 
-    /// Nothing is covered any more.
+    /// Removes all coverage.
     pub fn clear(&mut self) {
         self.levels.clear();
     }
 
-    /// True when nothing is covered.
+    /// Returns whether nothing is covered.
     pub fn is_empty(&self) -> bool {
         self.levels.is_empty()
     }

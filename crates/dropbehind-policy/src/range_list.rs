@@ -1,7 +1,7 @@
-//! Ascending lists of ranges: what is between, and what two have in common.
+//! Ascending lists of ranges: the gaps between their ranges, and what two have in common.
 //!
-//! For a moment's work a list does what a [`RangeSet`](crate::RangeSet) would, and
-//! nothing is searched for.
+//! For short-lived work, a list replaces a [`RangeSet`](crate::RangeSet), without any
+//! searching.
 
 use alloc::vec::Vec;
 
@@ -24,16 +24,15 @@ pub(crate) fn gaps(
         .filter(|gap| !gap.is_empty())
 }
 
-/// The parts of `range` that are in none of `taken`: a few ascending lists, one
-/// after the other.
+/// The parts of `range` that are in none of `taken`: a few ascending lists, one after
+/// another.
 pub(crate) fn gaps_between(range: ByteRange, mut taken: Vec<ByteRange>) -> Vec<ByteRange> {
-    // This kind of sort merges what ascends already.
+    // This sort merges runs that already ascend.
     taken.sort_by_key(|part| part.start);
     gaps(range, taken).collect()
 }
 
-/// The parts that two lists have in common, each of which ascends and has no
-/// overlaps.
+/// The parts that two lists have in common. Each list ascends and has no overlaps.
 pub(crate) fn intersections(one: &[ByteRange], other: &[ByteRange]) -> Vec<ByteRange> {
     let (mut at, mut other_at) = (0, 0);
     let mut common = Vec::new();

@@ -5,24 +5,24 @@ use alloc::vec::Vec;
 use crate::range::ByteRange;
 use crate::range_list::gaps;
 
-/// Ranges a leaf holds: to insert among so many moves a kilobyte at most.
+/// The most ranges in a leaf: inserting among this many moves a kilobyte at most.
 const LEAF_RANGES: usize = 64;
 
 /// Disjoint, non-adjacent, ascending ranges, and their total length.
 ///
-/// A sorted array of sorted arrays. Thousands of scattered pages are looked up a
-/// dozen times each between write and drop, and in a `BTreeMap` from start to end
-/// each of these is a search for both ends of a range of keys: 2500 of the 8200
-/// instructions that a page took (`policy-scattered` of `.ci/instruction-counts`).
+/// A sorted array of sorted arrays. Thousands of scattered pages are looked up a dozen times
+/// each between write and drop. In a `BTreeMap` from start to end, each lookup searches for
+/// both ends of a range of keys: that was 2500 of the 8200 instructions per page
+/// (`policy-scattered` in `.ci/instruction-counts`).
 #[derive(Clone, Debug, Default)]
 pub struct RangeSet {
-    /// None is empty.
+    /// No leaf is empty.
     leaves: Vec<Vec<ByteRange>>,
     count: usize,
     bytes: u64,
 }
 
-/// Where a range stands, or would: a leaf, and a place in it.
+/// Where a range is, or would be: a leaf, and an index in it.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     leaf: usize,
@@ -49,12 +49,12 @@ impl RangeSet {
         self.count
     }
 
-    /// True when nothing is in the set.
+    /// Returns whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.leaves.is_empty()
     }
 
-    /// Takes everything out.
+    /// Removes everything.
     pub fn clear(&mut self) {
         *self = RangeSet::new();
     }
@@ -82,7 +82,7 @@ impl RangeSet {
         self.get(self.place(|range| range.end <= offset))
     }
 
-    /// Adds a range; answers how many of its bytes were not in the set.
+    /// Adds a range. Returns how many of its bytes were not in the set.
     pub fn insert(&mut self, range: ByteRange) -> u64 {
         if range.is_empty() {
             return 0;
@@ -107,7 +107,7 @@ impl RangeSet {
         self.bytes - before
     }
 
-    /// Takes a range out; answers how many of its bytes were in the set.
+    /// Removes a range. Returns how many of its bytes were in the set.
     pub fn remove(&mut self, range: ByteRange) -> u64 {
         if range.is_empty() {
             return 0;
@@ -161,15 +161,14 @@ impl RangeSet {
         self.overlaps_of(range).map(ByteRange::len).sum()
     }
 
-    /// True when the set has a byte of `range`.
+    /// Returns whether the set has a byte of `range`.
     pub fn touches(&self, range: ByteRange) -> bool {
         self.overlaps_of(range).next().is_some()
     }
 
     // ---- places -------------------------------------------------------------
 
-    /// Where the first range stands that is not `before`; past the end when there
-    /// is none.
+    /// The place of the first range that is not `before`, or past the end if there is none.
     fn place(&self, before: impl Fn(&ByteRange) -> bool) -> Place {
         let leaf = self
             .leaves
@@ -185,7 +184,7 @@ impl RangeSet {
         self.leaves.get(place.leaf)?.get(place.at).copied()
     }
 
-    /// The place after that of a range.
+    /// The place after this one.
     fn after(&self, place: Place) -> Place {
         if place.at + 1 < self.leaves[place.leaf].len() {
             Place {
@@ -205,12 +204,12 @@ impl RangeSet {
         self.bytes = self.bytes - old.len() + range.len();
     }
 
-    /// Puts a range before what stands at `place`.
+    /// Inserts a range before the one at `place`.
     fn put(&mut self, mut place: Place, range: ByteRange) {
         self.count += 1;
         self.bytes += range.len();
         if place.at == 0 && place.leaf > 0 {
-            // Behind the leaf before, so that what is written in order fills it.
+            // At the end of the previous leaf, so that ordered writes fill it.
             place.leaf -= 1;
             place.at = self.leaves[place.leaf].len();
         }
@@ -225,7 +224,7 @@ impl RangeSet {
         }
     }
 
-    /// Takes the range at `place` out; answers where the next one stands.
+    /// Removes the range at `place`. Returns the place of the next one.
     fn take(&mut self, mut place: Place) -> Place {
         let leaf = &mut self.leaves[place.leaf];
         let range = leaf.remove(place.at);
@@ -283,7 +282,7 @@ mod tests {
         }
     }
 
-    /// Every set over sixteen bytes against a bit mask.
+    /// Checks sets over sixteen bytes against a bit mask.
     #[test]
     fn agrees_with_a_bit_mask() {
         let mut next = numbers();
@@ -330,7 +329,7 @@ mod tests {
             let pages = &mut array[range.start as usize..range.end as usize];
             let inside = pages.iter().filter(|page| **page).count() as u64;
             assert_eq!(set.bytes_of(range), inside);
-            // Fuller first, and then emptier.
+            // First it gets fuller, and then emptier.
             let fills = next(3) > u64::from(step > 30_000);
             if fills {
                 assert_eq!(set.insert(range), range.len() - inside);

@@ -1,24 +1,22 @@
-//! Where readers are, as far as the page cache shows it from outside.
+//! Where a file's readers are, as far as the page cache shows it.
 //!
-//! Who reads a file from end to end is never farther behind the end of what was
-//! read ahead for it than two readahead windows: the kernel reads the next
-//! window when the reader comes to the start of the last one
-//! (`page_cache_ra_order`, mm/readahead.c). So pages that appear where others
-//! just appeared are a front that moves, and what lies far enough behind it has
-//! been read.
+//! A sequential reader is never farther behind the end of its readahead than two readahead
+//! windows: the kernel reads the next window when the reader reaches the start of the last
+//! one (`page_cache_ra_order`, mm/readahead.c). So pages that appear where others just
+//! appeared form a front that moves, and what lies far enough behind it has been read.
 
 use alloc::vec::Vec;
 
 use crate::range::ByteRange;
 use crate::range_set::RangeSet;
 
-/// More readers of one file than this are not told apart; the one that has
-/// rested longest is given up, and its pages go.
+/// At most this many readers of one file are told apart. Beyond that, the front that has
+/// rested longest is given up, and its pages may be dropped.
 const FRONTS: usize = 16;
-/// A front that has not moved for so long stands before a reader that has
-/// stopped, or left; what it has not read, it will have to read again. A time has to
-/// do: reads of pages that are cached make no event (`mm_filemap_get_pages`, which
-/// would show them, is in the newest kernels only).
+/// A front that has not moved for this long belongs to a reader that has stopped or left. It
+/// would have to read again what it has not read. We can only go by time: reads of cached
+/// pages make no event (`mm_filemap_get_pages`, which would show them, is only in the newest
+/// kernels).
 const REST_NS: u64 = 5_000_000_000;
 
 #[derive(Clone, Copy, Debug)]
@@ -32,13 +30,12 @@ struct Front {
 pub struct ReadFronts {
     lag_bytes: u64,
     fronts: Vec<Front>,
-    /// Appeared, and not yet handed out as read.
+    /// Appeared, and not handed out as read yet.
     waiting: RangeSet,
 }
 
 impl ReadFronts {
-    /// `lag_bytes` is how far a reader may be behind its front: two windows of
-    /// readahead.
+    /// `lag_bytes` is how far a reader may be behind its front: two readahead windows.
     pub fn new(lag_bytes: u64) -> ReadFronts {
         ReadFronts {
             lag_bytes,
@@ -54,8 +51,8 @@ impl ReadFronts {
         }
         self.waiting.insert(range);
         let lag_bytes = self.lag_bytes;
-        // Behind its front by no more than the lag, or ahead by as much: several
-        // windows may have gone by since the last look.
+        // Behind its front by at most the lag, or ahead by as much: several windows may have
+        // passed since the last look.
         let near = self.fronts.iter_mut().find(|front| {
             range.end + lag_bytes >= front.end && range.start <= front.end + lag_bytes
         });
@@ -77,7 +74,7 @@ impl ReadFronts {
         }
     }
 
-    /// Pages that appeared and that no reader is about to read, each once.
+    /// Pages that appeared and that no reader is about to read. Hands out each once.
     pub fn passed(&mut self, now_ns: u64) -> Vec<ByteRange> {
         self.fronts
             .retain(|front| now_ns.saturating_sub(front.moved_ns) < REST_NS);
@@ -93,7 +90,7 @@ impl ReadFronts {
         passed
     }
 
-    /// Nobody reads any more: all that appeared.
+    /// Hands out all that appeared, when nobody reads any more.
     pub fn all(&mut self) -> Vec<ByteRange> {
         self.fronts.clear();
         let all = self.waiting.iter().collect();
@@ -101,7 +98,7 @@ impl ReadFronts {
         all
     }
 
-    /// The parts of `range` that have not appeared, or were handed out.
+    /// The parts of `range` that have not appeared, or were already handed out.
     pub fn unseen(&self, range: ByteRange) -> impl Iterator<Item = ByteRange> + '_ {
         self.waiting.gaps_of(range)
     }

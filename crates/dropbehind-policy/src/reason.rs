@@ -2,27 +2,27 @@
 
 use core::ops::{Index, IndexMut};
 
-/// The cause of a request for writeback.
+/// The reason for a writeback request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
-    /// A batch of eagerly written, to be dropped pages was there.
+    /// A batch of eagerly written pages that are to be dropped was complete.
     Dontcache,
-    /// A batch of eagerly written pages that stay was there.
+    /// A batch of eagerly written pages that stay was complete.
     WriteThrough,
     /// The write-behind window moved on.
     WriteBehind,
     /// The file was closed.
     Close,
-    /// The pages had been dirty for long with no batch coming together.
+    /// The pages had been dirty for long without filling a batch.
     Age,
-    /// The program asked: `start_writeback`, `wait_clean`, `drop_behind`.
+    /// The program asked for it: `start_writeback`, `wait_clean`, `drop_behind`.
     Sync,
-    /// Too many small files, or descriptors held for them.
+    /// Too many small files, or too many descriptors held for them.
     Budget,
 }
 
 impl Reason {
-    /// Every reason, in the order of the statistics.
+    /// All reasons, in the order of the statistics.
     pub const ALL: [Reason; 7] = [
         Reason::Dontcache,
         Reason::WriteThrough,

@@ -1,12 +1,12 @@
 //! What was in the page cache before our I/O.
 //!
-//! A page may be dropped only when it is known that it was not resident before
-//! this stream touched it. Where nothing is known, the page is kept.
+//! A page may be dropped only if it is known that it was not resident before this stream
+//! touched it. If that is unknown, the page is kept.
 
 use crate::range::ByteRange;
 use crate::range_set::RangeSet;
 
-/// Which bytes have been looked at, and which of them others had.
+/// Which bytes have been looked at, and which of them others had cached.
 #[derive(Clone, Debug, Default)]
 pub struct ResidencyMap {
     known: RangeSet,
@@ -14,7 +14,7 @@ pub struct ResidencyMap {
 }
 
 impl ResidencyMap {
-    /// Nothing is known: everything is kept.
+    /// A map in which nothing is known, so everything is kept.
     pub const fn unknown() -> ResidencyMap {
         ResidencyMap {
             known: RangeSet::new(),
@@ -31,29 +31,29 @@ impl ResidencyMap {
         }
     }
 
-    /// Marks bytes as wanted by somebody: they are kept from now on.
+    /// Marks bytes as wanted by others: they are kept from now on.
     pub fn keep(&mut self, range: ByteRange) {
         self.resident.insert(range);
     }
 
-    /// The file now ends at `size`: nothing beyond can be resident.
+    /// The file now ends at `size`: nothing beyond it can be resident.
     pub fn truncated(&mut self, size: u64) {
         self.observed(ByteRange::new(size, u64::MAX), []);
     }
 
-    /// The parts of `range` that were not resident, as far as is known.
+    /// The parts of `range` that are known not to have been resident.
     pub fn brought(&self, range: ByteRange) -> impl Iterator<Item = ByteRange> + '_ {
         self.known
             .overlaps_of(range)
             .flat_map(|known| self.resident.gaps_of(known))
     }
 
-    /// True when somebody had, or wants, a byte of `range`.
+    /// Returns whether others had, or want, a byte of `range`.
     pub fn keeps_any(&self, range: ByteRange) -> bool {
         self.resident.touches(range)
     }
 
-    /// True when all of `range` has been looked at.
+    /// Returns whether all of `range` has been looked at.
     pub fn knows(&self, range: ByteRange) -> bool {
         self.known.bytes_of(range) == range.len()
     }

@@ -1,4 +1,4 @@
-//! Is an access where the last one ended?
+//! Detects accesses that start where the last one ended.
 
 use crate::range::ByteRange;
 
@@ -18,8 +18,8 @@ impl SequentialDetector {
         }
     }
 
-    /// Notes an access; true when it begins where the last one ended, or, as
-    /// the first one, at the start of the file.
+    /// Records an access. Returns whether it starts where the last one ended, or, for the
+    /// first one, at the start of the file.
     pub fn observe(&mut self, range: ByteRange) -> bool {
         let sequential = match self.next {
             Some(next) => next == range.start,
@@ -39,7 +39,7 @@ impl SequentialDetector {
         self.run_bytes
     }
 
-    /// Where a sequential access would begin.
+    /// Where a sequential access would start.
     pub fn expected(&self) -> u64 {
         self.next.unwrap_or(0)
     }

@@ -1,10 +1,10 @@
 //! Small files that observed programs have closed.
 //!
-//! They wait for their [grace](crate::grace): what is deleted within it is never
-//! written because of us. Beyond the budget the oldest half is written and dropped
-//! at once. None of them becomes a [stream](crate::stream): tens of thousands a second
-//! are closed when an archive is unpacked, and a slot, a place in several queues and
-//! a search for what was written cost more than the file.
+//! They wait for their [grace](crate::grace): we never cause a write of what is deleted
+//! within it. Beyond the budget, the oldest half is written and dropped at once. None of them
+//! becomes a [stream](crate::stream): tens of thousands a second are closed when an archive
+//! is unpacked, and a slot, a place in several queues and a search for what was written would
+//! cost more than the file.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -16,35 +16,36 @@ use crate::observed_files::FileNumber;
 use crate::range::ByteRange;
 use crate::range_set::RangeSet;
 
-/// Nobody tells when writeback is over, so a file is looked at again after this.
+/// Nothing reports the end of writeback, so a file is looked at again after this.
 const LOOK_NS: u64 = 20_000_000;
-/// So often; then it is left to the kernel, five seconds after its writeback began.
+/// The most looks: then the file is left to the kernel, five seconds after its writeback
+/// began.
 const LOOKS: u32 = 250;
-/// The same where the kernel is to write it: that wakes every five seconds, and
-/// writes what is 30 s old.
+/// The same if the kernel is to write it: its flusher wakes every five seconds, and writes
+/// what is 30 s old.
 const LAZY_LOOK_NS: u64 = 1_000_000_000;
 const LAZY_LOOKS: u32 = 120;
-/// So many files are dropped together at most, since a drop takes a barrier;
+/// At most this many files are dropped together, since a drop takes a barrier;
 const DROPS_TOGETHER: usize = 64;
-/// and no more bytes than this wait for others to be dropped with.
+/// and at most this many bytes wait for others to be dropped with.
 const DROPS_TOGETHER_BYTES: u64 = 4 << 20;
-/// Clean pages are dropped so often: the kernel holds some for a moment, as when a
-/// processor has them in a batch of its own.
+/// The most drops of clean pages: the kernel may hold some for a moment, such as in a
+/// processor's batch.
 const DROPS: u32 = 10;
 
-/// What the shell is to do about a file on the shelf.
+/// What the shell has to do about a file on the shelf.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ShelfAction {
     /// Look at it; answered with [`Shelf::looked`].
     Look(ShelfPlace),
     /// Start its writeback; no answer.
     Write(ShelfPlace),
-    /// Drop what is ours of these, which is clean; answered for each with
+    /// Drop the clean pages of ours in these files; answered for each with
     /// [`Shelf::dropped`].
     Drop(Vec<ShelfPlace>),
-    /// Nothing is left to do for it.
+    /// Nothing is left to do for the file.
     Done {
-        /// The place it had.
+        /// The place that it had.
         place: ShelfPlace,
         /// The file.
         file: FileNumber,
@@ -75,7 +76,7 @@ struct SmallFile {
     file: FileNumber,
     mode: Mode,
     ours: RangeSet,
-    /// Bytes of ours when it came.
+    /// Bytes of ours when it was put here.
     bytes: u64,
     since_ns: u64,
     looks: u32,
@@ -86,17 +87,17 @@ struct SmallFile {
 #[derive(Clone, Debug, Default)]
 pub struct Shelf {
     files: BTreeMap<ShelfPlace, SmallFile>,
-    /// Closed, the oldest first.
+    /// Closed files, oldest first.
     closed: VecDeque<ShelfPlace>,
     closed_bytes: u64,
-    /// Written or dropped, and to be looked at again; the first is due first.
+    /// Written or dropped, and to be looked at again; the one that is due first comes first.
     again: BTreeSet<(u64, ShelfPlace)>,
-    /// Follows from an answer, and comes before all else.
+    /// Actions that follow from an answer, and come before everything else.
     at_once: VecDeque<ShelfAction>,
-    /// Clean, and to be dropped together.
+    /// Clean files, to be dropped together.
     clean: Vec<ShelfPlace>,
     clean_bytes: u64,
-    /// So many of the oldest are due, whatever their age.
+    /// This many of the oldest are due, whatever their age.
     crowd: usize,
     last_place: u64,
     waiting_bytes: u64,
@@ -119,7 +120,7 @@ impl Shelf {
         }
     }
 
-    /// True when nothing waits.
+    /// Returns whether nothing waits.
     pub fn is_empty(&self) -> bool {
         self.files.is_empty() && self.at_once.is_empty()
     }
@@ -129,12 +130,12 @@ impl Shelf {
         self.waiting_bytes
     }
 
-    /// What of a file is ours.
+    /// The parts of a file that are ours.
     pub fn ours(&self, place: ShelfPlace) -> Option<&RangeSet> {
         Some(&self.files.get(&place)?.ours)
     }
 
-    /// A file was closed, of which this is ours.
+    /// A file was closed; `ours` are its pages that are ours.
     pub fn put(&mut self, now_ns: u64, file: FileNumber, mode: Mode, ours: RangeSet) -> ShelfPlace {
         self.last_place += 1;
         let place = ShelfPlace(self.last_place);
@@ -158,7 +159,7 @@ impl Shelf {
         place
     }
 
-    /// Others brought in this range, where nothing of ours is any more.
+    /// Others brought in this range, so nothing there is ours any more.
     pub fn keep(&mut self, file: FileNumber, range: ByteRange) {
         let of_file = |small: &&mut SmallFile| small.file == file;
         for small in self.files.values_mut().filter(of_file) {
@@ -166,7 +167,7 @@ impl Shelf {
         }
     }
 
-    /// What to do next. With `flush`, nothing waits for its grace.
+    /// What to do next. With `flush`, files don't wait for their grace.
     pub fn next(&mut self, now_ns: u64, flush: bool) -> ShelfNext {
         if let Some(action) = self.at_once.pop_front() {
             return ShelfNext::Do(action);
@@ -199,7 +200,7 @@ impl Shelf {
         ShelfNext::Do(ShelfAction::Drop(core::mem::take(&mut self.clean)))
     }
 
-    /// When there is something to do; `None` for never, unless something happens.
+    /// When there is something to do; `None` means never, unless something happens.
     pub fn next_due(&self, now_ns: u64, flush: bool) -> Option<u64> {
         let at_once = !self.at_once.is_empty() || flush && !self.closed.is_empty();
         if at_once || self.crowd > 0 {
@@ -215,15 +216,14 @@ impl Shelf {
         again.into_iter().chain(closed).min()
     }
 
-    /// The kernel is to write the file.
+    /// Returns whether the kernel is to write the file.
     fn is_lazy(&self, place: ShelfPlace) -> bool {
         let small = self.files.get(&place);
         small.is_some_and(|small| small.mode.writeback == Writeback::Lazy)
     }
 
-    /// The answer to [`ShelfAction::Look`]: what was counted of what is ours, or
-    /// `None` where the file has no name any more. With `flush`, nothing is left to
-    /// the kernel.
+    /// The answer to [`ShelfAction::Look`]: the count of the pages that are ours, or `None`
+    /// if the file has no name any more. With `flush`, nothing is left to the kernel.
     pub fn looked(
         &mut self,
         now_ns: u64,
@@ -235,7 +235,7 @@ impl Shelf {
             return;
         };
         let Some(counted) = counted else {
-            // The kernel frees the pages unwritten with the last descriptor.
+            // The kernel frees the pages unwritten when the last descriptor is closed.
             return self.done(place, 0);
         };
         if flush {
@@ -262,13 +262,13 @@ impl Shelf {
             return self.done(place, u64::MAX);
         }
         if counted.writeback_bytes == 0 && !lazy {
-            // New, locked when it was asked for, or written again.
+            // New, locked when we started writeback, or written again.
             self.at_once.push_back(ShelfAction::Write(place));
         }
         self.again.insert((now_ns + pause_ns, place));
     }
 
-    /// The answer to [`ShelfAction::Drop`]: so many bytes of ours are cached still.
+    /// The answer to [`ShelfAction::Drop`]: this many bytes of ours are still cached.
     pub fn dropped(&mut self, now_ns: u64, place: ShelfPlace, left_bytes: u64) {
         let Some(small) = self.files.get_mut(&place) else {
             return;
@@ -285,7 +285,7 @@ impl Shelf {
         self.done(place, u64::MAX);
     }
 
-    /// It is done with, and at most so many bytes of ours are cached.
+    /// Removes a file that is done with, of which at most `left_bytes` of ours are cached.
     fn done(&mut self, place: ShelfPlace, left_bytes: u64) {
         let Some(small) = self.files.remove(&place) else {
             return;
@@ -408,7 +408,7 @@ mod tests {
         assert_eq!(looks, SMALL_FILES_COUNT / 2 + 1, "the oldest half");
     }
 
-    /// A disk that makes writes wait would keep what is clean cached.
+    /// On a disk that makes writes wait, clean pages would stay cached.
     #[test]
     fn clean_files_do_not_wait_for_the_writes_of_others() {
         let mut shelf = Shelf::new();

@@ -1,4 +1,4 @@
-//! One open file: its dirty, asked-for, clean and dropped ranges.
+//! One open file: its dirty, requested, clean and dropped ranges.
 //!
 //! A byte written through us is in one of these sets until it is done with:
 //!
@@ -11,8 +11,8 @@
 //!                        └──────────────────────────┘
 //! ```
 //!
-//! Modes that keep their pages leave the picture once they are clean. Whose each
-//! page is, and so which are handed to the planner, `ownership` knows.
+//! Pages that are to stay leave the picture once they are clean. `ownership` knows whose each
+//! page is, and so which ones go to the planner.
 
 mod context;
 mod lazy;
@@ -47,41 +47,42 @@ use request::Request;
 use requests::Requests;
 use sweep::Sweep;
 
-/// What is known of a file when it is opened.
+/// What is known about a file when it is opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamConfig {
-    /// Fixed window, in bytes; `None` follows the disk's speed.
+    /// Fixed window, in bytes; `None` derives it from the disk's speed.
     pub window_bytes: Option<u64>,
-    /// Fixed request, in bytes; `None` is the disk's.
+    /// Fixed request size, in bytes; `None` takes the disk's.
     pub request_bytes: Option<u64>,
     /// Size of the file when it was opened.
     pub size_bytes: u64,
-    /// Open with `O_APPEND`.
+    /// Whether it is open with `O_APPEND`.
     pub o_append: bool,
-    /// A raw block device: never deleted, never small.
+    /// Whether it is a raw block device: never deleted, never small.
     pub block_device: bool,
-    /// Write-behind does not apply (`POSIX_FADV_RANDOM`).
+    /// Whether write-behind is off (`POSIX_FADV_RANDOM`).
     pub random: bool,
-    /// [`Disk::brought`](crate::Disk::brought) tells which pages this I/O brings in.
+    /// Whether [`Disk::brought`](crate::Disk::brought) names the pages that this I/O brings
+    /// in.
     pub traced: bool,
 }
 
-/// What a stream did, counted.
+/// A stream's counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamCounters {
     /// Bytes this I/O brought into the cache.
     pub brought_bytes: u64,
-    /// Of these, bytes no longer there.
+    /// Those of them that are no longer there.
     pub dropped_bytes: u64,
-    /// Bytes that were there before and were left.
+    /// Bytes that had been cached before, and were kept.
     pub kept_bytes: u64,
-    /// Bytes that should have gone, and could not be dropped.
+    /// Bytes that should have been dropped and could not be.
     pub left_bytes: u64,
     /// Bytes for which writeback was started, by reason.
     pub writeback_bytes: ReasonBytes,
-    /// Most bytes at once that were written and not seen clean.
+    /// Most bytes at any time that were written and not yet seen clean.
     pub peak_dirty_bytes: u64,
-    /// Most bytes at once that were brought in and not yet dropped.
+    /// Most bytes at any time that were brought in and not yet dropped.
     pub peak_brought_bytes: u64,
 }
 
@@ -103,42 +104,42 @@ pub struct Stream {
     lazy: Lazy,
     planner: DropPlanner,
 
-    /// What was written last is to be written back at once.
+    /// Whether the last write is to be written back at once.
     eager: bool,
-    /// The count that is being taken is of a piece of `lazy`.
+    /// Whether the count under way is of a piece of `lazy`.
     counting_lazy: bool,
-    /// Since the last drop, a request was sent.
+    /// Whether a request was sent since the last drop.
     sent_since_drop: bool,
     inspection: Inspection,
     phase: Phase,
-    /// All that is pending is to be written and dropped.
+    /// Everything pending is to be written and dropped.
     flush: bool,
 
-    /// The stream's place among those of the disk.
+    /// The stream's place among those of its disk.
     pub(crate) place: Place,
 }
 
-/// What is known of the file's name.
+/// What is known about the file's name.
 #[derive(Clone, Copy, Debug, Default)]
 struct Inspection {
-    /// When it was last looked up.
+    /// When the name was last checked.
     at_ns: Option<u64>,
-    /// It had none then.
+    /// Whether the file had none then.
     unlinked: bool,
-    /// Something was done for the file since.
+    /// Whether anything has been done for the file since.
     worked: bool,
 }
 
 /// A stream's place among those of its disk.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Place {
-    /// In the queue of what is due.
+    /// The place in the queue of streams that are due.
     pub(crate) queued: Option<(u64, u64)>,
     /// When the stream last had its turn.
     pub(crate) served_ns: u64,
-    /// Among the small files that wait, and the bytes it is counted with.
+    /// The place among the small files that wait, and the bytes it counts with.
     pub(crate) small: Option<(u64, u64)>,
-    /// Too many small files wait, and this one is among the oldest.
+    /// Too many small files wait, and this is one of the oldest.
     pub(crate) over_budget: bool,
 }
 
@@ -167,7 +168,7 @@ impl Stream {
         }
     }
 
-    /// What the stream did so far.
+    /// What the stream has done so far.
     pub fn counters(&self) -> StreamCounters {
         let pages = self.ownership.counters();
         StreamCounters {
@@ -181,7 +182,7 @@ impl Stream {
         }
     }
 
-    /// Bytes written that writers need not wait for any more.
+    /// Bytes that were written and that writers need not wait for any more.
     pub fn done_bytes(&self) -> u64 {
         self.progress.done_bytes()
     }
@@ -201,14 +202,13 @@ impl Stream {
         self.ownership.ours_of(range)
     }
 
-    /// The parts of `range` of which nothing is known to be dirty or under way.
+    /// The parts of `range` in which nothing is known to be dirty or under way.
     pub fn idle_parts(&self, range: ByteRange) -> Vec<ByteRange> {
         gaps_between(range, self.busy_parts(range).collect())
     }
 
-    /// The parts of `range` that lie between the ranges of a request under way:
-    /// what is cached or dirty there will be known to be so, and whose it is, once
-    /// the request is over.
+    /// The parts of `range` between the ranges of a request under way. Only when the request
+    /// is over will it be known whether pages there are cached or dirty, and whose they are.
     pub fn undecided(&self, range: ByteRange) -> Vec<ByteRange> {
         if self.phase == Phase::Deleted {
             return Vec::new();
@@ -219,24 +219,23 @@ impl Stream {
             .collect()
     }
 
-    /// Bytes that were told and not seen clean since, those left to the kernel
-    /// included.
+    /// Bytes that were reported and not seen clean since, including those left to the kernel.
     pub fn unclean_bytes(&self) -> u64 {
         self.outstanding_bytes() + self.lazy.bytes()
     }
 
-    /// The parts of `range` that neither we brought in nor others had, as far as
-    /// is known: what is cached there came after the look before.
+    /// The parts of `range` that neither we brought in nor others had, as far as is known:
+    /// pages cached there came after the first look.
     pub fn unexplained(&self, range: ByteRange) -> Vec<ByteRange> {
         self.ownership.unexplained(range)
     }
 
-    /// How many separate ranges of pages it remembers as its own.
+    /// How many separate ranges of pages the stream remembers as its own.
     pub fn range_count(&self) -> usize {
         self.ownership.ours_count()
     }
 
-    /// True when nothing of ours is dirty, asked for, or waits to be dropped.
+    /// Returns whether nothing of ours is dirty, requested, or waiting to be dropped.
     pub fn is_settled(&self) -> bool {
         self.sweep.is_empty()
             && self.requests.is_empty()
@@ -246,13 +245,12 @@ impl Stream {
             && (self.window.unsent().is_empty() || !self.window_mode.drops())
     }
 
-    /// Somebody waits, or a descriptor is held, until all is written and dropped.
+    /// A caller waits, or a descriptor is held, until everything is written and dropped.
     fn is_awaited(&self) -> bool {
         self.flush || self.phase.is_closed()
     }
 
-    /// The parts of `range` that are dirty or under way: set by set, each
-    /// ascending.
+    /// The parts of `range` that are dirty or under way, set by set, each ascending.
     fn busy_parts(&self, range: ByteRange) -> impl Iterator<Item = ByteRange> + '_ {
         self.sweep
             .parts_of(range)
@@ -261,54 +259,54 @@ impl Stream {
             .chain(self.requests.parts_of(range))
     }
 
-    /// The parts of `unsent`, which the window holds, that were written: the window is
-    /// one piece even where writes left something out.
+    /// The parts of `unsent`, which the window holds, that were written: the window is one
+    /// piece even if writes skipped parts of it.
     fn written_of_window(&self, unsent: ByteRange) -> Vec<ByteRange> {
         if unsent.is_empty() {
-            // As in all modes but write-behind, and asked of each scattered page.
+            // The case in all modes but write-behind, and asked for each scattered page.
             return Vec::new();
         }
         gaps_between(unsent, self.unexplained(unsent))
     }
 
-    /// Bytes written that are not seen clean, and not left to the kernel.
+    /// Bytes written that are neither seen clean nor left to the kernel.
     fn outstanding_bytes(&self) -> u64 {
         self.sweep.bytes() + self.window.unsent().len() + self.requests.bytes()
     }
 
-    /// Bytes asked for and not seen clean.
+    /// Bytes requested and not seen clean.
     pub(crate) fn asked_bytes(&self) -> u64 {
         self.requests.asked_bytes()
     }
 
-    /// What of a small closed file is to be written.
+    /// The bytes to be written of a small closed file.
     pub(crate) fn small_bytes(&self) -> Option<u64> {
         self.phase.small_bytes()
     }
 
-    /// How many dirty bytes are worth asking for.
+    /// How many dirty bytes are worth a request.
     pub(crate) fn batch_bytes(&self, context: &Context) -> u64 {
         context.batch_bytes(&self.config)
     }
 
-    /// How many bytes writers may count beyond [`Stream::done_bytes`]: two
-    /// windows, less what is clean and to be dropped at once.
+    /// How many bytes writers may count beyond [`Stream::done_bytes`]: two windows, less the
+    /// clean bytes that are about to be dropped.
     ///
-    /// Who waits has more than a window pending outside of the write-behind
-    /// window, which nobody but the writer moves on; so there is work that
-    /// ends the wait, also when the window shrinks in the meantime.
+    /// A waiting writer has more than a window pending outside the write-behind window, which
+    /// only the writer itself moves on. So there is always work that ends the wait, even if
+    /// the window shrinks meanwhile.
     pub(crate) fn limit_bytes(&self, context: &Context) -> u64 {
         let window_bytes = context.window_bytes(&self.config);
         if window_bytes == 0 {
             return u64::MAX;
         }
         let held_bytes = self.window.unsent().len().max(window_bytes);
-        // Writers count bytes, the disk writes pages. A byte in each page of a
-        // file is little to the one and all of it to the other.
+        // Writers count bytes, the disk writes pages. One byte in each page of a file is
+        // little to the former and all of it to the latter.
         let counted_bytes = self.progress.dirty_bytes();
         let uncounted_bytes = self.outstanding_bytes().saturating_sub(counted_bytes);
-        // What waits to be dropped is still in the cache. A disk that has just
-        // finished a lump makes room as fast as that goes.
+        // What waits to be dropped is still in the cache. A disk that has just finished a
+        // lump makes room only as fast as drops go.
         let undropped_bytes = self.planner.ready_bytes().saturating_sub(STEP_BYTES);
         held_bytes
             .saturating_add(window_bytes)
@@ -325,16 +323,16 @@ impl Stream {
         self.ownership.looked(now_ns, range, resident);
     }
 
-    /// What was written beyond the new end is not forgotten: it may have been
-    /// written since, and told already. Where nothing is cached, asking for it,
-    /// counting and dropping it are calls without effect.
+    /// What was written beyond the new end is not forgotten: it may be newer than the
+    /// truncation, and already reported. If nothing is cached there, the calls to write,
+    /// count and drop it have no effect.
     pub(crate) fn resized(&mut self, context: &Context, size_bytes: u64) {
         self.size_bytes = size_bytes;
         let end = round_up(size_bytes, context.page_bytes);
         self.ownership.truncated(end);
         let beyond = self.window.truncated(end);
         self.leave_to_kernel(context, beyond, self.window_mode);
-        // Nobody reads there any more, so nothing else says that it was passed.
+        // Nobody reads there any more, so nothing else will mark it as passed.
         for unsorted in self.ownership.unsorted_of(ByteRange::new(end, u64::MAX)) {
             self.passed(unsorted);
         }
@@ -389,11 +387,11 @@ impl Stream {
         let window_bytes = context.window_bytes(&self.config);
         let request_bytes = context.request_bytes(&self.config);
         if window_bytes > 0 && !self.window.continues(range, window_bytes) {
-            // The write is elsewhere; what the window held is the kernel's now.
+            // The write is elsewhere; what the window held is left to the kernel.
             let before = self.window.unsent();
             self.leave_to_kernel(context, before, self.window_mode);
         } else {
-            // What lies before the window was sent, and is dirty again.
+            // What lies before the window was sent, and is now dirty again.
             let head = self.window.unsent().start;
             let sent = range.intersection(ByteRange::new(0, head));
             self.leave_to_kernel(context, sent, mode);
@@ -408,8 +406,8 @@ impl Stream {
         }
     }
 
-    /// Sends what is out of the window, which also shrinks by itself: the
-    /// writer, who would send the rest, may be waiting for just that.
+    /// Sends what is out of the window. The window also shrinks by itself, and the writer,
+    /// who would send the rest, may be waiting for just that.
     pub(crate) fn move_window(&mut self, context: &Context) {
         if self.window.unsent().is_empty() {
             return;
@@ -428,14 +426,14 @@ impl Stream {
         }
     }
 
-    /// `range` is to stay, and need not be counted until it is clean.
+    /// `range` is to stay, so it need not be counted until it is clean.
     pub(crate) fn keep(&mut self, range: ByteRange) {
         for part in self.ownership.keep(range) {
             self.lazy.remove(part);
         }
     }
 
-    /// A read brought `range` in; it is clean, and ours.
+    /// A read brought in `range`; it is clean, and ours.
     pub(crate) fn read(&mut self, context: &Context, range: ByteRange) {
         if self.phase == Phase::Deleted {
             return;
@@ -461,8 +459,8 @@ impl Stream {
         }
     }
 
-    /// Writers have counted `written_bytes` up to now, and all ranges up to
-    /// there have been told.
+    /// Writers have counted `written_bytes` up to now, and all ranges up to there have been
+    /// reported.
     pub(crate) fn told(&mut self, written_bytes: u64) {
         let outstanding_bytes = self.outstanding_bytes();
         self.progress.wrote(written_bytes, outstanding_bytes);
@@ -473,10 +471,10 @@ impl Stream {
         self.progress.update(outstanding_bytes);
     }
 
-    /// The program's own fsync returned: look at once, nothing to ask for.
+    /// The program's own fsync returned: count at once, and request nothing.
     ///
-    /// What another thread wrote during the fsync is among it; it is found
-    /// dirty, and asked for then.
+    /// This includes what another thread wrote during the fsync. The count finds that dirty,
+    /// and then it is requested.
     pub(crate) fn synced(&mut self, context: &Context) {
         let request_bytes = context.request_bytes(&self.config);
         let unsent = self.window.take_unsent();
@@ -485,13 +483,13 @@ impl Stream {
         self.lazy.synced(context.now_ns);
     }
 
-    /// All that is pending is to be written and dropped now.
+    /// Everything pending is to be written and dropped now.
     pub(crate) fn flush(&mut self) {
         self.flush = true;
         self.try_stuck_again();
         let tail = self.window.take_unsent();
         self.requests.send(Request::whole(tail, Reason::Sync));
-        // Somebody waits, and the kernel may take half a minute.
+        // A caller waits, and the kernel may take half a minute.
         for range in self.lazy.take().iter() {
             self.requests.send(Request::whole(range, Reason::Sync));
         }
@@ -500,8 +498,8 @@ impl Stream {
     /// The program closed the file.
     pub(crate) fn closed(&mut self, context: &Context) {
         if self.phase.is_closed() {
-            // Told once more: nothing was written since, and what waits for its
-            // grace has waited all the time.
+            // Reported once more: nothing was written since, and the grace has been running
+            // all the time.
             return;
         }
         self.try_stuck_again();
@@ -527,17 +525,17 @@ impl Stream {
         self.update_done();
     }
 
-    /// The kernel says that this I/O brought `range` into the cache.
+    /// The trace names `range` as brought in by this I/O.
     pub(crate) fn brought(&mut self, range: ByteRange) {
         if self.phase != Phase::Deleted {
-            // What was decided of it before was of pages that have been evicted since.
+            // Earlier decisions about it were for pages that have since been evicted.
             self.planner.withdraw(range);
             self.ownership.traced(range);
         }
     }
 
-    /// The kernel says that others brought `range` into the cache, where it had not
-    /// been: it is not dropped. What they write, the kernel writes.
+    /// The trace names `range` as brought in by others, so it was not cached before and is
+    /// not dropped. The kernel writes what they write.
     pub(crate) fn taken_over(&mut self, range: ByteRange) {
         self.ownership.take_over(range);
         self.planner.withdraw(range);
@@ -550,17 +548,17 @@ impl Stream {
         }
     }
 
-    /// Nothing else is left to do for a closed file: what is stuck is tried together, for
-    /// the last time.
+    /// Nothing else is left to do for a closed file: stuck pages are tried together, for the
+    /// last time.
     pub(crate) fn try_stuck_at_last(&mut self) {
-        // What a flush cannot drop may be mapped, and who has it so is to close it yet.
+        // What a flush cannot drop may be mapped, and whoever mapped it has yet to close it.
         if self.ownership.has_stuck() && self.phase.is_closed() && self.is_settled() {
             self.try_stuck_again();
             self.ownership.tried_stuck();
         }
     }
 
-    /// Nothing that is pending is to be done any more.
+    /// Cancels everything pending.
     fn cancel(&mut self) {
         self.ownership.cancel();
         self.sweep.clear();
@@ -572,7 +570,7 @@ impl Stream {
         self.update_done();
     }
 
-    /// True when the flush asked for is over.
+    /// Ends a requested flush once everything is settled.
     pub(crate) fn end_flush_if_settled(&mut self) {
         if self.flush && self.is_settled() {
             self.flush = false;

@@ -1,29 +1,28 @@
-//! How a writer that gets ahead of its disk is slowed down before it has to stop.
+//! Slowing down a writer that gets ahead of its disk, before it has to stop.
 //!
-//! Disks finish in lumps, virtual ones most of all: nothing for 20 to 30 ms, and
-//! then all they were given. A writer that runs on at the speed of memory until
-//! its limit is reached stands still for the rest of the lump. One that takes
-//! longer and longer pauses on the last quarter of the way spreads the same time
-//! over many writes, and mostly meets the end of the lump before the limit. The
-//! kernel does the like in `balance_dirty_pages` (mm/page-writeback.c).
+//! Disks finish in lumps, virtual ones most of all: nothing for 20 to 30 ms, and then
+//! everything they were given. A writer that runs at the speed of memory until it reaches its
+//! limit stands still for the rest of the lump. With longer and longer pauses on the last
+//! quarter of the way, the same time is spread over many writes, and mostly the lump ends
+//! before the writer reaches the limit. The kernel does something similar in
+//! `balance_dirty_pages` (mm/page-writeback.c).
 
-/// Up to this share of the limit nobody pauses, in eighths. What is on its way
-/// by then keeps the disk busy through the writer's pauses; with less, a disk
-/// whose lumps vary much would be done with a short one before the next is there.
+/// Up to this share of the limit, in eighths, there are no pauses. What is on its way by then
+/// keeps the disk busy during the writer's pauses. With less, a disk whose lumps vary much
+/// would finish a short one before the next arrives.
 pub const FREE_EIGHTHS: u64 = 6;
-/// The same for scattered writes: the more of them wait, the more of them are
-/// neighbours.
+/// The same for scattered writes: the more of them wait, the more of them are neighbours.
 pub const SCATTERED_FREE_EIGHTHS: u64 = 7;
-/// No pause is longer; the limit does the rest.
+/// The longest pause; the limit does the rest.
 pub const PAUSE_MAX_NS: u64 = 20_000_000;
 
-/// How long a write of `bytes` bytes should take, in nanoseconds, with
-/// `outstanding_bytes` of the `limit_bytes` that may be outstanding, on a disk
-/// that writes `bytes_per_second` for this writer (0: not known).
+/// How long a write of `bytes` bytes should take, in nanoseconds. `outstanding_bytes` of the
+/// `limit_bytes` that may be outstanding are, and the disk writes `bytes_per_second` for this
+/// writer (0 if unknown).
 ///
-/// Nothing up to `free_eighths` of the limit, what the disk takes for as much in
-/// the middle of the rest, and ever more from there on, so that a writer comes
-/// to its limit late, if at all.
+/// It is 0 up to `free_eighths` of the limit. Half way through the rest, it is as long as the
+/// disk takes for the write, and it grows from there on. So a writer reaches its limit late,
+/// if at all.
 pub fn pause_ns(
     bytes: u64,
     outstanding_bytes: u64,
@@ -56,7 +55,7 @@ mod tests {
         assert_eq!(pause(0), 0);
         assert_eq!(pause(24), 0);
         assert!(pause(25) > 0);
-        // A MiB at a GiB a second.
+        // A MiB at a GiB per second.
         assert_eq!(pause(28), 976_562);
         for mib in 24..LIMIT / MIB {
             assert!(pause(mib) <= pause(mib + 1), "{mib} MiB");
@@ -83,9 +82,9 @@ mod tests {
         assert_eq!(pause_ns(1, 2, 0, 1, FREE_EIGHTHS), PAUSE_MAX_NS);
     }
 
-    /// The longest that one write of 1 MiB takes, and the time for all, on a
-    /// disk that takes what there is, works on it, and says nothing until all of
-    /// it is done; every 100th time it stands still for 30 ms more.
+    /// The longest time of one 1 MiB write, and the time for all, on a disk that takes
+    /// whatever there is, works on it, and reports nothing until all of it is done. Every
+    /// 100th time it stands still for another 30 ms.
     fn on_a_lumpy_disk(limit_bytes: u64, paces: bool) -> (u64, u64) {
         let copy_ns = 400_000;
         let disk_ns = |bytes: u64| bytes * 1_000_000_000 / SPEED;

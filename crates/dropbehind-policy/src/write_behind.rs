@@ -1,17 +1,16 @@
 //! The write-behind window.
 //!
-//! The state machine of the 2019 kernel proposal ("write-behind policy for
-//! sequential writes", linux-mm, September 2019): one `head` an open file, a
-//! window W that stays dirty behind the writer, so that writes combine, and a
-//! request R that is sent at a time. What is sent is the oldest part of the
-//! window; the part before that, one window long, is what a writer waits for.
-//! Together that bounds dirty plus writeback to two windows and one write.
+//! The state machine of the 2019 kernel proposal ("write-behind policy for sequential
+//! writes", linux-mm, September 2019). Each open file has one `head`, a window W that stays
+//! dirty behind the writer so that writes combine, and a request size R that is sent at a
+//! time. The oldest part of the window is sent; a writer waits for the part before that, one
+//! window long. Together that bounds dirty plus writeback to two windows and one write.
 
 use crate::range::{ByteRange, round_up};
 
-/// Window and request when nothing else is said: the proposal's 16 MiB.
+/// The default window and request size: the proposal's 16 MiB.
 pub const DEFAULT_WINDOW_BYTES: u64 = 16 << 20;
-/// The smallest window that may be asked for, in bytes.
+/// The smallest window that can be requested, in bytes.
 pub const WINDOW_MIN_BYTES: u64 = 64 << 10;
 
 /// One open file's window.
@@ -21,25 +20,25 @@ pub struct WriteBehind {
     end: u64,
 }
 
-/// What a write was like.
+/// The kind of a write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriteKind {
-    /// The file is open with `O_APPEND`.
+    /// Whether the file is open with `O_APPEND`.
     pub o_append: bool,
-    /// The write began at the end of the file.
+    /// Whether the write started at the end of the file.
     pub appending: bool,
 }
 
-/// What is known of a file when it is closed.
+/// What is known about a file when it is closed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CloseKind {
-    /// The file is open with `O_APPEND`.
+    /// Whether the file is open with `O_APPEND`.
     pub o_append: bool,
-    /// The file was empty when it was opened.
+    /// Whether the file was empty when it was opened.
     pub new_file: bool,
-    /// The last write ended at the end of the file.
+    /// Whether the last write ended at the end of the file.
     pub at_end: bool,
-    /// Only appending writes are written behind (mode 1).
+    /// Whether only appending writes are written behind (mode 1).
     pub appending_only: bool,
 }
 
@@ -54,13 +53,13 @@ impl WriteBehind {
         self.head
     }
 
-    /// The run that was written and not sent.
+    /// The run that was written and not sent yet.
     pub fn unsent(self) -> ByteRange {
         ByteRange::new(self.head, self.end)
     }
 
-    /// Notes a write of `range`; answers what to send to the disk now. More may
-    /// be due: [`WriteBehind::moved`] answers it.
+    /// Records a write of `range`. Returns what to send to the disk now. More may be due:
+    /// [`WriteBehind::moved`] returns it.
     pub fn wrote(
         &mut self,
         range: ByteRange,
@@ -73,8 +72,8 @@ impl WriteBehind {
         }
         if !self.continues(range, window_bytes) {
             let begin = range.start;
-            // Small appends through several openings of a log: look back as far
-            // as one window, at a request's boundary, to cover earlier ones.
+            // Small appends through several openings of a log: look back as far as one
+            // window, to a request boundary, to cover earlier ones.
             self.head = if kind.o_append {
                 round_up(begin - begin.min(window_bytes - 1), request_bytes).min(begin)
             } else {
@@ -86,8 +85,8 @@ impl WriteBehind {
         self.moved(window_bytes, request_bytes)
     }
 
-    /// True when a write of `range` goes on with the run, and the window keeps
-    /// what it holds.
+    /// Returns whether a write of `range` continues the run, so that the window keeps what it
+    /// holds.
     pub fn continues(self, range: ByteRange, window_bytes: u64) -> bool {
         // A write that reaches over the head continues the run: ranges come in
         // whole pages, so the last page before the head may be in both.
@@ -95,7 +94,7 @@ impl WriteBehind {
         over_head || (range.start >= self.head && range.start - self.head <= window_bytes)
     }
 
-    /// Answers what a window of this size no longer holds, until it is `None`.
+    /// Returns what a window of this size no longer holds. Call it until it returns `None`.
     pub fn moved(&mut self, window_bytes: u64, request_bytes: u64) -> Option<ByteRange> {
         let pending = self.end - self.head;
         if pending < window_bytes || window_bytes == 0 || pending == 0 {
@@ -103,8 +102,8 @@ impl WriteBehind {
         }
         let send_bytes = (pending - window_bytes).max(pending.min(request_bytes));
         let end = self.head + send_bytes;
-        // Up to a request's boundary, where the window has room for the rest:
-        // a run that began elsewhere would be cut askew for good.
+        // Up to a request boundary, if the window has room for the rest: otherwise a run that
+        // started elsewhere would stay misaligned for good.
         let aligned = end - end % request_bytes.max(1);
         let fits = aligned > self.head && self.end - aligned <= window_bytes;
         let sent = ByteRange::new(self.head, if fits { aligned } else { end });
@@ -112,16 +111,15 @@ impl WriteBehind {
         Some(sent)
     }
 
-    /// Takes the run that was not sent, all of it; a write at its end continues
-    /// it.
+    /// Takes all of the run that was not sent; a write at its end continues it.
     pub fn take_unsent(&mut self) -> ByteRange {
         let unsent = self.unsent();
         self.head = self.end;
         unsent
     }
 
-    /// The file ends at `size` now; answers the unsent part beyond, which the
-    /// window no longer holds.
+    /// The file now ends at `size`. Returns the unsent part beyond, which the window no
+    /// longer holds.
     pub fn truncated(&mut self, size: u64) -> ByteRange {
         let unsent = self.unsent();
         self.head = self.head.min(size);
@@ -129,11 +127,11 @@ impl WriteBehind {
         ByteRange::new(unsent.start.max(size), unsent.end)
     }
 
-    /// The file is closed; answers the tail worth sending, if it is.
+    /// The file is closed. Returns the tail if it is worth sending.
     ///
-    /// A tail of a window less a request or more is sent, a new file's from
-    /// one request on. Shorter ones may never need to be written: the file may
-    /// be deleted, or appended to again.
+    /// A tail is sent from a window less a request on, and a new file's from one request on.
+    /// Shorter ones may never need to be written: the file may be deleted, or appended to
+    /// again.
     pub fn closed(
         &mut self,
         kind: CloseKind,

@@ -9,11 +9,11 @@ use crate::disk::Disk;
 use crate::range::{ByteRange, round_up};
 use crate::range_set::RangeSet;
 
-/// All pages of a file are counted at most this often,
+/// All of a file's pages are counted at most this often,
 const COUNT_MIN_NS: u64 = 8_000_000;
-/// and no more than one part in so many of the time.
+/// and in at most one part in this many of the time.
 const COUNT_SHARE: u64 = 25;
-/// So many unknown bytes are worth a search at once,
+/// This many unknown bytes are worth a search at once,
 const SEARCH_BYTES: u64 = 1 << 20;
 /// and fewer after this time.
 const SEARCH_NS: u64 = 200_000_000;
@@ -21,7 +21,7 @@ const SEARCH_NS: u64 = 200_000_000;
 /// One look at one file.
 pub(super) struct Look<'a, P> {
     pub(super) now_ns: u64,
-    /// Everything is to be found.
+    /// Whether to find everything.
     pub(super) thorough: bool,
     pub(super) disk: &'a mut Disk,
     pub(super) pages: &'a P,
@@ -32,7 +32,7 @@ impl<'a, P: Pages> Look<'a, P> {
         self.pages.count(range).unwrap_or_default()
     }
 
-    /// The parts of `range` of which the stream knows nothing that is still to happen.
+    /// The parts of `range` in which the stream has nothing left to do.
     fn idle_parts(&self, id: StreamId, range: ByteRange) -> Vec<ByteRange> {
         let stream = self.disk.stream(id);
         stream
@@ -46,7 +46,7 @@ impl<'a, P: Pages> Look<'a, P> {
 }
 
 impl ObservedStream {
-    /// True when something happened to the file since the last look.
+    /// Returns whether anything happened to the file since the last look.
     pub(super) fn see<P: Pages>(&mut self, look: &mut Look<'_, P>) -> bool {
         let mut changed = self.see_size(look);
         changed |= self.sort_fresh(look);
@@ -86,13 +86,13 @@ impl ObservedStream {
         size_bytes != before_bytes
     }
 
-    /// Without the trace: what is cached beyond the old end was written.
+    /// Without the trace: pages cached beyond the old end were written.
     fn grew<P: Pages>(&mut self, look: &mut Look<'_, P>, grown: ByteRange) {
         let cached_bytes = look.count(grown).cached_bytes;
         if cached_bytes >= grown.len() / 2 {
             self.found_written(look, grown, cached_bytes);
         } else if cached_bytes > 0 {
-            // Made longer, and written here and there.
+            // Extended, and written here and there.
             let mut search = look.search(|counted| counted.cached_bytes);
             search.descend(grown);
             for (piece, _) in search.found {
@@ -101,14 +101,14 @@ impl ObservedStream {
         }
     }
 
-    /// Of what was brought in since the last look, what is dirty was written. The rest
-    /// was read, or is being written in this moment: it waits behind the fronts.
+    /// Of the pages brought in since the last look, the dirty ones were written. The rest
+    /// were read, or are just being written: they wait behind the fronts.
     fn sort_fresh<P: Pages>(&mut self, look: &mut Look<'_, P>) -> bool {
         let Provenance::Traced { fresh, .. } = &mut self.provenance else {
             return false;
         };
         let fresh = core::mem::take(fresh);
-        // What a search has found dirty before the trace was read needs no second look.
+        // What a search found dirty before the trace was read needs no second look.
         let unknown: Vec<ByteRange> = fresh
             .iter()
             .flat_map(|range| look.idle_parts(self.config.id, range))
@@ -132,14 +132,14 @@ impl ObservedStream {
         !fresh.is_empty()
     }
 
-    /// What of this range is on its way is dropped, if it is ours, once that is over.
+    /// Pages of ours in this range that are under way are dropped when that is over.
     fn pass_busy<P: Pages>(&mut self, look: &mut Look<'_, P>, range: ByteRange) {
         for part in busy_parts(look.disk, self.config.id, range) {
             look.disk.passed(look.now_ns, self.config.id, part);
         }
     }
 
-    /// Of this range, so many bytes were written.
+    /// Records that this many bytes of the range were written.
     fn found_written<P: Pages>(
         &mut self,
         look: &mut Look<'_, P>,
@@ -149,15 +149,15 @@ impl ObservedStream {
         self.fronts.withdraw(range);
         let (id, mode) = (self.config.id, self.config.mode);
         look.disk.wrote(look.now_ns, id, range, mode);
-        // Where the trace tells, each page that was brought in is counted once, and
-        // besides what is written of those that were there.
+        // With the trace, each page brought in is counted once, plus what is written to pages
+        // that were there before.
         let brought_bytes = self.take_uncounted(range);
         self.counted_early(range, written_bytes.saturating_sub(brought_bytes));
         self.counts.written_bytes += brought_bytes.max(written_bytes);
         self.write_cursor = range.end;
     }
 
-    /// Counts what was brought into this range, now that it is known what for.
+    /// Counts what was brought into this range, now that its purpose is known.
     fn take_uncounted(&mut self, range: ByteRange) -> u64 {
         match &mut self.provenance {
             Provenance::Traced { uncounted, .. } => uncounted.remove(range),
@@ -183,7 +183,8 @@ impl ObservedStream {
             Provenance::Traced { .. } if self.config.mode.drops() => brought_bytes,
             Provenance::Traced { .. } => counted.cached_bytes,
             Provenance::ResidentAtOpen { before_bytes, .. } => {
-                // Reclaim takes what others had, too; what comes after it is not theirs.
+                // Reclaim takes pages of others, too; pages that come after that are not
+                // theirs.
                 *before_bytes = (*before_bytes).min(counted.cached_bytes);
                 counted.cached_bytes - *before_bytes
             }
@@ -217,15 +218,13 @@ impl ObservedStream {
         changed
     }
 
-    /// The trace names pieces, of which little may be dirty: only a search finds
-    /// everything.
+    /// The trace names pieces of which little may be dirty: only a search finds everything.
     fn is_worth_a_search<P: Pages>(&self, look: &Look<'_, P>, unknown_bytes: u64) -> bool {
         let rested = look.now_ns.saturating_sub(self.searched_ns) >= SEARCH_NS;
         look.thorough || unknown_bytes >= SEARCH_BYTES || unknown_bytes > 0 && rested
     }
 
-    /// True when a look had to leave something out, for as long as a request is
-    /// under way.
+    /// Returns whether a look had to leave something out while a request is under way.
     pub(super) fn has_undecided<P: Pages>(&self, look: &Look<'_, P>) -> bool {
         let Some(stream) = look.disk.stream(self.config.id) else {
             return false;
@@ -238,7 +237,7 @@ impl ObservedStream {
     }
 
     fn search_written<P: Pages>(&mut self, look: &mut Look<'_, P>, all: ByteRange) {
-        // A sequential writer goes on where it was.
+        // A sequential writer continues where it was.
         let cursor = self.write_cursor.min(all.end);
         let mut search = look.search(Counted::unwritten_bytes);
         for half in [
@@ -251,8 +250,8 @@ impl ObservedStream {
         }
         let found = search.found;
         let suspects = match &mut self.provenance {
-            // It may have been brought in since the trace was read. What the trace does
-            // not name until the next search was there before.
+            // They may have been brought in since the trace was read. Pages that the trace
+            // doesn't name until the next search were there before.
             Provenance::Traced { suspects, .. } if !look.thorough => {
                 let pieces = found.iter().map(|(piece, _)| *piece).collect();
                 core::mem::replace(suspects, pieces)
@@ -277,16 +276,15 @@ impl ObservedStream {
         }
     }
 
-    /// Without the trace: finds pages that appeared; answers where to go on.
+    /// Without the trace: finds pages that appeared. Returns where to continue.
     fn search_read<P: Pages>(&mut self, look: &Look<'_, P>, all: ByteRange, cursor: u64) -> u64 {
         let Some(stream) = look.disk.stream(self.config.id) else {
             return 0;
         };
         let mut search = look.search(|counted| counted.cached_bytes);
         let mut next = 0;
-        // Of a file that was cached here and there, there are many, most of
-        // them dropped before: always from the first one, and the last ones
-        // would never be looked at.
+        // If a file was cached here and there, there are many gaps, most of them already
+        // dropped. Always starting at the first would never reach the last ones.
         let gaps = stream.unexplained(all);
         let first = gaps.partition_point(|gap| gap.end <= cursor);
         'gaps: for gap in gaps[first..].iter().chain(&gaps[..first]) {
@@ -305,7 +303,7 @@ impl ObservedStream {
     }
 
     /// Hands the stream what the fronts have passed: its readers are done with it, or its
-    /// writer is, where it was clean before it was found.
+    /// writer is, if it was clean before it was found.
     fn tell_passed<P: Pages>(&mut self, look: &mut Look<'_, P>) {
         let (now_ns, id) = (look.now_ns, self.config.id);
         let passed = if self.closed || self.flush {
@@ -319,7 +317,7 @@ impl ObservedStream {
             for part in look.idle_parts(id, range) {
                 let counted = look.count(part);
                 if counted.unwritten_bytes() > 0 {
-                    // Written meanwhile, it is not to be dropped before that is clean.
+                    // Written meanwhile: don't drop it before it is clean.
                     self.found_written(look, part, counted.unwritten_bytes());
                     continue;
                 }
@@ -338,7 +336,7 @@ impl ObservedStream {
                     false => self.counts.read_bytes += bytes,
                 }
             }
-            // The rest of it is on its way.
+            // The rest of it is under way.
             if traced {
                 self.pass_busy(look, range);
             }

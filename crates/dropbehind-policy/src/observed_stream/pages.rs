@@ -1,16 +1,16 @@
-//! What a look asks the shell.
+//! What a look asks of the shell.
 
 use crate::action::Counted;
 use crate::range::ByteRange;
 
-/// The file's pages, and the clocks, as a look sees them.
+/// A file's pages and the clocks, for a look.
 pub trait Pages {
-    /// The file's size in bytes; `None` when the kernel does not tell.
+    /// The file's size in bytes; `None` if the kernel doesn't report it.
     fn size_bytes(&self) -> Option<u64>;
-    /// Counts the pages of a range; `None` when the kernel does not tell.
+    /// Counts the pages of a range; `None` if the kernel doesn't report them.
     fn count(&self, range: ByteRange) -> Option<Counted>;
     /// The time, in nanoseconds of the disk's clock.
     fn now_ns(&self) -> u64;
-    /// What this thread has used of the processor, in nanoseconds.
+    /// The processor time that this thread has used, in nanoseconds.
     fn processor_ns(&self) -> u64;
 }

@@ -1,4 +1,4 @@
-//! Finding where in a file something is, by counting.
+//! Finding by counting where pages are in a file.
 
 use alloc::vec::Vec;
 use core::convert::Infallible;
@@ -8,21 +8,21 @@ use crate::action::Counted;
 use crate::bisection::bisect;
 use crate::range::ByteRange;
 
-/// Pages are found to within this.
+/// The precision to which pages are found.
 const PIECE_BYTES: u64 = 128 << 10;
-/// No more counts than this in one search: 20 ms when each has a thousand pages
-/// to walk. The next one goes on where this one ended.
+/// The most counts in one search: 20 ms if each has a thousand pages to walk. The next search
+/// continues where this one ended.
 const COUNTS: u32 = 2048;
-/// And this in a thorough one: enough for a gigabyte of which every second page was
+/// The most counts in a thorough search: enough for a gigabyte of which every second page was
 /// cached before.
 const THOROUGH_COUNTS: u32 = 1 << 18;
-/// Finds the pieces of a file in which something is.
+/// Finds the pieces of a file that contain pages of interest.
 pub(super) struct Search<'a, P> {
     pages: &'a P,
     of_interest: fn(Counted) -> u64,
     /// Counts that may still be made.
     pub(super) counts: u32,
-    /// What was found, and how many bytes of it are of interest.
+    /// What was found, and how many bytes of each piece are of interest.
     pub(super) found: Vec<(ByteRange, u64)>,
 }
 
@@ -47,7 +47,7 @@ impl<'a, P: Pages> Search<'a, P> {
         );
     }
 
-    /// True when the halves of this part are to be visited.
+    /// Returns whether the halves of this part are to be visited.
     fn visit(&mut self, part: ByteRange) -> bool {
         if self.counts == 0 {
             return false;

@@ -1,4 +1,4 @@
-//! The disk's state a stream decides by, and how much it asks for accordingly.
+//! The disk's state that a stream bases its decisions on, and the amounts derived from it.
 
 use super::StreamConfig;
 use crate::neighbours::Neighbours;
@@ -16,20 +16,20 @@ pub(crate) struct Context {
     pub request_bytes: u64,
     /// Streams that wait for writeback.
     pub busy_streams: u64,
-    /// What they wait for.
+    /// The bytes that they wait for.
     pub asked_bytes: u64,
 }
 
 impl Context {
-    /// The pause before a stream's next poll. All streams wait for the same
-    /// disk, so none of many gets its bytes written as soon as a single one, and
-    /// polls of each at a single one's pace would take a core.
+    /// The pause before a stream's next poll. All streams wait for the same disk, so each of
+    /// many gets its bytes written later than a single one would. If each polled at a single
+    /// one's pace, the polls would take a core.
     pub(super) fn poll_ns(&self) -> u64 {
         let share = 1 + self.busy_streams.saturating_sub(1) / 4;
         self.pace.poll_ns().saturating_mul(share)
     }
 
-    /// The window of a stream now, in whole pages, one at least; 0 is none.
+    /// A stream's current window, in whole pages and at least one; 0 means none.
     pub(super) fn window_bytes(&self, config: &StreamConfig) -> u64 {
         let wanted = match config.window_bytes {
             Some(fixed) => fixed,
@@ -52,8 +52,8 @@ impl Context {
         wanted - wanted % self.page_bytes
     }
 
-    /// What a stream may have on its way. A window of 0 turns write-behind and
-    /// the writer's wait off, and says nothing about this.
+    /// How much a stream may have on its way. A window of 0 turns off write-behind and the
+    /// writer's wait, but doesn't affect this.
     pub(super) fn room_bytes(&self, config: &StreamConfig) -> u64 {
         match self.window_bytes(config) {
             0 => self
@@ -63,7 +63,7 @@ impl Context {
         }
     }
 
-    /// How many dirty bytes are worth asking for.
+    /// How many dirty bytes are worth a request.
     pub(super) fn batch_bytes(&self, config: &StreamConfig) -> u64 {
         self.pace
             .batch_bytes(self.room_bytes(config), self.request_bytes(config))

@@ -1,37 +1,36 @@
-//! What is left to the kernel to write, and counted now and then, until it is
-//! clean and can be dropped; and what was asked for, and is dirty still.
+//! Ranges that the kernel is to write, which are counted now and then until they are clean
+//! and can be dropped; also ranges that were requested and are still dirty.
 
 use alloc::vec::Vec;
 
 use crate::range::ByteRange;
 use crate::range_set::RangeSet;
 
-/// How often lazily written pages are looked at. The kernel's own flusher wakes
-/// every five seconds.
+/// How often lazily written pages are counted. The kernel's own flusher wakes every five
+/// seconds.
 const COUNT_NS: u64 = 1_000_000_000;
-/// Lazily written pages are counted in pieces, the smallest of this size. A
-/// piece that is clean doubles the next one, a dirty one halves it.
+/// The smallest piece in which lazily written pages are counted. A clean piece doubles the
+/// next one, a dirty one halves it.
 const PIECE_MIN_BYTES: u64 = 4 << 20;
-/// And the largest of this: a quarter of a million pages take some milliseconds.
+/// The largest piece: a quarter of a million pages take some milliseconds.
 const PIECE_MAX_BYTES: u64 = 1 << 30;
-/// No more pieces than this are counted each time: at 5 µs, a third of a
-/// thousandth of a CPU.
+/// The most pieces counted each time: at 5 µs each, a third of a thousandth of a CPU.
 const PIECES: u32 = 64;
-/// Somebody waits, or a descriptor is held for it, and after so many looks none
-/// of the lazily written pages has become clean: they are left. The kernel
-/// writes what is 30 s old; this is four times that.
+/// If a caller waits, or a descriptor is held, the lazily written pages are given up after
+/// this many looks that found none of them clean. The kernel writes what is 30 s old; this is
+/// four times that.
 const LOOKS: u32 = 120;
 
 /// The lazily written ranges of one stream.
 #[derive(Clone, Debug)]
 pub(super) struct Lazy {
     ranges: RangeSet,
-    /// Where the next piece begins.
+    /// Where the next piece starts.
     cursor: u64,
     piece_bytes: u64,
-    /// Pieces counted since the last wait.
+    /// Pieces counted since the last pause.
     pieces: u32,
-    /// Looks at all ranges since the last one that found something clean.
+    /// Looks at all ranges since one found something clean.
     looks: u32,
     next_count_ns: u64,
 }
@@ -61,7 +60,7 @@ impl Lazy {
         self.ranges.overlaps_of(range)
     }
 
-    /// The kernel is to write `range`.
+    /// Leaves `range` to the kernel to write.
     pub(super) fn leave(&mut self, now_ns: u64, range: ByteRange) {
         if !range.is_empty() {
             self.leave_again(now_ns, range);
@@ -69,7 +68,7 @@ impl Lazy {
         }
     }
 
-    /// Asked for once more, `range` is still not clean.
+    /// `range` was requested once more, and is still not clean.
     pub(super) fn leave_again(&mut self, now_ns: u64, range: ByteRange) {
         if self.ranges.is_empty() {
             self.next_count_ns = now_ns + COUNT_NS;
@@ -78,14 +77,14 @@ impl Lazy {
         self.ranges.insert(range);
     }
 
-    /// The parts of `range`, which are left to the kernel no more.
+    /// Removes and returns the parts of `range` that are left to the kernel.
     pub(super) fn take_parts(&mut self, range: ByteRange) -> Vec<ByteRange> {
         let parts = self.ranges.overlaps_of(range).collect();
         self.ranges.remove(range);
         parts
     }
 
-    /// What had been asked for once more is clean.
+    /// Ranges that were requested once more are clean.
     pub(super) fn progressed(&mut self) {
         self.looks = 0;
     }
@@ -95,28 +94,28 @@ impl Lazy {
         self.ranges.remove(range);
     }
 
-    /// Takes all out: nothing is left to the kernel any more.
+    /// Removes everything: nothing is left to the kernel any more.
     pub(super) fn take(&mut self) -> RangeSet {
         core::mem::take(&mut self.ranges)
     }
 
-    /// Nothing is to be counted any more.
+    /// Stops counting everything.
     pub(super) fn clear(&mut self) {
         self.ranges.clear();
     }
 
-    /// The program's fsync wrote it: it is to be counted at once.
+    /// The program's fsync wrote it, so count at once.
     pub(super) fn synced(&mut self, now_ns: u64) {
         self.next_count_ns = now_ns;
         self.pieces = 0;
     }
 
-    /// When the next piece is to be counted, if anything is there.
+    /// When to count the next piece, if there is any.
     pub(super) fn count_due_ns(&self) -> Option<u64> {
         (!self.ranges.is_empty()).then_some(self.next_count_ns)
     }
 
-    /// The next piece, which is being counted.
+    /// Starts counting the next piece.
     pub(super) fn begin_count(&mut self, now_ns: u64) -> ByteRange {
         let piece = self.next_piece();
         self.cursor = piece.end;
@@ -144,12 +143,12 @@ impl Lazy {
         } else {
             range.start
         };
-        // Over gaps too: a count costs little where nothing is cached.
+        // Across gaps, too: a count costs little where nothing is cached.
         let end = start.saturating_add(self.piece_bytes);
         ByteRange::new(start, end.min(self.ranges.span().end))
     }
 
-    /// All of the piece is clean.
+    /// The whole piece is clean.
     pub(super) fn counted_clean(&mut self, piece: ByteRange) {
         if self.ranges.remove(piece) > 0 {
             self.looks = 0;
@@ -157,12 +156,12 @@ impl Lazy {
         self.piece_bytes = (self.piece_bytes * 2).min(PIECE_MAX_BYTES);
     }
 
-    /// Something of the piece is not clean.
+    /// Some of the piece is not clean.
     pub(super) fn counted_dirty(&mut self) {
         self.piece_bytes = (self.piece_bytes / 2).max(PIECE_MIN_BYTES);
     }
 
-    /// The kernel has had its time.
+    /// Returns whether the kernel has had its time.
     pub(super) fn is_overdue(&self) -> bool {
         self.looks >= LOOKS
     }

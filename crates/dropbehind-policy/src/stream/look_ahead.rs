@@ -1,21 +1,21 @@
-//! The look ahead of an overwriting stream: what others have brought in
-//! meanwhile, where it comes next, is to be seen before it is written.
+//! Looks at the cache ahead of an overwriting stream: pages that others have brought in there
+//! must be seen before the stream writes them.
 
 use super::context::Context;
 use crate::range::{ByteRange, round_up};
 
-/// The cache ahead of an overwriting stream is looked at again when the last
-/// look is older.
+/// The cache ahead of an overwriting stream is looked at again if the last look is older than
+/// this.
 const LOOK_AGE_NS: u64 = 1_000_000_000;
 /// How far ahead such a look goes.
 const LOOK_BYTES: u64 = 64 << 20;
 
-/// Where one stream is, and how far ahead of it the cache was looked at.
+/// Where one stream is, and how far ahead of it the cache has been looked at.
 #[derive(Clone, Debug)]
 pub(super) struct LookAhead {
-    /// What the file had before us ends here.
+    /// The end of what the file had before us.
     old_end_bytes: u64,
-    /// Where the last write ended, and what was written up to there in one piece.
+    /// Where the last write ended, and how much was written up to there without a gap.
     run_end: u64,
     run_bytes: u64,
     looked_ns: u64,
@@ -36,11 +36,11 @@ impl LookAhead {
         }
     }
 
-    /// Notes a write.
+    /// Records a write.
     pub(super) fn wrote(&mut self, context: &Context, range: ByteRange, window_bytes: u64) {
-        // Only a stream that has come a long way in one piece has an "ahead":
-        // elsewhere lie pages of ours that we may not have heard of yet. Whole
-        // pages are told, so a run may begin with the last page once more.
+        // Only a stream that has come a long way without a gap has an "ahead": elsewhere
+        // there may be pages of ours that we have not heard of yet. Whole pages are reported,
+        // so a run may start with the last page again.
         let overlap = self.run_end.saturating_sub(range.start);
         let goes_on = overlap <= context.page_bytes && range.start <= self.run_end;
         let before_bytes = if goes_on { self.run_bytes } else { 0 };
@@ -49,8 +49,8 @@ impl LookAhead {
         if self.run_bytes < window_bytes {
             return;
         }
-        // The writer may be two windows ahead of what we have heard of; nearer
-        // than that, a look would take its pages for somebody else's.
+        // The writer may be two windows ahead of what we have heard of. A look any nearer
+        // would take its pages for others'.
         let nearest = range.end.saturating_add(window_bytes.saturating_mul(2));
         let from = nearest.max(self.looked_until);
         let due = from - nearest < LOOK_BYTES;
@@ -67,12 +67,12 @@ impl LookAhead {
         self.old_end_bytes = self.old_end_bytes.min(end);
     }
 
-    /// True when there is something to look at.
+    /// Returns whether there is something to look at.
     pub(super) fn is_wanted(&self) -> bool {
         self.wanted.is_some()
     }
 
-    /// What is being looked at. Looked at or not, it is not asked for again.
+    /// Starts a look. Whether or not it succeeds, the range is not asked for again.
     pub(super) fn begin(&mut self) -> ByteRange {
         let range = self.wanted.take().unwrap_or_default();
         self.looked_until = self.looked_until.max(range.end);
@@ -85,7 +85,7 @@ impl LookAhead {
         self.looked_until = self.looked_until.max(range.end);
     }
 
-    /// Nothing is to be looked at any more.
+    /// Cancels a look that is wanted.
     pub(super) fn clear(&mut self) {
         self.wanted = None;
     }

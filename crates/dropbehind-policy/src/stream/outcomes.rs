@@ -1,4 +1,4 @@
-//! What became of what a stream had done: counts, drops and inspections.
+//! Results of what a stream has requested: counts, drops and inspections.
 
 use alloc::vec::Vec;
 
@@ -12,8 +12,7 @@ use crate::range::ByteRange;
 use crate::range_list::{gaps_between, intersections};
 
 impl Stream {
-    /// Answers bytes newly seen clean and what the poll was like, for the
-    /// disk's pace.
+    /// Returns the bytes newly seen clean and what the poll was like, for the disk's pace.
     pub(crate) fn counted(
         &mut self,
         context: &Context,
@@ -37,19 +36,19 @@ impl Stream {
         Some((progress.newly_clean_bytes, progress.poll))
     }
 
-    /// Pages asked for are dirty and not on their way: written to again, or
-    /// skipped by the kernel because they were locked.
+    /// Requested pages are dirty and not on their way: written again, or skipped by the
+    /// kernel because they were locked.
     fn still_dirty(&mut self, context: &Context, request: Request, unwritten_bytes: u64) {
         let range = request.range;
         let window_bytes = self.window.unsent().intersection(range).len();
         let requested_bytes: u64 = self.requests.parts_of(range).map(ByteRange::len).sum();
         let expected_bytes = self.sweep.bytes_of(range) + window_bytes + requested_bytes;
-        // The kernel counts whole folios, so a small part of one that was
-        // written again may show as much more. It is asked for in its own time;
-        // once more for what the kernel may have skipped besides is enough.
+        // The kernel counts whole folios, so a small part of one that was written again may
+        // show as much more. That is requested in its own time. One more request is enough
+        // for what the kernel may have skipped besides.
         let expected =
             unwritten_bytes <= expected_bytes || (expected_bytes > 0 && request.tries > 0);
-        // Nobody but the program has asked for these, and perhaps too early.
+        // Only the program has requested these, and perhaps too early.
         if expected && !request.by_program {
             return;
         }
@@ -60,11 +59,11 @@ impl Stream {
         }
     }
 
-    /// Hands what is ours and no longer under way over to be dropped.
+    /// Hands over to be dropped what is ours and no longer under way.
     fn now_clean(&mut self, range: ByteRange) {
-        // Where ranges are scattered, most of what is ours in their span was clean
-        // before, and to look each of it up takes more time than all else.
-        // What was brought in between the ranges of a request is still to be passed.
+        // If ranges are scattered, most of our pages in their span were already clean, and
+        // looking each of them up takes more time than everything else. Pages brought in
+        // between the ranges of a request are still to be passed.
         let pending = self.pending_parts(range);
         let unsorted = self.ownership.unsorted_of(range);
         let idle = gaps_between(range, pending.chain(unsorted).collect());
@@ -96,7 +95,7 @@ impl Stream {
         }
     }
 
-    /// What others write, nobody tells: pages that are dirty after all may have been
+    /// Nothing reports other processes' writes: pages that are still dirty may have been
     /// written by the program meanwhile, and the kernel would take half a minute.
     fn ask_once_more(&mut self, context: &Context, piece: ByteRange) {
         let request_bytes = context.request_bytes(&self.config);
@@ -129,7 +128,7 @@ impl Stream {
         let mut verdict = self
             .planner
             .verified(context.now_ns, range, gone_bytes, after_bytes);
-        // A folio across the border goes only together with the other part.
+        // A folio that straddles the border is dropped only together with the other part.
         if verdict == Verdict::GivenUp
             && self.is_busy_next_to(context, range)
             && self.planner.wait_for_neighbours(context.now_ns, range)
@@ -138,7 +137,7 @@ impl Stream {
         }
         let stayed_bytes = match verdict {
             Verdict::Again => {
-                // What was given up or truncated since is nothing to try again.
+                // What was given up or truncated since need not be tried again.
                 for part in self.ownership.not_ours_of(range) {
                     self.planner.withdraw(part);
                 }
@@ -148,9 +147,9 @@ impl Stream {
             Verdict::GivenUp if self.ownership.hold_stuck(range) => return,
             Verdict::GivenUp => after_bytes,
         };
-        // What was written since is to be dropped after its own writeback, and
-        // what a read brought in again since by another drop. Mostly there is
-        // nothing of the kind, and to make a list of it costs more than to look.
+        // What was written since is dropped after its own writeback, and what a read brought
+        // in again by another drop. Mostly there is none of either, and checking is cheaper
+        // than making a list.
         if self.pending_parts(range).next().is_some() {
             let gone = gaps_between(range, self.pending_parts(range).collect());
             self.ownership.dropped(&gone, stayed_bytes);
@@ -159,8 +158,8 @@ impl Stream {
         }
     }
 
-    /// True when the page before or after is being written by us, or waits for
-    /// its first drop.
+    /// Returns whether we are writing the page before or after, or it waits for its first
+    /// drop.
     fn is_busy_next_to(&self, context: &Context, range: ByteRange) -> bool {
         let before = ByteRange::new(range.start.saturating_sub(context.page_bytes), range.start);
         let after = ByteRange::new(range.end, range.end.saturating_add(context.page_bytes));
@@ -170,7 +169,7 @@ impl Stream {
             .any(|page| self.planner.is_waiting(page) || self.busy_parts(page).next().is_some())
     }
 
-    /// The next action is asked for: a drop that was not answered did nothing.
+    /// The next action is being asked for, so a drop without an answer did nothing.
     pub(crate) fn not_answered(&mut self, context: &Context) {
         while let Some(range) = self.planner.unanswered() {
             let nothing = Dropped::Tried {
@@ -185,9 +184,9 @@ impl Stream {
         self.inspection.at_ns = Some(context.now_ns);
         self.inspection.unlinked = inspected.unlinked;
         if inspected.unlinked && self.phase.is_closed() {
-            // Nobody can read it again: the kernel frees the pages unwritten
-            // once the last descriptor, perhaps ours, is closed. A look that
-            // comes before finds them again, and nobody is to hold them for that.
+            // Nobody can read it again: the kernel frees the pages unwritten once the last
+            // descriptor, perhaps ours, is closed. A look before that finds them again, but
+            // nothing should hold them for it.
             self.phase = Phase::Deleted;
             self.ownership.freed_all();
             self.cancel();

@@ -9,7 +9,7 @@ use crate::range::ByteRange;
 use crate::range_set::RangeSet;
 use crate::residency::ResidencyMap;
 
-/// Bytes by what became of them.
+/// Bytes by what happened to them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct OwnershipCounters {
     pub(super) brought_bytes: u64,
@@ -23,9 +23,9 @@ pub(super) struct OwnershipCounters {
 #[derive(Clone, Debug)]
 pub(super) struct Ownership {
     provenance: Provenance,
-    /// Brought in by us, and not yet gone.
+    /// Brought in by us, and not dropped yet.
     ours: RangeSet,
-    /// Written by us and kept, each byte counted once.
+    /// Written by us and kept; each byte is counted once.
     kept: RangeSet,
     counters: OwnershipCounters,
 }
@@ -50,17 +50,17 @@ impl Ownership {
         &self.counters
     }
 
-    /// Bytes brought in and not yet gone.
+    /// Bytes brought in and not dropped yet.
     pub(super) fn ours_bytes(&self) -> u64 {
         self.ours.bytes()
     }
 
-    /// Of how many separate ranges these are.
+    /// How many separate ranges those are in.
     pub(super) fn ours_count(&self) -> usize {
         self.ours.count()
     }
 
-    /// The parts of `range` that were brought in and are not yet gone.
+    /// The parts of `range` that were brought in and not dropped yet.
     pub(super) fn ours_of(&self, range: ByteRange) -> Vec<ByteRange> {
         self.ours.overlaps_of(range).collect()
     }
@@ -70,13 +70,12 @@ impl Ownership {
         self.ours.gaps_of(range)
     }
 
-    /// True when a byte of `range` is ours.
+    /// Returns whether a byte of `range` is ours.
     pub(super) fn is_ours(&self, range: ByteRange) -> bool {
         self.ours.touches(range)
     }
 
-    /// The parts of `range` that are neither ours nor were there before, as far
-    /// as is known.
+    /// The parts of `range` that are neither ours nor were there before, as far as is known.
     pub(super) fn unexplained(&self, range: ByteRange) -> Vec<ByteRange> {
         match &self.provenance {
             Provenance::Traced(_) => Vec::new(),
@@ -100,7 +99,7 @@ impl Ownership {
         } = &mut self.provenance
         {
             residency.observed(range, resident);
-            // What we brought in ourselves is not somebody else's.
+            // What we brought in ourselves is not others'.
             for part in self.ours.overlaps_of(range) {
                 residency.observed(part, []);
             }
@@ -108,7 +107,7 @@ impl Ownership {
         }
     }
 
-    /// The look ahead of the writer, without the trace.
+    /// The look ahead of the writer; only without the trace.
     pub(super) fn look_ahead(&self) -> Option<&LookAhead> {
         match &self.provenance {
             Provenance::Traced(_) => None,
@@ -116,7 +115,7 @@ impl Ownership {
         }
     }
 
-    /// The same, to be changed.
+    /// The same, mutable.
     pub(super) fn look_ahead_mut(&mut self) -> Option<&mut LookAhead> {
         match &mut self.provenance {
             Provenance::Traced(_) => None,
@@ -166,7 +165,7 @@ impl Ownership {
         }
     }
 
-    /// The kernel's trace names `range` as ours.
+    /// The trace names `range` as ours.
     pub(super) fn traced(&mut self, range: ByteRange) {
         if let Provenance::Traced(traced) = &mut self.provenance {
             traced.stuck.remove(range);
@@ -175,14 +174,14 @@ impl Ownership {
         self.bring(range);
     }
 
-    /// It is known of `range` that it was written, or that its readers are done with it.
+    /// `range` is known to be written, or its readers are done with it.
     pub(super) fn sorted(&mut self, range: ByteRange) {
         if let Provenance::Traced(traced) = &mut self.provenance {
             traced.unsorted.remove(range);
         }
     }
 
-    /// The parts of `range` of which that is not known yet.
+    /// The parts of `range` for which neither is known yet.
     pub(super) fn unsorted_of(&self, range: ByteRange) -> Vec<ByteRange> {
         match &self.provenance {
             Provenance::Traced(traced) => traced.unsorted.overlaps_of(range).collect(),
@@ -190,7 +189,7 @@ impl Ownership {
         }
     }
 
-    /// True when that is known of all that is ours.
+    /// Returns whether all of our pages are sorted in this way.
     pub(super) fn is_sorted(&self) -> bool {
         match &self.provenance {
             Provenance::Traced(traced) => traced.unsorted.is_empty(),
@@ -198,9 +197,9 @@ impl Ownership {
         }
     }
 
-    /// What of `range` is ours resisted all tries, and waits for the close, or for the rest
-    /// to be dropped: a folio across two ranges goes only with both. False where it is not
-    /// to be tried again.
+    /// Our pages in `range` resisted all tries. They wait for the close, or for the rest to
+    /// be dropped, since a folio across two ranges is dropped only with both. Returns false
+    /// if they are not to be tried again.
     pub(super) fn hold_stuck(&mut self, range: ByteRange) -> bool {
         match &mut self.provenance {
             Provenance::Traced(traced) if !traced.tried_stuck => {
@@ -217,7 +216,7 @@ impl Ownership {
         matches!(&self.provenance, Provenance::Traced(traced) if !traced.stuck.is_empty())
     }
 
-    /// What is stuck, to be tried again.
+    /// Takes what is stuck, to be tried again.
     pub(super) fn take_stuck(&mut self) -> RangeSet {
         match &mut self.provenance {
             Provenance::Traced(traced) => core::mem::take(&mut traced.stuck),
@@ -225,7 +224,7 @@ impl Ownership {
         }
     }
 
-    /// Whatever resists now is left.
+    /// Whatever still resists is left.
     pub(super) fn tried_stuck(&mut self) {
         if let Provenance::Traced(traced) = &mut self.provenance {
             traced.tried_stuck = true;
@@ -239,7 +238,7 @@ impl Ownership {
         }
     }
 
-    /// Nothing is to be looked at or tried any more.
+    /// Cancels all looks and tries.
     pub(super) fn cancel(&mut self) {
         match &mut self.provenance {
             Provenance::Traced(traced) => {
@@ -256,7 +255,7 @@ impl Ownership {
         self.note_peak();
     }
 
-    /// Others brought `range` in, so what we had there is gone.
+    /// Others brought in `range`, so our pages there are gone.
     pub(super) fn take_over(&mut self, range: ByteRange) {
         if let Provenance::Traced(traced) = &mut self.provenance {
             traced.unsorted.remove(range);
@@ -270,7 +269,7 @@ impl Ownership {
         *peak = (*peak).max(self.ours.bytes());
     }
 
-    /// `range` is to stay; answers the parts that were ours.
+    /// `range` is to stay. Returns the parts that were ours.
     pub(super) fn keep(&mut self, range: ByteRange) -> Vec<ByteRange> {
         match &mut self.provenance {
             Provenance::Traced(traced) => {
@@ -287,8 +286,7 @@ impl Ownership {
         given_up
     }
 
-    /// `parts` are no longer ours: dropped, but for so many bytes at most that
-    /// stayed.
+    /// `parts` are no longer ours: dropped, except for at most `stayed_bytes`.
     pub(super) fn dropped(&mut self, parts: &[ByteRange], stayed_bytes: u64) {
         let bytes: u64 = parts.iter().map(|part| self.ours.remove(*part)).sum();
         let left_bytes = stayed_bytes.min(bytes);
@@ -296,18 +294,18 @@ impl Ownership {
         self.counters.dropped_bytes += bytes - left_bytes;
     }
 
-    /// What of `range` is ours could not be dropped.
+    /// Our pages in `range` could not be dropped.
     pub(super) fn leave(&mut self, range: ByteRange) {
         self.counters.left_bytes += self.ours.remove(range);
     }
 
-    /// The same of all.
+    /// None of our pages could be dropped.
     pub(super) fn leave_all(&mut self) {
         self.counters.left_bytes += self.ours.bytes();
         self.ours.clear();
     }
 
-    /// The file is gone, and with it all that is ours.
+    /// The file is gone, and with it all our pages.
     pub(super) fn freed_all(&mut self) {
         self.counters.dropped_bytes += self.ours.bytes();
         self.ours.clear();
@@ -322,7 +320,7 @@ mod tests {
         ByteRange::new(start, end)
     }
 
-    /// Of an empty cache but for 40 to 60.
+    /// Ownership of an empty cache, except for 40 to 60.
     fn ownership() -> Ownership {
         let mut residency = ResidencyMap::unknown();
         residency.observed(ByteRange::WHOLE, [range(40, 60)]);

@@ -1,19 +1,19 @@
-//! Where a stream is in its life.
+//! The phases of a stream's life.
 
-/// Where a stream is in its life.
+/// A phase of a stream's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Somebody has the file open, or has written to it since it was closed.
+    /// The file is open, or has been written to since it was closed.
     Open,
     /// Nobody has the file open.
     Closed {
-        /// Since then.
+        /// When it was closed.
         at_ns: u64,
-        /// So little is dirty that it waits for the file's grace.
+        /// Bytes that are dirty, if so few that they wait for the file's grace.
         small_bytes: Option<u64>,
     },
     /// Nobody has the file open, and it was unlinked: the kernel frees its pages unwritten.
-    /// All that is left is to forget it.
+    /// The stream only has to be forgotten.
     Deleted,
     /// Nothing is left to do.
     Forgotten,
@@ -32,7 +32,7 @@ impl Phase {
         }
     }
 
-    /// What of a small closed file is to be written.
+    /// The bytes to be written of a small closed file.
     pub(super) fn small_bytes(self) -> Option<u64> {
         match self {
             Phase::Closed { small_bytes, .. } => small_bytes,
@@ -40,7 +40,7 @@ impl Phase {
         }
     }
 
-    /// The file waits for no grace any more.
+    /// The file does not wait for its grace any more.
     pub(super) fn end_grace(&mut self) {
         if let Phase::Closed { small_bytes, .. } = self {
             *small_bytes = None;

@@ -1,11 +1,11 @@
 //! What writers have counted, and how much of it they need not wait for any more.
 
-/// The bytes of a stream's writers.
+/// The byte counts of a stream's writers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Progress {
     /// Bytes written, as counted by the writers.
     written_bytes: u64,
-    /// Of these, bytes seen clean or left to the kernel.
+    /// Those of them that were seen clean or left to the kernel.
     done_bytes: u64,
     peak_dirty_bytes: u64,
 }
@@ -23,7 +23,7 @@ impl Progress {
         self.peak_dirty_bytes
     }
 
-    /// Writers have counted so much, of which `outstanding_bytes` are not clean.
+    /// Writers have counted this much, of which `outstanding_bytes` are not clean.
     pub(super) fn wrote(&mut self, written_bytes: u64, outstanding_bytes: u64) {
         self.written_bytes = self.written_bytes.max(written_bytes);
         self.update(outstanding_bytes);

@@ -1,13 +1,13 @@
-//! How it is known which pages a stream brings in.
+//! How to know which pages a stream brings in.
 
 use crate::range_set::RangeSet;
 use crate::residency::ResidencyMap;
 use crate::stream::look_ahead::LookAhead;
 
-/// How it is known which pages a stream brings in.
+/// How to know which pages a stream brings in.
 #[derive(Clone, Debug)]
 pub(super) enum Provenance {
-    /// The kernel's trace names them; what was resident before does not matter.
+    /// The kernel's trace names them; what was resident before doesn't matter.
     Traced(Traced),
     /// They were not resident before.
     Mapped {
@@ -16,14 +16,14 @@ pub(super) enum Provenance {
     },
 }
 
-/// What the trace has named and is not handed on to be dropped.
+/// What the trace has named and was not handed on to be dropped.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Traced {
     /// Neither known to be written nor passed by its readers.
     pub(super) unsorted: RangeSet,
-    /// Clean, and resisted all tries while the file was in use: somebody may have had it
+    /// Clean, but resisted all tries while the file was in use: a process may have had it
     /// mapped. It is tried once more when the file is closed.
     pub(super) stuck: RangeSet,
-    /// That was the last try.
+    /// Whether that was the last try.
     pub(super) tried_stuck: bool,
 }

@@ -1,10 +1,10 @@
-//! Dirty ranges that are asked for in one call.
+//! Dirty ranges that are sent with one call.
 
 use crate::range::ByteRange;
 use crate::reason::Reason;
 
-/// How often a range that is dirty again after its writeback is asked for at once;
-/// then it is asked for when it is counted next.
+/// How many times a range that is dirty again after its writeback is requested at once. After
+/// that, it waits for its next count.
 const ASK_TRIES: u8 = 3;
 
 /// A call for writeback.
@@ -12,14 +12,14 @@ const ASK_TRIES: u8 = 3;
 pub(super) struct Request {
     /// The span of the call.
     pub(super) range: ByteRange,
-    /// What of it was dirty.
+    /// How much of it was dirty.
     pub(super) bytes: u64,
-    /// How many ranges `bytes` are in.
+    /// How many ranges those bytes are in.
     pub(super) ranges: usize,
     pub(super) reason: Reason,
-    /// Calls for it so far that did not do.
+    /// Calls so far that did not clean it.
     pub(super) tries: u8,
-    /// Written by the program's own fsync: we have not asked for it.
+    /// Written by the program's own fsync, not requested by us.
     pub(super) by_program: bool,
 }
 
@@ -29,7 +29,7 @@ impl Request {
         Request::scattered(range, range.len(), 1, reason)
     }
 
-    /// A request for so many bytes of `range`, in so many parts.
+    /// A request for this many bytes of `range`, in this many parts.
     pub(super) fn scattered(
         range: ByteRange,
         bytes: u64,
@@ -46,7 +46,7 @@ impl Request {
         }
     }
 
-    /// A request for these parts, which ascend; after it they are not asked for again.
+    /// A request for these ascending parts, which are not requested again after it.
     pub(super) fn last_one(parts: &[ByteRange], reason: Reason) -> Option<Request> {
         let (first, last) = (parts.first()?, parts.last()?);
         let bytes = parts.iter().map(|part| part.len()).sum();
@@ -57,7 +57,7 @@ impl Request {
         })
     }
 
-    /// The same once more, unless that was done often enough.
+    /// The same request again, unless it was repeated often enough.
     pub(super) fn again(self) -> Option<Request> {
         (self.tries < ASK_TRIES).then_some(Request {
             tries: self.tries + 1,
@@ -66,15 +66,15 @@ impl Request {
         })
     }
 
-    /// Only parts of the range were asked for.
+    /// Returns whether only parts of the range were requested.
     pub(super) fn has_gaps(self) -> bool {
         self.bytes < self.range.len()
     }
 
-    /// The first call's worth, and the rest. A call that is too long may block
-    /// for as long on a full queue.
+    /// The first call's worth, and the rest. Too long a call may block for long on a full
+    /// queue.
     pub(super) fn split(self, request_bytes: u64) -> (Request, Option<Request>) {
-        // Nobody knows how much of what has gaps is in which part.
+        // With gaps, nobody knows how many of the bytes are in which part.
         if self.range.len() <= request_bytes || self.has_gaps() {
             return (self, None);
         }

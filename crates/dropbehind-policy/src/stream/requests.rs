@@ -1,5 +1,4 @@
-//! The requests of one stream: to be sent, and then under way, until counts find
-//! them written.
+//! A stream's requests: to be sent, and then under way until counts find them written.
 
 use alloc::collections::VecDeque;
 
@@ -11,16 +10,15 @@ use crate::range::ByteRange;
 use crate::range_counts::RangeCounts;
 use crate::reason::Reason;
 
-/// A range whose pages come off the disk and go back to it, by another's writes,
-/// is no longer waited for once the disk has written this many times what is
-/// missing: ours must have been among it.
+/// If pages of a range keep being written, by others' writes, we stop waiting for it once the
+/// disk has written this many times what is missing: ours must have been among that.
 const CHURN: u64 = 4;
-/// Ranges on their way at once. Each is a request of the disk, whose queue mostly
-/// takes 256 (`nr_requests`); a call that finds it full waits in there, while
-/// what is clean could be dropped.
+/// The most ranges on their way at once. Each is a request in the disk's queue, which usually
+/// holds 256 (`nr_requests`). A call that finds it full waits inside, while clean pages could
+/// be dropped.
 const RANGES_UNDER_WAY: usize = 192;
-/// Of scattered pages a count visits each, so the next one waits so many times as
-/// long as this one took; but no longer than the longest pause between polls.
+/// A count of scattered pages visits each of them, so the next one waits this many times as
+/// long as it took, up to the longest pause between polls.
 const COUNT_SHARE: u64 = 8;
 
 /// A request under way.
@@ -31,12 +29,12 @@ struct Asked {
     clean_bytes: u64,
     /// Bytes under writeback at the last count.
     writeback_bytes: u64,
-    /// Bytes that left writeback between two counts, all counts together.
+    /// Bytes that left writeback between counts, summed over all counts.
     churn_bytes: u64,
 }
 
 impl Asked {
-    /// Notes a count; answers how many bytes are newly clean.
+    /// Records a count. Returns how many bytes are newly clean.
     fn counted(&mut self, counted: Counted) -> u64 {
         let written_bytes = self.writeback_bytes.saturating_sub(counted.writeback_bytes);
         self.churn_bytes = self.churn_bytes.saturating_add(written_bytes);
@@ -51,7 +49,7 @@ impl Asked {
         self.request.bytes - self.clean_bytes
     }
 
-    /// Nothing is under writeback any more, or only what others have written.
+    /// Returns whether nothing is under writeback any more, or only what others have written.
     fn is_over(&self) -> bool {
         let missing_bytes = self.missing_bytes();
         let others_bytes = self.churn_bytes.saturating_sub(self.clean_bytes);
@@ -66,7 +64,7 @@ pub(super) struct Progress {
     pub(super) newly_clean_bytes: u64,
     /// What the count was like, for the disk's pace.
     pub(super) poll: Poll,
-    /// The request, if it is over: what is dirty of it is not on its way.
+    /// The request, if it is over: what is still dirty of it is not on its way.
     pub(super) over: Option<Request>,
 }
 
@@ -76,16 +74,16 @@ pub(super) struct Requests {
     to_send: VecDeque<Request>,
     to_send_bytes: u64,
     asked: VecDeque<Asked>,
-    /// Less what was already seen clean.
+    /// Excluding what was already seen clean.
     asked_bytes: u64,
     /// Ranges in `asked`.
     asked_ranges: usize,
     /// The ranges of `to_send` and `asked`.
     covered: RangeCounts,
     next_count_ns: u64,
-    /// When the count that is being taken was begun.
+    /// When the count under way was started.
     count_begun_ns: u64,
-    /// The next count comes after a pause, not right after another one.
+    /// Whether the next count follows a pause rather than another count.
     polling: bool,
 }
 
@@ -108,12 +106,12 @@ impl Requests {
         self.to_send.is_empty() && self.asked.is_empty()
     }
 
-    /// Bytes to be sent, or asked for and not seen clean.
+    /// Bytes to be sent, or requested and not seen clean.
     pub(super) fn bytes(&self) -> u64 {
         self.to_send_bytes + self.asked_bytes
     }
 
-    /// Bytes asked for and not seen clean.
+    /// Bytes requested and not seen clean.
     pub(super) fn asked_bytes(&self) -> u64 {
         self.asked_bytes
     }
@@ -123,31 +121,31 @@ impl Requests {
         self.covered.overlaps_of(range)
     }
 
-    /// True when something from `offset` on is to be sent or under way.
+    /// Returns whether anything from `offset` on is to be sent or under way.
     pub(super) fn reach_beyond(&self, offset: u64) -> bool {
         let beyond = ByteRange::new(offset, u64::MAX);
         self.covered.overlaps_of(beyond).next().is_some()
     }
 
-    /// Why the next request is to be sent, if one is.
+    /// The reason for the next request to be sent, if there is one.
     pub(super) fn to_send(&self) -> Option<Reason> {
         self.to_send.front().map(|request| request.reason)
     }
 
-    /// Another request may be on its way, with up to `most_bytes` on theirs.
+    /// Returns whether another request may be sent, with at most `most_bytes` on their way.
     pub(super) fn have_room(&self, most_bytes: u64) -> bool {
         self.asked.is_empty()
             || self.asked_bytes < most_bytes && self.asked_ranges < RANGES_UNDER_WAY
     }
 
-    /// Only parts of what was asked for last are ours.
+    /// Returns whether only parts of the last request are ours.
     pub(super) fn last_has_gaps(&self) -> bool {
         self.asked
             .back()
             .is_some_and(|asked| asked.request.has_gaps())
     }
 
-    /// The request is to be sent after those that are there.
+    /// Queues a request behind those to be sent.
     pub(super) fn send(&mut self, request: Request) {
         if !request.range.is_empty() {
             self.covered.add(request.range);
@@ -156,14 +154,14 @@ impl Requests {
         }
     }
 
-    /// These parts are to be sent for the last time.
+    /// Queues a last request for these parts.
     pub(super) fn send_last(&mut self, parts: &[ByteRange]) {
         if let Some(request) = Request::last_one(parts, Reason::Age) {
             self.send(request);
         }
     }
 
-    /// Takes out the first call's worth of what is to be sent.
+    /// Takes the first call's worth of what is to be sent.
     pub(super) fn take_to_send(&mut self, request_bytes: u64) -> Option<Request> {
         let next = self.to_send.pop_front()?;
         let (first, rest) = next.split(request_bytes);
@@ -197,8 +195,8 @@ impl Requests {
         });
     }
 
-    /// The program's own fsync wrote all that was to be sent, and `more`. It is to
-    /// be counted at once.
+    /// The program's own fsync wrote everything that was to be sent, and `more`. Count it at
+    /// once.
     pub(super) fn synced(&mut self, now_ns: u64, more: impl IntoIterator<Item = Request>) {
         let by_program = |request| Request {
             reason: Reason::Sync,
@@ -216,13 +214,13 @@ impl Requests {
         self.next_count_ns = now_ns;
     }
 
-    /// When the oldest request under way is to be counted, if there is one.
+    /// When to count the oldest request under way, if there is one.
     pub(super) fn count_due_ns(&self) -> Option<u64> {
         (!self.asked.is_empty()).then_some(self.next_count_ns)
     }
 
-    /// The oldest request under way is being counted. Should there be no answer,
-    /// it is not due at once again.
+    /// Starts counting the oldest request under way. If no answer comes, it is not due again
+    /// at once.
     pub(super) fn begin_count(&mut self, context: &Context) -> ByteRange {
         self.count_begun_ns = context.now_ns;
         self.next_count_ns = context.now_ns + context.poll_ns();
@@ -230,8 +228,8 @@ impl Requests {
         front.map(|front| front.request.range).unwrap_or_default()
     }
 
-    /// What was counted of `range`, the oldest request's under way; `None` when it
-    /// is another's by now.
+    /// Takes the count of `range`, which is that of the oldest request under way; `None` if
+    /// another request is the oldest by now.
     pub(super) fn counted(
         &mut self,
         context: &Context,
@@ -271,7 +269,7 @@ impl Requests {
         })
     }
 
-    /// Nothing is to be sent or waited for any more.
+    /// Cancels all requests.
     pub(super) fn clear(&mut self) {
         self.to_send.clear();
         self.to_send_bytes = 0;

@@ -1,6 +1,6 @@
-//! Dirty ranges, which are asked for in offset order, from where the last
-//! request ended, and then from the start: always from the start, and a busy
-//! beginning of a file would starve its end.
+//! Dirty ranges. They are requested in offset order from where the last request ended, and
+//! then from the start again. Always starting at the start, a busy beginning of a file would
+//! starve its end.
 
 use super::request::Request;
 use crate::grace::AGE_NS;
@@ -9,21 +9,21 @@ use crate::range::ByteRange;
 use crate::range_set::RangeSet;
 use crate::reason::Reason;
 
-/// Dirty ranges closer than a request are asked for in one call: the kernel
-/// walks dirty pages only, so the gap costs nothing. No more than so many.
+/// Dirty ranges closer together than a request are sent in one call: the kernel walks dirty
+/// pages only, so the gaps cost nothing. A call covers at most this many.
 const RANGES_PER_CALL: usize = 64;
 
-/// What one stream has written eagerly and not asked for.
+/// What one stream has written eagerly and not requested yet.
 #[derive(Clone, Debug)]
 pub(super) struct Sweep {
     dirty: RangeSet,
-    /// Dirty bytes still to be asked for in the sweep that was begun.
+    /// Dirty bytes still to be requested in the current sweep.
     left_bytes: u64,
     /// Where the last request ended.
     cursor: u64,
-    /// When the first of it was written, or the last sweep was over.
+    /// When the first of it was written, or the last sweep ended.
     since_ns: u64,
-    /// Of the last write.
+    /// The mode of the last write.
     mode: Mode,
 }
 
@@ -65,8 +65,7 @@ impl Sweep {
         self.dirty.insert(range);
     }
 
-    /// When the next request is due, and why, where there is a batch or the rest
-    /// of one.
+    /// When the next request is due, and why, if there is a batch or the rest of one.
     pub(super) fn batch_due(&self, now_ns: u64, batch_bytes: u64) -> Option<(u64, Reason)> {
         let usual = if self.mode.drops() {
             Reason::Dontcache
@@ -83,12 +82,12 @@ impl Sweep {
         }
     }
 
-    /// When what does not come to a batch is due.
+    /// When dirty pages that don't fill a batch are due.
     pub(super) fn age_due_ns(&self) -> u64 {
         self.since_ns.saturating_add(AGE_NS)
     }
 
-    /// What the next request begins with.
+    /// What the next request starts with.
     pub(super) fn next(&self) -> Option<ByteRange> {
         self.dirty
             .first_from(self.cursor)
@@ -96,11 +95,10 @@ impl Sweep {
             .or_else(|| self.dirty.first())
     }
 
-    /// The sweep's next request, or the first one of a new sweep.
+    /// Takes the sweep's next request, or the first one of a new sweep.
     ///
-    /// A batch makes for several requests when it is scattered; what is left of
-    /// it may wait for more once it is less than half a batch. What is old is
-    /// asked for whole.
+    /// A scattered batch takes several requests. What is left of it may wait for more once it
+    /// is less than half a batch. Old pages are all requested.
     pub(super) fn take(
         &mut self,
         now_ns: u64,
@@ -123,7 +121,7 @@ impl Sweep {
         Some(taken)
     }
 
-    /// All that is dirty, and `more`, as far as it lies near in one request each.
+    /// Takes everything dirty, and `more`, in one request for each group of nearby ranges.
     pub(super) fn take_all(
         &mut self,
         more: ByteRange,
@@ -135,8 +133,7 @@ impl Sweep {
         core::iter::from_fn(move || self.take_near(gap_bytes, u64::MAX, reason))
     }
 
-    /// Takes ranges no farther apart than `gap_bytes`, and no more than
-    /// `most_bytes`.
+    /// Takes ranges no farther apart than `gap_bytes`, and at most `most_bytes`.
     fn take_near(&mut self, gap_bytes: u64, most_bytes: u64, reason: Reason) -> Option<Request> {
         let mut span = ByteRange::default();
         let mut bytes = 0;
@@ -162,7 +159,7 @@ impl Sweep {
             bytes += part.len();
             taken += 1;
             if part.end < first.end {
-                // Cut at a request's boundary: the rest begins the next one.
+                // Cut at a request boundary: the next request starts with the rest.
                 break;
             }
             next = self.dirty.first_from(span.end);
@@ -171,7 +168,7 @@ impl Sweep {
         (taken > 0).then(|| Request::scattered(span, bytes, taken, reason))
     }
 
-    /// Nothing is to be asked for any more.
+    /// Cancels everything that was to be requested.
     pub(super) fn clear(&mut self) {
         self.dirty.clear();
         self.left_bytes = 0;

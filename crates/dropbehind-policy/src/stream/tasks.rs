@@ -1,4 +1,4 @@
-//! What a stream wants done next, and how it begins.
+//! What a stream needs done next, and how that starts.
 
 use super::phase::Phase;
 use super::request::Request;
@@ -9,25 +9,24 @@ use crate::grace::{AGE_NS, GRACE_NS};
 use crate::range::ByteRange;
 use crate::reason::Reason;
 
-/// With so many clean bytes waiting to be dropped, drops go before new requests:
-/// together with two windows, 28 MiB each at most by themselves, that is 64 MiB.
-/// (Writers have less room by then: see [`Stream::limit_bytes`].)
+/// With this many clean bytes waiting to be dropped, drops go before new requests: together
+/// with two windows, 28 MiB each at most by default, that is 64 MiB. (Writers have less room
+/// by then: see [`Stream::limit_bytes`].)
 const CROWDED_BYTES: u64 = 2 * STEP_BYTES;
-/// With less than this on its way, drops and requests take turns instead: disks
-/// finish in lumps, and one that has just finished all it had would idle while
-/// all of that is dropped.
+/// With less than this on its way, drops and requests take turns instead: disks finish in
+/// lumps, and one that has just finished everything would idle during all of the drops.
 const BUSY_BYTES: u64 = 2 * STEP_BYTES;
-/// A closed file that is being written is seen to so often whether it was
-/// deleted: an fstat, well below a microsecond.
+/// How often to check whether a closed file that is being written was deleted: an fstat takes
+/// well below a microsecond.
 const NAME_NS: u64 = 5_000_000;
 
-/// What the stream wants done.
+/// What the stream needs done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Task {
     StartWriteback(Reason),
-    /// Of the oldest request under way.
+    /// Counts the oldest request under way.
     CountAsked,
-    /// Of a piece of what is left to the kernel.
+    /// Counts a piece of what is left to the kernel.
     CountLazy,
     Drop,
     Inspect,
@@ -36,16 +35,16 @@ pub(crate) enum Task {
 }
 
 impl Stream {
-    /// The next task, and when it is due; the most urgent one that is due, or
-    /// else the earliest.
+    /// The next task and when it is due: the most urgent one that is due, or else the
+    /// earliest.
     pub(crate) fn task(&self, context: &Context) -> Option<(u64, Task)> {
         if self.phase == Phase::Forgotten {
             return None;
         }
         let mut best: Option<(u64, Task)> = None;
         let mut offer = |due_ns: u64, task: Task| {
-            // Offered in order of urgency: a later one wins only by being due
-            // when the earlier is not.
+            // Offered in order of urgency: a later one wins only if it is due when the
+            // earlier is not.
             let due_ns = due_ns.max(1);
             let better =
                 best.is_none_or(|(best_ns, _)| best_ns > context.now_ns && due_ns < best_ns);
@@ -75,8 +74,8 @@ impl Stream {
             offer(due_ns, task);
         }
         if let Some(due_ns) = self.lazy.count_due_ns() {
-            // Deleted since, it need not be written, and our descriptor is what
-            // holds its blocks.
+            // If it was deleted since, it need not be written, and only our descriptor holds
+            // its blocks.
             let inspect = self.phase.is_closed()
                 && !self.config.block_device
                 && self.inspection.at_ns < Some(due_ns);
@@ -93,9 +92,9 @@ impl Stream {
         best
     }
 
-    /// When to see whether a closed file still has a name. Deleted, it need not
-    /// be written, and our descriptor is all that holds its blocks, which its
-    /// programs may want for the next file.
+    /// When to check whether a closed file still has a name. A deleted one need not be
+    /// written. Only our descriptor still holds its blocks, and its programs may want those
+    /// for the next file.
     fn name_due_ns(&self, context: &Context) -> Option<u64> {
         let closed_ns = self.phase.closed_ns()?;
         let busy = self.outstanding_bytes() > 0 || !self.planner.is_empty();
@@ -103,14 +102,14 @@ impl Stream {
             return None;
         }
         if self.phase.small_bytes().is_some() {
-            // What is small may be the rest of a large file. Seen to less and less
-            // often: in all, it waits no more than twice as long as its programs
-            // left it there.
+            // What is small may be the rest of a large file. The checks become less and less
+            // frequent, so that its blocks are held no more than twice as long as its
+            // programs left the file there.
             let seen_ns = self.inspection.at_ns.unwrap_or(0).max(closed_ns);
             return Some(seen_ns + (seen_ns - closed_ns).max(NAME_NS));
         }
         match self.inspection.at_ns {
-            // Where calls are slow, at least every other one is to the purpose.
+            // If calls are slow, at least every other one does some work.
             Some(at_ns) if at_ns >= closed_ns => self
                 .inspection
                 .worked
@@ -119,8 +118,8 @@ impl Stream {
         }
     }
 
-    /// A disk that waits for its next request costs more than a page that stays a
-    /// little longer; but not for long.
+    /// A disk that waits for its next request costs more than pages that stay a little
+    /// longer, but only up to a point.
     fn drops_first(&self, context: &Context) -> bool {
         let crowded = self.planner.ready_bytes() >= CROWDED_BYTES;
         let drops_turn = self.sent_since_drop;
@@ -129,9 +128,9 @@ impl Stream {
 
     fn submission(&self, context: &Context) -> Option<(u64, Task)> {
         // A disk that reports completions only once its queue is empty (virtio under
-        // Firecracker) has nothing to do from then until it is given more. The
-        // window that is kept back can be given to it as soon as we have heard;
-        // had all been on its way, it would wait for the writer to go on, too.
+        // Firecracker) has nothing to do from then until it gets more. The window that is
+        // held back can be sent as soon as we hear of it. If everything had been on its way,
+        // the disk would also wait for the writer to go on.
         let window_bytes = context.room_bytes(&self.config);
         let most_bytes = context.neighbours.share_of(window_bytes);
         if !self.requests.have_room(most_bytes) || self.sweep_would_overlap() {
@@ -151,11 +150,11 @@ impl Stream {
             self.inspection.unlinked && !self.flush && self.outstanding_bytes() < window_bytes;
         match self.inspection.at_ns {
             None => Some((due_ns, Task::Inspect)),
-            // A nameless file may get a name (O_TMPFILE, linkat), so it is
-            // looked at again; while it is small it need not be written.
+            // A nameless file may get a name (O_TMPFILE, linkat), so it is checked again;
+            // while it is small, it need not be written.
             Some(at_ns) if scratch => Some((due_ns.max(at_ns + AGE_NS), Task::Inspect)),
-            // Closed small files wait for their grace; who was deleted since
-            // is found out just before the write.
+            // Closed small files wait for their grace; a check just before the write finds
+            // those deleted since.
             at_ns if self.phase.small_bytes().is_some() && to_send.is_none() => {
                 let fresh_ns = if reason == Reason::Close {
                     Some(due_ns)
@@ -173,8 +172,8 @@ impl Stream {
         }
     }
 
-    /// What lies in the gaps of a request counts as its own. So the sweep over the
-    /// file does not come to what is still under way.
+    /// What lies in the gaps of a request counts as part of it. So the sweep over the file
+    /// does not reach into what is still under way.
     fn sweep_would_overlap(&self) -> bool {
         let sweeps = self.requests.to_send().is_none() && self.requests.last_has_gaps();
         sweeps
@@ -202,10 +201,9 @@ impl Stream {
         }
     }
 
-    /// Takes the task on: what is answered next is its outcome.
+    /// Starts the task: what is answered next is its result.
     ///
-    /// Whatever the answer is, or should there be none, the same task is not
-    /// due at once again.
+    /// Whatever the answer is, and even without one, the same task is not due again at once.
     pub(crate) fn begin(&mut self, context: &Context, stream: StreamId, task: Task) -> Action {
         self.inspection.worked = task != Task::Inspect;
         match task {
