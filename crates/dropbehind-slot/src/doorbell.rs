@@ -1,10 +1,9 @@
-//! One word a disk: the kick.
+//! The kick: one word for each disk.
 //!
-//! A kick while one is pending costs a load. The flusher clears the kick before
-//! it reads any counter, so a write that comes later kicks anew, and none is
-//! missed. Which slots were kicked stands in a list that is linked by numbers
-//! inside the slots; the flusher takes the whole list at once, so a number can
-//! not come back while somebody still holds it.
+//! A kick while one is pending costs a load. The flusher clears the kick before it reads any
+//! counter, so a later write kicks again and none is missed. The kicked slots are in a list,
+//! linked by numbers inside the slots. The flusher takes the whole list at once, so a number
+//! cannot come back while a writer still holds it.
 
 use crate::atomic::{AtomicU32, Ordering, total_order};
 
@@ -23,7 +22,7 @@ pub struct Doorbell {
     first: AtomicU32,
 }
 
-/// A slot's place in the list of those kicked.
+/// A slot's place in the list of kicked slots.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Queued {
@@ -47,7 +46,7 @@ impl Default for Doorbell {
 }
 
 impl Doorbell {
-    /// A bell nobody rang, and a flusher that is awake.
+    /// A bell that nobody has rung, and a flusher that is awake.
     pub fn new() -> Doorbell {
         Doorbell {
             word: AtomicU32::new(AWAKE),
@@ -55,7 +54,7 @@ impl Doorbell {
         }
     }
 
-    /// Puts a slot into the list, unless it is there already.
+    /// Adds a slot to the list, unless it is there already.
     pub fn enlist(&self, number: u32, queued: &Queued) {
         if queued.in_list.load(Ordering::SeqCst) != 0
             || queued.in_list.swap(1, Ordering::SeqCst) != 0
@@ -77,8 +76,8 @@ impl Doorbell {
         }
     }
 
-    /// Rings: `None` when it had been rung already, otherwise whether the
-    /// flusher sleeps and must be woken on [`Doorbell::word`].
+    /// Rings. `None` if it was already rung, otherwise whether the flusher sleeps and must be
+    /// woken on [`Doorbell::word`].
     pub fn ring(&self) -> Option<bool> {
         total_order();
         if self.word.load(Ordering::SeqCst) == KICKED {
@@ -96,19 +95,19 @@ impl Doorbell {
         &self.word
     }
 
-    /// The flusher is awake, and clears the kick.
+    /// Clears the kick; the flusher is awake.
     pub fn answer(&self) {
         self.word.swap(AWAKE, Ordering::SeqCst);
         total_order();
     }
 
-    /// True when somebody rang since the last [`Doorbell::answer`].
+    /// Returns whether anybody has rung since the last [`Doorbell::answer`].
     pub fn is_rung(&self) -> bool {
         self.word.load(Ordering::SeqCst) == KICKED
     }
 
-    /// The flusher goes to sleep; answers the value to wait on, or `None` when
-    /// somebody rang meanwhile.
+    /// The flusher goes to sleep. Returns the value to wait on, or `None` if anybody rang
+    /// meanwhile.
     pub fn try_sleep(&self) -> Option<u32> {
         self.word
             .compare_exchange(AWAKE, ASLEEP, Ordering::SeqCst, Ordering::SeqCst)
@@ -116,13 +115,13 @@ impl Doorbell {
             .then_some(ASLEEP)
     }
 
-    /// Takes the list of kicked slots: the number of its first.
+    /// Takes the list of kicked slots, and returns the number of its first slot.
     pub fn take_list(&self) -> u32 {
         self.first.swap(NOBODY, Ordering::SeqCst)
     }
 
-    /// Takes a slot out of a list taken before; answers the number of the next.
-    /// From here on the slot can be enlisted again.
+    /// Removes a slot from a list that was taken, and returns the number of the next. From
+    /// here on, the slot can be enlisted again.
     pub fn delist(&self, queued: &Queued) -> u32 {
         let next = queued.next.load(Ordering::Relaxed);
         queued.in_list.swap(0, Ordering::SeqCst);

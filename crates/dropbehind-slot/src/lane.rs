@@ -1,38 +1,38 @@
 //! Ranges on their way from many writers to one flusher.
 //!
-//! The run that is being extended stands in one word; a writer that cannot
-//! extend it puts the run into the ring first and its own run into the word
-//! then. So a range that was pushed is always in the word or in the ring: a
-//! writer stopped anywhere in between holds nothing that nobody else can see.
-//! The price is that a run can be told twice, which sets of ranges do not mind.
+//! One word holds the run that is being extended. A writer that cannot extend it first puts
+//! that run into the ring, and then its own run into the word. So a range that was pushed is
+//! always in the word or in the ring: a writer stopped at any point holds nothing that others
+//! cannot see. The price is that a run can be reported twice, which does no harm to sets of
+//! ranges.
 //!
-//! A full ring loses single ranges and remembers that it did: the span of what
-//! was lost, and in which modes.
+//! A full ring loses individual ranges and records the span of what was lost, and in which
+//! modes.
 
 use crate::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use crate::run::Run;
 use dropbehind_policy::{ByteRange, Mode};
 
-/// Every so many runs that do not go on where the last one ended, it is a turn.
+/// After this many runs that don't continue the last one, it is a turn.
 pub const TURN: u64 = 16;
 
 /// A multi-producer, single-consumer queue of runs, with a count of bytes.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Lane<const RING: usize> {
-    /// The run being extended, or 0.
+    /// The run being extended, or 0 if there is none.
     run: AtomicU64,
-    /// Entries ever claimed by writers.
+    /// All entries that writers have ever claimed.
     tail: AtomicU64,
-    /// Entries ever taken by the flusher.
+    /// All entries that the flusher has ever taken.
     head: AtomicU64,
-    /// Bytes ever counted, each after its range was pushed.
+    /// All bytes ever counted, each after its range was pushed.
     total: AtomicU64,
-    /// First byte lost to a full ring.
+    /// The first byte that was lost to a full ring.
     lost_start: AtomicU64,
-    /// End of the bytes lost to a full ring.
+    /// The end of the bytes that were lost to a full ring.
     lost_end: AtomicU64,
-    /// A bit for each mode in which something was lost.
+    /// One bit for each mode in which something was lost.
     lost_modes: AtomicU32,
     ring: [AtomicU64; RING],
 }
@@ -40,18 +40,18 @@ pub struct Lane<const RING: usize> {
 /// What a drain found besides the runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drained {
-    /// Every range counted before the drain has been told: the count is exact.
+    /// Every range counted before the drain has been reported, so the count is exact.
     pub complete: bool,
-    /// Ranges were lost somewhere in these bytes, with these modes' bits.
+    /// Ranges were lost somewhere in these bytes, with the bits of their modes.
     pub lost: Option<(ByteRange, u32)>,
 }
 
-/// What a push found.
+/// What a push found out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pushed {
-    /// The ring is half full: the flusher should come.
+    /// The ring is half full, so the flusher should be woken.
     pub crowded: bool,
-    /// [`TURN`] runs went into the ring since the last turn, or it is full.
+    /// [`TURN`] runs have gone into the ring since the last turn, or it is full.
     pub turn: bool,
 }
 
@@ -105,8 +105,8 @@ impl<const RING: usize> Lane<RING> {
         }
     }
 
-    /// False when the next push could lose a range. A lane with one writer, who
-    /// asks first and holds its ranges back, loses none.
+    /// Returns whether the next push is sure not to lose a range. A lane with a single
+    /// writer, which asks first and holds its ranges back, loses none.
     pub fn has_room(&self) -> bool {
         let used = self
             .tail
@@ -133,8 +133,8 @@ impl<const RING: usize> Lane<RING> {
                 Ordering::Relaxed,
             ) {
                 Ok(_) => {
-                    // A swap where a store would do: the checker orders a plain
-                    // store before a swap that did not see it.
+                    // A swap where a store would do: the model checker orders a plain store
+                    // before a swap that did not see it.
                     self.ring[(tail % RING as u64) as usize].swap(run.0, Ordering::AcqRel);
                     return Pushed {
                         crowded: used >= RING as u64 / 2,
@@ -150,29 +150,29 @@ impl<const RING: usize> Lane<RING> {
         let range = run.range();
         self.lost_start.fetch_min(range.start, Ordering::SeqCst);
         self.lost_end.fetch_max(range.end, Ordering::SeqCst);
-        // Last, so that a flusher that sees the bit sees the span too.
+        // Last, so that a flusher that sees the bit also sees the span.
         self.lost_modes
             .fetch_or(1 << run.mode().to_bits(), Ordering::SeqCst);
     }
 
-    /// Counts bytes whose ranges have been pushed; answers the new total.
+    /// Counts bytes whose ranges have been pushed. Returns the new total.
     pub fn count(&self, bytes: u64) -> u64 {
         self.total.fetch_add(bytes, Ordering::SeqCst) + bytes
     }
 
-    /// Bytes counted up to now.
+    /// All bytes counted so far.
     pub fn total(&self) -> u64 {
         self.total.load(Ordering::SeqCst)
     }
 
     /// Takes out everything that is there. Only one thread may drain.
     ///
-    /// Read [`Lane::total`] before: all ranges counted in it are told, to this
-    /// call or an earlier one, when the answer is `complete`.
+    /// Read [`Lane::total`] first: if the result is `complete`, all ranges counted in it have
+    /// been reported, by this call or an earlier one.
     pub fn drain(&self, mut tell: impl FnMut(Run)) -> Drained {
         fence(Ordering::SeqCst);
-        // The word before the ring: a run moves from the word into the ring,
-        // never back, and it is in the ring before it leaves the word.
+        // The word before the ring: a run moves from the word to the ring, never back, and it
+        // is in the ring before it leaves the word.
         if let Some(run) = Run::from_word(self.run.swap(0, Ordering::AcqRel)) {
             tell(run);
         }
@@ -184,7 +184,7 @@ impl<const RING: usize> Lane<RING> {
             match Run::from_word(entry.swap(0, Ordering::AcqRel)) {
                 Some(run) => tell(run),
                 None => {
-                    // Claimed, and not yet stored; entries behind it wait.
+                    // Claimed, but not stored yet; the entries behind it wait.
                     complete = false;
                     break;
                 }
@@ -203,8 +203,8 @@ impl<const RING: usize> Lane<RING> {
             return None;
         }
         let modes = self.lost_modes.swap(0, Ordering::SeqCst);
-        // The span only grows: narrowing it could race with a writer that is
-        // just losing another range.
+        // The span only grows: narrowing it could race with a writer that is losing another
+        // range.
         let start = self.lost_start.load(Ordering::SeqCst);
         let end = self.lost_end.load(Ordering::SeqCst);
         Some((ByteRange::new(start, end), modes))
@@ -236,7 +236,7 @@ mod tests {
         assert_eq!(turns((0..writes).map(|page| page * PAGE)), 0);
         let scattered = turns((0..writes).map(|page| page * 10 * PAGE));
         assert_eq!(scattered as u64, writes / TURN);
-        // Whose ring is full is too far ahead.
+        // A writer whose ring is full is too far ahead.
         let crowd = turns((0..4 * writes).map(|page| page * 10 * PAGE));
         assert!(crowd as u64 > 4 * writes / TURN, "{crowd}");
     }

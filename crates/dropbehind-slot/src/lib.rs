@@ -1,10 +1,9 @@
-//! What the writer and the flusher of an open file share.
+//! The memory that the writers and the flusher of an open file share.
 //!
-//! A [`Slot`] is plain `repr(C)` memory made of atomics, without a pointer in
-//! it, so that the same slot works on the heap of one process and in memory
-//! shared between processes. The writer's side of it is the only thing of ours
-//! on a program's write path: a few atomic operations, no lock, no system call
-//! unless a batch is due, and no allocation.
+//! A [`Slot`] is plain `repr(C)` memory made of atomics, without pointers. So the same slot
+//! works on the heap of one process and in memory shared between processes. The writer's side
+//! is our only code on a program's write path: a few atomic operations, no lock, no
+//! allocation, and no system call unless a batch is due.
 //!
 //! | part | written by | read by |
 //! |---|---|---|
@@ -31,17 +30,16 @@ use dropbehind_policy::throttle;
 
 use atomic::{AtomicU32, AtomicU64, Ordering, total_order};
 
-/// The atomics of this build: the model checker's, or the real ones.
+/// The atomics of this build: the model checker's or the real ones.
 pub(crate) mod atomic {
     #[cfg(not(loom))]
     pub(crate) use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
     #[cfg(loom)]
     pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-    /// Stands where two sides each store one word and then load the other's, and
-    /// one of them must see the other. All four accesses are `SeqCst`, which is
-    /// enough; the model checker takes `SeqCst` accesses for weaker ones, and
-    /// needs to be told by a fence.
+    /// Marks a place where two sides each store one word and then load the other's, and one
+    /// of them must see the other's store. All four accesses are `SeqCst`, which is enough.
+    /// The model checker treats `SeqCst` accesses as weaker ones, and needs a fence.
     #[inline(always)]
     pub(crate) fn total_order() {
         #[cfg(loom)]
@@ -49,8 +47,8 @@ pub(crate) mod atomic {
     }
 }
 
-/// Ranges a writer may be ahead of the flusher. Random 4 KiB writes make one
-/// range each: 1024 are four batches of 1 MiB.
+/// How many ranges a writer may be ahead of the flusher. Random 4 KiB writes make one range
+/// each: 1024 are four batches of 1 MiB.
 #[cfg(not(loom))]
 pub const WRITE_RING: usize = 1024;
 /// Reads report whole readahead chunks, so few are enough.
@@ -69,21 +67,21 @@ pub const READ_RING: usize = 2;
 pub struct Slot {
     /// Ranges written.
     pub writes: Lane<WRITE_RING>,
-    /// Ranges that reads brought into the cache, all read by now.
+    /// Ranges that reads brought into the cache and are done with.
     pub reads: Lane<READ_RING>,
-    /// Of the bytes counted in `writes`, those writers need not wait for.
+    /// Of the bytes counted in `writes`, those that writers need not wait for.
     done: AtomicU64,
     /// Writers wait while more bytes than this are outstanding.
     limit: AtomicU64,
-    /// The flusher wants to hear of every so many bytes.
+    /// The flusher is kicked after every this many bytes.
     batch: AtomicU64,
-    /// Bytes a second the disk writes for this file; 0 when that is not known.
+    /// Bytes per second that the disk writes for this file; 0 if unknown.
     speed: AtomicU64,
-    /// The count of bytes at the last kick.
+    /// The total at the last kick.
     kicked_at: AtomicU64,
-    /// Bytes that reads brought in and that are gone again.
+    /// Bytes that reads brought in and that have been dropped.
     reads_done: AtomicU64,
-    /// Not zero: the flusher knows of nothing here and set no timer.
+    /// If not zero, the flusher knows of nothing here and has set no timer.
     quiet: AtomicU32,
     /// A futex; changes when `done` or `limit` has grown.
     wait: AtomicU32,
@@ -93,20 +91,20 @@ pub struct Slot {
     pub queued: Queued,
     /// Times a writer waited or paused.
     pub waits: AtomicU64,
-    /// Nanoseconds writers waited and paused.
+    /// Nanoseconds that writers waited or paused.
     pub wait_ns: AtomicU64,
-    /// Kicks given.
+    /// Kicks given to the flusher.
     pub kicks: AtomicU64,
-    /// Kicks that found one given already.
+    /// Kicks that found another one pending.
     pub kicks_coalesced: AtomicU64,
 }
 
-/// What the writer has to do after it noted a write.
+/// What the writer has to do after it has reported a write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Due {
     /// Wake the flusher.
     pub kick: bool,
-    /// Then see whether to slow down.
+    /// Then check whether to slow down.
     pub pause: Pause,
 }
 
@@ -116,15 +114,15 @@ pub enum Pause {
     /// Not at all.
     #[default]
     Nothing,
-    /// [`TURN`] writes went to different places: look at
-    /// [`Slot::scattered_pause_ns`] for all of them.
+    /// [`TURN`] writes went to different places: see [`Slot::scattered_pause_ns`] for all of
+    /// them.
     Turn,
     /// Wait until less is outstanding.
     Wait,
 }
 
 impl Due {
-    /// What is due of two writes.
+    /// What is due for two writes together.
     pub fn and(self, other: Due) -> Due {
         Due {
             kick: self.kick || other.kick,
@@ -134,7 +132,7 @@ impl Due {
 }
 
 impl Slot {
-    /// A slot that holds nothing, whose first write will kick.
+    /// An empty slot, whose first write will kick.
     pub fn new(limit_bytes: u64, batch_bytes: u64) -> Slot {
         Slot {
             writes: Lane::new(),
@@ -158,7 +156,7 @@ impl Slot {
 
     // ---- the writer's side --------------------------------------------------
 
-    /// Notes that `bytes` bytes were written to the pages of `run`.
+    /// Reports that `bytes` bytes were written to the pages of `run`.
     pub fn wrote(&self, run: Run, bytes: u64) -> Due {
         let Pushed { crowded, turn } = self.writes.push(run);
         let total = self.writes.count(bytes);
@@ -179,8 +177,8 @@ impl Slot {
         Due { kick, pause }
     }
 
-    /// Notes that reads brought in the pages of `run`, and are done with them;
-    /// true when the flusher is to be woken.
+    /// Reports that reads brought in the pages of `run` and are done with them. Returns
+    /// whether to wake the flusher.
     pub fn read(&self, run: Run, bytes: u64) -> bool {
         let Pushed { crowded, .. } = self.reads.push(run);
         self.reads.count(bytes);
@@ -188,7 +186,7 @@ impl Slot {
         crowded || self.is_quiet() || self.undropped_bytes() >= READ_KICK_BYTES
     }
 
-    /// Bytes written that are not seen clean.
+    /// Bytes written that are not done yet.
     pub fn outstanding_bytes(&self) -> u64 {
         self.outstanding_of(self.writes.total())
     }
@@ -197,25 +195,24 @@ impl Slot {
         total.saturating_sub(self.done.load(Ordering::SeqCst))
     }
 
-    /// Bytes that reads brought in and that are not seen gone.
+    /// Bytes that reads brought in and that are not known to be dropped.
     pub fn undropped_bytes(&self) -> u64 {
         self.reads
             .total()
             .saturating_sub(self.reads_done.load(Ordering::Acquire))
     }
 
-    /// True while a writer has to wait.
+    /// Returns whether a writer has to wait.
     pub fn over_limit(&self) -> bool {
         self.outstanding_bytes() > self.limit.load(Ordering::SeqCst)
     }
 
-    /// How long a write of `bytes` bytes should take now; see
-    /// [`throttle::pause_ns`].
+    /// How long a write of `bytes` bytes should currently take; see [`throttle::pause_ns`].
     pub fn pause_ns(&self, bytes: u64) -> u64 {
         self.pause_beyond_ns(throttle::FREE_EIGHTHS, bytes)
     }
 
-    /// The same for scattered writes of `bytes` bytes altogether.
+    /// The same for scattered writes of `bytes` bytes in total.
     pub fn scattered_pause_ns(&self, bytes: u64) -> u64 {
         self.pause_beyond_ns(throttle::SCATTERED_FREE_EIGHTHS, bytes)
     }
@@ -227,20 +224,20 @@ impl Slot {
         throttle::pause_ns(bytes, outstanding, limit, speed, free_eighths)
     }
 
-    /// Announces a waiter; answers the value to wait on. Look at
-    /// [`Slot::over_limit`] or [`Slot::pause_ns`] once more before waiting.
+    /// Announces a waiter. Returns the value to wait on. Check [`Slot::over_limit`] or
+    /// [`Slot::pause_ns`] once more before waiting.
     pub fn begin_wait(&self) -> u32 {
         self.waiters.fetch_add(1, Ordering::SeqCst);
         total_order();
         self.wait.load(Ordering::SeqCst)
     }
 
-    /// The waiter waits no more.
+    /// Withdraws a waiter.
     pub fn end_wait(&self) {
         self.waiters.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// The futex word a waiter waits on.
+    /// The futex word that waiters wait on.
     pub fn wait_word(&self) -> &AtomicU32 {
         &self.wait
     }
@@ -251,8 +248,8 @@ impl Slot {
 
     // ---- the flusher's side -------------------------------------------------
 
-    /// Publishes how far writers need not wait; true when somebody is to be
-    /// woken on [`Slot::wait_word`].
+    /// Publishes how many bytes writers need not wait for. Returns whether to wake waiters on
+    /// [`Slot::wait_word`].
     pub fn publish_done(&self, done: u64) -> bool {
         if self.done.load(Ordering::Relaxed) == done {
             return false;
@@ -261,7 +258,7 @@ impl Slot {
         self.release_waiters()
     }
 
-    /// True when somebody may be asleep on [`Slot::wait_word`].
+    /// Returns whether anybody may be asleep on [`Slot::wait_word`].
     fn release_waiters(&self) -> bool {
         total_order();
         if self.waiters.load(Ordering::SeqCst) == 0 {
@@ -271,14 +268,14 @@ impl Slot {
         true
     }
 
-    /// Publishes how many bytes of those that reads brought in are gone.
+    /// Publishes how many of the bytes that reads brought in have been dropped.
     pub fn publish_reads_done(&self, done: u64) {
         self.reads_done.store(done, Ordering::Release);
     }
 
-    /// Publishes what follows from the disk's speed and what waits to be
-    /// dropped; true when somebody is to be woken on [`Slot::wait_word`], since
-    /// there is more room.
+    /// Publishes what follows from the disk's speed and from what waits to be dropped.
+    /// Returns whether there is more room, so that waiters on [`Slot::wait_word`] have to be
+    /// woken.
     pub fn publish_pace(&self, limit_bytes: u64, batch_bytes: u64, bytes_per_second: u64) -> bool {
         self.batch.store(batch_bytes, Ordering::Relaxed);
         self.speed.store(bytes_per_second, Ordering::Relaxed);
@@ -290,8 +287,8 @@ impl Slot {
         self.release_waiters()
     }
 
-    /// The flusher is about to know of nothing here. False when a write came
-    /// in between: look again.
+    /// Marks the slot quiet: the flusher is about to know of nothing here. Returns false if a
+    /// write came in between, so that the flusher must drain again.
     pub fn try_quiet(&self, written_total: u64, read_total: u64) -> bool {
         self.quiet.store(1, Ordering::SeqCst);
         total_order();
@@ -302,14 +299,14 @@ impl Slot {
         false
     }
 
-    /// The flusher drains this slot unasked until the next [`Slot::try_quiet`].
+    /// The flusher drains this slot by itself until the next [`Slot::try_quiet`].
     pub fn attend(&self) {
         if self.quiet.load(Ordering::Relaxed) != 0 {
             self.quiet.store(0, Ordering::SeqCst);
         }
     }
 
-    /// Lets every writer go on, for good: there is no flusher any more.
+    /// Lets all writers go on, for good: there is no flusher any more.
     pub fn abandon(&self) {
         self.limit.store(u64::MAX, Ordering::SeqCst);
         self.batch.store(u64::MAX, Ordering::SeqCst);
@@ -318,5 +315,5 @@ impl Slot {
     }
 }
 
-/// Reads kick the flusher from this many undropped bytes on: one drop's worth.
+/// Reads kick the flusher from this many undropped bytes on: enough for one drop.
 const READ_KICK_BYTES: u64 = dropbehind_policy::drop_planner::STEP_BYTES;

@@ -2,22 +2,21 @@
 
 use dropbehind_policy::{ByteRange, Mode};
 
-/// Unit of a run, whatever the system's page size is: 4 KiB divides them all.
+/// The unit of a run, whatever the system's page size: all are multiples of 4 KiB.
 const UNIT_BYTES: u64 = 4096;
 const START_BITS: u32 = 40;
 const LENGTH_BITS: u32 = 21;
 const LENGTH_MAX: u64 = (1 << LENGTH_BITS) - 1;
 const START_MAX: u64 = (1 << START_BITS) - 1;
 
-/// A start of 40 bits, a length of 21 bits and a mode of 3 bits, the first two
-/// in units of 4 KiB: files up to 4 PiB, runs up to 8 GiB. The value 0 is no
-/// run.
+/// A start of 40 bits, a length of 21 bits and a mode of 3 bits. The first two are in units
+/// of 4 KiB: files up to 4 PiB, runs up to 8 GiB. The value 0 means no run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run(pub(crate) u64);
 
 impl Run {
-    /// The runs that cover `range`: more than one only for ranges over 8 GiB,
-    /// none for ranges beyond 4 PiB or empty ones.
+    /// The runs that cover `range`: more than one only for ranges over 8 GiB, none for empty
+    /// ranges or those beyond 4 PiB.
     pub fn covering(range: ByteRange, mode: Mode) -> impl Iterator<Item = Run> {
         let first = range.start / UNIT_BYTES;
         let end = if range.is_empty() {
@@ -62,13 +61,12 @@ impl Run {
         Mode::from_bits((self.0 & 7) as u8)
     }
 
-    /// The run of a word, unless it is 0.
+    /// The run in a word, unless that is 0.
     pub(crate) fn from_word(word: u64) -> Option<Run> {
         (word != 0).then_some(Run(word))
     }
 
-    /// This run and `next` as one, when `next` begins within or right after it
-    /// in the same mode.
+    /// Joins this run and `next`, if `next` starts within or right after it in the same mode.
     pub(crate) fn extended(self, next: Run) -> Option<Run> {
         let (start, end) = (self.start(), self.start() + self.length());
         if next.0 & 7 != self.0 & 7 || next.start() < start || next.start() > end {
