@@ -216,8 +216,8 @@ impl DiskThread {
         }
     }
 
-    /// Does what the policy wants until a look is due. Returns when there is more to do, or
-    /// `None`.
+    /// Does what the policy wants until a look is due. Returns the time when there is more to
+    /// do, or `None`.
     fn act(&mut self, look_ns: Option<u64>) -> Option<u64> {
         loop {
             match self.disk.next(self.now_ns()) {

@@ -2,10 +2,10 @@
 //!
 //! One *keeper* thread, in its own descriptor table, opens a separate description of each
 //! file that has work. One thread for each disk drains the slots of the disk's files, asks
-//! the policy what to do and does it. The keeper starts it when first needed, and it ends
-//! when idle. None of the flusher's descriptors are in the program's table, so children don't
-//! inherit them, they don't count against the program's limits, and closing them doesn't
-//! release its record locks.
+//! the policy what to do and does it. It starts when first needed, and ends when idle. None
+//! of the flusher's descriptors are in the program's table, so children don't inherit them,
+//! they don't count against the program's limits, and closing them doesn't release its record
+//! locks.
 
 use std::collections::HashMap;
 use std::io;

@@ -30,7 +30,7 @@ const WAIT_STEP: Duration = Duration::from_millis(200);
 /// The keeper does nothing but open descriptions. If it takes longer than this, it is gone.
 const REGISTRATION_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Only writes larger than this pause one by one: a small one takes less time than the
+/// Only writes of at least this much pause one by one: a small one takes less time than the
 /// shortest sleep. A sequential writer's small writes wait at the limit, which is rare.
 /// Scattered ones, which the disk takes more slowly than the writer makes them, pause many at
 /// once.

@@ -15,7 +15,7 @@ const READS_MIN: u64 = 8;
 const SUFFER: u64 = 2;
 /// and at least this much longer: half of a rotation. On a fast disk nobody notices less.
 const SUFFER_MIN_NS: u64 = 2_000_000;
-/// The best latency grows by this part per sample: it takes a minute to forget half of it.
+/// The best latency grows by this part per sample: it takes about a minute to forget half of it.
 const FORGET: u64 = 1024;
 /// At least this share may be on its way: some megabytes, since a program observed from
 /// outside does not wait for us, and what is not written piles up.

@@ -62,8 +62,8 @@ struct Shared {
 /// under a [`Mode`].
 ///
 /// Bytes, return values, errors, positions and durability are those of [`std::fs::File`]. The
-/// mode changes only when dirty pages go to the disk and how long pages stay cached. It has
-/// no effect on anything else (pipes, sockets, tmpfs, files opened with `O_DIRECT`).
+/// mode affects only when dirty pages go to the disk, and how long pages stay cached. On
+/// other files (pipes, sockets, tmpfs, files opened with `O_DIRECT`) it has no effect.
 ///
 /// After the last clone is dropped, the flusher goes on until everything written is clean and
 /// dropped, or the process ends. Nothing is synced automatically: use [`File::sync_all`] as

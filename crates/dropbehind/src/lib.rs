@@ -1,6 +1,6 @@
 //! Uncached buffered I/O and write-behind, in user space.
 //!
-//! A program that moves a lot of data once fills the page cache with pages that nobody reads
+//! A program that streams a lot of data fills the page cache with pages that nobody reads
 //! again, and piles up dirty data. A [`File`] of this library uses the page cache like any
 //! other file, but a flusher thread starts its writeback early and drops the pages that its
 //! I/O brought in. Neither costs a system call on the write path. Pages that others had

@@ -125,7 +125,7 @@ impl DiskHandle {
         }
     }
 
-    /// Has writers held that should wait. Returns when to look again.
+    /// Starts holding the writers that should wait. Returns the time until the next look.
     fn look_at_writers(self: &Arc<Self>, watched: &[Arc<Brake>]) -> Duration {
         let before = processor_time();
         for brake in watched {

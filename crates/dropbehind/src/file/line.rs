@@ -42,8 +42,8 @@ impl File {
     }
 
     /// The line to the flusher, made when first needed and made anew in the child of a fork.
-    /// `None` if the mode has no effect or no flusher can be had; I/O is then plainly
-    /// buffered.
+    /// `None` if the mode has no effect or no flusher can be had: the file is then a plain
+    /// buffered one.
     pub(super) fn make_line(&self) -> Option<Line<'_>> {
         match self.line() {
             Some(line) => Some(line),
