@@ -56,8 +56,8 @@ pub enum TraceRecord {
     /// Pages entered the page cache, still without data.
     Added {
         /// The process whose thread added them, numbered in the pid namespace of the trace's
-        /// opener. 0 if it has no number there; -1 if it was ending, when perf writes the
-        /// record.
+        /// opener. 0 if it has no number there; -1 if it was ending, in records that perf
+        /// writes.
         process: i32,
         /// The file that the pages belong to.
         inode: KernelInode,

@@ -116,8 +116,8 @@ pub fn mapped_files(process: i32) -> io::Result<impl Iterator<Item = Option<Kern
         .map(|line| shared_writable(&line)))
 }
 
-/// The inode in a line of maps, if it is mapped shared and writable: `7f0-7f1 rw-s 00000000
-/// fe:01 42   /path`, proc_pid_maps(5).
+/// The inode in a line of proc_pid_maps(5), if it is mapped shared and writable:
+/// `7f0-7f1 rw-s 00000000 fe:01 42   /path`.
 fn shared_writable(line: &[u8]) -> Option<KernelInode> {
     let mut fields = line.split(|&byte| byte == b' ');
     let rights = fields.nth(1)?;

@@ -25,9 +25,9 @@ pub const STEP_BYTES: u64 = 4 << 20;
 pub const OVERLAP_BYTES: u64 = 2 << 20;
 /// The longest range of one call, apart from what stayed before it. It takes a third of a
 /// millisecond, for which the disk waits for its next request, and every other stream for its
-/// turn. Twice as much is twice the wait, and writers notice. `cargo run --release -p
-/// dropbehind --example compare -- FILE write 4096 1048576 5 dontcache` shows what another
-/// length does to their throughput.
+/// turn. Twice as much is twice the wait, and writers notice. What another length does to
+/// their throughput is shown by
+/// `cargo run --release -p dropbehind --example compare -- FILE write 4096 1048576 5 dontcache`.
 pub const CALL_BYTES: u64 = 4 << 20;
 /// Ranges up to this length are dropped many at once: the decisions and counts around a call
 /// cost as much as dropping so few pages.

@@ -1,8 +1,8 @@
 //! Files too small or too young to be worth writing.
 //!
-//! We should not be the reason that a temporary file is written which is deleted at once
-//! (Kára, in the review of write-behind). And thousands of small files should not be written
-//! one by one. So a small file that was closed waits, up to [`GRACE_NS`], for enough others.
+//! We should not cause a write of a temporary file that is deleted at once (Kára, in the
+//! review of write-behind). And thousands of small files should not be written one by one. So
+//! a small file that was closed waits, up to [`GRACE_NS`], for enough others.
 
 /// A closed file with fewer unwritten bytes than this is small.
 pub const SMALL_FILE_BYTES: u64 = 1 << 20;

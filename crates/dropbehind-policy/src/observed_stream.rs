@@ -315,7 +315,8 @@ impl ObservedStream {
         self.thorough |= !deleted;
     }
 
-    /// Makes a look find everything, and then all that is pending be written and dropped.
+    /// Asks for a look that finds everything, and then for all that is pending to be written
+    /// and dropped.
     pub fn flush(&mut self) {
         self.flush = true;
         self.thorough = true;

@@ -4,9 +4,9 @@
 //! of write-behind); what users feel is time (Axboe, there: a second of pending
 //! data). So the window is the data the disk writes in [`WINDOW_NS`], bounded.
 //!
-//! To see what another constant costs or gains on a disk, run `cargo run --release -p
-//! dropbehind --example compare -- FILE write 4096 1048576 5 dontcache` before and after. It
-//! can also compare windows: `dontcache@16 dontcache@28`.
+//! To see what another constant costs or gains on a disk, run this before and after:
+//! `cargo run --release -p dropbehind --example compare -- FILE write 4096 1048576 5 dontcache`.
+//! It can also compare windows: `dontcache@16 dontcache@28`.
 
 /// A window holds what the disk writes in this time. Two windows, the most that a stream may
 /// have outstanding, are then half a second: the longest that a closing sync should take.

@@ -16,11 +16,11 @@ pub const SCATTERED_FREE_EIGHTHS: u64 = 7;
 /// The longest pause; the limit does the rest.
 pub const PAUSE_MAX_NS: u64 = 20_000_000;
 
-/// How long a write of `bytes` bytes should take, in nanoseconds. `outstanding_bytes` of the
-/// `limit_bytes` that may be outstanding are, and the disk writes `bytes_per_second` for this
+/// How long a write of `bytes` bytes should take, in nanoseconds, while `outstanding_bytes`
+/// of at most `limit_bytes` are outstanding. The disk writes `bytes_per_second` for this
 /// writer (0 if unknown).
 ///
-/// It is 0 up to `free_eighths` of the limit. Half way through the rest, it is as long as the
+/// It is 0 up to `free_eighths` of the limit. Halfway through the rest, it is as long as the
 /// disk takes for the write, and it grows from there on. So a writer reaches its limit late,
 /// if at all.
 pub fn pause_ns(

@@ -274,8 +274,7 @@ impl Slot {
     }
 
     /// Publishes what follows from the disk's speed and from what waits to be dropped.
-    /// Returns whether there is more room, so that waiters on [`Slot::wait_word`] have to be
-    /// woken.
+    /// Returns whether to wake waiters on [`Slot::wait_word`], since there is more room.
     pub fn publish_pace(&self, limit_bytes: u64, batch_bytes: u64, bytes_per_second: u64) -> bool {
         self.batch.store(batch_bytes, Ordering::Relaxed);
         self.speed.store(bytes_per_second, Ordering::Relaxed);

@@ -13,8 +13,8 @@ use dropbehind_linux::LargeRead;
 use crate::keeper::spawn;
 use crate::lock;
 
-/// Threads for each disk, and so huge pages read at once. One is enough for a local disk;
-/// others have a longer way.
+/// Threads for each disk, and so how many huge pages are read at once. One is enough for a
+/// local disk; others have a longer way.
 const THREADS: usize = 4;
 /// A thread ends after this long without work.
 const IDLE: Duration = Duration::from_secs(1);

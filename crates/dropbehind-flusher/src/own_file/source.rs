@@ -270,7 +270,7 @@ impl OwnSource {
         !self.quiet
     }
 
-    /// Lets nobody wait for the disk's flusher, which has failed.
+    /// Ends all waits for the disk's flusher, which has failed.
     pub(crate) fn abandon(&self) {
         self.file.slot.abandon();
         let _ = futex_wake(self.file.slot.wait_word(), u32::MAX >> 1);

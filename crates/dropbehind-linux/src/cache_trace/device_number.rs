@@ -5,8 +5,7 @@ use rustix::fs::{major, minor};
 use std::io;
 use std::os::fd::BorrowedFd;
 
-/// A makedev(3) device number in the kernel's form, `MAJOR << 20
-/// MINOR`.
+/// A makedev(3) device number in the kernel's form, `MAJOR << 20 | MINOR`.
 #[must_use]
 pub fn kernel_device(device: u64) -> u32 {
     major(device) << 20 | minor(device)

@@ -16,9 +16,9 @@ impl EventMask {
     pub const OPEN: Self = Self(libc::FAN_OPEN);
     /// A file is about to be opened; the opener waits for the answer.
     pub const OPEN_PERM: Self = Self(libc::FAN_OPEN_PERM);
-    /// A description that was open for writing was finally closed.
+    /// A description that was open for writing was closed for good.
     pub const CLOSE_WRITE: Self = Self(libc::FAN_CLOSE_WRITE);
-    /// A description that was not open for writing was finally closed.
+    /// A description that was not open for writing was closed for good.
     pub const CLOSE_NOWRITE: Self = Self(libc::FAN_CLOSE_NOWRITE);
     /// A call wrote data or changed the size; writes through a mapping don't count.
     pub const MODIFY: Self = Self(libc::FAN_MODIFY);
@@ -52,8 +52,7 @@ impl EventMask {
         self.0 & other.0 != 0
     }
 
-    /// The events of both; like `
-    /// `, but usable in constants.
+    /// The events of both; like `|`, but usable in constants.
     #[must_use]
     pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
