@@ -32,7 +32,7 @@ pub use observed_pages::ObservedPages;
 use source::ObservedSource;
 use unwritten::UnwrittenCounter;
 
-/// How a file is to be observed.
+/// How to observe a file.
 #[derive(Clone, Debug)]
 pub struct ObserveOptions {
     /// When to write back, and which pages stay cached.
@@ -46,7 +46,7 @@ pub struct ObserveOptions {
     pub reads: bool,
     /// The file's size in bytes when the observed programs opened it.
     pub opened_size_bytes: u64,
-    /// How it is known whose a page is.
+    /// How to know whose a page is.
     pub provenance: Provenance,
     /// Reports whether the file's writeback has failed, where that can be known. Its pages
     /// then stay.

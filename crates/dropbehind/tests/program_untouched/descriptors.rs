@@ -71,9 +71,8 @@ fn closes_everything() {
     let mut file = File::create(&path).unwrap();
     write_pattern(&mut file, 1, 0, 24 * MIB, MIB);
     let raw = file.as_raw_fd();
-    // SAFETY: descriptors that others own are closed, which is what is tried
-    // here. None of them is used afterwards but for `file`'s, whose calls must
-    // fail as the plain program's do.
+    // SAFETY: this closes descriptors that others own, which is what it tests. None of them
+    // is used afterwards except `file`'s, whose calls must fail as the plain program's do.
     assert_eq!(unsafe { libc::close_range(3, u32::MAX, 0) }, 0);
     assert!(fs::metadata(format!("/proc/self/fd/{raw}")).is_err());
     let error = file.write(b"more").unwrap_err();

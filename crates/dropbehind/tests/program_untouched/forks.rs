@@ -14,8 +14,8 @@ use crate::parts::{path_of_part, run_part};
 /// Runs `child` in a forked child of this process, which has many threads and holds many
 /// locks. A hang counts as a failure.
 fn in_a_fork(child: impl FnOnce()) {
-    // SAFETY: the child runs code that allocates and starts threads, which
-    // glibc allows after a fork; that ours allows it too is what is tried.
+    // SAFETY: the child runs code that allocates and starts threads, which glibc allows
+    // after a fork. Whether our code allows it, too, is what this tests.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0);
     if pid == 0 {

@@ -44,8 +44,8 @@ pub(crate) fn create(place: &Place, mode: Mode) -> File {
         .unwrap()
 }
 
-/// Says so when one of these pages is not cached, but for those that the kernel
-/// took; any other page that is there is a failure.
+/// Fails if any page is cached that was not `before`. Returns an error if one of those is
+/// gone, beyond what the kernel took.
 pub(crate) fn all_kept(
     reclaim: &Reclaim,
     path: &Path,
