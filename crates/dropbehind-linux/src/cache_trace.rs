@@ -139,11 +139,11 @@ pub struct CacheTrace {
 impl CacheTrace {
     /// Records the whole machine from now on.
     ///
-    /// Each online processor gets rings of `ring_bytes`, rounded up to powers of two of pages
-    /// or records. If a program in the kernel may [join](CacheTrace::joins_pages) them, pages
-    /// that a process adds one after another make one record. Otherwise each folio is
-    /// recorded. A run takes 40 bytes, a folio 72, a fork or a thread's exit 48. Rings are
-    /// locked memory.
+    /// Each online processor gets a ring of `ring_bytes` for pages, and smaller ones for the
+    /// rest, rounded up to powers of two of pages or records. If a program in the kernel may
+    /// [join](CacheTrace::joins_pages) them, pages that a process adds one after another make
+    /// one record. Otherwise each folio is recorded. A run takes 40 bytes, a folio 72, a fork
+    /// or a thread's exit 48. Rings are locked memory.
     ///
     /// # Errors
     ///
