@@ -236,7 +236,7 @@ impl OwnFile {
         self.count_wait(started);
     }
 
-    /// Waits until less than the limit is outstanding.
+    /// Waits until no more than the limit is outstanding.
     fn wait(&self) {
         if self.registration.load(Ordering::Acquire) == REFUSED {
             self.slot.abandon();
