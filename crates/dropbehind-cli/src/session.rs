@@ -46,19 +46,14 @@ impl Session {
     }
 
     fn flusher(io_priority: IoPriority) -> Result<Flusher, Failure> {
-        if io_priority == IoPriority::Inherit {
-            return Flusher::shared().map_err(|error| {
-                Failure::new(format!(
-                    "cannot start the flusher's thread: {error}. Raise the limit on processes \
-                     (ulimit -u), or use plain cp and cat."
-                ))
-            });
-        }
-        let builder = Flusher::builder().io_priority(io_priority);
-        builder.build().map_err(|error| {
-            Failure::impossible(format!(
-                "cannot give writeback the I/O priority {io_priority}: {error}. Leave out \
-                 --io-priority."
+        let flusher = match io_priority {
+            IoPriority::Inherit => Flusher::shared(),
+            priority => Flusher::builder().io_priority(priority).build(),
+        };
+        flusher.map_err(|error| {
+            Failure::new(format!(
+                "cannot start the flusher's thread: {error}. Raise the limit on processes \
+                 (ulimit -u), or use plain cp and cat."
             ))
         })
     }

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 
-use dropbehind_linux::{DiskInfo, futex_wake};
+use dropbehind_linux::{DiskInfo, IoPriority, futex_wake, set_thread_io_priority};
 use dropbehind_policy::ByteRange;
 use dropbehind_policy::write_behind::DEFAULT_WINDOW_BYTES;
 use dropbehind_slot::Doorbell;
@@ -43,6 +43,7 @@ pub(crate) enum Message {
 pub(crate) struct DiskHandle {
     pub(crate) bell: Doorbell,
     pub(crate) disk: DiskInfo,
+    io_priority: IoPriority,
     pub(crate) inbox: Mutex<Inbox>,
     pub(crate) numbers: AtomicU32,
     pub(crate) dead: AtomicBool,
@@ -71,8 +72,9 @@ pub(crate) struct Inbox {
 }
 
 impl DiskHandle {
-    pub(crate) fn new(disk: DiskInfo) -> DiskHandle {
+    pub(crate) fn new(disk: DiskInfo, io_priority: IoPriority) -> DiskHandle {
         DiskHandle {
+            io_priority,
             bell: Doorbell::new(),
             disk,
             inbox: Mutex::default(),
@@ -103,7 +105,17 @@ impl DiskHandle {
         if !inbox.thread_runs {
             let own = Arc::clone(self);
             let name = format!("dropbehind/{}", self.disk.name);
-            if let Err(error) = keeper::spawn(&name, move || disk_thread::run(own)) {
+            let run = move || {
+                // The threads that it starts inherit it.
+                if let Err(error) = set_thread_io_priority(own.io_priority) {
+                    let priority = own.io_priority;
+                    own.note(format!(
+                        "no I/O priority {priority} for writeback ({error})"
+                    ));
+                }
+                disk_thread::run(own);
+            };
+            if let Err(error) = keeper::spawn(&name, run) {
                 inbox.messages.pop_back();
                 return Err(error);
             }

@@ -62,7 +62,7 @@ pub struct FlusherBuilder {
 }
 
 impl FlusherBuilder {
-    /// Sets the I/O priority of the flusher's threads. The default is the program's own.
+    /// Sets the I/O priority of the threads that write back. The default is the program's own.
     ///
     /// It matters only if the disk's scheduler honours it (bfq, mq-deadline), and for
     /// writeback only as far as the kernel submits it in our threads.
@@ -82,9 +82,10 @@ impl FlusherBuilder {
     /// Starts the flusher.
     ///
     /// # Errors
-    /// If no thread can be started, or the priority needs a privilege.
+    /// If no thread can be started. Where a sandbox forbids the priority,
+    /// [`degraded`](Flusher::degraded) says so.
     pub fn build(self) -> io::Result<Flusher> {
-        let keeper = Keeper::start(self.io_priority, !self.observing)?;
+        let keeper = Keeper::start(!self.observing)?;
         Ok(Flusher {
             inner: Arc::new(Inner {
                 io_priority: self.io_priority,
@@ -136,7 +137,7 @@ impl Flusher {
         }
     }
 
-    /// The I/O priority of the flusher's threads.
+    /// The I/O priority of the threads that write back.
     pub fn io_priority(&self) -> IoPriority {
         self.inner.io_priority
     }
@@ -242,7 +243,7 @@ impl Flusher {
         let handle = disks
             .by_id
             .entry(disk.id)
-            .or_insert_with(|| Arc::new(DiskHandle::new(disk)));
+            .or_insert_with(|| Arc::new(DiskHandle::new(disk, self.inner.io_priority)));
         let handle = Arc::clone(handle);
         disks.by_device.insert(device, Arc::clone(&handle));
         Ok(handle)

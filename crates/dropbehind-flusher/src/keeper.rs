@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use dropbehind_linux::{Description, IoPriority, futex_wait, futex_wake, reopen, thread_id};
+use dropbehind_linux::{Description, futex_wait, futex_wake, reopen, thread_id};
 
 use crate::disk_thread::{Attachment, Entry, Source};
 use crate::lock;
@@ -23,7 +23,6 @@ pub(crate) struct Keeper {
     stopping: AtomicBool,
     /// Requests that are queued or under way.
     pending: AtomicU32,
-    io_priority: IoPriority,
     own_table: bool,
     notes: Mutex<Vec<String>>,
 }
@@ -37,13 +36,12 @@ struct Request {
 }
 
 impl Keeper {
-    pub(crate) fn start(io_priority: IoPriority, own_table: bool) -> io::Result<Arc<Keeper>> {
+    pub(crate) fn start(own_table: bool) -> io::Result<Arc<Keeper>> {
         let keeper = Arc::new(Keeper {
             requests: Mutex::default(),
             bell: AtomicU32::new(0),
             stopping: AtomicBool::new(false),
             pending: AtomicU32::new(0),
-            io_priority,
             own_table,
             notes: Mutex::default(),
         });
@@ -87,12 +85,6 @@ impl Keeper {
             lock(&self.notes).push(format!(
                 "no descriptor table of our own ({error}): descriptors are opened in the \
                  program's, and closing one releases the program's record locks on that file"
-            ));
-        }
-        if let Err(error) = dropbehind_linux::set_thread_io_priority(self.io_priority) {
-            lock(&self.notes).push(format!(
-                "no I/O priority {} for the flusher ({error})",
-                self.io_priority
             ));
         }
         loop {

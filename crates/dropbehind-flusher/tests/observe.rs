@@ -16,7 +16,7 @@ use common::{Dice, KIB, Kind, MIB, PATIENCE, Place, cached_bytes, check_on_disk,
 use dropbehind_flusher::{
     CacheMap, Flusher, Notice, NoticeSink, ObserveOptions, Observed, ObservedState, Provenance,
 };
-use dropbehind_linux::Description;
+use dropbehind_linux::{Description, IoPriority, set_thread_io_priority};
 use dropbehind_policy::{Brought, ByteRange, Mode};
 use dropbehind_testbed::reclaim::{Gone, Reclaim, in_some_attempt};
 use dropbehind_testbed::residency::{self, Sampler};
@@ -119,6 +119,52 @@ everywhere! {
     random_writes_leave_nothing: 64;
     what_others_brought_in_stays: 32;
     modes_that_keep_write_and_keep: 32;
+}
+
+/// The I/O priority of the newest thread of a disk, as ionice(1) shows it.
+fn io_priority_of_thread(disk: &str) -> Option<String> {
+    let name: String = format!("dropbehind/{disk}").chars().take(15).collect();
+    let threads = fs::read_dir("/proc/self/task").unwrap().flatten();
+    let threads = threads.filter(|thread| {
+        fs::read_to_string(thread.path().join("comm")).is_ok_and(|comm| comm.trim_end() == name)
+    });
+    let thread = threads.last()?;
+    let shown = std::process::Command::new("ionice")
+        .arg("-p")
+        .arg(thread.file_name())
+        .output()
+        .unwrap();
+    Some(String::from_utf8(shown.stdout).unwrap().trim_end().into())
+}
+
+#[test]
+fn a_disks_thread_has_the_io_priority_that_was_asked_for() {
+    need!(all Kind::RawDevice.needs());
+    need!(Need::Tool("ionice"));
+    for (priority, shown) in [
+        (IoPriority::Idle, "idle"),
+        (IoPriority::BestEffort(6), "best-effort: prio 6"),
+        (IoPriority::Inherit, "best-effort: prio 1"),
+    ] {
+        let place = Place::new(Kind::RawDevice, 32 * MIB);
+        let disk = place.path().file_name().unwrap().to_owned();
+        let shows = std::thread::spawn(move || {
+            set_thread_io_priority(IoPriority::BestEffort(1)).unwrap();
+            let mut observing = Observing::new(Mode::DONTCACHE);
+            let builder = Flusher::builder().observing().io_priority(priority);
+            observing.flusher = builder.build().unwrap();
+            let _observed = observing.observe(&place.path());
+            // The thread gives itself a name, and then the priority.
+            let began = std::time::Instant::now();
+            loop {
+                let shows = io_priority_of_thread(disk.to_str().unwrap());
+                if shows.as_deref() == Some(shown) || began.elapsed() > PATIENCE {
+                    return shows;
+                }
+            }
+        });
+        assert_eq!(shows.join().unwrap().as_deref(), Some(shown), "{priority}");
+    }
 }
 
 fn writer(place: &Place) -> fs::File {

@@ -22,7 +22,8 @@ const LEVEL_MASK: u32 = 7;
 /// A thread's I/O priority.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum IoPriority {
-    /// Derived from the thread's niceness: the kernel's default.
+    /// That of the thread that starts it. If no thread has set one, the kernel derives it from
+    /// the niceness.
     #[default]
     Inherit,
     /// Only when nobody else uses the disk.
@@ -68,7 +69,7 @@ impl FromStr for IoPriority {
     }
 }
 
-/// Sets the calling thread's I/O priority.
+/// Sets the calling thread's I/O priority; [`IoPriority::Inherit`] leaves it as it is.
 ///
 /// # Errors
 ///
@@ -76,7 +77,7 @@ impl FromStr for IoPriority {
 /// - `EPERM`, `ENOSYS`: a sandbox without the call.
 pub fn set_thread_io_priority(priority: IoPriority) -> io::Result<()> {
     let value = match priority {
-        IoPriority::Inherit => CLASS_NONE << CLASS_SHIFT,
+        IoPriority::Inherit => return Ok(()),
         IoPriority::Idle => CLASS_IDLE << CLASS_SHIFT,
         IoPriority::BestEffort(level) if u32::from(level) <= LEVEL_MASK => {
             CLASS_BEST_EFFORT << CLASS_SHIFT | u32::from(level)
@@ -88,7 +89,7 @@ pub fn set_thread_io_priority(priority: IoPriority) -> io::Result<()> {
     check(returned)
 }
 
-/// The calling thread's I/O priority. The real-time class, which is never set here, shows as
+/// The calling thread's I/O priority; [`IoPriority::Inherit`] if none is set. The real-time class, which is never set here, shows as
 /// best effort's highest level.
 ///
 /// # Errors
