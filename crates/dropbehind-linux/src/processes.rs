@@ -1,6 +1,6 @@
 //! Which processes there are, and what they have open: proc(5).
 //!
-//! Except for [`OpenFile::open_again`], nothing here opens a process's file except to name it
+//! Except for [`NamedFile::open`], nothing here opens a process's file except to name it
 //! (`O_PATH`), so it makes no event and touches no device. Processes may end at any moment:
 //! what is gone is left out.
 
@@ -201,20 +201,21 @@ impl Description {
 
 /// What a link in `/proc` leads to, held by a descriptor that only names it. That opens
 /// nothing. The process may change what its link leads to, but not what we hold.
-struct Named {
+#[derive(Debug)]
+pub struct NamedFile {
     fd: OwnedFd,
     id: FileId,
     mount: Option<u64>,
 }
 
-impl Named {
-    fn by(link: &Path) -> io::Result<Named> {
+impl NamedFile {
+    fn by(link: &Path) -> io::Result<Self> {
         let fd = rustix::fs::open(link, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
         let wanted = StatxFlags::INO | StatxFlags::MNT_ID;
         let asked = AtFlags::STATX_DONT_SYNC | AtFlags::EMPTY_PATH;
         let stat = rustix::fs::statx(&fd, "", asked, wanted)?;
         let mount = stat.stx_mask & StatxFlags::MNT_ID.bits() != 0;
-        Ok(Named {
+        Ok(Self {
             id: FileId {
                 device: rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor),
                 inode: stat.stx_ino,
@@ -223,26 +224,44 @@ impl Named {
             fd,
         })
     }
+
+    /// The ID of the mount that it is on ([`Mount::id`](crate::Mount::id)); `None` before
+    /// Linux 5.8. No other mount gets this ID as long as this value exists.
+    #[must_use]
+    pub fn mount(&self) -> Option<u64> {
+        self.mount
+    }
+
+    /// Our own description of this file, for reading.
+    ///
+    /// # Errors
+    ///
+    /// Those of open(2).
+    pub fn open(&self) -> io::Result<OwnedFd> {
+        open_named(self.fd.as_fd())
+    }
 }
 
 impl OpenFile {
-    /// Our own description of this file, for reading, even if it has been deleted or is open
-    /// for writing only.
+    /// Takes hold of this file, even if it has been deleted or is open for writing only.
     ///
-    /// The process may have something else there by now. That is not opened, and nothing is
+    /// The process may have something else there by now. That is an error, and nothing is
     /// asked of it: opening a device may do anything, a terminal may become our controlling
     /// one, and a server may not answer.
     ///
     /// # Errors
     ///
     /// - `ENOENT`, `ESRCH`: there is no such descriptor, or it is another file by now.
-    /// - Those of open(2).
-    pub fn open_again(&self, process: i32) -> io::Result<OwnedFd> {
-        let named = self.named(process)?;
-        match self.kind {
-            FileKind::Other => Err(io::ErrorKind::NotFound.into()),
-            _ => open_named(named.fd.as_fd()),
+    /// - Those of open(2) with `O_PATH`.
+    pub fn name(&self, process: i32) -> io::Result<NamedFile> {
+        let gone = io::Error::from(io::ErrorKind::NotFound);
+        let link = format!("/proc/{process}/fd/{}", self.descriptor);
+        let named = NamedFile::by(Path::new(&link))?;
+        let is_other_mount = named.mount.is_some() && named.mount != self.mount;
+        if named.id != self.id || is_other_mount || self.kind == FileKind::Other {
+            return Err(gone);
         }
+        Ok(named)
     }
 
     /// The path by which the process opened it, from the kernel: nothing is opened.
@@ -251,26 +270,15 @@ impl OpenFile {
     ///
     /// - `ENOENT`, `ESRCH`: there is no such descriptor, or it is another file by now.
     pub fn path(&self, process: i32) -> io::Result<PathBuf> {
-        let named = self.named(process)?;
+        let named = self.name(process)?;
         fs::read_link(format!("/proc/self/fd/{}", named.fd.as_raw_fd()))
-    }
-
-    fn named(&self, process: i32) -> io::Result<Named> {
-        let gone = io::Error::from(io::ErrorKind::NotFound);
-        let link = format!("/proc/{process}/fd/{}", self.descriptor);
-        let named = Named::by(Path::new(&link))?;
-        let is_other_mount = named.mount.is_some() && named.mount != self.mount;
-        if named.id != self.id || is_other_mount {
-            return Err(gone);
-        }
-        Ok(named)
     }
 }
 
 /// Whether this file may have different numbers in stat(2) and proc_pid_fdinfo(5), as on
 /// overlayfs. False if the link leads to another file now.
 fn has_several_numbers(process: i32, link: &Path, id: FileId) -> bool {
-    let Ok(named) = Named::by(link) else {
+    let Ok(named) = NamedFile::by(link) else {
         return false;
     };
     // Don't ask the file system itself: its server may be anybody's.

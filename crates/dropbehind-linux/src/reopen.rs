@@ -41,7 +41,6 @@ pub enum Sharing {
 /// Only regular files and block devices are opened. Opening others has side effects: pipes
 /// would gain a reader, terminals and tapes act on it. Even so, an open breaks another
 /// process's conflicting lease (fcntl(2) `F_SETLEASE`), and shows in inotify(7).
-/// `F_SETLEASE`), and shows in inotify(7).
 ///
 /// # Errors
 ///

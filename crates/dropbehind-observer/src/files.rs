@@ -73,8 +73,6 @@ pub(crate) struct Files {
     round: u64,
     /// Bytes kept for others, by file, so that none are counted twice.
     kept: HashMap<FileId, u64>,
-    /// The numbers of mounts whose files may be opened.
-    open_mounts: HashSet<u64>,
     /// The numbers of mounts that can be unmounted while nobody holds a file there.
     unmountable: HashSet<u64>,
     /// By the kernel's number for their device.
@@ -125,7 +123,6 @@ impl Files {
             heirs: Heirs::default(),
             round: 0,
             kept: HashMap::new(),
-            open_mounts: HashSet::new(),
             unmountable: HashSet::new(),
             filesystems: HashMap::new(),
             opens_wait: false,
@@ -169,7 +166,6 @@ impl Files {
     /// Takes note of all that is mounted and marked now.
     pub(crate) fn mounted(&mut self, marks: &Marks) {
         self.inodes.mounted(marks.mounts());
-        self.open_mounts.clone_from(marks.open());
         self.unmountable = marks.unmountable();
         let mounts = marks.mounts().iter();
         let devices: HashSet<u32> = mounts.map(|mount| kernel_device(mount.device)).collect();

@@ -13,7 +13,7 @@ use crate::rules::{Candidate, Rules, Settings};
 /// The rules in force.
 #[derive(Debug)]
 pub(crate) struct RulesInForce {
-    rules: Arc<dyn Rules>,
+    pub(crate) rules: Arc<dyn Rules>,
     /// The names of programs, which rules ask for.
     pub(crate) names: Names,
     /// By device number: sysfs is slow.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use dropbehind_linux::{
     EventMask, Fanotify, MarkLife, MarkTarget, Mount, MountNamespaceId, MountPoint, MountWatch,
-    kernel_device, mount_namespace_of, mount_number,
+    kernel_device, mount_namespace_of, mount_number, mount_with_id, mounts_of, thread_id,
 };
 
 use crate::in_time::in_time;
@@ -84,8 +84,6 @@ pub(crate) struct Marks {
     namespace: MountNamespaceId,
     marked: HashMap<u64, Marked>,
     mounts: Vec<Mount>,
-    /// The numbers of mounts whose files may be opened.
-    open: HashSet<u64>,
 }
 
 #[derive(Debug)]
@@ -120,7 +118,6 @@ impl Marks {
             namespace: mount_namespace_of(process)?,
             marked: HashMap::new(),
             mounts: Vec::new(),
-            open: HashSet::new(),
         };
         marks.refresh(rules, fanotify, notes)?;
         Ok(marks)
@@ -173,12 +170,6 @@ impl Marks {
         }
     }
 
-    /// The numbers of mounts whose files may be opened. Those whose server may hang are left
-    /// out, unless they are wanted.
-    pub(crate) fn open(&self) -> &HashSet<u64> {
-        &self.open
-    }
-
     /// Marks what was mounted, or became wanted, since the last time.
     ///
     /// Where a server answers for the files, a watch marks only what a rule names: any user may
@@ -192,14 +183,10 @@ impl Marks {
         let mounts = self.watch.mounts()?;
         self.mounts.clone_from(&mounts);
         let mut marked = HashMap::new();
-        self.open.clear();
         for mount in mounts {
             let served = self.is_served(&mount);
             let is_wanted =
                 !served || self.source != Source::Machine || rules.name(&mount.mount_point);
-            if is_wanted || !reaches_server(&self.mounts, &mount) {
-                self.open.insert(mount.id);
-            }
             if WITHOUT_DISK.contains(&mount.filesystem.as_str()) {
                 continue;
             }
@@ -268,10 +255,19 @@ fn asks_server(mount: &Mount) -> bool {
     filesystem.starts_with("fuse") || REMOTE.contains(&filesystem)
 }
 
-/// Returns whether a server answers for each file, or may do so for those below an overlay,
-/// which the table does not show.
-pub(crate) fn may_ask_server(mount: &Mount) -> bool {
-    asks_server(mount) || mount.filesystem == "overlay"
+/// Returns whether a watch may open a file of a process on this mount: one whose server cannot
+/// hang, or one that a rule names. The caller holds the mount, since the kernel gives the ID of
+/// one that is gone to the next one, and users mount what they like. So only what a table read
+/// by now shows as another file system is harmless.
+pub(crate) fn may_open(rules: &dyn Rules, process: i32, mount: u64) -> bool {
+    let mounts = mounts_of(thread_id()).unwrap_or_default();
+    match mounts.iter().find(|own| own.id == mount) {
+        Some(own) => !reaches_server(&mounts, own) || rules.name(&own.mount_point),
+        // Its table does not show what is below an overlay.
+        None => mount_with_id(process, mount).is_ok_and(|its| {
+            its.is_some_and(|its| !asks_server(&its) && its.filesystem != "overlay")
+        }),
+    }
 }
 
 /// Returns whether a server answers for each file, or for one below an overlay, judging by these
@@ -332,4 +328,73 @@ fn from_root(mount: &Mount) -> &Path {
 fn below_root(path: &Path) -> Option<&Path> {
     let path = path.strip_prefix("/").unwrap_or(path);
     (!path.as_os_str().is_empty()).then_some(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::{Candidate, Settings};
+    use dropbehind_testbed::{HangingFs, Scratch, need};
+    use std::io::Read;
+    use std::process::{Command, Stdio};
+
+    /// Names this folder alone.
+    #[derive(Debug)]
+    struct Named(PathBuf);
+
+    impl Rules for Named {
+        fn settings_for(&self, _: Candidate<'_>) -> Option<Settings> {
+            None
+        }
+
+        fn name(&self, folder: &Path) -> bool {
+            folder == self.0
+        }
+    }
+
+    #[test]
+    fn a_server_is_asked_only_where_a_rule_names_its_mount() {
+        need!(all HangingFs::needs());
+        let served = HangingFs::new().unwrap();
+        let scratch = Scratch::new().unwrap();
+        let script = format!(
+            "mount -t tmpfs tmpfs {0} && mkdir {0}/l {0}/m && \
+             mount -t overlay -o lowerdir={0}/l:/ overlay {0}/m && echo && read _",
+            scratch.file("").display()
+        );
+        let mut program = Command::new("unshare")
+            .args(["--mount", "sh", "-c", &script])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdout = program.stdout.take().unwrap();
+        stdout.read_exact(&mut [0]).unwrap();
+        let process = i32::try_from(program.id()).unwrap();
+        let own = thread_id();
+        let of = |process, filesystem: &str| {
+            let below = |mount: &&Mount| {
+                let point = &mount.mount_point;
+                point.starts_with(served.path()) || point.starts_with(scratch.file(""))
+            };
+            let mounts = mounts_of(process).unwrap();
+            let mut mounts = mounts.iter().filter(below);
+            let mount = mounts.find(|mount| mount.filesystem.starts_with(filesystem));
+            mount.unwrap_or_else(|| panic!("{filesystem}")).id
+        };
+        let root = mounts_of(own).unwrap();
+        let root = root
+            .iter()
+            .find(|mount| mount.mount_point == Path::new("/"));
+        let nothing = Named(PathBuf::new());
+        assert!(may_open(&nothing, process, root.unwrap().id));
+        assert!(may_open(&nothing, process, of(process, "tmpfs")));
+        assert!(!may_open(&nothing, process, of(process, "overlay")));
+        assert!(!may_open(&nothing, process, of(own, "fuse")));
+        assert!(may_open(&Named(served.path()), process, of(own, "fuse")));
+        // No table has it: the mount is nowhere in the tree.
+        assert!(!may_open(&nothing, process, u64::MAX));
+        drop(program.stdin.take());
+        program.wait().unwrap();
+    }
 }

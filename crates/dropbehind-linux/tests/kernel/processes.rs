@@ -71,7 +71,7 @@ fn what_took_a_files_place_is_not_opened() {
         files.find(|file| file.id == id).unwrap()
     };
     let open = found();
-    let again = open.open_again(self_id()).unwrap();
+    let again = open.name(self_id()).unwrap().open().unwrap();
     assert_eq!(file_info(again.as_fd()).unwrap().id, id);
     drop(again);
     let mut place: OwnedFd = writer.into();
@@ -81,12 +81,12 @@ fn what_took_a_files_place_is_not_opened() {
     let named = rustix::fs::open("/dev/null", OFlags::PATH, Mode::empty()).unwrap();
     for other in [other.as_fd(), terminal.as_fd(), named.as_fd()] {
         rustix::io::dup2(other, &mut place).unwrap();
-        let error = open.open_again(self_id()).unwrap_err();
+        let error = open.name(self_id()).unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
     }
     // The same file by another name is the same file.
     rustix::io::dup2(File::open(&path).unwrap(), &mut place).unwrap();
-    assert!(open.open_again(self_id()).is_ok());
+    assert!(open.name(self_id()).is_ok());
 }
 
 #[test]

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use dropbehind_linux::OpenFile as OpenedFile;
 use dropbehind_linux::{
-    Description, EventMask, FileKind, FileStat, MarkLife, MarkTarget, Mount, file_stat, filesystem,
-    has_subvolumes, mount_with_id, size_bytes,
+    Description, EventMask, FileKind, FileStat, MarkLife, MarkTarget, file_stat, filesystem,
+    has_subvolumes, size_bytes,
 };
 use dropbehind_policy::grace::SMALL_FILE_BYTES;
 use dropbehind_policy::{FileNumber, Writeback};
@@ -20,24 +20,20 @@ use crate::file_path::path_of;
 use crate::overlay;
 use crate::rules::Settings;
 use crate::shown;
-use crate::source::may_ask_server;
+use crate::source::may_open;
 
 impl Files {
     /// Opens a description of our own of a file that a process has open. A watch does so only
-    /// where no server can hang, or where a rule accepts that. Any user may run a server and
-    /// hide its mount, so the file must be known to be on another file system.
+    /// where no server can hang, or where a rule accepts that.
     pub(crate) fn open_again(&self, process: i32, open: &OpenedFile) -> Option<OwnedFd> {
-        let is_harmless = || {
-            let Some(number) = open.mount else {
-                return false;
-            };
-            let is_harmless = |mount: Mount| !may_ask_server(&mount);
-            let its = || mount_with_id(process, number).ok()?;
-            self.open_mounts.contains(&number) || its().is_some_and(is_harmless)
-        };
+        // From here on, the process can exchange neither the file nor its mount.
+        let named = open.name(process).ok()?;
         let of_a_run = self.programs.namespace().is_some();
-        let may_be_opened = of_a_run || is_harmless();
-        may_be_opened.then(|| open.open_again(process).ok())?
+        let is_harmless = || may_open(&*self.rules.rules, process, named.mount()?).then_some(());
+        if !of_a_run {
+            is_harmless()?;
+        }
+        named.open().ok()
     }
 
     /// Takes in a file that a process has open, though no event reported its open.
