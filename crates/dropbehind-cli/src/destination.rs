@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use std::fs::Metadata;
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// What is to be written.
@@ -23,6 +23,9 @@ pub(crate) struct Wanted<'a> {
     pub(crate) permissions: u32,
     /// Remove what cannot be opened, and make a new file.
     pub(crate) force: bool,
+    /// Make a new file in place of one in a tree: it will get rights that a process which has
+    /// the old one open must not have.
+    pub(crate) anew: bool,
     /// How much is to be written, if known.
     pub(crate) bytes: Option<u64>,
     /// The source, which must not be the destination.
@@ -239,7 +242,7 @@ fn make_regular(place: &Place<'_>, wanted: &Wanted<'_>) -> Result<std::fs::File,
     )
 }
 
-/// Opens and empties the file that is there; `None` if it is to be removed.
+/// Opens and empties the file that is there; `None` if a new one is to take its place.
 fn empty_regular(place: &Place<'_>, wanted: &Wanted<'_>) -> Result<Option<std::fs::File>, Failure> {
     let failed = |error: io::Error| Failure::io(Doing::Write, place.path, &error);
     let existing = place.pin().map_err(|errno| failed(errno.into()))?;
@@ -261,6 +264,10 @@ fn empty_regular(place: &Place<'_>, wanted: &Wanted<'_>) -> Result<Option<std::f
             // What was opened counts, not what was looked at before.
             if Identity::of(&metadata) != Identity::of(&existing) {
                 return Err(place.was_replaced());
+            }
+            // Another name of the file may be anywhere.
+            if wanted.anew || metadata.nlink() > 1 {
+                return Ok(None);
             }
             make_blocking(&opened).map_err(|errno| failed(errno.into()))?;
             opened.set_len(0).map_err(failed)?;

@@ -6,6 +6,7 @@ use crate::session::{SETTLE_LIMIT, Session};
 use dropbehind::File;
 use rustix::fs::{Mode, OFlags, SeekFrom as FdSeek};
 use rustix::io::Errno;
+use std::cell::OnceCell;
 use std::fs::Metadata;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -54,6 +55,9 @@ pub(crate) struct Input {
     /// Its metadata when it was opened.
     pub(crate) metadata: Metadata,
     pub(crate) path: PathBuf,
+    within_tree: bool,
+    /// Once known: [`Input::end`].
+    end: OnceCell<u64>,
 }
 
 /// Where the next data of a file with holes is.
@@ -95,6 +99,8 @@ impl Input {
             source: Source::Cached(Arc::new(file)),
             metadata,
             path: place.path.to_owned(),
+            within_tree: true,
+            end: OnceCell::new(),
         })
     }
 
@@ -125,6 +131,8 @@ impl Input {
             source,
             metadata,
             path: path.to_owned(),
+            within_tree: false,
+            end: OnceCell::new(),
         })
     }
 
@@ -148,6 +156,8 @@ impl Input {
             source,
             metadata,
             path,
+            within_tree: false,
+            end: OnceCell::new(),
         })
     }
 
@@ -174,6 +184,18 @@ impl Input {
             Source::Cached(file) => dropbehind_linux::size_bytes(file.as_fd()).ok(),
             Source::Plain(_) => None,
         }
+    }
+
+    /// Where a copy of it ends, if not where reading does. Inside of a tree that is the first
+    /// size that it shows: a file that grows as fast as it is copied must not keep the copy from
+    /// the others. Files of `/proc` show no size.
+    pub(crate) fn end(&self) -> Option<u64> {
+        if self.within_tree && self.end.get().is_none() {
+            let size = self.len().filter(|size| *size > 0)?;
+            // It is not set yet.
+            let _ = self.end.set(size);
+        }
+        self.end.get().copied()
     }
 
     /// How many bytes are ahead of its position, if known.

@@ -9,8 +9,8 @@ use std::sync::atomic::Ordering::Relaxed;
 /// Copies the data of a file into an empty one, leaving holes where the source has them. Returns
 /// the length of the copy.
 ///
-/// Ends where reading ends, not where the size once was: files grow and shrink meanwhile, and
-/// those of `/proc` have no size at all.
+/// Ends where reading ends, or at the [end](Input::end) of the source, not where the size once
+/// was: files grow and shrink meanwhile, and those of `/proc` have no size at all.
 pub(crate) fn copy_sparse(
     input: &mut Input,
     output: &mut Output,
@@ -25,16 +25,24 @@ pub(crate) fn copy_sparse(
             Data::NoMore => (input.len().map_or(at, |len| len.max(at)), None),
             Data::Unknown => (at, None),
         };
+        let end = input.end().unwrap_or(u64::MAX);
+        let start = start.min(end).max(at);
+        let limit = match limit {
+            None if end == u64::MAX => None,
+            limit => Some(limit.unwrap_or(u64::MAX).min(end - start)),
+        };
         input.seek(start).map_err(TransferError::Read)?;
         output.seek(start).map_err(TransferError::Write)?;
         counters.skipped.fetch_add(start - at, Relaxed);
-        let copied = copy(input, output, buffer, limit, counters)?;
+        // Without one yet, the source begins to grow.
+        let limited = |input: &Input| limit.or_else(|| input.end());
+        let copied = copy(input, output, buffer, limited, counters)?;
         at = start + copied;
         if copied > 0 {
             last_write_end = at;
         }
         // Less than promised: the source was truncated.
-        if limit != Some(copied) {
+        if limit != Some(copied) || at >= end {
             break;
         }
     }

@@ -39,17 +39,18 @@ impl Buffer {
     }
 }
 
-/// Moves bytes until the source ends, but at most `limit`. Returns how many.
+/// Moves bytes until the source ends, but at most as many as `limit` says, which may not know
+/// at first. Returns how many.
 pub(crate) fn copy(
     input: &mut Input,
     output: &mut Output,
     buffer: &mut Buffer,
-    limit: Option<u64>,
+    limit: impl Fn(&Input) -> Option<u64>,
     counters: &Counters,
 ) -> Result<u64, TransferError> {
     let mut done = 0;
     loop {
-        let left = limit.map_or(u64::MAX, |limit| limit - done);
+        let left = limit(input).map_or(u64::MAX, |limit| limit.saturating_sub(done));
         let block = buffer.bytes();
         let wanted = usize::try_from(left).map_or(block.len(), |left| left.min(block.len()));
         if wanted == 0 {

@@ -3,8 +3,9 @@
 mod user;
 
 use rustix::fs::{AtFlags, CWD, RenameFlags};
+use rustix::io::Errno;
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use user::User;
@@ -21,7 +22,12 @@ fn attacked(user: &User, (one, other): (&Path, &Path), mut copy: impl FnMut(&Use
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !over.load(Relaxed) {
-                rustix::fs::renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE).unwrap();
+                let exchange = RenameFlags::EXCHANGE;
+                match rustix::fs::renameat_with(CWD, one, CWD, other, exchange) {
+                    // The copy is making one of them anew.
+                    Ok(()) | Err(Errno::NOENT) => {}
+                    Err(errno) => panic!("{errno}"),
+                }
             }
         });
         let copies = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -136,4 +142,56 @@ fn links_swapped_into_the_destination_are_not_written_through() {
 fn outside(user: &User) -> String {
     user.sh("find outside -printf '%p %m %u %T@ %s\\n' | sort; cat outside/*")
         .text()
+}
+
+/// Another process has a file of the destination open, or one that has a name elsewhere, too.
+/// Neither comes to have what is copied there, with its owner and its rights.
+#[test]
+fn what_others_have_of_the_destination_does_not_become_the_copy() {
+    let user = User::new();
+    user.sh(
+        "mkdir source copy outside; echo copied | tee source/tool source/linked
+        chmod 4755 source/tool; echo theirs | tee copy/tool outside/linked
+        ln outside/linked copy/linked",
+    );
+    let held = fs::File::options()
+        .read(true)
+        .write(true)
+        .open(user.file("copy/tool"))
+        .unwrap();
+    let said = user.runs("cp -rp source/. copy");
+    assert_eq!(said.code, 0, "{}", said.stderr);
+    let held = held.metadata().unwrap();
+    assert_eq!((held.len(), held.mode() & 0o6000, held.nlink()), (7, 0, 0));
+    let copy = user.file("copy/tool").metadata().unwrap();
+    assert_eq!((copy.len(), copy.mode() & 0o7777), (7, 0o4755));
+    for preserve in ["", "p"] {
+        user.sh("echo theirs > outside/linked; ln -f outside/linked copy/linked");
+        let said = user.runs(&format!("cp -r{preserve} source/. copy"));
+        assert_eq!(said.code, 0, "{}", said.stderr);
+        let text = |name| fs::read_to_string(user.file(name)).unwrap();
+        assert_eq!(text("outside/linked"), "theirs\n", "-r{preserve}");
+        assert_eq!(text("copy/linked"), "copied\n", "-r{preserve}");
+    }
+}
+
+/// Appends to a file for as long as it is copied, up to a size that the copy never gets to.
+#[test]
+fn a_file_that_always_grows_does_not_keep_the_copy_from_the_others() {
+    const MOST_BYTES: u64 = 1 << 30;
+    let user = User::new();
+    user.sh("mkdir tree; echo > tree/last");
+    for first in ["", "first"] {
+        fs::write(user.file("tree/grows"), first).unwrap();
+        let said = user.sh(&format!(
+            "rm -rf copy
+            (until [ -e copy/last ] || [ $(stat -c %s tree/grows) -ge {MOST_BYTES} ]; do
+                head -c 8M /dev/zero >>tree/grows; done) & grows=$!
+            dropbehind cp -r --no-sync --block-size 4096 tree copy; code=$?
+            wait $grows; exit $code"
+        ));
+        assert_eq!(said.code, 0, "{}", said.stderr);
+        let bytes = user.file("copy/grows").metadata().unwrap().len();
+        assert!(bytes < MOST_BYTES, "{bytes} bytes, {first:?}");
+    }
 }

@@ -49,7 +49,8 @@ pub(super) struct CpArgs {
     /// What becomes of holes in files
     #[arg(long, value_name = "WHEN", value_enum, default_value = "auto")]
     sparse: Sparse,
-    /// Give the copies the owner, permissions, access control lists and times of the sources
+    /// Give the copies the owner, permissions, access control lists and times of the sources;
+    /// inside of directories, make new files in place of those that are there
     #[arg(short, long)]
     preserve: bool,
     /// Replace files that cannot be opened for writing, and under -r what is no file

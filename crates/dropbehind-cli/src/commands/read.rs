@@ -64,7 +64,7 @@ fn read(session: &mut Session, args: &ReadArgs) -> Result<(), Failure> {
         &mut input,
         &mut output,
         &mut session.buffer,
-        args.length,
+        |_| args.length,
         session.progress.counters(),
     );
     input.finish(session, true);

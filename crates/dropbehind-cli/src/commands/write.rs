@@ -45,6 +45,7 @@ fn write(session: &mut Session, args: &WriteArgs) -> Result<(), Failure> {
         append: args.append,
         permissions: 0o666,
         force: false,
+        anew: false,
         bytes: total,
         source: (Path::new("standard input"), Identity::of(&input.metadata)),
     };
@@ -54,7 +55,7 @@ fn write(session: &mut Session, args: &WriteArgs) -> Result<(), Failure> {
         &mut input,
         &mut destination.output,
         &mut session.buffer,
-        None,
+        |_| None,
         session.progress.counters(),
     );
     let path = &destination.path;

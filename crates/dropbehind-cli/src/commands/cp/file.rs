@@ -22,6 +22,7 @@ impl Copying<'_> {
             append: false,
             permissions: self.first_permissions(&attributes),
             force: self.args.force,
+            anew: self.args.preserve,
             bytes,
             source: (&input.path, Identity::of(&input.metadata)),
         };
@@ -36,7 +37,7 @@ impl Copying<'_> {
         mut destination: Destination,
         attributes: &Attributes,
     ) -> Result<(), Failure> {
-        let bytes = input.len();
+        let bytes = input.end().or_else(|| input.len());
         let counters = self.session.progress.counters();
         let written_before = counters.written.load(Relaxed);
         let buffer = &mut self.session.buffer;
@@ -46,7 +47,7 @@ impl Copying<'_> {
         let moved = if has_holes {
             copy_sparse(&mut input, output, buffer, counters)
         } else {
-            copy(&mut input, output, buffer, None, counters)
+            copy(&mut input, output, buffer, Input::end, counters)
         };
         let moved = moved.map_err(|error| {
             let written = counters.written.load(Relaxed) - written_before;

@@ -134,6 +134,7 @@ impl Copying<'_> {
             append: false,
             permissions: 0,
             force: false,
+            anew: false,
             bytes: None,
             source: (source.path, Identity::of(metadata)),
         };
