@@ -1,11 +1,13 @@
-//! `dropbehind watch` while somebody makes more events than it can read. Other watches lose
-//! events meanwhile, so this test is alone.
+//! `dropbehind watch` while a user makes more events, or has more descriptors, than it can read.
+//! Other watches would lose events or time meanwhile, so these tests are alone.
 
 mod user;
 
+use std::io::Read;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
-use dropbehind_testbed::{Need, need};
+use dropbehind_testbed::{Need, need, residency};
 use user::User;
 use user::running_watch::RunningWatch;
 
@@ -48,4 +50,77 @@ fn an_observer_that_is_busy_is_no_server_that_hangs() {
     }
     let log = watch.log();
     assert!(!log.contains("does not answer"), "{log}");
+}
+
+/// Millions of descriptors, as a user may have them: more than a minute's search.
+const DESCRIPTORS: &str = "
+import os, sys
+for _ in range(int(sys.argv[1])):
+    os.open(sys.argv[2], os.O_WRONLY)
+for _ in range(int(sys.argv[3])):
+    if os.fork() == 0:
+        sys.stdin.read()
+        os._exit(0)
+print('ready', flush=True)
+sys.stdin.read()
+";
+
+#[test]
+fn a_users_descriptors_keep_no_others_files_cached() {
+    need!(
+        Need::Root,
+        Need::Cachestat,
+        Need::Tool("setpriv"),
+        Need::Tool("python3")
+    );
+    let user = User::new();
+    let home = std::fs::canonicalize(user.file("")).unwrap();
+    let rule = format!(
+        "[[rule]]\npath = \"{}/wanted/\"\nmode = \"dontcache\"\n",
+        home.display()
+    );
+    std::fs::write(user.file("rules"), rule).unwrap();
+    std::fs::create_dir(home.join("wanted")).unwrap();
+    let held = "/tmp/dropbehind-held";
+    let mut hoard = Command::new("setpriv")
+        .args(["--reuid", "65534", "--clear-groups", "sh", "-c"])
+        .arg(format!(
+            ": >{held}-$$; python3 -c \"$0\" 15000 {held}-$$ 1300; rm {held}-$$"
+        ))
+        .arg(DESCRIPTORS)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = [0; 6];
+    hoard
+        .stdout
+        .as_mut()
+        .unwrap()
+        .read_exact(&mut said)
+        .unwrap();
+    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
+    watch.says("READY=1");
+    let files: Vec<_> = (0..20)
+        .map(|number| home.join(format!("wanted/{number}")))
+        .collect();
+    for file in &files {
+        std::fs::write(file, vec![1; 64 << 10]).unwrap();
+    }
+    // It says that it has not looked for all that is open, later.
+    let is_said = || watch.log().contains("users have so many files open");
+    let are_cached = || {
+        files
+            .iter()
+            .any(|file| residency::fincore(file).unwrap() > 0)
+    };
+    let mut looks = 0;
+    while are_cached() || !is_said() {
+        looks += 1;
+        assert!(looks < 1500, "cached: {}, {}", are_cached(), watch.log());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
+    drop(hoard.stdin.take());
+    hoard.wait().unwrap();
 }

@@ -110,7 +110,7 @@ impl OwnFile {
             config: Mutex::new(config),
             before: Mutex::new(None),
             looked: AtomicBool::new(false),
-            reader: Mutex::new(Reader::new(config.size_bytes)),
+            reader: Mutex::new(Reader::new(config.size_bytes, config.random)),
             claims: Claims::default(),
             registration: AtomicU32::new(UNREGISTERED),
             settled_word: AtomicU32::new(0),

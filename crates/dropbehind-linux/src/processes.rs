@@ -386,11 +386,14 @@ fn cgroup(line: &[u8]) -> Option<Cgroup> {
     })
 }
 
+/// `PF_KTHREAD`, include/linux/sched.h.
+const PF_KTHREAD: u32 = 0x0020_0000;
+
 impl ProcessStat {
-    /// Whether it is a kernel thread, which works for others: a child of kthreadd.
+    /// Whether it is a kernel thread, which works for others.
     #[must_use]
     pub fn is_kernel_thread(&self) -> bool {
-        self.parent == 2
+        self.flags & PF_KTHREAD != 0
     }
 }
 
@@ -402,6 +405,7 @@ pub struct ProcessStat {
     pub state: char,
     /// Its parent; 0 if that is outside the pid namespace.
     pub parent: i32,
+    flags: u32,
     /// When it started, in clock ticks since boot. Together with the process number, it tells
     /// a process from a later one with the same number.
     pub start_ticks: u64,
@@ -427,8 +431,9 @@ fn parse_stat(text: &[u8]) -> Option<ProcessStat> {
     Some(ProcessStat {
         state: fields.next()?.chars().next()?,
         parent: fields.next()?.parse().ok()?,
-        // Field 22; state is field 3.
-        start_ticks: fields.nth(17)?.parse().ok()?,
+        // Fields 9 and 22; the parent is field 4.
+        flags: fields.nth(4)?.parse().ok()?,
+        start_ticks: fields.nth(12)?.parse().ok()?,
     })
 }
 
@@ -445,9 +450,14 @@ mod tests {
             ProcessStat {
                 state: 'S',
                 parent: 7,
+                flags: 4_194_560,
                 start_ticks: 91234
             }
         );
+        assert!(!stat.is_kernel_thread());
+        let thread =
+            parse_stat(b"9 (kworker/0:1) I 2 0 0 0 -1 69238880 0 0 0 0 0 0 0 0 20 0 1 0 8");
+        assert!(thread.unwrap().is_kernel_thread());
         assert_eq!(parse_stat(b"42 (x"), None);
     }
 
@@ -469,10 +479,11 @@ mod tests {
             let text = String::from_utf8_lossy(bytes);
             if let Some(stat) = parse_stat(bytes) {
                 let again = format!(
-                    "1 (x) {} {} {}{}",
+                    "1 (x) {} {} 0 0 0 0 {} {}{}",
                     stat.state,
                     stat.parent,
-                    "0 ".repeat(17),
+                    stat.flags,
+                    "0 ".repeat(12),
                     stat.start_ticks
                 );
                 assert_eq!(parse_stat(again.as_bytes()), Some(stat));

@@ -12,6 +12,7 @@ mod open_file;
 mod scan;
 mod strangers;
 mod untraced;
+mod user_limit;
 mod users;
 
 use std::collections::{HashMap, HashSet};
@@ -39,7 +40,7 @@ use crate::rules::Rules;
 use crate::rules_in_force::RulesInForce;
 use crate::shown;
 use crate::small_files::{SmallFiles, Unshelved};
-use crate::source::Marks;
+use crate::source::{Marks, MountTable};
 use heirs::Heirs;
 use open_file::OpenFile;
 use strangers::{DOUBT_FIRST, Strangers};
@@ -73,6 +74,7 @@ pub(crate) struct Files {
     round: u64,
     /// Bytes kept for others, by file, so that none are counted twice.
     kept: HashMap<FileId, u64>,
+    mounts: MountTable,
     /// The numbers of mounts that can be unmounted while nobody holds a file there.
     unmountable: HashSet<u64>,
     /// By the kernel's number for their device.
@@ -95,6 +97,7 @@ pub(crate) struct Parts {
     pub(crate) board: SharedBoard,
     pub(crate) notices: NoticeSink,
     pub(crate) inodes: Inodes,
+    pub(crate) mounts: MountTable,
     pub(crate) traced: bool,
     pub(crate) failed_writeback: Option<FailedWriteback>,
     pub(crate) most_held: usize,
@@ -123,6 +126,7 @@ impl Files {
             heirs: Heirs::default(),
             round: 0,
             kept: HashMap::new(),
+            mounts: parts.mounts,
             unmountable: HashSet::new(),
             filesystems: HashMap::new(),
             opens_wait: false,

@@ -17,14 +17,13 @@ use dropbehind_flusher::{FailedWriteback, Flusher, NoticeSink};
 use dropbehind_linux::IoPriority;
 use dropbehind_linux::{
     CacheTrace, Fanotify, GroupClass, HeldMountNamespace, TIME_SLICE_MIN, WritebackFailures,
-    open_files, process_stat, processes, processor_time_of, set_thread_time_slice,
+    process_stat, processor_time_of, set_thread_time_slice,
 };
 
 pub use error::ObserverError;
 
 use crate::block_inodes;
 use crate::board::{Board, SharedBoard, lock};
-use crate::budget::Budget;
 use crate::files::{self, Files};
 use crate::inodes::Inodes;
 use crate::owners::{LISTENER, Owners};
@@ -32,14 +31,12 @@ use crate::programs::{Programs, Tree};
 use crate::rules::Rules;
 use crate::small_files::SmallFiles;
 use crate::snapshot::Snapshot;
-use crate::source::{Marks, Source};
+use crate::source::{Marks, MountTable, Source};
 use error::failed;
 pub(crate) use inputs::{Input, Inputs};
 use reporter::Reporter;
 use rounds::Rounds;
 
-/// A watch searches a process for files to observe for at most this long.
-const SEARCH: Duration = Duration::from_millis(5);
 /// A round that finds nothing takes less than this.
 const ROUND: Duration = Duration::from_micros(500);
 /// The longest wait for the observer's thread to do what was asked of it.
@@ -194,6 +191,7 @@ impl Observer {
             board,
             notices: NoticeSink::new(move |notice| notices.send(Input::Notice(notice))),
             inodes: Inodes::new(block_devices),
+            mounts: MountTable::new().map_err(failed("the mounts could not be read"))?,
             traced: trace.is_some(),
             failed_writeback: failed_writeback.ok().map(FailedWriteback::new),
             most_held: rounds::most_closed() / 2,
@@ -221,7 +219,8 @@ impl Observer {
             thread: Mutex::new(Some(thread(LISTENER, move || rounds.run())?)),
         };
         if config.source == Source::Machine {
-            observer.find_open_files();
+            observer.inputs.send(Input::FindAgain);
+            observer.inputs.found_all(STARTING);
         }
         Ok(observer)
     }
@@ -230,7 +229,7 @@ impl Observer {
     /// opens no event will report.
     pub fn inherit(&self, process: i32) {
         self.inputs.send(Input::Inherit(process));
-        self.inputs.caught_up(STARTING);
+        self.inputs.found_all(STARTING);
     }
 
     /// Returns whether the observer's thread does its work: whether it went through a round in
@@ -250,16 +249,6 @@ impl Observer {
         processor_time_of(thread.as_ref()?).ok()
     }
 
-    fn find_open_files(&self) {
-        let own = own_process();
-        for process in processes().into_iter().flatten() {
-            if process != own && may_have_writable(process) {
-                self.inputs.send(Input::Inherit(process));
-            }
-        }
-        self.inputs.caught_up(STARTING);
-    }
-
     /// Applies other rules to files opened from now on. They are in force when this returns,
     /// unless the observer's thread is kept from its work for long.
     pub fn set_rules(&self, rules: Arc<dyn Rules>) {
@@ -275,13 +264,13 @@ impl Observer {
         // Their last events may still be in the kernel's queues, and a close counts in the round
         // after the one that reads it.
         for _ in 0..2 {
-            if self.inputs.caught_up(left()).is_none() {
+            if self.inputs.found_all(left()).is_none() {
                 return false;
             }
         }
         self.inputs.send(Input::CloseAll);
         loop {
-            let Some(files) = self.inputs.caught_up(left()) else {
+            let Some(files) = self.inputs.found_all(left()) else {
                 return false;
             };
             if files == 0 {
@@ -353,17 +342,6 @@ fn share_of(bytes: usize) -> usize {
     bytes / std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Returns whether a process has a file open for writing, or takes so long to search that it may
-/// have.
-fn may_have_writable(process: i32) -> bool {
-    let budget = Budget::new(SEARCH);
-    let has = open_files(process).is_ok_and(|files| {
-        let mut files = files.take_while(|_| budget.lasts()).flatten();
-        files.any(|file| file.writable)
-    });
-    has || budget.was_spent()
-}
-
 /// Starts a thread that gets a processor soon after it is woken, even while programs keep all of
 /// them busy: files are best looked at soon after their events.
 fn thread(
@@ -397,6 +375,6 @@ fn is_proc_ours() -> bool {
     own.is_ok_and(|number| number.as_os_str() == std::process::id().to_string().as_str())
 }
 
-fn own_process() -> i32 {
+pub(crate) fn own_process() -> i32 {
     i32::try_from(std::process::id()).unwrap_or(0)
 }

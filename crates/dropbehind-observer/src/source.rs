@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use dropbehind_linux::{
     EventMask, Fanotify, MarkLife, MarkTarget, Mount, MountNamespaceId, MountPoint, MountWatch,
-    kernel_device, mount_namespace_of, mount_number, mount_with_id, mounts_of, thread_id,
+    kernel_device, mount_namespace_of, mount_number, mount_with_id, thread_id,
 };
 
 use crate::in_time::in_time;
@@ -255,18 +255,36 @@ fn asks_server(mount: &Mount) -> bool {
     filesystem.starts_with("fuse") || REMOTE.contains(&filesystem)
 }
 
-/// Returns whether a watch may open a file of a process on this mount: one whose server cannot
-/// hang, or one that a rule names. The caller holds the mount, since the kernel gives the ID of
-/// one that is gone to the next one, and users mount what they like. So only what a table read
-/// by now shows as another file system is harmless.
-pub(crate) fn may_open(rules: &dyn Rules, process: i32, mount: u64) -> bool {
-    let mounts = mounts_of(thread_id()).unwrap_or_default();
-    match mounts.iter().find(|own| own.id == mount) {
-        Some(own) => !reaches_server(&mounts, own) || rules.name(&own.mount_point),
-        // Its table does not show what is below an overlay.
-        None => mount_with_id(process, mount).is_ok_and(|its| {
-            its.is_some_and(|its| !asks_server(&its) && its.filesystem != "overlay")
-        }),
+/// The mount table that we see, as of now.
+#[derive(Debug)]
+pub(crate) struct MountTable {
+    watch: MountWatch,
+    mounts: Vec<Mount>,
+}
+
+impl MountTable {
+    pub(crate) fn new() -> io::Result<MountTable> {
+        let watch = MountWatch::new(thread_id())?;
+        let mounts = watch.mounts()?;
+        Ok(MountTable { watch, mounts })
+    }
+
+    /// Returns whether a watch may open a file of a process on this mount: one whose server
+    /// cannot hang, or one that a rule names. The caller holds the mount, since the kernel gives
+    /// the ID of one that is gone to the next one, and users mount what they like. So only what
+    /// a table shows by now as another file system is harmless.
+    pub(crate) fn may_open(&mut self, rules: &dyn Rules, process: i32, mount: u64) -> bool {
+        // What changes while it is read is seen the next time.
+        if self.watch.has_changed().unwrap_or(true) {
+            self.mounts = self.watch.mounts().unwrap_or_default();
+        }
+        match self.mounts.iter().find(|own| own.id == mount) {
+            Some(own) => !reaches_server(&self.mounts, own) || rules.name(&own.mount_point),
+            // Its table does not show what is below an overlay.
+            None => mount_with_id(process, mount).is_ok_and(|its| {
+                its.is_some_and(|its| !asks_server(&its) && its.filesystem != "overlay")
+            }),
+        }
     }
 }
 
@@ -334,6 +352,7 @@ fn below_root(path: &Path) -> Option<&Path> {
 mod tests {
     use super::*;
     use crate::rules::{Candidate, Settings};
+    use dropbehind_linux::mounts_of;
     use dropbehind_testbed::{HangingFs, Scratch, need};
     use std::io::Read;
     use std::process::{Command, Stdio};
@@ -355,6 +374,7 @@ mod tests {
     #[test]
     fn a_server_is_asked_only_where_a_rule_names_its_mount() {
         need!(all HangingFs::needs());
+        let mut table = None;
         let served = HangingFs::new().unwrap();
         let scratch = Scratch::new().unwrap();
         let script = format!(
@@ -387,11 +407,14 @@ mod tests {
             .iter()
             .find(|mount| mount.mount_point == Path::new("/"));
         let nothing = Named(PathBuf::new());
+        let table = table.get_or_insert_with(|| MountTable::new().unwrap());
+        let named = Named(served.path());
+        let mut may_open = |rules, process, mount| table.may_open(rules, process, mount);
         assert!(may_open(&nothing, process, root.unwrap().id));
         assert!(may_open(&nothing, process, of(process, "tmpfs")));
         assert!(!may_open(&nothing, process, of(process, "overlay")));
         assert!(!may_open(&nothing, process, of(own, "fuse")));
-        assert!(may_open(&Named(served.path()), process, of(own, "fuse")));
+        assert!(may_open(&named, process, of(own, "fuse")));
         // No table has it: the mount is nowhere in the tree.
         assert!(!may_open(&nothing, process, u64::MAX));
         drop(program.stdin.take());

@@ -40,9 +40,9 @@ const RETRY_BYTES: u64 = 2 * CALL_BYTES;
 /// their lists before it frees them, and on a busy machine it may hold them for some hundred
 /// milliseconds.
 pub const TRIES: u32 = 7;
-/// Further tries of a range whose neighbours are still being written or are to
-/// be dropped: with pauses that double, a little more than two minutes, four
-/// times what the kernel takes to write what is left to it.
+/// Further tries of a range whose neighbours are still being written or are to be dropped.
+/// With pauses that double, that is four minutes, eight times what the kernel takes to write
+/// what is left to it.
 const NEIGHBOUR_TRIES: u32 = 8;
 /// The pause before the first retry; it doubles each time. Folios leave the per-CPU batches
 /// as soon as others are added there, mostly within milliseconds.

@@ -125,11 +125,14 @@ pub struct Reader {
     small_chunks: u32,
     /// The readahead advice is normal: the kernel reads ahead as the disk is set.
     advised: bool,
+    /// Nothing is read ahead.
+    random: bool,
 }
 
 impl Reader {
-    /// A reader at the start of a file of `size_bytes`.
-    pub fn new(size_bytes: u64) -> Reader {
+    /// A reader at the start of a file of `size_bytes`. If accesses are to be `random`, it reads
+    /// nothing ahead.
+    pub fn new(size_bytes: u64, random: bool) -> Reader {
         Reader {
             detector: SequentialDetector::new(),
             ahead: VecDeque::new(),
@@ -139,6 +142,7 @@ impl Reader {
             size_bytes,
             small_chunks: 0,
             advised: false,
+            random,
         }
     }
 
@@ -161,7 +165,7 @@ impl Reader {
         let pages = range
             .page_aligned_outward(page_bytes)
             .intersection(ByteRange::new(0, file_end));
-        if !self.detector.observe(range) {
+        if self.random || !self.detector.observe(range) {
             file.claims.claim(pages);
             return Prepared {
                 claimed: pages,

@@ -20,20 +20,17 @@ use crate::file_path::path_of;
 use crate::overlay;
 use crate::rules::Settings;
 use crate::shown;
-use crate::source::may_open;
 
 impl Files {
     /// Opens a description of our own of a file that a process has open. A watch does so only
     /// where no server can hang, or where a rule accepts that.
-    pub(crate) fn open_again(&self, process: i32, open: &OpenedFile) -> Option<OwnedFd> {
+    pub(crate) fn open_again(&mut self, process: i32, open: &OpenedFile) -> Option<OwnedFd> {
         // From here on, the process can exchange neither the file nor its mount.
         let named = open.name(process).ok()?;
         let of_a_run = self.programs.namespace().is_some();
-        let is_harmless = || may_open(&*self.rules.rules, process, named.mount()?).then_some(());
-        if !of_a_run {
-            is_harmless()?;
-        }
-        named.open().ok()
+        let rules = &*self.rules.rules;
+        let may_open = of_a_run || self.mounts.may_open(rules, process, named.mount()?);
+        may_open.then(|| named.open().ok())?
     }
 
     /// Takes in a file that a process has open, though no event reported its open.

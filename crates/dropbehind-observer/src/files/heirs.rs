@@ -7,7 +7,9 @@ use std::time::Duration;
 use dropbehind_linux::{OpenFile, OpenFiles, open_files};
 
 use super::Files;
+use super::user_limit::UserLimit;
 use crate::budget::Budget;
+use crate::observer::own_process;
 
 /// The most processor time that one step takes.
 const STEP: Duration = Duration::from_millis(5);
@@ -25,17 +27,24 @@ struct Heir {
 pub(super) struct Heirs {
     waiting: VecDeque<Heir>,
     current: Option<(Heir, OpenFiles)>,
+    limit: UserLimit,
 }
 
 impl Heirs {
     /// The next descriptor's file; `Some(None)` if that is not wanted, and `None` at the end.
     fn next(&mut self) -> Option<Option<(i32, OpenFile)>> {
         let Some((heir, files)) = &mut self.current else {
-            let heir = self.waiting.pop_front()?;
-            self.current = open_files(heir.process).ok().map(|files| (heir, files));
+            let Some(heir) = self.waiting.pop_front() else {
+                self.limit = UserLimit::default();
+                return None;
+            };
+            let may_look = self.limit.may_look(heir.process);
+            let files = may_look.then(|| open_files(heir.process).ok()).flatten();
+            self.current = files.map(|files| (heir, files));
             return Some(None);
         };
-        let Some(file) = files.next() else {
+        let looks = self.limit.look(heir.process);
+        let Some(file) = looks.then(|| files.next()).flatten() else {
             self.current = None;
             return Some(None);
         };
@@ -57,8 +66,10 @@ impl Files {
         let writable = true;
         // Processes that wait already keep their place, even if this happens all the time.
         let waiting: HashSet<Heir> = self.heirs.waiting.iter().copied().collect();
+        let own = own_process();
         let processes = self.programs.list().into_iter();
-        let heirs = processes.map(|process| Heir { process, writable });
+        let others = processes.filter(|process| *process != own);
+        let heirs = others.map(|process| Heir { process, writable });
         let new = heirs.filter(|heir| !waiting.contains(heir));
         self.heirs.waiting.extend(new);
         self.doubt_all();
@@ -76,11 +87,14 @@ impl Files {
             let Some(found) = self.heirs.next() else {
                 return;
             };
+            self.strangers.limit_reached |= self.heirs.limit.is_reached();
             if let Some((process, open)) = found
                 && !self.knows(open.id)
-                && let Some(file) = self.open_again(process, &open)
             {
-                self.inherited(process, file);
+                self.heirs.limit.open(process);
+                if let Some(file) = self.open_again(process, &open) {
+                    self.inherited(process, file);
+                }
             }
         }
     }

@@ -8,6 +8,7 @@ use dropbehind_linux::{FileId, OpenFiles, open_files};
 use dropbehind_policy::FileNumber;
 
 use super::mappings::{Asked, Progress, Search, Wanted};
+use super::user_limit::UserLimit;
 use crate::owners::is_observer;
 
 /// A search that is under way.
@@ -26,6 +27,7 @@ pub(super) struct Scan {
     mapped: Option<Search>,
     may_be_mapped: Arc<Wanted>,
     asked: Asked,
+    limit: UserLimit,
 }
 
 impl Scan {
@@ -44,6 +46,7 @@ impl Scan {
             mapped: None,
             may_be_mapped: Arc::new(may_be_mapped),
             asked: asked.clone(),
+            limit: UserLimit::default(),
         };
         scan.add(processes);
         scan
@@ -83,7 +86,9 @@ impl Scan {
             }
             let Some((process, uses)) = &mut self.current else {
                 if let Some(process) = self.processes.pop() {
-                    self.current = open_files(process).ok().map(|open| (process, open));
+                    let may_look = self.limit.may_look(process);
+                    let open = may_look.then(|| open_files(process).ok()).flatten();
+                    self.current = open.map(|open| (process, open));
                 } else if self.listed_again {
                     let wanted = Arc::clone(&self.may_be_mapped);
                     let processes = self.listed.iter().copied().collect();
@@ -94,7 +99,8 @@ impl Scan {
                 }
                 continue;
             };
-            let Some(file) = uses.next() else {
+            let looks = self.limit.look(*process);
+            let Some(file) = looks.then(|| uses.next()).flatten() else {
                 self.current = None;
                 continue;
             };
@@ -112,6 +118,11 @@ impl Scan {
             }
         }
         true
+    }
+
+    /// Returns whether users have more descriptors than were looked at.
+    pub(super) fn limit_reached(&self) -> bool {
+        self.limit.is_reached()
     }
 
     /// Takes out a file that is in use.

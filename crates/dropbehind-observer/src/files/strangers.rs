@@ -98,6 +98,8 @@ pub(super) struct Strangers {
     searched: Duration,
     /// One of them was stopped before it had found anything.
     cut_short: bool,
+    /// Users have more descriptors than were looked at.
+    pub(super) limit_reached: bool,
     /// The search for processes that have files open, if one is under way.
     scan: Option<Scan>,
     /// Processes asked to show what they have mapped.
@@ -228,6 +230,13 @@ impl Files {
                     .to_owned(),
             );
         }
+        if std::mem::take(&mut self.strangers.limit_reached) {
+            lock(&self.board).note(
+                "users have so many files open that not all were looked for: what only the rest \
+                 have open, and do not use, counts as closed"
+                    .to_owned(),
+            );
+        }
     }
 
     /// Notes that no rule wants a file that the process opened.
@@ -318,6 +327,7 @@ impl Files {
                 }
             },
         );
+        self.strangers.limit_reached |= scan.limit_reached();
         match is_done {
             // By the next round, the trace has named what was brought in before this.
             true => self.strangers.unused.extend(scan.into_unused()),

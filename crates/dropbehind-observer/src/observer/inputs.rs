@@ -21,8 +21,17 @@ pub(crate) enum Input {
     /// From the thread for small files.
     Unshelved(Unshelved),
     CloseAll,
-    /// Answered at the end of the round that takes it, with the number of known files.
-    Barrier(mpsc::Sender<usize>),
+    /// Events were lost, or none was reported before the observer began.
+    FindAgain,
+    Barrier(Barrier),
+}
+
+/// A question how far the thread is, answered with the number of known files.
+pub(crate) struct Barrier {
+    pub(super) answer: mpsc::Sender<usize>,
+    /// It is answered when all files are known that programs had open before, else at the end of
+    /// the round that takes it.
+    pub(super) when_all_found: bool,
 }
 
 /// The channel to the observer's thread.
@@ -59,8 +68,21 @@ impl Inputs {
     /// acted on it. Returns the number of files that the thread knows; `None` if `timeout`
     /// passed first or the thread has ended.
     pub(crate) fn caught_up(&self, timeout: Duration) -> Option<usize> {
+        self.ask(false, timeout)
+    }
+
+    /// The same, once it knows the files that programs have open and no event reported, too.
+    /// Users may make that take a second, and again.
+    pub(crate) fn found_all(&self, timeout: Duration) -> Option<usize> {
+        self.ask(true, timeout)
+    }
+
+    fn ask(&self, when_all_found: bool, timeout: Duration) -> Option<usize> {
         let (answer, answered) = mpsc::channel();
-        self.send(Input::Barrier(answer));
+        self.send(Input::Barrier(Barrier {
+            answer,
+            when_all_found,
+        }));
         self.wake();
         answered.recv_timeout(timeout).ok()
     }

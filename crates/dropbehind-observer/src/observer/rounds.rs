@@ -17,6 +17,7 @@ use dropbehind_linux::{
     monotonic_ns, poll, thread_id,
 };
 
+use super::inputs::Barrier;
 use super::{Input, Inputs, Shared, own_process};
 use crate::block_inodes::learn_superblock;
 use crate::board::lock;
@@ -67,7 +68,7 @@ pub(super) struct Rounds {
     pub(super) inbox: mpsc::Receiver<Input>,
     /// To be answered at the end of this round, or as soon as all that programs had open already
     /// was looked at.
-    pub(super) barriers: Vec<mpsc::Sender<usize>>,
+    pub(super) barriers: Vec<Barrier>,
     /// Closes that were read in the last round and count in this one.
     pub(super) closes: Vec<Close>,
     /// Something was mounted or unmounted.
@@ -182,11 +183,15 @@ impl Rounds {
             self.remounted = true;
             self.files.set_rules(rules);
         }
-        if !self.files.have_heirs() {
-            for answer in self.barriers.drain(..) {
-                let _ = answer.send(self.files.count());
+        let count = self.files.count();
+        let waits = self.files.have_heirs();
+        self.barriers.retain(|barrier| {
+            let keeps = barrier.when_all_found && waits;
+            if !keeps {
+                let _ = barrier.answer.send(count);
             }
-        }
+            keeps
+        });
         inputs + events + records > 0
     }
 
@@ -201,7 +206,8 @@ impl Rounds {
                 Input::Notice(notice) => files.notice(notice),
                 Input::Unshelved(unshelved) => files.unshelved(unshelved),
                 Input::CloseAll => files.close_all(),
-                Input::Barrier(answer) => self.barriers.push(answer),
+                Input::FindAgain => files.find_again(),
+                Input::Barrier(barrier) => self.barriers.push(barrier),
             }
         }
         taken

@@ -1,7 +1,7 @@
 //! Files that are read leave nothing behind.
 
 use std::fs;
-use std::io::{Seek, SeekFrom};
+use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use crate::accounts::{assert_balanced, settle};
 use crate::common::{Dice, KIB, MIB, Place, cached_bytes, read_pattern};
 
 everywhere! {
+    random_access_reads_nothing_ahead: 8;
     sequential_reads_cost_one_read_and_little_memory: 96;
     random_reads_leave_nothing: 64;
     a_file_read_again_and_again_leaves_nothing: 8;
@@ -90,6 +91,26 @@ pub(crate) fn random_reads(place: &Place, path: &Path) -> File {
     settle(&file);
     assert_balanced(&file.stats());
     file
+}
+
+/// Though the reads follow each other.
+fn random_access_reads_nothing_ahead(place: &Place) {
+    let path = place.cold_file(1);
+    for block_bytes in [4 * KIB, 64 * KIB] {
+        residency::evict(&path);
+        let mut options = OpenOptions::new();
+        let mut file = options.read(true).random(true).open(&path).unwrap();
+        let before = disk_io::disk_io(place.device()).unwrap();
+        let mut buffer = vec![0; usize::try_from(block_bytes).unwrap()];
+        for _ in 0..8 {
+            file.read_exact(&mut buffer).unwrap();
+        }
+        let read_bytes = disk_io::disk_io(place.device()).unwrap();
+        let read_bytes = read_bytes.since(before).read_bytes;
+        assert_eq!(read_bytes, 8 * block_bytes);
+        settle(&file);
+        assert_eq!(cached_bytes(&path), 0);
+    }
 }
 
 /// Pages of an earlier pass that still wait to be dropped don't count as others'.
