@@ -5,13 +5,15 @@ mod user;
 
 use dropbehind_observer::snapshot::{DiskSnapshot, FileSnapshot, Snapshot};
 use dropbehind_observer::status::Server;
-use dropbehind_testbed::{Need, Scratch, need};
+use dropbehind_testbed::{HangingFs, Need, Scratch, need};
 use rustix::process::{Pid, Signal};
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 use terminal::{Terminal, runtime_dir};
 use user::{User, finish};
 
@@ -304,4 +306,52 @@ fn another_users_observer_is_refused() {
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o666);
     std::fs::set_permissions(server.path(), mode).unwrap();
     asks(&[]).fails(3, "is another user's");
+}
+
+/// Users choose what leads to their sockets: no link and no mount has root ask their server.
+#[test]
+fn no_users_server_is_asked_for_sockets() {
+    need!(Need::Root);
+    need!(all HangingFs::needs());
+    let user = User::new();
+    // From here on, mounts are this thread's own.
+    let fs = HangingFs::new().unwrap();
+    let mounted = Command::new("mount")
+        .args(["-t", "tmpfs", "tmpfs", "/run"])
+        .status();
+    assert!(mounted.unwrap().success());
+    let runtime = |number: u32| {
+        let runtime = Path::new("/run/user").join(number.to_string());
+        std::fs::create_dir_all(&runtime).unwrap();
+        runtime
+    };
+    symlink(fs.path(), runtime(1).join("dropbehind")).unwrap();
+    symlink(fs.path(), runtime(2).with_file_name("3")).unwrap();
+    let folder = runtime(4).join("dropbehind");
+    std::fs::create_dir(&folder).unwrap();
+    let _observer = observer(&folder, "run-4");
+    symlink(fs.file(), folder.join("run-5.sock")).unwrap();
+    std::fs::create_dir(runtime(6).join("dropbehind")).unwrap();
+    let over = Command::new("mount")
+        .arg("--bind")
+        .args([fs.path(), runtime(6).join("dropbehind")])
+        .status();
+    assert!(over.unwrap().success());
+    let hanging = fs.hang();
+    let mut top = user.dropbehind(["top", "--once"]);
+    let mut top = top
+        .env_remove("DROPBEHIND_RUNTIME_DIR")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut looks = 0;
+    while top.try_wait().unwrap().is_none() {
+        looks += 1;
+        assert!(fs.waiting() == 0 && looks < 3000, "it asks");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(fs.waiting(), 0);
+    drop(hanging);
+    let said = std::io::read_to_string(top.stdout.take().unwrap()).unwrap();
+    assert!(said.contains("/srv/run"), "{said}");
 }

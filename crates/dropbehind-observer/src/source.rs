@@ -280,12 +280,16 @@ impl MountTable {
         }
         match self.mounts.iter().find(|own| own.id == mount) {
             Some(own) => !reaches_server(&self.mounts, own) || rules.name(&own.mount_point),
-            // Its table does not show what is below an overlay.
-            None => mount_with_id(process, mount).is_ok_and(|its| {
-                its.is_some_and(|its| !asks_server(&its) && its.filesystem != "overlay")
-            }),
+            None => {
+                mount_with_id(process, mount).is_ok_and(|its| its.is_some_and(|its| is_local(&its)))
+            }
         }
     }
+}
+
+/// Returns whether no server needs to answer. The table does not show what is below an overlay.
+pub(crate) fn is_local(mount: &Mount) -> bool {
+    !asks_server(mount) && mount.filesystem != "overlay"
 }
 
 /// Returns whether a server answers for each file, or for one below an overlay, judging by these

@@ -1,17 +1,22 @@
 //! Where observers' sockets are, and which of them still answer.
 
+use std::ffi::{CStr, OsStr};
 use std::fs::{self, DirBuilder, File};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::FlockOperation;
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
+use dropbehind_linux::{mount_with_id, thread_id};
+
 use crate::shown;
+use crate::source::is_local;
 
 /// Root's sockets. Other users look here, too, to say that there are some.
 const ROOTS: &str = "/run/dropbehind";
@@ -143,11 +148,56 @@ fn searched() -> Vec<PathBuf> {
 }
 
 fn sockets(folder: &Path) -> Vec<Endpoint> {
+    if is_users(folder) {
+        return users_sockets(folder).unwrap_or_default();
+    }
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries
         .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_socket()))
         .filter_map(|entry| Endpoint::of(entry.path()))
         .collect()
+}
+
+/// Returns whether another user can put links and mounts into this directory, or above it, by
+/// which root would come to ask a server that never answers.
+fn is_users(folder: &Path) -> bool {
+    folder.starts_with(USERS) && rustix::process::geteuid().is_root()
+}
+
+/// Opens a user's directory of sockets, unless links or other mounts lead to it. The user's
+/// runtime directory must be on no server's file system: users may mount there.
+fn open_users(folder: &Path) -> Result<OwnedFd, Errno> {
+    let (Some(runtime), Some(name)) = (folder.parent(), folder.file_name()) else {
+        return Err(Errno::INVAL);
+    };
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let runtime = rustix::fs::open(runtime, flags, Mode::empty())?;
+    let asked = AtFlags::STATX_DONT_SYNC | AtFlags::EMPTY_PATH;
+    let stat = rustix::fs::statx(&runtime, "", asked, StatxFlags::MNT_ID)?;
+    let mount = mount_with_id(thread_id(), stat.stx_mnt_id).ok().flatten();
+    if !mount.is_some_and(|mount| is_local(&mount)) {
+        return Err(Errno::ACCESS);
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    open_beneath(&runtime, Path::new(name), flags)
+}
+
+/// Opens what is there itself; since Linux 5.6.
+fn open_beneath(folder: &OwnedFd, name: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let resolve = ResolveFlags::BENEATH
+        | ResolveFlags::NO_SYMLINKS
+        | ResolveFlags::NO_MAGICLINKS
+        | ResolveFlags::NO_XDEV;
+    rustix::fs::openat2(folder, name, flags, Mode::empty(), resolve)
+}
+
+fn users_sockets(folder: &Path) -> Result<Vec<Endpoint>, Errno> {
+    let entries = rustix::fs::Dir::new(open_users(folder)?)?.flatten();
+    let sockets = entries.filter(|entry| entry.file_type().is_socket());
+    let path = |name: &CStr| folder.join(OsStr::from_bytes(name.to_bytes()));
+    Ok(sockets
+        .filter_map(|entry| Endpoint::of(path(entry.file_name())))
+        .collect())
 }
 
 enum Answer {
@@ -169,8 +219,17 @@ fn answers(path: &Path) -> Answer {
 
 /// Makes a connection that does not block, without waiting: the listener may never accept it.
 pub(super) fn connect(path: &Path) -> Result<UnixStream, Errno> {
-    let address = SocketAddrUnix::new(path)?;
     let socket = socket(SocketFlags::NONBLOCK)?;
+    if let (Some(folder), Some(name)) = (path.parent(), path.file_name())
+        && is_users(folder)
+    {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let named = open_beneath(&open_users(folder)?, Path::new(name), flags)?;
+        let link = format!("/proc/self/fd/{}", named.as_raw_fd());
+        rustix::net::connect(&socket, &SocketAddrUnix::new(link)?)?;
+        return Ok(socket.into());
+    }
+    let address = SocketAddrUnix::new(path)?;
     rustix::net::connect(&socket, &address)?;
     Ok(socket.into())
 }
