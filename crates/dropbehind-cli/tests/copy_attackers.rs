@@ -195,3 +195,27 @@ fn a_file_that_always_grows_does_not_keep_the_copy_from_the_others() {
         assert!(bytes < MOST_BYTES, "{bytes} bytes, {first:?}");
     }
 }
+
+/// A tree as deep as users can make them does not keep the copy from what is beside it.
+#[test]
+fn a_tree_of_any_depth_does_not_keep_the_copy_from_the_others() {
+    let user = User::new();
+    let said = user.sh("mkdir tree; echo > tree/a; echo > tree/z; cd tree
+        python3 -c 'import os
+for _ in range(5000):
+    os.mkdir(\"d\")
+    os.chdir(\"d\")'
+        cd ..; dropbehind cp -r --no-sync tree copy; echo $?; cmp tree/a copy/a && cmp tree/z copy/z
+        rm -rf tree/d copy/d");
+    assert_eq!(
+        (said.code, said.text()),
+        (0, "1\n".into()),
+        "{}",
+        said.stderr
+    );
+    assert!(
+        said.stderr.contains("too deep") && said.stderr.len() < 1000,
+        "{}",
+        said.stderr
+    );
+}

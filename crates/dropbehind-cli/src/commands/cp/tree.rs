@@ -19,6 +19,12 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+/// Directories further down are not copied: each costs memory and time for all above it, and
+/// users can make trees of any depth, which would keep the copy from the others.
+const LEVELS_MOST: usize = 4096;
+/// Nor those with longer paths, which messages need.
+const PATH_MOST_BYTES: usize = 128 << 10;
+
 /// A directory that is being copied.
 struct Level {
     entries: Vec<Entry>,
@@ -51,6 +57,12 @@ impl Walk {
         self.source.enter(opened.source, identity);
         self.target.enter(opened.target, opened.target_identity);
         self.levels.push(opened.level);
+    }
+
+    /// Returns whether it has come as far down as it goes.
+    fn is_deep(&self) -> bool {
+        let bytes = self.from.as_os_str().len().max(self.to.as_os_str().len());
+        self.levels.len() >= LEVELS_MOST || bytes > PATH_MOST_BYTES
     }
 
     /// Goes on in the lowest directory that is still where it was, on both sides.
@@ -121,6 +133,7 @@ impl Copying<'_> {
             kind => kind,
         };
         match kind {
+            FileType::Directory if walk.is_deep() => return Err(too_deep(&walk.from)),
             FileType::Directory => return self.directory(&source, &target, walk).map(Some),
             FileType::RegularFile => self.file(Input::open(&self.session, &source)?, &target)?,
             _ => self.node(&source, &target)?,
@@ -196,6 +209,17 @@ impl Copying<'_> {
             walk.find_again();
         }
     }
+}
+
+/// The path is too long to be shown.
+fn too_deep(path: &Path) -> Failure {
+    let levels = path.components().count();
+    let top: PathBuf = path.components().take(2).collect();
+    Failure::new(format!(
+        "cannot copy a directory {levels} levels down, below {}: it is too deep. Move it further \
+         up, and copy it from there.",
+        shown(&top)
+    ))
 }
 
 /// Refuses to copy a directory into itself, which would have no end.
