@@ -23,8 +23,8 @@ pub(crate) struct Wanted<'a> {
     pub(crate) permissions: u32,
     /// Remove what cannot be opened, and make a new file.
     pub(crate) force: bool,
-    /// Make a new file in place of one in a tree: it will get rights that a process which has
-    /// the old one open must not have.
+    /// In a tree, replace an existing file by a new one. The copy will get its owner and
+    /// permissions, and a process that has the old file open must not gain them.
     pub(crate) anew: bool,
     /// How much is to be written, if known.
     pub(crate) bytes: Option<u64>,

@@ -34,7 +34,7 @@ pub(crate) fn copy_sparse(
         input.seek(start).map_err(TransferError::Read)?;
         output.seek(start).map_err(TransferError::Write)?;
         counters.skipped.fetch_add(start - at, Relaxed);
-        // Without one yet, the source begins to grow.
+        // A file that was empty may get its first size while it is copied.
         let limited = |input: &Input| limit.or_else(|| input.end());
         let copied = copy(input, output, buffer, limited, counters)?;
         at = start + copied;

@@ -39,8 +39,8 @@ impl Buffer {
     }
 }
 
-/// Moves bytes until the source ends, but at most as many as `limit` says, which may not know
-/// at first. Returns how many.
+/// Moves bytes until the source ends, but at most `limit`, which is asked before each block.
+/// Returns how many.
 pub(crate) fn copy(
     input: &mut Input,
     output: &mut Output,

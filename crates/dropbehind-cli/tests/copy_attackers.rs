@@ -144,8 +144,8 @@ fn outside(user: &User) -> String {
         .text()
 }
 
-/// Another process has a file of the destination open, or one that has a name elsewhere, too.
-/// Neither comes to have what is copied there, with its owner and its rights.
+/// Another process has a file of the destination open, and another file there has a second name
+/// elsewhere. Neither file becomes the copy, with its owner and its permissions.
 #[test]
 fn what_others_have_of_the_destination_does_not_become_the_copy() {
     let user = User::new();

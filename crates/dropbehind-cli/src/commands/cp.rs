@@ -43,7 +43,8 @@ pub(super) struct CpArgs {
           value_hint = clap::ValueHint::AnyPath)]
     paths: Vec<PathBuf>,
     /// Copy directories and what is in them; symbolic links are copied as links, and pipes and
-    /// devices inside of directories are made anew
+    /// devices inside of directories are made anew; a file that grows meanwhile is copied up to
+    /// the size that it had
     #[arg(short, long)]
     recursive: bool,
     /// What becomes of holes in files

@@ -91,8 +91,7 @@ fn outlets_that_cannot_be_are_said_at_once() {
     assert_eq!(watch.ends("TERM"), Some(0));
 }
 
-/// What the disks' figures add up to is what is said of all, on a disk with none but small
-/// files, too.
+/// The figures of all disks add up to the totals, even where a disk has only small files.
 #[test]
 fn the_figures_of_disks_add_up() {
     const SMALL_FILES: u64 = 20;

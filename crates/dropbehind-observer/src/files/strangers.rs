@@ -232,8 +232,8 @@ impl Files {
         }
         if std::mem::take(&mut self.strangers.limit_reached) {
             lock(&self.board).note(
-                "users have so many files open that not all were looked for: what only the rest \
-                 have open, and do not use, counts as closed"
+                "users have so many files open that not all were searched: a file that is open \
+                 only among the rest, and not used, counts as closed"
                     .to_owned(),
             );
         }

@@ -21,7 +21,8 @@ pub(crate) enum Input {
     /// From the thread for small files.
     Unshelved(Unshelved),
     CloseAll,
-    /// Events were lost, or none was reported before the observer began.
+    /// Files may be open whose opens no event reported: events were lost, or the observer has
+    /// just begun.
     FindAgain,
     Barrier(Barrier),
 }

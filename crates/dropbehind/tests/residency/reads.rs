@@ -93,7 +93,7 @@ pub(crate) fn random_reads(place: &Place, path: &Path) -> File {
     file
 }
 
-/// Though the reads follow each other.
+/// The reads follow each other, which else starts readahead.
 fn random_access_reads_nothing_ahead(place: &Place) {
     let path = place.cold_file(1);
     for block_bytes in [4 * KIB, 64 * KIB] {
