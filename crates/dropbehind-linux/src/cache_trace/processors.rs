@@ -5,7 +5,7 @@ use std::io;
 const ONLINE: &str = "/sys/devices/system/cpu/online";
 
 /// The numbers of the online processors.
-pub(super) fn online() -> io::Result<Vec<i32>> {
+pub(crate) fn online() -> io::Result<Vec<i32>> {
     parse(&std::fs::read_to_string(ONLINE)?).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 

@@ -94,8 +94,20 @@ impl Runs {
     ///   the program sees.
     /// - Those of bpf(2), perf_event_open(2) and its ioctl(2).
     pub(super) fn new(tracepoint: u64, format: &Format, ring_bytes: usize) -> io::Result<Self> {
+        let last = processors::online()?.into_iter().max().unwrap_or(0);
+        let rings = usize::try_from(last).map_err(io::Error::other)? + 1;
+        Self::with_rings(rings, tracepoint, format, ring_bytes)
+    }
+
+    /// Rings for the first processors. What others add is reported as lost.
+    fn with_rings(
+        rings: usize,
+        tracepoint: u64,
+        format: &Format,
+        ring_bytes: usize,
+    ) -> io::Result<Self> {
         let unsupported = |why| Err(io::Error::new(io::ErrorKind::Unsupported, why));
-        if kernel_version() < COUNTS_MISSES {
+        if !counts_misses() {
             return unsupported("it needs Linux 6.7");
         }
         if std::fs::metadata("/proc/self/ns/pid")?.ino() != FIRST_PID_NAMESPACE {
@@ -107,19 +119,18 @@ impl Runs {
         ))) {
             return unsupported("it needs a 64-bit little-endian machine");
         }
-        let processors = processors::online()?;
-        let last = processors.iter().max().copied().unwrap_or(0);
-        let rings = usize::try_from(last).map_err(io::Error::other)? + 1;
+        let readers = vec![Reader::default(); rings];
         let capacity = (ring_bytes / RUN_BYTES).next_power_of_two().max(2);
         let rings = ArrayMap::new(rings, RUNS + capacity * RUN_BYTES)?;
         let wake = WakeMap::new()?;
         let instructions = program::write(format, rings.as_fd(), wake.as_fd(), capacity);
         let program = Program::load(&instructions)?;
-        let first = *processors.first().ok_or(io::ErrorKind::NotFound)?;
+        let online = processors::online()?;
+        let first = *online.first().ok_or(io::ErrorKind::NotFound)?;
         let event = Event::open(Recorded::Tracepoint(tracepoint), Tasks::Untold, first, 0)?;
         event.run(program.as_fd())?;
         Ok(Self {
-            readers: vec![Reader::default(); last as usize + 1],
+            readers,
             rings,
             wake,
             program,
@@ -195,6 +206,11 @@ impl Runs {
     }
 }
 
+/// Returns whether the kernel counts how many times a tracepoint's program was not run.
+pub(crate) fn counts_misses() -> bool {
+    kernel_version() >= COUNTS_MISSES
+}
+
 fn loss(records: u64) -> Stamped {
     Stamped {
         time_ns: monotonic_ns(),
@@ -205,5 +221,46 @@ fn loss(records: u64) -> Stamped {
 impl Drop for Runs {
     fn drop(&mut self) {
         close_deferred(self.event.take().into_iter().map(Event::into).collect());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache_trace::tracefs;
+    use dropbehind_testbed::{Need, need};
+    use rustix::process::Pid;
+    use rustix::thread::{CpuSet, sched_setaffinity};
+    use std::io::Write;
+
+    /// A processor that comes online later has no ring, either.
+    #[test]
+    fn what_a_processor_without_a_ring_adds_is_lost() {
+        need!(Need::Root);
+        let processors = processors::online().unwrap();
+        let last = *processors.iter().max().unwrap();
+        if last == 0 {
+            eprintln!("SKIPPED: a single processor has the first ring");
+            return;
+        }
+        let (number, text) = tracefs::tracepoint("filemap/mm_filemap_add_to_page_cache").unwrap();
+        let format = Format::parse(&text).unwrap();
+        let mut runs = Runs::with_rings(1, number, &format, 1 << 16).unwrap();
+        std::thread::spawn(move || {
+            let mut only_last = CpuSet::new();
+            only_last.set(last as usize);
+            sched_setaffinity(None::<Pid>, &only_last).unwrap();
+            let mut file = tempfile::tempfile().unwrap();
+            file.write_all(&[1; 1 << 16]).unwrap();
+        })
+        .join()
+        .unwrap();
+        let mut lost = 0;
+        runs.drain(|stamped| {
+            if let TraceRecord::Lost { records } = stamped.record {
+                lost += records;
+            }
+        });
+        assert!(lost > 0);
     }
 }

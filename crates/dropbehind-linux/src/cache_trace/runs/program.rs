@@ -50,14 +50,14 @@ pub(super) fn write(
     p.compute(ShiftLeft, R2, R1);
     p.store(Eight, R10, NEW_PAGES, R2);
 
-    // R9: this processor's ring. A processor that came online later has none.
+    // R9: this processor's ring. One that came online later has none.
     p.call(Helper::Processor);
     p.store(Four, R10, PROCESSOR, R0);
     p.load_map(R1, rings);
     p.compute(Move, R2, R10);
     p.compute(Add, R2, i32::from(PROCESSOR));
     p.call(Helper::MapLookup);
-    p.jump_if(Equal, R0, 0, "end");
+    p.jump_if(Equal, R0, 0, "no ring");
     p.compute(Move, R9, R0);
 
     // R3: its last run, which continues if these pages directly follow, soon enough.
@@ -107,9 +107,8 @@ pub(super) fn write(
     p.jump("count");
 
     p.label("full");
-    p.load(Eight, R1, R9, LOST as i16);
-    p.compute(Add, R1, 1);
-    p.store(Eight, R9, LOST as i16, R1);
+    p.compute(Move, R1, 1);
+    p.fetch_add(R9, LOST as i16, R1);
 
     p.label("count");
     p.load(Eight, R1, R9, UNTOLD as i16);
@@ -125,6 +124,19 @@ pub(super) fn write(
     p.compute(Move, R3, 8);
     p.compute(Move, R4, WAKE);
     p.call(Helper::RingOutput);
+
+    // What processors without a ring add is lost, which the first ring reports.
+    p.jump("end");
+    p.label("no ring");
+    p.compute(Move, R1, 0);
+    p.store(Four, R10, PROCESSOR, R1);
+    p.load_map(R1, rings);
+    p.compute(Move, R2, R10);
+    p.compute(Add, R2, i32::from(PROCESSOR));
+    p.call(Helper::MapLookup);
+    p.jump_if(Equal, R0, 0, "end");
+    p.compute(Move, R1, 1);
+    p.fetch_add(R0, LOST as i16, R1);
 
     // Not 0: that would hide the folio from all others who record this tracepoint.
     p.label("end");
