@@ -12,19 +12,29 @@
 //! if pages are counted as clean and this is read afterwards, it shows whether their
 //! writeback failed.
 
+mod counter;
+
 use crate::cache_trace::event::{Recorded, Tasks};
 use crate::cache_trace::format::Field;
 use crate::cache_trace::ring::Rings;
 use crate::cache_trace::{CacheTraceError, KernelInode, records, strange_format, tracefs};
 
+use counter::Counter;
+use std::io;
+use std::time::{Duration, Instant};
+
 const TRACEPOINT: &str = "filemap/filemap_set_wb_err";
+/// A failure is counted some microseconds before it is recorded. If the processor is taken
+/// away in between, it counts as lost after this long.
+const PATIENCE: Duration = Duration::from_millis(1);
 
 /// A report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WritebackFailure {
     /// Writeback of pages of this file failed.
     File(KernelInode),
-    /// So much failed in a short time that some reports were lost.
+    /// So much failed in a short time that some reports were lost, or it failed on a processor
+    /// that has been offline since the record began.
     Lost,
 }
 
@@ -32,6 +42,13 @@ pub enum WritebackFailure {
 #[derive(Debug)]
 pub struct WritebackFailures {
     rings: Rings,
+    /// The kernel ends a processor's ring when that goes offline, as all but one do when the
+    /// machine is suspended. What is counted and was not recorded shows that.
+    counter: io::Result<Counter>,
+    /// How many of the counted failures were recorded.
+    recorded: u64,
+    ring_bytes: usize,
+    tracepoint: u64,
     device: Field,
     number: Field,
     /// Scratch space for records that wrap around a ring's end.
@@ -42,6 +59,9 @@ impl WritebackFailures {
     /// Starts recording. Each online processor gets a ring of `ring_bytes`, rounded up to a
     /// power of two of pages. A failure takes 56 bytes. Rings are locked memory.
     ///
+    /// Failures on a processor that has been offline in between are noticed as lost since
+    /// Linux 6.7, with `CAP_BPF`.
+    ///
     /// # Errors
     ///
     /// Those of [`CacheTrace::open`](crate::CacheTrace::open), except
@@ -50,39 +70,74 @@ impl WritebackFailures {
         let (tracepoint, text) = tracefs::tracepoint(TRACEPOINT)?;
         let field = |name| Field::find(&text, name).ok_or_else(strange_format);
         let (device, number) = (field("s_dev")?, field("i_ino")?);
-        let rings =
-            Rings::of_all_processors(Recorded::Tracepoint(tracepoint), Tasks::Untold, ring_bytes)?;
-        for ring in rings.iter() {
-            ring.enable()?;
-        }
+        let counter = Counter::new(tracepoint);
+        let rings = rings(tracepoint, ring_bytes)?;
+        let recorded = counter.as_ref().map_or(0, Counter::failures);
         Ok(Self {
             rings,
+            counter,
+            recorded,
+            ring_bytes,
+            tracepoint,
             device,
             number,
             joined: Vec::new(),
         })
     }
 
-    /// Passes on what failed since the last call. Makes no system call, and takes next to no
-    /// time if nothing failed.
+    /// Passes on what failed since the last call. Takes a microsecond if nothing failed.
     pub fn read(&mut self, mut take: impl FnMut(WritebackFailure)) {
+        let counted = self.counted();
+        let mut lost = self.drain(&mut take);
+        let begun = Instant::now();
+        while !lost && counted.is_some_and(|counted| counted > self.recorded) {
+            lost = self.drain(&mut take) || begun.elapsed() > PATIENCE;
+        }
+        if lost {
+            take(WritebackFailure::Lost);
+            if counted.is_some_and(|counted| counted > self.recorded)
+                && let Ok(rings) = rings(self.tracepoint, self.ring_bytes)
+            {
+                self.rings = rings;
+            }
+            self.recorded = self.counted().unwrap_or(0);
+        }
+    }
+
+    /// How many failures there have been, if that is known.
+    fn counted(&self) -> Option<u64> {
+        self.counter.as_ref().ok().map(Counter::failures)
+    }
+
+    /// Returns whether records were lost.
+    fn drain(&mut self, take: &mut impl FnMut(WritebackFailure)) -> bool {
+        let mut lost = false;
         for ring in self.rings.iter_mut() {
             let was_full = ring.drain(&mut self.joined, |record| {
                 if records::is_loss(record) {
-                    take(WritebackFailure::Lost);
+                    lost = true;
                 } else if let Some(raw) = records::sampled(record)
                     && let Some(device) = self.device.read(raw)
                     && let Some(number) = self.number.read(raw)
                     && let Ok(device) = u32::try_from(device)
                 {
+                    self.recorded += 1;
                     take(WritebackFailure::File(KernelInode { device, number }));
                 }
             });
-            if was_full {
-                take(WritebackFailure::Lost);
-            }
+            lost |= was_full;
         }
+        lost
     }
+}
+
+fn rings(tracepoint: u64, ring_bytes: usize) -> Result<Rings, CacheTraceError> {
+    let recorded = Recorded::Tracepoint(tracepoint);
+    let rings = Rings::of_all_processors(recorded, Tasks::Untold, ring_bytes)?;
+    for ring in rings.iter() {
+        ring.enable()?;
+    }
+    Ok(rings)
 }
 
 #[cfg(test)]
@@ -93,10 +148,15 @@ mod tests {
     use std::fs::File;
     use std::io::Write;
     use std::os::fd::AsFd;
+    use std::sync::Mutex;
+
+    /// A test must not see the failures of another.
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
     #[test]
     fn failures_are_told_and_losses_too() {
         need!(all FailingDisk::needs(None));
+        let _alone = ONE_AT_A_TIME.lock();
         let disk = FailingDisk::raw().unwrap();
         let mut device = File::options().write(true).open(disk.device()).unwrap();
         let mut roomy = WritebackFailures::open(1 << 20).unwrap();
@@ -118,5 +178,38 @@ mod tests {
         narrow.read(|failure| losses += u32::from(failure == WritebackFailure::Lost));
         assert!(losses > 0, "of {told}");
         narrow.read(|failure| panic!("{failure:?} once more"));
+    }
+
+    /// As on processors that have been offline: nothing is recorded there.
+    #[test]
+    fn failures_that_nobody_records_are_lost() {
+        need!(all FailingDisk::needs(None));
+        let _alone = ONE_AT_A_TIME.lock();
+        let disk = FailingDisk::raw().unwrap();
+        let mut failures = WritebackFailures::open(1 << 16).unwrap();
+        failures.rings = Rings::none();
+        let device = File::options().write(true).open(disk.device()).unwrap();
+        let block = vec![1; 1 << 20];
+        for _ in 0..FailingDisk::TOO_MUCH_BYTES >> 20 {
+            (&device).write_all(&block).unwrap();
+        }
+        device.sync_all().unwrap_err();
+        let mut told = Vec::new();
+        failures.read(|failure| told.push(failure));
+        assert_eq!(told, [WritebackFailure::Lost]);
+        failures.read(|failure| panic!("{failure:?} once more"));
+
+        // From then on they are recorded again.
+        let number = block_device_number(device.as_fd()).unwrap();
+        let again = FailingDisk::raw().unwrap();
+        let mut device = File::options().write(true).open(again.device()).unwrap();
+        for _ in 0..FailingDisk::TOO_MUCH_BYTES >> 20 {
+            device.write_all(&block).unwrap();
+        }
+        device.sync_all().unwrap_err();
+        assert_ne!(block_device_number(device.as_fd()).unwrap(), number);
+        let mut files = 0;
+        failures.read(|failure| files += u32::from(matches!(failure, WritebackFailure::File(_))));
+        assert!(files > 0);
     }
 }

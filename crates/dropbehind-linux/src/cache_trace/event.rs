@@ -66,13 +66,13 @@ pub(crate) enum Recorded {
 
 /// An event for all processes on one processor, disabled until [`Event::enable`].
 #[derive(Debug)]
-pub(super) struct Event {
+pub(crate) struct Event {
     fd: OwnedFd,
 }
 
 impl Event {
     /// Wakes pollers after every `wake_bytes` written.
-    pub(super) fn open(
+    pub(crate) fn open(
         recorded: Recorded,
         tasks: Tasks,
         processor: i32,
@@ -137,7 +137,7 @@ impl Event {
     /// Runs the program whenever any processor passes the tracepoint, until the event is
     /// closed (perf_event_open(2), `PERF_EVENT_IOC_SET_BPF`; for tracepoints since Linux
     /// 4.7).
-    pub(super) fn run(&self, program: BorrowedFd<'_>) -> io::Result<()> {
+    pub(crate) fn run(&self, program: BorrowedFd<'_>) -> io::Result<()> {
         let program = program.as_raw_fd() as usize;
         // SAFETY: this request takes a descriptor by value.
         Ok(unsafe {

@@ -63,6 +63,12 @@ impl Rings {
         Ok(Self(rings))
     }
 
+    /// As if all processors had gone offline.
+    #[cfg(test)]
+    pub(crate) fn none() -> Self {
+        Self(Vec::new())
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Ring> {
         self.0.iter()
     }

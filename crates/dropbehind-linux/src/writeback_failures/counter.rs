@@ -1,0 +1,83 @@
+//! How often writeback has failed, counted by a program in the kernel.
+//!
+//! A perf event belongs to a processor and ends when that goes offline. A program runs on
+//! every processor that passes the tracepoint, also on those that come online later.
+
+use crate::bpf::instruction::Condition::Equal;
+use crate::bpf::instruction::Operation::{Add, Move};
+use crate::bpf::instruction::Register::{R0, R1, R2, R10};
+use crate::bpf::instruction::Width::Four;
+use crate::bpf::instruction::{Assembler, Helper};
+use crate::bpf::{ArrayMap, Program};
+use crate::cache_trace::event::{Event, Recorded, Tasks};
+use crate::cache_trace::{counts_misses, processors};
+use crate::deferred_close::close_deferred;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::Ordering::Acquire;
+
+#[derive(Debug)]
+pub(super) struct Counter {
+    count: ArrayMap,
+    program: Program,
+    /// Runs the program on all processors while it is open.
+    event: Option<Event>,
+}
+
+impl Counter {
+    /// # Errors
+    ///
+    /// - [`io::ErrorKind::Unsupported`]: the kernel doesn't count how often it did not run the
+    ///   program, nor then recorded the failure (before Linux 6.7).
+    /// - Those of bpf(2), perf_event_open(2) and its ioctl(2).
+    pub(super) fn new(tracepoint: u64) -> io::Result<Self> {
+        if !counts_misses() {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        let count = ArrayMap::new(1, 8)?;
+        let program = Program::load(&write(count.as_fd()))?;
+        let online = processors::online()?;
+        let first = *online.first().ok_or(io::ErrorKind::NotFound)?;
+        let event = Event::open(Recorded::Tracepoint(tracepoint), Tasks::Untold, first, 0)?;
+        event.run(program.as_fd())?;
+        Ok(Self {
+            count,
+            program,
+            event: Some(event),
+        })
+    }
+
+    /// The failures so far.
+    pub(super) fn failures(&self) -> u64 {
+        // While one program runs on a processor, the kernel skips others there, and records
+        // nothing for them.
+        let misses = self.program.misses().unwrap_or(0);
+        self.count.word(0, 0).load(Acquire) + misses
+    }
+}
+
+impl Drop for Counter {
+    fn drop(&mut self) {
+        close_deferred(self.event.take().into_iter().map(Event::into).collect());
+    }
+}
+
+/// Adds one to the word in `count`.
+fn write(count: BorrowedFd<'_>) -> Vec<u64> {
+    const KEY: i16 = -4;
+    let mut p = Assembler::default();
+    p.compute(Move, R1, 0);
+    p.store(Four, R10, KEY, R1);
+    p.load_map(R1, count);
+    p.compute(Move, R2, R10);
+    p.compute(Add, R2, i32::from(KEY));
+    p.call(Helper::MapLookup);
+    p.jump_if(Equal, R0, 0, "end");
+    p.compute(Move, R1, 1);
+    p.fetch_add(R0, 0, R1);
+    // Not 0: that would hide the failure from all who record it.
+    p.label("end");
+    p.compute(Move, R0, 1);
+    p.exit();
+    p.finish()
+}
