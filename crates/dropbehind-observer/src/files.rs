@@ -368,6 +368,12 @@ impl Files {
         }
     }
 
+    /// Some pages entered the cache unreported, and may be any file's.
+    pub(crate) fn records_lost(&mut self) {
+        self.table.records_lost();
+        self.forget_orphans();
+    }
+
     fn brought_of(&mut self, number: FileNumber, process: i32, range: ByteRange) {
         let ours = self.is_ours(number, process);
         self.table.brought_of(number, Brought { range, ours });

@@ -179,6 +179,19 @@ impl ObservedFiles {
         }
     }
 
+    /// Records of pages were lost. Any page may have left the cache and come back through
+    /// others since, so none that was brought in so far counts as ours any more.
+    pub fn records_lost(&mut self) {
+        let all: Vec<FileNumber> = self.files.keys().copied().collect();
+        for number in all {
+            let nobodys = Brought {
+                range: ByteRange::WHOLE,
+                ours: false,
+            };
+            self.brought_of(number, nobodys);
+        }
+    }
+
     /// Gives the file a stream, however little was brought in.
     pub fn stream(&mut self, number: FileNumber) {
         let Some(file) = self.files.get_mut(&number) else {

@@ -261,6 +261,10 @@ impl Files {
         self.strangers.orphans.by_inode.contains_key(&inode)
     }
 
+    pub(super) fn forget_orphans(&mut self) {
+        self.strangers.orphans.by_inode.clear();
+    }
+
     /// Puts orphans down to their file, which is known now.
     pub(super) fn take_orphans(&mut self, number: FileNumber, inode: Inode) {
         let Some(ranges) = self.strangers.orphans.by_inode.remove(&inode) else {

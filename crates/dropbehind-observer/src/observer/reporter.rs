@@ -37,8 +37,8 @@ impl Reporter {
         notes.extend(self.flusher.degraded());
         if lost > 0 {
             notes.push(format!(
-                "the kernel lost {lost} records of the page cache: pages that they would have named \
-                 may stay"
+                "the kernel lost {lost} records of the page cache: files that were in use then may \
+                 stay cached"
             ));
         }
         let mut finished = Finished::default();

@@ -366,6 +366,7 @@ impl Rounds {
         end_run(files, run);
         if lost > 0 {
             files.programs.missed_forks();
+            files.records_lost();
             lock(&self.shared.reporter.board).lost_records(lost);
         }
         records

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 /// Everything that has to occur in some seed.
-const KINDS: [&str; 50] = [
+const KINDS: [&str; 49] = [
     "opens by observed programs",
     "opens by outsiders",
     "reads",
@@ -53,7 +53,6 @@ const KINDS: [&str; 50] = [
     "pages kept",
     "drops of mapped pages",
     "outsiders' pages dropped untold",
-    "outsiders' pages dropped that were lost",
 ];
 
 #[derive(Clone, Debug, Default)]

@@ -36,6 +36,8 @@ pub(crate) struct Record {
     pub(crate) program: usize,
     pub(crate) file: usize,
     pub(crate) range: ByteRange,
+    /// All that is told of it is that some record was lost.
+    pub(crate) lost: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -105,18 +107,19 @@ impl World {
             let last = pages.end - 1;
             self.files[file].pin(last..pages.end, until_ns);
         }
-        if self.random.chance(self.plan.lost_in_thousand) {
+        let lost = self.random.chance(self.plan.lost_in_thousand);
+        if lost {
             self.coverage.saw("lost records");
-            self.say(|| format!("file {file} add {add} {range:?} by {program}, which is lost"));
-            return self.files[file].lose(range, add);
+            self.files[file].lose(range, add);
         }
-        self.say(|| format!("file {file} add {add} {range:?} by {program}"));
+        self.say(|| format!("file {file} add {add} {range:?} by {program}, lost: {lost}"));
         self.kernel.trace.push_back(Record {
             at_ns: self.now_ns,
             add,
             program,
             file,
             range,
+            lost,
         });
     }
 

@@ -207,6 +207,12 @@ impl World {
         {
             self.kernel.trace.pop_front();
             match &mut run {
+                _ if record.lost => {
+                    if let Some(run) = run.take() {
+                        self.brought(run);
+                    }
+                    self.records_lost(record.add);
+                }
                 Some(run)
                     if (run.program, run.file) == (record.program, record.file)
                         && run.range.end == record.range.start =>
@@ -223,6 +229,16 @@ impl World {
         }
         if let Some(run) = run {
             self.brought(run);
+        }
+    }
+
+    /// Whatever was brought in before may stay.
+    fn records_lost(&mut self, add: u32) {
+        self.observer.table.records_lost();
+        self.observer.orphans.clear();
+        for (file, told_add) in self.observer.told_add.iter_mut().enumerate() {
+            *told_add = add;
+            self.files[file].lose(ByteRange::WHOLE, add);
         }
     }
 
