@@ -13,7 +13,7 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use terminal::{Terminal, runtime_dir};
 use user::{User, finish};
 
@@ -352,6 +352,89 @@ fn no_users_server_is_asked_for_sockets() {
     }
     assert_eq!(fs.waiting(), 0);
     drop(hanging);
+    let said = std::io::read_to_string(top.stdout.take().unwrap()).unwrap();
+    assert!(said.contains("/srv/run"), "{said}");
+}
+
+/// Holds the locks of directories as any user can: a listing waits for a page of its answer,
+/// which a file system's server does not give, and what would change the directory waits for
+/// the listing.
+const HOLDS_LOCKS: &str = "
+import ctypes, mmap, os, sys, threading
+file = os.open(sys.argv[1], os.O_RDONLY)
+pages = mmap.mmap(file, 4 << 20, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE)
+start = ctypes.addressof(ctypes.c_char.from_buffer(pages))
+libc = ctypes.CDLL(None)
+folders = [os.open(folder, os.O_RDONLY) for folder in sys.argv[2:]]
+def begin(what):
+    for number in range(len(folders)):
+        threading.Thread(target=what, args=[number]).start()
+    print(flush=True)
+    input()
+print(flush=True)
+input()
+begin(lambda number: libc.getdents64(folders[number], ctypes.c_void_p(start + (number << 20)), 4096))
+begin(lambda number: os.mkdir('new', dir_fd=folders[number]))
+";
+
+#[test]
+fn a_users_locks_do_not_keep_root_waiting() {
+    need!(Need::Root, Need::Tool("python3"));
+    need!(all HangingFs::needs());
+    let user = User::new();
+    // From here on, mounts are this thread's own.
+    let fs = HangingFs::new().unwrap();
+    let mounted = Command::new("mount")
+        .args(["-t", "tmpfs", "tmpfs", "/run"])
+        .status();
+    assert!(mounted.unwrap().success());
+    let [first, second, third] = [1, 2, 3].map(|number| format!("/run/user/{number}"));
+    let listed = format!("{second}/dropbehind");
+    for folder in [&first, &listed, &third] {
+        std::fs::create_dir_all(folder).unwrap();
+    }
+    let folder = Path::new(&third).join("dropbehind");
+    std::fs::create_dir(&folder).unwrap();
+    let _observer = observer(&folder, "run-3");
+    let mut holder = Command::new("python3")
+        .args(["-c", HOLDS_LOCKS])
+        .arg(fs.file())
+        .args([&first, &listed])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (mut goes_on, mut steps) = (
+        holder.stdin.take().unwrap(),
+        BufReader::new(holder.stdout.take().unwrap()).lines(),
+    );
+    steps.next().unwrap().unwrap();
+    let hanging = fs.hang();
+    for _ in 0..2 {
+        goes_on.write_all(b"\n").unwrap();
+        steps.next().unwrap().unwrap();
+        let since = Instant::now();
+        while fs.waiting() < 2 {
+            assert!(since.elapsed() < Duration::from_secs(10), "nothing waits");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+    // Until the directories are being changed.
+    std::thread::sleep(Duration::from_millis(300));
+    let mut top = user.dropbehind(["top", "--once"]);
+    let mut top = top
+        .env_remove("DROPBEHIND_RUNTIME_DIR")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let since = Instant::now();
+    while top.try_wait().unwrap().is_none() {
+        assert!(since.elapsed() < Duration::from_secs(20), "it waits");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    drop(hanging);
+    holder.kill().unwrap();
+    holder.wait().unwrap();
     let said = std::io::read_to_string(top.stdout.take().unwrap()).unwrap();
     assert!(said.contains("/srv/run"), "{said}");
 }

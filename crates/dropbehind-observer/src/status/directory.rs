@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
@@ -15,6 +16,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use dropbehind_linux::{mount_with_id, thread_id};
 
+use crate::in_time::in_time;
 use crate::shown;
 use crate::source::is_local;
 
@@ -26,6 +28,11 @@ const USERS: &str = "/run/user";
 const VARIABLE: &str = "DROPBEHIND_RUNTIME_DIR";
 /// Locked while a socket is made or removed.
 const LOCK: &str = ".lock";
+/// How often a name is looked up: a mount somewhere else, at the same moment, hides a cached one.
+const TRIES: u32 = 8;
+
+/// Users' directories that were not listed in time. Their threads still wait.
+static HANGING: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
 /// The directory of this user's sockets: `$DROPBEHIND_RUNTIME_DIR` if that is
 /// set, `/run/dropbehind` for root, else `$XDG_RUNTIME_DIR/dropbehind`.
@@ -108,8 +115,9 @@ pub struct Found {
     pub refused: Vec<PathBuf>,
 }
 
-/// Lists the running observers: this user's, and for root those of all users. It waits for
-/// nothing, and passes over sockets of dead observers.
+/// Lists the running observers: this user's, and for root those of all users. It passes over
+/// sockets of dead observers, and over directories that their users keep from being listed: it
+/// waits a second for each, and does not try again.
 pub fn discover() -> Found {
     let mut found = Found::default();
     for folder in searched() {
@@ -149,7 +157,7 @@ fn searched() -> Vec<PathBuf> {
 
 fn sockets(folder: &Path) -> Vec<Endpoint> {
     if is_users(folder) {
-        return users_sockets(folder).unwrap_or_default();
+        return users_sockets_in_time(folder);
     }
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries
@@ -183,12 +191,40 @@ fn open_users(folder: &Path) -> Result<OwnedFd, Errno> {
 }
 
 /// Opens what is there itself; since Linux 5.6.
+///
+/// A name that is not in the kernel's cache counts as missing: to look in the directory, the
+/// kernel takes its lock, which its user can hold for ever, and nothing can end the wait. A
+/// socket that somebody listens at keeps its name, and those of its directories, in the cache.
 fn open_beneath(folder: &OwnedFd, name: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
     let resolve = ResolveFlags::BENEATH
         | ResolveFlags::NO_SYMLINKS
         | ResolveFlags::NO_MAGICLINKS
         | ResolveFlags::NO_XDEV;
-    rustix::fs::openat2(folder, name, flags, Mode::empty(), resolve)
+    let open = |resolve| rustix::fs::openat2(folder, name, flags, Mode::empty(), resolve);
+    for _ in 0..TRIES {
+        match open(resolve | ResolveFlags::CACHED) {
+            Err(Errno::AGAIN) => {}
+            // Before Linux 5.12.
+            Err(Errno::INVAL) => return open(resolve),
+            opened => return opened,
+        }
+    }
+    Err(Errno::NOENT)
+}
+
+/// Lists a user's sockets. To list a directory, the kernel takes its lock, too, but a signal ends
+/// that wait.
+fn users_sockets_in_time(folder: &Path) -> Vec<Endpoint> {
+    let hanging = || HANGING.lock().unwrap_or_else(PoisonError::into_inner);
+    if hanging().iter().any(|one| one == folder) {
+        return Vec::new();
+    }
+    let owned = folder.to_owned();
+    let listed = in_time(move || users_sockets(&owned).unwrap_or_default());
+    listed.unwrap_or_else(|| {
+        hanging().push(folder.to_owned());
+        Vec::new()
+    })
 }
 
 fn users_sockets(folder: &Path) -> Result<Vec<Endpoint>, Errno> {
@@ -341,5 +377,24 @@ impl Held {
         // For a few clients that connect at the same moment; a full queue only makes them wait.
         rustix::net::listen(&socket, 16).map_err(about)?;
         Ok(socket)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dropbehind_testbed::{HangingFs, need};
+
+    use super::*;
+
+    #[test]
+    fn no_directory_is_searched_for_a_missing_name() {
+        need!(all HangingFs::needs());
+        let fs = HangingFs::new().unwrap();
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let folder = rustix::fs::open(fs.path(), flags, Mode::empty()).unwrap();
+        let _hanging = fs.hang();
+        let opened = in_time(move || open_beneath(&folder, Path::new("missing"), flags));
+        assert_eq!(opened.unwrap().unwrap_err(), Errno::NOENT);
+        assert_eq!(fs.waiting(), 0);
     }
 }
