@@ -3,7 +3,11 @@
 mod user;
 
 use dropbehind_testbed::{Need, need, residency};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 use std::os::unix::fs::FileExt;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 use user::{User, finish};
 
 #[test]
@@ -149,4 +153,39 @@ fn probe_tells_what_works_and_what_would_be_used() {
     user.runs("probe missing").fails(1, "Check the name");
     user.runs("probe /dev/null")
         .fails(1, "Name a directory, a file or a block device");
+}
+
+/// Whoever may rename a file can put a pipe in its place at any moment.
+#[test]
+fn a_pipe_in_a_files_place_is_not_waited_for() {
+    need!(Need::Cachestat);
+    let user = User::new();
+    let file = user.has("a", 5000);
+    user.sh("mkfifo p");
+    let (pipe, ended) = (user.file("p"), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                renameat_with(CWD, &file, CWD, &pipe, RenameFlags::EXCHANGE).unwrap();
+            }
+        });
+        for command in ["stat", "drop"] {
+            let mut child = user
+                .dropbehind([command].into_iter().chain(["a"; 10_000]))
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap();
+            let since = Instant::now();
+            while child.try_wait().unwrap().is_none() && since.elapsed() < Duration::from_secs(60) {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            if child.try_wait().unwrap().is_none() {
+                child.kill().unwrap();
+                ended.store(true, Ordering::Relaxed);
+                panic!("{command} waits");
+            }
+        }
+        ended.store(true, Ordering::Relaxed);
+    });
 }

@@ -3,8 +3,10 @@
 use super::{json, print, report};
 use crate::error::{Doing, Exit, Failure, shown};
 use crate::input::is_cached_kind;
+use crate::place::proc_path;
 use crate::size;
 use clap::Args;
+use rustix::fs::{Mode, OFlags};
 use serde::Serialize;
 use std::fmt::Write;
 use std::fs::File;
@@ -61,8 +63,12 @@ pub(super) fn run(args: &StatArgs) -> Exit {
 /// Opens a file whose pages are to be counted or dropped.
 pub(super) fn open(path: &Path) -> Result<File, Failure> {
     let failed = |error: io::Error| Failure::io(Doing::Open, path, &error);
-    // Checked before opening, which would wait for a pipe's other end.
-    let metadata = std::fs::metadata(path).map_err(failed)?;
+    // Checked before opening, which would wait for a pipe's other end. Somebody may put a pipe in
+    // the file's place between the two, so what was checked is opened, whatever its name.
+    let pinned = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+        .map_err(|errno| failed(errno.into()))?;
+    let pinned = File::from(pinned);
+    let metadata = pinned.metadata().map_err(failed)?;
     if !is_cached_kind(&metadata) {
         let kind = if metadata.is_dir() {
             "it is a directory"
@@ -74,7 +80,7 @@ pub(super) fn open(path: &Path) -> Result<File, Failure> {
             shown(path)
         )));
     }
-    File::open(path).map_err(failed)
+    File::open(proc_path(pinned.as_fd())).map_err(failed)
 }
 
 fn look(path: &Path) -> Result<FileState, Failure> {
