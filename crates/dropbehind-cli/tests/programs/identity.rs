@@ -4,7 +4,7 @@ use crate::bed::Bed;
 use crate::figures::Figures;
 use crate::kept::still_cached;
 use dropbehind_testbed::reclaim::in_some_attempt;
-use dropbehind_testbed::residency::{cached, evict, warm};
+use dropbehind_testbed::residency::{cached, evict, page_bytes, warm};
 use dropbehind_testbed::{Fs, need};
 use std::os::unix::fs::MetadataExt;
 
@@ -47,6 +47,29 @@ fn files_of_two_subvolumes_with_the_same_number() {
             }
             Ok(())
         });
+    }
+}
+
+/// To look at all of them for each record of the trace would take too long.
+#[test]
+fn pages_of_one_among_many_files_with_the_same_number_stay() {
+    need!(all Bed::needs(Fs::Btrfs, &["btrfs", "bash", "cat"]));
+    let bed = Bed::on(Fs::Btrfs);
+    bed.input(&format!(
+        "for name in $(seq 9); do btrfs -q subvolume create $name; \
+         head -c {BYTES} /dev/urandom >$name/data; done"
+    ));
+    let file = |name: usize| bed.file("input").join(name.to_string()).join("data");
+    for (names, stays) in [(1..=8, 0), (1..=9, BYTES)] {
+        let last = file(*names.end());
+        names.clone().for_each(|name| evict(&file(name)));
+        let opens = names.map(|name| format!("exec 3<{} {{fd}}<&3;", file(name).display()));
+        let opens: String = opens.collect();
+        // What is cached at an open is looked at a moment later.
+        let script = format!("exec $RUN bash -c '{opens} sleep 0.3; cat <&3 >/dev/null'");
+        let figures = Figures::of(&bed, "--only 'input/**'", "observed", &script);
+        let cached_bytes = cached(&last).unwrap().cached_pages * page_bytes();
+        assert_eq!(cached_bytes, stays, "{figures:?}");
     }
 }
 

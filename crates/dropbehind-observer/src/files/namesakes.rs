@@ -7,6 +7,10 @@ use dropbehind_policy::{ByteRange, FileNumber};
 
 use super::Files;
 
+/// With more files than this, we do not look: each costs a call for each record of the trace, and
+/// a user can make hundreds of subvolumes.
+const SEVERAL_MAX: usize = 8;
+
 /// Why pages may belong to a file that shares its inode number with others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Likely {
@@ -29,13 +33,16 @@ impl Files {
     /// Attributes pages to the one of these files that has them now and did not have them when
     /// it was opened. The trace must not have named them before, since records come in order. A
     /// file without rivals may have been looked at too late after its open, and still counts. If
-    /// none or several fit, the pages stay.
+    /// none or several fit, or if there are too many to look at, the pages stay.
     pub(super) fn brought_of_one(
         &mut self,
         several: &[FileNumber],
         process: i32,
         range: ByteRange,
     ) {
+        if several.len() > SEVERAL_MAX {
+            return;
+        }
         let having = |likely: Likely| {
             let mut having = several
                 .iter()
