@@ -3,12 +3,13 @@
 use std::collections::{HashMap, HashSet};
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use dropbehind_linux::{
     FileKind, KernelDevices, Mount, OpenFile, block_device_number, file_stat, kernel_device,
 };
 use dropbehind_policy::{FileNumber, Inode};
+
+use crate::beginning::Beginning;
 
 /// Stands for the kernel's own superblock that block devices' inodes belong to.
 const BLOCK_DEVICES: u32 = u32::MAX;
@@ -27,14 +28,13 @@ pub(crate) struct Inodes {
     subvolumes: HashMap<u32, HashSet<u64>>,
     /// Whether there is a block device with this number.
     block_devices: HashMap<u64, bool>,
-    /// When the observation began, since the epoch, by the clock that dates files.
-    pub(crate) since: Duration,
+    /// When the observation began.
+    pub(crate) beginning: Beginning,
 }
 
 impl Inodes {
     /// Begins now, with no files.
     pub(crate) fn new(block_devices_superblock: Option<u32>) -> Inodes {
-        let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
         Inodes {
             devices: KernelDevices::new(),
             block_devices_superblock,
@@ -42,10 +42,7 @@ impl Inodes {
             numbers: HashMap::new(),
             subvolumes: HashMap::new(),
             block_devices: HashMap::new(),
-            since: Duration::new(
-                u64::try_from(now.tv_sec).unwrap_or(0),
-                u32::try_from(now.tv_nsec).unwrap_or(0),
-            ),
+            beginning: Beginning::now(),
         }
     }
 

@@ -7,6 +7,7 @@
 #![cfg(target_os = "linux")]
 #![forbid(unsafe_code)]
 
+mod beginning;
 mod block_inodes;
 mod board;
 mod budget;

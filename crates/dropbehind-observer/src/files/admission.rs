@@ -104,7 +104,8 @@ impl Files {
         let has_namesakes = has_subvolumes(filesystem(file.as_fd()).ok()?)
             && self.inodes.uses_several_subvolumes(inode, file.as_fd());
         // If the file was made since the observation began, its size is the programs' doing.
-        let made_since = info.born.is_some_and(|born| born >= self.inodes.since);
+        let beginning = &self.inodes.beginning;
+        let made_since = info.born.is_some_and(|born| beginning.is_before(born));
         let opened_size_bytes = if made_since { 0 } else { info.size_bytes };
         let before = (!self.traced || has_namesakes)
             .then(|| resident_at_open(file.as_fd(), opened_size_bytes));
