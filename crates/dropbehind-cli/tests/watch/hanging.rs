@@ -216,3 +216,56 @@ fn one_that_a_rule_names_is_waited_for_in_the_open() {
     drop(hanging);
     assert_eq!(watch.child.wait().unwrap().code(), Some(0));
 }
+
+/// To hold a file's writers takes its lock, and whoever writes what a server does not give keeps
+/// that, so that not even the watch's death ends the wait.
+#[test]
+fn a_dead_watch_that_still_waits_for_a_files_lock_leaves_its_place() {
+    need!(Need::Root, Need::Cachestat, Need::Tool("python3"));
+    need!(all HangingFs::needs());
+    let user = User::new();
+    user.writes(
+        "rules",
+        "[[rule]]\npath = \"*/held*\"\nmode = \"dontcache\"\nmax_dirty = \"16MiB\"\n",
+    );
+    let fs = HangingFs::new().unwrap();
+    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
+    watch.says("READY=1");
+    // Each of these goes beyond the limit in a write that does not come to its end.
+    let program = "import mmap, os, sys, threading\n\
+                   fuse = open(sys.argv[1], 'rb')\n\
+                   page = mmap.mmap(fuse.fileno(), 4096, mmap.MAP_PRIVATE, mmap.PROT_READ)\n\
+                   large = bytes(32 << 20)\n\
+                   def writes(number):\n\
+                   \x20   file = os.open(sys.argv[2] + str(number), os.O_RDWR | os.O_CREAT)\n\
+                   \x20   for step in range(32): os.pwrite(file, bytes(1 << 20), step << 20)\n\
+                   \x20   os.pwritev(file, [large, page], 32 << 20)\n\
+                   print('mapped', flush=True)\n\
+                   sys.stdin.readline()\n\
+                   for number in range(4): threading.Thread(target=writes, args=[number]).start()";
+    let mut command = Command::new("python3");
+    let command = command.args(["-c", program]).arg(fs.file());
+    let command = command.arg(user.file("held")).stdin(Stdio::piped());
+    let mut somebody = Somebody(command.stdout(Stdio::piped()).spawn().unwrap());
+    let said = somebody.0.stdout.take().unwrap();
+    let mut lines = BufReader::new(said).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "mapped");
+    let hanging = fs.hang();
+    let input = somebody.0.stdin.as_mut().unwrap();
+    std::io::Write::write_all(input, b"\n").unwrap();
+    std::thread::sleep(Duration::from_secs(3));
+    watch.signal("KILL");
+    std::thread::sleep(Duration::from_secs(1));
+    let waits = format!(
+        "grep -l '^State:.D' /proc/{}/task/*/status",
+        watch.process()
+    );
+    assert_eq!(user.sh(&waits).code, 0, "no thread waits: {}", watch.log());
+    std::fs::remove_file(user.file("notify")).unwrap();
+    user.writes("rules", "mode = \"buffered\"\n");
+    let mut next = RunningWatch::start(&user, &mut user.watch("--config rules"));
+    next.says("READY=1");
+    assert_eq!(next.ends("TERM"), Some(0), "{}", next.log());
+    assert!(watch.child.try_wait().unwrap().is_none());
+    drop(hanging);
+}

@@ -5,20 +5,21 @@
 //! that writers need until the data has arrived. The effect is that of the kernel's own dirty
 //! limits, for one file.
 
+mod apart;
 mod hold;
 
 use std::io;
-use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use dropbehind_linux::{DirectReader, monotonic_ns};
+use dropbehind_linux::monotonic_ns;
 use dropbehind_policy::brake::{HoldFailures, Limit, Unwritten};
 
 use super::unwritten::{Found, UnwrittenCounter, UnwrittenSum};
 use crate::lock;
 
+use apart::ReaderApart;
 pub(super) use hold::Taken;
 
 /// Holds the writers of one file.
@@ -148,15 +149,9 @@ impl Brake {
         (!taken).then(|| Taken::of(Arc::clone(self)))
     }
 
-    fn reader(&self) -> io::Result<Option<DirectReader>> {
-        let reader = self.with_counter(|counter| {
-            Some(
-                counter
-                    .description()
-                    .open()
-                    .and_then(|file| DirectReader::new(file.as_fd())),
-            )
-        });
+    fn reader(&self) -> io::Result<Option<ReaderApart>> {
+        let file = self.with_counter(|counter| Some(counter.description().open()));
+        let reader = file.map(|file| file.and_then(ReaderApart::start));
         reader.transpose()
     }
 

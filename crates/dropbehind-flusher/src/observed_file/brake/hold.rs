@@ -11,6 +11,7 @@ use dropbehind_policy::ByteRange;
 use dropbehind_policy::brake::COUNT_MIN_NS;
 
 use super::Brake;
+use super::apart::ReaderApart;
 use crate::lock;
 use crate::observed_file::unwritten::place_of;
 
@@ -75,7 +76,7 @@ impl Taken {
         Ok(())
     }
 
-    fn hold_down_to(&self, reader: &DirectReader, release_bytes: u64) -> io::Result<()> {
+    fn hold_down_to(&self, reader: &ReaderApart, release_bytes: u64) -> io::Result<()> {
         let brake = &self.brake;
         brake.waits.fetch_add(1, Ordering::Relaxed);
         while let Some(found) = brake.count()
@@ -83,9 +84,7 @@ impl Taken {
         {
             let step_bytes = (found.bytes - release_bytes).min(STEP_BYTES);
             let range = oldest(reader.as_fd(), found.within, step_bytes);
-            let started = Instant::now();
-            reader.write_range(range.start, range.len())?;
-            let took = started.elapsed();
+            let took = reader.write_range(range)?;
             let ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
             brake.wait_ns.fetch_add(ns, Ordering::Relaxed);
             lock(&brake.failures).succeeded();
