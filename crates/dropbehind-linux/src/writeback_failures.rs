@@ -88,20 +88,23 @@ impl WritebackFailures {
     /// Passes on what failed since the last call. Takes a microsecond if nothing failed.
     pub fn read(&mut self, mut take: impl FnMut(WritebackFailure)) {
         let counted = self.counted();
-        let mut lost = self.drain(&mut take);
+        let mut overflowed = self.drain(&mut take);
+        let mut unrecorded = false;
         let begun = Instant::now();
-        while !lost && counted.is_some_and(|counted| counted > self.recorded) {
-            lost = self.drain(&mut take) || begun.elapsed() > PATIENCE;
+        while !overflowed && !unrecorded && counted.is_some_and(|counted| counted > self.recorded) {
+            unrecorded = begun.elapsed() > PATIENCE;
+            overflowed = self.drain(&mut take);
         }
-        if lost {
-            take(WritebackFailure::Lost);
-            if counted.is_some_and(|counted| counted > self.recorded)
-                && let Ok(rings) = rings(self.tracepoint, self.ring_bytes)
-            {
-                self.rings = rings;
-            }
-            self.recorded = self.counted().unwrap_or(0);
+        if !overflowed && !unrecorded {
+            return;
         }
+        take(WritebackFailure::Lost);
+        // Not after an overflow: any user may cause those all the time.
+        if !overflowed && let Ok(rings) = rings(self.tracepoint, self.ring_bytes) {
+            self.rings = rings;
+        }
+        // What failed since we counted is better lost once more than missed.
+        self.recorded = counted.unwrap_or(0);
     }
 
     /// How many failures there have been, if that is known.

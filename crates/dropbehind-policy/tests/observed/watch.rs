@@ -1,6 +1,7 @@
 //! What must hold.
 //!
-//! * A page that an outsider brought in last is not dropped once the trace has told of it, or that records were lost.
+//! * A page that an outsider brought in last is not dropped once the trace has reported it,
+//!   or has reported that records were lost.
 //!   Two moments are open. A stream may drop it until the disk's thread is told of it:
 //!   it looks like the page of ours that was there before. The shelf may drop it only
 //!   where the kernel reclaimed ours after the decision to drop it.
