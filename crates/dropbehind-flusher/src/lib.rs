@@ -18,6 +18,7 @@ mod disk_thread;
 mod failed_writeback;
 mod flusher;
 mod keeper;
+mod noted;
 pub mod observed_file;
 pub mod own_file;
 mod peers;
@@ -29,6 +30,7 @@ pub mod writeback_errors;
 pub use cache_map::CacheMap;
 pub use failed_writeback::{FailedWriteback, WritebackSign};
 pub use flusher::{DiskStats, Flusher, FlusherBuilder};
+pub use noted::Noted;
 pub use observed_file::{
     Notice, NoticeSink, ObserveOptions, Observed, ObservedPages, ObservedState, Provenance,
 };

@@ -97,6 +97,14 @@ pub enum Notice {
         /// The file.
         key: u64,
     },
+    /// Some of its pages are to be dropped. [`Observed::caught_up`] answers this, once
+    /// [`Observed::brought`] has reported all that entered the cache before.
+    Noted {
+        /// The file.
+        key: u64,
+        /// The number of the notice.
+        number: u64,
+    },
     /// The observer has said that nobody has it open, and everything is written and dropped:
     /// its stream has ended.
     Finished {
@@ -232,6 +240,8 @@ impl Flusher {
             writeback_sign: options.writeback_sign,
             key: options.key,
             notices: options.notices,
+            noted: None,
+            notice: 0,
             queued_ns: 0,
             accounted: Counted::default(),
         };
@@ -332,6 +342,12 @@ impl Observed {
             Told::Changed { .. } => None,
         });
         brought.collect()
+    }
+
+    /// Answers [`Notice::Noted`] with its number: all that had entered the cache by then was
+    /// reported.
+    pub fn caught_up(&self, number: u64) {
+        self.disk.post(Message::CaughtUp(self.number, number));
     }
 
     /// Another process has read from the file. If pages that reads bring in are to stay, so

@@ -207,13 +207,18 @@ fn is_missing(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::ENOSYS)
 }
 
-/// Drops a range that was counted as `before`, and counts it again.
-pub fn drop_counted(fd: BorrowedFd<'_>, range: ByteRange, before: Counted) -> io::Result<Dropped> {
+/// Drops the parts of a range that was counted as `before`, and counts it again.
+pub fn drop_counted(
+    fd: BorrowedFd<'_>,
+    range: ByteRange,
+    parts: &[ByteRange],
+    before: Counted,
+) -> io::Result<Dropped> {
     if before.unwritten_bytes() > 0 {
         return Ok(Dropped::NotClean);
     }
     if before.cached_bytes > 0 {
-        drop_clean(fd, range.start, range.len())?;
+        drop_all(fd, parts)?;
     }
     let after_bytes = if before.cached_bytes == 0 {
         0
@@ -226,10 +231,19 @@ pub fn drop_counted(fd: BorrowedFd<'_>, range: ByteRange, before: Counted) -> io
     })
 }
 
-/// Drops a range that is believed to be clean, and counts only afterwards. Pages that are
-/// dirty after all get written back.
-pub fn drop_short(fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<Dropped> {
-    drop_clean(fd, range.start, range.len())?;
+fn drop_all(fd: BorrowedFd<'_>, parts: &[ByteRange]) -> io::Result<()> {
+    let mut parts = parts.iter();
+    parts.try_for_each(|part| drop_clean(fd, part.start, part.len()))
+}
+
+/// Drops the parts of a range that is believed to be clean, and counts only afterwards. Pages
+/// that are dirty after all get written back.
+pub fn drop_short(
+    fd: BorrowedFd<'_>,
+    range: ByteRange,
+    parts: &[ByteRange],
+) -> io::Result<Dropped> {
+    drop_all(fd, parts)?;
     let after = count(fd, range)?;
     if after.unwritten_bytes() > 0 {
         return Ok(Dropped::NotClean);
@@ -240,15 +254,19 @@ pub fn drop_short(fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<Dropped> {
     })
 }
 
-/// Drops a range without cachestat: we don't know that its pages are clean, only that they
-/// were waited for.
-pub fn drop_mapped(fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<Dropped> {
+/// Drops the parts of a range without cachestat: we don't know that its pages are clean, only
+/// that they were waited for.
+pub fn drop_mapped(
+    fd: BorrowedFd<'_>,
+    range: ByteRange,
+    parts: &[ByteRange],
+) -> io::Result<Dropped> {
     let mapped = |fd| -> io::Result<u64> {
         let resident = resident_ranges(fd, range.start, range.len())?;
         Ok(resident.iter().map(|part| part.end - part.start).sum())
     };
     let before_bytes = mapped(fd)?;
-    drop_clean(fd, range.start, range.len())?;
+    drop_all(fd, parts)?;
     Ok(Dropped::Tried {
         before_bytes: Some(before_bytes),
         after_bytes: mapped(fd)?,

@@ -4,6 +4,7 @@
 #[path = "../../dropbehind/tests/common/mod.rs"]
 mod common;
 
+use std::cell::OnceCell;
 use std::fs;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::fd::AsFd;
@@ -27,6 +28,8 @@ struct Observing {
     flusher: Flusher,
     notices: mpsc::Receiver<Notice>,
     options: ObserveOptions,
+    /// The file of which somebody tells who brought in what.
+    told: OnceCell<Observed>,
 }
 
 impl Observing {
@@ -46,6 +49,7 @@ impl Observing {
                 key: 7,
                 notices: NoticeSink::new(move |notice| drop(sender.send(notice))),
             },
+            told: OnceCell::new(),
         }
     }
 
@@ -67,9 +71,24 @@ impl Observing {
             ..self.options.clone()
         };
         let description = fs::File::open(path).unwrap();
-        self.flusher
-            .observe(Description::held(description.into()).into(), options)
-            .unwrap()
+        let description = Description::held(description.into()).into();
+        let observed = self.flusher.observe(description, options).unwrap();
+        self.told.set(observed.clone()).ok().unwrap();
+        observed
+    }
+
+    /// Waits until pages are to be dropped, and returns the number of the notice.
+    fn noted(&self) -> u64 {
+        loop {
+            match self.notices.recv_timeout(PATIENCE).unwrap() {
+                Notice::Noted { key, number } => {
+                    assert_eq!(key, 7);
+                    return number;
+                }
+                Notice::Idle { .. } => {}
+                Notice::Finished { .. } => panic!("nothing was noted"),
+            }
+        }
     }
 
     /// Waits until the file is finished.
@@ -80,6 +99,7 @@ impl Observing {
                     assert_eq!(key, 7);
                     return *state;
                 }
+                Notice::Noted { number, .. } => self.told.get().unwrap().caught_up(number),
                 Notice::Idle { .. } => {}
             }
         }
@@ -370,6 +390,35 @@ fn what_others_brought_in_stays(place: &Place) {
         assert_eq!(pages.dirty_pages + pages.writeback_pages, 0, "{pages:?}");
         assert!(cached_bytes(&path) <= 12 * MIB, "{state:?}");
         as_much_cached(reclaim, &path, 12 * MIB, &state)
+    });
+}
+
+#[test]
+fn what_others_have_brought_in_before_the_drop_stays() {
+    need!(Need::Cachestat);
+    in_some_attempt(|reclaim| {
+        let scratch = Scratch::new().unwrap();
+        let path = scratch.file("theirs");
+        let mut file = fs::File::create(&path).unwrap();
+        write_pattern(&mut file, 1, 0, 16 * MIB, MIB);
+        file.sync_all().unwrap();
+        let observing = Observing::new(Mode::DONTCACHE);
+        let observed = observing.observe_told(&path);
+        let told = |start, end, ours| Brought {
+            range: ByteRange::new(start * MIB, end * MIB),
+            ours,
+        };
+        observed.brought([told(0, 16, true)]);
+        observed.closed();
+        let number = observing.noted();
+        // This answers some other notice.
+        observed.caught_up(number + 1);
+        assert!(!observing.flusher.drain(Duration::from_millis(200)));
+        observed.brought([told(4, 12, false)]);
+        observed.caught_up(number);
+        let state = observing.finished();
+        assert!(cached_bytes(&path) <= 8 * MIB, "{state:?}");
+        as_much_cached(reclaim, &path, 8 * MIB, &state)
     });
 }
 

@@ -21,6 +21,13 @@ const PIECE_BYTES: u64 = if cfg!(target_pointer_width = "64") {
     1 << 26
 };
 
+/// How much of a file is mapped to look at short ranges of it.
+const SPAN_BYTES: u64 = if cfg!(target_pointer_width = "64") {
+    1 << 40
+} else {
+    1 << 26
+};
+
 /// The user ID shown for owners that our user namespace doesn't know, unless
 /// `/proc/sys/kernel/overflowuid` says otherwise.
 const OVERFLOW_UID: u32 = 65534;
@@ -51,11 +58,16 @@ impl Mapping {
         Ok(Self { address, len })
     }
 
-    fn residency(&self, pages: &mut [u8]) -> io::Result<()> {
-        debug_assert_eq!(pages.len(), self.len.div_ceil(page_size() as usize));
-        // SAFETY: the range is exactly our mapping, which starts on a page, and
-        // `pages` has the one byte for each of its pages that mincore writes.
-        let returned = unsafe { libc::mincore(self.address, self.len, pages.as_mut_ptr()) };
+    /// The residency of `len` bytes from `offset` on, which is on a page, within the mapping.
+    /// Fills `pages` with a byte for each page.
+    fn residency(&self, offset: usize, len: usize, pages: &mut Vec<u8>) -> io::Result<()> {
+        assert!(len <= self.len && offset <= self.len - len);
+        pages.clear();
+        pages.resize(len.div_ceil(page_size() as usize), 0);
+        // SAFETY: the range is within our mapping, and `pages` has the one byte for each of its
+        // pages that mincore writes.
+        let returned =
+            unsafe { libc::mincore(self.address.byte_add(offset), len, pages.as_mut_ptr()) };
         check(returned.into())
     }
 }
@@ -175,14 +187,50 @@ pub fn resident_ranges(fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<
         let piece_end = end.min(start + PIECE_BYTES);
         if !(believe_counts && is_empty(start, piece_end)) {
             let piece = usize::try_from(piece_end - start).map_err(|_| Errno::OVERFLOW)?;
-            pages.clear();
-            pages.resize(piece.div_ceil(page as usize), 0);
-            Mapping::new(fd, start, piece)?.residency(&mut pages)?;
+            Mapping::new(fd, start, piece)?.residency(0, piece, &mut pages)?;
             collect(&mut ranges, start, page, &pages);
         }
         start = piece_end;
     }
     Ok(ranges)
+}
+
+/// The resident ranges within each of `ranges`, which are whole pages. Of many short ranges,
+/// each takes a fraction of a microsecond; of holes, as long as of anything else.
+///
+/// # Errors
+///
+/// Those of [`resident_ranges`].
+pub fn resident_in_ranges(
+    fd: BorrowedFd<'_>,
+    ranges: impl IntoIterator<Item = Range<u64>>,
+) -> io::Result<Vec<Range<u64>>> {
+    if !may_know_residency(fd)? {
+        return Err(io::Error::from_raw_os_error(libc::EPERM));
+    }
+    let (page, size) = (page_size(), size_bytes(fd)?);
+    let (mut found, mut pages) = (Vec::new(), Vec::new());
+    let mut mapped: Option<(Range<u64>, Mapping)> = None;
+    let offset_of = |bytes: u64| usize::try_from(bytes).map_err(|_| Errno::OVERFLOW);
+    for range in ranges {
+        let (start, end) = (range.start, range.end.min(size.next_multiple_of(page)));
+        if start >= end {
+            continue;
+        }
+        let (at, mapping) = match mapped.take() {
+            Some((at, mapping)) if at.start <= start && end <= at.end => (at, mapping),
+            _ => {
+                let at = start..end.max(size.min(start.saturating_add(SPAN_BYTES)));
+                let len = offset_of(at.end - at.start)?;
+                (at, Mapping::new(fd, start, len)?)
+            }
+        };
+        let (offset, len) = (offset_of(start - at.start)?, offset_of(end - start)?);
+        mapping.residency(offset, len, &mut pages)?;
+        collect(&mut found, start, page, &pages);
+        mapped = Some((at, mapping));
+    }
+    Ok(found)
 }
 
 /// Appends the resident pages from `start` on to the ranges so far.

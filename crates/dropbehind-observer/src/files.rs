@@ -70,6 +70,8 @@ pub(crate) struct Files {
     last_number: u64,
     strangers: Strangers,
     heirs: Heirs,
+    /// Files whose streams wait for the end of this round, and the numbers of their notices.
+    noted: Vec<(FileNumber, u64)>,
     /// The number of the round that is under way.
     round: u64,
     /// Bytes kept for others, by file, so that none are counted twice.
@@ -124,6 +126,7 @@ impl Files {
             last_number: 0,
             strangers: Strangers::default(),
             heirs: Heirs::default(),
+            noted: Vec::new(),
             round: 0,
             kept: HashMap::new(),
             mounts: parts.mounts,
@@ -435,6 +438,7 @@ impl Files {
     /// Handles a notice from the flusher.
     pub(crate) fn notice(&mut self, notice: Notice) {
         match notice {
+            Notice::Noted { key, number } => self.noted.push((FileNumber(key), number)),
             Notice::Idle { key } => {
                 self.doubt(FileNumber(key), Duration::ZERO);
             }

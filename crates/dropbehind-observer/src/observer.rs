@@ -189,7 +189,7 @@ impl Observer {
             programs,
             owners,
             board,
-            notices: NoticeSink::new(move |notice| notices.send(Input::Notice(notice))),
+            notices: NoticeSink::new(move |notice| notices.notice(notice)),
             inodes: Inodes::new(block_devices),
             mounts: MountTable::new().map_err(failed("the mounts could not be read"))?,
             traced: trace.is_some(),

@@ -7,10 +7,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use dropbehind_flusher::WritebackSign;
+use dropbehind_flusher::{Noted, WritebackSign};
 use dropbehind_linux::{
-    Description, IoPriority, cachestat, drop_clean, file_stat, page_size, resident_ranges,
-    start_writeback,
+    Description, IoPriority, cachestat, drop_clean, file_stat, page_size, start_writeback,
 };
 use dropbehind_policy::{ByteRange, Counted, Mode, RangeSet, Writeback};
 use dropbehind_policy::{FileNumber, Shelf, ShelfAction, ShelfNext, ShelfPlace};
@@ -144,36 +143,6 @@ impl SmallFiles {
 
     pub(crate) fn totals(&self) -> &SmallTotals {
         &self.totals
-    }
-}
-
-/// What of a file was cached before the trace was read.
-///
-/// The kernel traces a folio before it is up to date. So whoever has read the trace since knows
-/// who brought in the pages that were up to date before. A folio that was not is still being
-/// read, and then it is locked and cannot be dropped; or only some of its blocks were ever
-/// written.
-struct Noted {
-    up_to_date: RangeSet,
-    /// More was cached than that.
-    partial: bool,
-}
-
-impl Noted {
-    /// What may be dropped, given what is up to date now.
-    fn droppable(&self, up_to_date_now: impl FnOnce() -> RangeSet) -> RangeSet {
-        if !self.partial {
-            return self.up_to_date.clone();
-        }
-        let mut droppable = RangeSet::new();
-        droppable.insert(ByteRange::WHOLE);
-        // Others may have read what has become up to date meanwhile.
-        for now in up_to_date_now().iter() {
-            for new in self.up_to_date.gaps_of(now) {
-                droppable.remove(new);
-            }
-        }
-        droppable
     }
 }
 
@@ -359,26 +328,12 @@ impl Server {
 
     /// Notes what of ours is cached, before the trace is read.
     fn note(&self, place: ShelfPlace) -> Noted {
-        let up_to_date = self.up_to_date(place);
-        let cached_bytes = self.count(place).map_or(0, |counted| counted.cached_bytes);
-        Noted {
-            partial: cached_bytes > up_to_date.bytes(),
-            up_to_date,
-        }
-    }
-
-    /// What of ours is cached and up to date (mincore(2) shows no other page).
-    fn up_to_date(&self, place: ShelfPlace) -> RangeSet {
-        let mut up_to_date = RangeSet::new();
-        if let (Some(file), Some(ours)) = (self.visited(place), self.shelf.ours(place)) {
-            for range in ours.iter() {
-                let resident = resident_ranges(file.as_fd(), range.start, range.len());
-                for part in resident.unwrap_or_default() {
-                    up_to_date.insert(part.into());
-                }
-            }
-        }
-        up_to_date
+        let (Some(file), Some(ours)) = (self.visited(place), self.shelf.ours(place)) else {
+            return Noted::default();
+        };
+        let ours: Vec<ByteRange> = ours.iter().collect();
+        // What cannot be noted stays.
+        Noted::of(file.as_fd(), &ours).unwrap_or_default()
     }
 
     /// Drops what is still ours once the trace has been read, since others may have brought it
@@ -397,7 +352,6 @@ impl Server {
 
     fn drop_ours(&mut self, place: ShelfPlace, noted: &Noted) {
         let now_ns = self.now_ns();
-        let droppable = noted.droppable(|| self.up_to_date(place));
         if let Some(shelved) = self.files.get(&place)
             && let Some(file) = &shelved.visited
             && let Some(ours) = self.shelf.ours(place)
@@ -408,7 +362,7 @@ impl Server {
             if sign.is_some_and(WritebackSign::has_failed) {
                 return self.shelf.failed(place);
             }
-            for part in ours.iter().flat_map(|range| droppable.overlaps_of(range)) {
+            for part in ours.iter().flat_map(|range| noted.droppable(file, range)) {
                 let _ = drop_clean(file, part.start, part.len());
             }
         }

@@ -10,7 +10,7 @@ use crate::reason::Reason;
 pub struct StreamId(pub u64);
 
 /// What the shell has to do. If an action has an answer, the shell gives it before it asks
-/// for the next action.
+/// for the next action, except for [`Action::Note`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Start writeback of the range without waiting; no answer.
@@ -28,6 +28,17 @@ pub enum Action {
         stream: StreamId,
         /// The bytes.
         range: ByteRange,
+    },
+    /// Note which pages of the ranges are cached, and find out who brought them in. Once all
+    /// that the trace has named up to now was reported, [`Disk::caught_up`](crate::Disk::caught_up)
+    /// answers this. The drop that follows may then drop no page but those noted: others may
+    /// have brought in the rest meanwhile. Only for streams that are
+    /// [traced](crate::StreamConfig::traced).
+    Note {
+        /// The file.
+        stream: StreamId,
+        /// The bytes.
+        ranges: Vec<ByteRange>,
     },
     /// Drop those of the ranges that are clean; answered with
     /// [`Disk::dropped`](crate::Disk::dropped).
@@ -56,6 +67,21 @@ pub enum Action {
         /// The file.
         stream: StreamId,
     },
+}
+
+impl Action {
+    /// The file that it is for.
+    pub fn stream(&self) -> StreamId {
+        match *self {
+            Action::StartWriteback { stream, .. }
+            | Action::Count { stream, .. }
+            | Action::Note { stream, .. }
+            | Action::Drop { stream, .. }
+            | Action::Inspect { stream }
+            | Action::Look { stream, .. }
+            | Action::Forget { stream } => stream,
+        }
+    }
 }
 
 /// What to do next.

@@ -34,6 +34,11 @@ pub const CALL_BYTES: u64 = 4 << 20;
 pub const SHORT_BYTES: u64 = 64 << 10;
 /// At most this many at once, which takes some hundred microseconds.
 const PARTS: usize = 64;
+/// At most this many ranges are noted at once, which takes some hundred microseconds.
+const NOTED_PARTS: usize = 1024;
+/// And at most this many bytes, the longest range excepted: at 4 GB/s, what a disk writes in
+/// 16 ms.
+const NOTED_BYTES: u64 = 64 << 20;
 /// The longest range retried in one call: two that were dropped separately.
 const RETRY_BYTES: u64 = 2 * CALL_BYTES;
 /// Tries without progress before a range is left: a second in all. Reclaim takes folios off
@@ -59,6 +64,12 @@ pub struct DropPlanner {
     overlap: RangeSet,
     /// Ranges to retry separately: due time and start → end and tries so far.
     resisting: BTreeMap<(u64, u64), (u64, u32)>,
+    /// What was noted and not withdrawn since.
+    noted: RangeSet,
+    /// The ranges that were noted, and their tries so far.
+    noted_ranges: VecDeque<(ByteRange, u32)>,
+    /// Whether it is known who brought those pages in.
+    caught_up: bool,
     /// The ranges being dropped, and their tries so far.
     taken: VecDeque<(ByteRange, u32)>,
     /// Whether the last range taken was a retry.
@@ -76,6 +87,9 @@ impl DropPlanner {
             ready: RangeSet::new(),
             overlap: RangeSet::new(),
             resisting: BTreeMap::new(),
+            noted: RangeSet::new(),
+            noted_ranges: VecDeque::new(),
+            caught_up: false,
             taken: VecDeque::new(),
             retried: false,
             given_up_tries: 0,
@@ -85,13 +99,16 @@ impl DropPlanner {
 
     /// `range` is ours and clean.
     pub fn ready(&mut self, range: ByteRange) {
-        self.ready.insert(range);
+        for part in self.noted.gaps_of(range) {
+            self.ready.insert(part);
+        }
     }
 
     /// `range` is dirty again, or gone: don't drop it now.
     pub fn withdraw(&mut self, range: ByteRange) {
         self.ready.remove(range);
         self.overlap.remove(range);
+        self.noted.remove(range);
         if !self.resisting.is_empty() {
             self.withdraw_resisting(range);
         }
@@ -106,26 +123,22 @@ impl DropPlanner {
             .collect();
         for (due_ns, part, tries) in hit {
             self.resisting.remove(&(due_ns, part.start));
-            for rest in [
-                ByteRange::new(part.start, range.start.min(part.end)),
-                ByteRange::new(range.end.max(part.start), part.end),
-            ] {
-                if !rest.is_empty() {
-                    self.resisting
-                        .insert((due_ns, rest.start), (rest.end, tries));
-                }
+            for rest in part.without(range) {
+                self.resisting
+                    .insert((due_ns, rest.start), (rest.end, tries));
             }
         }
     }
 
     /// Bytes that wait.
     pub fn ready_bytes(&self) -> u64 {
-        self.ready.bytes()
+        self.ready.bytes() + self.noted.bytes()
     }
 
     /// The parts of `range` that wait to be dropped.
     pub fn ready_parts(&self, range: ByteRange) -> impl Iterator<Item = ByteRange> + '_ {
-        self.ready.overlaps_of(range)
+        let ready = self.ready.overlaps_of(range);
+        ready.chain(self.noted.overlaps_of(range))
     }
 
     /// Returns whether nothing waits, is being dropped, or is to be retried.
@@ -133,6 +146,7 @@ impl DropPlanner {
         self.ready.is_empty()
             && self.overlap.is_empty()
             && self.resisting.is_empty()
+            && self.noted.is_empty()
             && self.taken.is_empty()
     }
 
@@ -158,6 +172,60 @@ impl DropPlanner {
 
     /// Takes the next ranges to drop: one, or many short ones.
     pub fn take(&mut self, now_ns: u64, flush: bool, step_bytes: u64) -> Vec<ByteRange> {
+        let taken = self.take_due(now_ns, flush, step_bytes);
+        let ranges = taken.iter().map(|(range, _)| *range).collect();
+        self.taken.extend(taken);
+        ranges
+    }
+
+    /// Takes the next ranges of which the pages are to be noted. They are dropped once it is
+    /// known who brought those pages in.
+    pub fn note(&mut self, now_ns: u64, flush: bool, step_bytes: u64) -> Vec<ByteRange> {
+        self.caught_up = false;
+        self.noted_ranges.clear();
+        while self.noted.bytes() < NOTED_BYTES && self.noted_ranges.len() < NOTED_PARTS {
+            let due = self.take_due(now_ns, flush, step_bytes);
+            if due.is_empty() {
+                break;
+            }
+            for (range, _) in &due {
+                self.noted.insert(*range);
+            }
+            self.noted_ranges.extend(due);
+        }
+        self.noted_ranges.iter().map(|(range, _)| *range).collect()
+    }
+
+    /// It is known by now who brought in the pages that were noted.
+    pub fn caught_up(&mut self) {
+        self.caught_up = true;
+    }
+
+    /// Whether ranges are noted, and if so, whether they may be dropped.
+    pub fn noted(&self) -> Option<bool> {
+        (!self.noted.is_empty()).then_some(self.caught_up)
+    }
+
+    /// Takes the next noted ranges to drop: one, or many short ones.
+    pub fn take_noted(&mut self) -> Vec<ByteRange> {
+        let mut parts = Vec::new();
+        while let Some(&(range, tries)) = self.noted_ranges.front()
+            && (parts.is_empty() || range.len() <= SHORT_BYTES && parts.len() < PARTS)
+        {
+            self.noted_ranges.pop_front();
+            for part in self.noted.overlaps_of(range) {
+                self.taken.push_back((part, tries));
+                parts.push(part);
+            }
+            self.noted.remove(range);
+            if range.len() > SHORT_BYTES && !parts.is_empty() {
+                break;
+            }
+        }
+        parts
+    }
+
+    fn take_due(&mut self, now_ns: u64, flush: bool, step_bytes: u64) -> Vec<(ByteRange, u32)> {
         let flush = flush || now_ns >= self.aged_ns();
         let mut parts = Vec::new();
         let mut bytes = 0;
@@ -165,6 +233,7 @@ impl DropPlanner {
         let mut enough = flush;
         while let Some(part) = self.take_one(now_ns, enough, step_bytes) {
             parts.push(part);
+            let (part, _) = part;
             bytes += part.len();
             let full = part.len() > SHORT_BYTES || bytes >= CALL_BYTES || parts.len() == PARTS;
             let next = self.ready.first();
@@ -176,7 +245,7 @@ impl DropPlanner {
         parts
     }
 
-    fn take_one(&mut self, now_ns: u64, flush: bool, step_bytes: u64) -> Option<ByteRange> {
+    fn take_one(&mut self, now_ns: u64, flush: bool, step_bytes: u64) -> Option<(ByteRange, u32)> {
         // Retries that are due and ready ranges take turns. Otherwise a stream that always
         // has a step ready would starve its retries, and a retry that needs its neighbour
         // gone would be due forever.
@@ -187,10 +256,8 @@ impl DropPlanner {
             && !(self.retried && ready)
         {
             self.resisting.remove(&(due_ns, start));
-            let range = ByteRange::new(start, end);
-            self.taken.push_back((range, tries));
             self.retried = true;
-            return Some(range);
+            return Some((ByteRange::new(start, end), tries));
         }
         self.retried = false;
         // Taking the longest first would need fewer calls. Taking the lowest is simpler, and
@@ -210,8 +277,7 @@ impl DropPlanner {
         self.ready.remove(range);
         self.overlap.remove(range);
         self.taken_ns = now_ns;
-        self.taken.push_back((range, 0));
-        Some(range)
+        Some((range, 0))
     }
 
     /// A range that was taken was not clean; it comes back another way.
@@ -270,7 +336,7 @@ impl DropPlanner {
 
     /// Returns whether any part of `range` waits for its first drop.
     pub fn is_waiting(&self, range: ByteRange) -> bool {
-        self.ready.touches(range) || self.overlap.touches(range)
+        self.ready.touches(range) || self.overlap.touches(range) || self.noted.touches(range)
     }
 
     /// Retries the range that was given up last after all. Returns false if that was done
@@ -514,6 +580,34 @@ mod tests {
         }
         assert!(!planner.is_empty(), "one is not answered yet");
         assert_eq!(planner.unanswered(), Some(range(8, 12)));
+    }
+
+    #[test]
+    fn what_is_noted_is_dropped_once_it_is_known_whose_it_is() {
+        let mut planner = DropPlanner::new();
+        planner.ready(range(0, 12));
+        let noted = [range(0, 4), range(4, 8), range(8, 12)];
+        assert_eq!(planner.note(0, false, STEP_BYTES), noted);
+        assert_eq!(planner.noted(), Some(false));
+        // Others have brought this in.
+        planner.withdraw(range(2, 3));
+        planner.withdraw(range(4, 8));
+        // And this is ready again, but was not noted.
+        planner.ready(range(6, 10));
+        assert_eq!(planner.ready_bytes(), 9 << 20);
+        planner.caught_up();
+        assert_eq!(planner.take_noted(), [range(0, 2), range(3, 4)]);
+        for taken in [range(0, 2), range(3, 4)] {
+            assert_eq!(planner.verified(0, taken, taken.len(), 0), Verdict::Gone);
+        }
+        assert_eq!(planner.take_noted(), [range(8, 12)]);
+        assert_eq!(planner.noted(), None);
+        assert_eq!(
+            planner.verified(0, range(8, 12), 0, 4 << 20),
+            Verdict::Again
+        );
+        assert_eq!(planner.note(0, true, STEP_BYTES), [range(6, 8)]);
+        assert_eq!(planner.noted(), Some(false), "a new answer is needed");
     }
 
     #[test]

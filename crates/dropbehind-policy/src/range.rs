@@ -46,6 +46,13 @@ impl ByteRange {
         !self.intersection(other).is_empty()
     }
 
+    /// The parts of the range before and after the other.
+    pub fn without(self, other: ByteRange) -> impl Iterator<Item = ByteRange> {
+        let before = ByteRange::new(self.start, self.end.min(other.start));
+        let after = ByteRange::new(self.start.max(other.end), self.end);
+        [before, after].into_iter().filter(|part| !part.is_empty())
+    }
+
     /// The start of the range, up to the last multiple of `request_bytes` within one
     /// request's length. So requests are aligned and extents stay whole.
     pub fn first_request(self, request_bytes: u64) -> ByteRange {

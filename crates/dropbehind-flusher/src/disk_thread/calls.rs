@@ -18,16 +18,11 @@ const COUNT_PATIENCE: u32 = 100;
 
 impl DiskThread {
     pub(super) fn execute(&mut self, action: Action) {
-        let (Action::StartWriteback { stream, .. }
-        | Action::Count { stream, .. }
-        | Action::Drop { stream, .. }
-        | Action::Inspect { stream }
-        | Action::Look { stream, .. }
-        | Action::Forget { stream }) = &action;
-        let number = u32::try_from(stream.0).unwrap_or(u32::MAX);
+        let number = u32::try_from(action.stream().0).unwrap_or(u32::MAX);
         match action {
             Action::StartWriteback { range, .. } => self.start_writeback(number, range),
             Action::Count { range, .. } => self.count(number, range),
+            Action::Note { ranges, .. } => self.note(number, &ranges),
             Action::Drop { ranges, .. } => self.drop_ranges(number, ranges),
             Action::Inspect { .. } => self.inspect(number),
             Action::Look { range, .. } => self.look(number, range),
@@ -142,6 +137,16 @@ impl DiskThread {
         Some(Counted::default())
     }
 
+    fn note(&mut self, number: u32, ranges: &[ByteRange]) {
+        if let Some(Entry {
+            description,
+            source: Source::Observed(observed),
+        }) = self.entries.get_mut(&number)
+        {
+            observed.note(description, ranges);
+        }
+    }
+
     fn drop_ranges(&mut self, number: u32, ranges: Vec<ByteRange>) {
         let Some(entry) = self.entries.get(&number) else {
             return;
@@ -198,7 +203,7 @@ impl DiskThread {
         if let Some(Ok(before)) = &before
             && (before.unwritten_bytes() > 0 || before.cached_bytes == 0)
         {
-            return residency::drop_counted(fd, range, *before).map(Ok);
+            return residency::drop_counted(fd, range, &[], *before).map(Ok);
         }
         let keeping = match &entry.source {
             Source::Own(own) => match own.keeping(fd, range, before.is_some()) {
@@ -216,10 +221,18 @@ impl DiskThread {
         if let Some(keeping) = keeping {
             return Ok(Err(keeping));
         }
+        let noted = match &entry.source {
+            Source::Own(_) => None,
+            Source::Observed(observed) => observed.noted.as_ref(),
+        };
+        let parts = match noted {
+            None => vec![range],
+            Some(noted) => noted.droppable(fd, range),
+        };
         let dropped = match before {
-            None => residency::drop_short(fd, range),
-            Some(Ok(before)) => residency::drop_counted(fd, range, before),
-            Some(Err(error)) if is_missing(&error) => residency::drop_mapped(fd, range),
+            None => residency::drop_short(fd, range, &parts),
+            Some(Ok(before)) => residency::drop_counted(fd, range, &parts, before),
+            Some(Err(error)) if is_missing(&error) => residency::drop_mapped(fd, range, &parts),
             Some(Err(error)) => Err(error),
         };
         dropped.map(Ok)

@@ -8,6 +8,7 @@ use dropbehind_policy::{ByteRange, Counted, Disk, ObservedStream, Pages, StreamC
 
 use super::{BrakePlace, Mailbox, Notice, NoticeSink, ObservedState};
 use crate::failed_writeback::WritebackSign;
+use crate::noted::Noted;
 use crate::{lock, residency};
 use dropbehind_linux::processor_time;
 
@@ -22,6 +23,10 @@ pub(crate) struct ObservedSource {
     pub(crate) writeback_sign: Option<WritebackSign>,
     pub(crate) key: u64,
     pub(crate) notices: NoticeSink,
+    /// Where the trace names pages, what may be dropped once the last notice is answered.
+    pub(crate) noted: Option<Noted>,
+    /// The number of that notice.
+    pub(crate) notice: u64,
     /// The time under which the queue of looks has it.
     pub(crate) queued_ns: u64,
     /// The part of its pages that is included in the disk's sums.
@@ -45,6 +50,19 @@ impl ObservedSource {
             waits,
             wait_ns,
         };
+    }
+
+    /// Notes what is cached of these ranges, and asks the observer who brought it in.
+    pub(crate) fn note(&mut self, description: &Description, ranges: &[ByteRange]) {
+        let file = description.open();
+        // What cannot be noted is not dropped, and is tried again.
+        let noted = file.and_then(|file| Noted::of(file.as_fd(), ranges));
+        self.noted = Some(noted.unwrap_or_default());
+        self.notice += 1;
+        self.notices.tell(Notice::Noted {
+            key: self.key,
+            number: self.notice,
+        });
     }
 
     /// Tells the observer that the stream has ended.

@@ -47,6 +47,16 @@ impl Files {
         board.peak_cached_bytes = board.peak_cached_bytes.max(cached_bytes);
     }
 
+    /// Tells the streams that wait for it that all that had entered the cache before this round
+    /// has been reported.
+    pub(crate) fn answer_streams(&mut self) {
+        for (number, notice) in std::mem::take(&mut self.noted) {
+            if let Some(observed) = self.observed_of(number) {
+                observed.caught_up(notice);
+            }
+        }
+    }
+
     fn observed_of(&self, number: FileNumber) -> Option<&dropbehind_flusher::Observed> {
         self.files.get(&number)?.observed.as_ref()
     }

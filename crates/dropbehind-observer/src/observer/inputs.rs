@@ -55,6 +55,15 @@ impl Inputs {
         let _ = self.sender.send(input);
     }
 
+    /// Sends a notice, and hastens the next round if the flusher waits for that.
+    pub(super) fn notice(&self, notice: Notice) {
+        let waits = matches!(notice, Notice::Noted { .. });
+        self.send(Input::Notice(notice));
+        if waits {
+            self.wake();
+        }
+    }
+
     pub(super) fn wake(&self) {
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
     }

@@ -175,6 +175,7 @@ impl Rounds {
         self.files.close_unused();
         self.files.find_grown();
         self.files.act();
+        self.files.answer_streams();
         self.files.settle_doubts();
         self.files.shrink();
         if let Some(rules) = self.next_rules.take() {

@@ -111,6 +111,10 @@ impl Stream {
         self.requests.send_last(&near);
     }
 
+    pub(crate) fn caught_up(&mut self) {
+        self.planner.caught_up();
+    }
+
     pub(crate) fn dropped(&mut self, context: &Context, range: ByteRange, dropped: Dropped) {
         let Dropped::Tried {
             before_bytes,

@@ -28,6 +28,7 @@ pub(crate) enum Task {
     CountAsked,
     /// Counts a piece of what is left to the kernel.
     CountLazy,
+    Note,
     Drop,
     Inspect,
     Look,
@@ -63,8 +64,7 @@ impl Stream {
             offer(context.now_ns, Task::Look);
         }
         let submission = self.submission(context);
-        let drop_due_ns = self.planner.due_ns(self.is_awaited(), STEP_BYTES);
-        let drop = drop_due_ns.map(|due_ns| (due_ns, Task::Drop));
+        let drop = self.drop_due();
         let (first, second) = if self.drops_first(context) {
             (drop, submission)
         } else {
@@ -90,6 +90,20 @@ impl Stream {
             offer(context.now_ns, Task::Forget);
         }
         best
+    }
+
+    fn drop_due(&self) -> Option<(u64, Task)> {
+        match self.planner.noted() {
+            Some(caught_up) => caught_up.then_some((0, Task::Drop)),
+            None => {
+                let due_ns = self.planner.due_ns(self.is_awaited(), STEP_BYTES)?;
+                let first = match self.config.traced {
+                    true => Task::Note,
+                    false => Task::Drop,
+                };
+                Some((due_ns, first))
+            }
+        }
     }
 
     /// When to check whether a closed file still has a name. A deleted one need not be
@@ -229,10 +243,20 @@ impl Stream {
                 let range = self.lazy.begin_count(context.now_ns);
                 Action::Count { stream, range }
             }
+            Task::Note => {
+                let flush = self.is_awaited();
+                let ranges = self.planner.note(context.now_ns, flush, STEP_BYTES);
+                Action::Note { stream, ranges }
+            }
             Task::Drop => {
                 self.sent_since_drop = false;
-                let flush = self.is_awaited();
-                let ranges = self.planner.take(context.now_ns, flush, STEP_BYTES);
+                let ranges = match self.planner.noted() {
+                    Some(_) => self.planner.take_noted(),
+                    None => {
+                        let flush = self.is_awaited();
+                        self.planner.take(context.now_ns, flush, STEP_BYTES)
+                    }
+                };
                 Action::Drop { stream, ranges }
             }
             Task::Look => {

@@ -2,9 +2,7 @@
 
 use crate::quick_disk::{ID, MIB, PAGE, absent, disk_with, requests, settle_all};
 use dropbehind_policy::grace::AGE_NS;
-use dropbehind_policy::{
-    Action, ByteRange, Disk, DiskConfig, Mode, Next, Reason, StreamConfig, StreamId,
-};
+use dropbehind_policy::{ByteRange, Disk, DiskConfig, Mode, Next, Reason, StreamConfig, StreamId};
 
 #[test]
 fn a_thousand_idle_streams_cost_nothing() {
@@ -21,13 +19,7 @@ fn a_thousand_idle_streams_cost_nothing() {
     assert_eq!(disk.next(u64::MAX), Next::Idle);
     disk.wrote(3, ID, ByteRange::new(0, 4 * MIB), Mode::DONTCACHE);
     for action in settle_all(&mut disk, 4) {
-        let (Action::StartWriteback { stream, .. }
-        | Action::Count { stream, .. }
-        | Action::Drop { stream, .. }
-        | Action::Inspect { stream }
-        | Action::Look { stream, .. }
-        | Action::Forget { stream }) = action;
-        assert_eq!(stream, ID);
+        assert_eq!(action.stream(), ID);
     }
 }
 

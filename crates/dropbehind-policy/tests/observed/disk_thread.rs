@@ -8,7 +8,7 @@ use dropbehind_policy::observed_stream::ProvenanceKind;
 use dropbehind_policy::residency::ResidencyMap;
 use dropbehind_policy::{
     Action, Brought, ByteRange, Disk, DiskConfig, Dropped, FileNumber, Inspected, Next,
-    ObservedStream, ObservedStreamConfig, StreamConfig, StreamId,
+    ObservedStream, ObservedStreamConfig, RangeSet, StreamConfig, StreamId,
 };
 
 use crate::cache::PAGE;
@@ -32,6 +32,17 @@ pub(crate) struct Watch {
     pub(crate) closed: bool,
     /// All adds of the file up to this one were read.
     pub(crate) told_add: u32,
+    noted: Noted,
+}
+
+/// What was cached of the ranges to be dropped next.
+#[derive(Clone, Debug, Default)]
+struct Noted {
+    cached: RangeSet,
+    /// The last add by then.
+    upto_add: u32,
+    /// Which answer of the observer counts.
+    asked: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -39,6 +50,8 @@ pub(crate) struct Threads {
     pub(crate) disk: Disk,
     pub(crate) watches: BTreeMap<StreamId, Watch>,
     pub(crate) letters: BTreeMap<StreamId, Vec<Letter>>,
+    /// The observer has read all that had happened when these were noted.
+    pub(crate) caught_up: Vec<(StreamId, u32)>,
     /// To be told that their files were closed.
     pub(crate) closed: Vec<StreamId>,
     pub(crate) flushes: bool,
@@ -51,6 +64,7 @@ impl Threads {
             disk: Disk::new(DiskConfig::default()),
             watches: BTreeMap::new(),
             letters: BTreeMap::new(),
+            caught_up: Vec::new(),
             closed: Vec::new(),
             flushes: false,
             actions_at_once: (0, 0),
@@ -86,6 +100,7 @@ impl World {
             }),
             closed: false,
             told_add: 0,
+            noted: Noted::default(),
         };
         self.threads.watches.insert(stream, watch);
     }
@@ -128,6 +143,12 @@ impl World {
                 self.told(stream, letter);
             }
         }
+        for (stream, asked) in std::mem::take(&mut self.threads.caught_up) {
+            let watch = self.threads.watches.get(&stream);
+            if watch.is_some_and(|watch| watch.noted.asked == asked) {
+                self.threads.disk.caught_up(self.now_ns, stream);
+            }
+        }
         for stream in std::mem::take(&mut self.threads.closed) {
             let Some(watch) = self.threads.watches.get_mut(&stream) else {
                 continue;
@@ -161,12 +182,7 @@ impl World {
     }
 
     fn execute(&mut self, action: Action) {
-        let (Action::StartWriteback { stream, .. }
-        | Action::Count { stream, .. }
-        | Action::Drop { stream, .. }
-        | Action::Inspect { stream }
-        | Action::Look { stream, .. }
-        | Action::Forget { stream }) = action;
+        let stream = action.stream();
         self.say(|| format!("{action:?}"));
         let Some(watch) = self.threads.watches.get(&stream) else {
             panic!("{action:?} of a stream that is not known");
@@ -186,6 +202,7 @@ impl World {
                 let counted = self.files[file].count(range);
                 self.threads.disk.counted(now_ns, stream, range, counted);
             }
+            Action::Note { ranges, .. } => self.note(stream, ranges),
             Action::Drop { ranges, .. } => self.drop_ranges(stream, file, ranges),
             Action::Inspect { .. } => {
                 let unlinked = self.files[file].unlinked;
@@ -201,6 +218,23 @@ impl World {
             }
         }
         self.meddle(file);
+    }
+
+    fn note(&mut self, stream: StreamId, ranges: Vec<ByteRange>) {
+        let Some(watch) = self.threads.watches.get_mut(&stream) else {
+            return;
+        };
+        let noted = &mut watch.noted;
+        noted.asked += 1;
+        noted.upto_add = self.kernel.adds;
+        noted.cached = RangeSet::new();
+        for range in ranges {
+            for part in self.files[watch.file].cached(range) {
+                noted.cached.insert(part);
+            }
+        }
+        let input = Input::Noted(watch.number, noted.asked);
+        self.observer.inputs.push_back(input);
     }
 
     fn drop_ranges(&mut self, stream: StreamId, file: usize, ranges: Vec<ByteRange>) {
@@ -222,10 +256,13 @@ impl World {
         if self.threads.watches[&stream].closed {
             self.excuse_mapped(file, range);
         }
-        let gone = self.files[file].drop_clean(self.now_ns, range);
+        let noted = self.threads.watches[&stream].noted.clone();
+        let mut gone = Vec::new();
+        for part in noted.cached.overlaps_of(range) {
+            gone.extend(self.files[file].drop_clean(self.now_ns, part));
+        }
         self.start_writeback(file, range);
-        let told_add = self.threads.watches[&stream].told_add;
-        self.watch_drop(file, &gone, told_add, true);
+        self.watch_drop(file, &gone, noted.upto_add, true);
         self.watch_unread(stream, &gone);
         let after = self.files[file].count(range);
         if after.unwritten_bytes() > 0 {

@@ -18,6 +18,8 @@ use crate::world::World;
 #[derive(Clone, Debug)]
 pub(crate) enum Input {
     Finished(FileNumber, StreamId),
+    /// A stream has noted pages to drop.
+    Noted(FileNumber, u32),
     Unshelved(FileNumber),
     CloseAll,
 }
@@ -42,6 +44,8 @@ pub(crate) struct Observer {
     last_stream: u64,
     closes: Vec<Event>,
     pub(crate) inputs: VecDeque<Input>,
+    /// Streams that wait for the end of this round.
+    noted: Vec<(FileNumber, u32)>,
     /// Nobody had these open in the round before.
     unused: Vec<FileNumber>,
     /// Brought into files that were not known.
@@ -89,6 +93,12 @@ impl World {
         if self.small.barrier == Barrier::Reading {
             self.small.barrier = Barrier::Passed;
         }
+        for (number, asked) in std::mem::take(&mut self.observer.noted) {
+            let known = self.observer.known.get(&number);
+            let stream = known.and_then(|known| known.stream);
+            let caught_up = stream.map(|stream| (stream, asked));
+            self.threads.caught_up.extend(caught_up);
+        }
         self.settle_doubts();
     }
 
@@ -97,6 +107,7 @@ impl World {
             self.say(|| format!("{input:?}"));
             match input {
                 Input::Unshelved(number) => self.observer.table.unshelved(number),
+                Input::Noted(number, asked) => self.observer.noted.push((number, asked)),
                 Input::CloseAll => {
                     self.coverage.saw("all closed at once");
                     self.observer.table.close_all();

@@ -2,9 +2,8 @@
 //!
 //! * A page that an outsider brought in last is not dropped once the trace has reported it,
 //!   or has reported that records were lost.
-//!   Two moments are open. A stream may drop it until the disk's thread is told of it:
-//!   it looks like the page of ours that was there before. The shelf may drop it only
-//!   where the kernel reclaimed ours after the decision to drop it.
+//!   One moment is open: the kernel reclaims ours after it was noted, and before it is
+//!   dropped.
 //! * What is dirty or on its way to the disk stays ([`File`](crate::cache::File) sees
 //!   to that), and the shelf drops nothing that was not clean when it was looked at.
 //! * What readers have not passed since it was told stays, and what was to stay for
@@ -71,7 +70,7 @@ impl World {
         &mut self,
         file: usize,
         gone: &[Gone],
-        told_add: u32,
+        noted_add: u32,
         by_stream: bool,
     ) {
         for page in gone {
@@ -84,8 +83,8 @@ impl World {
             }
             self.say(|| format!("file {file}: an outsider's {page:?} goes"));
             assert!(
-                page.was_ours && page.add > told_add,
-                "an outsider's page went: file {file} {page:?}, told up to {told_add}"
+                page.was_ours && page.add > noted_add,
+                "an outsider's page went: file {file} {page:?}, noted after {noted_add}"
             );
             self.coverage.saw("outsiders' pages dropped untold");
         }

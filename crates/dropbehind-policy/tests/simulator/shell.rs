@@ -59,7 +59,7 @@ impl World {
                 if self.plan.interleaved && self.random.below(2) == 0 {
                     self.hear();
                 }
-                let id = stream_of(&action);
+                let id = action.stream();
                 if let Some(answer) = answer {
                     self.answer(action, answer);
                 }
@@ -278,7 +278,7 @@ impl World {
     }
 
     fn execute(&mut self, action: &Action) -> Option<Answer> {
-        let number = self.number_of(stream_of(action));
+        let number = self.number_of(action.stream());
         let file = self.openings[number].file;
         if self.random.chance(self.plan.unanswered_in_thousand) {
             self.coverage.unanswered += 1;
@@ -303,6 +303,7 @@ impl World {
                 unlinked: self.files[file].unlinked_ns.is_some(),
             }),
             Action::Look { range, .. } => self.look(number, *range),
+            Action::Note { .. } => panic!("without a trace nothing is noted"),
             Action::Forget { .. } => Answer::Nothing,
         })
     }
@@ -360,7 +361,7 @@ impl World {
     }
 
     fn answer(&mut self, action: Action, answer: Answer) {
-        let id = stream_of(&action);
+        let id = action.stream();
         let number = self.number_of(id);
         let now = self.now;
         self.trace(|| format!("    answer of {}: {answer:?}", id.0));
@@ -404,16 +405,5 @@ impl World {
             opening.kept[(part.start / PAGE) as usize..part.end.div_ceil(PAGE) as usize]
                 .fill(false);
         }
-    }
-}
-
-pub(crate) fn stream_of(action: &Action) -> StreamId {
-    match *action {
-        Action::StartWriteback { stream, .. }
-        | Action::Count { stream, .. }
-        | Action::Drop { stream, .. }
-        | Action::Inspect { stream }
-        | Action::Look { stream, .. }
-        | Action::Forget { stream } => stream,
     }
 }

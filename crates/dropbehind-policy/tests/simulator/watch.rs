@@ -108,7 +108,7 @@ impl World {
     pub(crate) fn watch_action(&mut self, action: &Action) {
         self.log.actions += 1;
         self.trace(|| format!("{action:?}"));
-        let number = crate::shell::stream_of(action).0 as usize - 1;
+        let number = action.stream().0 as usize - 1;
         assert!(
             number >= self.alive_from,
             "an action for a stream of before the crash"
@@ -134,6 +134,7 @@ impl World {
                 self.log.counts += 1;
                 assert!(!range.is_empty(), "an empty count");
             }
+            Action::Note { .. } => {}
             Action::Drop { stream, ref ranges } => {
                 for range in ranges {
                     self.log

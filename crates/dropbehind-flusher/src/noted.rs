@@ -1,0 +1,68 @@
+//! Pages noted before the trace is read, so that only these are dropped afterwards.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use dropbehind_linux::resident_in_ranges;
+use dropbehind_policy::{ByteRange, RangeSet};
+
+use crate::residency;
+
+/// The pages of some ranges that were cached before the trace was read.
+///
+/// The kernel traces a folio before it is up to date. So whoever has read the trace since knows
+/// who brought in the pages that were up to date before. A folio that was not is still being
+/// read, and then it is locked and cannot be dropped; or only some of its blocks were ever
+/// written.
+#[derive(Debug, Default)]
+pub struct Noted {
+    up_to_date: RangeSet,
+    /// More was cached than that.
+    partial: bool,
+}
+
+impl Noted {
+    /// Notes what is cached of the ranges.
+    ///
+    /// # Errors
+    /// Those of mincore and cachestat.
+    pub fn of(fd: BorrowedFd<'_>, ranges: &[ByteRange]) -> io::Result<Noted> {
+        let up_to_date = up_to_date(fd, ranges)?;
+        let mut partial = false;
+        for range in ranges {
+            let bytes = up_to_date.bytes_of(*range);
+            partial |= bytes < range.len() && residency::count(fd, *range)?.cached_bytes > bytes;
+        }
+        Ok(Noted {
+            up_to_date,
+            partial,
+        })
+    }
+
+    /// What of `range` may be dropped now.
+    pub fn droppable(&self, fd: BorrowedFd<'_>, range: ByteRange) -> Vec<ByteRange> {
+        if !self.partial {
+            return self.up_to_date.overlaps_of(range).collect();
+        }
+        let Ok(now) = up_to_date(fd, &[range]) else {
+            return Vec::new();
+        };
+        let mut droppable = RangeSet::new();
+        droppable.insert(range);
+        // Others may have read what has become up to date meanwhile.
+        for new in now.iter().flat_map(|part| self.up_to_date.gaps_of(part)) {
+            droppable.remove(new);
+        }
+        droppable.iter().collect()
+    }
+}
+
+/// What is cached and up to date (mincore(2) shows no other page).
+fn up_to_date(fd: BorrowedFd<'_>, ranges: &[ByteRange]) -> io::Result<RangeSet> {
+    let ranges = ranges.iter().map(|range| range.start..range.end);
+    let mut up_to_date = RangeSet::new();
+    for part in resident_in_ranges(fd, ranges)? {
+        up_to_date.insert(part.into());
+    }
+    Ok(up_to_date)
+}
