@@ -24,9 +24,9 @@ use std::io;
 use std::time::{Duration, Instant};
 
 const TRACEPOINT: &str = "filemap/filemap_set_wb_err";
-/// A failure is counted some microseconds before it is recorded. If the processor is taken
-/// away in between, it counts as lost after this long.
-const PATIENCE: Duration = Duration::from_millis(1);
+/// A failure is counted some microseconds before it is recorded. A virtual machine's host may
+/// take the processor away in between. After this long, the failure counts as lost.
+const PATIENCE: Duration = Duration::from_millis(20);
 
 /// A report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,16 +88,21 @@ impl WritebackFailures {
     /// Passes on what failed since the last call. Takes a microsecond if nothing failed.
     pub fn read(&mut self, mut take: impl FnMut(WritebackFailure)) {
         let counted = self.counted();
-        let mut overflowed = self.drain(&mut take);
-        let mut unrecorded = false;
         let begun = Instant::now();
-        while !overflowed && !unrecorded && counted.is_some_and(|counted| counted > self.recorded) {
-            unrecorded = begun.elapsed() > PATIENCE;
-            overflowed = self.drain(&mut take);
-        }
-        if !overflowed && !unrecorded {
-            return;
-        }
+        let overflowed = loop {
+            // Before the drain: our processor may be taken away, too, and then all that was
+            // missing is there.
+            let waited = begun.elapsed() > PATIENCE;
+            if self.drain(&mut take) {
+                break true;
+            }
+            if counted.is_none_or(|counted| counted <= self.recorded) {
+                return;
+            }
+            if waited {
+                break false;
+            }
+        };
         take(WritebackFailure::Lost);
         // Not after an overflow: any user may cause those all the time.
         if !overflowed && let Ok(rings) = rings(self.tracepoint, self.ring_bytes) {
