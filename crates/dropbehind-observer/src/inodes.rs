@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 
 use dropbehind_linux::{
-    FileKind, KernelDevices, Mount, OpenFile, block_device_number, file_stat, kernel_device,
+    FileKind, FileLink, KernelDevices, Mount, block_device_number, file_stat, kernel_device,
 };
 use dropbehind_policy::{FileNumber, Inode};
 
@@ -150,17 +150,17 @@ impl Inodes {
     }
 
     /// Returns false if a file that a process has open has another inode.
-    pub(crate) fn may_be(&self, inode: Inode, open: &OpenFile) -> bool {
-        match open.kind {
+    pub(crate) fn may_be(&self, inode: Inode, link: FileLink) -> bool {
+        match link.kind {
             FileKind::Block => {
                 inode.device == BLOCK_DEVICES
-                    && u64::from(kernel_device(open.block_device)) == inode.number
+                    && u64::from(kernel_device(link.block_device)) == inode.number
             }
             _ => {
-                let device = kernel_device(open.id.device);
+                let device = kernel_device(link.id.device);
                 // A device number without a driver may be made up, like a subvolume's.
                 let may_be_there = device == inode.device || device >> 20 == 0;
-                may_be_there && open.id.inode == inode.number && !self.is_block_device(inode)
+                may_be_there && link.id.inode == inode.number && !self.is_block_device(inode)
             }
         }
     }

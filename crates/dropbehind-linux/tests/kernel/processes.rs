@@ -2,8 +2,8 @@
 
 use crate::setup::{Loop, MIB, directory, dirty_file, skip, wait_for};
 use dropbehind_linux::{
-    FileKind, KernelDevices, Pidfd, Resource, cgroups, children, command_name, executable,
-    file_info, mapped_files, open_files, pressure, process_stat, processes,
+    FileKind, FileLink, KernelDevices, OpenFile, Pidfd, Resource, cgroups, children, command_name,
+    executable, file_info, file_links, mapped_files, pressure, process_stat, processes,
 };
 use rustix::fs::{Mode, OFlags};
 use std::collections::HashSet;
@@ -30,6 +30,11 @@ impl Sleeper {
     }
 }
 
+fn open_files(process: i32) -> impl Iterator<Item = OpenFile> {
+    let links = file_links(process).unwrap().flatten();
+    links.filter_map(FileLink::open_file)
+}
+
 impl Drop for Sleeper {
     fn drop(&mut self) {
         let _ = self.0.kill();
@@ -44,8 +49,6 @@ fn open_files_tell_readers_and_writers() {
     let reader = File::open(&path).unwrap();
     let id = file_info(writer.as_fd()).unwrap().id;
     let mut found: Vec<_> = open_files(self_id())
-        .unwrap()
-        .flatten()
         .filter(|file| file.id == id)
         .map(|file| (file.descriptor, file.writable, file.kind))
         .collect();
@@ -57,7 +60,7 @@ fn open_files_tell_readers_and_writers() {
             (reader.as_raw_fd(), false, FileKind::Regular)
         ]
     );
-    assert!(open_files(i32::MAX).is_err());
+    assert!(file_links(i32::MAX).is_err());
 }
 
 /// Another thread of a program may exchange what a descriptor is at any moment.
@@ -67,7 +70,7 @@ fn what_took_a_files_place_is_not_opened() {
     let (path, writer) = dirty_file(directory.path(), 4096);
     let id = file_info(writer.as_fd()).unwrap().id;
     let found = || {
-        let mut files = open_files(self_id()).unwrap().flatten();
+        let mut files = open_files(self_id());
         files.find(|file| file.id == id).unwrap()
     };
     let open = found();
@@ -97,7 +100,7 @@ fn who_can_neither_read_nor_write_uses_nothing() {
     let open = |flags| rustix::fs::open(&path, flags, Mode::empty()).unwrap();
     let named = open(OFlags::PATH);
     let controlled = open(OFlags::WRONLY | OFlags::RDWR);
-    let files = open_files(self_id()).unwrap().flatten();
+    let files = open_files(self_id());
     let found: Vec<_> = files.filter(|file| file.id == id).collect();
     assert_eq!(found.len(), 1, "{found:?}");
     assert_eq!(found[0].descriptor, writer.as_raw_fd());
@@ -127,7 +130,7 @@ fn a_number_that_is_used_again_confuses_no_files() {
                 }
             }
         });
-        let found = (0..5000).flat_map(|_| open_files(self_id()).unwrap().flatten());
+        let found = (0..5000).flat_map(|_| open_files(self_id()));
         let found = found
             .filter(|file| file.descriptor == descriptor)
             .map(|file| (file.id, file.writable))
@@ -156,7 +159,7 @@ fn another_processs_writer_is_found() {
             .unwrap(),
     );
     wait_for("exec", || command_name(writer.id()).unwrap() == "sleep");
-    let mut files = open_files(writer.id()).unwrap().flatten();
+    let mut files = open_files(writer.id());
     let found = files.find(|file| file.id == id).unwrap();
     assert_eq!((found.descriptor, found.writable), (1, true));
 }
@@ -168,7 +171,7 @@ fn block_devices_are_told_by_their_number() {
     };
     let file = disk.open();
     let number = rustix::fs::fstat(&file).unwrap().st_rdev;
-    let mut files = open_files(self_id()).unwrap().flatten();
+    let mut files = open_files(self_id());
     let found = files.find(|open| open.descriptor == file.as_raw_fd());
     let found = found.unwrap();
     assert_eq!(found.kind, FileKind::Block);

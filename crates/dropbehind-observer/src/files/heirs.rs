@@ -4,7 +4,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
-use dropbehind_linux::{OpenFile, OpenFiles, open_files};
+use dropbehind_linux::{FileLink, FileLinks, file_links};
 
 use super::Files;
 use super::user_limit::UserLimit;
@@ -26,20 +26,20 @@ struct Heir {
 #[derive(Debug, Default)]
 pub(super) struct Heirs {
     waiting: VecDeque<Heir>,
-    current: Option<(Heir, OpenFiles)>,
+    current: Option<(Heir, FileLinks)>,
     limit: UserLimit,
 }
 
 impl Heirs {
-    /// The next descriptor's file; `Some(None)` if that is not wanted, and `None` at the end.
-    fn next(&mut self) -> Option<Option<(i32, OpenFile)>> {
+    /// The next descriptor's file; `Some(None)` if it has none, and `None` at the end.
+    fn next(&mut self) -> Option<Option<(Heir, FileLink)>> {
         let Some((heir, files)) = &mut self.current else {
             let Some(heir) = self.waiting.pop_front() else {
                 self.limit = UserLimit::default();
                 return None;
             };
             let may_look = self.limit.may_look(heir.process);
-            let files = may_look.then(|| open_files(heir.process).ok()).flatten();
+            let files = may_look.then(|| file_links(heir.process).ok()).flatten();
             self.current = files.map(|files| (heir, files));
             return Some(None);
         };
@@ -48,8 +48,7 @@ impl Heirs {
             self.current = None;
             return Some(None);
         };
-        let wanted = file.filter(|file| file.writable || !heir.writable);
-        Some(wanted.map(|file| (heir.process, file)))
+        Some(file.map(|file| (*heir, file)))
     }
 }
 
@@ -88,9 +87,12 @@ impl Files {
                 return;
             };
             self.strangers.limit_reached |= self.heirs.limit.is_reached();
-            if let Some((process, open)) = found
-                && !self.knows(open.id)
+            if let Some((heir, link)) = found
+                && !self.knows(link.id)
+                && let Some(open) = link.open_file()
+                && (open.writable || !heir.writable)
             {
+                let process = heir.process;
                 self.heirs.limit.open(process);
                 if let Some(file) = self.open_again(process, &open) {
                     self.inherited(process, file);

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use dropbehind_linux::{FileId, OpenFiles, open_files};
+use dropbehind_linux::{FileId, FileLink, FileLinks, file_links};
 use dropbehind_policy::FileNumber;
 
 use super::mappings::{Asked, Progress, Search, Wanted};
@@ -22,7 +22,7 @@ pub(super) struct Scan {
     /// They were listed again at the end. A process that was looked through may have opened the
     /// file since, which an event reports, and left it to a child.
     listed_again: bool,
-    current: Option<(i32, OpenFiles)>,
+    current: Option<(i32, FileLinks)>,
     /// The search for mappings, which comes last.
     mapped: Option<Search>,
     may_be_mapped: Arc<Wanted>,
@@ -84,11 +84,11 @@ impl Scan {
                 }
                 continue;
             }
-            let Some((process, uses)) = &mut self.current else {
+            let Some((process, links)) = &mut self.current else {
                 if let Some(process) = self.processes.pop() {
                     let may_look = self.limit.may_look(process);
-                    let open = may_look.then(|| open_files(process).ok()).flatten();
-                    self.current = open.map(|open| (process, open));
+                    let links = may_look.then(|| file_links(process).ok()).flatten();
+                    self.current = links.map(|links| (process, links));
                 } else if self.listed_again {
                     let wanted = Arc::clone(&self.may_be_mapped);
                     let processes = self.listed.iter().copied().collect();
@@ -100,16 +100,14 @@ impl Scan {
                 continue;
             };
             let looks = self.limit.look(*process);
-            let Some(file) = looks.then(|| uses.next()).flatten() else {
+            let Some(link) = looks.then(|| links.next()).flatten() else {
                 self.current = None;
                 continue;
             };
-            let Some(id) = file.map(|file| file.id) else {
+            let wanted = link.filter(|link| self.unused.contains_key(&link.id));
+            let Some(id) = wanted.and_then(FileLink::open_file).map(|open| open.id) else {
                 continue;
             };
-            if !self.unused.contains_key(&id) {
-                continue;
-            }
             if is_observer(*process) {
                 self.current = None;
             } else if let Some(&number) = self.unused.get(&id) {

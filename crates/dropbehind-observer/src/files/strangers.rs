@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use dropbehind_linux::{FileId, OpenFile, file_stat, kernel_device, open_files};
+use dropbehind_linux::{FileId, FileLink, file_links, file_stat, kernel_device};
 use dropbehind_policy::{Brought, FileNumber, Inode};
 use dropbehind_policy::{ByteRange, RangeSet};
 
@@ -134,13 +134,13 @@ impl Strangers {
     pub(super) fn search<T>(
         &mut self,
         process: i32,
-        wanted: impl FnMut(OpenFile) -> Option<T>,
+        wanted: impl FnMut(FileLink) -> Option<T>,
     ) -> Searched<T> {
         let budget = Budget::new(SEARCH_ROUND.saturating_sub(self.searched));
-        let Ok(open) = open_files(process) else {
+        let Ok(links) = file_links(process) else {
             return Searched::Nothing;
         };
-        let found = open
+        let found = links
             .take_while(|_| budget.lasts())
             .flatten()
             .find_map(wanted);
@@ -206,9 +206,9 @@ impl Files {
     /// Opens the file with this inode that a process has open.
     fn open_as(&mut self, process: i32, inode: Inode) -> Option<OwnedFd> {
         let mut strangers = std::mem::take(&mut self.strangers);
-        let file = strangers.search(process, |open| {
-            let file = match self.inodes.may_be(inode, &open) {
-                true => self.open_again(process, &open)?,
+        let file = strangers.search(process, |link| {
+            let file = match self.inodes.may_be(inode, link) {
+                true => self.open_again(process, &link.open_file()?)?,
                 false => return None,
             };
             (self.inodes.inode_of(file.as_fd()) == Some(inode)).then_some(file)
@@ -431,7 +431,7 @@ mod tests {
         let file = rustix::fs::memfd_create("search", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         let id = file_stat(file.as_fd()).unwrap().id;
         let own = i32::try_from(std::process::id()).unwrap();
-        let wanted = |open: OpenFile| (open.id == id).then_some(());
+        let wanted = |link: FileLink| (link.id == id).then_some(());
         let mut strangers = Strangers::default();
         assert_eq!(strangers.search(own, wanted), Searched::Found(()));
         strangers.searched = SEARCH_ROUND;

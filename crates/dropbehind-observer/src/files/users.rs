@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 
-use dropbehind_linux::{OpenFile as OpenedFile, backing_paths, process_stat};
+use dropbehind_linux::{FileLink, backing_paths, process_stat};
 use dropbehind_policy::{Brought, ByteRange, FileNumber, Writeback};
 
 use super::Files;
@@ -56,9 +56,9 @@ impl Files {
         } else if !self.strangers.may_search(process) {
             return false;
         } else {
-            let wanted = |used: OpenedFile| {
-                let is_it = open.ids.contains(&used.id);
-                is_it.then(|| used.path(process).ok())?
+            let wanted = |link: FileLink| {
+                let is_it = open.ids.contains(&link.id);
+                is_it.then(|| link.open_file()?.path(process).ok())?
             };
             match self.strangers.search(process, wanted) {
                 Searched::Found(path) => Some(path.into()),
@@ -196,7 +196,11 @@ impl Files {
             return false;
         }
         let ids = &open.ids;
-        let wanted = |used: OpenedFile| (used.writable && ids.contains(&used.id)).then_some(());
+        let wanted = |link: FileLink| {
+            let is_it = ids.contains(&link.id);
+            let used = is_it.then(|| link.open_file()).flatten()?;
+            used.writable.then_some(())
+        };
         let writes = match self.strangers.search(process, wanted) {
             Searched::Found(()) => true,
             Searched::Nothing => false,
