@@ -13,6 +13,7 @@ use std::ffi::c_void;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::LazyLock;
 
 /// How much is mapped at once. At one byte per page, the map of this takes 256 KiB.
 const PIECE_BYTES: u64 = if cfg!(target_pointer_width = "64") {
@@ -111,6 +112,16 @@ fn may_write(fd: BorrowedFd<'_>) -> bool {
     }
 }
 
+/// Whether our user namespace knows every user, as the first one does: then [`OVERFLOW_UID`] is
+/// a user like any other ("nobody").
+fn knows_all_users() -> bool {
+    static KNOWS: LazyLock<bool> = LazyLock::new(|| {
+        let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+        map.split_whitespace().eq(["0", "0", "4294967295"])
+    });
+    *KNOWS
+}
+
 /// Whether mincore tells this caller the truth about the file.
 ///
 /// The rule is stricter than cachestat's. For cachestat, a descriptor open for writing is
@@ -125,7 +136,7 @@ fn may_know_residency(fd: BorrowedFd<'_>) -> io::Result<bool> {
         return Ok(true);
     }
     // CAP_FOWNER counts only over files whose owner our user namespace knows.
-    Ok(owner != OVERFLOW_UID
+    Ok((owner != OVERFLOW_UID || knows_all_users())
         && rustix::thread::capabilities(None)
             .is_ok_and(|sets| sets.effective.contains(CapabilitySet::FOWNER)))
 }
