@@ -88,10 +88,11 @@ pub enum TraceRecord {
         /// The name, as in [`command_name`](crate::command_name).
         name: ProgramName,
     },
-    /// One processor's ring had no room for some records, of pages or forks. The kernel
-    /// reports this only with the processor's next record.
+    /// One processor's ring had no room for some records, of pages or forks. Its time is that
+    /// at which this was noticed.
     Lost {
-        /// How many records.
+        /// How many records; 0 if the ring was so full that some may have been lost, and the
+        /// kernel has yet to say how many.
         records: u64,
     },
 }
@@ -231,7 +232,7 @@ impl CacheTrace {
     /// [`CacheTrace::read`] brings all of it again.
     pub fn gather(&mut self, mut take: impl FnMut(u64, TraceRecord)) {
         for ring in self.rings.iter_mut() {
-            ring.drain(&mut self.joined, |bytes| {
+            let was_full = ring.drain(&mut self.joined, |bytes| {
                 let Some(stamped) = records::parse(bytes, &self.format) else {
                     return;
                 };
@@ -241,6 +242,10 @@ impl CacheTrace {
                 }
                 self.pending.push(stamped);
             });
+            if was_full {
+                // The kernel says how many were lost with the next record that fits.
+                self.pending.push(records::loss(0));
+            }
         }
         for ring in self.names.iter_mut() {
             ring.drain(&mut self.joined, |bytes| {

@@ -11,8 +11,8 @@ mod program;
 
 use super::event::{Event, Recorded, Tasks};
 use super::format::Format;
-use super::records::Stamped;
-use super::{KernelInode, TraceRecord, monotonic_ns, processors};
+use super::records::{self, Stamped};
+use super::{KernelInode, TraceRecord, processors};
 use crate::bpf::{ArrayMap, Program, WakeMap};
 use crate::deferred_close::close_deferred;
 use crate::kernel::{KernelVersion, kernel_version};
@@ -162,7 +162,7 @@ impl Runs {
             self.rings.word(ring, TAIL).store(reader.tail, Release);
             let lost = self.rings.word(ring, LOST).load(Relaxed);
             if lost > reader.lost {
-                take(loss(lost - reader.lost));
+                take(records::loss(lost - reader.lost));
                 reader.lost = lost;
             }
             self.readers[ring] = reader;
@@ -195,7 +195,7 @@ impl Runs {
     pub(super) fn look_for_misses(&mut self, mut take: impl FnMut(Stamped)) {
         let misses = self.program.misses().unwrap_or(self.misses);
         if misses > self.misses {
-            take(loss(misses - self.misses));
+            take(records::loss(misses - self.misses));
             self.misses = misses;
         }
     }
@@ -209,13 +209,6 @@ impl Runs {
 /// Returns whether the kernel counts how many times a tracepoint's program was not run.
 pub(crate) fn counts_misses() -> bool {
     kernel_version() >= COUNTS_MISSES
-}
-
-fn loss(records: u64) -> Stamped {
-    Stamped {
-        time_ns: monotonic_ns(),
-        record: TraceRecord::Lost { records },
-    }
 }
 
 impl Drop for Runs {

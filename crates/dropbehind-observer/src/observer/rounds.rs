@@ -328,7 +328,7 @@ impl Rounds {
         }
         trace.gather(|time_ns, record| files.rules.names.take(time_ns, record));
         let mut run: Option<Run> = None;
-        let (mut records, mut lost) = (0, 0);
+        let (mut records, mut any_lost, mut lost) = (0, false, 0);
         trace.read(until_ns, |record| {
             records += 1;
             match record {
@@ -361,11 +361,17 @@ impl Rounds {
                 }
                 // These were taken when they were gathered.
                 TraceRecord::Named { .. } | TraceRecord::Ended { .. } => {}
-                TraceRecord::Lost { records } => lost += records,
+                TraceRecord::Lost { records } => {
+                    any_lost = true;
+                    lost += records;
+                }
             }
         });
         end_run(files, run);
-        if lost > 0 {
+        // A loss has the time at which it was noticed, and may have happened before all that
+        // was read now. It is read later as well, for what comes until then.
+        let is_loss = |record: &TraceRecord| matches!(record, TraceRecord::Lost { .. });
+        if any_lost || trace.gathered().any(is_loss) {
             files.programs.missed_forks();
             files.records_lost();
             lock(&self.shared.reporter.board).lost_records(lost);

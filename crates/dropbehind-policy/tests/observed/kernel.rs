@@ -36,8 +36,9 @@ pub(crate) struct Record {
     pub(crate) program: usize,
     pub(crate) file: usize,
     pub(crate) range: ByteRange,
-    /// All that is told of it is that some record was lost.
+    /// All that is told of it is that some record was lost, at the time when that is noticed.
     pub(crate) lost: bool,
+    pub(crate) noticed: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -120,6 +121,7 @@ impl World {
             file,
             range,
             lost,
+            noticed: false,
         });
     }
 

@@ -212,6 +212,7 @@ impl World {
     }
 
     fn read_trace(&mut self, until_ns: u64) {
+        let unread = self.notice_losses();
         let mut run: Option<Record> = None;
         while let Some(&record) = self.kernel.trace.front()
             && record.at_ns <= until_ns
@@ -241,6 +242,24 @@ impl World {
         if let Some(run) = run {
             self.brought(run);
         }
+        if unread {
+            // Before which of the records, nobody knows.
+            self.records_lost(self.kernel.adds);
+        }
+    }
+
+    /// Nobody knows when a loss happened. So it comes after all records that are there. Returns
+    /// whether there is one.
+    fn notice_losses(&mut self) -> bool {
+        let adds = self.kernel.adds;
+        let now_ns = self.now_ns + 1;
+        let is_new = |record: &Record| record.lost && !record.noticed;
+        let trace = self.kernel.trace.make_contiguous();
+        for record in trace.iter_mut().filter(|record| is_new(record)) {
+            (record.at_ns, record.add, record.noticed) = (now_ns, adds, true);
+        }
+        trace.sort_by_key(|record| record.at_ns);
+        self.kernel.trace.iter().any(|record| record.lost)
     }
 
     /// Whatever was brought in before may stay.
