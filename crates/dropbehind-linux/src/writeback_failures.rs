@@ -17,7 +17,9 @@ mod counter;
 use crate::cache_trace::event::{Recorded, Tasks};
 use crate::cache_trace::format::Field;
 use crate::cache_trace::ring::Rings;
-use crate::cache_trace::{CacheTraceError, KernelInode, records, strange_format, tracefs};
+use crate::cache_trace::{
+    CacheTraceError, KernelInode, monotonic_ns, records, strange_format, tracefs,
+};
 
 use counter::Counter;
 use std::io;
@@ -42,6 +44,8 @@ pub enum WritebackFailure {
 #[derive(Debug)]
 pub struct WritebackFailures {
     rings: Rings,
+    /// What failed up to this time was in earlier rings.
+    rings_from_ns: u64,
     /// The kernel ends a processor's ring when that goes offline, as all but one do when the
     /// machine is suspended. What is counted and was not recorded shows that.
     counter: io::Result<Counter>,
@@ -75,6 +79,7 @@ impl WritebackFailures {
         let recorded = counter.as_ref().map_or(0, Counter::failures);
         Ok(Self {
             rings,
+            rings_from_ns: 0,
             counter,
             recorded,
             ring_bytes,
@@ -87,16 +92,20 @@ impl WritebackFailures {
 
     /// Passes on what failed since the last call. Takes a microsecond if nothing failed.
     pub fn read(&mut self, mut take: impl FnMut(WritebackFailure)) {
-        let counted = self.counted();
         let begun = Instant::now();
+        let mut missing = u64::MAX;
         let overflowed = loop {
             // Before the drain: our processor may be taken away, too, and then all that was
             // missing is there.
             let waited = begun.elapsed() > PATIENCE;
-            if self.drain(&mut take) {
+            let overflowed = self.drain(&mut take);
+            // Counted after the drain: what is recorded meanwhile must not stand for what is
+            // not. A failure that is never recorded is missing each time.
+            missing = missing.min(self.counted().saturating_sub(self.recorded));
+            if overflowed {
                 break true;
             }
-            if counted.is_none_or(|counted| counted <= self.recorded) {
+            if missing == 0 {
                 return;
             }
             if waited {
@@ -104,32 +113,48 @@ impl WritebackFailures {
             }
         };
         take(WritebackFailure::Lost);
+        self.recorded += missing;
         // Not after an overflow: any user may cause those all the time.
-        if !overflowed && let Ok(rings) = rings(self.tracepoint, self.ring_bytes) {
-            self.rings = rings;
+        if !overflowed {
+            self.replace_rings(&mut take);
         }
-        // What failed since we counted is better lost once more than missed.
-        self.recorded = counted.unwrap_or(0);
     }
 
-    /// How many failures there have been, if that is known.
-    fn counted(&self) -> Option<u64> {
-        self.counter.as_ref().ok().map(Counter::failures)
+    /// Opens new rings, for the processors that have lost theirs.
+    fn replace_rings(&mut self, take: &mut impl FnMut(WritebackFailure)) {
+        let Ok(rings) = rings(self.tracepoint, self.ring_bytes) else {
+            return;
+        };
+        let until_ns = monotonic_ns();
+        self.drain_until(until_ns, take);
+        self.rings = rings;
+        self.rings_from_ns = until_ns;
+    }
+
+    /// How many failures there have been; 0 if that is not known.
+    fn counted(&self) -> u64 {
+        self.counter.as_ref().map_or(0, Counter::failures)
     }
 
     /// Returns whether records were lost.
     fn drain(&mut self, take: &mut impl FnMut(WritebackFailure)) -> bool {
+        self.drain_until(u64::MAX, take)
+    }
+
+    /// The same, counting only what failed up to this time.
+    fn drain_until(&mut self, until_ns: u64, take: &mut impl FnMut(WritebackFailure)) -> bool {
         let mut lost = false;
+        let counts = self.rings_from_ns + 1..=until_ns;
         for ring in self.rings.iter_mut() {
             let was_full = ring.drain(&mut self.joined, |record| {
                 if records::is_loss(record) {
                     lost = true;
-                } else if let Some(raw) = records::sampled(record)
+                } else if let Some((time_ns, raw)) = records::sampled(record)
                     && let Some(device) = self.device.read(raw)
                     && let Some(number) = self.number.read(raw)
                     && let Ok(device) = u32::try_from(device)
                 {
-                    self.recorded += 1;
+                    self.recorded += u64::from(counts.contains(&time_ns));
                     take(WritebackFailure::File(KernelInode { device, number }));
                 }
             });
@@ -156,7 +181,9 @@ mod tests {
     use std::fs::File;
     use std::io::Write;
     use std::os::fd::AsFd;
+    use std::os::unix::fs::FileExt;
     use std::sync::Mutex;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     /// A test must not see the failures of another.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -219,5 +246,46 @@ mod tests {
         let mut files = 0;
         failures.read(|failure| files += u32::from(matches!(failure, WritebackFailure::File(_))));
         assert!(files > 0);
+    }
+
+    /// What fails meanwhile, and is recorded, does not stand for what was not.
+    #[test]
+    fn failures_that_nobody_records_are_lost_beside_others() {
+        need!(all FailingDisk::needs(None));
+        let _alone = ONE_AT_A_TIME.lock();
+        let disk = FailingDisk::raw().unwrap();
+        let device = File::options().write(true).open(disk.device()).unwrap();
+        let block = vec![1; 1 << 20];
+        for _ in 0..FailingDisk::TOO_MUCH_BYTES >> 20 {
+            (&device).write_all(&block).unwrap();
+        }
+        device.sync_all().unwrap_err();
+        let mut failures = WritebackFailures::open(1 << 20).unwrap();
+        let stopped = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut place = FailingDisk::TOO_MUCH_BYTES;
+                while !stopped.load(Ordering::Relaxed) {
+                    device.write_all_at(&block[..4096], place).unwrap();
+                    let _ = device.sync_data();
+                    place += 4096;
+                }
+            });
+            let mut files = 0;
+            while files < 10 {
+                let is_file = |failure| u32::from(matches!(failure, WritebackFailure::File(_)));
+                failures.read(|failure| files += is_file(failure));
+            }
+            // As if ten more had failed, and nobody had recorded them.
+            failures.recorded -= 10;
+            let mut losses = [0; 10];
+            for losses in &mut losses {
+                let is_loss = |failure| u32::from(failure == WritebackFailure::Lost);
+                failures.read(|failure| *losses += is_loss(failure));
+            }
+            stopped.store(true, Ordering::Relaxed);
+            // One that was being recorded while the rings were replaced may be lost, too.
+            assert_eq!((losses[0], &losses[5..]), (1, &[0; 5][..]), "{losses:?}");
+        });
     }
 }

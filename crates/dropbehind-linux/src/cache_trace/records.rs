@@ -1,7 +1,7 @@
 //! The records in a ring: perf_event_open(2), "MMAP layout".
 
 use super::format::Format;
-use super::{KernelInode, ProgramName, TraceRecord};
+use super::{KernelInode, ProgramName, TraceRecord, monotonic_ns};
 
 const PERF_RECORD_LOST: u32 = 2;
 const PERF_RECORD_COMM: u32 = 3;
@@ -39,15 +39,25 @@ pub(super) fn parse(record: &[u8], format: &Format) -> Option<Stamped> {
     }
 }
 
-/// The tracepoint's own data; `None` for a record of another kind.
-pub(crate) fn sampled(record: &[u8]) -> Option<&[u8]> {
+/// When the tracepoint was passed, in nanoseconds of `CLOCK_MONOTONIC`, and its own data; `None`
+/// for a record of another kind.
+pub(crate) fn sampled(record: &[u8]) -> Option<(u64, &[u8])> {
     let is_sample = u32_at(record, 0)? == PERF_RECORD_SAMPLE;
-    is_sample.then(|| raw(record.get(HEADER_BYTES..)?))?
+    let body = record.get(HEADER_BYTES..).filter(|_| is_sample)?;
+    Some((u64_at(body, 8)?, raw(body)?))
 }
 
 /// Whether the ring had no room for records before this one.
 pub(crate) fn is_loss(record: &[u8]) -> bool {
     u32_at(record, 0) == Some(PERF_RECORD_LOST)
+}
+
+/// So many records were lost, as was noticed now.
+pub(super) fn loss(records: u64) -> Stamped {
+    Stamped {
+        time_ns: monotonic_ns(),
+        record: TraceRecord::Lost { records },
+    }
 }
 
 /// `u32 pid, tid; u64 time; u32 size; char data[size];`
