@@ -241,7 +241,8 @@ impl Flusher {
             key: options.key,
             notices: options.notices,
             noted: None,
-            notice: 0,
+            // The observer knows a file's streams by the same key.
+            notice: u64::from(number) << 32,
             queued_ns: 0,
             accounted: Counted::default(),
         };

@@ -91,6 +91,14 @@ impl Observing {
         }
     }
 
+    /// Waits until the file is finished. Answers no notice.
+    fn finished_unanswered(&self) {
+        while !matches!(
+            self.notices.recv_timeout(PATIENCE).unwrap(),
+            Notice::Finished { .. }
+        ) {}
+    }
+
     /// Waits until the file is finished.
     fn finished(&self) -> ObservedState {
         loop {
@@ -420,6 +428,34 @@ fn what_others_have_brought_in_before_the_drop_stays() {
         assert!(cached_bytes(&path) <= 8 * MIB, "{state:?}");
         as_much_cached(reclaim, &path, 8 * MIB, &state)
     });
+}
+
+/// The observer knows a file's streams by the file alone.
+#[test]
+fn an_answer_counts_for_one_stream() {
+    need!(Need::Cachestat);
+    let scratch = Scratch::new().unwrap();
+    let path = scratch.file("again");
+    let mut file = fs::File::create(&path).unwrap();
+    write_pattern(&mut file, 1, 0, MIB, MIB);
+    file.sync_all().unwrap();
+    let mut observing = Observing::new(Mode::DONTCACHE);
+    let all = |ours| Brought {
+        range: ByteRange::new(0, MIB),
+        ours,
+    };
+    let numbers = [(); 2].map(|()| {
+        observing.told.take();
+        let observed = observing.observe_told(&path);
+        observed.brought([all(true)]);
+        observed.closed();
+        let number = observing.noted();
+        // Others have brought it in since, so the stream ends.
+        observed.brought([all(false)]);
+        observing.finished_unanswered();
+        number
+    });
+    assert_ne!(numbers[0], numbers[1]);
 }
 
 /// A program can read every second page of a sparse file as often as it likes, and lets them
