@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 
 use dropbehind_linux::cachestat;
-use dropbehind_policy::{ByteRange, FileNumber};
+use dropbehind_policy::{Brought, ByteRange, FileNumber};
 
 use super::Files;
 
@@ -33,16 +33,34 @@ impl Files {
     /// Attributes pages to the one of these files that has them now and did not have them when
     /// it was opened. The trace must not have named them before, since records come in order. A
     /// file without rivals may have been looked at too late after its open, and still counts. If
-    /// none or several fit, or if there are too many to look at, the pages stay.
+    /// none or several fit, or if there are too many to look at, the pages stay: those of a
+    /// process that is not observed may be any of these files', where ours were before.
     pub(super) fn brought_of_one(
         &mut self,
         several: &[FileNumber],
         process: i32,
         range: ByteRange,
     ) {
-        if several.len() > SEVERAL_MAX {
-            return;
+        let found = (several.len() <= SEVERAL_MAX).then(|| self.one_of(several, range));
+        if let Some(number) = found.flatten() {
+            if several.len() > 1
+                && let Some(open) = self.files.get_mut(&number)
+            {
+                open.named.insert(range);
+            }
+            self.brought_of(number, process, range);
+        } else if !self.programs.has(process) {
+            let many = several.len() > SEVERAL_MAX;
+            for number in several {
+                if many || self.may_have(*number, range) {
+                    let others = Brought { range, ours: false };
+                    self.table.brought_of(*number, others);
+                }
+            }
         }
+    }
+
+    fn one_of(&self, several: &[FileNumber], range: ByteRange) -> Option<FileNumber> {
         let having = |likely: Likely| {
             let mut having = several
                 .iter()
@@ -54,23 +72,21 @@ impl Files {
             (None, _) if several.len() == 1 => having(Likely::JustOpened),
             seen => seen,
         };
-        let Some(number) = got.filter(|_| !doubtful) else {
-            return;
-        };
-        if several.len() > 1
-            && let Some(open) = self.files.get_mut(&number)
-        {
-            open.named.insert(range);
-        }
-        self.brought_of(number, process, range);
+        got.filter(|_| !doubtful)
+    }
+
+    /// Returns whether any of these pages of a file may be cached.
+    fn may_have(&self, number: FileNumber, range: ByteRange) -> bool {
+        let file = self.files.get(&number).map(|open| open.file.open());
+        let Some(Ok(file)) = file else { return true };
+        let counted = cachestat(file.as_fd(), range.start, range.len());
+        counted.map_or(true, |counted| counted.cached_pages > 0)
     }
 
     /// Why these pages may be this file's, if they may.
     fn likely(&self, number: FileNumber, range: ByteRange) -> Option<Likely> {
         let open = self.files.get(&number)?;
-        let file = open.file.open();
-        let counted = file.and_then(|file| cachestat(file.as_fd(), range.start, range.len()));
-        if counted.is_ok_and(|counted| counted.cached_pages == 0) {
+        if !self.may_have(number, range) {
             return None;
         }
         let before = open.before.as_ref()?;
