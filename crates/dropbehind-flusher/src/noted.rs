@@ -17,8 +17,8 @@ use crate::residency;
 #[derive(Debug, Default)]
 pub struct Noted {
     up_to_date: RangeSet,
-    /// More was cached than that.
-    partial: bool,
+    /// Ranges of which more was cached than that.
+    partial: RangeSet,
 }
 
 impl Noted {
@@ -28,10 +28,12 @@ impl Noted {
     /// Those of mincore and cachestat.
     pub fn of(fd: BorrowedFd<'_>, ranges: &[ByteRange]) -> io::Result<Noted> {
         let up_to_date = up_to_date(fd, ranges)?;
-        let mut partial = false;
+        let mut partial = RangeSet::new();
         for range in ranges {
             let bytes = up_to_date.bytes_of(*range);
-            partial |= bytes < range.len() && residency::count(fd, *range)?.cached_bytes > bytes;
+            if bytes < range.len() && residency::count(fd, *range)?.cached_bytes > bytes {
+                partial.insert(*range);
+            }
         }
         Ok(Noted {
             up_to_date,
@@ -41,7 +43,7 @@ impl Noted {
 
     /// What of `range` may be dropped now.
     pub fn droppable(&self, fd: BorrowedFd<'_>, range: ByteRange) -> Vec<ByteRange> {
-        if !self.partial {
+        if !self.partial.touches(range) {
             return self.up_to_date.overlaps_of(range).collect();
         }
         let Ok(now) = up_to_date(fd, &[range]) else {

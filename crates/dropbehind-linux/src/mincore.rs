@@ -22,13 +22,6 @@ const PIECE_BYTES: u64 = if cfg!(target_pointer_width = "64") {
     1 << 26
 };
 
-/// How much of a file is mapped to look at short ranges of it.
-const SPAN_BYTES: u64 = if cfg!(target_pointer_width = "64") {
-    1 << 40
-} else {
-    1 << 26
-};
-
 /// The user ID shown for owners that our user namespace doesn't know, unless
 /// `/proc/sys/kernel/overflowuid` says otherwise.
 const OVERFLOW_UID: u32 = 65534;
@@ -231,7 +224,7 @@ pub fn resident_in_ranges(
         let (at, mapping) = match mapped.take() {
             Some((at, mapping)) if at.start <= start && end <= at.end => (at, mapping),
             _ => {
-                let at = start..end.max(size.min(start.saturating_add(SPAN_BYTES)));
+                let at = start..end.max(size.min(start.saturating_add(PIECE_BYTES)));
                 let len = offset_of(at.end - at.start)?;
                 (at, Mapping::new(fd, start, len)?)
             }
