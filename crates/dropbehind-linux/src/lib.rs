@@ -111,7 +111,7 @@ pub use presence::Presence;
 pub use pressure::{Pressure, Resource, Stall, pressure, pressure_in};
 pub use probe::{Probe, Support, probe};
 pub use processes::{
-    Cgroup, FileLink, FileLinks, NamedFile, OpenFile, ProcessStat, cgroups, children, command_name,
+    Cgroup, FileLink, FileLinks, NamedFile, ProcessStat, cgroups, children, command_name,
     executable, file_links, mapped_files, process_stat, process_user, processes,
 };
 pub use processor_time::{processor_time, processor_time_of};

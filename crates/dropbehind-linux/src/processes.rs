@@ -7,7 +7,6 @@
 use crate::cache_trace::KernelInode;
 use crate::file::{FileId, FileKind};
 use crate::mount_namespace::mount_with_id;
-use crate::mounts::Mount;
 use crate::reopen::open_named;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxFlags};
 use std::ffi::OsStr;
@@ -28,23 +27,6 @@ pub fn processes() -> io::Result<impl Iterator<Item = i32>> {
 
 fn numbered(entry: &fs::DirEntry) -> Option<i32> {
     entry.file_name().to_str()?.parse().ok()
-}
-
-/// A regular file or block device that a process has open for reading or writing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct OpenFile {
-    /// The descriptor's number.
-    pub descriptor: i32,
-    /// Which file.
-    pub id: FileId,
-    /// What kind of file.
-    pub kind: FileKind,
-    /// A block device's number; else 0.
-    pub block_device: u64,
-    /// Whether it is open for writing.
-    pub writable: bool,
-    /// The ID of the mount that it was opened through ([`Mount::id`](crate::Mount::id)).
-    pub mount: Option<u64>,
 }
 
 /// Where the descriptors of a process lead: one item for each, `None` for all but regular files
@@ -82,7 +64,8 @@ impl Iterator for FileLinks {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileLink {
     process: i32,
-    descriptor: i32,
+    /// The descriptor's number.
+    pub descriptor: i32,
     /// Which file.
     pub id: FileId,
     /// What kind of file.
@@ -103,7 +86,7 @@ impl FileLink {
         })
     }
 
-    /// How the process has the file open. `None` if the descriptor can only name the file
+    /// Whether the process may write to the file. `None` if the descriptor can only name the file
     /// (`O_PATH`) or control it (access mode 3, open(2)), which is no use of it. `None`, too,
     /// if the descriptor was closed meanwhile, or reused for another file: an event reports
     /// that one.
@@ -111,25 +94,67 @@ impl FileLink {
     /// Ask only about files that matter: the kernel lists all record locks (fcntl(2)) of the
     /// process on the file with the answer, and 30,000 take it 70 ms.
     #[must_use]
-    pub fn open_file(self) -> Option<OpenFile> {
-        let Self {
-            process,
-            descriptor,
-            id,
-            kind,
-            block_device,
-        } = self;
-        let description = Description::of(process, descriptor)?;
-        let link = || format!("/proc/{process}/fd/{descriptor}");
-        let is_it = description.is_of(id) || has_several_numbers(process, link().as_ref(), id);
-        Some(OpenFile {
-            descriptor,
-            id,
-            kind,
-            block_device,
-            writable: description.writable.filter(|_| is_it)?,
-            mount: description.mount,
-        })
+    pub fn writable(self) -> Option<bool> {
+        let description = Description::of(self.process, self.descriptor)?;
+        let is_it = description.is_of(self.id) || self.has_several_numbers();
+        description.writable.filter(|_| is_it)
+    }
+
+    /// The same by the mode of the link in `/proc`, at once. A descriptor that was reused in
+    /// between may have another file's mode.
+    #[must_use]
+    pub fn seems_writable(self) -> Option<bool> {
+        let link = rustix::fs::statx(
+            CWD,
+            self.path_of_link(),
+            AtFlags::SYMLINK_NOFOLLOW,
+            StatxFlags::MODE,
+        );
+        let mode = Mode::from_raw_mode(link.ok()?.stx_mode.into());
+        let uses = mode.intersects(Mode::RUSR | Mode::WUSR);
+        uses.then(|| mode.contains(Mode::WUSR))
+    }
+
+    /// Takes hold of this file, even if it has been deleted or is open for writing only.
+    ///
+    /// The process may have something else there by now. That is an error, and nothing is
+    /// asked of it: opening a device may do anything, a terminal may become our controlling
+    /// one, and a server may not answer.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOENT`, `ESRCH`: there is no such descriptor, or it is another file by now.
+    /// - Those of open(2) with `O_PATH`.
+    pub fn name(self) -> io::Result<NamedFile> {
+        let named = NamedFile::by(self.path_of_link().as_ref())?;
+        match named.id == self.id {
+            true => Ok(named),
+            false => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    /// The path by which the process opened it, from the kernel: nothing is opened.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOENT`, `ESRCH`: there is no such descriptor, or it is another file by now.
+    pub fn path(self) -> io::Result<PathBuf> {
+        let named = self.name()?;
+        fs::read_link(format!("/proc/self/fd/{}", named.fd.as_raw_fd()))
+    }
+
+    fn path_of_link(self) -> String {
+        format!("/proc/{}/fd/{}", self.process, self.descriptor)
+    }
+
+    /// Whether this file may have different numbers in stat(2) and proc_pid_fdinfo(5), as on
+    /// overlayfs. False if the link leads to another file now.
+    fn has_several_numbers(self) -> bool {
+        // Don't ask the file system itself: its server may be anybody's.
+        let same = ["ext4", "xfs", "btrfs", "tmpfs", "devtmpfs"];
+        let mount = |named: NamedFile| mount_with_id(self.process, named.mount?).ok()?;
+        let mount = self.name().ok().and_then(mount);
+        mount.is_some_and(|mount| !same.contains(&mount.filesystem.as_str()))
     }
 }
 
@@ -202,7 +227,6 @@ const ACCESS_MODE: i32 = 3;
 struct Description {
     /// `None` if it cannot be read from, either.
     writable: Option<bool>,
-    mount: Option<u64>,
     /// `None` before Linux 5.14.
     inode: Option<u64>,
 }
@@ -223,11 +247,9 @@ impl Description {
                 _ => None,
             },
         };
-        let number = |name| field(name).and_then(|number| number.trim().parse().ok());
         Some(Self {
             writable,
-            mount: number("mnt_id:"),
-            inode: number("ino:"),
+            inode: field("ino:").and_then(|number| number.trim().parse().ok()),
         })
     }
 
@@ -277,52 +299,6 @@ impl NamedFile {
     pub fn open(&self) -> io::Result<OwnedFd> {
         open_named(self.fd.as_fd())
     }
-}
-
-impl OpenFile {
-    /// Takes hold of this file, even if it has been deleted or is open for writing only.
-    ///
-    /// The process may have something else there by now. That is an error, and nothing is
-    /// asked of it: opening a device may do anything, a terminal may become our controlling
-    /// one, and a server may not answer.
-    ///
-    /// # Errors
-    ///
-    /// - `ENOENT`, `ESRCH`: there is no such descriptor, or it is another file by now.
-    /// - Those of open(2) with `O_PATH`.
-    pub fn name(&self, process: i32) -> io::Result<NamedFile> {
-        let gone = io::Error::from(io::ErrorKind::NotFound);
-        let link = format!("/proc/{process}/fd/{}", self.descriptor);
-        let named = NamedFile::by(Path::new(&link))?;
-        let is_other_mount = named.mount.is_some() && named.mount != self.mount;
-        if named.id != self.id || is_other_mount || self.kind == FileKind::Other {
-            return Err(gone);
-        }
-        Ok(named)
-    }
-
-    /// The path by which the process opened it, from the kernel: nothing is opened.
-    ///
-    /// # Errors
-    ///
-    /// - `ENOENT`, `ESRCH`: there is no such descriptor, or it is another file by now.
-    pub fn path(&self, process: i32) -> io::Result<PathBuf> {
-        let named = self.name(process)?;
-        fs::read_link(format!("/proc/self/fd/{}", named.fd.as_raw_fd()))
-    }
-}
-
-/// Whether this file may have different numbers in stat(2) and proc_pid_fdinfo(5), as on
-/// overlayfs. False if the link leads to another file now.
-fn has_several_numbers(process: i32, link: &Path, id: FileId) -> bool {
-    let Ok(named) = NamedFile::by(link) else {
-        return false;
-    };
-    // Don't ask the file system itself: its server may be anybody's.
-    let same = ["ext4", "xfs", "btrfs", "tmpfs", "devtmpfs"];
-    let mount = || mount_with_id(process, named.mount?).ok()?;
-    let has_several = |mount: Mount| !same.contains(&mount.filesystem.as_str());
-    named.id == id && mount().is_some_and(has_several)
 }
 
 /// The name of a process's program, up to 15 bytes of it, or the name that the process gave

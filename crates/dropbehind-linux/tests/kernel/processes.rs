@@ -2,7 +2,7 @@
 
 use crate::setup::{Loop, MIB, directory, dirty_file, skip, wait_for};
 use dropbehind_linux::{
-    FileKind, FileLink, KernelDevices, OpenFile, Pidfd, Resource, cgroups, children, command_name,
+    FileKind, FileLink, KernelDevices, Pidfd, Resource, cgroups, children, command_name,
     executable, file_info, file_links, mapped_files, pressure, process_stat, processes,
 };
 use rustix::fs::{Mode, OFlags};
@@ -30,9 +30,10 @@ impl Sleeper {
     }
 }
 
-fn open_files(process: i32) -> impl Iterator<Item = OpenFile> {
+/// The files that a process has open for reading or writing, and for which of them.
+fn open_files(process: i32) -> impl Iterator<Item = (FileLink, bool)> {
     let links = file_links(process).unwrap().flatten();
-    links.filter_map(FileLink::open_file)
+    links.filter_map(|link| Some((link, link.writable()?)))
 }
 
 impl Drop for Sleeper {
@@ -49,8 +50,9 @@ fn open_files_tell_readers_and_writers() {
     let reader = File::open(&path).unwrap();
     let id = file_info(writer.as_fd()).unwrap().id;
     let mut found: Vec<_> = open_files(self_id())
-        .filter(|file| file.id == id)
-        .map(|file| (file.descriptor, file.writable, file.kind))
+        .filter(|(file, _)| file.id == id)
+        .inspect(|(file, writable)| assert_eq!(file.seems_writable(), Some(*writable)))
+        .map(|(file, writable)| (file.descriptor, writable, file.kind))
         .collect();
     found.sort_unstable_by_key(|file| !file.1);
     assert_eq!(
@@ -71,10 +73,10 @@ fn what_took_a_files_place_is_not_opened() {
     let id = file_info(writer.as_fd()).unwrap().id;
     let found = || {
         let mut files = open_files(self_id());
-        files.find(|file| file.id == id).unwrap()
+        files.find(|(file, _)| file.id == id).unwrap().0
     };
     let open = found();
-    let again = open.name(self_id()).unwrap().open().unwrap();
+    let again = open.name().unwrap().open().unwrap();
     assert_eq!(file_info(again.as_fd()).unwrap().id, id);
     drop(again);
     let mut place: OwnedFd = writer.into();
@@ -84,12 +86,12 @@ fn what_took_a_files_place_is_not_opened() {
     let named = rustix::fs::open("/dev/null", OFlags::PATH, Mode::empty()).unwrap();
     for other in [other.as_fd(), terminal.as_fd(), named.as_fd()] {
         rustix::io::dup2(other, &mut place).unwrap();
-        let error = open.name(self_id()).unwrap_err();
+        let error = open.name().unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
     }
     // The same file by another name is the same file.
     rustix::io::dup2(File::open(&path).unwrap(), &mut place).unwrap();
-    assert!(open.name(self_id()).is_ok());
+    assert!(open.name().is_ok());
 }
 
 #[test]
@@ -101,9 +103,14 @@ fn who_can_neither_read_nor_write_uses_nothing() {
     let named = open(OFlags::PATH);
     let controlled = open(OFlags::WRONLY | OFlags::RDWR);
     let files = open_files(self_id());
-    let found: Vec<_> = files.filter(|file| file.id == id).collect();
+    let found: Vec<_> = files.filter(|(file, _)| file.id == id).collect();
     assert_eq!(found.len(), 1, "{found:?}");
-    assert_eq!(found[0].descriptor, writer.as_raw_fd());
+    assert_eq!(found[0].0.descriptor, writer.as_raw_fd());
+    let links = file_links(self_id()).unwrap().flatten();
+    let seem: Vec<_> = links
+        .filter(|link| link.id == id && link.seems_writable().is_some())
+        .collect();
+    assert_eq!(seem, [found[0].0]);
     drop((named, controlled));
 }
 
@@ -132,8 +139,8 @@ fn a_number_that_is_used_again_confuses_no_files() {
         });
         let found = (0..5000).flat_map(|_| open_files(self_id()));
         let found = found
-            .filter(|file| file.descriptor == descriptor)
-            .map(|file| (file.id, file.writable))
+            .filter(|(file, _)| file.descriptor == descriptor)
+            .map(|(file, writable)| (file.id, writable))
             .collect();
         done.store(true, Ordering::Relaxed);
         found
@@ -160,8 +167,8 @@ fn another_processs_writer_is_found() {
     );
     wait_for("exec", || command_name(writer.id()).unwrap() == "sleep");
     let mut files = open_files(writer.id());
-    let found = files.find(|file| file.id == id).unwrap();
-    assert_eq!((found.descriptor, found.writable), (1, true));
+    let (found, writable) = files.find(|(file, _)| file.id == id).unwrap();
+    assert_eq!((found.descriptor, writable), (1, true));
 }
 
 #[test]
@@ -172,10 +179,10 @@ fn block_devices_are_told_by_their_number() {
     let file = disk.open();
     let number = rustix::fs::fstat(&file).unwrap().st_rdev;
     let mut files = open_files(self_id());
-    let found = files.find(|open| open.descriptor == file.as_raw_fd());
-    let found = found.unwrap();
+    let found = files.find(|(open, _)| open.descriptor == file.as_raw_fd());
+    let (found, writable) = found.unwrap();
     assert_eq!(found.kind, FileKind::Block);
-    assert_eq!((found.block_device, found.writable), (number, true));
+    assert_eq!((found.block_device, writable), (number, true));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use dropbehind_linux::OpenFile as OpenedFile;
+use dropbehind_linux::FileLink;
 use dropbehind_linux::{
     Description, EventMask, FileKind, FileStat, MarkLife, MarkTarget, file_stat, filesystem,
     has_subvolumes, size_bytes,
@@ -24,9 +24,9 @@ use crate::shown;
 impl Files {
     /// Opens a description of our own of a file that a process has open. A watch does so only
     /// where no server can hang, or where a rule accepts that.
-    pub(crate) fn open_again(&mut self, process: i32, open: &OpenedFile) -> Option<OwnedFd> {
+    pub(crate) fn open_again(&mut self, process: i32, link: FileLink) -> Option<OwnedFd> {
         // From here on, the process can exchange neither the file nor its mount.
-        let named = open.name(process).ok()?;
+        let named = link.name().ok()?;
         let of_a_run = self.programs.namespace().is_some();
         let rules = &*self.rules.rules;
         let may_open = of_a_run || self.mounts.may_open(rules, process, named.mount()?);

@@ -89,12 +89,12 @@ impl Files {
             self.strangers.limit_reached |= self.heirs.limit.is_reached();
             if let Some((heir, link)) = found
                 && !self.knows(link.id)
-                && let Some(open) = link.open_file()
-                && (open.writable || !heir.writable)
+                && let Some(writable) = link.seems_writable()
+                && (writable || !heir.writable)
             {
                 let process = heir.process;
                 self.heirs.limit.open(process);
-                if let Some(file) = self.open_again(process, &open) {
+                if let Some(file) = self.open_again(process, link) {
                     self.inherited(process, file);
                 }
             }

@@ -105,7 +105,8 @@ impl Scan {
                 continue;
             };
             let wanted = link.filter(|link| self.unused.contains_key(&link.id));
-            let Some(id) = wanted.and_then(FileLink::open_file).map(|open| open.id) else {
+            let open = wanted.filter(|link| link.writable().is_some());
+            let Some(FileLink { id, .. }) = open else {
                 continue;
             };
             if is_observer(*process) {

@@ -208,7 +208,7 @@ impl Files {
         let mut strangers = std::mem::take(&mut self.strangers);
         let file = strangers.search(process, |link| {
             let file = match self.inodes.may_be(inode, link) {
-                true => self.open_again(process, &link.open_file()?)?,
+                true => self.open_again(process, link)?,
                 false => return None,
             };
             (self.inodes.inode_of(file.as_fd()) == Some(inode)).then_some(file)

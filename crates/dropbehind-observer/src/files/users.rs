@@ -58,7 +58,7 @@ impl Files {
         } else {
             let wanted = |link: FileLink| {
                 let is_it = open.ids.contains(&link.id);
-                is_it.then(|| link.open_file()?.path(process).ok())?
+                is_it.then(|| link.path().ok())?
             };
             match self.strangers.search(process, wanted) {
                 Searched::Found(path) => Some(path.into()),
@@ -197,9 +197,8 @@ impl Files {
         }
         let ids = &open.ids;
         let wanted = |link: FileLink| {
-            let is_it = ids.contains(&link.id);
-            let used = is_it.then(|| link.open_file()).flatten()?;
-            used.writable.then_some(())
+            let writes = ids.contains(&link.id) && link.writable() == Some(true);
+            writes.then_some(())
         };
         let writes = match self.strangers.search(process, wanted) {
             Searched::Found(()) => true,
