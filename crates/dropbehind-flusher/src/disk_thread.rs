@@ -12,7 +12,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use dropbehind_linux::{Description, TIME_SLICE_MIN, futex_wait, set_thread_time_slice};
-use dropbehind_policy::neighbours::SAMPLE_NS;
+use dropbehind_policy::neighbours::{Reads, SAMPLE_NS};
 use dropbehind_policy::residency::ResidencyMap;
 use dropbehind_policy::write_behind::DEFAULT_WINDOW_BYTES;
 use dropbehind_policy::{ByteRange, Disk, DiskConfig, Mode, Next, StreamConfig};
@@ -199,18 +199,20 @@ impl DiskThread {
         }
     }
 
-    /// While other programs' files are written back, checks how the disk's readers are doing.
-    /// A program that uses the library waits for its own writeback, which is bounded by that.
+    /// While something is in flight, checks whether others read from the disk.
     fn yield_to_readers(&mut self, now_ns: u64) {
         let since_ns = now_ns.saturating_sub(self.sampled_ns);
-        if self.looks.is_empty() || self.disk.asked_bytes() == 0 || since_ns < SAMPLE_NS {
+        if self.disk.asked_bytes() == 0 || since_ns < SAMPLE_NS {
             return;
         }
         self.sampled_ns = now_ns;
         if let Ok(counters) = dropbehind_linux::disk_counters(&self.shared.disk) {
-            let read_ns = counters.read_ticks_ms.saturating_mul(1_000_000);
-            self.disk
-                .neighbours_read(now_ns, counters.read_ios, read_ns);
+            let reads = Reads {
+                count: counters.read_ios,
+                bytes: counters.read_bytes,
+                time_ns: counters.read_ticks_ms.saturating_mul(1_000_000),
+            };
+            self.disk.neighbours_read(now_ns, reads);
             let yielded_ns = self.disk.yielded_ns();
             self.shared.yielded_ns.store(yielded_ns, Ordering::Relaxed);
         }

@@ -5,7 +5,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use crate::action::{Action, Counted, Dropped, Inspected, Next, StreamId};
 use crate::grace::SmallFiles;
 use crate::mode::Mode;
-use crate::neighbours::Neighbours;
+use crate::neighbours::{Neighbours, Reads};
 use crate::pace::Pace;
 use crate::range::ByteRange;
 use crate::residency::ResidencyMap;
@@ -45,6 +45,8 @@ pub struct Disk {
     /// the stream. The first is the oldest.
     queue: BTreeSet<(u64, u64, StreamId)>,
     turns: u64,
+    /// Streams that wait until the disk's readers leave room, in turn.
+    waiting: BTreeSet<(u64, StreamId)>,
     /// Small closed files that wait within the budget.
     small: SmallFiles,
     /// The same files, in order of arrival.
@@ -73,6 +75,7 @@ impl Disk {
             streams: BTreeMap::new(),
             queue: BTreeSet::new(),
             turns: 0,
+            waiting: BTreeSet::new(),
             small: SmallFiles::default(),
             small_queue: BTreeMap::new(),
             asked_bytes: 0,
@@ -88,16 +91,21 @@ impl Disk {
         self.pace.bytes_per_second()
     }
 
-    /// Takes the disk's own read counters, see [`Neighbours::sampled`]. Without them, we
+    /// Takes the disk's own counters of reads, see [`Neighbours::sampled`]. Without them, we
     /// never yield.
-    pub fn neighbours_read(&mut self, now_ns: u64, reads: u64, read_ns: u64) {
-        self.neighbours.sampled(now_ns, reads, read_ns);
+    pub fn neighbours_read(&mut self, now_ns: u64, reads: Reads) {
+        self.neighbours.sampled(now_ns, reads);
     }
 
     /// Sets how many flushers, including this one, currently write back to the disk and share
     /// its window.
     pub fn shared_by(&mut self, flushers: u64) {
         self.pace.shared_by(flushers);
+    }
+
+    /// Returns whether others read from the disk, so that less is kept in flight.
+    pub fn yields_at(&self, now_ns: u64) -> bool {
+        self.neighbours.read_at(now_ns)
     }
 
     /// How long we have yielded to the disk's readers.
@@ -186,11 +194,11 @@ impl Disk {
             now_ns,
             page_bytes: self.config.page_bytes,
             pace: self.pace,
-            neighbours: self.neighbours,
             default_window_bytes: self.config.window_bytes,
             request_bytes: self.config.request_bytes,
             busy_streams: self.busy_streams,
             asked_bytes: self.asked_bytes,
+            beside_readers: self.neighbours.read_at(now_ns),
         }
     }
 
@@ -228,6 +236,18 @@ impl Disk {
         };
         stream.end_flush_if_settled();
         let due_ns = stream.task(&context).map(|(due_ns, _)| due_ns);
+        match (stream.place.waits, stream.waits_for_readers(&context)) {
+            (None, true) => {
+                stream.place.waits = Some(self.turns);
+                self.waiting.insert((self.turns, id));
+                self.turns += 1;
+            }
+            (Some(turn), false) => {
+                stream.place.waits = None;
+                self.waiting.remove(&(turn, id));
+            }
+            _ => {}
+        }
         let old = stream.place.queued;
         if let (Some((old_ns, _)), Some(new_ns)) = (old, due_ns) {
             // A stream that is due keeps its place in the queue: a steady flow of events must
@@ -257,10 +277,29 @@ impl Disk {
         }
     }
 
+    /// Queues the stream that waits for longest, if the disk's readers leave room. Returns
+    /// whether there was one.
+    fn let_one_go_on(&mut self, now_ns: u64) -> bool {
+        if self.waiting.is_empty() || !self.context(now_ns).readers_leave_room() {
+            return false;
+        }
+        let Some((_, id)) = self.waiting.pop_first() else {
+            return false;
+        };
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.place.waits = None;
+            self.requeue(now_ns, id);
+        }
+        true
+    }
+
     /// Removes a stream, and what is counted for it.
     fn remove(&mut self, id: StreamId) -> Option<Stream> {
         self.dequeue(id);
         let gone = self.streams.remove(&id)?;
+        if let Some(turn) = gone.place.waits {
+            self.waiting.remove(&(turn, id));
+        }
         if let Some((place, bytes)) = gone.place.small {
             self.small.leave(bytes);
             self.small_queue.remove(&place);
@@ -471,12 +510,13 @@ impl Disk {
             self.with(now_ns, id, |stream, context| stream.not_answered(context));
         }
         loop {
-            let Some(&(due_ns, _, id)) = self.queue.first() else {
-                return Next::Idle;
+            let more = self.let_one_go_on(now_ns);
+            let id = match self.queue.first() {
+                Some(&(due_ns, _, id)) if due_ns <= now_ns => id,
+                _ if more => continue,
+                Some(&(due_ns, ..)) => return Next::At(due_ns),
+                None => return Next::Idle,
             };
-            if due_ns > now_ns {
-                return Next::At(due_ns);
-            }
             let context = self.context(now_ns);
             self.dequeue(id);
             let Some(stream) = self.streams.get_mut(&id) else {

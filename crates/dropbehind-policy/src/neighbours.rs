@@ -1,35 +1,46 @@
 //! Room for programs that read from the disk while we write to it.
 //!
-//! Readers wait for their data; writeback can wait. A flusher that fills the disk's queue
-//! makes each of their reads queue behind megabytes of writes. That is buffer bloat, as in
-//! the work on writeback throttling (block/blk-wbt.c), which uses the same measure: the
-//! latency of reads compared with their best. The disk's own counters give the reads
-//! completed and the time they took. Pressure stall information would be the other measure,
-//! but it includes our own stalls and those of other disks.
+//! Readers wait for their data; writeback can wait. Each of their reads queues behind all that
+//! is in flight: buffer bloat, as in the work on writeback throttling (block/blk-wbt.c). So
+//! while others read, all streams of a disk together keep no more in flight than two batches:
+//! one that the disk writes, and the next one, so that it need not wait for us.
+//!
+//! The disk's own counters show the readers. Pressure stall information would be the other
+//! measure, but it includes our own stalls and those of other disks.
 
-/// The interval between samples. In less time, a slow disk completes too few reads.
-pub const SAMPLE_NS: u64 = 100_000_000;
-/// Fewer reads than this in a sample say nothing about their latency.
-const READS_MIN: u64 = 8;
-/// Reads suffer when they take this many times their best time,
-const SUFFER: u64 = 2;
-/// and at least this much longer: half of a rotation. On a fast disk nobody notices less.
-const SUFFER_MIN_NS: u64 = 2_000_000;
-/// The best latency grows by this part per sample: it takes about a minute to forget half of it.
-const FORGET: u64 = 1024;
-/// At least this share may be on its way: some megabytes, since a program observed from
-/// outside does not wait for us, and what is not written piles up.
-const SHARES_MIN: u32 = 2;
-/// The number of shares, which are all of it.
-pub const SHARES: u32 = 8;
+/// The interval between samples. The kernel counts the time of reads in milliseconds.
+pub const SAMPLE_NS: u64 = 5_000_000;
+/// Somebody reads if reads took one part in this many of the time. One that takes less than a
+/// tenth of it does little besides.
+const TIME_SHARE: u64 = 10;
+/// Reads that are longer on average are readahead of files that are read in order: they have
+/// the next megabytes at hand already. This is the kernel's default window (`read_ahead_kb`).
+const READ_MAX_BYTES: u64 = 128 << 10;
+/// They count as reading for this long after that was last seen: programs pause between reads.
+/// A read counts once it is over, so it is at least this many times as long as a read took.
+const HOLD_NS: u64 = 50_000_000;
+const HOLD_READS: u64 = 4;
+/// And at most this long. A disk that stood still for a minute says nothing about the next.
+const HOLD_MAX_NS: u64 = 1_000_000_000;
+/// What may be in flight meanwhile, in batches.
+pub const BATCHES: u64 = 2;
 
-/// How much of the disk's queue we leave to readers.
+/// The disk's counters of completed reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reads {
+    /// How many.
+    pub count: u64,
+    /// How many bytes.
+    pub bytes: u64,
+    /// How long they took, all together, in nanoseconds.
+    pub time_ns: u64,
+}
+
+/// Whether others read from the disk.
 #[derive(Clone, Copy, Debug)]
 pub struct Neighbours {
-    last: Option<(u64, u64, u64)>,
-    /// The lowest recent read latency.
-    best_ns: Option<u64>,
-    shares: u32,
+    last: Option<(u64, Reads)>,
+    until_ns: u64,
     yielded_ns: u64,
 }
 
@@ -38,46 +49,35 @@ impl Neighbours {
     pub const fn new() -> Neighbours {
         Neighbours {
             last: None,
-            best_ns: None,
-            shares: SHARES,
+            until_ns: 0,
             yielded_ns: 0,
         }
     }
 
-    /// Takes a sample: the disk has completed `reads` since it came up, which took `read_ns`
-    /// in total.
-    pub fn sampled(&mut self, now_ns: u64, reads: u64, read_ns: u64) {
-        let Some((last_ns, last_reads, last_read_ns)) = self.last.replace((now_ns, reads, read_ns))
-        else {
+    /// Takes a sample of the disk's counters.
+    pub fn sampled(&mut self, now_ns: u64, reads: Reads) {
+        let Some((last_ns, last)) = self.last.replace((now_ns, reads)) else {
             return;
         };
-        if self.shares < SHARES {
-            self.yielded_ns += now_ns.saturating_sub(last_ns);
+        let elapsed_ns = now_ns.saturating_sub(last_ns);
+        self.yielded_ns += self.until_ns.min(now_ns).saturating_sub(last_ns);
+        let count = reads.count.wrapping_sub(last.count);
+        let bytes = reads.bytes.wrapping_sub(last.bytes);
+        let time_ns = reads.time_ns.saturating_sub(last.time_ns);
+        let small = bytes <= count.saturating_mul(READ_MAX_BYTES);
+        if count > 0 && small && time_ns >= elapsed_ns / TIME_SHARE {
+            let hold_ns = (time_ns / count).saturating_mul(HOLD_READS);
+            let hold_ns = hold_ns.clamp(HOLD_NS, HOLD_MAX_NS);
+            self.until_ns = now_ns.saturating_add(hold_ns);
         }
-        let completed = reads.wrapping_sub(last_reads);
-        let suffer = if completed < READS_MIN {
-            false
-        } else {
-            let latency_ns = read_ns.saturating_sub(last_read_ns) / completed;
-            let best_ns = self.best_ns.map_or(latency_ns, |best_ns| {
-                (best_ns + best_ns / FORGET + 1).min(latency_ns)
-            });
-            self.best_ns = Some(best_ns);
-            latency_ns > best_ns.saturating_mul(SUFFER).max(best_ns + SUFFER_MIN_NS)
-        };
-        self.shares = if suffer {
-            (self.shares / 2).max(SHARES_MIN)
-        } else {
-            (self.shares + 1).min(SHARES)
-        };
     }
 
-    /// The part of `bytes` that may be on its way.
-    pub fn share_of(&self, bytes: u64) -> u64 {
-        bytes / u64::from(SHARES) * u64::from(self.shares)
+    /// Returns whether others read from the disk.
+    pub fn read_at(&self, now_ns: u64) -> bool {
+        now_ns < self.until_ns
     }
 
-    /// How long we have held back.
+    /// How long we have kept less in flight.
     pub fn yielded_ns(&self) -> u64 {
         self.yielded_ns
     }
@@ -95,45 +95,44 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Samples of 100 reads each, with the given latencies.
-    fn after(latencies_ns: impl IntoIterator<Item = u64>) -> Neighbours {
+    /// After a second of samples with so many reads each, of so many bytes and so long.
+    fn after(count: u64, bytes: u64, time_ns: u64) -> (Neighbours, u64) {
         let mut neighbours = Neighbours::new();
-        let (mut now_ns, mut reads, mut read_ns) = (0, 0, 0);
-        neighbours.sampled(now_ns, reads, read_ns);
-        for latency_ns in latencies_ns {
+        let mut reads = Reads::default();
+        let mut now_ns = MS;
+        neighbours.sampled(now_ns, reads);
+        for _ in 0..200 {
             now_ns += SAMPLE_NS;
-            reads += 100;
-            read_ns += 100 * latency_ns;
-            neighbours.sampled(now_ns, reads, read_ns);
+            reads.count += count;
+            reads.bytes += count * bytes;
+            reads.time_ns += count * time_ns;
+            neighbours.sampled(now_ns, reads);
         }
-        neighbours
+        (neighbours, now_ns)
     }
 
     #[test]
-    fn readers_that_suffer_get_room_and_it_is_taken_back() {
-        let calm = after([MS; 10]);
-        assert_eq!(calm.share_of(32 << 20), 32 << 20);
-        assert_eq!(calm.yielded_ns(), 0);
-        let suffering = after([MS, MS, 10 * MS, 10 * MS, 10 * MS]);
-        assert_eq!(suffering.share_of(32 << 20), 8 << 20);
-        assert!(suffering.yielded_ns() > 0);
-        let over = after([MS, 10 * MS, 10 * MS].into_iter().chain([MS; 10]));
-        assert_eq!(over.share_of(32 << 20), 32 << 20);
+    fn who_waits_for_reads_is_seen_and_forgotten() {
+        let (neighbours, now_ns) = after(1, 4096, MS);
+        assert!(neighbours.read_at(now_ns));
+        assert!(neighbours.yielded_ns() > 900 * MS);
+        assert!(!neighbours.read_at(now_ns + HOLD_NS));
     }
 
     #[test]
-    fn little_differences_and_few_reads_are_nobodys_suffering() {
-        assert_eq!(after([MS / 10, MS, MS]).share_of(800), 800);
-        let mut neighbours = Neighbours::new();
-        for sample in 0..10 {
-            neighbours.sampled(sample * SAMPLE_NS, sample, sample * sample * 100 * MS);
+    fn who_waits_for_long_is_not_forgotten_meanwhile() {
+        let (neighbours, now_ns) = after(1, 4096, 100 * MS);
+        assert!(neighbours.read_at(now_ns + 300 * MS));
+        let (neighbours, now_ns) = after(1, 4096, 100_000 * MS);
+        assert!(!neighbours.read_at(now_ns + HOLD_MAX_NS));
+    }
+
+    #[test]
+    fn nobody_waits_for_long_reads_or_for_few() {
+        for (count, bytes, time_ns) in [(0, 0, 0), (4, 1 << 20, 10 * MS), (1, 4096, MS / 10)] {
+            let (neighbours, now_ns) = after(count, bytes, time_ns);
+            assert!(!neighbours.read_at(now_ns), "{count} of {bytes}");
+            assert_eq!(neighbours.yielded_ns(), 0);
         }
-        assert_eq!(neighbours.share_of(800), 800);
-    }
-
-    #[test]
-    fn a_disk_that_got_slower_for_good_is_learned() {
-        let neighbours = after([MS].into_iter().chain([4 * MS; 3000]));
-        assert_eq!(neighbours.share_of(800), 800);
     }
 }

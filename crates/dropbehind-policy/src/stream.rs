@@ -137,6 +137,8 @@ pub(crate) struct Place {
     pub(crate) queued: Option<(u64, u64)>,
     /// When the stream last had its turn.
     pub(crate) served_ns: u64,
+    /// The turn among those that wait for room beside readers.
+    pub(crate) waits: Option<u64>,
     /// The place among the small files that wait, and the bytes it counts with.
     pub(crate) small: Option<(u64, u64)>,
     /// Too many small files wait, and this is one of the oldest.

@@ -5,8 +5,10 @@ mod common;
 
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::MetadataExt;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,7 +17,7 @@ use common::{KIB, Kind, MIB, PATIENCE, Place, cached_bytes, write_pattern};
 use dropbehind::flusher::Flusher;
 use dropbehind::stats::Reason;
 use dropbehind::{File, Mode, OpenOptions};
-use dropbehind_linux::{DiskInfo, Presence};
+use dropbehind_linux::{Access, DiskInfo, Presence, advise_access, drop_clean};
 use dropbehind_testbed::reclaim::in_some_attempt;
 use dropbehind_testbed::residency::{self, Peaks, Sampler};
 use dropbehind_testbed::slow_disk::RequestKind;
@@ -72,6 +74,47 @@ fn unwritten_bytes(peaks: &Peaks) -> u64 {
 
 fn watch(path: &Path) -> Sampler {
     Sampler::start(path, Duration::from_millis(1)).unwrap()
+}
+
+/// Writes a file, and returns the most bytes that were in flight once the flusher has seen what
+/// else happens on the disk.
+fn most_in_flight(slow: &Slow) -> u64 {
+    let path = slow.path("written");
+    let mut file = slow.options().mode(Mode::DONTCACHE).open(&path).unwrap();
+    write_pattern(&mut file, 1, 0, 96 * MIB, MIB);
+    let sampler = watch(&path);
+    write_pattern(&mut file, 1, 96 * MIB, 64 * MIB, MIB);
+    let peaks = sampler.stop().unwrap();
+    file.sync_all().unwrap();
+    fs::remove_file(&path).unwrap();
+    peaks.writeback_pages * residency::page_bytes()
+}
+
+#[test]
+fn little_is_in_flight_beside_readers() {
+    need!(all Slow::needs(Some(Fs::Ext4)));
+    let slow = Slow::new(Some(Fs::Ext4), 150 * MIB);
+    let read = slow.path("read");
+    fs::write(&read, pattern::filled(2, 0, MIB as usize)).unwrap();
+    let reader = fs::File::open(&read).unwrap();
+    reader.sync_all().unwrap();
+    advise_access(reader.as_fd(), Access::Random).unwrap();
+    let alone = most_in_flight(&slow);
+    let stopped = AtomicBool::new(false);
+    let beside = thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut page = [0; 4096];
+            while !stopped.load(Ordering::Relaxed) {
+                drop_clean(reader.as_fd(), 0, 0).unwrap();
+                reader.read_exact_at(&mut page, 0).unwrap();
+            }
+        });
+        let beside = most_in_flight(&slow);
+        stopped.store(true, Ordering::Relaxed);
+        beside
+    });
+    assert!(alone >= 8 * MIB, "{} MiB alone", alone / MIB);
+    assert!(beside <= 3 * MIB, "{} MiB beside a reader", beside / MIB);
 }
 
 /// Writes much faster than a disk of 50 MB/s. Returns the most bytes that were not on the

@@ -283,7 +283,6 @@ impl Requests {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::neighbours::Neighbours;
     use crate::pace::Pace;
     use alloc::vec::Vec;
 
@@ -294,11 +293,11 @@ mod tests {
             now_ns,
             page_bytes: PAGE,
             pace: Pace::new(),
-            neighbours: Neighbours::new(),
             default_window_bytes: 16 << 20,
             request_bytes: 1 << 20,
             busy_streams: 1,
             asked_bytes: 0,
+            beside_readers: false,
         }
     }
 

@@ -146,8 +146,8 @@ impl Stream {
         // held back can be sent as soon as we hear of it. If everything had been on its way,
         // the disk would also wait for the writer to go on.
         let window_bytes = context.room_bytes(&self.config);
-        let most_bytes = context.neighbours.share_of(window_bytes);
-        if !self.requests.have_room(most_bytes) || self.sweep_would_overlap() {
+        let has_room = self.requests.have_room(window_bytes) && context.readers_leave_room();
+        if !has_room || self.sweep_would_overlap() {
             return None;
         }
         let to_send = self.requests.to_send();
@@ -184,6 +184,12 @@ impl Stream {
             }
             Some(_) => Some((due_ns, send)),
         }
+    }
+
+    /// Returns whether it has something to send, and the disk's readers leave no room.
+    pub(crate) fn waits_for_readers(&self, context: &Context) -> bool {
+        !context.readers_leave_room()
+            && (self.requests.to_send().is_some() || !self.sweep.is_empty())
     }
 
     /// What lies in the gaps of a request counts as part of it. So the sweep over the file
@@ -279,7 +285,7 @@ impl Stream {
 
     /// The next request, which is under way from now on.
     fn take_request(&mut self, context: &Context, reason: Reason) -> Option<Request> {
-        let request_bytes = context.request_bytes(&self.config);
+        let request_bytes = context.next_request_bytes(&self.config);
         let to_send = self.requests.take_to_send(request_bytes);
         let request = match to_send {
             Some(request) => request,

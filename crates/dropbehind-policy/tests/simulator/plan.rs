@@ -87,6 +87,8 @@ pub(crate) struct Plan {
     pub(crate) unanswered_in_thousand: u64,
     /// Flushers of other programs come and go.
     pub(crate) peers_in_thousand: u64,
+    /// Programs that read from the disk come and go.
+    pub(crate) neighbours_in_thousand: u64,
     pub(crate) reclaim_ns: Option<u64>,
     pub(crate) readers_ns: Option<u64>,
     pub(crate) writers_ns: Option<u64>,
@@ -169,6 +171,7 @@ impl Plan {
             failing_in_thousand: sometimes(random, &[2, 50, 500]),
             unanswered_in_thousand: sometimes(random, &[0, 0, 20]),
             peers_in_thousand: sometimes(random, &[1, 20]),
+            neighbours_in_thousand: sometimes(random, &[1, 20, 500]),
             reclaim_ns: every(random, 4, &[2, 50, 500]),
             readers_ns: every(random, 4, &[2, 50, 500]),
             writers_ns: every(random, 6, &[1, 20, 500]),

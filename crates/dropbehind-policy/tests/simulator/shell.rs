@@ -86,6 +86,12 @@ impl World {
             let flushers = 1 + self.random.below(64);
             self.policy.shared_by(flushers);
         }
+        if self.random.chance(self.plan.neighbours_in_thousand) {
+            self.disk_reads.count += 10;
+            self.disk_reads.bytes += 10 * PAGE;
+            self.disk_reads.time_ns += 1_000 * MS * self.random.below(2);
+            self.policy.neighbours_read(self.now, self.disk_reads);
+        }
         let next = self.policy.next(self.now);
         self.watch_queue(&next);
         match next {

@@ -1,7 +1,8 @@
 //! What must hold, whatever happens.
 
 use dropbehind_policy::grace::{GRACE_NS, SMALL_FILE_BYTES};
-use dropbehind_policy::pace::{POLL_MAX_NS, POLL_SHARED_MAX_NS};
+use dropbehind_policy::neighbours::BATCHES;
+use dropbehind_policy::pace::{BATCH_MIN_BYTES, POLL_MAX_NS, POLL_SHARED_MAX_NS};
 use dropbehind_policy::{Action, ByteRange, Next, Reason};
 
 use crate::cache::PAGE;
@@ -164,6 +165,15 @@ impl World {
 
     fn watch_writeback(&mut self, number: usize, range: ByteRange, reason: Reason) {
         assert!(!range.is_empty(), "an empty request");
+        if self.policy.yields_at(self.now) {
+            self.coverage.yielding += 1;
+            let batch_bytes = BATCH_MIN_BYTES.max(self.plan.policy.request_bytes);
+            let before_bytes = self.policy.asked_bytes().saturating_sub(range.len());
+            assert!(
+                before_bytes < BATCHES * batch_bytes,
+                "{before_bytes} bytes in flight beside readers"
+            );
+        }
         assert!(
             range.start.is_multiple_of(PAGE),
             "{range:?} begins within a page"

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
+use dropbehind_policy::neighbours::Reads;
 use dropbehind_policy::residency::ResidencyMap;
 use dropbehind_policy::{Action, ByteRange, Disk, Mode, StreamConfig, StreamId};
 
@@ -125,6 +126,7 @@ pub(crate) struct World {
     pub(crate) alive_from: usize,
 
     neighbours: u64,
+    pub(crate) disk_reads: Reads,
     pub(crate) last_event_ns: u64,
     pub(crate) log: Log,
     pub(crate) coverage: Coverage,
@@ -172,6 +174,7 @@ impl World {
             swept_ns: 0,
             alive_from: 0,
             neighbours: 0,
+            disk_reads: Reads::default(),
             last_event_ns: 0,
             log: Log {
                 hash: seed,
