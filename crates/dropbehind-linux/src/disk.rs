@@ -8,9 +8,11 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, Stat, major, makedev, minor};
 use rustix::ioctl::{Getter, Opcode, Updater, ioctl, opcode};
 use std::ffi::OsStr;
 use std::fmt;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -401,6 +403,38 @@ pub fn disk_counters(disk: &DiskInfo) -> io::Result<DiskCounters> {
     }
     let text = std::fs::read_to_string(sysfs(disk.id).join("stat"))?;
     DiskCounters::parse(&text).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// How many requests a disk is working on, for a thread that asks often.
+#[derive(Debug)]
+pub struct InFlight(File);
+
+impl InFlight {
+    /// # Errors
+    ///
+    /// - [`io::ErrorKind::Unsupported`]: a virtual disk, which has none.
+    /// - `ENOENT`: the disk is gone.
+    pub fn of(disk: &DiskInfo) -> io::Result<Self> {
+        if disk.virtual_ {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        File::open(sysfs(disk.id).join("inflight")).map(Self)
+    }
+
+    /// Its writes, of everybody: `inflight` in Documentation/ABI/stable/sysfs-block. Takes some
+    /// microseconds.
+    ///
+    /// # Errors
+    ///
+    /// - `ENODEV`: the disk is gone.
+    pub fn writes(&self) -> io::Result<u64> {
+        let mut text = [0; 64];
+        let read = self.0.read_at(&mut text, 0)?;
+        let numbers = text[..read].split(u8::is_ascii_whitespace);
+        let writes = numbers.filter(|number| !number.is_empty()).nth(1);
+        let writes = writes.and_then(|writes| str::from_utf8(writes).ok()?.parse().ok());
+        writes.ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
 }
 
 #[cfg(test)]

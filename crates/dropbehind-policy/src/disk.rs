@@ -45,7 +45,7 @@ pub struct Disk {
     /// the stream. The first is the oldest.
     queue: BTreeSet<(u64, u64, StreamId)>,
     turns: u64,
-    /// Streams that wait until the disk's readers leave room, in turn.
+    /// Streams that wait for room on the disk, in turn.
     waiting: BTreeSet<(u64, StreamId)>,
     /// Small closed files that wait within the budget.
     small: SmallFiles,
@@ -59,6 +59,8 @@ pub struct Disk {
     forgotten: Option<(StreamId, StreamCounters)>,
     /// The stream whose drop has not been answered.
     dropping: Option<StreamId>,
+    /// The disk has nothing to write.
+    idle: bool,
 }
 
 impl Disk {
@@ -83,6 +85,7 @@ impl Disk {
             busy_streams: 0,
             forgotten: None,
             dropping: None,
+            idle: false,
         }
     }
 
@@ -101,6 +104,17 @@ impl Disk {
     /// its window.
     pub fn shared_by(&mut self, flushers: u64) {
         self.pace.shared_by(flushers);
+    }
+
+    /// Returns whether a stream waits for room on the disk: [`Disk::found_idle`].
+    pub fn is_waited_for(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Whether the disk has written all that it got, as it counts itself. File systems may have
+    /// yet to notice that, so it gets more before completions are counted.
+    pub fn found_idle(&mut self, idle: bool) {
+        self.idle = idle;
     }
 
     /// Returns whether others read from the disk, so that less is kept in flight.
@@ -151,8 +165,8 @@ impl Disk {
             .map(|(_, counters)| counters)
     }
 
-    /// The most bytes that a stream's writers may have outstanding: two windows, or no limit
-    /// if the window is 0. It changes with the disk's speed and with each event, so read it
+    /// The most bytes that a stream's writers may have outstanding: at most two windows, or no
+    /// limit if the window is 0. It changes with the disk's speed and with each event, so read it
     /// again along with [`Stream::done_bytes`].
     pub fn limit_bytes(&self, id: StreamId) -> u64 {
         let context = self.context(0);
@@ -198,7 +212,9 @@ impl Disk {
             request_bytes: self.config.request_bytes,
             busy_streams: self.busy_streams,
             asked_bytes: self.asked_bytes,
+            waiting_streams: self.waiting.len() as u64,
             beside_readers: self.neighbours.read_at(now_ns),
+            idle: self.idle,
         }
     }
 
@@ -236,7 +252,7 @@ impl Disk {
         };
         stream.end_flush_if_settled();
         let due_ns = stream.task(&context).map(|(due_ns, _)| due_ns);
-        match (stream.place.waits, stream.waits_for_readers(&context)) {
+        match (stream.place.waits, stream.waits_for_room(&context)) {
             (None, true) => {
                 stream.place.waits = Some(self.turns);
                 self.waiting.insert((self.turns, id));
@@ -277,19 +293,21 @@ impl Disk {
         }
     }
 
-    /// Queues the stream that waits for longest, if the disk's readers leave room. Returns
-    /// whether there was one.
+    /// Queues the stream that waits for longest, if it has room now. Returns whether it has.
     fn let_one_go_on(&mut self, now_ns: u64) -> bool {
-        if self.waiting.is_empty() || !self.context(now_ns).readers_leave_room() {
-            return false;
-        }
-        let Some((_, id)) = self.waiting.pop_first() else {
+        let Some(&(turn, id)) = self.waiting.first() else {
             return false;
         };
-        if let Some(stream) = self.streams.get_mut(&id) {
-            stream.place.waits = None;
-            self.requeue(now_ns, id);
+        let context = self.context(now_ns);
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return false;
+        };
+        if stream.waits_for_room(&context) {
+            return false;
         }
+        stream.place.waits = None;
+        self.waiting.remove(&(turn, id));
+        self.requeue(now_ns, id);
         true
     }
 
@@ -462,11 +480,10 @@ impl Disk {
         let newly = self.with(now_ns, id, |stream, context| {
             stream.counted(context, range, counted)
         });
-        if let Some((bytes, poll)) = newly.flatten() {
+        if let Some(bytes) = newly.flatten() {
             let busy = self.asked_bytes > 0;
             self.completed_bytes += bytes;
             self.pace.completed(now_ns, bytes, busy);
-            self.pace.polled(poll);
         }
     }
 
@@ -537,7 +554,10 @@ impl Disk {
                 continue;
             };
             match action {
-                Action::StartWriteback { .. } => self.pace.started(now_ns),
+                Action::StartWriteback { .. } => {
+                    self.pace.started(now_ns);
+                    self.idle = false;
+                }
                 Action::Drop { .. } => self.dropping = Some(id),
                 Action::Forget { .. } => {
                     let gone = self.remove(id);

@@ -291,18 +291,26 @@ impl Stream {
         context.batch_bytes(&self.config)
     }
 
-    /// How many bytes writers may count beyond [`Stream::done_bytes`]: two windows, less the
-    /// clean bytes that are about to be dropped.
+    /// How many bytes writers may count beyond [`Stream::done_bytes`]: twice what the stream
+    /// may have in flight, or two windows of write-behind, less the clean bytes that are about
+    /// to be dropped.
     ///
-    /// A waiting writer has more than a window pending outside the write-behind window, which
+    /// A waiting writer has more than a batch pending outside the write-behind window, which
     /// only the writer itself moves on. So there is always work that ends the wait, even if
-    /// the window shrinks meanwhile.
+    /// what may be in flight shrinks meanwhile.
     pub(crate) fn limit_bytes(&self, context: &Context) -> u64 {
-        let window_bytes = context.window_bytes(&self.config);
-        if window_bytes == 0 {
+        if context.window_bytes(&self.config) == 0 {
             return u64::MAX;
         }
-        let held_bytes = self.window.unsent().len().max(window_bytes);
+        let unsent_bytes = self.window.unsent().len();
+        // A file without a name is written once it has as much as may be in flight, however
+        // many streams there are.
+        let shares = self.eager && unsent_bytes == 0 && !self.inspection.unlinked;
+        let ahead_bytes = match shares {
+            true => context.ahead_bytes(&self.config),
+            false => context.window_bytes(&self.config),
+        };
+        let held_bytes = unsent_bytes.max(ahead_bytes);
         // Writers count bytes, the disk writes pages. One byte in each page of a file is
         // little to the former and all of it to the latter.
         let counted_bytes = self.progress.dirty_bytes();
@@ -311,7 +319,7 @@ impl Stream {
         // lump makes room only as fast as drops go.
         let undropped_bytes = self.planner.ready_bytes().saturating_sub(STEP_BYTES);
         held_bytes
-            .saturating_add(window_bytes)
+            .saturating_add(ahead_bytes)
             .saturating_sub(uncounted_bytes)
             .saturating_sub(undropped_bytes)
     }

@@ -90,8 +90,9 @@ impl OpenOptions {
 
     /// The window in bytes, at least 64 KiB. Up to twice the window may be dirty or under
     /// writeback before a writer waits. Writes of 256 KiB and more slow down on the last
-    /// quarter of that. The default is the larger of what the disk writes in a quarter of a
-    /// second, up to 16 MiB, and what it writes in 50 ms, up to 28 MiB.
+    /// quarter of that. The default is what the disk writes in a quarter of a second, up to
+    /// 16 MiB, in the write-behind modes. In the others it is the least that keeps the disk
+    /// busy, 8 MiB on most, and a share of that if many files are written.
     pub fn window_bytes(&mut self, bytes: u64) -> &mut OpenOptions {
         self.settings.window_bytes = Some(bytes);
         self

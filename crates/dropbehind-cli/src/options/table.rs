@@ -49,9 +49,9 @@ pub(super) const WINDOW: OptionSpec = OptionSpec {
     },
     default: None,
     meaning: "How far writeback may be behind the writer",
-    details: "From 64KiB to 64GiB; unless set, what the disk writes in a quarter of a second, at \
-              most 16MiB (28MiB on disks of more than 335 MB/s). Of a file, at most two windows and \
-              one write are dirty or on their way.",
+    details: "From 64KiB to 64GiB. Of a file, at most two windows and one write are dirty or on \
+              their way. Unless set, what the disk writes in a quarter of a second, at most 16MiB, \
+              in the write-behind modes, and what keeps it busy in the others: 8MiB on most.",
 };
 
 pub(super) const REQUEST: OptionSpec = OptionSpec {

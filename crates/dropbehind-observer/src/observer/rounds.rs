@@ -109,6 +109,7 @@ impl Rounds {
             if let Some(doubts) = self.files.doubts_due() {
                 pause = pause.min(doubts).max(GATHER);
             }
+            self.inputs.rests(pause > ACTIVE);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::StreamConfig;
 use crate::neighbours::BATCHES;
-use crate::pace::Pace;
+use crate::pace::{BATCH_MAX_BYTES, Pace};
 use crate::write_behind::DEFAULT_WINDOW_BYTES;
 
 /// The state of a stream's disk.
@@ -17,8 +17,12 @@ pub(crate) struct Context {
     pub busy_streams: u64,
     /// The bytes that they wait for.
     pub asked_bytes: u64,
+    /// Streams that wait for room on the disk.
+    pub waiting_streams: u64,
     /// Others read from the disk.
     pub beside_readers: bool,
+    /// The disk has nothing to write.
+    pub idle: bool,
 }
 
 impl Context {
@@ -26,7 +30,7 @@ impl Context {
     /// many gets its bytes written later than a single one would. If each polled at a single
     /// one's pace, the polls would take a core.
     pub(super) fn poll_ns(&self) -> u64 {
-        let share = 1 + self.busy_streams.saturating_sub(1) / 4;
+        let share = 1 + self.streams().saturating_sub(1) / 4;
         self.pace.poll_ns().saturating_mul(share)
     }
 
@@ -46,11 +50,8 @@ impl Context {
 
     /// The size of the next request.
     pub(super) fn next_request_bytes(&self, config: &StreamConfig) -> u64 {
-        let request_bytes = self.request_bytes(config);
-        match self.beside_readers {
-            true => request_bytes.min(self.whole_pages(self.batch_bytes(config))),
-            false => request_bytes,
-        }
+        let batch_bytes = self.whole_pages(self.batch_bytes(config));
+        self.request_bytes(config).min(batch_bytes)
     }
 
     /// In whole pages: a page in two requests would be written twice.
@@ -62,28 +63,64 @@ impl Context {
         (bytes - bytes % self.page_bytes).max(self.page_bytes)
     }
 
-    /// How much a stream may have on its way. A window of 0 turns off write-behind and the
-    /// writer's wait, but doesn't affect this.
-    pub(super) fn room_bytes(&self, config: &StreamConfig) -> u64 {
-        match self.window_bytes(config) {
-            0 => self
-                .pace
-                .window_bytes(DEFAULT_WINDOW_BYTES, self.request_bytes(config)),
-            window_bytes => window_bytes,
+    /// How much may be in flight: of a stream with a window of its own, or of all others
+    /// together. A window of 0 turns off write-behind and the writer's wait, but doesn't affect
+    /// this.
+    pub(super) fn flight_bytes(&self, config: &StreamConfig) -> u64 {
+        match config.window_bytes {
+            Some(fixed) if fixed > 0 => self.window_bytes(config),
+            _ => self.shared_flight_bytes(),
         }
     }
 
+    fn shared_flight_bytes(&self) -> u64 {
+        let default_bytes = match self.default_window_bytes {
+            0 => DEFAULT_WINDOW_BYTES,
+            bytes => bytes,
+        };
+        self.pace.flight_bytes(default_bytes, self.request_bytes)
+    }
+
+    /// Returns whether the disk has room for another request of a stream that shares it: one
+    /// without a window of its own.
+    fn has_room(&self) -> bool {
+        self.asked_bytes < self.shared_flight_bytes()
+            || self.idle && self.asked_bytes < self.default_window_bytes
+    }
+
+    /// Returns whether the disk has room for another request, as far as other streams and
+    /// programs are concerned.
+    pub(super) fn has_room_for(&self, config: &StreamConfig) -> bool {
+        let shares = config
+            .window_bytes
+            .is_none_or(|window_bytes| window_bytes == 0);
+        self.readers_leave_room() && (!shares || self.has_room())
+    }
+
+    /// The most of an eager stream that its writer may be ahead of the disk, in halves: its
+    /// share of what may be in flight, and as much again.
+    pub(super) fn ahead_bytes(&self, config: &StreamConfig) -> u64 {
+        let share = self.flight_bytes(config) / self.streams();
+        share
+            .max(BATCH_MAX_BYTES / 2)
+            .min(self.window_bytes(config))
+    }
+
+    /// How many streams share the disk. Those that wait mostly have something in flight, too.
+    fn streams(&self) -> u64 {
+        self.busy_streams.max(self.waiting_streams).max(1)
+    }
+
     /// Returns whether the disk's readers leave room for another request of some stream.
-    pub(crate) fn readers_leave_room(&self) -> bool {
-        let batch_bytes = self
-            .pace
-            .batch_bytes(self.default_window_bytes, self.request_bytes);
-        !self.beside_readers || self.asked_bytes < batch_bytes.saturating_mul(BATCHES)
+    fn readers_leave_room(&self) -> bool {
+        let flight_bytes = self.shared_flight_bytes();
+        let batch_bytes = self.pace.batch_bytes(flight_bytes, self.request_bytes);
+        !self.beside_readers || self.idle || self.asked_bytes < batch_bytes.saturating_mul(BATCHES)
     }
 
     /// How many dirty bytes are worth a request.
     pub(super) fn batch_bytes(&self, config: &StreamConfig) -> u64 {
         self.pace
-            .batch_bytes(self.room_bytes(config), self.request_bytes(config))
+            .batch_bytes(self.flight_bytes(config), self.request_bytes(config))
     }
 }

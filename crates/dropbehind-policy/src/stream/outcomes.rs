@@ -7,18 +7,17 @@ use super::request::Request;
 use super::{Context, Stream};
 use crate::action::{Counted, Dropped, Inspected};
 use crate::drop_planner::Verdict;
-use crate::pace::Poll;
 use crate::range::ByteRange;
 use crate::range_list::{gaps_between, intersections};
 
 impl Stream {
-    /// Returns the bytes newly seen clean and what the poll was like, for the disk's pace.
+    /// Returns the bytes newly seen clean, for the disk's pace.
     pub(crate) fn counted(
         &mut self,
         context: &Context,
         range: ByteRange,
         counted: Counted,
-    ) -> Option<(u64, Poll)> {
+    ) -> Option<u64> {
         if self.counting_lazy {
             self.counted_lazy(context, range, counted);
             return None;
@@ -33,7 +32,7 @@ impl Stream {
             self.now_clean(range);
         }
         self.update_done();
-        Some((progress.newly_clean_bytes, progress.poll))
+        Some(progress.newly_clean_bytes)
     }
 
     /// Requested pages are dirty and not on their way: written again, or skipped by the

@@ -5,7 +5,7 @@ use alloc::collections::VecDeque;
 use super::context::Context;
 use super::request::Request;
 use crate::action::Counted;
-use crate::pace::{POLL_MAX_NS, Poll};
+use crate::pace::POLL_MAX_NS;
 use crate::range::ByteRange;
 use crate::range_counts::RangeCounts;
 use crate::reason::Reason;
@@ -62,8 +62,6 @@ impl Asked {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Progress {
     pub(super) newly_clean_bytes: u64,
-    /// What the count was like, for the disk's pace.
-    pub(super) poll: Poll,
     /// The request, if it is over: what is still dirty of it is not on its way.
     pub(super) over: Option<Request>,
 }
@@ -83,8 +81,6 @@ pub(super) struct Requests {
     next_count_ns: u64,
     /// When the count under way was started.
     count_begun_ns: u64,
-    /// Whether the next count follows a pause rather than another count.
-    polling: bool,
 }
 
 impl Requests {
@@ -98,7 +94,6 @@ impl Requests {
             covered: RangeCounts::new(),
             next_count_ns: 0,
             count_begun_ns: 0,
-            polling: false,
         }
     }
 
@@ -178,7 +173,6 @@ impl Requests {
     pub(super) fn ask(&mut self, context: &Context, request: Request) {
         if self.asked.is_empty() {
             self.next_count_ns = context.now_ns + context.poll_ns();
-            self.polling = true;
         }
         self.covered.add(request.range);
         self.push(request);
@@ -240,18 +234,14 @@ impl Requests {
         let front = front.filter(|front| front.request.range == range)?;
         let newly_clean_bytes = front.counted(counted);
         let front = *front;
-        let polled = core::mem::take(&mut self.polling);
         self.asked_bytes -= newly_clean_bytes;
         if !front.is_over() {
             let cost_ns = context.now_ns.saturating_sub(self.count_begun_ns);
             let cost_ns = cost_ns.saturating_mul(COUNT_SHARE).min(POLL_MAX_NS);
             let pause_ns = context.poll_ns().max(cost_ns);
             self.next_count_ns = context.now_ns + pause_ns;
-            self.polling = true;
-            let early = polled && newly_clean_bytes == 0;
             return Some(Progress {
                 newly_clean_bytes,
-                poll: if early { Poll::Early } else { Poll::InTime },
                 over: None,
             });
         }
@@ -264,7 +254,6 @@ impl Requests {
         Some(Progress {
             newly_clean_bytes: newly_clean_bytes
                 + missing_bytes.saturating_sub(counted.unwritten_bytes()),
-            poll: if polled { Poll::Late } else { Poll::InTime },
             over: Some(front.request),
         })
     }
@@ -298,6 +287,8 @@ mod tests {
             busy_streams: 1,
             asked_bytes: 0,
             beside_readers: false,
+            waiting_streams: 0,
+            idle: false,
         }
     }
 

@@ -9,9 +9,8 @@ use crate::grace::{AGE_NS, GRACE_NS};
 use crate::range::ByteRange;
 use crate::reason::Reason;
 
-/// With this many clean bytes waiting to be dropped, drops go before new requests: together
-/// with two windows, 28 MiB each at most by default, that is 64 MiB. (Writers have less room
-/// by then: see [`Stream::limit_bytes`].)
+/// With this many clean bytes waiting to be dropped, drops go before new requests. (Writers
+/// have less room by then: see [`Stream::limit_bytes`].)
 const CROWDED_BYTES: u64 = 2 * STEP_BYTES;
 /// With less than this on its way, drops and requests take turns instead: disks finish in
 /// lumps, and one that has just finished everything would idle during all of the drops.
@@ -141,13 +140,10 @@ impl Stream {
     }
 
     fn submission(&self, context: &Context) -> Option<(u64, Task)> {
-        // A disk that reports completions only once its queue is empty (virtio under
-        // Firecracker) has nothing to do from then until it gets more. The window that is
-        // held back can be sent as soon as we hear of it. If everything had been on its way,
-        // the disk would also wait for the writer to go on.
-        let window_bytes = context.room_bytes(&self.config);
-        let has_room = self.requests.have_room(window_bytes) && context.readers_leave_room();
-        if !has_room || self.sweep_would_overlap() {
+        if !self.has_own_room(context)
+            || !context.has_room_for(&self.config)
+            || self.sweep_would_overlap()
+        {
             return None;
         }
         let to_send = self.requests.to_send();
@@ -160,6 +156,10 @@ impl Stream {
         if self.config.block_device {
             return Some((due_ns, send));
         }
+        let window_bytes = match context.window_bytes(&self.config) {
+            0 => context.flight_bytes(&self.config),
+            window_bytes => window_bytes,
+        };
         let scratch =
             self.inspection.unlinked && !self.flush && self.outstanding_bytes() < window_bytes;
         match self.inspection.at_ns {
@@ -186,10 +186,20 @@ impl Stream {
         }
     }
 
-    /// Returns whether it has something to send, and the disk's readers leave no room.
-    pub(crate) fn waits_for_readers(&self, context: &Context) -> bool {
-        !context.readers_leave_room()
+    /// Returns whether it has something to send, and waits only for room on the disk.
+    pub(crate) fn waits_for_room(&self, context: &Context) -> bool {
+        !context.has_room_for(&self.config)
+            && self.has_own_room(context)
             && (self.requests.to_send().is_some() || !self.sweep.is_empty())
+    }
+
+    /// Returns whether its own requests leave room for another.
+    fn has_own_room(&self, context: &Context) -> bool {
+        let most_bytes = match self.config.window_bytes {
+            Some(fixed) if fixed > 0 => context.flight_bytes(&self.config),
+            _ => u64::MAX,
+        };
+        self.requests.have_room(most_bytes)
     }
 
     /// What lies in the gaps of a request counts as part of it. So the sweep over the file

@@ -1,6 +1,5 @@
 //! What a seed makes of the world: the machine, its faults and its programs.
 
-use dropbehind_policy::pace::FAST_WINDOW_QUARTERS;
 use dropbehind_policy::{DiskConfig, Mode, Residency, Writeback};
 
 use crate::cache::PAGE;
@@ -183,13 +182,6 @@ impl Plan {
     /// The window a stream has before the disk's speed is known.
     pub(crate) fn window_bytes(&self, program: &ProgramPlan) -> u64 {
         program.window_bytes.unwrap_or(self.policy.window_bytes)
-    }
-
-    /// The largest window it can have: what it wants itself, or what a fast
-    /// disk's grows to.
-    pub(crate) fn largest_window_bytes(&self, program: &ProgramPlan) -> u64 {
-        let grown_bytes = self.policy.window_bytes / 4 * FAST_WINDOW_QUARTERS;
-        program.window_bytes.unwrap_or(grown_bytes)
     }
 }
 

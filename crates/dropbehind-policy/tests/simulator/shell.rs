@@ -85,6 +85,9 @@ impl World {
         if self.random.chance(self.plan.peers_in_thousand) {
             let flushers = 1 + self.random.below(64);
             self.policy.shared_by(flushers);
+            for number in self.alive() {
+                self.publish(self.openings[number].id());
+            }
         }
         if self.random.chance(self.plan.neighbours_in_thousand) {
             self.disk_reads.count += 10;

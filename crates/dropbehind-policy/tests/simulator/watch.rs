@@ -16,7 +16,7 @@ impl World {
     pub(crate) fn watch_write(&mut self, number: usize) {
         let opening = &self.openings[number];
         let plan = &self.programs[opening.program].plan;
-        let window = self.plan.largest_window_bytes(plan);
+        let window = self.plan.window_bytes(plan);
         let bounded = opening.only_eager && !opening.failed && window > 0;
         if !bounded || self.files[opening.file].shared {
             return;
