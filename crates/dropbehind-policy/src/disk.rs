@@ -9,7 +9,7 @@ use crate::neighbours::{Neighbours, Reads};
 use crate::pace::Pace;
 use crate::range::ByteRange;
 use crate::residency::ResidencyMap;
-use crate::stream::{Context, Stream, StreamConfig, StreamCounters};
+use crate::stream::{Context, Flight, Stream, StreamConfig, StreamCounters};
 use crate::write_behind::DEFAULT_WINDOW_BYTES;
 
 /// What is known about a disk.
@@ -39,6 +39,7 @@ impl Default for DiskConfig {
 pub struct Disk {
     config: DiskConfig,
     pace: Pace,
+    flight: Flight,
     neighbours: Neighbours,
     streams: BTreeMap<StreamId, Stream>,
     /// Streams with work: when each is due, its turn among those due at the same time, and
@@ -70,9 +71,11 @@ impl Disk {
             page_bytes: config.page_bytes.max(1),
             ..config
         };
+        let pace = Pace::new();
         Disk {
             config,
-            pace: Pace::new(),
+            pace,
+            flight: Flight::at(&pace, config.window_bytes, config.request_bytes),
             neighbours: Neighbours::new(),
             streams: BTreeMap::new(),
             queue: BTreeSet::new(),
@@ -104,6 +107,16 @@ impl Disk {
     /// its window.
     pub fn shared_by(&mut self, flushers: u64) {
         self.pace.shared_by(flushers);
+        self.update_flight();
+    }
+
+    fn update_flight(&mut self) {
+        let DiskConfig {
+            window_bytes,
+            request_bytes,
+            ..
+        } = self.config;
+        self.flight = Flight::at(&self.pace, window_bytes, request_bytes);
     }
 
     /// Returns whether a stream waits for room on the disk: [`Disk::found_idle`].
@@ -212,6 +225,7 @@ impl Disk {
             request_bytes: self.config.request_bytes,
             busy_streams: self.busy_streams,
             asked_bytes: self.asked_bytes,
+            flight: self.flight,
             waiting_streams: self.waiting.len() as u64,
             beside_readers: self.neighbours.read_at(now_ns),
             idle: self.idle,
@@ -484,6 +498,7 @@ impl Disk {
             let busy = self.asked_bytes > 0;
             self.completed_bytes += bytes;
             self.pace.completed(now_ns, bytes, busy);
+            self.update_flight();
         }
     }
 

@@ -38,7 +38,7 @@ use crate::reason::{Reason, ReasonBytes};
 use crate::residency::ResidencyMap;
 use crate::write_behind::{CloseKind, WriteBehind, WriteKind};
 
-pub(crate) use context::Context;
+pub(crate) use context::{Context, Flight};
 use lazy::Lazy;
 use ownership::Ownership;
 use phase::Phase;

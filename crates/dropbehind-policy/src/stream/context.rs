@@ -17,12 +17,37 @@ pub(crate) struct Context {
     pub busy_streams: u64,
     /// The bytes that they wait for.
     pub asked_bytes: u64,
+    /// How much may be in flight of all streams that share the disk.
+    pub flight: Flight,
     /// Streams that wait for room on the disk.
     pub waiting_streams: u64,
     /// Others read from the disk.
     pub beside_readers: bool,
     /// The disk has nothing to write.
     pub idle: bool,
+}
+
+/// How much may be in flight of all streams that share a disk. It changes with the disk's pace
+/// alone, and is asked for with each event.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Flight {
+    bytes: u64,
+    beside_readers_bytes: u64,
+}
+
+impl Flight {
+    pub(crate) fn at(pace: &Pace, default_window_bytes: u64, request_bytes: u64) -> Flight {
+        let default_bytes = match default_window_bytes {
+            0 => DEFAULT_WINDOW_BYTES,
+            bytes => bytes,
+        };
+        let bytes = pace.flight_bytes(default_bytes, request_bytes);
+        let batch_bytes = pace.batch_bytes(bytes, request_bytes);
+        Flight {
+            bytes,
+            beside_readers_bytes: batch_bytes.saturating_mul(BATCHES),
+        }
+    }
 }
 
 impl Context {
@@ -69,22 +94,14 @@ impl Context {
     pub(super) fn flight_bytes(&self, config: &StreamConfig) -> u64 {
         match config.window_bytes {
             Some(fixed) if fixed > 0 => self.window_bytes(config),
-            _ => self.shared_flight_bytes(),
+            _ => self.flight.bytes,
         }
-    }
-
-    fn shared_flight_bytes(&self) -> u64 {
-        let default_bytes = match self.default_window_bytes {
-            0 => DEFAULT_WINDOW_BYTES,
-            bytes => bytes,
-        };
-        self.pace.flight_bytes(default_bytes, self.request_bytes)
     }
 
     /// Returns whether the disk has room for another request of a stream that shares it: one
     /// without a window of its own.
     fn has_room(&self) -> bool {
-        self.asked_bytes < self.shared_flight_bytes()
+        self.asked_bytes < self.flight.bytes
             || self.idle && self.asked_bytes < self.default_window_bytes
     }
 
@@ -113,9 +130,7 @@ impl Context {
 
     /// Returns whether the disk's readers leave room for another request of some stream.
     fn readers_leave_room(&self) -> bool {
-        let flight_bytes = self.shared_flight_bytes();
-        let batch_bytes = self.pace.batch_bytes(flight_bytes, self.request_bytes);
-        !self.beside_readers || self.idle || self.asked_bytes < batch_bytes.saturating_mul(BATCHES)
+        !self.beside_readers || self.idle || self.asked_bytes < self.flight.beside_readers_bytes
     }
 
     /// How many dirty bytes are worth a request.

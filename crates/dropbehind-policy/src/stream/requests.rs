@@ -273,6 +273,7 @@ impl Requests {
 mod tests {
     use super::*;
     use crate::pace::Pace;
+    use crate::stream::context::Flight;
     use alloc::vec::Vec;
 
     const PAGE: u64 = 4096;
@@ -287,6 +288,7 @@ mod tests {
             busy_streams: 1,
             asked_bytes: 0,
             beside_readers: false,
+            flight: Flight::at(&Pace::new(), 16 << 20, 1 << 20),
             waiting_streams: 0,
             idle: false,
         }
