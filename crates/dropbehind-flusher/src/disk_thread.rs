@@ -17,7 +17,6 @@ use dropbehind_policy::neighbours::{Reads, SAMPLE_NS};
 use dropbehind_policy::residency::ResidencyMap;
 use dropbehind_policy::write_behind::DEFAULT_WINDOW_BYTES;
 use dropbehind_policy::{ByteRange, Disk, DiskConfig, Mode, Next, StreamConfig};
-
 use rustix::thread::set_current_timer_slack;
 
 use crate::disk_handle::DiskHandle;

@@ -68,3 +68,38 @@ fn up_to_date(fd: BorrowedFd<'_>, ranges: &[ByteRange]) -> io::Result<RangeSet> 
     }
     Ok(up_to_date)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::FileExt;
+
+    use dropbehind_linux::{Access, advise_access, drop_clean, page_size};
+    use dropbehind_testbed::{Need, Scratch, need};
+
+    use super::*;
+
+    #[test]
+    fn what_has_come_since_stays() {
+        need!(Need::Cachestat);
+        let scratch = Scratch::new().unwrap();
+        let page = page_size();
+        std::fs::write(scratch.file("read"), vec![1; 8 * page as usize]).unwrap();
+        let file = File::open(scratch.file("read")).unwrap();
+        file.sync_all().unwrap();
+        let fd = file.as_fd();
+        drop_clean(fd, 0, 0).unwrap();
+        advise_access(fd, Access::Random).unwrap();
+        let read = |number: u64| file.read_exact_at(&mut [0], number * page).unwrap();
+        let pages = |start: u64, end: u64| ByteRange::new(start * page, end * page);
+        read(0);
+        read(5);
+        let noted = Noted::of(fd, &[pages(0, 2), pages(4, 8)]).unwrap();
+        read(1);
+        read(6);
+        assert_eq!(noted.droppable(fd, pages(0, 2)), [pages(0, 1)]);
+        assert_eq!(noted.droppable(fd, pages(4, 8)), [pages(5, 6)]);
+        assert_eq!(Noted::default().droppable(fd, pages(0, 8)), []);
+    }
+}

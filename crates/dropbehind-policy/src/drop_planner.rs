@@ -7,12 +7,15 @@
 //! as dropped until a later call finds it empty. What cannot be dropped after several tries
 //! is counted as left.
 
+mod noted;
+
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use crate::grace::AGE_NS;
 use crate::range::ByteRange;
 use crate::range_set::RangeSet;
+use noted::Noted;
 
 /// From this many bytes on, a drop is worth a call. Each call skips the folios that straddle
 /// its ends: a range shorter than the folios drops nothing at all, and one as long as two of
@@ -34,10 +37,6 @@ pub const CALL_BYTES: u64 = 4 << 20;
 pub const SHORT_BYTES: u64 = 64 << 10;
 /// At most this many at once, which takes some hundred microseconds.
 const PARTS: usize = 64;
-/// At most this many ranges are noted at once, which takes some hundred microseconds.
-const NOTED_PARTS: usize = 1024;
-/// And at most this many bytes, and one range: of single pages, that takes as long.
-const NOTED_BYTES: u64 = 16 << 20;
 /// The longest range retried in one call: two that were dropped separately.
 const RETRY_BYTES: u64 = 2 * CALL_BYTES;
 /// Tries without progress before a range is left: a second in all. Reclaim takes folios off
@@ -63,12 +62,7 @@ pub struct DropPlanner {
     overlap: RangeSet,
     /// Ranges to retry separately: due time and start → end and tries so far.
     resisting: BTreeMap<(u64, u64), (u64, u32)>,
-    /// What was noted and not withdrawn since.
-    noted: RangeSet,
-    /// The ranges that were noted, and their tries so far.
-    noted_ranges: VecDeque<(ByteRange, u32)>,
-    /// Whether it is known who brought those pages in.
-    caught_up: bool,
+    noted: Noted,
     /// The ranges being dropped, and their tries so far.
     taken: VecDeque<(ByteRange, u32)>,
     /// Whether the last range taken was a retry.
@@ -86,9 +80,7 @@ impl DropPlanner {
             ready: RangeSet::new(),
             overlap: RangeSet::new(),
             resisting: BTreeMap::new(),
-            noted: RangeSet::new(),
-            noted_ranges: VecDeque::new(),
-            caught_up: false,
+            noted: Noted::new(),
             taken: VecDeque::new(),
             retried: false,
             given_up_tries: 0,
@@ -98,7 +90,7 @@ impl DropPlanner {
 
     /// `range` is ours and clean.
     pub fn ready(&mut self, range: ByteRange) {
-        for part in self.noted.gaps_of(range) {
+        for part in self.noted.left().gaps_of(range) {
             self.ready.insert(part);
         }
     }
@@ -107,7 +99,7 @@ impl DropPlanner {
     pub fn withdraw(&mut self, range: ByteRange) {
         self.ready.remove(range);
         self.overlap.remove(range);
-        self.noted.remove(range);
+        self.noted.withdraw(range);
         if !self.resisting.is_empty() {
             self.withdraw_resisting(range);
         }
@@ -131,13 +123,13 @@ impl DropPlanner {
 
     /// Bytes that wait.
     pub fn ready_bytes(&self) -> u64 {
-        self.ready.bytes() + self.noted.bytes()
+        self.ready.bytes() + self.noted.left().bytes()
     }
 
     /// The parts of `range` that wait to be dropped.
     pub fn ready_parts(&self, range: ByteRange) -> impl Iterator<Item = ByteRange> + '_ {
         let ready = self.ready.overlaps_of(range);
-        ready.chain(self.noted.overlaps_of(range))
+        ready.chain(self.noted.left().overlaps_of(range))
     }
 
     /// Returns whether nothing waits, is being dropped, or is to be retried.
@@ -145,7 +137,7 @@ impl DropPlanner {
         self.ready.is_empty()
             && self.overlap.is_empty()
             && self.resisting.is_empty()
-            && self.noted.is_empty()
+            && self.noted.left().is_empty()
             && self.taken.is_empty()
     }
 
@@ -180,39 +172,37 @@ impl DropPlanner {
     /// Takes the next ranges of which the pages are to be noted. They are dropped once it is
     /// known who brought those pages in.
     pub fn note(&mut self, now_ns: u64, flush: bool, step_bytes: u64) -> Vec<ByteRange> {
-        self.caught_up = false;
-        self.noted_ranges.clear();
-        while self.noted.bytes() < NOTED_BYTES && self.noted_ranges.len() < NOTED_PARTS {
+        self.noted.begin();
+        while self.noted.has_room() {
             let due = self.take_due(now_ns, flush, step_bytes);
             if due.is_empty() {
                 break;
             }
-            for (range, _) in &due {
-                self.noted.insert(*range);
+            for (range, tries) in due {
+                self.noted.add(range, tries);
             }
-            self.noted_ranges.extend(due);
         }
-        self.noted_ranges.iter().map(|(range, _)| *range).collect()
+        self.noted.ranges()
     }
 
     /// It is known by now who brought in the pages that were noted.
     pub fn caught_up(&mut self) {
-        self.caught_up = true;
+        self.noted.caught_up();
     }
 
     /// Whether ranges are noted, and if so, whether they may be dropped.
     pub fn noted(&self) -> Option<bool> {
-        (!self.noted.is_empty()).then_some(self.caught_up)
+        self.noted.may_be_dropped()
     }
 
     /// Takes the next noted ranges to drop: one, or many short ones.
     pub fn take_noted(&mut self) -> Vec<ByteRange> {
         let mut parts = Vec::new();
-        while let Some(&(range, tries)) = self.noted_ranges.front()
+        while let Some(range) = self.noted.first()
             && (parts.is_empty() || range.len() <= SHORT_BYTES && parts.len() < PARTS)
         {
-            self.noted_ranges.pop_front();
-            for mut part in self.noted.overlaps_of(range) {
+            let (left, tries) = self.noted.take_first();
+            for mut part in left {
                 // What may have stayed just before it was noted as well.
                 let before = self.overlap.first_from(part.start.saturating_sub(1));
                 if let Some(before) = before.filter(|before| before.end == part.start) {
@@ -222,7 +212,6 @@ impl DropPlanner {
                 self.taken.push_back((part, tries));
                 parts.push(part);
             }
-            self.noted.remove(range);
             if range.len() > SHORT_BYTES && !parts.is_empty() {
                 break;
             }
@@ -341,7 +330,7 @@ impl DropPlanner {
 
     /// Returns whether any part of `range` waits for its first drop.
     pub fn is_waiting(&self, range: ByteRange) -> bool {
-        self.ready.touches(range) || self.overlap.touches(range) || self.noted.touches(range)
+        self.ready.touches(range) || self.overlap.touches(range) || self.noted.left().touches(range)
     }
 
     /// Retries the range that was given up last after all. Returns false if that was done

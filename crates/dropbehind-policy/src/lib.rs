@@ -17,7 +17,7 @@
 //! | [`residency`] | what was in the page cache before our I/O |
 //! | [`drop_planner`] | which ranges to drop, when, and what to try again |
 //! | [`neighbours`] | room for programs that read from the disk |
-//! | [`pace`] | the disk's measured speed, and the window and batch that follow from it |
+//! | [`pace`] | the disk's measured speed, and what follows from it: how much may be in flight, batches, polls |
 //! | [`throttle`] | how long a writer ahead of the disk pauses |
 //! | [`grace`] | files too small or too young to be worth a write |
 //! | [`reason`] | why writeback was started, counted |

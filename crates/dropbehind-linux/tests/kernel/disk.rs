@@ -1,9 +1,13 @@
 //! From a file to the disk that carries it.
 
 use crate::setup::{Loop, MIB, Mounted, directory, dirty_file, is_root, output, skip};
-use dropbehind_linux::{DiskInfo, FsKind, disk_counters, disk_of, filesystem, write_and_wait};
+use dropbehind_linux::{
+    DiskInfo, FsKind, InFlight, disk_counters, disk_of, filesystem, start_writeback, write_and_wait,
+};
+use dropbehind_testbed::{SlowDisk, SlowDiskOptions, need};
 use std::fs::File;
 use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -145,4 +149,23 @@ fn btrfs_is_on_its_device() {
     let file = File::open(mounted.0.join("file")).unwrap();
     assert_eq!(filesystem(file.as_fd()).unwrap(), FsKind::Btrfs);
     assert_eq!(disk_of(file.as_fd()).unwrap().name, device.name());
+}
+
+#[test]
+fn writes_in_flight_are_counted() {
+    need!(all SlowDisk::needs());
+    let disk = SlowDisk::new(SlowDiskOptions {
+        write_bytes_per_second: Some(4 * MIB),
+        ..SlowDiskOptions::default()
+    })
+    .unwrap();
+    let device = File::options().write(true).open(disk.device()).unwrap();
+    let in_flight = InFlight::of(&disk_of(device.as_fd()).unwrap()).unwrap();
+    device.write_all_at(&vec![1; 8 << 20], 0).unwrap();
+    assert_eq!(in_flight.writes().unwrap(), 0);
+    start_writeback(device.as_fd(), 0, 8 * MIB).unwrap();
+    assert!(in_flight.writes().unwrap() > 0);
+    disk.set_write_speed(None).unwrap();
+    device.sync_data().unwrap();
+    assert_eq!(in_flight.writes().unwrap(), 0);
 }

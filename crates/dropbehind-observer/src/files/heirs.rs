@@ -4,7 +4,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
-use dropbehind_linux::{FileLink, FileLinks, file_links};
+use dropbehind_linux::{FileKind, FileLink, FileLinks, file_links};
 
 use super::Files;
 use super::user_limit::UserLimit;
@@ -91,6 +91,9 @@ impl Files {
                 && !self.knows(link.id)
                 && let Some(writable) = link.seems_writable()
                 && (writable || !heir.writable)
+                // Opening a device does something, and a process may exchange one that it can
+                // only name for this moment.
+                && (link.kind != FileKind::Block || link.writable().is_some())
             {
                 let process = heir.process;
                 self.heirs.limit.open(process);

@@ -207,10 +207,9 @@ impl Files {
     fn open_as(&mut self, process: i32, inode: Inode) -> Option<OwnedFd> {
         let mut strangers = std::mem::take(&mut self.strangers);
         let file = strangers.search(process, |link| {
-            let file = match self.inodes.may_be(inode, link) {
-                true => self.open_again(process, link)?,
-                false => return None,
-            };
+            // Not what it can only name: it may not be allowed to open that.
+            let used = self.inodes.may_be(inode, link) && link.writable().is_some();
+            let file = used.then(|| self.open_again(process, link)).flatten()?;
             (self.inodes.inode_of(file.as_fd()) == Some(inode)).then_some(file)
         });
         self.strangers = strangers;

@@ -57,8 +57,8 @@ impl Files {
             return false;
         } else {
             let wanted = |link: FileLink| {
-                let is_it = open.ids.contains(&link.id);
-                is_it.then(|| link.path().ok())?
+                let used = open.ids.contains(&link.id) && link.writable().is_some();
+                used.then(|| link.path().ok())?
             };
             match self.strangers.search(process, wanted) {
                 Searched::Found(path) => Some(path.into()),

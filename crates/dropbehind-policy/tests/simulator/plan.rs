@@ -88,6 +88,8 @@ pub(crate) struct Plan {
     pub(crate) peers_in_thousand: u64,
     /// Programs that read from the disk come and go.
     pub(crate) neighbours_in_thousand: u64,
+    /// The disk counts no writes in flight.
+    pub(crate) idle_in_thousand: u64,
     pub(crate) reclaim_ns: Option<u64>,
     pub(crate) readers_ns: Option<u64>,
     pub(crate) writers_ns: Option<u64>,
@@ -171,6 +173,7 @@ impl Plan {
             unanswered_in_thousand: sometimes(random, &[0, 0, 20]),
             peers_in_thousand: sometimes(random, &[1, 20]),
             neighbours_in_thousand: sometimes(random, &[1, 20, 500]),
+            idle_in_thousand: sometimes(random, &[20, 500]),
             reclaim_ns: every(random, 4, &[2, 50, 500]),
             readers_ns: every(random, 4, &[2, 50, 500]),
             writers_ns: every(random, 6, &[1, 20, 500]),

@@ -95,6 +95,11 @@ impl World {
             self.disk_reads.time_ns += 1_000 * MS * self.random.below(2);
             self.policy.neighbours_read(self.now, self.disk_reads);
         }
+        if self.policy.is_waited_for() {
+            let idle = self.random.chance(self.plan.idle_in_thousand);
+            self.coverage.idle += u64::from(idle);
+            self.policy.found_idle(idle);
+        }
         let next = self.policy.next(self.now);
         self.watch_queue(&next);
         match next {
