@@ -36,7 +36,7 @@ pub const BATCH_MIN_BYTES: u64 = 1 << 20;
 /// speed was when it began to wait.
 pub const BATCH_MAX_BYTES: u64 = 2 * BATCH_MIN_BYTES;
 /// The pause between polls for completion is what the disk writes this much in.
-const POLL_BYTES: u64 = 512 << 10;
+const POLL_BYTES: u64 = 256 << 10;
 /// The shortest pause: a poll costs about 5 µs.
 pub const POLL_MIN_NS: u64 = 100_000;
 /// The longest pause for a flusher that has the disk to itself, however slow the disk: a

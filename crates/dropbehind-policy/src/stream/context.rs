@@ -73,10 +73,13 @@ impl Context {
         }
     }
 
-    /// The size of the next request.
+    /// The size of the next request: a batch beside readers, since a read waits for all of it.
     pub(super) fn next_request_bytes(&self, config: &StreamConfig) -> u64 {
-        let batch_bytes = self.whole_pages(self.batch_bytes(config));
-        self.request_bytes(config).min(batch_bytes)
+        let request_bytes = self.request_bytes(config);
+        match self.beside_readers {
+            true => request_bytes.min(self.whole_pages(self.batch_bytes(config))),
+            false => request_bytes,
+        }
     }
 
     /// In whole pages: a page in two requests would be written twice.
@@ -130,7 +133,7 @@ impl Context {
 
     /// Returns whether the disk's readers leave room for another request of some stream.
     fn readers_leave_room(&self) -> bool {
-        !self.beside_readers || self.idle || self.asked_bytes < self.flight.beside_readers_bytes
+        !self.beside_readers || self.asked_bytes < self.flight.beside_readers_bytes
     }
 
     /// How many dirty bytes are worth a request.

@@ -165,7 +165,7 @@ impl World {
 
     fn watch_writeback(&mut self, number: usize, range: ByteRange, reason: Reason) {
         assert!(!range.is_empty(), "an empty request");
-        if self.policy.yields_at(self.now) && self.plan.idle_in_thousand == 0 {
+        if self.policy.yields_at(self.now) {
             self.coverage.yielding += 1;
             let batch_bytes = BATCH_MIN_BYTES.max(self.plan.policy.request_bytes);
             let before_bytes = self.policy.asked_bytes().saturating_sub(range.len());
