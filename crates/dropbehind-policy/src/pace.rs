@@ -43,9 +43,11 @@ pub const POLL_MIN_NS: u64 = 100_000;
 /// waiting writer notices more, and at one per millisecond polls take half a percent of a
 /// core.
 pub const POLL_MAX_NS: u64 = 1_000_000;
-/// If other flushers write back to the disk, all of them together poll no more often than one
-/// would, as long as each still polls this often. Otherwise, polls of 32 flushers on two
-/// processors took a fifth of all CPU time (`bench files-32`).
+/// If other flushers write back to the disk, each pauses this many times as long as there are
+/// of them, since most polls find another's writes,
+const POLL_SHARED_NS: u64 = 200_000;
+/// and at most this long. Otherwise, polls of 32 flushers on two processors took a fifth of all
+/// CPU time (`bench files-32`).
 pub const POLL_SHARED_MAX_NS: u64 = 4_000_000;
 /// The speed is measured over roughly this much of the time in which the disk was busy.
 const SMOOTHING_NS: u64 = 200_000_000;
@@ -163,7 +165,8 @@ impl Pace {
     }
 
     /// How much may be in flight of all streams without a window of their own: a share of what
-    /// keeps the disk busy, and at most their window.
+    /// keeps the disk busy, and at most their window. A flusher that waits for too small a
+    /// share hears of its end too late, so it gets half of [`FLIGHT_MIN_BYTES`] in any case.
     pub fn flight_bytes(&self, default_bytes: u64, request_bytes: u64) -> u64 {
         let flushers = u64::from(self.flushers);
         let speed = self
@@ -172,7 +175,7 @@ impl Pace {
             .saturating_mul(flushers);
         let whole_bytes = scale(speed, FLIGHT_NS, 1_000_000_000).max(FLIGHT_MIN_BYTES);
         (whole_bytes / flushers)
-            .max(WINDOW_MIN_BYTES)
+            .max(FLIGHT_MIN_BYTES / 2)
             .min(self.window_bytes(default_bytes, request_bytes))
     }
 
@@ -195,7 +198,10 @@ impl Pace {
             None => POLL_MIN_NS,
             Some(speed) => scale(POLL_BYTES, 1_000_000_000, speed),
         };
-        let shared_ns = POLL_MIN_NS.saturating_mul(self.flushers.into());
+        let shared_ns = match self.flushers {
+            1 => 0,
+            flushers => POLL_SHARED_NS.saturating_mul(flushers.into()),
+        };
         by_speed
             .clamp(POLL_MIN_NS, POLL_MAX_NS)
             .max(shared_ns.min(POLL_SHARED_MAX_NS))
@@ -239,7 +245,7 @@ mod tests {
         let mut pace = paced(8_000_000);
         assert_eq!(pace.poll_ns(), POLL_MIN_NS);
         pace.shared_by(4);
-        assert_eq!(pace.poll_ns(), 4 * POLL_MIN_NS);
+        assert_eq!(pace.poll_ns(), 4 * POLL_SHARED_NS);
         pace.shared_by(1000);
         assert_eq!(pace.poll_ns(), POLL_SHARED_MAX_NS);
         pace.shared_by(1);
@@ -276,7 +282,7 @@ mod tests {
         let mut one_of_4 = paced(400_000);
         one_of_4.shared_by(4);
         assert_eq!(one_of_4.window_bytes(16 << 20, 1 << 20), 4 << 20);
-        assert_eq!(one_of_4.flight_bytes(16 << 20, 1 << 20), 2 << 20);
+        assert_eq!(one_of_4.flight_bytes(16 << 20, 1 << 20), 4 << 20);
         one_of_4.shared_by(1);
         assert_eq!(one_of_4.window_bytes(16 << 20, 1 << 20), 16 << 20);
         let mut slow = paced(5_000);
