@@ -8,14 +8,16 @@
 //! is counted as left.
 
 mod noted;
+mod resisting;
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use crate::grace::AGE_NS;
 use crate::range::ByteRange;
 use crate::range_set::RangeSet;
 use noted::Noted;
+use resisting::Resisting;
 
 /// From this many bytes on, a drop is worth a call. Each call skips the folios that straddle
 /// its ends: a range shorter than the folios drops nothing at all, and one as long as two of
@@ -37,8 +39,6 @@ pub const CALL_BYTES: u64 = 4 << 20;
 pub const SHORT_BYTES: u64 = 64 << 10;
 /// At most this many at once, which takes some hundred microseconds.
 const PARTS: usize = 64;
-/// The longest range retried in one call: two that were dropped separately.
-const RETRY_BYTES: u64 = 2 * CALL_BYTES;
 /// Tries without progress before a range is left: a second in all. Reclaim takes folios off
 /// their lists before it frees them, and on a busy machine it may hold them for some hundred
 /// milliseconds.
@@ -47,12 +47,6 @@ pub const TRIES: u32 = 7;
 /// With pauses that double, that is four minutes, eight times what the kernel takes to write
 /// what is left to it.
 const NEIGHBOUR_TRIES: u32 = 8;
-/// The pause before the first retry; it doubles each time. Folios leave the per-CPU batches
-/// as soon as others are added there, mostly within milliseconds.
-pub const RETRY_NS: u64 = 4_000_000;
-/// At most this many ranges are retried separately. Beyond that, something holds the file's
-/// pages for good, and we would do nothing but retry.
-const RESISTING_COUNT: usize = 1024;
 
 /// The clean ranges of one stream that wait to be dropped.
 #[derive(Clone, Debug, Default)]
@@ -60,8 +54,8 @@ pub struct DropPlanner {
     ready: RangeSet,
     /// Ends of earlier drops, where something may have stayed.
     overlap: RangeSet,
-    /// Ranges to retry separately: due time and start → end and tries so far.
-    resisting: BTreeMap<(u64, u64), (u64, u32)>,
+    /// Ranges to retry separately.
+    resisting: Resisting,
     noted: Noted,
     /// The ranges being dropped, and their tries so far.
     taken: VecDeque<(ByteRange, u32)>,
@@ -79,7 +73,7 @@ impl DropPlanner {
         DropPlanner {
             ready: RangeSet::new(),
             overlap: RangeSet::new(),
-            resisting: BTreeMap::new(),
+            resisting: Resisting::new(),
             noted: Noted::new(),
             taken: VecDeque::new(),
             retried: false,
@@ -100,25 +94,7 @@ impl DropPlanner {
         self.ready.remove(range);
         self.overlap.remove(range);
         self.noted.withdraw(range);
-        if !self.resisting.is_empty() {
-            self.withdraw_resisting(range);
-        }
-    }
-
-    fn withdraw_resisting(&mut self, range: ByteRange) {
-        let hit: Vec<_> = self
-            .resisting
-            .iter()
-            .map(|(&(due_ns, start), &(end, tries))| (due_ns, ByteRange::new(start, end), tries))
-            .filter(|(_, part, _)| part.overlaps(range))
-            .collect();
-        for (due_ns, part, tries) in hit {
-            self.resisting.remove(&(due_ns, part.start));
-            for rest in part.without(range) {
-                self.resisting
-                    .insert((due_ns, rest.start), (rest.end, tries));
-            }
-        }
+        self.resisting.withdraw(range);
     }
 
     /// Bytes that wait.
@@ -148,13 +124,8 @@ impl DropPlanner {
         if waits && flush || self.ready.bytes() >= step_bytes {
             return Some(0);
         }
-        let retry = self.resisting.first_key_value();
-        match (waits, retry) {
-            (false, None) => None,
-            (true, None) => Some(self.aged_ns()),
-            (false, Some((&(retry_ns, _), _))) => Some(retry_ns),
-            (true, Some((&(retry_ns, _), _))) => Some(retry_ns.min(self.aged_ns())),
-        }
+        let aged_ns = waits.then(|| self.aged_ns());
+        self.resisting.due_ns().into_iter().chain(aged_ns).min()
     }
 
     fn aged_ns(&self) -> u64 {
@@ -245,13 +216,11 @@ impl DropPlanner {
         // gone would be due forever.
         let enough = flush || self.ready.bytes() >= step_bytes;
         let ready = enough && !self.ready.is_empty();
-        if let Some((&(due_ns, start), &(end, tries))) = self.resisting.first_key_value()
-            && due_ns <= now_ns
-            && !(self.retried && ready)
+        if !(self.retried && ready)
+            && let Some(due) = self.resisting.take_due(now_ns)
         {
-            self.resisting.remove(&(due_ns, start));
             self.retried = true;
-            return Some((ByteRange::new(start, end), tries));
+            return Some(due);
         }
         self.retried = false;
         // Taking the longest first would need fewer calls. Taking the lowest is simpler, and
@@ -317,13 +286,13 @@ impl DropPlanner {
             range
         };
         let tries = if dropped_bytes > 0 { 1 } else { tries + 1 };
-        if tries > TRIES || self.resisting.len() >= RESISTING_COUNT {
+        if tries > TRIES || self.resisting.is_full() {
             self.overlap.remove(range);
             self.given_up_tries = tries;
             return Verdict::GivenUp;
         }
         if !again.is_empty() {
-            self.retry(now_ns, again, tries);
+            self.resisting.insert(now_ns, again, tries);
         }
         Verdict::Again
     }
@@ -337,35 +306,11 @@ impl DropPlanner {
     /// often enough.
     pub fn wait_for_neighbours(&mut self, now_ns: u64, range: ByteRange) -> bool {
         let tries = self.given_up_tries;
-        if tries > TRIES + NEIGHBOUR_TRIES || self.resisting.len() >= RESISTING_COUNT {
+        if tries > TRIES + NEIGHBOUR_TRIES || self.resisting.is_full() {
             return false;
         }
-        self.retry(now_ns, range, tries);
+        self.resisting.insert(now_ns, range, tries);
         true
-    }
-
-    /// Retries a range later, joined with resisting ranges next to it: a folio that straddles
-    /// the border of two is dropped with neither.
-    fn retry(&mut self, now_ns: u64, mut range: ByteRange, mut tries: u32) {
-        let neighbours: Vec<_> = self
-            .resisting
-            .iter()
-            .filter(|((_, start), (end, _))| *start == range.end || *end == range.start)
-            .map(|(&key, &(end, tries))| (key, end, tries))
-            .collect();
-        for ((due_ns, start), end, tried) in neighbours {
-            let both = ByteRange::new(range.start.min(start), range.end.max(end));
-            if both.len() <= RETRY_BYTES {
-                self.resisting.remove(&(due_ns, start));
-                range = both;
-                // Joined, they have not been tried at all, but a page that resists for good
-                // must not be retried forever.
-                tries = tries.min(tried);
-            }
-        }
-        let due_ns = now_ns.saturating_add(RETRY_NS << tries);
-        self.resisting
-            .insert((due_ns, range.start), (range.end, tries));
     }
 }
 
@@ -536,6 +481,25 @@ mod tests {
         assert_eq!(planner.verified(0, page(2, 3), 0, 4096), Verdict::Again);
         let due_ns = planner.due_ns(true, STEP_BYTES).unwrap();
         assert_eq!(planner.take(due_ns, true, STEP_BYTES), [page(0, 5)]);
+    }
+
+    #[test]
+    fn a_folio_across_two_long_ranges_is_tried_with_both() {
+        let mut planner = DropPlanner::new();
+        for (start, end) in [(1, 4), (4, 8), (8, 9), (9, 12)] {
+            planner.ready(range(start, end));
+            let taken = one(planner.take(0, true, STEP_BYTES));
+            assert_eq!(taken, range(start, end));
+            assert_eq!(planner.verified(0, taken, 0, 4096), Verdict::Again);
+        }
+        let mut retried = Vec::new();
+        while let Some(due_ns) = planner.due_ns(true, STEP_BYTES) {
+            let taken = one(planner.take(due_ns, true, STEP_BYTES));
+            planner.verified(due_ns, taken, 0, 0);
+            retried.push(taken);
+        }
+        retried.sort();
+        assert_eq!(retried, [range(1, 8), range(8, 12)]);
     }
 
     #[test]
