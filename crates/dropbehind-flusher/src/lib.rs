@@ -12,6 +12,7 @@
 #![cfg(target_os = "linux")]
 #![forbid(unsafe_code)]
 
+mod arrivals;
 mod cache_map;
 mod disk_handle;
 mod disk_thread;
@@ -27,6 +28,7 @@ mod stats;
 mod totals;
 pub mod writeback_errors;
 
+pub use arrivals::Arrivals;
 pub use cache_map::CacheMap;
 pub use failed_writeback::{FailedWriteback, WritebackSign};
 pub use flusher::{DiskStats, Flusher, FlusherBuilder};

@@ -6,12 +6,13 @@ mod observed_pages;
 pub(crate) mod source;
 mod unwritten;
 
+use std::cell::RefCell;
 use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use dropbehind_linux::{Description, FileKind, file_stat, page_size};
+use dropbehind_linux::{Description, FileKind, KernelInode, TraceView, file_stat, page_size};
 use dropbehind_policy::brake::Limit;
 use dropbehind_policy::observed_stream::ProvenanceKind;
 use dropbehind_policy::residency::ResidencyMap;
@@ -51,6 +52,9 @@ pub struct ObserveOptions {
     /// Reports whether the file's writeback has failed, where that can be known. Its pages
     /// then stay.
     pub writeback_sign: Option<WritebackSign>,
+    /// Shows what enters the cache while pages are about to be dropped, and the inode by which
+    /// it names the file.
+    pub arrivals: Option<(TraceView, KernelInode)>,
     /// Identifies the file in notices.
     pub key: u64,
     /// Where the notices go.
@@ -238,9 +242,11 @@ impl Flusher {
             state: Arc::clone(&state),
             brake: Arc::clone(&brake),
             writeback_sign: options.writeback_sign,
+            trace: options.arrivals,
             key: options.key,
             notices: options.notices,
             noted: None,
+            arrivals: RefCell::default(),
             // The observer knows a file's streams by the same key.
             notice: u64::from(number) << 32,
             queued_ns: 0,

@@ -11,17 +11,19 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{Dice, KIB, Kind, MIB, PATIENCE, Place, cached_bytes, check_on_disk, write_pattern};
 use dropbehind_flusher::{
     CacheMap, Flusher, Notice, NoticeSink, ObserveOptions, Observed, ObservedState, Provenance,
 };
-use dropbehind_linux::{Description, IoPriority, set_thread_io_priority};
+use dropbehind_linux::{
+    CacheTrace, Description, IoPriority, KernelDevices, drop_clean, set_thread_io_priority,
+};
 use dropbehind_policy::{Brought, ByteRange, Mode};
 use dropbehind_testbed::reclaim::{Gone, Reclaim, in_some_attempt};
 use dropbehind_testbed::residency::{self, Sampler};
-use dropbehind_testbed::{Fs, Need, Scratch, disk_io, need, pattern};
+use dropbehind_testbed::{Fs, Need, Scratch, disk_io, need, pattern, skip};
 
 /// A flusher that observes, and what it says.
 struct Observing {
@@ -46,6 +48,7 @@ impl Observing {
                 opened_size_bytes: u64::MAX,
                 provenance: Provenance::ResidentAtOpen(CacheMap::empty()),
                 writeback_sign: None,
+                arrivals: None,
                 key: 7,
                 notices: NoticeSink::new(move |notice| drop(sender.send(notice))),
             },
@@ -427,6 +430,61 @@ fn what_others_have_brought_in_before_the_drop_stays() {
         let state = observing.finished();
         assert!(cached_bytes(&path) <= 8 * MIB, "{state:?}");
         as_much_cached(reclaim, &path, 8 * MIB, &state)
+    });
+}
+
+/// What was noted may be evicted and come back for others, which nobody has reported yet.
+#[test]
+fn what_has_come_back_before_the_drop_stays() {
+    need!(Need::Root, Need::Cachestat);
+    let mut trace = CacheTrace::open(4 * MIB as usize).unwrap();
+    let Some(view) = trace.view() else {
+        skip!("the kernel does not join pages: {:?}", trace.joins_pages());
+    };
+    std::thread::scope(|scope| {
+        let (_stop, stopped) = mpsc::channel::<()>();
+        scope.spawn(move || {
+            // Full rings would lose records.
+            while stopped
+                .recv_timeout(Duration::from_millis(1))
+                .is_err_and(|error| error == mpsc::RecvTimeoutError::Timeout)
+            {
+                trace.gather(|_, _| {});
+                trace.read(u64::MAX, drop);
+            }
+        });
+        in_some_attempt(|reclaim| {
+            let scratch = Scratch::new().unwrap();
+            let path = scratch.file("theirs");
+            let mut file = fs::File::create(&path).unwrap();
+            write_pattern(&mut file, 1, 0, 16 * MIB, MIB);
+            file.sync_all().unwrap();
+            let mut observing = Observing::new(Mode::DONTCACHE);
+            let inode = KernelDevices::new().inode_of(file.as_fd()).unwrap();
+            observing.options.arrivals = Some((view.clone(), inode));
+            let observed = observing.observe_told(&path);
+            let told = |start, end, ours| Brought {
+                range: ByteRange::new(start * MIB, end * MIB),
+                ours,
+            };
+            observed.brought([told(0, 16, true)]);
+            observed.closed();
+            let number = observing.noted();
+            drop_clean(file.as_fd(), 4 * MIB, 8 * MIB).unwrap();
+            let evicted = cached_bytes(&path) <= 8 * MIB;
+            let file = fs::File::open(&path).unwrap();
+            file.read_exact_at(&mut vec![0; 8 * MIB as usize], 4 * MIB)
+                .unwrap();
+            observed.caught_up(number);
+            let begun = Instant::now();
+            while cached_bytes(&path) > 8 * MIB && begun.elapsed() < PATIENCE {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            observed.brought([told(4, 12, false)]);
+            let state = observing.finished();
+            assert!(evicted && cached_bytes(&path) <= 8 * MIB, "{state:?}");
+            as_much_cached(reclaim, &path, 8 * MIB, &state)
+        });
     });
 }
 

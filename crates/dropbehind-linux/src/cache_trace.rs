@@ -43,6 +43,7 @@ use records::Stamped;
 use ring::{Ring, Rings};
 use runs::Runs;
 pub(crate) use runs::counts_misses;
+pub use runs::{ArrivalMark, TraceView};
 use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
@@ -225,6 +226,13 @@ impl CacheTrace {
     /// The reason why it doesn't.
     pub fn joins_pages(&self) -> Result<(), &io::Error> {
         self.runs.as_ref().map(|_| ())
+    }
+
+    /// For other threads to look what has entered the cache since a moment. `None` unless the
+    /// kernel [joins](CacheTrace::joins_pages) pages.
+    #[must_use]
+    pub fn view(&self) -> Option<TraceView> {
+        self.runs.as_ref().ok().map(Runs::view)
     }
 
     /// Empties all rings. Passes on at once, in no order, what is new about processes, with

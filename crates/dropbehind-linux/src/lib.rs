@@ -70,8 +70,8 @@ mod writeback_question;
 pub use advice::{Access, advise_access, drop_clean, will_need};
 pub use block::{block_size_bytes, is_read_only, logical_sector_bytes, physical_sector_bytes};
 pub use cache_trace::{
-    CacheTrace, CacheTraceError, KernelDevices, KernelInode, ProgramName, TraceRecord,
-    block_device_number, has_subvolumes, kernel_device, monotonic_ns,
+    ArrivalMark, CacheTrace, CacheTraceError, KernelDevices, KernelInode, ProgramName, TraceRecord,
+    TraceView, block_device_number, has_subvolumes, kernel_device, monotonic_ns,
 };
 pub use cachestat::{CacheStat, cachestat};
 pub use claims::{Claimed, Claims};

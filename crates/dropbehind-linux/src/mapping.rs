@@ -16,6 +16,10 @@ pub(crate) struct Mapping {
 // SAFETY: the mapping belongs to this value alone, and to no thread.
 unsafe impl Send for Mapping {}
 
+// SAFETY: a shared reference gives access to atomic words, and to an address, whose use takes
+// a reason of its own.
+unsafe impl Sync for Mapping {}
+
 impl Mapping {
     /// Maps `bytes` bytes of `fd` from `offset` on; both are multiples of the page size.
     pub(crate) fn new(

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use dropbehind_flusher::{CacheMap, FailedWriteback, Flusher, Notice, NoticeSink};
 use dropbehind_linux::{
-    EventMask, Fanotify, FileId, FileSystem, MarkTarget, WritebackFailure, file_stat,
+    EventMask, Fanotify, FileId, FileSystem, MarkTarget, TraceView, WritebackFailure, file_stat,
     kernel_device, page_size, return_memory,
 };
 use dropbehind_policy::grace::SMALL_FILE_BYTES;
@@ -62,6 +62,8 @@ pub(crate) struct Files {
     pub(crate) inodes: Inodes,
     /// The kernel reports who brings in what.
     traced: bool,
+    /// Shows what enters the cache while pages are about to be dropped.
+    view: Option<TraceView>,
     failed_writeback: Option<FailedWriteback>,
     told_of_failure: bool,
     table: ObservedFiles,
@@ -101,6 +103,7 @@ pub(crate) struct Parts {
     pub(crate) inodes: Inodes,
     pub(crate) mounts: MountTable,
     pub(crate) traced: bool,
+    pub(crate) view: Option<TraceView>,
     pub(crate) failed_writeback: Option<FailedWriteback>,
     pub(crate) most_held: usize,
 }
@@ -118,6 +121,7 @@ impl Files {
             notices: parts.notices,
             inodes: parts.inodes,
             traced: parts.traced,
+            view: parts.view,
             failed_writeback: parts.failed_writeback,
             told_of_failure: false,
             table: ObservedFiles::new(),

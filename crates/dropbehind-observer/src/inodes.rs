@@ -5,7 +5,8 @@ use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 
 use dropbehind_linux::{
-    FileKind, FileLink, KernelDevices, Mount, block_device_number, file_stat, kernel_device,
+    FileKind, FileLink, KernelDevices, KernelInode, Mount, block_device_number, file_stat,
+    kernel_device,
 };
 use dropbehind_policy::{FileNumber, Inode};
 
@@ -118,6 +119,15 @@ impl Inodes {
     /// The inode of a known file.
     pub(crate) fn of_number(&self, number: FileNumber) -> Option<Inode> {
         self.numbers.get(&number).copied()
+    }
+
+    /// The inode of a known file as tracepoints name it, if its device is known.
+    pub(crate) fn kernel_inode(&self, number: FileNumber) -> Option<KernelInode> {
+        let inode = self.of_number(number)?;
+        Some(KernelInode {
+            device: self.device_of(inode)?,
+            number: inode.number,
+        })
     }
 
     /// Forgets a file.

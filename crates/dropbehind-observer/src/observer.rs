@@ -164,7 +164,8 @@ impl Observer {
             lock(&board).note(note);
         }
         let (inputs, inbox) = Inputs::new().map_err(failed("eventfd"))?;
-        let small = SmallFiles::start(config.io_priority, inputs.clone())
+        let view = trace.as_ref().and_then(CacheTrace::view);
+        let small = SmallFiles::start(config.io_priority, inputs.clone(), view.clone())
             .map_err(failed("a thread could not be started"))?;
         let shared = Arc::new(Shared {
             reporter: Reporter {
@@ -193,6 +194,7 @@ impl Observer {
             inodes: Inodes::new(block_devices),
             mounts: MountTable::new().map_err(failed("the mounts could not be read"))?,
             traced: trace.is_some(),
+            view,
             failed_writeback: failed_writeback.ok().map(FailedWriteback::new),
             most_held: rounds::most_closed() / 2,
         });

@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use dropbehind_flusher::{Noted, WritebackSign};
+use dropbehind_flusher::{Arrivals, Noted, WritebackSign};
 use dropbehind_linux::{
-    Description, IoPriority, cachestat, drop_clean, file_stat, page_size, start_writeback,
+    Description, IoPriority, KernelInode, TraceView, cachestat, drop_clean, file_stat, page_size,
+    start_writeback,
 };
 use dropbehind_policy::{ByteRange, Counted, Mode, RangeSet, Writeback};
 use dropbehind_policy::{FileNumber, Shelf, ShelfAction, ShelfNext, ShelfPlace};
@@ -46,6 +47,8 @@ pub(crate) struct SmallFile {
     /// What of it the observed programs brought in.
     pub(crate) ours: RangeSet,
     pub(crate) writeback_sign: Option<WritebackSign>,
+    /// The inode by which the trace names it.
+    pub(crate) inode: Option<KernelInode>,
 }
 
 /// A file that waits.
@@ -55,6 +58,7 @@ struct Shelved {
     visited: Option<Arc<OwnedFd>>,
     mode: Mode,
     writeback_sign: Option<WritebackSign>,
+    inode: Option<KernelInode>,
 }
 
 enum Message {
@@ -82,7 +86,11 @@ pub(crate) struct SmallFiles {
 }
 
 impl SmallFiles {
-    pub(crate) fn start(io_priority: IoPriority, observer: Inputs) -> std::io::Result<SmallFiles> {
+    pub(crate) fn start(
+        io_priority: IoPriority,
+        observer: Inputs,
+        trace: Option<TraceView>,
+    ) -> std::io::Result<SmallFiles> {
         let (messages, inbox) = mpsc::channel();
         let totals = Arc::new(SmallTotals::default());
         let mut server = Server {
@@ -93,6 +101,7 @@ impl SmallFiles {
             flushing: Vec::new(),
             started: Instant::now(),
             observer,
+            trace,
         };
         std::thread::Builder::new()
             .name("dropbehind-smal".into())
@@ -155,6 +164,8 @@ struct Server {
     flushing: Vec<mpsc::Sender<()>>,
     started: Instant,
     observer: Inputs,
+    /// Shows what enters the cache while files are about to be dropped.
+    trace: Option<TraceView>,
 }
 
 impl Server {
@@ -219,6 +230,7 @@ impl Server {
                     mode,
                     ours,
                     writeback_sign,
+                    inode,
                 } = small;
                 let place = self.shelf.put(self.now_ns(), number, mode, ours);
                 let shelved = Shelved {
@@ -226,6 +238,7 @@ impl Server {
                     visited: None,
                     mode,
                     writeback_sign,
+                    inode,
                 };
                 self.files.insert(place, shelved);
                 self.holds_files = true;
@@ -340,17 +353,22 @@ impl Server {
     /// in a moment ago. What has come since was not noted, and may be theirs.
     fn drop_together(&mut self, places: &[ShelfPlace], inbox: &mpsc::Receiver<Message>) {
         let noted: Vec<Noted> = places.iter().map(|place| self.note(*place)).collect();
+        let inodes = places
+            .iter()
+            .filter_map(|place| self.files.get(place)?.inode);
+        let trace = self.trace.as_ref();
+        let mut arrivals = trace.map(|trace| Arrivals::of(trace, inodes));
         let caught_up = self.observer.caught_up(Duration::MAX).is_some();
         self.take_all(inbox);
         for (place, noted) in places.iter().zip(&noted) {
             match caught_up {
-                true => self.drop_ours(*place, noted),
+                true => self.drop_ours(*place, noted, arrivals.as_mut()),
                 false => self.shelf.failed(*place),
             }
         }
     }
 
-    fn drop_ours(&mut self, place: ShelfPlace, noted: &Noted) {
+    fn drop_ours(&mut self, place: ShelfPlace, noted: &Noted, arrivals: Option<&mut Arrivals>) {
         let now_ns = self.now_ns();
         if let Some(shelved) = self.files.get(&place)
             && let Some(file) = &shelved.visited
@@ -362,7 +380,12 @@ impl Server {
             if sign.is_some_and(WritebackSign::has_failed) {
                 return self.shelf.failed(place);
             }
-            for part in ours.iter().flat_map(|range| noted.droppable(file, range)) {
+            let noted = ours.iter().flat_map(|range| noted.droppable(file, range));
+            let parts = match (arrivals, shelved.inode) {
+                (Some(arrivals), Some(inode)) => arrivals.without(inode, noted.collect()),
+                _ => noted.collect(),
+            };
+            for part in parts {
                 let _ = drop_clean(file, part.start, part.len());
             }
         }

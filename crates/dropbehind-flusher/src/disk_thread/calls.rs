@@ -221,13 +221,9 @@ impl DiskThread {
         if let Some(keeping) = keeping {
             return Ok(Err(keeping));
         }
-        let noted = match &entry.source {
-            Source::Own(_) => None,
-            Source::Observed(observed) => observed.noted.as_ref(),
-        };
-        let parts = match noted {
-            None => vec![range],
-            Some(noted) => noted.droppable(fd, range),
+        let parts = match &entry.source {
+            Source::Own(_) => vec![range],
+            Source::Observed(observed) => observed.droppable(fd, range),
         };
         let dropped = match before {
             None => residency::drop_short(fd, range, &parts),

@@ -1,12 +1,14 @@
 //! A disk thread's state for an observed file.
 
+use std::cell::RefCell;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex};
 
-use dropbehind_linux::{Description, file_stat};
+use dropbehind_linux::{Description, KernelInode, TraceView, file_stat};
 use dropbehind_policy::{ByteRange, Counted, Disk, ObservedStream, Pages, StreamCounters};
 
 use super::{BrakePlace, Mailbox, Notice, NoticeSink, ObservedState};
+use crate::arrivals::Arrivals;
 use crate::failed_writeback::WritebackSign;
 use crate::noted::Noted;
 use crate::{lock, residency};
@@ -25,6 +27,9 @@ pub(crate) struct ObservedSource {
     pub(crate) notices: NoticeSink,
     /// Where the trace names pages, what may be dropped once the last notice is answered.
     pub(crate) noted: Option<Noted>,
+    /// What has entered the cache since.
+    pub(crate) arrivals: RefCell<Option<Arrivals>>,
+    pub(crate) trace: Option<(TraceView, KernelInode)>,
     /// The number of that notice.
     pub(crate) notice: u64,
     /// The time under which the queue of looks has it.
@@ -58,11 +63,26 @@ impl ObservedSource {
         // What cannot be noted is not dropped, and is tried again.
         let noted = file.and_then(|file| Noted::of(file.as_fd(), ranges));
         self.noted = Some(noted.unwrap_or_default());
+        let trace = self.trace.as_ref();
+        let arrivals = trace.map(|(view, inode)| Arrivals::of(view, [*inode]));
+        self.arrivals = RefCell::new(arrivals);
         self.notice += 1;
         self.notices.tell(Notice::Noted {
             key: self.key,
             number: self.notice,
         });
+    }
+
+    /// What of `range` may be dropped now.
+    pub(crate) fn droppable(&self, fd: BorrowedFd<'_>, range: ByteRange) -> Vec<ByteRange> {
+        let Some(noted) = &self.noted else {
+            return vec![range];
+        };
+        let parts = noted.droppable(fd, range);
+        match (&mut *self.arrivals.borrow_mut(), &self.trace) {
+            (Some(arrivals), Some((_, inode))) => arrivals.without(*inode, parts),
+            _ => parts,
+        }
     }
 
     /// Tells the observer that the stream has ended.

@@ -7,7 +7,10 @@
 //! Each processor has a ring of runs, of which the last one grows. We take what was added
 //! since our last look, including what was added to the last run.
 
+mod arrivals;
 mod program;
+
+pub use arrivals::{ArrivalMark, TraceView};
 
 use super::event::{Event, Recorded, Tasks};
 use super::format::Format;
@@ -19,6 +22,8 @@ use crate::kernel::{KernelVersion, kernel_version};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 // A ring starts with counters, in 64-bit words.
@@ -61,17 +66,34 @@ const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 /// The rings of all processors, and the program that fills them.
 #[derive(Debug)]
 pub(super) struct Runs {
-    rings: ArrayMap,
+    written: Arc<Written>,
     wake: WakeMap,
-    program: Program,
     /// Runs the program on all processors while it is open. The event need not be enabled for
     /// that, so perf records nothing for it.
     event: Option<Event>,
     readers: Vec<Reader>,
     /// The program's misses at the last look.
     misses: u64,
+}
+
+/// The rings, and the program that fills them.
+#[derive(Debug)]
+struct Written {
+    rings: ArrayMap,
+    count: usize,
+    program: Program,
     /// How many runs fit in a ring; a power of two.
     capacity: u64,
+    /// The program does not run any more.
+    ended: AtomicBool,
+}
+
+impl Written {
+    /// A word of a run. It may belong to a later run once that many fit in between.
+    fn of_run(&self, ring: usize, run: u64, field: usize) -> u64 {
+        let place = RUNS + (run & (self.capacity - 1)) as usize * RUN_BYTES;
+        self.rings.word(ring, place + field).load(Relaxed)
+    }
 }
 
 /// How far one ring has been read.
@@ -119,9 +141,9 @@ impl Runs {
         ))) {
             return unsupported("it needs a 64-bit little-endian machine");
         }
-        let readers = vec![Reader::default(); rings];
+        let count = rings;
         let capacity = (ring_bytes / RUN_BYTES).next_power_of_two().max(2);
-        let rings = ArrayMap::new(rings, RUNS + capacity * RUN_BYTES)?;
+        let rings = ArrayMap::new(count, RUNS + capacity * RUN_BYTES)?;
         let wake = WakeMap::new()?;
         let instructions = program::write(format, rings.as_fd(), wake.as_fd(), capacity);
         let program = Program::load(&instructions)?;
@@ -130,14 +152,23 @@ impl Runs {
         let event = Event::open(Recorded::Tracepoint(tracepoint), Tasks::Untold, first, 0)?;
         event.run(program.as_fd())?;
         Ok(Self {
-            readers,
-            rings,
+            readers: vec![Reader::default(); count],
+            written: Arc::new(Written {
+                rings,
+                count,
+                program,
+                capacity: capacity as u64,
+                ended: AtomicBool::new(false),
+            }),
             wake,
-            program,
             event: Some(event),
             misses: 0,
-            capacity: capacity as u64,
         })
+    }
+
+    /// For threads that look what has entered the cache.
+    pub(super) fn view(&self) -> TraceView {
+        TraceView(Arc::clone(&self.written))
     }
 
     /// Passes on what was added since the last call.
@@ -146,7 +177,7 @@ impl Runs {
         for ring in 0..self.readers.len() {
             let mut reader = self.readers[ring];
             // Acquire: see what was written before the head was moved.
-            let head = self.rings.word(ring, HEAD).load(Acquire);
+            let head = self.written.rings.word(ring, HEAD).load(Acquire);
             while reader.tail < head {
                 if let Some(run) = self.added(ring, &mut reader) {
                     take(run);
@@ -159,8 +190,11 @@ impl Runs {
                 reader.taken = 0;
             }
             // Release: all was read, so the program may write there now.
-            self.rings.word(ring, TAIL).store(reader.tail, Release);
-            let lost = self.rings.word(ring, LOST).load(Relaxed);
+            self.written
+                .rings
+                .word(ring, TAIL)
+                .store(reader.tail, Release);
+            let lost = self.written.rings.word(ring, LOST).load(Relaxed);
             if lost > reader.lost {
                 take(records::loss(lost - reader.lost));
                 reader.lost = lost;
@@ -171,8 +205,7 @@ impl Runs {
 
     /// What was added to a run since the last look at it.
     fn added(&self, ring: usize, reader: &mut Reader) -> Option<Stamped> {
-        let run = RUNS + (reader.tail & (self.capacity - 1)) as usize * RUN_BYTES;
-        let word = |offset| self.rings.word(ring, run + offset).load(Relaxed);
+        let word = |field| self.written.of_run(ring, reader.tail, field);
         let pages = word(PAGES);
         let taken = std::mem::replace(&mut reader.taken, pages);
         let owner = word(OWNER);
@@ -193,7 +226,7 @@ impl Runs {
     /// Reports how many folios the program missed because another program was running on that
     /// processor.
     pub(super) fn look_for_misses(&mut self, mut take: impl FnMut(Stamped)) {
-        let misses = self.program.misses().unwrap_or(self.misses);
+        let misses = self.written.program.misses().unwrap_or(self.misses);
         if misses > self.misses {
             take(records::loss(misses - self.misses));
             self.misses = misses;
@@ -213,6 +246,7 @@ pub(crate) fn counts_misses() -> bool {
 
 impl Drop for Runs {
     fn drop(&mut self) {
+        self.written.ended.store(true, Release);
         close_deferred(self.event.take().into_iter().map(Event::into).collect());
     }
 }

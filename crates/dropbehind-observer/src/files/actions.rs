@@ -76,6 +76,7 @@ impl Files {
             Provenance::ResidentAtOpen(before.unwrap_or_else(CacheMap::unknown))
         };
         let settings = open.settings;
+        let inode = self.inodes.kernel_inode(number);
         let options = ObserveOptions {
             mode: settings.mode,
             window_bytes: settings.window_bytes,
@@ -84,6 +85,7 @@ impl Files {
             opened_size_bytes: open.opened_size_bytes,
             provenance,
             writeback_sign: open.writeback_sign.clone(),
+            arrivals: self.view.clone().zip(inode),
             key: number.0,
             notices: self.notices.clone(),
         };
@@ -149,6 +151,7 @@ impl Files {
                 mode,
                 ours,
                 writeback_sign: open.writeback_sign.clone(),
+                inode: self.inodes.kernel_inode(number),
             }),
             false => self.table.unshelved(number),
         }
