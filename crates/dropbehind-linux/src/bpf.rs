@@ -7,7 +7,7 @@ mod map;
 mod program;
 
 pub(crate) use map::{ArrayMap, WakeMap};
-pub(crate) use program::Program;
+pub(crate) use program::{Program, ProgramKind};
 
 use std::ffi::c_long;
 use std::io;

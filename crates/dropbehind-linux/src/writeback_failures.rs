@@ -74,7 +74,7 @@ impl WritebackFailures {
         let (tracepoint, text) = tracefs::tracepoint(TRACEPOINT)?;
         let field = |name| Field::find(&text, name).ok_or_else(strange_format);
         let (device, number) = (field("s_dev")?, field("i_ino")?);
-        let counter = Counter::new(tracepoint);
+        let counter = Counter::new();
         let rings = rings(tracepoint, ring_bytes)?;
         let recorded = counter.as_ref().map_or(0, Counter::failures);
         Ok(Self {
@@ -176,7 +176,7 @@ fn rings(tracepoint: u64, ring_bytes: usize) -> Result<Rings, CacheTraceError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::block_device_number;
+    use crate::{CacheTrace, block_device_number};
     use dropbehind_testbed::{FailingDisk, need};
     use std::fs::File;
     use std::io::Write;
@@ -246,6 +246,42 @@ mod tests {
         let mut files = 0;
         failures.read(|failure| files += u32::from(matches!(failure, WritebackFailure::File(_))));
         assert!(files > 0);
+    }
+
+    /// A completion interrupts programs in the kernel, such as the one that joins pages.
+    #[test]
+    fn failures_that_interrupt_programs_are_recorded() {
+        need!(all FailingDisk::needs(None));
+        let _alone = ONE_AT_A_TIME.lock();
+        let disk = FailingDisk::raw().unwrap();
+        let device = File::options().write(true).open(disk.device()).unwrap();
+        let _programs = CacheTrace::open(1 << 20).unwrap();
+        let mut failures = WritebackFailures::open(16 << 20).unwrap();
+        let stopped = AtomicBool::new(false);
+        let block = vec![1; 1 << 20];
+        let mut lost = 0;
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    let file = tempfile::tempfile().unwrap();
+                    while !stopped.load(Ordering::Relaxed) {
+                        for page in 0..1024 {
+                            file.write_all_at(&block[..1], page * 4096).unwrap();
+                        }
+                        file.set_len(0).unwrap();
+                    }
+                });
+            }
+            for _ in 0..4 {
+                for offset in (0..FailingDisk::TOO_MUCH_BYTES).step_by(1 << 20) {
+                    device.write_all_at(&block, offset).unwrap();
+                }
+                device.sync_all().unwrap_err();
+                failures.read(|failure| lost += u32::from(failure == WritebackFailure::Lost));
+            }
+            stopped.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(lost, 0);
     }
 
     /// What fails meanwhile, and is recorded, does not stand for what was not.

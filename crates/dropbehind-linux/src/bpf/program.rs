@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 const PROG_LOAD: c_long = 5;
 const OBJ_GET_INFO_BY_FD: c_long = 15;
-const TRACEPOINT: u32 = 5;
+const RAW_TRACEPOINT_OPEN: c_long = 17;
 /// The project's own. None of the helpers we call is GPL-only.
 const LICENSE: &CStr = c"MIT OR Apache-2.0";
 
@@ -41,7 +41,26 @@ struct Info {
     recursion_misses: u64,
 }
 
-/// A tracepoint program, which a perf event runs.
+/// What `BPF_RAW_TRACEPOINT_OPEN` reads of `union bpf_attr`.
+#[repr(C)]
+struct RawTracepointAttributes {
+    name: u64,
+    program: u32,
+    unused: u32,
+}
+
+/// What runs a program: `enum bpf_prog_type`.
+#[derive(Clone, Copy, Debug)]
+#[repr(u32)]
+pub(crate) enum ProgramKind {
+    /// A perf event of a tracepoint. While such a program runs on a processor, the kernel
+    /// neither runs nor records others there (`trace_call_bpf`, kernel/trace/bpf_trace.c).
+    Tracepoint = 5,
+    /// The tracepoint itself, whatever else runs on the processor, but the program.
+    RawTracepoint = 17,
+}
+
+/// A program that runs at a tracepoint.
 #[derive(Debug)]
 pub(crate) struct Program {
     fd: OwnedFd,
@@ -55,9 +74,9 @@ impl Program {
     /// - `EPERM`: without `CAP_BPF` and `CAP_PERFMON` (`CAP_SYS_ADMIN` before Linux 5.8).
     /// - `EINVAL`, `EACCES`: the kernel does not know an instruction or a helper, or cannot
     ///   verify that the program is safe.
-    pub(crate) fn load(instructions: &[u64]) -> io::Result<Self> {
+    pub(crate) fn load(kind: ProgramKind, instructions: &[u64]) -> io::Result<Self> {
         let mut attributes = Attributes {
-            kind: TRACEPOINT,
+            kind: kind as u32,
             instructions: u32::try_from(instructions.len()).map_err(io::Error::other)?,
             first: instructions.as_ptr() as u64,
             license: LICENSE.as_ptr() as u64,
@@ -74,8 +93,26 @@ impl Program {
         Ok(Self { fd })
     }
 
-    /// How many times it was not run because another program was running on that processor,
-    /// as far as the kernel counts that: for tracepoints since Linux 6.7.
+    /// Runs a program for raw tracepoints on all processors until this descriptor is closed.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOENT`: there is no such tracepoint.
+    /// - `EINVAL`: the program is of another kind.
+    /// - `EPERM`: without `CAP_PERFMON` (`CAP_SYS_ADMIN` before Linux 5.8).
+    pub(crate) fn attach(&self, tracepoint: &CStr) -> io::Result<OwnedFd> {
+        let mut attributes = RawTracepointAttributes {
+            name: tracepoint.as_ptr() as u64,
+            program: self.fd.as_raw_fd().cast_unsigned(),
+            unused: 0,
+        };
+        // SAFETY: the kernel reads a zero-terminated text; the command creates a descriptor.
+        unsafe { bpf_open(RAW_TRACEPOINT_OPEN, &mut attributes) }
+    }
+
+    /// How many times it was not run because a program (for a raw tracepoint: this one) was
+    /// running on that processor, as far as the kernel counts that: for tracepoints since
+    /// Linux 6.7.
     pub(crate) fn misses(&self) -> io::Result<u64> {
         let mut info = Info {
             before: [0; 26],

@@ -16,7 +16,7 @@ use super::event::{Event, Recorded, Tasks};
 use super::format::Format;
 use super::records::{self, Stamped};
 use super::{KernelInode, TraceRecord, processors};
-use crate::bpf::{ArrayMap, Program, WakeMap};
+use crate::bpf::{ArrayMap, Program, ProgramKind, WakeMap};
 use crate::deferred_close::close_deferred;
 use crate::kernel::{KernelVersion, kernel_version};
 use std::io;
@@ -146,7 +146,7 @@ impl Runs {
         let rings = ArrayMap::new(count, RUNS + capacity * RUN_BYTES)?;
         let wake = WakeMap::new()?;
         let instructions = program::write(format, rings.as_fd(), wake.as_fd(), capacity);
-        let program = Program::load(&instructions)?;
+        let program = Program::load(ProgramKind::Tracepoint, &instructions)?;
         let online = processors::online()?;
         let first = *online.first().ok_or(io::ErrorKind::NotFound)?;
         let event = Event::open(Recorded::Tracepoint(tracepoint), Tasks::Untold, first, 0)?;

@@ -1,19 +1,20 @@
 //! How often writeback has failed, counted by a program in the kernel.
 //!
 //! A perf event belongs to a processor and ends when that goes offline. A program runs on
-//! every processor that passes the tracepoint, also on those that come online later.
+//! every processor that passes the tracepoint, also on those that come online later. It is one
+//! for a raw tracepoint: any other would keep perf from recording a failure that interrupts
+//! some program.
 
 use crate::bpf::instruction::Condition::Equal;
 use crate::bpf::instruction::Operation::{Add, Move};
 use crate::bpf::instruction::Register::{R0, R1, R2, R10};
 use crate::bpf::instruction::Width::Four;
 use crate::bpf::instruction::{Assembler, Helper};
-use crate::bpf::{ArrayMap, Program};
-use crate::cache_trace::event::{Event, Recorded, Tasks};
-use crate::cache_trace::{counts_misses, processors};
+use crate::bpf::{ArrayMap, Program, ProgramKind};
+use crate::cache_trace::counts_misses;
 use crate::deferred_close::close_deferred;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::Acquire;
 
 #[derive(Debug)]
@@ -21,7 +22,7 @@ pub(super) struct Counter {
     count: ArrayMap,
     program: Program,
     /// Runs the program on all processors while it is open.
-    event: Option<Event>,
+    link: Option<OwnedFd>,
 }
 
 impl Counter {
@@ -29,28 +30,24 @@ impl Counter {
     ///
     /// - [`io::ErrorKind::Unsupported`]: the kernel doesn't count how often it did not run the
     ///   program, nor then recorded the failure (before Linux 6.7).
-    /// - Those of bpf(2), perf_event_open(2) and its ioctl(2).
-    pub(super) fn new(tracepoint: u64) -> io::Result<Self> {
+    /// - Those of bpf(2).
+    pub(super) fn new() -> io::Result<Self> {
         if !counts_misses() {
             return Err(io::ErrorKind::Unsupported.into());
         }
         let count = ArrayMap::new(1, 8)?;
-        let program = Program::load(&write(count.as_fd()))?;
-        let online = processors::online()?;
-        let first = *online.first().ok_or(io::ErrorKind::NotFound)?;
-        let event = Event::open(Recorded::Tracepoint(tracepoint), Tasks::Untold, first, 0)?;
-        event.run(program.as_fd())?;
+        let program = Program::load(ProgramKind::RawTracepoint, &write(count.as_fd()))?;
+        let link = program.attach(c"filemap_set_wb_err")?;
         Ok(Self {
             count,
             program,
-            event: Some(event),
+            link: Some(link),
         })
     }
 
     /// The failures so far.
     pub(super) fn failures(&self) -> u64 {
-        // While one program runs on a processor, the kernel skips others there, and records
-        // nothing for them.
+        // The kernel skips the program where it interrupts itself.
         let misses = self.program.misses().unwrap_or(0);
         self.count.word(0, 0).load(Acquire) + misses
     }
@@ -58,7 +55,7 @@ impl Counter {
 
 impl Drop for Counter {
     fn drop(&mut self) {
-        close_deferred(self.event.take().into_iter().map(Event::into).collect());
+        close_deferred(self.link.take().into_iter().collect());
     }
 }
 
@@ -75,9 +72,8 @@ fn write(count: BorrowedFd<'_>) -> Vec<u64> {
     p.jump_if(Equal, R0, 0, "end");
     p.compute(Move, R1, 1);
     p.fetch_add(R0, 0, R1);
-    // Not 0: that would hide the failure from all who record it.
     p.label("end");
-    p.compute(Move, R0, 1);
+    p.compute(Move, R0, 0);
     p.exit();
     p.finish()
 }
