@@ -65,6 +65,8 @@ struct DiskThread {
     entries: HashMap<u32, Entry>,
     /// When each observed file is due for a look.
     looks: BTreeSet<(u64, u32)>,
+    /// No look is due before this time.
+    looks_from_ns: u64,
     /// Ranges of observed files as last counted, and those that may have been added since.
     ranges: usize,
     new_ranges: usize,
@@ -101,6 +103,7 @@ pub(crate) fn run(shared: Arc<DiskHandle>) {
         }),
         entries: HashMap::new(),
         looks: BTreeSet::new(),
+        looks_from_ns: 0,
         ranges: 0,
         new_ranges: 0,
         started: Instant::now(),

@@ -6,11 +6,12 @@ mod common;
 
 use std::cell::OnceCell;
 use std::fs;
-use std::io::{Read, Seek, SeekFrom, Write};
-use std::os::fd::AsFd;
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::mpsc;
+use std::process::{Command, Stdio};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use common::{Dice, KIB, Kind, MIB, PATIENCE, Place, cached_bytes, check_on_disk, write_pattern};
@@ -18,7 +19,8 @@ use dropbehind_flusher::{
     CacheMap, Flusher, Notice, NoticeSink, ObserveOptions, Observed, ObservedState, Provenance,
 };
 use dropbehind_linux::{
-    CacheTrace, Description, IoPriority, KernelDevices, drop_clean, set_thread_io_priority,
+    CacheTrace, Description, FileSystem, IoPriority, KernelDevices, MountPoint, drop_clean,
+    mount_number, set_thread_io_priority,
 };
 use dropbehind_policy::{Brought, ByteRange, Mode};
 use dropbehind_testbed::reclaim::{Gone, Reclaim, in_some_attempt};
@@ -160,7 +162,7 @@ fn io_priority_of_thread(disk: &str) -> Option<String> {
         fs::read_to_string(thread.path().join("comm")).is_ok_and(|comm| comm.trim_end() == name)
     });
     let thread = threads.last()?;
-    let shown = std::process::Command::new("ionice")
+    let shown = Command::new("ionice")
         .arg("-p")
         .arg(thread.file_name())
         .output()
@@ -564,4 +566,72 @@ fn modes_that_keep_write_and_keep(place: &Place) {
     as_much_cached(&reclaim, &path, place.size_bytes(), &state).unwrap();
     let pages = residency::cached(&path).unwrap();
     assert_eq!(pages.dirty_pages + pages.writeback_pages, 0, "{pages:?}");
+}
+
+/// Takes write leases on files, and takes them again once the kernel has broken them.
+const LEASES: &str = "import fcntl, os, select, signal, sys
+signal.signal(signal.SIGIO, signal.SIG_IGN)
+files = [os.open(path, os.O_RDWR) for path in sys.argv[1:]]
+while True:
+    for lease in (fcntl.F_UNLCK, fcntl.F_WRLCK):
+        for file in files:
+            try: fcntl.fcntl(file, fcntl.F_SETLEASE, lease)
+            except OSError: pass  # There is none, or somebody has the file open just now.
+    print('leased', flush=True)
+    if select.select([sys.stdin], [], [], 10)[0]: break
+";
+
+/// A user may hold leases on his own files for as long as he likes.
+#[test]
+fn files_that_cannot_be_opened_stop_no_others() {
+    need!(all Kind::Mounted(Fs::Ext4).needs());
+    need!(Need::Tool("python3"));
+    const LEASED: usize = 800;
+    let place = Place::new(Kind::Mounted(Fs::Ext4), 64 * MIB);
+    let folder = place.path().parent().unwrap().to_owned();
+    let root: Arc<OwnedFd> = Arc::new(fs::File::open("/").unwrap().into());
+    let below_root = folder.strip_prefix("/").unwrap().to_owned();
+    let number = mount_number(root.as_fd(), &below_root).unwrap().unwrap();
+    let filesystem = Arc::new(FileSystem::default());
+    filesystem.mounted_at(vec![MountPoint::new(root, below_root, number)]);
+    let observing = Observing::new(Mode::DONTCACHE);
+    let paths: Vec<_> = (0..LEASED)
+        .map(|file| folder.join(format!("leased{file}")))
+        .collect();
+    let observed: Vec<_> = paths
+        .iter()
+        .map(|path| {
+            let file = fs::File::create_new(path).unwrap();
+            file.set_len(MIB).unwrap();
+            let file = fs::File::open(path).unwrap();
+            let description = Arc::new(Description::on(&filesystem, file.into()));
+            let options = ObserveOptions {
+                key: 0,
+                ..observing.options.clone()
+            };
+            let observed = observing.flusher.observe(Arc::clone(&description), options);
+            description.release();
+            observed.unwrap()
+        })
+        .collect();
+    let mut holder = Command::new("python3")
+        .args(["-c", LEASES])
+        .args(&paths)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut leased = BufReader::new(holder.stdout.take().unwrap());
+    leased.read_line(&mut String::new()).unwrap();
+    observed.iter().for_each(Observed::touched);
+
+    let mut file = writer(&place);
+    let other = observing.observe(&place.path());
+    write_pattern(&mut file, 1, 0, place.size_bytes(), MIB);
+    drop(file);
+    other.closed();
+    let state = observing.finished();
+    assert_eq!(cached_bytes(&place.path()), 0, "{state:?}");
+    drop(holder.stdin.take());
+    holder.wait().unwrap();
 }

@@ -243,6 +243,12 @@ impl ObservedStream {
         }
     }
 
+    /// The file could not be looked at now: the next look is later and later.
+    pub fn not_looked(&mut self, now_ns: u64) {
+        self.interval_ns = (self.interval_ns * 2).clamp(LOOK_MIN_NS, LOOK_MAX_NS);
+        self.next_look_ns = now_ns + self.interval_ns;
+    }
+
     /// Another process has read the file.
     pub fn was_read(&mut self) {
         self.was_read = true;

@@ -16,22 +16,34 @@ use crate::observed_file::{Notice, Told};
 const RANGES: usize = 1 << 17;
 /// The ranges are counted again after this many new ones.
 const RECOUNT: usize = 1 << 12;
+/// The most time for looks at once. Users can have any number of files due.
+const LOOKS_NS: u64 = 10_000_000;
 
 impl DiskThread {
-    /// Looks at the observed files that are due. Returns when the next one is due.
+    /// Looks at the observed files that are due, for a while. What else there is to do gets as
+    /// much time before the next look. Returns when that one is due.
     pub(super) fn look_around(&mut self) -> Option<u64> {
-        loop {
-            let &(due_ns, number) = self.looks.first()?;
-            if due_ns > self.now_ns() {
-                return Some(due_ns);
-            }
+        let began_ns = self.now_ns();
+        let mut now_ns = began_ns;
+        while self.next_look_ns()? <= now_ns && now_ns - began_ns < LOOKS_NS {
+            let &(_, number) = self.looks.first()?;
             self.look_at(number);
+            now_ns = self.now_ns();
         }
+        if now_ns > began_ns {
+            self.looks_from_ns = now_ns + (now_ns - began_ns);
+        }
+        self.next_look_ns()
     }
 
     pub(super) fn look_is_due(&self) -> bool {
-        let first = self.looks.first();
-        first.is_some_and(|&(due_ns, _)| due_ns <= self.now_ns())
+        self.next_look_ns()
+            .is_some_and(|due_ns| due_ns <= self.now_ns())
+    }
+
+    fn next_look_ns(&self) -> Option<u64> {
+        let &(due_ns, _) = self.looks.first()?;
+        Some(due_ns.max(self.looks_from_ns))
     }
 
     /// Looks at a file now.
@@ -44,7 +56,8 @@ impl DiskThread {
             return;
         };
         let Ok(file) = entry.description.open() else {
-            observed.stream.touched(now_ns());
+            // Another process may keep a lease on it for ever.
+            observed.stream.not_looked(now_ns());
             return self.queue_look(number);
         };
         let pages = DescriptionPages {

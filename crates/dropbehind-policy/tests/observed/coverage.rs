@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 /// Everything that has to occur in some seed.
-const KINDS: [&str; 49] = [
+const KINDS: [&str; 50] = [
     "opens by observed programs",
     "opens by outsiders",
     "reads",
@@ -33,6 +33,7 @@ const KINDS: [&str; 49] = [
     "streams that left pages",
     "streams done with something unread",
     "streams of closed files",
+    "looks that could not be made",
     "told to streams",
     "others told to streams",
     "shelved",

@@ -53,6 +53,10 @@ impl World {
         let Some(watch) = self.threads.watches.get_mut(&stream) else {
             return;
         };
+        if self.random.chance(self.plan.refuse_in_thousand) {
+            self.coverage.saw("looks that could not be made");
+            return watch.looks.not_looked(self.now_ns);
+        }
         let pages = FilePages {
             file: &self.files[watch.file],
             now_ns: self.now_ns,
