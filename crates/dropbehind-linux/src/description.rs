@@ -10,7 +10,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{MemfdFlags, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
@@ -41,8 +41,8 @@ impl MountPoint {
         MountPoint { root, path, number }
     }
 
-    /// Opens the mounted directory; `None` if nothing or another file system is mounted there
-    /// now. Never waits, whatever users have put into the path.
+    /// Opens the mounted directory; `None` if the path does not lead there now. Never waits,
+    /// whatever users have put into the path.
     fn open(&self) -> io::Result<Option<OwnedFd>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK;
         // A mount point is in the kernel's dentry cache, and so are all directories above it.
@@ -56,7 +56,7 @@ impl MountPoint {
         }
         let directory = match opened {
             Ok(directory) => directory,
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(None),
+            Err(Errno::AGAIN | Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
         let mount = file_stat(directory.as_fd())?.mount;
@@ -65,29 +65,66 @@ impl MountPoint {
 }
 
 /// A file system and all the places where it is mounted.
+///
+/// Of the latter, only a mount table is certain: a mount stays when something is mounted over
+/// it, or when a directory above it is renamed, but its path leads elsewhere then.
 #[derive(Debug, Default)]
 pub struct FileSystem {
-    mounts: Mutex<Vec<MountPoint>>,
+    place: Mutex<Place>,
+}
+
+#[derive(Debug)]
+enum Place {
+    /// It is mounted at these places.
+    Mounted(Vec<MountPoint>),
+    /// It is mounted, and none of its paths led there.
+    Unreachable,
+    Unmounted,
+}
+
+impl Default for Place {
+    fn default() -> Place {
+        Place::Mounted(Vec::new())
+    }
 }
 
 impl FileSystem {
     /// Sets where it is mounted now.
     pub fn mounted_at(&self, mounts: Vec<MountPoint>) {
-        *self.mounts.lock().unwrap_or_else(PoisonError::into_inner) = mounts;
+        *self.lock() = Place::Mounted(mounts);
+    }
+
+    /// The mount table does not have it any more.
+    pub fn unmounted(&self) {
+        *self.lock() = Place::Unmounted;
+    }
+
+    /// Returns whether none of its paths led there. Its files cannot be opened until
+    /// [`FileSystem::mounted_at`] is called again.
+    pub fn was_unreachable(&self) -> bool {
+        matches!(*self.lock(), Place::Unreachable)
     }
 
     /// Opens one of its directories; `None` if it is not mounted any more.
     fn open(&self) -> io::Result<Option<OwnedFd>> {
-        let mounts = self.mounts.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut error = None;
-        for mount in mounts.iter() {
-            match mount.open() {
-                Ok(None) => {}
-                Ok(opened) => return Ok(opened),
-                Err(other) => error = Some(other),
+        let mut place = self.lock();
+        match &*place {
+            Place::Mounted(mounts) => {
+                for mount in mounts {
+                    if let Some(opened) = mount.open()? {
+                        return Ok(Some(opened));
+                    }
+                }
             }
+            Place::Unreachable => {}
+            Place::Unmounted => return Ok(None),
         }
-        error.map_or(Ok(None), Err)
+        *place = Place::Unreachable;
+        Err(Errno::AGAIN.into())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Place> {
+        self.place.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -197,8 +234,8 @@ impl Description {
     /// deleted or unmounted has no pages any more: an empty, nameless file stands in for it.
     ///
     /// # Errors
-    /// - `EAGAIN`: another process holds a lease, or the mount point is not in the kernel's
-    ///   dentry cache.
+    /// - `EAGAIN`: another process holds a lease, or [no path leads to the file
+    ///   system](FileSystem::was_unreachable).
     /// - `EMFILE` and others of open_by_handle_at(2).
     pub fn open(&self) -> io::Result<Arc<OwnedFd>> {
         if let Some(held) = &*self.lock() {
@@ -217,7 +254,7 @@ impl Description {
         Ok(Arc::new(opened))
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Arc<OwnedFd>>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<OwnedFd>>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -231,6 +268,7 @@ mod tests {
     use super::*;
     use crate::{cachestat, mount_number};
     use dropbehind_testbed::{Fs, MountedFs, Scratch, need};
+    use std::ffi::OsStr;
     use std::fs::File;
     use std::path::Path;
     use std::process::Command;
@@ -279,7 +317,7 @@ mod tests {
         let description = Description::on(&mounted, File::open(&other).unwrap().into());
         description.release();
         let elsewhere = Scratch::new().unwrap();
-        let mount = |arguments: [&std::ffi::OsStr; 3]| {
+        let mount = |arguments: Vec<&OsStr>| {
             assert!(
                 Command::new("mount")
                     .args(arguments)
@@ -288,7 +326,7 @@ mod tests {
                     .success()
             );
         };
-        mount([
+        mount(vec![
             "--bind".as_ref(),
             disk.path().as_ref(),
             elsewhere.path().as_ref(),
@@ -305,8 +343,30 @@ mod tests {
             "mounted elsewhere"
         );
         drop(file);
-        let unmount = Command::new("umount").arg(elsewhere.path()).status();
-        assert!(unmount.unwrap().success());
+
+        let covers = [
+            "tmpfs".as_ref(),
+            "tmpfs".as_ref(),
+            elsewhere.path().as_ref(),
+        ];
+        mount([&[OsStr::new("-t")], &covers[..]].concat());
+        let unmount = || Command::new("umount").arg(elsewhere.path()).status();
+        let error = description.open().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock, "covered");
+        assert!(mounted.was_unreachable());
+        assert!(unmount().unwrap().success());
+        mounted.mounted_at(vec![mount_point(elsewhere.path())]);
+        assert!(!mounted.was_unreachable());
+        description.open().unwrap();
+
+        assert!(unmount().unwrap().success());
+        let error = description.open().unwrap_err();
+        assert_eq!(
+            error.kind(),
+            io::ErrorKind::WouldBlock,
+            "nobody has said so"
+        );
+        mounted.unmounted();
         let file = description.open().unwrap();
         assert_eq!(file_stat(file.as_fd()).unwrap().links, 0, "unmounted");
     }

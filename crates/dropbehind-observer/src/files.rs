@@ -181,8 +181,11 @@ impl Files {
         let mounts = marks.mounts().iter();
         let devices: HashSet<u32> = mounts.map(|mount| kernel_device(mount.device)).collect();
         self.filesystems.retain(|device, filesystem| {
-            filesystem.mounted_at(Vec::new());
-            devices.contains(device)
+            let is_mounted = devices.contains(device);
+            if !is_mounted {
+                filesystem.unmounted();
+            }
+            is_mounted
         });
         for device in devices {
             let filesystem = self.filesystems.entry(device).or_default();
@@ -192,6 +195,12 @@ impl Files {
         if self.programs.namespace().is_some() {
             self.owners.claim_mounts(marks.numbers());
         }
+    }
+
+    /// Returns whether some file system's mounts are not where they were.
+    pub(crate) fn miss_mounts(&self) -> bool {
+        let mut filesystems = self.filesystems.values();
+        filesystems.any(|filesystem| filesystem.was_unreachable())
     }
 
     /// Returns false once so many files are known that none may be held open between uses: users

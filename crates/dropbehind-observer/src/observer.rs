@@ -212,6 +212,7 @@ impl Observer {
             barriers: Vec::new(),
             closes: Vec::new(),
             remounted: false,
+            next_mounts: Instant::now(),
             next_learning: Instant::now() + rounds::LEARNING,
             most_closed: rounds::most_closed(),
         };

@@ -289,7 +289,7 @@ impl Server {
             return self.shelf.failed(place);
         };
         let Ok(file) = shelved.file.open() else {
-            return self.shelf.failed(place);
+            return self.shelf.look_again(now_ns, place, flush);
         };
         if file_stat(file.as_fd()).is_ok_and(|stat| stat.links == 0) {
             return self.shelf.looked(now_ns, place, None, flush);

@@ -13,6 +13,8 @@ use dropbehind_linux::{
     kernel_device, mount_namespace_of, mount_number, mount_with_id, thread_id,
 };
 
+use rustix::fs::{AtFlags, Statx, StatxFlags};
+
 use crate::in_time::in_time;
 use crate::rules::Rules;
 use crate::shown;
@@ -200,6 +202,11 @@ impl Marks {
                 continue;
             }
             let known = self.marked.remove(&mount.id);
+            if !served && self.is_covered(&mount) {
+                // Its path leads to another mount, and must not be marked in its place.
+                marked.extend(known.map(|known| (mount.id, known)));
+                continue;
+            }
             // Asking for its number may mean asking the server.
             let number = (!served).then(|| self.number(&mount)).flatten();
             let is_known = known
@@ -228,6 +235,14 @@ impl Marks {
 
     fn number(&self, mount: &Mount) -> Option<u64> {
         mount_number(self.root.as_fd(), from_root(mount)).ok()?
+    }
+
+    /// Returns whether something is mounted over it.
+    fn is_covered(&self, mount: &Mount) -> bool {
+        let flags = AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+        let statx = rustix::fs::statx(&self.root, from_root(mount), flags, StatxFlags::MNT_ID);
+        let is_told = |statx: &Statx| statx.stx_mask & StatxFlags::MNT_ID.bits() != 0;
+        statx.is_ok_and(|statx| is_told(&statx) && statx.stx_mnt_id != mount.id)
     }
 
     /// Returns whether a server must answer before a file is opened, or its mount is found.

@@ -25,6 +25,12 @@ const LOOKS: u32 = 250;
 /// what is 30 s old.
 const LAZY_LOOK_NS: u64 = 1_000_000_000;
 const LAZY_LOOKS: u32 = 120;
+/// If a file cannot be opened, the pause before the next look doubles so often, to 1.28 s;
+const PAUSE_DOUBLINGS: u32 = 6;
+/// after so many looks, or two minutes, the file is left,
+const MISSES: u32 = 100;
+/// with `flush` after three seconds.
+const MISSES_FLUSHED: u32 = 7;
 /// At most this many files are dropped together, since a drop takes a barrier;
 const DROPS_TOGETHER: usize = 64;
 /// and at most this many bytes wait for others to be dropped with.
@@ -80,6 +86,8 @@ struct SmallFile {
     bytes: u64,
     since_ns: u64,
     looks: u32,
+    /// Looks in a row for which it could not be opened.
+    misses: u32,
     drops: u32,
 }
 
@@ -150,6 +158,7 @@ impl Shelf {
             bytes,
             since_ns: now_ns,
             looks: 0,
+            misses: 0,
             drops: 0,
         };
         self.files.insert(place, small);
@@ -238,6 +247,7 @@ impl Shelf {
             // The kernel frees the pages unwritten when the last descriptor is closed.
             return self.done(place, 0);
         };
+        small.misses = 0;
         if flush {
             small.mode.writeback = Writeback::Eager;
         }
@@ -265,6 +275,25 @@ impl Shelf {
             // New, locked when we started writeback, or written again.
             self.at_once.push_back(ShelfAction::Write(place));
         }
+        self.again.insert((now_ns + pause_ns, place));
+    }
+
+    /// The answer to [`ShelfAction::Look`] if the file cannot be opened now: another process
+    /// has a lease on it, or its mount is not where it was. It is looked at again, for less long
+    /// with `flush`.
+    pub fn look_again(&mut self, now_ns: u64, place: ShelfPlace, flush: bool) {
+        let Some(small) = self.files.get_mut(&place) else {
+            return;
+        };
+        if flush {
+            small.mode.writeback = Writeback::Eager;
+        }
+        let most = if flush { MISSES_FLUSHED } else { MISSES };
+        if small.misses >= most {
+            return self.done(place, u64::MAX);
+        }
+        let pause_ns = LOOK_NS << small.misses.min(PAUSE_DOUBLINGS);
+        small.misses += 1;
         self.again.insert((now_ns + pause_ns, place));
     }
 
@@ -406,6 +435,27 @@ mod tests {
             looks += 1;
         }
         assert_eq!(looks, SMALL_FILES_COUNT / 2 + 1, "the oldest half");
+    }
+
+    #[test]
+    fn what_cannot_be_opened_is_looked_at_again_and_left_at_last() {
+        for (flush, misses) in [(false, MISSES), (true, MISSES_FLUSHED)] {
+            let mut shelf = Shelf::new();
+            let place = put(&mut shelf, 0, Mode::NOREUSE);
+            let mut now_ns = GRACE_NS;
+            let look = ShelfNext::Do(ShelfAction::Look(place));
+            assert_eq!(shelf.next(now_ns, flush), look);
+            for _ in 0..misses {
+                shelf.look_again(now_ns, place, flush);
+                let ShelfNext::At(due_ns) = shelf.next(now_ns, flush) else {
+                    panic!("it is due at once");
+                };
+                now_ns = due_ns;
+                assert_eq!(shelf.next(now_ns, flush), look);
+            }
+            shelf.look_again(now_ns, place, flush);
+            assert_eq!(shelf.next(now_ns, flush), done(place, BYTES));
+        }
     }
 
     /// On a disk that makes writes wait, clean pages would stay cached.

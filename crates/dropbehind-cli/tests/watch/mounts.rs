@@ -5,6 +5,7 @@ use crate::user::User;
 use crate::user::running_watch::RunningWatch;
 use dropbehind_testbed::reclaim::in_some_attempt;
 use dropbehind_testbed::{Fs, MountedFs, Need, need, residency};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -104,4 +105,85 @@ fn small_files_that_wait_hold_no_mount_of_xfs() {
 #[test]
 fn small_files_that_wait_hold_no_mount_of_btrfs() {
     small_files_that_wait_hold_no_mount(Fs::Btrfs);
+}
+
+/// The folder in which something is mounted, under another name until this is dropped.
+struct Renamed {
+    name: PathBuf,
+    other: PathBuf,
+}
+
+impl Renamed {
+    fn new(name: &Path) -> Renamed {
+        let (name, other) = (name.to_owned(), name.with_extension("renamed"));
+        std::fs::rename(&name, &other).unwrap();
+        Renamed { name, other }
+    }
+}
+
+impl Drop for Renamed {
+    fn drop(&mut self) {
+        std::fs::rename(&self.other, &self.name).unwrap();
+    }
+}
+
+/// Has these files written, and waits until they are dropped. Looking at a file opens it for
+/// the watch, so that comes late and seldom.
+fn written_and_dropped(folder: &Path, names: &[&str], watch: &RunningWatch) {
+    let sync = Command::new("sync").arg("-f").arg(folder).status();
+    assert!(sync.unwrap().success());
+    for name in names {
+        let mut looks = 0;
+        loop {
+            std::thread::sleep(Duration::from_secs(4));
+            let cached = residency::cached(&folder.join(name)).unwrap();
+            if cached.cached_pages == 0 {
+                break;
+            }
+            looks += 1;
+            assert!(looks < 10, "{name}: {cached:?}\n{}", watch.log());
+        }
+    }
+}
+
+/// Only a mount table shows that something is not mounted any more.
+#[test]
+fn what_is_mounted_below_a_renamed_directory_or_a_mount_is_dropped_all_the_same() {
+    need!(Need::Cachestat);
+    need!(all MountedFs::needs(Fs::Ext4));
+    let user = User::new();
+    let disk = MountedFs::new(Fs::Ext4, 256 << 20).unwrap();
+    // The kernel writes the files, which leaves time.
+    let rule = format!(
+        "[[rule]]\npath = \"{}/\"\nmode = \"noreuse\"\n",
+        disk.path().display()
+    );
+    user.writes("rules", &rule);
+    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
+    watch.says("READY=1");
+    let write = |large: &str, small: &str| {
+        dd(&disk.file(large));
+        std::fs::write(disk.file(small), [1; 40_000]).unwrap();
+        // The watch reads of the opens and closes within milliseconds.
+        std::thread::sleep(Duration::from_millis(500));
+    };
+
+    write("large", "small");
+    let renamed = Renamed::new(disk.path().parent().unwrap());
+    let folder = renamed.other.join(disk.path().file_name().unwrap());
+    written_and_dropped(&folder, &["large", "small"], &watch);
+    drop(renamed);
+
+    write("another", "tiny");
+    let mount = |arguments: &[&str]| {
+        let mut mount = Command::new(arguments[0]);
+        mount.args(&arguments[1..]);
+        assert!(mount.arg(disk.path()).status().unwrap().success());
+    };
+    mount(&["mount", "-t", "tmpfs", "tmpfs"]);
+    // Beyond a small file's grace.
+    std::thread::sleep(Duration::from_secs(4));
+    mount(&["umount"]);
+    written_and_dropped(disk.path(), &["another", "tiny"], &watch);
+    assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
 }

@@ -64,17 +64,23 @@ impl DiskThread {
             return;
         };
         let file = entry.description.open();
-        let counted = match file.and_then(|file| self.cachestat(file.as_fd(), range)) {
-            Ok(counted) => {
+        let counted = match file.map(|file| self.cachestat(file.as_fd(), range)) {
+            // Its writeback cannot have been started either: it is tried again, and then again
+            // later and later.
+            Err(_) => Some(Counted {
+                dirty_bytes: range.len(),
+                ..Counted::default()
+            }),
+            Ok(Ok(counted)) => {
                 self.count_failures = 0;
                 Some(counted)
             }
-            Err(error) if is_missing(&error) || self.count_failures >= COUNT_PATIENCE => {
+            Ok(Err(error)) if is_missing(&error) || self.count_failures >= COUNT_PATIENCE => {
                 self.note_no_cachestat(&error);
                 self.wait_instead(number, range)
             }
             // Interrupted or out of memory: ask again at the next poll.
-            Err(_) => {
+            Ok(Err(_)) => {
                 self.count_failures += 1;
                 Some(Counted {
                     writeback_bytes: range.len(),
@@ -195,7 +201,9 @@ impl DiskThread {
             },
             Source::Observed(_) => None,
         };
-        let file = entry.description.open()?;
+        let Ok(file) = entry.description.open() else {
+            return Ok(Ok(Dropped::NotClean));
+        };
         let fd = file.as_fd();
         // For a range this short, counting first costs as much as dropping.
         let is_short = range.len() <= SHORT_BYTES && !self.no_cachestat;

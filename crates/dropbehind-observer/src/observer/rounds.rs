@@ -45,6 +45,10 @@ const REST: Duration = Duration::from_millis(500);
 /// This is the shortest time between two attempts.
 pub(super) const LEARNING: Duration = Duration::from_secs(1);
 
+/// The kernel does not report that a directory above a mount was renamed. So while no path leads
+/// to a file system, the mount table is read this often.
+const MOUNTS: Duration = Duration::from_secs(1);
+
 /// Folios that one process brought in one after another.
 #[derive(Clone, Copy, Debug)]
 struct Run {
@@ -73,6 +77,8 @@ pub(super) struct Rounds {
     pub(super) closes: Vec<Close>,
     /// Something was mounted or unmounted.
     pub(super) remounted: bool,
+    /// When to read the mount table again, if no path leads to some file system.
+    pub(super) next_mounts: Instant,
     /// When to try again to learn what the trace calls raw devices.
     pub(super) next_learning: Instant,
     /// While this many closed files are not done with, events wait in the kernel's queue.
@@ -140,7 +146,9 @@ impl Rounds {
     /// Marks what was mounted since the last round.
     fn follow_mounts(&mut self) {
         let changed = std::mem::take(&mut self.remounted) || self.marks.have_changed();
-        if changed {
+        let now = Instant::now();
+        if changed || now >= self.next_mounts && self.files.miss_mounts() {
+            self.next_mounts = now + MOUNTS;
             let mut notes = Vec::new();
             let _ = self.marks.refresh(&*self.rules, &self.fanotify, &mut notes);
             self.files.mounted(&self.marks);

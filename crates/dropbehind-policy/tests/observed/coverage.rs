@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 /// Everything that has to occur in some seed.
-const KINDS: [&str; 50] = [
+const KINDS: [&str; 51] = [
     "opens by observed programs",
     "opens by outsiders",
     "reads",
@@ -41,6 +41,7 @@ const KINDS: [&str; 50] = [
     "not shelved",
     "others told to the shelf",
     "shelf counts that failed",
+    "shelf looks that could not be made",
     "shelf writes",
     "shelf drops",
     "shelf drops of several",

@@ -212,6 +212,12 @@ impl World {
             self.coverage.saw("shelf files that were deleted");
             return self.small.shelf.looked(now_ns, place, None, flush);
         }
+        if self.random.chance(self.plan.refuse_in_thousand) {
+            self.coverage.saw("shelf looks that could not be made");
+            // After so many it is left.
+            self.excuse(file);
+            return self.small.shelf.look_again(now_ns, place, flush);
+        }
         let counted = self.count_small(place, file);
         if let Some(small) = self.small.places.get_mut(&place) {
             small.unwritten_bytes = counted.map(Counted::unwritten_bytes);
