@@ -25,7 +25,9 @@ use dropbehind_linux::{
 use dropbehind_policy::{Brought, ByteRange, Mode};
 use dropbehind_testbed::reclaim::{Gone, Reclaim, in_some_attempt};
 use dropbehind_testbed::residency::{self, Sampler};
-use dropbehind_testbed::{Fs, Need, Scratch, disk_io, need, pattern, skip};
+use dropbehind_testbed::{
+    Fs, Need, Scratch, SlowDisk, SlowDiskOptions, disk_io, need, pattern, skip,
+};
 
 /// A flusher that observes, and what it says.
 struct Observing {
@@ -188,7 +190,7 @@ fn a_disks_thread_has_the_io_priority_that_was_asked_for() {
             observing.flusher = builder.build().unwrap();
             let _observed = observing.observe(&place.path());
             // The thread gives itself a name, and then the priority.
-            let began = std::time::Instant::now();
+            let began = Instant::now();
             loop {
                 let shows = io_priority_of_thread(disk.to_str().unwrap());
                 if shows.as_deref() == Some(shown) || began.elapsed() > PATIENCE {
@@ -634,4 +636,51 @@ fn files_that_cannot_be_opened_stop_no_others() {
     assert_eq!(cached_bytes(&place.path()), 0, "{state:?}");
     drop(holder.stdin.take());
     holder.wait().unwrap();
+}
+
+/// How many threads of this process have this name.
+fn threads(name: &str) -> usize {
+    let threads = fs::read_dir("/proc/self/task").unwrap().flatten();
+    let names = threads.filter_map(|thread| fs::read_to_string(thread.path().join("comm")).ok());
+    names.filter(|found| found.trim_end() == name).count()
+}
+
+/// Each takes threads, and may do so for ever.
+#[test]
+fn so_many_files_at_once_have_their_writers_held() {
+    need!(all SlowDisk::needs());
+    need!(all Fs::Ext4NoJournal.needs());
+    need!(Need::Cachestat);
+    const MOST: usize = 256;
+    let disk = SlowDisk::new(SlowDiskOptions::default()).unwrap();
+    let mounted = disk.mount(Fs::Ext4NoJournal).unwrap();
+    let data = vec![1; 2 << 20];
+    let files: Vec<_> = (0..MOST + 44)
+        .map(|file| {
+            let path = mounted.file(&file.to_string());
+            fs::write(&path, &data).unwrap();
+            path
+        })
+        .collect();
+    rustix::fs::syncfs(fs::File::open(mounted.path()).unwrap()).unwrap();
+    disk.set_write_speed(Some(0)).unwrap();
+    for path in &files {
+        let file = fs::OpenOptions::new().write(true).open(path).unwrap();
+        file.write_all_at(&data, 0).unwrap();
+    }
+    let observing = Observing::new(Mode::NOREUSE);
+    for path in &files {
+        observing.observe(path).hold_writers(MIB);
+    }
+    let notes = || observing.flusher.degraded();
+    let is_told = |note: &String| note.contains("as many writers are held as may be");
+    let began = Instant::now();
+    while threads("dropbehind-hold") < MOST || !notes().iter().any(is_told) {
+        assert!(began.elapsed() < PATIENCE, "{:?}", notes());
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    // All that is beyond is found in one look.
+    let held = threads("dropbehind-hold");
+    disk.set_write_speed(None).unwrap();
+    assert_eq!(held, MOST);
 }

@@ -4,6 +4,7 @@
 //! That takes a thread of its own: the disk's thread waits for the disk just when much is on
 //! its way.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -19,6 +20,10 @@ use dropbehind_linux::processor_time;
 /// A file is watched for this long after it was used or had much unwritten. If nothing
 /// happens to it for as long, the next use is reported.
 const CALM: Duration = Duration::from_secs(1);
+/// The most files of a disk whose writers are held at once. Each takes two threads, and a user
+/// who keeps a file's lock keeps them for ever.
+const HELD: usize = 256;
+
 /// The brakes of a disk's files.
 #[derive(Debug, Default)]
 pub(crate) struct Brakes {
@@ -26,6 +31,8 @@ pub(crate) struct Brakes {
     /// Signals that there is another file to watch.
     news: Condvar,
     sum: Arc<UnwrittenSum>,
+    /// The files whose writers are held.
+    held: Arc<AtomicUsize>,
 }
 
 #[derive(Debug, Default)]
@@ -150,9 +157,17 @@ impl DiskHandle {
     }
 
     fn hold_writers(self: &Arc<Self>, taken: Taken) {
+        let Some(place) = Place::take(&self.brakes.held) else {
+            return self.note(format!(
+                "writers of some files on {} are not held back where they outrun the disk: as \
+                 many writers are held as may be at once",
+                self.name()
+            ));
+        };
         let disk = Arc::clone(self);
         // If no thread can be started, dropping `taken` gives the right back.
         let _ = spawn("dropbehind-hold", move || {
+            let _place = place;
             if let Err(error) = taken.hold() {
                 disk.note(format!(
                     "writers of some files on {} are not held back where they outrun the disk: \
@@ -161,6 +176,28 @@ impl DiskHandle {
                 ));
             }
         });
+    }
+}
+
+/// One of the places for files whose writers are held.
+struct Place {
+    held: Arc<AtomicUsize>,
+}
+
+impl Place {
+    /// Takes one, if there is one.
+    fn take(held: &Arc<AtomicUsize>) -> Option<Place> {
+        let place = Place {
+            held: Arc::clone(held),
+        };
+        // If there is none, dropping it takes it off again.
+        (held.fetch_add(1, Ordering::SeqCst) < HELD).then_some(place)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.held.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
