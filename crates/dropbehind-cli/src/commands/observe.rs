@@ -24,6 +24,8 @@ use std::time::{Duration, Instant};
 
 /// How often to listen to the supervisor while something else is waited for.
 const SLICE: Duration = Duration::from_millis(50);
+/// An observer that does nothing for this long waits for a file system's server.
+const HANGING: Duration = Duration::from_secs(1);
 
 pub(super) fn run() -> Exit {
     limits::lift();
@@ -109,12 +111,14 @@ fn observe(supervisor: &mut Connection) -> Result<(), FromObserver> {
     let processes = inhabitants.count();
     // Processes that still run would leave something to do for as long as they run.
     let settled = processes == 0 && settle(&observer, wishes.settle, supervisor);
+    let hung = !settled && !observer.works(HANGING);
     let mut snapshot = Box::new(observer.snapshot());
     // The supervisor only reports on all files together.
     snapshot.files.clear();
     snapshot.notes.extend(emigrants.note());
     let _ = supervisor.send(&FromObserver::Settled {
         settled,
+        hung,
         processes,
         snapshot,
     });

@@ -247,7 +247,6 @@ impl Finished {
         };
         let account = self.supervisor.settle(settings.settle);
         tell(account.as_ref(), settings, name);
-        let account = account.ok();
         let (exit_status, signal) = match change {
             Change::Exited(status) => (Some(status), None),
             Change::Died(signal) | Change::Stopped(signal) => (None, Some(signal)),
@@ -292,6 +291,9 @@ fn tell(account: Result<&Account, &NoAccount>, settings: &RunSettings, name: &st
                 count => format!("{count} processes"),
             }
         ));
+    }
+    if account.hung {
+        say("the observer hung, so these figures are incomplete; the rest was left to the kernel.");
     }
     for line in summary::lines(account) {
         say(&line);

@@ -36,6 +36,7 @@ fn what_was_written_is_dropped_and_told() {
     assert!(figure("observer_cpu_ns") > 0);
     assert_eq!(figures["settled"], true);
     assert_eq!(figures["observer_died"], false);
+    assert_eq!(figures["observer_hung"], false);
 }
 
 #[test]

@@ -32,7 +32,10 @@ fn a_program_that_uses_it_ends_as_plain() {
          sys.exit(4)",
     )
     .unwrap();
-    let script = format!("exec $RUN python3 uses.py {}", fs.file().display());
+    let script = format!(
+        "exec $RUN -v --settle 2 --stats figures python3 uses.py {} 2>said",
+        fs.file().display()
+    );
     let mut running = Running::start(bash(&user, RUN, &script));
     wait_for("its start", || user.file("started").exists());
     let observer = observer_of(running.id()).expect("an observer");
@@ -40,4 +43,11 @@ fn a_program_that_uses_it_ends_as_plain() {
     wait_for("its observer's hanging", || fs.waiting() > 0);
     std::fs::write(user.file("end"), "").unwrap();
     assert_eq!(running.ends().code(), Some(4));
+    // What it had counted by then is not all.
+    let said = std::fs::read_to_string(user.file("said")).unwrap();
+    assert!(said.contains("figures are incomplete"), "{said}");
+    let figures = std::fs::read_to_string(user.file("figures")).unwrap();
+    let figures: serde_json::Value = serde_json::from_str(&figures).unwrap();
+    assert_eq!(figures["observer_hung"], true, "{figures}");
+    assert_eq!(figures["observer_died"], false, "{figures}");
 }

@@ -63,6 +63,9 @@ pub(crate) enum FromObserver {
     Settled {
         /// All that can be is written and dropped.
         settled: bool,
+        /// The observer waits for a file system whose server does not answer, and does not know
+        /// all that was done.
+        hung: bool,
         /// Processes that the program left behind and that still run; the observer stays with
         /// them.
         processes: usize,

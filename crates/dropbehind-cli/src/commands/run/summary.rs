@@ -1,6 +1,6 @@
 //! The report on a run when it is over.
 
-use super::supervisor::Account;
+use super::supervisor::{Account, NoAccount};
 use crate::size::show;
 use crate::stats_file::RunStats;
 use dropbehind_observer::snapshot::Snapshot;
@@ -28,19 +28,26 @@ pub(super) struct ObservedStats {
     settled: bool,
     /// The observer died before the end: its figures are missing.
     observer_died: bool,
+    /// The observer did not answer at the end, such as when a file system's server does not: its
+    /// figures are incomplete, or missing.
+    observer_hung: bool,
     /// What was not possible, and why.
     notes: Vec<String>,
 }
 
 impl ObservedStats {
     pub(super) fn new(
-        account: Option<&Account>,
+        account: Result<&Account, &NoAccount>,
         elapsed: std::time::Duration,
         exit_status: Option<i32>,
         signal: Option<i32>,
     ) -> Self {
         let empty = Snapshot::default();
         let snapshot = account.map_or(&empty, |account| &account.snapshot);
+        let hung = match account {
+            Ok(account) => account.hung,
+            Err(reason) => *reason == NoAccount::Silent,
+        };
         let totals = &snapshot.totals;
         let mut run = RunStats {
             bytes_read: totals.read_bytes,
@@ -65,8 +72,9 @@ impl ObservedStats {
             overflows: totals.overflows,
             exit_status,
             signal,
-            settled: account.is_some_and(|account| account.settled),
-            observer_died: account.is_none(),
+            settled: account.is_ok_and(|account| account.settled),
+            observer_died: account.is_err_and(|reason| *reason == NoAccount::Died),
+            observer_hung: hung,
             notes: snapshot.notes.clone(),
         }
     }
@@ -121,10 +129,10 @@ pub(super) fn lines(account: &Account) -> [String; 3] {
     let kept = format!(
         "kept {} for others; {}",
         show(totals.kept_bytes),
-        if possible.is_empty() {
-            "all else was possible".to_owned()
-        } else {
-            format!("not possible: {}", possible.join("; "))
+        match (possible.is_empty(), account.hung) {
+            (true, false) => "all else was possible".to_owned(),
+            (true, true) => "the rest is not known".to_owned(),
+            (false, _) => format!("not possible: {}", possible.join("; ")),
         }
     );
     [written, cached, kept]

@@ -34,6 +34,8 @@ pub(super) enum Ended {
 pub(super) struct Account {
     /// All that can be is written and dropped.
     pub(super) settled: bool,
+    /// The observer hung, so what was done is not all known.
+    pub(super) hung: bool,
     /// Processes that the program left behind.
     pub(super) processes: usize,
     /// What was done.
@@ -247,6 +249,7 @@ impl Supervisor {
             while let Some(report) = self.observer.hear() {
                 if let FromObserver::Settled {
                     settled,
+                    hung,
                     processes,
                     snapshot,
                 } = report
@@ -256,6 +259,7 @@ impl Supervisor {
                     }
                     return Ok(Account {
                         settled,
+                        hung,
                         processes,
                         snapshot: *snapshot,
                     });
