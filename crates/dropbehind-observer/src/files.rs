@@ -72,6 +72,8 @@ pub(crate) struct Files {
     last_number: u64,
     strangers: Strangers,
     heirs: Heirs,
+    /// Inodes of more files than are told apart, as this round's trace named them.
+    crowded: HashSet<Inode>,
     /// Files whose streams wait for the end of this round, and the numbers of their notices.
     noted: Vec<(FileNumber, u64)>,
     /// The number of the round that is under way.
@@ -130,6 +132,7 @@ impl Files {
             last_number: 0,
             strangers: Strangers::default(),
             heirs: Heirs::default(),
+            crowded: HashSet::new(),
             noted: Vec::new(),
             round: 0,
             kept: HashMap::new(),
@@ -170,6 +173,7 @@ impl Files {
     /// Another round begins.
     pub(crate) fn begin_round(&mut self) {
         self.round += 1;
+        self.crowded.clear();
         self.programs.begin_round();
         self.begin_searches();
     }
@@ -238,6 +242,7 @@ impl Files {
 
     /// A file was opened.
     pub(crate) fn opened(&mut self, event: FileEvent) {
+        self.inodes.opened(event.info.id, event.file.as_fd());
         if let Some(number) = self.number_of(event.info.id, event.file.as_fd()) {
             return self.opened_again(number, event.process, event.file);
         }
@@ -258,10 +263,12 @@ impl Files {
         if holds && !open.file.is_held() {
             open.file.hold(Arc::new(file));
         }
-        // Pages that were dropped since may be brought in again.
-        open.named.clear();
         if let Some(observed) = &open.observed {
             observed.touched();
+        }
+        if self.traced && open.before.is_some() && open.round < self.round {
+            // Pages that were dropped since may be brought in again.
+            self.look_again(number);
         }
         let inode = self.inodes.of_number(number);
         if let Some(inode) = inode {
@@ -369,6 +376,9 @@ impl Files {
                 // A file whose open event is still unread is no stranger.
                 let found = (!self.opens_wait).then(|| self.find_stranger(process, inode));
                 match found.flatten() {
+                    Some(number) if self.has_namesakes(inode) => {
+                        self.brought_of_one(inode, &[number], process, range);
+                    }
                     Some(number) => self.brought_of(number, process, range),
                     None if self.programs.namespace().is_some() => {
                         self.note_orphan(inode, range, ours);
@@ -376,10 +386,10 @@ impl Files {
                     None => {}
                 }
             }
-            [number] if !self.has_namesakes(number) => self.brought_of(number, process, range),
+            [number] if !self.has_namesakes(inode) => self.brought_of(number, process, range),
             ref several => {
                 let several = several.to_vec();
-                self.brought_of_one(&several, process, range);
+                self.brought_of_one(inode, &several, process, range);
             }
         }
     }
@@ -388,9 +398,14 @@ impl Files {
     pub(crate) fn records_lost(&mut self) {
         self.table.records_lost();
         self.forget_orphans();
+        for open in self.files.values_mut() {
+            // Any page may have come since we looked.
+            open.named.insert(ByteRange::WHOLE);
+        }
     }
 
     fn brought_of(&mut self, number: FileNumber, process: i32, range: ByteRange) {
+        self.was_named(number, range);
         let ours = self.is_ours(number, process);
         self.table.brought_of(number, Brought { range, ours });
     }

@@ -1,12 +1,13 @@
 //! Inodes as the kernel's tracepoints name them, and the files that have them.
 
 use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher, RandomState};
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 
 use dropbehind_linux::{
-    FileKind, FileLink, KernelDevices, KernelInode, Mount, block_device_number, file_stat,
-    kernel_device,
+    FileId, FileKind, FileLink, KernelDevices, KernelInode, Mount, block_device_number, file_stat,
+    filesystem, has_subvolumes, kernel_device, mount_with_id,
 };
 use dropbehind_policy::{FileNumber, Inode};
 
@@ -14,6 +15,51 @@ use crate::beginning::Beginning;
 
 /// Stands for the kernel's own superblock that block devices' inodes belong to.
 const BLOCK_DEVICES: u32 = u32::MAX;
+
+/// Places for inodes, 1 MiB of them.
+const PLACES: usize = 1 << 18;
+/// Stands for several subvolumes.
+const SEVERAL: u32 = u32::MAX;
+
+/// The subvolumes in which files were open, by superblock and inode number: on btrfs, files in
+/// different ones may share both, and the trace does not tell them apart. Users choose how many
+/// files they open, so inodes share a fixed number of places, and some seem to be several files'
+/// that are not.
+#[derive(Debug, Default)]
+struct Subvolumes {
+    hasher: RandomState,
+    /// Each holds a subvolume's device, [`SEVERAL`], or 0.
+    places: Vec<u32>,
+}
+
+impl Subvolumes {
+    /// The superblock is 0 where it is not known.
+    fn place(&self, superblock: u32, number: u64) -> usize {
+        let hash = self.hasher.hash_one((superblock, number));
+        usize::try_from(hash % PLACES as u64).unwrap_or(0)
+    }
+
+    fn opened(&mut self, superblock: u32, subvolume: u32, number: u64) {
+        self.places.resize(PLACES, 0);
+        let place = self.place(superblock, number);
+        let held = &mut self.places[place];
+        *held = match *held {
+            0 => subvolume,
+            held if held == subvolume => subvolume,
+            _ => SEVERAL,
+        };
+    }
+
+    /// Returns whether files of several subvolumes may have this number.
+    fn share(&self, superblock: u32, number: u64) -> bool {
+        let held = |superblock| {
+            let held = self.places.get(self.place(superblock, number));
+            held.copied().unwrap_or(0)
+        };
+        let (known, unknown) = (held(superblock), held(0));
+        known == SEVERAL || unknown != 0 && unknown != known
+    }
+}
 
 /// Which file has which inode.
 #[derive(Debug)]
@@ -25,8 +71,7 @@ pub(crate) struct Inodes {
     /// The devices of what is mounted.
     mounted: HashSet<u32>,
     numbers: HashMap<FileNumber, Inode>,
-    /// The subvolumes on which files were opened, by their file systems' devices.
-    subvolumes: HashMap<u32, HashSet<u64>>,
+    subvolumes: Subvolumes,
     /// Whether there is a block device with this number.
     block_devices: HashMap<u64, bool>,
     /// When the observation began.
@@ -41,7 +86,7 @@ impl Inodes {
             block_devices_superblock,
             mounted: HashSet::new(),
             numbers: HashMap::new(),
-            subvolumes: HashMap::new(),
+            subvolumes: Subvolumes::default(),
             block_devices: HashMap::new(),
             beginning: Beginning::now(),
         }
@@ -90,20 +135,50 @@ impl Inodes {
         })
     }
 
-    /// Returns whether files of more than one subvolume of a file system were opened, including
-    /// this file's.
-    pub(crate) fn uses_several_subvolumes(&mut self, inode: Inode, file: BorrowedFd<'_>) -> bool {
-        let Ok(info) = file_stat(file) else {
-            return true;
+    /// A file was opened, which a rule may want or not.
+    pub(crate) fn opened(&mut self, id: FileId, file: BorrowedFd<'_>) {
+        let subvolume = kernel_device(id.device);
+        if is_made_up(subvolume) && filesystem(file).is_ok_and(has_subvolumes) {
+            let inode = self.devices.inode_of(file).ok();
+            let superblock = inode.map_or(0, |inode| inode.device);
+            self.subvolumes.opened(superblock, subvolume, id.inode);
+        }
+    }
+
+    /// A process has a file open, whose open no event may have reported.
+    pub(crate) fn found_open(&mut self, process: i32, link: FileLink) {
+        let subvolume = kernel_device(link.id.device);
+        if !is_made_up(subvolume) {
+            return;
+        }
+        let Some(mount) = link.name().ok().and_then(|named| named.mount()) else {
+            return;
         };
-        let used = self.subvolumes.entry(inode.device).or_default();
-        used.insert(info.id.device);
-        used.len() > 1
+        let superblock = self.devices.of_mount(mount).or_else(|| {
+            let mount = mount_with_id(process, mount).ok()?;
+            Some(kernel_device(mount?.device))
+        });
+        // On other file systems, the superblock has the same device.
+        if superblock != Some(subvolume) {
+            let superblock = superblock.unwrap_or(0);
+            self.subvolumes.opened(superblock, subvolume, link.id.inode);
+        }
+    }
+
+    /// Returns whether the inode's file system may have subvolumes.
+    pub(crate) fn may_have_subvolumes(&self, inode: Inode) -> bool {
+        is_made_up(inode.device)
+    }
+
+    /// Returns whether files of several subvolumes may have this inode's number, and were open.
+    pub(crate) fn may_be_shared(&self, inode: Inode) -> bool {
+        is_made_up(inode.device) && self.subvolumes.share(inode.device, inode.number)
     }
 
     /// Remembers the inode of a file.
     pub(crate) fn learn(&mut self, number: FileNumber, file: BorrowedFd<'_>) -> Option<Inode> {
         let inode = self.inode_of(file)?;
+        self.opened(file_stat(file).ok()?.id, file);
         self.numbers.insert(number, inode);
         Some(inode)
     }
@@ -168,12 +243,16 @@ impl Inodes {
             }
             _ => {
                 let device = kernel_device(link.id.device);
-                // A device number without a driver may be made up, like a subvolume's.
-                let may_be_there = device == inode.device || device >> 20 == 0;
+                let may_be_there = device == inode.device || is_made_up(device);
                 may_be_there && link.id.inode == inode.number && !self.is_block_device(inode)
             }
         }
     }
+}
+
+/// Returns whether a device number has no driver and may be made up, like a subvolume's.
+fn is_made_up(device: u32) -> bool {
+    device >> 20 == 0
 }
 
 /// The directory of a block device in sysfs.

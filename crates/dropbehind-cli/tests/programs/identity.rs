@@ -3,10 +3,16 @@
 use crate::bed::Bed;
 use crate::figures::Figures;
 use crate::kept::still_cached;
-use dropbehind_testbed::reclaim::in_some_attempt;
+use crate::shell::wait_for;
+use crate::user::User;
+use crate::watched::watch_with;
+use dropbehind_testbed::reclaim::{Gone, Reclaim, in_some_attempt};
 use dropbehind_testbed::residency::{cached, evict, page_bytes, warm};
-use dropbehind_testbed::{Fs, need};
-use std::os::unix::fs::MetadataExt;
+use dropbehind_testbed::{Fs, Need, need};
+use std::io::{BufRead, BufReader, Lines, Write};
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
 
 const BYTES: u64 = 32 << 20;
 
@@ -71,6 +77,282 @@ fn pages_of_one_among_many_files_with_the_same_number_stay() {
         let cached_bytes = cached(&last).unwrap().cached_pages * page_bytes();
         assert_eq!(cached_bytes, stays, "{figures:?}");
     }
+}
+
+/// A program that uses files as it is told to.
+const USES_FILES: &str = r#"
+import os, sys
+files = {}
+for line in sys.stdin:
+    what, name = line.split()
+    if what == "open": files[name] = os.open(name, os.O_RDONLY)
+    elif what == "close": os.close(files.pop(name))
+    elif what == "evict": os.posix_fadvise(files[name], 0, 0, os.POSIX_FADV_DONTNEED)
+    elif what == "begin": os.pread(files[name], 512 << 10, 0)
+    else:
+        at = 0
+        while block := os.pread(files[name], 1 << 20, at): at += len(block)
+    print(flush=True)
+"#;
+
+/// A process of it, which ends with the test.
+struct Told {
+    process: Child,
+    orders: ChildStdin,
+    done: Lines<BufReader<ChildStdout>>,
+}
+
+impl Told {
+    fn start(bed: &Bed, name: &str) -> Self {
+        let mut process = Command::new(bed.file(name))
+            .arg(bed.file("uses_files.py"))
+            .current_dir(bed.file("input"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let orders = process.stdin.take().unwrap();
+        let done = BufReader::new(process.stdout.take().unwrap()).lines();
+        Self {
+            process,
+            orders,
+            done,
+        }
+    }
+
+    fn does(&mut self, order: &str) {
+        writeln!(self.orders, "{order}").unwrap();
+        self.done.next().unwrap().unwrap();
+    }
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// What each file of a subvolume has.
+const FILE_BYTES: u64 = 4 << 20;
+
+/// A rule wants what the program `held` uses below `one` and `three`. No rule wants what is
+/// below `two`, nor what `others` do. The number of `one/end` is no other file's, nor likely
+/// that of one which a test beside this has open.
+fn three_subvolumes() -> Bed {
+    let bed = Bed::on(Fs::Btrfs);
+    bed.input(&format!(
+        "for name in one two three; do btrfs -q subvolume create $name; \
+         for file in data more; do head -c {FILE_BYTES} /dev/urandom >$name/$file; done; done; \
+         eval touch one/{{1..$((RANDOM % 9000 + 1))}}; rm one/[0-9]*; \
+         head -c {FILE_BYTES} /dev/urandom >one/end"
+    ));
+    let number = |name: &str| {
+        std::fs::metadata(bed.file("input").join(name))
+            .unwrap()
+            .ino()
+    };
+    for name in ["two/data", "three/data"] {
+        assert_eq!(number(name), number("one/data"));
+    }
+    let python = "import sys; print(sys.executable)";
+    let python = Command::new("python3")
+        .args(["-c", python])
+        .output()
+        .unwrap();
+    let python = String::from_utf8(python.stdout).unwrap();
+    for name in ["held", "others"] {
+        symlink(python.trim(), bed.file(name)).unwrap();
+    }
+    std::fs::write(bed.file("uses_files.py"), USES_FILES).unwrap();
+    bed
+}
+
+/// Takes these steps, and sees that what others have of `one/data` in the end stays.
+fn others_keep_theirs(bed: &Bed, reclaim: &Reclaim, steps: &[&str]) -> Result<(), Gone> {
+    let path = |name: &str| std::fs::canonicalize(bed.file("input").join(name)).unwrap();
+    let [one, three, data, end] = ["one", "three", "one/data", "one/end"].map(path);
+    bed.cools("input");
+    let (mut program, mut others) = (Told::start(bed, "held"), Told::start(bed, "others"));
+    let user = User::new();
+    let folders = [one, three].map(|folder| format!("\"{}/*\"", folder.display()));
+    let rule = format!("path = [{}]\nprogram = \"held\"", folders.join(", "));
+    let (mut watch, mut theirs_bytes) = (None, FILE_BYTES);
+    for step in steps {
+        match (*step, step.strip_prefix("others ")) {
+            ("watch", _) => watch = Some(watch_with(&user, &rule)),
+            ("all but a page is warm", _) => {
+                theirs_bytes = FILE_BYTES - page_bytes();
+                warm(&data, 0..theirs_bytes);
+            }
+            (_, Some(order)) => others.does(order),
+            (order, None) => program.does(order),
+        }
+        // The watch sees one after the other.
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    program.does("close one/data");
+    let mut looks = 0;
+    wait_for("the end is dropped", || {
+        // On a busy machine, the watch may lose events and keep this, too.
+        if looks % 500 == 0 {
+            evict(&end);
+            for order in ["open one/end", "read one/end", "close one/end"] {
+                program.does(order);
+            }
+        }
+        looks += 1;
+        cached(&end).unwrap().cached_pages == 0
+    });
+    let mut watch = watch.expect("a step");
+    assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
+    still_cached(reclaim, &data, theirs_bytes)
+}
+
+#[track_caller]
+fn pages_of_others_stay(ways: &[&[&str]]) {
+    need!(Need::Trace);
+    need!(all Bed::needs(Fs::Btrfs, &["btrfs", "python3"]));
+    let bed = three_subvolumes();
+    for steps in ways {
+        println!("{steps:?}");
+        in_some_attempt(|reclaim| others_keep_theirs(&bed, reclaim, steps));
+    }
+}
+
+#[test]
+fn pages_of_others_stay_beside_a_file_that_no_rule_wants() {
+    pages_of_others_stay(&[
+        &[
+            "watch",
+            "open one/data",
+            "others open one/data",
+            "others read one/data",
+            "open two/data",
+            "read two/data",
+        ],
+        &[
+            "watch",
+            "open two/data",
+            "others open one/data",
+            "others read one/data",
+            "open one/data",
+            "read two/data",
+        ],
+    ]);
+}
+
+#[test]
+fn pages_of_others_stay_that_are_older_than_the_watch() {
+    pages_of_others_stay(&[
+        &[
+            "others open one/data",
+            "others read one/data",
+            "watch",
+            "open one/data",
+            "open two/data",
+            "read two/data",
+        ],
+        // So are the program's opens.
+        &[
+            "open one/data",
+            "open two/data",
+            "others open one/data",
+            "others read one/data",
+            "watch",
+            "read two/data",
+        ],
+        &[
+            "open two/data",
+            "others open one/data",
+            "others read one/data",
+            "watch",
+            "open one/data",
+            "read two/data",
+        ],
+    ]);
+}
+
+/// Something was missing of the file, but not these pages.
+#[test]
+fn pages_of_others_stay_where_some_were_missing() {
+    pages_of_others_stay(&[&[
+        "watch",
+        "open three/more",
+        "all but a page is warm",
+        "open one/data",
+        "open two/data",
+        "read two/data",
+    ]]);
+}
+
+#[test]
+fn pages_of_others_stay_when_they_open_the_file_again() {
+    pages_of_others_stay(&[
+        &[
+            "watch",
+            "open three/data",
+            "open one/data",
+            "others open one/data",
+            "others read one/data",
+            "others close one/data",
+            "others open one/data",
+            "open two/data",
+            "read two/data",
+        ],
+        &[
+            "watch",
+            "open three/more",
+            "open one/data",
+            "others open one/data",
+            "others read one/data",
+            "open two/data",
+            "read two/data",
+        ],
+    ]);
+}
+
+/// The program's own pages left the cache, and others brought them in again.
+#[test]
+fn pages_of_others_stay_where_the_program_had_its_own() {
+    pages_of_others_stay(&[
+        &[
+            "watch",
+            "others open one/data",
+            "open three/data",
+            "open one/data",
+            "begin one/data",
+            "others evict one/data",
+            "others begin one/data",
+            "others read one/data",
+        ],
+        &[
+            "watch",
+            "others open one/data",
+            "open one/data",
+            "open two/data",
+            "begin one/data",
+            "others evict one/data",
+            "others read one/data",
+            "begin two/data",
+        ],
+    ]);
+}
+
+/// What a run's program reads of a file that is not to be observed is not remembered for
+/// another one.
+#[test]
+fn pages_of_others_stay_beside_what_a_run_leaves_alone() {
+    need!(all Bed::needs(Fs::Btrfs, &["btrfs", "cat", "python3"]));
+    let bed = three_subvolumes();
+    in_some_attempt(|reclaim| {
+        let path = |name: &str| bed.file("input").join(name);
+        evict(&path("two/data"));
+        warm(&path("one/data"), 0..FILE_BYTES);
+        let script = "exec $RUN bash -c 'cat two/data one/data >/dev/null'";
+        Figures::of(&bed, "--only 'one/*'", "input", script);
+        still_cached(reclaim, &path("one/data"), FILE_BYTES)
+    });
 }
 
 /// What a run's programs may do changes on their way, and they are its programs all

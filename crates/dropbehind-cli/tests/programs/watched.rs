@@ -20,7 +20,7 @@ use std::time::Duration;
 const MIB: u64 = 1 << 20;
 const BYTES: u64 = 64 * MIB;
 
-fn watch_with(user: &User, rule: &str) -> RunningWatch {
+pub(crate) fn watch_with(user: &User, rule: &str) -> RunningWatch {
     let rules = format!("[[rule]]\n{rule}\nmode = \"dontcache\"\n");
     std::fs::write(user.file("rules"), rules).unwrap();
     let mut watch = RunningWatch::start(user, &mut user.watch("--config rules"));

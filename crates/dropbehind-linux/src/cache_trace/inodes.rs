@@ -65,6 +65,12 @@ impl KernelDevices {
         self.by_mount.extend(devices);
     }
 
+    /// The superblock's device of a known mount, by the mount's ID.
+    #[must_use]
+    pub fn of_mount(&self, mount: u64) -> Option<u32> {
+        self.by_mount.get(&mount).copied()
+    }
+
     /// The inode that an open file's pages belong to.
     ///
     /// If the kernel's device may differ from the one that stat(2) returns, looks for the
@@ -117,7 +123,7 @@ impl KernelDevices {
             let own: Vec<Mount> = Mount::parse_table(&table).collect();
             self.add_mounts(&own);
         }
-        let superblock = self.by_mount.get(&mount).copied();
-        superblock.ok_or_else(|| io::ErrorKind::NotFound.into())
+        self.of_mount(mount)
+            .ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 }

@@ -4,10 +4,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use dropbehind_flusher::CacheMap;
 use dropbehind_linux::FileLink;
 use dropbehind_linux::{
-    Description, EventMask, FileKind, FileStat, MarkLife, MarkTarget, file_stat, filesystem,
-    has_subvolumes, size_bytes,
+    Description, EventMask, FileKind, FileStat, MarkLife, MarkTarget, file_stat, size_bytes,
 };
 use dropbehind_policy::grace::SMALL_FILE_BYTES;
 use dropbehind_policy::{FileNumber, Writeback};
@@ -100,15 +100,16 @@ impl Files {
         let number = FileNumber(self.last_number);
         let inode = self.inodes.learn(number, file.as_fd())?;
         let device = self.rules.learn_disk(file.as_fd());
-        // On btrfs, a file of another subvolume may have the same inode number.
-        let has_namesakes = has_subvolumes(filesystem(file.as_fd()).ok()?)
-            && self.inodes.uses_several_subvolumes(inode, file.as_fd());
         // If the file was made since the observation began, its size is the programs' doing.
         let beginning = &self.inodes.beginning;
         let made_since = info.born.is_some_and(|born| beginning.is_before(born));
         let opened_size_bytes = if made_since { 0 } else { info.size_bytes };
-        let before = (!self.traced || has_namesakes)
-            .then(|| resident_at_open(file.as_fd(), opened_size_bytes));
+        let before = match self.traced {
+            true => self
+                .has_namesakes(inode)
+                .then(|| CacheMap::now(file.as_fd())),
+            false => Some(resident_at_open(file.as_fd(), opened_size_bytes)),
+        };
         let can_unmount = info
             .mount
             .is_some_and(|mount| self.unmountable.contains(&mount));

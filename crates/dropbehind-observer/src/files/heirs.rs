@@ -87,6 +87,9 @@ impl Files {
                 return;
             };
             self.strangers.limit_reached |= self.heirs.limit.is_reached();
+            if let Some((heir, link)) = found {
+                self.inodes.found_open(heir.process, link);
+            }
             if let Some((heir, link)) = found
                 && !self.knows(link.id)
                 && let Some(writable) = link.seems_writable()

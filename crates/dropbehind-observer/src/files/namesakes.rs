@@ -2,77 +2,100 @@
 
 use std::os::fd::AsFd;
 
+use dropbehind_flusher::CacheMap;
 use dropbehind_linux::cachestat;
-use dropbehind_policy::{Brought, ByteRange, FileNumber};
+use dropbehind_policy::{Brought, ByteRange, FileNumber, Inode};
 
 use super::Files;
 
 /// With more files than this, we do not look: each costs a call for each record of the trace, and
 /// a user can make hundreds of subvolumes.
 const SEVERAL_MAX: usize = 8;
-
-/// Why pages may belong to a file that shares its inode number with others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Likely {
-    /// They were absent when we looked at the file, and are there now.
-    Seen,
-    /// We looked at the file a moment ago, when they may have been there already.
-    JustOpened,
-}
+/// Of a file, so many ranges that the trace named are remembered. Beyond that, all counts as named.
+const NAMED_MAX: usize = 1 << 14;
 
 impl Files {
-    /// Returns whether another file may have the same inode number, as on btrfs.
-    pub(super) fn has_namesakes(&self, number: FileNumber) -> bool {
-        self.traced
-            && self
-                .files
-                .get(&number)
-                .is_some_and(|open| open.before.is_some())
+    /// Returns whether another file that is or was open, known or not, may have the same inode
+    /// number. While a watch still looks for open files, any may.
+    pub(super) fn has_namesakes(&self, inode: Inode) -> bool {
+        let may_be_shared = || match self.have_heirs() && self.programs.namespace().is_none() {
+            true => self.inodes.may_have_subvolumes(inode),
+            false => self.inodes.may_be_shared(inode),
+        };
+        self.traced && may_be_shared()
     }
 
-    /// Attributes pages to the one of these files that has them now and did not have them when
-    /// it was opened. The trace must not have named them before, since records come in order. A
-    /// file without rivals may have been looked at too late after its open, and still counts. If
-    /// none or several fit, or if there are too many to look at, the pages stay: those of a
-    /// process that is not observed may be any of these files', where ours were before.
+    /// Attributes pages to the one of these files that has them now, and had them neither when we
+    /// looked at it nor by a record of the trace since then: something brought them in there
+    /// since, and if that is another record, it comes later. All other pages that are there now
+    /// may be any file's: those of a process that is not observed there stay.
     pub(super) fn brought_of_one(
         &mut self,
+        inode: Inode,
         several: &[FileNumber],
         process: i32,
         range: ByteRange,
     ) {
-        let found = (several.len() <= SEVERAL_MAX).then(|| self.one_of(several, range));
-        if let Some(number) = found.flatten() {
-            if several.len() > 1
-                && let Some(open) = self.files.get_mut(&number)
-            {
-                open.named.insert(range);
+        if several.len() > SEVERAL_MAX {
+            return self.brought_of_many(inode, several);
+        }
+        let mut having = Vec::new();
+        for number in several {
+            if self.may_have(*number, range) {
+                having.push((*number, self.new_parts(*number, range)));
             }
-            self.brought_of(number, process, range);
-        } else if !self.programs.has(process) {
-            let many = several.len() > SEVERAL_MAX;
-            for number in several {
-                if many || self.may_have(*number, range) {
-                    let others = Brought { range, ours: false };
-                    self.table.brought_of(*number, others);
+        }
+        let mut candidates = having.iter().filter(|(_, parts)| !parts.is_empty());
+        let only = match (candidates.next(), candidates.next()) {
+            (Some((number, _)), None) => Some(*number),
+            _ => None,
+        };
+        for (number, parts) in having {
+            self.was_named(number, range);
+            let ours = self.is_ours(number, process);
+            if !ours {
+                self.table.brought_of(number, Brought { range, ours });
+            } else if only == Some(number) {
+                for range in parts {
+                    self.table.brought_of(number, Brought { range, ours });
                 }
             }
         }
     }
 
-    fn one_of(&self, several: &[FileNumber], range: ByteRange) -> Option<FileNumber> {
-        let having = |likely: Likely| {
-            let mut having = several
-                .iter()
-                .filter(|number| self.likely(**number, range) == Some(likely));
-            let first = having.next().copied();
-            (first, having.next().is_some())
+    /// Keeps all that these files have, once for each round.
+    fn brought_of_many(&mut self, inode: Inode, many: &[FileNumber]) {
+        if !self.crowded.insert(inode) {
+            return;
+        }
+        for number in many {
+            let (range, ours) = (ByteRange::WHOLE, false);
+            self.was_named(*number, range);
+            self.table.brought_of(*number, Brought { range, ours });
+        }
+    }
+
+    /// Remembers that the trace has named pages of a file, if we have looked at it.
+    pub(super) fn was_named(&mut self, number: FileNumber, range: ByteRange) {
+        if let Some(open) = self.files.get_mut(&number)
+            && self.traced
+            && open.before.is_some()
+        {
+            let many = open.named.count() >= NAMED_MAX;
+            let range = if many { ByteRange::WHOLE } else { range };
+            open.named.insert(range);
+        }
+    }
+
+    /// Looks at what a file has now.
+    pub(super) fn look_again(&mut self, number: FileNumber) {
+        let Some(open) = self.files.get_mut(&number) else {
+            return;
         };
-        let (got, doubtful) = match having(Likely::Seen) {
-            (None, _) if several.len() == 1 => having(Likely::JustOpened),
-            seen => seen,
-        };
-        got.filter(|_| !doubtful)
+        let file = open.file.open();
+        open.before = Some(file.map_or(CacheMap::unknown(), |file| CacheMap::now(file.as_fd())));
+        open.named.clear();
+        open.round = self.round;
     }
 
     /// Returns whether any of these pages of a file may be cached.
@@ -83,17 +106,20 @@ impl Files {
         counted.map_or(true, |counted| counted.cached_pages > 0)
     }
 
-    /// Why these pages may be this file's, if they may.
-    fn likely(&self, number: FileNumber, range: ByteRange) -> Option<Likely> {
-        let open = self.files.get(&number)?;
-        if !self.may_have(number, range) {
-            return None;
-        }
-        let before = open.before.as_ref()?;
-        if !before.absent(range).is_empty() && open.named.bytes_of(range) < range.len() {
-            return Some(Likely::Seen);
-        }
-        // By the end of the next round the trace has named all that came before our look.
-        (self.round <= open.round + 1).then_some(Likely::JustOpened)
+    /// The parts of a range that the file has now, and had neither when we looked at it nor by
+    /// any record since then. If nobody has looked yet, this does.
+    fn new_parts(&mut self, number: FileNumber, range: ByteRange) -> Vec<ByteRange> {
+        let Some(open) = self.files.get(&number) else {
+            return Vec::new();
+        };
+        let Some(before) = &open.before else {
+            self.look_again(number);
+            return Vec::new();
+        };
+        let absent = before.absent(range);
+        let unnamed = absent.iter().flat_map(|part| open.named.gaps_of(*part));
+        unnamed
+            .filter(|part| self.may_have(number, *part))
+            .collect()
     }
 }

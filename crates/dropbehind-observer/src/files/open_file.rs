@@ -57,9 +57,9 @@ pub(super) struct OpenFile {
     /// What was cached when it was opened, where the kernel does not report who brought in what,
     /// or into which of two files.
     pub(super) before: Option<CacheMap>,
-    /// What the trace named of it, if another file may have the same inode number.
+    /// What the trace named since then, if another file may have the same inode number.
     pub(super) named: RangeSet,
-    /// The round in which it became known.
+    /// The round in which that was looked up.
     pub(super) round: u64,
     /// A process that could write has closed it.
     pub(super) written: bool,

@@ -264,11 +264,14 @@ impl Files {
         self.strangers.orphans.by_inode.clear();
     }
 
-    /// Puts orphans down to their file, which is known now.
+    /// Puts orphans down to their file, which is known now, unless they may be another one's.
     pub(super) fn take_orphans(&mut self, number: FileNumber, inode: Inode) {
         let Some(ranges) = self.strangers.orphans.by_inode.remove(&inode) else {
             return;
         };
+        if self.has_namesakes(inode) {
+            return;
+        }
         for range in ranges.iter() {
             self.table.brought_of(number, Brought { range, ours: true });
         }
