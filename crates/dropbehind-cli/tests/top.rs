@@ -9,13 +9,37 @@ use dropbehind_testbed::{HangingFs, Need, Scratch, need};
 use rustix::process::{Pid, Signal};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::symlink;
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use terminal::{Terminal, runtime_dir};
 use user::{User, finish};
+
+/// What an observer says after so many seconds.
+fn sample(kind: &str, process: u32, elapsed: u64) -> Snapshot {
+    let file = |number: u64| FileSnapshot {
+        path: format!("/srv/{kind}{number:02}").into(),
+        disk: "sda".into(),
+        written_bytes: elapsed << 20,
+        cached_bytes: number << 20,
+        ..FileSnapshot::default()
+    };
+    Snapshot {
+        elapsed_ns: elapsed * 1_000_000_000,
+        kind: kind.to_owned(),
+        process,
+        disks: vec![DiskSnapshot {
+            name: "sda".into(),
+            ..DiskSnapshot::default()
+        }],
+        files: (0..60).map(file).collect(),
+        notes: vec!["overlayfs is out of reach".into()],
+        ..Snapshot::default()
+    }
+}
 
 /// Plays an observer whose files grow by 1 MiB a second.
 fn observer(folder: &Path, name: &str) -> Server {
@@ -23,28 +47,7 @@ fn observer(folder: &Path, name: &str) -> Server {
     let (kind, process) = name.split_once('-').unwrap_or((name, "4711"));
     let (kind, process) = (kind.to_owned(), process.parse().unwrap());
     let path = folder.join(format!("{name}.sock"));
-    let snapshot = move || {
-        let elapsed = seconds.fetch_add(1, Ordering::Relaxed);
-        let file = |number: u64| FileSnapshot {
-            path: format!("/srv/{kind}{number:02}").into(),
-            disk: "sda".into(),
-            written_bytes: elapsed << 20,
-            cached_bytes: number << 20,
-            ..FileSnapshot::default()
-        };
-        Snapshot {
-            elapsed_ns: elapsed * 1_000_000_000,
-            kind: kind.clone(),
-            process,
-            disks: vec![DiskSnapshot {
-                name: "sda".into(),
-                ..DiskSnapshot::default()
-            }],
-            files: (0..60).map(file).collect(),
-            notes: vec!["overlayfs is out of reach".into()],
-            ..Snapshot::default()
-        }
-    };
+    let snapshot = move || sample(&kind, process, seconds.fetch_add(1, Ordering::Relaxed));
     Server::start(path, snapshot).unwrap()
 }
 
@@ -197,6 +200,46 @@ fn an_answer_that_is_none_is_said() {
     assert_eq!(left.code(), 1, "{left:?}");
     assert!(left.text.contains("gave no figures"), "{left:?}");
     server.join().unwrap();
+}
+
+/// It answers faster than anybody can look.
+#[test]
+fn a_flood_of_figures_keeps_nobody_from_the_keys() {
+    let folder = runtime_dir();
+    let listener = UnixListener::bind(folder.file("watch.sock")).unwrap();
+    // To find these takes longer than to read a sample.
+    let run = |number| UnixListener::bind(folder.file(&format!("run-{number}.sock"))).unwrap();
+    let _others: Vec<UnixListener> = (1..=100).map(run).collect();
+    let (samples, sent) = (5000, Arc::new(AtomicU64::new(0)));
+    let counted = Arc::clone(&sent);
+    std::thread::spawn(move || {
+        let flood = move |mut client: UnixStream| {
+            let mut request = String::new();
+            let mut reader = BufReader::new(client.try_clone().unwrap());
+            // The look for observers asks nothing.
+            if reader.read_line(&mut request).is_ok_and(|bytes| bytes > 0) {
+                let mut figures = sample("watch", 4711, 1);
+                figures.files.truncate(1);
+                let line = serde_json::to_string(&figures).unwrap() + "\n";
+                while counted.fetch_add(1, Ordering::Relaxed) < samples
+                    && client.write_all(line.as_bytes()).is_ok()
+                {}
+            }
+        };
+        for client in listener.incoming() {
+            let flood = flood.clone();
+            std::thread::spawn(move || flood(client.unwrap()));
+        }
+    });
+    let mut terminal = top(&folder);
+    terminal.until_shown("/srv/watch00");
+    terminal.types("q");
+    let left = terminal.ends();
+    let sent = sent.load(Ordering::Relaxed);
+    assert!(
+        left.code() == 0 && sent < samples,
+        "{sent} samples: {left:?}"
+    );
 }
 
 /// The command in a pipe, with this folder for sockets.

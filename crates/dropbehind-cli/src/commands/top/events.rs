@@ -12,6 +12,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
+/// The longest pause after a sample. During it, nobody notices that the observer has ended.
+const REST: Duration = Duration::from_millis(100);
+
 /// Something happened.
 pub(super) enum Event {
     /// A sample of the feed with this number.
@@ -69,7 +72,7 @@ impl Feed {
             match self.pass_on(samples) {
                 None => return,
                 Some(failure @ Some(_)) => return self.over(failure),
-                Some(None) => {}
+                Some(None) => self.rest(),
             }
             // An observer that needs room drops clients that took nothing for long, such as a
             // stopped `top`. It then still runs.
@@ -90,11 +93,17 @@ impl Feed {
                 Ok(sample) => {
                     let event = Event::Sample(self.number, Box::new(sample));
                     self.events.send(event).ok()?;
+                    self.rest();
                 }
                 Err(error) => return Some(Some(choice::no_sample(&self.endpoint.path, &error))),
             }
         }
         Some(None)
+    }
+
+    /// A user's server may send without a pause. It then waits for us, and keys come in between.
+    fn rest(&self) {
+        std::thread::sleep(REST.min(self.pause / 2));
     }
 
     fn over(&self, failure: Option<Failure>) {
