@@ -22,8 +22,6 @@ mod sparse;
 mod stats_file;
 mod transfer;
 
-use clap::Parser;
-use commands::Cli;
 use dropbehind_observer::{path_pattern, size};
 use nix::sys::signal::{SigSet, Signal};
 use std::process::ExitCode;
@@ -38,6 +36,6 @@ fn main() -> ExitCode {
     }
     match habits::run(std::env::args_os()) {
         Some(code) => code,
-        None => commands::run(Cli::parse()).into(),
+        None => commands::run(std::env::args_os()).into(),
     }
 }

@@ -2,7 +2,7 @@
 
 mod user;
 
-use user::User;
+use user::{User, finish};
 
 #[test]
 fn help_documents_sizes_variables_and_exit_codes() {
@@ -53,4 +53,40 @@ fn man_pages_are_made() {
     assert!(user.file("pages/dropbehind-cp.1").exists());
     user.runs("man copy").fails(1, "there is no command copy");
     user.runs("man --dir missing").fails(1, "missing");
+}
+
+/// Arguments come from names of files, which anybody may have chosen.
+#[test]
+fn wrong_arguments_are_not_printed_raw() {
+    let user = User::new();
+    let odd = "\u{1b}]0;title\u{7}\u{9b}2J\u{202e}\n\u{1b}[31m";
+    let seen = "\\u{1b}]0;title\\u{7}\\u{9b}2J\\u{202e}\\n\\u{1b}[31m";
+    let wrong = [
+        vec![format!("--{odd}")],
+        vec![format!("c{odd}p")],
+        vec!["cp".to_owned(), format!("--{odd}")],
+        vec!["cp".to_owned(), format!("--mode={odd}")],
+        vec!["cp".to_owned(), format!("--recursive={odd}")],
+        vec!["top".to_owned(), odd.to_owned()],
+        vec!["completions".to_owned(), odd.to_owned()],
+        vec!["bench".to_owned(), odd.to_owned()],
+    ];
+    for args in wrong {
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        let said = finish(&mut user.dropbehind(args.clone()));
+        assert_eq!(said.code, 2, "{args:?}: {}", said.stderr);
+        let raw = |c: char| c.is_control() && c != '\n' || c == '\u{202e}';
+        assert!(!said.stderr.contains(raw), "{args:?}: {:?}", said.stderr);
+        assert!(said.stderr.contains(seen), "{args:?}: {:?}", said.stderr);
+    }
+    let mut command = user.dropbehind(["cp", "a", "b"]);
+    let said = finish(command.env("DROPBEHIND_MODE", odd));
+    assert_eq!(said.code, 2, "{}", said.stderr);
+    assert!(said.stderr.contains(seen), "{:?}", said.stderr);
+    // As on a terminal, clap's own colours stay.
+    let mut command = user.dropbehind(["cp", &format!("--{odd}")]);
+    let said = finish(command.env("CLICOLOR_FORCE", "1"));
+    assert!(said.stderr.contains("\u{1b}[1m"), "{:?}", said.stderr);
+    assert!(!said.stderr.contains("\u{1b}]"), "{:?}", said.stderr);
+    assert!(said.stderr.contains(seen), "{:?}", said.stderr);
 }

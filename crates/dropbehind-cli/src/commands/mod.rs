@@ -14,9 +14,12 @@ mod top;
 mod watch;
 mod write;
 
-use crate::error::{Exit, Failure};
+use crate::error::{Exit, Failure, shown};
+use clap::builder::StyledStr;
+use clap::error::ContextValue;
 use clap::{Parser, Subcommand};
 use dropbehind_observer::shown_json;
+use std::ffi::OsString;
 use std::io::{self, Write};
 
 /// Copy, write and read files without filling the page cache.
@@ -102,7 +105,12 @@ enum Command {
 }
 
 /// Does what the command line asks for.
-pub(crate) fn run(cli: Cli) -> Exit {
+pub(crate) fn run(words: impl IntoIterator<Item = OsString>) -> Exit {
+    let words: Vec<OsString> = words.into_iter().collect();
+    let cli = match Cli::try_parse_from(&words) {
+        Ok(cli) => cli,
+        Err(error) => wrong_words(error, &words).exit(),
+    };
     match cli.command {
         Command::Run(args) => run::run(&args),
         Command::Observe => observe::run(),
@@ -118,6 +126,41 @@ pub(crate) fn run(cli: Cli) -> Exit {
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
     }
+}
+
+/// The error with nothing that controls the terminal, unless it is clap's own colours. Words come
+/// from names of files, which anybody may have chosen.
+fn wrong_words(mut error: clap::Error, words: &[OsString]) -> clap::Error {
+    if words
+        .iter()
+        .all(|word| shown(word) == word.to_string_lossy())
+    {
+        return error;
+    }
+    // In clap's sentences, words cannot be told from colours.
+    let plain = |text: &StyledStr| {
+        let lines: Vec<String> = text.to_string().lines().map(shown).collect();
+        StyledStr::from(lines.join("\n"))
+    };
+    let context: Vec<_> = error
+        .context()
+        .map(|(kind, value)| (kind, value.clone()))
+        .collect();
+    for (kind, value) in context {
+        let value = match value {
+            ContextValue::String(word) => ContextValue::String(shown(word)),
+            ContextValue::Strings(words) => {
+                ContextValue::Strings(words.iter().map(shown).collect())
+            }
+            ContextValue::StyledStr(text) => ContextValue::StyledStr(plain(&text)),
+            ContextValue::StyledStrs(texts) => {
+                ContextValue::StyledStrs(texts.iter().map(plain).collect())
+            }
+            other => other,
+        };
+        error.insert(kind, value);
+    }
+    error
 }
 
 /// Says what went wrong.

@@ -5,9 +5,8 @@
 //! ones, those that write with stdio or never close), and what it brought in goes while it runs,
 //! not at close. If that is not possible, the command runs plainly, and a line says why.
 
-use crate::commands::{self, Cli};
+use crate::commands;
 use crate::error::shown;
-use clap::Parser;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
@@ -51,7 +50,7 @@ pub(super) fn run(name: &OsStr, args: &[OsString]) -> ExitCode {
     }
     words.push("--".into());
     words.extend_from_slice(command);
-    commands::run(Cli::parse_from(words)).into()
+    commands::run(words).into()
 }
 
 impl Options {

@@ -1,6 +1,7 @@
 //! The table as arguments of a command line.
 
 use super::{Kind, OptionSpec, Value};
+use crate::error::shown;
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, Command};
@@ -57,7 +58,7 @@ impl TypedValueParser for Parser {
                 ErrorKind::ValueValidation,
                 format!(
                     "invalid value '{}' for '{}': {reason}\n",
-                    text.to_string_lossy(),
+                    shown(text),
                     arg.map_or_else(|| self.0.name.to_owned(), ToString::to_string),
                 ),
             );
