@@ -2,7 +2,8 @@
 
 mod user;
 
-use dropbehind_testbed::{CallFilter, FailNth, Outcome, pattern, residency};
+use dropbehind_testbed::{CallFilter, FailNth, Need, Outcome, need, pattern, residency};
+use std::collections::HashMap;
 use std::time::Duration;
 use user::User;
 
@@ -122,4 +123,38 @@ fn an_interrupted_call_is_made_again() {
             user::holds(&user.file("to"), BYTES);
         }
     }
+}
+
+/// A failed writeback makes pages look clean, and whoever has asked about failures before that
+/// drops them. So an observer counts each range before it asks, however short the range is, and
+/// after it has dropped it.
+#[test]
+fn an_observer_counts_what_it_drops() {
+    need!(
+        Need::Root,
+        Need::Trace,
+        Need::Cachestat,
+        Need::Tool("python3"),
+        Need::Tool("strace")
+    );
+    let user = User::new();
+    let writer = "file = open('data', 'wb', buffering=0)\n\
+                  for page in range(0, 2000, 2): file.seek(page << 12); file.write(bytes(4096))\n";
+    std::fs::write(user.file("writer.py"), writer).unwrap();
+    let said = user.sh("strace -f -o calls dropbehind run python3 writer.py");
+    assert_eq!(said.code, 0, "{}", said.stderr);
+    let calls = std::fs::read_to_string(user.file("calls")).unwrap();
+    let (mut counts, mut drops) = (HashMap::new(), 0);
+    for line in calls.lines() {
+        let (thread, call) = line.split_once(' ').unwrap_or_default();
+        let counts = counts.entry(thread).or_insert(2);
+        if call.contains("fadvise64(") && call.contains("DONTNEED") {
+            assert!(*counts != 1, "{line}");
+            (*counts, drops) = (0, drops + 1);
+        // Older versions of strace know cachestat by its number only.
+        } else if call.contains("cachestat(") || call.contains("syscall_0x1c3(") {
+            *counts += 1;
+        }
+    }
+    assert!(drops > 100, "{drops} drops");
 }

@@ -370,13 +370,19 @@ impl Server {
 
     fn drop_ours(&mut self, place: ShelfPlace, noted: &Noted, arrivals: Option<&mut Arrivals>) {
         let now_ns = self.now_ns();
-        if let Some(shelved) = self.files.get(&place)
+        // It may have been written again since the last look.
+        let Some(counted) = self.count(place) else {
+            return self.shelf.failed(place);
+        };
+        let is_clean = counted.dirty_bytes + counted.writeback_bytes == 0;
+        if is_clean
+            && let Some(shelved) = self.files.get(&place)
             && let Some(file) = &shelved.visited
             && let Some(ours) = self.shelf.ours(place)
         {
             let file = file.as_fd();
             let sign = shelved.writeback_sign.as_ref();
-            // The pages were clean when noted, so an earlier failure shows by now.
+            // The pages are clean, so an earlier failure shows by now.
             if sign.is_some_and(WritebackSign::has_failed) {
                 return self.shelf.failed(place);
             }

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 
-use dropbehind_policy::drop_planner::SHORT_BYTES;
 use dropbehind_policy::observed_stream::ProvenanceKind;
 use dropbehind_policy::residency::ResidencyMap;
 use dropbehind_policy::{
@@ -247,9 +246,8 @@ impl World {
 
     fn drop_range(&mut self, stream: StreamId, file: usize, range: ByteRange) -> Dropped {
         self.coverage.saw("stream drops");
-        let short = range.len() <= SHORT_BYTES;
         let before = self.files[file].count(range);
-        if !short && before.unwritten_bytes() > 0 {
+        if before.unwritten_bytes() > 0 {
             self.coverage.saw("stream drops of dirty pages");
             return Dropped::NotClean;
         }
@@ -272,7 +270,7 @@ impl World {
         let again = u64::from(after.cached_bytes > 0);
         self.coverage.saw_times("stream drops to try again", again);
         Dropped::Tried {
-            before_bytes: (!short).then_some(before.cached_bytes),
+            before_bytes: Some(before.cached_bytes),
             after_bytes: after.cached_bytes,
         }
     }
