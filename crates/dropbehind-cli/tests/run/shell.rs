@@ -10,16 +10,17 @@ use std::time::Duration;
 /// they are plain, or `env` for `${RUN:-env}`, where a program is to come.
 pub(crate) const RUN: &str = "dropbehind run";
 
-/// A command that runs a script, with `dropbehind` in `PATH`.
+/// A command that runs a script, with `dropbehind` in `PATH`, and no signal ignored: a shell's
+/// background job ignores SIGINT, and so would all that the tests start there.
 pub(crate) fn bash(user: &User, run: &str, script: &str) -> Command {
     let program = Path::new(env!("CARGO_BIN_EXE_dropbehind"));
     let folder = program.parent().expect("its folder");
     let path = std::env::var("PATH").unwrap_or_default();
     let plain = if run.is_empty() { "env" } else { run };
     let script = script.replace("${RUN:-env}", plain).replace("$RUN", run);
-    let mut command = Command::new("bash");
+    let mut command = Command::new("env");
     command
-        .args(["-c", &script])
+        .args(["--default-signal", "bash", "-c", &script])
         .current_dir(user.file(""))
         .env("PATH", format!("{}:{path}", folder.display()))
         .stdin(Stdio::null());
