@@ -36,12 +36,27 @@ fn in_a_fork(child: impl FnOnce()) {
             return;
         }
         if started.elapsed() > PATIENCE {
+            let threads = [pid.to_string(), "self".to_owned()].map(|process| threads_of(&process));
             // SAFETY: the child is ours and not reaped yet.
             unsafe { libc::kill(pid, libc::SIGKILL) };
-            panic!("the child hangs");
+            panic!("the child hangs:{}\nits parent:{}", threads[0], threads[1]);
         }
         std::thread::sleep(Duration::from_millis(2));
     }
+}
+
+/// The state and the kernel's stack of each thread of a process.
+fn threads_of(process: &str) -> String {
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    let mut threads = String::new();
+    for task in tasks.flatten() {
+        let told = ["stat", "syscall", "stack"].map(|name| {
+            let told = std::fs::read_to_string(task.path().join(name));
+            told.unwrap_or_else(|error| error.to_string())
+        });
+        threads += &format!("\n{}", told.join(""));
+    }
+    threads
 }
 
 #[test]
