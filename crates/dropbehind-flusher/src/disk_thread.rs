@@ -12,7 +12,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use dropbehind_linux::{Description, InFlight, TIME_SLICE_MIN, futex_wait, set_thread_time_slice};
+use dropbehind_linux::{
+    Description, DiskStatistics, InFlight, TIME_SLICE_MIN, futex_wait, set_thread_time_slice,
+};
 use dropbehind_policy::neighbours::{Reads, SAMPLE_NS};
 use dropbehind_policy::residency::ResidencyMap;
 use dropbehind_policy::write_behind::DEFAULT_WINDOW_BYTES;
@@ -72,7 +74,8 @@ struct DiskThread {
     new_ranges: usize,
     started: Instant,
     peers: Peers,
-    /// The disk's own count of requests; `None` for a virtual disk.
+    /// The disk's own counters, and its count of requests; `None` for a virtual disk.
+    statistics: Option<DiskStatistics>,
     in_flight: Option<InFlight>,
     swept_ns: u64,
     sampled_ns: u64,
@@ -108,6 +111,7 @@ pub(crate) fn run(shared: Arc<DiskHandle>) {
         new_ranges: 0,
         started: Instant::now(),
         peers: Peers::of(&shared.disk),
+        statistics: DiskStatistics::of(&shared.disk).ok(),
         in_flight: InFlight::of(&shared.disk).ok(),
         swept_ns: 0,
         sampled_ns: 0,
@@ -204,7 +208,7 @@ impl DiskThread {
 
     fn share_disk(&mut self, now_ns: u64) {
         let own_bytes = self.disk.completed_bytes();
-        if let Some(flushers) = self.peers.busy(now_ns, own_bytes) {
+        if let Some(flushers) = self.peers.busy(now_ns, own_bytes, self.statistics.as_ref()) {
             self.disk.shared_by(flushers);
             let before = self.shared.flushers.swap(flushers, Ordering::Relaxed);
             if flushers != before {
@@ -218,13 +222,11 @@ impl DiskThread {
     /// While something is in flight, checks whether others read from the disk.
     fn yield_to_readers(&mut self, now_ns: u64) {
         let since_ns = now_ns.saturating_sub(self.sampled_ns);
-        // Reading the counters takes 20 µs, and each flusher of the disk does so.
-        let flushers = self.shared.flushers.load(Ordering::Relaxed).clamp(1, 8);
-        if self.disk.asked_bytes() == 0 || since_ns < SAMPLE_NS * flushers {
+        if self.disk.asked_bytes() == 0 || since_ns < SAMPLE_NS {
             return;
         }
         self.sampled_ns = now_ns;
-        if let Ok(counters) = dropbehind_linux::disk_counters(&self.shared.disk) {
+        if let Some(Ok(counters)) = self.statistics.as_ref().map(DiskStatistics::read) {
             let reads = Reads {
                 count: counters.read_ios,
                 bytes: counters.read_bytes,

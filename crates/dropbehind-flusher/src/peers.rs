@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use dropbehind_linux::{DiskInfo, Presence, disk_counters};
+use dropbehind_linux::{DiskInfo, DiskStatistics, Presence};
 
 /// Many programs start at once, so we look for others soon after our start,
 const FIRST_NS: u64 = 5_000_000;
@@ -32,7 +32,6 @@ const EVIDENCE_BYTES: u64 = 4 << 20;
 const KNOWN_NS: u64 = 1_000_000_000;
 
 pub(crate) struct Peers {
-    disk: DiskInfo,
     /// `None` where peers cannot be detected: then there are none.
     presence: Option<Presence>,
     present: bool,
@@ -44,7 +43,6 @@ pub(crate) struct Peers {
 impl Peers {
     pub(crate) fn of(disk: &DiskInfo) -> Peers {
         Peers {
-            disk: disk.clone(),
             presence: Presence::new(disk).ok(),
             present: false,
             writers: Writers::default(),
@@ -55,7 +53,12 @@ impl Peers {
 
     /// Notes that we write back, and have written `own_bytes` so far. If it was time to look,
     /// returns how many flushers do so, including ourselves.
-    pub(crate) fn busy(&mut self, now_ns: u64, own_bytes: u64) -> Option<u64> {
+    pub(crate) fn busy(
+        &mut self,
+        now_ns: u64,
+        own_bytes: u64,
+        statistics: Option<&DiskStatistics>,
+    ) -> Option<u64> {
         if self.present && now_ns < self.look_ns {
             return None;
         }
@@ -67,7 +70,7 @@ impl Peers {
                 self.writers = Writers::default();
             }
         }
-        if let Ok(counters) = disk_counters(&self.disk) {
+        if let Some(Ok(counters)) = statistics.map(DiskStatistics::read) {
             self.writers.wrote(counters.written_bytes, own_bytes);
         }
         let most = self.writers.others().unwrap_or(MOST);

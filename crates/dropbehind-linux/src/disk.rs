@@ -2,22 +2,22 @@
 //! (Documentation/ABI/stable/sysfs-block, Documentation/admin-guide/iostats.rst), and how to
 //! find it from the made-up device numbers of btrfs and overlayfs.
 
+mod counters;
+
 use crate::file::{FileKind, FsKind, filesystem};
 use crate::mounts::{Mount, mount_of};
 use rustix::fs::{CWD, FileType, Mode, OFlags, Stat, major, makedev, minor};
 use rustix::ioctl::{Getter, Opcode, Updater, ioctl, opcode};
 use std::ffi::OsStr;
 use std::fmt;
-use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// The size of sectors in sysfs, whatever the device's own.
-const SECTOR_BYTES: u64 = 512;
+pub use counters::{DiskCounters, DiskStatistics, InFlight};
+
 /// The request size assumed where there is no request queue.
 const DEFAULT_REQUEST_BYTES: u64 = 1 << 20;
 /// The kernel's own readahead default (`VM_READAHEAD_PAGES`).
@@ -328,134 +328,9 @@ fn btrfs_device_in_sysfs(fsid: &[u8; 16]) -> Option<u64> {
     })
 }
 
-/// What a disk has done since it appeared: the counters in `/sys/block/NAME/stat`. They wrap
-/// at the size of the kernel's `long`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DiskCounters {
-    /// Reads completed.
-    pub read_ios: u64,
-    /// Reads merged into others before they were submitted.
-    pub read_merges: u64,
-    /// Bytes read.
-    pub read_bytes: u64,
-    /// Time that reads took, summed over all reads.
-    pub read_ticks_ms: u64,
-    /// Writes completed.
-    pub write_ios: u64,
-    /// Writes merged into others before they were submitted.
-    pub write_merges: u64,
-    /// Bytes written.
-    pub written_bytes: u64,
-    /// Time that writes took, summed over all writes.
-    pub write_ticks_ms: u64,
-    /// Requests on their way at the moment.
-    pub in_flight: u64,
-    /// Time during which any request was on its way.
-    pub busy_ms: u64,
-    /// Time that requests took, summed over all requests.
-    pub queued_ms: u64,
-    /// Bytes discarded (since Linux 4.18, else 0).
-    pub discarded_bytes: u64,
-    /// Cache flushes completed (since Linux 5.5, else 0).
-    pub flush_ios: u64,
-    /// Time that cache flushes took, summed over all (since Linux 5.5, else 0).
-    pub flush_ticks_ms: u64,
-}
-
-impl DiskCounters {
-    fn parse(text: &str) -> Option<Self> {
-        let fields: Vec<u64> = text
-            .split_whitespace()
-            .map_while(|field| field.parse().ok())
-            .collect();
-        if fields.len() < 11 {
-            return None;
-        }
-        let later = |index: usize| fields.get(index).copied().unwrap_or(0);
-        Some(Self {
-            read_ios: fields[0],
-            read_merges: fields[1],
-            read_bytes: fields[2].wrapping_mul(SECTOR_BYTES),
-            read_ticks_ms: fields[3],
-            write_ios: fields[4],
-            write_merges: fields[5],
-            written_bytes: fields[6].wrapping_mul(SECTOR_BYTES),
-            write_ticks_ms: fields[7],
-            in_flight: fields[8],
-            busy_ms: fields[9],
-            queued_ms: fields[10],
-            discarded_bytes: later(13).wrapping_mul(SECTOR_BYTES),
-            flush_ios: later(15),
-            flush_ticks_ms: later(16),
-        })
-    }
-}
-
-/// Reads a disk's counters.
-///
-/// # Errors
-///
-/// - [`io::ErrorKind::Unsupported`]: a virtual disk, which has none.
-/// - `ENOENT`: the disk is gone.
-pub fn disk_counters(disk: &DiskInfo) -> io::Result<DiskCounters> {
-    if disk.virtual_ {
-        return Err(io::ErrorKind::Unsupported.into());
-    }
-    let text = std::fs::read_to_string(sysfs(disk.id).join("stat"))?;
-    DiskCounters::parse(&text).ok_or_else(|| io::ErrorKind::InvalidData.into())
-}
-
-/// How many requests a disk is working on, for a thread that asks often.
-#[derive(Debug)]
-pub struct InFlight(File);
-
-impl InFlight {
-    /// # Errors
-    ///
-    /// - [`io::ErrorKind::Unsupported`]: a virtual disk, which has none.
-    /// - `ENOENT`: the disk is gone.
-    pub fn of(disk: &DiskInfo) -> io::Result<Self> {
-        if disk.virtual_ {
-            return Err(io::ErrorKind::Unsupported.into());
-        }
-        File::open(sysfs(disk.id).join("inflight")).map(Self)
-    }
-
-    /// Its writes, of everybody: `inflight` in Documentation/ABI/stable/sysfs-block. Takes some
-    /// microseconds.
-    ///
-    /// # Errors
-    ///
-    /// - `ENODEV`: the disk is gone.
-    pub fn writes(&self) -> io::Result<u64> {
-        let mut text = [0; 64];
-        let read = self.0.read_at(&mut text, 0)?;
-        let numbers = text[..read].split(u8::is_ascii_whitespace);
-        let writes = numbers.filter(|number| !number.is_empty()).nth(1);
-        let writes = writes.and_then(|writes| str::from_utf8(writes).ok()?.parse().ok());
-        writes.ok_or_else(|| io::ErrorKind::InvalidData.into())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn counters_of_old_and_new_kernels() {
-        let new = "28828 8311 3214130 18149 20483 8741 42499976 124609 2 30424 159060 3442 47 100 16295 261 7\n";
-        let counters = DiskCounters::parse(new).unwrap();
-        assert_eq!(counters.read_bytes, 3_214_130 * 512);
-        assert_eq!(counters.written_bytes, 42_499_976 * 512);
-        assert_eq!(counters.write_ticks_ms, 124_609);
-        assert_eq!(counters.in_flight, 2);
-        assert_eq!(counters.busy_ms, 30_424);
-        assert_eq!(counters.discarded_bytes, 51_200);
-        assert_eq!((counters.flush_ios, counters.flush_ticks_ms), (261, 7));
-        let old = DiskCounters::parse("1 2 3 4 5 6 7 8 9 10 11").unwrap();
-        assert_eq!((old.queued_ms, old.flush_ios), (11, 0));
-        assert_eq!(DiskCounters::parse("1 2 3"), None);
-    }
 
     #[test]
     fn ids_and_schedulers() {

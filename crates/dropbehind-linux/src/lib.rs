@@ -80,7 +80,7 @@ pub use description::{Description, FileSystem, MountPoint};
 pub use descriptor_table::{give_up_inherited_descriptors, unshare_descriptor_table};
 pub use detach::detach;
 pub use direct_read::DirectReader;
-pub use disk::{DiskCounters, DiskId, DiskInfo, InFlight, disk_counters, disk_of};
+pub use disk::{DiskCounters, DiskId, DiskInfo, DiskStatistics, InFlight, disk_of};
 pub use extents::{Extent, ExtentFlags, extent_count, extents};
 pub use fanotify::{
     Event, EventBuffer, EventMask, Events, Fanotify, GroupClass, MarkLife, MarkTarget,

@@ -1,6 +1,6 @@
 //! The machine's accounts before and after a case, and who is charged for what.
 
-use dropbehind_linux::{DiskCounters, DiskInfo, disk_counters};
+use dropbehind_linux::{DiskCounters, DiskInfo, DiskStatistics};
 
 use crate::clock::now_ns;
 use crate::job::Done;
@@ -24,7 +24,7 @@ impl Accounts {
     pub(super) fn now(disk: &DiskInfo) -> Self {
         Self {
             programs: Programs::now(),
-            disk: disk_counters(disk).ok(),
+            disk: DiskStatistics::of(disk).and_then(|disk| disk.read()).ok(),
             machine: MachineCpu::now(),
             own_ns: own_cpu_ns(),
             children_ns: children_cpu_ns(),

@@ -2,7 +2,8 @@
 
 use crate::setup::{Loop, MIB, Mounted, directory, dirty_file, is_root, output, skip};
 use dropbehind_linux::{
-    DiskInfo, FsKind, InFlight, disk_counters, disk_of, filesystem, start_writeback, write_and_wait,
+    DiskInfo, DiskStatistics, FsKind, InFlight, disk_of, filesystem, start_writeback,
+    write_and_wait,
 };
 use dropbehind_testbed::{SlowDisk, SlowDiskOptions, need};
 use std::fs::File;
@@ -25,10 +26,11 @@ fn counts_what_a_file_writes() {
     assert!(disk.request_bytes >= 4096 && disk.request_bytes.is_multiple_of(512));
     let sysfs = std::fs::read_to_string(format!("/sys/block/{}/dev", disk.name)).unwrap();
     assert_eq!(sysfs.trim(), disk.id.to_string());
-    let before = disk_counters(&disk).unwrap();
+    let statistics = DiskStatistics::of(&disk).unwrap();
+    let before = statistics.read().unwrap();
     let (_, file) = dirty_file(directory.path(), 16 * MIB);
     write_and_wait(file.as_fd(), 0, 0).unwrap();
-    let after = disk_counters(&disk).unwrap();
+    let after = statistics.read().unwrap();
     let written = after.written_bytes - before.written_bytes;
     assert!(written >= 16 * MIB, "{written}");
     assert!(after.write_ios > before.write_ios);
@@ -99,7 +101,7 @@ fn tmpfs_is_a_virtual_disk() {
     assert_eq!(disk.id.device(), file.metadata().unwrap().dev());
     assert_eq!(disk.name, format!("tmpfs-{}", disk.id));
     assert_eq!(disk.request_bytes, MIB);
-    let error = disk_counters(&disk).unwrap_err();
+    let error = DiskStatistics::of(&disk).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::Unsupported);
 }
 
