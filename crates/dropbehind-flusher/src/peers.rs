@@ -14,7 +14,7 @@ use dropbehind_linux::{DiskInfo, DiskStatistics, Presence};
 
 /// Many programs start at once, so we look for others soon after our start,
 const FIRST_NS: u64 = 5_000_000;
-/// and then twice as long after each look, up to this.
+/// and then twice as long after each look, up to this. Who pauses for less does not look sooner.
 const LAST_NS: u64 = 200_000_000;
 /// This many others are always believed: a disk serves one writer after another, so what it
 /// wrote for us in a moment says little about them.
@@ -36,6 +36,8 @@ pub(crate) struct Peers {
     presence: Option<Presence>,
     present: bool,
     writers: Writers,
+    /// As of the last look.
+    others: u64,
     look_ns: u64,
     step_ns: u64,
 }
@@ -46,43 +48,50 @@ impl Peers {
             presence: Presence::new(disk).ok(),
             present: false,
             writers: Writers::default(),
+            others: 0,
             look_ns: 0,
             step_ns: FIRST_NS,
         }
     }
 
     /// Notes that we write back, and have written `own_bytes` so far. If it was time to look,
-    /// returns how many flushers do so, including ourselves.
+    /// or we did not write back before, returns how many flushers do so, including ourselves.
     pub(crate) fn busy(
         &mut self,
         now_ns: u64,
         own_bytes: u64,
         statistics: Option<&DiskStatistics>,
     ) -> Option<u64> {
-        if self.present && now_ns < self.look_ns {
+        let is_due = now_ns >= self.look_ns;
+        if self.present && !is_due {
             return None;
         }
         let presence = self.presence.as_mut()?;
         if !self.present {
             self.present = true;
-            self.step_ns = FIRST_NS;
             if now_ns.saturating_sub(self.look_ns) > KNOWN_NS {
                 self.writers = Writers::default();
+                self.step_ns = FIRST_NS;
             }
         }
-        if let Some(Ok(counters)) = statistics.map(DiskStatistics::read) {
-            self.writers.wrote(counters.written_bytes, own_bytes);
-        }
-        let most = self.writers.others().unwrap_or(MOST);
-        let most = most.clamp(BELIEVED, MOST);
-        let others = presence.enter().and_then(|()| presence.others(most, COUNT));
-        let Ok(others) = others else {
+        if presence.enter().is_err() {
             self.presence = None;
             return Some(1);
-        };
-        self.look_ns = now_ns + self.step_ns;
-        self.step_ns = (self.step_ns * 2).min(LAST_NS);
-        Some(1 + others)
+        }
+        if is_due {
+            if let Some(Ok(counters)) = statistics.map(DiskStatistics::read) {
+                self.writers.wrote(counters.written_bytes, own_bytes);
+            }
+            let most = self.writers.others().unwrap_or(MOST);
+            let Ok(others) = presence.others(most.clamp(BELIEVED, MOST), COUNT) else {
+                self.presence = None;
+                return Some(1);
+            };
+            self.others = others;
+            self.look_ns = now_ns + self.step_ns;
+            self.step_ns = (self.step_ns * 2).min(LAST_NS);
+        }
+        Some(1 + self.others)
     }
 
     /// Notes that we don't write back for now.
@@ -125,7 +134,33 @@ impl Writers {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::MetadataExt;
+
+    use dropbehind_testbed::{SlowDisk, SlowDiskOptions, need};
+
     use super::*;
+
+    #[test]
+    fn who_pauses_does_not_look_sooner() {
+        need!(all SlowDisk::needs());
+        let slow = SlowDisk::new(SlowDiskOptions::default()).unwrap();
+        let device = fs::metadata(slow.device()).unwrap().rdev();
+        let disk = DiskInfo::from_device(device).unwrap();
+        let mut peers = Peers::of(&disk);
+        assert_eq!(peers.busy(1, 0, None), Some(1));
+        let mut other = Presence::new(&disk).unwrap();
+        other.enter().unwrap();
+        peers.idle();
+        assert_eq!(peers.busy(2, 0, None), Some(1), "as of the last look");
+        assert_eq!(peers.busy(3, 0, None), None);
+        assert_eq!(peers.busy(1 + FIRST_NS, 0, None), Some(2));
+        other.leave();
+        peers.idle();
+        assert_eq!(peers.busy(2 + FIRST_NS, 0, None), Some(2));
+        peers.idle();
+        assert_eq!(peers.busy(2 * KNOWN_NS, 0, None), Some(1));
+    }
 
     #[test]
     fn there_are_no_more_than_the_disk_writes_for() {
