@@ -1,10 +1,10 @@
 //! What becomes of the files: the point of it all, in short.
 
-use crate::shell::{RUN, once};
+use crate::shell::{RUN, Running, bash, once, wait_for};
 use crate::user::User;
 use dropbehind_testbed::reclaim::in_some_attempt;
 use dropbehind_testbed::residency::{fincore, page_bytes};
-use dropbehind_testbed::{Need, need};
+use dropbehind_testbed::{Fs, MountedFs, Need, need};
 use std::process::Command;
 
 const MIB: u64 = 1 << 20;
@@ -202,4 +202,39 @@ fn names_of_others_do_not_control_the_terminal() {
     );
     assert!(left.stderr.contains("a\\nb\\u{1b}c/file: "), "{left:?}");
     assert!(!left.stderr.contains('\u{1b}'), "{left:?}");
+}
+
+/// The observer keeps no closed file open, and another process's lease then keeps it from
+/// opening one.
+#[test]
+fn what_is_not_known_in_the_end_is_told() {
+    need!(Need::Root, Need::Cachestat, Need::Tool("python3"));
+    need!(all MountedFs::needs(Fs::Ext4));
+    let disk = MountedFs::new(Fs::Ext4, 64 << 20).unwrap();
+    let user = User::new();
+    let file = disk.file("file");
+    // The kernel writes it, which leaves time.
+    let script = format!(
+        "exec $RUN -v --mode noreuse sh -c 'head -c 64K /dev/zero >{}; : >written; \
+         while test ! -e end; do sleep 0.01; done' 2>said",
+        file.display()
+    );
+    let mut running = Running::start(bash(&user, RUN, &script));
+    wait_for("the file", || user.file("written").exists());
+    let lease = "import fcntl, os, signal, sys, time\n\
+                 signal.signal(signal.SIGIO, signal.SIG_IGN)\n\
+                 file = os.open(sys.argv[1], os.O_RDWR)\n\
+                 while True:\n\
+                 \x20   try: fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK); break\n\
+                 \x20   except OSError: time.sleep(0.01)\n\
+                 open('end', 'w').close()\n\
+                 time.sleep(1000)";
+    let mut holder = Command::new("python3");
+    holder.args(["-c", lease]).arg(file);
+    holder.current_dir(user.file(""));
+    let _holder = Running::start(holder);
+    assert_eq!(running.ends().code(), Some(0));
+    let said = std::fs::read_to_string(user.file("said")).unwrap();
+    assert!(said.contains("64 KiB could not be dropped"), "{said}");
+    assert!(said.contains("cached is not known"), "{said}");
 }

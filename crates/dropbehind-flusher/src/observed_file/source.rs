@@ -101,7 +101,10 @@ impl ObservedSource {
                 _ => residency::count(file.as_fd(), all),
             }
         });
-        state.counts.counted = counted.unwrap_or_default();
+        // If that cannot be known now, what the last look found stands.
+        if let Ok(counted) = counted {
+            state.counts.counted = counted;
+        }
         *lock(&self.state) = state;
         self.notices.tell(Notice::Finished {
             key: self.key,

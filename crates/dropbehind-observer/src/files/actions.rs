@@ -176,7 +176,12 @@ impl Files {
             return;
         }
         let Ok(file) = open.file.open() else {
-            return;
+            // Another process has a lease on it, or its mount is not where it was.
+            return lock(&self.board).user_note(
+                "some files could not be opened in the end: how much of them is cached is not \
+                 known"
+                    .into(),
+            );
         };
         // A deleted file's pages go with its last description.
         if file_stat(file.as_fd()).is_ok_and(|stat| stat.links == 0) {
