@@ -66,8 +66,8 @@ impl MountPoint {
 
 /// A file system and all the places where it is mounted.
 ///
-/// Of the latter, only a mount table is certain: a mount stays when something is mounted over
-/// it, or when a directory above it is renamed, but its path leads elsewhere then.
+/// Only a mount table tells whether it is mounted: when something is mounted over it, or a
+/// directory above it is renamed, its path leads elsewhere.
 #[derive(Debug, Default)]
 pub struct FileSystem {
     place: Mutex<Place>,
