@@ -124,6 +124,11 @@ impl Disk {
         !self.waiting.is_empty()
     }
 
+    /// How many streams wait for the disk: for what they have requested, or for room.
+    pub fn waiting_streams(&self) -> u64 {
+        self.busy_streams.max(self.waiting.len() as u64)
+    }
+
     /// Whether the disk has written all that it got, as it counts itself. File systems may have
     /// yet to notice that, so it gets more before completions are counted.
     pub fn found_idle(&mut self, idle: bool) {

@@ -3,6 +3,7 @@
 mod closing;
 mod extremes;
 mod fairness;
+mod looks;
 mod quick_disk;
 mod requests;
 mod small_files;
