@@ -192,10 +192,12 @@ fn others_keep_theirs(bed: &Bed, reclaim: &Reclaim, steps: &[&str]) -> Result<()
         std::thread::sleep(Duration::from_millis(100));
     }
     program.does("close one/data");
+    let mut watch = watch.expect("a step");
     let mut looks = 0;
     wait_for("the end is dropped", || {
         // On a busy machine, the watch may lose events and keep this, too.
         if looks % 500 == 0 {
+            println!("look {looks}: {}", watch.log());
             evict(&end);
             for order in ["open one/end", "read one/end", "close one/end"] {
                 program.does(order);
@@ -204,7 +206,6 @@ fn others_keep_theirs(bed: &Bed, reclaim: &Reclaim, steps: &[&str]) -> Result<()
         looks += 1;
         cached(&end).unwrap().cached_pages == 0
     });
-    let mut watch = watch.expect("a step");
     assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
     still_cached(reclaim, &data, theirs_bytes)
 }

@@ -205,8 +205,8 @@ impl DiskThread {
             return Ok(Ok(Dropped::NotClean));
         };
         let fd = file.as_fd();
-        // For a range this short, counting first costs as much as dropping. An own file is not
-        // written behind our back; it is asked after the policy's last count (`own.keeping`).
+        // For a range this short, counting first costs as much as dropping. An own file is asked
+        // about what the policy counted last (`own.keeping`).
         let is_own = matches!(entry.source, Source::Own(_));
         let is_short = is_own && range.len() <= SHORT_BYTES && !self.no_cachestat;
         let before = (!is_short).then(|| self.cachestat(fd, range));
