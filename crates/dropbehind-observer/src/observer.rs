@@ -237,13 +237,18 @@ impl Observer {
 
     /// Returns whether the observer's thread does its work: whether it went through a round in
     /// this time, or was working on one. While it waits for a file system's server, it neither
-    /// uses a processor nor waits for one.
+    /// uses a processor nor waits for one, except that each event wakes it for a moment.
     pub fn works(&self, at_most: Duration) -> bool {
-        let before = self.processor_time();
+        let (before, was_running) = (self.processor_time(), self.is_running());
         self.inputs.caught_up(at_most).is_some()
-            || self.processor_time() > before
-            || process_stat(self.shared.thread.load(Ordering::Relaxed))
-                .is_ok_and(|stat| stat.state == 'R')
+            || self.processor_time() > before.map(|before| before + at_most / 16)
+            || was_running && self.is_running()
+    }
+
+    /// Returns whether the observer's thread uses a processor or waits for one.
+    fn is_running(&self) -> bool {
+        let stat = process_stat(self.shared.thread.load(Ordering::Relaxed));
+        stat.is_ok_and(|stat| stat.state == 'R')
     }
 
     /// The processor time of the observer's thread; `None` once it has ended.

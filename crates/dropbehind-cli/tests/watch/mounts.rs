@@ -1,6 +1,7 @@
 //! File systems that are mounted while a watch runs.
 
 use crate::files::{cached_mib, dd};
+use crate::outlets::asked;
 use crate::user::User;
 use crate::user::running_watch::RunningWatch;
 use dropbehind_testbed::reclaim::in_some_attempt;
@@ -46,6 +47,13 @@ fn what_is_mounted_later_is_looked_after_and_can_be_unmounted() {
     assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
 }
 
+/// Whether a watch has files of a folder open.
+fn holds_files(watch: &RunningWatch, folder: &Path) -> bool {
+    let descriptors = std::fs::read_dir(format!("/proc/{}/fd", watch.process())).unwrap();
+    let mut files = descriptors.filter_map(|fd| std::fs::read_link(fd.unwrap().path()).ok());
+    files.any(|file| file.starts_with(folder))
+}
+
 /// A small file that was closed waits for two seconds, in case it is deleted: the mount is
 /// not busy meanwhile.
 fn small_files_that_wait_hold_no_mount(filesystem: Fs) {
@@ -60,11 +68,6 @@ fn small_files_that_wait_hold_no_mount(filesystem: Fs) {
     user.writes("rules", &rule);
     let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
     watch.says("READY=1");
-    let holds_it = |watch: &RunningWatch| {
-        let descriptors = std::fs::read_dir(format!("/proc/{}/fd", watch.process())).unwrap();
-        let files = descriptors.filter_map(|fd| std::fs::read_link(fd.unwrap().path()).ok());
-        files.filter(|file| file.starts_with(disk.path())).count() > 0
-    };
     in_some_attempt(|_| {
         for name in 0..50 {
             std::fs::write(disk.path().join(format!("{name}")), [1; 40_000]).unwrap();
@@ -72,7 +75,7 @@ fn small_files_that_wait_hold_no_mount(filesystem: Fs) {
         let mut looks = 0;
         // The watch reads of the opens and closes within milliseconds.
         std::thread::sleep(Duration::from_millis(50));
-        while holds_it(&watch) {
+        while holds_files(&watch, disk.path()) {
             looks += 1;
             assert!(looks < 300, "{}", watch.log());
             std::thread::sleep(Duration::from_millis(20));
@@ -127,9 +130,38 @@ impl Drop for Renamed {
     }
 }
 
+/// Writes a large file and a small one, and returns their names once the watch has both to
+/// drop, and has neither open.
+fn large_and_small(folder: &Path, user: &User, watch: &RunningWatch) -> [String; 2] {
+    let counted = || {
+        let metrics = asked(&user.file("runtime/watch.sock"), "metrics\n");
+        let mut lines = metrics.lines();
+        let count = lines.find_map(|line| {
+            line.strip_prefix("dropbehind_files_total{observer=\"watch\"} ")?
+                .parse::<u64>()
+                .ok()
+        });
+        count.unwrap_or(0)
+    };
+    // What is written before its open is told of, late on a busy machine, passes for others'.
+    for _ in 0..10 {
+        let before = counted();
+        let names = ["large", "small"].map(|name| format!("{name}{before}"));
+        dd(&folder.join(&names[0]));
+        std::fs::write(folder.join(&names[1]), [1; 40_000]).unwrap();
+        for _ in 0..100 {
+            if counted() >= before + 2 && !holds_files(watch, folder) {
+                return names;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+    panic!("they are not seen: {}", watch.log());
+}
+
 /// Has these files written, and waits until they are dropped. Looking at a file opens it for
 /// the watch, so that comes late and seldom.
-fn written_and_dropped(folder: &Path, names: &[&str], watch: &RunningWatch) {
+fn written_and_dropped(folder: &Path, names: &[String], watch: &RunningWatch) {
     let sync = Command::new("sync").arg("-f").arg(folder).status();
     assert!(sync.unwrap().success());
     for name in names {
@@ -161,20 +193,14 @@ fn what_is_mounted_below_a_renamed_directory_or_a_mount_is_dropped_all_the_same(
     user.writes("rules", &rule);
     let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
     watch.says("READY=1");
-    let write = |large: &str, small: &str| {
-        dd(&disk.file(large));
-        std::fs::write(disk.file(small), [1; 40_000]).unwrap();
-        // The watch reads of the opens and closes within milliseconds.
-        std::thread::sleep(Duration::from_millis(500));
-    };
 
-    write("large", "small");
+    let names = large_and_small(disk.path(), &user, &watch);
     let renamed = Renamed::new(disk.path().parent().unwrap());
     let folder = renamed.other.join(disk.path().file_name().unwrap());
-    written_and_dropped(&folder, &["large", "small"], &watch);
+    written_and_dropped(&folder, &names, &watch);
     drop(renamed);
 
-    write("another", "tiny");
+    let names = large_and_small(disk.path(), &user, &watch);
     let mount = |arguments: &[&str]| {
         let mut mount = Command::new(arguments[0]);
         mount.args(&arguments[1..]);
@@ -184,6 +210,6 @@ fn what_is_mounted_below_a_renamed_directory_or_a_mount_is_dropped_all_the_same(
     // Beyond a small file's grace.
     std::thread::sleep(Duration::from_secs(4));
     mount(&["umount"]);
-    written_and_dropped(disk.path(), &["another", "tiny"], &watch);
+    written_and_dropped(disk.path(), &names, &watch);
     assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
 }
