@@ -26,6 +26,9 @@ pub use mark::{MarkLife, MarkTarget};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
+/// `FAN_REPORT_FD_ERROR` of include/uapi/linux/fanotify.h, since Linux 6.13.
+const REPORT_FD_ERROR: libc::c_uint = 0x2000;
+
 /// What kind of events a group may get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum GroupClass {
@@ -73,12 +76,22 @@ impl Fanotify {
     }
 
     fn with_queue(class: GroupClass, queue: libc::c_uint) -> io::Result<Self> {
+        // The kernel refuses flags that it does not know.
+        Self::with_flags(class, queue | REPORT_FD_ERROR).or_else(|error| {
+            match error.raw_os_error() {
+                Some(libc::EINVAL) => Self::with_flags(class, queue),
+                _ => Err(error),
+            }
+        })
+    }
+
+    fn with_flags(class: GroupClass, more: libc::c_uint) -> io::Result<Self> {
         let class = match class {
             GroupClass::Notification => libc::FAN_CLASS_NOTIF,
             GroupClass::Content => libc::FAN_CLASS_CONTENT,
         };
         let flags =
-            class | libc::FAN_CLOEXEC | libc::FAN_NONBLOCK | queue | libc::FAN_UNLIMITED_MARKS;
+            class | libc::FAN_CLOEXEC | libc::FAN_NONBLOCK | more | libc::FAN_UNLIMITED_MARKS;
         // Non-blocking: opening a FIFO would wait for a writer.
         let event_flags = libc::O_RDONLY | libc::O_LARGEFILE | libc::O_CLOEXEC | libc::O_NONBLOCK;
         match init(flags, event_flags | libc::O_NOATIME) {
@@ -95,15 +108,15 @@ impl Fanotify {
     ///
     /// # Errors
     ///
-    /// - [`io::ErrorKind::WouldBlock`]: the queue is empty, or another process has a lease on
-    ///   the file of the first event (fcntl(2) `F_SETLEASE`), and that event is lost. Polling
-    ///   tells these apart.
+    /// - [`io::ErrorKind::WouldBlock`]: the queue is empty.
     /// - `EINTR`: a signal came first.
-    /// - Any other error concerns only the first event, whose file could not be opened:
-    ///   `EMFILE`, `ENFILE`, `ENOMEM`, `EACCES`, `ENXIO`, `ESTALE`, …. That event is lost
-    ///   (the kernel answers a permission event with "deny"), and the next read gets the
-    ///   following ones. After `EMFILE`, close some descriptors first, or events are lost one
-    ///   by one.
+    ///
+    /// Before Linux 6.13, an event has no [error](Event::error). If its file cannot be opened,
+    /// it is lost (the kernel answers a permission event with "deny"). The call fails with its
+    /// error if it is the first event: `EMFILE`, `ENFILE`, `ENOMEM`, `EACCES`, `ENXIO`,
+    /// `ESTALE`, …, and [`io::ErrorKind::WouldBlock`] if another process has a lease on the
+    /// file (fcntl(2) `F_SETLEASE`); polling tells that from an empty queue. The next read gets
+    /// the following events.
     pub fn read<'a>(&'a self, buffer: &'a mut EventBuffer) -> io::Result<Events<'a>> {
         let filled = rustix::io::read(&self.fd, buffer.bytes_mut())?;
         Ok(Events::new(self, buffer.filled(filled)))

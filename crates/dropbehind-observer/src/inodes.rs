@@ -70,6 +70,8 @@ pub(crate) struct Inodes {
     block_devices_superblock: Option<u32>,
     /// The devices of what is mounted.
     mounted: HashSet<u32>,
+    /// Whether any of it has subvolumes.
+    has_subvolumes: bool,
     numbers: HashMap<FileNumber, Inode>,
     subvolumes: Subvolumes,
     /// Whether there is a block device with this number.
@@ -85,6 +87,7 @@ impl Inodes {
             devices: KernelDevices::new(),
             block_devices_superblock,
             mounted: HashSet::new(),
+            has_subvolumes: false,
             numbers: HashMap::new(),
             subvolumes: Subvolumes::default(),
             block_devices: HashMap::new(),
@@ -97,6 +100,14 @@ impl Inodes {
         self.devices.set_mounts(mounts);
         let devices = mounts.iter().map(|mount| kernel_device(mount.device));
         self.mounted.extend(devices);
+        let types = ["btrfs", "bcachefs"];
+        let mut mounts = mounts.iter();
+        self.has_subvolumes = mounts.any(|mount| types.contains(&mount.filesystem.as_str()));
+    }
+
+    /// Returns whether files in different subvolumes may have the same inode number anywhere.
+    pub(crate) fn have_subvolumes(&self) -> bool {
+        self.has_subvolumes
     }
 
     /// Returns whether the trace's records of block devices can be told from the rest.

@@ -81,11 +81,13 @@ fn pages_of_one_among_many_files_with_the_same_number_stay() {
 
 /// A program that uses files as it is told to.
 const USES_FILES: &str = r#"
-import os, sys
+import fcntl, os, signal, sys
+signal.signal(signal.SIGIO, signal.SIG_IGN)
 files = {}
 for line in sys.stdin:
     what, name = line.split()
     if what == "open": files[name] = os.open(name, os.O_RDONLY)
+    elif what == "lease": fcntl.fcntl(files[name], fcntl.F_SETLEASE, fcntl.F_WRLCK)
     elif what == "close": os.close(files.pop(name))
     elif what == "evict": os.posix_fadvise(files[name], 0, 0, os.POSIX_FADV_DONTNEED)
     elif what == "begin": os.pread(files[name], 512 << 10, 0)
@@ -181,6 +183,8 @@ fn others_keep_theirs(bed: &Bed, reclaim: &Reclaim, steps: &[&str]) -> Result<()
     for step in steps {
         match (*step, step.strip_prefix("others ")) {
             ("watch", _) => watch = Some(watch_with(&user, &rule)),
+            ("the watch stands still", _) => watch.as_ref().expect("a step").signal("STOP"),
+            ("the watch goes on", _) => watch.as_ref().expect("a step").signal("CONT"),
             ("all but a page is warm", _) => {
                 theirs_bytes = FILE_BYTES - page_bytes();
                 warm(&data, 0..theirs_bytes);
@@ -338,6 +342,22 @@ fn pages_of_others_stay_where_the_program_had_its_own() {
             "begin two/data",
         ],
     ]);
+}
+
+/// The kernel cannot open a file that has a lease for the watch.
+#[test]
+fn pages_of_others_stay_beside_a_file_with_a_lease() {
+    pages_of_others_stay(&[&[
+        "watch",
+        "open one/data",
+        "others open one/data",
+        "others read one/data",
+        "the watch stands still",
+        "open two/data",
+        "lease two/data",
+        "the watch goes on",
+        "read two/data",
+    ]]);
 }
 
 /// What a run's program reads of a file that is not to be observed is not remembered for

@@ -2,6 +2,7 @@
 
 use super::Fanotify;
 use std::fmt;
+use std::io;
 use std::ops::{BitOr, BitOrAssign};
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 
@@ -116,6 +117,9 @@ pub struct Event {
     /// [`Fanotify::allow`] before closing this, or the program waits until the group is
     /// closed.
     pub file: Option<OwnedFd>,
+    /// Why the file could not be opened (since Linux 6.13), such as `EWOULDBLOCK` if another
+    /// process has a lease on it.
+    pub error: Option<io::Error>,
     /// Events were lost because the kernel had no memory for them. This event reports nothing
     /// else.
     pub overflow: bool,
@@ -179,11 +183,14 @@ impl Iterator for Events<'_> {
         // SAFETY: the kernel made this descriptor for this event, nobody else
         // owns it, and the buffer's bytes are passed once.
         let file = (metadata.fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(metadata.fd) });
+        let overflow = metadata.mask & libc::FAN_Q_OVERFLOW != 0;
+        let failed = file.is_none() && !overflow;
         Some(Event {
             mask: EventMask(metadata.mask & !libc::FAN_Q_OVERFLOW),
             process: metadata.pid,
             file,
-            overflow: metadata.mask & libc::FAN_Q_OVERFLOW != 0,
+            error: failed.then(|| io::Error::from_raw_os_error(metadata.fd.wrapping_neg())),
+            overflow,
         })
     }
 }

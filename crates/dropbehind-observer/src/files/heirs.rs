@@ -2,7 +2,7 @@
 //! steps, since any process may have a million descriptors.
 
 use std::collections::{HashSet, VecDeque};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dropbehind_linux::{FileKind, FileLink, FileLinks, file_links};
 
@@ -13,6 +13,9 @@ use crate::observer::own_process;
 
 /// The most processor time that one step takes.
 const STEP: Duration = Duration::from_millis(5);
+/// The shortest time between two searches for files whose events could not be delivered: users
+/// can cause those all the time.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// A process whose open files are to be looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -28,6 +31,10 @@ pub(super) struct Heirs {
     waiting: VecDeque<Heir>,
     current: Option<(Heir, FileLinks)>,
     limit: UserLimit,
+    /// Some process may have a file open of which nobody knows, not even which one it is.
+    unknown: bool,
+    /// When that was last searched for.
+    searched: Option<Instant>,
 }
 
 impl Heirs {
@@ -74,6 +81,17 @@ impl Files {
         self.doubt_all();
     }
 
+    /// The event of an open could not be delivered, because the file has a lease, say. It may
+    /// have the inode number of another file.
+    pub(crate) fn unknown_opened(&mut self) {
+        self.heirs.unknown |= self.inodes.have_subvolumes();
+    }
+
+    /// Returns whether some file may be open of which nobody knows.
+    pub(super) fn may_miss_files(&self) -> bool {
+        self.have_heirs() || self.heirs.unknown
+    }
+
     /// Returns whether there is more to look at.
     pub(crate) fn have_heirs(&self) -> bool {
         self.heirs.current.is_some() || !self.heirs.waiting.is_empty()
@@ -81,6 +99,15 @@ impl Files {
 
     /// Takes one step.
     pub(crate) fn look_at_heirs(&mut self) {
+        let searched = self.heirs.searched;
+        if self.heirs.unknown
+            && !self.have_heirs()
+            && searched.is_none_or(|searched| searched.elapsed() >= PAUSE)
+        {
+            self.heirs.unknown = false;
+            self.heirs.searched = Some(Instant::now());
+            self.find_again();
+        }
         let budget = Budget::new(STEP);
         while budget.lasts() {
             let Some(found) = self.heirs.next() else {

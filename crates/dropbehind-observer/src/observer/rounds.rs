@@ -234,22 +234,22 @@ impl Rounds {
             if waits {
                 return read;
             }
-            let events: Vec<Event> = match self.fanotify.read(buffer) {
-                Ok(events) => events.collect(),
-                // A file with a lease gives this as well, and takes one event off the queue.
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    refused += 1;
-                    if refused > QUEUE || !self.has_events() {
+            let events: io::Result<Vec<Event>> = self.fanotify.read(buffer).map(Iterator::collect);
+            let events = match events {
+                Ok(events) => events,
+                Err(error) => {
+                    // Before Linux 6.13, a file with a lease gives this as well, and takes one
+                    // event off the queue.
+                    let would_block = error.kind() == io::ErrorKind::WouldBlock;
+                    if would_block && (refused > QUEUE || !self.has_events()) {
+                        return read;
+                    }
+                    refused += usize::from(would_block);
+                    if self.refused(&error) {
                         return read;
                     }
                     continue;
                 }
-                Err(error) if error.raw_os_error() == Some(libc::EMFILE) => {
-                    self.note("out of descriptors: some files are left to the kernel".into());
-                    return read;
-                }
-                // This error concerns a single event's file.
-                Err(_) => continue,
             };
             if events.is_empty() {
                 return read;
@@ -266,6 +266,16 @@ impl Rounds {
                 return read;
             }
         }
+    }
+
+    /// The file of an event could not be opened. Returns whether there were no descriptors.
+    fn refused(&mut self, error: &io::Error) -> bool {
+        self.files.unknown_opened();
+        let no_descriptors = error.raw_os_error() == Some(libc::EMFILE);
+        if no_descriptors {
+            self.note("out of descriptors: some files are left to the kernel".into());
+        }
+        no_descriptors
     }
 
     fn has_events(&self) -> bool {
@@ -287,6 +297,10 @@ impl Rounds {
             );
         }
         if event.mask.contains(EventMask::ON_DIR) {
+            return;
+        }
+        if let Some(error) = &event.error {
+            self.refused(error);
             return;
         }
         let Some(event) = FileEvent::of(event) else {
