@@ -121,9 +121,10 @@ impl Names {
     }
 
     /// What shows whether a process is still the same and executes the same program, if known.
+    /// The end of a process that is older than the trace makes it no other one.
     pub(crate) fn stamp(&self, process: i32) -> Option<Stamp> {
         let Known { time_ns, made, .. } = self.known(process)?;
-        Some(Stamp { time_ns, made })
+        (time_ns > 0).then_some(Stamp { time_ns, made })
     }
 
     /// The last name that this process had, if it is known.
@@ -176,6 +177,17 @@ mod tests {
         names.take(5, forked(9, 2));
         assert_eq!(names.of(2), None);
         assert_ne!(made_of(&names, 2), Some(made));
+    }
+
+    /// What it brought in before its end may be read after it.
+    #[test]
+    fn a_process_that_is_older_than_the_trace_is_the_same_once_it_has_ended() {
+        let mut names = Names::default();
+        let before = names.stamp(2);
+        names.take(1, TraceRecord::Ended { process: 2 });
+        assert_eq!(names.stamp(2), before);
+        names.take(2, forked(1, 2));
+        assert_ne!(names.stamp(2), before);
     }
 
     #[test]
