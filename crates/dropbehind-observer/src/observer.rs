@@ -236,11 +236,14 @@ impl Observer {
     }
 
     /// Returns whether the observer's thread does its work: whether it went through a round in
-    /// this time, or was working on one. While it waits for a file system's server, it neither
-    /// uses a processor nor waits for one, except that each event wakes it for a moment.
+    /// this time, or was working on one. While it waits for a file system's server, it reads no
+    /// events, and neither uses a processor nor waits for one, except that each event wakes it
+    /// for a moment.
     pub fn works(&self, at_most: Duration) -> bool {
-        let (before, was_running) = (self.processor_time(), self.is_running());
+        let events = || self.shared.reporter.events.load(Ordering::Relaxed);
+        let (before, was_running, had_read) = (self.processor_time(), self.is_running(), events());
         self.inputs.caught_up(at_most).is_some()
+            || events() > had_read
             || self.processor_time() > before.map(|before| before + at_most / 16)
             || was_running && self.is_running()
     }
