@@ -368,8 +368,9 @@ impl Files {
         }
     }
 
-    /// A process brought pages of an inode into the cache.
-    pub(crate) fn brought(&mut self, process: i32, inode: Inode, range: ByteRange) {
+    /// A process brought pages of an inode into the cache. Returns false if that is of no
+    /// interest.
+    pub(crate) fn brought(&mut self, process: i32, inode: Inode, range: ByteRange) -> bool {
         match *self.table.of_inode(inode) {
             [] => {
                 let ours = self.programs.has(process) && !self.inodes.is_block_device(inode);
@@ -382,8 +383,9 @@ impl Files {
                     Some(number) => self.brought_of(number, process, range),
                     None if self.programs.namespace().is_some() => {
                         self.note_orphan(inode, range, ours);
+                        return ours;
                     }
-                    None => {}
+                    None => return false,
                 }
             }
             [number] if !self.has_namesakes(inode) => self.brought_of(number, process, range),
@@ -392,6 +394,7 @@ impl Files {
                 self.brought_of_one(inode, &several, process, range);
             }
         }
+        true
     }
 
     /// Some pages entered the cache unreported, and may be any file's.

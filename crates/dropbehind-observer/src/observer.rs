@@ -214,6 +214,7 @@ impl Observer {
             remounted: false,
             next_mounts: Instant::now(),
             next_learning: Instant::now() + rounds::LEARNING,
+            others_only: false,
             most_closed: rounds::most_closed(),
         };
         let observer = Observer {

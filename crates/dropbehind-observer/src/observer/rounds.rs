@@ -35,6 +35,9 @@ const QUEUE: usize = 16_384;
 const GATHER: Duration = Duration::from_millis(1);
 /// The longest pause while pages enter the cache: at 2 GB/s, 4 MiB.
 const ACTIVE: Duration = Duration::from_millis(2);
+/// The longest pause while only pages of no interest enter the cache. The trace is not waited for
+/// then: it would wake us every 4 MiB.
+const OTHERS: Duration = Duration::from_millis(8);
 /// While nothing happens, the pause doubles up to this. The trace wakes us sooner, after some 50
 /// records.
 const QUIET: Duration = Duration::from_millis(50);
@@ -81,6 +84,8 @@ pub(super) struct Rounds {
     pub(super) next_mounts: Instant,
     /// When to try again to learn what the trace calls raw devices.
     pub(super) next_learning: Instant,
+    /// Pages entered the cache in the last round, and all of them were of no interest.
+    pub(super) others_only: bool,
     /// While this many closed files are not done with, events wait in the kernel's queue.
     pub(super) most_closed: usize,
 }
@@ -120,7 +125,7 @@ impl Rounds {
     }
 
     /// Waits for something to happen, `pause` at most.
-    fn wait(&mut self, pause: Duration) {
+    fn wait(&mut self, mut pause: Duration) {
         let mut wake = [PollEntry::new(self.inputs.as_fd(), Interest::Readable)];
         if self.trace.is_some() && poll(&mut wake, Some(GATHER)).is_ok_and(|ready| ready > 0) {
             return self.inputs.woken();
@@ -130,7 +135,9 @@ impl Rounds {
             PollEntry::new(self.marks.watch(), Interest::Urgent),
             PollEntry::new(self.fanotify.as_fd(), Interest::Readable),
         ];
-        if let Some(trace) = &self.trace {
+        if self.others_only {
+            pause = pause.min(OTHERS);
+        } else if let Some(trace) = &self.trace {
             entries.push(PollEntry::new(trace.as_fd(), Interest::Readable));
         }
         if poll(&mut entries, Some(pause.saturating_sub(GATHER))).is_err() {
@@ -172,7 +179,7 @@ impl Rounds {
         self.follow_mounts();
         let mut closes = Vec::new();
         let events = self.read_events(buffer, &mut closes);
-        let records = self.read_trace(until_ns);
+        let traced = self.read_trace(until_ns);
         self.files.programs.trace_read();
         self.files.note_failed_writeback();
         if self.trace.is_some() {
@@ -202,7 +209,7 @@ impl Rounds {
             }
             keeps
         });
-        inputs + events + records > 0
+        inputs + events > 0 || traced
     }
 
     fn take_inputs(&mut self) -> usize {
@@ -334,9 +341,10 @@ impl Rounds {
         }
     }
 
-    fn read_trace(&mut self, until_ns: u64) -> usize {
+    /// Returns whether anything of interest has entered the cache.
+    fn read_trace(&mut self, until_ns: u64) -> bool {
         let Some(trace) = &mut self.trace else {
-            return 0;
+            return false;
         };
         let files = &mut self.files;
         if !files.inodes.know_block_devices() && Instant::now() >= self.next_learning {
@@ -351,9 +359,10 @@ impl Rounds {
         }
         trace.gather(|time_ns, record| files.rules.names.take(time_ns, record));
         let mut run: Option<Run> = None;
-        let (mut records, mut any_lost, mut lost) = (0, false, 0);
+        let (mut any, mut of_interest) = (false, false);
+        let (mut any_lost, mut lost) = (false, 0);
         trace.read(until_ns, |record| {
-            records += 1;
+            any = true;
             match record {
                 TraceRecord::Added {
                     process,
@@ -369,7 +378,7 @@ impl Rounds {
                         run.pages += pages;
                         return;
                     }
-                    end_run(files, run.take());
+                    of_interest |= end_run(files, run.take());
                     run = Some(Run {
                         process,
                         device: inode.device,
@@ -379,7 +388,7 @@ impl Rounds {
                     });
                 }
                 TraceRecord::Forked { child, parent } => {
-                    end_run(files, run.take());
+                    of_interest |= end_run(files, run.take());
                     files.programs.forked(parent, child);
                 }
                 // These were taken when they were gathered.
@@ -390,7 +399,8 @@ impl Rounds {
                 }
             }
         });
-        end_run(files, run);
+        of_interest |= end_run(files, run);
+        self.others_only = any && !of_interest;
         // A loss has the time at which it was noticed, and may have happened before all that
         // was read now. It is read later as well, for what comes until then.
         let is_loss = |record: &TraceRecord| matches!(record, TraceRecord::Lost { .. });
@@ -399,13 +409,14 @@ impl Rounds {
             files.records_lost();
             lock(&self.shared.reporter.board).lost_records(lost);
         }
-        records
+        of_interest
     }
 }
 
-fn end_run(files: &mut Files, run: Option<Run>) {
-    let Some(run) = run else { return };
+/// Returns whether the pages are of interest.
+fn end_run(files: &mut Files, run: Option<Run>) -> bool {
+    let Some(run) = run else { return false };
     let inode = files.inodes.traced(run.device, run.number);
     let range = range_of_pages(run.first_page, run.pages);
-    files.brought(run.process, inode, range);
+    files.brought(run.process, inode, range)
 }
