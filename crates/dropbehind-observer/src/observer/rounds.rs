@@ -266,8 +266,15 @@ impl Rounds {
             if let Some(trace) = &mut self.trace {
                 trace.gather(|time_ns, record| self.files.rules.names.take(time_ns, record));
             }
+            let mut no_descriptors = false;
             for event in events {
-                self.happened(own, event, closes);
+                match &event.error {
+                    Some(error) => no_descriptors |= self.refused(error),
+                    None => self.happened(own, event, closes),
+                }
+            }
+            if no_descriptors {
+                return read;
             }
             if read >= QUEUE && self.files.programs.namespace().is_none() {
                 return read;
@@ -304,10 +311,6 @@ impl Rounds {
             );
         }
         if event.mask.contains(EventMask::ON_DIR) {
-            return;
-        }
-        if let Some(error) = &event.error {
-            self.refused(error);
             return;
         }
         let Some(event) = FileEvent::of(event) else {
