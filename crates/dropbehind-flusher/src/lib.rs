@@ -28,7 +28,7 @@ mod stats;
 mod totals;
 pub mod writeback_errors;
 
-pub use arrivals::Arrivals;
+pub use arrivals::{Arrivals, ReportedTrace};
 pub use cache_map::CacheMap;
 pub use failed_writeback::{FailedWriteback, WritebackSign};
 pub use flusher::{DiskStats, Flusher, FlusherBuilder};

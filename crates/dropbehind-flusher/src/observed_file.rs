@@ -6,13 +6,12 @@ mod observed_pages;
 pub(crate) mod source;
 mod unwritten;
 
-use std::cell::RefCell;
 use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use dropbehind_linux::{Description, FileKind, KernelInode, TraceView, file_stat, page_size};
+use dropbehind_linux::{Description, FileKind, KernelInode, file_stat, page_size};
 use dropbehind_policy::brake::Limit;
 use dropbehind_policy::observed_stream::ProvenanceKind;
 use dropbehind_policy::residency::ResidencyMap;
@@ -21,6 +20,7 @@ use dropbehind_policy::{
     StreamCounters, StreamId,
 };
 
+use crate::arrivals::ReportedTrace;
 use crate::cache_map::CacheMap;
 use crate::disk_handle::{DiskHandle, Message};
 use crate::disk_thread::{Attachment, Entry, Source};
@@ -52,9 +52,9 @@ pub struct ObserveOptions {
     /// Reports whether the file's writeback has failed, where that can be known. Its pages
     /// then stay.
     pub writeback_sign: Option<WritebackSign>,
-    /// Shows what enters the cache while pages are about to be dropped, and the inode by which
-    /// it names the file.
-    pub arrivals: Option<(TraceView, KernelInode)>,
+    /// The trace that [`Observed::brought`] reports, and the inode by which it names the file.
+    /// Most pages can then be dropped without [`Notice::Noted`].
+    pub trace: Option<(ReportedTrace, KernelInode)>,
     /// Identifies the file in notices.
     pub key: u64,
     /// Where the notices go.
@@ -101,7 +101,8 @@ pub enum Notice {
         /// The file.
         key: u64,
     },
-    /// Some of its pages are to be dropped. [`Observed::caught_up`] answers this, once
+    /// Some of its pages are to be dropped, and [`ObserveOptions::trace`] does not show that it
+    /// has been reported who brought them in. [`Observed::caught_up`] answers this, once
     /// [`Observed::brought`] has reported all that entered the cache before.
     Noted {
         /// The file.
@@ -242,11 +243,10 @@ impl Flusher {
             state: Arc::clone(&state),
             brake: Arc::clone(&brake),
             writeback_sign: options.writeback_sign,
-            trace: options.arrivals,
+            trace: options.trace,
             key: options.key,
             notices: options.notices,
-            noted: None,
-            arrivals: RefCell::default(),
+            newcomers: None,
             // The observer knows a file's streams by the same key.
             notice: u64::from(number) << 32,
             queued_ns: 0,

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use common::{Dice, KIB, Kind, MIB, PATIENCE, Place, cached_bytes, check_on_disk, write_pattern};
 use dropbehind_flusher::{
     CacheMap, Flusher, Notice, NoticeSink, ObserveOptions, Observed, ObservedState, Provenance,
+    ReportedTrace,
 };
 use dropbehind_linux::{
     CacheTrace, Description, FileSystem, IoPriority, KernelDevices, MountPoint, drop_clean,
@@ -52,7 +53,7 @@ impl Observing {
                 opened_size_bytes: u64::MAX,
                 provenance: Provenance::ResidentAtOpen(CacheMap::empty()),
                 writeback_sign: None,
-                arrivals: None,
+                trace: None,
                 key: 7,
                 notices: NoticeSink::new(move |notice| drop(sender.send(notice))),
             },
@@ -437,7 +438,7 @@ fn what_others_have_brought_in_before_the_drop_stays() {
     });
 }
 
-/// What was noted may be evicted and come back for others, which nobody has reported yet.
+/// Pages may be evicted and come back for others, which nobody has reported yet.
 #[test]
 fn what_has_come_back_before_the_drop_stays() {
     need!(Need::Root, Need::Cachestat);
@@ -445,6 +446,7 @@ fn what_has_come_back_before_the_drop_stays() {
     let Some(view) = trace.view() else {
         skip!("the kernel does not join pages: {:?}", trace.joins_pages());
     };
+    let reported = ReportedTrace::new(view);
     std::thread::scope(|scope| {
         let (_stop, stopped) = mpsc::channel::<()>();
         scope.spawn(move || {
@@ -465,31 +467,72 @@ fn what_has_come_back_before_the_drop_stays() {
             file.sync_all().unwrap();
             let mut observing = Observing::new(Mode::DONTCACHE);
             let inode = KernelDevices::new().inode_of(file.as_fd()).unwrap();
-            observing.options.arrivals = Some((view.clone(), inode));
+            observing.options.trace = Some((reported.clone(), inode));
+            reported.reported_until(reported.mark());
             let observed = observing.observe_told(&path);
             let told = |start, end, ours| Brought {
                 range: ByteRange::new(start * MIB, end * MIB),
                 ours,
             };
+            let come_back = |start| {
+                drop_clean(file.as_fd(), start * MIB, 4 * MIB).unwrap();
+                let gone = cached_bytes(&path) <= 12 * MIB;
+                let reader = fs::File::open(&path).unwrap();
+                let mut bytes = vec![0; 4 * MIB as usize];
+                reader.read_exact_at(&mut bytes, start * MIB).unwrap();
+                gone
+            };
+            let mut evicted = come_back(4);
             observed.brought([told(0, 16, true)]);
             observed.closed();
             let number = observing.noted();
-            drop_clean(file.as_fd(), 4 * MIB, 8 * MIB).unwrap();
-            let evicted = cached_bytes(&path) <= 8 * MIB;
-            let file = fs::File::open(&path).unwrap();
-            file.read_exact_at(&mut vec![0; 8 * MIB as usize], 4 * MIB)
-                .unwrap();
+            let mark = reported.mark();
+            evicted &= come_back(8);
+            observed.brought([told(4, 8, false)]);
+            reported.reported_until(mark);
             observed.caught_up(number);
             let begun = Instant::now();
             while cached_bytes(&path) > 8 * MIB && begun.elapsed() < PATIENCE {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            observed.brought([told(4, 12, false)]);
+            let mark = reported.mark();
+            observed.brought([told(8, 12, false)]);
+            reported.reported_until(mark);
             let state = observing.finished();
             assert!(evicted && cached_bytes(&path) <= 8 * MIB, "{state:?}");
+            assert_eq!(state.counters.left_bytes, 0, "{state:?}");
             as_much_cached(reclaim, &path, 8 * MIB, &state)
         });
     });
+}
+
+/// Nobody is asked who brought in what if all of that has been reported.
+#[test]
+fn what_is_reported_is_dropped_at_once() {
+    need!(Need::Root, Need::Cachestat);
+    let trace = CacheTrace::open(4 * MIB as usize).unwrap();
+    let Some(view) = trace.view() else {
+        skip!("the kernel does not join pages: {:?}", trace.joins_pages());
+    };
+    let scratch = Scratch::new().unwrap();
+    let path = scratch.file("ours");
+    let mut file = fs::File::create(&path).unwrap();
+    write_pattern(&mut file, 1, 0, 4 * MIB, MIB);
+    file.sync_all().unwrap();
+    let reported = ReportedTrace::new(view);
+    let mut observing = Observing::new(Mode::DONTCACHE);
+    let inode = KernelDevices::new().inode_of(file.as_fd()).unwrap();
+    observing.options.trace = Some((reported.clone(), inode));
+    let observed = observing.observe_told(&path);
+    let mark = reported.mark();
+    observed.brought([Brought {
+        range: ByteRange::new(0, 4 * MIB),
+        ours: true,
+    }]);
+    reported.reported_until(mark);
+    observed.closed();
+    observing.finished_unanswered();
+    assert_eq!(cached_bytes(&path), 0);
 }
 
 /// The observer knows a file's streams by the file alone.

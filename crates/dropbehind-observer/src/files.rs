@@ -20,9 +20,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use dropbehind_flusher::{CacheMap, FailedWriteback, Flusher, Notice, NoticeSink};
+use dropbehind_flusher::{CacheMap, FailedWriteback, Flusher, Notice, NoticeSink, ReportedTrace};
 use dropbehind_linux::{
-    EventMask, Fanotify, FileId, FileSystem, MarkTarget, TraceView, WritebackFailure, file_stat,
+    EventMask, Fanotify, FileId, FileSystem, MarkTarget, WritebackFailure, file_stat,
     kernel_device, page_size, return_memory,
 };
 use dropbehind_policy::grace::SMALL_FILE_BYTES;
@@ -63,7 +63,7 @@ pub(crate) struct Files {
     /// The kernel reports who brings in what.
     traced: bool,
     /// Shows what enters the cache while pages are about to be dropped.
-    view: Option<TraceView>,
+    trace: Option<ReportedTrace>,
     failed_writeback: Option<FailedWriteback>,
     told_of_failure: bool,
     table: ObservedFiles,
@@ -105,7 +105,7 @@ pub(crate) struct Parts {
     pub(crate) inodes: Inodes,
     pub(crate) mounts: MountTable,
     pub(crate) traced: bool,
-    pub(crate) view: Option<TraceView>,
+    pub(crate) trace: Option<ReportedTrace>,
     pub(crate) failed_writeback: Option<FailedWriteback>,
     pub(crate) most_held: usize,
 }
@@ -123,7 +123,7 @@ impl Files {
             notices: parts.notices,
             inodes: parts.inodes,
             traced: parts.traced,
-            view: parts.view,
+            trace: parts.trace,
             failed_writeback: parts.failed_writeback,
             told_of_failure: false,
             table: ObservedFiles::new(),

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use dropbehind_flusher::{FailedWriteback, Flusher, NoticeSink};
+use dropbehind_flusher::{FailedWriteback, Flusher, NoticeSink, ReportedTrace};
 use dropbehind_linux::IoPriority;
 use dropbehind_linux::{
     CacheTrace, Fanotify, GroupClass, HeldMountNamespace, TIME_SLICE_MIN, WritebackFailures,
@@ -165,7 +165,8 @@ impl Observer {
         }
         let (inputs, inbox) = Inputs::new().map_err(failed("eventfd"))?;
         let view = trace.as_ref().and_then(CacheTrace::view);
-        let small = SmallFiles::start(config.io_priority, inputs.clone(), view.clone())
+        let reported = view.map(ReportedTrace::new);
+        let small = SmallFiles::start(config.io_priority, inputs.clone(), reported.clone())
             .map_err(failed("a thread could not be started"))?;
         let shared = Arc::new(Shared {
             reporter: Reporter {
@@ -194,7 +195,7 @@ impl Observer {
             inodes: Inodes::new(block_devices),
             mounts: MountTable::new().map_err(failed("the mounts could not be read"))?,
             traced: trace.is_some(),
-            view,
+            trace: reported.clone(),
             failed_writeback: failed_writeback.ok().map(FailedWriteback::new),
             most_held: rounds::most_closed() / 2,
         });
@@ -206,6 +207,7 @@ impl Observer {
             rules: config.rules,
             next_rules: None,
             trace,
+            reported,
             files,
             inputs: inputs.clone(),
             inbox,

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use dropbehind_flusher::{Arrivals, Noted, WritebackSign};
+use dropbehind_flusher::{Arrivals, Noted, ReportedTrace, WritebackSign};
 use dropbehind_linux::{
-    Description, IoPriority, KernelInode, TraceView, cachestat, drop_clean, file_stat, page_size,
+    Description, IoPriority, KernelInode, cachestat, drop_clean, file_stat, page_size,
     start_writeback,
 };
 use dropbehind_policy::{ByteRange, Counted, Mode, RangeSet, Writeback};
@@ -89,7 +89,7 @@ impl SmallFiles {
     pub(crate) fn start(
         io_priority: IoPriority,
         observer: Inputs,
-        trace: Option<TraceView>,
+        trace: Option<ReportedTrace>,
     ) -> std::io::Result<SmallFiles> {
         let (messages, inbox) = mpsc::channel();
         let totals = Arc::new(SmallTotals::default());
@@ -164,8 +164,8 @@ struct Server {
     flushing: Vec<mpsc::Sender<()>>,
     started: Instant,
     observer: Inputs,
-    /// Shows what enters the cache while files are about to be dropped.
-    trace: Option<TraceView>,
+    /// Shows what enters the cache before the observer reports it.
+    trace: Option<ReportedTrace>,
 }
 
 impl Server {
@@ -339,36 +339,56 @@ impl Server {
         }
     }
 
-    /// Notes what of ours is cached, before the trace is read.
-    fn note(&self, place: ShelfPlace) -> Noted {
-        let (Some(file), Some(ours)) = (self.visited(place), self.shelf.ours(place)) else {
-            return Noted::default();
-        };
-        let ours: Vec<ByteRange> = ours.iter().collect();
-        // What cannot be noted stays.
-        Noted::of(file.as_fd(), &ours).unwrap_or_default()
-    }
-
-    /// Drops what is still ours once the trace has been read, since others may have brought it
-    /// in a moment ago. What has come since was not noted, and may be theirs.
+    /// Drops what is still ours of these files. Others may have brought it in a moment ago.
     fn drop_together(&mut self, places: &[ShelfPlace], inbox: &mpsc::Receiver<Message>) {
-        let noted: Vec<Noted> = places.iter().map(|place| self.note(*place)).collect();
-        let inodes = places
-            .iter()
-            .filter_map(|place| self.files.get(place)?.inode);
+        let inode_of = |place| self.files.get(place)?.inode;
+        let inodes = || places.iter().filter_map(inode_of);
         let trace = self.trace.as_ref();
-        let mut arrivals = trace.map(|trace| Arrivals::of(trace, inodes));
-        let caught_up = self.observer.caught_up(Duration::MAX).is_some();
+        let mut arrivals = trace.map(|trace| trace.unreported(inodes()));
+        let unreported = places
+            .iter()
+            .any(|place| match (&mut arrivals, inode_of(place)) {
+                (Some(arrivals), Some(inode)) => arrivals.touch(inode, &self.ranges(*place)),
+                _ => true,
+            });
+        let noted: Vec<Option<Noted>> = places.iter().map(|place| self.note(*place)).collect();
+        let mut is_known = true;
+        if unreported {
+            arrivals = trace.map(|trace| trace.from_now(inodes()));
+            is_known = self.observer.caught_up(Duration::MAX).is_some();
+        }
         self.take_all(inbox);
         for (place, noted) in places.iter().zip(&noted) {
-            match caught_up {
-                true => self.drop_ours(*place, noted, arrivals.as_mut()),
+            match is_known {
+                true => self.drop_ours(*place, noted.as_ref(), arrivals.as_mut()),
                 false => self.shelf.failed(*place),
             }
         }
     }
 
-    fn drop_ours(&mut self, place: ShelfPlace, noted: &Noted, arrivals: Option<&mut Arrivals>) {
+    fn ranges(&self, place: ShelfPlace) -> Vec<ByteRange> {
+        let ours = self.shelf.ours(place).into_iter();
+        ours.flat_map(RangeSet::iter).collect()
+    }
+
+    /// Where the trace does not show what enters a file's cache, notes what of ours is cached:
+    /// the observer must be asked whether that is still ours.
+    fn note(&self, place: ShelfPlace) -> Option<Noted> {
+        let is_shown = self.trace.is_some() && self.files.get(&place)?.inode.is_some();
+        if is_shown {
+            return None;
+        }
+        // What cannot be noted stays.
+        let noted = Noted::of(self.visited(place)?.as_fd(), &self.ranges(place));
+        Some(noted.unwrap_or_default())
+    }
+
+    fn drop_ours(
+        &mut self,
+        place: ShelfPlace,
+        noted: Option<&Noted>,
+        arrivals: Option<&mut Arrivals>,
+    ) {
         let now_ns = self.now_ns();
         // It may have been written again since the last look.
         let Some(counted) = self.count(place) else {
@@ -378,18 +398,21 @@ impl Server {
         if is_clean
             && let Some(shelved) = self.files.get(&place)
             && let Some(file) = &shelved.visited
-            && let Some(ours) = self.shelf.ours(place)
         {
-            let file = file.as_fd();
+            let (file, ours) = (file.as_fd(), self.ranges(place));
             let sign = shelved.writeback_sign.as_ref();
             // The pages are clean, so an earlier failure shows by now.
             if sign.is_some_and(WritebackSign::has_failed) {
                 return self.shelf.failed(place);
             }
-            let noted = ours.iter().flat_map(|range| noted.droppable(file, range));
-            let parts = match (arrivals, shelved.inode) {
-                (Some(arrivals), Some(inode)) => arrivals.without(inode, noted.collect()),
-                _ => noted.collect(),
+            let parts = match (noted, arrivals, shelved.inode) {
+                (Some(noted), _, _) => {
+                    let ours = ours.iter();
+                    ours.flat_map(|range| noted.droppable(file, *range))
+                        .collect()
+                }
+                (None, Some(arrivals), Some(inode)) => arrivals.without(inode, &ours),
+                _ => Vec::new(),
             };
             for part in parts {
                 let _ = drop_clean(file, part.start, part.len());

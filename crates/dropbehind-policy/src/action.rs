@@ -29,11 +29,10 @@ pub enum Action {
         /// The bytes.
         range: ByteRange,
     },
-    /// Note which pages of the ranges are cached, and find out who brought them in. Once all
-    /// that the trace has named up to now was reported, [`Disk::caught_up`](crate::Disk::caught_up)
-    /// answers this. The drop that follows may then drop no page but those noted: others may
-    /// have brought in the rest meanwhile. Only for streams that are
-    /// [traced](crate::StreamConfig::traced).
+    /// Prepare to drop the ranges. Once all that the trace had named at some moment before was
+    /// reported, [`Disk::caught_up`](crate::Disk::caught_up) answers this. The drop that follows
+    /// may then drop no page that has entered the cache since that moment: others may have
+    /// brought it in. Only for streams that are [traced](crate::StreamConfig::traced).
     Note {
         /// The file.
         stream: StreamId,

@@ -8,6 +8,7 @@ use dropbehind_policy::drop_planner::SHORT_BYTES;
 use dropbehind_policy::{Action, ByteRange, Counted, Dropped, Inspected, StreamId};
 
 use super::{DiskThread, Entry, Source};
+use crate::disk_handle::Message;
 use crate::failed_writeback::WritebackSign;
 use crate::own_file::source::Keeping;
 use crate::{lock, residency, writeback_errors};
@@ -149,7 +150,11 @@ impl DiskThread {
             source: Source::Observed(observed),
         }) = self.entries.get_mut(&number)
         {
-            observed.note(description, ranges);
+            let answered = observed.note(description, ranges);
+            if let Some(notice) = answered {
+                // Behind all that was reported by now.
+                self.shared.post(Message::CaughtUp(number, notice));
+            }
         }
     }
 

@@ -4,11 +4,11 @@ use std::cell::RefCell;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex};
 
-use dropbehind_linux::{Description, KernelInode, TraceView, file_stat};
+use dropbehind_linux::{Description, KernelInode, file_stat};
 use dropbehind_policy::{ByteRange, Counted, Disk, ObservedStream, Pages, StreamCounters};
 
 use super::{BrakePlace, Mailbox, Notice, NoticeSink, ObservedState};
-use crate::arrivals::Arrivals;
+use crate::arrivals::{Arrivals, ReportedTrace};
 use crate::failed_writeback::WritebackSign;
 use crate::noted::Noted;
 use crate::{lock, residency};
@@ -25,17 +25,24 @@ pub(crate) struct ObservedSource {
     pub(crate) writeback_sign: Option<WritebackSign>,
     pub(crate) key: u64,
     pub(crate) notices: NoticeSink,
-    /// Where the trace names pages, what may be dropped once the last notice is answered.
-    pub(crate) noted: Option<Noted>,
-    /// What has entered the cache since.
-    pub(crate) arrivals: RefCell<Option<Arrivals>>,
-    pub(crate) trace: Option<(TraceView, KernelInode)>,
-    /// The number of that notice.
+    pub(crate) trace: Option<(ReportedTrace, KernelInode)>,
+    /// Where the trace names pages, what shows those that are not reported yet.
+    pub(crate) newcomers: Option<Newcomers>,
+    /// The number of the last notice.
     pub(crate) notice: u64,
     /// The time under which the queue of looks has it.
     pub(crate) queued_ns: u64,
     /// The part of its pages that is included in the disk's sums.
     pub(crate) accounted: Counted,
+}
+
+/// Pages that may have entered the cache without a report.
+#[derive(Debug)]
+pub(crate) enum Newcomers {
+    /// The trace shows them.
+    Traced(RefCell<Arrivals>, KernelInode),
+    /// They were not cached when others were noted.
+    NotNoted(Noted),
 }
 
 impl ObservedSource {
@@ -57,31 +64,44 @@ impl ObservedSource {
         };
     }
 
-    /// Notes what is cached of these ranges, and asks the observer who brought it in.
-    pub(crate) fn note(&mut self, description: &Description, ranges: &[ByteRange]) {
-        let file = description.open();
-        // What cannot be noted is not dropped, and is tried again.
-        let noted = file.and_then(|file| Noted::of(file.as_fd(), ranges));
-        self.noted = Some(noted.unwrap_or_default());
-        let trace = self.trace.as_ref();
-        let arrivals = trace.map(|(view, inode)| Arrivals::of(view, [*inode]));
-        self.arrivals = RefCell::new(arrivals);
+    /// Prepares to drop these ranges. If nobody can have brought them in meanwhile but who has
+    /// been reported, returns a number, with which [`Message::CaughtUp`] is to follow all that
+    /// was reported. Otherwise the observer is asked to report.
+    ///
+    /// [`Message::CaughtUp`]: crate::disk_handle::Message::CaughtUp
+    pub(crate) fn note(&mut self, description: &Description, ranges: &[ByteRange]) -> Option<u64> {
         self.notice += 1;
+        if let Some((trace, inode)) = &self.trace {
+            let mut arrivals = trace.unreported([*inode]);
+            let all_reported = !arrivals.touch(*inode, ranges);
+            if !all_reported {
+                arrivals = trace.from_now([*inode]);
+            }
+            self.newcomers = Some(Newcomers::Traced(RefCell::new(arrivals), *inode));
+            if all_reported {
+                return Some(self.notice);
+            }
+        } else {
+            let file = description.open();
+            // What cannot be noted is not dropped, and is tried again.
+            let noted = file.and_then(|file| Noted::of(file.as_fd(), ranges));
+            self.newcomers = Some(Newcomers::NotNoted(noted.unwrap_or_default()));
+        }
         self.notices.tell(Notice::Noted {
             key: self.key,
             number: self.notice,
         });
+        None
     }
 
     /// What of `range` may be dropped now.
     pub(crate) fn droppable(&self, fd: BorrowedFd<'_>, range: ByteRange) -> Vec<ByteRange> {
-        let Some(noted) = &self.noted else {
-            return vec![range];
-        };
-        let parts = noted.droppable(fd, range);
-        match (&mut *self.arrivals.borrow_mut(), &self.trace) {
-            (Some(arrivals), Some((_, inode))) => arrivals.without(*inode, parts),
-            _ => parts,
+        match &self.newcomers {
+            None => vec![range],
+            Some(Newcomers::Traced(arrivals, inode)) => {
+                arrivals.borrow_mut().without(*inode, &[range])
+            }
+            Some(Newcomers::NotNoted(noted)) => noted.droppable(fd, range),
         }
     }
 

@@ -85,7 +85,7 @@ impl Files {
             opened_size_bytes: open.opened_size_bytes,
             provenance,
             writeback_sign: open.writeback_sign.clone(),
-            arrivals: self.view.clone().zip(inode),
+            trace: self.trace.clone().zip(inode),
             key: number.0,
             notices: self.notices.clone(),
         };

@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
+use dropbehind_flusher::ReportedTrace;
 use dropbehind_linux::{
     CacheTrace, Event, EventBuffer, EventMask, Fanotify, Interest, PollEntry, TraceRecord,
     monotonic_ns, poll, thread_id,
@@ -70,6 +71,8 @@ pub(super) struct Rounds {
     /// To be in force once all that happened before they came has been read.
     pub(super) next_rules: Option<Arc<dyn Rules>>,
     pub(super) trace: Option<CacheTrace>,
+    /// Tells the threads that drop how far that was read.
+    pub(super) reported: Option<ReportedTrace>,
     pub(super) files: Files,
     pub(super) inputs: Inputs,
     pub(super) inbox: mpsc::Receiver<Input>,
@@ -172,6 +175,8 @@ impl Rounds {
     /// Returns whether anything happened.
     fn round(&mut self, buffer: &mut EventBuffer) -> bool {
         self.files.begin_round();
+        // All that enters the cache before this is reported in this round.
+        let mark = self.reported.as_ref().map(ReportedTrace::mark);
         let inputs = self.take_inputs();
         self.files.look_at_heirs();
         // Taken before the events are read, so that every file in use by then is known.
@@ -191,6 +196,9 @@ impl Rounds {
         self.files.close_unused();
         self.files.find_grown();
         self.files.act();
+        if let (Some(reported), Some(mark)) = (&self.reported, mark) {
+            reported.reported_until(mark);
+        }
         self.files.answer_streams();
         self.files.settle_doubts();
         self.files.shrink();
