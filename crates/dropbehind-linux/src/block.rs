@@ -1,6 +1,7 @@
 //! Block devices' own calls: ioctl(2) `BLK*` (include/uapi/linux/fs.h,
 //! `block/ioctl.c`).
 
+use rustix::io::Errno;
 use rustix::ioctl::{Getter, Opcode, ioctl, opcode};
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -9,16 +10,33 @@ use std::os::fd::BorrowedFd;
 const BLKGETSIZE64: Opcode = opcode::read::<usize>(0x12, 114);
 const BLKROGET: Opcode = opcode::none(0x12, 94);
 
-/// The size of a block device in bytes (`BLKGETSIZE64`, since Linux 2.4.10).
+/// The unit of sizes in sysfs, whatever the device's own sectors are
+/// (Documentation/ABI/stable/sysfs-block).
+const SYSFS_SECTOR_BYTES: u64 = 512;
+
+/// The size of a block device in bytes (`BLKGETSIZE64`, since Linux 2.4.10). Of a descriptor
+/// that only names the device (`O_PATH`), what sysfs says.
 ///
 /// # Errors
 ///
 /// - `ENOTTY`: not a block device.
+/// - [`io::ErrorKind::NotFound`]: the device is gone.
 pub fn block_size_bytes(fd: BorrowedFd<'_>) -> io::Result<u64> {
     // SAFETY: BLKGETSIZE64 writes one 64-bit integer.
     let getter = unsafe { Getter::<BLKGETSIZE64, u64>::new() };
     // SAFETY: the getter is of this number's type, as just reasoned.
-    Ok(unsafe { ioctl(fd, getter) }?)
+    match unsafe { ioctl(fd, getter) } {
+        Err(Errno::BADF) => size_in_sysfs(fd),
+        size => Ok(size?),
+    }
+}
+
+fn size_in_sysfs(fd: BorrowedFd<'_>) -> io::Result<u64> {
+    let device = rustix::fs::fstat(fd)?.st_rdev;
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let size = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/size"))?;
+    let sectors: u64 = size.trim().parse().map_err(io::Error::other)?;
+    Ok(sectors.saturating_mul(SYSFS_SECTOR_BYTES))
 }
 
 /// The smallest unit that the device addresses, in bytes (`BLKSSZGET`).

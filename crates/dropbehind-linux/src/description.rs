@@ -6,6 +6,10 @@
 //! We open that for each task (open_by_handle_at(2), with `CAP_DAC_READ_SEARCH`). fanotify
 //! reports such an open as an event, unlike what is done through the descriptors that it
 //! hands out.
+//!
+//! The last close of a block device writes all of it and empties its cache (`bdev_release`,
+//! block/bdev.c). While we have the device open, a program's close is not the last one. So of a
+//! device, too, we keep only a descriptor that names it (`O_PATH`), and open that for each task.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -16,7 +20,7 @@ use rustix::fs::{MemfdFlags, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use crate::errno::check;
-use crate::file_stat;
+use crate::{block_device_number, file_stat, open_named};
 
 /// `MAX_HANDLE_SZ`, include/linux/exportfs.h.
 const HANDLE_BYTES: usize = 128;
@@ -177,7 +181,15 @@ impl FileHandle {
 #[derive(Debug)]
 pub struct Description {
     held: Mutex<Option<Arc<OwnedFd>>>,
-    way_back: Option<(Arc<FileSystem>, FileHandle)>,
+    way_back: Option<WayBack>,
+}
+
+/// How to open a file again.
+#[derive(Debug)]
+enum WayBack {
+    Handle(Arc<FileSystem>, FileHandle),
+    /// A block device, by a descriptor that names it.
+    Device(Arc<OwnedFd>),
 }
 
 impl Description {
@@ -197,8 +209,23 @@ impl Description {
         let handle = FileHandle::of(file.as_fd()).ok();
         Description {
             held: Mutex::new(Some(Arc::new(file))),
-            way_back: handle.map(|handle| (Arc::clone(filesystem), handle)),
+            way_back: handle.map(|handle| WayBack::Handle(Arc::clone(filesystem), handle)),
         }
+    }
+
+    /// A block device, of which this descriptor is open or only names it (`O_PATH`). It is
+    /// never held.
+    ///
+    /// # Errors
+    /// Those of open(2) with `O_PATH`.
+    pub fn of_device(file: BorrowedFd<'_>) -> io::Result<Description> {
+        let link = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let named = rustix::fs::open(link, flags, Mode::empty())?;
+        Ok(Description {
+            held: Mutex::new(None),
+            way_back: Some(WayBack::Device(Arc::new(named))),
+        })
     }
 
     /// Closes our description, so that the mount is not busy because of it. What was opened
@@ -209,9 +236,16 @@ impl Description {
         }
     }
 
-    /// Holds the file again, through this description of it.
+    /// Holds the file again, through this description of it, unless it is a device.
     pub fn hold(&self, file: Arc<OwnedFd>) {
-        *self.lock() = Some(file);
+        if !self.is_device() {
+            *self.lock() = Some(file);
+        }
+    }
+
+    /// Returns whether this is a block device. Opening or closing it may wait for the disk.
+    pub fn is_device(&self) -> bool {
+        matches!(self.way_back, Some(WayBack::Device(_)))
     }
 
     /// Returns whether the file is held.
@@ -223,15 +257,20 @@ impl Description {
     /// file is held: afterwards, a new file may get the number.
     pub fn is(&self, file: BorrowedFd<'_>) -> bool {
         match &self.way_back {
-            Some((_, handle)) if !self.is_held() => {
+            Some(WayBack::Handle(_, handle)) if !self.is_held() => {
                 FileHandle::of(file).is_ok_and(|other| other == *handle)
+            }
+            Some(WayBack::Device(named)) => {
+                let number = block_device_number(named.as_fd());
+                block_device_number(file).ok() == number.ok()
             }
             _ => true,
         }
     }
 
     /// The file, open for as long as the caller needs it. A released file that has since been
-    /// deleted or unmounted has no pages any more: an empty, nameless file stands in for it.
+    /// deleted or unmounted, and a device that is gone, have no pages any more: an empty,
+    /// nameless file stands in for them.
     ///
     /// # Errors
     /// - `EAGAIN`: another process holds a lease, or [no path leads to the file
@@ -241,17 +280,36 @@ impl Description {
         if let Some(held) = &*self.lock() {
             return Ok(Arc::clone(held));
         }
-        let Some((filesystem, handle)) = &self.way_back else {
-            return Err(io::Error::from_raw_os_error(libc::EBADF));
-        };
-        let opened = match filesystem.open()? {
-            None => gone()?,
-            Some(directory) => match handle.open(directory.as_fd()) {
-                Err(error) if error.raw_os_error() == Some(libc::ESTALE) => gone()?,
-                opened => opened?,
+        let opened = match &self.way_back {
+            None => return Err(io::Error::from_raw_os_error(libc::EBADF)),
+            Some(WayBack::Handle(filesystem, handle)) => match filesystem.open()? {
+                None => Err(Errno::STALE.into()),
+                Some(directory) => handle.open(directory.as_fd()),
             },
+            Some(WayBack::Device(named)) => open_named(named.as_fd()),
         };
-        Ok(Arc::new(opened))
+        let is_gone = |error: &io::Error| {
+            let gone = [libc::ESTALE, libc::ENXIO, libc::ENODEV];
+            error
+                .raw_os_error()
+                .is_some_and(|code| gone.contains(&code))
+        };
+        Ok(Arc::new(match opened {
+            Err(error) if is_gone(&error) => gone()?,
+            opened => opened?,
+        }))
+    }
+
+    /// The file, for its name and attributes only: of a block device, a descriptor that opens
+    /// nothing, and so waits for nothing.
+    ///
+    /// # Errors
+    /// Those of [`Description::open`].
+    pub fn named(&self) -> io::Result<Arc<OwnedFd>> {
+        match &self.way_back {
+            Some(WayBack::Device(named)) => Ok(Arc::clone(named)),
+            _ => self.open(),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Arc<OwnedFd>>> {

@@ -299,6 +299,12 @@ impl NamedFile {
     pub fn open(&self) -> io::Result<OwnedFd> {
         open_named(self.fd.as_fd())
     }
+
+    /// The descriptor that names it (`O_PATH`).
+    #[must_use]
+    pub fn into_fd(self) -> OwnedFd {
+        self.fd
+    }
 }
 
 /// The name of a process's program, up to 15 bytes of it, or the name that the process gave

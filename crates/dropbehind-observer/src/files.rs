@@ -481,6 +481,7 @@ impl Files {
                 let counts = &mut state.counts;
                 counts.written_bytes -= open.take_early(counts.written_bytes);
                 open.early_bytes += counts.early_bytes;
+                open.cached_bytes = counts.counted.cached_bytes;
                 lock(&self.board).end(key, &state);
                 let unread = open.observed.take().map(|observed| observed.take_unread());
                 open.left_bytes += state.counters.left_bytes;

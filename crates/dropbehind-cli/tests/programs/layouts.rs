@@ -143,6 +143,27 @@ fn a_raw_device() {
     assert_eq!(compared.code, Some(0), "{compared:?}");
 }
 
+/// The kernel writes all of a device before its last close returns. The observer has it open
+/// for moments only, so that this is the program's close but in rare cases.
+#[test]
+fn what_is_on_a_raw_device_after_its_close() {
+    need!(all Bed::needs(Fs::Ext4, &["dd", "cmp", "losetup"]));
+    need!(Need::Loop);
+    let bed = Bed::on(Fs::Ext4);
+    let device = Device::new(&bed, "image");
+    let name = &device.0;
+    let is_written = || {
+        bed.input("head -c 512K /dev/urandom >data");
+        // Long enough for the observer to find it.
+        let script = format!(
+            "$RUN sh -c 'exec 3<>{name}; dd if=../input/data bs=64k status=none >&3; sleep 0.3; \
+             exec 3>&-; cmp -n 512K ../image ../input/data'"
+        );
+        bed.runs(RUN, "observed", &script).code == Some(0)
+    };
+    assert!((0..5).any(|_| is_written()));
+}
+
 fn holds_zeros(path: &Path, bytes: u64) {
     let data = std::fs::read(path).unwrap();
     assert!(data.len() as u64 == bytes && data.iter().all(|&byte| byte == 0));

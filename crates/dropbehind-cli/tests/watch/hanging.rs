@@ -59,6 +59,59 @@ fn one_that_no_rule_names_is_left_alone() {
     assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
 }
 
+/// The last close of a raw disk waits for its pages, and whoever opens the disk waits for that.
+#[test]
+fn a_raw_disk_is_not_waited_for() {
+    need!(Need::Root, Need::Loop, Need::Cachestat);
+    need!(Need::Tool("python3"), Need::Tool("losetup"));
+    need!(all HangingFs::needs());
+    for is_named in [false, true] {
+        let user = User::new();
+        let fs = HangingFs::new().unwrap();
+        let mut attach = Command::new("losetup");
+        let attach = attach.args(["--find", "--show"]).arg(fs.file());
+        let disk = String::from_utf8(attach.output().unwrap().stdout).unwrap();
+        let disk = disk.trim();
+        let file = user.file("a");
+        let rule = |path| format!("[[rule]]\npath = \"{path}\"\nmode = \"dontcache\"\n");
+        let mut rules = rule(file.to_str().unwrap());
+        if is_named {
+            rules += &rule(disk);
+        }
+        user.writes("rules", &rules);
+        let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
+        watch.says("READY=1");
+        let program = "import os, sys\n\
+                       disk = os.open(sys.argv[1], os.O_RDONLY)\n\
+                       if sys.argv[2] == 'true': os.pread(disk, 1 << 20, 0)\n\
+                       print('open', flush=True)\n\
+                       sys.stdin.read()\n\
+                       os.posix_fadvise(disk, 2 << 20, 1 << 20, os.POSIX_FADV_WILLNEED)\n\
+                       os.close(disk)";
+        let mut command = Command::new("python3");
+        let command = command.args(["-c", program, disk, &is_named.to_string()]);
+        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut somebody = Somebody(command.spawn().unwrap());
+        let mut line = String::new();
+        let said = somebody.0.stdout.take().unwrap();
+        BufReader::new(said).read_line(&mut line).unwrap();
+        assert_eq!(line, "open\n");
+        let hanging = fs.hang();
+        drop(somebody.0.stdin.take());
+        while fs.waiting() == 0 {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        dd(&file);
+        until_dropped(&file, &watch, 0);
+        assert!(fs.waiting() > 0);
+        drop(hanging);
+        assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
+        drop(somebody);
+        let detached = Command::new("losetup").args(["--detach", disk]).status();
+        assert!(detached.unwrap().success());
+    }
+}
+
 /// A watch looks at what programs have open when it begins.
 #[test]
 fn one_that_is_hidden_is_left_alone() {

@@ -1,5 +1,6 @@
 //! Carries out what the table of files decides.
 
+use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
@@ -12,6 +13,7 @@ use super::Files;
 use super::open_file::{OpenFile, is_deleted};
 use crate::board::lock;
 use crate::file_path::path_of;
+use crate::in_time::in_time;
 use crate::shown;
 use crate::small_files::SmallFile;
 
@@ -89,7 +91,14 @@ impl Files {
             key: number.0,
             notices: self.notices.clone(),
         };
-        match self.flusher.observe(Arc::clone(&open.file), options) {
+        let is_device = open.file.is_device();
+        let (flusher, file) = (self.flusher.clone(), Arc::clone(&open.file));
+        let observe = move || flusher.observe(file, options);
+        let observed = match is_device {
+            true => in_time(observe).unwrap_or_else(|| Err(io::ErrorKind::TimedOut.into())),
+            false => observe(),
+        };
+        match observed {
             Ok(observed) => {
                 let (path, mode) = (open.path.clone(), settings.mode.to_string());
                 let mut board = lock(&self.board);
@@ -175,6 +184,9 @@ impl Files {
         if !open.settings.mode.drops() || open.has_failed_writeback() {
             return;
         }
+        if open.file.is_device() {
+            return self.count_kept_bytes(open, open.cached_bytes);
+        }
         let Ok(file) = open.file.open() else {
             // Another process has a lease on it, or its mount is not where it was.
             return lock(&self.board).user_note(
@@ -190,7 +202,10 @@ impl Files {
         let Ok(counted) = cachestat(file.as_fd(), 0, 0) else {
             return;
         };
-        let cached_bytes = counted.cached_pages * page_size();
+        self.count_kept_bytes(open, counted.cached_pages * page_size());
+    }
+
+    fn count_kept_bytes(&mut self, open: &OpenFile, cached_bytes: u64) {
         let kept_bytes = cached_bytes.saturating_sub(open.left_bytes);
         if kept_bytes == 0 {
             return;

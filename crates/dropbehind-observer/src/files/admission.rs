@@ -23,14 +23,18 @@ use crate::shown;
 
 impl Files {
     /// Opens a description of our own of a file that a process has open. A watch does so only
-    /// where no server can hang, or where a rule accepts that.
+    /// where no server can hang, or where a rule accepts that. A block device is only named
+    /// (`O_PATH`), unless the observer must look at its pages at once.
     pub(crate) fn open_again(&mut self, process: i32, link: FileLink) -> Option<OwnedFd> {
         // From here on, the process can exchange neither the file nor its mount.
         let named = link.name().ok()?;
         let of_a_run = self.programs.namespace().is_some();
         let rules = &*self.rules.rules;
         let may_open = of_a_run || self.mounts.may_open(rules, process, named.mount()?);
-        may_open.then(|| named.open().ok())?
+        match link.kind {
+            FileKind::Block if self.traced => may_open.then(|| named.into_fd()),
+            _ => may_open.then(|| named.open().ok())?,
+        }
     }
 
     /// Takes in a file that a process has open, though no event reported its open.
@@ -114,7 +118,9 @@ impl Files {
             .mount
             .is_some_and(|mount| self.unmountable.contains(&mount));
         let holds = self.may_hold();
+        let is_device = info.kind == FileKind::Block && self.traced;
         let file = match self.filesystems.get(&inode.device) {
+            _ if is_device => Description::of_device(file.as_fd()).ok()?,
             // Without the trace, the observer looks at the file often.
             Some(filesystem) if (can_unmount || !holds) && overlay.is_none() && self.traced => {
                 Description::on(filesystem, file)
@@ -142,7 +148,8 @@ impl Files {
         self.by_id.insert(info.id, number);
         self.files.insert(number, open);
         self.table.opened(number, inode);
-        if !self.traced && info.size_bytes > SMALL_FILE_BYTES {
+        // The thread for small files must not wait for a disk that does not answer.
+        if is_device || !self.traced && info.size_bytes > SMALL_FILE_BYTES {
             self.table.stream(number);
         }
         self.take_orphans(number, inode);
@@ -159,8 +166,9 @@ impl Files {
         }
         let id = file_stat(file).ok()?.id;
         let is_it = |open: &OpenFile| {
-            let known = open.file.open().and_then(|file| file_stat(file.as_fd()));
-            known.is_ok_and(|known| known.id == id) && open.file.is(file)
+            let known = open.file.named().and_then(|file| file_stat(file.as_fd()));
+            let same = open.file.is_device() || known.is_ok_and(|known| known.id == id);
+            same && open.file.is(file)
         };
         let mut numbers = numbers.iter().copied();
         numbers.find(|number| self.files.get(number).is_some_and(is_it))
@@ -173,7 +181,7 @@ impl Files {
         let Some(open) = self.files.get_mut(&number) else {
             return;
         };
-        let file = open.file.open();
+        let file = open.file.named();
         let size_bytes = file.and_then(|file| size_bytes(file.as_fd())).unwrap_or(0);
         let early = open.settings.mode.writeback != Writeback::Lazy;
         let wanted = match early && size_bytes > SMALL_FILE_BYTES {

@@ -33,7 +33,7 @@ pub(super) struct User {
 
 /// Returns whether a file has no name any more.
 pub(super) fn is_deleted(open: &OpenFile) -> bool {
-    let stat = open.file.open().and_then(|file| file_stat(file.as_fd()));
+    let stat = open.file.named().and_then(|file| file_stat(file.as_fd()));
     stat.is_ok_and(|stat| stat.links == 0)
 }
 
@@ -79,6 +79,8 @@ pub(super) struct OpenFile {
     pub(super) max_dirty_bytes: Option<u64>,
     /// Bytes that should have been dropped, and stayed.
     pub(super) left_bytes: u64,
+    /// Bytes that were cached when its last stream ended.
+    pub(super) cached_bytes: u64,
     users: Vec<User>,
 }
 
@@ -117,6 +119,7 @@ impl OpenFile {
             observed: None,
             max_dirty_bytes: None,
             left_bytes: 0,
+            cached_bytes: 0,
             users: Vec::new(),
         }
     }
@@ -126,7 +129,7 @@ impl OpenFile {
     pub(super) fn used(&self) -> io::Result<Arc<OwnedFd>> {
         match &self.overlay {
             Some(overlay) => Ok(Arc::clone(overlay)),
-            None => self.file.open(),
+            None => self.file.named(),
         }
     }
 

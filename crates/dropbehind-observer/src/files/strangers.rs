@@ -18,7 +18,7 @@ use super::open_file::is_deleted;
 use super::scan::Scan;
 use crate::board::lock;
 use crate::budget::Budget;
-use crate::device::open_device;
+use crate::device::name_device;
 
 /// At most this many searches are remembered.
 const SEARCHES: usize = 4096;
@@ -191,7 +191,7 @@ impl Files {
             return None;
         }
         let file = match self.inodes.unmounted_device(inode) {
-            Some(device) => open_device(device),
+            Some(device) => name_device(device),
             None => self.open_as(process, inode),
         }?;
         let info = file_stat(file.as_fd()).ok()?;
@@ -327,6 +327,7 @@ impl Files {
                 if let Some(open) = files.get(&number)
                     && holds
                     && !open.file.is_held()
+                    && !open.file.is_device()
                     && let Ok(file) = open.file.open()
                 {
                     open.file.hold(file);
