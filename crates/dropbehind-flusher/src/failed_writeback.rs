@@ -84,6 +84,11 @@ impl FailedWriteback {
         }
     }
 
+    /// A file system was mounted.
+    pub fn mounts_changed(&self) {
+        lock(&self.0).trace.mounts_changed();
+    }
+
     /// The failures of files that are asked about since the last call, each once.
     #[must_use]
     pub fn news(&self) -> Vec<WritebackFailure> {
@@ -121,6 +126,10 @@ impl State {
             let failed = match failure {
                 WritebackFailure::File(KernelInode { device, number }) => {
                     let asked = files.get(&number).into_iter().flatten();
+                    asked.filter(|file| fails(file, Some(device))).count()
+                }
+                WritebackFailure::FileSystem(device) => {
+                    let asked = files.values().flatten();
                     asked.filter(|file| fails(file, Some(device))).count()
                 }
                 WritebackFailure::Lost => {
@@ -174,11 +183,13 @@ impl WritebackSign {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dropbehind_linux::block_device_number;
-    use dropbehind_testbed::{FailingDisk, need};
+    use dropbehind_linux::{block_device_number, kernel_device};
+    use dropbehind_testbed::{FailingDisk, Fs, MountedFs, need};
     use std::fs::File;
     use std::io::Write;
     use std::os::fd::AsFd;
+    use std::os::unix::fs::MetadataExt;
+    use std::path::Path;
 
     fn fails(disk: &FailingDisk) -> u64 {
         let mut device = File::options().write(true).open(disk.device()).unwrap();
@@ -199,6 +210,7 @@ mod tests {
         let number = fails(&disk);
         let told = |failure: &WritebackFailure| match failure {
             WritebackFailure::File(inode) => inode.number == number,
+            WritebackFailure::FileSystem(_) => false,
             WritebackFailure::Lost => panic!("lost"),
         };
         assert!(!failed.news().iter().any(told), "nobody asked");
@@ -227,6 +239,28 @@ mod tests {
         for other in [&of_others, &elsewhere] {
             assert!(!other.has_failed());
         }
+    }
+
+    #[test]
+    fn all_files_of_a_file_system_with_an_error_have_failed() {
+        need!(all MountedFs::needs(Fs::Ext4));
+        let disk = MountedFs::new(Fs::Ext4, 64 << 20).unwrap();
+        let device = std::fs::metadata(disk.path()).unwrap().dev();
+        let device = kernel_device(device);
+        let failed = FailedWriteback::new(WritebackFailures::open(1 << 20).unwrap());
+        let signs = [device, device, device + 1].map(|device| failed.sign_of(Some(device), 7));
+        let numbers = (device >> 20, device & 0xf_ffff);
+        let name = std::fs::read_link(format!("/sys/dev/block/{}:{}", numbers.0, numbers.1));
+        let name = name.unwrap().file_name().unwrap().to_owned();
+        let trigger = Path::new("/sys/fs/ext4")
+            .join(name)
+            .join("trigger_fs_error");
+        std::fs::write(trigger, "tried").unwrap();
+        let states = signs.each_ref().map(WritebackSign::has_failed);
+        assert_eq!(states, [true, true, false]);
+        assert_eq!(failed.news(), [WritebackFailure::FileSystem(device)]);
+        // Its files may be written well from now on.
+        assert!(!failed.sign_of(Some(device), 7).has_failed());
     }
 
     #[test]

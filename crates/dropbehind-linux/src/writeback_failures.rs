@@ -13,6 +13,7 @@
 //! writeback failed.
 
 mod counter;
+mod ext4_errors;
 
 use crate::cache_trace::event::{Recorded, Tasks};
 use crate::cache_trace::format::Field;
@@ -22,6 +23,7 @@ use crate::cache_trace::{
 };
 
 use counter::Counter;
+use ext4_errors::Ext4Errors;
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -35,6 +37,9 @@ const PATIENCE: Duration = Duration::from_millis(20);
 pub enum WritebackFailure {
     /// Writeback of pages of this file failed.
     File(KernelInode),
+    /// An ext4 file system on this device, as tracepoints name it, reported an error: the
+    /// pages of any of its files may look clean and not be readable from the disk.
+    FileSystem(u32),
     /// So much failed in a short time that some reports were lost, or it failed on a processor
     /// that has been offline since the record began.
     Lost,
@@ -55,6 +60,8 @@ pub struct WritebackFailures {
     tracepoint: u64,
     device: Field,
     number: Field,
+    /// `None` while ext4 is not loaded.
+    ext4_errors: Option<Ext4Errors>,
     /// Scratch space for records that wrap around a ring's end.
     joined: Vec<u8>,
 }
@@ -86,12 +93,26 @@ impl WritebackFailures {
             tracepoint,
             device,
             number,
+            ext4_errors: Ext4Errors::open().ok(),
             joined: Vec::new(),
         })
     }
 
+    /// A file system was mounted, so the kernel may have loaded ext4.
+    pub fn mounts_changed(&mut self) {
+        if self.ext4_errors.is_none() {
+            self.ext4_errors = Ext4Errors::open().ok();
+        }
+    }
+
     /// Passes on what failed since the last call. Takes a microsecond if nothing failed.
     pub fn read(&mut self, mut take: impl FnMut(WritebackFailure)) {
+        if let Some(errors) = &mut self.ext4_errors {
+            let failed = |device| take(WritebackFailure::FileSystem(device));
+            if errors.drain(&mut self.joined, failed) {
+                take(WritebackFailure::Lost);
+            }
+        }
         let begun = Instant::now();
         let mut missing = u64::MAX;
         let overflowed = loop {

@@ -181,6 +181,9 @@ impl Files {
     /// Takes note of all that is mounted and marked now.
     pub(crate) fn mounted(&mut self, marks: &Marks) {
         self.inodes.mounted(marks.mounts());
+        if let Some(failed) = &self.failed_writeback {
+            failed.mounts_changed();
+        }
         self.unmountable = marks.unmountable();
         let mounts = marks.mounts().iter();
         let devices: HashSet<u32> = mounts.map(|mount| kernel_device(mount.device)).collect();
@@ -435,6 +438,10 @@ impl Files {
                         ),
                     }
                 }
+                WritebackFailure::FileSystem(_) => "a file system reported an error: the pages of \
+                                                    its files in use stay cached, since the disk \
+                                                    may not have them"
+                    .into(),
                 WritebackFailure::Lost => "more writeback failed than the kernel tells apart: \
                                            the pages of all files that are in use stay cached"
                     .into(),
