@@ -30,6 +30,7 @@ pub mod descriptor_table;
 pub mod detach;
 pub mod direct_read;
 pub mod disk;
+mod environment;
 mod errno;
 pub mod extents;
 pub mod fanotify;

@@ -3,8 +3,9 @@
 //!
 //! The child gets what this process was given at its start ([`StartState`]), and everything
 //! else that is inherited. Timers and the parent-death signal, which an exec keeps but a fork
-//! does not, are carried over.
+//! does not, are carried over. Variables that named this process name the child.
 
+use crate::environment::Environment;
 use crate::pidfd::Pidfd;
 use crate::start_state::StartState;
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -124,8 +125,11 @@ impl Program {
         // SAFETY: the integer is written.
         unsafe { libc::prctl(libc::PR_GET_PDEATHSIG, &raw mut parent_death_signal) };
         let timers = take_timers();
-        let held = Held {
+        // SAFETY: there is only this thread.
+        let mut environment = unsafe { Environment::new() };
+        let mut held = Held {
             pointers: &pointers,
+            environment: &mut environment,
             start,
             timers: &timers,
             parent_death_signal,
@@ -264,6 +268,7 @@ impl Program {
 /// What the child needs between fork and exec, without allocating.
 struct Held<'a> {
     pointers: &'a [*const libc::c_char],
+    environment: &'a mut Environment,
     start: StartState,
     timers: &'a Timers,
     parent_death_signal: libc::c_int,
@@ -276,7 +281,7 @@ impl Held<'_> {
     /// # Safety
     ///
     /// Only in the child of a fork. Every call made here is safe there.
-    unsafe fn live(&self) -> ! {
+    unsafe fn live(&mut self) -> ! {
         // SAFETY: descriptors of this process's own table, pointers to what the parent owned
         // at the fork, and the condition above.
         unsafe {
@@ -295,6 +300,7 @@ impl Held<'_> {
             for (timer, value) in TIMERS.into_iter().zip(self.timers) {
                 libc::setitimer(timer as _, value, ptr::null_mut());
             }
+            self.environment.take_on();
             self.start.restore();
             libc::execvp(self.pointers[0], self.pointers.as_ptr());
             self.tell_errno(*libc::__errno_location());

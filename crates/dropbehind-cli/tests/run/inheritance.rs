@@ -28,6 +28,19 @@ fn ids_masks_and_dispositions() {
     }
 }
 
+/// A service manager says which process gets its sockets and feeds its watchdog.
+#[test]
+fn variables_that_name_the_process() {
+    need!(Need::Root);
+    let user = User::new();
+    let script = r#"export LISTEN_PID=$$ WATCHDOG_PID=$$ OTHER_PID=$$
+        exec $RUN sh -c 'for named in $LISTEN_PID $WATCHDOG_PID; do [ $named = $$ ] || exit 3; done
+                         export LISTEN_PID=1 WATCHDOG_PID=; exec $RUN env | grep -E "^(LISTEN|WATCH)" | sort'"#;
+    let left = the_same(&user, script);
+    assert_eq!(left.stdout, "LISTEN_PID=1\nWATCHDOG_PID=\n", "{left:?}");
+    assert_eq!(left.code, Some(0), "{left:?}");
+}
+
 #[test]
 fn environment_limits_and_niceness() {
     need!(Need::Root);
