@@ -84,6 +84,13 @@ impl FailedWriteback {
         }
     }
 
+    /// Gives back the memory of files that nobody asks about any more.
+    pub fn forget_unasked(&self) {
+        let mut state = lock(&self.0);
+        state.forget_unasked();
+        state.files.shrink_to_fit();
+    }
+
     /// A file system was mounted.
     pub fn mounts_changed(&self) {
         lock(&self.0).trace.mounts_changed();
@@ -155,6 +162,10 @@ impl State {
         if self.files.len() < self.sweep_len {
             return;
         }
+        self.forget_unasked();
+    }
+
+    fn forget_unasked(&mut self) {
         self.files.retain(|_, files| {
             files.retain(|file| file.strong_count() > 0);
             !files.is_empty()

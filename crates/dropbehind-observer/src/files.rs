@@ -166,6 +166,11 @@ impl Files {
         if self.files.capacity() > 2 * MANY_FILES && self.files.len() < MANY_FILES {
             self.files.shrink_to(MANY_FILES);
             self.by_id.shrink_to(MANY_FILES);
+            self.inodes.shrink_to(MANY_FILES);
+            self.shrink_searches();
+            if let Some(failed) = &self.failed_writeback {
+                failed.forget_unasked();
+            }
             return_memory();
         }
     }

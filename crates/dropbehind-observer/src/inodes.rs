@@ -221,6 +221,11 @@ impl Inodes {
         self.numbers.remove(&number);
     }
 
+    /// Gives back the memory for more files than this.
+    pub(crate) fn shrink_to(&mut self, files: usize) {
+        self.numbers.shrink_to(files);
+    }
+
     /// Returns whether the inode is a block device's.
     pub(crate) fn is_block_device(&self, inode: Inode) -> bool {
         inode.device == BLOCK_DEVICES

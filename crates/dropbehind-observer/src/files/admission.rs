@@ -21,6 +21,9 @@ use crate::overlay;
 use crate::rules::Settings;
 use crate::shown;
 
+/// So many files are known at once. Each takes some 1.8 KB, and any user can have that many open.
+const MOST_FILES: usize = 1 << 18;
+
 impl Files {
     /// Opens a description of our own of a file that a process has open. A watch does so only
     /// where no server can hang, or where a rule accepts that. A block device is only named
@@ -70,6 +73,12 @@ impl Files {
             return None;
         };
         if settings.mode.is_buffered() || self.owners.have_file(info, process) {
+            return None;
+        }
+        if self.files.len() >= MOST_FILES {
+            lock(&self.board).note(
+                "programs have too many files open at once: some are left to the kernel".into(),
+            );
             return None;
         }
         let (file, overlay) = self.file_with_pages(file, &path)?;

@@ -16,6 +16,8 @@ use crate::owners::is_observer;
 pub(super) struct Scan {
     /// No process was found to have these open so far.
     unused: HashMap<FileId, FileNumber>,
+    /// The other way around: a file on an overlay has two IDs.
+    ids: HashMap<FileNumber, Vec<FileId>>,
     /// Processes still to be looked through.
     processes: Vec<i32>,
     listed: HashSet<i32>,
@@ -37,8 +39,13 @@ impl Scan {
         processes: Vec<i32>,
         asked: &Asked,
     ) -> Scan {
+        let mut ids: HashMap<FileNumber, Vec<FileId>> = HashMap::new();
+        for (id, number) in &unused {
+            ids.entry(*number).or_default().push(*id);
+        }
         let mut scan = Scan {
             unused,
+            ids,
             processes: Vec::new(),
             listed: HashSet::new(),
             listed_again: false,
@@ -126,7 +133,9 @@ impl Scan {
 
     /// Takes out a file that is in use.
     pub(super) fn is_used(&mut self, number: FileNumber) {
-        self.unused.retain(|_, unused| *unused != number);
+        for id in self.ids.remove(&number).into_iter().flatten() {
+            self.unused.remove(&id);
+        }
     }
 
     /// The files that no process was found to have open.

@@ -4,7 +4,7 @@
 //! The kernel says which process brought in pages of which inode. That process has the file
 //! open, and `/proc` shows it. A block device's inode has the device's own number.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -88,7 +88,7 @@ pub(super) struct Strangers {
     orphans: Orphans,
     doubts: HashMap<FileNumber, Doubt>,
     /// No process had these open in the last search.
-    unused: Vec<FileNumber>,
+    unused: HashSet<FileNumber>,
     /// How often a process brought in pages of an inode that was not found, such as a file
     /// system's own data, or that no rule wants.
     missed: HashMap<(i32, Inode), u32>,
@@ -217,6 +217,14 @@ impl Files {
             Searched::Found(file) => Some(file),
             Searched::Nothing | Searched::CutShort => None,
         }
+    }
+
+    /// Gives back the memory of searches for files that are forgotten by now.
+    pub(super) fn shrink_searches(&mut self) {
+        let doubts = &mut self.strangers.doubts;
+        doubts.retain(|number, _| self.files.contains_key(number));
+        doubts.shrink_to_fit();
+        self.strangers.unused.shrink_to_fit();
     }
 
     /// Resets the time that searches may take in a round.
@@ -386,7 +394,7 @@ impl Files {
 
     /// The file was opened: a search that looked before may have looked too early.
     pub(super) fn is_used(&mut self, number: FileNumber) {
-        self.strangers.unused.retain(|unused| *unused != number);
+        self.strangers.unused.remove(&number);
         if let Some(scan) = &mut self.strangers.scan {
             scan.is_used(number);
         }
