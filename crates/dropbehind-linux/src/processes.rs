@@ -40,8 +40,25 @@ fn numbered(entry: &fs::DirEntry) -> Option<i32> {
 /// - `ENOENT`, `ESRCH`: there is no such process any more.
 /// - `EACCES`: it is another user's (`PTRACE_MODE_READ`).
 pub fn file_links(process: i32) -> io::Result<FileLinks> {
-    let entries = fs::read_dir(format!("/proc/{process}/fd"))?;
-    Ok(FileLinks { process, entries })
+    Ok(FileLinks {
+        process,
+        entries: descriptors(process)?,
+        found_any: false,
+    })
+}
+
+fn descriptors(process: i32) -> io::Result<fs::ReadDir> {
+    fs::read_dir(format!("/proc/{process}/fd"))
+}
+
+/// The descriptors of a process whose main thread has ended, and so shows none, by another
+/// thread's number.
+fn of_another_thread(process: i32) -> Option<(i32, fs::ReadDir)> {
+    let threads = fs::read_dir(format!("/proc/{process}/task")).ok()?;
+    let threads = threads.flatten().filter_map(|thread| numbered(&thread));
+    threads
+        .filter(|thread| *thread != process)
+        .find_map(|thread| Some((thread, descriptors(thread).ok()?)))
 }
 
 /// A process's descriptors: [`file_links`].
@@ -49,14 +66,20 @@ pub fn file_links(process: i32) -> io::Result<FileLinks> {
 pub struct FileLinks {
     process: i32,
     entries: fs::ReadDir,
+    found_any: bool,
 }
 
 impl Iterator for FileLinks {
     type Item = Option<FileLink>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let entry = self.entries.next()?.ok()?;
-        Some(FileLink::of(self.process, &entry))
+        let mut entry = self.entries.next();
+        if entry.is_none() && !self.found_any {
+            (self.process, self.entries) = of_another_thread(self.process)?;
+            entry = self.entries.next();
+        }
+        self.found_any = true;
+        Some(FileLink::of(self.process, &entry?.ok()?))
     }
 }
 
@@ -459,6 +482,7 @@ fn parse_stat(text: &[u8]) -> Option<ProcessStat> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dropbehind_testbed::{Need, need};
 
     #[test]
     fn names_cannot_mislead() {
@@ -478,6 +502,35 @@ mod tests {
             parse_stat(b"9 (kworker/0:1) I 2 0 0 0 -1 69238880 0 0 0 0 0 0 0 0 20 0 1 0 8");
         assert!(thread.unwrap().is_kernel_thread());
         assert_eq!(parse_stat(b"42 (x"), None);
+    }
+
+    #[test]
+    fn a_process_whose_main_thread_has_ended_has_files() {
+        need!(Need::Tool("python3"));
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let program = "import ctypes, sys, threading, time\n\
+                       held = open(sys.argv[1])\n\
+                       threading.Thread(target=time.sleep, args=[1000]).start()\n\
+                       ctypes.CDLL(None).syscall(int(sys.argv[2]), 0)";
+        let mut child = std::process::Command::new("python3")
+            .args(["-c", program])
+            .arg(file.path())
+            .arg(libc::SYS_exit.to_string())
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        let process = i32::try_from(child.id()).unwrap();
+        while process_stat(process).unwrap().state != 'Z' {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        let id = crate::file_stat(file.as_fd()).unwrap().id;
+        let mut links = file_links(process).unwrap().flatten();
+        let link = links.find(|link| link.id == id);
+        let writable = link.map(FileLink::writable);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(writable, Some(Some(false)));
     }
 
     #[test]
