@@ -35,6 +35,29 @@ fn nothing_written_or_read_stays_in_the_page_cache() {
 }
 
 #[test]
+fn nothing_is_left_dirty_without_a_sync() {
+    need!(Need::Cachestat);
+    let user = User::new();
+    let source = user.has("source", 40 << 20);
+    user.has("small", 8 << 20);
+    std::fs::File::open(&source).unwrap().sync_all().unwrap();
+    for mode in ["dontcache", "write-behind", "write-through"] {
+        for command in [
+            "write --no-sync FILE < source",
+            "write --no-sync --append FILE < source",
+            "write --no-sync FILE < small",
+            "cp --no-sync source FILE",
+        ] {
+            let line = command.replace("FILE", &format!("--mode {mode} file"));
+            let said = user.sh(&format!("rm -f file; dropbehind {line}"));
+            assert_eq!(said.code, 0, "{}", said.stderr);
+            let left = residency::cached(&user.file("file")).unwrap();
+            assert_eq!(left.dirty_pages, 0, "{line}, {mode}: {left:?}");
+        }
+    }
+}
+
+#[test]
 fn append_keeps_what_is_there() {
     let user = User::new();
     let data = pattern::filled(1, 0, 100_000);

@@ -38,6 +38,8 @@ pub(crate) enum Message {
     Brought(u32, ByteRange, mpsc::Sender<Vec<ByteRange>>),
     /// Write and drop everything; the thread then drops the sender.
     FlushAll(mpsc::Sender<()>),
+    /// The process ends: request all that is to be written; the thread then drops the sender.
+    SubmitAll(mpsc::Sender<()>),
 }
 
 /// One disk, as shared by its files and its thread.
@@ -167,20 +169,23 @@ impl DiskHandle {
         self.dead.load(Ordering::SeqCst)
     }
 
-    /// Asks for everything to be written and dropped; the receiver is disconnected when that
-    /// is done. `None` if there is no thread, and so nothing to do.
-    pub(crate) fn ask_to_drain(&self) -> Option<mpsc::Receiver<()>> {
-        let (done, drained) = mpsc::channel();
+    /// Asks the thread for [`Message::FlushAll`] or [`Message::SubmitAll`]; the receiver is
+    /// disconnected when that is done. `None` if there is no thread, and so nothing to do.
+    pub(crate) fn ask(
+        &self,
+        message: impl FnOnce(mpsc::Sender<()>) -> Message,
+    ) -> Option<mpsc::Receiver<()>> {
+        let (done, answered) = mpsc::channel();
         let mut inbox = lock(&self.inbox);
         if !inbox.thread_runs {
             return None;
         }
-        inbox.messages.push_back(Message::FlushAll(done));
+        inbox.messages.push_back(message(done));
         drop(inbox);
         if self.bell.ring() == Some(true) {
             let _ = futex_wake(self.bell.word(), 1);
         }
-        Some(drained)
+        Some(answered)
     }
 
     /// Sends the disk's thread a message.

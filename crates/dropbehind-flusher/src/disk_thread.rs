@@ -18,7 +18,7 @@ use dropbehind_linux::{
 use dropbehind_policy::neighbours::{Reads, SAMPLE_NS};
 use dropbehind_policy::residency::ResidencyMap;
 use dropbehind_policy::write_behind::DEFAULT_WINDOW_BYTES;
-use dropbehind_policy::{ByteRange, Disk, DiskConfig, Mode, Next, StreamConfig};
+use dropbehind_policy::{ByteRange, Disk, DiskConfig, Mode, Next, StreamConfig, StreamId};
 use rustix::thread::set_current_timer_slack;
 
 use crate::disk_handle::DiskHandle;
@@ -87,6 +87,8 @@ struct DiskThread {
     idle_since_ns: Option<u64>,
     /// Dropped once nothing is left to do, which wakes the threads that wait for it.
     drains: Vec<mpsc::Sender<()>>,
+    /// The same, once nothing is left to request.
+    submissions: Vec<mpsc::Sender<()>>,
     /// Scratch space for the ranges drained from a slot; reused.
     told: Vec<(ByteRange, Mode)>,
 }
@@ -121,6 +123,7 @@ pub(crate) fn run(shared: Arc<DiskHandle>) {
         no_sync_file_range: false,
         idle_since_ns: None,
         drains: Vec::new(),
+        submissions: Vec::new(),
         told: Vec::new(),
         shared: Arc::clone(&shared),
     };
@@ -185,6 +188,7 @@ impl DiskThread {
             self.keep_disk_busy();
             let look_ns = self.look_around();
             let until_ns = self.act(look_ns);
+            self.end_submissions();
             if self.shared.bell.is_rung() || self.look_is_due() {
                 continue;
             }
@@ -321,6 +325,20 @@ impl DiskThread {
         });
         if drained {
             self.drains.clear();
+        }
+    }
+
+    /// Wakes the threads that wait for everything to be requested.
+    fn end_submissions(&mut self) {
+        if self.submissions.is_empty() {
+            return;
+        }
+        let pending = self.entries.keys().any(|number| {
+            let stream = self.disk.stream(StreamId((*number).into()));
+            stream.is_some_and(|stream| stream.has_to_submit())
+        });
+        if !pending {
+            self.submissions.clear();
         }
     }
 

@@ -11,22 +11,25 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::RecvTimeoutError;
+use std::sync::mpsc::{RecvTimeoutError, TryRecvError};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
 use dropbehind_linux::{DiskId, IoPriority};
 
-use crate::disk_handle::DiskHandle;
+use crate::disk_handle::{DiskHandle, Message};
 use crate::keeper::Keeper;
 use crate::lock;
 use crate::observed_file::ObservedPages;
 use crate::own_file::OwnFile;
+use crate::process_end;
 use crate::stats::Stats;
 
 /// A thread that waits for a disk's thread checks this often that it is still alive.
 const WAIT_STEP: Duration = Duration::from_millis(200);
+/// Where a thread cannot be woken, it looks this often.
+const POLL: Duration = Duration::from_micros(200);
 
 /// Writes back, counts and drops pages for any number of files on any disks.
 ///
@@ -86,15 +89,17 @@ impl FlusherBuilder {
     /// [`degraded`](Flusher::degraded) says so.
     pub fn build(self) -> io::Result<Flusher> {
         let keeper = Keeper::start(!self.observing)?;
-        Ok(Flusher {
-            inner: Arc::new(Inner {
-                io_priority: self.io_priority,
-                keeper,
-                disks: Mutex::new(Disks::default()),
-                generation: dropbehind_linux::fork_generation(),
-                observing: self.observing,
-            }),
-        })
+        let inner = Arc::new(Inner {
+            io_priority: self.io_priority,
+            keeper,
+            disks: Mutex::new(Disks::default()),
+            generation: dropbehind_linux::fork_generation(),
+            observing: self.observing,
+        });
+        if !self.observing {
+            process_end::wait_for(&inner);
+        }
+        Ok(Flusher { inner })
     }
 }
 
@@ -196,16 +201,13 @@ impl Flusher {
             return true;
         }
         let started = Instant::now();
-        while self.inner.keeper.is_busy() {
-            if started.elapsed() >= timeout {
-                return false;
-            }
-            std::thread::sleep(Duration::from_micros(200));
+        if !self.await_keeper(started, timeout) {
+            return false;
         }
         let asked: Vec<_> = self
             .disks()
             .into_iter()
-            .filter_map(|disk| disk.ask_to_drain().map(|drained| (disk, drained)))
+            .filter_map(|disk| disk.ask(Message::FlushAll).map(|drained| (disk, drained)))
             .collect();
         asked.iter().all(|(disk, drained)| {
             loop {
@@ -219,6 +221,48 @@ impl Flusher {
                 }
             }
         })
+    }
+
+    /// Requests writeback of everything that is to be written of this flusher's files, as if
+    /// all were closed, and waits until the kernel has taken the requests. That does not wait for
+    /// the disk, unless its queue is full. Returns false if `timeout` passes first.
+    ///
+    /// A process that exits does this by itself. One that is about to call `exec` or `_exit`
+    /// may want to.
+    pub fn submit(&self, timeout: Duration) -> bool {
+        if !self.is_ours() {
+            return true;
+        }
+        let started = Instant::now();
+        if !self.await_keeper(started, timeout) {
+            return false;
+        }
+        let disks = self.disks().into_iter();
+        let asked: Vec<_> = disks
+            .filter_map(|disk| disk.ask(Message::SubmitAll).map(|done| (disk, done)))
+            .collect();
+        asked.iter().all(|(disk, done)| {
+            // Without blocking on the channel: at the process's end, that needs thread-local
+            // values that are gone.
+            while done.try_recv() == Err(TryRecvError::Empty) && !disk.is_dead() {
+                if started.elapsed() >= timeout {
+                    return false;
+                }
+                std::thread::sleep(POLL);
+            }
+            true
+        })
+    }
+
+    /// Waits until the keeper has opened all that it was asked for.
+    fn await_keeper(&self, started: Instant, timeout: Duration) -> bool {
+        while self.inner.keeper.is_busy() {
+            if started.elapsed() >= timeout {
+                return false;
+            }
+            std::thread::sleep(POLL);
+        }
+        true
     }
 
     /// Returns false in the child of a fork: the threads run in the parent.

@@ -23,6 +23,7 @@ mod noted;
 pub mod observed_file;
 pub mod own_file;
 mod peers;
+mod process_end;
 pub mod residency;
 mod stats;
 mod totals;

@@ -18,6 +18,7 @@
 #![cfg(target_os = "linux")]
 
 pub mod advice;
+pub mod at_exit;
 pub mod block;
 mod bpf;
 pub mod cache_trace;
@@ -69,6 +70,7 @@ mod writeback_failures;
 mod writeback_question;
 
 pub use advice::{Access, advise_access, drop_clean, will_need};
+pub use at_exit::at_exit;
 pub use block::{block_size_bytes, is_read_only, logical_sector_bytes, physical_sector_bytes};
 pub use cache_trace::{
     ArrivalMark, CacheTrace, CacheTraceError, KernelDevices, KernelInode, ProgramName, TraceRecord,

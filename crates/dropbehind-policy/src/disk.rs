@@ -494,6 +494,12 @@ impl Disk {
         self.with(now_ns, id, |stream, context| stream.closed(context));
     }
 
+    /// The program ends: all that is to be written of the stream is to be requested now, without
+    /// waiting for what the disk has in flight. [`Stream::has_to_submit`] says when that is done.
+    pub fn submit(&mut self, now_ns: u64, id: StreamId) {
+        self.with(now_ns, id, |stream, context| stream.submit(context));
+    }
+
     /// The answer to [`Action::Count`].
     pub fn counted(&mut self, now_ns: u64, id: StreamId, range: ByteRange, counted: Counted) {
         let newly = self.with(now_ns, id, |stream, context| {

@@ -114,6 +114,8 @@ pub struct Stream {
     phase: Phase,
     /// Everything pending is to be written and dropped.
     flush: bool,
+    /// All that we are to write is to be requested now, however much the disk has to do.
+    submit: bool,
 
     /// The stream's place among those of its disk.
     pub(crate) place: Place,
@@ -166,6 +168,7 @@ impl Stream {
             inspection: Inspection::default(),
             phase: Phase::Open,
             flush: false,
+            submit: false,
             place: Place::default(),
         }
     }
@@ -513,6 +516,30 @@ impl Stream {
             return;
         }
         self.try_stuck_again();
+        self.send_tail(context);
+        let dirty_bytes = self.sweep.bytes();
+        let small = dirty_bytes < SMALL_FILE_BYTES && !self.config.block_device;
+        self.phase = Phase::Closed {
+            at_ns: context.now_ns,
+            small_bytes: (small && dirty_bytes > 0).then_some(dirty_bytes),
+        };
+        self.update_done();
+    }
+
+    /// The program ends, which closes its files: what we are to write is to be requested now.
+    pub(crate) fn submit(&mut self, context: &Context) {
+        self.send_tail(context);
+        self.submit = true;
+    }
+
+    /// Returns whether [`Stream::submit`] leaves something to request. Files without a name are
+    /// gone when the program is.
+    pub fn has_to_submit(&self) -> bool {
+        let pending = self.requests.to_send().is_some() || !self.sweep.is_empty();
+        self.submit && pending && !self.inspection.unlinked
+    }
+
+    fn send_tail(&mut self, context: &Context) {
         let tail = self.window.unsent();
         let kind = CloseKind {
             o_append: self.config.o_append,
@@ -526,13 +553,6 @@ impl Stream {
             Some(send) => self.requests.send(Request::whole(send, Reason::Close)),
             None => self.leave_to_kernel(context, tail, self.window_mode),
         }
-        let dirty_bytes = self.sweep.bytes();
-        let small = dirty_bytes < SMALL_FILE_BYTES && !self.config.block_device;
-        self.phase = Phase::Closed {
-            at_ns: context.now_ns,
-            small_bytes: (small && dirty_bytes > 0).then_some(dirty_bytes),
-        };
-        self.update_done();
     }
 
     /// The trace names `range` as brought in by this I/O.
@@ -580,10 +600,13 @@ impl Stream {
         self.update_done();
     }
 
-    /// Ends a requested flush once everything is settled.
+    /// Ends a requested flush once everything is settled, or requested.
     pub(crate) fn end_flush_if_settled(&mut self) {
         if self.flush && self.is_settled() {
             self.flush = false;
+        }
+        if self.submit && !self.has_to_submit() {
+            self.submit = false;
         }
     }
 }

@@ -18,6 +18,8 @@ pub const WINDOW_MIN_BYTES: u64 = 64 << 10;
 pub struct WriteBehind {
     head: u64,
     end: u64,
+    /// Whether part of this run has been sent.
+    streaming: bool,
 }
 
 /// The kind of a write.
@@ -45,7 +47,11 @@ pub struct CloseKind {
 impl WriteBehind {
     /// The window of a file just opened.
     pub const fn new() -> WriteBehind {
-        WriteBehind { head: 0, end: 0 }
+        WriteBehind {
+            head: 0,
+            end: 0,
+            streaming: false,
+        }
     }
 
     /// First byte of the run that has not been sent.
@@ -80,6 +86,7 @@ impl WriteBehind {
                 begin
             };
             self.end = self.head;
+            self.streaming = false;
         }
         self.end = self.end.max(range.end);
         self.moved(window_bytes, request_bytes)
@@ -108,6 +115,7 @@ impl WriteBehind {
         let fits = aligned > self.head && self.end - aligned <= window_bytes;
         let sent = ByteRange::new(self.head, if fits { aligned } else { end });
         self.head = sent.end;
+        self.streaming = true;
         Some(sent)
     }
 
@@ -129,9 +137,10 @@ impl WriteBehind {
 
     /// The file is closed. Returns the tail if it is worth sending.
     ///
-    /// A tail is sent from a window less a request on, and a new file's from one request on.
-    /// Shorter ones may never need to be written: the file may be deleted, or appended to
-    /// again.
+    /// The tail of a run that was sent in part is: the file is no log of a few records, and
+    /// nothing else of it is dirty. Others are sent from a window less a request on, and a new
+    /// file's from one request on. Shorter ones may never need to be written: the file may be
+    /// deleted, or appended to again.
     pub fn closed(
         &mut self,
         kind: CloseKind,
@@ -139,8 +148,14 @@ impl WriteBehind {
         request_bytes: u64,
     ) -> Option<ByteRange> {
         let tail = self.take_unsent();
-        let skipped = window_bytes == 0 || kind.o_append || (kind.appending_only && !kind.at_end);
-        if skipped || tail.is_empty() {
+        let streaming = core::mem::take(&mut self.streaming);
+        if window_bytes == 0 || tail.is_empty() {
+            return None;
+        }
+        if streaming {
+            return Some(tail);
+        }
+        if kind.o_append || (kind.appending_only && !kind.at_end) {
             return None;
         }
         let long = tail.len() >= window_bytes.saturating_sub(request_bytes);
@@ -242,6 +257,21 @@ mod tests {
             ..at_end
         };
         assert_eq!(tail_of(W - 1, o_append), None);
+    }
+
+    #[test]
+    fn the_tail_of_a_stream_is_sent_whatever_it_is() {
+        let log = CloseKind {
+            o_append: true,
+            appending_only: true,
+            ..CloseKind::default()
+        };
+        let mut window = WriteBehind::new();
+        window.wrote(ByteRange::new(0, W), PLAIN, W, R);
+        window.wrote(ByteRange::new(W, W + 1), PLAIN, W, R);
+        assert_eq!(window.closed(log, W, R), Some(ByteRange::new(R, W + 1)));
+        window.wrote(ByteRange::new(W + 1, W + 2), PLAIN, W, R);
+        assert_eq!(window.closed(log, W, R), None, "a record, later on");
     }
 
     #[test]

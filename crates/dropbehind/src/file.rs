@@ -66,8 +66,10 @@ struct Shared {
 /// other files (pipes, sockets, tmpfs, files opened with `O_DIRECT`) it has no effect.
 ///
 /// After the last clone is dropped, the flusher goes on until everything written is clean and
-/// dropped, or the process ends. Nothing is synced automatically: use [`File::sync_all`] as
-/// with any file.
+/// dropped, or the process ends. A process that returns from `main` or exits first has the
+/// writeback of the rest started (except in modes that leave that to the kernel), and does not
+/// wait for the disk; what is not clean by then stays cached. Nothing is synced automatically:
+/// use [`File::sync_all`] as with any file.
 pub struct File {
     /// `Some` until `into_std`.
     file: Option<fs::File>,

@@ -186,9 +186,9 @@ pub(super) const NO_SYNC: OptionSpec = OptionSpec {
     default: None,
     meaning: "Return without waiting for the disk",
     details: "Without it, what was written has been synced when the command ends (fsync; also of \
-              the directory of a new file), errors of the disk included. With it, the data may \
-              still be lost in a crash, such errors go unseen, and what is not written back yet \
-              stays in the page cache.",
+              the directory of a new file), errors of the disk included. With it, the data is on \
+              its way, unless the mode leaves that to the kernel. It may still be lost in a crash, \
+              such errors go unseen, and what is not written back yet stays in the page cache.",
 };
 
 /// The options of every command that moves data.

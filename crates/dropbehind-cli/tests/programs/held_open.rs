@@ -92,6 +92,47 @@ fn a_raw_device_that_a_sleeping_process_holds_open() {
     reads_leave_what_was_there(&bed, disk.path(), disk.path());
 }
 
+/// That a file was empty says nothing about who else uses it, and that somebody has it open
+/// says nothing about whose its pages are.
+#[test]
+fn what_is_written_to_a_small_file_that_a_sleeping_process_holds_open() {
+    for filesystem in [Fs::Ext4, Fs::Xfs, Fs::Btrfs] {
+        need!(all Bed::needs(filesystem, &["dd"]));
+        let bed = Bed::on(filesystem);
+        for before_bytes in [0, MIB] {
+            bed.input(&format!(
+                "head -c {before_bytes} /dev/urandom >data; sync data"
+            ));
+            let path = bed.file("input/data");
+            let _held = held(&path);
+            in_some_attempt(|reclaim| {
+                File::options()
+                    .write(true)
+                    .open(&path)
+                    .unwrap()
+                    .set_len(before_bytes)
+                    .unwrap();
+                evict(&path);
+                warm(&path, 0..before_bytes);
+                let name = path.display();
+                let script = format!(
+                    "exec $RUN dd if=/dev/zero of={name} bs=1M seek={} count={} conv=notrunc \
+                     status=none",
+                    before_bytes / MIB,
+                    HELD_BYTES / MIB
+                );
+                let figures = Figures::of(&bed, &format!("--only {name}"), "observed", &script);
+                let of = format!("{filesystem:?}, {before_bytes} bytes before: {figures:?}");
+                let map = resident_map(&path).unwrap();
+                let written = &map[(before_bytes / page_bytes()) as usize..];
+                assert_eq!(written.iter().filter(|&&page| page).count(), 0, "{of}");
+                assert!(figures.bytes("bytes_written") >= HELD_BYTES, "{of}");
+                still_cached(reclaim, &path, before_bytes)
+            });
+        }
+    }
+}
+
 /// What a program writes goes, too, when it is on the disk.
 #[test]
 fn what_is_written_to_what_a_sleeping_process_holds_open() {

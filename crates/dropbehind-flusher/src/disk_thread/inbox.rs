@@ -64,6 +64,13 @@ impl DiskThread {
                         self.flush(now_ns, number);
                     }
                 }
+                Message::SubmitAll(done) => {
+                    self.submissions.push(done);
+                    self.drain_all();
+                    for number in self.entries.keys() {
+                        self.disk.submit(now_ns, StreamId((*number).into()));
+                    }
+                }
             }
         }
     }

@@ -140,6 +140,9 @@ impl Stream {
     }
 
     fn submission(&self, context: &Context) -> Option<(u64, Task)> {
+        if self.submit {
+            return self.last_submission(context);
+        }
         if !self.has_own_room(context)
             || !context.has_room_for(&self.config)
             || self.sweep_would_overlap()
@@ -186,9 +189,24 @@ impl Stream {
         }
     }
 
+    /// The program ends, and nothing is waited for but the calls themselves.
+    fn last_submission(&self, context: &Context) -> Option<(u64, Task)> {
+        if !self.has_to_submit() {
+            return None;
+        }
+        let checked_ns = self.inspection.at_ns;
+        let checked = checked_ns.is_some() && checked_ns >= self.phase.closed_ns();
+        let task = match checked || self.config.block_device {
+            true => Task::StartWriteback(self.requests.to_send().unwrap_or(Reason::Close)),
+            false => Task::Inspect,
+        };
+        Some((context.now_ns, task))
+    }
+
     /// Returns whether it has something to send, and waits only for room on the disk.
     pub(crate) fn waits_for_room(&self, context: &Context) -> bool {
-        !context.has_room_for(&self.config)
+        !self.submit
+            && !context.has_room_for(&self.config)
             && self.has_own_room(context)
             && (self.requests.to_send().is_some() || !self.sweep.is_empty())
     }

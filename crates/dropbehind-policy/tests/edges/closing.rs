@@ -120,6 +120,61 @@ fn a_flush_asks_for_lazily_written_pages_at_once() {
     assert_eq!(asked, [(ByteRange::new(0, PAGE), Reason::Sync)]);
 }
 
+/// At its end a program does not wait for the disk, so nothing waits for what is in flight.
+#[test]
+fn at_the_end_all_is_asked_for_at_once() {
+    let scattered = (0..1000).map(|page| ByteRange::new(2 * page * PAGE, (2 * page + 1) * PAGE));
+    let cases = [
+        (Mode::WRITE_BEHIND, vec![ByteRange::new(0, 40 * MIB)]),
+        (Mode::DONTCACHE, vec![ByteRange::new(0, 40 * MIB)]),
+        (Mode::DONTCACHE, vec![ByteRange::new(0, PAGE)]),
+        (Mode::DONTCACHE, scattered.collect()),
+    ];
+    for (mode, writes) in cases {
+        for closed in [false, true] {
+            let mut disk = disk_with(StreamConfig::default());
+            let written_bytes = writes.iter().map(|write| write.len()).sum::<u64>();
+            disk.wrote_all(2, ID, writes.iter().map(|write| (*write, mode)));
+            if closed {
+                disk.closed(2, ID);
+            }
+            disk.submit(3, ID);
+            let mut now = 3;
+            while disk.stream(ID).is_some_and(|stream| stream.has_to_submit()) {
+                match disk.next(now) {
+                    Next::Do(Action::StartWriteback { .. }) => {}
+                    Next::Do(Action::Inspect { .. }) => {
+                        disk.inspected(now, ID, Inspected { unlinked: false });
+                    }
+                    // The disk writes nothing.
+                    Next::Do(Action::Count { range, .. }) => {
+                        let all = Counted {
+                            writeback_bytes: range.len(),
+                            ..Counted::default()
+                        };
+                        disk.counted(now, ID, range, all);
+                    }
+                    other => panic!("{mode}, closed {closed}: {other:?}"),
+                }
+                now += 1;
+            }
+            let asked = disk.stream(ID).expect("not clean").counters();
+            let asked_bytes = asked.writeback_bytes.total();
+            assert_eq!(asked_bytes, written_bytes, "{mode}, closed {closed}");
+        }
+    }
+}
+
+#[test]
+fn at_the_end_files_without_a_name_are_not_written() {
+    let mut disk = disk_with(StreamConfig::default());
+    disk.wrote(2, ID, ByteRange::new(0, MIB), Mode::DONTCACHE);
+    disk.submit(3, ID);
+    let asked = requests(&settle(&mut disk, 3, true));
+    assert_eq!(asked, []);
+    assert!(!disk.stream(ID).expect("open").has_to_submit());
+}
+
 #[test]
 fn a_look_does_not_take_our_own_pages_for_somebody_elses() {
     let mut disk = disk_with(StreamConfig::default());

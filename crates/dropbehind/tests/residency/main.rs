@@ -8,6 +8,7 @@ mod common;
 mod everywhere;
 mod accounts;
 
+mod ends;
 mod modes;
 mod others;
 mod reads;
