@@ -20,6 +20,7 @@ mod progress;
 mod session;
 mod sparse;
 mod stats_file;
+mod trace_file;
 mod transfer;
 
 use dropbehind_observer::{path_pattern, size};

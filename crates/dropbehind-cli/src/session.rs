@@ -5,6 +5,7 @@ use crate::error::{Exit, Failure};
 use crate::options::IoSettings;
 use crate::progress::Progress;
 use crate::stats_file::{RunStats, StatsFile};
+use crate::trace_file::TraceFile;
 use crate::transfer::Buffer;
 use dropbehind::flusher::Flusher;
 use dropbehind::{Mode, OpenOptions};
@@ -24,6 +25,7 @@ pub(crate) struct Session {
     pub(crate) stats: RunStats,
     flusher: Flusher,
     stats_file: Option<StatsFile>,
+    trace: Option<TraceFile>,
     started: Instant,
     exit: Exit,
 }
@@ -32,6 +34,11 @@ impl Session {
     /// Prepares all that can fail, before anything is changed.
     pub(crate) fn start(settings: &IoSettings) -> Result<Self, Failure> {
         let stats_file = settings.stats.as_deref().map(StatsFile::open).transpose()?;
+        let trace = settings
+            .trace
+            .as_deref()
+            .map(TraceFile::start)
+            .transpose()?;
         let flusher = Self::flusher(settings.io_priority)?;
         Ok(Self {
             progress: Progress::start(settings.progress, settings.quiet, stats_file.is_some()),
@@ -40,6 +47,7 @@ impl Session {
             stats: RunStats::default(),
             flusher,
             stats_file,
+            trace,
             started: Instant::now(),
             exit: Exit::Done,
         })
@@ -111,6 +119,13 @@ impl Session {
         }
         if self.progress.is_visible() && !self.settings.quiet {
             eprintln!("{}", self.stats.summary(self.exit));
+        }
+        if let Some(trace) = self.trace.take() {
+            // What is still to be requested belongs into it.
+            self.flusher.submit(SETTLE_LIMIT);
+            if let Some(incomplete) = trace.finish() {
+                self.note(&format!("{incomplete}."));
+            }
         }
         if let Some(file) = self.stats_file.take()
             && let Err(failure) = file.write(&self.stats)

@@ -26,6 +26,7 @@ use crate::lock;
 use crate::observed_file::source::ObservedSource;
 use crate::own_file::source::OwnSource;
 use crate::peers::Peers;
+use crate::trace::Label;
 
 /// A thread without files ends after this long.
 const IDLE_EXIT: Duration = Duration::from_secs(5);
@@ -50,6 +51,7 @@ pub(crate) struct Attachment {
 pub(crate) struct Entry {
     pub(crate) description: Arc<Description>,
     pub(crate) source: Source,
+    pub(crate) label: Label,
 }
 
 /// Whose I/O it is, and how the thread hears of it.

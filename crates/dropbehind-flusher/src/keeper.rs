@@ -15,6 +15,7 @@ use crate::disk_thread::{Attachment, Entry, Source};
 use crate::lock;
 use crate::own_file::OwnFile;
 use crate::own_file::source::OwnSource;
+use crate::trace::Label;
 
 #[derive(Debug)]
 pub(crate) struct Keeper {
@@ -125,6 +126,7 @@ impl Keeper {
             entry: Entry {
                 description: Arc::new(Description::held(description)),
                 source: Source::Own(source),
+                label: Label::default(),
             },
         };
         match disk.attach(attachment) {

@@ -27,6 +27,7 @@ mod process_end;
 pub mod residency;
 mod stats;
 mod totals;
+pub mod trace;
 pub mod writeback_errors;
 
 pub use arrivals::{Arrivals, ReportedTrace};

@@ -26,6 +26,7 @@ use crate::disk_handle::{DiskHandle, Message};
 use crate::disk_thread::{Attachment, Entry, Source};
 use crate::failed_writeback::WritebackSign;
 use crate::flusher::Flusher;
+use crate::trace::Label;
 use crate::{lock, residency};
 use brake::Brake;
 pub(crate) use brakes::Brakes;
@@ -266,6 +267,7 @@ impl Flusher {
             entry: Entry {
                 description: Arc::clone(&description),
                 source: Source::Observed(Box::new(source)),
+                label: Label::default(),
             },
         })?;
         Ok(Observed {

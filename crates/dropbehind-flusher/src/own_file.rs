@@ -21,6 +21,7 @@ use dropbehind_slot::{Due, Pause, Run, Slot, TURN};
 use crate::disk_handle::{DiskHandle, Message};
 use crate::flusher::Flusher;
 use crate::stats::Stats;
+use crate::trace::Label;
 use crate::{lock, residency};
 use claims::Claims;
 pub use reader::Reader;
@@ -68,6 +69,8 @@ pub struct OwnFile {
     /// lock that another thread held at the fork would stay locked in the child forever.
     pub reader: Mutex<Reader>,
     pub(crate) claims: Claims,
+    /// The file in records that do not come from its flusher.
+    pub(crate) label: Label,
     registration: AtomicU32,
     settled_word: AtomicU32,
     counters: Mutex<StreamCounters>,
@@ -112,6 +115,7 @@ impl OwnFile {
             looked: AtomicBool::new(false),
             reader: Mutex::new(Reader::new(config.size_bytes, config.random)),
             claims: Claims::default(),
+            label: Label::default(),
             registration: AtomicU32::new(UNREGISTERED),
             settled_word: AtomicU32::new(0),
             counters: Mutex::new(StreamCounters::default()),

@@ -7,12 +7,13 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
+use dropbehind_flusher::trace::{Begun, Deed, DropReason, Label};
 use dropbehind_flusher::{Arrivals, Noted, ReportedTrace, WritebackSign};
 use dropbehind_linux::{
     Description, IoPriority, KernelInode, cachestat, drop_clean, file_stat, page_size,
     start_writeback,
 };
-use dropbehind_policy::{ByteRange, Counted, Mode, RangeSet, Writeback};
+use dropbehind_policy::{ByteRange, Counted, Mode, RangeSet, Reason, Writeback};
 use dropbehind_policy::{FileNumber, Shelf, ShelfAction, ShelfNext, ShelfPlace};
 
 use crate::observer::{Input, Inputs};
@@ -54,6 +55,7 @@ pub(crate) struct SmallFile {
 /// A file that waits.
 struct Shelved {
     file: Arc<Description>,
+    label: Label,
     /// The file, open from a look on, for as long as more is to be done with it right away.
     visited: Option<Arc<OwnedFd>>,
     mode: Mode,
@@ -235,6 +237,7 @@ impl Server {
                 let place = self.shelf.put(self.now_ns(), number, mode, ours);
                 let shelved = Shelved {
                     file,
+                    label: Label::default(),
                     visited: None,
                     mode,
                     writeback_sign,
@@ -324,15 +327,20 @@ impl Server {
     }
 
     fn write(&mut self, place: ShelfPlace) {
-        let shelved = self.files.get_mut(&place);
-        let Some(file) = shelved.and_then(|shelved| shelved.visited.take()) else {
+        let Some(shelved) = self.files.get_mut(&place) else {
+            return;
+        };
+        let Some(file) = shelved.visited.take() else {
             return;
         };
         let Some(ours) = self.shelf.ours(place) else {
             return;
         };
         for range in ours.iter() {
+            let begun = Begun::now();
             if start_writeback(file.as_fd(), range.start, range.len()).is_ok() {
+                let deed = Deed::Writeback(Reason::Budget);
+                begun.made(deed, &shelved.label, file.as_fd(), range, range.len());
                 let started = &self.totals.writeback_bytes;
                 started.fetch_add(range.len(), Ordering::Relaxed);
             }
@@ -415,7 +423,11 @@ impl Server {
                 _ => Vec::new(),
             };
             for part in parts {
-                let _ = drop_clean(file, part.start, part.len());
+                let begun = Begun::now();
+                if drop_clean(file, part.start, part.len()).is_ok() {
+                    let deed = Deed::Drop(DropReason::Done);
+                    begun.made(deed, &shelved.label, file, part, part.len());
+                }
             }
         }
         match self.count(place) {

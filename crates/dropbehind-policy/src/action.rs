@@ -19,6 +19,8 @@ pub enum Action {
         stream: StreamId,
         /// The bytes.
         range: ByteRange,
+        /// How many of them are to be written; the rest are gaps.
+        bytes: u64,
         /// Why.
         reason: Reason,
     },

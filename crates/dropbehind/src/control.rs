@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dropbehind_linux::{drop_clean, page_size, size_bytes, start_writeback as start};
-use dropbehind_policy::ByteRange;
 use dropbehind_policy::bisection::bisect;
+use dropbehind_policy::{ByteRange, Reason};
 
 use dropbehind_flusher::own_file::OwnFile;
 use dropbehind_flusher::residency as cache;
+use dropbehind_flusher::trace::{Begun, Deed, DropReason, Label};
 
 /// First pause between two counts of unwritten pages; doubles up to [`POLL_MAX`].
 const POLL_MIN: Duration = Duration::from_micros(200);
@@ -59,7 +60,11 @@ pub(crate) fn start_writeback(fd: BorrowedFd<'_>, range: ByteRange) -> io::Resul
         // The kernel takes a length of 0 as "to the end of the file".
         return Ok(());
     }
-    start(fd, range.start, range.len())
+    let begun = Begun::now();
+    let started = start(fd, range.start, range.len());
+    let deed = Deed::Writeback(Reason::Sync);
+    begun.made(deed, &Label::default(), fd, range, 0);
+    started
 }
 
 pub(crate) fn wait_clean(fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<()> {
@@ -114,6 +119,7 @@ pub(crate) fn drop_behind(
 }
 
 fn drop_part(fd: BorrowedFd<'_>, range: ByteRange, outcome: &mut DropOutcome) -> io::Result<()> {
+    let begun = Begun::now();
     let first = cache::count(fd, range)?;
     let mut now = first;
     for attempt in 0..DROP_TRIES {
@@ -135,7 +141,10 @@ fn drop_part(fd: BorrowedFd<'_>, range: ByteRange, outcome: &mut DropOutcome) ->
         }
         now = after;
     }
-    outcome.dropped_bytes += first.cached_bytes.saturating_sub(now.cached_bytes);
+    let dropped_bytes = first.cached_bytes.saturating_sub(now.cached_bytes);
+    let deed = Deed::Drop(DropReason::Asked);
+    begun.made(deed, &Label::default(), fd, range, dropped_bytes);
+    outcome.dropped_bytes += dropped_bytes;
     outcome.left_bytes += now.cached_bytes;
     Ok(())
 }

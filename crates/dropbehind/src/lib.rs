@@ -43,6 +43,12 @@ pub mod mode {
     pub use dropbehind_policy::{Mode, Residency, Writeback};
 }
 
+/// What is written back and dropped, as it happens: for a sink of the program's own.
+pub mod trace {
+    pub use dropbehind_flusher::trace::{Deed, DropReason, Record, TracedFile, trace_to};
+    pub use dropbehind_policy::ByteRange;
+}
+
 /// What [`Stats`] counts, by reason.
 pub mod stats {
     pub use dropbehind_flusher::Stats;

@@ -11,14 +11,18 @@ mod limits;
 use super::run::messages::{Connection, FromObserver, Heard, ToObserver, Wishes};
 use super::run::rules::RunRules;
 use crate::error::Exit;
+use crate::trace_file::TraceFile;
 use dropbehind_linux::{Interest, PollEntry, SignalsBlocked, poll};
 use dropbehind_observer::status;
 use dropbehind_observer::{Observer, ObserverConfig, ObserverError, Source};
 use emigrants::Emigrants;
 use inhabitants::Inhabitants;
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -91,6 +95,11 @@ fn observe(supervisor: &mut Connection) -> Result<(), FromObserver> {
     };
     let inhabitants = Inhabitants::of(process)
         .map_err(|error| failed(format!("cannot look at process {process}: {error}.")))?;
+    let trace = wishes.trace.clone().map(OsString::from_vec);
+    let trace = trace.map(|path| TraceFile::start(Path::new(&path)));
+    let trace = trace
+        .transpose()
+        .map_err(|failure| failed(failure.to_string()))?;
     let observer = begin(process, &wishes)?;
     // Without a socket, `top` does not find the observer; the program is observed all the same.
     let _status = status::run_path(std::process::id())
@@ -104,6 +113,7 @@ fn observe(supervisor: &mut Connection) -> Result<(), FromObserver> {
             Err(Silence::Quiet) => emigrants.look(),
             Err(Silence::Gone) => {
                 stay(&observer, &inhabitants, wishes.settle);
+                trace.and_then(TraceFile::finish);
                 return Ok(());
             }
         }
@@ -112,10 +122,17 @@ fn observe(supervisor: &mut Connection) -> Result<(), FromObserver> {
     // Processes that still run would leave something to do for as long as they run.
     let settled = processes == 0 && settle(&observer, wishes.settle, supervisor);
     let hung = !settled && !observer.works(HANGING);
+    // What stays behind is traced to its end.
+    let (trace, stays) = match processes {
+        0 => (trace, None),
+        _ => (None, trace),
+    };
+    let incomplete = trace.and_then(TraceFile::finish);
     let mut snapshot = Box::new(observer.snapshot());
     // The supervisor only reports on all files together.
     snapshot.files.clear();
     snapshot.notes.extend(emigrants.note());
+    snapshot.notes.extend(incomplete);
     let _ = supervisor.send(&FromObserver::Settled {
         settled,
         hung,
@@ -124,6 +141,7 @@ fn observe(supervisor: &mut Connection) -> Result<(), FromObserver> {
     });
     if processes > 0 {
         stay(&observer, &inhabitants, wishes.settle);
+        stays.and_then(TraceFile::finish);
     }
     observer.stop();
     Ok(())

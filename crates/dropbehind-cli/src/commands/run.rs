@@ -22,6 +22,7 @@ use messages::Wishes;
 use observer_process::ObserverProcess;
 use std::ffi::OsString;
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use summary::ObservedStats;
@@ -183,6 +184,10 @@ fn begin(
 
 fn wishes(args: &RunArgs) -> Wishes {
     let settings = &args.settings;
+    // The observer works elsewhere. Only an empty path cannot be made absolute, and then it says
+    // that it cannot make the file.
+    let trace = settings.trace.as_ref();
+    let trace = trace.map(|path| std::path::absolute(path).unwrap_or_else(|_| path.clone()));
     Wishes {
         mode: settings.mode.to_string(),
         window_bytes: settings.window_bytes,
@@ -193,6 +198,7 @@ fn wishes(args: &RunArgs) -> Wishes {
         only: settings.only.clone(),
         except: settings.except.clone(),
         settle: settings.settle,
+        trace: trace.map(|path| path.into_os_string().into_vec()),
     }
 }
 

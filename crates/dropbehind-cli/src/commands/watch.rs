@@ -11,6 +11,7 @@ mod service_signals;
 
 use crate::error::{Exit, Failure, shown};
 use crate::size;
+use crate::trace_file::TraceFile;
 use clap::Args;
 use dropbehind_observer::rules_file::{RulesFile, RulesFileError};
 use dropbehind_observer::status;
@@ -57,6 +58,9 @@ pub(super) struct WatchArgs {
     /// exporter; it is removed at the end
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     metrics: Option<PathBuf>,
+    /// Write each writeback and drop to FILE: when, which range, why; see docs/traces.md
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    trace: Option<PathBuf>,
 }
 
 pub(super) fn run(args: &WatchArgs) -> Exit {
@@ -81,6 +85,7 @@ struct Watch<'a> {
     signals: ServiceSignals,
     observing: Observing,
     outlets: Outlets,
+    trace: Option<TraceFile>,
     reports: Reports,
     /// The observer did not work when we last looked.
     hangs: bool,
@@ -97,6 +102,7 @@ impl<'a> Watch<'a> {
         Observing::check()?;
         let directory = status::directory().map_err(|error| Failure::new(format!("{error}.")))?;
         let lock = Lock::take(&directory, config)?;
+        let trace = args.trace.as_deref().map(TraceFile::start).transpose()?;
         let observing = Observing::begin(Arc::new(rules))?;
         let socket = args.socket.clone();
         let socket = socket.unwrap_or_else(|| directory.join("watch.sock"));
@@ -107,6 +113,7 @@ impl<'a> Watch<'a> {
             signals,
             outlets: Outlets::open(&socket, args.metrics.as_deref(), &observing, journal)?,
             observing,
+            trace,
             reports: Reports::default(),
             hangs: false,
             _lock: lock,
@@ -197,6 +204,9 @@ impl<'a> Watch<'a> {
             ));
         }
         self.journal.info(reports::status(&snapshot));
+        if let Some(incomplete) = self.trace.and_then(TraceFile::finish) {
+            self.journal.warning(incomplete);
+        }
         if !self.observing.stop() {
             self.journal.warning(
                 "a file system's server does not answer: this process ends when that does, or \

@@ -1,10 +1,10 @@
 //! The values of the options of `run`.
 
 use super::Value;
-use super::settings::{add, bytes, unread, word};
+use super::settings::{add, bytes, path, unread, word};
 use super::table::{
     BEST_EFFORT, EXCEPT, IO_PRIORITY, MAX_DIRTY, MODE, NO_READS, ONLY, READS, REQUEST, RUN, SETTLE,
-    STATS, VERBOSE, WINDOW,
+    STATS, TRACE, VERBOSE, WINDOW,
 };
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use dropbehind::Mode;
@@ -29,6 +29,7 @@ pub(crate) struct RunSettings {
     pub(crate) except: Vec<String>,
     pub(crate) settle: Duration,
     pub(crate) stats: Option<PathBuf>,
+    pub(crate) trace: Option<PathBuf>,
     pub(crate) best_effort: bool,
     pub(crate) verbose: bool,
 }
@@ -66,10 +67,8 @@ impl FromArgMatches for RunSettings {
                 Some(Value::Time(time)) => *time,
                 _ => unreachable!("{} has a default", SETTLE.name),
             },
-            stats: match matches.get_one::<Value>(STATS.name) {
-                Some(Value::Path(path)) => Some(path.clone()),
-                _ => None,
-            },
+            stats: path(matches, &STATS),
+            trace: path(matches, &TRACE),
             best_effort: matches.get_flag(BEST_EFFORT.name),
             verbose: matches.get_flag(VERBOSE.name),
         })

@@ -1,8 +1,8 @@
 //! The options' values, as the commands use them.
 
 use super::table::{
-    BLOCK_SIZE, IO_PRIORITY, MODE, NO_SYNC, PROGRESS, QUIET, REQUEST, STATS, STRATEGY, TRANSFER,
-    WINDOW, WRITE_END,
+    BLOCK_SIZE, IO_PRIORITY, MODE, NO_SYNC, PROGRESS, QUIET, REQUEST, STATS, STRATEGY, TRACE,
+    TRANSFER, WINDOW, WRITE_END,
 };
 use super::{OptionSpec, Value};
 use clap::error::ErrorKind;
@@ -33,6 +33,7 @@ pub(crate) struct IoSettings {
     pub(crate) block_bytes: usize,
     pub(crate) io_priority: IoPriority,
     pub(crate) stats: Option<PathBuf>,
+    pub(crate) trace: Option<PathBuf>,
     pub(crate) progress: When,
     pub(crate) quiet: bool,
 }
@@ -57,6 +58,13 @@ pub(super) fn bytes(matches: &ArgMatches, spec: &OptionSpec) -> Option<u64> {
     }
 }
 
+pub(super) fn path(matches: &ArgMatches, spec: &OptionSpec) -> Option<PathBuf> {
+    match matches.get_one::<Value>(spec.name)? {
+        Value::Path(path) => Some(path.clone()),
+        _ => unreachable!("{} is a path", spec.name),
+    }
+}
+
 pub(super) fn unread(_: impl std::fmt::Debug) -> clap::Error {
     clap::Error::raw(ErrorKind::InvalidValue, "a checked value was refused\n")
 }
@@ -71,10 +79,8 @@ impl FromArgMatches for IoSettings {
             strategy: word(matches, &STRATEGY).parse().map_err(unread)?,
             block_bytes: usize::try_from(block_bytes).map_err(unread)?,
             io_priority: word(matches, &IO_PRIORITY).parse().map_err(unread)?,
-            stats: match matches.get_one::<Value>(STATS.name) {
-                Some(Value::Path(path)) => Some(path.clone()),
-                _ => None,
-            },
+            stats: path(matches, &STATS),
+            trace: path(matches, &TRACE),
             progress: match word(matches, &PROGRESS) {
                 "always" => When::Always,
                 "never" => When::Never,

@@ -146,6 +146,18 @@ pub(super) const STATS: OptionSpec = OptionSpec {
               files together, for run).",
 };
 
+pub(super) const TRACE: OptionSpec = OptionSpec {
+    name: "trace",
+    short: None,
+    value_name: "FILE",
+    env: None,
+    kind: Kind::Path,
+    default: None,
+    meaning: "Write each writeback and drop to FILE: when, which range, why",
+    details: "A line of JSON each; or, where FILE ends in .json, an array of trace events, which \
+              ui.perfetto.dev shows. docs/traces.md describes both.",
+};
+
 pub(super) const PROGRESS: OptionSpec = OptionSpec {
     name: "progress",
     short: None,
@@ -192,7 +204,7 @@ pub(super) const NO_SYNC: OptionSpec = OptionSpec {
 };
 
 /// The options of every command that moves data.
-pub(super) const TRANSFER: [&OptionSpec; 9] = [
+pub(super) const TRANSFER: [&OptionSpec; 10] = [
     &MODE,
     &WINDOW,
     &REQUEST,
@@ -200,6 +212,7 @@ pub(super) const TRANSFER: [&OptionSpec; 9] = [
     &BLOCK_SIZE,
     &IO_PRIORITY,
     &STATS,
+    &TRACE,
     &PROGRESS,
     &QUIET,
 ];
@@ -319,7 +332,7 @@ pub(super) const VERBOSE: OptionSpec = OptionSpec {
 };
 
 /// The options of `run`.
-pub(super) const RUN: [&OptionSpec; 13] = [
+pub(super) const RUN: [&OptionSpec; 14] = [
     &MODE,
     &WINDOW,
     &REQUEST,
@@ -331,6 +344,7 @@ pub(super) const RUN: [&OptionSpec; 13] = [
     &EXCEPT,
     &SETTLE,
     &STATS,
+    &TRACE,
     &BEST_EFFORT,
     &VERBOSE,
 ];

@@ -11,6 +11,7 @@ use super::{DiskThread, Entry, Source};
 use crate::disk_handle::Message;
 use crate::failed_writeback::WritebackSign;
 use crate::own_file::source::Keeping;
+use crate::trace::{Begun, Deed, DropReason};
 use crate::{lock, residency, writeback_errors};
 
 /// Counts that may fail in a row before the thread waits instead: a writer may be waiting for
@@ -21,7 +22,15 @@ impl DiskThread {
     pub(super) fn execute(&mut self, action: Action) {
         let number = u32::try_from(action.stream().0).unwrap_or(u32::MAX);
         match action {
-            Action::StartWriteback { range, .. } => self.start_writeback(number, range),
+            Action::StartWriteback {
+                range,
+                bytes,
+                reason,
+                ..
+            } => {
+                let deed = Deed::Writeback(reason);
+                self.start_writeback(number, range, deed, bytes);
+            }
             Action::Count { range, .. } => self.count(number, range),
             Action::Note { ranges, .. } => self.note(number, &ranges),
             Action::Drop { ranges, .. } => self.drop_ranges(number, ranges),
@@ -32,7 +41,7 @@ impl DiskThread {
         self.publish(number);
     }
 
-    fn start_writeback(&mut self, number: u32, range: ByteRange) {
+    fn start_writeback(&mut self, number: u32, range: ByteRange, deed: Deed, bytes: u64) {
         let Some(entry) = self.entries.get(&number) else {
             return;
         };
@@ -41,8 +50,11 @@ impl DiskThread {
             return;
         };
         let fd = file.as_fd();
+        let begun = Begun::now();
         if !self.no_sync_file_range {
-            match dropbehind_linux::start_writeback(fd, range.start, range.len()) {
+            let started = dropbehind_linux::start_writeback(fd, range.start, range.len());
+            begun.made(deed, &entry.label, fd, range, bytes);
+            match started {
                 Err(error) if is_missing(&error) => {
                     self.no_sync_file_range = true;
                     self.shared.note(format!(
@@ -148,6 +160,7 @@ impl DiskThread {
         if let Some(Entry {
             description,
             source: Source::Observed(observed),
+            ..
         }) = self.entries.get_mut(&number)
         {
             let answered = observed.note(description, ranges);
@@ -240,12 +253,23 @@ impl DiskThread {
             Source::Own(_) => vec![range],
             Source::Observed(observed) => observed.droppable(fd, range),
         };
+        let begun = Begun::now();
         let dropped = match before {
             None => residency::drop_short(fd, range, &parts),
             Some(Ok(before)) => residency::drop_counted(fd, range, &parts, before),
             Some(Err(error)) if is_missing(&error) => residency::drop_mapped(fd, range, &parts),
             Some(Err(error)) => Err(error),
         };
+        if let Ok(Dropped::Tried {
+            before_bytes,
+            after_bytes,
+        }) = dropped
+        {
+            let bytes = before_bytes.unwrap_or(range.len());
+            let bytes = bytes.saturating_sub(after_bytes);
+            let deed = Deed::Drop(DropReason::Done);
+            begun.made(deed, &entry.label, fd, range, bytes);
+        }
         dropped.map(Ok)
     }
 

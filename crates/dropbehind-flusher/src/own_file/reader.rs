@@ -27,6 +27,7 @@ use dropbehind_policy::sequential::SequentialDetector;
 use super::OwnFile;
 use super::fetchers::{Fetch, Fetched};
 use crate::residency;
+use crate::trace::{Begun, Deed, DropReason};
 
 /// The first chunk read ahead in a file: a small file is not worth more.
 const FIRST_CHUNK_BYTES: u64 = 256 << 10;
@@ -359,8 +360,8 @@ impl Reader {
         for part in self.waiting.drain(..) {
             let clean = !file.was_written()
                 && residency::count(fd, part).is_ok_and(|counted| counted.unwritten_bytes() == 0);
-            if clean && drop_clean(fd, part.start, part.len()).is_ok() {
-                file.helped_bytes.fetch_add(part.len(), Ordering::Relaxed);
+            if clean {
+                drop_read(fd, file, part);
             }
         }
     }
@@ -373,8 +374,8 @@ impl Reader {
         let range = range.intersection(last);
         let clean = !file.was_written()
             && residency::count(fd, range).is_ok_and(|counted| counted.unwritten_bytes() == 0);
-        if clean && drop_clean(fd, range.start, range.len()).is_ok() {
-            file.helped_bytes.fetch_add(range.len(), Ordering::Relaxed);
+        if clean {
+            drop_read(fd, file, range);
         }
     }
 
@@ -390,6 +391,16 @@ impl Reader {
             std::thread::sleep(FINISH_STEP);
         }
         self.drop_waiting(fd, file);
+    }
+}
+
+/// Drops what was read, in the reader's thread.
+fn drop_read(fd: BorrowedFd<'_>, file: &OwnFile, range: ByteRange) {
+    let begun = Begun::now();
+    if drop_clean(fd, range.start, range.len()).is_ok() {
+        file.helped_bytes.fetch_add(range.len(), Ordering::Relaxed);
+        let deed = Deed::Drop(DropReason::Reader);
+        begun.made(deed, &file.label, fd, range, range.len());
     }
 }
 

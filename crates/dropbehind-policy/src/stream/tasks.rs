@@ -258,13 +258,12 @@ impl Stream {
             Task::StartWriteback(reason) => {
                 self.sent_since_drop = true;
                 let request = self.take_request(context, reason);
-                let (range, reason) = request.map_or((ByteRange::default(), reason), |request| {
-                    (request.range, request.reason)
-                });
+                let request = request.unwrap_or(Request::whole(ByteRange::default(), reason));
                 Action::StartWriteback {
                     stream,
-                    range,
-                    reason,
+                    range: request.range,
+                    bytes: request.bytes,
+                    reason: request.reason,
                 }
             }
             Task::CountAsked => {

@@ -123,6 +123,7 @@ impl World {
                 range,
                 reason,
                 stream,
+                ..
             } => {
                 self.log
                     .note(&[1, self.now, stream.0, range.start, range.end]);

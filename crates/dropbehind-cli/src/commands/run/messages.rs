@@ -27,6 +27,8 @@ pub(crate) struct Wishes {
     pub(crate) except: Vec<String>,
     /// How long to wait for what is left once the last process is gone.
     pub(crate) settle: Duration,
+    /// The file for the trace, an absolute path as bytes.
+    pub(crate) trace: Option<Vec<u8>>,
 }
 
 /// From the supervisor to the observer.

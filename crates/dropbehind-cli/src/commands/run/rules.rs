@@ -60,6 +60,7 @@ mod tests {
             only: vec!["*.iso".to_owned(), "/srv/".to_owned()],
             except: vec!["keep.iso".to_owned()],
             settle: Duration::ZERO,
+            trace: None,
         };
         let rules = RunRules::new(&wishes).unwrap();
         let found = |path: &str| {
