@@ -358,11 +358,7 @@ impl Reader {
     /// Drops without the flusher, so without a second try.
     fn drop_waiting(&mut self, fd: BorrowedFd<'_>, file: &Arc<OwnFile>) {
         for part in self.waiting.drain(..) {
-            let clean = !file.was_written()
-                && residency::count(fd, part).is_ok_and(|counted| counted.unwritten_bytes() == 0);
-            if clean {
-                drop_read(fd, file, part);
-            }
+            drop_read(fd, file, part);
         }
     }
 
@@ -371,12 +367,7 @@ impl Reader {
         let undropped = file.slot.undropped_bytes();
         let range = ByteRange::new(last.end.saturating_sub(undropped), last.end);
         // Only within the chunk just read are all pages known to be ours.
-        let range = range.intersection(last);
-        let clean = !file.was_written()
-            && residency::count(fd, range).is_ok_and(|counted| counted.unwritten_bytes() == 0);
-        if clean {
-            drop_read(fd, file, range);
-        }
+        drop_read(fd, file, range.intersection(last));
     }
 
     /// Hands over everything that was read ahead: the file is being closed or given back.
@@ -394,13 +385,20 @@ impl Reader {
     }
 }
 
-/// Drops what was read, in the reader's thread.
+/// Drops what was read, in the reader's thread. Nothing of a written file: only the flusher can
+/// ask whether its writeback failed.
 fn drop_read(fd: BorrowedFd<'_>, file: &OwnFile, range: ByteRange) {
+    if file.was_written() {
+        return;
+    }
     let begun = Begun::now();
-    if drop_clean(fd, range.start, range.len()).is_ok() {
+    let Ok(counted) = residency::count(fd, range) else {
+        return;
+    };
+    if counted.unwritten_bytes() == 0 && drop_clean(fd, range.start, range.len()).is_ok() {
         file.helped_bytes.fetch_add(range.len(), Ordering::Relaxed);
         let deed = Deed::Drop(DropReason::Reader);
-        begun.made(deed, &file.label, fd, range, range.len());
+        begun.made(deed, &file.label, fd, range, counted.cached_bytes);
     }
 }
 
