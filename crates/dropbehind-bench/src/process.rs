@@ -89,6 +89,8 @@ pub(crate) fn start(
 ) -> Result<Worker, String> {
     let failed = |error: &dyn std::fmt::Display| format!("starting {:?}: {error}", line[0]);
     let mut child = Command::new(&line[0])
+        // What this machine is set to would be measured instead of the defaults.
+        .env("DROPBEHIND_CONFIG", "")
         .args(&line[1..])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

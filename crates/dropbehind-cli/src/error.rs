@@ -2,6 +2,7 @@
 
 use crate::advice::next_step;
 use crate::size;
+use dropbehind::config::FileError;
 pub(crate) use dropbehind_observer::shown;
 use rustix::io::Errno;
 use std::fmt;
@@ -133,6 +134,13 @@ impl Failure {
     pub(crate) fn add(&mut self, sentence: &str) {
         self.sentence.push(' ');
         self.sentence.push_str(sentence);
+    }
+
+    /// A configuration file that cannot be used.
+    pub(crate) fn config(error: &FileError) -> Self {
+        Self::new(format!(
+            "{error}. Correct the file, or name another one with --config; --config '' reads none."
+        ))
     }
 
     /// A failed call on a file.

@@ -145,7 +145,7 @@ impl Input {
         let metadata = stdin.metadata().map_err(failed)?;
         let source = if is_cached_kind(&metadata) {
             Source::Cached(Arc::new(
-                File::from_std(stdin, session.mode()).map_err(failed)?,
+                session.open_options().adopt(stdin).map_err(failed)?,
             ))
         } else {
             // Refused beyond the user's limit, which does no harm.
@@ -238,7 +238,7 @@ impl Input {
         let Source::Cached(file) = self.source else {
             return;
         };
-        if session.mode().drops() {
+        if file.mode().drops() {
             settle(&file, session, &self.path);
         }
         session.progress.detach(&file);

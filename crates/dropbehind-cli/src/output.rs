@@ -89,7 +89,7 @@ impl Output {
         let Self::Cached(file) = self else {
             return Ok(());
         };
-        if is_clean && session.mode().drops() {
+        if is_clean && file.mode().drops() {
             settle(&file, session, path);
         }
         session.progress.detach(&file);

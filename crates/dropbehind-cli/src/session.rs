@@ -7,8 +7,9 @@ use crate::progress::Progress;
 use crate::stats_file::{RunStats, StatsFile};
 use crate::trace_file::TraceFile;
 use crate::transfer::Buffer;
+use dropbehind::OpenOptions;
+use dropbehind::config::{Disks, use_disks};
 use dropbehind::flusher::Flusher;
-use dropbehind::{Mode, OpenOptions};
 use dropbehind_linux::IoPriority;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -34,6 +35,8 @@ impl Session {
     /// Prepares all that can fail, before anything is changed.
     pub(crate) fn start(settings: &IoSettings) -> Result<Self, Failure> {
         let stats_file = settings.stats.as_deref().map(StatsFile::open).transpose()?;
+        let disks = Disks::find(settings.config.as_deref());
+        use_disks(disks.map_err(|error| Failure::config(&error))?);
         let trace = settings
             .trace
             .as_deref()
@@ -70,9 +73,11 @@ impl Session {
     pub(crate) fn open_options(&self) -> OpenOptions {
         let mut options = OpenOptions::new();
         options
-            .mode(self.settings.mode)
             .strategy(self.settings.strategy)
             .flusher(&self.flusher);
+        if let Some(mode) = self.settings.mode {
+            options.mode(mode);
+        }
         if let Some(bytes) = self.settings.window_bytes {
             options.window_bytes(bytes);
         }
@@ -80,11 +85,6 @@ impl Session {
             options.request_bytes(bytes);
         }
         options
-    }
-
-    /// The mode of every file.
-    pub(crate) fn mode(&self) -> Mode {
-        self.settings.mode
     }
 
     /// Reports a failure; the run goes on.

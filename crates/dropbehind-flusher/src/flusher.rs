@@ -194,6 +194,11 @@ impl Flusher {
         notes
     }
 
+    /// Adds a note to those of [`Flusher::degraded`].
+    pub fn note(&self, note: String) {
+        self.inner.keeper.note(note);
+    }
+
     /// Writes back and drops everything that is pending in this flusher's files, including
     /// closed ones. Returns false if `timeout` passes first.
     pub fn drain(&self, timeout: Duration) -> bool {

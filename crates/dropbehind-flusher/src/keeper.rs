@@ -55,6 +55,13 @@ impl Keeper {
         lock(&self.notes).clone()
     }
 
+    pub(crate) fn note(&self, note: String) {
+        let mut notes = lock(&self.notes);
+        if !notes.contains(&note) {
+            notes.push(note);
+        }
+    }
+
     pub(crate) fn register(&self, file: Arc<OwnFile>, fd: RawFd) {
         let thread = thread_id();
         self.pending.fetch_add(1, Ordering::SeqCst);

@@ -26,14 +26,12 @@ pub mod prometheus;
 pub mod rules;
 pub mod rules_file;
 mod rules_in_force;
-mod shown;
-pub mod size;
 mod small_files;
 pub mod snapshot;
 mod source;
 mod start_times;
 pub mod status;
 
+pub use dropbehind_config::{shown, shown_json, size};
 pub use observer::{Observer, ObserverConfig, ObserverError, open_trace};
-pub use shown::{shown, shown_json};
 pub use source::Source;

@@ -1,19 +1,10 @@
 //! Which files are observed, and in which mode.
 
-use std::ops::RangeInclusive;
 use std::path::Path;
 
 use dropbehind_policy::Mode;
-use dropbehind_policy::write_behind::WINDOW_MIN_BYTES;
 
-/// The windows that can be set, in bytes; on the command line and in rules.
-pub const WINDOW_RANGE_BYTES: RangeInclusive<u64> = WINDOW_MIN_BYTES..=64 << 30;
-
-/// The requests that can be set, in bytes; on the command line and in rules.
-pub const REQUEST_RANGE_BYTES: RangeInclusive<u64> = 4 << 10..=1 << 30;
-
-/// The limits on dirty data that can be set, in bytes.
-pub const MAX_DIRTY_RANGE_BYTES: RangeInclusive<u64> = 16 << 20..=1 << 50;
+pub use dropbehind_config::{MAX_DIRTY_RANGE_BYTES, REQUEST_RANGE_BYTES, WINDOW_RANGE_BYTES};
 
 /// How a file is observed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

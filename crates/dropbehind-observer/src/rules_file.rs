@@ -8,17 +8,14 @@ mod cgroup;
 mod explanation;
 mod parse;
 mod patterns;
-mod problem;
 mod process_facts;
 mod remarks;
 mod rule;
-mod values;
 
-use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::Path;
 
+use dropbehind_config::{Disks, read_text};
 use dropbehind_policy::Mode;
 
 use crate::in_time::in_time;
@@ -26,7 +23,7 @@ use crate::rules::{self, Candidate, Settings};
 use process_facts::ProcessFacts;
 use rule::Rule;
 
-pub use problem::{Problem, RulesFileError};
+pub use dropbehind_config::{FileError as RulesFileError, Problem};
 
 /// The rules of one file.
 #[derive(Clone, Debug)]
@@ -39,7 +36,7 @@ pub struct RulesFile {
 struct Rules {
     defaults: Defaults,
     rules: Vec<Rule>,
-    disks: BTreeMap<String, DiskSettings>,
+    disks: Disks,
 }
 
 /// The keys above the rules. The mode is for files that no rule matches; the others apply where
@@ -51,29 +48,6 @@ struct Defaults {
     request_bytes: Option<u64>,
     max_dirty_bytes: Option<u64>,
     reads: Option<bool>,
-}
-
-/// One disk's table.
-#[derive(Clone, Copy, Debug)]
-struct DiskSettings {
-    /// If false, all its files are left alone.
-    enabled: bool,
-    window_bytes: Option<u64>,
-    request_bytes: Option<u64>,
-    max_dirty_bytes: Option<u64>,
-}
-
-/// The largest rules file: patterns take memory.
-const LARGEST_BYTES: u64 = 1 << 20;
-
-fn read_text(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    let file = File::open(path)?;
-    file.take(LARGEST_BYTES + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > LARGEST_BYTES {
-        return Err(io::Error::other("it has more than 1 MiB"));
-    }
-    Ok(text)
 }
 
 impl RulesFile {
@@ -111,7 +85,10 @@ impl RulesFile {
     #[must_use]
     pub fn leaves_all_alone(&self) -> bool {
         let mut modes = self.rules.rules.iter().map(|rule| rule.mode);
-        modes.all(Mode::is_buffered) && self.rules.other_mode().is_buffered()
+        let mut disks = self.rules.disks.iter().filter_map(|(_, disk)| disk.mode);
+        modes.all(Mode::is_buffered)
+            && disks.all(Mode::is_buffered)
+            && self.rules.other_mode().is_buffered()
     }
 }
 
@@ -126,8 +103,10 @@ impl Rules {
 
     /// Each setting comes from the nearest place that has it: rule, disk, top of the file.
     fn settings(&self, rule: Option<&Rule>, disk: &str) -> Option<Settings> {
-        let mode = rule.map_or(self.other_mode(), |rule| rule.mode);
         let disk = self.disks.get(disk);
+        let mode = rule.map(|rule| rule.mode);
+        let mode = mode.or(disk.and_then(|disk| disk.mode));
+        let mode = mode.unwrap_or(self.other_mode());
         let settings = Settings {
             mode,
             window_bytes: rule

@@ -21,6 +21,7 @@ use arc_swap::ArcSwapOption;
 use dropbehind_linux::{FileId, FileKind, FsKind};
 use dropbehind_policy::Mode;
 
+use crate::config::{self, DiskSettings};
 use crate::open_options::OpenOptions;
 use dropbehind_flusher::Stats;
 use dropbehind_flusher::lock;
@@ -41,6 +42,8 @@ struct Shared {
     o_append: bool,
     /// Whether the mode has any effect on this kind of file.
     applies: bool,
+    /// The configuration file turns its disk off.
+    disk_is_off: bool,
     writeback_applies: bool,
     device: u64,
     filesystem: FsKind,
@@ -86,7 +89,8 @@ impl fmt::Debug for File {
 }
 
 impl File {
-    /// Opens a file for reading, in `dontcache` mode.
+    /// Opens a file for reading, in the default mode: that of its [disk](crate::config), or else
+    /// `dontcache`.
     ///
     /// # Errors
     /// Those of `open(2)`.
@@ -94,7 +98,7 @@ impl File {
         OpenOptions::new().read(true).open(path)
     }
 
-    /// Creates or truncates a file for writing, in `dontcache` mode.
+    /// Creates or truncates a file for writing, in the default mode.
     ///
     /// # Errors
     /// Those of `open(2)`.
@@ -114,7 +118,7 @@ impl File {
     /// Those of `fstat(2)` and `fcntl(2)`.
     pub fn from_std(file: fs::File, mode: Mode) -> io::Result<File> {
         let settings = FileSettings {
-            mode,
+            mode: Some(mode),
             ..FileSettings::default()
         };
         File::with_settings(file, settings)
@@ -133,6 +137,7 @@ impl File {
     }
 
     pub(crate) fn with_settings(file: fs::File, settings: FileSettings) -> io::Result<File> {
+        let mut settings = settings;
         let info = dropbehind_linux::file_info(file.as_fd())?;
         let flags = dropbehind_linux::status_flags(file.as_fd())?;
         let (applies, device) = match info.kind {
@@ -140,6 +145,14 @@ impl File {
             FileKind::Block => (true, info.special_device),
             FileKind::Other => (false, info.id.device),
         };
+        let disk = match applies {
+            true => config::settings_of(file.as_fd(), device),
+            false => DiskSettings::default(),
+        };
+        let applies = applies && disk.enabled;
+        let mode = settings.mode.or(disk.mode).unwrap_or(Mode::DONTCACHE);
+        settings.window_bytes = settings.window_bytes.or(disk.window_bytes);
+        settings.request_bytes = settings.request_bytes.or(disk.request_bytes);
         let position = if applies {
             (&file).stream_position().unwrap_or(0)
         } else {
@@ -149,14 +162,18 @@ impl File {
             let random = dropbehind_linux::Access::Random;
             dropbehind_linux::advise_access(file.as_fd(), random)?;
         }
-        let native = native_operations(settings.strategy, info.filesystem, device);
+        let native = match disk.enabled {
+            true => native_operations(settings.strategy, info.filesystem, device),
+            false => 0,
+        };
         let shared = Shared {
             open: AtomicUsize::new(1),
-            mode: AtomicU8::new(settings.mode.to_bits()),
+            mode: AtomicU8::new(mode.to_bits()),
             settings,
             position: AtomicU64::new(position),
             o_append: flags.append,
             applies: applies && !flags.direct,
+            disk_is_off: !disk.enabled,
             writeback_applies: !flags.sync && !flags.dsync,
             device,
             filesystem: info.filesystem,
@@ -185,6 +202,9 @@ impl File {
     pub fn without_effect(&self) -> Option<&'static str> {
         if self.shared.applies {
             return None;
+        }
+        if self.shared.disk_is_off {
+            return Some("its disk is turned off in dropbehind's configuration file");
         }
         without_effect(self.shared.filesystem).or(Some(
             "it is no regular file or block device, or open with O_DIRECT",

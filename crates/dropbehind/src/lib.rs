@@ -28,6 +28,7 @@
 #![cfg(target_os = "linux")]
 #![forbid(unsafe_code)]
 
+pub mod config;
 pub mod control;
 mod file;
 mod open_options;

@@ -25,7 +25,7 @@ impl Default for OpenOptions {
 }
 
 impl OpenOptions {
-    /// Options that allow no access yet; the mode is `dontcache`.
+    /// Options that allow no access yet.
     pub fn new() -> OpenOptions {
         OpenOptions {
             options: fs::OpenOptions::new(),
@@ -82,15 +82,16 @@ impl OpenOptions {
         self
     }
 
-    /// The file's mode: its writeback and residency. The default is `dontcache`.
+    /// The file's mode: its writeback and residency. The default is that of its
+    /// [disk](crate::config), or else `dontcache`.
     pub fn mode(&mut self, mode: Mode) -> &mut OpenOptions {
-        self.settings.mode = mode;
+        self.settings.mode = Some(mode);
         self
     }
 
     /// The window in bytes, at least 64 KiB. Up to twice the window may be dirty or under
     /// writeback before a writer waits. Writes of 256 KiB and more slow down on the last
-    /// quarter of that. The default is what the disk writes in a quarter of a second, up to
+    /// quarter of that. The default is that of the [disk](crate::config), or else what the disk writes in a quarter of a second, up to
     /// 16 MiB, in the write-behind modes. In the others it is the least that keeps the disk
     /// busy, 8 MiB on most, and a share of that if many files are written.
     pub fn window_bytes(&mut self, bytes: u64) -> &mut OpenOptions {
@@ -99,7 +100,7 @@ impl OpenOptions {
     }
 
     /// The size of one write request to the disk, in bytes, at least a page. The default is
-    /// the disk's `max_sectors_kb`.
+    /// that of the [disk](crate::config), or else its `max_sectors_kb`.
     pub fn request_bytes(&mut self, bytes: u64) -> &mut OpenOptions {
         self.settings.request_bytes = Some(bytes);
         self

@@ -15,6 +15,7 @@ use crate::error::{Exit, Failure, shown};
 use crate::options::RunSettings;
 use crate::stats_file::StatsFile;
 use clap::Args;
+use dropbehind::config::Disks;
 use dropbehind_linux::{
     Change, CommandLine, Fanotify, GroupClass, Program, SignalFd, StartState, die_by,
 };
@@ -103,7 +104,13 @@ fn start(args: &RunArgs) -> Result<Exit, Failure> {
         failure.exit = Exit::OwnFailure;
         failure
     })?;
-    match observed(&command, start, args, &name) {
+    let disks = Disks::find(settings.config.as_deref()).map_err(|error| {
+        let mut failure = Failure::config(&error);
+        failure.add(&format!("{name} was not started."));
+        failure.exit = Exit::OwnFailure;
+        failure
+    })?;
+    match observed(&command, start, args, disks, &name) {
         Ok(started) => Ok(started.finish(settings, stats_file, &name)),
         Err(failure) if settings.best_effort => {
             say(&format!(
@@ -130,6 +137,7 @@ fn observed(
     command: &CommandLine,
     start: StartState,
     args: &RunArgs,
+    disks: Disks,
     name: &str,
 ) -> Result<Finished, Failure> {
     check_privilege()?;
@@ -143,7 +151,7 @@ fn observed(
         ))
     })?;
     let mut supervisor = Supervisor::new(start, signals, observer);
-    let mut program = match begin(&mut supervisor, command, start, args) {
+    let mut program = match begin(&mut supervisor, command, start, args, disks) {
         Ok(program) => program,
         Err(reason) => {
             supervisor.dismiss();
@@ -176,23 +184,25 @@ fn begin(
     command: &CommandLine,
     start: StartState,
     args: &RunArgs,
+    disks: Disks,
 ) -> Result<Program, NotReady> {
     supervisor.wait_for_observer()?;
     let program = Program::start_held(command, start)?;
-    supervisor.observe(program, wishes(args))
+    supervisor.observe(program, wishes(args, disks))
 }
 
-fn wishes(args: &RunArgs) -> Wishes {
+fn wishes(args: &RunArgs, disks: Disks) -> Wishes {
     let settings = &args.settings;
     // The observer works elsewhere. Only an empty path cannot be made absolute, and then it says
     // that it cannot make the file.
     let trace = settings.trace.as_ref();
     let trace = trace.map(|path| std::path::absolute(path).unwrap_or_else(|_| path.clone()));
     Wishes {
-        mode: settings.mode.to_string(),
+        mode: settings.mode.map(|mode| mode.to_string()),
+        disks,
         window_bytes: settings.window_bytes,
         request_bytes: settings.request_bytes,
-        max_dirty_bytes: Some(settings.max_dirty_bytes),
+        max_dirty_bytes: settings.max_dirty_bytes,
         io_priority: settings.io_priority.to_string(),
         reads: settings.reads,
         only: settings.only.clone(),

@@ -1,28 +1,26 @@
 //! The values of the options of `run`.
 
 use super::Value;
-use super::settings::{add, bytes, path, unread, word};
+use super::settings::{add, bytes, mode, path, unread, word};
 use super::table::{
-    BEST_EFFORT, EXCEPT, IO_PRIORITY, MAX_DIRTY, MODE, NO_READS, ONLY, READS, REQUEST, RUN, SETTLE,
-    STATS, TRACE, VERBOSE, WINDOW,
+    BEST_EFFORT, CONFIG, EXCEPT, IO_PRIORITY, MAX_DIRTY, NO_READS, ONLY, READS, REQUEST, RUN,
+    SETTLE, STATS, TRACE, VERBOSE, WINDOW,
 };
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use dropbehind::Mode;
 use dropbehind_linux::IoPriority;
-use dropbehind_observer::rules::MAX_DIRTY_RANGE_BYTES;
 use std::path::PathBuf;
 use std::time::Duration;
-
-/// How much of a file may be unwritten, unless that or a large window was set.
-const MAX_DIRTY_BYTES: u64 = 96 << 20;
 
 /// The values of [`RUN`].
 #[derive(Clone, Debug)]
 pub(crate) struct RunSettings {
-    pub(crate) mode: Mode,
+    /// `None` takes the disk's, or else the default.
+    pub(crate) mode: Option<Mode>,
+    pub(crate) config: Option<PathBuf>,
     pub(crate) window_bytes: Option<u64>,
     pub(crate) request_bytes: Option<u64>,
-    pub(crate) max_dirty_bytes: u64,
+    pub(crate) max_dirty_bytes: Option<u64>,
     pub(crate) io_priority: IoPriority,
     pub(crate) reads: bool,
     pub(crate) only: Vec<String>,
@@ -32,13 +30,6 @@ pub(crate) struct RunSettings {
     pub(crate) trace: Option<PathBuf>,
     pub(crate) best_effort: bool,
     pub(crate) verbose: bool,
-}
-
-/// How much of a file may be unwritten if that was not set. Nobody is to wait for what the
-/// window allows.
-fn max_dirty_bytes(window_bytes: Option<u64>) -> u64 {
-    let windows = window_bytes.map_or(0, |bytes| bytes.saturating_mul(2));
-    windows.clamp(MAX_DIRTY_BYTES, *MAX_DIRTY_RANGE_BYTES.end())
 }
 
 fn patterns(matches: &ArgMatches, name: &str) -> Vec<String> {
@@ -54,11 +45,11 @@ fn patterns(matches: &ArgMatches, name: &str) -> Vec<String> {
 impl FromArgMatches for RunSettings {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         Ok(Self {
-            mode: word(matches, &MODE).parse().map_err(unread)?,
+            mode: mode(matches)?,
+            config: path(matches, &CONFIG),
             window_bytes: bytes(matches, &WINDOW),
             request_bytes: bytes(matches, &REQUEST),
-            max_dirty_bytes: bytes(matches, &MAX_DIRTY)
-                .unwrap_or_else(|| max_dirty_bytes(bytes(matches, &WINDOW))),
+            max_dirty_bytes: bytes(matches, &MAX_DIRTY),
             io_priority: word(matches, &IO_PRIORITY).parse().map_err(unread)?,
             reads: !matches.get_flag(NO_READS.name),
             only: patterns(matches, ONLY.name),
@@ -90,22 +81,5 @@ impl Args for RunSettings {
 
     fn augment_args_for_update(command: Command) -> Command {
         Self::augment_args(command)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_large_window_may_be_dirty() {
-        for (window, most) in [
-            (None, 96 << 20),
-            (Some(1 << 20), 96 << 20),
-            (Some(1 << 30), 2 << 30),
-            (Some(u64::MAX), 1 << 50),
-        ] {
-            assert_eq!(max_dirty_bytes(window), most);
-        }
     }
 }

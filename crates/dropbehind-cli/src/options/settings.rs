@@ -1,11 +1,12 @@
 //! The options' values, as the commands use them.
 
 use super::table::{
-    BLOCK_SIZE, IO_PRIORITY, MODE, NO_SYNC, PROGRESS, QUIET, REQUEST, STATS, STRATEGY, TRACE,
-    TRANSFER, WINDOW, WRITE_END,
+    BLOCK_SIZE, CONFIG, IO_PRIORITY, MODE, NO_SYNC, PROGRESS, QUIET, REQUEST, STATS, STRATEGY,
+    TRACE, TRANSFER, WINDOW, WRITE_END,
 };
 use super::{OptionSpec, Value};
 use clap::error::ErrorKind;
+use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use dropbehind::Mode;
 use dropbehind::strategy::Strategy;
@@ -26,9 +27,11 @@ pub(crate) enum When {
 /// The values of [`TRANSFER`].
 #[derive(Clone, Debug)]
 pub(crate) struct IoSettings {
-    pub(crate) mode: Mode,
+    /// `None` takes the disk's, or else the default.
+    pub(crate) mode: Option<Mode>,
     pub(crate) window_bytes: Option<u64>,
     pub(crate) request_bytes: Option<u64>,
+    pub(crate) config: Option<PathBuf>,
     pub(crate) strategy: Strategy,
     pub(crate) block_bytes: usize,
     pub(crate) io_priority: IoPriority,
@@ -65,6 +68,14 @@ pub(super) fn path(matches: &ArgMatches, spec: &OptionSpec) -> Option<PathBuf> {
     }
 }
 
+/// The mode, if the command line or the environment sets one.
+pub(super) fn mode(matches: &ArgMatches) -> Result<Option<Mode>, clap::Error> {
+    match matches.value_source(MODE.name) {
+        None | Some(ValueSource::DefaultValue) => Ok(None),
+        Some(_) => word(matches, &MODE).parse().map(Some).map_err(unread),
+    }
+}
+
 pub(super) fn unread(_: impl std::fmt::Debug) -> clap::Error {
     clap::Error::raw(ErrorKind::InvalidValue, "a checked value was refused\n")
 }
@@ -73,7 +84,8 @@ impl FromArgMatches for IoSettings {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let block_bytes = bytes(matches, &BLOCK_SIZE).unwrap_or(1 << 20);
         Ok(Self {
-            mode: word(matches, &MODE).parse().map_err(unread)?,
+            mode: mode(matches)?,
+            config: path(matches, &CONFIG),
             window_bytes: bytes(matches, &WINDOW),
             request_bytes: bytes(matches, &REQUEST),
             strategy: word(matches, &STRATEGY).parse().map_err(unread)?,

@@ -35,7 +35,8 @@ pub(super) const MODE: OptionSpec = OptionSpec {
               keep the pages. write-behind-any: the same for every sequential write. \
               write-through: write back at once, keep the pages. A pair such as behind+drop \
               (lazy, behind-appending, behind or eager; keep or drop) is allowed, too. Pages that \
-              were in the cache before always stay.",
+              were in the cache before always stay. The disk's mode in the configuration file, if \
+              there is one, goes before this default.",
 };
 
 pub(super) const WINDOW: OptionSpec = OptionSpec {
@@ -146,6 +147,19 @@ pub(super) const STATS: OptionSpec = OptionSpec {
               files together, for run).",
 };
 
+pub(super) const CONFIG: OptionSpec = OptionSpec {
+    name: "config",
+    short: None,
+    value_name: "FILE",
+    env: Some("DROPBEHIND_CONFIG"),
+    kind: Kind::Path,
+    default: None,
+    meaning: "Take each disk's mode, window and request from FILE, unless set otherwise",
+    details: "Its [disk] tables, as `watch` has them; unless set, those of /etc/dropbehind.toml, if \
+              that is there. An empty name means no file. An option goes before a variable, and that \
+              before the file; but on a disk with enabled = false, all files are left alone.",
+};
+
 pub(super) const TRACE: OptionSpec = OptionSpec {
     name: "trace",
     short: None,
@@ -204,11 +218,12 @@ pub(super) const NO_SYNC: OptionSpec = OptionSpec {
 };
 
 /// The options of every command that moves data.
-pub(super) const TRANSFER: [&OptionSpec; 10] = [
+pub(super) const TRANSFER: [&OptionSpec; 11] = [
     &MODE,
     &WINDOW,
     &REQUEST,
     &STRATEGY,
+    &CONFIG,
     &BLOCK_SIZE,
     &IO_PRIORITY,
     &STATS,
@@ -332,11 +347,12 @@ pub(super) const VERBOSE: OptionSpec = OptionSpec {
 };
 
 /// The options of `run`.
-pub(super) const RUN: [&OptionSpec; 14] = [
+pub(super) const RUN: [&OptionSpec; 15] = [
     &MODE,
     &WINDOW,
     &REQUEST,
     &MAX_DIRTY,
+    &CONFIG,
     &IO_PRIORITY,
     &READS,
     &NO_READS,

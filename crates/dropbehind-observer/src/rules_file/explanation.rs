@@ -28,8 +28,15 @@ impl fmt::Display for RulesFile {
         };
         writeln!(f, "{others}: {}", mode_name(all.other_mode()))?;
         consequence(f, all.other_mode(), all.settings(None, ""))?;
-        for (name, disk) in &all.disks {
+        for (name, disk) in all.disks.iter() {
             let mut says = sizes(disk.window_bytes, disk.request_bytes, disk.max_dirty_bytes);
+            if let Some(mode) = disk.mode {
+                let comma = if says.is_empty() { "" } else { "; " };
+                says = format!(
+                    "{}, unless a rule says otherwise{comma}{says}",
+                    mode_name(mode)
+                );
+            }
             if !disk.enabled {
                 says = "off: all its files are left alone".to_owned();
             } else if says.is_empty() {
@@ -37,7 +44,7 @@ impl fmt::Display for RulesFile {
             }
             writeln!(f, "disk {}: {says}", shown(name))?;
         }
-        if all.disks.values().any(|disk| disk.enabled) {
+        if all.disks.iter().any(|(_, disk)| disk.enabled) {
             writeln!(
                 f,
                 "A rule's sizes go before a disk's, and a disk's before those at the top."

@@ -1,18 +1,16 @@
 //! Turns the file's text into rules.
 
-use std::collections::BTreeMap;
-
+use dropbehind_config::values::{Mistakes, Section, Text};
+use dropbehind_config::{Problem, read_disks};
 use globset::Glob;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::cgroup::full_unit_name;
 use super::patterns::{Patterns, is_glob, literal, name_glob, path_glob, unit_glob};
-use super::problem::Problem;
 use super::process_facts::NAME_BYTES;
 use super::rule::{Programs, Rule};
-use super::values::{Mistakes, Section, Text, shown};
-use super::{Defaults, DiskSettings, Rules};
+use super::{Defaults, Rules};
 use crate::rules::{MAX_DIRTY_RANGE_BYTES, REQUEST_RANGE_BYTES, WINDOW_RANGE_BYTES};
 
 const FILE_KEYS: [&str; 7] = [
@@ -36,20 +34,11 @@ const RULE_KEYS: [&str; 10] = [
     "max_dirty",
     "reads",
 ];
-const DISK_KEYS: [&str; 4] = ["enabled", "window", "request", "max_dirty"];
 
 /// Parses the text. All mistakes are listed, not only the first.
 pub(super) fn parse(text: &str) -> Result<Rules, Vec<Problem>> {
     let mut mistakes = Mistakes::in_text(text);
-    let (table, errors) = DeTable::parse_recoverable(text);
-    for error in &errors {
-        let offset = error.span().map_or(0, |span| span.start);
-        mistakes.note(offset, error.message());
-    }
-    if !errors.is_empty() {
-        // What is left of the tables would only cause more of them.
-        return Err(mistakes.sorted());
-    }
+    let table = mistakes.tables(text)?;
     let file = Section::new(table.get_ref(), "the file", &FILE_KEYS, &mut mistakes);
     let rules = Rules {
         defaults: Defaults {
@@ -200,52 +189,4 @@ fn program_globs(name: &str) -> Result<Vec<Glob>, String> {
         globs.push(literal(&name[..NAME_BYTES])?);
     }
     Ok(globs)
-}
-
-fn read_disks(
-    value: Option<&Spanned<DeValue<'_>>>,
-    mistakes: &mut Mistakes<'_>,
-) -> BTreeMap<String, DiskSettings> {
-    let mut disks = BTreeMap::new();
-    let Some(value) = value else {
-        return disks;
-    };
-    let Some(tables) = value.get_ref().as_table() else {
-        mistakes.note(
-            value.span().start,
-            "disk is not a table; begin each disk with a line such as [disk.\"sda\"]",
-        );
-        return disks;
-    };
-    for (name, disk) in tables {
-        let start = name.span().start;
-        let name = name.get_ref();
-        let Some(table) = disk.get_ref().as_table() else {
-            mistakes.note(
-                start,
-                format!(
-                    "disk.{name} is {}; begin each disk with a line such as [disk.\"sda\"]",
-                    shown(disk.get_ref())
-                ),
-            );
-            continue;
-        };
-        if name.is_empty() || name.contains('/') {
-            mistakes.note(
-                start,
-                format!(
-                    "{name:?} is no disk's name; the names are those in /sys/block, such as sda"
-                ),
-            );
-        }
-        let disk = Section::new(table, "a disk", &DISK_KEYS, mistakes);
-        let settings = DiskSettings {
-            enabled: disk.flag("enabled", mistakes).unwrap_or(true),
-            window_bytes: disk.size("window", &WINDOW_RANGE_BYTES, mistakes),
-            request_bytes: disk.size("request", &REQUEST_RANGE_BYTES, mistakes),
-            max_dirty_bytes: disk.size("max_dirty", &MAX_DIRTY_RANGE_BYTES, mistakes),
-        };
-        disks.insert(name.clone().into_owned(), settings);
-    }
-    disks
 }

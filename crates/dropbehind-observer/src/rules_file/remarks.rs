@@ -16,7 +16,11 @@ impl RulesFile {
             let texts = rule.paths.iter().flat_map(|paths| paths.texts());
             texts.filter_map(move |text| Some(format!("line {}: {}", rule.line, of_path(text)?)))
         });
-        let disks = self.rules.disks.keys().filter_map(|name| of_disk(name));
+        let disks = self
+            .rules
+            .disks
+            .iter()
+            .filter_map(|(name, _)| of_disk(name));
         let mut remarks: Vec<String> = paths.chain(disks).map(shown).collect();
         if self.leaves_all_alone() {
             remarks.push("every file is left alone: there is nothing to do".to_owned());

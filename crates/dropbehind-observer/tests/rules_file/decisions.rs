@@ -97,6 +97,24 @@ fn the_first_rule_wins() {
 }
 
 #[test]
+fn a_disk_has_a_mode_for_files_that_no_rule_matches() {
+    let rules = rules(
+        "[[rule]]\npath = \"*.iso\"\nmode = \"dontcache\"\n\
+         [disk.\"sdb\"]\nmode = \"write-behind\"\n",
+    );
+    assert!(rules.want_any());
+    assert_eq!(mode_on(&rules, "/a", "sda"), None);
+    assert_eq!(
+        mode_on(&rules, "/a", "sdb").as_deref(),
+        Some("write-behind")
+    );
+    assert_eq!(
+        mode_on(&rules, "/a.iso", "sdb").as_deref(),
+        Some("dontcache")
+    );
+}
+
+#[test]
 fn a_disk_can_be_switched_off() {
     let rules = rules("mode = \"write-behind\"\n[disk.\"sdb\"]\nenabled = false\n");
     assert_eq!(

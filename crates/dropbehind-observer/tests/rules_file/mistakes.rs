@@ -52,9 +52,9 @@ fn unknown_keys() {
         &["\"path\"?", "cgroup"],
     );
     is_wrong(
-        "[disk.sda]\nmode = \"noreuse\"",
+        "[disk.sda]\nreads = true",
         "2:1",
-        &["a disk", "enabled, window, request"],
+        &["a disk", "enabled, mode, window, request"],
     );
     is_wrong("\"é\".x = 1", "1:1", &["no key \"é\". The keys"]);
     is_wrong("[rules]", "1:2", &["did you mean \"rule\"?"]);

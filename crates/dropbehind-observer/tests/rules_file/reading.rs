@@ -57,7 +57,7 @@ fn the_example_shows_every_key() {
     let rule = table["rule"].get_ref().as_array().unwrap()[0].get_ref();
     assert_eq!(rule.as_table().unwrap().len(), 10);
     let disk = table["disk"].get_ref().as_table().unwrap()["sda"].get_ref();
-    assert_eq!(disk.as_table().unwrap().len(), 4);
+    assert_eq!(disk.as_table().unwrap().len(), 5);
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn rules_are_explained() {
         "2. (line ",
         "): left alone\n",
         "all other files: write-behind\n   written back a window behind appending writers; pages stay\n",
-        "disk sda: window 4.0 MiB, request 512 KiB, at most dirty 96 MiB\n",
+        "disk sda: write-behind, unless a rule says otherwise; window 4.0 MiB, request 512 KiB, at most dirty 96 MiB\n",
     ] {
         assert!(text.contains(line), "{line:?} is not in\n{text}");
     }

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use dropbehind_policy::StreamConfig;
 
 use super::File;
+use crate::config;
 use dropbehind_flusher::Flusher;
 use dropbehind_flusher::lock;
 use dropbehind_flusher::own_file::OwnFile;
@@ -85,6 +86,9 @@ impl File {
             Some(own) if own.is_ours() => own.clone(),
             _ => Flusher::shared().ok()?,
         };
+        if let Some(problem) = config::problem() {
+            flusher.note(format!("the configuration file is not in force: {problem}"));
+        }
         let config = StreamConfig {
             window_bytes: shared.settings.window_bytes,
             request_bytes: shared.settings.request_bytes,

@@ -12,7 +12,8 @@ use dropbehind_flusher::Flusher;
 /// The settings of an open file.
 #[derive(Clone, Debug)]
 pub(crate) struct FileSettings {
-    pub(crate) mode: Mode,
+    /// `None` takes the disk's, or else `dontcache`.
+    pub(crate) mode: Option<Mode>,
     pub(crate) window_bytes: Option<u64>,
     pub(crate) request_bytes: Option<u64>,
     pub(crate) strategy: Strategy,
@@ -23,7 +24,7 @@ pub(crate) struct FileSettings {
 impl Default for FileSettings {
     fn default() -> FileSettings {
         FileSettings {
-            mode: Mode::DONTCACHE,
+            mode: None,
             window_bytes: None,
             request_bytes: None,
             strategy: Strategy::Auto,

@@ -3,6 +3,7 @@
 //! Either side may die at any moment. The other one then sees the end of the stream, and ignores
 //! an unfinished line.
 
+use dropbehind::config::Disks;
 use dropbehind_linux::{Interest, PollEntry, poll};
 use dropbehind_observer::snapshot::Snapshot;
 use serde::de::DeserializeOwned;
@@ -15,8 +16,10 @@ use std::time::Duration;
 /// What is to be done with a program's files.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Wishes {
-    /// Its mode, as in `--mode`.
-    pub(crate) mode: String,
+    /// Its mode, as in `--mode`; `None` takes the disk's, or else the default.
+    pub(crate) mode: Option<String>,
+    /// What is in force for each disk, unless set otherwise.
+    pub(crate) disks: Disks,
     pub(crate) window_bytes: Option<u64>,
     pub(crate) request_bytes: Option<u64>,
     pub(crate) max_dirty_bytes: Option<u64>,

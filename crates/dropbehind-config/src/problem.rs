@@ -19,7 +19,7 @@ pub struct Problem {
 
 impl Problem {
     /// A problem at this byte of the file's text.
-    pub(super) fn at(text: &str, offset: usize, message: String) -> Self {
+    pub fn at(text: &str, offset: usize, message: String) -> Self {
         let before = text.get(..offset).unwrap_or(text);
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
         Self {
@@ -30,16 +30,16 @@ impl Problem {
     }
 }
 
-/// Why there are no rules.
+/// Why the file is not in force.
 #[derive(Debug)]
-pub enum RulesFileError {
+pub enum FileError {
     /// The file could not be read.
     Unreadable(PathBuf, io::Error),
     /// The file was read, and has these problems, in the order of its lines.
     Wrong(PathBuf, Vec<Problem>),
 }
 
-impl RulesFileError {
+impl FileError {
     /// The file.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -50,7 +50,7 @@ impl RulesFileError {
 }
 
 /// One line for each problem, `FILE:LINE:COLUMN: what is wrong`.
-impl fmt::Display for RulesFileError {
+impl fmt::Display for FileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unreadable(path, error) => {
@@ -73,7 +73,7 @@ impl fmt::Display for RulesFileError {
     }
 }
 
-impl std::error::Error for RulesFileError {
+impl std::error::Error for FileError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Unreadable(_, error) => Some(error),

@@ -97,7 +97,9 @@ mod tests {
     /// Covers all that the observer and the commands tell users.
     #[test]
     fn paths_are_printed_in_no_other_way() {
-        let mut folders = vec!["src".into(), "../dropbehind-cli/src".into()];
+        let mut folders = Vec::from(
+            ["config", "observer", "cli"].map(|name| format!("../dropbehind-{name}/src").into()),
+        );
         let mut files = 0;
         while let Some(folder) = folders.pop() {
             let folder: std::path::PathBuf = folder;

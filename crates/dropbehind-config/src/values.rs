@@ -6,40 +6,57 @@ use dropbehind_policy::Mode;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::problem::Problem;
+use crate::problem::Problem;
 use crate::size;
 
 /// A text and its position.
-pub(super) type Text<'t> = Spanned<&'t str>;
+pub type Text<'t> = Spanned<&'t str>;
 
 /// The mistakes found so far, and the text they are in.
-#[derive(Debug)]
-pub(super) struct Mistakes<'t> {
+#[derive(Debug, Default)]
+pub struct Mistakes<'t> {
     text: &'t str,
     found: Vec<Problem>,
 }
 
 impl<'t> Mistakes<'t> {
-    pub(super) fn in_text(text: &'t str) -> Self {
+    /// None yet.
+    pub fn in_text(text: &'t str) -> Self {
         Self {
             text,
             found: Vec::new(),
         }
     }
 
+    /// Parses the text's tables.
+    ///
+    /// # Errors
+    /// What is no TOML. What is left of the tables would only cause more mistakes.
+    pub fn tables(&mut self, text: &'t str) -> Result<Spanned<DeTable<'t>>, Vec<Problem>> {
+        let (table, errors) = DeTable::parse_recoverable(text);
+        for error in &errors {
+            let offset = error.span().map_or(0, |span| span.start);
+            self.note(offset, error.message());
+        }
+        match errors.is_empty() {
+            true => Ok(table),
+            false => Err(std::mem::take(self).sorted()),
+        }
+    }
+
     /// Notes a mistake at this byte of the text.
-    pub(super) fn note(&mut self, offset: usize, message: impl Into<String>) {
+    pub fn note(&mut self, offset: usize, message: impl Into<String>) {
         let problem = Problem::at(self.text, offset, message.into());
         self.found.push(problem);
     }
 
     /// Returns the value, or notes why there is none.
-    pub(super) fn take<T>(&mut self, offset: usize, value: Result<T, String>) -> Option<T> {
+    pub fn take<T>(&mut self, offset: usize, value: Result<T, String>) -> Option<T> {
         value.map_err(|message| self.note(offset, message)).ok()
     }
 
     /// The mistakes, in the order of their lines.
-    pub(super) fn sorted(mut self) -> Vec<Problem> {
+    pub fn sorted(mut self) -> Vec<Problem> {
         self.found.sort();
         self.found
     }
@@ -47,13 +64,13 @@ impl<'t> Mistakes<'t> {
 
 /// A table of the file.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Section<'a, 't> {
+pub struct Section<'a, 't> {
     table: &'a DeTable<'t>,
 }
 
 impl<'a, 't> Section<'a, 't> {
     /// Reads a table that may have these keys.
-    pub(super) fn new(
+    pub fn new(
         table: &'a DeTable<'t>,
         place: &str,
         keys: &[&str],
@@ -78,27 +95,30 @@ impl<'a, 't> Section<'a, 't> {
         Self { table }
     }
 
-    pub(super) fn value(self, key: &str) -> Option<&'a Spanned<DeValue<'t>>> {
+    /// The value of a key.
+    pub fn value(self, key: &str) -> Option<&'a Spanned<DeValue<'t>>> {
         self.table.get(key)
     }
 
-    pub(super) fn flag(self, key: &str, mistakes: &mut Mistakes<'_>) -> Option<bool> {
+    /// True or false.
+    pub fn flag(self, key: &str, mistakes: &mut Mistakes<'_>) -> Option<bool> {
         let value = self.value(key)?;
         let found = value.get_ref().as_bool().ok_or_else(|| {
             format!(
                 "{key} is {}; it takes true or false",
-                shown(value.get_ref())
+                shown_value(value.get_ref())
             )
         });
         mistakes.take(value.span().start, found)
     }
 
-    pub(super) fn text(self, key: &str, mistakes: &mut Mistakes<'_>) -> Option<Text<'a>> {
+    /// A text.
+    pub fn text(self, key: &str, mistakes: &mut Mistakes<'_>) -> Option<Text<'a>> {
         let value = self.value(key)?;
         let found = value.get_ref().as_str().ok_or_else(|| {
             format!(
                 "{key} is {}; it takes a text in quotes",
-                shown(value.get_ref())
+                shown_value(value.get_ref())
             )
         });
         let text = mistakes.take(value.span().start, found)?;
@@ -106,7 +126,7 @@ impl<'a, 't> Section<'a, 't> {
     }
 
     /// One text, or a list of them.
-    pub(super) fn texts(self, key: &str, mistakes: &mut Mistakes<'_>) -> Option<Vec<Text<'a>>> {
+    pub fn texts(self, key: &str, mistakes: &mut Mistakes<'_>) -> Option<Vec<Text<'a>>> {
         let value = self.value(key)?;
         let Some(list) = value.get_ref().as_array() else {
             return Some(vec![self.text(key, mistakes)?]);
@@ -127,7 +147,7 @@ impl<'a, 't> Section<'a, 't> {
                     item.span().start,
                     format!(
                         "{key} has {} in its list; it takes texts in quotes",
-                        shown(item.get_ref())
+                        shown_value(item.get_ref())
                     ),
                 ),
             }
@@ -135,7 +155,8 @@ impl<'a, 't> Section<'a, 't> {
         Some(texts)
     }
 
-    pub(super) fn mode(self, mistakes: &mut Mistakes<'_>) -> Option<Mode> {
+    /// The key `mode`.
+    pub fn mode(self, mistakes: &mut Mistakes<'_>) -> Option<Mode> {
         let text = self.text("mode", mistakes)?;
         let mode = text.get_ref().parse::<Mode>();
         let mode = mode.map_err(|error| format!("{:?} is {error}", text.get_ref()));
@@ -143,7 +164,7 @@ impl<'a, 't> Section<'a, 't> {
     }
 
     /// A size as text, or a plain number of bytes.
-    pub(super) fn size(
+    pub fn size(
         self,
         key: &str,
         range: &RangeInclusive<u64>,
@@ -165,16 +186,20 @@ fn read_size(value: &DeValue<'_>, range: &RangeInclusive<u64>) -> Result<u64, St
         Some(bytes) if range.contains(&bytes) => Ok(bytes),
         Some(_) => Err(format!(
             "is {}; it can be from {} to {}",
-            shown(value),
+            shown_value(value),
             size::show(*range.start()),
             size::show(*range.end())
         )),
-        None => Err(format!("is {}; it takes {}", shown(value), size::ALLOWED)),
+        None => Err(format!(
+            "is {}; it takes {}",
+            shown_value(value),
+            size::ALLOWED
+        )),
     }
 }
 
 /// A value as errors show it.
-pub(super) fn shown(value: &DeValue<'_>) -> String {
+pub fn shown_value(value: &DeValue<'_>) -> String {
     match value {
         DeValue::String(text) => format!("{text:?}"),
         DeValue::Integer(number) => number.as_str().to_owned(),
