@@ -147,6 +147,27 @@ impl OwnFile {
 
     /// Reports a write that has returned, and does whatever is due.
     pub fn wrote(self: &Arc<Self>, fd: BorrowedFd<'_>, range: ByteRange, bytes: u64, mode: Mode) {
+        let due = self.tell_written(fd, range, bytes, mode);
+        if due == Due::default() {
+            return;
+        }
+        match due.pause {
+            Pause::Wait => self.wait_for_room(),
+            _ if bytes >= THROTTLED_BYTES => self.pause(bytes),
+            Pause::Turn => self.nap(bytes),
+            Pause::Nothing => {}
+        }
+    }
+
+    /// Reports a write that has returned, without waiting for anything. Returns what was due: the
+    /// flusher is awake already, but the writer is to slow down.
+    pub fn tell_written(
+        self: &Arc<Self>,
+        fd: BorrowedFd<'_>,
+        range: ByteRange,
+        bytes: u64,
+        mode: Mode,
+    ) -> Due {
         self.append_mode.store(mode.to_bits(), Ordering::Relaxed);
         let mut counted = bytes;
         let mut due = Due::default();
@@ -154,18 +175,49 @@ impl OwnFile {
             due = due.and(self.slot.wrote(run, counted));
             counted = 0;
         }
-        if due == Due::default() {
-            return;
-        }
         if due.kick {
             self.register(fd);
             self.kick();
         }
-        match due.pause {
-            Pause::Wait => self.wait(),
-            _ if bytes >= THROTTLED_BYTES => self.pause(bytes),
-            Pause::Turn => self.nap(bytes),
-            Pause::Nothing => {}
+        due
+    }
+
+    /// Returns whether writers are to wait.
+    pub fn is_over_limit(&self) -> bool {
+        self.slot.over_limit() && !self.disk.is_dead()
+    }
+
+    /// Announces a read of `range`, in whole pages: none of it is dropped before
+    /// [`OwnFile::read_done`]. Returns the parts that are not cached.
+    pub fn will_read(&self, fd: BorrowedFd<'_>, range: ByteRange) -> Vec<ByteRange> {
+        self.claims.claim(range);
+        // If that is unknown, nothing counts as ours, and all is kept.
+        let resident = residency::resident_in(fd, range).unwrap_or_else(|_| vec![range]);
+        let mut absent = Vec::new();
+        let mut at = range.start;
+        for part in resident {
+            absent.push(ByteRange::new(at, part.start));
+            at = part.end;
+        }
+        absent.push(ByteRange::new(at, range.end));
+        absent.retain(|part| !part.is_empty());
+        absent
+    }
+
+    /// A read that was announced is over; it brought in `brought`.
+    pub fn read_done(
+        self: &Arc<Self>,
+        fd: BorrowedFd<'_>,
+        range: ByteRange,
+        brought: Vec<ByteRange>,
+    ) {
+        self.claims.release(range);
+        for part in brought {
+            // What is lost in a full ring is only known to lie somewhere in a span.
+            match self.slot.reads.has_room() {
+                true => self.read(fd, part),
+                false => reader::drop_read(fd, self, part),
+            }
         }
     }
 
@@ -241,7 +293,7 @@ impl OwnFile {
     }
 
     /// Waits until no more than the limit is outstanding.
-    fn wait(&self) {
+    pub fn wait_for_room(&self) {
         if self.registration.load(Ordering::Acquire) == REFUSED {
             self.slot.abandon();
             return;

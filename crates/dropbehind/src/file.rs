@@ -18,10 +18,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use dropbehind_linux::{FileId, FileKind, FsKind};
 use dropbehind_policy::Mode;
 
-use crate::config::{self, DiskSettings};
+use crate::facts::Facts;
 use crate::open_options::OpenOptions;
 use dropbehind_flusher::Stats;
 use dropbehind_flusher::lock;
@@ -32,23 +31,16 @@ pub(crate) use settings::FileSettings;
 
 /// State shared by the clones of a file, which have one open file description and position.
 struct Shared {
-    settings: FileSettings,
+    facts: Facts,
     /// The number of open clones. The reference count of this struct won't do: two clones
     /// that are dropped at the same moment would each still see the other's reference.
     open: AtomicUsize,
     mode: AtomicU8,
     /// The position of the next `read` or `write`, as far as it was moved through us.
     position: AtomicU64,
-    o_append: bool,
-    /// Whether the mode has any effect on this kind of file.
+    /// Whether the mode has any effect on this kind of file; beside the other fields that
+    /// each call reads.
     applies: bool,
-    /// The configuration file turns its disk off.
-    disk_is_off: bool,
-    writeback_applies: bool,
-    device: u64,
-    filesystem: FsKind,
-    id: FileId,
-    block_device: bool,
     size_bytes: AtomicU64,
     /// The handle to the flusher, made when first needed.
     handle: OnceLock<Arc<OwnFile>>,
@@ -137,49 +129,23 @@ impl File {
     }
 
     pub(crate) fn with_settings(file: fs::File, settings: FileSettings) -> io::Result<File> {
-        let mut settings = settings;
-        let info = dropbehind_linux::file_info(file.as_fd())?;
-        let flags = dropbehind_linux::status_flags(file.as_fd())?;
-        let (applies, device) = match info.kind {
-            FileKind::Regular => (without_effect(info.filesystem).is_none(), info.id.device),
-            FileKind::Block => (true, info.special_device),
-            FileKind::Other => (false, info.id.device),
-        };
-        let disk = match applies {
-            true => config::settings_of(file.as_fd(), device),
-            false => DiskSettings::default(),
-        };
-        let applies = applies && disk.enabled;
-        let mode = settings.mode.or(disk.mode).unwrap_or(Mode::DONTCACHE);
-        settings.window_bytes = settings.window_bytes.or(disk.window_bytes);
-        settings.request_bytes = settings.request_bytes.or(disk.request_bytes);
-        let position = if applies {
+        let facts = Facts::of(file.as_fd(), settings)?;
+        let position = if facts.applies || facts.flags.direct {
             (&file).stream_position().unwrap_or(0)
         } else {
             0
         };
-        if settings.random && applies {
-            let random = dropbehind_linux::Access::Random;
-            dropbehind_linux::advise_access(file.as_fd(), random)?;
-        }
-        let native = match disk.enabled {
-            true => native_operations(settings.strategy, info.filesystem, device),
-            false => 0,
+        let native = match facts.disk_is_off {
+            true => 0,
+            false => native_operations(facts.settings.strategy, facts.filesystem, facts.device),
         };
         let shared = Shared {
             open: AtomicUsize::new(1),
-            mode: AtomicU8::new(mode.to_bits()),
-            settings,
+            mode: AtomicU8::new(facts.mode.to_bits()),
             position: AtomicU64::new(position),
-            o_append: flags.append,
-            applies: applies && !flags.direct,
-            disk_is_off: !disk.enabled,
-            writeback_applies: !flags.sync && !flags.dsync,
-            device,
-            filesystem: info.filesystem,
-            id: info.id,
-            block_device: info.kind == FileKind::Block,
-            size_bytes: AtomicU64::new(info.size_bytes),
+            applies: facts.applies,
+            size_bytes: AtomicU64::new(facts.size_bytes),
+            facts,
             handle: OnceLock::new(),
             handle_after_fork: ArcSwapOption::empty(),
             bytes_read: AtomicU64::new(0),
@@ -200,15 +166,7 @@ impl File {
 
     /// Returns why the mode has no effect on this file, or `None` if it has one.
     pub fn without_effect(&self) -> Option<&'static str> {
-        if self.shared.applies {
-            return None;
-        }
-        if self.shared.disk_is_off {
-            return Some("its disk is turned off in dropbehind's configuration file");
-        }
-        without_effect(self.shared.filesystem).or(Some(
-            "it is no regular file or block device, or open with O_DIRECT",
-        ))
+        self.shared.facts.without_effect()
     }
 
     /// Changes the mode of this file and its clones, from the next call on.
@@ -277,10 +235,10 @@ impl File {
             handle.synced(self.as_fd(), failed);
         }
         if result.is_err() {
-            writeback_errors::told(self.shared.id);
+            writeback_errors::told(self.shared.facts.id);
         }
         result?;
-        match writeback_errors::take_for(self.shared.id, self.shared.opened) {
+        match writeback_errors::take_for(self.shared.facts.id, self.shared.opened) {
             Some(error) => Err(error),
             None => Ok(()),
         }
@@ -327,18 +285,6 @@ impl File {
     /// write. The descriptor is gone in any case.
     pub fn close(self) -> io::Result<()> {
         dropbehind_linux::close(self.into_std().into())
-    }
-}
-
-/// The reason, for file systems whose page cache cannot be controlled.
-fn without_effect(filesystem: FsKind) -> Option<&'static str> {
-    match filesystem {
-        FsKind::Tmpfs => Some("tmpfs has no disk: the page cache is where its data lives"),
-        FsKind::Overlay => Some(
-            "overlayfs hides the cached pages of its files from cachestat and sync_file_range; \
-             use a path on the file system below, or a volume",
-        ),
-        _ => None,
     }
 }
 

@@ -28,12 +28,15 @@
 #![cfg(target_os = "linux")]
 #![forbid(unsafe_code)]
 
+mod attached;
 pub mod config;
 pub mod control;
+mod facts;
 mod file;
 mod open_options;
 pub mod strategy;
 
+pub use attached::{Attached, Reading};
 pub use dropbehind_flusher::Stats;
 pub use dropbehind_policy::Mode;
 pub use file::File;

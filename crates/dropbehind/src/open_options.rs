@@ -2,11 +2,13 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use dropbehind_policy::Mode;
 
+use crate::attached::Attached;
 use crate::file::{File, FileSettings};
 use crate::strategy::Strategy;
 use dropbehind_flusher::Flusher;
@@ -144,6 +146,21 @@ impl OpenOptions {
     pub fn adopt(&self, file: fs::File) -> io::Result<File> {
         self.settings.check()?;
         File::with_settings(file, self.settings.clone())
+    }
+}
+
+impl OpenOptions {
+    /// Attaches an open file that the program goes on using by itself, such as through io_uring,
+    /// with these settings. `file` is whatever holds the descriptor: the file, a reference to it,
+    /// an `Arc`. The strategy doesn't matter.
+    ///
+    /// In a mode that drops, this finds out what of the file is cached, so that it stays.
+    ///
+    /// # Errors
+    /// As for [`OpenOptions::adopt`].
+    pub fn attach<F: AsFd>(&self, file: F) -> io::Result<Attached<F>> {
+        self.settings.check()?;
+        Attached::new(file, self.settings.clone())
     }
 }
 

@@ -387,7 +387,7 @@ impl Reader {
 
 /// Drops what was read, in the reader's thread. Nothing of a written file: only the flusher can
 /// ask whether its writeback failed.
-fn drop_read(fd: BorrowedFd<'_>, file: &OwnFile, range: ByteRange) {
+pub(super) fn drop_read(fd: BorrowedFd<'_>, file: &OwnFile, range: ByteRange) {
     if file.was_written() {
         return;
     }

@@ -5,11 +5,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use dropbehind_policy::StreamConfig;
-
 use super::File;
-use crate::config;
-use dropbehind_flusher::Flusher;
 use dropbehind_flusher::lock;
 use dropbehind_flusher::own_file::OwnFile;
 
@@ -82,24 +78,8 @@ impl File {
 
     fn new_handle(&self) -> Option<Arc<OwnFile>> {
         let shared = &self.shared;
-        let flusher = match &shared.settings.flusher {
-            Some(own) if own.is_ours() => own.clone(),
-            _ => Flusher::shared().ok()?,
-        };
-        if let Some(problem) = config::problem() {
-            flusher.note(format!("the configuration file is not in force: {problem}"));
-        }
-        let config = StreamConfig {
-            window_bytes: shared.settings.window_bytes,
-            request_bytes: shared.settings.request_bytes,
-            size_bytes: shared.size_bytes.load(Ordering::Relaxed),
-            o_append: shared.o_append,
-            block_device: shared.block_device,
-            random: shared.settings.random,
-            traced: false,
-        };
-        let file = OwnFile::new(flusher, self.as_fd(), shared.device, shared.id, config);
-        file.ok().map(Arc::new)
+        let size_bytes = shared.size_bytes.load(Ordering::Relaxed);
+        shared.facts.new_handle(self.as_fd(), size_bytes)
     }
 
     /// Tells the flusher that the file is closed, if this is the last clone.

@@ -28,7 +28,7 @@ impl File {
             matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EINVAL))
         });
         if refused {
-            remember_dontcache(self.shared.device, operation, false);
+            remember_dontcache(self.shared.facts.device, operation, false);
             self.shared.native.store(0, Ordering::Relaxed);
         }
         refused

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 
 use dropbehind_linux::IoFlags;
-use dropbehind_policy::{ByteRange, Mode, Writeback};
+use dropbehind_policy::{ByteRange, Mode};
 
 use super::File;
 
@@ -80,21 +80,14 @@ impl File {
                     ByteRange::new(start.min(end.saturating_sub(bytes)), end)
                 }
             };
-            handle.wrote(self.as_fd(), range, bytes, self.effective(mode));
+            handle.wrote(
+                self.as_fd(),
+                range,
+                bytes,
+                self.shared.facts.effective(mode),
+            );
         }
         result
-    }
-
-    /// Synchronous writes are on the disk when they return, so they need no write-behind.
-    fn effective(&self, mode: Mode) -> Mode {
-        let behind = matches!(
-            mode.writeback,
-            Writeback::Behind | Writeback::BehindAppending
-        );
-        if behind && !self.shared.writeback_applies {
-            return Mode::new(Writeback::Lazy, mode.residency);
-        }
-        mode
     }
 
     fn write_plain(&self, bufs: &[IoSlice<'_>], offset: Option<u64>) -> io::Result<usize> {

@@ -1,0 +1,206 @@
+//! A file that the program reads and writes by itself, such as through a ring.
+
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use dropbehind_flusher::own_file::OwnFile;
+use dropbehind_flusher::{Stats, writeback_errors};
+use dropbehind_policy::{ByteRange, Mode};
+
+use crate::control::{self, DropOutcome};
+use crate::facts::Facts;
+use crate::file::FileSettings;
+
+/// A file that the program reads and writes by itself: with io_uring, through another library,
+/// or by calls of its own.
+///
+/// The program reports what it did; the flusher writes back and drops as for a
+/// [`File`](crate::File). Nothing is done with the descriptor itself but to ask about the file.
+/// What is not reported is left alone: it stays cached, and the kernel writes it.
+///
+/// All methods can be called by several threads at once. In the child of a fork they do
+/// nothing.
+pub struct Attached<F: AsFd> {
+    /// `Some` until it is detached.
+    file: Option<F>,
+    facts: Facts,
+    /// `None` if the mode has no effect here.
+    handle: Option<Arc<OwnFile>>,
+    opened: u64,
+}
+
+impl<F: AsFd> fmt::Debug for Attached<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Attached")
+            .field("mode", &self.facts.mode)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A read that was announced. It keeps the flusher from dropping pages of its range until it is
+/// [done](Attached::read_done).
+#[derive(Debug)]
+#[must_use = "pages of its range are not dropped before `Attached::read_done`"]
+pub struct Reading {
+    range: ByteRange,
+    absent: Vec<ByteRange>,
+}
+
+impl<F: AsFd> Attached<F> {
+    pub(crate) fn new(file: F, settings: FileSettings) -> io::Result<Attached<F>> {
+        let facts = Facts::of(file.as_fd(), settings)?;
+        let handle = match facts.applies {
+            true => facts.new_handle(file.as_fd(), facts.size_bytes),
+            false => None,
+        };
+        if let Some(handle) = &handle {
+            handle.look_before(file.as_fd(), facts.mode);
+        }
+        Ok(Attached {
+            file: Some(file),
+            facts,
+            handle,
+            opened: writeback_errors::now(),
+        })
+    }
+
+    /// The file.
+    pub fn get_ref(&self) -> &F {
+        self.file.as_ref().expect("only detach takes it")
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.get_ref().as_fd()
+    }
+
+    /// Its mode.
+    pub fn mode(&self) -> Mode {
+        self.facts.mode
+    }
+
+    /// Why the mode has no effect on this file, or `None` if it has one.
+    pub fn without_effect(&self) -> Option<&'static str> {
+        self.facts.without_effect()
+    }
+
+    fn handle(&self) -> Option<&Arc<OwnFile>> {
+        self.handle.as_ref().filter(|handle| handle.is_ours())
+    }
+
+    /// A write of `length` bytes at `offset` has completed. With `O_APPEND`, the offset doesn't
+    /// matter. A few atomic operations, and a wake-up of the flusher for each batch; it never
+    /// waits.
+    ///
+    /// Returns true if so much is unwritten that the program should submit no more before
+    /// [`Attached::wait_for_room`]. If it goes on, more than two windows are dirty, which is
+    /// all that happens.
+    pub fn wrote(&self, offset: u64, length: u64) -> bool {
+        let Some(handle) = self.handle().filter(|_| !self.facts.mode.is_buffered()) else {
+            return false;
+        };
+        let range = ByteRange::new(offset, offset.saturating_add(length));
+        handle.tell_written(
+            self.fd(),
+            range,
+            length,
+            self.facts.effective(self.facts.mode),
+        );
+        handle.is_over_limit()
+    }
+
+    /// Waits until [`Attached::wrote`] would return false.
+    pub fn wait_for_room(&self) {
+        if let Some(handle) = self.handle() {
+            handle.wait_for_room();
+        }
+    }
+
+    /// A read of `length` bytes at `offset` is about to be submitted. Finds out what of it is
+    /// cached (cachestat(2), and mincore(2) if a part is): the rest is what the read brings in.
+    ///
+    /// The kernel may read ahead of it, which nobody reports, so those pages stay. Attach the
+    /// file with [`OpenOptions::random`](crate::OpenOptions::random) to prevent that.
+    pub fn will_read(&self, offset: u64, length: u64) -> Reading {
+        let page_bytes = dropbehind_linux::page_size();
+        let range = ByteRange::new(offset, offset.saturating_add(length));
+        let range = range.page_aligned_outward(page_bytes);
+        let handle = self.handle().filter(|_| self.facts.mode.drops());
+        Reading {
+            range,
+            absent: handle.map_or_else(Vec::new, |handle| handle.will_read(self.fd(), range)),
+        }
+    }
+
+    /// The read has completed, or failed, or was not submitted after all. What it brought in is
+    /// dropped.
+    pub fn read_done(&self, reading: Reading) {
+        if let Some(handle) = self.handle().filter(|_| self.facts.mode.drops()) {
+            handle.read_done(self.fd(), reading.range, reading.absent);
+        }
+    }
+
+    /// Drops the clean pages of a range that were not cached before, and reports what stayed.
+    ///
+    /// # Errors
+    /// Those of `posix_fadvise(2)` and `cachestat(2)`.
+    pub fn drop_behind(&self, range: Range<u64>) -> io::Result<DropOutcome> {
+        let handle = self.handle().filter(|_| self.facts.mode.drops());
+        control::drop_behind(self.fd(), handle, range.into())
+    }
+
+    /// An `fsync` or `fdatasync` by the program has returned this. Call it for each one: after a
+    /// failed one, nothing of the file is dropped. Returns the same, or an error that the
+    /// flusher saw and that `fsync` can no longer report (only before Linux 6.5).
+    ///
+    /// # Errors
+    /// As said.
+    pub fn synced(&self, result: io::Result<()>) -> io::Result<()> {
+        if let Some(handle) = self.handle() {
+            handle.synced(self.fd(), result.is_err());
+        }
+        if result.is_err() {
+            writeback_errors::told(self.facts.id);
+        }
+        result?;
+        match writeback_errors::take_for(self.facts.id, self.opened) {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+
+    /// What was done for the file.
+    pub fn stats(&self) -> Stats {
+        self.handle()
+            .map_or_else(Stats::default, |handle| handle.stats())
+    }
+
+    /// Waits until all that was reported is clean and dropped. Returns false if `timeout` passes
+    /// first. Syncs nothing.
+    pub fn settle(&self, timeout: Duration) -> bool {
+        self.handle()
+            .is_none_or(|handle| handle.settle(self.fd(), timeout))
+    }
+
+    /// Ends it, and returns the file. The flusher finishes what was reported. Dropping it does
+    /// the same.
+    pub fn detach(mut self) -> F {
+        self.end();
+        self.file.take().expect("only detach takes it")
+    }
+
+    fn end(&self) {
+        if let (Some(handle), Some(file)) = (self.handle(), &self.file) {
+            handle.close(file.as_fd());
+        }
+    }
+}
+
+impl<F: AsFd> Drop for Attached<F> {
+    fn drop(&mut self) {
+        self.end();
+    }
+}

@@ -1,0 +1,128 @@
+//! What is known about a file when it is opened or attached.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use dropbehind_flusher::Flusher;
+use dropbehind_flusher::own_file::OwnFile;
+use dropbehind_linux::{
+    Access, FileId, FileKind, FsKind, StatusFlags, advise_access, file_info, status_flags,
+};
+use dropbehind_policy::{Mode, StreamConfig, Writeback};
+
+use crate::config::{self, DiskSettings};
+use crate::file::FileSettings;
+
+/// What is known about a file when it is opened or attached.
+#[derive(Clone, Debug)]
+pub(crate) struct Facts {
+    pub(crate) mode: Mode,
+    /// The settings, completed by those of the disk.
+    pub(crate) settings: FileSettings,
+    /// Whether the mode has any effect on this kind of file.
+    pub(crate) applies: bool,
+    /// The configuration file turns its disk off.
+    pub(crate) disk_is_off: bool,
+    /// `st_dev`, or `st_rdev` for a block device.
+    pub(crate) device: u64,
+    pub(crate) filesystem: FsKind,
+    pub(crate) id: FileId,
+    pub(crate) block_device: bool,
+    pub(crate) size_bytes: u64,
+    pub(crate) flags: StatusFlags,
+}
+
+impl Facts {
+    pub(crate) fn of(fd: BorrowedFd<'_>, settings: FileSettings) -> io::Result<Facts> {
+        let info = file_info(fd)?;
+        let flags = status_flags(fd)?;
+        let (applies, device) = match info.kind {
+            FileKind::Regular => (without_effect(info.filesystem).is_none(), info.id.device),
+            FileKind::Block => (true, info.special_device),
+            FileKind::Other => (false, info.id.device),
+        };
+        let disk = match applies {
+            true => config::settings_of(fd, device),
+            false => DiskSettings::default(),
+        };
+        if settings.random && applies && disk.enabled {
+            advise_access(fd, Access::Random)?;
+        }
+        Ok(Facts {
+            mode: settings.mode.or(disk.mode).unwrap_or(Mode::DONTCACHE),
+            settings: FileSettings {
+                window_bytes: settings.window_bytes.or(disk.window_bytes),
+                request_bytes: settings.request_bytes.or(disk.request_bytes),
+                ..settings
+            },
+            applies: applies && disk.enabled && !flags.direct,
+            disk_is_off: !disk.enabled,
+            device,
+            filesystem: info.filesystem,
+            id: info.id,
+            block_device: info.kind == FileKind::Block,
+            size_bytes: info.size_bytes,
+            flags,
+        })
+    }
+
+    /// A handle to the flusher; `None` if none can be had.
+    pub(crate) fn new_handle(&self, fd: BorrowedFd<'_>, size_bytes: u64) -> Option<Arc<OwnFile>> {
+        let flusher = match &self.settings.flusher {
+            Some(own) if own.is_ours() => own.clone(),
+            _ => Flusher::shared().ok()?,
+        };
+        if let Some(problem) = config::problem() {
+            flusher.note(format!("the configuration file is not in force: {problem}"));
+        }
+        let config = StreamConfig {
+            window_bytes: self.settings.window_bytes,
+            request_bytes: self.settings.request_bytes,
+            size_bytes,
+            o_append: self.flags.append,
+            block_device: self.block_device,
+            random: self.settings.random,
+            traced: false,
+        };
+        let file = OwnFile::new(flusher, fd, self.device, self.id, config);
+        file.ok().map(Arc::new)
+    }
+
+    /// Synchronous writes are on the disk when they return, so they need no write-behind.
+    pub(crate) fn effective(&self, mode: Mode) -> Mode {
+        let behind = matches!(
+            mode.writeback,
+            Writeback::Behind | Writeback::BehindAppending
+        );
+        if behind && (self.flags.sync || self.flags.dsync) {
+            return Mode::new(Writeback::Lazy, mode.residency);
+        }
+        mode
+    }
+
+    /// Why the mode has no effect on the file, or `None` if it has one.
+    pub(crate) fn without_effect(&self) -> Option<&'static str> {
+        if self.applies {
+            return None;
+        }
+        if self.disk_is_off {
+            return Some("its disk is turned off in dropbehind's configuration file");
+        }
+        without_effect(self.filesystem).or(Some(
+            "it is no regular file or block device, or open with O_DIRECT",
+        ))
+    }
+}
+
+/// The reason, for file systems whose page cache cannot be controlled.
+fn without_effect(filesystem: FsKind) -> Option<&'static str> {
+    match filesystem {
+        FsKind::Tmpfs => Some("tmpfs has no disk: the page cache is where its data lives"),
+        FsKind::Overlay => Some(
+            "overlayfs hides the cached pages of its files from cachestat and sync_file_range; \
+             use a path on the file system below, or a volume",
+        ),
+        _ => None,
+    }
+}

@@ -1,0 +1,186 @@
+//! Files that a program drives with a ring of its own, and reports.
+
+mod common;
+
+use common::{Kind, MIB, PATIENCE, Place, cached_bytes, check_on_disk};
+use dropbehind::{Attached, Mode, OpenOptions};
+use dropbehind_testbed::reclaim::in_some_attempt;
+use dropbehind_testbed::{Fs, need, pattern, residency};
+use io_uring::{IoUring, opcode, squeue, types};
+use std::fs::File;
+use std::os::fd::AsRawFd;
+
+const BLOCK: u64 = 64 << 10;
+const BLOCKS: u64 = 512;
+const SIZE: u64 = BLOCK * BLOCKS;
+const DEPTH: usize = 16;
+
+/// Every block once, far from the last one.
+fn scattered() -> impl Iterator<Item = u64> {
+    (0..BLOCKS).map(|number| number * 389 % BLOCKS * BLOCK)
+}
+
+/// Submits what `entry` makes of each offset and its buffer, some at a time, and tells `done` of
+/// each result.
+fn drive(
+    offsets: impl Iterator<Item = u64>,
+    mut entry: impl FnMut(u64, &mut Vec<u8>) -> squeue::Entry,
+    mut done: impl FnMut(u64, i32, &[u8]),
+) {
+    let mut ring = IoUring::new(DEPTH as u32).unwrap();
+    let mut buffers = vec![vec![0; BLOCK as usize]; DEPTH];
+    let mut in_flight = vec![None; DEPTH];
+    let mut offsets = offsets.peekable();
+    loop {
+        while let Some(free) = in_flight.iter().position(Option::is_none)
+            && let Some(offset) = offsets.next()
+        {
+            let entry = entry(offset, &mut buffers[free]).user_data(free as u64);
+            in_flight[free] = Some(offset);
+            // SAFETY: the buffer is neither moved nor touched before the completion.
+            unsafe { ring.submission().push(&entry) }.unwrap();
+        }
+        if in_flight.iter().all(Option::is_none) {
+            return;
+        }
+        ring.submit_and_wait(1).unwrap();
+        for completion in ring.completion() {
+            let number = completion.user_data() as usize;
+            let offset = in_flight[number].take().unwrap();
+            done(offset, completion.result(), &buffers[number]);
+        }
+    }
+}
+
+fn write_all(file: &Attached<&File>) {
+    let fd = types::Fd(file.get_ref().as_raw_fd());
+    drive(
+        scattered(),
+        |offset, buffer| {
+            pattern::fill(1, offset, buffer);
+            let write = opcode::Write::new(fd, buffer.as_ptr(), BLOCK as u32);
+            write.offset(offset).build()
+        },
+        |offset, result, _| {
+            assert_eq!(result, BLOCK as i32);
+            if file.wrote(offset, BLOCK) {
+                file.wait_for_room();
+            }
+        },
+    );
+}
+
+fn read_all(file: &Attached<&File>) {
+    let fd = types::Fd(file.get_ref().as_raw_fd());
+    let readings = std::cell::RefCell::new(std::collections::HashMap::new());
+    drive(
+        scattered(),
+        |offset, buffer| {
+            let reading = file.will_read(offset, BLOCK);
+            readings.borrow_mut().insert(offset, reading);
+            let read = opcode::Read::new(fd, buffer.as_mut_ptr(), BLOCK as u32);
+            read.offset(offset).build()
+        },
+        |offset, result, buffer| {
+            assert_eq!(result, BLOCK as i32);
+            pattern::check(1, offset, buffer).unwrap();
+            let reading = readings.borrow_mut().remove(&offset).unwrap();
+            file.read_done(reading);
+        },
+    );
+}
+
+fn kinds() -> [Kind; 4] {
+    let [ext4, xfs, btrfs] = [Fs::Ext4, Fs::Xfs, Fs::Btrfs].map(Kind::Mounted);
+    [ext4, xfs, btrfs, Kind::RawDevice]
+}
+
+fn open(place: &Place) -> File {
+    let mut options = File::options();
+    options.read(true).write(true).create(!place.is_raw());
+    options.open(place.path()).unwrap()
+}
+
+fn dontcache() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.mode(Mode::DONTCACHE).random(true);
+    options
+}
+
+#[test]
+fn what_a_ring_writes_is_written_and_goes() {
+    for kind in kinds() {
+        need!(all kind.needs());
+        let place = Place::new(kind, SIZE);
+        let file = open(&place);
+        let attached = dontcache().attach(&file).unwrap();
+        write_all(&attached);
+        attached.synced(file.sync_all()).unwrap();
+        assert!(attached.settle(PATIENCE));
+        assert_eq!(
+            cached_bytes(&place.path()),
+            0,
+            "{kind:?}: {:?}",
+            attached.stats()
+        );
+        let stats = attached.stats();
+        assert_eq!(stats.bytes_written, SIZE);
+        assert!(stats.writeback_bytes.total() > 0, "{stats:?}");
+        attached.detach();
+        check_on_disk(&place.path(), 1, SIZE);
+    }
+}
+
+#[test]
+fn what_a_ring_reads_goes_and_what_was_cached_stays() {
+    for kind in kinds() {
+        need!(all kind.needs());
+        let place = Place::new(kind, SIZE);
+        let path = place.cold_file(1);
+        let file = open(&place);
+        in_some_attempt(|reclaim| {
+            residency::evict(&path);
+            residency::warm(&path, 0..SIZE / 4);
+            let attached = dontcache().attach(&file).unwrap();
+            read_all(&attached);
+            assert!(attached.settle(PATIENCE));
+            drop(attached);
+            let map = residency::resident_map(&path).unwrap();
+            let hot = (SIZE / 4 / residency::page_bytes()) as usize;
+            let stays = map[hot..].iter().filter(|&&page| page).count();
+            assert_eq!(stays, 0, "{kind:?}");
+            let found = map[..hot].iter().filter(|&&page| page).count() as u64;
+            reclaim.stays(&path, found * residency::page_bytes(), SIZE / 4)
+        });
+    }
+}
+
+/// The program goes on with its own descriptor, and the flusher with what was reported.
+#[test]
+fn what_was_reported_is_finished_after_the_end() {
+    let kind = Kind::Mounted(Fs::Ext4);
+    need!(all kind.needs());
+    let place = Place::new(kind, SIZE);
+    let flusher = dropbehind::flusher::Flusher::builder().build().unwrap();
+    let file = open(&place);
+    let attached = dontcache().flusher(&flusher).attach(&file).unwrap();
+    write_all(&attached);
+    drop(attached);
+    assert!(flusher.drain(PATIENCE));
+    assert_eq!(cached_bytes(&place.path()), 0);
+    assert_eq!(flusher.stats().dropped_bytes, SIZE);
+    assert_eq!(file.metadata().unwrap().len(), SIZE, "it is still open");
+}
+
+#[test]
+fn nothing_unreported_is_touched() {
+    let kind = Kind::Mounted(Fs::Ext4);
+    need!(all kind.needs());
+    let place = Place::new(kind, 16 * MIB);
+    let mut file = open(&place);
+    let attached = dontcache().attach(file.try_clone().unwrap()).unwrap();
+    common::write_pattern(&mut file, 1, 0, 16 * MIB, MIB);
+    file.sync_all().unwrap();
+    assert!(attached.settle(PATIENCE));
+    assert_eq!(cached_bytes(&place.path()), 16 * MIB);
+}
