@@ -114,8 +114,8 @@ pub struct Stream {
     phase: Phase,
     /// Everything pending is to be written and dropped.
     flush: bool,
-    /// All that we are to write is to be requested now, however much the disk has to do.
-    submit: bool,
+    /// Bytes that are to be requested now, however much the disk has to do.
+    submit_bytes: u64,
 
     /// The stream's place among those of its disk.
     pub(crate) place: Place,
@@ -168,7 +168,7 @@ impl Stream {
             inspection: Inspection::default(),
             phase: Phase::Open,
             flush: false,
-            submit: false,
+            submit_bytes: 0,
             place: Place::default(),
         }
     }
@@ -526,17 +526,23 @@ impl Stream {
         self.update_done();
     }
 
-    /// The program ends, which closes its files: what we are to write is to be requested now.
+    /// The program ends, which closes its files: what we are to write is to be requested now. Not
+    /// what threads that still run write from now on, or they would keep the program from ending.
     pub(crate) fn submit(&mut self, context: &Context) {
         self.send_tail(context);
-        self.submit = true;
+        self.submit_bytes = self.unsent_bytes();
+    }
+
+    /// Bytes that are to be requested and have not been.
+    fn unsent_bytes(&self) -> u64 {
+        let to_send_bytes = self.requests.bytes() - self.requests.asked_bytes();
+        self.sweep.bytes() + to_send_bytes
     }
 
     /// Returns whether [`Stream::submit`] leaves something to request. Files without a name are
     /// gone when the program is.
     pub fn has_to_submit(&self) -> bool {
-        let pending = self.requests.to_send().is_some() || !self.sweep.is_empty();
-        self.submit && pending && !self.inspection.unlinked
+        self.submit_bytes > 0 && !self.inspection.unlinked
     }
 
     fn send_tail(&mut self, context: &Context) {
@@ -605,8 +611,12 @@ impl Stream {
         if self.flush && self.is_settled() {
             self.flush = false;
         }
-        if self.submit && !self.has_to_submit() {
-            self.submit = false;
+        if self.submit_bytes > 0 {
+            let pending_bytes = self.unsent_bytes();
+            self.submit_bytes = match self.has_to_submit() {
+                true => self.submit_bytes.min(pending_bytes),
+                false => 0,
+            };
         }
     }
 }

@@ -140,7 +140,7 @@ impl Stream {
     }
 
     fn submission(&self, context: &Context) -> Option<(u64, Task)> {
-        if self.submit {
+        if self.submit_bytes > 0 {
             return self.last_submission(context);
         }
         if !self.has_own_room(context)
@@ -205,7 +205,7 @@ impl Stream {
 
     /// Returns whether it has something to send, and waits only for room on the disk.
     pub(crate) fn waits_for_room(&self, context: &Context) -> bool {
-        !self.submit
+        self.submit_bytes == 0
             && !context.has_room_for(&self.config)
             && self.has_own_room(context)
             && (self.requests.to_send().is_some() || !self.sweep.is_empty())
@@ -329,6 +329,7 @@ impl Stream {
             }
         };
         self.writeback_bytes[request.reason] += request.bytes;
+        self.submit_bytes = self.submit_bytes.saturating_sub(request.bytes);
         self.requests.ask(context, request);
         Some(request)
     }

@@ -165,6 +165,30 @@ fn at_the_end_all_is_asked_for_at_once() {
     }
 }
 
+/// A program may end while its threads write as fast as they can.
+#[test]
+fn the_end_waits_for_nothing_that_is_written_later() {
+    let mut disk = disk_with(StreamConfig::default());
+    disk.wrote(2, ID, ByteRange::new(0, 4 * MIB), Mode::DONTCACHE);
+    disk.submit(3, ID);
+    let mut end = 4 * MIB;
+    for now in 4..100 {
+        if !disk.stream(ID).expect("open").has_to_submit() {
+            return;
+        }
+        disk.wrote(now, ID, ByteRange::new(end, end + 8 * MIB), Mode::DONTCACHE);
+        end += 8 * MIB;
+        match disk.next(now) {
+            Next::Do(Action::StartWriteback { .. }) => {}
+            Next::Do(Action::Inspect { .. }) => {
+                disk.inspected(now, ID, Inspected { unlinked: false });
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    panic!("it never ends");
+}
+
 #[test]
 fn at_the_end_files_without_a_name_are_not_written() {
     let mut disk = disk_with(StreamConfig::default());
