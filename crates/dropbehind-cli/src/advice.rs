@@ -9,7 +9,16 @@ use std::path::Path;
 pub(crate) fn next_step(doing: Doing, path: &Path, error: &io::Error) -> String {
     let writing = matches!(
         doing,
-        Doing::Create | Doing::Write | Doing::Sync | Doing::Close
+        Doing::Create
+            | Doing::MakeDirectory
+            | Doing::Remove
+            | Doing::Write
+            | Doing::Sync
+            | Doing::Close
+            | Doing::Preserve
+            | Doing::PreserveOwner
+            | Doing::PreserveTimes
+            | Doing::PreserveXattrs
     );
     match Errno::from_io_error(error) {
         Some(Errno::NOSPC) if doing == Doing::Sync => {
@@ -28,12 +37,14 @@ pub(crate) fn next_step(doing: Doing, path: &Path, error: &io::Error) -> String 
         }
         Some(Errno::ACCESS | Errno::PERM) if writing => "run as a user who may write it".into(),
         Some(Errno::ACCESS | Errno::PERM) => "run as a user who may read it".into(),
-        Some(Errno::NOENT) if doing == Doing::Create => match path.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => {
-                format!("create the directory {} first", shown(parent))
+        Some(Errno::NOENT) if matches!(doing, Doing::Create | Doing::MakeDirectory) => {
+            match path.parent() {
+                Some(parent) if !parent.as_os_str().is_empty() => {
+                    format!("create the directory {} first", shown(parent))
+                }
+                _ => "check the name".into(),
             }
-            _ => "check the name".into(),
-        },
+        }
         Some(Errno::NOENT | Errno::NAMETOOLONG | Errno::LOOP) => "check the name".into(),
         Some(Errno::NOTDIR) => "a part of the name is a file; check the name".into(),
         Some(Errno::ISDIR) => "it is a directory; name a file in it".into(),

@@ -1,17 +1,17 @@
 //! Opening what is to be written, without destroying anything by accident.
 
-use crate::error::{Doing, Failure, shown};
+use crate::error::{Doing, Failure, quoted, shown};
 use crate::input::{Identity, is_cached_kind};
 use crate::output::Output;
 use crate::place::{Place, make_blocking};
 use crate::session::Session;
 use crate::size;
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::fs::Metadata;
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 /// What is to be written.
@@ -21,11 +21,8 @@ pub(crate) struct Wanted<'a> {
     pub(crate) append: bool,
     /// The permissions of a new file, before the umask.
     pub(crate) permissions: u32,
-    /// Remove what cannot be opened, and make a new file.
-    pub(crate) force: bool,
-    /// In a tree, replace an existing file by a new one. The copy will get its owner and
-    /// permissions, and a process that has the old file open must not gain them.
-    pub(crate) anew: bool,
+    /// Leave what is there as it is.
+    pub(crate) keeps_data: bool,
     /// How much is to be written, if known.
     pub(crate) bytes: Option<u64>,
     /// The source, which must not be the destination.
@@ -43,6 +40,11 @@ impl Wanted<'_> {
                 "{} and {} are the same file. Name another destination.",
                 shown(source),
                 shown(path)
+            ))
+            .like_cp(format!(
+                "{} and {} are the same file",
+                quoted(source),
+                quoted(path)
             )));
         }
         Ok(())
@@ -60,54 +62,106 @@ pub(crate) struct Destination {
 }
 
 impl Destination {
-    /// Opens or makes the file.
-    pub(crate) fn open(
+    /// Makes a regular file; `None` if the name is taken.
+    pub(crate) fn make_new(
         session: &Session,
         place: &Place<'_>,
-        wanted: &Wanted<'_>,
-    ) -> Result<Self, Failure> {
-        if place.follows_links {
-            Self::open_typed(session, place.path, wanted)
-        } else {
-            Self::open_regular(session, place, wanted)
+        permissions: u32,
+    ) -> Result<Option<Self>, Failure> {
+        let failed = |error: io::Error| Failure::io(Doing::Create, place.path, &error);
+        if place.path.as_os_str().as_encoded_bytes().ends_with(b"/") {
+            return match place.look() {
+                Ok(_) => Ok(None),
+                Err(_) => Err(no_directory(place.path)),
+            };
         }
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+        let made = match place.open(flags, Mode::from_raw_mode(permissions)) {
+            Err(Errno::EXIST) => return Ok(None),
+            made => made.map_err(|errno| failed(errno.into()))?,
+        };
+        let file = session.open_options().adopt(made).map_err(failed)?;
+        Ok(Some(Self {
+            output: Output::cached(file, session),
+            path: place.path.to_owned(),
+            is_new: true,
+            is_regular: true,
+        }))
     }
 
-    /// Opens or makes a regular file, and nothing else that may have taken its place.
-    fn open_regular(
+    /// Makes the file that a symbolic link points to.
+    pub(crate) fn make_through_link(
         session: &Session,
         place: &Place<'_>,
-        wanted: &Wanted<'_>,
+        permissions: u32,
     ) -> Result<Self, Failure> {
-        let failed = |errno: Errno| Failure::io(Doing::Create, place.path, &errno.into());
-        let made = match make_regular(place, wanted) {
-            Err(Errno::EXIST) => None,
-            made => Some(made.map_err(failed)?),
-        };
-        let (opened, is_new) = match made {
-            Some(made) => (made, true),
-            None => match empty_regular(place, wanted)? {
-                Some(emptied) => (emptied, false),
-                None => {
-                    rustix::fs::unlinkat(place.directory, place.name, AtFlags::empty())
-                        .map_err(failed)?;
-                    (make_regular(place, wanted).map_err(failed)?, true)
-                }
-            },
-        };
         let file = session
             .open_options()
-            .adopt(opened)
+            .write(true)
+            .create(true)
+            .permissions(permissions)
+            .open(place.path)
             .map_err(|error| Failure::io(Doing::Create, place.path, &error))?;
         Ok(Self {
             output: Output::cached(file, session),
             path: place.path.to_owned(),
-            is_new,
+            is_new: true,
             is_regular: true,
         })
     }
 
-    fn open_typed(session: &Session, path: &Path, wanted: &Wanted<'_>) -> Result<Self, Failure> {
+    /// Opens and empties what is there, which looked like this; the error is that of the open
+    /// if `force` could help.
+    pub(crate) fn open_existing(
+        session: &Session,
+        place: &Place<'_>,
+        wanted: &Wanted<'_>,
+        existing: &Metadata,
+    ) -> Result<Result<Self, Failure>, Failure> {
+        let failed = |error: io::Error| Failure::io(Doing::Write, place.path, &error);
+        let path = place.path;
+        if existing.file_type().is_block_device() && place.follows_links {
+            return Self::open_device(session, path, wanted).map(Ok);
+        }
+        if !existing.is_file() && place.follows_links {
+            let opened = std::fs::File::options().write(true).open(path);
+            return Ok(opened.map_err(failed).map(|file| Self {
+                output: Output::Plain(file),
+                path: path.to_owned(),
+                is_new: false,
+                is_regular: false,
+            }));
+        }
+        let opened = match place.reach(OFlags::WRONLY) {
+            Err(Errno::LOOP | Errno::NXIO) => return Err(place.was_replaced()),
+            Err(errno) if is_refusal(&errno.into()) => return Ok(Err(failed(errno.into()))),
+            opened => opened.map_err(|errno| failed(errno.into()))?,
+        };
+        let metadata = opened.metadata().map_err(failed)?;
+        // What was opened counts, not what was looked at before.
+        if Identity::of(&metadata) != Identity::of(existing) {
+            return Err(place.was_replaced());
+        }
+        wanted.may_replace(&metadata, path)?;
+        make_blocking(&opened).map_err(|errno| failed(errno.into()))?;
+        if !wanted.keeps_data {
+            opened.set_len(0).map_err(failed)?;
+        }
+        let file = session.open_options().adopt(opened).map_err(failed)?;
+        Ok(Ok(Self {
+            output: Output::cached(file, session),
+            path: path.to_owned(),
+            is_new: false,
+            is_regular: true,
+        }))
+    }
+
+    /// Opens or makes what the user typed.
+    pub(crate) fn open(
+        session: &Session,
+        path: &Path,
+        wanted: &Wanted<'_>,
+    ) -> Result<Self, Failure> {
         let failed = |error: io::Error| Failure::io(Doing::Create, path, &error);
         let existing = match std::fs::metadata(path) {
             Ok(metadata) => metadata,
@@ -124,13 +178,7 @@ impl Destination {
         if existing.file_type().is_block_device() {
             return Self::open_device(session, path, wanted);
         }
-        match Self::open_existing(session, path, wanted, &existing) {
-            Err(error) if wanted.force && existing.is_file() && is_refusal(&error) => {
-                std::fs::remove_file(path).map_err(failed)?;
-                Self::make(session, path, wanted)
-            }
-            opened => opened.map_err(failed),
-        }
+        Self::open_typed(session, path, wanted, &existing).map_err(failed)
     }
 
     fn make(session: &Session, path: &Path, wanted: &Wanted<'_>) -> Result<Self, Failure> {
@@ -143,11 +191,7 @@ impl Destination {
         }
         let failed = |error: io::Error| Failure::io(Doing::Create, path, &error);
         if path.as_os_str().as_encoded_bytes().ends_with(b"/") {
-            return Err(Failure::new(format!(
-                "cannot create {}: there is no such directory. Create it first, or leave out the \
-                 slash.",
-                shown(path)
-            )));
+            return Err(no_directory(path));
         }
         let file = session
             .open_options()
@@ -165,7 +209,7 @@ impl Destination {
         })
     }
 
-    fn open_existing(
+    fn open_typed(
         session: &Session,
         path: &Path,
         wanted: &Wanted<'_>,
@@ -234,61 +278,15 @@ impl Destination {
     }
 }
 
-/// Makes a file where there is none yet.
-fn make_regular(place: &Place<'_>, wanted: &Wanted<'_>) -> Result<std::fs::File, Errno> {
-    place.open(
-        OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL,
-        Mode::from_raw_mode(wanted.permissions),
-    )
-}
-
-/// Opens and empties the file that is there; `None` if a new one is to take its place.
-fn empty_regular(place: &Place<'_>, wanted: &Wanted<'_>) -> Result<Option<std::fs::File>, Failure> {
-    let failed = |error: io::Error| Failure::io(Doing::Write, place.path, &error);
-    let existing = place.pin().map_err(|errno| failed(errno.into()))?;
-    let existing = existing.metadata().map_err(failed)?;
-    wanted.may_replace(&existing, place.path)?;
-    if existing.is_dir() {
-        return Err(failed(Errno::ISDIR.into()));
-    }
-    if !existing.is_file() {
-        return if wanted.force {
-            Ok(None)
-        } else {
-            Err(no_regular_file(place, &existing))
-        };
-    }
-    match place.open(OFlags::WRONLY, Mode::empty()) {
-        Ok(opened) => {
-            let metadata = opened.metadata().map_err(failed)?;
-            // What was opened counts, not what was looked at before.
-            if Identity::of(&metadata) != Identity::of(&existing) {
-                return Err(place.was_replaced());
-            }
-            // Another name of the file may be anywhere.
-            if wanted.anew || metadata.nlink() > 1 {
-                return Ok(None);
-            }
-            make_blocking(&opened).map_err(|errno| failed(errno.into()))?;
-            opened.set_len(0).map_err(failed)?;
-            Ok(Some(opened))
-        }
-        Err(Errno::LOOP | Errno::NXIO) => Err(place.was_replaced()),
-        Err(errno) if wanted.force && is_refusal(&errno.into()) => Ok(None),
-        Err(errno) => Err(failed(errno.into())),
-    }
-}
-
-/// Why a copy inside of a directory does not go through what is there already.
-fn no_regular_file(place: &Place<'_>, existing: &Metadata) -> Failure {
-    let kind = if existing.is_symlink() {
-        "a symbolic link, which may lead out of the destination"
-    } else {
-        "no regular file"
-    };
+/// Why no file of a name that ends with a slash is made.
+fn no_directory(path: &Path) -> Failure {
     Failure::new(format!(
-        "cannot overwrite {}: it is {kind}. Remove it, or use -f to replace it.",
-        shown(place.path)
+        "cannot create {}: there is no such directory. Create it first, or leave out the slash.",
+        shown(path)
+    ))
+    .like_cp(format!(
+        "cannot create regular file {}: Not a directory",
+        quoted(path)
     ))
 }
 

@@ -78,8 +78,20 @@ pub(crate) enum Doing {
     Sync,
     /// Closing after writing.
     Close,
-    /// Giving the copy the source's owner, permissions or times.
+    /// Giving the copy the source's permissions.
     Preserve,
+    /// Giving the copy the source's owner.
+    PreserveOwner,
+    /// Giving the copy the source's times.
+    PreserveTimes,
+    /// Giving the copy the source's extended attributes.
+    PreserveXattrs,
+    /// Looking at what something is.
+    Look,
+    /// Removing what is in the way.
+    Remove,
+    /// Making a directory.
+    MakeDirectory,
     /// Counting its pages in the cache.
     Count,
     /// Dropping its pages.
@@ -97,18 +109,51 @@ impl Doing {
             Doing::Write => "write",
             Doing::Sync => "sync",
             Doing::Close => "close",
-            Doing::Preserve => "preserve the attributes of",
+            Doing::Preserve => "preserve the permissions of",
+            Doing::PreserveOwner => "preserve the owner of",
+            Doing::PreserveTimes => "preserve the times of",
+            Doing::PreserveXattrs => "preserve the extended attributes of",
+            Doing::Look => "open",
+            Doing::Remove => "remove",
+            Doing::MakeDirectory => "create",
             Doing::Count => "count the cached pages of",
             Doing::Drop => "drop the cached pages of",
             Doing::Probe => "find out what works for",
         }
     }
+
+    /// The beginning of what plain `cp` says.
+    fn like_cp(self, path: &Path) -> String {
+        let name = quoted(path);
+        match self {
+            Doing::Open => format!("cannot open {name} for reading"),
+            Doing::Look => format!("cannot stat {name}"),
+            Doing::Read => format!("error reading {name}"),
+            Doing::Create | Doing::Write => format!("cannot create regular file {name}"),
+            Doing::MakeDirectory => format!("cannot create directory {name}"),
+            Doing::Sync => format!("error syncing {name}"),
+            Doing::Close => format!("failed to close {name}"),
+            Doing::Remove => format!("cannot remove {name}"),
+            Doing::Preserve => format!("preserving permissions for {name}"),
+            Doing::PreserveOwner => format!("failed to preserve ownership for {name}"),
+            Doing::PreserveTimes => format!("preserving times for {name}"),
+            Doing::PreserveXattrs => format!("setting attributes for {name}"),
+            Doing::Count | Doing::Drop | Doing::Probe => format!("cannot {} {name}", self.verb()),
+        }
+    }
+}
+
+/// A name as plain `cp` prints it.
+pub(crate) fn quoted(path: &Path) -> String {
+    format!("'{}'", shown(path))
 }
 
 /// A failed operation: one sentence that says what to do next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     sentence: String,
+    /// The same as plain `cp` says it, for scripts that read its messages.
+    as_cp: String,
     /// What the process exits with because of it.
     pub(crate) exit: Exit,
 }
@@ -116,8 +161,10 @@ pub(crate) struct Failure {
 impl Failure {
     /// A failure that no system call reported.
     pub(crate) fn new(sentence: impl Into<String>) -> Self {
+        let sentence = sentence.into();
         Self {
-            sentence: sentence.into(),
+            as_cp: sentence.clone(),
+            sentence,
             exit: Exit::Failed,
         }
     }
@@ -125,9 +172,20 @@ impl Failure {
     /// Something that cannot be done on this kernel or by this user.
     pub(crate) fn impossible(sentence: impl Into<String>) -> Self {
         Self {
-            sentence: sentence.into(),
             exit: Exit::Impossible,
+            ..Self::new(sentence)
         }
+    }
+
+    /// Sets what plain `cp` would say.
+    pub(crate) fn like_cp(mut self, line: impl Into<String>) -> Self {
+        self.as_cp = line.into();
+        self
+    }
+
+    /// What plain `cp` would say.
+    pub(crate) fn as_cp(&self) -> &str {
+        &self.as_cp
     }
 
     /// Adds a sentence.
@@ -163,9 +221,17 @@ impl Failure {
                 doing.verb(),
                 shown(path)
             ),
+            as_cp: format!("{}: {}", doing.like_cp(path), reason(error)),
             exit: exit_of(doing, error),
         }
     }
+}
+
+/// What `strerror(3)` says, without Rust's number behind it.
+pub(crate) fn reason(error: &io::Error) -> String {
+    let text = error.to_string();
+    let end = text.find(" (os error").unwrap_or(text.len());
+    text[..end].to_owned()
 }
 
 impl fmt::Display for Failure {

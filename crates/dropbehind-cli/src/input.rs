@@ -55,7 +55,7 @@ pub(crate) struct Input {
     /// Its metadata when it was opened.
     pub(crate) metadata: Metadata,
     pub(crate) path: PathBuf,
-    within_tree: bool,
+    ends_at_first_size: bool,
     /// Once known: [`Input::end`].
     end: OnceCell<u64>,
 }
@@ -72,19 +72,39 @@ pub(crate) enum Data {
 }
 
 impl Input {
-    /// Opens a file for reading in the session's mode.
+    /// Opens whatever can be read, in the session's mode.
     pub(crate) fn open(session: &Session, place: &Place<'_>) -> Result<Self, Failure> {
-        if place.follows_links {
-            Self::open_typed(session, place.path)
-        } else {
-            Self::open_regular(session, place)
+        let failed = |error: io::Error| Failure::io(Doing::Open, place.path, &error);
+        // Looked at before it is opened: opening a pipe waits for its writer, and is none of the
+        // library's business.
+        let before = place.look().map_err(|errno| failed(errno.into()))?;
+        let before = before.metadata().map_err(failed)?;
+        if before.is_dir() {
+            return Err(failed(Errno::ISDIR.into()));
         }
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
+        let opened = rustix::fs::openat(place.directory, place.name, flags, Mode::empty());
+        let opened = std::fs::File::from(opened.map_err(|errno| failed(errno.into()))?);
+        let metadata = opened.metadata().map_err(failed)?;
+        let source = if is_cached_kind(&metadata) {
+            let file = session.open_options().adopt(opened).map_err(failed)?;
+            Source::Cached(Arc::new(file))
+        } else {
+            Source::Plain(opened)
+        };
+        Ok(Self {
+            source,
+            metadata,
+            path: place.path.to_owned(),
+            ends_at_first_size: false,
+            end: OnceCell::new(),
+        })
     }
 
     /// Opens a regular file, and nothing else that may have taken its place.
-    fn open_regular(session: &Session, place: &Place<'_>) -> Result<Self, Failure> {
+    pub(crate) fn open_regular(place: &Place<'_>) -> Result<(std::fs::File, Metadata), Failure> {
         let failed = |error: io::Error| Failure::io(Doing::Open, place.path, &error);
-        let opened = match place.open(OFlags::RDONLY, Mode::empty()) {
+        let opened = match place.reach(OFlags::RDONLY) {
             // A link or a socket gives this.
             Err(Errno::LOOP | Errno::NXIO) => return Err(place.was_replaced()),
             opened => opened.map_err(|errno| failed(errno.into()))?,
@@ -94,44 +114,26 @@ impl Input {
             return Err(place.was_replaced());
         }
         make_blocking(&opened).map_err(|errno| failed(errno.into()))?;
-        let file = session.open_options().adopt(opened).map_err(failed)?;
+        Ok((opened, metadata))
+    }
+
+    /// Takes over a regular file that is open. With `ends_at_first_size`, a copy of it has the
+    /// first size that it shows, see [`Input::end`].
+    pub(crate) fn adopt(
+        session: &Session,
+        (opened, metadata): (std::fs::File, Metadata),
+        path: &Path,
+        ends_at_first_size: bool,
+    ) -> Result<Self, Failure> {
+        let file = session
+            .open_options()
+            .adopt(opened)
+            .map_err(|error| Failure::io(Doing::Open, path, &error))?;
         Ok(Self {
             source: Source::Cached(Arc::new(file)),
             metadata,
-            path: place.path.to_owned(),
-            within_tree: true,
-            end: OnceCell::new(),
-        })
-    }
-
-    fn open_typed(session: &Session, path: &Path) -> Result<Self, Failure> {
-        let failed = |error: io::Error| Failure::io(Doing::Open, path, &error);
-        // Looked at before it is opened: opening a pipe waits for its writer, and is none of the
-        // library's business.
-        let before = std::fs::metadata(path).map_err(failed)?;
-        if before.is_dir() {
-            return Err(failed(Errno::ISDIR.into()));
-        }
-        let source = if is_cached_kind(&before) {
-            let file = session
-                .open_options()
-                .read(true)
-                .open(path)
-                .map_err(failed)?;
-            Source::Cached(Arc::new(file))
-        } else {
-            Source::Plain(std::fs::File::open(path).map_err(failed)?)
-        };
-        let metadata = match &source {
-            Source::Cached(file) => file.metadata(),
-            Source::Plain(file) => file.metadata(),
-        }
-        .map_err(failed)?;
-        Ok(Self {
-            source,
-            metadata,
             path: path.to_owned(),
-            within_tree: false,
+            ends_at_first_size,
             end: OnceCell::new(),
         })
     }
@@ -156,7 +158,7 @@ impl Input {
             source,
             metadata,
             path,
-            within_tree: false,
+            ends_at_first_size: false,
             end: OnceCell::new(),
         })
     }
@@ -190,7 +192,7 @@ impl Input {
     /// size that it shows: a file that grows as fast as it is copied must not keep the copy from
     /// the others. Files of `/proc` show no size.
     pub(crate) fn end(&self) -> Option<u64> {
-        if self.within_tree && self.end.get().is_none() {
+        if self.ends_at_first_size && self.end.get().is_none() {
             let size = self.len().filter(|size| *size > 0)?;
             // It is not set yet.
             let _ = self.end.set(size);

@@ -50,6 +50,16 @@ impl Output {
         Ok(())
     }
 
+    /// Goes on so many bytes further.
+    pub(crate) fn skip(&mut self, bytes: u64) -> io::Result<()> {
+        let by = SeekFrom::Current(i64::try_from(bytes).map_err(io::Error::other)?);
+        match self {
+            Self::Cached(file) => file.as_ref().seek(by)?,
+            Self::Plain(file) => file.seek(by)?,
+        };
+        Ok(())
+    }
+
     /// Makes a file this long.
     pub(crate) fn set_len(&self, bytes: u64) -> io::Result<()> {
         match self {

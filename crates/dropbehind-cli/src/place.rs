@@ -4,7 +4,7 @@
 //! meanwhile. Inside a tree, each call gets one name and the descriptor of its directory, so
 //! only that name can be replaced.
 
-use crate::error::{Failure, shown};
+use crate::error::{Failure, quoted, shown};
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::fs::File;
@@ -73,6 +73,32 @@ impl<'a> Place<'a> {
         }
     }
 
+    /// Opens whatever this place stands for, for looking at it only: what a link points to, where
+    /// links are followed.
+    pub(crate) fn look(&self) -> Result<File, Errno> {
+        if !self.follows_links {
+            return self.pin();
+        }
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        rustix::fs::openat(self.directory, self.name, flags, Mode::empty()).map(File::from)
+    }
+
+    /// Opens like [`Place::open`], but follows links where they are to be followed.
+    pub(crate) fn reach(&self, flags: OFlags) -> Result<File, Errno> {
+        if !self.follows_links {
+            return self.open(flags, Mode::empty());
+        }
+        let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY;
+        let open =
+            |more| rustix::fs::openat(self.directory, self.name, flags | more, Mode::empty());
+        match open(OFlags::NONBLOCK) {
+            // Only a lease does this to a regular file, and others give it up for an open that
+            // waits.
+            Err(Errno::AGAIN) => open(OFlags::empty()).map(File::from),
+            opened => opened.map(File::from),
+        }
+    }
+
     /// Opens a file on which another process has a lease, as file servers do: only an open that
     /// waits makes it give that up. Regular files only, so nothing else is waited for.
     fn open_leased(&self, flags: OFlags) -> Result<File, Errno> {
@@ -99,6 +125,10 @@ impl<'a> Place<'a> {
             "cannot copy {}: somebody put something else in its place while it was copied. Run \
              the command again.",
             shown(self.path)
+        ))
+        .like_cp(format!(
+            "skipping file {}, as it was replaced while being copied",
+            quoted(self.path)
         ))
     }
 }

@@ -89,8 +89,13 @@ impl Session {
 
     /// Reports a failure; the run goes on.
     pub(crate) fn fail(&mut self, failure: &Failure) {
-        self.progress.say(&format!("dropbehind: {failure}"));
+        self.progress.say(&self.settings.voice.line(failure));
         self.exit = self.exit.and(failure.exit);
+    }
+
+    /// Says what plain `cp` would say, too; the run goes on, and has not failed.
+    pub(crate) fn warn(&self, failure: &Failure) {
+        self.progress.say(&self.settings.voice.line(failure));
     }
 
     /// Says what is worth knowing, unless asked not to.

@@ -3,11 +3,11 @@
 use crate::input::{Data, Input};
 use crate::output::Output;
 use crate::progress::Counters;
-use crate::transfer::{Buffer, TransferError, copy};
+use crate::transfer::{Buffer, TransferError, copy, copy_without_zeroes};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Copies the data of a file into an empty one, leaving holes where the source has them. Returns
-/// the length of the copy.
+/// Copies the data of a file into an empty one, leaving holes where the source has them, and
+/// with `makes_holes` where it has blocks of zeroes. Returns the length of the copy.
 ///
 /// Ends where reading ends, or at the [end](Input::end) of the source, not where the size once
 /// was: files grow and shrink meanwhile, and those of `/proc` have no size at all.
@@ -16,6 +16,7 @@ pub(crate) fn copy_sparse(
     output: &mut Output,
     buffer: &mut Buffer,
     counters: &Counters,
+    makes_holes: bool,
 ) -> Result<u64, TransferError> {
     let mut at = 0;
     let mut last_write_end = 0;
@@ -36,9 +37,12 @@ pub(crate) fn copy_sparse(
         counters.skipped.fetch_add(start - at, Relaxed);
         // A file that was empty may get its first size while it is copied.
         let limited = |input: &Input| limit.or_else(|| input.end());
-        let copied = copy(input, output, buffer, limited, counters)?;
+        let copied = match makes_holes {
+            true => copy_without_zeroes(input, output, buffer, limited, counters)?,
+            false => copy(input, output, buffer, limited, counters)?,
+        };
         at = start + copied;
-        if copied > 0 {
+        if copied > 0 && !makes_holes {
             last_write_end = at;
         }
         // Less than promised: the source was truncated.

@@ -7,6 +7,9 @@ use crate::progress::Counters;
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 
+/// The least that can be a hole: a block of most file systems.
+const HOLE_BYTES: usize = 4096;
+
 /// Which side failed.
 #[derive(Debug)]
 pub(crate) enum TransferError {
@@ -48,6 +51,29 @@ pub(crate) fn copy(
     limit: impl Fn(&Input) -> Option<u64>,
     counters: &Counters,
 ) -> Result<u64, TransferError> {
+    copy_by(write_all, input, output, buffer, limit, counters)
+}
+
+/// Like [`copy`], but leaves out blocks of zeroes, so that they become holes of an empty file;
+/// the caller sets its length.
+pub(crate) fn copy_without_zeroes(
+    input: &mut Input,
+    output: &mut Output,
+    buffer: &mut Buffer,
+    limit: impl Fn(&Input) -> Option<u64>,
+    counters: &Counters,
+) -> Result<u64, TransferError> {
+    copy_by(write_data, input, output, buffer, limit, counters)
+}
+
+fn copy_by(
+    write: impl Fn(&mut Output, &[u8], &Counters) -> io::Result<()>,
+    input: &mut Input,
+    output: &mut Output,
+    buffer: &mut Buffer,
+    limit: impl Fn(&Input) -> Option<u64>,
+    counters: &Counters,
+) -> Result<u64, TransferError> {
     let mut done = 0;
     loop {
         let left = limit(input).map_or(u64::MAX, |limit| limit.saturating_sub(done));
@@ -63,7 +89,7 @@ pub(crate) fn copy(
             Err(error) => return Err(TransferError::Read(error)),
         };
         counters.read.fetch_add(got as u64, Relaxed);
-        write_all(output, &block[..got], counters).map_err(TransferError::Write)?;
+        write(output, &block[..got], counters).map_err(TransferError::Write)?;
         done += got as u64;
     }
 }
@@ -80,6 +106,26 @@ fn write_all(output: &mut Output, mut bytes: &[u8], counters: &Counters) -> io::
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
+    }
+    Ok(())
+}
+
+/// Writes what is not zero, and goes on behind what is.
+fn write_data(output: &mut Output, bytes: &[u8], counters: &Counters) -> io::Result<()> {
+    let is_zero = |block: &[u8]| block.iter().all(|&byte| byte == 0);
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let zero = is_zero(&rest[..rest.len().min(HOLE_BYTES)]);
+        let blocks = rest.chunks(HOLE_BYTES);
+        let run = blocks.take_while(|block| is_zero(block) == zero);
+        let (now, later) = rest.split_at(run.map(<[u8]>::len).sum());
+        if zero {
+            output.skip(now.len() as u64)?;
+            counters.skipped.fetch_add(now.len() as u64, Relaxed);
+        } else {
+            write_all(output, now, counters)?;
+        }
+        rest = later;
     }
     Ok(())
 }

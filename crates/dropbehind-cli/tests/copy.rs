@@ -250,5 +250,5 @@ fn a_dangling_link_is_not_written_through() {
 fn verbose_says_what_is_copied() {
     let user = User::new();
     user.has("a", 10);
-    assert_eq!(user.does("cp -v a b").text(), "a -> b\n");
+    assert_eq!(user.does("cp -v a b").text(), "'a' -> 'b'\n");
 }

@@ -21,7 +21,7 @@ fn a_wrong_command_line_is_told_and_changes_nothing() {
         ("cp --block-size 0 a b", "from 512 B to 1.0 GiB"),
         ("cp --io-priority first a b", "best-effort:7"),
         ("cp --strategy fast a b", "emulated"),
-        ("cp --sparse always a b", "never"),
+        ("cp --sparse some a b", "never"),
         ("read --offset x a", "16MiB"),
         ("copy a b", "unrecognized subcommand"),
         ("stat", "FILE"),

@@ -1,95 +1,113 @@
-//! `dropbehind cp`: files, directories and block devices.
+//! `dropbehind cp`: files, directories and block devices, with the options of GNU cp.
 
 mod acl;
 mod attributes;
+mod backups;
+mod choices;
 mod descent;
+mod existing;
 mod file;
 mod finishing;
+mod flags;
+mod links;
 mod listing;
 mod making;
+mod original;
+mod parents;
 mod total;
 mod tree;
+mod xattrs;
+
+pub(super) use choices::Choices;
 
 use super::report;
-use crate::error::{Doing, Exit, Failure, shown};
-use crate::input::{Identity, Input};
-use crate::options::{IoSettings, WriteEnd};
+use crate::error::{Doing, Exit, Failure, quoted, reason, shown};
+use crate::options::{Voice, When};
 use crate::place::Place;
 use crate::session::Session;
-use clap::{Args, ValueEnum};
+use backups::Backups;
+use clap::{Args, Command, FromArgMatches};
 use finishing::Finishing;
+use links::{Anchor, Links};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::HashSet;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-
-/// What becomes of holes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Sparse {
-    /// Holes of the source are holes of the copy
-    Auto,
-    /// Holes are filled with zeroes
-    Never,
-}
-
-#[derive(Debug, Args)]
-#[command(override_usage = "dropbehind cp [OPTIONS] SRC... DST")]
-pub(super) struct CpArgs {
-    /// What to copy, and where to: a file, a block device, or a directory to put the copies in
-    #[arg(value_names = ["SRC", "DST"], num_args = 2.., required = true,
-          value_hint = clap::ValueHint::AnyPath)]
-    paths: Vec<PathBuf>,
-    /// Copy directories and what is in them; symbolic links are copied as links, and pipes and
-    /// devices inside of directories are made anew; a file that grows meanwhile is copied up to
-    /// the size that it had
-    #[arg(short, long)]
-    recursive: bool,
-    /// What becomes of holes in files
-    #[arg(long, value_name = "WHEN", value_enum, default_value = "auto")]
-    sparse: Sparse,
-    /// Give the copies the owner, permissions, access control lists and times of the sources;
-    /// inside of directories, make new files in place of those that are there
-    #[arg(short, long)]
-    preserve: bool,
-    /// Replace files that cannot be opened for writing, and under -r what is no file
-    #[arg(short, long)]
-    force: bool,
-    /// Say what is copied
-    #[arg(short, long)]
-    verbose: bool,
-    #[command(flatten)]
-    settings: IoSettings,
-    #[command(flatten)]
-    end: WriteEnd,
-}
+use std::rc::Rc;
+use tree::refuse_into_itself;
 
 /// A run of `cp`.
 struct Copying<'a> {
-    args: &'a CpArgs,
+    choices: &'a Choices,
     session: Session,
     finishing: Finishing,
     /// The copies of what the command line names: two sources of one name must not
     /// end up in the same file.
     copies: HashSet<PathBuf>,
+    /// What the command line named so far.
+    sources: HashSet<PathBuf>,
+    links: Links,
+    backups: Option<Backups>,
+    /// The backup of what is being replaced.
+    backup: Option<PathBuf>,
+    /// Pairs of devices, between which no data can be shared.
+    cannot_share: HashSet<(u64, u64)>,
     umask: u32,
 }
 
-pub(super) fn run(args: &CpArgs) -> Exit {
+/// Acts as `cp`, for whoever calls us by that name: with its messages and exit codes.
+pub(super) fn run_as_cp(words: &[OsString]) -> Exit {
+    let command = Choices::augment_args(Command::new("cp"))
+        .version(env!("CARGO_PKG_VERSION"))
+        .override_usage("cp [OPTIONS] SRC... DST");
+    let matches = command.try_get_matches_from(words);
+    let mut choices = match matches.and_then(|matches| Choices::from_arg_matches(&matches)) {
+        Ok(choices) => choices,
+        Err(error) if error.exit_code() == 0 => {
+            let _ = error.print();
+            return Exit::Done;
+        }
+        Err(error) => {
+            let text = error.to_string();
+            let line = text.lines().next().unwrap_or_default();
+            let line = line.strip_prefix("error: ").unwrap_or(line);
+            eprintln!("cp: {}\nTry 'cp --help' for more information.", shown(line));
+            return Exit::Failed;
+        }
+    };
+    choices.settings.voice = Voice::Cp;
+    choices.settings.quiet = true;
+    if choices.settings.progress == When::Auto {
+        choices.settings.progress = When::Never;
+    }
+    match run(&choices) {
+        Exit::Impossible => Exit::Failed,
+        exit => exit,
+    }
+}
+
+pub(super) fn run(choices: &Choices) -> Exit {
     // Reading the umask takes setting it, so this comes before there are other threads.
     let umask = rustix::process::umask(Mode::RWXG | Mode::RWXO);
     rustix::process::umask(umask);
-    let session = match Session::start(&args.settings) {
+    let session = match Session::start(&choices.settings) {
         Ok(session) => session,
         Err(failure) => return report(&failure),
     };
     let mut copying = Copying {
-        args,
+        choices,
         session,
-        finishing: Finishing::new(args.end.sync),
+        finishing: Finishing::new(choices.end.sync),
         copies: HashSet::new(),
+        sources: HashSet::new(),
+        links: Links::default(),
+        backups: choices.backups.clone(),
+        backup: None,
+        cannot_share: HashSet::new(),
         umask: umask.as_raw_mode(),
     };
     if let Err(failure) = copying.all() {
@@ -101,40 +119,100 @@ pub(super) fn run(args: &CpArgs) -> Exit {
 
 impl Copying<'_> {
     fn all(&mut self) -> Result<(), Failure> {
-        let Some((target, sources)) = self.args.paths.split_last() else {
-            return Ok(());
+        let choices = self.choices;
+        let paths = choices.paths.as_slice();
+        let (sources, directory) = match (&choices.target_directory, paths.split_last()) {
+            (Some(directory), _) => {
+                must_be_directory(directory)?;
+                (paths, Some(directory))
+            }
+            (None, Some((target, sources))) => {
+                let is_directory = !choices.no_target_directory && target.is_dir();
+                if !is_directory && (sources.len() > 1 || choices.parents) {
+                    return Err(no_directory_for(sources.len(), target));
+                }
+                (sources, Some(target).filter(|_| is_directory))
+            }
+            (None, None) => return Ok(()),
         };
-        let into_directory = target.is_dir();
-        if sources.len() > 1 && !into_directory {
-            return Err(Failure::new(format!(
-                "cannot copy several sources to {}: it is no directory. Create it first, or copy \
-                 one at a time.",
-                shown(target)
-            )));
-        }
         if self.session.progress.is_visible() {
             let total = sources
                 .iter()
-                .map(|source| total::data_bytes(source, self.args.recursive));
+                .map(|source| total::data_bytes(source, choices.recursive));
             self.session.progress.set_total(total.sum());
         }
-        if into_directory && self.args.recursive {
-            return self.all_within(sources, target);
-        }
-        for source in sources {
-            let path = if into_directory {
-                within(target, &name_of(source))
-            } else {
-                target.clone()
-            };
-            let is_new = path.symlink_metadata().is_err();
-            let copied = self.named(source, &Place::typed(&path));
-            if is_new && path.symlink_metadata().is_ok() {
-                self.finishing.made_in_parent(&path);
+        match (directory, paths.last()) {
+            (Some(directory), _) if choices.recursive => {
+                return self.all_within(sources, directory);
             }
-            self.keep_going(copied);
+            (Some(directory), _) => {
+                for source in sources {
+                    let copied = self.put_in(source, directory);
+                    self.keep_going(copied);
+                }
+            }
+            (None, Some(target)) => {
+                for source in sources {
+                    let copied = self.onto(source, target);
+                    self.keep_going(copied);
+                }
+            }
+            (None, None) => {}
         }
         Ok(())
+    }
+
+    /// Copies a file into a directory that the user typed.
+    fn put_in(&mut self, source: &Path, directory: &Path) -> Result<(), Failure> {
+        let (mut parents, mut path) = (None, within(directory, &name_of(source)));
+        if self.choices.parents {
+            let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::PATH;
+            let opened = rustix::fs::open(directory, flags, Mode::empty());
+            let opened = opened
+                .map_err(|errno| Failure::io(Doing::Open, directory, &errno.into()))?
+                .into();
+            parents = Some(self.make_parents(source, &opened, directory)?);
+            path = directory.join(parents::below(source));
+        }
+        let copied = self.typed(source, &path);
+        if let Some(parents) = parents {
+            self.end_parents(parents);
+        }
+        copied
+    }
+
+    /// Copies something to a name that the user typed.
+    fn onto(&mut self, source: &Path, target: &Path) -> Result<(), Failure> {
+        if let Some(backup) = self.backup_of_itself(source, target)? {
+            // This copy is the only one, and needs no backup itself.
+            self.backups = None;
+            return self.typed(source, &backup);
+        }
+        self.typed(source, target)
+    }
+
+    /// With -f and -b, a copy of a file onto itself is a backup of it.
+    fn backup_of_itself(&self, source: &Path, target: &Path) -> Result<Option<PathBuf>, Failure> {
+        let Some(backups) = &self.backups else {
+            return Ok(None);
+        };
+        let is_file = source.metadata().is_ok_and(|metadata| metadata.is_file());
+        if !self.choices.force || source != target || !is_file {
+            return Ok(None);
+        }
+        let name = backups.name(&Place::typed(target));
+        name.map(Some)
+            .map_err(|errno| Failure::io(Doing::Create, target, &errno.into()))
+    }
+
+    /// Copies to a path that the user typed, where that leads.
+    fn typed(&mut self, source: &Path, path: &Path) -> Result<(), Failure> {
+        let is_new = path.symlink_metadata().is_err();
+        let copied = self.named(source, &Place::typed(path));
+        if is_new && path.symlink_metadata().is_ok() {
+            self.finishing.made_in_parent(path);
+        }
+        copied
     }
 
     /// Copies what the command line names into a directory, and nowhere else: a link in it may
@@ -148,10 +226,15 @@ impl Copying<'_> {
             opened => opened,
         };
         let directory = File::from(directory.map_err(failed)?);
+        let anchor = Anchor {
+            directory: directory
+                .try_clone()
+                .map_err(|error| Failure::io(Doing::Open, target, &error))?,
+            path: target.to_owned(),
+        };
+        self.links.anchor = Some(Rc::new(anchor));
         for source in sources {
-            let name = name_of(source);
-            let path = within(target, &name);
-            let copied = self.named(source, &Place::within(&directory, &name, &path));
+            let copied = self.one_within(source, &directory, target);
             self.keep_going(copied);
         }
         self.finishing
@@ -159,54 +242,45 @@ impl Copying<'_> {
         Ok(())
     }
 
-    /// Copies what the command line names, except over the copy of another source.
-    fn named(&mut self, source: &Path, target: &Place<'_>) -> Result<(), Failure> {
-        // Directories are merged.
-        let is_directory = source.symlink_metadata().is_ok_and(|found| found.is_dir());
-        if !is_directory && self.copies.contains(target.path) {
-            return Err(Failure::new(format!(
-                "cannot copy {} to {}: that is the copy of another source just made. Copy it \
-                 under another name.",
-                shown(source),
-                shown(target.path)
-            )));
+    fn one_within(&mut self, source: &Path, directory: &File, path: &Path) -> Result<(), Failure> {
+        if !self.choices.parents {
+            let name = name_of(source);
+            let path = within(path, &name);
+            return self.named(source, &Place::within(directory, &name, &path));
         }
-        self.any(source, target)?;
-        self.copies.insert(target.path.to_owned());
-        Ok(())
+        let parents = self.make_parents(source, directory, path)?;
+        let below = parents::below(source);
+        let name = name_of(&below);
+        let path = path.join(&below);
+        let place = Place::within(parents.last(directory), &name, &path);
+        let copied = self.named(source, &place);
+        self.end_parents(parents);
+        copied
     }
 
-    /// Copies a file, or under `--recursive` anything.
-    fn any(&mut self, source: &Path, target: &Place<'_>) -> Result<(), Failure> {
-        let typed = Place::typed(source);
-        let failed = |error: io::Error| Failure::io(Doing::Open, source, &error);
-        if !self.args.recursive {
-            if source.metadata().map_err(failed)?.is_dir() {
-                return Err(Failure::new(format!(
-                    "cannot copy {}: it is a directory. Use -r to copy directories.",
-                    shown(source)
-                )));
-            }
-            return self.file(Input::open(&self.session, &typed)?, target);
+    /// Copies what the command line names, except over the copy of another source.
+    fn named(&mut self, source: &Path, target: &Place<'_>) -> Result<(), Failure> {
+        let mut place = Place::typed_itself(source);
+        place.follows_links = self.choices.follows(true);
+        let found = place
+            .look()
+            .and_then(|file| {
+                file.metadata()
+                    .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+            })
+            .map_err(|errno| Failure::io(Doing::Look, source, &errno.into()))?;
+        // Directories are merged.
+        let is_again = !self.sources.insert(source.to_owned());
+        if is_again && self.backups.is_none() && (!found.is_dir() || self.choices.recursive) {
+            self.session.warn(&named_twice(source, found.is_dir()));
+            return Ok(());
         }
-        let itself = Place::typed_itself(source);
-        let pinned = itself.pin().map_err(|errno| failed(errno.into()))?;
-        let metadata = pinned.metadata().map_err(failed)?;
-        if metadata.is_dir() {
-            tree::refuse_into_itself(source, &metadata, target.path)?;
-            self.tree(&itself, target)
-        } else if metadata.is_symlink() {
-            self.node(&itself, target)
-        } else if metadata.is_file() {
-            self.file(Input::open(&self.session, &itself)?, target)
-        } else {
-            // A pipe or device that was named is read, unlike one in a directory.
-            let input = Input::open(&self.session, &typed)?;
-            if Identity::of(&input.metadata) != Identity::of(&metadata) {
-                return Err(itself.was_replaced());
-            }
-            self.file(input, target)
+        if found.is_dir() && self.choices.recursive {
+            refuse_into_itself(source, &found, target.path)?;
         }
+        self.tree(&place, target)?;
+        self.copies.insert(target.path.to_owned());
+        Ok(())
     }
 
     /// Reports a failure; whatever else there is to copy is still copied.
@@ -217,13 +291,56 @@ impl Copying<'_> {
     }
 
     /// Says what is being copied, if asked to.
-    fn announce(&mut self, source: &Path, target: &Path) {
-        if self.args.verbose {
-            let line = format!("{} -> {}", shown(source), shown(target));
+    fn announce(&mut self, source: &Path, target: &Path, backup: Option<&Path>) {
+        if self.choices.verbose {
+            let mut line = format!("{} -> {}", quoted(source), quoted(target));
+            if let Some(backup) = backup {
+                line.push_str(&format!(" (backup: {})", quoted(backup)));
+            }
             // Whoever closed standard output does not want to know; the copy goes on.
             let _ = writeln!(io::stdout(), "{line}");
         }
     }
+}
+
+fn named_twice(source: &Path, is_directory: bool) -> Failure {
+    let kind = if is_directory { "directory" } else { "file" };
+    Failure::new(format!(
+        "{} is named twice, and copied once.",
+        shown(source)
+    ))
+    .like_cp(format!(
+        "warning: source {kind} {} specified more than once",
+        quoted(source)
+    ))
+}
+
+fn must_be_directory(path: &Path) -> Result<(), Failure> {
+    let error: io::Error = match path.metadata() {
+        Ok(metadata) if metadata.is_dir() => return Ok(()),
+        Ok(_) => Errno::NOTDIR.into(),
+        Err(error) => error,
+    };
+    let line = format!("target directory {}: {}", quoted(path), reason(&error));
+    Err(Failure::io(Doing::Open, path, &error).like_cp(line))
+}
+
+fn no_directory_for(sources: usize, target: &Path) -> Failure {
+    let what = if sources > 1 {
+        "several sources"
+    } else {
+        "with --parents"
+    };
+    let line = match target.metadata() {
+        _ if sources == 1 => "with --parents, the destination must be a directory".to_owned(),
+        Ok(_) => format!("target {}: Not a directory", quoted(target)),
+        Err(error) => format!("target {}: {}", quoted(target), reason(&error)),
+    };
+    Failure::new(format!(
+        "cannot copy {what} to {}: it is no directory. Create it first, or copy one at a time.",
+        shown(target)
+    ))
+    .like_cp(line)
 }
 
 /// The name of a source in the directory that it is copied to. `a/.` and `..`

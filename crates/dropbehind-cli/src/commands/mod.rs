@@ -70,7 +70,7 @@ enum Command {
     Run(run::RunArgs),
     /// Copy files, directories and block devices
     #[command(after_long_help = AFTER_HELP)]
-    Cp(cp::CpArgs),
+    Cp(Box<cp::Choices>),
     /// Write standard input to a file
     #[command(after_long_help = AFTER_HELP)]
     Write(write::WriteArgs),
@@ -102,6 +102,11 @@ enum Command {
     Completions(completions::CompletionsArgs),
     /// Print the man page, of all or of one command
     Man(man::ManArgs),
+}
+
+/// Acts as plain `cp`.
+pub(crate) fn run_as_cp(words: &[OsString]) -> Exit {
+    cp::run_as_cp(words)
 }
 
 /// Does what the command line asks for.

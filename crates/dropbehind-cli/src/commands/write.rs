@@ -6,7 +6,6 @@ use crate::error::{Doing, Exit, Failure, so_far};
 use crate::input::{Identity, Input};
 use crate::options::{IoSettings, WriteEnd};
 use crate::output::sync_directory;
-use crate::place::Place;
 use crate::session::Session;
 use crate::transfer::{TransferError, copy};
 use clap::Args;
@@ -44,12 +43,11 @@ fn write(session: &mut Session, args: &WriteArgs) -> Result<(), Failure> {
     let wanted = Wanted {
         append: args.append,
         permissions: 0o666,
-        force: false,
-        anew: false,
+        keeps_data: false,
         bytes: total,
         source: (Path::new("standard input"), Identity::of(&input.metadata)),
     };
-    let mut destination = Destination::open(session, &Place::typed(&args.file), &wanted)?;
+    let mut destination = Destination::open(session, &args.file, &wanted)?;
     session.progress.set_total(total.unwrap_or(0));
     let moved = copy(
         &mut input,

@@ -1,10 +1,11 @@
 //! Names of other tools that this program answers to, through a link of that name. It takes
 //! their options, prints their lines and exits with their codes.
 //!
-//! The tools are those of the nocache package; each file says what differs.
+//! The tools are GNU cp and those of the nocache package; each file says what differs.
 
 mod cachedel;
 mod cachestats;
+mod cp;
 mod named_file;
 mod nocache;
 
@@ -21,6 +22,7 @@ pub(crate) fn run(command_line: impl Iterator<Item = OsString>) -> Option<ExitCo
     let words: Vec<OsString> = command_line.collect();
     let (name, args) = words.split_first()?;
     let habit: Habit = match Path::new(name).file_name()?.to_str()? {
+        "cp" => cp::run,
         "nocache" => nocache::run,
         "cachestats" => cachestats::run,
         "cachedel" => cachedel::run,

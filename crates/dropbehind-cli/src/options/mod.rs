@@ -13,7 +13,7 @@ mod top;
 
 pub(crate) use bench::BenchSettings;
 pub(crate) use run_settings::RunSettings;
-pub(crate) use settings::{IoSettings, When, WriteEnd};
+pub(crate) use settings::{IoSettings, Voice, When, WriteEnd};
 pub(crate) use top::TopSettings;
 
 use crate::size;

@@ -5,6 +5,7 @@ use super::table::{
     TRACE, TRANSFER, WINDOW, WRITE_END,
 };
 use super::{OptionSpec, Value};
+use crate::error::Failure;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
@@ -39,6 +40,27 @@ pub(crate) struct IoSettings {
     pub(crate) trace: Option<PathBuf>,
     pub(crate) progress: When,
     pub(crate) quiet: bool,
+    pub(crate) voice: Voice,
+}
+
+/// How failures are told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Voice {
+    /// A sentence, with the next step.
+    #[default]
+    Own,
+    /// The line that plain `cp` prints.
+    Cp,
+}
+
+impl Voice {
+    /// The line for standard error.
+    pub(crate) fn line(self, failure: &Failure) -> String {
+        match self {
+            Self::Own => format!("dropbehind: {failure}"),
+            Self::Cp => format!("cp: {}", failure.as_cp()),
+        }
+    }
 }
 
 /// The values of [`WRITE_END`].
@@ -99,6 +121,7 @@ impl FromArgMatches for IoSettings {
                 _ => When::Auto,
             },
             quiet: matches.get_flag(QUIET.name),
+            voice: Voice::default(),
         })
     }
 

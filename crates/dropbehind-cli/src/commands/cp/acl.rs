@@ -27,7 +27,8 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    fn name(self) -> &'static str {
+    /// The attribute that holds it.
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::Access => "system.posix_acl_access",
             Self::Default => "system.posix_acl_default",

@@ -1,8 +1,10 @@
-//! Owner, permissions, access control lists and times: of sources, and of copies under
-//! `--preserve`. All are read and set through descriptors.
+//! Owner, permissions, access control lists, extended attributes and times: of sources, and of
+//! copies under `--preserve`. All are read and set through descriptors.
 
 use super::acl::{Acl, Kind};
-use crate::error::{Doing, Failure, shown};
+use super::choices::Preserve;
+use super::xattrs::Names;
+use crate::error::{Doing, Failure, quoted, shown};
 use crate::place::proc_path;
 use rustix::fs::{AtFlags, CWD, Gid, Mode, Timespec, Timestamps, Uid};
 use rustix::io::Errno;
@@ -23,19 +25,21 @@ pub(super) struct Attributes {
     pub(super) metadata: Metadata,
     access: Option<Acl>,
     default: Option<Acl>,
+    names: Names,
 }
 
 impl Attributes {
     /// The attributes of an open file.
     pub(super) fn of(fd: BorrowedFd<'_>, metadata: Metadata) -> Result<Self, Errno> {
-        let is_link = metadata.is_symlink();
-        let list = |kind, may_have_one: bool| match may_have_one {
+        let names = Names::of(fd)?;
+        let list = |kind: Kind| match names.have(kind.name()) {
             true => Acl::of(fd, kind),
             false => Ok(None),
         };
         Ok(Self {
-            access: list(Kind::Access, !is_link)?,
-            default: list(Kind::Default, metadata.is_dir())?,
+            access: list(Kind::Access)?,
+            default: list(Kind::Default)?,
+            names,
             metadata,
         })
     }
@@ -49,47 +53,90 @@ impl Attributes {
         }
     }
 
-    /// Gives a copy all of them.
-    pub(super) fn preserve(&self, copy: BorrowedFd<'_>, path: &Path) -> Result<(), Failure> {
-        let failed = |errno: Errno| Failure::io(Doing::Preserve, path, &errno.into());
-        let is_owned_alike = self.set_owner(copy).map_err(failed)?;
-        let mut lists = Ok(());
-        if !self.metadata.is_symlink() {
-            // The lists come first, since the bits would make an inherited one effective.
-            lists = self.set_lists(copy);
-            let mut bits = self.metadata.mode() & ALL_BITS;
-            if lists.is_err() {
-                bits = bits & !PERMISSIONS | self.permissions();
+    /// Gives a copy those that are wanted. It gets `final_mode`, if any, where it does not get
+    /// the permissions of the source. What fails does not keep it from the others.
+    pub(super) fn preserve(
+        &self,
+        original: BorrowedFd<'_>,
+        copy: BorrowedFd<'_>,
+        path: &Path,
+        wanted: Preserve,
+        final_mode: Option<u32>,
+    ) -> Result<(), Failure> {
+        let failed = |doing, errno: Errno| Failure::io(doing, path, &errno.into());
+        let mut result = Ok(());
+        let mut is_owned_alike = false;
+        if wanted.ownership {
+            match self.set_owner(copy) {
+                Ok(alike) => is_owned_alike = alike,
+                Err(errno) => result = Err(failed(Doing::PreserveOwner, errno)),
             }
-            // On a copy with another owner, the set-ID bits would mean that owner.
-            if !is_owned_alike {
-                bits &= !SET_ID;
-            }
-            set_mode(copy, bits).map_err(failed)?;
         }
-        set_times(copy, &self.times()).map_err(failed)?;
-        lists.map_err(|errno| match errno {
-            Errno::OPNOTSUPP => Failure::new(format!(
-                "cannot give {} the access control list of its source: the file system has none. \
-                 Who was only named there may not use the copy.",
-                shown(path)
-            )),
-            errno => failed(errno),
-        })
+        // Changing the owner would take capabilities away again.
+        if wanted.xattrs || wanted.context {
+            let set = match wanted.xattrs {
+                true => self.names.copy(original, copy, wanted.context),
+                false => Ok(()),
+            };
+            result = result.and(match set {
+                // `-a` copies what can be copied.
+                Err(Errno::OPNOTSUPP | Errno::PERM | Errno::ACCESS) if !wanted.xattrs_by_name => {
+                    Ok(())
+                }
+                set => set.map_err(|errno| failed(Doing::PreserveXattrs, errno)),
+            });
+        }
+        if !self.metadata.is_symlink() {
+            let bits = if wanted.mode {
+                // The lists come first, since the bits would make an inherited one effective.
+                let lists = self.set_lists(copy);
+                let mut bits = self.metadata.mode() & ALL_BITS;
+                if lists.is_err() {
+                    bits = bits & !PERMISSIONS | self.permissions();
+                }
+                // On a copy with another owner, the set-ID bits would mean that owner.
+                if wanted.ownership && !is_owned_alike {
+                    bits &= !SET_ID;
+                }
+                result = result.and(lists.map_err(|errno| match errno {
+                    Errno::OPNOTSUPP => no_lists(path),
+                    errno => failed(Doing::Preserve, errno),
+                }));
+                Some(bits)
+            } else {
+                final_mode
+            };
+            if let Some(bits) = bits {
+                let set = set_mode(copy, bits);
+                result = result.and(set.map_err(|errno| failed(Doing::Preserve, errno)));
+            }
+        }
+        if wanted.timestamps {
+            let set = set_times(copy, &self.times());
+            result = result.and(set.map_err(|errno| failed(Doing::PreserveTimes, errno)));
+        }
+        result
     }
 
-    /// Sets the owner, as far as the user may. As with plain `cp -p`, it is no failure if the
-    /// user may not give files away.
+    /// Sets the owner, as far as the user may. As with plain `cp -p`, it is no failure if a user
+    /// other than root may not give files away.
     fn set_owner(&self, copy: BorrowedFd<'_>) -> Result<bool, Errno> {
         let owner = Some(Uid::from_raw(self.metadata.uid()));
         let group = Some(Gid::from_raw(self.metadata.gid()));
         let set = |owner| rustix::fs::chownat(copy, "", owner, group, AtFlags::EMPTY_PATH);
         match set(owner) {
             Ok(()) => Ok(true),
-            Err(Errno::PERM | Errno::INVAL) => {
+            Err(errno @ (Errno::PERM | Errno::INVAL)) => {
                 // The group alone may still be one of the user's own.
                 let _ = set(None);
-                Ok(false)
+                let now = rustix::fs::fstat(copy)?;
+                if (now.st_uid, now.st_gid) == (self.metadata.uid(), self.metadata.gid()) {
+                    return Ok(true);
+                }
+                match rustix::process::geteuid().is_root() {
+                    true => Err(errno),
+                    false => Ok(false),
+                }
             }
             Err(errno) => Err(errno),
         }
@@ -119,6 +166,19 @@ impl Attributes {
             },
         }
     }
+}
+
+/// What becomes of a list where there are none.
+fn no_lists(path: &Path) -> Failure {
+    Failure::new(format!(
+        "cannot give {} the access control list of its source: the file system has none. Who was \
+         only named there may not use the copy.",
+        shown(path)
+    ))
+    .like_cp(format!(
+        "preserving permissions for {}: Operation not supported",
+        quoted(path)
+    ))
 }
 
 /// The most permission bits that a new directory gets, by the umask or by the list that it

@@ -27,6 +27,8 @@ pub(super) struct Descent {
 struct Level {
     identity: Identity,
     directory: Option<File>,
+    /// A link in it was followed, from where `..` does not lead back.
+    stays_open: bool,
 }
 
 impl Descent {
@@ -45,10 +47,18 @@ impl Descent {
         self.levels.push(Level {
             identity,
             directory: Some(directory),
+            stays_open: false,
         });
         let too_many = self.levels.len().checked_sub(OPEN_LEVELS + 1);
-        if let Some(index) = too_many.filter(|&index| index > 0) {
+        if let Some(index) = too_many.filter(|&index| index > 0 && !self.levels[index].stays_open) {
             self.levels[index].directory = None;
+        }
+    }
+
+    /// Keeps the current directory open while the walk is below it: it goes on through a link.
+    pub(super) fn keep_open(&mut self) {
+        if let Some(level) = self.levels.last_mut() {
+            level.stays_open = true;
         }
     }
 

@@ -1,34 +1,121 @@
 //! Copies one file.
 
+use super::Copying;
 use super::attributes::Attributes;
-use super::{Copying, Sparse};
+use super::choices::{Making, Reflink, Sparse};
+use super::existing::Way;
+use super::original::Original;
 use crate::destination::{Destination, Wanted};
-use crate::error::{Doing, Failure, shown, so_far};
+use crate::error::{Doing, Failure, quoted, reason, shown, so_far};
 use crate::input::{Identity, Input};
 use crate::place::Place;
 use crate::size;
 use crate::sparse::copy_sparse;
-use crate::transfer::{TransferError, copy};
+use crate::transfer::{TransferError, copy, copy_without_zeroes};
+use rustix::fs::AtFlags;
+use rustix::io::Errno;
+use std::io::{self, Write};
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::Ordering::Relaxed;
+
+/// How often something may take the name of a copy between its removal and the next attempt.
+const ATTEMPTS: usize = 8;
 
 impl Copying<'_> {
     /// Copies the data of a regular file, a block device, or anything else that can be read.
-    pub(super) fn file(&mut self, input: Input, target: &Place<'_>) -> Result<(), Failure> {
-        let bytes = input.len();
+    pub(super) fn file(
+        &mut self,
+        original: Original,
+        source: &Place<'_>,
+        target: &Place<'_>,
+        is_named: bool,
+    ) -> Result<(), Failure> {
+        let input = self.input(original, source)?;
         let attributes = Attributes::of(input.as_fd(), input.metadata.clone())
             .map_err(|errno| Failure::io(Doing::Open, &input.path, &errno.into()))?;
+        let Some(destination) = self.destination(&input, &attributes, source, target, is_named)?
+        else {
+            return Ok(());
+        };
+        let backup = self.end_backup(target, true);
+        self.announce(&input.path, target.path, backup.as_deref());
+        if self.has_more_names(&input.metadata, is_named)
+            && let Ok(stat) = rustix::fs::fstat(destination.output.as_fd())
+        {
+            let copy = (stat.st_dev, stat.st_ino);
+            self.links.remember(&input.metadata, target.path, copy);
+        }
+        self.transfer(input, destination, &attributes)
+    }
+
+    fn input(&self, original: Original, source: &Place<'_>) -> Result<Input, Failure> {
+        let ends_at_first_size = self.choices.recursive;
+        if !original.metadata.is_file() {
+            return Input::open(&self.session, source);
+        }
+        let opened = if original.is_readable {
+            (original.file, original.metadata)
+        } else {
+            let opened = Input::open_regular(source)?;
+            if Identity::of(&opened.1) != Identity::of(&original.metadata) {
+                return Err(source.was_replaced());
+            }
+            opened
+        };
+        Input::adopt(&self.session, opened, source.path, ends_at_first_size)
+    }
+
+    /// Makes the file that the copy goes into, or opens the one that is there; `None` if that
+    /// is to stay as it is.
+    fn destination(
+        &mut self,
+        input: &Input,
+        attributes: &Attributes,
+        source: &Place<'_>,
+        target: &Place<'_>,
+        is_named: bool,
+    ) -> Result<Option<Destination>, Failure> {
+        let permissions = self.first_permissions(attributes);
         let wanted = Wanted {
             append: false,
-            permissions: self.first_permissions(&attributes),
-            force: self.args.force,
-            anew: self.args.preserve,
-            bytes,
+            permissions,
+            keeps_data: self.choices.making == Making::Attributes,
+            bytes: input.len(),
             source: (&input.path, Identity::of(&input.metadata)),
         };
-        let destination = Destination::open(&self.session, target, &wanted)?;
-        self.announce(&input.path, target.path);
-        self.transfer(input, destination, &attributes)
+        for _ in 0..ATTEMPTS {
+            let made = Destination::make_new(&self.session, target, permissions)?;
+            if made.is_some() {
+                return Ok(made);
+            }
+            match self.way(source, &input.metadata, target, is_named)? {
+                Way::Skip | Way::Newer => return Ok(None),
+                Way::Clear => {}
+                Way::ThroughLink => {
+                    let made = Destination::make_through_link(&self.session, target, permissions)?;
+                    return Ok(Some(made));
+                }
+                Way::Into(existing) => {
+                    let session = &self.session;
+                    match Destination::open_existing(session, target, &wanted, &existing)? {
+                        Ok(opened) => return Ok(Some(opened)),
+                        Err(_) if self.choices.force => {
+                            let (directory, name) = (target.directory, target.name);
+                            rustix::fs::unlinkat(directory, name, AtFlags::empty()).map_err(
+                                |errno| Failure::io(Doing::Write, target.path, &errno.into()),
+                            )?;
+                            if self.choices.verbose {
+                                let name = quoted(target.path);
+                                let _ = writeln!(io::stdout(), "removed {name}");
+                            }
+                        }
+                        Err(failure) => return Err(failure),
+                    }
+                }
+            }
+        }
+        Err(target.was_replaced())
     }
 
     fn transfer(
@@ -40,40 +127,108 @@ impl Copying<'_> {
         let bytes = input.end().or_else(|| input.len());
         let counters = self.session.progress.counters();
         let written_before = counters.written.load(Relaxed);
-        let buffer = &mut self.session.buffer;
-        let output = &mut destination.output;
-        let has_holes =
-            self.args.sparse == Sparse::Auto && input.is_regular() && destination.is_regular;
-        let moved = if has_holes {
-            copy_sparse(&mut input, output, buffer, counters)
-        } else {
-            copy(&mut input, output, buffer, Input::end, counters)
+        let result = match self.choices.making {
+            Making::Copies => self.data(&mut input, &mut destination),
+            _ => Ok(None),
         };
-        let moved = moved.map_err(|error| {
+        let counters = self.session.progress.counters();
+        let result = result.map_err(|error| {
             let written = counters.written.load(Relaxed) - written_before;
             let so_far = so_far(written, bytes);
             match error {
-                TransferError::Read(error) => {
+                Failed::Transfer(TransferError::Read(error)) => {
                     Failure::after(Doing::Read, &input.path, &error, &so_far)
                 }
-                TransferError::Write(error) => {
-                    Failure::after(Doing::Write, &destination.path, &error, &so_far)
+                Failed::Transfer(TransferError::Write(error)) => {
+                    let reason = reason(&error);
+                    Failure::after(Doing::Write, &destination.path, &error, &so_far).like_cp(
+                        format!("error writing {}: {reason}", quoted(&destination.path)),
+                    )
                 }
+                Failed::Clone(errno) => not_cloned(&input, &destination, errno),
             }
         });
-        let is_complete = moved.is_ok();
-        let result = moved.and_then(|moved| {
-            self.note_change(&input, bytes, moved);
-            // A file of another kind is not ours to change.
-            if self.args.preserve && destination.is_regular {
-                attributes.preserve(destination.output.as_fd(), &destination.path)
-            } else {
-                Ok(())
+        let is_complete = result.is_ok();
+        let result = result.and_then(|moved| {
+            if let Some(moved) = moved {
+                self.note_change(&input, bytes, moved);
             }
+            // A file of another kind is not ours to change.
+            if !destination.is_regular {
+                return Ok(());
+            }
+            let mode = match destination.is_new {
+                true => self.final_mode(attributes),
+                false => None,
+            };
+            let (from, to) = (input.as_fd(), destination.output.as_fd());
+            let wanted = self.choices.preserve;
+            attributes.preserve(from, to, &destination.path, wanted, mode)
         });
         self.finishing
             .add(&mut self.session, input, destination, is_complete);
         result
+    }
+
+    /// Brings the data of a file into its copy, which is empty. Returns how much it was, unless
+    /// it is shared.
+    fn data(
+        &mut self,
+        input: &mut Input,
+        destination: &mut Destination,
+    ) -> Result<Option<u64>, Failed> {
+        let is_regular = input.is_regular() && destination.is_regular;
+        let (sparse, reflink) = (self.choices.sparse, self.choices.reflink);
+        if is_regular && sparse == Sparse::Auto && reflink != Reflink::Never {
+            match self.share(input, destination) {
+                Ok(()) => {
+                    self.debug("reflink: yes");
+                    let counters = self.session.progress.counters();
+                    counters.skipped.fetch_add(input.metadata.len(), Relaxed);
+                    return Ok(None);
+                }
+                Err(errno) if reflink == Reflink::Always => return Err(Failed::Clone(errno)),
+                Err(_) => self.debug("reflink: no"),
+            }
+        } else if reflink == Reflink::Always {
+            return Err(Failed::Clone(Errno::INVAL));
+        }
+        let counters = self.session.progress.counters();
+        let (buffer, output) = (&mut self.session.buffer, &mut destination.output);
+        let makes_holes = sparse == Sparse::Always && destination.is_regular;
+        let moved = if is_regular && sparse != Sparse::Never {
+            copy_sparse(input, output, buffer, counters, makes_holes)
+        } else if makes_holes {
+            let moved = copy_without_zeroes(input, output, buffer, Input::end, counters);
+            moved.and_then(|moved| {
+                output.set_len(moved).map_err(TransferError::Write)?;
+                Ok(moved)
+            })
+        } else {
+            copy(input, output, buffer, Input::end, counters)
+        };
+        moved.map(Some).map_err(Failed::Transfer)
+    }
+
+    /// Shares the data of a file with its copy (`FICLONE`). Nothing of either enters the cache.
+    fn share(&mut self, input: &Input, destination: &Destination) -> Result<(), Errno> {
+        let from = input.metadata.dev();
+        let to = rustix::fs::fstat(destination.output.as_fd())?.st_dev;
+        if self.cannot_share.contains(&(from, to)) {
+            return Err(Errno::OPNOTSUPP);
+        }
+        let shared = rustix::fs::ioctl_ficlone(destination.output.as_fd(), input.as_fd());
+        if let Err(Errno::OPNOTSUPP | Errno::NOTTY | Errno::XDEV) = shared {
+            self.cannot_share.insert((from, to));
+        }
+        shared
+    }
+
+    /// Says how a file was copied, if asked to.
+    fn debug(&self, line: &str) {
+        if self.choices.debug {
+            let _ = writeln!(io::stdout(), "{line}");
+        }
     }
 
     /// Notes that a file shrank while it was read: the copy is no state that it ever had.
@@ -81,6 +236,10 @@ impl Copying<'_> {
         let Some(expected) = expected.filter(|&expected| moved < expected) else {
             return;
         };
+        // The files of /proc and /sys show a size that has nothing to do with what is in them.
+        if input.metadata.blocks() == 0 && expected <= 4096 {
+            return;
+        }
         self.session.note(&format!(
             "{} shrank while it was copied: {} instead of {} are in the copy.",
             shown(&input.path),
@@ -88,4 +247,25 @@ impl Copying<'_> {
             size::show(expected),
         ));
     }
+}
+
+/// Why the data is not in the copy.
+enum Failed {
+    Transfer(TransferError),
+    Clone(Errno),
+}
+
+fn not_cloned(input: &Input, destination: &Destination, errno: Errno) -> Failure {
+    let reason = reason(&errno.into());
+    Failure::new(format!(
+        "cannot share the data of {} with {}: {reason}. It takes btrfs, xfs or another file \
+         system that can, and both on the same one; use --reflink=auto to copy otherwise.",
+        shown(&input.path),
+        shown(&destination.path)
+    ))
+    .like_cp(format!(
+        "failed to clone {} from {}: {reason}",
+        quoted(&destination.path),
+        quoted(&input.path)
+    ))
 }

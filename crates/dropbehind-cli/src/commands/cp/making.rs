@@ -2,19 +2,27 @@
 
 use super::Copying;
 use super::attributes::{Attributes, most_permissions};
-use crate::destination::Wanted;
-use crate::error::{Doing, Failure, shown};
+use super::choices::{Making, Overwrite};
+use super::existing::Way;
+use super::links::{Copy, inode, link_to, replace};
+use super::original::Original;
+use crate::error::{Doing, Failure, quoted, reason, shown};
 use crate::input::Identity;
 use crate::place::Place;
-use rustix::fs::{AtFlags, FileType, Mode};
+use rustix::fs::{FileType, Mode};
 use rustix::io::Errno;
 use std::fs::{File, Metadata};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 /// The mode that a directory is made with: only its owner may fill it or look into it before it
 /// is complete.
 const OWNER_ONLY: u32 = 0o700;
+/// What new files get before the umask, if not the permissions of their sources.
+const ANY_FILE: u32 = 0o666;
+const ANY_DIRECTORY: u32 = 0o777;
+const STICKY: u32 = 0o1000;
 
 /// A directory of the destination.
 pub(super) struct Made {
@@ -32,7 +40,7 @@ impl Copying<'_> {
         target: &Place<'_>,
         attributes: &Attributes,
     ) -> Result<Made, Failure> {
-        let failed = |errno: Errno| Failure::io(Doing::Create, target.path, &errno.into());
+        let failed = |errno: Errno| Failure::io(Doing::MakeDirectory, target.path, &errno.into());
         let mode = Mode::from_raw_mode(OWNER_ONLY);
         let is_new = match rustix::fs::mkdirat(target.directory, target.name, mode) {
             Ok(()) => true,
@@ -47,6 +55,11 @@ impl Copying<'_> {
                      Remove it, or choose another name.",
                     shown(source.path),
                     shown(target.path)
+                ))
+                .like_cp(format!(
+                    "cannot overwrite non-directory {} with directory {}",
+                    quoted(target.path),
+                    quoted(source.path)
                 )));
             }
             Err(Errno::NOTDIR | Errno::LOOP) => return Err(target.was_replaced()),
@@ -55,11 +68,15 @@ impl Copying<'_> {
         let metadata = metadata_of(&directory, target)?;
         let mut final_mode = None;
         if is_new {
-            self.announce(source.path, target.path);
+            self.announce(source.path, target.path, None);
             let most = most_permissions(&directory, self.umask).map_err(failed)?;
             // A directory may inherit its set-group-ID bit.
             let inherited = metadata.mode() & 0o7000;
-            final_mode = Some(inherited | attributes.permissions() & most);
+            let sticky = attributes.metadata.mode() & STICKY;
+            final_mode = Some(match self.choices.preserve.explicitly_no_mode {
+                true => inherited | ANY_DIRECTORY & most,
+                false => inherited | sticky | attributes.permissions() & most,
+            });
         }
         Ok(Made {
             directory,
@@ -69,82 +86,251 @@ impl Copying<'_> {
     }
 
     /// Copies a symbolic link, or makes a pipe, socket or device like the source.
-    pub(super) fn node(&mut self, source: &Place<'_>, target: &Place<'_>) -> Result<(), Failure> {
-        let unopened = |errno: Errno| Failure::io(Doing::Open, source.path, &errno.into());
-        let original = source.pin().map_err(unopened)?;
-        let metadata = metadata_of(&original, source)?;
+    pub(super) fn node(
+        &mut self,
+        original: Original,
+        source: &Place<'_>,
+        target: &Place<'_>,
+        is_named: bool,
+    ) -> Result<(), Failure> {
+        let unopened = |errno: Errno| Failure::io(Doing::Look, source.path, &errno.into());
+        let Original { file, metadata, .. } = original;
         let kind = FileType::from_raw_mode(metadata.mode());
-        if matches!(kind, FileType::RegularFile | FileType::Directory) {
-            return Err(source.was_replaced());
-        }
-        let attributes = Attributes::of(original.as_fd(), metadata).map_err(unopened)?;
-        let make = || match kind {
+        let attributes = Attributes::of(file.as_fd(), metadata).map_err(unopened)?;
+        let content = match kind {
             FileType::Symlink => {
-                let to = rustix::fs::readlinkat(&original, "", Vec::new())?;
-                rustix::fs::symlinkat(to, target.directory, target.name)
+                Some(rustix::fs::readlinkat(&file, "", Vec::new()).map_err(unopened)?)
             }
-            _ => {
-                let mode = Mode::from_raw_mode(self.first_permissions(&attributes));
+            _ => None,
+        };
+        let permissions = self.first_permissions(&attributes);
+        let make = |name: &Path| match &content {
+            Some(content) => rustix::fs::symlinkat(content, target.directory, name),
+            None => {
+                let mode = Mode::from_raw_mode(permissions);
                 let device = attributes.metadata.rdev();
-                rustix::fs::mknodat(target.directory, target.name, kind, mode, device)
+                rustix::fs::mknodat(target.directory, name, kind, mode, device)
             }
         };
-        let made = match make() {
-            Err(Errno::EXIST) => {
-                self.make_way(source, target, &attributes.metadata)?;
-                make()
+        let mut made = make(target.name);
+        if made == Err(Errno::EXIST) {
+            match self.way(source, &attributes.metadata, target, is_named)? {
+                Way::Skip | Way::Newer => return Ok(()),
+                Way::Into(_) if self.choices.force => made = replace(target, make),
+                _ => made = make(target.name),
             }
-            made => made,
-        };
-        made.map_err(|errno| Failure::io(Doing::Create, target.path, &errno.into()))?;
-        self.announce(source.path, target.path);
+        }
+        made.map_err(|errno| not_made(target, kind, errno))?;
         let copy = target.pin().map_err(|_| target.was_replaced())?;
         let metadata = metadata_of(&copy, target)?;
         // A node that was just made has one name.
         if FileType::from_raw_mode(metadata.mode()) != kind || metadata.nlink() != 1 {
             return Err(target.was_replaced());
         }
-        if self.args.preserve {
-            attributes.preserve(copy.as_fd(), target.path)?;
+        let backup = self.end_backup(target, true);
+        self.announce(source.path, target.path, backup.as_deref());
+        self.remember(&attributes.metadata, target, &metadata, is_named);
+        let (wanted, mode) = (self.choices.preserve, self.final_mode(&attributes));
+        attributes.preserve(file.as_fd(), copy.as_fd(), target.path, wanted, mode)
+    }
+
+    /// Makes a symbolic link to a source, instead of a copy.
+    pub(super) fn symbolic_link(
+        &mut self,
+        original: &Original,
+        source: &Place<'_>,
+        target: &Place<'_>,
+        is_named: bool,
+    ) -> Result<(), Failure> {
+        if !source.path.is_absolute() && !is_here(target.path) {
+            return Err(Failure::new(format!(
+                "cannot create {}: a link to {} would lead elsewhere from there. Name the source \
+                 by its whole path.",
+                shown(target.path),
+                shown(source.path)
+            ))
+            .like_cp(format!(
+                "{}: can make relative symbolic links only in current directory",
+                quoted(target.path)
+            )));
         }
+        let make = |name: &Path| rustix::fs::symlinkat(source.path, target.directory, name);
+        let mut made = make(target.name);
+        if made == Err(Errno::EXIST) {
+            match self.way(source, &original.metadata, target, is_named)? {
+                Way::Skip | Way::Newer => return Ok(()),
+                Way::Into(_) if self.choices.force => made = replace(target, make),
+                _ => made = make(target.name),
+            }
+        }
+        made.map_err(|errno| {
+            Failure::io(Doing::Create, target.path, &errno.into()).like_cp(format!(
+                "cannot create symbolic link {} to {}: {}",
+                quoted(target.path),
+                quoted(source.path),
+                reason(&errno.into())
+            ))
+        })?;
+        let backup = self.end_backup(target, true);
+        self.announce(source.path, target.path, backup.as_deref());
         Ok(())
     }
 
-    /// The permissions that something is made with, before the umask applies. With `--preserve`,
-    /// nobody else may open it before it has its owner.
+    /// Gives a source another name, instead of copying it.
+    pub(super) fn hard_link(
+        &mut self,
+        original: &Original,
+        source: &Place<'_>,
+        target: &Place<'_>,
+        is_named: bool,
+    ) -> Result<(), Failure> {
+        let make = |name: &Path| link_to(&original.file, target, name);
+        let mut made = make(target.name);
+        if made == Err(Errno::EXIST) {
+            match self.way(source, &original.metadata, target, is_named)? {
+                Way::Skip | Way::Newer => return Ok(()),
+                Way::Into(_) if self.choices.force || self.choices.overwrite == Overwrite::Ask => {
+                    made = replace(target, make);
+                }
+                _ => made = make(target.name),
+            }
+        }
+        made.map_err(|errno| not_linked(target, source.path, errno))?;
+        let backup = self.end_backup(target, true);
+        self.announce(source.path, target.path, backup.as_deref());
+        Ok(())
+    }
+
+    /// Gives the copy of a source another name, since the source has one more. Returns whether
+    /// there is nothing left to do.
+    pub(super) fn link_copy(
+        &mut self,
+        earlier: &Copy,
+        original: &Original,
+        source: &Place<'_>,
+        target: &Place<'_>,
+        is_named: bool,
+    ) -> Result<bool, Failure> {
+        let Ok(copy) = earlier.find() else {
+            self.session.fail(&Failure::new(format!(
+                "cannot make {} a hard link to {}: somebody moved that meanwhile. They are two \
+                 files now.",
+                shown(target.path),
+                shown(&earlier.path)
+            )));
+            return Ok(false);
+        };
+        let make = |name: &Path| link_to(&copy, target, name);
+        let mut made = make(target.name);
+        if made == Err(Errno::EXIST) {
+            let there = target.pin().and_then(rustix::fs::fstat);
+            let copied = metadata_of(&copy, target)?;
+            if there.is_ok_and(|stat| (stat.st_dev, stat.st_ino) == inode(&copied)) {
+                return Ok(true);
+            }
+            match self.way(source, &original.metadata, target, is_named)? {
+                Way::Skip => return Ok(true),
+                Way::Into(_) | Way::Newer => made = replace(target, make),
+                Way::Clear | Way::ThroughLink => made = make(target.name),
+            }
+        }
+        made.map_err(|errno| not_linked(target, &earlier.path, errno))?;
+        let backup = self.end_backup(target, true);
+        self.announce(source.path, target.path, backup.as_deref());
+        Ok(true)
+    }
+
+    /// Whether other names of a source may come, whose copies are to be names of its copy.
+    pub(super) fn has_more_names(&self, source: &Metadata, is_named: bool) -> bool {
+        self.choices.preserve.links
+            && self.choices.making != Making::HardLinks
+            && (source.nlink() > 1 || self.choices.follows(is_named))
+    }
+
+    /// Remembers a copy whose source may have other names.
+    pub(super) fn remember(
+        &mut self,
+        source: &Metadata,
+        target: &Place<'_>,
+        copy: &Metadata,
+        is_named: bool,
+    ) {
+        if self.has_more_names(source, is_named) {
+            self.links.remember(source, target.path, inode(copy));
+        }
+    }
+
+    /// The permissions that something is made with, before the umask applies. If it gets another
+    /// owner or a list, nobody else may open it before it has that.
     pub(super) fn first_permissions(&self, attributes: &Attributes) -> u32 {
-        let permissions = attributes.permissions();
-        if self.args.preserve {
+        let permissions = match self.choices.preserve.explicitly_no_mode {
+            true => ANY_FILE,
+            false => attributes.permissions(),
+        };
+        if self.choices.preserve.takes_new_file() {
             permissions & OWNER_ONLY
         } else {
             permissions
         }
     }
 
-    /// Removes what stands where a link or node is to be made, as plain `cp` does.
-    fn make_way(
-        &self,
-        source: &Place<'_>,
-        target: &Place<'_>,
-        metadata: &Metadata,
-    ) -> Result<(), Failure> {
-        let failed = |errno: Errno| Failure::io(Doing::Create, target.path, &errno.into());
-        let existing = metadata_of(&target.pin().map_err(failed)?, target)?;
-        let wanted = Wanted {
-            append: false,
-            permissions: 0,
-            force: false,
-            anew: false,
-            bytes: None,
-            source: (source.path, Identity::of(metadata)),
-        };
-        wanted.may_replace(&existing, target.path)?;
-        rustix::fs::unlinkat(target.directory, target.name, AtFlags::empty()).map_err(failed)
+    /// The permissions that something new ends with, if they are not those that it was made with
+    /// nor those of the source.
+    pub(super) fn final_mode(&self, attributes: &Attributes) -> Option<u32> {
+        let preserve = self.choices.preserve;
+        if preserve.mode || !preserve.ownership {
+            return None;
+        }
+        Some(match preserve.explicitly_no_mode {
+            true => ANY_FILE & !self.umask,
+            false => attributes.permissions() & !self.umask,
+        })
     }
 }
 
 /// The metadata of an open file.
 pub(super) fn metadata_of(file: &File, place: &Place<'_>) -> Result<Metadata, Failure> {
     file.metadata()
-        .map_err(|error| Failure::io(Doing::Open, place.path, &error))
+        .map_err(|error| Failure::io(Doing::Look, place.path, &error))
+}
+
+/// Whether a path is directly in the current directory.
+fn is_here(path: &Path) -> bool {
+    let parent = path.parent().unwrap_or(Path::new(""));
+    let identity = |path: &Path| path.metadata().map(|found| inode(&found)).ok();
+    parent == Path::new("") || identity(parent) == identity(Path::new("."))
+}
+
+fn not_made(target: &Place<'_>, kind: FileType, errno: Errno) -> Failure {
+    let what = match kind {
+        FileType::Symlink => "symbolic link",
+        FileType::Fifo => "fifo",
+        _ => "special file",
+    };
+    let reason = reason(&errno.into());
+    let failure = Failure::io(Doing::Create, target.path, &errno.into());
+    failure.like_cp(format!(
+        "cannot create {what} {}: {reason}",
+        quoted(target.path)
+    ))
+}
+
+fn not_linked(target: &Place<'_>, to: &Path, errno: Errno) -> Failure {
+    let reason = reason(&errno.into());
+    Failure::new(format!(
+        "cannot make {} a hard link to {}: {reason}. {}.",
+        shown(target.path),
+        shown(to),
+        match errno {
+            Errno::XDEV => "Links cannot lead to another file system; copy the data instead",
+            Errno::EXIST => "Use -f to replace what is there",
+            Errno::MLINK => "The file system allows no more links to one file; copy in parts",
+            _ => "Run as the owner of the source, or copy the data instead",
+        }
+    ))
+    .like_cp(format!(
+        "cannot create hard link {} to {}: {reason}",
+        quoted(target.path),
+        quoted(to)
+    ))
 }

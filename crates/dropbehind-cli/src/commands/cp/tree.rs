@@ -5,19 +5,23 @@
 //! destination is written.
 
 use super::Copying;
-use super::attributes::{Attributes, set_mode};
+use super::attributes::Attributes;
+use super::choices::Making;
 use super::descent::Descent;
+use super::links::Anchor;
 use super::listing::{Entry, entries};
 use super::making::metadata_of;
-use crate::error::{Doing, Failure, shown};
-use crate::input::{Identity, Input};
+use super::original::Original;
+use crate::error::{Doing, Failure, quoted, shown};
+use crate::input::Identity;
 use crate::place::Place;
-use rustix::fs::{FileType, Mode, OFlags};
+use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 use std::fs::{File, Metadata};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 /// Directories further down are not copied: each costs memory and time for all above it, and
 /// users can make trees of any depth, which would keep the copy from the others.
@@ -34,15 +38,17 @@ struct Level {
 }
 
 /// A directory that was opened on both sides.
-struct Opened {
+pub(super) struct Opened {
     source: File,
     target: File,
     target_identity: Identity,
     level: Level,
+    /// The source was a link.
+    through_link: bool,
 }
 
 /// Where the copying of a tree is.
-struct Walk {
+pub(super) struct Walk {
     /// For messages.
     from: PathBuf,
     to: PathBuf,
@@ -52,7 +58,21 @@ struct Walk {
 }
 
 impl Walk {
+    /// A walk that has not begun.
+    pub(super) fn new(source: &Place<'_>, target: &Place<'_>) -> Self {
+        Self {
+            from: source.path.to_owned(),
+            to: target.path.to_owned(),
+            source: Descent::default(),
+            target: Descent::default(),
+            levels: Vec::new(),
+        }
+    }
+
     fn enter(&mut self, opened: Opened) {
+        if opened.through_link {
+            self.source.keep_open();
+        }
         let identity = Identity::of(&opened.level.attributes.metadata);
         self.source.enter(opened.source, identity);
         self.target.enter(opened.target, opened.target_identity);
@@ -82,16 +102,20 @@ impl Walk {
 }
 
 impl Copying<'_> {
-    /// Copies a directory and all that is in it, into an existing one if there is one.
+    /// Copies what the command line names, and all that is in it; into an existing directory if
+    /// there is one.
     pub(super) fn tree(&mut self, source: &Place<'_>, target: &Place<'_>) -> Result<(), Failure> {
-        let mut walk = Walk {
-            from: source.path.to_owned(),
-            to: target.path.to_owned(),
-            source: Descent::default(),
-            target: Descent::default(),
-            levels: Vec::new(),
+        let mut walk = Walk::new(source, target);
+        let Some(top) = self.one(source, FileType::Unknown, target, &walk)? else {
+            return Ok(());
         };
-        let top = self.directory(source, target, &walk)?;
+        if self.links.anchor.is_none() {
+            let failed = |error| Failure::io(Doing::Open, target.path, &error);
+            self.links.anchor = Some(Rc::new(Anchor {
+                directory: top.target.try_clone().map_err(failed)?,
+                path: target.path.to_owned(),
+            }));
+        }
         walk.enter(top);
         while let Some(level) = walk.levels.last_mut() {
             let Some(entry) = level.entries.pop() else {
@@ -119,24 +143,59 @@ impl Copying<'_> {
         let (Some(from), Some(to)) = (walk.source.current(), walk.target.current()) else {
             return Ok(None);
         };
-        let source = Place::within(from, &entry.name, &walk.from);
+        let mut source = Place::within(from, &entry.name, &walk.from);
+        source.follows_links = self.choices.follows(false);
         let target = Place::within(to, &entry.name, &walk.to);
-        let kind = match entry.kind {
-            // Some file systems do not say.
-            FileType::Unknown => {
-                let pinned = source
-                    .pin()
-                    .map_err(|errno| Failure::io(Doing::Open, source.path, &errno.into()))?;
-                let metadata = metadata_of(&pinned, &source)?;
-                FileType::from_raw_mode(metadata.mode())
+        self.one(&source, entry.kind, &target, walk)
+    }
+
+    /// Copies whatever has this name; a directory is only made and opened.
+    pub(super) fn one(
+        &mut self,
+        source: &Place<'_>,
+        kind: FileType,
+        target: &Place<'_>,
+        walk: &Walk,
+    ) -> Result<Option<Opened>, Failure> {
+        let is_named = walk.levels.is_empty();
+        let original = self.choices.original(source, kind)?;
+        let done = self.any(original, source, target, walk, is_named);
+        if done.is_err() {
+            self.end_backup(target, false);
+        }
+        done
+    }
+
+    fn any(
+        &mut self,
+        original: Original,
+        source: &Place<'_>,
+        target: &Place<'_>,
+        walk: &Walk,
+        is_named: bool,
+    ) -> Result<Option<Opened>, Failure> {
+        let metadata = &original.metadata;
+        if metadata.is_dir() {
+            if !self.choices.recursive {
+                return Err(omitting(source.path));
             }
-            kind => kind,
-        };
-        match kind {
-            FileType::Directory if walk.is_deep() => return Err(too_deep(&walk.from)),
-            FileType::Directory => return self.directory(&source, &target, walk).map(Some),
-            FileType::RegularFile => self.file(Input::open(&self.session, &source)?, &target)?,
-            _ => self.node(&source, &target)?,
+            if walk.is_deep() {
+                return Err(too_deep(&walk.from));
+            }
+            return self.directory(original, source, target, walk).map(Some);
+        }
+        if self.has_more_names(metadata, is_named)
+            && let Some(earlier) = self.links.earlier(metadata)
+            && self.link_copy(&earlier, &original, source, target, is_named)?
+        {
+            return Ok(None);
+        }
+        let takes_data = metadata.is_file() || self.choices.as_regular && !metadata.is_symlink();
+        match self.choices.making {
+            Making::SymbolicLinks => self.symbolic_link(&original, source, target, is_named)?,
+            Making::HardLinks => self.hard_link(&original, source, target, is_named)?,
+            _ if takes_data => self.file(original, source, target, is_named)?,
+            _ => self.node(original, source, target, is_named)?,
         }
         Ok(None)
     }
@@ -144,27 +203,59 @@ impl Copying<'_> {
     /// Opens a directory, and makes its copy.
     fn directory(
         &mut self,
+        original: Original,
         source: &Place<'_>,
         target: &Place<'_>,
         walk: &Walk,
     ) -> Result<Opened, Failure> {
-        let failed = |errno: Errno| Failure::io(Doing::Open, source.path, &errno.into());
-        let opened = match source.open(OFlags::DIRECTORY, Mode::empty()) {
-            Err(Errno::NOTDIR | Errno::LOOP) => return Err(source.was_replaced()),
-            opened => opened.map_err(failed)?,
+        let failed = |errno: Errno| {
+            let reason = crate::error::reason(&errno.into());
+            Failure::io(Doing::Open, source.path, &errno.into())
+                .like_cp(format!("cannot access {}: {reason}", quoted(source.path)))
         };
-        let metadata = metadata_of(&opened, source)?;
-        let identity = Identity::of(&metadata);
+        let opened = match source.reach(OFlags::DIRECTORY | OFlags::RDONLY) {
+            Err(Errno::NOTDIR | Errno::LOOP) => return Err(source.was_replaced()),
+            opened => opened,
+        };
+        let identity = Identity::of(&original.metadata);
         if walk.target.is_through(identity) {
             return Err(into_itself(source.path, target.path));
         }
+        if self.choices.follows(false) && walk.source.is_through(identity) {
+            return Err(cyclic(source.path));
+        }
+        // One that may not be read still leaves its empty copy, as with plain cp.
+        let (opened, unreadable) = match opened {
+            Ok(opened) => (opened, None),
+            Err(errno) => (original.file, Some(errno)),
+        };
+        let metadata = metadata_of(&opened, source)?;
+        if Identity::of(&metadata) != identity {
+            return Err(source.was_replaced());
+        }
+        let device = metadata.dev();
         let attributes = Attributes::of(opened.as_fd(), metadata).map_err(failed)?;
         // Listed before anything is made in the target, which may be inside of it.
-        let entries = entries(&opened).map_err(failed)?;
+        let is_other_mount = self.choices.one_file_system
+            && walk
+                .levels
+                .first()
+                .is_some_and(|top| top.attributes.metadata.dev() != device);
+        let entries = match unreadable.is_some() || is_other_mount {
+            true => Vec::new(),
+            false => entries(&opened).map_err(failed)?,
+        };
         let made = self.make_directory(source, target, &attributes)?;
         if made.identity == identity || walk.source.is_through(made.identity) {
             return Err(into_itself(source.path, target.path));
         }
+        if let Some(errno) = unreadable {
+            self.session.fail(&failed(errno));
+        }
+        let through_link = source.follows_links
+            && source
+                .pin()
+                .is_ok_and(|file| file.metadata().is_ok_and(|found| found.is_symlink()));
         Ok(Opened {
             source: opened,
             target: made.directory,
@@ -174,25 +265,25 @@ impl Copying<'_> {
                 attributes,
                 final_mode: made.final_mode,
             },
+            through_link,
         })
     }
 
     /// Finishes a directory and goes on with its parent.
     fn leave(&mut self, walk: &mut Walk) {
         let sides = (walk.source.leave(), walk.target.leave());
-        let (Some(level), (Some((_, source_back)), Some((directory, target_back)))) =
+        let (Some(level), (Some((source, source_back)), Some((directory, target_back)))) =
             (walk.levels.pop(), sides)
         else {
             return;
         };
-        let ended = if self.args.preserve {
-            level.attributes.preserve(directory.as_fd(), &walk.to)
-        } else if let Some(mode) = level.final_mode {
-            set_mode(directory.as_fd(), mode)
-                .map_err(|errno| Failure::io(Doing::Preserve, &walk.to, &errno.into()))
-        } else {
-            Ok(())
-        };
+        let ended = level.attributes.preserve(
+            source.as_fd(),
+            directory.as_fd(),
+            &walk.to,
+            self.choices.preserve,
+            level.final_mode,
+        );
         self.keep_going(ended);
         let path = walk.to.clone();
         self.finishing
@@ -209,6 +300,25 @@ impl Copying<'_> {
             walk.find_again();
         }
     }
+}
+
+fn omitting(path: &Path) -> Failure {
+    Failure::new(format!(
+        "cannot copy {}: it is a directory. Use -r to copy directories.",
+        shown(path)
+    ))
+    .like_cp(format!(
+        "-r not specified; omitting directory {}",
+        quoted(path)
+    ))
+}
+
+fn cyclic(path: &Path) -> Failure {
+    Failure::new(format!(
+        "cannot copy {}: links lead from it back to itself. Leave out -L to copy links as links.",
+        shown(path)
+    ))
+    .like_cp(format!("cannot copy cyclic symbolic link {}", quoted(path)))
 }
 
 /// The path is too long to be shown.
@@ -253,5 +363,10 @@ fn into_itself(source: &Path, target: &Path) -> Failure {
         "cannot copy the directory {} into itself, {}. Choose a destination outside of it.",
         shown(source),
         shown(target)
+    ))
+    .like_cp(format!(
+        "cannot copy a directory, {}, into itself, {}",
+        quoted(source),
+        quoted(target)
     ))
 }

@@ -1,0 +1,108 @@
+//! Extended attributes, capabilities among them; access control lists are in [`super::acl`].
+
+use crate::place::proc_path;
+use rustix::fs::XattrFlags;
+use rustix::io::Errno;
+use std::ffi::CStr;
+use std::os::fd::BorrowedFd;
+
+const USUAL_BYTES: usize = 512;
+/// `XATTR_SIZE_MAX` and `XATTR_LIST_MAX`.
+const MOST_BYTES: usize = 1 << 16;
+/// Where SELinux keeps its context.
+const CONTEXT: &[u8] = b"security.selinux";
+
+/// The names of a file's extended attributes.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Names(Vec<u8>);
+
+impl Names {
+    /// The names of an open file; none where the file system has no attributes.
+    pub(super) fn of(file: BorrowedFd<'_>) -> Result<Self, Errno> {
+        let mut bytes = Vec::with_capacity(USUAL_BYTES);
+        loop {
+            let spare = rustix::buffer::spare_capacity(&mut bytes);
+            let got = match rustix::fs::flistxattr(file, spare) {
+                // The descriptor was opened with `O_PATH`.
+                Err(Errno::BADF) => {
+                    let spare = rustix::buffer::spare_capacity(&mut bytes);
+                    rustix::fs::listxattr(proc_path(file), spare)
+                }
+                got => got,
+            };
+            match got {
+                Ok(_) => return Ok(Self(bytes)),
+                Err(Errno::RANGE) if bytes.capacity() < MOST_BYTES => bytes.reserve(MOST_BYTES),
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(Self::default()),
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+
+    fn each(&self) -> impl Iterator<Item = &CStr> {
+        let ends = self.0.split_inclusive(|&byte| byte == 0);
+        ends.filter_map(|name| CStr::from_bytes_with_nul(name).ok())
+    }
+
+    /// Whether there is one of this name.
+    pub(super) fn have(&self, name: &str) -> bool {
+        self.each().any(|found| found.to_bytes() == name.as_bytes())
+    }
+
+    /// Gives a copy those that are data of the file: not what the kernel or the file system
+    /// keeps there for itself.
+    ///
+    /// The first error ends nothing: the others are still copied.
+    pub(super) fn copy(
+        &self,
+        from: BorrowedFd<'_>,
+        to: BorrowedFd<'_>,
+        with_context: bool,
+    ) -> Result<(), Errno> {
+        let mut result = Ok(());
+        for name in self.each().filter(|name| is_data(name.to_bytes())) {
+            result = result.and(copy(name, from, to));
+        }
+        if with_context && let Some(name) = self.each().find(|name| name.to_bytes() == CONTEXT) {
+            result = result.and(copy(name, from, to));
+        }
+        result
+    }
+}
+
+/// Whether an attribute belongs to the data. Lists are copied with the permissions; contexts,
+/// hashes and signatures belong to the file that they are at.
+fn is_data(name: &[u8]) -> bool {
+    let is_below = |prefix: &[u8]| name.starts_with(prefix);
+    !is_below(b"system.")
+        && !is_below(b"trusted.SGI_")
+        && name != CONTEXT
+        && name != b"security.ima"
+        && name != b"security.evm"
+}
+
+fn copy(name: &CStr, from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> Result<(), Errno> {
+    let mut value = Vec::with_capacity(USUAL_BYTES);
+    loop {
+        let spare = rustix::buffer::spare_capacity(&mut value);
+        let got = match rustix::fs::fgetxattr(from, name, spare) {
+            Err(Errno::BADF) => {
+                let spare = rustix::buffer::spare_capacity(&mut value);
+                rustix::fs::getxattr(proc_path(from), name, spare)
+            }
+            got => got,
+        };
+        match got {
+            Ok(_) => break,
+            Err(Errno::RANGE) if value.capacity() < MOST_BYTES => value.reserve(MOST_BYTES),
+            // Somebody removed it.
+            Err(Errno::NODATA) => return Ok(()),
+            Err(errno) => return Err(errno),
+        }
+    }
+    let flags = XattrFlags::empty();
+    match rustix::fs::fsetxattr(to, name, &value, flags) {
+        Err(Errno::BADF) => rustix::fs::setxattr(proc_path(to), name, &value, flags),
+        set => set,
+    }
+}
