@@ -2,6 +2,7 @@
 
 use rustix::fs::{FileType, RawDir};
 use rustix::io::Errno;
+use std::cmp::Reverse;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
@@ -16,9 +17,11 @@ pub(super) struct Entry {
     pub(super) name: PathBuf,
     /// What the directory said it was; whoever opens it checks again.
     pub(super) kind: FileType,
+    inode: u64,
 }
 
-/// All names in a directory, in reverse, so that `pop` takes the first.
+/// All names in a directory, in reverse order of their inodes, so that `pop` takes the first.
+/// That is the order on the disk, on most file systems, while names are in no order there.
 pub(super) fn entries(directory: &File) -> Result<Vec<Entry>, Errno> {
     let mut buffer = Vec::with_capacity(BUFFER_BYTES);
     let mut listing = RawDir::new(directory, buffer.spare_capacity_mut());
@@ -30,9 +33,10 @@ pub(super) fn entries(directory: &File) -> Result<Vec<Entry>, Errno> {
             entries.push(Entry {
                 name: OsStr::from_bytes(name).into(),
                 kind: entry.file_type(),
+                inode: entry.ino(),
             });
         }
     }
-    entries.reverse();
+    entries.sort_unstable_by_key(|entry| Reverse(entry.inode));
     Ok(entries)
 }

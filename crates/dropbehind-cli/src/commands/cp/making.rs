@@ -73,10 +73,11 @@ impl Copying<'_> {
             // A directory may inherit its set-group-ID bit.
             let inherited = metadata.mode() & 0o7000;
             let sticky = attributes.metadata.mode() & STICKY;
-            final_mode = Some(match self.choices.preserve.explicitly_no_mode {
-                true => inherited | ANY_DIRECTORY & most,
-                false => inherited | sticky | attributes.permissions() & most,
-            });
+            let permissions = match self.choices.preserve.explicitly_no_mode {
+                true => ANY_DIRECTORY,
+                false => attributes.permissions(),
+            };
+            final_mode = Some(inherited | sticky | permissions & most);
         }
         Ok(Made {
             directory,
@@ -151,7 +152,7 @@ impl Copying<'_> {
             ))
             .like_cp(format!(
                 "{}: can make relative symbolic links only in current directory",
-                quoted(target.path)
+                shown(target.path)
             )));
         }
         let make = |name: &Path| rustix::fs::symlinkat(source.path, target.directory, name);
