@@ -75,10 +75,8 @@ impl Destination {
                 Err(_) => Err(no_directory(place.path)),
             };
         }
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
-        let made = match place.open(flags, Mode::from_raw_mode(permissions)) {
-            Err(Errno::EXIST) => return Ok(None),
-            made => made.map_err(|errno| failed(errno.into()))?,
+        let Some(made) = Self::make_file(place, permissions)? else {
+            return Ok(None);
         };
         let file = session.open_options().adopt(made).map_err(failed)?;
         Ok(Some(Self {
@@ -87,6 +85,20 @@ impl Destination {
             is_new: true,
             is_regular: true,
         }))
+    }
+
+    /// Makes a plain file; `None` if the name is taken.
+    pub(crate) fn make_file(
+        place: &Place<'_>,
+        permissions: u32,
+    ) -> Result<Option<std::fs::File>, Failure> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+        match place.open(flags, Mode::from_raw_mode(permissions)) {
+            Err(Errno::EXIST) => Ok(None),
+            made => made
+                .map(Some)
+                .map_err(|errno| Failure::io(Doing::Create, place.path, &errno.into())),
+        }
     }
 
     /// Makes the file that a symbolic link points to.

@@ -37,7 +37,8 @@ impl Buffer {
         Self { memory, start, len }
     }
 
-    fn bytes(&mut self) -> &mut [u8] {
+    /// All of it.
+    pub(crate) fn bytes(&mut self) -> &mut [u8] {
         &mut self.memory[self.start..self.start + self.len]
     }
 }

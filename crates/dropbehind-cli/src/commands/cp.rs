@@ -14,6 +14,7 @@ mod listing;
 mod making;
 mod original;
 mod parents;
+mod small;
 mod total;
 mod tree;
 mod xattrs;
@@ -31,6 +32,7 @@ use finishing::Finishing;
 use links::{Anchor, Links};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit, setrlimit};
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs::File;
@@ -94,6 +96,7 @@ pub(super) fn run(choices: &Choices) -> Exit {
     // Reading the umask takes setting it, so this comes before there are other threads.
     let umask = rustix::process::umask(Mode::RWXG | Mode::RWXO);
     rustix::process::umask(umask);
+    raise_descriptor_limit();
     let session = match Session::start(&choices.settings) {
         Ok(session) => session,
         Err(failure) => return report(&failure),
@@ -115,6 +118,14 @@ pub(super) fn run(choices: &Choices) -> Exit {
     }
     copying.finishing.end(&mut copying.session);
     copying.session.finish()
+}
+
+/// Allows as many open files as the user may allow: many small ones are synced together.
+fn raise_descriptor_limit() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // As many as there were are enough, too.
+    let _ = setrlimit(Resource::Nofile, limit);
 }
 
 impl Copying<'_> {

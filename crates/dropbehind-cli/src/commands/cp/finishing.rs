@@ -5,13 +5,17 @@
 //! would cost each of them a turn of the disk.
 
 use super::descent;
+use super::small::{Small, sync_and_drop};
 use crate::destination::Destination;
+use crate::error::Failure;
 use crate::input::Input;
 use crate::output::{sync_directory, sync_open_directory};
 use crate::session::Session;
 use std::collections::BTreeSet;
 use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
 
 /// Files larger than this are finished at once: their sync costs nothing beside the copy.
 const LARGE_BYTES: u64 = 8 << 20;
@@ -21,6 +25,11 @@ const BATCH_BYTES: u64 = 24 << 20;
 const BATCH_FILES: u64 = 128;
 /// Descriptors that a waiting copy may hold: both sides are open.
 const COPY_DESCRIPTORS: u64 = 2;
+/// The most small files of a batch, of which two may wait: one for the disk. Commits of more
+/// files take as long for each.
+const SMALL_FILES: u64 = 2048;
+/// The most bytes in them.
+const SMALL_BATCH_BYTES: u64 = BATCH_BYTES / 2;
 /// Descriptors for the rest of the process, among them the way down on both sides.
 const OTHER_DESCRIPTORS: u64 = 16 + 2 * descent::DESCRIPTORS;
 
@@ -36,26 +45,42 @@ pub(super) struct Finishing {
     batch: Vec<Copied>,
     batch_bytes: u64,
     batch_files: usize,
+    small: Vec<Small>,
+    small_bytes: u64,
+    small_files: usize,
+    /// The small files that are being synced.
+    syncing: Option<JoinHandle<(Vec<Failure>, Option<u64>)>>,
+    /// The file system that was synced last, since when no directory was added.
+    synced_device: Option<u64>,
     /// Directories that are full, to be synced after the files.
     full: Vec<(File, PathBuf)>,
     /// Directories that the user typed, in which names were made.
     typed: BTreeSet<PathBuf>,
 }
 
-/// How many copies may wait, given the limit on open files.
-fn batch_files() -> usize {
+/// How many copies and how many small ones may wait, given the limit on open files.
+fn batch_files() -> (usize, usize) {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    let room = limit.unwrap_or(u64::MAX).saturating_sub(OTHER_DESCRIPTORS) / COPY_DESCRIPTORS;
-    usize::try_from(room.min(BATCH_FILES)).unwrap_or(1)
+    let room = limit.unwrap_or(u64::MAX).saturating_sub(OTHER_DESCRIPTORS);
+    let files = (room / 2 / COPY_DESCRIPTORS).min(BATCH_FILES);
+    let small = (room / 4).min(SMALL_FILES);
+    let number = |files: u64| usize::try_from(files).unwrap_or(1);
+    (number(files), number(small))
 }
 
 impl Finishing {
     pub(super) fn new(sync: bool) -> Self {
+        let (batch_files, small_files) = batch_files();
         Self {
             sync,
+            small: Vec::new(),
+            small_bytes: 0,
+            small_files,
+            syncing: None,
+            synced_device: None,
             batch: Vec::new(),
             batch_bytes: 0,
-            batch_files: batch_files(),
+            batch_files,
             full: Vec::new(),
             typed: BTreeSet::new(),
         }
@@ -90,19 +115,64 @@ impl Finishing {
         }
     }
 
+    /// Takes a small copy.
+    pub(super) fn add_small(&mut self, session: &mut Session, small: Small, bytes: u64) {
+        self.small.push(small);
+        self.small_bytes += bytes;
+        if self.small.len() >= self.small_files || self.small_bytes >= SMALL_BATCH_BYTES {
+            self.flush_small(session);
+        }
+    }
+
+    /// Has the small copies synced, once those before them are.
+    fn flush_small(&mut self, session: &mut Session) {
+        self.end_small(session);
+        self.small_bytes = 0;
+        let batch = std::mem::take(&mut self.small);
+        if batch.is_empty() {
+            return;
+        }
+        self.synced_device = None;
+        let thread = std::thread::Builder::new().name("sync".to_owned());
+        let shared = std::sync::Arc::new(batch);
+        let theirs = std::sync::Arc::clone(&shared);
+        match thread.spawn(move || sync_and_drop(&theirs)) {
+            Ok(thread) => self.syncing = Some(thread),
+            Err(_) => self.take_synced(session, sync_and_drop(&shared)),
+        }
+    }
+
+    /// Waits for the small copies that are being synced.
+    fn end_small(&mut self, session: &mut Session) {
+        if let Some(thread) = self.syncing.take() {
+            match thread.join() {
+                Ok(done) => self.take_synced(session, done),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+    }
+
+    fn take_synced(&mut self, session: &mut Session, done: (Vec<Failure>, Option<u64>)) {
+        let (failures, device) = done;
+        self.synced_device = device;
+        for failure in failures {
+            session.fail(&failure);
+        }
+    }
+
     /// Takes a directory of the destination that is complete.
     pub(super) fn add_directory(&mut self, session: &mut Session, directory: File, path: PathBuf) {
         if !self.sync {
             return;
         }
         self.full.push((directory, path));
-        if self.is_full() {
+        if self.full.len() >= self.batch_files {
             self.flush(session);
         }
     }
 
     fn is_full(&self) -> bool {
-        self.batch.len() + self.full.len() >= self.batch_files
+        self.batch.len() >= self.batch_files
     }
 
     /// Notes that something new has this name, which the user typed.
@@ -139,7 +209,14 @@ impl Finishing {
                 session.fail(&failure);
             }
         }
+        // One sync of the file system covers them, too.
+        self.flush_small(session);
+        self.end_small(session);
         for (directory, path) in std::mem::take(&mut self.full) {
+            let device = directory.metadata().ok().map(|metadata| metadata.dev());
+            if device.is_some() && device == self.synced_device {
+                continue;
+            }
             if let Err(failure) = sync_open_directory(&directory, &path) {
                 session.fail(&failure);
             }

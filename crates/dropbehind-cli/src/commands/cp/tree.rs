@@ -194,7 +194,11 @@ impl Copying<'_> {
         match self.choices.making {
             Making::SymbolicLinks => self.symbolic_link(&original, source, target, is_named)?,
             Making::HardLinks => self.hard_link(&original, source, target, is_named)?,
-            _ if takes_data => self.file(original, source, target, is_named)?,
+            _ if takes_data => {
+                if let Some(original) = self.small(original, source, target, is_named)? {
+                    self.file(original, source, target, is_named)?;
+                }
+            }
             _ => self.node(original, source, target, is_named)?,
         }
         Ok(None)

@@ -1,0 +1,200 @@
+//! Small files, many at once.
+//!
+//! What the library does for a file pays off from some hundred KiB on. Smaller ones are read and
+//! written in one call each. Many of them are synced by one call, since the file system commits
+//! them together anyway, and a flush of the disk's cache for each would take longest of all. A
+//! thread does that while the next ones are copied.
+
+use super::Copying;
+use super::attributes::Attributes;
+use super::choices::{Making, Reflink, Sparse};
+use super::original::Original;
+use crate::destination::Destination;
+use crate::error::{Doing, Failure, so_far};
+use crate::place::Place;
+use dropbehind::Mode;
+use dropbehind::strategy::Strategy;
+use dropbehind_linux::{FsKind, IoPriority, cachestat, drop_clean, page_size};
+use std::fs::File;
+use std::io::{ErrorKind, Read, Seek, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// The largest file that is copied in one go.
+const SMALL_BYTES: u64 = 128 << 10;
+/// From so many files on, one sync of the file system takes less time than theirs. It also brings
+/// to the disk what others have written there, which a few files are not worth.
+const SYNC_TOGETHER: usize = 16;
+
+/// A small copy that is not synced yet. All of its pages are ours, since the file is new.
+#[derive(Debug)]
+pub(super) struct Small {
+    pub(super) copy: File,
+    pub(super) path: PathBuf,
+}
+
+impl Copying<'_> {
+    /// Copies a small file into a new one. Gives it back, untouched, if it takes more than that.
+    pub(super) fn small(
+        &mut self,
+        mut original: Original,
+        source: &Place<'_>,
+        target: &Place<'_>,
+        is_named: bool,
+    ) -> Result<Option<Original>, Failure> {
+        if !self.is_small(&original, target) {
+            return Ok(Some(original));
+        }
+        let cached = match cachestat(original.file.as_fd(), 0, 0) {
+            Ok(state) => state.cached_pages,
+            Err(_) => return Ok(Some(original)),
+        };
+        let pages = original.metadata.len().div_ceil(page_size());
+        if cached != 0 && cached < pages {
+            // Only the library knows to the page what to drop.
+            return Ok(Some(original));
+        }
+        let read = self.read_small(&mut original);
+        if cached == 0 {
+            // It is only a wish; the copy is what counts.
+            let _ = drop_clean(original.file.as_fd(), 0, 0);
+        }
+        let Some(len) = read else {
+            let rewound = original.file.rewind();
+            return rewound
+                .map(|()| Some(original))
+                .map_err(|error| Failure::io(Doing::Read, source.path, &error));
+        };
+        let attributes = Attributes::of(original.file.as_fd(), original.metadata.clone())
+            .map_err(|errno| Failure::io(Doing::Open, source.path, &errno.into()))?;
+        let permissions = self.first_permissions(&attributes);
+        let Some(mut copy) = Destination::make_file(target, permissions)? else {
+            let rewound = original.file.rewind();
+            return rewound
+                .map(|()| Some(original))
+                .map_err(|error| Failure::io(Doing::Read, source.path, &error));
+        };
+        self.announce(source.path, target.path, None);
+        let written = copy.write_all(&self.session.buffer.bytes()[..len]);
+        written.map_err(|error| {
+            let written = copy.stream_position().unwrap_or(0);
+            let so_far = so_far(written, Some(len as u64));
+            Failure::after(Doing::Write, target.path, &error, &so_far)
+        })?;
+        let counters = self.session.progress.counters();
+        counters.read.fetch_add(len as u64, Relaxed);
+        counters.written.fetch_add(len as u64, Relaxed);
+        if self.has_more_names(&original.metadata, is_named)
+            && let Ok(metadata) = copy.metadata()
+        {
+            self.remember(&original.metadata, target, &metadata, is_named);
+        }
+        let (wanted, mode) = (self.choices.preserve, self.final_mode(&attributes));
+        let (from, to) = (original.file.as_fd(), copy.as_fd());
+        let preserved = attributes.preserve(from, to, target.path, wanted, mode);
+        let small = Small {
+            copy,
+            path: target.path.to_owned(),
+        };
+        self.finishing
+            .add_small(&mut self.session, small, len as u64);
+        preserved.map(|()| None)
+    }
+
+    fn is_small(&self, original: &Original, target: &Place<'_>) -> bool {
+        let choices = self.choices;
+        let metadata = &original.metadata;
+        let bytes = metadata.len();
+        let may_share = || {
+            let to = rustix::fs::fstat(target.directory).map(|stat| stat.st_dev);
+            to.is_ok_and(|to| !self.cannot_share.contains(&(metadata.dev(), to)))
+        };
+        original.is_readable
+            && !target.follows_links
+            && choices.end.sync
+            && choices.making == Making::Copies
+            && choices.sparse == Sparse::Auto
+            && choices.settings.mode == Mode::DONTCACHE
+            && choices.settings.strategy != Strategy::Native
+            && choices.settings.io_priority == IoPriority::Inherit
+            && choices.settings.window_bytes.is_none()
+            && choices.settings.request_bytes.is_none()
+            && bytes <= SMALL_BYTES
+            && bytes < choices.settings.block_bytes as u64
+            // It has no holes.
+            && metadata.blocks() * 512 >= bytes
+            && match choices.reflink {
+                Reflink::Never => true,
+                Reflink::Auto => bytes == 0 || !may_share(),
+                Reflink::Always => false,
+            }
+    }
+
+    /// Reads all of a file up to the size that it had; `None` if it cannot be read in one go. A
+    /// file of `/proc` may have more than its size says.
+    fn read_small(&mut self, original: &mut Original) -> Option<usize> {
+        let size = usize::try_from(original.metadata.len()).ok()?;
+        let buffer = self.session.buffer.bytes();
+        let most = if size > 0 { size } else { buffer.len() };
+        let mut read = 0;
+        while read < most {
+            match original.file.read(&mut buffer[read..most]) {
+                Ok(0) => break,
+                Ok(more) => read += more,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return None,
+            }
+        }
+        // The other way of copying tells the user what is odd about it.
+        (read == size).then_some(read)
+    }
+}
+
+/// Brings copies to the disk, and drops their pages. Returns what went wrong, and the device
+/// that was synced as a whole.
+pub(super) fn sync_and_drop(batch: &[Small]) -> (Vec<Failure>, Option<u64>) {
+    let together = sync_together(batch);
+    let mut failures = Vec::new();
+    for small in batch {
+        let synced = match together {
+            Some(_) => Ok(()),
+            None => small.copy.sync_all(),
+        };
+        match synced {
+            Ok(()) => {
+                // Pages that somebody else reads just now cannot be dropped.
+                let _ = drop_clean(small.copy.as_fd(), 0, 0);
+            }
+            // The cache may hold the only copy.
+            Err(error) => failures.push(Failure::io(Doing::Sync, &small.path, &error)),
+        }
+    }
+    (failures, together)
+}
+
+/// Syncs the file system of many copies. `None` if that was not possible, or if something there
+/// failed: then each file must tell.
+fn sync_together(batch: &[Small]) -> Option<u64> {
+    let first = batch.first().filter(|_| batch.len() >= SYNC_TOGETHER)?;
+    let kind = dropbehind_linux::filesystem(first.copy.as_fd()).ok()?;
+    // Of others it is not known whether that brings all to the disk; before Linux 5.8 it does
+    // not say what failed.
+    let is_known = matches!(kind, FsKind::Ext4 | FsKind::Xfs | FsKind::Btrfs);
+    let kernel = dropbehind_linux::kernel_version();
+    if !is_known || (kernel.major, kernel.minor) < (5, 8) {
+        return None;
+    }
+    let device = first.copy.metadata().ok()?.dev();
+    let is_there = |small: &Small| {
+        let there = small.copy.metadata();
+        there.is_ok_and(|metadata| metadata.dev() == device)
+    };
+    if !batch.iter().all(is_there) {
+        return None;
+    }
+    // The oldest description: it reports all that failed since it was opened.
+    rustix::fs::syncfs(&first.copy).ok()?;
+    Some(device)
+}
