@@ -13,6 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
 /// The size of the buffer that a pipe is given, for fewer and larger reads.
 const PIPE_BYTES: usize = 1 << 20;
@@ -58,6 +59,8 @@ pub(crate) struct Input {
     ends_at_first_size: bool,
     /// Once known: [`Input::end`].
     end: OnceCell<u64>,
+    /// Not 0 once reading is to end.
+    stopped: Option<Arc<AtomicI32>>,
 }
 
 /// Where the next data of a file with holes is.
@@ -98,6 +101,7 @@ impl Input {
             path: place.path.to_owned(),
             ends_at_first_size: false,
             end: OnceCell::new(),
+            stopped: None,
         })
     }
 
@@ -135,6 +139,7 @@ impl Input {
             path: path.to_owned(),
             ends_at_first_size,
             end: OnceCell::new(),
+            stopped: None,
         })
     }
 
@@ -160,11 +165,24 @@ impl Input {
             path,
             ends_at_first_size: false,
             end: OnceCell::new(),
+            stopped: None,
         })
+    }
+
+    /// Has reads fail as soon as this is not 0.
+    pub(crate) fn stop_by(&mut self, stopped: Arc<AtomicI32>) {
+        self.stopped = Some(stopped);
     }
 
     /// Reads what comes next.
     pub(crate) fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        if self
+            .stopped
+            .as_ref()
+            .is_some_and(|stopped| stopped.load(Relaxed) != 0)
+        {
+            return Err(io::Error::other("stopped by a signal"));
+        }
         match &mut self.source {
             Source::Cached(file) => file.as_ref().read(bytes),
             Source::Plain(file) => file.read(bytes),

@@ -9,6 +9,7 @@ mod existing;
 mod file;
 mod finishing;
 mod flags;
+mod interruption;
 mod links;
 mod listing;
 mod making;
@@ -29,6 +30,7 @@ use crate::session::Session;
 use backups::Backups;
 use clap::{Args, Command, FromArgMatches};
 use finishing::Finishing;
+use interruption::Interruption;
 use links::{Anchor, Links};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -58,6 +60,7 @@ struct Copying<'a> {
     backup: Option<PathBuf>,
     /// Pairs of devices, between which no data can be shared.
     cannot_share: HashSet<(u64, u64)>,
+    interruption: Interruption,
     umask: u32,
 }
 
@@ -96,6 +99,7 @@ pub(super) fn run(choices: &Choices) -> Exit {
     // Reading the umask takes setting it, so this comes before there are other threads.
     let umask = rustix::process::umask(Mode::RWXG | Mode::RWXO);
     rustix::process::umask(umask);
+    let interruption = Interruption::listen();
     raise_descriptor_limit();
     let session = match Session::start(&choices.settings) {
         Ok(session) => session,
@@ -111,13 +115,22 @@ pub(super) fn run(choices: &Choices) -> Exit {
         backups: choices.backups.clone(),
         backup: None,
         cannot_share: HashSet::new(),
+        interruption,
         umask: umask.as_raw_mode(),
     };
     if let Err(failure) = copying.all() {
         copying.session.fail(&failure);
     }
     copying.finishing.end(&mut copying.session);
-    copying.session.finish()
+    let signal = copying.interruption.signal();
+    if let Some(signal) = signal {
+        copying.session.fail(&Interruption::failure(signal));
+    }
+    let exit = copying.session.finish();
+    match signal {
+        Some(signal) => dropbehind_linux::die_by(signal),
+        None => exit,
+    }
 }
 
 /// Allows as many open files as the user may allow: many small ones are synced together.
@@ -271,6 +284,9 @@ impl Copying<'_> {
 
     /// Copies what the command line names, except over the copy of another source.
     fn named(&mut self, source: &Path, target: &Place<'_>) -> Result<(), Failure> {
+        if self.interruption.signal().is_some() {
+            return Ok(());
+        }
         let mut place = Place::typed_itself(source);
         place.follows_links = self.choices.follows(true);
         let found = place

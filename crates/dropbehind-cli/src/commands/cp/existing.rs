@@ -176,7 +176,9 @@ impl Copying<'_> {
         eprint!("{program}: {question}");
         let _ = io::stderr().flush();
         let mut answer = String::new();
+        self.interruption.wait(true);
         let _ = io::stdin().read_line(&mut answer);
+        self.interruption.wait(false);
         answer.starts_with(['y', 'Y'])
     }
 

@@ -31,7 +31,10 @@ impl Copying<'_> {
         target: &Place<'_>,
         is_named: bool,
     ) -> Result<(), Failure> {
-        let input = self.input(original, source)?;
+        // A pipe may keep us waiting as long as it likes.
+        self.interruption.wait(!original.metadata.is_file());
+        let mut input = self.input(original, source)?;
+        input.stop_by(self.interruption.flag());
         let attributes = Attributes::of(input.as_fd(), input.metadata.clone())
             .map_err(|errno| Failure::io(Doing::Open, &input.path, &errno.into()))?;
         let Some(destination) = self.destination(&input, &attributes, source, target, is_named)?
@@ -46,7 +49,9 @@ impl Copying<'_> {
             let copy = (stat.st_dev, stat.st_ino);
             self.links.remember(&input.metadata, target.path, copy);
         }
-        self.transfer(input, destination, &attributes)
+        let copied = self.transfer(input, destination, &attributes, target);
+        self.interruption.wait(false);
+        copied
     }
 
     fn input(&self, original: Original, source: &Place<'_>) -> Result<Input, Failure> {
@@ -123,6 +128,7 @@ impl Copying<'_> {
         mut input: Input,
         mut destination: Destination,
         attributes: &Attributes,
+        target: &Place<'_>,
     ) -> Result<(), Failure> {
         let bytes = input.end().or_else(|| input.len());
         let counters = self.session.progress.counters();
@@ -149,6 +155,10 @@ impl Copying<'_> {
             }
         });
         let is_complete = result.is_ok();
+        let result = match self.interruption.signal() {
+            Some(_) if !is_complete => Err(taken_back(&destination, target)),
+            _ => result,
+        };
         let result = result.and_then(|moved| {
             if let Some(moved) = moved {
                 self.note_change(&input, bytes, moved);
@@ -253,6 +263,24 @@ impl Copying<'_> {
 enum Failed {
     Transfer(TransferError),
     Clone(Errno),
+}
+
+/// Removes a file that a signal left half copied, and says so; a file that was there before holds
+/// only a part of its source.
+fn taken_back(destination: &Destination, target: &Place<'_>) -> Failure {
+    let name = shown(target.path);
+    let ours = rustix::fs::fstat(destination.output.as_fd()).map(|stat| (stat.st_dev, stat.st_ino));
+    let there = target.pin().and_then(rustix::fs::fstat);
+    let is_ours = there.is_ok_and(|stat| ours == Ok((stat.st_dev, stat.st_ino)));
+    let is_removed = destination.is_new
+        && is_ours
+        && rustix::fs::unlinkat(target.directory, target.name, AtFlags::empty()).is_ok();
+    match is_removed {
+        true => Failure::new(format!("{name} was half copied, and is removed.")),
+        false => Failure::new(format!(
+            "{name} holds only a part of its source now. Copy it again."
+        )),
+    }
 }
 
 fn not_cloned(input: &Input, destination: &Destination, errno: Errno) -> Failure {

@@ -118,6 +118,9 @@ impl Copying<'_> {
         }
         walk.enter(top);
         while let Some(level) = walk.levels.last_mut() {
+            if self.interruption.signal().is_some() {
+                level.entries.clear();
+            }
             let Some(entry) = level.entries.pop() else {
                 self.leave(&mut walk);
                 continue;
