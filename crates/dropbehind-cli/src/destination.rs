@@ -6,6 +6,7 @@ use crate::output::Output;
 use crate::place::{Place, make_blocking};
 use crate::session::Session;
 use crate::size;
+use crate::unnamed::Unnamed;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::fs::Metadata;
@@ -59,6 +60,8 @@ pub(crate) struct Destination {
     pub(crate) is_new: bool,
     /// A regular file, which may have holes and attributes.
     pub(crate) is_regular: bool,
+    /// The name that it gets once it is complete.
+    pub(crate) unnamed: Option<Unnamed>,
 }
 
 impl Destination {
@@ -84,6 +87,7 @@ impl Destination {
             path: place.path.to_owned(),
             is_new: true,
             is_regular: true,
+            unnamed: None,
         }))
     }
 
@@ -99,6 +103,35 @@ impl Destination {
                 .map(Some)
                 .map_err(|errno| Failure::io(Doing::Create, place.path, &errno.into())),
         }
+    }
+
+    /// Makes a regular file that gets its name once it is complete.
+    pub(crate) fn make_unnamed(
+        session: &Session,
+        place: &Place<'_>,
+        permissions: u32,
+    ) -> Result<Self, Failure> {
+        let failed = |error: io::Error| Failure::io(Doing::Create, place.path, &error);
+        let (made, unnamed) = Unnamed::make(place.directory, place.name, permissions)
+            .map_err(|errno| failed(errno.into()))?;
+        let file = session.open_options().adopt(made).map_err(failed)?;
+        Ok(Self {
+            output: Output::cached(file, session),
+            path: place.path.to_owned(),
+            is_new: true,
+            is_regular: true,
+            unnamed: Some(unnamed),
+        })
+    }
+
+    /// Gives it its name, if it has none yet.
+    pub(crate) fn publish(&mut self) -> Result<(), Failure> {
+        let Some(unnamed) = self.unnamed.take() else {
+            return Ok(());
+        };
+        unnamed
+            .publish(self.output.as_fd())
+            .map_err(|errno| Failure::io(Doing::Create, &self.path, &errno.into()))
     }
 
     /// Makes the file that a symbolic link points to.
@@ -119,6 +152,7 @@ impl Destination {
             path: place.path.to_owned(),
             is_new: true,
             is_regular: true,
+            unnamed: None,
         })
     }
 
@@ -142,6 +176,7 @@ impl Destination {
                 path: path.to_owned(),
                 is_new: false,
                 is_regular: false,
+                unnamed: None,
             }));
         }
         let opened = match place.reach(OFlags::WRONLY) {
@@ -165,6 +200,7 @@ impl Destination {
             path: path.to_owned(),
             is_new: false,
             is_regular: true,
+            unnamed: None,
         }))
     }
 
@@ -218,6 +254,7 @@ impl Destination {
             path: path.to_owned(),
             is_new: true,
             is_regular: true,
+            unnamed: None,
         })
     }
 
@@ -243,6 +280,7 @@ impl Destination {
             path: path.to_owned(),
             is_new: false,
             is_regular: existing.is_file(),
+            unnamed: None,
         })
     }
 
@@ -285,6 +323,7 @@ impl Destination {
                 path: path.to_owned(),
                 is_new: false,
                 is_regular: false,
+                unnamed: None,
             }),
         }
     }

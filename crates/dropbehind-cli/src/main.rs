@@ -22,6 +22,7 @@ mod sparse;
 mod stats_file;
 mod trace_file;
 mod transfer;
+mod unnamed;
 
 use dropbehind_observer::{path_pattern, size};
 use nix::sys::signal::{SigSet, Signal};

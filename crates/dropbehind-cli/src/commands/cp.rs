@@ -233,7 +233,7 @@ impl Copying<'_> {
     fn typed(&mut self, source: &Path, path: &Path) -> Result<(), Failure> {
         let is_new = path.symlink_metadata().is_err();
         let copied = self.named(source, &Place::typed(path));
-        if is_new && path.symlink_metadata().is_ok() {
+        if self.choices.atomic || is_new && path.symlink_metadata().is_ok() {
             self.finishing.made_in_parent(path);
         }
         copied

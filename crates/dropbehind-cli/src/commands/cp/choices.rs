@@ -134,6 +134,7 @@ impl Preserve {
 #[derive(Clone, Debug)]
 pub(in crate::commands) struct Choices {
     pub(super) paths: Vec<PathBuf>,
+    pub(super) atomic: bool,
     pub(super) target_directory: Option<PathBuf>,
     pub(super) no_target_directory: bool,
     pub(super) parents: bool,
@@ -246,8 +247,19 @@ impl Choices {
                 *path = without_slashes(path);
             }
         }
+        if flags.atomic {
+            let others = backups.is_some() || flags.remove_destination;
+            if others || making != Making::Copies || !flags.end.sync {
+                return Err(wrong(
+                    "--atomic replaces files when their copies are on the disk: it cannot be \
+                     combined with --backup, --remove-destination, --attributes-only, -l, -s or \
+                     --no-sync",
+                ));
+            }
+        }
         Ok(Self {
             paths,
+            atomic: flags.atomic,
             target_directory: flags.target_directory,
             no_target_directory: flags.no_target_directory,
             parents: flags.parents,

@@ -112,6 +112,9 @@ impl Copying<'_> {
         if is_named && self.backups.is_none() && self.copies.contains(target.path) {
             return Err(just_made(source, target));
         }
+        if self.choices.atomic && self.takes_data(from) && to.is_file() && !itself.is_symlink() {
+            return Ok(Way::Into(Box::new(to)));
+        }
         if let Some(way) = self.back_up(&sides)? {
             return Ok(way);
         }

@@ -90,12 +90,22 @@ impl Copying<'_> {
             source: (&input.path, Identity::of(&input.metadata)),
         };
         for _ in 0..ATTEMPTS {
-            let made = Destination::make_new(&self.session, target, permissions)?;
-            if made.is_some() {
-                return Ok(made);
+            if !self.choices.atomic {
+                let made = Destination::make_new(&self.session, target, permissions)?;
+                if made.is_some() {
+                    return Ok(made);
+                }
             }
             match self.way(source, &input.metadata, target, is_named)? {
                 Way::Skip | Way::Newer => return Ok(None),
+                Way::Clear if self.choices.atomic => {
+                    let made = Destination::make_unnamed(&self.session, target, permissions)?;
+                    return Ok(Some(made));
+                }
+                Way::Into(existing) if self.choices.atomic && existing.is_file() => {
+                    let made = Destination::make_unnamed(&self.session, target, permissions)?;
+                    return Ok(Some(made));
+                }
                 Way::Clear => {}
                 Way::ThroughLink => {
                     let made = Destination::make_through_link(&self.session, target, permissions)?;
@@ -269,6 +279,9 @@ enum Failed {
 /// only a part of its source.
 fn taken_back(destination: &Destination, target: &Place<'_>) -> Failure {
     let name = shown(target.path);
+    if destination.unnamed.is_some() {
+        return Failure::new(format!("{name} was half copied, and is as it was before."));
+    }
     let ours = rustix::fs::fstat(destination.output.as_fd()).map(|stat| (stat.st_dev, stat.st_ino));
     let there = target.pin().and_then(rustix::fs::fstat);
     let is_ours = there.is_ok_and(|stat| ours == Ok((stat.st_dev, stat.st_ino)));

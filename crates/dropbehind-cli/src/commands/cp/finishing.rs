@@ -98,6 +98,9 @@ impl Finishing {
         if !is_complete {
             let Copied { input, destination } = copied;
             input.finish(session, false);
+            if let Some(unnamed) = destination.unnamed {
+                unnamed.discard();
+            }
             let closed = destination.output.finish(session, &destination.path, false);
             if let Err(failure) = closed {
                 session.fail(&failure);
@@ -184,7 +187,7 @@ impl Finishing {
     }
 
     /// Finishes all that waits.
-    fn flush(&mut self, session: &mut Session) {
+    pub(super) fn flush(&mut self, session: &mut Session) {
         self.batch_bytes = 0;
         let batch = std::mem::take(&mut self.batch);
         let mut synced = Vec::with_capacity(batch.len());
@@ -200,8 +203,17 @@ impl Finishing {
             synced.push(is_clean);
         }
         for (copied, is_clean) in batch.into_iter().zip(synced) {
-            let Copied { input, destination } = copied;
+            let Copied {
+                input,
+                mut destination,
+            } = copied;
             input.finish(session, false);
+            if is_clean && let Err(failure) = destination.publish() {
+                session.fail(&failure);
+            }
+            if let Some(unnamed) = destination.unnamed {
+                unnamed.discard();
+            }
             let closed = destination
                 .output
                 .finish(session, &destination.path, is_clean);

@@ -15,6 +15,10 @@ pub(super) struct Flags {
     /// Copy all there is of trees: the same as -dR --preserve=all
     #[arg(short, long, overrides_with = "archive")]
     pub(super) archive: bool,
+    /// Give a copy its name when all of it is on the disk: what has the name is the old file or
+    /// the whole new one, even after a crash
+    #[arg(long, overrides_with = "atomic")]
+    pub(super) atomic: bool,
     /// Copy attributes and no data; what is there keeps its data
     #[arg(long, alias = "at", overrides_with = "attributes_only")]
     pub(super) attributes_only: bool,

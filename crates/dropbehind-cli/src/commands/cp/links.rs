@@ -1,6 +1,7 @@
 //! Which names of the sources are the same file, so that those of the copies are, too.
 
 use crate::place::{Place, proc_path};
+use crate::unnamed::take_name;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -122,17 +123,8 @@ pub(super) fn replace(
     target: &Place<'_>,
     make: impl Fn(&Path) -> Result<(), Errno>,
 ) -> Result<(), Errno> {
-    let mut name = target.name.to_owned();
-    for number in 0_u32.. {
-        name.set_file_name(format!(".dropbehind-{}-{number}", std::process::id()));
-        match make(&name) {
-            Err(Errno::EXIST) => {}
-            made => {
-                made?;
-                break;
-            }
-        }
-    }
+    let beside = |name: &Path| target.name.with_file_name(name);
+    let name = beside(&take_name(|name| make(&beside(name)))?);
     let directory = target.directory;
     let renamed = rustix::fs::renameat(directory, &name, directory, target.name);
     // It is still there if both were names of one file.

@@ -212,6 +212,10 @@ impl Copying<'_> {
         target: &Place<'_>,
         is_named: bool,
     ) -> Result<bool, Failure> {
+        if self.choices.atomic {
+            // It may have no name yet.
+            self.finishing.flush(&mut self.session);
+        }
         let Ok(copy) = earlier.find() else {
             self.session.fail(&Failure::new(format!(
                 "cannot make {} a hard link to {}: somebody moved that meanwhile. They are two \

@@ -112,6 +112,7 @@ impl Copying<'_> {
             to.is_ok_and(|to| !self.cannot_share.contains(&(metadata.dev(), to)))
         };
         original.is_readable
+            && !choices.atomic
             && !target.follows_links
             && choices.end.sync
             && choices.making == Making::Copies

@@ -284,6 +284,10 @@ impl Copying<'_> {
         else {
             return;
         };
+        if self.choices.atomic {
+            // Names change a directory's times.
+            self.finishing.flush(&mut self.session);
+        }
         let ended = level.attributes.preserve(
             source.as_fd(),
             directory.as_fd(),
