@@ -33,6 +33,11 @@ impl Output {
         Ok(Self::Plain(stdout.into()))
     }
 
+    /// Whether it is a file or block device.
+    pub(crate) fn is_cached(&self) -> bool {
+        matches!(self, Self::Cached(_))
+    }
+
     /// Writes some of the bytes.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {

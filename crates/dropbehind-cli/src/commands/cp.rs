@@ -18,6 +18,7 @@ mod parents;
 mod small;
 mod total;
 mod tree;
+mod verification;
 mod xattrs;
 
 pub(super) use choices::Choices;
@@ -108,7 +109,7 @@ pub(super) fn run(choices: &Choices) -> Exit {
     let mut copying = Copying {
         choices,
         session,
-        finishing: Finishing::new(choices.end.sync),
+        finishing: Finishing::new(choices.end.sync, choices.verify),
         copies: HashSet::new(),
         sources: HashSet::new(),
         links: Links::default(),

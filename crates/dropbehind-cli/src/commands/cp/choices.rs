@@ -135,6 +135,7 @@ impl Preserve {
 pub(in crate::commands) struct Choices {
     pub(super) paths: Vec<PathBuf>,
     pub(super) atomic: bool,
+    pub(super) verify: bool,
     pub(super) target_directory: Option<PathBuf>,
     pub(super) no_target_directory: bool,
     pub(super) parents: bool,
@@ -257,9 +258,16 @@ impl Choices {
                 ));
             }
         }
+        if flags.verify && (making != Making::Copies || !flags.end.sync) {
+            return Err(wrong(
+                "--verify reads data back from the disk: it cannot be combined with \
+                 --attributes-only, -l, -s or --no-sync",
+            ));
+        }
         Ok(Self {
             paths,
             atomic: flags.atomic,
+            verify: flags.verify,
             target_directory: flags.target_directory,
             no_target_directory: flags.no_target_directory,
             parents: flags.parents,

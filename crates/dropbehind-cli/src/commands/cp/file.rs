@@ -7,7 +7,7 @@ use super::existing::Way;
 use super::original::Original;
 use crate::destination::{Destination, Wanted};
 use crate::error::{Doing, Failure, quoted, reason, shown, so_far};
-use crate::input::{Identity, Input};
+use crate::input::{Identity, Input, is_cached_kind};
 use crate::place::Place;
 use crate::size;
 use crate::sparse::copy_sparse;
@@ -31,6 +31,12 @@ impl Copying<'_> {
         target: &Place<'_>,
         is_named: bool,
     ) -> Result<(), Failure> {
+        if self.choices.verify && !is_cached_kind(&original.metadata) {
+            return Err(Failure::new(format!(
+                "cannot verify a copy of {}: it cannot be read twice. Leave out --verify.",
+                shown(source.path)
+            )));
+        }
         // A pipe may keep us waiting as long as it likes.
         self.interruption.wait(!original.metadata.is_file());
         let mut input = self.input(original, source)?;

@@ -6,6 +6,7 @@
 
 use super::descent;
 use super::small::{Small, sync_and_drop};
+use super::verification::verify;
 use crate::destination::Destination;
 use crate::error::Failure;
 use crate::input::Input;
@@ -13,6 +14,7 @@ use crate::output::{sync_directory, sync_open_directory};
 use crate::session::Session;
 use std::collections::BTreeSet;
 use std::fs::File;
+use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
@@ -42,6 +44,7 @@ struct Copied {
 /// The copies that wait to be finished.
 pub(super) struct Finishing {
     sync: bool,
+    verify: bool,
     batch: Vec<Copied>,
     batch_bytes: u64,
     batch_files: usize,
@@ -69,10 +72,11 @@ fn batch_files() -> (usize, usize) {
 }
 
 impl Finishing {
-    pub(super) fn new(sync: bool) -> Self {
+    pub(super) fn new(sync: bool, verify: bool) -> Self {
         let (batch_files, small_files) = batch_files();
         Self {
             sync,
+            verify,
             small: Vec::new(),
             small_bytes: 0,
             small_files,
@@ -204,9 +208,19 @@ impl Finishing {
         }
         for (copied, is_clean) in batch.into_iter().zip(synced) {
             let Copied {
-                input,
+                mut input,
                 mut destination,
             } = copied;
+            let mut is_clean = is_clean;
+            if self.verify
+                && is_clean
+                && destination.output.is_cached()
+                && let Err(failure) =
+                    verify(&mut input, destination.output.as_fd(), &destination.path)
+            {
+                session.fail(&failure);
+                is_clean = false;
+            }
             input.finish(session, false);
             if is_clean && let Err(failure) = destination.publish() {
                 session.fail(&failure);

@@ -129,8 +129,11 @@ pub(super) struct Flags {
     /// The same as --update=older
     #[arg(short = 'u', overrides_with = "plain_update")]
     pub(super) plain_update: bool,
+    /// Read the copies back from the disk, and compare them with the sources
+    #[arg(long, overrides_with = "verify")]
+    pub(super) verify: bool,
     /// Say what is copied
-    #[arg(short, long, overrides_with = "verbose")]
+    #[arg(short, long, alias = "ver", overrides_with = "verbose")]
     pub(super) verbose: bool,
     /// Stay on the file system of each source
     #[arg(short = 'x', long, overrides_with = "one_file_system")]

@@ -113,6 +113,7 @@ impl Copying<'_> {
         };
         original.is_readable
             && !choices.atomic
+            && !choices.verify
             && !target.follows_links
             && choices.end.sync
             && choices.making == Making::Copies
