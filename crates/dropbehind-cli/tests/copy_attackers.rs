@@ -138,9 +138,39 @@ fn links_swapped_into_the_destination_are_not_written_through() {
     }
 }
 
+/// The copies of one file's names are names of one file, and never of another one that has taken
+/// the place of the first.
+#[test]
+fn directories_swapped_at_the_destination_lead_no_hard_link_outside() {
+    let user = with_secret();
+    for name in ["tree/directory", "tree/later"] {
+        fs::create_dir_all(user.file(name)).unwrap();
+        for number in 0..FILES {
+            let linked = user.file(&format!("{name}/linked{number}"));
+            let first = user.file(&format!("tree/directory/linked{number}"));
+            if linked == first {
+                fs::write(&first, "decoy").unwrap();
+            } else {
+                fs::hard_link(&first, &linked).unwrap();
+            }
+            fs::write(user.file(&format!("outside/linked{number}")), SECRET).unwrap();
+        }
+    }
+    fs::create_dir_all(user.file("copy/directory")).unwrap();
+    let (one, other) = (user.file("copy/directory"), user.file("copy/link"));
+    symlink(user.file("outside"), &other).unwrap();
+    let before = outside(&user);
+    attacked(&user, (&one, &other), |user| {
+        let said = user.runs("cp -a --no-sync tree/. copy");
+        assert!(matches!(said.code, 0 | 1), "{}: {}", said.code, said.stderr);
+        assert_eq!(outside(user), before);
+        let _ = fs::remove_dir_all(user.file("copy/later"));
+    });
+}
+
 /// What is outside, with permissions and times.
 fn outside(user: &User) -> String {
-    user.sh("find outside -printf '%p %m %u %T@ %s\\n' | sort; cat outside/*")
+    user.sh("find outside -printf '%p %m %u %T@ %s %n\\n' | sort; cat outside/*")
         .text()
 }
 
