@@ -7,9 +7,11 @@ use crate::progress::Progress;
 use crate::stats_file::{RunStats, StatsFile};
 use crate::trace_file::TraceFile;
 use crate::transfer::Buffer;
+use dropbehind::Mode;
 use dropbehind::OpenOptions;
 use dropbehind::config::{Disks, use_disks};
 use dropbehind::flusher::Flusher;
+use dropbehind::strategy::Strategy;
 use dropbehind_linux::IoPriority;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -29,6 +31,7 @@ pub(crate) struct Session {
     trace: Option<TraceFile>,
     started: Instant,
     exit: Exit,
+    has_disk_settings: bool,
 }
 
 impl Session {
@@ -36,7 +39,9 @@ impl Session {
     pub(crate) fn start(settings: &IoSettings) -> Result<Self, Failure> {
         let stats_file = settings.stats.as_deref().map(StatsFile::open).transpose()?;
         let disks = Disks::find(settings.config.as_deref());
-        use_disks(disks.map_err(|error| Failure::config(&error))?);
+        let disks = disks.map_err(|error| Failure::config(&error))?;
+        let has_disk_settings = !disks.is_empty();
+        use_disks(disks);
         let trace = settings
             .trace
             .as_deref()
@@ -47,6 +52,7 @@ impl Session {
             progress: Progress::start(settings.progress, settings.quiet, stats_file.is_some()),
             buffer: Buffer::new(settings.block_bytes),
             settings: settings.clone(),
+            has_disk_settings,
             stats: RunStats::default(),
             flusher,
             stats_file,
@@ -67,6 +73,20 @@ impl Session {
                  (ulimit -u), or use plain cp and cat."
             ))
         })
+    }
+
+    /// Whether files may be copied without the library: each gets the default mode, and nobody
+    /// wants to know when it was written and dropped.
+    pub(crate) fn is_plain(&self) -> bool {
+        let settings = &self.settings;
+        let mode = settings.mode.unwrap_or(Mode::DONTCACHE);
+        mode == Mode::DONTCACHE
+            && !self.has_disk_settings
+            && self.trace.is_none()
+            && settings.strategy != Strategy::Native
+            && settings.io_priority == IoPriority::Inherit
+            && settings.window_bytes.is_none()
+            && settings.request_bytes.is_none()
     }
 
     /// How files are opened.

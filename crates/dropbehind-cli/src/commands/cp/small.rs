@@ -12,9 +12,7 @@ use super::original::Original;
 use crate::destination::Destination;
 use crate::error::{Doing, Failure, so_far};
 use crate::place::Place;
-use dropbehind::Mode;
-use dropbehind::strategy::Strategy;
-use dropbehind_linux::{FsKind, IoPriority, cachestat, drop_clean, page_size};
+use dropbehind_linux::{FsKind, cachestat, drop_clean, page_size};
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, Write};
 use std::os::fd::AsFd;
@@ -118,11 +116,7 @@ impl Copying<'_> {
             && choices.end.sync
             && choices.making == Making::Copies
             && choices.sparse == Sparse::Auto
-            && choices.settings.mode == Mode::DONTCACHE
-            && choices.settings.strategy != Strategy::Native
-            && choices.settings.io_priority == IoPriority::Inherit
-            && choices.settings.window_bytes.is_none()
-            && choices.settings.request_bytes.is_none()
+            && self.session.is_plain()
             && bytes <= SMALL_BYTES
             && bytes < choices.settings.block_bytes as u64
             // It has no holes.
