@@ -75,6 +75,8 @@ pub(crate) struct Task {
     pub(crate) idle_ms: u64,
     /// The random order's seed.
     pub(crate) seed: u64,
+    /// Requests that an io_uring has under way at a time; 0 is without one.
+    pub(crate) ring_depth: u32,
     /// A foreground task that takes longer is ended early; 0 is no limit.
     pub(crate) limit_ms: u64,
 }
@@ -103,6 +105,7 @@ impl Task {
             pause_us: 0,
             idle_ms: 0,
             seed: 1,
+            ring_depth: 0,
             limit_ms: 0,
         }
     }

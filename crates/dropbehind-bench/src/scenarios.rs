@@ -9,6 +9,7 @@ mod multi_writer;
 mod neighbour;
 mod nfs;
 mod random;
+mod ring;
 mod scale;
 mod sequential;
 
@@ -59,6 +60,7 @@ pub(crate) fn all() -> Vec<Scenario> {
     [
         sequential::SCENARIOS.as_slice(),
         &random::SCENARIOS,
+        &ring::SCENARIOS,
         &append_log::SCENARIOS,
         &multi_writer::SCENARIOS,
         &neighbour::SCENARIOS,

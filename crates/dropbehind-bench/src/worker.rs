@@ -3,6 +3,7 @@
 mod buffer;
 mod handle;
 mod order;
+mod ring_share;
 mod stream;
 
 use std::io::{self, BufRead, Write};

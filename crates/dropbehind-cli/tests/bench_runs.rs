@@ -22,6 +22,8 @@ fn modes_are_listed_with_the_scenarios() {
         "overwrite",
         "rand-write-64k",
         "rand-read-4k",
+        "ring-write-1",
+        "ring-read-128",
         "append-log",
         "multi-writer",
         "files-32",
@@ -101,6 +103,35 @@ fn every_run_is_kept_with_its_figures() {
         "{why}"
     );
     assert!(text.contains("direct: not available"), "{text}");
+    nothing_is_left(user.file("").as_path());
+}
+
+/// The rings' programs report what completes; nothing else differs from those above.
+#[test]
+fn programs_that_drive_a_ring_are_measured() {
+    need!(Need::Cachestat);
+    let user = User::new();
+    user.does(
+        "bench ring-write-1 ring-write-16 ring-read-16 ring-read-128 --quick --size 4MiB \
+         --modes buffered,native,dontcache --json r.json",
+    );
+    let found = results(&user.file("r.json"));
+    for (name, role) in [
+        ("ring-write-1", "writer"),
+        ("ring-write-16", "writer"),
+        ("ring-read-16", "reader"),
+        ("ring-read-128", "reader"),
+    ] {
+        for of in ["buffered", "native", "dontcache"] {
+            if mode(&found, name, of)["unavailable"].is_string() {
+                assert_ne!(of, "dontcache", "{name}");
+                continue;
+            }
+            for run in runs(&found, name, of) {
+                check_run(run, role, 64 << 10, of);
+            }
+        }
+    }
     nothing_is_left(user.file("").as_path());
 }
 

@@ -60,6 +60,7 @@ mod processor_time;
 pub mod program;
 mod record_lock;
 pub mod reopen;
+mod ring;
 pub mod signals;
 pub mod start_state;
 pub mod thread;
@@ -121,6 +122,7 @@ pub use processes::{
 pub use processor_time::{processor_time, processor_time_of};
 pub use program::{Change, CommandLine, Program};
 pub use reopen::{Sharing, open_named, reopen};
+pub use ring::Ring;
 pub use signals::{Received, SignalFd, die_by, stop_by};
 pub use start_state::StartState;
 pub use thread::{SignalsBlocked, thread_id};

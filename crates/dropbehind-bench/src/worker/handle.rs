@@ -19,6 +19,8 @@ pub(super) enum Handle {
     Plain(File),
     Native(File),
     Ours(dropbehind::File),
+    /// Ours, driven by a ring.
+    Attached(dropbehind::Attached<File>),
     Snippet(File),
 }
 
@@ -28,7 +30,8 @@ impl Handle {
         let write = task.operation == Operation::Write;
         let append = task.pattern == Pattern::Append;
         let random = task.pattern == Pattern::Random;
-        if let Some(library) = mode.library().filter(|_| !task.warm) {
+        let by_ring = task.ring_depth > 0;
+        if let Some(library) = mode.library().filter(|_| !task.warm && !by_ring) {
             let file = dropbehind::OpenOptions::new()
                 .read(!write)
                 .write(write)
@@ -64,6 +67,15 @@ impl Handle {
             // As fio does unless told otherwise.
             dropbehind_linux::advise_access(file.as_fd(), Access::Random).map_err(failed)?;
         }
+        if let Some(library) = mode.library().filter(|_| by_ring) {
+            let mut options = dropbehind::OpenOptions::new();
+            let attached = options.random(random).mode(library).attach(file);
+            let attached = attached.map_err(failed)?;
+            return match attached.without_effect() {
+                Some(why) => Err(Trouble::Unavailable(format!("no effect here: {why}"))),
+                None => Ok(Self::Attached(attached)),
+            };
+        }
         Ok(match mode {
             Mode::Native if !task.warm => Self::Native(file),
             Mode::Snippet if !task.warm => Self::Snippet(file),
@@ -82,6 +94,7 @@ impl Handle {
                 Self::Plain(file) | Self::Snippet(file) => file.write_at(rest, at),
                 Self::Ours(file) if append => (&*file).write(rest),
                 Self::Ours(file) => file.write_at(rest, at),
+                Self::Attached(file) => file.get_ref().write_at(rest, at),
                 Self::Native(file) => dropbehind_linux::pwritev2(
                     file.as_fd(),
                     &[IoSlice::new(rest)],
@@ -114,6 +127,7 @@ impl Handle {
             let count = match self {
                 Self::Plain(file) | Self::Snippet(file) => file.read_at(rest, at),
                 Self::Ours(file) => file.read_at(rest, at),
+                Self::Attached(file) => file.get_ref().read_at(rest, at),
                 Self::Native(file) => dropbehind_linux::preadv2(
                     file.as_fd(),
                     &mut [IoSliceMut::new(rest)],
@@ -138,6 +152,7 @@ impl Handle {
         match self {
             Self::Plain(file) | Self::Native(file) | Self::Snippet(file) => file.sync_all(),
             Self::Ours(file) => file.sync_all(),
+            Self::Attached(file) => file.synced(file.get_ref().sync_all()),
         }
     }
 
@@ -145,6 +160,7 @@ impl Handle {
     pub(super) fn settle(&self, patience: Duration) -> io::Result<bool> {
         match self {
             Self::Ours(file) => file.settle(patience),
+            Self::Attached(file) => Ok(file.settle(patience)),
             _ => Ok(true),
         }
     }

@@ -10,7 +10,8 @@ use std::time::Duration;
 use super::Trouble;
 use super::buffer::Buffer;
 use super::handle::Handle;
-use super::order::BlockOrder;
+use super::order::{BlockOrder, Place};
+use super::ring_share::ring_share;
 use crate::clock::{SERIES_STEP_NS, now_ns, process_cpu_ns, thread_cpu_ns};
 use crate::job::{Operation, Pattern, Task, TaskFigures};
 use crate::latency::Latencies;
@@ -32,7 +33,7 @@ pub(super) struct Stream {
 }
 
 /// What one thread of a task did.
-struct Share {
+pub(super) struct Share {
     buffer: Buffer,
     go_ns: u64,
     /// Start of the call that comes next.
@@ -44,7 +45,7 @@ struct Share {
     operations: u64,
     series_bytes: Vec<u64>,
     latencies: Latencies,
-    cut_short: bool,
+    pub(super) cut_short: bool,
 }
 
 impl Share {
@@ -61,6 +62,12 @@ impl Share {
             latencies: Latencies::new(),
             cut_short: false,
         }
+    }
+
+    /// The thread's work is over.
+    fn end(&mut self) {
+        self.ended_ns = now_ns();
+        self.cpu_ns = thread_cpu_ns() - self.cpu_ns;
     }
 
     /// Moves one block, and takes the time.
@@ -80,8 +87,14 @@ impl Share {
         };
         let ended_ns = now_ns();
         done.map_err(|error| handle.trouble(verb(task.operation), path, &error))?;
-        self.latencies.record(ended_ns - self.begun_ns);
+        self.moved(task, self.begun_ns, ended_ns);
         self.begun_ns = ended_ns;
+        Ok(())
+    }
+
+    /// Counts a block that was moved.
+    pub(super) fn moved(&mut self, task: &Task, begun_ns: u64, ended_ns: u64) {
+        self.latencies.record(ended_ns - begun_ns);
         self.operations += 1;
         self.bytes += task.block_bytes;
         let step = (ended_ns.saturating_sub(self.go_ns) / SERIES_STEP_NS) as usize;
@@ -89,7 +102,6 @@ impl Share {
             self.series_bytes.resize(step + 1, 0);
         }
         self.series_bytes[step] += task.block_bytes;
-        Ok(())
     }
 }
 
@@ -215,6 +227,11 @@ impl Stream {
             0 => u64::MAX,
             limit => share.begun_ns + limit * 1_000_000,
         };
+        if task.ring_depth > 0 {
+            ring_share(self, &mut share, stop, deadline_ns)?;
+            share.end();
+            return Ok(share);
+        }
         loop {
             let block = self.next.fetch_add(1, Ordering::Relaxed);
             if stop.load(Ordering::Relaxed) || task.foreground && block >= self.blocks {
@@ -236,9 +253,23 @@ impl Stream {
                 share.begun_ns = now_ns();
             }
         }
-        share.ended_ns = now_ns();
-        share.cpu_ns = thread_cpu_ns() - share.cpu_ns;
+        share.end();
         Ok(share)
+    }
+
+    pub(super) fn task(&self) -> &Task {
+        &self.task
+    }
+
+    pub(super) fn handle(&self, file: usize) -> &Handle {
+        &self.handles[file]
+    }
+
+    /// Where the next block is; `None` after the last one of a foreground task.
+    pub(super) fn next_place(&self) -> Option<Place> {
+        let block = self.next.fetch_add(1, Ordering::Relaxed);
+        let is_over = self.task.foreground && block >= self.blocks;
+        (!is_over).then(|| self.order.place(block))
     }
 
     fn whole_file(&self, share: &mut Share, index: usize) -> Result<(), Trouble> {
@@ -268,7 +299,7 @@ fn threads(mode: Mode, task: &Task) -> u32 {
     task.threads.max(1) * mode.queue()
 }
 
-fn verb(operation: Operation) -> &'static str {
+pub(super) fn verb(operation: Operation) -> &'static str {
     match operation {
         Operation::Read => "reading",
         Operation::Write => "writing",
