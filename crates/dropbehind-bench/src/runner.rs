@@ -164,7 +164,9 @@ fn notes(environment: &Environment) -> Vec<String> {
          since native uncached writes are finished by kernel threads that no program is charged \
          for."
             .to_owned(),
-        "One request is on its way at a time, as in most programs; direct-q16 has 16.".to_owned(),
+        "One request is on its way at a time, as in most programs; direct-q16 has 16, a ring as \
+         many as its name says."
+            .to_owned(),
     ];
     if meminfo_bytes("SwapTotal").unwrap_or(0) > 0 {
         notes.push(

@@ -37,13 +37,13 @@ pub(super) const SCENARIOS: [Scenario; 6] = [
     ),
     scenario(
         "ring-write-16",
-        "the same, 16 at a time",
+        "an existing file written over in random order, 64 KiB a request, by io_uring, 16 at a time",
         true,
         |setting, mode| build(setting, mode, Operation::Write, 16),
     ),
     scenario(
         "ring-write-128",
-        "the same, 128 at a time",
+        "an existing file written over in random order, 64 KiB a request, by io_uring, 128 at a time",
         true,
         |setting, mode| build(setting, mode, Operation::Write, 128),
     ),
@@ -55,13 +55,13 @@ pub(super) const SCENARIOS: [Scenario; 6] = [
     ),
     scenario(
         "ring-read-16",
-        "the same, 16 at a time",
+        "a file read in random order, 64 KiB a request, by io_uring, 16 at a time",
         false,
         |setting, mode| build(setting, mode, Operation::Read, 16),
     ),
     scenario(
         "ring-read-128",
-        "the same, 128 at a time",
+        "a file read in random order, 64 KiB a request, by io_uring, 128 at a time",
         false,
         |setting, mode| build(setting, mode, Operation::Read, 128),
     ),
