@@ -539,8 +539,8 @@ impl Stream {
         self.sweep.bytes() + to_send_bytes
     }
 
-    /// Returns whether [`Stream::submit`] leaves something to request. Files without a name are
-    /// gone when the program is.
+    /// Returns whether [`Disk::submit`](crate::Disk::submit) leaves something to request. Files
+    /// without a name are gone when the program is.
     pub fn has_to_submit(&self) -> bool {
         self.submit_bytes > 0 && !self.inspection.unlinked
     }
