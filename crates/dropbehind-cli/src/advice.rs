@@ -39,6 +39,10 @@ pub(crate) fn next_step(doing: Doing, path: &Path, error: &io::Error) -> String 
         Some(Errno::ACCESS | Errno::PERM) => "run as a user who may read it".into(),
         Some(Errno::NOENT) if matches!(doing, Doing::Create | Doing::MakeDirectory) => {
             match path.parent() {
+                // As /proc, which is there, but takes no files.
+                Some(parent) if parent.is_dir() => {
+                    "no file can be made there; choose another place".into()
+                }
                 Some(parent) if !parent.as_os_str().is_empty() => {
                     format!("create the directory {} first", shown(parent))
                 }

@@ -117,7 +117,6 @@ impl Input {
         if !metadata.is_file() {
             return Err(place.was_replaced());
         }
-        make_blocking(&opened).map_err(|errno| failed(errno.into()))?;
         Ok((opened, metadata))
     }
 
@@ -129,10 +128,9 @@ impl Input {
         path: &Path,
         ends_at_first_size: bool,
     ) -> Result<Self, Failure> {
-        let file = session
-            .open_options()
-            .adopt(opened)
-            .map_err(|error| Failure::io(Doing::Open, path, &error))?;
+        let failed = |error: io::Error| Failure::io(Doing::Open, path, &error);
+        make_blocking(&opened).map_err(|errno| failed(errno.into()))?;
+        let file = session.open_options().adopt(opened).map_err(failed)?;
         Ok(Self {
             source: Source::Cached(Arc::new(file)),
             metadata,

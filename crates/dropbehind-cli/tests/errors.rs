@@ -48,6 +48,8 @@ fn a_missing_folder_is_named() {
     user.has("a", 10);
     user.runs("cp a no/b")
         .fails(1, "Create the directory no first.");
+    user.runs("cp a /proc/b")
+        .fails(1, "No file can be made there; choose another place.");
     user.runs("cp a new/")
         .fails(1, "there is no such directory");
     user.pipes(b"x", "write no/b")

@@ -29,9 +29,7 @@ const BATCH_FILES: u64 = 128;
 const COPY_DESCRIPTORS: u64 = 2;
 /// The most small files of a batch, of which two may wait: one for the disk. Commits of more
 /// files take as long for each.
-const SMALL_FILES: u64 = 2048;
-/// The most bytes in them.
-const SMALL_BATCH_BYTES: u64 = BATCH_BYTES / 2;
+const SMALL_FILES: u64 = 4096;
 /// Descriptors for the rest of the process, among them the way down on both sides.
 const OTHER_DESCRIPTORS: u64 = 16 + 2 * descent::DESCRIPTORS;
 
@@ -126,7 +124,7 @@ impl Finishing {
     pub(super) fn add_small(&mut self, session: &mut Session, small: Small, bytes: u64) {
         self.small.push(small);
         self.small_bytes += bytes;
-        if self.small.len() >= self.small_files || self.small_bytes >= SMALL_BATCH_BYTES {
+        if self.small.len() >= self.small_files || self.small_bytes >= BATCH_BYTES {
             self.flush_small(session);
         }
     }

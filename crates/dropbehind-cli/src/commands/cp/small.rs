@@ -29,8 +29,10 @@ const SYNC_TOGETHER: usize = 16;
 /// A small copy that is not synced yet. All of its pages are ours, since the file is new.
 #[derive(Debug)]
 pub(super) struct Small {
-    pub(super) copy: File,
-    pub(super) path: PathBuf,
+    copy: File,
+    path: PathBuf,
+    /// The file system that it is on.
+    device: u64,
 }
 
 impl Copying<'_> {
@@ -42,9 +44,9 @@ impl Copying<'_> {
         target: &Place<'_>,
         is_named: bool,
     ) -> Result<Option<Original>, Failure> {
-        if !self.is_small(&original, target) {
+        let Some(device) = self.is_small(&original, target) else {
             return Ok(Some(original));
-        }
+        };
         let cached = match cachestat(original.file.as_fd(), 0, 0) {
             Ok(state) => state.cached_pages,
             Err(_) => return Ok(Some(original)),
@@ -95,21 +97,19 @@ impl Copying<'_> {
         let small = Small {
             copy,
             path: target.path.to_owned(),
+            device,
         };
         self.finishing
             .add_small(&mut self.session, small, len as u64);
         preserved.map(|()| None)
     }
 
-    fn is_small(&self, original: &Original, target: &Place<'_>) -> bool {
+    /// Whether a source is to be copied like this, and on which file system its copy will be.
+    fn is_small(&self, original: &Original, target: &Place<'_>) -> Option<u64> {
         let choices = self.choices;
         let metadata = &original.metadata;
         let bytes = metadata.len();
-        let may_share = || {
-            let to = rustix::fs::fstat(target.directory).map(|stat| stat.st_dev);
-            to.is_ok_and(|to| !self.cannot_share.contains(&(metadata.dev(), to)))
-        };
-        original.is_readable
+        let is_small = original.is_readable
             && !choices.atomic
             && !choices.verify
             && !target.follows_links
@@ -121,11 +121,15 @@ impl Copying<'_> {
             && bytes < choices.settings.block_bytes as u64
             // It has no holes.
             && metadata.blocks() * 512 >= bytes
-            && match choices.reflink {
-                Reflink::Never => true,
-                Reflink::Auto => bytes == 0 || !may_share(),
-                Reflink::Always => false,
-            }
+            && choices.reflink != Reflink::Always;
+        if !is_small {
+            return None;
+        }
+        let device = rustix::fs::fstat(target.directory).ok()?.st_dev;
+        let is_shared = choices.reflink == Reflink::Auto
+            && bytes > 0
+            && !self.cannot_share.contains(&(metadata.dev(), device));
+        Some(device).filter(|_| !is_shared)
     }
 
     /// Reads all of a file up to the size that it had; `None` if it cannot be read in one go. A
@@ -182,15 +186,10 @@ fn sync_together(batch: &[Small]) -> Option<u64> {
     if !is_known || (kernel.major, kernel.minor) < (5, 8) {
         return None;
     }
-    let device = first.copy.metadata().ok()?.dev();
-    let is_there = |small: &Small| {
-        let there = small.copy.metadata();
-        there.is_ok_and(|metadata| metadata.dev() == device)
-    };
-    if !batch.iter().all(is_there) {
+    if batch.iter().any(|small| small.device != first.device) {
         return None;
     }
     // The oldest description: it reports all that failed since it was opened.
     rustix::fs::syncfs(&first.copy).ok()?;
-    Some(device)
+    Some(first.device)
 }
