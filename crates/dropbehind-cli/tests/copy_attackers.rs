@@ -156,16 +156,23 @@ fn directories_swapped_at_the_destination_lead_no_hard_link_outside() {
             fs::write(user.file(&format!("outside/linked{number}")), SECRET).unwrap();
         }
     }
-    fs::create_dir_all(user.file("copy/directory")).unwrap();
-    let (one, other) = (user.file("copy/directory"), user.file("copy/link"));
-    symlink(user.file("outside"), &other).unwrap();
     let before = outside(&user);
-    attacked(&user, (&one, &other), |user| {
-        let said = user.runs("cp -a --no-sync tree/. copy");
-        assert!(matches!(said.code, 0 | 1), "{}: {}", said.code, said.stderr);
-        assert_eq!(outside(user), before);
-        let _ = fs::remove_dir_all(user.file("copy/later"));
-    });
+    let (one, other) = (user.file("copy/directory"), user.file("copy/other"));
+    // A link to a directory in its place, and another directory.
+    for takes_place in ["ln -s ../outside", "cp -r outside"] {
+        let prepare = format!("rm -rf copy; mkdir -p copy/directory; {takes_place} copy/other");
+        assert_eq!(user.sh(&prepare).code, 0);
+        attacked(&user, (&one, &other), |user| {
+            let said = user.runs("cp -a --no-sync tree/. copy");
+            assert!(matches!(said.code, 0 | 1), "{}: {}", said.code, said.stderr);
+            assert_eq!(outside(user), before);
+            nothing_secret_in(&user.file("copy/later"));
+            let _ = fs::remove_dir_all(user.file("copy/later"));
+            if takes_place.starts_with("cp") {
+                user.sh("for d in copy/directory copy/other; do cp -f outside/linked* $d; done");
+            }
+        });
+    }
 }
 
 /// What is outside, with permissions and times.
