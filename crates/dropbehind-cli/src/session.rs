@@ -76,13 +76,14 @@ impl Session {
     }
 
     /// Whether files may be copied without the library: each gets the default mode, and nobody
-    /// wants to know when it was written and dropped.
+    /// wants figures that only the library has.
     pub(crate) fn is_plain(&self) -> bool {
         let settings = &self.settings;
         let mode = settings.mode.unwrap_or(Mode::DONTCACHE);
         mode == Mode::DONTCACHE
             && !self.has_disk_settings
             && self.trace.is_none()
+            && self.stats_file.is_none()
             && settings.strategy != Strategy::Native
             && settings.io_priority == IoPriority::Inherit
             && settings.window_bytes.is_none()
