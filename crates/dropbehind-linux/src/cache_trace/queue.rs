@@ -2,6 +2,11 @@
 
 use super::TraceRecord;
 use super::records::Stamped;
+use crate::return_memory;
+
+/// The memory of this many records is not given back, less than a megabyte. Full rings have
+/// hundreds of thousands.
+const KEPT: usize = 1 << 14;
 
 /// Records that have not been passed on yet.
 #[derive(Debug, Default)]
@@ -36,6 +41,10 @@ impl Queue {
             .drain(..due)
             .map(|stamped| stamped.record)
             .for_each(take);
+        if self.records.capacity() > 4 * self.records.len().max(KEPT) {
+            self.records.shrink_to(KEPT);
+            return_memory();
+        }
     }
 }
 
@@ -72,6 +81,15 @@ mod tests {
         assert_eq!(taken(&mut queue, 10), [3, 9, 10]);
         assert_eq!(taken(&mut queue, u64::MAX), [20]);
         assert_eq!(taken(&mut queue, u64::MAX), []);
+    }
+
+    #[test]
+    fn the_memory_of_many_is_given_back() {
+        let mut queue = Queue::default();
+        let many: Vec<u64> = (0..100_000).collect();
+        push(&mut queue, &many);
+        assert_eq!(taken(&mut queue, u64::MAX), many);
+        assert!(queue.records.capacity() <= KEPT);
     }
 
     #[test]
