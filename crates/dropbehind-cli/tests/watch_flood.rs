@@ -5,11 +5,15 @@ mod user;
 
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use dropbehind_testbed::{Need, need, residency};
 use user::User;
 use user::running_watch::RunningWatch;
+
+/// Each of these tests keeps the other's watch from its work.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// A program that opens a file, over and over, until it is killed.
 struct Flood(Child);
@@ -35,6 +39,7 @@ impl Drop for Flood {
 #[test]
 fn an_observer_that_is_busy_is_no_server_that_hangs() {
     need!(Need::Root, Need::Cachestat);
+    let _alone = ONE_AT_A_TIME.lock();
     let user = User::new();
     std::fs::write(
         user.file("rules"),
@@ -76,6 +81,7 @@ fn a_users_descriptors_keep_no_others_files_cached() {
         Need::Tool("setpriv"),
         Need::Tool("python3")
     );
+    let _alone = ONE_AT_A_TIME.lock();
     let user = User::new();
     let home = std::fs::canonicalize(user.file("")).unwrap();
     let rule = format!(
