@@ -8,7 +8,6 @@ use dropbehind_policy::drop_planner::SHORT_BYTES;
 use dropbehind_policy::{Action, ByteRange, Counted, Dropped, Inspected, StreamId};
 
 use super::{DiskThread, Entry, Source};
-use crate::disk_handle::Message;
 use crate::failed_writeback::WritebackSign;
 use crate::own_file::source::Keeping;
 use crate::trace::{Begun, Deed, DropReason};
@@ -163,10 +162,11 @@ impl DiskThread {
             ..
         }) = self.entries.get_mut(&number)
         {
-            let answered = observed.note(description, ranges);
-            if let Some(notice) = answered {
-                // Behind all that was reported by now.
-                self.shared.post(Message::CaughtUp(number, notice));
+            let is_reported = observed.note(description, ranges);
+            if is_reported {
+                let now_ns = self.now_ns();
+                self.read_mailbox(now_ns, number);
+                self.disk.caught_up(now_ns, StreamId(number.into()));
             }
         }
     }

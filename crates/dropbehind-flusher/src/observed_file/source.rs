@@ -64,13 +64,9 @@ impl ObservedSource {
         };
     }
 
-    /// Prepares to drop these ranges. If nobody can have brought them in meanwhile but who has
-    /// been reported, returns a number, with which [`Message::CaughtUp`] is to follow all that
-    /// was reported. Otherwise the observer is asked to report.
-    ///
-    /// [`Message::CaughtUp`]: crate::disk_handle::Message::CaughtUp
-    pub(crate) fn note(&mut self, description: &Description, ranges: &[ByteRange]) -> Option<u64> {
-        self.notice += 1;
+    /// Prepares to drop these ranges. Returns true if they have all been reported, so that they
+    /// may be dropped once the mailbox is read. Otherwise asks the observer.
+    pub(crate) fn note(&mut self, description: &Description, ranges: &[ByteRange]) -> bool {
         if let Some((trace, inode)) = &self.trace {
             let mut arrivals = trace.unreported([*inode]);
             let all_reported = !arrivals.touch(*inode, ranges);
@@ -79,7 +75,7 @@ impl ObservedSource {
             }
             self.newcomers = Some(Newcomers::Traced(RefCell::new(arrivals), *inode));
             if all_reported {
-                return Some(self.notice);
+                return true;
             }
         } else {
             let file = description.open();
@@ -87,11 +83,12 @@ impl ObservedSource {
             let noted = file.and_then(|file| Noted::of(file.as_fd(), ranges));
             self.newcomers = Some(Newcomers::NotNoted(noted.unwrap_or_default()));
         }
+        self.notice += 1;
         self.notices.tell(Notice::Noted {
             key: self.key,
             number: self.notice,
         });
-        None
+        false
     }
 
     /// What of `range` may be dropped now.
