@@ -51,7 +51,7 @@ pub(super) struct Finishing {
     small_files: usize,
     /// The small files that are being synced.
     syncing: Option<JoinHandle<(Vec<Failure>, Option<u64>)>>,
-    /// The file system that was synced last, since when no directory was added.
+    /// The file system that the last batch was synced with: all that was made there before it.
     synced_device: Option<u64>,
     /// Directories that are full, to be synced after the files.
     full: Vec<(File, PathBuf)>,
@@ -132,12 +132,13 @@ impl Finishing {
     /// Has the small copies synced, once those before them are.
     fn flush_small(&mut self, session: &mut Session) {
         self.end_small(session);
+        // What was made since that sync began may not be on the disk.
+        self.synced_device = None;
         self.small_bytes = 0;
         let batch = std::mem::take(&mut self.small);
         if batch.is_empty() {
             return;
         }
-        self.synced_device = None;
         let thread = std::thread::Builder::new().name("sync".to_owned());
         let shared = std::sync::Arc::new(batch);
         let theirs = std::sync::Arc::clone(&shared);
