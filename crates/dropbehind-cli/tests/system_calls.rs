@@ -4,6 +4,7 @@ mod user;
 
 use dropbehind_testbed::{CallFilter, FailNth, Need, Outcome, need, pattern, residency};
 use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 use user::User;
 
@@ -107,6 +108,40 @@ fn a_kernel_without_cachestat_copies_and_says_what_it_cannot_do() {
     let outcome = run(old_kernel(), &user, "probe");
     let told = String::from_utf8_lossy(&outcome.stdout).into_owned();
     assert!(told.contains("without cachestat"), "{told}");
+}
+
+/// One sync of the file system is enough for many small files, and for the directories that
+/// were there when it began.
+#[test]
+fn directories_made_after_the_last_sync_are_synced() {
+    need!(Need::Tool("strace"));
+    let user = User::new();
+    std::fs::create_dir(user.file("tree")).unwrap();
+    // Those of a batch that is synced together.
+    let mut last = 0;
+    for number in 0..192 {
+        let file = user.has(&format!("tree/{number}"), 128 << 10);
+        last = last.max(file.metadata().unwrap().ino());
+    }
+    // Trees are copied in the order of their inodes.
+    let is_later = |number: &u32| {
+        let path = user.file(&format!("tree/later-{number}"));
+        std::fs::create_dir(&path).unwrap();
+        path.metadata().unwrap().ino() > last
+    };
+    assert!((0..100).any(|number| is_later(&number)));
+    let traced = "strace -f -o calls -e trace=mkdirat,syncfs,fsync";
+    let said = user.sh(&format!(
+        "{traced} dropbehind cp -r --reflink=never tree copy"
+    ));
+    assert_eq!(said.code, 0, "{}", said.stderr);
+    let calls = std::fs::read_to_string(user.file("calls")).unwrap();
+    let (_, later) = calls
+        .rsplit_once(" syncfs(")
+        .expect("a sync of small files");
+    let made = later.matches(" mkdirat(").count();
+    let synced = later.matches(" fsync(").count();
+    assert!(made > 0 && synced >= made, "{calls}");
 }
 
 #[test]
