@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use std::fs::Metadata;
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// What is to be written.
@@ -144,7 +144,7 @@ impl Destination {
             .open_options()
             .write(true)
             .create(true)
-            .permissions(permissions)
+            .mode(permissions)
             .open(place.path)
             .map_err(|error| Failure::io(Doing::Create, place.path, &error))?;
         Ok(Self {
@@ -246,7 +246,7 @@ impl Destination {
             .write(true)
             .append(wanted.append)
             .create_new(true)
-            .permissions(wanted.permissions)
+            .mode(wanted.permissions)
             .open(path)
             .map_err(failed)?;
         Ok(Self {

@@ -97,7 +97,7 @@ impl Session {
             .strategy(self.settings.strategy)
             .flusher(&self.flusher);
         if let Some(mode) = self.settings.mode {
-            options.mode(mode);
+            options.cache_mode(mode);
         }
         if let Some(bytes) = self.settings.window_bytes {
             options.window_bytes(bytes);

@@ -24,7 +24,7 @@ use crate::lock;
 use crate::observed_file::ObservedPages;
 use crate::own_file::OwnFile;
 use crate::process_end;
-use crate::stats::Stats;
+use dropbehind_policy::Stats;
 
 /// A thread that waits for a disk's thread checks this often that it is still alive.
 const WAIT_STEP: Duration = Duration::from_millis(200);

@@ -25,20 +25,19 @@ pub mod own_file;
 mod peers;
 mod process_end;
 pub mod residency;
-mod stats;
 mod totals;
 pub mod trace;
 pub mod writeback_errors;
 
 pub use arrivals::{Arrivals, ReportedTrace};
 pub use cache_map::CacheMap;
+pub use dropbehind_policy::Stats;
 pub use failed_writeback::{FailedWriteback, WritebackSign};
 pub use flusher::{DiskStats, Flusher, FlusherBuilder};
 pub use noted::Noted;
 pub use observed_file::{
     Notice, NoticeSink, ObserveOptions, Observed, ObservedPages, ObservedState, Provenance,
 };
-pub use stats::Stats;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

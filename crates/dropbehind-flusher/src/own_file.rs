@@ -20,10 +20,10 @@ use dropbehind_slot::{Due, Pause, Run, Slot, TURN};
 
 use crate::disk_handle::{DiskHandle, Message};
 use crate::flusher::Flusher;
-use crate::stats::Stats;
 use crate::trace::Label;
 use crate::{lock, residency};
 use claims::Claims;
+use dropbehind_policy::Stats;
 pub use reader::Reader;
 
 /// A waiting writer checks this often that its flusher is still alive.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use crate::lock;
 use crate::observed_file::ObservedState;
 use crate::own_file::OwnFile;
-use crate::stats::Stats;
+use dropbehind_policy::Stats;
 
 /// The sum of the closed files' counters, and the open files.
 #[derive(Debug, Default)]

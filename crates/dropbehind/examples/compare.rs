@@ -216,7 +216,7 @@ fn work(args: &[String]) -> io::Result<()> {
     let ours = options
         .read(!write)
         .write(write)
-        .mode(mode)
+        .cache_mode(mode)
         .strategy(if way == "native" {
             Strategy::Native
         } else {

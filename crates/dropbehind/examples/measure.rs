@@ -18,7 +18,11 @@ fn main() -> std::io::Result<()> {
     let mut block = vec![0x5a_u8; block.parse().expect("bytes")];
     let write = what == "write";
     let mut options = OpenOptions::new();
-    options.read(!write).write(write).create(write).mode(mode);
+    options
+        .read(!write)
+        .write(write)
+        .create(write)
+        .cache_mode(mode);
     if rest.iter().any(|word| word == "native") {
         options.strategy(Strategy::Native);
     }

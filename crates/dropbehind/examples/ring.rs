@@ -33,7 +33,10 @@ fn main() -> io::Result<()> {
 
     let file = open()?;
     let mut options = OpenOptions::new();
-    let attached = options.mode(Mode::DONTCACHE).random(true).attach(&file)?;
+    let attached = options
+        .cache_mode(Mode::DONTCACHE)
+        .random(true)
+        .attach(&file)?;
     // Any order will do: 389 and the number of blocks have no common factor.
     let order = (0..BLOCKS).map(|block| block * 389 % BLOCKS);
     write_each(&file, order, |offset| {

@@ -11,9 +11,9 @@ use dropbehind_flusher::own_file::OwnFile;
 use dropbehind_flusher::{Stats, writeback_errors};
 use dropbehind_policy::{ByteRange, Mode};
 
-use crate::control::{self, DropOutcome};
+use crate::control::{DropOutcome, operations};
 use crate::facts::Facts;
-use crate::file::FileSettings;
+use crate::settings::FileSettings;
 
 /// A file that the program reads and writes by itself: with io_uring, through another library,
 /// or by calls of its own.
@@ -149,7 +149,7 @@ impl<F: AsFd> Attached<F> {
     /// Those of `posix_fadvise(2)` and `cachestat(2)`.
     pub fn drop_behind(&self, range: Range<u64>) -> io::Result<DropOutcome> {
         let handle = self.handle().filter(|_| self.facts.mode.drops());
-        control::drop_behind(self.fd(), handle, range.into())
+        operations::drop_behind(self.fd(), handle, range.into())
     }
 
     /// An `fsync` or `fdatasync` by the program has returned this. Call it for each one: after a

@@ -12,7 +12,7 @@ use dropbehind_linux::{
 use dropbehind_policy::{Mode, StreamConfig, Writeback};
 
 use crate::config::{self, DiskSettings};
-use crate::file::FileSettings;
+use crate::settings::FileSettings;
 
 /// What is known about a file when it is opened or attached.
 #[derive(Clone, Debug)]

@@ -4,15 +4,12 @@ mod controls;
 mod line;
 mod native;
 mod read;
-mod settings;
-mod std_traits;
 mod write;
 
 use std::fmt;
 use std::fs;
 use std::io::{self, Seek};
 use std::os::fd::AsFd;
-use std::path::Path;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -21,13 +18,12 @@ use arc_swap::ArcSwapOption;
 use dropbehind_policy::Mode;
 
 use crate::facts::Facts;
-use crate::open_options::OpenOptions;
+use crate::settings::FileSettings;
 use dropbehind_flusher::Stats;
 use dropbehind_flusher::lock;
 use dropbehind_flusher::own_file::OwnFile;
 use dropbehind_flusher::writeback_errors;
 use native::native_operations;
-pub(crate) use settings::FileSettings;
 
 /// State shared by the clones of a file, which have one open file description and position.
 struct Shared {
@@ -81,48 +77,13 @@ impl fmt::Debug for File {
 }
 
 impl File {
-    /// Opens a file for reading, in the default mode: that of its [disk](crate::config), or else
-    /// `dontcache`.
-    ///
-    /// # Errors
-    /// Those of `open(2)`.
-    pub fn open(path: impl AsRef<Path>) -> io::Result<File> {
-        OpenOptions::new().read(true).open(path)
-    }
-
-    /// Creates or truncates a file for writing, in the default mode.
-    ///
-    /// # Errors
-    /// Those of `open(2)`.
-    pub fn create(path: impl AsRef<Path>) -> io::Result<File> {
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(true).open(path)
-    }
-
-    /// Options for opening a file.
-    pub fn options() -> OpenOptions {
-        OpenOptions::new()
-    }
-
-    /// Takes over an open file. Pages that are already cached or dirty are left alone.
-    ///
-    /// # Errors
-    /// Those of `fstat(2)` and `fcntl(2)`.
-    pub fn from_std(file: fs::File, mode: Mode) -> io::Result<File> {
-        let settings = FileSettings {
-            mode: Some(mode),
-            ..FileSettings::default()
-        };
-        File::with_settings(file, settings)
-    }
-
     /// Returns the underlying file. The flusher still finishes what was written.
     pub fn into_std(mut self) -> fs::File {
         self.detach();
         self.file.take().expect("nobody else takes it")
     }
 
-    fn file(&self) -> &fs::File {
+    pub(crate) fn file(&self) -> &fs::File {
         self.file
             .as_ref()
             .expect("only into_std takes it, with the File")
@@ -187,27 +148,6 @@ impl File {
         })
     }
 
-    /// The file's metadata.
-    ///
-    /// # Errors
-    /// Those of `fstat(2)`.
-    pub fn metadata(&self) -> io::Result<fs::Metadata> {
-        self.file().metadata()
-    }
-
-    /// Sets the file's size.
-    ///
-    /// # Errors
-    /// Those of `ftruncate(2)`.
-    pub fn set_len(&self, size_bytes: u64) -> io::Result<()> {
-        self.file().set_len(size_bytes)?;
-        self.shared.size_bytes.store(size_bytes, Ordering::Relaxed);
-        if let Some(handle) = self.line() {
-            handle.resized(size_bytes);
-        }
-        Ok(())
-    }
-
     /// `fsync(2)`: returns once data and metadata are durable.
     ///
     /// # Errors
@@ -242,6 +182,18 @@ impl File {
             Some(error) => Err(error),
             None => Ok(()),
         }
+    }
+
+    pub(crate) fn was_resized(&self, size_bytes: u64) {
+        self.shared.size_bytes.store(size_bytes, Ordering::Relaxed);
+        if let Some(handle) = self.line() {
+            handle.resized(size_bytes);
+        }
+    }
+
+    /// Sets our copy of the file position.
+    pub(crate) fn moved_to(&self, position: u64) {
+        self.shared.position.store(position, Ordering::Relaxed);
     }
 
     /// Advances our copy of the file position.

@@ -15,7 +15,7 @@
 //!     .write(true)
 //!     .create(true)
 //!     .truncate(true)
-//!     .mode(Mode::DONTCACHE)
+//!     .cache_mode(Mode::DONTCACHE)
 //!     .open("backup.img")?;
 //! backup.write_all(&[0; 1 << 20])?;
 //! backup.sync_all()?;
@@ -25,20 +25,31 @@
 //!
 //! The two controls are independent: see [`Mode`].
 
-#![cfg(target_os = "linux")]
+//! On systems other than Linux the same [`File`] reads and writes plainly, and no mode has an
+//! effect, so that portable programs need no second way.
+
 #![forbid(unsafe_code)]
 
+#[cfg(target_os = "linux")]
 mod attached;
+#[cfg(target_os = "linux")]
 pub mod config;
 pub mod control;
+#[cfg(target_os = "linux")]
 mod facts;
+#[cfg(target_os = "linux")]
 mod file;
+#[cfg(not(target_os = "linux"))]
+#[path = "plain_file.rs"]
+mod file;
+mod like_std;
 mod open_options;
+mod settings;
 pub mod strategy;
 
+#[cfg(target_os = "linux")]
 pub use attached::{Attached, Reading};
-pub use dropbehind_flusher::Stats;
-pub use dropbehind_policy::Mode;
+pub use dropbehind_policy::{Mode, Stats};
 pub use file::File;
 pub use open_options::OpenOptions;
 
@@ -47,19 +58,20 @@ pub mod mode {
     pub use dropbehind_policy::{Mode, Residency, Writeback};
 }
 
+/// What [`Stats`] counts, by reason.
+pub mod stats {
+    pub use dropbehind_policy::{Reason, ReasonBytes, Stats};
+}
+
 /// What is written back and dropped, as it happens: for a sink of the program's own.
+#[cfg(target_os = "linux")]
 pub mod trace {
     pub use dropbehind_flusher::trace::{Deed, DropReason, Record, TracedFile, trace_to};
     pub use dropbehind_policy::ByteRange;
 }
 
-/// What [`Stats`] counts, by reason.
-pub mod stats {
-    pub use dropbehind_flusher::Stats;
-    pub use dropbehind_policy::{Reason, ReasonBytes};
-}
-
 /// The background threads, for programs that want a flusher of their own.
+#[cfg(target_os = "linux")]
 pub mod flusher {
     pub use dropbehind_flusher::{DiskStats, Flusher, FlusherBuilder};
     pub use dropbehind_linux::IoPriority;

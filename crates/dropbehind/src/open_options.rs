@@ -2,15 +2,20 @@
 
 use std::fs;
 use std::io;
+#[cfg(target_os = "linux")]
 use std::os::fd::AsFd;
+#[cfg(unix)]
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use dropbehind_policy::Mode;
 
+#[cfg(target_os = "linux")]
 use crate::attached::Attached;
-use crate::file::{File, FileSettings};
+use crate::file::File;
+use crate::settings::FileSettings;
 use crate::strategy::Strategy;
+#[cfg(target_os = "linux")]
 use dropbehind_flusher::Flusher;
 
 /// The options of [`std::fs::OpenOptions`], and those that dropbehind adds.
@@ -71,38 +76,26 @@ impl OpenOptions {
         self
     }
 
-    /// Further flags of `open(2)`. With `O_DIRECT` the mode has no effect; with `O_SYNC` or
-    /// `O_DSYNC` it does no write-behind.
-    pub fn custom_flags(&mut self, flags: i32) -> &mut OpenOptions {
-        self.options.custom_flags(flags);
-        self
-    }
-
-    /// Permission bits of a file that is created, before the umask is applied.
-    pub fn permissions(&mut self, mode: u32) -> &mut OpenOptions {
-        self.options.mode(mode);
-        self
-    }
-
     /// The file's mode: its writeback and residency. The default is that of its
-    /// [disk](crate::config), or else `dontcache`.
-    pub fn mode(&mut self, mode: Mode) -> &mut OpenOptions {
+    /// disk in the configuration file, or else `dontcache`.
+    pub fn cache_mode(&mut self, mode: Mode) -> &mut OpenOptions {
         self.settings.mode = Some(mode);
         self
     }
 
     /// The window in bytes, at least 64 KiB. Up to twice the window may be dirty or under
     /// writeback before a writer waits. Writes of 256 KiB and more slow down on the last
-    /// quarter of that. The default is that of the [disk](crate::config), or else what the disk writes in a quarter of a second, up to
-    /// 16 MiB, in the write-behind modes. In the others it is the least that keeps the disk
-    /// busy, 8 MiB on most, and a share of that if many files are written.
+    /// quarter of that. The default is that of the disk in the configuration file. Without one,
+    /// it is what the disk writes in a quarter of a second, up to 16 MiB, in the write-behind
+    /// modes. In the others it is the least that keeps the disk busy, 8 MiB on most, and a
+    /// share of that if many files are written.
     pub fn window_bytes(&mut self, bytes: u64) -> &mut OpenOptions {
         self.settings.window_bytes = Some(bytes);
         self
     }
 
     /// The size of one write request to the disk, in bytes, at least a page. The default is
-    /// that of the [disk](crate::config), or else its `max_sectors_kb`.
+    /// that of the disk in the configuration file, or else its `max_sectors_kb`.
     pub fn request_bytes(&mut self, bytes: u64) -> &mut OpenOptions {
         self.settings.request_bytes = Some(bytes);
         self
@@ -121,6 +114,7 @@ impl OpenOptions {
     }
 
     /// Uses this flusher instead of the shared one.
+    #[cfg(target_os = "linux")]
     pub fn flusher(&mut self, flusher: &Flusher) -> &mut OpenOptions {
         self.settings.flusher = Some(flusher.clone());
         self
@@ -149,6 +143,7 @@ impl OpenOptions {
     }
 }
 
+#[cfg(target_os = "linux")]
 impl OpenOptions {
     /// Attaches an open file that the program goes on using by itself, such as through io_uring,
     /// with these settings. `file` is whatever holds the descriptor: the file, a reference to it,
@@ -164,7 +159,22 @@ impl OpenOptions {
     }
 }
 
-#[cfg(test)]
+/// As for [`std::fs::OpenOptions`]. With the flag `O_DIRECT` the cache mode has no effect; with
+/// `O_SYNC` or `O_DSYNC` it does no write-behind.
+#[cfg(unix)]
+impl OpenOptionsExt for OpenOptions {
+    fn mode(&mut self, mode: u32) -> &mut OpenOptions {
+        self.options.mode(mode);
+        self
+    }
+
+    fn custom_flags(&mut self, flags: i32) -> &mut OpenOptions {
+        self.options.custom_flags(flags);
+        self
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;
     use dropbehind_testbed::Scratch;
@@ -174,7 +184,10 @@ mod tests {
         let home = Scratch::new().expect("a scratch folder");
         let made = || fs::File::create(home.file("file")).expect("a file");
         let mut options = OpenOptions::new();
-        let ours = options.mode(Mode::NOREUSE).adopt(made()).expect("ours");
+        let ours = options
+            .cache_mode(Mode::NOREUSE)
+            .adopt(made())
+            .expect("ours");
         assert_eq!(ours.mode(), Mode::NOREUSE);
         let refused = options.window_bytes(1).adopt(made()).err();
         let kind = refused.map(|error| error.kind());

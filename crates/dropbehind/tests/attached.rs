@@ -103,7 +103,7 @@ fn open(place: &Place) -> File {
 
 fn dontcache() -> OpenOptions {
     let mut options = OpenOptions::new();
-    options.mode(Mode::DONTCACHE).random(true);
+    options.cache_mode(Mode::DONTCACHE).random(true);
     options
 }
 

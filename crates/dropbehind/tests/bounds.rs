@@ -80,7 +80,11 @@ fn watch(path: &Path) -> Sampler {
 /// else happens on the disk.
 fn most_in_flight(slow: &Slow) -> u64 {
     let path = slow.path("written");
-    let mut file = slow.options().mode(Mode::DONTCACHE).open(&path).unwrap();
+    let mut file = slow
+        .options()
+        .cache_mode(Mode::DONTCACHE)
+        .open(&path)
+        .unwrap();
     write_pattern(&mut file, 1, 0, 96 * MIB, MIB);
     let sampler = watch(&path);
     write_pattern(&mut file, 1, 96 * MIB, 64 * MIB, MIB);
@@ -124,7 +128,7 @@ fn stream_to(slow: &Slow, mode: Mode, window_bytes: u64, block_bytes: u64) -> (u
     let path = slow.path("data");
     let mut file = slow
         .options()
-        .mode(mode)
+        .cache_mode(mode)
         .window_bytes(window_bytes)
         .open(&path)
         .unwrap();
@@ -190,7 +194,7 @@ fn peak_of_a_writer(slow: &Slow, number: usize) -> (u64, u64) {
     let flusher = Flusher::builder().build().unwrap();
     let path = slow.path(&format!("data-{number}"));
     let mut options = slow.options();
-    let options = options.mode(Mode::DONTCACHE).flusher(&flusher);
+    let options = options.cache_mode(Mode::DONTCACHE).flusher(&flusher);
     let mut file = options.open(&path).unwrap();
     let sampler = watch(&path);
     write_pattern(&mut file, 1, 0, LENGTH, 64 * KIB);
@@ -272,7 +276,7 @@ fn write_behind_is_for_appending_writes_only() {
     residency::evict(&path);
     let mut file = slow
         .options()
-        .mode(Mode::WRITE_BEHIND)
+        .cache_mode(Mode::WRITE_BEHIND)
         .window_bytes(MIB)
         .open(&path)
         .unwrap();

@@ -41,7 +41,7 @@ fn a_disk_has_a_mode_of_its_own() {
 fn opens_in_the_disks_mode() {
     assert_eq!(File::create(path()).unwrap().mode(), Mode::NOREUSE);
     let mut options = OpenOptions::new();
-    let file = options.write(true).mode(Mode::DONTCACHE).open(path());
+    let file = options.write(true).cache_mode(Mode::DONTCACHE).open(path());
     assert_eq!(
         file.unwrap().mode(),
         Mode::DONTCACHE,

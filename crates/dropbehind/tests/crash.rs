@@ -31,7 +31,7 @@ fn appends_until_it_is_killed() {
         .read(true)
         .write(true)
         .create(true)
-        .mode(mode)
+        .cache_mode(mode)
         .window_bytes(MIB)
         .open(&path)
         .unwrap();

@@ -54,7 +54,7 @@ fn copies() {
     to.close().unwrap();
     // Another file in a mode that neither drops nor is buffered.
     let mut behind = OpenOptions::new();
-    behind.write(true).mode(Mode::WRITE_BEHIND_ANY);
+    behind.write(true).cache_mode(Mode::WRITE_BEHIND_ANY);
     let mut behind = open(&mut behind, OUT_VARIABLE);
     write_pattern(&mut behind, 1, 0, 2 * MIB, 64 << 10);
     behind.sync_data().unwrap();

@@ -37,7 +37,7 @@ impl Handle {
                 .write(write)
                 .append(append)
                 .random(random)
-                .mode(library)
+                .cache_mode(library)
                 .open(path)
                 .map_err(failed)?;
             return match file.without_effect() {
@@ -69,7 +69,7 @@ impl Handle {
         }
         if let Some(library) = mode.library().filter(|_| by_ring) {
             let mut options = dropbehind::OpenOptions::new();
-            let attached = options.random(random).mode(library).attach(file);
+            let attached = options.random(random).cache_mode(library).attach(file);
             let attached = attached.map_err(failed)?;
             return match attached.without_effect() {
                 Some(why) => Err(Trouble::Unavailable(format!("no effect here: {why}"))),

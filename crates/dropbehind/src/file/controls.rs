@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::os::fd::AsFd;
 
 use super::File;
-use crate::control::{self, CacheState, DropOutcome};
+use crate::control::{CacheState, DropOutcome, operations};
 
 impl File {
     /// Starts writeback of a range and returns without waiting for it. `u64::MAX` as the end
@@ -15,7 +15,7 @@ impl File {
     /// # Errors
     /// Those of `sync_file_range(2)`.
     pub fn start_writeback(&self, range: Range<u64>) -> io::Result<()> {
-        control::start_writeback(self.as_fd(), range.into())
+        operations::start_writeback(self.as_fd(), range.into())
     }
 
     /// Waits until no page of the range is dirty or under writeback, and starts writeback as
@@ -29,7 +29,7 @@ impl File {
     /// # Errors
     /// Those of `sync_file_range(2)` and `cachestat(2)`.
     pub fn wait_clean(&self, range: Range<u64>) -> io::Result<()> {
-        control::wait_clean(self.as_fd(), range.into())
+        operations::wait_clean(self.as_fd(), range.into())
     }
 
     /// Drops the clean pages of a range from the cache and reports what stayed. In a mode
@@ -40,7 +40,7 @@ impl File {
     /// Those of `posix_fadvise(2)` and `cachestat(2)`.
     pub fn drop_behind(&self, range: Range<u64>) -> io::Result<DropOutcome> {
         let line = self.line().filter(|_| self.mode().drops());
-        control::drop_behind(self.as_fd(), line.as_deref(), range.into())
+        operations::drop_behind(self.as_fd(), line.as_deref(), range.into())
     }
 
     /// Counts the cached, dirty and writeback pages of a range.
@@ -49,6 +49,6 @@ impl File {
     /// Those of `cachestat(2)`: `ENOSYS` before Linux 6.5, `EPERM` for files that the caller
     /// neither owns nor may write.
     pub fn residency(&self, range: Range<u64>) -> io::Result<CacheState> {
-        control::residency(self.as_fd(), range.into())
+        operations::residency(self.as_fd(), range.into())
     }
 }

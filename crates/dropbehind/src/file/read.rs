@@ -1,4 +1,4 @@
-//! Reading, at the position and at an offset.
+//! Reading, at the position or at an offset.
 
 use std::io::{self, IoSliceMut};
 use std::os::fd::AsFd;
@@ -16,31 +16,7 @@ const READ_PIECE_BYTES: usize = 2 << 20;
 const READ_MAX_BYTES: usize = 0x7fff_f000;
 
 impl File {
-    /// Reads at an offset; the position doesn't change.
-    ///
-    /// # Errors
-    /// Those of `pread(2)`.
-    pub fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.read_at_with(buf, offset, self.mode())
-    }
-
-    /// Reads at an offset, in a mode for this call only.
-    ///
-    /// # Errors
-    /// Those of `pread(2)`.
-    pub fn read_at_with(&self, buf: &mut [u8], offset: u64, mode: Mode) -> io::Result<usize> {
-        self.read_pieces(&mut [IoSliceMut::new(buf)], Some(offset), mode)
-    }
-
-    /// Reads into several buffers at an offset; the position doesn't change.
-    ///
-    /// # Errors
-    /// Those of `preadv(2)`.
-    pub fn read_vectored_at(&self, bufs: &mut [IoSliceMut<'_>], offset: u64) -> io::Result<usize> {
-        self.read_pieces(bufs, Some(offset), self.mode())
-    }
-
-    pub(super) fn read_pieces(
+    pub(crate) fn read_pieces(
         &self,
         bufs: &mut [IoSliceMut<'_>],
         offset: Option<u64>,

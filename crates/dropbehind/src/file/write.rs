@@ -10,32 +10,7 @@ use dropbehind_policy::{ByteRange, Mode};
 use super::File;
 
 impl File {
-    /// Writes at an offset; the position doesn't change. With `O_APPEND`, Linux appends
-    /// regardless of the offset.
-    ///
-    /// # Errors
-    /// Those of `pwrite(2)`.
-    pub fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<usize> {
-        self.write_at_with(buf, offset, self.mode())
-    }
-
-    /// Writes at an offset, in a mode for this call only.
-    ///
-    /// # Errors
-    /// Those of `pwrite(2)`.
-    pub fn write_at_with(&self, buf: &[u8], offset: u64, mode: Mode) -> io::Result<usize> {
-        self.write_once(&[IoSlice::new(buf)], Some(offset), mode)
-    }
-
-    /// Writes several buffers at an offset; the position doesn't change.
-    ///
-    /// # Errors
-    /// Those of `pwritev(2)`.
-    pub fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> io::Result<usize> {
-        self.write_once(bufs, Some(offset), self.mode())
-    }
-
-    pub(super) fn write_once(
+    pub(crate) fn write_once(
         &self,
         bufs: &[IoSlice<'_>],
         offset: Option<u64>,

@@ -39,7 +39,7 @@ impl Side {
                 OpenOptions::new()
                     .read(true)
                     .write(true)
-                    .mode(mode)
+                    .cache_mode(mode)
                     .flusher(flusher)
                     .open(path)
                     .unwrap(),

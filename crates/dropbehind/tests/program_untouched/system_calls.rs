@@ -19,7 +19,7 @@ fn writes_under_a_trace() {
     let mut file = OpenOptions::new()
         .write(true)
         .create(true)
-        .mode(std::env::var("MODE").unwrap().parse().unwrap())
+        .cache_mode(std::env::var("MODE").unwrap().parse().unwrap())
         // Fixed: on a disk that seems slow, two windows are soon full and the writer waits.
         .window_bytes(16 << 20)
         .open(path_of_part())

@@ -39,7 +39,7 @@ pub(crate) fn create(place: &Place, mode: Mode) -> File {
     OpenOptions::new()
         .write(true)
         .create(!place.is_raw())
-        .mode(mode)
+        .cache_mode(mode)
         .open(place.path())
         .unwrap()
 }

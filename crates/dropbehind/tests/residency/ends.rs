@@ -13,7 +13,7 @@ const SIZE: u64 = 40 * MIB;
 
 fn log(mode: Mode, flusher: Option<&Flusher>, path: &std::path::Path) -> File {
     let mut options = OpenOptions::new();
-    options.append(true).create(true).mode(mode);
+    options.append(true).create(true).cache_mode(mode);
     if let Some(flusher) = flusher {
         options.flusher(flusher);
     }

@@ -45,7 +45,7 @@ fn modes_that_keep_keep_everything(place: &Place) {
             residency::evict(&path);
             let mut file = OpenOptions::new()
                 .read(true)
-                .mode(mode)
+                .cache_mode(mode)
                 .open(&path)
                 .unwrap();
             assert_eq!(read_pattern(&mut file, 1, MIB), place.size_bytes());
@@ -103,7 +103,7 @@ fn one_read_can_drop_its_pages(place: &Place) {
             .read(true)
             // No readahead by the kernel: it would bring in more than was asked for.
             .random(true)
-            .mode(Mode::BUFFERED)
+            .cache_mode(Mode::BUFFERED)
             .open(&path)
             .unwrap();
         let mut buffer = vec![0; BLOCK as usize];

@@ -148,7 +148,7 @@ fn mapped_pages_stay_and_are_counted_as_left(place: &Place) {
         .write(true)
         // Lazy: nothing is dropped before the sync, so the pages are certainly there to be
         // mapped.
-        .mode(Mode::NOREUSE)
+        .cache_mode(Mode::NOREUSE)
         .open(&path)
         .unwrap();
     write_pattern(&mut file, 2, 0, place.size_bytes(), MIB);

@@ -47,7 +47,7 @@ impl Access {
             .read(self.read)
             .write(self.write)
             .append(self.append)
-            .mode(self.mode)
+            .cache_mode(self.mode)
             .strategy(self.strategy)
             .random(self.random);
         if let Some(bytes) = self.window_bytes {

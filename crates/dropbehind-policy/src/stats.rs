@@ -1,6 +1,7 @@
 //! Counters of what was done.
 
-use dropbehind_policy::{ReasonBytes, StreamCounters};
+use crate::reason::ReasonBytes;
+use crate::stream::StreamCounters;
 
 /// Counters of a file, or of all files of a flusher. Where they concern the cache, bytes are
 /// those of whole pages: a file of one byte brings in a page.

@@ -2,15 +2,23 @@
 
 use std::io;
 
-use dropbehind_linux::page_size;
 use dropbehind_policy::Mode;
 use dropbehind_policy::write_behind::WINDOW_MIN_BYTES;
 
 use crate::strategy::Strategy;
+#[cfg(target_os = "linux")]
 use dropbehind_flusher::Flusher;
+#[cfg(target_os = "linux")]
+use dropbehind_linux::page_size;
+
+/// The smallest page of any system.
+#[cfg(not(target_os = "linux"))]
+fn page_size() -> u64 {
+    4096
+}
 
 /// The settings of an open file.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct FileSettings {
     /// `None` takes the disk's, or else `dontcache`.
     pub(crate) mode: Option<Mode>,
@@ -18,20 +26,8 @@ pub(crate) struct FileSettings {
     pub(crate) request_bytes: Option<u64>,
     pub(crate) strategy: Strategy,
     pub(crate) random: bool,
+    #[cfg(target_os = "linux")]
     pub(crate) flusher: Option<Flusher>,
-}
-
-impl Default for FileSettings {
-    fn default() -> FileSettings {
-        FileSettings {
-            mode: None,
-            window_bytes: None,
-            request_bytes: None,
-            strategy: Strategy::Auto,
-            random: false,
-            flusher: None,
-        }
-    }
 }
 
 impl FileSettings {

@@ -2,10 +2,13 @@
 
 use std::fs;
 use std::io::{self, IoSlice, IoSliceMut, Read, Seek, SeekFrom, Write};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
-use std::sync::atomic::Ordering;
+#[cfg(unix)]
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
+#[cfg(unix)]
+use std::os::unix::fs::FileExt;
+use std::process::Stdio;
 
-use super::File;
+use crate::file::File;
 
 impl Read for &File {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
@@ -34,7 +37,7 @@ impl Write for &File {
 impl Seek for &File {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         let position = self.file().seek(to)?;
-        self.shared.position.store(position, Ordering::Relaxed);
+        self.moved_to(position);
         Ok(position)
     }
 }
@@ -69,12 +72,25 @@ impl Seek for File {
     }
 }
 
+#[cfg(unix)]
+impl FileExt for File {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        File::read_at(self, buf, offset)
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<usize> {
+        File::write_at(self, buf, offset)
+    }
+}
+
+#[cfg(unix)]
 impl AsFd for File {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file().as_fd()
     }
 }
 
+#[cfg(unix)]
 impl AsRawFd for File {
     fn as_raw_fd(&self) -> RawFd {
         self.file().as_raw_fd()
@@ -84,5 +100,25 @@ impl AsRawFd for File {
 impl From<File> for fs::File {
     fn from(file: File) -> fs::File {
         file.into_std()
+    }
+}
+
+#[cfg(unix)]
+impl From<File> for OwnedFd {
+    fn from(file: File) -> OwnedFd {
+        file.into_std().into()
+    }
+}
+
+#[cfg(unix)]
+impl IntoRawFd for File {
+    fn into_raw_fd(self) -> RawFd {
+        self.into_std().into_raw_fd()
+    }
+}
+
+impl From<File> for Stdio {
+    fn from(file: File) -> Stdio {
+        file.into_std().into()
     }
 }
