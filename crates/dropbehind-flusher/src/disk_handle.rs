@@ -24,6 +24,8 @@ pub(crate) enum Message {
     Synced(u32),
     Resized(u32, u64),
     Flush(u32),
+    /// A finished read of a file brought in this range, and the file's ring is full.
+    Read(u32, ByteRange),
     /// An observed file is in use.
     Touched(u32),
     /// The last user of an observed file closed it.

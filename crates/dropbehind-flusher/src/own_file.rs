@@ -212,21 +212,30 @@ impl OwnFile {
         brought: Vec<ByteRange>,
     ) {
         self.claims.release(range);
+        let _one_at_a_time = lock(&self.reader);
         for part in brought {
-            // What is lost in a full ring is only known to lie somewhere in a span.
-            match self.slot.reads.has_room() {
-                true => self.read(fd, part),
-                false => reader::drop_read(fd, self, part),
-            }
+            self.read(fd, part);
         }
     }
 
-    /// Reports a finished read, which had brought in `range`.
+    /// Reports a finished read, which had brought in `range`. The caller holds the reader's lock:
+    /// the ring has room for a single thread that asks first, and so it loses nothing. Of a
+    /// range that is only known to lie somewhere in a span, our pages cannot be told from
+    /// others'.
     pub(crate) fn read(self: &Arc<Self>, fd: BorrowedFd<'_>, range: ByteRange) {
+        let reads = &self.slot.reads;
         let mut kick = false;
         let mut counted = range.len();
         for run in Run::covering(range, Mode::DONTCACHE) {
-            kick |= self.slot.read(run, counted);
+            if reads.has_room() {
+                kick |= self.slot.read(run, counted);
+            } else {
+                // The reader is far ahead of the flusher.
+                reads.count(counted);
+                if self.await_registration(fd) {
+                    self.disk.post(Message::Read(self.number, run.range()));
+                }
+            }
             counted = 0;
         }
         if kick {

@@ -9,6 +9,7 @@ use dropbehind_testbed::{Fs, need, pattern, residency};
 use io_uring::{IoUring, opcode, squeue, types};
 use std::fs::File;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 
 const BLOCK: u64 = 64 << 10;
 const BLOCKS: u64 = 512;
@@ -153,6 +154,51 @@ fn what_a_ring_reads_goes_and_what_was_cached_stays() {
             reclaim.stays(&path, found * residency::page_bytes(), SIZE / 4)
         });
     }
+}
+
+/// Far more reads end at once than the ring of reports holds.
+#[test]
+fn many_reads_of_a_written_file_that_end_at_once_leave_nothing() {
+    const PIECE: u64 = 4 << 10;
+    let kind = Kind::Mounted(Fs::Ext4);
+    need!(all kind.needs());
+    let place = Place::new(kind, SIZE);
+    let file = open(&place);
+    let attached = dontcache().attach(&file).unwrap();
+    let offsets = || (0..SIZE / PIECE).map(|number| number * 4099 % (SIZE / PIECE) * PIECE);
+    for offset in offsets() {
+        let data = pattern::filled(1, offset, PIECE as usize);
+        file.write_all_at(&data, offset).unwrap();
+        if attached.wrote(offset, PIECE) {
+            attached.wait_for_room();
+        }
+    }
+    attached.synced(file.sync_all()).unwrap();
+    // Two threads report at once.
+    std::thread::scope(|scope| {
+        for parity in [0, 1] {
+            let (attached, file) = (&attached, &file);
+            scope.spawn(move || {
+                let mut data = vec![0; PIECE as usize];
+                let mine: Vec<u64> = offsets()
+                    .filter(|offset| offset / PIECE % 2 == parity)
+                    .collect();
+                for some in mine.chunks(2048) {
+                    let mut readings = Vec::new();
+                    for offset in some {
+                        readings.push(attached.will_read(*offset, PIECE));
+                        file.read_exact_at(&mut data, *offset).unwrap();
+                        pattern::check(1, *offset, &data).unwrap();
+                    }
+                    for reading in readings {
+                        attached.read_done(reading);
+                    }
+                }
+            });
+        }
+    });
+    assert!(attached.settle(PATIENCE));
+    assert_eq!(cached_bytes(&place.path()), 0, "{:?}", attached.stats());
 }
 
 /// The program goes on with its own descriptor, and the flusher with what was reported.

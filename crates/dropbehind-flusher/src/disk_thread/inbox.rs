@@ -38,6 +38,9 @@ impl DiskThread {
                         .resized(now_ns, StreamId(number.into()), size_bytes);
                 }
                 Message::Flush(number) => self.flush(now_ns, number),
+                Message::Read(number, range) => {
+                    self.disk.read(now_ns, StreamId(number.into()), range);
+                }
                 Message::Touched(number) => {
                     self.with_observed(number, |observed| observed.stream.touched(now_ns));
                 }

@@ -52,13 +52,6 @@ const APPEAR_STEP: Duration = Duration::from_micros(20);
 /// When the flusher is this far behind, the reader drops pages itself. With the chunks ahead
 /// and the one being read, this stays below 16 MiB.
 const HELP_BYTES: u64 = 2 << 20;
-/// How many ranges may wait for room in the flusher's ring; beyond that, the reader drops
-/// them itself.
-const WAITING_COUNT: usize = 1024;
-/// How many times a finished reader waits for room in the ring, in steps of [`FINISH_STEP`].
-const FINISH_STEPS: u32 = 1000;
-const FINISH_STEP: Duration = Duration::from_micros(200);
-
 /// A chunk that was read ahead, and which parts of it are ours.
 #[derive(Debug)]
 struct Chunk {
@@ -117,8 +110,6 @@ impl Prepared {
 pub struct Reader {
     detector: SequentialDetector,
     ahead: VecDeque<Chunk>,
-    /// Ranges to be dropped that the flusher has not been told about yet.
-    waiting: VecDeque<ByteRange>,
     ahead_end: u64,
     chunk_bytes: u64,
     size_bytes: u64,
@@ -137,7 +128,6 @@ impl Reader {
         Reader {
             detector: SequentialDetector::new(),
             ahead: VecDeque::new(),
-            waiting: VecDeque::new(),
             ahead_end: 0,
             chunk_bytes: FIRST_CHUNK_BYTES,
             size_bytes,
@@ -298,7 +288,7 @@ impl Reader {
         // drop.
         file.claims.release(prepared.claimed);
         for part in prepared.once {
-            self.hand_over(fd, file, part);
+            file.read(fd, part);
         }
         // Inside the file, the page at the position is still to be read.
         let done = if position >= self.size_bytes {
@@ -327,38 +317,12 @@ impl Reader {
             }
             file.claims.release(chunk.range);
             for part in chunk.brought {
-                self.hand_over(fd, file, part);
+                file.read(fd, part);
                 released = part;
             }
         }
         if !released.is_empty() && file.slot.undropped_bytes() > HELP_BYTES {
             self.help(fd, file, released);
-        }
-    }
-
-    /// Tells the flusher what to drop. Its ring must not overflow: of a range that is only
-    /// known to lie somewhere in a span, our pages cannot be told from others'.
-    fn hand_over(&mut self, fd: BorrowedFd<'_>, file: &Arc<OwnFile>, part: ByteRange) {
-        self.waiting.push_back(part);
-        self.hand_over_waiting(fd, file);
-        if self.waiting.len() > WAITING_COUNT {
-            self.drop_waiting(fd, file);
-        }
-    }
-
-    fn hand_over_waiting(&mut self, fd: BorrowedFd<'_>, file: &Arc<OwnFile>) {
-        while file.slot.reads.has_room() {
-            let Some(part) = self.waiting.pop_front() else {
-                return;
-            };
-            file.read(fd, part);
-        }
-    }
-
-    /// Drops without the flusher, so without a second try.
-    fn drop_waiting(&mut self, fd: BorrowedFd<'_>, file: &Arc<OwnFile>) {
-        for part in self.waiting.drain(..) {
-            drop_read(fd, file, part);
         }
     }
 
@@ -373,21 +337,12 @@ impl Reader {
     /// Hands over everything that was read ahead: the file is being closed or given back.
     pub fn finish(&mut self, fd: BorrowedFd<'_>, file: &Arc<OwnFile>) {
         self.release(fd, file, None);
-        for _ in 0..FINISH_STEPS {
-            self.hand_over_waiting(fd, file);
-            if self.waiting.is_empty() || file.disk.is_dead() {
-                break;
-            }
-            file.kick();
-            std::thread::sleep(FINISH_STEP);
-        }
-        self.drop_waiting(fd, file);
     }
 }
 
 /// Drops what was read, in the reader's thread. Nothing of a written file: only the flusher can
 /// ask whether its writeback failed.
-pub(super) fn drop_read(fd: BorrowedFd<'_>, file: &OwnFile, range: ByteRange) {
+fn drop_read(fd: BorrowedFd<'_>, file: &OwnFile, range: ByteRange) {
     if file.was_written() {
         return;
     }
