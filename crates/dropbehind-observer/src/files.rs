@@ -23,7 +23,7 @@ use std::time::Duration;
 use dropbehind_flusher::{CacheMap, FailedWriteback, Flusher, Notice, NoticeSink, ReportedTrace};
 use dropbehind_linux::{
     EventMask, Fanotify, FileId, FileSystem, MarkTarget, WritebackFailure, file_stat,
-    kernel_device, page_size, return_memory,
+    kernel_device, page_size,
 };
 use dropbehind_policy::grace::SMALL_FILE_BYTES;
 use dropbehind_policy::{Brought, FileNumber, Inode, ObservedFiles};
@@ -171,7 +171,6 @@ impl Files {
             if let Some(failed) = &self.failed_writeback {
                 failed.forget_unasked();
             }
-            return_memory();
         }
     }
 

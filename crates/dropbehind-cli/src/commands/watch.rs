@@ -13,6 +13,7 @@ use crate::error::{Exit, Failure, shown};
 use crate::size;
 use crate::trace_file::TraceFile;
 use clap::Args;
+use dropbehind_linux::return_memory;
 use dropbehind_observer::rules_file::{RulesFile, RulesFileError};
 use dropbehind_observer::status;
 use journal::Journal;
@@ -29,6 +30,9 @@ use std::time::{Duration, Instant};
 /// How often to report to the log, the metrics and the service manager, unless the watchdog
 /// wants it more often.
 const REPORT_EVERY: Duration = Duration::from_secs(5);
+/// How often to return unused memory to the kernel. glibc keeps what is free between blocks in
+/// use, so the heap of a watch would grow with each burst of work. It costs a millisecond or two.
+const RETURN_MEMORY_EVERY: Duration = Duration::from_secs(60);
 /// How long the observer may take to show that it works, which takes it a few milliseconds.
 const ANSWER: Duration = Duration::from_secs(1);
 /// How long to wait at the end until what is left is written back and dropped.
@@ -128,6 +132,7 @@ impl<'a> Watch<'a> {
         let watchdog = self.manager.watchdog().map(|watchdog| watchdog / 3);
         let every = watchdog.map_or(REPORT_EVERY, |watchdog| watchdog.min(REPORT_EVERY));
         let mut due = Instant::now() + every;
+        let mut returned = Instant::now();
         loop {
             let pause = due.saturating_duration_since(Instant::now());
             match self.signals.wait(pause) {
@@ -136,6 +141,10 @@ impl<'a> Watch<'a> {
                 None => {
                     self.show_life(ANSWER.min(every));
                     due = Instant::now() + every;
+                    if returned.elapsed() >= RETURN_MEMORY_EVERY {
+                        return_memory();
+                        returned = Instant::now();
+                    }
                 }
             }
         }
