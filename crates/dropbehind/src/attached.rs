@@ -53,9 +53,9 @@ pub struct Reading {
 impl<F: AsFd> Attached<F> {
     pub(crate) fn new(file: F, settings: FileSettings) -> io::Result<Attached<F>> {
         let facts = Facts::of(file.as_fd(), settings)?;
-        let handle = match facts.applies {
-            true => facts.new_handle(file.as_fd(), facts.size_bytes),
-            false => None,
+        let handle = match facts.without_effect {
+            None => facts.new_handle(file.as_fd(), facts.size_bytes),
+            Some(_) => None,
         };
         if let Some(handle) = &handle {
             handle.look_before(file.as_fd(), facts.mode);
@@ -84,7 +84,7 @@ impl<F: AsFd> Attached<F> {
 
     /// Why the mode has no effect on this file, or `None` if it has one.
     pub fn without_effect(&self) -> Option<&'static str> {
-        self.facts.without_effect()
+        self.facts.without_effect
     }
 
     fn handle(&self) -> Option<&Arc<OwnFile>> {

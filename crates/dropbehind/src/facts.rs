@@ -20,8 +20,8 @@ pub(crate) struct Facts {
     pub(crate) mode: Mode,
     /// The settings, completed by those of the disk.
     pub(crate) settings: FileSettings,
-    /// Whether the mode has any effect on this kind of file.
-    pub(crate) applies: bool,
+    /// Why the mode has no effect on the file, or `None` if it has one.
+    pub(crate) without_effect: Option<&'static str>,
     /// The configuration file turns its disk off.
     pub(crate) disk_is_off: bool,
     /// `st_dev`, or `st_rdev` for a block device.
@@ -37,18 +37,26 @@ impl Facts {
     pub(crate) fn of(fd: BorrowedFd<'_>, settings: FileSettings) -> io::Result<Facts> {
         let info = file_info(fd)?;
         let flags = status_flags(fd)?;
-        let (applies, device) = match info.kind {
-            FileKind::Regular => (without_effect(info.filesystem).is_none(), info.id.device),
-            FileKind::Block => (true, info.special_device),
-            FileKind::Other => (false, info.id.device),
+        let (cannot, device) = match info.kind {
+            FileKind::Regular => (without_effect(info.filesystem), info.id.device),
+            FileKind::Block => (None, info.special_device),
+            FileKind::Other => (
+                Some("it is no regular file or block device"),
+                info.id.device,
+            ),
         };
-        let disk = match applies {
-            true => config::settings_of(fd, device),
-            false => DiskSettings::default(),
+        let disk = match cannot {
+            None => config::settings_of(fd, device),
+            Some(_) => DiskSettings::default(),
         };
-        if settings.random && applies && disk.enabled {
+        if settings.random && cannot.is_none() && disk.enabled {
             advise_access(fd, Access::Random)?;
         }
+        let without_effect = match (disk.enabled, flags.direct) {
+            (false, _) => Some("its disk is turned off in dropbehind's configuration file"),
+            (true, true) => cannot.or(Some("it is open with O_DIRECT")),
+            (true, false) => cannot,
+        };
         Ok(Facts {
             mode: settings.mode.or(disk.mode).unwrap_or(Mode::DONTCACHE),
             settings: FileSettings {
@@ -56,7 +64,7 @@ impl Facts {
                 request_bytes: settings.request_bytes.or(disk.request_bytes),
                 ..settings
             },
-            applies: applies && disk.enabled && !flags.direct,
+            without_effect,
             disk_is_off: !disk.enabled,
             device,
             filesystem: info.filesystem,
@@ -99,19 +107,6 @@ impl Facts {
             return Mode::new(Writeback::Lazy, mode.residency);
         }
         mode
-    }
-
-    /// Why the mode has no effect on the file, or `None` if it has one.
-    pub(crate) fn without_effect(&self) -> Option<&'static str> {
-        if self.applies {
-            return None;
-        }
-        if self.disk_is_off {
-            return Some("its disk is turned off in dropbehind's configuration file");
-        }
-        without_effect(self.filesystem).or(Some(
-            "it is no regular file or block device, or open with O_DIRECT",
-        ))
     }
 }
 

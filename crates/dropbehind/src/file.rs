@@ -91,7 +91,7 @@ impl File {
 
     pub(crate) fn with_settings(file: fs::File, settings: FileSettings) -> io::Result<File> {
         let facts = Facts::of(file.as_fd(), settings)?;
-        let position = if facts.applies || facts.flags.direct {
+        let position = if facts.without_effect.is_none() || facts.flags.direct {
             (&file).stream_position().unwrap_or(0)
         } else {
             0
@@ -104,7 +104,7 @@ impl File {
             open: AtomicUsize::new(1),
             mode: AtomicU8::new(facts.mode.to_bits()),
             position: AtomicU64::new(position),
-            applies: facts.applies,
+            applies: facts.without_effect.is_none(),
             size_bytes: AtomicU64::new(facts.size_bytes),
             facts,
             handle: OnceLock::new(),
@@ -127,7 +127,7 @@ impl File {
 
     /// Returns why the mode has no effect on this file, or `None` if it has one.
     pub fn without_effect(&self) -> Option<&'static str> {
-        self.shared.facts.without_effect()
+        self.shared.facts.without_effect
     }
 
     /// Changes the mode of this file and its clones, from the next call on.
