@@ -120,6 +120,14 @@ impl OpenOptions {
         self
     }
 
+    /// Checks the window and the request size, as opening does first.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::InvalidInput`] if one is out of range.
+    pub fn check(&self) -> io::Result<()> {
+        self.settings.check()
+    }
+
     /// Opens the file.
     ///
     /// # Errors
