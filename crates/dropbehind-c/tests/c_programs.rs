@@ -1,0 +1,255 @@
+//! C programs that use the library, compiled by the compilers that people have.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use dropbehind_testbed::reclaim::in_some_attempt;
+use dropbehind_testbed::{FailingDisk, Need, Scratch, need, pattern, residency};
+
+const HOME: &str = env!("CARGO_MANIFEST_DIR");
+const BYTES: u64 = 16 << 20;
+
+/// The library as it was built together with this test. cargo adds a hash to its name.
+fn archive() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let built = fs::read_dir(test.parent().unwrap()).unwrap();
+    built
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            name.starts_with("libdropbehind_c-") && name.ends_with(".a")
+        })
+        .max_by_key(|path| {
+            fs::metadata(path)
+                .and_then(|metadata| metadata.modified())
+                .ok()
+        })
+        .expect("cargo builds libdropbehind_c.a before its tests")
+}
+
+fn run(command: &mut Command) -> String {
+    let output = command.stdin(Stdio::null()).output();
+    let output = output.unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let complaints = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {said}{complaints}");
+    said
+}
+
+/// Compiles a program, linked with the static library.
+fn compile(home: &Scratch, compiler: &str, source: &str, flags: &[&str]) -> PathBuf {
+    let program = home.file("program");
+    let mut command = Command::new(compiler);
+    command
+        .args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-g"])
+        .args(flags)
+        .args(["-I", HOME, "-o"])
+        .arg(&program)
+        .arg(Path::new(HOME).join(source))
+        .arg(archive())
+        .args(["-lpthread", "-lm", "-ldl"]);
+    run(&mut command);
+    program
+}
+
+/// Runs a part of `behaviour.c` on a file.
+fn behave(part: &str, file: &Path) {
+    let home = Scratch::new().unwrap();
+    let program = compile(&home, "gcc", "tests/c/behaviour.c", &[]);
+    run(Command::new(program).arg(part).arg(file));
+}
+
+fn cached_pages(file: &Path) -> u64 {
+    residency::cached(file).unwrap().cached_pages
+}
+
+#[test]
+fn calls_return_what_the_system_calls_do() {
+    need!(Need::Tool("gcc"), Need::Cachestat);
+    let home = Scratch::new().unwrap();
+    behave("calls", &home.file("file"));
+}
+
+#[test]
+fn threads_share_a_file() {
+    need!(Need::Tool("gcc"), Need::Cachestat);
+    let home = Scratch::new().unwrap();
+    let file = home.file("file");
+    behave("threads", &file);
+    assert_eq!(fs::metadata(&file).unwrap().len(), BYTES);
+    assert_eq!(cached_pages(&file), 0);
+}
+
+#[test]
+fn a_child_goes_on_with_its_parents_file() {
+    need!(Need::Tool("gcc"), Need::Cachestat);
+    let home = Scratch::new().unwrap();
+    let file = home.file("file");
+    behave("forks", &file);
+    assert_eq!(cached_pages(&file), 0);
+}
+
+#[test]
+fn what_was_cached_before_a_descriptor_was_attached_stays() {
+    need!(Need::Tool("gcc"), Need::Cachestat);
+    let home = Scratch::new().unwrap();
+    let path = home.file("file");
+    fs::write(&path, pattern::filled(1, 0, BYTES as usize)).unwrap();
+    fs::File::open(&path).unwrap().sync_all().unwrap();
+    in_some_attempt(|reclaim| {
+        residency::evict(&path);
+        residency::warm(&path, 0..BYTES / 2);
+        behave("attached", &path);
+        let cached = |range| {
+            let counted = residency::cached_range(&path, range).unwrap();
+            counted.cached_pages * residency::page_bytes()
+        };
+        assert_eq!(cached(BYTES / 2..BYTES), 0);
+        reclaim.stays(&path, cached(0..BYTES / 2), BYTES / 2)
+    });
+}
+
+#[test]
+fn a_failing_disks_error_is_returned() {
+    need!(Need::Tool("gcc"), Need::Cachestat);
+    need!(all FailingDisk::needs(None));
+    let disk = FailingDisk::raw().unwrap();
+    behave("failing", disk.device());
+}
+
+#[test]
+fn clang_compiles_it_and_cpp_takes_the_header() {
+    need!(Need::Tool("clang"), Need::Cachestat);
+    let home = Scratch::new().unwrap();
+    let program = compile(
+        &home,
+        "clang",
+        "tests/c/behaviour.c",
+        &["-Wno-unused-command-line-argument"],
+    );
+    run(Command::new(program).arg("calls").arg(home.file("file")));
+    let header = Path::new(HOME).join("dropbehind.h");
+    let mut check = Command::new("clang");
+    check.args([
+        "-x",
+        "c++",
+        "-std=c++11",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-fsyntax-only",
+    ]);
+    run(check.arg("-Wno-pragma-once-outside-header").arg(header));
+}
+
+#[test]
+fn sanitizers_find_nothing() {
+    need!(Need::Tool("gcc"), Need::Cachestat);
+    let home = Scratch::new().unwrap();
+    let flags = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
+    let program = compile(&home, "gcc", "tests/c/behaviour.c", &flags);
+    for part in ["calls", "threads", "forks", "attached"] {
+        let mut command = Command::new(&program);
+        command.arg(part).arg(home.file("file"));
+        // The leak detector takes what the parent's threads hold for lost in the child.
+        if part == "forks" {
+            command.env("ASAN_OPTIONS", "detect_leaks=0");
+        }
+        run(&mut command);
+        if part == "calls" {
+            fs::remove_file(home.file("file")).unwrap();
+        }
+    }
+}
+
+#[test]
+fn valgrind_finds_nothing() {
+    need!(Need::Tool("gcc"), Need::Tool("valgrind"), Need::Cachestat);
+    let home = Scratch::new().unwrap();
+    let program = compile(&home, "gcc", "tests/c/behaviour.c", &[]);
+    let mut valgrind = Command::new("valgrind");
+    // It takes what inline system calls return for undefined, and lacks cachestat.
+    valgrind.args(["--quiet", "--error-exitcode=9", "--undef-value-errors=no"]);
+    let known = Path::new(HOME).join("tests/c/valgrind.supp");
+    valgrind.arg(format!("--suppressions={}", known.display()));
+    run(valgrind.arg(program).arg("calls").arg(home.file("file")));
+}
+
+/// The library as it is installed, and the examples built with what pkg-config says.
+#[test]
+fn the_installed_library_is_found_and_used() {
+    need!(
+        Need::Tool("gcc"),
+        Need::Tool("pkg-config"),
+        Need::Tool("readelf"),
+        Need::Cachestat
+    );
+    let home = Scratch::new().unwrap();
+    let root = home.file("root");
+    let script = Path::new(HOME).join("../../packaging/libdropbehind");
+    let mut install = Command::new(script);
+    install.arg("").arg(&root).env("ARCHIVE", archive());
+    run(&mut install);
+
+    let library = root.join("lib/libdropbehind.so");
+    let symbols = run(Command::new("readelf")
+        .args(["--dyn-syms", "--wide"])
+        .arg(&library));
+    let exported: Vec<&str> = symbols
+        .lines()
+        .filter(|line| line.contains(" GLOBAL ") && !line.contains(" UND "))
+        .filter(|line| !line.contains(" ABS "))
+        .filter_map(|line| line.split_whitespace().nth(7))
+        .collect();
+    assert!(
+        exported.contains(&"dropbehind_write@@DROPBEHIND_0.1"),
+        "{symbols}"
+    );
+    let others: Vec<_> = exported
+        .iter()
+        .filter(|name| !(name.starts_with("dropbehind_") && name.ends_with("@@DROPBEHIND_0.1")))
+        .collect();
+    assert!(others.is_empty(), "{others:?}");
+    let dynamic = run(Command::new("readelf").arg("--dynamic").arg(&library));
+    assert!(
+        dynamic.contains("soname: [libdropbehind.so.0]"),
+        "{dynamic}"
+    );
+
+    let mut ask = Command::new("pkg-config");
+    ask.args(["--cflags", "--libs", "dropbehind"]);
+    ask.env("PKG_CONFIG_PATH", root.join("lib/pkgconfig"));
+    let flags = run(&mut ask);
+    let file = home.file("file");
+    for example in ["stream", "engine"] {
+        let program = home.file(example);
+        let mut gcc = Command::new("gcc");
+        gcc.args(["-Wall", "-Wextra", "-Werror", "-o"])
+            .arg(&program);
+        gcc.arg(Path::new(HOME).join(format!("examples/{example}.c")));
+        run(gcc.args(flags.split_whitespace()));
+        let mut command = Command::new(&program);
+        command.arg(&file).env("LD_LIBRARY_PATH", root.join("lib"));
+        if example == "stream" {
+            let input = home.file("input");
+            fs::write(&input, pattern::filled(1, 0, BYTES as usize)).unwrap();
+            let output = command
+                .stdin(fs::File::open(&input).unwrap())
+                .output()
+                .unwrap();
+            assert!(output.status.success(), "{output:?}");
+            let said = String::from_utf8(output.stdout).unwrap();
+            assert_eq!(
+                said,
+                format!("{BYTES} bytes written, 0 left in the page cache\n")
+            );
+            assert_eq!(cached_pages(&file), 0);
+            assert!(fs::read(&input).unwrap() == fs::read(&file).unwrap());
+        } else {
+            run(&mut command);
+            assert_eq!(fs::metadata(&file).unwrap().len(), 64 << 20);
+            assert_eq!(cached_pages(&file), 0);
+        }
+    }
+}
