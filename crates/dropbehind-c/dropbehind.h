@@ -59,6 +59,16 @@ typedef struct {
   uint64_t wait_ns;
 } dropbehind_stats;
 
+// The cached pages of a range, in bytes of whole pages.
+typedef struct {
+  // Bytes that are cached, clean or not.
+  uint64_t cached_bytes;
+  // Bytes that are dirty and not under writeback.
+  uint64_t dirty_bytes;
+  // Bytes under writeback.
+  uint64_t writeback_bytes;
+} dropbehind_cache_state;
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -71,7 +81,7 @@ const char *dropbehind_version(void);
 // not reported stays cached, and the kernel writes it. In a mode that drops, this finds out
 // what of the file is cached, so that it stays. `options` may be NULL.
 //
-// Errors: EBADF; EINVAL if the window or the request size is too small.
+// EBADF: it is not open.
 dropbehind_attached *dropbehind_attach(int fd, const dropbehind_options *options);
 
 // Reports that a write of `length` bytes at `offset` has completed. With O_APPEND the offset
@@ -102,7 +112,7 @@ void dropbehind_read_done(dropbehind_attached *attached, dropbehind_reading *rea
 // returns how many bytes left the cache. A length of 0 means to the end of the file.
 //
 // Errors: those of posix_fadvise(2) and cachestat(2).
-ssize_t dropbehind_drop(dropbehind_attached *attached, int64_t offset, size_t length);
+int64_t dropbehind_attached_drop(dropbehind_attached *attached, int64_t offset, int64_t length);
 
 // Reports what an fsync(2) or fdatasync(2) of the caller's has returned: 0, or an error's number
 // as in errno. Call it for each one, since after a failed one nothing of the file is dropped.
@@ -131,8 +141,7 @@ void dropbehind_detach(dropbehind_attached *attached);
 
 // Opens a file as open(2) does; `mode` counts if the flags make a file. `options` may be NULL.
 //
-// Errors: those of open(2); EINVAL if the window or the request size is too small. Then
-// nothing was opened or made.
+// Errors: those of open(2).
 dropbehind_file *dropbehind_open(const char *path,
                                  int flags,
                                  mode_t mode,
@@ -141,8 +150,7 @@ dropbehind_file *dropbehind_open(const char *path,
 // Takes over an open descriptor, which dropbehind_close will close. Pages that are cached or
 // dirty already are left alone. `options` may be NULL.
 //
-// Errors: EBADF; EINVAL if the window or the request size is too small. Then the descriptor
-// is still the caller's.
+// EBADF: it is not open.
 dropbehind_file *dropbehind_adopt(int fd, const dropbehind_options *options);
 
 // The descriptor, for calls that the library doesn't have. What is written through it directly
@@ -198,6 +206,22 @@ int dropbehind_fdatasync(dropbehind_file *file);
 // ETIMEDOUT: the milliseconds have passed.
 int dropbehind_settle(dropbehind_file *file, int timeout_ms);
 
+// Drops the clean pages of a range, and returns how many bytes left the cache. A length of 0
+// means to the end of the file. In a mode that drops, pages that were cached before this
+// file's I/O are kept; in the others all clean pages go.
+//
+// Errors: those of posix_fadvise(2) and cachestat(2).
+int64_t dropbehind_drop(dropbehind_file *file, int64_t offset, int64_t length);
+
+// Counts the cached pages of a range in bytes. A length of 0 means to the end of the file.
+//
+// Errors: those of cachestat(2): ENOSYS before Linux 6.5, EPERM for files that the caller
+// neither owns nor may write.
+int dropbehind_residency(const dropbehind_file *file,
+                         int64_t offset,
+                         int64_t length,
+                         dropbehind_cache_state *state);
+
 // Returns why the mode has no effect on this file, such as that it is on a tmpfs, or NULL if it
 // has one. The text is valid until the next call by the same thread.
 const char *dropbehind_without_effect(const dropbehind_file *file);
@@ -223,12 +247,15 @@ void dropbehind_options_free(dropbehind_options *options);
 int dropbehind_options_set_mode(dropbehind_options *options, const char *name);
 
 // Sets the window in bytes, at least 64 KiB: up to twice as much may be dirty or under
-// writeback before a writer waits. One that is too small makes the open fail with EINVAL.
-void dropbehind_options_set_window(dropbehind_options *options, uint64_t bytes);
+// writeback before a writer waits.
+//
+// EINVAL: it is too small. The options stay as they were.
+int dropbehind_options_set_window(dropbehind_options *options, uint64_t bytes);
 
-// Sets the size of one write request to the disk in bytes, at least a page. One that is too
-// small makes the open fail with EINVAL.
-void dropbehind_options_set_request(dropbehind_options *options, uint64_t bytes);
+// Sets the size of one write request to the disk in bytes, at least a page.
+//
+// EINVAL: it is too small. The options stay as they were.
+int dropbehind_options_set_request(dropbehind_options *options, uint64_t bytes);
 
 // Expects random access if `random` is not 0: no readahead and no write-behind.
 void dropbehind_options_set_random(dropbehind_options *options, int random);

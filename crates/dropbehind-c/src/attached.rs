@@ -5,10 +5,10 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
 
 use dropbehind::{Attached, Reading};
-use libc::{size_t, ssize_t};
+use libc::size_t;
 
 use crate::errno;
-use crate::file::{in_time, timeout};
+use crate::file::{in_time, range, timeout};
 use crate::options::{dropbehind_options, settings};
 use crate::stats::dropbehind_stats;
 use crate::text;
@@ -48,7 +48,7 @@ unsafe fn of<'a>(attached: *const dropbehind_attached) -> &'a Attached<Theirs> {
 /// not reported stays cached, and the kernel writes it. In a mode that drops, this finds out
 /// what of the file is cached, so that it stays. `options` may be NULL.
 ///
-/// Errors: EBADF; EINVAL if the window or the request size is too small.
+/// EBADF: it is not open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dropbehind_attach(
     fd: c_int,
@@ -121,21 +121,15 @@ pub unsafe extern "C" fn dropbehind_read_done(
 ///
 /// Errors: those of posix_fadvise(2) and cachestat(2).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn dropbehind_drop(
+pub unsafe extern "C" fn dropbehind_attached_drop(
     attached: *mut dropbehind_attached,
     offset: i64,
-    length: size_t,
-) -> ssize_t {
+    length: i64,
+) -> i64 {
     // SAFETY: valid, as the header's head requires.
     let attached = unsafe { of(attached) };
-    let dropped = errno::offset(offset).and_then(|start| {
-        let end = match length {
-            0 => u64::MAX,
-            _ => start.saturating_add(length as u64),
-        };
-        attached.drop_behind(start..end)
-    });
-    errno::count(dropped.map(|outcome| outcome.dropped_bytes as usize))
+    let dropped = range(offset, length).and_then(|range| attached.drop_behind(range));
+    errno::position(dropped.map(|outcome| outcome.dropped_bytes))
 }
 
 /// Reports what an fsync(2) or fdatasync(2) of the caller's has returned: 0, or an error's number

@@ -3,6 +3,7 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::fs;
 use std::io::{self, IoSlice, IoSliceMut, Read, Seek, SeekFrom, Write};
+use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd};
 use std::slice;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use libc::{iovec, mode_t, size_t, ssize_t};
 
 use crate::errno;
 use crate::options::{dropbehind_options, settings};
-use crate::stats::dropbehind_stats;
+use crate::stats::{dropbehind_cache_state, dropbehind_stats};
 use crate::text;
 
 /// An open file, read and written through the page cache under its mode.
@@ -69,8 +70,7 @@ unsafe fn vector<'a>(list: *const iovec, count: c_int) -> io::Result<&'a [iovec]
 
 /// Opens a file as open(2) does; `mode` counts if the flags make a file. `options` may be NULL.
 ///
-/// Errors: those of open(2); EINVAL if the window or the request size is too small. Then
-/// nothing was opened or made.
+/// Errors: those of open(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dropbehind_open(
     path: *const c_char,
@@ -81,7 +81,6 @@ pub unsafe extern "C" fn dropbehind_open(
     // SAFETY: both are valid, as the header's head requires.
     let (path, settings) = unsafe { (CStr::from_ptr(path), settings(options)) };
     let open = || {
-        settings.check()?;
         let flags = rustix::fs::OFlags::from_bits_retain(flags as u32);
         let mode = rustix::fs::Mode::from_bits_retain(mode);
         let file = rustix::fs::open(path, flags, mode)?;
@@ -94,8 +93,7 @@ pub unsafe extern "C" fn dropbehind_open(
 /// Takes over an open descriptor, which dropbehind_close will close. Pages that are cached or
 /// dirty already are left alone. `options` may be NULL.
 ///
-/// Errors: EBADF; EINVAL if the window or the request size is too small. Then the descriptor
-/// is still the caller's.
+/// EBADF: it is not open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dropbehind_adopt(
     fd: c_int,
@@ -104,7 +102,6 @@ pub unsafe extern "C" fn dropbehind_adopt(
     // SAFETY: valid, as the header's head requires.
     let settings = unsafe { settings(options) };
     let adopt = || {
-        settings.check()?;
         if fd < 0 {
             return Err(io::Error::from_raw_os_error(libc::EBADF));
         }
@@ -313,6 +310,60 @@ pub(crate) fn in_time(settled: bool) -> io::Result<()> {
         true => Ok(()),
         false => Err(io::Error::from_raw_os_error(libc::ETIMEDOUT)),
     }
+}
+
+/// The range of an offset and a length of C's; a length of 0 means to the end of the file.
+pub(crate) fn range(offset: i64, length: i64) -> io::Result<Range<u64>> {
+    let (start, length) = (errno::offset(offset)?, errno::offset(length)?);
+    let end = match length {
+        0 => u64::MAX,
+        _ => start.saturating_add(length),
+    };
+    Ok(start..end)
+}
+
+/// Drops the clean pages of a range, and returns how many bytes left the cache. A length of 0
+/// means to the end of the file. In a mode that drops, pages that were cached before this
+/// file's I/O are kept; in the others all clean pages go.
+///
+/// Errors: those of posix_fadvise(2) and cachestat(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dropbehind_drop(
+    file: *mut dropbehind_file,
+    offset: i64,
+    length: i64,
+) -> i64 {
+    // SAFETY: valid, as the header's head requires.
+    let file = unsafe { of(file) };
+    let dropped = range(offset, length).and_then(|range| file.drop_behind(range));
+    errno::position(dropped.map(|outcome| outcome.dropped_bytes))
+}
+
+/// Counts the cached pages of a range in bytes. A length of 0 means to the end of the file.
+///
+/// Errors: those of cachestat(2): ENOSYS before Linux 6.5, EPERM for files that the caller
+/// neither owns nor may write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dropbehind_residency(
+    file: *const dropbehind_file,
+    offset: i64,
+    length: i64,
+    state: *mut dropbehind_cache_state,
+) -> c_int {
+    // SAFETY: valid, as the header's head requires.
+    let file = unsafe { of(file) };
+    errno::status(range(offset, length).and_then(|range| {
+        let counted = file.residency(range)?;
+        // SAFETY: valid, as the header's head requires.
+        unsafe {
+            *state = dropbehind_cache_state {
+                cached_bytes: counted.cached_bytes,
+                dirty_bytes: counted.dirty_bytes,
+                writeback_bytes: counted.writeback_bytes,
+            };
+        }
+        Ok(())
+    }))
 }
 
 /// Returns why the mode has no effect on this file, such as that it is on a tmpfs, or NULL if it

@@ -64,25 +64,38 @@ pub unsafe extern "C" fn dropbehind_options_set_mode(
 }
 
 /// Sets the window in bytes, at least 64 KiB: up to twice as much may be dirty or under
-/// writeback before a writer waits. One that is too small makes the open fail with EINVAL.
+/// writeback before a writer waits.
+///
+/// EINVAL: it is too small. The options stay as they were.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dropbehind_options_set_window(
     options: *mut dropbehind_options,
     bytes: u64,
-) {
+) -> c_int {
     // SAFETY: valid, as the header's head requires.
-    unsafe { &mut *options }.settings.window_bytes(bytes);
+    change(unsafe { &mut *options }, |settings| {
+        settings.window_bytes(bytes);
+    })
 }
 
-/// Sets the size of one write request to the disk in bytes, at least a page. One that is too
-/// small makes the open fail with EINVAL.
+/// Sets the size of one write request to the disk in bytes, at least a page.
+///
+/// EINVAL: it is too small. The options stay as they were.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dropbehind_options_set_request(
     options: *mut dropbehind_options,
     bytes: u64,
-) {
+) -> c_int {
     // SAFETY: valid, as the header's head requires.
-    unsafe { &mut *options }.settings.request_bytes(bytes);
+    change(unsafe { &mut *options }, |settings| {
+        settings.request_bytes(bytes);
+    })
+}
+
+fn change(options: &mut dropbehind_options, change: impl Fn(&mut OpenOptions)) -> c_int {
+    let mut settings = options.settings.clone();
+    change(&mut settings);
+    errno::status(settings.check().map(|()| options.settings = settings))
 }
 
 /// Expects random access if `random` is not 0: no readahead and no write-behind.

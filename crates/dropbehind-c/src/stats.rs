@@ -31,6 +31,18 @@ pub struct dropbehind_stats {
     pub wait_ns: u64,
 }
 
+/// The cached pages of a range, in bytes of whole pages.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct dropbehind_cache_state {
+    /// Bytes that are cached, clean or not.
+    pub cached_bytes: u64,
+    /// Bytes that are dirty and not under writeback.
+    pub dirty_bytes: u64,
+    /// Bytes under writeback.
+    pub writeback_bytes: u64,
+}
+
 impl From<Stats> for dropbehind_stats {
     fn from(stats: Stats) -> dropbehind_stats {
         dropbehind_stats {

@@ -2,40 +2,16 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use dropbehind_testbed::reclaim::in_some_attempt;
 use dropbehind_testbed::{FailingDisk, Need, Scratch, need, pattern, residency};
 
+mod common;
+use common::{archive, repository, run};
+
 const HOME: &str = env!("CARGO_MANIFEST_DIR");
 const BYTES: u64 = 16 << 20;
-
-/// The library as it was built together with this test. cargo adds a hash to its name.
-fn archive() -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    let built = fs::read_dir(test.parent().unwrap()).unwrap();
-    built
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| {
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            name.starts_with("libdropbehind_c-") && name.ends_with(".a")
-        })
-        .max_by_key(|path| {
-            fs::metadata(path)
-                .and_then(|metadata| metadata.modified())
-                .ok()
-        })
-        .expect("cargo builds libdropbehind_c.a before its tests")
-}
-
-fn run(command: &mut Command) -> String {
-    let output = command.stdin(Stdio::null()).output();
-    let output = output.unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    let complaints = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command:?}: {said}{complaints}");
-    said
-}
 
 /// Compiles a program, linked with the static library.
 fn compile(home: &Scratch, compiler: &str, source: &str, flags: &[&str]) -> PathBuf {
@@ -69,6 +45,7 @@ fn calls_return_what_the_system_calls_do() {
     need!(Need::Tool("gcc"), Need::Cachestat);
     let home = Scratch::new().unwrap();
     behave("calls", &home.file("file"));
+    behave("cache", &home.file("other"));
 }
 
 #[test]
@@ -187,8 +164,7 @@ fn the_installed_library_is_found_and_used() {
     );
     let home = Scratch::new().unwrap();
     let root = home.file("root");
-    let script = Path::new(HOME).join("../../packaging/libdropbehind");
-    let mut install = Command::new(script);
+    let mut install = Command::new(repository().join("packaging/libdropbehind"));
     install.arg("").arg(&root).env("ARCHIVE", archive());
     run(&mut install);
 

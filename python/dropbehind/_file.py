@@ -1,0 +1,361 @@
+"""Files that leave nothing in the page cache."""
+
+import ctypes
+import errno
+import io
+import os
+import stat as stat_module
+from typing import Any, Callable, Iterable, Optional, Union
+
+from ._buffer import Buffer
+from ._library import CacheState, Options, Stats, failed, library
+
+Path = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
+# As much as `io.DEFAULT_BUFFER_SIZE` is too little for: a report costs more than a copy.
+_BUFFER_BYTES = 256 << 10
+_READ_BYTES = 1 << 20
+# What is synced is dropped in milliseconds, unless somebody else uses it.
+_SETTLE_SECONDS = 30.0
+
+
+def _timeout_ms(timeout: Optional[float]) -> int:
+    return -1 if timeout is None else min(max(0, round(timeout * 1000)), 2**31 - 1)
+
+
+class FileIO(io.FileIO):
+    """A raw file, as `io.FileIO`, whose reads and writes go through dropbehind.
+
+    `cache_mode` is the name of a mode; without one it is that of the file's disk in the
+    configuration file, or else "dontcache". `window` and `request` are in bytes, and `random`
+    expects random access.
+    """
+
+    def __init__(
+        self,
+        file: Union[Path, int],
+        mode: str = "r",
+        closefd: bool = True,
+        opener: Optional[Callable[[Any, int], int]] = None,
+        *,
+        cache_mode: Optional[str] = None,
+        window: Optional[int] = None,
+        request: Optional[int] = None,
+        random: bool = False,
+    ) -> None:
+        self._handle: Optional[int] = None
+        # Refused before anything is created.
+        with Options(cache_mode, window, request, random) as options:
+            super().__init__(file, mode, closefd, opener)
+            duplicate = os.dup(self.fileno())
+            handle = library.adopt(duplicate, options)
+        if not handle:
+            error = failed(self.name)
+            os.close(duplicate)
+            super().close()
+            raise error
+        self._handle = handle
+
+    def _opened(self) -> int:
+        if self._handle is None:
+            raise ValueError("I/O operation on closed file")
+        return self._handle
+
+    def _call(self, function: Any, *arguments: Any) -> Optional[int]:
+        """Calls again after a signal (PEP 475); None if the call would block."""
+        while True:
+            result = function(self._opened(), *arguments)
+            if result >= 0:
+                return int(result)
+            number = ctypes.get_errno()
+            if number == errno.EAGAIN:
+                return None
+            if number != errno.EINTR:
+                raise failed()
+
+    def readinto(self, buffer: Any) -> Optional[int]:
+        if not self.readable():
+            raise io.UnsupportedOperation("File not open for reading")
+        with Buffer(buffer, writable=True) as view:
+            return self._call(library.read, view.buf, view.len)
+
+    def read(self, size: Optional[int] = -1) -> Optional[bytes]:  # type: ignore[override]
+        if size is None or size < 0:
+            return self.readall()
+        data = bytearray(size)
+        got = self.readinto(data)
+        if got is None:
+            return None
+        return bytes(memoryview(data)[:got])
+
+    def readall(self) -> Optional[bytes]:  # type: ignore[override]
+        parts = bytearray()
+        while True:
+            part = self.read(_READ_BYTES)
+            if not part:
+                return bytes(parts) if parts or part is not None else None
+            parts += part
+
+    def write(self, data: Any) -> Optional[int]:  # type: ignore[override]
+        if not self.writable():
+            raise io.UnsupportedOperation("File not open for writing")
+        with Buffer(data) as view:
+            return self._call(library.write, view.buf, view.len)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        # Other whences (SEEK_DATA, SEEK_HOLE) leave the library's own count of the position
+        # behind, so it is told where they lead.
+        if whence not in (os.SEEK_SET, os.SEEK_CUR, os.SEEK_END):
+            offset, whence = super().seek(offset, whence), os.SEEK_SET
+        position = self._call(library.lseek, offset, whence)
+        assert position is not None
+        return position
+
+    def truncate(self, size: Optional[int] = None) -> int:
+        if not self.writable():
+            raise io.UnsupportedOperation("File not open for writing")
+        size = self.tell() if size is None else size
+        self._call(library.ftruncate, size)
+        return size
+
+    def sync(self, data_only: bool = False) -> None:
+        """`fsync`, or `fdatasync`. After a failed one, pages that the disk did not take stay."""
+        self._call(library.fdatasync if data_only else library.fsync)
+
+    def settle(self, timeout: Optional[float] = None) -> bool:
+        """Waits until all that the file brought into the cache is clean and dropped. False if
+        that takes longer than `timeout` seconds. Syncs nothing."""
+        if library.settle(self._opened(), _timeout_ms(timeout)) == 0:
+            return True
+        if ctypes.get_errno() == errno.ETIMEDOUT:
+            return False
+        raise failed(self.name)
+
+    def stats(self) -> Stats:
+        """What was done for the file."""
+        stats = Stats()
+        library.get_stats(self._opened(), ctypes.byref(stats), ctypes.sizeof(stats))
+        return stats
+
+    def without_effect(self) -> Optional[str]:
+        """Why the mode has no effect on this file, or None if it has one."""
+        reason = library.without_effect(self._opened())
+        return None if reason is None else reason.decode()
+
+    def residency(self) -> CacheState:
+        """What of the file is cached."""
+        state = CacheState()
+        self._call(library.residency, 0, 0, ctypes.byref(state))
+        return state
+
+    def drop(self, offset: int = 0, length: int = 0) -> int:
+        """Drops the clean pages of a range, to the file's end if `length` is 0, but not what was
+        cached before in a mode that drops. Returns how many bytes left the cache."""
+        return self._call(library.drop, offset, length) or 0
+
+    def close(self) -> None:
+        handle, self._handle = getattr(self, "_handle", None), None
+        try:
+            if handle is not None and library.close(handle) < 0:
+                raise failed(self.name)
+        finally:
+            super().close()
+
+
+class _Outer:
+    """What the buffered and the text file have of the raw one."""
+
+    def _raw(self) -> FileIO:
+        raise NotImplementedError
+
+    def sync(self, data_only: bool = False) -> None:
+        """Flushes the buffer, then `fsync` or `fdatasync`."""
+        self.flush()  # type: ignore[attr-defined]
+        self._raw().sync(data_only)
+
+    def settle(self, timeout: Optional[float] = None) -> bool:
+        """Flushes the buffer, and waits as `FileIO.settle` does."""
+        self.flush()  # type: ignore[attr-defined]
+        return self._raw().settle(timeout)
+
+    def stats(self) -> Stats:
+        """What was done for the file; what is still in the buffer is not in it."""
+        return self._raw().stats()
+
+    def without_effect(self) -> Optional[str]:
+        """Why the mode has no effect on this file, or None if it has one."""
+        return self._raw().without_effect()
+
+
+# numpy writes through the descriptor of an `io.BufferedWriter`, past the library. So the
+# buffered file only holds one.
+class BufferedFile(io.BufferedIOBase, _Outer):
+    """A buffered file, as `open` gives in binary modes."""
+
+    def __init__(self, raw: FileIO, size: int) -> None:
+        if raw.readable() and raw.writable():
+            self._inner: Any = io.BufferedRandom(raw, size)
+        elif raw.writable():
+            self._inner = io.BufferedWriter(raw, size)
+        else:
+            self._inner = io.BufferedReader(raw, size)
+        # Bound here, so that a call costs no more than one of the inner file.
+        for name in ("read", "read1", "readinto", "readinto1", "readline", "write", "seek", "tell"):
+            setattr(self, name, getattr(self._inner, name, None) or getattr(super(), name))
+
+    def _raw(self) -> FileIO:
+        return self.raw
+
+    @property
+    def raw(self) -> FileIO:
+        raw: FileIO = self._inner.raw
+        return raw
+
+    @property
+    def name(self) -> Any:
+        return self.raw.name
+
+    @property
+    def mode(self) -> str:
+        return self.raw.mode
+
+    @property
+    def closed(self) -> bool:
+        return bool(self._inner.closed)
+
+    def detach(self) -> FileIO:
+        raw: FileIO = self._inner.detach()
+        return raw
+
+    def peek(self, size: int = 0) -> bytes:
+        data: bytes = self._inner.peek(size)
+        return data
+
+    def flush(self) -> None:
+        self._inner.flush()
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def truncate(self, size: Optional[int] = None) -> int:
+        return int(self._inner.truncate(size))
+
+    def fileno(self) -> int:
+        return self.raw.fileno()
+
+    def isatty(self) -> bool:
+        return self.raw.isatty()
+
+    def readable(self) -> bool:
+        return self.raw.readable()
+
+    def writable(self) -> bool:
+        return self.raw.writable()
+
+    def seekable(self) -> bool:
+        return self.raw.seekable()
+
+    def writelines(self, lines: Iterable[Any]) -> None:
+        self._inner.writelines(lines)
+
+    def __next__(self) -> bytes:
+        line: bytes = next(self._inner)
+        return line
+
+    def __repr__(self) -> str:
+        return f"<dropbehind.BufferedFile name={self.name!r} mode={self.mode!r}>"
+
+
+class TextFile(io.TextIOWrapper, _Outer):
+    """A text file, as `open` gives in text modes."""
+
+    def _raw(self) -> FileIO:
+        raw: FileIO = self.buffer.raw  # type: ignore[attr-defined]
+        return raw
+
+
+def open(
+    file: Union[Path, int],
+    mode: str = "r",
+    buffering: int = -1,
+    encoding: Optional[str] = None,
+    errors: Optional[str] = None,
+    newline: Optional[str] = None,
+    closefd: bool = True,
+    opener: Optional[Callable[[Any, int], int]] = None,
+    *,
+    cache_mode: Optional[str] = None,
+    window: Optional[int] = None,
+    request: Optional[int] = None,
+    random: bool = False,
+) -> Any:
+    """Opens a file as the built-in `open` does. What it brings into the page cache is written
+    back early and dropped.
+
+    `cache_mode` is the name of a mode; without one it is that of the file's disk in the
+    configuration file, or else "dontcache". `window` and `request` are in bytes, and `random`
+    expects random access.
+    """
+    binary = "b" in mode
+    kind = mode.replace("b", "").replace("t", "")
+    if not isinstance(mode, str) or len(set(mode)) != len(mode) or ("t" in mode and binary):
+        raise ValueError(f"invalid mode: {mode!r}")
+    if binary and (encoding is not None or errors is not None or newline is not None):
+        raise ValueError("binary mode doesn't take an encoding, errors or newline argument")
+    if buffering == 0 and not binary:
+        raise ValueError("can't have unbuffered text I/O")
+    raw = FileIO(
+        file,
+        kind,
+        closefd,
+        opener,
+        cache_mode=cache_mode,
+        window=window,
+        request=request,
+        random=random,
+    )
+    try:
+        if buffering == 0:
+            return raw
+        lines = buffering == 1 or (buffering < 0 and raw.isatty())
+        size = buffering if buffering > 1 else _BUFFER_BYTES
+        buffered = BufferedFile(raw, size)
+        if binary:
+            return buffered
+        text = TextFile(buffered, encoding, errors, newline, lines)
+        text.mode = mode  # type: ignore[misc]
+        return text
+    except BaseException:
+        raw.close()
+        raise
+
+
+def copy(source: Path, destination: Path, *, cache_mode: Optional[str] = None) -> int:
+    """Copies a file's data to a new or overwritten file and syncs it. Returns the bytes. Both
+    leave nothing in the page cache but what was there before."""
+    total = 0
+    with open(source, "rb", 0, cache_mode=cache_mode) as reader:
+        with open(destination, "wb", 0, cache_mode=cache_mode) as writer:
+            data = memoryview(bytearray(_READ_BYTES))
+            while got := reader.readinto(data):
+                part = data[:got]
+                while part:
+                    part = part[writer.write(part) :]
+                total += got
+            writer.sync()
+            writer.settle(_SETTLE_SECONDS)
+        reader.settle(_SETTLE_SECONDS)
+    return total
+
+
+def stat(path: Path) -> CacheState:
+    """What of a file is cached. Linux 6.5 or later; of files that one owns or may write."""
+    with FileIO(path, cache_mode="buffered") as file:
+        return file.residency()
+
+
+def drop(path: Path) -> int:
+    """Drops a file's clean pages from the cache, and returns how many bytes that were."""
+    with FileIO(path, cache_mode="buffered") as file:
+        if not stat_module.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", path)
+        return file.drop()

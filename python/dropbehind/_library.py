@@ -1,0 +1,167 @@
+"""The C library, and what ctypes must know of it. `man 3 dropbehind` describes the functions."""
+
+import ctypes
+import os
+from ctypes import POINTER, Structure, c_char_p, c_int, c_int64, c_size_t, c_ssize_t, c_uint64, c_void_p
+from typing import Any, Optional
+
+
+class Stats(Structure):
+    """What was done for a file, in bytes of whole pages unless said otherwise."""
+
+    bytes_read: int
+    bytes_written: int
+    peak_dirty_bytes: int
+    peak_cached_bytes: int
+    brought_bytes: int
+    dropped_bytes: int
+    kept_bytes: int
+    left_bytes: int
+    waits: int
+    wait_ns: int
+
+    _fields_ = [
+        (name, c_uint64)
+        for name in (
+            "bytes_read",
+            "bytes_written",
+            "peak_dirty_bytes",
+            "peak_cached_bytes",
+            "brought_bytes",
+            "dropped_bytes",
+            "kept_bytes",
+            "left_bytes",
+            "waits",
+            "wait_ns",
+        )
+    ]
+
+    def __repr__(self) -> str:
+        fields = (f"{name}={getattr(self, name)}" for name, *_ in self._fields_)
+        return f"Stats({', '.join(fields)})"
+
+
+class CacheState(Structure):
+    """The cached pages of a file, in bytes."""
+
+    cached_bytes: int
+    dirty_bytes: int
+    writeback_bytes: int
+
+    _fields_ = [(name, c_uint64) for name in ("cached_bytes", "dirty_bytes", "writeback_bytes")]
+
+    def __repr__(self) -> str:
+        fields = (f"{name}={getattr(self, name)}" for name, *_ in self._fields_)
+        return f"CacheState({', '.join(fields)})"
+
+
+def _load() -> Any:
+    # A wheel brings the library; a distribution's package finds it in the system.
+    beside = os.path.join(os.path.dirname(__file__), "libdropbehind.so")
+    name = os.environ.get("DROPBEHIND_LIBRARY") or (
+        beside if os.path.exists(beside) else "libdropbehind.so.0"
+    )
+    return ctypes.CDLL(name, use_errno=True)
+
+
+_SIGNATURES = {
+    "version": (c_char_p, []),
+    "options_new": (c_void_p, []),
+    "options_free": (None, [c_void_p]),
+    "options_set_mode": (c_int, [c_void_p, c_char_p]),
+    "options_set_window": (c_int, [c_void_p, c_uint64]),
+    "options_set_request": (c_int, [c_void_p, c_uint64]),
+    "options_set_random": (None, [c_void_p, c_int]),
+    "adopt": (c_void_p, [c_int, c_void_p]),
+    "close": (c_int, [c_void_p]),
+    "read": (c_ssize_t, [c_void_p, c_void_p, c_size_t]),
+    "write": (c_ssize_t, [c_void_p, c_void_p, c_size_t]),
+    "lseek": (c_int64, [c_void_p, c_int64, c_int]),
+    "ftruncate": (c_int, [c_void_p, c_int64]),
+    "fsync": (c_int, [c_void_p]),
+    "fdatasync": (c_int, [c_void_p]),
+    "settle": (c_int, [c_void_p, c_int]),
+    "drop": (c_int64, [c_void_p, c_int64, c_int64]),
+    "residency": (c_int, [c_void_p, c_int64, c_int64, POINTER(CacheState)]),
+    "without_effect": (c_char_p, [c_void_p]),
+    "get_stats": (None, [c_void_p, POINTER(Stats), c_size_t]),
+    "attach": (c_void_p, [c_int, c_void_p]),
+    "detach": (None, [c_void_p]),
+    "wrote": (c_int, [c_void_p, c_uint64, c_uint64]),
+    "wait_for_room": (None, [c_void_p]),
+    "will_read": (c_void_p, [c_void_p, c_uint64, c_uint64]),
+    "read_done": (None, [c_void_p, c_void_p]),
+    "attached_drop": (c_int64, [c_void_p, c_int64, c_int64]),
+    "synced": (c_int, [c_void_p, c_int]),
+    "attached_settle": (c_int, [c_void_p, c_int]),
+    "attached_without_effect": (c_char_p, [c_void_p]),
+    "attached_get_stats": (None, [c_void_p, POINTER(Stats), c_size_t]),
+}
+
+
+class _Library:
+    """The functions without their prefix. ctypes releases the GIL while one runs."""
+
+    def __init__(self) -> None:
+        library = _load()
+        for name, (result, arguments) in _SIGNATURES.items():
+            function = getattr(library, "dropbehind_" + name)
+            function.restype, function.argtypes = result, arguments
+            setattr(self, name, function)
+
+
+library: Any = _Library()
+
+
+def failed(path: Any = None) -> OSError:
+    """The error of the call that has just failed."""
+    number = ctypes.get_errno()
+    return OSError(number, os.strerror(number), path)
+
+
+class Options:
+    """The library's options, to be freed at the end of a `with`."""
+
+    def __init__(
+        self,
+        cache_mode: Optional[str],
+        window: Optional[int] = None,
+        request: Optional[int] = None,
+        random: bool = False,
+    ) -> None:
+        self.pointer = library.options_new()
+        try:
+            if cache_mode is not None:
+                self._set(
+                    library.options_set_mode,
+                    cache_mode.encode(),
+                    f"{cache_mode!r} is no cache mode; the modes are dontcache, write-behind, "
+                    "write-behind-any, write-through, noreuse and buffered",
+                )
+            if window is not None:
+                self._set(
+                    library.options_set_window,
+                    window,
+                    f"a window of {window} bytes is too small; give at least {64 << 10}",
+                )
+            if request is not None:
+                self._set(
+                    library.options_set_request,
+                    request,
+                    f"a request of {request} bytes is too small; give at least a page",
+                )
+            library.options_set_random(self.pointer, random)
+        except BaseException:
+            library.options_free(self.pointer)
+            raise
+
+    def _set(self, function: Any, value: Any, complaint: str) -> None:
+        # ctypes takes -1 as a large number.
+        if isinstance(value, int) and value < 0 or function(self.pointer, value) < 0:
+            raise ValueError(complaint)
+
+    def __enter__(self) -> Any:
+        return self.pointer
+
+    def __exit__(self, *_: Any) -> None:
+        library.options_free(self.pointer)

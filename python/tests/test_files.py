@@ -1,0 +1,372 @@
+"""The module against the built-in `open`, and against the page cache as fincore(1) sees it."""
+
+import errno
+import io
+import multiprocessing
+import os
+import pickle
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import tarfile
+import tempfile
+import threading
+import unittest
+
+import dropbehind
+
+MIB = 1 << 20
+PATIENCE = 60.0
+
+
+def cached_bytes(path):
+    """What another program sees of it in the page cache."""
+    command = ["fincore", "--noheadings", "--bytes", "--output", "RES", path]
+    return int(subprocess.check_output(command, text=True).strip() or 0)
+
+
+def data_of(length, seed=1):
+    return random.Random(seed).randbytes(length)
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        # Not a tmpfs, as /tmp may be.
+        self.home = tempfile.mkdtemp(dir=os.environ.get("DROPBEHIND_TEST_DIR", "/var/tmp"))
+        self.addCleanup(shutil.rmtree, self.home)
+        self.path = os.path.join(self.home, "file")
+
+    def plain(self, data):
+        with open(self.path, "wb") as file:
+            file.write(data)
+            os.fsync(file.fileno())
+
+    def read_plainly(self):
+        with open(self.path, "rb") as file:
+            return file.read()
+
+    def evict(self):
+        with open(self.path, "rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        self.assertEqual(cached_bytes(self.path), 0)
+
+
+class Residency(Case):
+    def test_what_is_written_and_read_leaves_nothing(self):
+        data = data_of(32 * MIB)
+        with dropbehind.open(self.path, "wb") as file:
+            for start in range(0, len(data), 100_000):
+                file.write(data[start : start + 100_000])
+            file.sync()
+            self.assertTrue(file.settle(PATIENCE))
+            stats = file.stats()
+        self.assertEqual(cached_bytes(self.path), 0)
+        self.assertEqual(stats.bytes_written, len(data))
+        # A page that a flush ends in may go before the next one comes.
+        self.assertGreaterEqual(stats.brought_bytes, len(data))
+        self.assertEqual(stats.brought_bytes, stats.dropped_bytes)
+        self.assertEqual(stats.left_bytes, 0)
+        with dropbehind.open(self.path, "rb") as file:
+            self.assertEqual(file.read(), data)
+            self.assertTrue(file.settle(PATIENCE))
+        self.assertEqual(cached_bytes(self.path), 0)
+
+    def test_what_was_cached_before_stays(self):
+        self.plain(bytes(8 * MIB))
+        with dropbehind.open(self.path, "rb") as file:
+            file.read()
+            self.assertTrue(file.settle(PATIENCE))
+        # Something of it may go at any time: the kernel reclaims as it likes.
+        self.assertGreater(cached_bytes(self.path), 7 * MIB)
+
+    def test_other_modes_keep(self):
+        for mode in ("write-behind-any", "write-through", "buffered"):
+            with dropbehind.open(self.path, "wb", cache_mode=mode) as file:
+                file.write(bytes(8 * MIB))
+                file.sync()
+                self.assertTrue(file.settle(PATIENCE))
+            self.assertGreater(cached_bytes(self.path), 7 * MIB, mode)
+
+    def test_stat_drop_and_copy(self):
+        data = data_of(4 * MIB)
+        self.plain(data)
+        self.assertEqual(dropbehind.stat(self.path).cached_bytes, cached_bytes(self.path))
+        self.assertGreater(dropbehind.drop(self.path), 3 * MIB)
+        self.assertEqual(cached_bytes(self.path), 0)
+        other = os.path.join(self.home, "other")
+        self.assertEqual(dropbehind.copy(self.path, other), len(data))
+        self.assertEqual(cached_bytes(self.path) + cached_bytes(other), 0)
+        with open(other, "rb") as file:
+            self.assertEqual(file.read(), data)
+        with self.assertRaises(OSError):
+            dropbehind.drop(self.home)
+
+    def test_reading_by_other_means(self):
+        data = data_of(8 * MIB)
+        self.plain(data)
+        self.evict()
+        with dropbehind.reading(self.path) as path:
+            with open(path, "rb") as file:
+                self.assertEqual(file.read(), data)
+        self.assertEqual(cached_bytes(self.path), 0)
+
+    def test_attached(self):
+        with open(self.path, "wb+", 0) as file, dropbehind.attach(file, random=True) as attached:
+            self.assertIsNone(attached.without_effect())
+            block = bytes(64 << 10)
+            for number in range(128):
+                offset = number * 37 % 128 * len(block)
+                os.pwrite(file.fileno(), block, offset)
+                if attached.wrote(offset, len(block)):
+                    attached.wait_for_room()
+            attached.sync()
+            self.assertTrue(attached.settle(PATIENCE))
+            self.assertEqual(cached_bytes(self.path), 0)
+            with attached.reading(0, MIB):
+                os.pread(file.fileno(), MIB, 0)
+            self.assertTrue(attached.settle(PATIENCE))
+            self.assertEqual(cached_bytes(self.path), 0)
+            self.assertEqual(attached.stats().left_bytes, 0)
+            with self.assertRaises(OSError):
+                attached.synced(OSError(errno.EIO, "no disk"))
+        with self.assertRaises(ValueError):
+            attached.wrote(0, 1)
+
+
+class LikeOpen(Case):
+    """The same program with both; return values, positions and errors must be the same."""
+
+    def test_random_operations(self):
+        seed = int(os.environ.get("DROPBEHIND_SEED", random.randrange(1 << 32)))
+        for mode, buffering in (("rb+", -1), ("rb+", 0), ("rb+", 5000), ("rb", -1), ("ab+", -1)):
+            dice = random.Random(seed)
+            paths = [self.path, self.path + ".ours"]
+            for path in paths:
+                with open(path, "wb") as file:
+                    file.write(data_of(300_000))
+            # What `tell` says before a flush depends on the buffer's size.
+            plain = open(paths[0], mode, 256 << 10 if buffering < 0 else buffering)
+            ours = dropbehind.open(paths[1], mode, buffering)
+            for step in range(400):
+                what = dice.randrange(9)
+                number, offset = dice.randrange(100_000), dice.randrange(400_000)
+                payload = data_of(dice.randrange(70_000), step)
+                results = []
+                for file in (plain, ours):
+                    try:
+                        results.append(self.operation(file, what, number, offset, payload))
+                    except (OSError, ValueError) as error:
+                        results.append((type(error), str(error)))
+                place = f"DROPBEHIND_SEED={seed} {mode} {buffering} step {step} operation {what}"
+                self.assertEqual(results[0], results[1], place)
+                self.assertEqual(plain.tell(), ours.tell(), place)
+            plain.close()
+            ours.close()
+            with open(paths[0], "rb") as one, open(paths[1], "rb") as other:
+                self.assertEqual(one.read(), other.read(), f"DROPBEHIND_SEED={seed} {mode}")
+
+    @staticmethod
+    def operation(file, what, number, offset, payload):
+        if what == 0:
+            return file.read(number)
+        if what == 1:
+            return file.seek(offset)
+        if what == 2:
+            return file.seek(-number, io.SEEK_END)
+        if what == 3:
+            buffer = bytearray(number)
+            return file.readinto(buffer), bytes(buffer)
+        if what == 4:
+            return file.write(payload)
+        if what == 5:
+            return file.write(memoryview(bytearray(payload)))
+        if what == 6:
+            return file.readline(number)
+        if what == 7:
+            return file.truncate(offset)
+        return file.flush()
+
+    def test_wrong_arguments(self):
+        self.plain(b"there")
+        for arguments in (
+            ("", "r"),
+            (self.path, "x+w"),
+            (self.path, "rw"),
+            (self.path, "q"),
+            (self.path, "rt", 0),
+            (self.path, "rb", -1, "utf-8"),
+            (self.path, "rbt"),
+            (self.home, "w"),
+            (os.path.join(self.home, "missing", "file"), "w"),
+            (1000, "rb"),
+        ):
+            found = []
+            for function in (open, dropbehind.open):
+                with self.assertRaises((OSError, ValueError)) as raised:
+                    function(*arguments)
+                found.append(type(raised.exception))
+            self.assertEqual(found[0], found[1], arguments)
+    def test_a_refused_option_creates_nothing(self):
+        for wrong in ({"cache_mode": "fast"}, {"window": 1}, {"window": -1}, {"request": 1}):
+            with self.assertRaises(ValueError):
+                dropbehind.open(self.path, "wb", **wrong)
+            self.assertFalse(os.path.exists(self.path), wrong)
+
+    def test_closed_and_unfit(self):
+        file = dropbehind.open(self.path, "wb")
+        with self.assertRaises(io.UnsupportedOperation):
+            file.read()
+        file.close()
+        file.close()
+        with self.assertRaises(ValueError):
+            file.write(b"a")
+        with self.assertRaises(ValueError):
+            file.raw.stats()
+        with self.assertRaises(io.UnsupportedOperation):
+            dropbehind.open(self.path, "rb").write(b"a")
+        with dropbehind.open(self.path, "wb", 0) as raw, self.assertRaises((TypeError, BufferError)):
+            raw.write("text")
+
+    def test_text(self):
+        with dropbehind.open(self.path, "w", encoding="utf-8", newline="\r\n") as file:
+            file.write("eins\nzwei: ä\n")
+            file.sync()
+        with dropbehind.open(self.path, encoding="utf-8") as file:
+            self.assertEqual(list(file), ["eins\n", "zwei: ä\n"])
+            self.assertEqual((file.name, file.mode), (self.path, "r"))
+        self.assertEqual(self.read_plainly(), "eins\r\nzwei: ä\r\n".encode())
+
+    def test_other_files(self):
+        read, write = os.pipe()
+        with dropbehind.open(write, "wb") as sink:
+            self.assertIsNotNone(sink.without_effect())
+            sink.write(b"through a pipe")
+        with dropbehind.open(read, "rb") as source:
+            self.assertEqual(source.read(), b"through a pipe")
+        with self.assertRaises(OSError) as raised, dropbehind.open("/dev/full", "wb") as full:
+            full.write(b"a")
+        self.assertEqual(raised.exception.errno, errno.ENOSPC)
+
+    def test_a_limit_on_the_files_size(self):
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        self.addCleanup(signal.signal, signal.SIGXFSZ, ignored)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (MIB, before[1]))
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_FSIZE, before)
+        with dropbehind.open(self.path, "wb", 0) as file:
+            self.assertEqual(file.write(bytes(2 * MIB)), MIB)
+            with self.assertRaises(OSError) as raised:
+                file.write(b"a")
+            self.assertEqual(raised.exception.errno, errno.EFBIG)
+
+
+def write_in_child(file, data):
+    file.write(data)
+    file.sync()
+
+
+class Programs(Case):
+    """What people hand such a file to."""
+
+    def leaves_nothing(self, write, read):
+        with dropbehind.open(self.path, "wb") as file:
+            write(file)
+            file.sync()
+            self.assertTrue(file.settle(PATIENCE))
+        self.assertEqual(cached_bytes(self.path), 0)
+        with dropbehind.open(self.path, "rb") as file:
+            result = read(file)
+            self.assertTrue(file.settle(PATIENCE))
+        self.assertEqual(cached_bytes(self.path), 0)
+        return result
+
+    def test_shutil(self):
+        data = data_of(9 * MIB)
+        got = self.leaves_nothing(
+            lambda file: shutil.copyfileobj(io.BytesIO(data), file), lambda file: file.read()
+        )
+        self.assertEqual(got, data)
+
+    def test_pickle(self):
+        value = {"weights": data_of(5 * MIB), "step": 7}
+        got = self.leaves_nothing(lambda file: pickle.dump(value, file, protocol=5), pickle.load)
+        self.assertEqual(got, value)
+
+    def test_tarfile(self):
+        data = data_of(6 * MIB)
+
+        def write(file):
+            with tarfile.open(fileobj=file, mode="w") as tar:
+                member = tarfile.TarInfo("member")
+                member.size = len(data)
+                tar.addfile(member, io.BytesIO(data))
+
+        def read(file):
+            with tarfile.open(fileobj=file) as tar:
+                return tar.extractfile("member").read()
+
+        self.assertEqual(self.leaves_nothing(write, read), data)
+
+    def test_numpy(self):
+        try:
+            import numpy
+        except ImportError:
+            if os.environ.get("DROPBEHIND_NO_SKIP") == "1":
+                raise
+            self.skipTest("needs numpy")
+        value = numpy.arange(1 << 20)
+        got = self.leaves_nothing(lambda file: numpy.save(file, value), numpy.load)
+        self.assertTrue((got == value).all())
+        got = self.leaves_nothing(lambda file: file.write(value), lambda file: file.read())
+        self.assertEqual(got, value.tobytes())
+
+    def test_fork(self):
+        data = data_of(4 * MIB)
+        with dropbehind.open(self.path, "wb", 0) as file:
+            file.write(data)
+            child = multiprocessing.get_context("fork").Process(
+                target=write_in_child, args=(file, data)
+            )
+            child.start()
+            child.join()
+            self.assertEqual(child.exitcode, 0)
+            file.write(b"end")
+            file.sync()
+        self.assertEqual(self.read_plainly(), data + data + b"end")
+
+    def test_threads(self):
+        with dropbehind.open(self.path, "wb", 0) as file:
+            block = bytes(range(256)) * 256
+            threads = [
+                threading.Thread(target=lambda: [file.write(block) for _ in range(50)])
+                for _ in range(4)
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            file.sync()
+            self.assertTrue(file.settle(PATIENCE))
+        self.assertEqual(cached_bytes(self.path), 0)
+        self.assertEqual(self.read_plainly(), block * 200)
+
+    def test_a_signal_interrupts_nothing(self):
+        seen = []
+        before = signal.signal(signal.SIGALRM, lambda *_: seen.append(1))
+        self.addCleanup(signal.signal, signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+        self.addCleanup(signal.setitimer, signal.ITIMER_REAL, 0)
+        data = data_of(16 * MIB)
+        with dropbehind.open(self.path, "wb") as file:
+            for start in range(0, len(data), MIB):
+                file.write(data[start : start + MIB])
+            file.sync()
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        self.assertTrue(seen)
+        self.assertEqual(self.read_plainly(), data)
+
+
+if __name__ == "__main__":
+    unittest.main()
