@@ -453,8 +453,9 @@ impl Stream {
         }
         let range = range.page_aligned_outward(context.page_bytes);
         self.ownership.absent(range);
+        self.ownership.bring(range);
+        // Between the ranges of a request under way, it is dropped once the request is over.
         for part in self.idle_parts(range) {
-            self.ownership.bring(part);
             self.planner.ready(part);
         }
     }

@@ -137,3 +137,44 @@ fn what_is_dirty_again_when_it_is_dropped_is_written_again() {
         assert_eq!(now < 10_000_000_000, again, "{mode:?}: {now} ns");
     }
 }
+
+/// Only when a request is over is it decided whose the pages between its ranges are. A read
+/// there has said so already.
+#[test]
+fn what_is_read_between_the_ranges_of_a_request_is_dropped() {
+    let mut disk = disk_with(StreamConfig::default());
+    let pages = 2048;
+    for page in 0..pages {
+        let start = 2 * page * PAGE;
+        let range = ByteRange::new(start, start + PAGE);
+        disk.wrote(2, ID, range, Mode::DONTCACHE);
+    }
+    disk.told(2, ID, pages * PAGE);
+    let mut now = 3;
+    let under_way = loop {
+        match disk.next(now) {
+            Next::Do(Action::StartWriteback { range, bytes, .. }) if bytes < range.len() => {
+                break range;
+            }
+            Next::Do(Action::Inspect { .. }) => {
+                disk.inspected(now, ID, Inspected { unlinked: false });
+            }
+            Next::Do(Action::Count { range, .. }) => {
+                let under_way = Counted {
+                    cached_bytes: range.len(),
+                    dirty_bytes: 0,
+                    writeback_bytes: range.len(),
+                };
+                disk.counted(now, ID, range, under_way);
+            }
+            Next::At(due) => now = due,
+            next => panic!("{next:?}"),
+        }
+    };
+    let between = ByteRange::new(under_way.start + PAGE, under_way.start + 2 * PAGE);
+    disk.read(now, ID, between);
+    settle_all(&mut disk, now + 1);
+    let counters = disk.stream(ID).expect("open").counters();
+    assert_eq!(counters.brought_bytes, (pages + 1) * PAGE);
+    assert_eq!(counters.dropped_bytes, (pages + 1) * PAGE);
+}
