@@ -144,6 +144,34 @@ fn directories_made_after_the_last_sync_are_synced() {
     assert!(made > 0 && synced >= made, "{calls}");
 }
 
+/// A name is safe when its directory is synced, also if something else had it before.
+#[test]
+fn directories_of_typed_names_are_synced() {
+    need!(Need::Tool("strace"));
+    for (line, directory) in [
+        ("cp a new", ""),
+        ("cp a d/new", "/d"),
+        ("cp -b a b", ""),
+        ("cp --remove-destination a b", ""),
+        ("cp --remove-destination -P link other", ""),
+        ("cp -lf a b", ""),
+        ("cp -sf a b", ""),
+        ("cp --atomic a b", ""),
+        ("cp --parents tree/f d", "/d"),
+        ("cp -r --parents tree d", "/d"),
+    ] {
+        let user = User::new();
+        let said = user.sh(&format!(
+            "echo 1 > a; echo 2 > b; ln -s a link; ln -s b other; mkdir tree d; echo 3 > tree/f
+             strace -f -y -o calls -e trace=fsync dropbehind {line} && pwd -P"
+        ));
+        assert_eq!(said.code, 0, "{line}: {}", said.stderr);
+        let synced = format!("<{}{directory}>)", said.text().trim_end());
+        let calls = std::fs::read_to_string(user.file("calls")).unwrap();
+        assert!(calls.contains(&synced), "{line}: {calls}");
+    }
+}
+
 #[test]
 fn an_interrupted_call_is_made_again() {
     const EINTR: i32 = 4;

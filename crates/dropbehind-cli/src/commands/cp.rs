@@ -191,6 +191,7 @@ impl Copying<'_> {
     fn put_in(&mut self, source: &Path, directory: &Path) -> Result<(), Failure> {
         let (mut parents, mut path) = (None, within(directory, &name_of(source)));
         if self.choices.parents {
+            self.finishing.filled(directory);
             let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::PATH;
             let opened = rustix::fs::open(directory, flags, Mode::empty());
             let opened = opened
@@ -232,10 +233,11 @@ impl Copying<'_> {
 
     /// Copies to a path that the user typed, where that leads.
     fn typed(&mut self, source: &Path, path: &Path) -> Result<(), Failure> {
-        let is_new = path.symlink_metadata().is_err();
         let copied = self.named(source, &Place::typed(path));
-        if self.choices.atomic || is_new && path.symlink_metadata().is_ok() {
-            self.finishing.made_in_parent(path);
+        // What was there before may have been replaced, too.
+        if copied.is_ok() || path.symlink_metadata().is_ok() {
+            self.finishing
+                .filled(path.parent().unwrap_or(Path::new(".")));
         }
         copied
     }

@@ -181,11 +181,10 @@ impl Finishing {
         self.batch.len() >= self.batch_files
     }
 
-    /// Notes that something new has this name, which the user typed.
-    pub(super) fn made_in_parent(&mut self, path: &Path) {
+    /// Notes a directory that the user typed, in which names were made.
+    pub(super) fn filled(&mut self, directory: &Path) {
         if self.sync {
-            let parent = path.parent().unwrap_or(Path::new("."));
-            self.typed.insert(parent.to_owned());
+            self.typed.insert(directory.to_owned());
         }
     }
 
