@@ -73,19 +73,8 @@ impl Attributes {
             }
         }
         // Changing the owner would take capabilities away again.
-        if wanted.xattrs || wanted.context {
-            let set = match wanted.xattrs {
-                true => self.names.copy(original, copy, wanted.context),
-                false => Ok(()),
-            };
-            result = result.and(match set {
-                // `-a` copies what can be copied.
-                Err(Errno::OPNOTSUPP | Errno::PERM | Errno::ACCESS) if !wanted.xattrs_by_name => {
-                    Ok(())
-                }
-                set => set.map_err(|errno| failed(Doing::PreserveXattrs, errno)),
-            });
-        }
+        let set = self.names.copy(original, copy, wanted);
+        result = result.and(set.map_err(|errno| failed(Doing::PreserveXattrs, errno)));
         if !self.metadata.is_symlink() {
             let bits = if wanted.mode {
                 // The lists come first, since the bits would make an inherited one effective.

@@ -1,5 +1,6 @@
 //! Extended attributes, capabilities among them; access control lists are in [`super::acl`].
 
+use super::choices::Preserve;
 use crate::place::proc_path;
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
@@ -49,36 +50,37 @@ impl Names {
         self.each().any(|found| found.to_bytes() == name.as_bytes())
     }
 
-    /// Gives a copy those that are data of the file: not what the kernel or the file system
-    /// keeps there for itself.
+    /// Gives a copy those that are wanted.
     ///
-    /// The first error ends nothing: the others are still copied.
+    /// The first error ends nothing: the others are still copied. Where `-a` asks for all, it is
+    /// no error that the user may not set one, or that the file system takes none.
     pub(super) fn copy(
         &self,
         from: BorrowedFd<'_>,
         to: BorrowedFd<'_>,
-        with_context: bool,
+        wanted: Preserve,
     ) -> Result<(), Errno> {
+        let may_fail = wanted.xattrs && !wanted.xattrs_by_name;
+        let is_wanted = |name: &[u8]| match name == CONTEXT {
+            true => wanted.context,
+            false => wanted.xattrs && is_data(name),
+        };
         let mut result = Ok(());
-        for name in self.each().filter(|name| is_data(name.to_bytes())) {
-            result = result.and(copy(name, from, to));
-        }
-        if with_context && let Some(name) = self.each().find(|name| name.to_bytes() == CONTEXT) {
-            result = result.and(copy(name, from, to));
+        for name in self.each().filter(|name| is_wanted(name.to_bytes())) {
+            result = result.and(match copy(name, from, to) {
+                Err(Errno::OPNOTSUPP | Errno::PERM | Errno::ACCESS) if may_fail => Ok(()),
+                copied => copied,
+            });
         }
         result
     }
 }
 
-/// Whether an attribute belongs to the data. Lists are copied with the permissions; contexts,
-/// hashes and signatures belong to the file that they are at.
+/// Whether an attribute belongs to the data: not to what the kernel or the file system keeps there
+/// for itself. Lists are copied with the permissions.
 fn is_data(name: &[u8]) -> bool {
     let is_below = |prefix: &[u8]| name.starts_with(prefix);
-    !is_below(b"system.")
-        && !is_below(b"trusted.SGI_")
-        && name != CONTEXT
-        && name != b"security.ima"
-        && name != b"security.evm"
+    !is_below(b"system.") && !is_below(b"trusted.SGI_") && name != b"security.evm"
 }
 
 fn copy(name: &CStr, from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> Result<(), Errno> {
@@ -104,5 +106,34 @@ fn copy(name: &CStr, from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> Result<(), Err
     match rustix::fs::fsetxattr(to, name, &value, flags) {
         Err(Errno::BADF) => rustix::fs::setxattr(proc_path(to), name, &value, flags),
         set => set,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dropbehind_testbed::{Need, Scratch, need};
+    use std::fs::File;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn a_context_is_copied_where_it_alone_is_wanted() {
+        need!(Need::Root);
+        let home = Scratch::new().expect("a scratch folder");
+        let file = |name: &str| File::create(home.file(name)).expect("a file");
+        let (from, to) = (file("from"), file("to"));
+        for name in ["security.selinux", "user.x"] {
+            let set = rustix::fs::fsetxattr(&from, name, b"value", XattrFlags::empty());
+            set.expect("an attribute");
+        }
+        let names = Names::of(from.as_fd()).expect("their names");
+        let wanted = Preserve {
+            context: true,
+            ..Preserve::default()
+        };
+        let copied = names.copy(from.as_fd(), to.as_fd(), wanted);
+        assert_eq!(copied, Ok(()));
+        let names = Names::of(to.as_fd()).expect("their names");
+        assert!(names.have("security.selinux") && !names.have("user.x"));
     }
 }
