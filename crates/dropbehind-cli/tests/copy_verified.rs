@@ -3,7 +3,7 @@
 mod user;
 
 use dropbehind_testbed::slow_disk::RequestKind;
-use dropbehind_testbed::{Fs, Need, SlowDisk, SlowDiskOptions, need};
+use dropbehind_testbed::{Fs, MountedFs, Need, SlowDisk, SlowDiskOptions, need, residency};
 use std::os::unix::fs::FileExt;
 use std::process::Stdio;
 use user::{User, finish, holds};
@@ -63,6 +63,25 @@ fn a_copy_that_differs_is_told_and_not_published() {
     assert_eq!(output.status.code(), Some(1), "{told}");
     assert!(told.contains("differs from from at byte 500"), "{told}");
     assert_eq!(user.sh("cat to").text(), "old\n");
+}
+
+/// btrfs reads some of it through the cache, whatever it is asked for.
+#[test]
+fn nothing_of_what_was_verified_stays_in_the_page_cache() {
+    let user = User::new();
+    for filesystem in Fs::ALL {
+        need!(all MountedFs::needs(filesystem));
+        let disk = MountedFs::new(filesystem, 256 << 20).unwrap();
+        for bytes in [1000, BYTES] {
+            let from = user.has("from", bytes);
+            let to = disk.file("to");
+            residency::evict(&from);
+            let mut command = user.dropbehind(["cp", "--verify"]);
+            assert_eq!(finish(command.arg(&from).arg(&to)).code, 0);
+            let left = [&from, &to].map(|file| residency::fincore(file).unwrap());
+            assert_eq!(left, [0, 0], "{filesystem:?} {bytes}");
+        }
+    }
 }
 
 #[test]

@@ -17,6 +17,18 @@ const BLOCK_BYTES: usize = 1 << 20;
 
 /// Checks that the disk holds what the source does. The copy must be synced.
 pub(super) fn verify(input: &mut Input, copy: BorrowedFd<'_>, path: &Path) -> Result<(), Failure> {
+    // Many file systems read through the cache at times, even if asked not to.
+    let drop_copy = || {
+        // Pages that somebody else reads just now cannot be dropped.
+        let _ = dropbehind_linux::drop_clean(copy, 0, 0);
+    };
+    drop_copy();
+    let verified = compare(input, copy, path);
+    drop_copy();
+    verified
+}
+
+fn compare(input: &mut Input, copy: BorrowedFd<'_>, path: &Path) -> Result<(), Failure> {
     let (mut ours, mut theirs) = (Buffer::new(BLOCK_BYTES), Buffer::new(BLOCK_BYTES));
     let unread = |error: io::Error| Failure::io(Doing::Read, path, &error);
     let copy = open_around_cache(copy).map_err(|errno| unread(errno.into()))?;
@@ -51,16 +63,12 @@ pub(super) fn verify(input: &mut Input, copy: BorrowedFd<'_>, path: &Path) -> Re
     }
 }
 
-/// Opens a file again for reading from the disk. Where the file system has no such reads, its
-/// pages are dropped first.
+/// Opens a file again for reading, around the cache where the file system has such reads.
 fn open_around_cache(copy: BorrowedFd<'_>) -> Result<File, Errno> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let open = |more| rustix::fs::open(proc_path(copy), flags | more, Mode::empty());
     match open(OFlags::DIRECT) {
-        Err(Errno::INVAL) => {
-            let _ = dropbehind_linux::drop_clean(copy, 0, 0);
-            open(OFlags::empty()).map(File::from)
-        }
+        Err(Errno::INVAL) => open(OFlags::empty()).map(File::from),
         opened => opened.map(File::from),
     }
 }
