@@ -179,9 +179,9 @@ impl Copying<'_> {
         eprint!("{program}: {question}");
         let _ = io::stderr().flush();
         let mut answer = String::new();
-        self.interruption.wait(true);
+        let waited = self.interruption.wait(true);
         let _ = io::stdin().read_line(&mut answer);
-        self.interruption.wait(false);
+        self.interruption.wait(waited);
         answer.starts_with(['y', 'Y'])
     }
 

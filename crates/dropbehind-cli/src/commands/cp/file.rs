@@ -2,6 +2,7 @@
 
 use super::Copying;
 use super::attributes::Attributes;
+use super::backups::shown_path;
 use super::choices::{Making, Reflink, Sparse};
 use super::existing::Way;
 use super::original::Original;
@@ -38,7 +39,19 @@ impl Copying<'_> {
             )));
         }
         // A pipe may keep us waiting as long as it likes.
-        self.interruption.wait(!original.metadata.is_file());
+        let waited = self.interruption.wait(!original.metadata.is_file());
+        let copied = self.into_place(original, source, target, is_named);
+        self.interruption.wait(waited);
+        copied
+    }
+
+    fn into_place(
+        &mut self,
+        original: Original,
+        source: &Place<'_>,
+        target: &Place<'_>,
+        is_named: bool,
+    ) -> Result<(), Failure> {
         let mut input = self.input(original, source)?;
         input.stop_by(self.interruption.flag());
         let attributes = Attributes::of(input.as_fd(), input.metadata.clone())
@@ -47,7 +60,8 @@ impl Copying<'_> {
         else {
             return Ok(());
         };
-        let backup = self.end_backup(target, true);
+        let backup = self.backup.as_deref();
+        let backup = backup.map(|backup| shown_path(target, backup));
         self.announce(&input.path, target.path, backup.as_deref());
         if self.has_more_names(&input.metadata, is_named)
             && let Ok(stat) = rustix::fs::fstat(destination.output.as_fd())
@@ -55,9 +69,7 @@ impl Copying<'_> {
             let copy = (stat.st_dev, stat.st_ino);
             self.links.remember(&input.metadata, target.path, copy);
         }
-        let copied = self.transfer(input, destination, &attributes, target);
-        self.interruption.wait(false);
-        copied
+        self.transfer(input, destination, &attributes, target)
     }
 
     fn input(&self, original: Original, source: &Place<'_>) -> Result<Input, Failure> {
@@ -124,7 +136,7 @@ impl Copying<'_> {
                         Err(_) if self.choices.force => {
                             let (directory, name) = (target.directory, target.name);
                             rustix::fs::unlinkat(directory, name, AtFlags::empty()).map_err(
-                                |errno| Failure::io(Doing::Write, target.path, &errno.into()),
+                                |errno| Failure::io(Doing::Remove, target.path, &errno.into()),
                             )?;
                             if self.choices.verbose {
                                 let name = quoted(target.path);
@@ -154,6 +166,7 @@ impl Copying<'_> {
             _ => Ok(None),
         };
         let counters = self.session.progress.counters();
+        let is_read = matches!(result, Err(Failed::Transfer(TransferError::Read(_))));
         let result = result.map_err(|error| {
             let written = counters.written.load(Relaxed) - written_before;
             let so_far = so_far(written, bytes);
@@ -171,10 +184,18 @@ impl Copying<'_> {
             }
         });
         let is_complete = result.is_ok();
-        let result = match self.interruption.signal() {
-            Some(_) if !is_complete => Err(taken_back(&destination, target)),
-            _ => result,
-        };
+        if is_complete {
+            self.end_backup(target, true);
+        } else {
+            self.links.forget(&input.metadata);
+        }
+        let is_stopped = self.interruption.signal().is_some();
+        let result = result.map_err(|failure| match failure {
+            _ if is_stopped => taken_back(&destination, target),
+            // What could be read of a failing disk may be all that can be had.
+            failure if is_read => failure,
+            failure => without_half(failure, destination.is_new, &destination.output, target),
+        });
         let result = result.and_then(|moved| {
             if let Some(moved) = moved {
                 self.note_change(&input, bytes, moved);
@@ -288,18 +309,36 @@ fn taken_back(destination: &Destination, target: &Place<'_>) -> Failure {
     if destination.unnamed.is_some() {
         return Failure::new(format!("{name} was half copied, and is as it was before."));
     }
-    let ours = rustix::fs::fstat(destination.output.as_fd()).map(|stat| (stat.st_dev, stat.st_ino));
-    let there = target.pin().and_then(rustix::fs::fstat);
-    let is_ours = there.is_ok_and(|stat| ours == Ok((stat.st_dev, stat.st_ino)));
-    let is_removed = destination.is_new
-        && is_ours
-        && rustix::fs::unlinkat(target.directory, target.name, AtFlags::empty()).is_ok();
-    match is_removed {
+    match destination.is_new && is_removed(&destination.output, target) {
         true => Failure::new(format!("{name} was half copied, and is removed.")),
         false => Failure::new(format!(
             "{name} holds only a part of its source now. Copy it again."
         )),
     }
+}
+
+/// Removes a new file that the disk had no room for, say: an update would take it for a copy that
+/// is newer than its source.
+pub(super) fn without_half(
+    mut failure: Failure,
+    is_new: bool,
+    half: impl AsFd,
+    target: &Place<'_>,
+) -> Failure {
+    if is_new && is_removed(half, target) {
+        failure.add("The half copy is removed.");
+    }
+    failure
+}
+
+/// Removes what has this name, if it is this file.
+fn is_removed(file: impl AsFd, target: &Place<'_>) -> bool {
+    let inode = |stat: rustix::fs::Stat| (stat.st_dev, stat.st_ino);
+    let ours = rustix::fs::fstat(file).map(inode);
+    let there = target.pin().and_then(rustix::fs::fstat).map(inode);
+    ours.is_ok()
+        && ours == there
+        && rustix::fs::unlinkat(target.directory, target.name, AtFlags::empty()).is_ok()
 }
 
 fn not_cloned(input: &Input, destination: &Destination, errno: Errno) -> Failure {

@@ -54,8 +54,9 @@ impl Interruption {
     }
 
     /// Notes whether the copying waits for somebody, during which a signal ends it at once.
-    pub(super) fn wait(&self, waiting: bool) {
-        self.waiting.store(waiting, Relaxed);
+    /// Returns whether it did before.
+    pub(super) fn wait(&self, waiting: bool) -> bool {
+        self.waiting.swap(waiting, Relaxed)
     }
 
     /// The flag that reads of a source look at.

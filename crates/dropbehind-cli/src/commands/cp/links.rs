@@ -98,6 +98,11 @@ impl Links {
         self.copies.get(&inode(source)).cloned()
     }
 
+    /// Forgets a copy that failed: another name of the source is copied anew.
+    pub(super) fn forget(&mut self, source: &Metadata) {
+        self.copies.remove(&inode(source));
+    }
+
     /// Remembers the copy of a source.
     pub(super) fn remember(&mut self, source: &Metadata, path: &Path, copy: Inode) {
         let anchor = self.anchor.clone();

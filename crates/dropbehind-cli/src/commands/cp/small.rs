@@ -8,6 +8,7 @@
 use super::Copying;
 use super::attributes::Attributes;
 use super::choices::{Making, Reflink, Sparse};
+use super::file::without_half;
 use super::original::Original;
 use crate::destination::Destination;
 use crate::error::{Doing, Failure, so_far};
@@ -81,7 +82,8 @@ impl Copying<'_> {
         written.map_err(|error| {
             let written = copy.stream_position().unwrap_or(0);
             let so_far = so_far(written, Some(len as u64));
-            Failure::after(Doing::Write, target.path, &error, &so_far)
+            let failure = Failure::after(Doing::Write, target.path, &error, &so_far);
+            without_half(failure, true, &copy, target)
         })?;
         let counters = self.session.progress.counters();
         counters.read.fetch_add(len as u64, Relaxed);
