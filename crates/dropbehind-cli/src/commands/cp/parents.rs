@@ -6,6 +6,7 @@ use crate::error::{Doing, Failure};
 use crate::place::Place;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::{Component, Path, PathBuf};
@@ -29,13 +30,24 @@ impl Parents {
     }
 }
 
-/// Where a source goes below the destination: its path, without what leads out of it.
+/// The names on a source's path, each with the path to there. `..` takes back the name before it,
+/// as it would at the destination, but does not lead out of that.
+fn names(source: &Path) -> Vec<(&OsStr, PathBuf)> {
+    let (mut names, mut path) = (Vec::new(), PathBuf::new());
+    for part in source.components() {
+        path.push(part);
+        match part {
+            Component::Normal(name) => names.push((name, path.clone())),
+            Component::ParentDir => drop(names.pop()),
+            _ => {}
+        }
+    }
+    names
+}
+
+/// Where a source goes below the destination.
 pub(super) fn below(source: &Path) -> PathBuf {
-    let names = source.components().filter_map(|part| match part {
-        Component::Normal(name) => Some(name),
-        _ => None,
-    });
-    names.collect()
+    names(source).into_iter().map(|(name, _)| name).collect()
 }
 
 impl Copying<'_> {
@@ -47,25 +59,21 @@ impl Copying<'_> {
         path: &Path,
     ) -> Result<Parents, Failure> {
         let mut parents = Parents(Vec::new());
-        let (mut from, mut to) = (PathBuf::new(), path.to_owned());
-        let names: Vec<_> = source.components().collect();
+        let mut to = path.to_owned();
+        let names = names(source);
         let above = names.split_last().map_or(&[][..], |(_, above)| above);
-        for part in above {
-            from.push(part);
-            let Component::Normal(name) = part else {
-                continue;
-            };
+        for (name, from) in above {
             to.push(name);
-            let failed = |errno: Errno| Failure::io(Doing::Look, &from, &errno.into());
+            let failed = |errno: Errno| Failure::io(Doing::Look, from, &errno.into());
             // The user typed the whole path, and may mean what links in it point to.
             let flags = OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC;
-            let original = rustix::fs::open(&from, flags, Mode::empty()).map_err(failed)?;
+            let original = rustix::fs::open(from, flags, Mode::empty()).map_err(failed)?;
             let original = File::from(original);
             let metadata = original
                 .metadata()
-                .map_err(|error| Failure::io(Doing::Look, &from, &error))?;
+                .map_err(|error| Failure::io(Doing::Look, from, &error))?;
             let attributes = Attributes::of(original.as_fd(), metadata).map_err(failed)?;
-            let source = Place::typed(&from);
+            let source = Place::typed(from);
             let target = Place::within(parents.last(top), name.as_ref(), &to);
             let made = self.make_directory(&source, &target, &attributes)?;
             parents.0.push(Parent {
