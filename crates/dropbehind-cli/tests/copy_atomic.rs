@@ -2,7 +2,7 @@
 
 mod user;
 
-use dropbehind_testbed::{CallFilter, FailNth, Fs, MountedFs, need};
+use dropbehind_testbed::{CallFilter, FailNth, Fs, MountedFs, Need, need};
 use std::os::unix::fs::MetadataExt;
 use std::process::Stdio;
 use user::{User, finish, holds};
@@ -87,6 +87,44 @@ fn a_full_disk_leaves_what_was_there() {
             .all(|name| name == "out" || name == "lost+found"),
         "{names:?}"
     );
+}
+
+#[test]
+fn the_new_file_is_like_the_old_one_but_for_its_data() {
+    need!(
+        Need::Root,
+        Need::Tool("setfattr"),
+        Need::Tool("setfacl"),
+        Need::Tool("setcap")
+    );
+    let user = User::new();
+    let said = user.sh(
+        "echo new > new; chmod 644 new
+         for f in plain ours; do
+             echo old > $f; chown 65534:3 $f; chmod 2640 $f; setfacl -m u:1:r $f
+             setfattr -n user.x -v y $f; setcap cap_net_raw+ep $f
+         done
+         cp new plain; dropbehind cp --atomic new ours
+         for f in plain ours; do
+             cat $f; stat -c '%a %u %g' $f; getfacl -cn $f; getfattr -dm - --only-values $f; getcap $f
+         done",
+    );
+    assert_eq!((said.code, said.stderr.as_str()), (0, ""));
+    let all = said.text();
+    let (plain, ours) = all.split_at(all.len() / 2);
+    assert_eq!(ours, plain);
+    assert!(ours.contains("2640 65534 3"), "{ours}");
+}
+
+#[test]
+fn directories_on_the_way_keep_their_times() {
+    let user = User::new();
+    user.sh("mkdir -p a/b to; echo 1 > a/b/f; touch -d 2001-02-03 a/b a");
+    for options in ["-p --parents --atomic", "-rp --parents --atomic"] {
+        user.does(&format!("cp {options} a/b/f to"));
+        let times = user.sh("stat -c %Y a/b to/a to/a/b | uniq | wc -l; rm -r to/a");
+        assert_eq!(times.text(), "1\n", "{options}");
+    }
 }
 
 #[test]

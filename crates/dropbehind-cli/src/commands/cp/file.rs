@@ -3,8 +3,9 @@
 use super::Copying;
 use super::attributes::Attributes;
 use super::backups::shown_path;
-use super::choices::{Making, Reflink, Sparse};
+use super::choices::{Making, Preserve, Reflink, Sparse};
 use super::existing::Way;
+use super::making::metadata_of;
 use super::original::Original;
 use crate::destination::{Destination, Wanted};
 use crate::error::{Doing, Failure, quoted, reason, shown, so_far};
@@ -16,7 +17,7 @@ use crate::transfer::{TransferError, copy, copy_without_zeroes};
 use rustix::fs::AtFlags;
 use rustix::io::Errno;
 use std::io::{self, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -121,7 +122,9 @@ impl Copying<'_> {
                     return Ok(Some(made));
                 }
                 Way::Into(existing) if self.choices.atomic && existing.is_file() => {
-                    let made = Destination::make_unnamed(&self.session, target, permissions)?;
+                    let mut made = Destination::make_unnamed(&self.session, target, permissions)?;
+                    keep_attributes(target, made.output.as_fd())?;
+                    made.is_new = false;
                     return Ok(Some(made));
                 }
                 Way::Clear => {}
@@ -300,6 +303,26 @@ impl Copying<'_> {
 enum Failed {
     Transfer(TransferError),
     Clone(Errno),
+}
+
+/// Gives a file that is to take another's place what that would keep if its data were
+/// overwritten.
+fn keep_attributes(target: &Place<'_>, copy: BorrowedFd<'_>) -> Result<(), Failure> {
+    let failed = |errno: Errno| Failure::io(Doing::Look, target.path, &errno.into());
+    let old = target.pin().map_err(failed)?;
+    let attributes = Attributes::of(old.as_fd(), metadata_of(&old, target)?).map_err(failed)?;
+    let kept = Preserve {
+        mode: true,
+        ownership: true,
+        xattrs: true,
+        ..Preserve::default()
+    };
+    attributes.preserve(old.as_fd(), copy, target.path, kept, None)?;
+    // The kernel takes capabilities away from whatever is written.
+    match rustix::fs::fremovexattr(copy, "security.capability") {
+        Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM) | Ok(()) => Ok(()),
+        Err(errno) => Err(failed(errno)),
+    }
 }
 
 /// Removes a file that a signal left half copied, and says so; a file that was there before holds

@@ -89,6 +89,7 @@ impl Copying<'_> {
 
     /// Gives those directories their attributes, once the copy is in them.
     pub(super) fn end_parents(&mut self, parents: Parents) {
+        self.finish_names();
         for parent in parents.0.into_iter().rev() {
             let ended = parent.attributes.preserve(
                 parent.original.as_fd(),

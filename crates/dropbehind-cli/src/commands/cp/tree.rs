@@ -276,6 +276,13 @@ impl Copying<'_> {
         })
     }
 
+    /// Gives copies their names before a directory gets its times, which they would change.
+    pub(super) fn finish_names(&mut self) {
+        if self.choices.atomic {
+            self.finishing.flush(&mut self.session);
+        }
+    }
+
     /// Finishes a directory and goes on with its parent.
     fn leave(&mut self, walk: &mut Walk) {
         let sides = (walk.source.leave(), walk.target.leave());
@@ -284,10 +291,7 @@ impl Copying<'_> {
         else {
             return;
         };
-        if self.choices.atomic {
-            // Names change a directory's times.
-            self.finishing.flush(&mut self.session);
-        }
+        self.finish_names();
         let ended = level.attributes.preserve(
             source.as_fd(),
             directory.as_fd(),
