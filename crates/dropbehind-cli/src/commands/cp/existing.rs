@@ -156,8 +156,16 @@ impl Copying<'_> {
 
     /// Whether what is there is not older than the source, under `--update`.
     fn is_newer(&self, sides: &Sides<'_>) -> bool {
-        let time = |metadata: &Metadata| (metadata.mtime(), metadata.mtime_nsec());
-        self.choices.only_newer && !sides.to.is_dir() && time(sides.to) >= time(sides.from)
+        if !self.choices.only_newer || sides.to.is_dir() {
+            return false;
+        }
+        let (to, from) = (nanoseconds(sides.to), nanoseconds(sides.from));
+        // A copy has the times of its source as far as its file system can hold them.
+        let step = match self.choices.preserve.timestamps {
+            true => resolution(sides.to),
+            false => 1,
+        };
+        to >= from - from.rem_euclid(step)
     }
 
     /// Asks whether to overwrite something.
@@ -382,6 +390,32 @@ impl Copying<'_> {
         let _ = rustix::fs::renameat_with(target.directory, from, target.directory, to, flags);
         None
     }
+}
+
+/// The steps in which file systems count, from FAT's on.
+const RESOLUTIONS_NS: [i128; 6] = [
+    2_000_000_000,
+    1_000_000_000,
+    10_000_000,
+    1_000_000,
+    1000,
+    100,
+];
+
+/// The time of the last change of the data since 1970.
+fn nanoseconds(metadata: &Metadata) -> i128 {
+    i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec())
+}
+
+/// The coarsest steps that a file's times can have been counted in. The kernel sets that of the
+/// last change of its attributes as exactly as the file system can hold it.
+fn resolution(metadata: &Metadata) -> i128 {
+    let changed = i128::from(metadata.ctime()) * 1_000_000_000 + i128::from(metadata.ctime_nsec());
+    let times = [nanoseconds(metadata), changed];
+    let mut steps = RESOLUTIONS_NS.into_iter();
+    steps
+        .find(|step| times.iter().all(|time| time % step == 0))
+        .unwrap_or(1)
 }
 
 /// A link that points to nothing: no file is made there, since the user may not know of the
