@@ -67,6 +67,8 @@ fn what_is_named_goes_where_it_goes_with_cp() {
         "cp -r tree tree d",
         "cp -R --parents tree/sub d; cp --parents tree/f d",
         "cp --parents tree/f c 2>/dev/null",
+        "cp --parents tree/../tree/f d; cp -r --parents ./tree//sub/../sub d",
+        "cp '' c; cp a ''; cp -r tree ''; cp -t '' a",
         "cp a a",
         "cp a hard",
         "cp link a",
@@ -128,6 +130,7 @@ fn attributes_are_kept_as_with_cp() {
         "cp --preserve=context tree/f c 2>/dev/null",
         "cp --preserve=mo,own tree/f c",
         "cp -p tree/f old; cp -p tree/f hard",
+        "setfattr -n security.ima -v 0x0404 tree/f; cp -a tree/f c; getfattr -m ima c",
     ] {
         alike(script);
     }
@@ -151,6 +154,7 @@ fn what_is_there_already_ends_as_with_cp() {
         "cp -rb tree c; cp -rb tree c; cp -rbT tree c",
         "cp --remove-destination a hard; cp -v --remove-destination b old",
         "chmod 0 b; cp a b; cp -f a b",
+        "chmod 0 b; setpriv --reuid=65534 --clear-groups cp a b -f",
         "cp a d/b; cp tree/f d; cp a d",
         "cp -R tree a",
         "mkdir x; echo 3 > x/a; cp a x/a d; cp -v b x d",
@@ -175,5 +179,25 @@ fn holes_are_made_and_filled_as_with_cp() {
         "cp --reflink=always --sparse=always s c 2>/dev/null",
     ] {
         alike(&format!("{make}\nsync s z end; {script}\nsync; {used}"));
+    }
+}
+
+/// As on a stick, whose times are coarser than those of the source.
+#[test]
+fn a_copy_with_coarser_times_is_not_older() {
+    need!(
+        Need::Root,
+        Need::Filesystem("ext4"),
+        Need::Tool("setfattr"),
+        Need::Tool("mkfs.ext4")
+    );
+    for options in ["-au", "-pu", "-ur", "-up --no-preserve=timestamps"] {
+        // Whoever looks at files on all disks may keep this one busy for a moment.
+        alike(&format!(
+            "PATH=$PATH:/usr/sbin:/sbin; truncate -s 8M image; mkfs.ext4 -q -F -I 128 image 2>/dev/null
+             mkdir disk; mount -o loop image disk; cp {options} tree/f a disk
+             cp {options} -v tree/f a disk; touch tree/f; cp {options} -v tree/f a disk
+             umount -l disk; rm -r image disk"
+        ));
     }
 }

@@ -1,16 +1,23 @@
 //! The options of `cp`, as they are typed.
 
 use crate::options::{IoSettings, WriteEnd};
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{ArgAction, Args};
 use std::ffi::OsString;
 use std::path::PathBuf;
+
+/// Takes an empty path, too: it names no file, and the message should say so.
+fn any_path() -> impl TypedValueParser<Value = PathBuf> {
+    OsStringValueParser::new().map(PathBuf::from)
+}
 
 /// GNU cp's options, with their meanings, and a few of our own. Where a name of ours begins like
 /// one of GNU's, its shortest abbreviations still mean that one.
 #[derive(Clone, Debug, Args)]
 pub(super) struct Flags {
     /// What to copy, and where to: a file, a block device, or a directory to put the copies in
-    #[arg(value_names = ["SRC", "DST"], num_args = 0.., value_hint = clap::ValueHint::AnyPath)]
+    #[arg(value_names = ["SRC", "DST"], num_args = 0.., value_hint = clap::ValueHint::AnyPath,
+          value_parser = any_path())]
     pub(super) paths: Vec<PathBuf>,
     /// Copy all there is of trees: the same as -dR --preserve=all
     #[arg(short, long, overrides_with = "archive")]
@@ -114,7 +121,8 @@ pub(super) struct Flags {
     )]
     pub(super) suffix: Option<OsString>,
     /// The directory to put all copies in
-    #[arg(short, long, value_name = "DIRECTORY", value_hint = clap::ValueHint::DirPath)]
+    #[arg(short, long, value_name = "DIRECTORY", value_hint = clap::ValueHint::DirPath,
+          value_parser = any_path())]
     pub(super) target_directory: Option<PathBuf>,
     /// Take DST for the copy itself, even if it is a directory
     #[arg(short = 'T', long, overrides_with = "no_target_directory")]
