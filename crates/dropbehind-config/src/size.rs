@@ -1,8 +1,7 @@
 //! Numbers of bytes as people write and read them.
 
 /// What a size may look like; every error says it.
-pub const ALLOWED: &str =
-    "a number of bytes such as 4096, 4k, 16MiB or 1.5G (k = KiB = 1024, kB = 1000; up to E)";
+pub const ALLOWED: &str = "a number of bytes such as 4096, 4k, 16MiB, 1.5G or 32x64k (k = KiB = 1024, kB = 1000; up to E)";
 
 /// The powers that the unit letters stand for.
 const LETTERS: &str = "kmgtpe";
@@ -10,7 +9,8 @@ const LETTERS: &str = "kmgtpe";
 /// Reads a size: `4096`, `4k`, `16MiB`, `1.5G`, `10MB`.
 ///
 /// A letter alone means the binary unit, as with `dd` and `fio`; only a plain `B` after it makes
-/// it decimal. Case is ignored, and a fraction of a byte is cut off.
+/// it decimal. As with `dd`, an `x` multiplies: `32x64k`. Unlike there, a `b` alone is a byte, and
+/// no block of 512. Case is ignored, and a fraction of a byte is cut off.
 ///
 /// # Errors
 ///
@@ -20,6 +20,11 @@ pub fn parse(text: &str) -> Result<u64, String> {
 }
 
 fn parse_exactly(text: &str) -> Option<u64> {
+    let mut factors = text.split(['x', 'X']).map(parse_factor);
+    factors.try_fold(1_u64, |product, factor| product.checked_mul(factor?))
+}
+
+fn parse_factor(text: &str) -> Option<u64> {
     let digits_end = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')
         .unwrap_or(text.len());
@@ -100,6 +105,8 @@ mod tests {
             ("2.000000000000000001k", 2048),
             ("10MB", 10_000_000),
             ("1T", 1 << 40),
+            ("32x64k", 2 << 20),
+            ("2x3X4kB", 24_000),
             ("15E", 15 << 60),
             ("18446744073709551615", u64::MAX),
         ] {
@@ -116,6 +123,10 @@ mod tests {
             "1.",
             ".5k",
             "1.2.3",
+            "2x",
+            "x2",
+            "2xx2",
+            "8Ex8E",
             "-1",
             "+1",
             "1e3",

@@ -42,7 +42,7 @@ pub(crate) struct Cli {
 /// At the end of every command's long help.
 const AFTER_HELP: &str = "\
 Sizes: a number of bytes such as 4096, 4k, 16MiB or 1.5G. k, KiB and Ki are 1024, kB is 1000; \
-so are M, G, T, P and E their powers.
+so are M, G, T, P and E their powers. 32x64k is a product.
 
 Exit codes:
   0    everything was done

@@ -56,7 +56,7 @@ remove while it runs stay busy until it ends. It needs CAP_SYS_ADMIN, which root
 asks the kernel who brings which page into the cache, unless DROPBEHIND_NO_TRACE is set.
 
 Sizes: a number of bytes such as 4096, 4k, 16MiB or 1.5G. k, KiB and Ki are 1024, kB is 1000; \
-so are M, G, T, P and E their powers.
+so are M, G, T, P and E their powers. 32x64k is a product.
 
 Exit codes:
   2    the command line is wrong; the program was not started
