@@ -19,6 +19,9 @@ impl Error {
     /// A failed call on a file.
     pub(crate) fn io(doing: &str, path: &Path, error: &io::Error) -> Self {
         let step = match error.raw_os_error() {
+            None if error.kind() == io::ErrorKind::InvalidData => {
+                "It holds no results; name a file that `dropbehind bench` wrote"
+            }
             Some(libc::ENOSPC) => "Free space there, or give a smaller --size",
             Some(libc::EACCES | libc::EPERM) => "Run as root, or give another --dir",
             Some(libc::ENOENT) => "Create it first, or give another name",

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use crate::error::Error;
 use crate::mode::Mode;
 use crate::scenario::{Scenario, Size, Stage};
+use dropbehind_config::nearest;
 
 /// What to measure, where and how.
 #[derive(Clone, Debug, Default)]
@@ -91,8 +92,10 @@ impl Options {
         let all = Scenario::all();
         for name in &self.scenarios {
             if !all.iter().any(|scenario| scenario.is_meant_by(name)) {
+                let meant = nearest(name, all.iter().map(|scenario| scenario.name));
+                let meant = meant.map_or(String::new(), |name| format!("Did you mean {name}? "));
                 return Err(Error::Usage(format!(
-                    "there is no scenario {name:?}. `dropbehind bench list` names them."
+                    "there is no scenario {name:?}. {meant}`dropbehind bench list` names them."
                 )));
             }
         }

@@ -1,6 +1,7 @@
 //! What to do about an error, by errno and by what was being done.
 
 use crate::error::{Doing, shown};
+use crate::options::is_of_dd;
 use rustix::io::Errno;
 use std::io;
 use std::path::Path;
@@ -48,6 +49,14 @@ pub(crate) fn next_step(doing: Doing, path: &Path, error: &io::Error) -> String 
                 }
                 _ => "check the name".into(),
             }
+        }
+        Some(Errno::NOENT) if path == Path::new("-") => {
+            "check the name; standard input is /dev/stdin".into()
+        }
+        Some(Errno::NOENT) if path.to_str().is_some_and(is_of_dd) => {
+            "files are named without that, and what dd calls so are options here: see --help of \
+             cp, read and write"
+                .into()
         }
         Some(Errno::NOENT | Errno::NAMETOOLONG | Errno::LOOP) => "check the name".into(),
         Some(Errno::NOTDIR) => "a part of the name is a file; check the name".into(),

@@ -32,6 +32,41 @@ fn a_wrong_command_line_is_told_and_changes_nothing() {
 }
 
 #[test]
+fn what_was_meant_is_guessed() {
+    let user = User::new();
+    user.has("a", 10);
+    for (line, code, saying) in [
+        ("cp --mode dontcahe a b", 2, "Did you mean dontcache?"),
+        ("cp --strategy nativ a b", 2, "Did you mean native?"),
+        ("cp --bs=1M a b", 2, "--block-size sets"),
+        ("cp --rate-limit 5M a b", 2, "--io-priority idle"),
+        ("write --oflag=direct b", 2, "--mode says how"),
+        ("write --conv=notrunc b", 2, "--seek"),
+        ("write --fsync b", 2, "unless --no-sync"),
+        ("read --skip 5 a", 2, "--offset"),
+        ("read --count 5 a", 2, "--length"),
+        ("cp if=a of=b", 1, "what dd calls so"),
+        ("cp - b", 1, "standard input is /dev/stdin"),
+        ("write -", 1, "./- for one of that name"),
+        (
+            "run --modee buffered true",
+            127,
+            "no option of `dropbehind run`",
+        ),
+        ("bench seq-wirte-1m", 2, "Did you mean seq-write-1m?"),
+        ("bench report a", 1, "holds no results"),
+    ] {
+        if line.ends_with("report a") {
+            std::fs::write(user.file("a"), [0xff; 10]).unwrap();
+        }
+        let said = user.runs(line);
+        said.fails(code, saying);
+        assert!(!said.stderr.contains("'--b'"), "{line}: {}", said.stderr);
+        assert!(!user.file("b").exists(), "{line}");
+    }
+}
+
+#[test]
 fn variables_are_read_and_checked() {
     let user = User::new();
     user.has("a", 10);

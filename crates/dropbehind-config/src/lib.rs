@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod disks;
+mod nearest;
 mod problem;
 mod shown;
 pub mod size;
@@ -15,5 +16,6 @@ pub use disks::{
     CONFIG_VARIABLE, DEFAULT_PATH, DiskSettings, Disks, MAX_DIRTY_RANGE_BYTES, REQUEST_RANGE_BYTES,
     WINDOW_RANGE_BYTES, read_disks, read_text,
 };
+pub use nearest::nearest;
 pub use problem::{FileError, Problem};
 pub use shown::{shown, shown_json};

@@ -15,8 +15,9 @@ mod watch;
 mod write;
 
 use crate::error::{Exit, Failure, shown};
+use crate::options::instead_of;
 use clap::builder::StyledStr;
-use clap::error::ContextValue;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
 use dropbehind_observer::shown_json;
 use std::ffi::OsString;
@@ -114,7 +115,7 @@ pub(crate) fn run(words: impl IntoIterator<Item = OsString>) -> Exit {
     let words: Vec<OsString> = words.into_iter().collect();
     let cli = match Cli::try_parse_from(&words) {
         Ok(cli) => cli,
-        Err(error) => wrong_words(error, &words).exit(),
+        Err(error) => wrong_words(with_hint(error), &words).exit(),
     };
     match cli.command {
         Command::Run(args) => run::run(&args),
@@ -131,6 +132,31 @@ pub(crate) fn run(words: impl IntoIterator<Item = OsString>) -> Exit {
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
     }
+}
+
+/// The shortest abbreviations of options, which only those who know cp expect.
+const ABBREVIATION_MOST: usize = "--str".len();
+
+/// The error with what to use instead of an option that other tools have.
+fn with_hint(mut error: clap::Error) -> clap::Error {
+    let suggests_abbreviation = match error.get(ContextKind::SuggestedArg) {
+        Some(ContextValue::String(name)) => name.len() <= ABBREVIATION_MOST,
+        _ => false,
+    };
+    let hint = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(option)) if error.kind() == ErrorKind::UnknownArgument => {
+            instead_of(option)
+        }
+        _ => None,
+    };
+    if suggests_abbreviation || hint.is_some() {
+        error.insert(ContextKind::SuggestedArg, ContextValue::None);
+    }
+    if let Some(hint) = hint {
+        let hints = vec![StyledStr::from(hint)];
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(hints));
+    }
+    error
 }
 
 /// The error with nothing that controls the terminal, unless it is clap's own colours. Words come

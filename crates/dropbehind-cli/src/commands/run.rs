@@ -238,7 +238,9 @@ fn check_privilege() -> Result<(), Failure> {
 /// Reports a program that could not be run, and returns the exit code.
 fn not_run(name: &str, error: &io::Error) -> Exit {
     let missing = error.kind() == io::ErrorKind::NotFound;
-    let step = if missing {
+    let step = if missing && name.starts_with('-') {
+        "It is no option of `dropbehind run`; see its --help."
+    } else if missing {
         "Check the name, and PATH."
     } else {
         "Check its permissions, and what it is."

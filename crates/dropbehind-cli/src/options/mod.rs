@@ -6,17 +6,20 @@
 
 mod arguments;
 mod bench;
+mod foreign;
 mod run_settings;
 mod settings;
 mod table;
 mod top;
 
 pub(crate) use bench::BenchSettings;
+pub(crate) use foreign::{instead_of, is_of_dd};
 pub(crate) use run_settings::RunSettings;
 pub(crate) use settings::{IoSettings, Voice, When, WriteEnd};
 pub(crate) use top::TopSettings;
 
 use crate::size;
+use dropbehind_config::nearest;
 use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -107,9 +110,14 @@ impl OptionSpec {
         }
         let text = text.to_str().ok_or("expected plain text")?;
         match self.kind {
-            Kind::Words { check, .. } | Kind::Pattern { check } => {
-                check(text).map(|()| Value::Word(text.to_owned()))
-            }
+            Kind::Words { words, check } => match check(text) {
+                Ok(()) => Ok(Value::Word(text.to_owned())),
+                Err(reason) => Err(match nearest(text, words.iter().copied()) {
+                    Some(meant) => format!("{reason}. Did you mean {meant}?"),
+                    None => reason,
+                }),
+            },
+            Kind::Pattern { check } => check(text).map(|()| Value::Word(text.to_owned())),
             Kind::Bytes { min, max } => match size::parse(text)? {
                 bytes if (min..=max).contains(&bytes) => Ok(Value::Bytes(bytes)),
                 _ => Err(format!(
