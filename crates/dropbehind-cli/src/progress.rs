@@ -6,7 +6,9 @@
 use crate::options::When;
 use crate::size::show;
 use dropbehind::File;
+use dropbehind_linux::StartState;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use nix::sys::signal::{SigSet, Signal};
 use std::io::{self, IsTerminal};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -23,6 +25,8 @@ const MAX_COST: u32 = 20;
 const DRAW_EVERY: Duration = Duration::from_millis(100);
 /// Seldom enough for a log.
 const PRINT_EVERY: Duration = Duration::from_secs(1);
+/// Asks how far the run is.
+const QUESTION: Signal = Signal::SIGUSR1;
 
 /// What the thread that moves the data counts.
 #[derive(Debug, Default)]
@@ -33,6 +37,8 @@ pub(crate) struct Counters {
     pub(crate) written: AtomicU64,
     /// Bytes of holes that were skipped.
     pub(crate) skipped: AtomicU64,
+    /// Bytes that were written without the library, and are not synced yet.
+    pub(crate) unsynced: AtomicU64,
 }
 
 /// The run as both threads see it.
@@ -44,6 +50,19 @@ struct Watched {
     peak_cached: AtomicU64,
     /// Dirty bytes at the last look.
     dirty: AtomicU64,
+    /// How much there is to do, if known.
+    total: AtomicU64,
+}
+
+/// Keeps SIGUSR1 from ending the process: [`Progress`] answers it, as dd does. There must be no
+/// other threads yet.
+pub(crate) fn take_question() {
+    // What is ignored, as under nohup, stays so.
+    let is_ignored = StartState::get().is_ok_and(|start| start.ignores(QUESTION as i32));
+    if !is_ignored {
+        // If it is not blocked, it does what it always does.
+        let _ = SigSet::from(QUESTION).thread_block();
+    }
 }
 
 /// The watching thread, and the progress bar.
@@ -71,6 +90,7 @@ impl Progress {
         let thread = (visible || wants_peaks)
             .then(|| spawn(&watched, bar.as_ref()))
             .flatten();
+        answer(&watched, bar.as_ref());
         Self {
             watched,
             bar,
@@ -90,6 +110,7 @@ impl Progress {
 
     /// Sets how much there is to do.
     pub(crate) fn set_total(&self, bytes: u64) {
+        self.watched.total.store(bytes, Relaxed);
         if let Some(bar) = self.bar.as_ref().filter(|_| bytes > 0) {
             bar.set_length(bytes);
             bar.set_style(style("[{bar:24}] {msg}"));
@@ -98,17 +119,15 @@ impl Progress {
 
     /// Watches one more file.
     pub(crate) fn attach(&self, file: &Arc<File>) {
-        if self.thread.is_some() {
-            lock(&self.watched.files).push(Arc::clone(file));
-        }
+        lock(&self.watched.files).push(Arc::clone(file));
     }
 
     /// Looks at a file for the last time. Afterwards, the caller has the only handle again.
     pub(crate) fn detach(&self, file: &Arc<File>) {
         if self.thread.is_some() {
             self.watched.look();
-            lock(&self.watched.files).retain(|watched| !Arc::ptr_eq(watched, file));
         }
+        lock(&self.watched.files).retain(|watched| !Arc::ptr_eq(watched, file));
     }
 
     /// Prints a line, above the bar if there is one.
@@ -169,16 +188,35 @@ impl Watched {
         self.peak_cached.fetch_max(cached, Relaxed);
     }
 
+    fn done(&self) -> u64 {
+        self.counters.written.load(Relaxed) + self.counters.skipped.load(Relaxed)
+    }
+
+    /// How far the run is, at so many bytes a second.
+    fn line(&self, rate: f64, left: &str) -> String {
+        let counters = &self.counters;
+        // In this order, what is written meanwhile is not taken for synced.
+        let written = counters.written.load(Relaxed);
+        let unsynced = self.dirty.load(Relaxed) + counters.unsynced.load(Relaxed);
+        let at_disk = written.saturating_sub(unsynced);
+        let of = match self.total.load(Relaxed) {
+            0 => String::new(),
+            total => format!(" of {}", show(total.max(self.done()))),
+        };
+        format!(
+            "{}{of}, {}/s{left}, {} at the disk",
+            show(self.done()),
+            // Never negative, and far from the limit.
+            show(rate as u64),
+            show(at_disk),
+        )
+    }
+
     /// Shows how far the run is: as a line, if a bar was asked for and there is no terminal to
     /// draw it on.
     fn draw(&self, bar: &ProgressBar) {
-        let written = self.counters.written.load(Relaxed);
-        let done = written + self.counters.skipped.load(Relaxed);
-        let at_disk = written.saturating_sub(self.dirty.load(Relaxed));
+        let done = self.done();
         bar.set_position(done);
-        let of = bar
-            .length()
-            .map(|total| format!(" of {}", show(total.max(done))));
         let rate = bar.per_sec();
         let left = match bar.length() {
             Some(total) if done >= total => ", waiting for the disk".to_owned(),
@@ -188,15 +226,7 @@ impl Watched {
             }
             _ => String::new(),
         };
-        let message = format!(
-            "{}{}, {}/s{}, {} at the disk",
-            show(done),
-            of.unwrap_or_default(),
-            // Never negative, and far from the limit.
-            show(rate as u64),
-            left,
-            show(at_disk),
-        );
+        let message = self.line(rate, &left);
         if bar.is_hidden() {
             eprintln!("{message}");
         } else {
@@ -217,6 +247,30 @@ fn spawn(
         .name("progress".to_owned())
         .spawn(move || watch(&watched, bar.as_ref(), &stopped));
     Some((stop, thread.ok()?))
+}
+
+/// Starts the thread that says how far the run is whenever somebody asks. Without it, the question
+/// stays unanswered, and does no harm.
+fn answer(watched: &Arc<Watched>, bar: Option<&ProgressBar>) {
+    let question = SigSet::from(QUESTION);
+    if !SigSet::thread_get_mask().is_ok_and(|blocked| blocked.contains(QUESTION)) {
+        return;
+    }
+    let (watched, bar) = (Arc::clone(watched), bar.cloned());
+    let started = Instant::now();
+    let answer = move || {
+        while question.wait().is_ok() {
+            watched.look();
+            let rate = watched.done() as f64 / started.elapsed().as_secs_f64();
+            let line = format!("dropbehind: {}", watched.line(rate, ""));
+            match &bar {
+                Some(bar) => bar.suspend(|| eprintln!("{line}")),
+                None => eprintln!("{line}"),
+            }
+        }
+    };
+    let thread = std::thread::Builder::new().name("signals".to_owned());
+    let _ = thread.spawn(answer);
 }
 
 fn watch(watched: &Watched, bar: Option<&ProgressBar>, stopped: &mpsc::Receiver<()>) {

@@ -27,6 +27,7 @@ use super::report;
 use crate::error::{Doing, Exit, Failure, quoted, reason, shown};
 use crate::options::{Voice, When};
 use crate::place::Place;
+use crate::progress::take_question;
 use crate::session::Session;
 use backups::Backups;
 use clap::{Args, Command, FromArgMatches};
@@ -100,6 +101,7 @@ pub(super) fn run(choices: &Choices) -> Exit {
     // Reading the umask takes setting it, so this comes before there are other threads.
     let umask = rustix::process::umask(Mode::RWXG | Mode::RWXO);
     rustix::process::umask(umask);
+    take_question();
     let interruption = Interruption::listen();
     raise_descriptor_limit();
     let session = match Session::start(&choices.settings) {

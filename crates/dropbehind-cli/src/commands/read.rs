@@ -6,6 +6,7 @@ use crate::input::Input;
 use crate::options::IoSettings;
 use crate::output::Output;
 use crate::place::Place;
+use crate::progress::take_question;
 use crate::session::Session;
 use crate::size;
 use crate::transfer::{TransferError, copy};
@@ -29,6 +30,7 @@ pub(super) struct ReadArgs {
 }
 
 pub(super) fn run(args: &ReadArgs) -> Exit {
+    take_question();
     let mut session = match Session::start(&args.settings) {
         Ok(session) => session,
         Err(failure) => return report(&failure),

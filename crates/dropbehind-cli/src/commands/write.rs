@@ -6,6 +6,7 @@ use crate::error::{Doing, Exit, Failure, so_far};
 use crate::input::{Identity, Input};
 use crate::options::{IoSettings, WriteEnd};
 use crate::output::sync_directory;
+use crate::progress::take_question;
 use crate::session::Session;
 use crate::transfer::{TransferError, copy};
 use clap::Args;
@@ -41,6 +42,7 @@ fn write(session: &mut Session, args: &WriteArgs) -> Result<(), Failure> {
     let mut input = Input::stdin(session)?;
     let total = input.remaining();
     let wanted = Wanted {
+    take_question();
         append: args.append,
         permissions: 0o666,
         keeps_data: false,

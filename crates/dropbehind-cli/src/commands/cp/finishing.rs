@@ -17,6 +17,7 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
 
 /// Files larger than this are finished at once: their sync costs nothing beside the copy.
@@ -51,6 +52,7 @@ pub(super) struct Finishing {
     small_files: usize,
     /// The small files that are being synced.
     syncing: Option<JoinHandle<(Vec<Failure>, Option<u64>)>>,
+    syncing_bytes: u64,
     /// The file system that the last batch was synced with: all that was made there before it.
     synced_device: Option<u64>,
     /// Directories that are full, to be synced after the files.
@@ -79,6 +81,7 @@ impl Finishing {
             small_bytes: 0,
             small_files,
             syncing: None,
+            syncing_bytes: 0,
             synced_device: None,
             batch: Vec::new(),
             batch_bytes: 0,
@@ -134,7 +137,7 @@ impl Finishing {
         self.end_small(session);
         // What was made since that sync began may not be on the disk.
         self.synced_device = None;
-        self.small_bytes = 0;
+        self.syncing_bytes = std::mem::take(&mut self.small_bytes);
         let batch = std::mem::take(&mut self.small);
         if batch.is_empty() {
             return;
@@ -161,6 +164,8 @@ impl Finishing {
     fn take_synced(&mut self, session: &mut Session, done: (Vec<Failure>, Option<u64>)) {
         let (failures, device) = done;
         self.synced_device = device;
+        let counters = session.progress.counters();
+        counters.unsynced.fetch_sub(self.syncing_bytes, Relaxed);
         for failure in failures {
             session.fail(&failure);
         }

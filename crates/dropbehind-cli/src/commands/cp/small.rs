@@ -87,6 +87,7 @@ impl Copying<'_> {
         })?;
         let counters = self.session.progress.counters();
         counters.read.fetch_add(len as u64, Relaxed);
+        counters.unsynced.fetch_add(len as u64, Relaxed);
         counters.written.fetch_add(len as u64, Relaxed);
         if self.has_more_names(&original.metadata, is_named)
             && let Ok(metadata) = copy.metadata()
