@@ -269,7 +269,7 @@ impl Destination {
                 .open_options()
                 .write(true)
                 .append(wanted.append)
-                .truncate(!wanted.append)
+                .truncate(!wanted.append && !wanted.keeps_data)
                 .open(path)?;
             Output::cached(file, session)
         } else {

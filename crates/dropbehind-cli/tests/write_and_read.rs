@@ -2,7 +2,13 @@
 
 mod user;
 
-use dropbehind_testbed::{Need, need, pattern, residency};
+use dropbehind_testbed::{
+    Fs, MountedFs, Need, SlowDisk, SlowDiskOptions, need, pattern, residency,
+};
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::MetadataExt;
+use std::process::Stdio;
 use user::{User, holds};
 
 #[test]
@@ -87,6 +93,154 @@ fn a_part_can_be_read() {
     }
     let said = user.sh("mkfifo p; echo x > p & dropbehind read --offset 1 p");
     said.fails(1, "Leave out --offset");
+}
+
+#[test]
+fn who_reads_past_the_end_is_told() {
+    let user = User::new();
+    user.has("file", 5000);
+    for (options, saying) in [
+        ("--offset 1M", "file ends at 4.9 KiB, before 1.0 MiB"),
+        (
+            "--offset 4k --length 1k",
+            "file ended after 904 B of 1.0 KiB",
+        ),
+    ] {
+        let said = user.does(&format!("read {options} file"));
+        assert!(said.stderr.contains(saying), "{}", said.stderr);
+        let said = user.does(&format!("read --quiet {options} file"));
+        assert_eq!(said.stderr, "");
+    }
+    assert_eq!(user.does("read --offset 5000 file").stderr, "");
+}
+
+#[test]
+fn a_dash_is_standard_input() {
+    let user = User::new();
+    user.has("file", 5000);
+    let said = user.sh(
+        "dropbehind read - < file | cmp - file; cat file | dropbehind read --length 10 - | wc -c
+         dropbehind stat - < file | wc -l; dropbehind drop - < file",
+    );
+    assert_eq!((said.code, said.stderr.as_str()), (0, ""));
+    assert!(said.text().starts_with("10\n2\n"), "{}", said.text());
+    assert!(said.text().contains("dropped"), "{}", said.text());
+}
+
+#[test]
+fn a_part_of_a_file_can_be_written() {
+    let user = User::new();
+    for (line, before, after) in [
+        ("write --seek 3 file", "0123456789", "012abcdef9"),
+        ("write --seek 8 file", "0123456789", "01234567abcdef"),
+        ("write --seek 3 --count 2 file", "0123456789", "012ab56789"),
+        ("write --count 2 file", "0123456789", "ab"),
+        ("write --count 2x2 --append file", "01", "01abcd"),
+        ("write --seek 2 file", "", "\0\0abcdef"),
+    ] {
+        std::fs::write(user.file("file"), before).unwrap();
+        let said = user.pipes(b"abcdef", line);
+        assert_eq!(said.code, 0, "{line}: {}", said.stderr);
+        let found = std::fs::read(user.file("file")).unwrap();
+        assert_eq!(String::from_utf8_lossy(&found), after, "{line}");
+    }
+    let said = user.pipes(b"abc", "write --seek 2 new");
+    assert_eq!(said.code, 0, "{}", said.stderr);
+    assert_eq!(std::fs::read(user.file("new")).unwrap(), b"\0\0abc");
+    user.pipes(b"abc", "write --seek 2 --append new")
+        .fails(2, "cannot be used with");
+}
+
+#[test]
+fn room_is_reserved_before_anything_is_written() {
+    need!(all MountedFs::needs(Fs::Ext4));
+    let user = User::new();
+    let disk = MountedFs::new(Fs::Ext4, 24 << 20).unwrap();
+    let file = disk.file("file");
+    let path = file.display().to_string();
+    let used = || file.metadata().unwrap().blocks() * 512;
+    user.pipes(b"abc", &format!("write --size 1G {path}"))
+        .fails(1, "No space left on device");
+    assert!(!file.exists());
+    std::fs::write(&file, "old").unwrap();
+    user.pipes(b"abc", &format!("write --append --size 1G {path}"))
+        .fails(1, "Nothing was written");
+    assert!(std::fs::read(&file).unwrap() == b"old" && used() < 1 << 20);
+    // While it waits for input, it has the room; what it did not need is free again.
+    let mut command = user.dropbehind(["write", "--size", "8M", "--count", "1M", &path]);
+    let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
+    while used() < 8 << 20 {
+        assert_eq!(child.try_wait().unwrap(), None);
+    }
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(&pattern::filled(1, 0, 1 << 20)).unwrap();
+    assert!(child.wait().unwrap().success());
+    holds(&file, 1 << 20);
+    assert!(used() < 2 << 20, "{}", used());
+    user.pipes(b"abc", "write --size 1M /dev/null")
+        .fails(1, "no regular file");
+}
+
+#[test]
+fn how_far_it_is_can_be_asked() {
+    let user = User::new();
+    for line in ["write out", "cp /dev/stdin out"] {
+        let mut command = user.dropbehind(line.split(' '));
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        stdin.write_all(&pattern::filled(1, 0, 3 << 20)).unwrap();
+        while user.file("out").metadata().map_or(0, |found| found.len()) < 3 << 20 {
+            assert_eq!(child.try_wait().unwrap(), None);
+        }
+        let mut stderr = BufReader::new(child.stderr.take().unwrap());
+        let mut answer = String::new();
+        // The last block is in the file before it is counted.
+        while !answer.starts_with("dropbehind: 3.0 MiB, ") {
+            kill_process(Pid::from_child(&child), Signal::USR1).unwrap();
+            answer.clear();
+            stderr.read_line(&mut answer).unwrap();
+            assert!(answer.ends_with(" at the disk\n"), "{answer}");
+        }
+        drop(stdin);
+        assert!(child.wait().unwrap().success());
+        holds(&user.file("out"), 3 << 20);
+        std::fs::remove_file(user.file("out")).unwrap();
+    }
+}
+
+/// Small files are synced many at a time.
+#[test]
+fn nothing_is_said_to_be_at_the_disk_before_it_is() {
+    need!(all SlowDisk::needs());
+    let user = User::new();
+    user.sh("mkdir tree; for i in $(seq 200); do head -c 9999 /dev/urandom > tree/$i; done");
+    let disk = SlowDisk::new(SlowDiskOptions::default()).unwrap();
+    let mounted = disk.mount(Fs::Ext4).unwrap();
+    let copy = mounted.file("copy");
+    disk.set_write_speed(Some(4096)).unwrap();
+    let mut command = user.dropbehind([
+        "cp",
+        "-r",
+        "--reflink=never",
+        "tree",
+        copy.to_str().unwrap(),
+    ]);
+    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+    let copied = || std::fs::read_dir(&copy).map_or(0, Iterator::count);
+    while copied() < 200 {
+        assert_eq!(child.try_wait().unwrap(), None);
+    }
+    kill_process(Pid::from_child(&child), Signal::USR1).unwrap();
+    let mut answer = String::new();
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    stderr.read_line(&mut answer).unwrap();
+    disk.set_write_speed(None).unwrap();
+    assert!(answer.contains(" 0 B at the disk"), "{answer}");
+    assert!(child.wait().unwrap().success());
 }
 
 #[test]

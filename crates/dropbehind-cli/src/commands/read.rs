@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 #[derive(Debug, Args)]
 pub(super) struct ReadArgs {
-    /// The file or block device to read
+    /// The file or block device to read; - is standard input
     #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     file: PathBuf,
     /// Where to begin
@@ -42,7 +42,10 @@ pub(super) fn run(args: &ReadArgs) -> Exit {
 }
 
 fn read(session: &mut Session, args: &ReadArgs) -> Result<(), Failure> {
-    let mut input = Input::open(session, &Place::typed(&args.file))?;
+    let mut input = match args.file == Path::new("-") {
+        true => Input::stdin(session)?,
+        false => Input::open(session, &Place::typed(&args.file))?,
+    };
     if args.offset > 0 {
         input.seek(args.offset).map_err(|error| {
             Failure::new(format!(
@@ -56,6 +59,14 @@ fn read(session: &mut Session, args: &ReadArgs) -> Result<(), Failure> {
     if let Some(left) = input.remaining() {
         let total = args.length.map_or(left, |length| length.min(left));
         session.progress.set_total(total);
+        if let Some(len) = input.len().filter(|&len| len > 0 && len < args.offset) {
+            session.note(&format!(
+                "{} ends at {}, before {}, where reading was to begin.",
+                shown(&args.file),
+                size::show(len),
+                size::show(args.offset)
+            ));
+        }
     }
     let stdout = Path::new("standard output");
     let mut output = Output::stdout().map_err(|error| Failure::io(Doing::Write, stdout, &error))?;
@@ -71,7 +82,17 @@ fn read(session: &mut Session, args: &ReadArgs) -> Result<(), Failure> {
     );
     input.finish(session, true);
     match moved {
-        Ok(_) => Ok(()),
+        Ok(moved) => {
+            if let Some(length) = args.length.filter(|&length| moved < length) {
+                session.note(&format!(
+                    "{} ended after {} of {}.",
+                    shown(&args.file),
+                    size::show(moved),
+                    size::show(length)
+                ));
+            }
+            Ok(())
+        }
         Err(TransferError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
             session.broken_pipe();
             Ok(())

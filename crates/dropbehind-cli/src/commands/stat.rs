@@ -63,6 +63,11 @@ pub(super) fn run(args: &StatArgs) -> Exit {
 /// Opens a file whose pages are to be counted or dropped.
 pub(super) fn open(path: &Path) -> Result<File, Failure> {
     let failed = |error: io::Error| Failure::io(Doing::Open, path, &error);
+    let path = if path == Path::new("-") {
+        Path::new("/dev/stdin")
+    } else {
+        path
+    };
     // Checked before opening, which would wait for a pipe's other end. Somebody may put a pipe in
     // the file's place between the two, so what was checked is opened, whatever its name.
     let pinned = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())

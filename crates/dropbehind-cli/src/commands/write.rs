@@ -2,14 +2,18 @@
 
 use super::report;
 use crate::destination::{Destination, Wanted};
-use crate::error::{Doing, Exit, Failure, so_far};
+use crate::error::{Doing, Exit, Failure, shown, so_far};
 use crate::input::{Identity, Input};
 use crate::options::{IoSettings, WriteEnd};
 use crate::output::sync_directory;
 use crate::progress::take_question;
 use crate::session::Session;
+use crate::size;
 use crate::transfer::{TransferError, copy};
 use clap::Args;
+use rustix::fs::{FallocateFlags, fallocate, fstat, ftruncate};
+use rustix::io::Errno;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -21,6 +25,16 @@ pub(super) struct WriteArgs {
     /// Write at the end of the file, instead of in place of what it holds
     #[arg(short, long)]
     append: bool,
+    /// Begin at this place of the file, and keep what it holds before and behind
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, conflicts_with = "append")]
+    seek: Option<u64>,
+    /// How much of standard input to write; to its end, unless given
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    count: Option<u64>,
+    /// Reserve room for this much before anything is written (fallocate); what is not used is
+    /// given back
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    size: Option<u64>,
     #[command(flatten)]
     settings: IoSettings,
     #[command(flatten)]
@@ -28,6 +42,7 @@ pub(super) struct WriteArgs {
 }
 
 pub(super) fn run(args: &WriteArgs) -> Exit {
+    take_question();
     let mut session = match Session::start(&args.settings) {
         Ok(session) => session,
         Err(failure) => return report(&failure),
@@ -39,23 +54,44 @@ pub(super) fn run(args: &WriteArgs) -> Exit {
 }
 
 fn write(session: &mut Session, args: &WriteArgs) -> Result<(), Failure> {
+    if args.file == Path::new("-") {
+        return Err(Failure::new(
+            "cannot write -: that is standard output, which is no file here. Name a file, such as \
+             ./- for one of that name.",
+        ));
+    }
     let mut input = Input::stdin(session)?;
-    let total = input.remaining();
+    let total = match (input.remaining(), args.count) {
+        (Some(left), Some(count)) => Some(left.min(count)),
+        (left, count) => left.or(count).or(args.size),
+    };
     let wanted = Wanted {
-    take_question();
         append: args.append,
         permissions: 0o666,
-        keeps_data: false,
-        bytes: total,
+        keeps_data: args.seek.is_some(),
+        bytes: total.map(|total| total.saturating_add(args.seek.unwrap_or(0))),
         source: (Path::new("standard input"), Identity::of(&input.metadata)),
     };
     let mut destination = Destination::open(session, &args.file, &wanted)?;
     session.progress.set_total(total.unwrap_or(0));
+    if let Some(seek) = args.seek {
+        let sought = destination.output.seek(seek);
+        sought.map_err(|error| Failure::io(Doing::Write, &destination.path, &error))?;
+    }
+    if let Some(bytes) = args.size {
+        reserve(&destination, args.seek, bytes).inspect_err(|_| {
+            give_back(&destination);
+            if destination.is_new {
+                // It is empty.
+                let _ = std::fs::remove_file(&destination.path);
+            }
+        })?;
+    }
     let moved = copy(
         &mut input,
         &mut destination.output,
         &mut session.buffer,
-        |_| None,
+        |_| args.count,
         session.progress.counters(),
     );
     let path = &destination.path;
@@ -67,6 +103,9 @@ fn write(session: &mut Session, args: &WriteArgs) -> Result<(), Failure> {
             TransferError::Write(error) => Failure::after(Doing::Write, path, &error, &so_far),
         }
     });
+    if args.size.is_some() {
+        give_back(&destination);
+    }
     let synced = match moved {
         Ok(_) if args.end.sync => destination.output.sync(path).and_then(|()| {
             if !destination.is_new {
@@ -82,4 +121,37 @@ fn write(session: &mut Session, args: &WriteArgs) -> Result<(), Failure> {
     let closed = destination.output.finish(session, path, is_clean);
     // Of several errors, the first says most.
     synced.and(closed)
+}
+
+/// Reserves room behind what the file holds, or from a place in it on. Its size stays.
+fn reserve(destination: &Destination, seek: Option<u64>, bytes: u64) -> Result<(), Failure> {
+    let path = &destination.path;
+    if !destination.is_regular {
+        return Err(Failure::new(format!(
+            "cannot reserve room in {}: it is no regular file. Leave out --size.",
+            shown(path)
+        )));
+    }
+    let file = destination.output.as_fd();
+    let reserved = fstat(file).and_then(|stat| {
+        let end = u64::try_from(stat.st_size).unwrap_or(0);
+        fallocate(file, FallocateFlags::KEEP_SIZE, seek.unwrap_or(end), bytes)
+    });
+    reserved.map_err(|errno| {
+        let mut failure = Failure::io(Doing::Write, path, &errno.into());
+        if errno == Errno::OPNOTSUPP {
+            failure.add("Nothing can be reserved there: leave out --size.");
+        } else {
+            failure.add("Nothing was written.");
+        }
+        failure
+    })
+}
+
+/// Gives room behind the end of the file back. It does no harm if it stays.
+fn give_back(destination: &Destination) {
+    let file = destination.output.as_fd();
+    if let Ok(stat) = fstat(file) {
+        let _ = ftruncate(file, u64::try_from(stat.st_size).unwrap_or(0));
+    }
 }
