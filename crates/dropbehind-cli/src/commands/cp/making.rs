@@ -86,6 +86,33 @@ impl Copying<'_> {
         })
     }
 
+    /// Makes something that is no copy of data under a name; `None` if what has it stays. With
+    /// `replaces`, it may take the place of that.
+    fn make(
+        &mut self,
+        source: &Place<'_>,
+        from: &Metadata,
+        target: &Place<'_>,
+        is_named: bool,
+        replaces: bool,
+        make: impl Fn(&Path) -> Result<(), Errno>,
+    ) -> Result<Option<Result<(), Errno>>, Failure> {
+        let made = make(target.name);
+        if made != Err(Errno::EXIST) {
+            return Ok(Some(made));
+        }
+        Ok(match self.way(source, from, target, is_named)? {
+            Way::Skip | Way::Newer => None,
+            Way::Into(_) if replaces => Some(replace(target, make)),
+            _ => Some(make(target.name)),
+        })
+    }
+
+    fn announce_made(&mut self, source: &Place<'_>, target: &Place<'_>) {
+        let backup = self.end_backup(target, true);
+        self.announce(source.path, target.path, backup.as_deref());
+    }
+
     /// Copies a symbolic link, or makes a pipe, socket or device like the source.
     pub(super) fn node(
         &mut self,
@@ -113,14 +140,10 @@ impl Copying<'_> {
                 rustix::fs::mknodat(target.directory, name, kind, mode, device)
             }
         };
-        let mut made = make(target.name);
-        if made == Err(Errno::EXIST) {
-            match self.way(source, &attributes.metadata, target, is_named)? {
-                Way::Skip | Way::Newer => return Ok(()),
-                Way::Into(_) if self.choices.force => made = replace(target, make),
-                _ => made = make(target.name),
-            }
-        }
+        let (from, replaces) = (&attributes.metadata, self.choices.force);
+        let Some(made) = self.make(source, from, target, is_named, replaces, make)? else {
+            return Ok(());
+        };
         made.map_err(|errno| not_made(target, kind, errno))?;
         let copy = target.pin().map_err(|_| target.was_replaced())?;
         let metadata = metadata_of(&copy, target)?;
@@ -128,8 +151,7 @@ impl Copying<'_> {
         if FileType::from_raw_mode(metadata.mode()) != kind || metadata.nlink() != 1 {
             return Err(target.was_replaced());
         }
-        let backup = self.end_backup(target, true);
-        self.announce(source.path, target.path, backup.as_deref());
+        self.announce_made(source, target);
         self.remember(&attributes.metadata, target, &metadata, is_named);
         let (wanted, mode) = (self.choices.preserve, self.final_mode(&attributes));
         attributes.preserve(file.as_fd(), copy.as_fd(), target.path, wanted, mode)
@@ -156,14 +178,11 @@ impl Copying<'_> {
             )));
         }
         let make = |name: &Path| rustix::fs::symlinkat(source.path, target.directory, name);
-        let mut made = make(target.name);
-        if made == Err(Errno::EXIST) {
-            match self.way(source, &original.metadata, target, is_named)? {
-                Way::Skip | Way::Newer => return Ok(()),
-                Way::Into(_) if self.choices.force => made = replace(target, make),
-                _ => made = make(target.name),
-            }
-        }
+        let replaces = self.choices.force;
+        let made = self.make(source, &original.metadata, target, is_named, replaces, make)?;
+        let Some(made) = made else {
+            return Ok(());
+        };
         made.map_err(|errno| {
             Failure::io(Doing::Create, target.path, &errno.into()).like_cp(format!(
                 "cannot create symbolic link {} to {}: {}",
@@ -172,8 +191,7 @@ impl Copying<'_> {
                 reason(&errno.into())
             ))
         })?;
-        let backup = self.end_backup(target, true);
-        self.announce(source.path, target.path, backup.as_deref());
+        self.announce_made(source, target);
         Ok(())
     }
 
@@ -186,19 +204,13 @@ impl Copying<'_> {
         is_named: bool,
     ) -> Result<(), Failure> {
         let make = |name: &Path| link_to(&original.file, target, name);
-        let mut made = make(target.name);
-        if made == Err(Errno::EXIST) {
-            match self.way(source, &original.metadata, target, is_named)? {
-                Way::Skip | Way::Newer => return Ok(()),
-                Way::Into(_) if self.choices.force || self.choices.overwrite == Overwrite::Ask => {
-                    made = replace(target, make);
-                }
-                _ => made = make(target.name),
-            }
-        }
+        let replaces = self.choices.force || self.choices.overwrite == Overwrite::Ask;
+        let made = self.make(source, &original.metadata, target, is_named, replaces, make)?;
+        let Some(made) = made else {
+            return Ok(());
+        };
         made.map_err(|errno| not_linked(target, source.path, errno))?;
-        let backup = self.end_backup(target, true);
-        self.announce(source.path, target.path, backup.as_deref());
+        self.announce_made(source, target);
         Ok(())
     }
 
@@ -240,8 +252,7 @@ impl Copying<'_> {
             }
         }
         made.map_err(|errno| not_linked(target, &earlier.path, errno))?;
-        let backup = self.end_backup(target, true);
-        self.announce(source.path, target.path, backup.as_deref());
+        self.announce_made(source, target);
         Ok(true)
     }
 
