@@ -3,10 +3,10 @@
 use crate::input::{Data, Input};
 use crate::output::Output;
 use crate::progress::Counters;
-use crate::transfer::{Buffer, TransferError, copy, copy_without_zeroes};
+use crate::transfer::{Buffer, TransferError, copy};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Copies the data of a file into an empty one, leaving holes where the source has them, and
+/// Copies the data of a file from `start` on into one that ends there, leaving holes where the source has them, and
 /// with `makes_holes` where it has blocks of zeroes. Returns the length of the copy.
 ///
 /// Ends where reading ends, or at the [end](Input::end) of the source, not where the size once
@@ -17,8 +17,10 @@ pub(crate) fn copy_sparse(
     buffer: &mut Buffer,
     counters: &Counters,
     makes_holes: bool,
+    start: u64,
 ) -> Result<u64, TransferError> {
-    let mut at = 0;
+    let mut at = start;
+    counters.skipped.fetch_add(start, Relaxed);
     let mut last_write_end = 0;
     loop {
         let (start, limit) = match input.next_data(at) {
@@ -37,10 +39,7 @@ pub(crate) fn copy_sparse(
         counters.skipped.fetch_add(start - at, Relaxed);
         // A file that was empty may get its first size while it is copied.
         let limited = |input: &Input| limit.or_else(|| input.end());
-        let copied = match makes_holes {
-            true => copy_without_zeroes(input, output, buffer, limited, counters)?,
-            false => copy(input, output, buffer, limited, counters)?,
-        };
+        let copied = copy(input, output, buffer, limited, counters, makes_holes)?;
         at = start + copied;
         if copied > 0 && !makes_holes {
             last_write_end = at;

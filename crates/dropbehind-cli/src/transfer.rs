@@ -44,37 +44,17 @@ impl Buffer {
 }
 
 /// Moves bytes until the source ends, but at most `limit`, which is asked before each block.
-/// Returns how many.
+/// With `makes_holes`, blocks of zeroes are left out, so that they become holes of an empty file;
+/// the caller sets its length. Returns how many bytes of the source that was.
 pub(crate) fn copy(
     input: &mut Input,
     output: &mut Output,
     buffer: &mut Buffer,
     limit: impl Fn(&Input) -> Option<u64>,
     counters: &Counters,
+    makes_holes: bool,
 ) -> Result<u64, TransferError> {
-    copy_by(write_all, input, output, buffer, limit, counters)
-}
-
-/// Like [`copy`], but leaves out blocks of zeroes, so that they become holes of an empty file;
-/// the caller sets its length.
-pub(crate) fn copy_without_zeroes(
-    input: &mut Input,
-    output: &mut Output,
-    buffer: &mut Buffer,
-    limit: impl Fn(&Input) -> Option<u64>,
-    counters: &Counters,
-) -> Result<u64, TransferError> {
-    copy_by(write_data, input, output, buffer, limit, counters)
-}
-
-fn copy_by(
-    write: impl Fn(&mut Output, &[u8], &Counters) -> io::Result<()>,
-    input: &mut Input,
-    output: &mut Output,
-    buffer: &mut Buffer,
-    limit: impl Fn(&Input) -> Option<u64>,
-    counters: &Counters,
-) -> Result<u64, TransferError> {
+    let write = if makes_holes { write_data } else { write_all };
     let mut done = 0;
     loop {
         let left = limit(input).map_or(u64::MAX, |limit| limit.saturating_sub(done));

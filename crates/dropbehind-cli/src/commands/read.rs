@@ -79,6 +79,7 @@ fn read(session: &mut Session, args: &ReadArgs) -> Result<(), Failure> {
         &mut session.buffer,
         |_| args.length,
         session.progress.counters(),
+        false,
     );
     input.finish(session, true);
     match moved {

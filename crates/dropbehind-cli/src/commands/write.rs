@@ -93,6 +93,7 @@ fn write(session: &mut Session, args: &WriteArgs) -> Result<(), Failure> {
         &mut session.buffer,
         |_| args.count,
         session.progress.counters(),
+        false,
     );
     let path = &destination.path;
     let moved = moved.map_err(|error| {

@@ -136,6 +136,7 @@ pub(in crate::commands) struct Choices {
     pub(super) paths: Vec<PathBuf>,
     pub(super) atomic: bool,
     pub(super) verify: bool,
+    pub(super) resume: bool,
     pub(super) target_directory: Option<PathBuf>,
     pub(super) no_target_directory: bool,
     pub(super) parents: bool,
@@ -258,6 +259,16 @@ impl Choices {
                 ));
             }
         }
+        if flags.resume {
+            let others = flags.atomic || backups.is_some() || flags.remove_destination;
+            let leaves = only_newer || matches!(overwrite, Overwrite::Skip | Overwrite::Fail);
+            if others || leaves || making != Making::Copies {
+                return Err(wrong(
+                    "--resume goes on with what is there: it cannot be combined with --atomic, \
+                     --backup, --remove-destination, --attributes-only, -l, -s, -n or -u",
+                ));
+            }
+        }
         if flags.verify && (making != Making::Copies || !flags.end.sync) {
             return Err(wrong(
                 "--verify reads data back from the disk: it cannot be combined with \
@@ -268,6 +279,7 @@ impl Choices {
             paths,
             atomic: flags.atomic,
             verify: flags.verify,
+            resume: flags.resume,
             target_directory: flags.target_directory,
             no_target_directory: flags.no_target_directory,
             parents: flags.parents,

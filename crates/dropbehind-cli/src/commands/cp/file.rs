@@ -7,13 +7,16 @@ use super::choices::{Making, Preserve, Reflink, Sparse};
 use super::existing::Way;
 use super::making::metadata_of;
 use super::original::Original;
+use super::verification::done_bytes;
 use crate::destination::{Destination, Wanted};
 use crate::error::{Doing, Failure, quoted, reason, shown, so_far};
 use crate::input::{Identity, Input, is_cached_kind};
+use crate::output::Output;
 use crate::place::Place;
+use crate::progress::Counters;
 use crate::size;
 use crate::sparse::copy_sparse;
-use crate::transfer::{TransferError, copy, copy_without_zeroes};
+use crate::transfer::{Buffer, TransferError, copy};
 use rustix::fs::AtFlags;
 use rustix::io::Errno;
 use std::io::{self, Write};
@@ -104,7 +107,7 @@ impl Copying<'_> {
         let wanted = Wanted {
             append: false,
             permissions,
-            keeps_data: self.choices.making == Making::Attributes,
+            keeps_data: self.choices.making == Making::Attributes || self.choices.resume,
             bytes: input.len(),
             source: (&input.path, Identity::of(&input.metadata)),
         };
@@ -183,6 +186,7 @@ impl Copying<'_> {
                         format!("error writing {}: {reason}", quoted(&destination.path)),
                     )
                 }
+                Failed::Resume(failure) => failure,
                 Failed::Clone(errno) => not_cloned(&input, &destination, errno),
             }
         });
@@ -192,11 +196,12 @@ impl Copying<'_> {
         } else {
             self.links.forget(&input.metadata);
         }
+        let is_kept = self.choices.resume;
         let is_stopped = self.interruption.signal().is_some();
         let result = result.map_err(|failure| match failure {
-            _ if is_stopped => taken_back(&destination, target),
+            _ if is_stopped => taken_back(&destination, target, is_kept),
             // What could be read of a failing disk may be all that can be had.
-            failure if is_read => failure,
+            failure if is_read || is_kept => failure,
             failure => without_half(failure, destination.is_new, &destination.output, target),
         });
         let result = result.and_then(|moved| {
@@ -228,6 +233,15 @@ impl Copying<'_> {
         destination: &mut Destination,
     ) -> Result<Option<u64>, Failed> {
         let is_regular = input.is_regular() && destination.is_regular;
+        let mut start = 0;
+        if self.choices.resume && is_regular && !destination.is_new {
+            let copy = destination.output.as_fd();
+            start = done_bytes(input, copy, &destination.path).map_err(Failed::Resume)?;
+        }
+        if self.choices.resume && destination.is_regular {
+            let cut = destination.output.set_len(start);
+            cut.map_err(|error| Failed::Transfer(TransferError::Write(error)))?;
+        }
         let (sparse, reflink) = (self.choices.sparse, self.choices.reflink);
         if is_regular && sparse == Sparse::Auto && reflink != Reflink::Never {
             match self.share(input, destination) {
@@ -247,17 +261,16 @@ impl Copying<'_> {
         let (buffer, output) = (&mut self.session.buffer, &mut destination.output);
         let makes_holes = sparse == Sparse::Always && destination.is_regular;
         let moved = if is_regular && sparse != Sparse::Never {
-            copy_sparse(input, output, buffer, counters, makes_holes)
-        } else if makes_holes {
-            let moved = copy_without_zeroes(input, output, buffer, Input::end, counters);
-            moved.and_then(|moved| {
-                output.set_len(moved).map_err(TransferError::Write)?;
-                Ok(moved)
-            })
+            copy_sparse(input, output, buffer, counters, makes_holes, start)
         } else {
-            copy(input, output, buffer, Input::end, counters)
+            copy_from(start, input, output, buffer, counters, makes_holes)
         };
-        moved.map(Some).map_err(Failed::Transfer)
+        let moved = moved.map_err(Failed::Transfer)?;
+        if makes_holes {
+            let sized = output.set_len(moved).map_err(TransferError::Write);
+            sized.map_err(Failed::Transfer)?;
+        }
+        Ok(Some(moved))
     }
 
     /// Shares the data of a file with its copy (`FICLONE`). Nothing of either enters the cache.
@@ -301,6 +314,8 @@ impl Copying<'_> {
 
 /// Why the data is not in the copy.
 enum Failed {
+    /// What is there already cannot be compared.
+    Resume(Failure),
     Transfer(TransferError),
     Clone(Errno),
 }
@@ -325,17 +340,40 @@ fn keep_attributes(target: &Place<'_>, copy: BorrowedFd<'_>) -> Result<(), Failu
     }
 }
 
+/// Copies all from a place on, and returns how long the copy is then.
+fn copy_from(
+    start: u64,
+    input: &mut Input,
+    output: &mut Output,
+    buffer: &mut Buffer,
+    counters: &Counters,
+    makes_holes: bool,
+) -> Result<u64, TransferError> {
+    if start > 0 {
+        input.seek(start).map_err(TransferError::Read)?;
+        output.seek(start).map_err(TransferError::Write)?;
+        counters.skipped.fetch_add(start, Relaxed);
+    }
+    let end = |input: &Input| input.end().map(|end| end.saturating_sub(start));
+    let copied = copy(input, output, buffer, end, counters, makes_holes)?;
+    Ok(start + copied)
+}
+
 /// Removes a file that a signal left half copied, and says so; a file that was there before holds
 /// only a part of its source.
-fn taken_back(destination: &Destination, target: &Place<'_>) -> Failure {
+fn taken_back(destination: &Destination, target: &Place<'_>, is_kept: bool) -> Failure {
     let name = shown(target.path);
     if destination.unnamed.is_some() {
         return Failure::new(format!("{name} was half copied, and is as it was before."));
     }
-    match destination.is_new && is_removed(&destination.output, target) {
+    match !is_kept && destination.is_new && is_removed(&destination.output, target) {
         true => Failure::new(format!("{name} was half copied, and is removed.")),
         false => Failure::new(format!(
-            "{name} holds only a part of its source now. Copy it again."
+            "{name} holds only a part of its source now. {}.",
+            match is_kept {
+                true => "Run the command again to go on with it",
+                false => "Copy it again",
+            }
         )),
     }
 }

@@ -108,6 +108,13 @@ pub(super) struct Flags {
     /// Take the slashes off the ends of sources
     #[arg(long, aliases = ["st", "str"], overrides_with = "strip_trailing_slashes")]
     pub(super) strip_trailing_slashes: bool,
+    /// Go on with copies that are half there
+    ///
+    /// What such a file holds is read from the disk and compared with its source. From the first
+    /// difference on, it is copied. What a signal or a full disk leaves half copied stays, to be
+    /// gone on with. Inside of trees, files that -p or -a would replace are copied anew.
+    #[arg(long, overrides_with = "resume")]
+    pub(super) resume: bool,
     /// Make symbolic links instead of copies
     #[arg(short, long, overrides_with = "symbolic_link")]
     pub(super) symbolic_link: bool,

@@ -1,9 +1,11 @@
-//! Reads copies back from the disk, and compares them with their sources.
+//! Reads copies back from the disk, and compares them with their sources: to verify them, and to
+//! go on with those that are half there.
 
 use crate::error::{Doing, Failure, shown};
 use crate::input::Input;
 use crate::place::proc_path;
 use crate::transfer::Buffer;
+use dropbehind_linux::{cachestat, drop_clean, page_size};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::fs::File;
@@ -20,15 +22,42 @@ pub(super) fn verify(input: &mut Input, copy: BorrowedFd<'_>, path: &Path) -> Re
     // Many file systems read through the cache at times, even if asked not to.
     let drop_copy = || {
         // Pages that somebody else reads just now cannot be dropped.
-        let _ = dropbehind_linux::drop_clean(copy, 0, 0);
+        let _ = drop_clean(copy, 0, 0);
     };
     drop_copy();
-    let verified = compare(input, copy, path);
+    let common = common(input, copy, path);
     drop_copy();
-    verified
+    match common? {
+        (_, true) => Ok(()),
+        (same, false) => Err(Failure::new(format!(
+            "{} is not what was copied: it differs from {} at byte {same}. If nobody changed the \
+             source meanwhile, do not trust the disk; look at the kernel's log (dmesg).",
+            shown(path),
+            shown(&input.path)
+        ))),
+    }
 }
 
-fn compare(input: &mut Input, copy: BorrowedFd<'_>, path: &Path) -> Result<(), Failure> {
+/// How much of its source a copy that is half there holds already, in whole pages.
+pub(super) fn done_bytes(
+    input: &mut Input,
+    copy: BorrowedFd<'_>,
+    path: &Path,
+) -> Result<u64, Failure> {
+    // Where reading brings pages in nevertheless, they are dropped, unless some were there.
+    let had_pages = cachestat(copy, 0, 0).map_or(true, |state| state.cached_pages > 0);
+    let common = common(input, copy, path);
+    if !had_pages {
+        let _ = drop_clean(copy, 0, 0);
+    }
+    let (same, _) = common?;
+    // A file that is cut off inside of a page has that page in the cache.
+    Ok(same - same % page_size())
+}
+
+/// How many bytes a copy has in common with its source from the beginning on, and whether that is
+/// all of the source.
+fn common(input: &mut Input, copy: BorrowedFd<'_>, path: &Path) -> Result<(u64, bool), Failure> {
     let (mut ours, mut theirs) = (Buffer::new(BLOCK_BYTES), Buffer::new(BLOCK_BYTES));
     let unread = |error: io::Error| Failure::io(Doing::Read, path, &error);
     let copy = open_around_cache(copy).map_err(|errno| unread(errno.into()))?;
@@ -48,17 +77,11 @@ fn compare(input: &mut Input, copy: BorrowedFd<'_>, path: &Path) -> Result<(), F
         if source != copied {
             let mut pairs = source.iter().zip(copied);
             let same = pairs.position(|(one, other)| one != other);
-            let place = at + same.unwrap_or(copied.len()) as u64;
-            return Err(Failure::new(format!(
-                "{} is not what was copied: it differs from {} at byte {place}. If nobody changed \
-                 the source meanwhile, do not trust the disk; look at the kernel's log (dmesg).",
-                shown(path),
-                shown(&input.path)
-            )));
+            return Ok((at + same.unwrap_or(copied.len()) as u64, false));
         }
         at += got as u64;
         if got < wanted || got == 0 || at >= end {
-            return Ok(());
+            return Ok((at, true));
         }
     }
 }
