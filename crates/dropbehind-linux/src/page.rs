@@ -1,12 +1,15 @@
 //! The page size.
 
+use std::sync::OnceLock;
+
 /// The size of a page of memory, and so the granularity of the page cache, in bytes.
 ///
-/// From the auxiliary vector, see getauxval(3) `AT_PAGESZ`. `rustix` caches it, so a call
-/// costs a load.
+/// From the auxiliary vector, see getauxval(3) `AT_PAGESZ`. It is asked for once: a call costs a
+/// load.
 #[must_use]
 pub fn page_size() -> u64 {
-    rustix::param::page_size() as u64
+    static SIZE: OnceLock<u64> = OnceLock::new();
+    *SIZE.get_or_init(|| rustix::param::page_size() as u64)
 }
 
 #[cfg(test)]
