@@ -296,6 +296,8 @@ impl Destination {
         let file = session
             .open_options()
             .write(true)
+            // mincore shows what is cached only through a readable description.
+            .read(!dropbehind_linux::has_cachestat())
             .custom_flags(exclusive)
             .open(path)
             .map_err(|error| device_refused(path, &error))?;

@@ -87,5 +87,5 @@ impl CacheMap {
 }
 
 fn cached_bytes(fd: BorrowedFd<'_>, size_bytes: u64) -> u64 {
-    residency::count(fd, residency::whole(size_bytes)).map_or(0, |counted| counted.cached_bytes)
+    residency::cached_bytes(fd, residency::whole(size_bytes)).unwrap_or(0)
 }

@@ -82,9 +82,10 @@ struct DiskThread {
     swept_ns: u64,
     sampled_ns: u64,
     incomplete: bool,
-    no_cachestat: bool,
     /// Failed counts in a row.
     count_failures: u32,
+    /// Without cachestat: what was last counted of each stream's request, and since when.
+    unmoved: HashMap<u32, ((ByteRange, u64), u64)>,
     no_sync_file_range: bool,
     idle_since_ns: Option<u64>,
     /// Dropped once nothing is left to do, which wakes the threads that wait for it.
@@ -120,8 +121,8 @@ pub(crate) fn run(shared: Arc<DiskHandle>) {
         swept_ns: 0,
         sampled_ns: 0,
         incomplete: false,
-        no_cachestat: false,
         count_failures: 0,
+        unmoved: HashMap::new(),
         no_sync_file_range: false,
         idle_since_ns: None,
         drains: Vec::new(),

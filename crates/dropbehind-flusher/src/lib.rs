@@ -27,7 +27,6 @@ mod process_end;
 pub mod residency;
 mod totals;
 pub mod trace;
-pub mod writeback_errors;
 
 pub use arrivals::{Arrivals, ReportedTrace};
 pub use cache_map::CacheMap;

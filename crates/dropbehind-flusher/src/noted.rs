@@ -31,7 +31,7 @@ impl Noted {
         let mut partial = RangeSet::new();
         for range in ranges {
             let bytes = up_to_date.bytes_of(*range);
-            if bytes < range.len() && residency::count(fd, *range)?.cached_bytes > bytes {
+            if bytes < range.len() && residency::cached_bytes(fd, *range)? > bytes {
                 partial.insert(*range);
             }
         }

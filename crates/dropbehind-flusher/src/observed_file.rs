@@ -180,7 +180,7 @@ impl Flusher {
     /// # Errors
     /// `Unsupported` if this flusher was not built for
     /// [observing](crate::FlusherBuilder::observing), if the file is neither a regular file
-    /// nor a block device, or if its pages cannot be counted (cachestat(2), since Linux 6.5).
+    /// nor a block device. Those of cachestat(2) and mincore(2) if its pages cannot be counted.
     pub fn observe(
         &self,
         description: Arc<Description>,
@@ -198,7 +198,15 @@ impl Flusher {
             _ => return Err(unsupported("neither a regular file nor a block device")),
         };
         let size_bytes = info.size_bytes;
-        let counted = residency::count(file.as_fd(), residency::whole(size_bytes))?;
+        let whole = residency::whole(size_bytes);
+        let counted = residency::count_observed(file.as_fd(), whole)?;
+        if !residency::tells_unwritten(file.as_fd(), whole) {
+            self.note(
+                "this kernel does not tell on all file systems what is still to be written: no \
+                 writeback is started there before pages are dropped"
+                    .into(),
+            );
+        }
         let device = if block_device {
             info.special_device
         } else {

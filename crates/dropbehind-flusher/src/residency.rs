@@ -3,7 +3,9 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use dropbehind_linux::{cachestat, drop_clean, page_size, resident_ranges};
+use dropbehind_linux::{
+    CacheStat, cached_pages, count_own_pages, drop_clean, page_size, resident_ranges,
+};
 use dropbehind_policy::bisection::bisect;
 use dropbehind_policy::residency::ResidencyMap;
 use dropbehind_policy::{ByteRange, Counted, Dropped};
@@ -21,18 +23,71 @@ const PIECE_BYTES: u64 = 1 << 20;
 /// of the thirty that halving down to pieces takes.
 const LOST_BYTES: u64 = 16 << 20;
 
-/// Counts a range.
+/// Counts a range through any description.
+///
+/// # Errors
+/// Those of [`dropbehind_linux::count_pages`]; `ENOSYS` before Linux 6.5.
 pub fn count(fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<Counted> {
     if range.is_empty() {
         return Ok(Counted::default());
     }
-    let pages = cachestat(fd, range.start, range.len())?;
+    Ok(in_bytes(dropbehind_linux::count_pages(
+        fd,
+        range.start,
+        range.len(),
+    )?))
+}
+
+/// Counts a range through a description of our own, on all kernels.
+///
+/// # Errors
+/// Those of [`count_own_pages`]; `ENOSYS` where only the cached pages can be counted.
+pub fn count_own(fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<Counted> {
+    if range.is_empty() {
+        return Ok(Counted::default());
+    }
+    Ok(in_bytes(count_own_pages(fd, range.start, range.len())?))
+}
+
+/// Counts a range of an observed file, through a description of our own. Where it cannot be
+/// told which pages are to be written, none counts as such: a drop starts their writeback and
+/// leaves them, and is tried again.
+///
+/// # Errors
+/// Those of [`count_own`] but `ENOSYS`.
+pub fn count_observed(fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<Counted> {
+    match count_own(fd, range) {
+        Err(error) if is_missing(&error) => Ok(Counted {
+            cached_bytes: cached_bytes(fd, range)?,
+            ..Counted::default()
+        }),
+        counted => counted,
+    }
+}
+
+/// Returns whether [`count_own`] can tell what is still to be written.
+pub fn tells_unwritten(fd: BorrowedFd<'_>, range: ByteRange) -> bool {
+    !count_own(fd, range).is_err_and(|error| is_missing(&error))
+}
+
+/// The cached bytes of a range, on all kernels, through any description.
+///
+/// # Errors
+/// Those of [`cached_pages`].
+pub fn cached_bytes(fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<u64> {
+    if range.is_empty() {
+        return Ok(0);
+    }
+    Ok(cached_pages(fd, range.start, range.len())? * page_size())
+}
+
+fn in_bytes(pages: CacheStat) -> Counted {
     let page_bytes = page_size();
-    Ok(Counted {
+    Counted {
         cached_bytes: pages.cached_pages * page_bytes,
         dirty_bytes: pages.dirty_pages * page_bytes,
         writeback_bytes: pages.writeback_pages * page_bytes,
-    })
+    }
 }
 
 /// All pages of a file of `size_bytes`.
@@ -152,7 +207,7 @@ pub fn cached_parts(fd: BorrowedFd<'_>, range: ByteRange) -> Vec<ByteRange> {
 /// The resident parts of `range`. `None` if the map lacks something that was counted, such as
 /// a page of which only some blocks were written.
 fn map_of_all(fd: BorrowedFd<'_>, range: ByteRange) -> Option<Vec<ByteRange>> {
-    let counted_bytes = count(fd, range).ok()?.cached_bytes;
+    let counted_bytes = cached_bytes(fd, range).ok()?;
     let mapped = resident_ranges(fd, range.start, range.len()).ok()?;
     let mapped: Vec<ByteRange> = mapped.into_iter().map(ByteRange::from).collect();
     let mapped_bytes: u64 = mapped.iter().map(|part| part.len()).sum();
@@ -223,7 +278,7 @@ pub fn drop_counted(
     let after_bytes = if before.cached_bytes == 0 {
         0
     } else {
-        count(fd, range)?.cached_bytes
+        cached_bytes(fd, range)?
     };
     Ok(Dropped::Tried {
         before_bytes: Some(before.cached_bytes),
@@ -244,7 +299,7 @@ pub fn drop_short(
     parts: &[ByteRange],
 ) -> io::Result<Dropped> {
     drop_all(fd, parts)?;
-    let after = count(fd, range)?;
+    let after = count_observed(fd, range)?;
     if after.unwritten_bytes() > 0 {
         return Ok(Dropped::NotClean);
     }
@@ -254,22 +309,18 @@ pub fn drop_short(
     })
 }
 
-/// Drops the parts of a range without cachestat: we don't know that its pages are clean, only
-/// that they were waited for.
+/// Drops the parts of a range where it cannot be told whether its pages are clean, only that
+/// they were waited for.
 pub fn drop_mapped(
     fd: BorrowedFd<'_>,
     range: ByteRange,
     parts: &[ByteRange],
 ) -> io::Result<Dropped> {
-    let mapped = |fd| -> io::Result<u64> {
-        let resident = resident_ranges(fd, range.start, range.len())?;
-        Ok(resident.iter().map(|part| part.end - part.start).sum())
-    };
-    let before_bytes = mapped(fd)?;
+    let before_bytes = cached_bytes(fd, range)?;
     drop_all(fd, parts)?;
     Ok(Dropped::Tried {
         before_bytes: Some(before_bytes),
-        after_bytes: mapped(fd)?,
+        after_bytes: cached_bytes(fd, range)?,
     })
 }
 

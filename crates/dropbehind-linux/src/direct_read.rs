@@ -9,13 +9,16 @@
 //! f2fs takes its own lock for direct reads, `i_gc_rwsem`, for which its buffered writers do
 //! not wait (`f2fs_dio_read_iter` in `fs/f2fs/file.c`).
 
+use crate::advice::{Access, advise_access};
 use crate::file::{FsKind, file_info};
-use rustix::fs::{CWD, Mode, OFlags, openat};
+use crate::mincore::resident_ranges;
+use crate::vectored::IoFlags;
+use rustix::fs::{CWD, Mode, OFlags, fcntl_getfl, fcntl_setfl, openat};
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
-use std::ffi::c_void;
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::LazyLock;
 
 /// Memory that cannot be written to. A read into it waits like any other, and then fails, on
 /// ext4 and xfs without having asked the disk for anything. Real disk reads would make the
@@ -26,45 +29,152 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 /// `btrfs_file_read_iter`), which fails at the first page. That page has just been written,
 /// and is usually cached. If it has just been dropped, it is read from the disk, with the
 /// kernel's readahead.
-#[derive(Debug)]
-struct Nowhere {
-    start: *mut c_void,
-}
+///
+/// The address, mapped until the process ends.
+static NOWHERE: LazyLock<Option<usize>> = LazyLock::new(|| {
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+    // SAFETY: a new mapping, at an address of the kernel's choice.
+    let mapped = unsafe {
+        mmap_anonymous(
+            std::ptr::null_mut(),
+            NOWHERE_BYTES,
+            ProtFlags::empty(),
+            flags,
+        )
+    };
+    mapped.ok().map(|start| start.addr())
+});
 
 /// Address space only. One call reads at most 2 GiB in any case.
 const NOWHERE_BYTES: usize = 256 << 20;
 
-// SAFETY: nobody ever reads or writes there.
-unsafe impl Send for Nowhere {}
-
-impl Nowhere {
-    fn new() -> io::Result<Nowhere> {
-        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: a new mapping, at an address of the kernel's choice.
-        let start = unsafe {
-            mmap_anonymous(
-                std::ptr::null_mut(),
-                NOWHERE_BYTES,
-                ProtFlags::empty(),
-                flags,
-            )
-        }?;
-        Ok(Nowhere { start })
+/// Reads a range of a description with `O_DIRECT` into nowhere. `Ok` means that the kernel had
+/// nothing to write there, or has written it.
+///
+/// # Errors
+///
+/// Those of preadv2(2) but `EFAULT`, which is what succeeds here.
+fn read_into_nowhere(fd: BorrowedFd<'_>, offset: u64, len: u64, flags: IoFlags) -> io::Result<()> {
+    let nowhere = NOWHERE.ok_or(Errno::NOMEM)?;
+    let len = usize::try_from(len).map_or(NOWHERE_BYTES, |len| len.min(NOWHERE_BYTES));
+    let offset = libc::off64_t::try_from(offset).map_err(|_| Errno::INVAL)?;
+    let part = libc::iovec {
+        iov_base: std::ptr::without_provenance_mut(nowhere),
+        iov_len: len,
+    };
+    let flags = flags.bits().cast_signed();
+    loop {
+        // SAFETY: one part, which lives as long as the call, and in whose memory the kernel
+        // cannot write anything.
+        let read = unsafe { libc::preadv64v2(fd.as_raw_fd(), &raw const part, 1, offset, flags) };
+        if read >= 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::EINTR) => {}
+            Some(libc::EFAULT) => return Ok(()),
+            _ => return Err(error),
+        }
     }
 }
 
-impl Drop for Nowhere {
-    fn drop(&mut self) {
-        // SAFETY: it was mapped by `new`, and nobody has a reference into it.
-        let _ = unsafe { munmap(self.start, NOWHERE_BYTES) };
+/// Makes the reads of a description of our own go around the page cache.
+///
+/// # Errors
+///
+/// - `EOPNOTSUPP`: the file is on the network, on FUSE or on tmpfs.
+/// - `EINVAL`: the file system has no direct I/O for this file.
+/// - `EBADF`: it is not open for reading.
+fn make_direct(fd: BorrowedFd<'_>) -> io::Result<()> {
+    let flags = fcntl_getfl(fd)?;
+    if flags.contains(OFlags::DIRECT) {
+        return Ok(());
     }
+    if flags.contains(OFlags::PATH) || flags & OFlags::ACCMODE == OFlags::WRONLY {
+        return Err(Errno::BADF.into());
+    }
+    let info = file_info(fd)?;
+    if info.filesystem.is_remote()
+        || info.filesystem == FsKind::Tmpfs
+        || matches!(info.direct_io_alignment, Some((0, _)))
+    {
+        return Err(Errno::OPNOTSUPP.into());
+    }
+    // Only a file's owner may use `O_NOATIME`.
+    match fcntl_setfl(fd, flags | OFlags::DIRECT | OFlags::NOATIME) {
+        Err(Errno::PERM) => fcntl_setfl(fd, flags | OFlags::DIRECT)?,
+        other => other?,
+    }
+    // btrfs retries through the page cache.
+    advise_access(fd, Access::Random)
+}
+
+/// How often to try again while a writer holds the inode's lock.
+const LOCK_TRIES: u32 = 16;
+
+/// Returns whether pages of a range, which are all up to date, are dirty or under writeback,
+/// without waiting for anything (`filemap_range_needs_writeback` in `mm/filemap.c`, since
+/// Linux 5.13; before, `EAGAIN` is the answer for any page that is cached). `None` if a writer
+/// holds the inode's lock. `fd` is a description of our own, and reads around the page cache
+/// from now on.
+///
+/// # Errors
+///
+/// - `EOPNOTSUPP`: this kernel or file system cannot answer without waiting.
+/// - `EIO`, `ENOSPC`: writeback of the file has failed, as for
+///   [`write_and_wait_unseen`]. Not all kernels say so.
+/// - Those of [`write_and_wait_unseen`] else.
+pub(crate) fn is_unwritten(fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<Option<bool>> {
+    make_direct(fd)?;
+    for _ in 0..LOCK_TRIES {
+        match read_into_nowhere(fd, offset, len, IoFlags::NOWAIT) {
+            Ok(()) => return Ok(Some(false)),
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
+            Err(_) => {}
+        }
+        // Beyond the end of the file there are no pages, so only the lock could be in the way.
+        let end = crate::size_bytes(fd)?.next_multiple_of(crate::page_size());
+        if read_into_nowhere(fd, end, crate::page_size(), IoFlags::NOWAIT).is_ok() {
+            return Ok(Some(true));
+        }
+        std::thread::yield_now();
+    }
+    Ok(None)
+}
+
+/// Writes the dirty pages of a range and waits for their writeback to end, like
+/// [`write_and_wait`](crate::write_and_wait()), but leaves the writeback error to whoever asks
+/// for it by fsync(2): now, or after opening the file later. `fd` is a description of our own,
+/// and reads around the page cache from now on. Writers of the file wait meanwhile.
+///
+/// # Errors
+///
+/// - `EIO`, `ENOSPC` and others: it could not be written, now or earlier. fsync(2) still
+///   reports that, see [`DirectReader::write_range`].
+/// - `EOPNOTSUPP`: the file is on the network, on FUSE or on tmpfs.
+/// - `EINVAL`: the file system has no direct I/O for this file.
+/// - `EBADF`: the description is not open for reading.
+/// - `ENOMEM`, `EAGAIN`: not now.
+/// - Those of [`resident_ranges`].
+pub fn write_and_wait_unseen(fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<()> {
+    make_direct(fd)?;
+    // On btrfs, the first page must be cached, or it is read.
+    for range in resident_ranges(fd, offset, len)? {
+        let mut at = range.start;
+        while at < range.end {
+            let bytes = (range.end - at).min(DirectReader::RANGE_MAX_BYTES);
+            read_into_nowhere(fd, at, bytes, IoFlags::NONE)?;
+            at += bytes;
+        }
+    }
+    Ok(())
 }
 
 /// Reads ranges of a file around the page cache, into nowhere.
 #[derive(Debug)]
 pub struct DirectReader {
     file: OwnedFd,
-    nowhere: Nowhere,
 }
 
 impl DirectReader {
@@ -97,10 +207,8 @@ impl DirectReader {
             Err(Errno::PERM) => open(flags)?,
             other => other?,
         };
-        Ok(Self {
-            file,
-            nowhere: Nowhere::new()?,
-        })
+        NOWHERE.ok_or(Errno::NOMEM)?;
+        Ok(Self { file })
     }
 
     /// Writes what is dirty in a range, in multiples of 4096, and returns when that is on the
@@ -118,22 +226,7 @@ impl DirectReader {
     ///   mapping at that moment.
     /// - `ENOMEM`, `EAGAIN`: not now.
     pub fn write_range(&self, offset: u64, len: u64) -> io::Result<()> {
-        let len = usize::try_from(len).map_or(NOWHERE_BYTES, |len| len.min(NOWHERE_BYTES));
-        let offset = libc::off_t::try_from(offset).map_err(|_| Errno::INVAL)?;
-        loop {
-            // SAFETY: the kernel writes nothing where nothing can be written.
-            let read =
-                unsafe { libc::pread(self.file.as_raw_fd(), self.nowhere.start, len, offset) };
-            if read >= 0 {
-                return Ok(());
-            }
-            let error = io::Error::last_os_error();
-            match error.raw_os_error() {
-                Some(libc::EINTR) => {}
-                Some(libc::EFAULT) => return Ok(()),
-                _ => return Err(error),
-            }
-        }
+        read_into_nowhere(self.file.as_fd(), offset, len, IoFlags::NONE)
     }
 }
 

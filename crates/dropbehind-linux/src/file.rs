@@ -79,6 +79,17 @@ pub enum FsKind {
 }
 
 impl FsKind {
+    /// Whether a server has the files: one on the network, or a process (FUSE).
+    #[must_use]
+    pub fn is_remote(self) -> bool {
+        matches!(
+            self,
+            Self::Nfs
+                | Self::Fuse
+                | Self::Other(0xFF53_4D42 | 0xFE53_4D42 | 0x0102_1997 | 0x00C3_6400)
+        )
+    }
+
     /// The file system with this `f_type`.
     #[must_use]
     pub fn from_magic(magic: i64) -> Self {

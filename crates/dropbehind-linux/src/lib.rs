@@ -49,6 +49,7 @@ pub mod mincore;
 pub mod mount_namespace;
 mod mounts;
 pub mod page;
+pub mod page_counts;
 pub mod peer;
 pub mod pidfd;
 pub mod poll;
@@ -84,7 +85,7 @@ pub use close::close;
 pub use description::{Description, FileSystem, MountPoint};
 pub use descriptor_table::{give_up_inherited_descriptors, unshare_descriptor_table};
 pub use detach::detach;
-pub use direct_read::DirectReader;
+pub use direct_read::{DirectReader, write_and_wait_unseen};
 pub use disk::{DiskCounters, DiskId, DiskInfo, DiskStatistics, InFlight, disk_of};
 pub use extents::{Extent, ExtentFlags, extent_count, extents};
 pub use fanotify::{
@@ -109,6 +110,7 @@ pub use mount_namespace::{
 };
 pub use mounts::{Mount, mount_number};
 pub use page::page_size;
+pub use page_counts::{cached_pages, count_own_pages, count_pages, has_cachestat};
 pub use peer::peer_user;
 pub use pidfd::Pidfd;
 pub use poll::{Interest, PollEntry, poll};

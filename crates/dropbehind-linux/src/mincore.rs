@@ -5,6 +5,7 @@ use crate::cachestat::cachestat;
 use crate::errno::{check, invalid};
 use crate::file::{FsKind, filesystem, size_bytes};
 use crate::page::page_size;
+use crate::page_counts::has_cachestat;
 use rustix::fs::AtFlags;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -120,9 +121,10 @@ fn knows_all_users() -> bool {
 /// The rule is stricter than cachestat's. For cachestat, a descriptor open for writing is
 /// enough even if permissions have changed since, but not here.
 fn may_know_residency(fd: BorrowedFd<'_>) -> io::Result<bool> {
-    match cachestat(fd, 0, 1) {
-        Err(error) if error.raw_os_error() == Some(libc::EPERM) => return Ok(false),
-        _ => {}
+    if has_cachestat()
+        && cachestat(fd, 0, 1).is_err_and(|error| error.raw_os_error() == Some(libc::EPERM))
+    {
+        return Ok(false);
     }
     let owner = rustix::fs::fstat(fd)?.st_uid;
     if owner == rustix::process::geteuid().as_raw() || may_write(fd) {
@@ -179,7 +181,7 @@ pub fn resident_ranges(fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<
     let is_empty = |start: u64, end: u64| {
         cachestat(fd, start, end - start).is_ok_and(|stat| stat.cached_pages == 0)
     };
-    let believe_counts = counts_are_its_own(fd);
+    let believe_counts = has_cachestat() && counts_are_its_own(fd);
 
     let mut ranges: Vec<Range<u64>> = Vec::new();
     let mut start = offset / page * page;

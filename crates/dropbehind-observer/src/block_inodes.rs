@@ -10,7 +10,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 
 use dropbehind_linux::{
-    Access, CacheTrace, Mount, TraceRecord, advise_access, cachestat, drop_clean, kernel_device,
+    Access, CacheTrace, Mount, TraceRecord, advise_access, cached_pages, drop_clean, kernel_device,
     page_size, size_bytes,
 };
 
@@ -92,8 +92,7 @@ fn read_a_page(device: u32) -> Option<u64> {
     let pages = size_bytes(file.as_fd()).ok()? / page_size();
     let bytes = page_size();
     let is_cold = |page: &u64| {
-        let cached = cachestat(file.as_fd(), page * bytes, bytes);
-        cached.is_ok_and(|cached| cached.cached_pages == 0)
+        cached_pages(file.as_fd(), page * bytes, bytes).is_ok_and(|cached| cached == 0)
     };
     let page = (pages.saturating_sub(PAGES)..pages).rfind(is_cold)?;
     advise_access(file.as_fd(), Access::Random).ok()?;
@@ -142,9 +141,7 @@ mod tests {
         let page = read_a_page(u32::try_from(number).unwrap()).unwrap();
         let cached = || {
             let page = page * page_size();
-            cachestat(file.as_fd(), page, page_size())
-                .unwrap()
-                .cached_pages
+            cached_pages(file.as_fd(), page, page_size()).unwrap()
         };
         assert_eq!(cached(), 0);
         // A page that is cached is not chosen.

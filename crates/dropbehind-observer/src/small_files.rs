@@ -8,10 +8,9 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use dropbehind_flusher::trace::{Begun, Deed, DropReason, Label};
-use dropbehind_flusher::{Arrivals, Noted, ReportedTrace, WritebackSign};
+use dropbehind_flusher::{Arrivals, Noted, ReportedTrace, WritebackSign, residency};
 use dropbehind_linux::{
-    Description, IoPriority, KernelInode, cachestat, drop_clean, file_stat, page_size,
-    start_writeback,
+    Description, IoPriority, KernelInode, drop_clean, file_stat, start_writeback,
 };
 use dropbehind_policy::{ByteRange, Counted, Mode, RangeSet, Reason, Writeback};
 use dropbehind_policy::{FileNumber, Shelf, ShelfAction, ShelfNext, ShelfPlace};
@@ -58,6 +57,8 @@ struct Shelved {
     label: Label,
     /// The file, open from a look on, for as long as more is to be done with it right away.
     visited: Option<Arc<OwnedFd>>,
+    /// Its writeback was started.
+    was_written: bool,
     mode: Mode,
     writeback_sign: Option<WritebackSign>,
     inode: Option<KernelInode>,
@@ -239,6 +240,7 @@ impl Server {
                     file,
                     label: Label::default(),
                     visited: None,
+                    was_written: false,
                     mode,
                     writeback_sign,
                     inode,
@@ -313,15 +315,21 @@ impl Server {
         self.files.get(&place)?.visited.as_deref()
     }
 
-    /// Counts what is ours.
+    /// Counts what is ours. Where it cannot be told what is still to be written, all of it is
+    /// until its writeback was started; a drop leaves what is under way.
     fn count(&self, place: ShelfPlace) -> Option<Counted> {
         let file = self.visited(place)?;
+        let was_written = self.files.get(&place)?.was_written;
         let mut counted = Counted::default();
         for range in self.shelf.ours(place)?.iter() {
-            let pages = cachestat(file.as_fd(), range.start, range.len()).ok()?;
-            counted.cached_bytes += pages.cached_pages * page_size();
-            counted.dirty_bytes += pages.dirty_pages * page_size();
-            counted.writeback_bytes += pages.writeback_pages * page_size();
+            let fd = file.as_fd();
+            let mut pages = residency::count_observed(fd, range).ok()?;
+            if !was_written && pages.cached_bytes > 0 && !residency::tells_unwritten(fd, range) {
+                pages.dirty_bytes = pages.cached_bytes;
+            }
+            counted.cached_bytes += pages.cached_bytes;
+            counted.dirty_bytes += pages.dirty_bytes;
+            counted.writeback_bytes += pages.writeback_bytes;
         }
         Some(counted)
     }
@@ -336,6 +344,7 @@ impl Server {
         let Some(ours) = self.shelf.ours(place) else {
             return;
         };
+        shelved.was_written = true;
         for range in ours.iter() {
             let begun = Begun::now();
             if start_writeback(file.as_fd(), range.start, range.len()).is_ok() {

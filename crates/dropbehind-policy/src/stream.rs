@@ -173,6 +173,11 @@ impl Stream {
         }
     }
 
+    /// Returns whether the count under way is of pages whose writeback the kernel starts.
+    pub fn is_counting_lazy(&self) -> bool {
+        self.counting_lazy
+    }
+
     /// What the stream has done so far.
     pub fn counters(&self) -> StreamCounters {
         let pages = self.ownership.counters();

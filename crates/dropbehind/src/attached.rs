@@ -7,8 +7,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use dropbehind_flusher::Stats;
 use dropbehind_flusher::own_file::OwnFile;
-use dropbehind_flusher::{Stats, writeback_errors};
 use dropbehind_policy::{ByteRange, Mode};
 
 use crate::control::{DropOutcome, operations};
@@ -30,7 +30,6 @@ pub struct Attached<F: AsFd> {
     facts: Facts,
     /// `None` if the mode has no effect here.
     handle: Option<Arc<OwnFile>>,
-    opened: u64,
 }
 
 impl<F: AsFd> fmt::Debug for Attached<F> {
@@ -64,7 +63,6 @@ impl<F: AsFd> Attached<F> {
             file: Some(file),
             facts,
             handle,
-            opened: writeback_errors::now(),
         })
     }
 
@@ -153,8 +151,7 @@ impl<F: AsFd> Attached<F> {
     }
 
     /// An `fsync` or `fdatasync` by the program has returned this. Call it for each one: after a
-    /// failed one, nothing of the file is dropped. Returns the same, or an error that the
-    /// flusher saw and that `fsync` can no longer report (only before Linux 6.5).
+    /// failed one, nothing of the file is dropped. Returns the same.
     ///
     /// # Errors
     /// As said.
@@ -162,14 +159,7 @@ impl<F: AsFd> Attached<F> {
         if let Some(handle) = self.handle() {
             handle.synced(self.fd(), result.is_err());
         }
-        if result.is_err() {
-            writeback_errors::told(self.facts.id);
-        }
-        result?;
-        match writeback_errors::take_for(self.facts.id, self.opened) {
-            Some(error) => Err(error),
-            None => Ok(()),
-        }
+        result
     }
 
     /// What was done for the file.

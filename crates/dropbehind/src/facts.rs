@@ -114,10 +114,6 @@ impl Facts {
 fn without_effect(filesystem: FsKind) -> Option<&'static str> {
     match filesystem {
         FsKind::Tmpfs => Some("tmpfs has no disk: the page cache is where its data lives"),
-        FsKind::Overlay => Some(
-            "overlayfs hides the cached pages of its files from cachestat and sync_file_range; \
-             use a path on the file system below, or a volume",
-        ),
         _ => None,
     }
 }

@@ -22,7 +22,6 @@ use crate::settings::FileSettings;
 use dropbehind_flusher::Stats;
 use dropbehind_flusher::lock;
 use dropbehind_flusher::own_file::OwnFile;
-use dropbehind_flusher::writeback_errors;
 use native::native_operations;
 
 /// State shared by the clones of a file, which have one open file description and position.
@@ -46,7 +45,6 @@ struct Shared {
     bytes_written: AtomicU64,
     /// One bit for each operation that uses `RWF_DONTCACHE`.
     native: AtomicU8,
-    opened: u64,
 }
 
 /// A regular file or raw block device, read and written through the page cache
@@ -112,7 +110,6 @@ impl File {
             bytes_read: AtomicU64::new(0),
             bytes_written: AtomicU64::new(0),
             native: AtomicU8::new(native),
-            opened: writeback_errors::now(),
         };
         Ok(File {
             file: Some(file),
@@ -174,14 +171,7 @@ impl File {
             });
             handle.synced(self.as_fd(), failed);
         }
-        if result.is_err() {
-            writeback_errors::told(self.shared.facts.id);
-        }
-        result?;
-        match writeback_errors::take_for(self.shared.facts.id, self.shared.opened) {
-            Some(error) => Err(error),
-            None => Ok(()),
-        }
+        result
     }
 
     pub(crate) fn was_resized(&self, size_bytes: u64) {

@@ -5,7 +5,8 @@ use super::{print, report};
 use crate::error::{Doing, Exit, Failure, shown};
 use crate::size::show;
 use clap::Args;
-use dropbehind_linux::{CacheStat, cachestat, drop_clean, page_size};
+use dropbehind_linux::{FsKind, cached_pages, count_own_pages, drop_clean, filesystem, page_size};
+use rustix::io::Errno;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -46,11 +47,17 @@ pub(super) fn run(args: &DropArgs) -> Exit {
 
 fn drop_pages(path: &Path, sync: bool) -> Result<String, Failure> {
     let file = open(path)?;
-    let count =
-        || cachestat(file.as_fd(), 0, 0).map_err(|error| Failure::io(Doing::Count, path, &error));
+    let count = || counted(&file).map_err(|error| Failure::io(Doing::Count, path, &error));
     // Counted first: a user who may not count pages must not cause writing either.
     let before = count()?;
-    if sync && !before.is_clean() {
+    if matches!(filesystem(file.as_fd()), Ok(FsKind::Tmpfs)) {
+        return Ok(format!(
+            "{}: dropped 0 B; {} stayed: tmpfs has no disk to read them from again\n",
+            shown(path),
+            show(before.cached_bytes)
+        ));
+    }
+    if sync && before.unwritten != Some(Unwritten::default()) {
         file.sync_data()
             .map_err(|error| Failure::io(Doing::Sync, path, &error))?;
     }
@@ -59,16 +66,60 @@ fn drop_pages(path: &Path, sync: bool) -> Result<String, Failure> {
         if attempt > 0 {
             std::thread::sleep(BETWEEN_ATTEMPTS);
         }
-        for range in clean_ranges(&file).map_err(|error| Failure::io(Doing::Count, path, &error))? {
+        let clean = match before.unwritten {
+            Some(_) => clean_ranges(&file),
+            None => Ok(std::iter::once(0..u64::MAX >> 1).collect()),
+        };
+        for range in clean.map_err(|error| Failure::io(Doing::Count, path, &error))? {
             drop_clean(file.as_fd(), range.start, range.end - range.start)
                 .map_err(|error| Failure::io(Doing::Drop, path, &error))?;
         }
         after = count()?;
-        if after.clean_pages() == 0 {
+        if after.clean_bytes() == 0 {
             break;
         }
     }
     Ok(outcome(path, before, after, sync))
+}
+
+/// What is cached of a file.
+#[derive(Clone, Copy)]
+struct Counts {
+    cached_bytes: u64,
+    /// `None` where it cannot be told: then a drop starts writing what is dirty.
+    unwritten: Option<Unwritten>,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Unwritten {
+    dirty_bytes: u64,
+    writeback_bytes: u64,
+}
+
+impl Counts {
+    fn clean_bytes(&self) -> u64 {
+        let unwritten = self.unwritten.unwrap_or_default();
+        let unwritten_bytes = unwritten.dirty_bytes + unwritten.writeback_bytes;
+        self.cached_bytes.saturating_sub(unwritten_bytes)
+    }
+}
+
+fn counted(file: &File) -> io::Result<Counts> {
+    let bytes = |pages: u64| pages * page_size();
+    match count_own_pages(file.as_fd(), 0, 0) {
+        Ok(pages) => Ok(Counts {
+            cached_bytes: bytes(pages.cached_pages),
+            unwritten: Some(Unwritten {
+                dirty_bytes: bytes(pages.dirty_pages),
+                writeback_bytes: bytes(pages.writeback_pages),
+            }),
+        }),
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::NOSYS) => Ok(Counts {
+            cached_bytes: bytes(cached_pages(file.as_fd(), 0, 0)?),
+            unwritten: None,
+        }),
+        Err(error) => Err(error),
+    }
 }
 
 /// The largest ranges of cached pages of which none is dirty or under writeback. A drop skips
@@ -84,7 +135,7 @@ fn clean_ranges(file: &File) -> io::Result<Vec<Range<u64>>> {
         if len == 0 {
             continue;
         }
-        let state = cachestat(file.as_fd(), range.start, len)?;
+        let state = count_own_pages(file.as_fd(), range.start, len)?;
         if state.is_clean() {
             match found.last_mut() {
                 // Uncached pages in between do not end a range.
@@ -101,29 +152,38 @@ fn clean_ranges(file: &File) -> io::Result<Vec<Range<u64>>> {
 }
 
 /// "dropped 1.0 GiB; 12 MiB stayed: 8.0 MiB dirty (--sync writes them first)".
-fn outcome(path: &Path, before: CacheStat, after: CacheStat, sync: bool) -> String {
-    let bytes = |pages: u64| show(pages * page_size());
-    let dropped = before.cached_pages.saturating_sub(after.cached_pages);
-    let mut line = format!("{}: dropped {}", shown(path), bytes(dropped));
+fn outcome(path: &Path, before: Counts, after: Counts, sync: bool) -> String {
+    let dropped_bytes = before.cached_bytes.saturating_sub(after.cached_bytes);
+    let mut line = format!("{}: dropped {}", shown(path), show(dropped_bytes));
     let mut reasons = Vec::new();
-    if after.dirty_pages > 0 {
-        let hint = if sync {
-            "written meanwhile"
-        } else {
-            "--sync writes them first"
-        };
-        reasons.push(format!("{} dirty ({hint})", bytes(after.dirty_pages)));
-    }
-    if after.writeback_pages > 0 {
-        reasons.push(format!("{} under writeback", bytes(after.writeback_pages)));
-    }
-    if after.clean_pages() > 0 {
-        reasons.push(format!("{} mapped or in use", bytes(after.clean_pages())));
+    let clean_bytes = after.clean_bytes();
+    match after.unwritten {
+        Some(unwritten) => {
+            if unwritten.dirty_bytes > 0 {
+                let hint = if sync {
+                    "written meanwhile"
+                } else {
+                    "--sync writes them first"
+                };
+                reasons.push(format!("{} dirty ({hint})", show(unwritten.dirty_bytes)));
+            }
+            if unwritten.writeback_bytes > 0 {
+                let bytes = show(unwritten.writeback_bytes);
+                reasons.push(format!("{bytes} under writeback"));
+            }
+            if clean_bytes > 0 {
+                reasons.push(format!("{} mapped or in use", show(clean_bytes)));
+            }
+        }
+        None if clean_bytes > 0 => {
+            reasons.push("dirty, under writeback, mapped or in use".to_owned());
+        }
+        None => {}
     }
     if !reasons.is_empty() {
         line += &format!(
             "; {} stayed: {}",
-            bytes(after.cached_pages),
+            show(after.cached_bytes),
             reasons.join(", ")
         );
     }

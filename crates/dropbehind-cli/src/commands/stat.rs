@@ -30,12 +30,13 @@ struct FileState {
     path: String,
     size_bytes: u64,
     cached_bytes: u64,
-    dirty_bytes: u64,
-    writeback_bytes: u64,
+    /// `None` where it cannot be told what is still to be written.
+    dirty_bytes: Option<u64>,
+    writeback_bytes: Option<u64>,
     /// Percent of the file's pages.
     cached_percent: f64,
-    dirty_percent: f64,
-    writeback_percent: f64,
+    dirty_percent: Option<f64>,
+    writeback_percent: Option<f64>,
     /// `None` if the file system has no extents to report.
     extents: Option<u64>,
 }
@@ -93,7 +94,11 @@ fn look(path: &Path) -> Result<FileState, Failure> {
     let fd = file.as_fd();
     let failed = |error: io::Error| Failure::io(Doing::Count, path, &error);
     let size_bytes = dropbehind_linux::size_bytes(fd).map_err(failed)?;
-    let pages = dropbehind_linux::cachestat(fd, 0, 0).map_err(failed)?;
+    let cached_pages = dropbehind_linux::cached_pages(fd, 0, 0).map_err(failed)?;
+    // Without cachestat(2), what is under writeback counts as dirty.
+    let unwritten = dropbehind_linux::count_own_pages(fd, 0, 0).ok();
+    let dirty_pages = unwritten.map(|pages| pages.dirty_pages);
+    let writeback_pages = unwritten.map(|pages| pages.writeback_pages);
     let extents = match dropbehind_linux::extent_count(fd) {
         Ok(count) => Some(count),
         Err(error) if dropbehind_linux::extents::is_unsupported(&error) => None,
@@ -108,12 +113,12 @@ fn look(path: &Path) -> Result<FileState, Failure> {
     Ok(FileState {
         path: path.to_string_lossy().into_owned(),
         size_bytes,
-        cached_bytes: pages.cached_pages * page,
-        dirty_bytes: pages.dirty_pages * page,
-        writeback_bytes: pages.writeback_pages * page,
-        cached_percent: percent(pages.cached_pages),
-        dirty_percent: percent(pages.dirty_pages),
-        writeback_percent: percent(pages.writeback_pages),
+        cached_bytes: cached_pages * page,
+        dirty_bytes: dirty_pages.map(|pages| pages * page),
+        writeback_bytes: writeback_pages.map(|pages| pages * page),
+        cached_percent: percent(cached_pages),
+        dirty_percent: dirty_pages.map(percent),
+        writeback_percent: writeback_pages.map(percent),
         extents,
     })
 }
@@ -136,17 +141,18 @@ fn table(states: &[FileState]) -> String {
     let mut rows = vec![heading.map(str::to_owned)];
     for state in states {
         let percent = |value: f64| format!("{value:.0}%");
+        let unknown = || "-".to_owned();
         rows.push([
             size::show(state.size_bytes),
             size::show(state.cached_bytes),
             percent(state.cached_percent),
-            size::show(state.dirty_bytes),
-            percent(state.dirty_percent),
-            size::show(state.writeback_bytes),
-            percent(state.writeback_percent),
+            state.dirty_bytes.map_or_else(unknown, size::show),
+            state.dirty_percent.map_or_else(String::new, percent),
+            state.writeback_bytes.map_or_else(unknown, size::show),
+            state.writeback_percent.map_or_else(String::new, percent),
             state
                 .extents
-                .map_or("-".to_owned(), |count| count.to_string()),
+                .map_or_else(unknown, |count| count.to_string()),
         ]);
     }
     let mut widths = [0; 8];

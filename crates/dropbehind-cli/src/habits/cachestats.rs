@@ -5,7 +5,7 @@
 
 use super::named_file::{call_failed, open};
 use crate::error::shown;
-use dropbehind_linux::{cachestat, page_size, resident_ranges};
+use dropbehind_linux::{page_size, resident_ranges};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
@@ -61,13 +61,7 @@ fn cached_pages(file: &File, pages: u64) -> io::Result<u64> {
     if pages == 0 {
         return Ok(0);
     }
-    match cachestat(file.as_fd(), 0, pages * page_size()) {
-        Ok(counted) => Ok(counted.cached_pages),
-        Err(error) if Errno::from_io_error(&error) == Some(Errno::NOSYS) => {
-            Ok(count(&map_of(file, pages)?))
-        }
-        Err(error) => Err(error),
-    }
+    dropbehind_linux::cached_pages(file.as_fd(), 0, pages * page_size())
 }
 
 fn map_of(file: &File, pages: u64) -> io::Result<Vec<bool>> {

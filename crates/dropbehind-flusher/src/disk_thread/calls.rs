@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use dropbehind_linux::{Sharing, file_stat};
+use dropbehind_linux::{FsKind, Sharing, file_stat, filesystem, has_cachestat};
 use dropbehind_policy::drop_planner::SHORT_BYTES;
 use dropbehind_policy::{Action, ByteRange, Counted, Dropped, Inspected, StreamId};
 
@@ -11,11 +11,14 @@ use super::{DiskThread, Entry, Source};
 use crate::failed_writeback::WritebackSign;
 use crate::own_file::source::Keeping;
 use crate::trace::{Begun, Deed, DropReason};
-use crate::{lock, residency, writeback_errors};
+use crate::{lock, residency};
 
 /// Counts that may fail in a row before the thread waits instead: a writer may be waiting for
 /// the result.
 const COUNT_PATIENCE: u32 = 100;
+
+/// Without cachestat: so long may a request stay as it is.
+const UNMOVED_NS: u64 = 2_000_000_000;
 
 impl DiskThread {
     pub(super) fn execute(&mut self, action: Action) {
@@ -50,7 +53,9 @@ impl DiskThread {
         };
         let fd = file.as_fd();
         let begun = Begun::now();
-        if !self.no_sync_file_range {
+        // Where the call would see no pages.
+        let is_overlay = matches!(filesystem(fd), Ok(FsKind::Overlay));
+        if !self.no_sync_file_range && !is_overlay {
             let started = dropbehind_linux::start_writeback(fd, range.start, range.len());
             begun.made(deed, &entry.label, fd, range, bytes);
             match started {
@@ -75,30 +80,42 @@ impl DiskThread {
         let Some(entry) = self.entries.get(&number) else {
             return;
         };
-        let file = entry.description.open();
-        let counted = match file.map(|file| self.cachestat(file.as_fd(), range)) {
+        let is_observed = matches!(entry.source, Source::Observed(_));
+        let counted = match entry.description.open() {
             // Its writeback cannot have been started either: it is tried again, and then again
             // later and later.
             Err(_) => Some(Counted {
                 dirty_bytes: range.len(),
                 ..Counted::default()
             }),
-            Ok(Ok(counted)) => {
-                self.count_failures = 0;
-                Some(counted)
-            }
-            Ok(Err(error)) if is_missing(&error) || self.count_failures >= COUNT_PATIENCE => {
-                self.note_no_cachestat(&error);
-                self.wait_instead(number, range)
-            }
-            // Interrupted or out of memory: ask again at the next poll.
-            Ok(Err(_)) => {
-                self.count_failures += 1;
-                Some(Counted {
-                    writeback_bytes: range.len(),
-                    ..Counted::default()
-                })
-            }
+            Ok(file) => match count_entry(entry, file.as_fd(), range) {
+                Ok(counted) => {
+                    self.count_failures = 0;
+                    Some(self.on_its_way(number, file.as_fd(), range, counted))
+                }
+                Err(error) if !is_observed && is_failure(&error) => {
+                    self.failed_to_write(entry);
+                    None
+                }
+                Err(error)
+                    if !is_observed
+                        && (is_missing(&error) || self.count_failures >= COUNT_PATIENCE) =>
+                {
+                    self.shared.note(format!(
+                        "what is still to be written cannot be counted ({error}): it is waited for, \
+                         and writers with it"
+                    ));
+                    self.wait_instead(number, range)
+                }
+                // Interrupted or out of memory: ask again at the next poll.
+                Err(_) => {
+                    self.count_failures += 1;
+                    Some(Counted {
+                        writeback_bytes: range.len(),
+                        ..Counted::default()
+                    })
+                }
+            },
         };
         // Pages written before the count must not look like leftovers of it.
         self.drain(number);
@@ -113,26 +130,41 @@ impl DiskThread {
         }
     }
 
-    fn cachestat(&self, fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<Counted> {
-        if self.no_cachestat {
-            return Err(io::Error::from_raw_os_error(libc::ENOSYS));
+    /// Without cachestat, pages that are dirty cannot be told from those under writeback. What
+    /// was requested counts as under way until it is clean, and is requested again each time:
+    /// the kernel skips what is on its way already. If nothing of it becomes clean for a while,
+    /// it counts as dirty: the kernel may be unable to write it.
+    fn on_its_way(
+        &mut self,
+        number: u32,
+        fd: BorrowedFd<'_>,
+        range: ByteRange,
+        counted: Counted,
+    ) -> Counted {
+        let stream = self.disk.stream(StreamId(number.into()));
+        let is_requested = stream.is_some_and(|stream| !stream.is_counting_lazy());
+        if has_cachestat() || counted.dirty_bytes == 0 || !is_requested {
+            return counted;
         }
-        residency::count(fd, range)
+        let now_ns = self.now_ns();
+        let seen = (range, counted.dirty_bytes);
+        let (last, since_ns) = self.unmoved.get(&number).copied().unwrap_or((seen, now_ns));
+        let since_ns = if last == seen { since_ns } else { now_ns };
+        self.unmoved.insert(number, (seen, since_ns));
+        if now_ns - since_ns > UNMOVED_NS {
+            return counted;
+        }
+        let _ = dropbehind_linux::start_writeback(fd, range.start, range.len());
+        Counted {
+            dirty_bytes: 0,
+            writeback_bytes: counted.dirty_bytes,
+            ..counted
+        }
     }
 
-    fn note_no_cachestat(&mut self, error: &io::Error) {
-        if error.raw_os_error() == Some(libc::ENOSYS) {
-            self.no_cachestat = true;
-        }
-        self.shared.note(format!(
-            "no cachestat ({error}): completion is waited for on a description of our own"
-        ));
-    }
-
-    /// Before Linux 6.5: waits for the range on a description of our own. That takes no error
-    /// from the program's descriptors, but marks it as seen. So it is remembered for files
-    /// opened later.
-    fn wait_instead(&mut self, number: u32, range: ByteRange) -> Option<Counted> {
+    /// Where it cannot be told what is still to be written: waits for the range. The error
+    /// stays where fsync(2) finds it.
+    fn wait_instead(&self, number: u32, range: ByteRange) -> Option<Counted> {
         let entry = self.entries.get(&number)?;
         let Source::Own(own) = &entry.source else {
             return None;
@@ -141,18 +173,36 @@ impl DiskThread {
             return None;
         }
         let file = entry.description.open().ok()?;
-        let fd = file.as_fd();
-        if let Err(error) = dropbehind_linux::write_and_wait(fd, range.start, range.len()) {
-            if is_missing(&error) {
-                return None;
+        let waited =
+            dropbehind_linux::write_and_wait_unseen(file.as_fd(), range.start, range.len());
+        match waited {
+            Ok(()) => Some(Counted::default()),
+            Err(error) if is_missing(&error) => None,
+            Err(error)
+                if matches!(
+                    error.raw_os_error(),
+                    Some(libc::EAGAIN | libc::ENOMEM | libc::ENOBUFS)
+                ) =>
+            {
+                Some(Counted {
+                    writeback_bytes: range.len(),
+                    ..Counted::default()
+                })
             }
-            writeback_errors::remember(own.file.file_id, &error);
-            // Pages that look clean from now on are not on the disk.
+            Err(_) => {
+                self.failed_to_write(entry);
+                None
+            }
+        }
+    }
+
+    /// Notes that writeback of an own file failed: pages that look clean from now on are not on
+    /// the disk.
+    fn failed_to_write(&self, entry: &Entry) {
+        if let Source::Own(own) = &entry.source {
             own.writeback_failed();
             self.shared.note(Keeping::WritebackFailed.note().into());
-            return None;
         }
-        Some(Counted::default())
     }
 
     fn note(&mut self, number: u32, ranges: &[ByteRange]) {
@@ -226,8 +276,15 @@ impl DiskThread {
         // For a range this short, counting first costs as much as dropping. An own file is asked
         // about what the policy counted last (`own.keeping`).
         let is_own = matches!(entry.source, Source::Own(_));
-        let is_short = is_own && range.len() <= SHORT_BYTES && !self.no_cachestat;
-        let before = (!is_short).then(|| self.cachestat(fd, range));
+        let is_short = is_own && range.len() <= SHORT_BYTES;
+        let before = (!is_short).then(|| count_entry(entry, fd, range));
+        if let Some(Err(error)) = &before
+            && is_own
+            && is_failure(error)
+        {
+            self.failed_to_write(entry);
+            return Ok(Err(Keeping::WritebackFailed));
+        }
         if let Some(Ok(before)) = &before
             && (before.unwritten_bytes() > 0 || before.cached_bytes == 0)
         {
@@ -254,12 +311,27 @@ impl DiskThread {
             Source::Observed(observed) => observed.droppable(fd, range),
         };
         let begun = Begun::now();
-        let dropped = match before {
+        let mut dropped = match before {
             None => residency::drop_short(fd, range, &parts),
             Some(Ok(before)) => residency::drop_counted(fd, range, &parts, before),
             Some(Err(error)) if is_missing(&error) => residency::drop_mapped(fd, range, &parts),
             Some(Err(error)) => Err(error),
         };
+        if let (Source::Observed(observed), Ok(Dropped::Tried { after_bytes, .. })) =
+            (&entry.source, &dropped)
+            && *after_bytes > 0
+            && !residency::tells_unwritten(fd, range)
+        {
+            // What was dirty stayed, and is being written.
+            let waited = dropbehind_linux::write_and_wait_unseen(fd, range.start, range.len());
+            let sign = observed.writeback_sign.as_ref();
+            if waited.is_err_and(|error| is_failure(&error))
+                || sign.is_some_and(WritebackSign::has_failed)
+            {
+                return Ok(Err(Keeping::WritebackFailed));
+            }
+            dropped = residency::drop_mapped(fd, range, &observed.droppable(fd, range));
+        }
         if let Ok(Dropped::Tried {
             before_bytes,
             after_bytes,
@@ -333,6 +405,7 @@ impl DiskThread {
         let Some(entry) = self.entries.remove(&number) else {
             return;
         };
+        self.unmoved.remove(&number);
         lock(&self.shared.totals).close(number);
         match entry.source {
             Source::Own(own) => own.file.announce_settled(),
@@ -342,6 +415,22 @@ impl DiskThread {
             }
         }
     }
+}
+
+/// Counts a range of the entry's file, as exactly as its kind needs it.
+fn count_entry(entry: &Entry, fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<Counted> {
+    match &entry.source {
+        Source::Own(_) => residency::count_own(fd, range),
+        Source::Observed(_) => residency::count_observed(fd, range),
+    }
+}
+
+/// Errors that say that writeback of the file has failed.
+fn is_failure(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EIO | libc::ENOSPC | libc::EDQUOT)
+    )
 }
 
 /// Errors that trying again won't fix: the call is missing or not permitted.

@@ -115,7 +115,7 @@ impl ObservedSource {
             // A deleted file's cached pages go when its last description is closed.
             match file_stat(file.as_fd())?.links {
                 0 => Ok(Counted::default()),
-                _ => residency::count(file.as_fd(), all),
+                _ => residency::count_observed(file.as_fd(), all),
             }
         });
         // If that cannot be known now, what the last look found stands.
@@ -142,7 +142,7 @@ impl Pages for DescriptionPages<'_> {
     }
 
     fn count(&self, range: ByteRange) -> Option<Counted> {
-        residency::count(self.fd, range).ok()
+        residency::count_observed(self.fd, range).ok()
     }
 
     fn now_ns(&self) -> u64 {

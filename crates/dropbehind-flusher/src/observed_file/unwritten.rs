@@ -107,7 +107,7 @@ impl UnwrittenCounter {
 }
 
 fn unwritten_bytes(fd: BorrowedFd<'_>, range: ByteRange) -> u64 {
-    residency::count(fd, range).map_or(0, |counted| counted.unwritten_bytes())
+    residency::count_own(fd, range).map_or(0, |counted| counted.unwritten_bytes())
 }
 
 /// The page of a range before which there are this many unwritten bytes, or its last page if

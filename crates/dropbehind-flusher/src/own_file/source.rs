@@ -208,8 +208,8 @@ impl OwnSource {
                 return Ok(None);
             }
             let page = ByteRange::new(range.start, range.start + page_size());
-            // If it is dirty again, asking would wait for it. Before 6.5 we cannot know.
-            if residency::count(fd, page).is_ok_and(|counted| counted.unwritten_bytes() > 0) {
+            // If it is dirty again, asking would wait for it.
+            if residency::count_own(fd, page).is_ok_and(|counted| counted.unwritten_bytes() > 0) {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
         }

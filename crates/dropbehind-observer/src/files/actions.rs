@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use dropbehind_flusher::{CacheMap, ObserveOptions, Provenance};
-use dropbehind_linux::{EventMask, MarkLife, MarkTarget, cachestat, file_stat, page_size};
+use dropbehind_linux::{EventMask, MarkLife, MarkTarget, cached_pages, file_stat, page_size};
 use dropbehind_policy::RangeSet;
 use dropbehind_policy::{FileAction, FileNumber};
 
@@ -199,10 +199,10 @@ impl Files {
         if file_stat(file.as_fd()).is_ok_and(|stat| stat.links == 0) {
             return;
         }
-        let Ok(counted) = cachestat(file.as_fd(), 0, 0) else {
+        let Ok(cached) = cached_pages(file.as_fd(), 0, 0) else {
             return;
         };
-        self.count_kept_bytes(open, counted.cached_pages * page_size());
+        self.count_kept_bytes(open, cached * page_size());
     }
 
     fn count_kept_bytes(&mut self, open: &OpenFile, cached_bytes: u64) {

@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 
 use dropbehind_flusher::CacheMap;
-use dropbehind_linux::cachestat;
+use dropbehind_linux::cached_pages;
 use dropbehind_policy::{Brought, ByteRange, FileNumber, Inode};
 
 use super::Files;
@@ -102,8 +102,7 @@ impl Files {
     fn may_have(&self, number: FileNumber, range: ByteRange) -> bool {
         let file = self.files.get(&number).map(|open| open.file.open());
         let Some(Ok(file)) = file else { return true };
-        let counted = cachestat(file.as_fd(), range.start, range.len());
-        counted.map_or(true, |counted| counted.cached_pages > 0)
+        cached_pages(file.as_fd(), range.start, range.len()).map_or(true, |cached| cached > 0)
     }
 
     /// The parts of a range that the file has now, and had neither when we looked at it nor by

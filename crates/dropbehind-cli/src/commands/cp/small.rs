@@ -13,7 +13,7 @@ use super::original::Original;
 use crate::destination::Destination;
 use crate::error::{Doing, Failure, so_far};
 use crate::place::Place;
-use dropbehind_linux::{FsKind, cachestat, drop_clean, page_size};
+use dropbehind_linux::{FsKind, cached_pages, drop_clean, page_size};
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, Write};
 use std::os::fd::AsFd;
@@ -48,9 +48,8 @@ impl Copying<'_> {
         let Some(device) = self.is_small(&original, target) else {
             return Ok(Some(original));
         };
-        let cached = match cachestat(original.file.as_fd(), 0, 0) {
-            Ok(state) => state.cached_pages,
-            Err(_) => return Ok(Some(original)),
+        let Ok(cached) = cached_pages(original.file.as_fd(), 0, 0) else {
+            return Ok(Some(original));
         };
         let pages = original.metadata.len().div_ceil(page_size());
         if cached != 0 && cached < pages {

@@ -7,10 +7,9 @@ pub(super) fn consequences(found: &Probe) -> Vec<&'static str> {
     let needed = [
         (
             &found.cachestat,
-            "without cachestat, stat and drop cannot count pages, and the flusher waits for \
-             writeback with sync_file_range on a description of its own: an error that this marks \
-             as seen is reported by the library to files opened later in the same process, and to \
-             nobody else",
+            "without cachestat, mincore counts what is cached, and reads around the page cache \
+             find what is still to be written: that takes longer, and before Linux 5.13 and on \
+             overlayfs such a read waits for the disk, and the file's writers with it",
         ),
         (
             &found.mincore,
