@@ -36,6 +36,7 @@ pub use device_number::{block_device_number, kernel_device};
 pub use error::CacheTraceError;
 pub use inodes::{KernelDevices, KernelInode, has_subvolumes};
 
+use crate::kernel::{KernelVersion, kernel_version};
 use event::{Recorded, Tasks};
 use format::{Format, Unusable};
 use queue::Queue;
@@ -51,6 +52,12 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 const TRACEPOINT: &str = "filemap/mm_filemap_add_to_page_cache";
+
+/// Before, each folio of a file was a page (`xfs: Support large folios`, the first).
+const LARGE_FOLIOS_SINCE: KernelVersion = KernelVersion {
+    major: 5,
+    minor: 18,
+};
 
 /// A record of the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,7 +161,8 @@ impl CacheTrace {
     ///   Linux 5.8), or tracefs cannot be read; mounting it takes `CAP_SYS_ADMIN`.
     /// - [`CacheTraceError::NoTracefs`], [`CacheTraceError::NoTracepoint`]: the kernel was
     ///   built without them.
-    /// - [`CacheTraceError::NoOrder`]: the kernel's records don't give the size of a folio.
+    /// - [`CacheTraceError::NoOrder`]: the kernel has large folios (since Linux 5.18), and its records don't give
+    ///   their size.
     /// - [`CacheTraceError::Other`]: `EMFILE`, `ENOMEM`; `EPERM` of mmap(2) for
     ///   rings larger than `kernel.perf_event_mlock_kb`, without `CAP_IPC_LOCK`.
     pub fn open(ring_bytes: usize) -> Result<Self, CacheTraceError> {
@@ -172,7 +180,8 @@ impl CacheTrace {
 
     fn new(ring_bytes: usize, joins: bool) -> Result<Self, CacheTraceError> {
         let (tracepoint, text) = tracefs::tracepoint(TRACEPOINT)?;
-        let format = Format::parse(&text).map_err(|error| match error {
+        let large_folios = kernel_version() >= LARGE_FOLIOS_SINCE;
+        let format = Format::parse(&text, large_folios).map_err(|error| match error {
             Unusable::NoOrder => CacheTraceError::NoOrder,
             Unusable::Unknown => strange_format(),
         })?;

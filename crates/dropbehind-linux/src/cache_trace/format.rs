@@ -1,7 +1,7 @@
 //! Where a tracepoint's record has its fields: the file `format` in tracefs,
 //! Documentation/trace/events.rst.
 
-use crate::bpf::instruction::{Assembler, Register, Width};
+use crate::bpf::instruction::{Assembler, Operation, Register, Width};
 
 /// Where the fields of `mm_filemap_add_to_page_cache` are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +21,8 @@ pub(crate) struct Field {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Size {
+    /// No record has it: it is always 0.
+    Zero,
     One,
     Two,
     Four,
@@ -46,19 +48,23 @@ pub(super) enum Unusable {
 }
 
 impl Format {
-    pub(super) fn parse(text: &str) -> Result<Self, Unusable> {
+    /// If the kernel has `large_folios`, its records must give their order.
+    pub(super) fn parse(text: &str, large_folios: bool) -> Result<Self, Unusable> {
         let field = |name| Field::find(text, name).ok_or(Unusable::Unknown);
         let format = Self {
             inode: field("i_ino")?,
             index: field("index")?,
             device: field("s_dev")?,
-            // A placeholder: filled in below.
-            order: field("s_dev")?,
+            order: Field {
+                offset: 0,
+                size: Size::Zero,
+            },
         };
         match Field::find(text, "order") {
             Some(order) => Ok(Self { order, ..format }),
             None if Field::is_named(text, "order") => Err(Unusable::Unknown),
-            None => Err(Unusable::NoOrder),
+            None if large_folios => Err(Unusable::NoOrder),
+            None => Ok(format),
         }
     }
 
@@ -103,6 +109,7 @@ impl Field {
     /// Emits a load of this field from the record that a register points to.
     pub(super) fn load(self, program: &mut Assembler, to: Register, record: Register) {
         let width = match self.size {
+            Size::Zero => return program.compute(Operation::Move, to, 0),
             Size::One => Width::One,
             Size::Two => Width::Two,
             Size::Four => Width::Four,
@@ -116,6 +123,7 @@ impl Field {
     pub(crate) fn read(self, record: &[u8]) -> Option<u64> {
         let bytes = record.get(self.offset..)?;
         Some(match self.size {
+            Size::Zero => 0,
             Size::One => u64::from(*bytes.first()?),
             Size::Two => u64::from(u16::from_ne_bytes(*bytes.first_chunk()?)),
             Size::Four => u64::from(u32::from_ne_bytes(*bytes.first_chunk()?)),
@@ -156,7 +164,7 @@ print fmt: \"dev %d:%d ino %lx pfn=0x%lx ofs=%lu order=%u\", REC->order
 
     #[test]
     fn fields_are_found_and_read() {
-        let format = Format::parse(TEXT).unwrap();
+        let format = Format::parse(TEXT, true).unwrap();
         let mut record = [0; 40];
         record[16..24].copy_from_slice(&0x1_0000_0007_u64.to_ne_bytes());
         record[24..32].copy_from_slice(&99_u64.to_ne_bytes());
@@ -192,30 +200,36 @@ print fmt: \"dev %d:%d ino %lx pfn=0x%lx ofs=%lu order=%u\", REC->order
             index: 3,
             order: 1,
         };
-        assert_eq!(Format::parse(text).unwrap().folio(&record), Some(folio));
+        assert_eq!(
+            Format::parse(text, true).unwrap().folio(&record),
+            Some(folio)
+        );
     }
 
     #[test]
     fn a_missing_order_is_told() {
         let (without, _) = TEXT.split_once("\tfield:unsigned char order").unwrap();
-        assert_eq!(Format::parse(without), Err(Unusable::NoOrder));
+        assert_eq!(Format::parse(without, true), Err(Unusable::NoOrder));
+        // Before there were large folios, each was a page.
+        let format = Format::parse(without, false).unwrap();
+        assert_eq!(format.folio(&[0xa5; 36]).unwrap().order, 0);
     }
 
     #[test]
     fn nonsense_is_refused() {
         let (before_device, _) = TEXT.split_once("\tfield:dev_t").unwrap();
         for text in ["", "field:", "field:;", "\0", before_device] {
-            assert_eq!(Format::parse(text), Err(Unusable::Unknown), "{text}");
+            assert_eq!(Format::parse(text, true), Err(Unusable::Unknown), "{text}");
         }
         let odd = TEXT.replace("offset:36;\tsize:1", "offset:36;\tsize:3");
-        assert_eq!(Format::parse(&odd), Err(Unusable::Unknown));
+        assert_eq!(Format::parse(&odd, true), Err(Unusable::Unknown));
         let huge = TEXT.replace("offset:32", "offset:99999999999999999999999");
-        assert_eq!(Format::parse(&huge), Err(Unusable::Unknown));
+        assert_eq!(Format::parse(&huge, true), Err(Unusable::Unknown));
         let beyond = TEXT.replace("offset:32", &format!("offset:{}", usize::MAX));
-        assert_eq!(Format::parse(&beyond).unwrap().folio(&[0; 40]), None);
+        assert_eq!(Format::parse(&beyond, true).unwrap().folio(&[0; 40]), None);
         for end in 0..TEXT.len() {
             // Cut off anywhere, it must not panic, nor read beyond a record.
-            if let Ok(format) = Format::parse(&TEXT[..end]) {
+            if let Ok(format) = Format::parse(&TEXT[..end], true) {
                 format.folio(&[0; 40]);
             }
         }
@@ -224,7 +238,7 @@ print fmt: \"dev %d:%d ino %lx pfn=0x%lx ofs=%lu order=%u\", REC->order
     #[test]
     fn any_text_gives_fields_within_the_record_or_none() {
         dropbehind_testbed::fuzz("tests/corpus/trace_format", |text| {
-            let Ok(format) = Format::parse(&String::from_utf8_lossy(text)) else {
+            let Ok(format) = Format::parse(&String::from_utf8_lossy(text), true) else {
                 return;
             };
             for len in [0, 8, 40, 4096] {
@@ -242,6 +256,7 @@ print fmt: \"dev %d:%d ino %lx pfn=0x%lx ofs=%lu order=%u\", REC->order
     impl Field {
         fn bytes(self) -> usize {
             match self.size {
+                Size::Zero => 0,
                 Size::One => 1,
                 Size::Two => 2,
                 Size::Four => 4,

@@ -145,7 +145,7 @@ pub(super) mod tests {
     use super::*;
 
     fn format() -> Format {
-        Format::parse(TEXT).unwrap()
+        Format::parse(TEXT, true).unwrap()
     }
 
     pub(in super::super) fn record(kind: u32, body: &[u8]) -> Vec<u8> {

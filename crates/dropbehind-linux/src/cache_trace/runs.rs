@@ -271,7 +271,7 @@ mod tests {
             return;
         }
         let (number, text) = tracefs::tracepoint("filemap/mm_filemap_add_to_page_cache").unwrap();
-        let format = Format::parse(&text).unwrap();
+        let format = Format::parse(&text, true).unwrap();
         let mut runs = Runs::with_rings(1, number, &format, 1 << 16).unwrap();
         std::thread::spawn(move || {
             let mut only_last = CpuSet::new();
