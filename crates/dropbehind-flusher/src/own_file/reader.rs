@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use dropbehind_linux::{
-    Access, FsKind, LargeRead, advise_access, cachestat, drop_clean, filesystem, huge_page_size,
+    Access, FsKind, LargeRead, advise_access, cached_pages, drop_clean, filesystem, huge_page_size,
     page_size, will_need,
 };
 use dropbehind_policy::ByteRange;
@@ -63,6 +63,13 @@ struct Chunk {
     entered: bool,
 }
 
+impl Chunk {
+    /// Returns whether some of it was cached already.
+    fn has_others(&self) -> bool {
+        self.brought.iter().map(|part| part.len()).sum::<u64>() < self.range.len()
+    }
+}
+
 /// What a single read brings in, to be handed over when it is done.
 #[derive(Debug, Default)]
 pub struct Prepared {
@@ -95,9 +102,8 @@ impl Prepared {
         loop {
             // Checked first, so that what is done by now is counted below.
             let all_done = fetches.iter().all(|fetch| fetch.is_done());
-            let counted = cachestat(fd, range.start, range.len());
-            let cached = counted.is_ok_and(|counted| counted.cached_pages >= pages);
-            if cached || all_done {
+            let cached = cached_pages(fd, range.start, range.len());
+            if cached.is_ok_and(|cached| cached >= pages) || all_done {
                 return;
             }
             std::thread::sleep(APPEAR_STEP);
@@ -183,21 +189,25 @@ impl Reader {
         } else {
             pages.end + (CHUNKS_AHEAD - 1) * self.chunk_bytes
         };
-        while self.ahead_end < wanted.min(file_end) {
-            let end = round_up(self.ahead_end + 1, self.chunk_bytes).min(file_end);
-            let range = ByteRange::new(self.ahead_end, end);
-            file.claims.claim(range);
-            let chunk = self.fetch_ahead(fd, file, range);
-            self.ahead.push_back(chunk);
-            self.ahead_end = end;
-            self.chunk_bytes = (self.chunk_bytes * 2).min(CHUNK_BYTES);
+        self.fetch_until(fd, file, wanted.min(file_end), file_end);
+        // Any page that others brought in may carry the kernel's mark.
+        let read_ahead_bytes = read_ahead_bytes.min(READ_AHEAD_MOST_BYTES);
+        let is_here = |chunk: &Chunk| !chunk.range.intersection(pages).is_empty();
+        let last_of_others = self.ahead.iter().rev().find(|chunk| is_here(chunk));
+        if let Some(chunk) = last_of_others.filter(|chunk| chunk.has_others()) {
+            let wanted = chunk.range.end + read_ahead_bytes + page_bytes;
+            self.fetch_until(fd, file, wanted.min(file_end), file_end);
         }
         let mut appearing = ByteRange::default();
         for chunk in &mut self.ahead {
-            let here = !chunk.range.intersection(pages).is_empty();
-            if here && !chunk.entered && chunk.fetch.is_some() {
-                // As far as the kernel looks from the chunk's first page.
-                let end = chunk.range.start + read_ahead_bytes + page_bytes;
+            let here = is_here(chunk);
+            let marked = match chunk.has_others() {
+                true => Some(chunk.range.end),
+                false => chunk.fetch.as_ref().map(|_| chunk.range.start),
+            };
+            if let (true, false, Some(marked)) = (here, chunk.entered, marked) {
+                // As far as the kernel looks from there.
+                let end = marked + read_ahead_bytes + page_bytes;
                 appearing = ByteRange::new(chunk.range.end, end.min(file_end).max(chunk.range.end));
             }
             chunk.entered |= here;
@@ -220,6 +230,19 @@ impl Reader {
                 .filter_map(|chunk| Some((chunk.range, chunk.fetch.clone()?)))
                 .collect(),
             ..Prepared::default()
+        }
+    }
+
+    /// Fetches chunk after chunk until `wanted` is reached.
+    fn fetch_until(&mut self, fd: BorrowedFd<'_>, file: &Arc<OwnFile>, wanted: u64, file_end: u64) {
+        while self.ahead_end < wanted {
+            let end = round_up(self.ahead_end + 1, self.chunk_bytes).min(file_end);
+            let range = ByteRange::new(self.ahead_end, end);
+            file.claims.claim(range);
+            let chunk = self.fetch_ahead(fd, file, range);
+            self.ahead.push_back(chunk);
+            self.ahead_end = end;
+            self.chunk_bytes = (self.chunk_bytes * 2).min(CHUNK_BYTES);
         }
     }
 
@@ -347,13 +370,19 @@ fn drop_read(fd: BorrowedFd<'_>, file: &OwnFile, range: ByteRange) {
         return;
     }
     let begun = Begun::now();
-    let Ok(counted) = residency::count(fd, range) else {
-        return;
+    let cached_bytes = match residency::count(fd, range) {
+        Ok(counted) if counted.unwritten_bytes() > 0 => return,
+        Ok(counted) => counted.cached_bytes,
+        // Before 6.5 and on overlayfs: a drop leaves what others have written.
+        Err(_) => match residency::cached_bytes(fd, range) {
+            Ok(cached_bytes) => cached_bytes,
+            Err(_) => return,
+        },
     };
-    if counted.unwritten_bytes() == 0 && drop_clean(fd, range.start, range.len()).is_ok() {
+    if drop_clean(fd, range.start, range.len()).is_ok() {
         file.helped_bytes.fetch_add(range.len(), Ordering::Relaxed);
         let deed = Deed::Drop(DropReason::Reader);
-        begun.made(deed, &file.label, fd, range, counted.cached_bytes);
+        begun.made(deed, &file.label, fd, range, cached_bytes);
     }
 }
 

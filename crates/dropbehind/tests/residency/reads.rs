@@ -20,6 +20,7 @@ everywhere! {
     random_reads_leave_nothing: 64;
     a_file_read_again_and_again_leaves_nothing: 8;
     reads_on_a_disk_with_little_readahead_leave_nothing: 48;
+    reads_on_a_disk_with_much_readahead_leave_what_was_cached: 64;
 }
 
 fn sequential_reads_cost_one_read_and_little_memory(place: &Place) {
@@ -145,5 +146,39 @@ fn reads_on_a_disk_with_little_readahead_leave_nothing(place: &Place) {
         settle(&file);
         assert_eq!(cached_bytes(&path), 0, "{:?}", file.stats());
         assert_eq!(file.stats().brought_bytes, place.size_bytes());
+    }
+}
+
+/// Reading a page that others have read ahead may start the kernel's readahead, which goes
+/// further than ours.
+fn reads_on_a_disk_with_much_readahead_leave_what_was_cached(place: &Place) {
+    let device = place.device().file_name().unwrap().to_str().unwrap();
+    fs::write(format!("/sys/block/{device}/queue/read_ahead_kb"), "8192").unwrap();
+    let flusher = Flusher::builder().build().unwrap();
+    let path = place.cold_file(1);
+    for (block_bytes, read_mib) in [(64 * KIB, 20), (MIB, 20), (MIB, 32)] {
+        residency::evict(&path);
+        let mut reader = fs::File::open(&path).unwrap();
+        let mut buffer = vec![0; MIB as usize];
+        for _ in 0..read_mib {
+            reader.read_exact(&mut buffer).unwrap();
+        }
+        let reclaim = Reclaim::watch();
+        let before_bytes = cached_bytes(&path);
+        assert!(before_bytes >= read_mib * MIB && before_bytes < place.size_bytes());
+        let mut file = OpenOptions::new()
+            .read(true)
+            .flusher(&flusher)
+            .open(&path)
+            .unwrap();
+        assert_eq!(read_pattern(&mut file, 1, block_bytes), place.size_bytes());
+        settle(&file);
+        let after_bytes = cached_bytes(&path);
+        let taken_bytes = reclaim.bytes_of(&path).unwrap();
+        assert!(
+            after_bytes <= before_bytes && after_bytes + taken_bytes >= before_bytes,
+            "{before_bytes} bytes were cached, and then {after_bytes}: {:?}",
+            file.stats()
+        );
     }
 }
