@@ -313,7 +313,8 @@ fn tell(account: Result<&Account, &NoAccount>, settings: &RunSettings, name: &st
     if account.hung {
         say("the observer hung, so these figures are incomplete; the rest was left to the kernel.");
     }
-    for line in summary::lines(account) {
+    let keeps = settings.mode.is_some_and(|mode| !mode.drops());
+    for line in summary::lines(account, keeps) {
         say(&line);
     }
 }

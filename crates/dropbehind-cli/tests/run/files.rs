@@ -40,6 +40,22 @@ fn what_was_written_is_dropped_and_told() {
 }
 
 #[test]
+fn what_stays_is_not_told_as_gone() {
+    need!(Need::Root, Need::Tool("fincore"));
+    let user = User::new();
+    let script = "$RUN -v -m write-behind dd if=/dev/zero of=data bs=1M count=50";
+    let left = once(&user, RUN, script);
+    assert_eq!(left.code, Some(0), "{left:?}");
+    assert_eq!(
+        fincore(&user.file("data")).unwrap() * page_bytes(),
+        50 * MIB
+    );
+    assert!(left.stderr.contains("wrote 50 MiB"), "{left:?}");
+    assert!(left.stderr.contains("and it stays there"), "{left:?}");
+    assert!(!left.stderr.contains("at the end"), "{left:?}");
+}
+
+#[test]
 fn it_says_nothing_unless_asked() {
     need!(Need::Root);
     let user = User::new();

@@ -87,8 +87,9 @@ fn reasons(bytes: &BTreeMap<String, u64>) -> BTreeMap<std::borrow::Cow<'static, 
         .collect()
 }
 
-/// The three lines of `-v`.
-pub(super) fn lines(account: &Account) -> [String; 3] {
+/// The three lines of `-v`. If the mode keeps pages, none of them is to be dropped, and those
+/// that stay are not counted.
+pub(super) fn lines(account: &Account, keeps: bool) -> [String; 3] {
     let totals = &account.snapshot.totals;
     let files = match totals.files {
         1 => "1 file".to_owned(),
@@ -104,16 +105,13 @@ pub(super) fn lines(account: &Account) -> [String; 3] {
         true => totals.cached_bytes + totals.left_bytes,
         false => totals.cached_bytes,
     };
-    let cached = format!(
-        "page cache: at most {}, {} at the end{}",
-        show(totals.peak_cached_bytes),
-        show(end_bytes),
-        if account.settled {
-            ""
-        } else {
-            ", left to the kernel"
-        },
-    );
+    let at_the_end = match (keeps, account.settled) {
+        (true, _) => "and it stays there".to_owned(),
+        (false, true) => format!("{} at the end", show(end_bytes)),
+        (false, false) => format!("{} at the end, left to the kernel", show(end_bytes)),
+    };
+    let most = show(totals.peak_cached_bytes);
+    let cached = format!("page cache: at most {most}, {at_the_end}");
     let mut possible = Vec::new();
     if totals.left_bytes > 0 {
         possible.push(format!("{} could not be dropped", show(totals.left_bytes)));
