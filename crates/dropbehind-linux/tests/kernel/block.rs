@@ -6,6 +6,7 @@ use dropbehind_linux::{
     FileKind, FsKind, IoFlags, Sharing, block_size_bytes, cachestat, file_info, is_read_only,
     logical_sector_bytes, physical_sector_bytes, pwritev2, reopen, resident_ranges, size_bytes,
 };
+use dropbehind_testbed::{Need, need};
 use std::fs::File;
 use std::io::IoSlice;
 use std::os::fd::{AsFd, AsRawFd};
@@ -41,6 +42,7 @@ fn regular_files_are_no_block_devices() {
 
 #[test]
 fn pages_are_counted_mapped_and_dropped() {
+    need!(Need::Cachestat);
     let Some(device) = Loop::new("pages_are_counted_mapped_and_dropped", 32 * MIB) else {
         return;
     };
@@ -78,6 +80,7 @@ fn a_block_device_is_reopened() {
 
 #[test]
 fn dontcache_is_refused_or_heeded() {
+    need!(Need::Cachestat);
     let Some(device) = Loop::new("dontcache_is_refused_or_heeded", MIB) else {
         return;
     };

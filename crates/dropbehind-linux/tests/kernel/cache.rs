@@ -8,12 +8,14 @@ use dropbehind_linux::{
     Access, FsKind, advise_access, cachestat, drop_clean, file_info, filesystem, page_size,
     resident_in_ranges, resident_ranges, start_writeback, will_need, write_and_wait,
 };
+use dropbehind_testbed::{Need, need};
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::FileExt;
 
 #[test]
 fn counts_what_was_written_and_what_is_clean() {
+    need!(Need::Cachestat);
     let directory = directory();
     let (path, file) = dirty_file(directory.path(), 4 * MIB);
     let fd = file.as_fd();
@@ -34,6 +36,7 @@ fn counts_what_was_written_and_what_is_clean() {
 
 #[test]
 fn starts_writeback_of_the_range_only() {
+    need!(Need::Cachestat);
     let directory = directory();
     let (_, file) = dirty_file(directory.path(), 8 * MIB);
     let fd = file.as_fd();
@@ -49,6 +52,7 @@ fn starts_writeback_of_the_range_only() {
 
 #[test]
 fn write_and_wait_returns_when_clean() {
+    need!(Need::Cachestat);
     let directory = directory();
     let (_, file) = dirty_file(directory.path(), 8 * MIB);
     write_and_wait(file.as_fd(), 0, 0).unwrap();
@@ -86,6 +90,7 @@ fn pipes_are_refused() {
 
 #[test]
 fn drops_clean_pages_and_reads_them_back() {
+    need!(Need::Cachestat);
     let directory = directory();
     let (path, file) = clean_file(directory.path(), 4 * MIB);
     let fd = file.as_fd();
@@ -103,6 +108,7 @@ fn drops_clean_pages_and_reads_them_back() {
 
 #[test]
 fn dirty_pages_survive_a_drop_elsewhere() {
+    need!(Need::Cachestat);
     let directory = directory();
     let (_, file) = clean_file(directory.path(), 4 * MIB);
     let fd = file.as_fd();
@@ -114,6 +120,7 @@ fn dirty_pages_survive_a_drop_elsewhere() {
 
 #[test]
 fn random_access_reads_nothing_ahead() {
+    need!(Need::Cachestat);
     let directory = directory();
     let (path, file) = uncached_file(directory.path(), 4 * MIB);
     advise_access(file.as_fd(), Access::Random).unwrap();
@@ -131,6 +138,7 @@ fn random_access_reads_nothing_ahead() {
 
 #[test]
 fn maps_what_is_resident() {
+    need!(Need::Cachestat);
     let directory = directory();
     let (path, file) = uncached_file(directory.path(), 4 * MIB);
     let fd = file.as_fd();
@@ -155,6 +163,7 @@ fn maps_what_is_resident() {
 
 #[test]
 fn maps_across_pieces_of_a_sparse_file() {
+    need!(Need::Cachestat);
     let directory = directory();
     let (_, file) = dirty_file(directory.path(), page_size());
     let fd = file.as_fd();
@@ -172,6 +181,7 @@ fn maps_across_pieces_of_a_sparse_file() {
 /// mincore calls every page resident to those who may not know.
 #[test]
 fn residency_is_refused_rather_than_made_up() {
+    need!(Need::Cachestat);
     if !is_root() {
         skip!("residency_is_refused_rather_than_made_up", "needs root");
     }
@@ -202,6 +212,7 @@ fn residency_is_refused_rather_than_made_up() {
 
 #[test]
 fn tmpfs_counts_but_has_nothing_dirty() {
+    need!(Need::Cachestat);
     let Ok(file) = tempfile::tempfile_in("/dev/shm") else {
         skip!("tmpfs_counts_but_has_nothing_dirty", "no /dev/shm");
     };
@@ -219,6 +230,7 @@ fn tmpfs_counts_but_has_nothing_dirty() {
 
 #[test]
 fn descriptors_without_io_are_refused() {
+    need!(Need::Cachestat);
     let directory = directory();
     let (path, file) = dirty_file(directory.path(), page_size());
     let by_path =
@@ -238,6 +250,7 @@ fn descriptors_without_io_are_refused() {
 /// overlayfs: what works there, and what only seems to.
 #[test]
 fn an_overlays_pages_are_its_layers() {
+    need!(Need::Cachestat);
     if !is_root() {
         skip!("an_overlays_pages_are_its_layers", "needs root");
     }

@@ -122,18 +122,21 @@ fn writes_and_reads_are_told_by(open: Open, directory: &Path) {
 
 #[test]
 fn each_page_is_told_once() {
+    need!(Need::Cachestat);
     need!(Need::Root);
     writes_and_reads_are_told(directory().path());
 }
 
 #[test]
 fn each_page_is_told_once_on_ext4() {
+    need!(Need::Cachestat);
     need!(all MountedFs::needs(Fs::Ext4));
     writes_and_reads_are_told(MountedFs::new(Fs::Ext4, 64 * MIB).unwrap().path());
 }
 
 #[test]
 fn each_page_is_told_once_on_xfs() {
+    need!(Need::Cachestat);
     need!(all MountedFs::needs(Fs::Xfs));
     writes_and_reads_are_told(MountedFs::new(Fs::Xfs, 0).unwrap().path());
 }
@@ -201,6 +204,7 @@ fn mounts_of_another_namespace_are_looked_through_when_given() {
 
 #[test]
 fn other_processes_are_named_and_their_forks_told_first() {
+    need!(Need::Cachestat);
     need!(Need::Root);
     WAYS.into_iter()
         .for_each(other_processes_are_named_and_their_forks_told_first_by);
@@ -263,6 +267,7 @@ fn a_grandchild_is_told_with_its_parent_by(open: Open) {
 
 #[test]
 fn a_fault_in_a_mapping_is_told() {
+    need!(Need::Cachestat);
     need!(Need::Root);
     WAYS.into_iter().for_each(a_fault_in_a_mapping_is_told_by);
 }
@@ -458,6 +463,7 @@ fn a_run_that_grows_is_told_once() {
 
 #[test]
 fn a_raw_device_is_told_with_its_number() {
+    need!(Need::Cachestat);
     need!(Need::Loop);
     let Some(disk) = Loop::new("a_raw_device_is_told_with_its_number", 4 * MIB) else {
         return;

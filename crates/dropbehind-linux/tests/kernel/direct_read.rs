@@ -2,11 +2,13 @@
 
 use crate::setup::{Loop, MIB, directory, dirty_file, uncached_file};
 use dropbehind_linux::{DirectReader, cachestat};
+use dropbehind_testbed::{Need, need};
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 
 #[test]
 fn returns_when_what_was_dirty_there_is_written() {
+    need!(Need::Cachestat);
     let directory = directory();
     let (_, file) = dirty_file(directory.path(), 8 * MIB);
     let fd = file.as_fd();
@@ -27,6 +29,7 @@ fn returns_when_what_was_dirty_there_is_written() {
 
 #[test]
 fn brings_nothing_in() {
+    need!(Need::Cachestat);
     let directory = directory();
     let (_, file) = uncached_file(directory.path(), MIB);
     let reader = DirectReader::new(file.as_fd()).unwrap();

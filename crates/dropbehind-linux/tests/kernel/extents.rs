@@ -5,6 +5,7 @@ use dropbehind_linux::extents::is_unsupported;
 use dropbehind_linux::{
     ExtentFlags, FsKind, cachestat, extent_count, extents, filesystem, write_and_wait,
 };
+use dropbehind_testbed::{Need, need};
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 
@@ -58,6 +59,7 @@ fn finds_all_extents_of_a_holey_file() {
 
 #[test]
 fn asking_does_not_write() {
+    need!(Need::Cachestat);
     let directory = directory();
     let (_, file) = dirty_file(directory.path(), 1 << 20);
     let fd = file.as_fd();
@@ -78,6 +80,7 @@ fn asking_does_not_write() {
 
 #[test]
 fn an_empty_file_has_none() {
+    need!(Need::Cachestat);
     let directory = directory();
     let (_, file) = clean_file(directory.path(), 0);
     match extents(file.as_fd()) {

@@ -8,6 +8,7 @@ use dropbehind_linux::{
     Access, FsKind, KernelVersion, LargeRead, advise_access, cachestat, drop_clean, filesystem,
     huge_page_size, kernel_version, resident_ranges,
 };
+use dropbehind_testbed::{Need, need};
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
@@ -19,6 +20,7 @@ fn size() -> Option<u64> {
 
 #[test]
 fn brings_one_huge_page_and_no_more() {
+    need!(Need::Cachestat);
     let Some(size) = size() else {
         skip!("brings_one_huge_page_and_no_more", "no huge pages");
     };
@@ -43,6 +45,7 @@ fn brings_one_huge_page_and_no_more() {
 
 #[test]
 fn what_is_cached_already_stays_as_it_is() {
+    need!(Need::Cachestat);
     let Some(size) = size() else {
         skip!("what_is_cached_already_stays_as_it_is", "no huge pages");
     };
@@ -67,6 +70,7 @@ const FEW_FAULTS: u64 = 16;
 
 #[test]
 fn the_faults_tell_a_large_folio_from_single_pages() {
+    need!(Need::Cachestat);
     let Some(size) = size() else {
         skip!(
             "the_faults_tell_a_large_folio_from_single_pages",
@@ -110,6 +114,7 @@ fn the_faults_tell_a_large_folio_from_single_pages() {
 
 #[test]
 fn the_end_of_a_file_is_an_error_and_no_signal() {
+    need!(Need::Cachestat);
     let Some(size) = size() else {
         skip!(
             "the_end_of_a_file_is_an_error_and_no_signal",
@@ -128,6 +133,7 @@ fn the_end_of_a_file_is_an_error_and_no_signal() {
 
 #[test]
 fn what_cannot_be_read_so_is_refused() {
+    need!(Need::Cachestat);
     let Some(size) = size() else {
         skip!("what_cannot_be_read_so_is_refused", "no huge pages");
     };

@@ -2,6 +2,7 @@
 
 use crate::setup::{Loop, MIB, as_nobody, cached_pages, directory, is_root, overlay, skip};
 use dropbehind_linux::{FsKind, Probe, Support, probe};
+use dropbehind_testbed::{Need, need};
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsFd;
@@ -59,6 +60,7 @@ fn a_file_asked_about_is_not_touched() {
 
 #[test]
 fn tmpfs_drops_nothing() {
+    need!(Need::Cachestat);
     let Ok(directory) = tempfile::tempdir_in("/dev/shm") else {
         skip!("tmpfs_drops_nothing", "no /dev/shm");
     };
@@ -85,6 +87,7 @@ fn tmpfs_drops_nothing() {
 
 #[test]
 fn overlayfs_is_seen_through() {
+    need!(Need::Cachestat);
     if !is_root() {
         skip!("overlayfs_is_seen_through", "needs root");
     }
@@ -109,6 +112,7 @@ fn overlayfs_is_seen_through() {
 
 #[test]
 fn a_block_device_is_only_read() {
+    need!(Need::Cachestat);
     let Some(device) = Loop::new("a_block_device_is_only_read", 64 * MIB) else {
         return;
     };

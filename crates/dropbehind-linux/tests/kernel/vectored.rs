@@ -5,6 +5,7 @@ use dropbehind_linux::{
     FsKind, IoFlags, RWF_DONTCACHE, filesystem, page_size, pread, preadv2, pwrite, pwritev2, read,
     start_writeback, write,
 };
+use dropbehind_testbed::{Need, need};
 use std::fs::File;
 use std::io::{IoSlice, IoSliceMut, Seek};
 use std::os::fd::AsFd;
@@ -67,6 +68,7 @@ fn unknown_flags_are_refused_by_the_kernel() {
 
 #[test]
 fn nowait_does_not_wait_for_the_disk() {
+    need!(Need::Cachestat);
     let directory = directory();
     // The call starts the read and looks once more: a fast disk may have answered.
     let error = (0..1000).find_map(|_| {
@@ -93,6 +95,7 @@ fn flags_combine() {
 
 #[test]
 fn dontcache_keeps_no_pages_where_supported() {
+    need!(Need::Cachestat);
     let directory = directory();
     let (path, file) = uncached_file(directory.path(), 64 * page_size());
     let fd = file.as_fd();

@@ -4,6 +4,7 @@ use crate::setup::{MIB, Mounted, directory, is_root, output, skip, wait_for};
 use dropbehind_linux::{
     Sharing, cachestat, drop_clean, file_info, reopen, start_writeback, write_and_wait,
 };
+use dropbehind_testbed::{Need, need};
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd};
@@ -35,6 +36,7 @@ fn reports_lost_data(file: &File) -> bool {
 
 #[test]
 fn only_the_waiting_call_consumes_errors() {
+    need!(Need::Cachestat);
     if !is_root() {
         skip!("only_the_waiting_call_consumes_errors", "needs root");
     }
