@@ -84,8 +84,8 @@ struct DiskThread {
     incomplete: bool,
     /// Failed counts in a row.
     count_failures: u32,
-    /// Without cachestat: what was last counted of each stream's request, and since when.
-    unmoved: HashMap<u32, ((ByteRange, u64), u64)>,
+    /// Without cachestat, by stream.
+    unmoved: HashMap<u32, calls::Unmoved>,
     no_sync_file_range: bool,
     idle_since_ns: Option<u64>,
     /// Dropped once nothing is left to do, which wakes the threads that wait for it.

@@ -282,7 +282,7 @@ fn without_a_call_pages_go_in_the_next_best_way() {
     need!(all Kind::Mounted(Fs::Ext4).needs());
     let place = Place::new(Kind::Mounted(Fs::Ext4), SIZE_BYTES);
     for (missing, note) in [
-        ("cachestat", "no cachestat"),
+        ("cachestat", ""),
         ("sync_file_range", "no sync_file_range"),
         ("close_range", ""),
     ] {

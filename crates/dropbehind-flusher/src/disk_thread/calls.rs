@@ -17,8 +17,16 @@ use crate::{lock, residency};
 /// the result.
 const COUNT_PATIENCE: u32 = 100;
 
-/// Without cachestat: so long may a request stay as it is.
+/// Without cachestat: if a request stays as it is for so long, neither it nor those after it are
+/// waited for, until one becomes clean.
 const UNMOVED_NS: u64 = 2_000_000_000;
+
+/// What was last counted of a stream's request, and since when that has not changed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Unmoved {
+    seen: (ByteRange, u64),
+    since_ns: u64,
+}
 
 impl DiskThread {
     pub(super) fn execute(&mut self, action: Action) {
@@ -143,15 +151,25 @@ impl DiskThread {
     ) -> Counted {
         let stream = self.disk.stream(StreamId(number.into()));
         let is_requested = stream.is_some_and(|stream| !stream.is_counting_lazy());
-        if has_cachestat() || counted.dirty_bytes == 0 || !is_requested {
+        if has_cachestat() || !is_requested {
+            return counted;
+        }
+        if counted.dirty_bytes == 0 {
+            self.unmoved.remove(&number);
             return counted;
         }
         let now_ns = self.now_ns();
         let seen = (range, counted.dirty_bytes);
-        let (last, since_ns) = self.unmoved.get(&number).copied().unwrap_or((seen, now_ns));
-        let since_ns = if last == seen { since_ns } else { now_ns };
-        self.unmoved.insert(number, (seen, since_ns));
-        if now_ns - since_ns > UNMOVED_NS {
+        let unmoved = self.unmoved.entry(number).or_insert(Unmoved {
+            seen,
+            since_ns: now_ns,
+        });
+        let is_stuck = now_ns - unmoved.since_ns > UNMOVED_NS;
+        if unmoved.seen != seen && !is_stuck {
+            unmoved.since_ns = now_ns;
+        }
+        unmoved.seen = seen;
+        if is_stuck {
             return counted;
         }
         let _ = dropbehind_linux::start_writeback(fd, range.start, range.len());
@@ -177,20 +195,10 @@ impl DiskThread {
             dropbehind_linux::write_and_wait_unseen(file.as_fd(), range.start, range.len());
         match waited {
             Ok(()) => Some(Counted::default()),
-            Err(error) if is_missing(&error) => None,
-            Err(error)
-                if matches!(
-                    error.raw_os_error(),
-                    Some(libc::EAGAIN | libc::ENOMEM | libc::ENOBUFS)
-                ) =>
-            {
-                Some(Counted {
-                    writeback_bytes: range.len(),
-                    ..Counted::default()
-                })
-            }
-            Err(_) => {
-                self.failed_to_write(entry);
+            Err(error) => {
+                if is_failure(&error) {
+                    self.failed_to_write(entry);
+                }
                 None
             }
         }
