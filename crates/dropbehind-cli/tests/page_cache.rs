@@ -60,6 +60,23 @@ fn stat_prints_a_line_a_file() {
 }
 
 #[test]
+fn what_is_on_no_disk_stays_and_that_is_told() {
+    let on_tmpfs = std::path::PathBuf::from(format!("/dev/shm/dropbehind-{}", std::process::id()));
+    if std::fs::write(&on_tmpfs, vec![1; 1 << 20]).is_err() {
+        dropbehind_testbed::skip!("no tmpfs at /dev/shm");
+    }
+    let said = User::new().does(&format!("drop {}", on_tmpfs.display()));
+    let kept = std::fs::read(&on_tmpfs).unwrap();
+    std::fs::remove_file(&on_tmpfs).unwrap();
+    assert_eq!(kept, vec![1; 1 << 20]);
+    let text = said.text();
+    assert!(
+        text.contains("dropped 0 B; 1.0 MiB stayed: tmpfs"),
+        "{text}"
+    );
+}
+
+#[test]
 fn drop_drops_clean_pages_and_leaves_dirty_ones() {
     need!(Need::Cachestat);
     let user = User::new();

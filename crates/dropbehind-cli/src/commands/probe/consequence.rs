@@ -1,6 +1,6 @@
 //! What it means that something is missing.
 
-use dropbehind_linux::{Probe, Support};
+use dropbehind_linux::{FsKind, Probe, Support};
 
 /// A sentence for each thing that is missing here.
 pub(super) fn consequences(found: &Probe) -> Vec<&'static str> {
@@ -18,7 +18,12 @@ pub(super) fn consequences(found: &Probe) -> Vec<&'static str> {
         ),
         (
             &found.sync_file_range,
-            "without sync_file_range, the kernel writes back when it likes, whatever the mode",
+            match found.filesystem {
+                FsKind::Overlay => "without sync_file_range, posix_fadvise starts writeback",
+                _ => {
+                    "without sync_file_range, the kernel writes back when it likes, whatever the mode"
+                }
+            },
         ),
         (
             &found.fadvise_dontneed,
