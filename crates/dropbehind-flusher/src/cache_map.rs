@@ -67,6 +67,20 @@ impl CacheMap {
         CacheMap { map, cached_bytes }
     }
 
+    /// The map of a file of this size of which only these parts are known not to have been cached.
+    pub fn without(
+        size_bytes: u64,
+        absent: impl IntoIterator<Item = ByteRange>,
+        cached_bytes: u64,
+    ) -> CacheMap {
+        let mut map = ResidencyMap::unknown();
+        map.truncated(size_bytes);
+        for part in absent {
+            map.observed(part, []);
+        }
+        CacheMap { map, cached_bytes }
+    }
+
     /// The parts of `range` that were not cached then.
     pub fn absent(&self, range: ByteRange) -> Vec<ByteRange> {
         self.map.brought(range).collect()

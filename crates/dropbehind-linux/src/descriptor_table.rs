@@ -35,6 +35,19 @@ pub fn unshare_descriptor_table() -> io::Result<()> {
     occupy_standard_descriptors()
 }
 
+/// Gives the calling thread a copy of the descriptor table. What it closes from here on releases
+/// no record lock of the process, and stays open for the other threads.
+///
+/// # Errors
+///
+/// - `ENOMEM`.
+pub fn copy_descriptor_table() -> io::Result<()> {
+    // SAFETY: each thread has its own copy of each descriptor afterwards. A value that one thread
+    // drops stays open in the other's table, which is no more than a leak.
+    unsafe { unshare_unsafe(UnshareFlags::FILES) }?;
+    Ok(())
+}
+
 /// Closes the pipes, sockets and devices that the process was started with, except for
 /// standard error. A process that stands in for another one would keep them open after the
 /// other has closed them.
@@ -46,7 +59,7 @@ pub fn unshare_descriptor_table() -> io::Result<()> {
 ///
 /// # Errors
 ///
-/// - `ENOENT`, `EMFILE` and others of opening `/dev/null` and `/proc/self/fd`.
+/// - `ENOENT`, `EMFILE` and others of opening `/dev/null` and `/proc/thread-self/fd`.
 pub fn give_up_inherited_descriptors() -> io::Result<()> {
     let null = rustix::fs::openat(
         CWD,
@@ -54,7 +67,7 @@ pub fn give_up_inherited_descriptors() -> io::Result<()> {
         OFlags::RDWR | OFlags::CLOEXEC,
         Mode::empty(),
     )?;
-    for entry in std::fs::read_dir("/proc/self/fd")? {
+    for entry in std::fs::read_dir("/proc/thread-self/fd")? {
         let name = entry?.file_name();
         let Some(fd) = name.to_str().and_then(|name| name.parse::<RawFd>().ok()) else {
             continue;

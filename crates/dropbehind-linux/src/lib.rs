@@ -50,6 +50,7 @@ pub mod mount_namespace;
 mod mounts;
 pub mod page;
 pub mod page_counts;
+pub mod passing;
 pub mod peer;
 pub mod pidfd;
 pub mod poll;
@@ -62,6 +63,7 @@ pub mod program;
 mod record_lock;
 pub mod reopen;
 mod ring;
+pub mod seccomp;
 pub mod signals;
 pub mod start_state;
 pub mod thread;
@@ -83,7 +85,9 @@ pub use cachestat::{CacheStat, cachestat};
 pub use claims::{Claimed, Claims};
 pub use close::close;
 pub use description::{Description, FileSystem, MountPoint};
-pub use descriptor_table::{give_up_inherited_descriptors, unshare_descriptor_table};
+pub use descriptor_table::{
+    copy_descriptor_table, give_up_inherited_descriptors, unshare_descriptor_table,
+};
 pub use detach::detach;
 pub use direct_read::{DirectReader, write_and_wait_unseen};
 pub use disk::{DiskCounters, DiskId, DiskInfo, DiskStatistics, InFlight, disk_of};
@@ -111,6 +115,7 @@ pub use mount_namespace::{
 pub use mounts::{Mount, mount_number};
 pub use page::page_size;
 pub use page_counts::{cached_pages, count_own_pages, count_pages, has_cachestat};
+pub use passing::{message_sockets, receive_message, send_message};
 pub use peer::peer_user;
 pub use pidfd::Pidfd;
 pub use poll::{Interest, PollEntry, poll};
@@ -122,7 +127,7 @@ pub use processes::{
     executable, file_links, mapped_files, process_stat, process_user, processes,
 };
 pub use processor_time::{processor_time, processor_time_of};
-pub use program::{Change, CommandLine, Program};
+pub use program::{Apart, Change, CommandLine, Program};
 pub use reopen::{Sharing, open_named, reopen};
 pub use ring::Ring;
 pub use signals::{Received, SignalFd, die_by, stop_by};

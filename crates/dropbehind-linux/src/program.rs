@@ -1,4 +1,4 @@
-//! Starting a program as if it had been started instead of us: fork(2), unshare(2),
+//! Starting a program as if it had been started instead of us: fork(2), unshare(2) or seccomp(2),
 //! execvp(3).
 //!
 //! The child gets what this process was given at its start ([`StartState`]), and everything
@@ -6,7 +6,9 @@
 //! does not, are carried over. Variables that named this process name the child.
 
 use crate::environment::Environment;
+use crate::passing::{receive_descriptor, send_descriptor};
 use crate::pidfd::Pidfd;
+use crate::seccomp::{Filter, Listener, install};
 use crate::start_state::StartState;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
@@ -14,6 +16,7 @@ use std::ffi::{CString, OsString};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStringExt;
+use std::os::unix::net::UnixStream;
 use std::ptr;
 
 /// A program's name, looked up in `PATH`, and its arguments.
@@ -37,6 +40,32 @@ impl CommandLine {
             return Err(crate::errno::invalid());
         }
         Ok(Self { words })
+    }
+
+    /// Whether the program is set to give rights to whoever executes it: those of its owner or
+    /// group, or capabilities. If it is a script, that is without effect.
+    #[must_use]
+    pub fn gains_rights(&self) -> bool {
+        use std::os::unix::ffi::OsStrExt;
+        use std::os::unix::fs::MetadataExt;
+        use std::path::Path;
+        let name = Path::new(std::ffi::OsStr::from_bytes(self.words[0].as_bytes()));
+        let search = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
+        let folders: Vec<_> = match self.words[0].as_bytes().contains(&b'/') {
+            true => vec!["".into()],
+            false => std::env::split_paths(&search).collect(),
+        };
+        let mut programs = folders.into_iter().map(|folder| folder.join(name));
+        let found = programs.find_map(|path| Some((std::fs::metadata(&path).ok()?, path)));
+        let Some((metadata, path)) = found else {
+            return false;
+        };
+        const GIVES: u32 = libc::S_ISUID | libc::S_ISGID;
+        let has_capabilities = || {
+            let size = rustix::fs::getxattr(&path, c"security.capability", &mut [0_u8; 0][..]);
+            size.is_ok_and(|size| size > 0)
+        };
+        metadata.is_file() && (metadata.mode() & GIVES != 0 || has_capabilities())
     }
 
     /// The argument for execvp(3); valid as long as `self`.
@@ -76,7 +105,18 @@ pub enum Change {
     Stopped(i32),
 }
 
-/// A child with its own mount namespace, which becomes a program when told to.
+/// How a program's opens become known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Apart {
+    /// It gets a mount namespace of its own, so that the mounts in it can be marked. That takes
+    /// `CAP_SYS_ADMIN`.
+    MountNamespace,
+    /// It is [stopped at each open](crate::seccomp).
+    StoppedAtOpens,
+}
+
+/// A child in a mount namespace of its own or [stopped at each open](Apart), which becomes a
+/// program when told to.
 ///
 /// If it is not told to, it ends when this is dropped or this process ends.
 #[derive(Debug)]
@@ -87,6 +127,7 @@ pub struct Program {
     /// A successful exec closes it; otherwise it gets four bytes of errno.
     outcome: OwnedFd,
     timers: Timers,
+    listener: Option<Listener>,
 }
 
 /// The timers of setitimer(2).
@@ -115,9 +156,17 @@ impl Program {
     ///
     /// - `EPERM`: a mount namespace takes `CAP_SYS_ADMIN`.
     /// - `ENOSPC`: too many mount namespaces.
+    /// - `EBUSY`: this process is stopped at its opens already, and there can be only one
+    ///   listener.
+    /// - `ENOSYS`, `EINVAL`: the kernel has no seccomp(2), or no listeners.
     /// - `EAGAIN`: the limit on processes.
     /// - `EMFILE`, `ENFILE`, `ENOMEM`.
-    pub fn start_held(command: &CommandLine, start: StartState) -> io::Result<Self> {
+    pub fn start_held(command: &CommandLine, start: StartState, apart: Apart) -> io::Result<Self> {
+        let filter = match apart {
+            Apart::MountNamespace => None,
+            Apart::StoppedAtOpens => Some(Filter::new()?),
+        };
+        let (hand_out, take) = UnixStream::pair()?;
         let (wait_to_go, go) = pipe_with(PipeFlags::CLOEXEC)?;
         let (outcome, tell) = pipe_with(PipeFlags::CLOEXEC)?;
         let pointers = command.pointers();
@@ -134,9 +183,11 @@ impl Program {
             timers: &timers,
             parent_death_signal,
             // The other ends must not be open in the child, or it would wait for itself.
-            not_ours: [go.as_raw_fd(), outcome.as_raw_fd()],
+            not_ours: [go.as_raw_fd(), outcome.as_raw_fd(), take.as_raw_fd()],
             wait_to_go: wait_to_go.as_raw_fd(),
             tell: tell.as_raw_fd(),
+            filter: filter.as_ref(),
+            hand_out: hand_out.as_raw_fd(),
         };
         // SAFETY: the child only makes calls that are allowed after a fork.
         let forked = unsafe { libc::fork() };
@@ -148,19 +199,30 @@ impl Program {
             Some(process) if forked > 0 => process,
             _ => return Err(io::Error::last_os_error()),
         };
-        drop((wait_to_go, tell));
-        let program = Self {
+        drop((wait_to_go, tell, hand_out));
+        let mut program = Self {
             process,
             pidfd: Pidfd::open(forked)?,
             go: Some(go),
             outcome,
             timers,
+            listener: None,
         };
         match program.told()? {
-            Some(0) => Ok(program),
+            Some(0) => {
+                if filter.is_some() {
+                    program.listener = Some(Listener::new(receive_descriptor(take.as_fd())?));
+                }
+                Ok(program)
+            }
             Some(errno) => Err(io::Error::from_raw_os_error(errno)),
             None => Err(io::ErrorKind::UnexpectedEof.into()),
         }
+    }
+
+    /// Where its opens are received, if it is stopped at them. They wait for answers from here on.
+    pub fn take_listener(&mut self) -> Option<Listener> {
+        self.listener.take()
     }
 
     /// The child's number.
@@ -272,9 +334,11 @@ struct Held<'a> {
     start: StartState,
     timers: &'a Timers,
     parent_death_signal: libc::c_int,
-    not_ours: [RawFd; 2],
+    not_ours: [RawFd; 3],
     wait_to_go: RawFd,
     tell: RawFd,
+    filter: Option<&'a Filter>,
+    hand_out: RawFd,
 }
 
 impl Held<'_> {
@@ -288,10 +352,10 @@ impl Held<'_> {
             for fd in self.not_ours {
                 libc::close(fd);
             }
-            let failed = libc::unshare(libc::CLONE_NEWNS) != 0;
-            self.tell_errno(if failed { *libc::__errno_location() } else { 0 });
+            let errno = self.set_apart();
+            self.tell_errno(errno);
             let mut word = 0_u8;
-            if failed || libc::read(self.wait_to_go, (&raw mut word).cast(), 1) != 1 {
+            if errno != 0 || libc::read(self.wait_to_go, (&raw mut word).cast(), 1) != 1 {
                 libc::_exit(125);
             }
             if self.parent_death_signal != 0 {
@@ -305,6 +369,30 @@ impl Held<'_> {
             libc::execvp(self.pointers[0], self.pointers.as_ptr());
             self.tell_errno(*libc::__errno_location());
             libc::_exit(127)
+        }
+    }
+
+    /// Returns an errno, or 0.
+    ///
+    /// # Safety
+    ///
+    /// As [`Held::live`].
+    unsafe fn set_apart(&self) -> libc::c_int {
+        // SAFETY: calls that are allowed after a fork; nothing is opened under the filter before
+        // the exec.
+        unsafe {
+            match self.filter {
+                None if libc::unshare(libc::CLONE_NEWNS) == 0 => 0,
+                None => *libc::__errno_location(),
+                Some(filter) => match install(filter) {
+                    Ok(listener) => {
+                        let errno = send_descriptor(self.hand_out, listener);
+                        libc::close(listener);
+                        errno
+                    }
+                    Err(errno) => errno,
+                },
+            }
         }
     }
 

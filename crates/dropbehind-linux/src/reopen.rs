@@ -70,19 +70,22 @@ pub fn reopen(tid: i32, fd: RawFd, expect: FileId) -> io::Result<(OwnedFd, Shari
 }
 
 /// Opens for reading what an `O_PATH` descriptor names: a regular file or a block device, as
-/// the caller has checked, which nobody can replace by something else.
+/// the caller has checked, which nobody can replace by something else. Its access time stays as
+/// it is, if that takes no privilege which we lack.
 ///
 /// # Errors
 ///
 /// Those of open(2).
 pub fn open_named(named: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    let link = format!("/proc/self/fd/{}", named.as_raw_fd());
-    let flags = OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::NOATIME;
-    Ok(rustix::fs::open(
-        link,
-        OFlags::RDONLY | flags,
-        Mode::empty(),
-    )?)
+    let link = format!("/proc/thread-self/fd/{}", named.as_raw_fd());
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+    let open = |flags| rustix::fs::open(&link, flags, Mode::empty());
+    let opened = open(flags | OFlags::NOATIME);
+    Ok(match opened {
+        // Only its owner may leave the access time as it is.
+        Err(Errno::PERM) => open(flags)?,
+        opened => opened?,
+    })
 }
 
 /// Opens a descriptor link if it leads to the expected file.

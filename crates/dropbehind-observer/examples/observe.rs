@@ -54,6 +54,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     stdout.read_exact(&mut [0; 6])?;
     let process = i32::try_from(child.id())?;
     let observer = Observer::new(ObserverConfig {
+        opens: None,
         source: Source::Namespace { process },
         rules: Arc::new(Everything),
         kind: "run".into(),

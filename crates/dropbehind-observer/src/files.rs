@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use dropbehind_flusher::{CacheMap, FailedWriteback, Flusher, Notice, NoticeSink, ReportedTrace};
 use dropbehind_linux::{
-    EventMask, Fanotify, FileId, FileSystem, MarkTarget, WritebackFailure, file_stat,
+    EventMask, Fanotify, FileId, FileKind, FileSystem, MarkTarget, WritebackFailure, file_stat,
     kernel_device, page_size,
 };
 use dropbehind_policy::grace::SMALL_FILE_BYTES;
@@ -53,7 +53,8 @@ const MANY_FILES: usize = 2048;
 pub(crate) struct Files {
     flusher: Flusher,
     pub(crate) rules: RulesInForce,
-    fanotify: Arc<Fanotify>,
+    /// `None` where opens are reported without it.
+    fanotify: Option<Arc<Fanotify>>,
     small: SmallFiles,
     pub(crate) programs: Programs,
     owners: Owners,
@@ -96,7 +97,7 @@ pub(crate) struct Files {
 pub(crate) struct Parts {
     pub(crate) flusher: Flusher,
     pub(crate) rules: Arc<dyn Rules>,
-    pub(crate) fanotify: Arc<Fanotify>,
+    pub(crate) fanotify: Option<Arc<Fanotify>>,
     pub(crate) small: SmallFiles,
     pub(crate) programs: Programs,
     pub(crate) owners: Owners,
@@ -254,8 +255,46 @@ impl Files {
             return self.opened_again(number, event.process, event.file);
         }
         let by = event.process;
-        if let Some(number) = self.admit(event.file, &event.info, by) {
+        if let Some(number) = self.admit(event.file, &event.info, by, None) {
             self.expect_uses(number);
+        }
+    }
+
+    /// A file is being opened, of which this was cached just before; `None` if it was made by
+    /// that.
+    pub(crate) fn reported(
+        &mut self,
+        process: i32,
+        file: OwnedFd,
+        (readable, writable): (bool, bool),
+        before: Option<CacheMap>,
+    ) {
+        let Ok(info) = file_stat(file.as_fd()) else {
+            return;
+        };
+        if info.kind != FileKind::Regular {
+            return;
+        }
+        self.programs.opened(process);
+        self.inodes.opened(info.id, file.as_fd());
+        let known = self.number_of(info.id, file.as_fd());
+        let number = match known {
+            Some(number) => {
+                self.opened_again(number, process, file);
+                Some(number)
+            }
+            None => self.admit(file, &info, process, before),
+        };
+        let Some(open) = number.and_then(|number| self.files.get_mut(&number)) else {
+            return;
+        };
+        open.written |= writable;
+        if readable {
+            open.was_read();
+        }
+        // No event reports its close.
+        if let Some(number) = number {
+            self.doubt(number, DOUBT_FIRST);
         }
     }
 
@@ -346,7 +385,7 @@ impl Files {
             return None;
         }
         let info = file_stat(file.as_fd()).ok()?;
-        self.admit(file, &info, process)
+        self.admit(file, &info, process, None)
     }
 
     /// Handles the first write to a file, or the first read, since that event was asked for.
@@ -362,9 +401,9 @@ impl Files {
             (true, false) => EventMask::MODIFY,
             _ => EventMask::ACCESS,
         };
-        if let Ok(used) = open.used() {
+        if let (Ok(used), Some(fanotify)) = (open.used(), &self.fanotify) {
             let target = MarkTarget::Inode(used.as_fd());
-            let _ = self.fanotify.remove_mark(target, told);
+            let _ = fanotify.remove_mark(target, told);
         }
         if read {
             open.was_read();

@@ -18,6 +18,7 @@ mod in_time;
 mod inodes;
 mod names;
 mod observer;
+pub mod opens;
 mod overlay;
 mod owners;
 pub mod path_pattern;

@@ -26,6 +26,7 @@ use crate::block_inodes;
 use crate::board::{Board, SharedBoard, lock};
 use crate::files::{self, Files};
 use crate::inodes::Inodes;
+use crate::opens::{Reported, ReportedOpens};
 use crate::owners::{LISTENER, Owners};
 use crate::programs::{Programs, Tree};
 use crate::rules::Rules;
@@ -54,6 +55,9 @@ const RING_MIN_BYTES: usize = 256 << 10;
 const FAILURE_RINGS_BYTES: usize = 32 << 20;
 const FAILURE_RING_BYTES: usize = 1 << 20;
 
+/// Why nothing is traced where opens come without fanotify.
+const NOT_PERMITTED: &str = "that takes a privilege";
+
 /// How to observe.
 #[derive(Clone, Debug)]
 pub struct ObserverConfig {
@@ -68,6 +72,9 @@ pub struct ObserverConfig {
     /// Whether to ask the kernel who brings which page into the cache, if it reports that.
     /// Otherwise what was resident at the open stays, and the rest goes.
     pub traced: bool,
+    /// Where the opens of a namespace's processes are reported, in place of fanotify. Its
+    /// processes may share the namespace with others then, and nothing is traced.
+    pub opens: Option<ReportedOpens>,
 }
 
 /// Observes until it is dropped.
@@ -89,6 +96,8 @@ impl fmt::Debug for Observer {
 struct Shared {
     reporter: Reporter,
     stopping: AtomicBool,
+    /// No opens will be reported any more.
+    opens_over: AtomicBool,
     /// The number of the observer's thread.
     thread: AtomicI32,
 }
@@ -107,14 +116,22 @@ impl Observer {
             return Err(ObserverError::ForeignProc);
         }
         raise_descriptor_limit();
-        let group = match config.source {
-            Source::Namespace { .. } => Fanotify::new(GroupClass::Notification),
-            Source::Machine => Fanotify::with_bounded_queue(GroupClass::Notification),
+        let group = match (config.source, &config.opens) {
+            (_, Some(_)) => None,
+            (Source::Namespace { .. }, None) => Some(Fanotify::new(GroupClass::Notification)),
+            (Source::Machine, None) => Some(Fanotify::with_bounded_queue(GroupClass::Notification)),
         };
-        let fanotify = Arc::new(group.map_err(failed("fanotify_init"))?);
+        let fanotify = group
+            .transpose()
+            .map_err(failed("fanotify_init"))?
+            .map(Arc::new);
         let mut notes = Vec::new();
         // Before the first file can be opened.
-        let trace = open_trace(config.traced).map_err(|error| {
+        let trace = match &config.opens {
+            Some(_) => Err(NOT_PERMITTED.to_owned()),
+            None => open_trace(config.traced),
+        };
+        let trace = trace.map_err(|error| {
             notes.push(format!(
                 "the kernel does not tell who brings in which page ({error}): what was resident \
                  when a file was opened stays, the rest goes"
@@ -129,7 +146,7 @@ impl Observer {
                  back older data than they wrote"
             ));
         });
-        let marks = Marks::new(config.source, &*config.rules, &fanotify, &mut notes)
+        let marks = Marks::new(config.source, &*config.rules, fanotify.as_ref(), &mut notes)
             .map_err(failed("the mounts could not be marked"))?;
         let block_devices = trace
             .as_mut()
@@ -148,12 +165,16 @@ impl Observer {
             _ => Programs::Everybody,
         };
         let observed = match config.source {
+            _ if config.opens.is_some() => None,
             Source::Namespace { process } => HeldMountNamespace::of(process)
                 .map(Some)
                 .map_err(failed("the programs' mount namespace"))?,
             Source::Machine => None,
         };
-        let owners = Owners::new(observed, &mut notes);
+        let owners = match config.opens {
+            Some(_) => Owners::without_claims(),
+            None => Owners::new(observed, &mut notes),
+        };
         let flusher = Flusher::builder()
             .io_priority(config.io_priority)
             .observing()
@@ -180,13 +201,14 @@ impl Observer {
                 traced: trace.is_some(),
             },
             stopping: AtomicBool::new(false),
+            opens_over: AtomicBool::new(false),
             thread: AtomicI32::new(0),
         });
         let notices = inputs.clone();
         let mut files = Files::new(files::Parts {
             flusher,
             rules: Arc::clone(&config.rules),
-            fanotify: Arc::clone(&fanotify),
+            fanotify: fanotify.clone(),
             small,
             programs,
             owners,
@@ -202,12 +224,13 @@ impl Observer {
         files.mounted(&marks);
         let rounds = Rounds {
             shared: Arc::clone(&shared),
+            reported: config.opens.map(Reported::new),
             fanotify,
             marks,
             rules: config.rules,
             next_rules: None,
             trace,
-            reported,
+            reported_trace: reported,
             files,
             inputs: inputs.clone(),
             inbox,
@@ -236,6 +259,11 @@ impl Observer {
     pub fn inherit(&self, process: i32) {
         self.inputs.send(Input::Inherit(process));
         self.inputs.found_all(STARTING);
+    }
+
+    /// Returns whether all processes whose opens were reported have ended.
+    pub fn opens_are_over(&self) -> bool {
+        self.shared.opens_over.load(Ordering::SeqCst)
     }
 
     /// Returns whether the observer's thread does its work: whether it went through a round in

@@ -66,6 +66,17 @@ impl Owners {
         }
     }
 
+    /// Claims nothing, and sees no claims: the observed programs share others' mounts.
+    pub(crate) fn without_claims() -> Owners {
+        Owners {
+            claims: None,
+            _namespace: None,
+            mounts: HashSet::new(),
+            processes: HashMap::new(),
+            start_times: StartTimes::default(),
+        }
+    }
+
     /// Claims these mounts, which are all of the observed namespace, and gives up others.
     pub(crate) fn claim_mounts(&mut self, mounts: impl Iterator<Item = u64>) {
         let Some(claims) = &self.claims else { return };
@@ -117,7 +128,7 @@ pub(crate) fn is_observer(process: i32) -> bool {
 }
 
 /// If a process has more threads than [`SEARCH`] allows for, only the oldest count.
-fn has_thread(process: i32, wanted: &str) -> bool {
+pub(crate) fn has_thread(process: i32, wanted: &str) -> bool {
     let Ok(threads) = std::fs::read_dir(format!("/proc/{process}/task")) else {
         return false;
     };

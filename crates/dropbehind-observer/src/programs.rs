@@ -29,6 +29,14 @@ impl Programs {
         }
     }
 
+    /// Records a process that opened a file, where no trace reports forks.
+    pub(crate) fn opened(&mut self, process: i32) {
+        if let Programs::Tree(tree) = self {
+            tree.untraced = true;
+            tree.processes.insert(process);
+        }
+    }
+
     /// Makes up for lost records of forks.
     pub(crate) fn missed_forks(&mut self) {
         if let Programs::Tree(tree) = self {
@@ -89,6 +97,8 @@ pub(crate) struct Tree {
     ended_before: HashSet<i32>,
     /// At this many processes, those that have ended are taken out.
     sweep_len: usize,
+    /// No trace reports forks.
+    untraced: bool,
 }
 
 /// After this many more processes, those that have ended are taken out.
@@ -110,11 +120,22 @@ impl Tree {
             ended: HashSet::new(),
             ended_before: HashSet::new(),
             sweep_len: SWEEP,
+            untraced: false,
         }
     }
 
     /// Lists all its processes, and notes those that have ended.
     fn list(&mut self) -> Vec<i32> {
+        if self.untraced {
+            let mut rest: Vec<i32> = self.processes.iter().copied().collect();
+            while let Some(process) = rest.pop() {
+                for child in children(process).unwrap_or_default() {
+                    if self.processes.insert(child) {
+                        rest.push(child);
+                    }
+                }
+            }
+        }
         let ended = self.processes.iter().copied().filter(|it| has_ended(*it));
         self.ended.extend(ended);
         self.sweep_len = self.processes.len() + SWEEP;
@@ -182,6 +203,7 @@ mod tests {
             ended: HashSet::new(),
             ended_before: HashSet::new(),
             sweep_len: SWEEP,
+            untraced: false,
         });
         programs.forked(100, 101);
         // The parent ends, and its child goes on.

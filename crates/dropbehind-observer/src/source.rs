@@ -96,11 +96,12 @@ struct Marked {
 }
 
 impl Marks {
-    /// Marks what is mounted now; the notes say what could not be marked.
+    /// Marks what is mounted now, unless opens are reported without fanotify; the notes say what
+    /// could not be marked.
     pub(crate) fn new(
         source: Source,
         rules: &dyn Rules,
-        fanotify: &Arc<Fanotify>,
+        fanotify: Option<&Arc<Fanotify>>,
         notes: &mut Vec<String>,
     ) -> io::Result<Marks> {
         let process = match source {
@@ -179,7 +180,7 @@ impl Marks {
     pub(crate) fn refresh(
         &mut self,
         rules: &dyn Rules,
-        fanotify: &Arc<Fanotify>,
+        fanotify: Option<&Arc<Fanotify>>,
         notes: &mut Vec<String>,
     ) -> io::Result<()> {
         let mounts = self.watch.mounts()?;
@@ -211,7 +212,10 @@ impl Marks {
             let number = (!served).then(|| self.number(&mount)).flatten();
             let is_known = known
                 .is_some_and(|known| (known.point == mount.mount_point) && known.number == number);
-            if !is_known && let Err(error) = self.mark(fanotify, &mount, served) {
+            if !is_known
+                && let Some(fanotify) = fanotify
+                && let Err(error) = self.mark(fanotify, &mount, served)
+            {
                 // Covered by another mount, or gone again: nobody opens a file
                 // there by that path.
                 if !matches!(error.kind(), io::ErrorKind::NotFound) {
@@ -300,6 +304,12 @@ impl MountTable {
             }
         }
     }
+}
+
+/// Returns whether the files of a mount have pages on a disk, and opening one asks no process.
+pub(crate) fn has_pages(mount: &Mount) -> bool {
+    let filesystem = mount.filesystem.as_str();
+    !WITHOUT_DISK.contains(&filesystem) && !filesystem.starts_with("fuse")
 }
 
 /// Returns whether no server needs to answer. The table does not show what is below an overlay.

@@ -93,6 +93,9 @@ enum Command {
     /// The other half of `run`
     #[command(name = run::observer_process::COMMAND, hide = true)]
     Observe,
+    /// The process that answers a program's opens if the supervisor of `run` does not
+    #[command(name = run::stand_by::COMMAND, hide = true)]
+    StandBy(run::stand_by::StandByArgs),
     /// Show live what observers (run, watch) do
     #[command(after_long_help = top::AFTER_HELP)]
     Top(top::TopArgs),
@@ -120,6 +123,7 @@ pub(crate) fn run(words: impl IntoIterator<Item = OsString>) -> Exit {
     match cli.command {
         Command::Run(args) => run::run(&args),
         Command::Observe => observe::run(),
+        Command::StandBy(args) => run::stand_by::run(&args),
         Command::Cp(args) => cp::run(&args),
         Command::Write(args) => write::run(&args),
         Command::Read(args) => read::run(&args),

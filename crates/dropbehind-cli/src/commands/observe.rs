@@ -13,6 +13,7 @@ use super::run::rules::RunRules;
 use crate::error::Exit;
 use crate::trace_file::TraceFile;
 use dropbehind_linux::{Interest, PollEntry, SignalsBlocked, poll};
+use dropbehind_observer::opens::ReportedOpens;
 use dropbehind_observer::status;
 use dropbehind_observer::{Observer, ObserverConfig, ObserverError, Source};
 use emigrants::Emigrants;
@@ -106,19 +107,21 @@ fn observe(supervisor: &mut Connection) -> Result<(), FromObserver> {
         .and_then(|path| status::Server::start(path, observer.reporter()));
     let _ = supervisor.send(&FromObserver::Ready);
     let mut emigrants = Emigrants::of(process, &inhabitants);
-    loop {
-        match next_order(supervisor, Some(emigrants.pause())) {
-            Ok(ToObserver::ProgramEnded) => break,
+    // Opens are reported from any namespace, and of its inhabitants most are not the program's.
+    let home = (!wishes.opens_reported).then_some(&inhabitants);
+    let processes = loop {
+        match next_order(supervisor, home.map(|_| emigrants.pause())) {
+            Ok(ToObserver::ProgramEnded { processes }) => break processes,
             Ok(_) => {}
             Err(Silence::Quiet) => emigrants.look(),
             Err(Silence::Gone) => {
-                stay(&observer, &inhabitants, wishes.settle);
+                stay(&observer, home, wishes.settle);
                 trace.and_then(TraceFile::finish);
                 return Ok(());
             }
         }
-    }
-    let processes = inhabitants.count();
+    };
+    let processes = processes.unwrap_or_else(|| inhabitants.count());
     // Processes that still run would leave something to do for as long as they run.
     let settled = processes == 0 && settle(&observer, wishes.settle, supervisor);
     let hung = !settled && !observer.works(HANGING);
@@ -140,7 +143,7 @@ fn observe(supervisor: &mut Connection) -> Result<(), FromObserver> {
         snapshot,
     });
     if processes > 0 {
-        stay(&observer, &inhabitants, wishes.settle);
+        stay(&observer, home, wishes.settle);
         stays.and_then(TraceFile::finish);
     }
     observer.stop();
@@ -150,11 +153,19 @@ fn observe(supervisor: &mut Connection) -> Result<(), FromObserver> {
 fn begin(process: i32, wishes: &Wishes) -> Result<Observer, FromObserver> {
     let rules = RunRules::new(wishes).map_err(|reason| failed(format!("{reason}.")))?;
     let io_priority = wishes.io_priority.parse();
+    let opens = wishes.opens_reported.then(|| {
+        let opens = io::stdout().as_fd().try_clone_to_owned();
+        opens.map(ReportedOpens::new)
+    });
+    let opens = opens
+        .transpose()
+        .map_err(|error| failed(format!("cannot hear of opens: {error}.")))?;
     let observer = Observer::new(ObserverConfig {
         source: Source::Namespace { process },
         rules: Arc::new(rules),
         kind: "run".to_owned(),
         traced: tracing_is_wanted(),
+        opens,
         io_priority: io_priority.map_err(|error| failed(format!("{error}.")))?,
     })
     .map_err(|error| FromObserver::Failed {
@@ -191,7 +202,14 @@ fn settle(observer: &Observer, limit: Duration, supervisor: &mut Connection) -> 
 }
 
 /// Keeps observing what the program left behind, until the last of it ends.
-fn stay(observer: &Observer, inhabitants: &Inhabitants, limit: Duration) {
-    inhabitants.wait_until_gone();
+fn stay(observer: &Observer, inhabitants: Option<&Inhabitants>, limit: Duration) {
+    match inhabitants {
+        Some(inhabitants) => inhabitants.wait_until_gone(),
+        None => {
+            while !observer.opens_are_over() {
+                std::thread::sleep(SLICE);
+            }
+        }
+    }
     observer.settle(limit);
 }

@@ -8,21 +8,25 @@
 pub(crate) mod messages;
 pub(crate) mod observer_process;
 pub(crate) mod rules;
+pub(crate) mod stand_by;
 mod summary;
 mod supervisor;
 
 use crate::error::{Exit, Failure, shown};
-use crate::options::RunSettings;
+use crate::options::{OpenSource, RunSettings};
 use crate::stats_file::StatsFile;
 use clap::Args;
 use dropbehind::config::Disks;
+use dropbehind_linux::seccomp::{Holders, can_stop_at_opens, may_trace, yama_scope};
 use dropbehind_linux::{
-    Change, CommandLine, Fanotify, GroupClass, Program, SignalFd, StartState, die_by,
+    Apart, Change, CommandLine, Fanotify, GroupClass, Program, SignalFd, StartState, die_by,
 };
+use dropbehind_observer::opens::{self, OpenServer, Served};
 use messages::Wishes;
 use observer_process::ObserverProcess;
 use std::ffi::OsString;
 use std::io::{self, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -110,19 +114,51 @@ fn start(args: &RunArgs) -> Result<Exit, Failure> {
         failure.exit = Exit::OwnFailure;
         failure
     })?;
-    match observed(&command, start, args, disks, &name) {
-        Ok(started) => Ok(started.finish(settings, stats_file, &name)),
-        Err(failure) if settings.best_effort => {
-            say(&format!(
-                "{failure} Because of --best-effort, {name} runs plainly."
-            ));
-            Ok(not_run(&name, &command.become_it(start)))
+    let source = match choose_source(settings.source) {
+        Ok(source) => source,
+        Err(failure) => return plainly(failure, settings, &command, start, &name),
+    };
+    if source == Apart::StoppedAtOpens {
+        if opens::are_served() {
+            // Another run observes us, and with us the program.
+            if settings.verbose || settings.stats.is_some() {
+                say(&format!(
+                    "{name} runs inside of another dropbehind run, which observes it and has the \
+                     figures."
+                ));
+            }
+            return Ok(not_run(&name, &command.become_it(start)));
         }
-        Err(mut failure) => {
-            failure.add(&format!("{name} was not started."));
-            Err(failure)
+        if !rustix::process::geteuid().is_root() && command.gains_rights() {
+            say(&format!(
+                "{name} gives rights to whoever starts it, but gains none here: as an ordinary \
+                 user's, the run excludes that (no_new_privs). Start dropbehind with these rights \
+                 instead, as in `sudo dropbehind run`."
+            ));
         }
     }
+    match observed(&command, start, args, disks, &name, source) {
+        Ok(started) => Ok(started.finish(settings, stats_file, &name)),
+        Err(failure) => plainly(failure, settings, &command, start, &name),
+    }
+}
+
+/// What happens if the program cannot be observed.
+fn plainly(
+    mut failure: Failure,
+    settings: &RunSettings,
+    command: &CommandLine,
+    start: StartState,
+    name: &str,
+) -> Result<Exit, Failure> {
+    if settings.best_effort {
+        say(&format!(
+            "{failure} Because of --best-effort, {name} runs plainly."
+        ));
+        return Ok(not_run(name, &command.become_it(start)));
+    }
+    failure.add(&format!("{name} was not started."));
+    Err(failure)
 }
 
 /// A program that has ended, and what is needed to report on it.
@@ -139,19 +175,26 @@ fn observed(
     args: &RunArgs,
     disks: Disks,
     name: &str,
+    source: Apart,
 ) -> Result<Finished, Failure> {
-    check_privilege()?;
     let failed = |error: io::Error| own(format!("cannot observe {name}: {error}."));
     let began = Instant::now();
     let signals = SignalFd::new().map_err(failed)?;
-    let observer = ObserverProcess::start().map_err(|error| {
+    let (opens, reported) = match source {
+        Apart::MountNamespace => (None, None),
+        Apart::StoppedAtOpens => {
+            let (opens, reported) = opens::connection().map_err(failed)?;
+            (Some(opens), Some(reported))
+        }
+    };
+    let observer = ObserverProcess::start(reported).map_err(|error| {
         own(format!(
             "cannot start the observer: {error}. Check that /proc is mounted, and the limit on \
              processes (ulimit -u)."
         ))
     })?;
     let mut supervisor = Supervisor::new(start, signals, observer);
-    let mut program = match begin(&mut supervisor, command, start, args, disks) {
+    let mut program = match begin(&mut supervisor, command, start, args, disks, opens) {
         Ok(program) => program,
         Err(reason) => {
             supervisor.dismiss();
@@ -185,13 +228,26 @@ fn begin(
     start: StartState,
     args: &RunArgs,
     disks: Disks,
+    opens: Option<OwnedFd>,
 ) -> Result<Program, NotReady> {
     supervisor.wait_for_observer()?;
-    let program = Program::start_held(command, start)?;
-    supervisor.observe(program, wishes(args, disks))
+    let wishes = wishes(args, disks, opens.is_some());
+    let Some(opens) = opens else {
+        let program = Program::start_held(command, start, Apart::MountNamespace)?;
+        return supervisor.observe(program, wishes);
+    };
+    let mut program = Program::start_held(command, start, Apart::StoppedAtOpens)?;
+    let listener = program.take_listener().ok_or(NotReady::Died)?;
+    let served = Served {
+        listener,
+        holders: Holders::new()?,
+        observer: opens,
+    };
+    supervisor.serve(OpenServer::start(served, stand_by::starter())?);
+    supervisor.observe(program, wishes)
 }
 
-fn wishes(args: &RunArgs, disks: Disks) -> Wishes {
+fn wishes(args: &RunArgs, disks: Disks, opens_reported: bool) -> Wishes {
     let settings = &args.settings;
     // The observer works elsewhere. Only an empty path cannot be made absolute, and then it says
     // that it cannot make the file.
@@ -207,12 +263,45 @@ fn wishes(args: &RunArgs, disks: Disks) -> Wishes {
         reads: settings.reads,
         only: settings.only.clone(),
         except: settings.except.clone(),
+        opens_reported,
         settle: settings.settle,
         trace: trace.map(|path| path.into_os_string().into_vec()),
     }
 }
 
-/// Finds out whether observing can work, before anything is started.
+/// How the program's opens can become known here.
+fn choose_source(wanted: OpenSource) -> Result<Apart, Failure> {
+    match wanted {
+        OpenSource::Fanotify => check_privilege().map(|()| Apart::MountNamespace),
+        OpenSource::Seccomp => check_stopping(),
+        OpenSource::Auto => match check_privilege() {
+            Ok(()) => Ok(Apart::MountNamespace),
+            Err(mut failure) => check_stopping().map_err(|other| {
+                failure.add(&other.to_string());
+                failure
+            }),
+        },
+    }
+}
+
+/// Finds out whether programs can be stopped at their opens.
+fn check_stopping() -> Result<Apart, Failure> {
+    if yama_scope() >= 2 && !may_trace() {
+        return Err(Failure::impossible(
+            "seccomp is no source of opens here: kernel.yama.ptrace_scope lets no process look at \
+             another one's memory. Set it to 1.",
+        ));
+    }
+    match can_stop_at_opens() {
+        Ok(()) => Ok(Apart::StoppedAtOpens),
+        Err(error) => Err(Failure::impossible(format!(
+            "seccomp is no source of opens here: {error}. It takes Linux 5.5 or later, and no \
+             sandbox that forbids seccomp(2)."
+        ))),
+    }
+}
+
+/// Finds out whether observing by fanotify can work, before anything is started.
 fn check_privilege() -> Result<(), Failure> {
     let Err(error) = Fanotify::new(GroupClass::Notification) else {
         return Ok(());
@@ -221,7 +310,7 @@ fn check_privilege() -> Result<(), Failure> {
                    I/O in the same way.";
     Err(match error.raw_os_error() {
         Some(nix::libc::EPERM) => Failure::impossible(format!(
-            "observing programs takes CAP_SYS_ADMIN in the machine's first user namespace, which \
+            "fanotify takes CAP_SYS_ADMIN in the machine's first user namespace, which \
              is missing: run this as root, outside of unprivileged containers. {instead}"
         )),
         Some(nix::libc::ENOSYS) => Failure::impossible(format!(

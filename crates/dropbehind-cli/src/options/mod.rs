@@ -14,7 +14,7 @@ mod top;
 
 pub(crate) use bench::BenchSettings;
 pub(crate) use foreign::{instead_of, is_of_dd};
-pub(crate) use run_settings::RunSettings;
+pub(crate) use run_settings::{OpenSource, RunSettings};
 pub(crate) use settings::{IoSettings, Voice, When, WriteEnd};
 pub(crate) use top::TopSettings;
 

@@ -4,13 +4,35 @@ use super::Value;
 use super::settings::{add, bytes, mode, path, unread, word};
 use super::table::{
     BEST_EFFORT, CONFIG, EXCEPT, IO_PRIORITY, MAX_DIRTY, NO_READS, ONLY, READS, REQUEST, RUN,
-    SETTLE, STATS, TRACE, VERBOSE, WINDOW,
+    SETTLE, SOURCE, STATS, TRACE, VERBOSE, WINDOW,
 };
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use dropbehind::Mode;
 use dropbehind_linux::IoPriority;
 use std::path::PathBuf;
 use std::time::Duration;
+
+/// How the program's opens become known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OpenSource {
+    /// Whichever is possible.
+    Auto,
+    Fanotify,
+    Seccomp,
+}
+
+impl std::str::FromStr for OpenSource {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "fanotify" => Ok(Self::Fanotify),
+            "seccomp" => Ok(Self::Seccomp),
+            _ => Err("is neither auto nor fanotify nor seccomp".to_owned()),
+        }
+    }
+}
 
 /// The values of [`RUN`].
 #[derive(Clone, Debug)]
@@ -28,6 +50,7 @@ pub(crate) struct RunSettings {
     pub(crate) settle: Duration,
     pub(crate) stats: Option<PathBuf>,
     pub(crate) trace: Option<PathBuf>,
+    pub(crate) source: OpenSource,
     pub(crate) best_effort: bool,
     pub(crate) verbose: bool,
 }
@@ -60,6 +83,7 @@ impl FromArgMatches for RunSettings {
             },
             stats: path(matches, &STATS),
             trace: path(matches, &TRACE),
+            source: word(matches, &SOURCE).parse().map_err(unread)?,
             best_effort: matches.get_flag(BEST_EFFORT.name),
             verbose: matches.get_flag(VERBOSE.name),
         })

@@ -1,6 +1,6 @@
 //! The rows of the table.
 
-use super::{Kind, OptionSpec};
+use super::{Kind, OpenSource, OptionSpec};
 use crate::path_pattern::PathPattern;
 use dropbehind::Mode;
 use dropbehind::strategy::Strategy;
@@ -322,6 +322,23 @@ pub(super) const MAX_DIRTY: OptionSpec = OptionSpec {
               to it; on ext4, xfs and btrfs.",
 };
 
+pub(super) const SOURCE: OptionSpec = OptionSpec {
+    name: "source",
+    short: None,
+    value_name: "SOURCE",
+    env: None,
+    kind: Kind::Words {
+        words: &["auto", "fanotify", "seccomp"],
+        check: |text| text.parse::<OpenSource>().map(drop),
+    },
+    default: Some("auto"),
+    meaning: "How to learn which files the program opens",
+    details: "fanotify takes CAP_SYS_ADMIN, which root has; the kernel then also tells who brings \
+              which page into the cache. seccomp takes no privilege: it stops the program at each \
+              open for some microseconds, what was cached then stays, and the rest goes. auto is \
+              fanotify where it may be, and else seccomp.",
+};
+
 pub(super) const BEST_EFFORT: OptionSpec = OptionSpec {
     name: "best-effort",
     short: None,
@@ -347,7 +364,7 @@ pub(super) const VERBOSE: OptionSpec = OptionSpec {
 };
 
 /// The options of `run`.
-pub(super) const RUN: [&OptionSpec; 15] = [
+pub(super) const RUN: [&OptionSpec; 16] = [
     &MODE,
     &WINDOW,
     &REQUEST,
@@ -361,6 +378,7 @@ pub(super) const RUN: [&OptionSpec; 15] = [
     &SETTLE,
     &STATS,
     &TRACE,
+    &SOURCE,
     &BEST_EFFORT,
     &VERBOSE,
 ];

@@ -1,4 +1,4 @@
-//! Without the privilege to observe, nothing is started unasked.
+//! Without what observing takes, nothing is started unasked.
 
 use crate::shell::{RUN, once};
 use crate::user::User;
@@ -10,7 +10,11 @@ const WITHOUT: &str = "setpriv --bounding-set -sys_admin";
 fn it_is_said_and_nothing_is_started() {
     need!(Need::Root, Need::Tool("setpriv"));
     let user = User::new();
-    let left = once(&user, RUN, &format!("{WITHOUT} $RUN touch started"));
+    let left = once(
+        &user,
+        RUN,
+        &format!("{WITHOUT} $RUN --source fanotify touch started"),
+    );
     assert_eq!(left.code, Some(3));
     for saying in [
         "CAP_SYS_ADMIN",
@@ -24,19 +28,22 @@ fn it_is_said_and_nothing_is_started() {
 }
 
 #[test]
-fn root_of_a_container_is_not_enough() {
+fn root_of_a_container_has_another_source() {
     need!(Need::Root, Need::Tool("unshare"));
     let user = User::new();
     if once(&user, RUN, "unshare --user --map-root-user true").code != Some(0) {
         skip!("user namespaces are switched off");
     }
-    let left = once(
-        &user,
-        RUN,
-        "unshare --user --map-root-user $RUN touch started",
-    );
+    let there = |options: &str| {
+        let script = format!("unshare --user --map-root-user $RUN {options} touch started");
+        once(&user, RUN, &script)
+    };
+    let left = there("--source fanotify");
     assert_eq!(left.code, Some(3), "{left:?}");
     assert!(!user.file("started").exists());
+    let left = there("");
+    assert_eq!((left.code, left.stderr.as_str()), (Some(0), ""));
+    assert!(user.file("started").exists());
 }
 
 /// The numbers of processes there are those of others.
@@ -80,7 +87,7 @@ fn best_effort_starts_it_plainly_and_says_so() {
     need!(Need::Root, Need::Tool("setpriv"));
     let user = User::new();
     let script = format!(
-        "trap '' HUP; {WITHOUT} $RUN --best-effort \
+        "trap '' HUP; {WITHOUT} $RUN --source fanotify --best-effort \
          sh -c 'echo $PPID; grep SigIgn /proc/self/status; exit 7'; c=$?; echo $$; exit $c"
     );
     let left = once(&user, RUN, &script);
@@ -95,7 +102,7 @@ fn best_effort_starts_it_plainly_and_says_so() {
     let missing = once(
         &user,
         RUN,
-        &format!("{WITHOUT} $RUN --best-effort no-such-program"),
+        &format!("{WITHOUT} $RUN --source fanotify --best-effort no-such-program"),
     );
     assert_eq!(missing.code, Some(127));
 }

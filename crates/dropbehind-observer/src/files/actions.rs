@@ -122,11 +122,10 @@ impl Files {
     fn expect_reads(&self, number: FileNumber) {
         if let Some(open) = self.files.get(&number)
             && let Ok(used) = open.used()
+            && let Some(fanotify) = &self.fanotify
         {
             let target = MarkTarget::Inode(used.as_fd());
-            let _ = self
-                .fanotify
-                .add_mark(target, EventMask::ACCESS, MarkLife::Evictable);
+            let _ = fanotify.add_mark(target, EventMask::ACCESS, MarkLife::Evictable);
         }
     }
 

@@ -1,5 +1,6 @@
 //! How a file becomes known.
 
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use dropbehind_policy::{FileNumber, Writeback};
 
 use super::Files;
 use super::open_file::{OpenFile, User};
+use super::strangers::DOUBT_FIRST;
 use super::untraced::resident_at_open;
 use crate::board::lock;
 use crate::file_path::path_of;
@@ -48,20 +50,25 @@ impl Files {
         if info.kind == FileKind::Other || self.number_of(info.id, file.as_fd()).is_some() {
             return;
         }
-        if let Some(number) = self.admit(file, &info, process) {
+        if let Some(number) = self.admit(file, &info, process, None) {
             if let Some(open) = self.files.get_mut(&number) {
                 open.close_unseen = true;
             }
             self.expect_uses(number);
+            if self.fanotify.is_none() {
+                self.doubt(number, DOUBT_FIRST);
+            }
         }
     }
 
-    /// Takes a file that a process has just opened into the table, if a rule wants it.
+    /// Takes a file that a process has just opened into the table, if a rule wants it. If it is
+    /// known what was cached before, nobody looks again.
     pub(super) fn admit(
         &mut self,
         file: OwnedFd,
         info: &FileStat,
         process: i32,
+        before: Option<CacheMap>,
     ) -> Option<FileNumber> {
         let path = match self.rules.ask_for_paths() || overlay::is_overlay(&file) {
             true => path_of(file.as_fd()),
@@ -83,7 +90,7 @@ impl Files {
         }
         let (file, overlay) = self.file_with_pages(file, &path)?;
         let Some(number) = self.known_by_another_name(file.as_fd()) else {
-            return self.admit_new(file, overlay, info, path, process, settings);
+            return self.admit_new((file, overlay), info, path, process, settings, before);
         };
         let inode = self.inodes.of_number(number)?;
         let open = self.files.get_mut(&number)?;
@@ -102,12 +109,12 @@ impl Files {
     /// Takes in a file that is not known by any name.
     fn admit_new(
         &mut self,
-        file: OwnedFd,
-        overlay: Option<OwnedFd>,
+        (file, overlay): (OwnedFd, Option<OwnedFd>),
         info: &FileStat,
         path: PathBuf,
         process: i32,
         settings: Settings,
+        before: Option<CacheMap>,
     ) -> Option<FileNumber> {
         self.last_number += 1;
         let number = FileNumber(self.last_number);
@@ -121,7 +128,10 @@ impl Files {
             true => self
                 .has_namesakes(inode)
                 .then(|| CacheMap::now(file.as_fd())),
-            false => Some(resident_at_open(file.as_fd(), opened_size_bytes)),
+            false => {
+                let now = || resident_at_open(file.as_fd(), opened_size_bytes);
+                Some(before.unwrap_or_else(now))
+            }
         };
         let can_unmount = info
             .mount
@@ -200,7 +210,8 @@ impl Files {
         };
         let asked = open.used().and_then(|used| {
             let target = MarkTarget::Inode(used.as_fd());
-            self.fanotify.add_mark(target, wanted, MarkLife::Evictable)
+            let fanotify = self.fanotify.as_ref().ok_or(io::ErrorKind::Unsupported)?;
+            fanotify.add_mark(target, wanted, MarkLife::Evictable)
         });
         if asked.is_err() || open.overlay.is_some() {
             // Reads of the file below that go around the overlay would not be reported.

@@ -195,7 +195,7 @@ impl Files {
             None => self.open_as(process, inode),
         }?;
         let info = file_stat(file.as_fd()).ok()?;
-        let number = self.admit(file, &info, process)?;
+        let number = self.admit(file, &info, process, None)?;
         if let Some(open) = self.files.get_mut(&number) {
             open.close_unseen = true;
         }

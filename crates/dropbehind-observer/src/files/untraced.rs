@@ -17,7 +17,8 @@ impl Files {
         let Some(open) = self.files.get(&number) else {
             return;
         };
-        if self.traced || open.observed.is_some() {
+        // What a closed file on the shelf has in the cache is known already.
+        if self.traced || open.observed.is_some() || !self.table.is_open(number) {
             return;
         }
         let (Some(before), Ok(file)) = (&open.before, open.file.open()) else {

@@ -23,6 +23,7 @@ use super::{Input, Inputs, Shared, own_process};
 use crate::block_inodes::learn_superblock;
 use crate::board::lock;
 use crate::files::{Close, FileEvent, Files, range_of_pages};
+use crate::opens::Reported;
 use crate::rules::Rules;
 use crate::source::Marks;
 
@@ -65,14 +66,16 @@ struct Run {
 
 pub(super) struct Rounds {
     pub(super) shared: Arc<Shared>,
-    pub(super) fanotify: Arc<Fanotify>,
+    /// `None` if opens are reported without it.
+    pub(super) fanotify: Option<Arc<Fanotify>>,
+    pub(super) reported: Option<Reported>,
     pub(super) marks: Marks,
     pub(super) rules: Arc<dyn Rules>,
     /// To be in force once all that happened before they came has been read.
     pub(super) next_rules: Option<Arc<dyn Rules>>,
     pub(super) trace: Option<CacheTrace>,
     /// Tells the threads that drop how far that was read.
-    pub(super) reported: Option<ReportedTrace>,
+    pub(super) reported_trace: Option<ReportedTrace>,
     pub(super) files: Files,
     pub(super) inputs: Inputs,
     pub(super) inbox: mpsc::Receiver<Input>,
@@ -136,8 +139,10 @@ impl Rounds {
         let mut entries = vec![
             PollEntry::new(self.inputs.as_fd(), Interest::Readable),
             PollEntry::new(self.marks.watch(), Interest::Urgent),
-            PollEntry::new(self.fanotify.as_fd(), Interest::Readable),
         ];
+        let fanotify = self.fanotify.as_ref().map(|fanotify| fanotify.as_fd());
+        let opens = fanotify.or_else(|| self.reported.as_ref()?.opens());
+        entries.extend(opens.map(|opens| PollEntry::new(opens, Interest::Readable)));
         if self.others_only {
             pause = pause.min(OTHERS);
         } else if let Some(trace) = &self.trace {
@@ -160,7 +165,9 @@ impl Rounds {
         if changed || now >= self.next_mounts && self.files.miss_mounts() {
             self.next_mounts = now + MOUNTS;
             let mut notes = Vec::new();
-            let _ = self.marks.refresh(&*self.rules, &self.fanotify, &mut notes);
+            let _ = self
+                .marks
+                .refresh(&*self.rules, self.fanotify.as_ref(), &mut notes);
             self.files.mounted(&self.marks);
             for note in notes {
                 lock(&self.shared.reporter.board).user_note(note);
@@ -176,7 +183,7 @@ impl Rounds {
     fn round(&mut self, buffer: &mut EventBuffer) -> bool {
         self.files.begin_round();
         // All that enters the cache before this is reported in this round.
-        let mark = self.reported.as_ref().map(ReportedTrace::mark);
+        let mark = self.reported_trace.as_ref().map(ReportedTrace::mark);
         let inputs = self.take_inputs();
         self.files.look_at_heirs();
         // Taken before the events are read, so that every file in use by then is known.
@@ -196,7 +203,7 @@ impl Rounds {
         self.files.close_unused();
         self.files.find_grown();
         self.files.act();
-        if let (Some(reported), Some(mark)) = (&self.reported, mark) {
+        if let (Some(reported), Some(mark)) = (&self.reported_trace, mark) {
             reported.reported_until(mark);
         }
         self.files.answer_streams();
@@ -239,6 +246,21 @@ impl Rounds {
     }
 
     fn read_events(&mut self, buffer: &mut EventBuffer, closes: &mut Vec<Close>) -> usize {
+        if let Some(reported) = &mut self.reported {
+            // Finishing these files takes no more opens.
+            let waits = self.shared.reporter.small.waiting_files() >= self.most_closed;
+            self.files.opens_may_wait(waits);
+            let opens = reported.read(&mut self.files, &self.shared.reporter.board, waits);
+            let events = &self.shared.reporter.events;
+            events.fetch_add(opens as u64, Ordering::Relaxed);
+            if reported.are_over() {
+                self.shared.opens_over.store(true, Ordering::SeqCst);
+            }
+            return opens;
+        }
+        let Some(fanotify) = self.fanotify.clone() else {
+            return 0;
+        };
         let own = own_process();
         let (mut read, mut refused) = (0, 0);
         loop {
@@ -249,14 +271,14 @@ impl Rounds {
             if waits {
                 return read;
             }
-            let events: io::Result<Vec<Event>> = self.fanotify.read(buffer).map(Iterator::collect);
+            let events: io::Result<Vec<Event>> = fanotify.read(buffer).map(Iterator::collect);
             let events = match events {
                 Ok(events) => events,
                 Err(error) => {
                     // Before Linux 6.13, a file with a lease gives this as well, and takes one
                     // event off the queue.
                     let would_block = error.kind() == io::ErrorKind::WouldBlock;
-                    if would_block && (refused > QUEUE || !self.has_events()) {
+                    if would_block && (refused > QUEUE || !has_events(&fanotify)) {
                         return read;
                     }
                     refused += usize::from(would_block);
@@ -298,11 +320,6 @@ impl Rounds {
             self.note("out of descriptors: some files are left to the kernel".into());
         }
         no_descriptors
-    }
-
-    fn has_events(&self) -> bool {
-        let mut queue = [PollEntry::new(self.fanotify.as_fd(), Interest::Readable)];
-        poll(&mut queue, Some(Duration::ZERO)).is_ok_and(|ready| ready > 0)
     }
 
     fn happened(&mut self, own: i32, event: Event, closes: &mut Vec<Close>) {
@@ -422,6 +439,11 @@ impl Rounds {
         }
         of_interest
     }
+}
+
+fn has_events(fanotify: &Fanotify) -> bool {
+    let mut queue = [PollEntry::new(fanotify.as_fd(), Interest::Readable)];
+    poll(&mut queue, Some(Duration::ZERO)).is_ok_and(|ready| ready > 0)
 }
 
 /// Returns whether the pages are of interest.

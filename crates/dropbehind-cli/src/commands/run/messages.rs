@@ -28,6 +28,8 @@ pub(crate) struct Wishes {
     pub(crate) reads: bool,
     pub(crate) only: Vec<String>,
     pub(crate) except: Vec<String>,
+    /// Opens are reported by the supervisor, through the observer's standard output.
+    pub(crate) opens_reported: bool,
     /// How long to wait for what is left once the last process is gone.
     pub(crate) settle: Duration,
     /// The file for the trace, an absolute path as bytes.
@@ -45,7 +47,10 @@ pub(crate) enum ToObserver {
         wishes: Box<Wishes>,
     },
     /// The program has ended: finish what is left, and report.
-    ProgramEnded,
+    ProgramEnded {
+        /// How many processes it left behind, if the supervisor knows.
+        processes: Option<usize>,
+    },
     /// Nobody wants to wait any longer: report now.
     Finish,
 }

@@ -21,8 +21,9 @@ pub(super) struct ObserverProcess {
 
 impl ObserverProcess {
     /// Starts one: this program again, in a session of its own, with nothing
-    /// open but the socket between us.
-    pub(super) fn start() -> io::Result<Self> {
+    /// open but the socket between us and, if there is one, the connection by which opens are
+    /// reported.
+    pub(super) fn start(opens: Option<OwnedFd>) -> io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
         let mut command = Command::new("/proc/self/exe");
         command
@@ -31,7 +32,7 @@ impl ObserverProcess {
             // So that it keeps no file system busy without need.
             .current_dir("/")
             .stdin(Stdio::from(OwnedFd::from(theirs)))
-            .stdout(Stdio::null())
+            .stdout(opens.map_or_else(Stdio::null, Stdio::from))
             .stderr(Stdio::null());
         Ok(Self {
             child: detach(&mut command).spawn()?,

@@ -98,6 +98,7 @@ mod tests {
             reads: false,
             only: vec!["*.iso".to_owned(), "/srv/".to_owned()],
             except: vec!["keep.iso".to_owned()],
+            opens_reported: false,
             settle: Duration::ZERO,
             trace: None,
         };
@@ -134,6 +135,7 @@ mod tests {
             reads: true,
             only: Vec::new(),
             except: Vec::new(),
+            opens_reported: false,
             settle: Duration::ZERO,
             trace: None,
         };

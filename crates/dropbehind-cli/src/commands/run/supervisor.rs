@@ -12,6 +12,7 @@ use dropbehind_linux::{
     Change, Interest, PollEntry, Program, Received, SignalFd, StartState, die_by,
     give_up_inherited_descriptors, poll, process_stat, stop_by,
 };
+use dropbehind_observer::opens::OpenServer;
 use dropbehind_observer::snapshot::Snapshot;
 use nix::libc::{
     SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGWINCH,
@@ -74,6 +75,8 @@ pub(super) struct Supervisor {
     start: StartState,
     signals: SignalFd,
     observer: ObserverProcess,
+    /// Answers the program's opens, if it is stopped at them.
+    opens: Option<OpenServer>,
 }
 
 /// Signals that end a process unless it handles them.
@@ -103,7 +106,13 @@ impl Supervisor {
             start,
             signals,
             observer,
+            opens: None,
         }
+    }
+
+    /// Answers the program's opens from here on.
+    pub(super) fn serve(&mut self, opens: OpenServer) {
+        self.opens = Some(opens);
     }
 
     /// Waits for the observer's report, before the program runs. A signal that would have ended
@@ -242,7 +251,8 @@ impl Supervisor {
 
     /// Has the observer finish what is left, and hears how it went.
     pub(super) fn settle(mut self, limit: Duration) -> Result<Account, NoAccount> {
-        self.observer.tell(&ToObserver::ProgramEnded);
+        let processes = self.opens.as_ref().map(OpenServer::flush);
+        self.observer.tell(&ToObserver::ProgramEnded { processes });
         let mut deadline = Instant::now() + limit;
         let mut finishing = false;
         loop {

@@ -35,6 +35,7 @@ impl Observing {
 
     pub(super) fn begin(rules: Arc<dyn Rules>) -> Result<Self, Failure> {
         let observer = Observer::new(ObserverConfig {
+            opens: None,
             source: Source::Machine,
             rules,
             kind: "watch".to_owned(),

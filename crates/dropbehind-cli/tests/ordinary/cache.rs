@@ -1,0 +1,134 @@
+//! What stays in the page cache.
+
+use crate::bed::Ordinary;
+use dropbehind_testbed::need;
+use dropbehind_testbed::reclaim::in_some_attempt;
+use dropbehind_testbed::residency::{evict, resident_map, warm};
+use std::fs::File;
+
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn what_is_written_and_read_goes() {
+    need!(all Ordinary::needs(&["dd"]));
+    let user = Ordinary::new();
+    user.does(
+        "$RUN dd if=/dev/zero of=written bs=1M count=64 status=none; \
+         $RUN sh -c 'cat written >copy'",
+    );
+    for name in ["written", "copy"] {
+        assert_eq!(user.cached_pages(name), 0, "{name}");
+        let size = user.file(name).metadata().unwrap().len();
+        assert_eq!(size, 64 * MIB);
+    }
+}
+
+#[test]
+fn the_cached_half_stays_even_if_others_hold_the_file_open() {
+    need!(all Ordinary::needs(&["cat"]));
+    let user = Ordinary::new();
+    user.does("head -c 64M /dev/urandom >data; sync data");
+    let data = user.file("data");
+    in_some_attempt(|reclaim| {
+        evict(&data);
+        warm(&data, 0..32 * MIB);
+        let _held = File::open(&data).unwrap();
+        user.does("$RUN cat data >/dev/null");
+        let map = resident_map(&data).unwrap();
+        // The kernel reads ahead of who warmed it.
+        let rest = map[(48 * MIB / 4096) as usize..].iter();
+        assert_eq!(rest.filter(|&&page| page).count(), 0);
+        let half = map[..(32 * MIB / 4096) as usize].iter();
+        let kept = half.filter(|&&page| page).count() as u64;
+        reclaim.stays(&data, kept * 4096, 32 * MIB)
+    });
+}
+
+/// The old content was cached; nothing of it is left.
+#[test]
+fn a_truncated_file_is_the_programs() {
+    need!(all Ordinary::needs(&["dd"]));
+    let user = Ordinary::new();
+    for kept in ["", "; sleep 0.3"] {
+        user.does(&format!(
+            "head -c 64M /dev/zero >data; sync data; \
+             $RUN sh -c 'dd if=/dev/zero of=data bs=1M count=24 status=none{kept}'"
+        ));
+        assert_eq!(user.cached_pages("data"), 0, "{kept}");
+    }
+}
+
+/// If an open fails, nobody's pages may go.
+#[test]
+fn a_file_that_could_not_be_truncated_stays_cached() {
+    need!(all Ordinary::needs(&["bash"]));
+    let user = Ordinary::new();
+    user.does("head -c 1M /dev/urandom >data; sync data; chmod 400 data");
+    let before = user.cached_pages("data");
+    let left = user.runs("", "$RUN sh -c 'echo x >data'");
+    assert_ne!(left.code, Some(0));
+    assert_eq!(user.cached_pages("data"), before);
+}
+
+#[test]
+fn archives_of_small_files_go() {
+    need!(all Ordinary::needs(&["tar"]));
+    let user = Ordinary::new();
+    user.does(
+        "mkdir tree out; for name in $(seq 500); do head -c 10000 /dev/urandom >tree/$name; done; \
+         tar cf t.tar tree; sync t.tar; $RUN tar xf t.tar -C out; diff -r tree out/tree; \
+         rm -rf out/*; $DROPBEHIND drop t.tar >/dev/null; $RUN tar xf t.tar -C out",
+    );
+    assert_eq!(user.cached_pages("t.tar"), 0);
+    let cached = (1..=500).map(|name| user.cached_pages(&format!("out/tree/{name}")));
+    assert_eq!(cached.sum::<u64>(), 0);
+}
+
+/// rsync and git write files under other names first.
+#[test]
+fn renamed_and_linked_files_go() {
+    need!(all Ordinary::needs(&["python3"]));
+    let user = Ordinary::new();
+    user.does(
+        "cat >make.py <<'END'\nimport os\n\
+         for n in range(300):\n \
+             with open('tmp', 'wb') as f: f.write(b'x' * 20000)\n \
+             if n % 2: os.rename('tmp', f'made{n}')\n \
+             else: os.link('tmp', f'made{n}'); os.unlink('tmp')\nEND\n\
+         $RUN python3 make.py",
+    );
+    let cached = (0..300).map(|name| user.cached_pages(&format!("made{name}")));
+    assert_eq!(cached.sum::<u64>(), 0);
+}
+
+#[test]
+fn a_redirected_output_goes() {
+    need!(all Ordinary::needs(&["head"]));
+    let user = Ordinary::new();
+    user.does("$RUN head -c 64M /dev/zero >data");
+    assert_eq!(user.cached_pages("data"), 0);
+}
+
+/// The observer stays with what a program leaves behind.
+#[test]
+fn what_is_left_running_is_observed_to_its_end() {
+    need!(all Ordinary::needs(&["dd", "setsid"]));
+    let user = Ordinary::new();
+    let script = "$RUN -v sh -c 'exec >/dev/null 2>&1; setsid sh -c \"read _ <gate; \
+                  dd if=/dev/zero of=data bs=1M count=32; touch done\" & exit 3'; \
+                  c=$?; echo >gate; until [ -e done ]; do sleep 0.1; done; exit $c";
+    user.does("mkfifo gate");
+    let left = user.runs("", script);
+    assert_eq!(left.code, Some(3), "{left:?}");
+    assert!(
+        left.stderr.contains("running; the observer stays"),
+        "{left:?}"
+    );
+    for _ in 0..600 {
+        if user.cached_pages("data") == 0 {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    panic!("{} pages", user.cached_pages("data"));
+}

@@ -1,0 +1,7 @@
+//! `dropbehind run` as an ordinary user, who has no fanotify.
+
+mod bed;
+mod cache;
+mod deaths;
+mod opens;
+mod program;

@@ -1,0 +1,141 @@
+//! The program is the same as without dropbehind.
+
+use crate::bed::{Ordinary, is_root};
+use dropbehind_testbed::{Need, need, skip};
+
+#[test]
+fn status_and_signals_are_the_programs() {
+    need!(all Ordinary::needs(&["sh"]));
+    let user = Ordinary::new();
+    for (script, code) in [
+        ("$RUN true", 0),
+        ("$RUN sh -c 'exit 7'", 7),
+        ("$RUN sh -c 'kill -TERM $$'", 128 + 15),
+        ("$RUN sh -c 'kill -KILL $$'", 128 + 9),
+        ("$RUN no-such-program 2>/dev/null", 127),
+        ("$RUN /etc/passwd 2>/dev/null", 126),
+        (
+            "$RUN sh -c 'trap \"exit 5\" TERM; kill -TERM $PPID; sleep 9 & wait'",
+            5,
+        ),
+    ] {
+        let left = user.runs("", &format!("{script}; exit $?"));
+        assert_eq!(left.code, Some(code), "{script}: {left:?}");
+    }
+}
+
+#[test]
+fn the_summary_and_the_figures_say_what_was_done() {
+    need!(all Ordinary::needs(&["dd"]));
+    let user = Ordinary::new();
+    let left = user.runs(
+        "-v --stats stats.json",
+        "$RUN dd if=/dev/zero of=data bs=1M count=16 status=none",
+    );
+    assert_eq!(left.code, Some(0), "{left:?}");
+    for saying in [
+        "wrote 16 MiB",
+        "0 B at the end",
+        "what was resident when a file was opened stays",
+    ] {
+        assert!(left.stderr.contains(saying), "{saying}: {left:?}");
+    }
+    let stats = std::fs::read_to_string(user.file("stats.json")).unwrap();
+    assert!(stats.contains("\"bytes_written\":16777216"), "{stats}");
+}
+
+#[test]
+fn static_programs_threads_forks_and_execs_are_observed() {
+    need!(all Ordinary::needs(&["python3"]));
+    let user = Ordinary::new();
+    user.does(
+        "cat >threads.py <<'END'\n\
+         import os, threading\n\
+         def work(n):\n \
+             for k in range(50):\n  \
+                 with open(f't{n}-{k}', 'wb') as f: f.write(b'x' * 50000)\n  \
+                 with open(f't{n}-{k}', 'rb') as f: assert len(f.read()) == 50000\n\
+         threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]\n\
+         [t.start() for t in threads]\n\
+         children = []\n\
+         for n in range(4, 7):\n \
+             child = os.fork()\n \
+             if child == 0:\n  \
+                 work(n); os._exit(0)\n \
+             children.append(child)\n\
+         [t.join() for t in threads]\n\
+         assert all(os.waitpid(c, 0)[1] == 0 for c in children)\n\
+         END\n\
+         $RUN python3 threads.py; \
+         $RUN sh -c 'exec sh -c \"exec head -c 8M /dev/zero >chain\"'",
+    );
+    let names = (0..7).flat_map(|n| (0..50).map(move |k| format!("t{n}-{k}")));
+    let cached: u64 = names.map(|name| user.cached_pages(&name)).sum();
+    assert_eq!((cached, user.cached_pages("chain")), (0, 0));
+    if user.runs("", "busybox true").code == Some(0) {
+        user.does("$RUN busybox dd if=/dev/zero of=static bs=1M count=16 2>/dev/null");
+        assert_eq!(user.cached_pages("static"), 0);
+    }
+}
+
+#[test]
+fn a_run_within_a_run_is_the_outer_ones() {
+    need!(all Ordinary::needs(&["head"]));
+    let user = Ordinary::new();
+    user.does("$RUN sh -c \"$RUN head -c 16M /dev/zero >data\"");
+    assert_eq!(user.cached_pages("data"), 0);
+    let left = user.runs("", "$RUN sh -c \"$RUN -v sh -c 'exit 4'\"");
+    assert_eq!(left.code, Some(4), "{left:?}");
+    assert!(left.stderr.contains("inside of another"), "{left:?}");
+}
+
+#[test]
+fn nocache_says_nothing() {
+    need!(all Ordinary::needs(&["dd"]));
+    let user = Ordinary::new();
+    user.does(
+        "ln -s $DROPBEHIND nocache; ./nocache dd if=/dev/zero of=data bs=1M count=16 status=none",
+    );
+    assert_eq!(user.cached_pages("data"), 0);
+}
+
+#[test]
+fn a_program_that_gains_no_rights_is_named_first() {
+    need!(all Ordinary::needs(&["su"]));
+    let user = Ordinary::new();
+    let left = user.runs("", "$RUN su --version");
+    assert_eq!(left.code, Some(0), "{left:?}");
+    assert!(left.stderr.contains("no_new_privs"), "{left:?}");
+    let left = user.runs("", "$RUN true");
+    assert_eq!(left.stderr, "");
+}
+
+#[test]
+fn the_named_source_is_the_only_one() {
+    need!(all Ordinary::needs(&["true"]));
+    let user = Ordinary::new();
+    let left = user.runs("--source fanotify", "$RUN touch started");
+    assert_eq!(left.code, Some(3), "{left:?}");
+    assert!(left.stderr.contains("CAP_SYS_ADMIN"), "{left:?}");
+    assert!(!user.file("started").exists());
+    let left = user.runs("--source other", "$RUN touch started");
+    assert_eq!(left.code, Some(2), "{left:?}");
+}
+
+#[test]
+fn root_may_choose_it_too() {
+    need!(Need::Root, Need::Cachestat);
+    if !is_root() {
+        skip!("not root");
+    }
+    let user = Ordinary::new();
+    let program = env!("CARGO_BIN_EXE_dropbehind");
+    let done = std::process::Command::new(program)
+        .args(["run", "--source", "seccomp", "--", "dd", "if=/dev/zero"])
+        .arg(format!("of={}", user.file("data").display()))
+        .args(["bs=1M", "count=16", "status=none"])
+        .status()
+        .unwrap();
+    assert!(done.success());
+    assert_eq!(user.cached_pages("data"), 0);
+}

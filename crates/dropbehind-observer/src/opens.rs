@@ -1,0 +1,50 @@
+//! Opens without fanotify: seccomp(2) stops programs at each open, so that the cache can be
+//! looked at before they read.
+//!
+//! The programs' ancestor, the supervisor, [serves](OpenServer) these opens: only an ancestor may
+//! read a program's memory everywhere. It [looks](look) at the file, sends it to the observer
+//! ([`Reported`]), and lets the call happen. A second process [stands by](stand_by): it has the
+//! same listener, and lets calls happen that the first one has received and does not answer.
+
+mod look;
+mod report;
+mod reported;
+mod server;
+mod spare;
+
+pub use report::ReportedOpens;
+use report::{Absent, Report};
+pub(crate) use reported::Reported;
+pub use server::{OpenServer, Served, StartSpare};
+pub use spare::stand_by;
+
+use crate::owners::has_thread;
+use dropbehind_linux::{message_sockets, process_stat};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+/// At most this many ancestors are looked at.
+const GENERATIONS: usize = 256;
+/// How long a program is held up by an observer that does not read. What cannot be reported is
+/// left to the kernel.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// Returns whether an ancestor of this process serves its opens already. There can be only one
+/// listener for a process.
+#[must_use]
+pub fn are_served() -> bool {
+    let parent = |process: &i32| process_stat(*process).ok().map(|stat| stat.parent);
+    let own = i32::try_from(std::process::id()).unwrap_or(0);
+    // Numbers are reused, so this may lead in a circle.
+    let mut ancestors = std::iter::successors(parent(&own), parent).take(GENERATIONS);
+    ancestors.any(|process| has_thread(process, server::NAME))
+}
+
+/// The server's and the observer's end of a connection.
+///
+/// # Errors
+/// Those of socketpair(2).
+pub fn connection() -> io::Result<(OwnedFd, OwnedFd)> {
+    message_sockets(PATIENCE)
+}

@@ -1,0 +1,273 @@
+//! Looking at the file that a stopped program is about to open, as the program would find it.
+//!
+//! Nothing is opened that an open could change, or that could keep it waiting: a file is first
+//! named (`O_PATH`), and only a regular file of a file system with a disk is then opened.
+
+use crate::source::has_pages;
+use dropbehind_linux::seccomp::{Listener, OpenHow, Request, StoppedCall};
+use dropbehind_linux::{mount_with_id, open_named};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags};
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// Mounts are remembered up to this many.
+const MOUNTS: usize = 1024;
+
+/// What an open leads to.
+#[derive(Debug)]
+pub(super) enum Found {
+    /// A file that is there already.
+    File(LookedAt),
+    /// Nothing yet: the open makes the file.
+    ToBeMade(Way),
+    /// It cannot be seen from here, only in `/proc` afterwards.
+    Unclear,
+    /// Nothing with pages on a disk, or nothing that we may open.
+    Nothing,
+}
+
+/// A file, before it is opened.
+#[derive(Debug)]
+pub(super) struct LookedAt {
+    pub(super) file: OwnedFd,
+    pub(super) size_bytes: u64,
+    /// When it was last written or truncated, in seconds and nanoseconds.
+    pub(super) modified: (i64, u32),
+    pub(super) flags: OFlags,
+}
+
+/// How to find a file that is not there yet.
+#[derive(Debug)]
+pub(super) struct Way {
+    base: Option<OwnedFd>,
+    path: CString,
+    resolve: ResolveFlags,
+    pub(super) flags: OFlags,
+}
+
+/// Which directory is a process's root, and through which mount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Root {
+    mount: u64,
+    device: (u32, u32),
+    inode: u64,
+}
+
+/// Looks at files on behalf of stopped programs.
+#[derive(Debug)]
+pub(super) struct Looker {
+    root: Option<Root>,
+    /// Whether the files of a mount have pages on a disk.
+    mounts: HashMap<u64, bool>,
+}
+
+impl Looker {
+    pub(super) fn new() -> Looker {
+        Looker {
+            root: root_of("self"),
+            mounts: HashMap::new(),
+        }
+    }
+
+    /// Looks at what a call opens. If the call does not wait any more, the result may be wrong.
+    pub(super) fn look(&mut self, call: &StoppedCall, listener: &Listener) -> Found {
+        let (directory, address, how) = match call.request {
+            Request::Open {
+                directory,
+                path,
+                flags,
+            } => (directory, path, OpenHow { flags, resolve: 0 }),
+            Request::OpenHow {
+                directory,
+                path,
+                how,
+            } => match call.how(how) {
+                Ok(how) => (directory, path, how),
+                Err(error) => return unreadable(&error),
+            },
+            Request::Rename | Request::Ring => return Found::Nothing,
+        };
+        let flags = OFlags::from_bits_retain(how.flags as u32);
+        if flags.contains(OFlags::PATH) {
+            return Found::Nothing;
+        }
+        if flags.contains(OFlags::TMPFILE) {
+            return Found::Unclear;
+        }
+        let path = match call.path(address) {
+            Ok(path) => path,
+            Err(error) => return unreadable(&error),
+        };
+        if flags.contains(OFlags::DIRECTORY) || path.is_empty() || !listener.waits(call) {
+            return Found::Nothing;
+        }
+        let thread = call.thread.to_string();
+        let is_absolute = path.as_bytes().starts_with(b"/");
+        let same_root = self.root.is_some() && root_of(&thread) == self.root;
+        let (base, apart) = match (is_absolute, same_root) {
+            (true, true) => (None, ResolveFlags::empty()),
+            (true, false) => (Some(format!("/proc/{thread}/root")), ResolveFlags::IN_ROOT),
+            (false, _) if directory == libc::AT_FDCWD => {
+                (Some(format!("/proc/{thread}/cwd")), ResolveFlags::empty())
+            }
+            (false, _) => (
+                Some(format!("/proc/{thread}/fd/{directory}")),
+                ResolveFlags::empty(),
+            ),
+        };
+        let base = base.map(|base| {
+            let flags = OFlags::PATH | OFlags::CLOEXEC;
+            rustix::fs::open(base, flags, Mode::empty())
+        });
+        let Ok(base) = base.transpose() else {
+            return Found::Unclear;
+        };
+        // Links in our `/proc/self` are not the program's. A path that begins below another root
+        // could lead out of it here.
+        let apart = match same_root || is_absolute {
+            true => apart,
+            false => ResolveFlags::BENEATH,
+        };
+        let asked = ResolveFlags::from_bits_retain(how.resolve);
+        let way = Way {
+            base,
+            path,
+            resolve: asked | apart | ResolveFlags::NO_MAGICLINKS,
+            flags,
+        };
+        match way.name() {
+            Ok(named) if flags.contains(OFlags::CREATE | OFlags::EXCL) => {
+                drop(named);
+                Found::Nothing
+            }
+            Ok(named) => self.open(&named, call.thread, flags),
+            Err(Errno::NOENT) if flags.contains(OFlags::CREATE) => Found::ToBeMade(way),
+            // A link of `/proc`, a way out of what we may follow, or a cache that was just busy.
+            Err(Errno::LOOP | Errno::XDEV | Errno::AGAIN | Errno::MFILE | Errno::NFILE) => {
+                Found::Unclear
+            }
+            Err(_) => Found::Nothing,
+        }
+    }
+
+    /// Looks for a file that was to be made; `None` if it is not there.
+    pub(super) fn made(&mut self, way: &Way, thread: i32) -> Option<Found> {
+        let named = way.name().ok()?;
+        Some(self.open(&named, thread, way.flags))
+    }
+
+    /// Opens a file for ourselves, if that has no effect.
+    fn open(&mut self, named: &OwnedFd, thread: i32, flags: OFlags) -> Found {
+        let Ok(stat) = stat(named) else {
+            return Found::Nothing;
+        };
+        let is_regular = FileType::from_raw_mode(stat.stx_mode.into()) == FileType::RegularFile;
+        if !is_regular || !self.has_pages(&stat, named, thread) {
+            return Found::Nothing;
+        }
+        let writes = flags.intersects(OFlags::WRONLY | OFlags::RDWR);
+        if writes && !may_write(named) {
+            // The open will fail.
+            return Found::Nothing;
+        }
+        match open_named(named.as_fd()) {
+            Ok(file) => Found::File(LookedAt {
+                file,
+                size_bytes: stat.stx_size,
+                modified: (stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec),
+                flags,
+            }),
+            Err(_) => Found::Nothing,
+        }
+    }
+
+    fn has_pages(&mut self, stat: &Statx, named: &OwnedFd, thread: i32) -> bool {
+        if let Some(known) = self.mounts.get(&stat.stx_mnt_id) {
+            return *known;
+        }
+        // The numbers in mount tables are other ones.
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let by_table = rustix::fs::statx(named, c"", flags, StatxFlags::MNT_ID);
+        let mount = by_table.map(|stat| mount_with_id(thread, stat.stx_mnt_id));
+        let Ok(Ok(Some(mount))) = mount else {
+            return false;
+        };
+        let has_pages = has_pages(&mount);
+        if self.mounts.len() >= MOUNTS {
+            self.mounts.clear();
+        }
+        self.mounts.insert(stat.stx_mnt_id, has_pages);
+        has_pages
+    }
+}
+
+impl LookedAt {
+    pub(super) fn is_readable(&self) -> bool {
+        !self.flags.contains(OFlags::WRONLY)
+    }
+
+    pub(super) fn is_writable(&self) -> bool {
+        self.flags.intersects(OFlags::WRONLY | OFlags::RDWR)
+    }
+
+    /// Returns whether the open discards what the file contains.
+    pub(super) fn is_to_be_truncated(&self) -> bool {
+        self.flags.contains(OFlags::TRUNC) && self.size_bytes > 0
+    }
+
+    /// Returns whether the file was written or truncated since.
+    pub(super) fn was_modified(&self) -> bool {
+        stat(&self.file)
+            .is_ok_and(|stat| (stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec) != self.modified)
+    }
+}
+
+impl Way {
+    /// Returns whether the file is there by now.
+    pub(super) fn is_there(&self) -> bool {
+        self.name().is_ok()
+    }
+
+    fn name(&self) -> Result<OwnedFd, Errno> {
+        let base = self.base.as_ref().map_or(CWD, AsFd::as_fd);
+        let flags = OFlags::PATH | OFlags::CLOEXEC | (self.flags & OFlags::NOFOLLOW);
+        rustix::fs::openat2(base, &self.path, flags, Mode::empty(), self.resolve)
+    }
+}
+
+fn unreadable(error: &io::Error) -> Found {
+    match error.raw_os_error() {
+        // The kernel refuses the program's call as well.
+        Some(libc::EFAULT | libc::ENAMETOOLONG) => Found::Nothing,
+        _ => Found::Unclear,
+    }
+}
+
+/// `STATX_MNT_ID_UNIQUE`, since Linux 6.8; older kernels give the numbers of mount tables.
+const MOUNT: StatxFlags = StatxFlags::MNT_ID.union(StatxFlags::from_bits_retain(0x4000));
+
+fn stat(file: &OwnedFd) -> Result<Statx, Errno> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    rustix::fs::statx(file, c"", flags, StatxFlags::BASIC_STATS | MOUNT)
+}
+
+fn root_of(process: &str) -> Option<Root> {
+    let flags = AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+    let root = format!("/proc/{process}/root");
+    let stat = rustix::fs::statx(CWD, root, flags, StatxFlags::INO | MOUNT).ok()?;
+    Some(Root {
+        mount: stat.stx_mnt_id,
+        device: (stat.stx_dev_major, stat.stx_dev_minor),
+        inode: stat.stx_ino,
+    })
+}
+
+/// Judges by our own rights, which are the program's, as it cannot gain any.
+fn may_write(named: &OwnedFd) -> bool {
+    use std::os::fd::AsRawFd;
+    let link = format!("/proc/thread-self/fd/{}", named.as_raw_fd());
+    rustix::fs::accessat(CWD, link, rustix::fs::Access::WRITE_OK, AtFlags::EACCESS).is_ok()
+}

@@ -1,0 +1,125 @@
+//! What the server tells the observer: JSON, and a descriptor of the file.
+
+use dropbehind_flusher::CacheMap;
+use dropbehind_linux::{receive_message, send_message};
+use dropbehind_policy::ByteRange;
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+/// The longest message. A socket takes some 200 KiB.
+const MESSAGE_BYTES: usize = 96 << 10;
+/// Of a file whose cached pages are scattered so much, the smallest parts that are not cached
+/// count as others'.
+const PARTS: usize = 2048;
+
+/// What happened.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Report {
+    /// A process opens the file whose descriptor comes with this.
+    Opened {
+        process: i32,
+        readable: bool,
+        writable: bool,
+        /// What was not cached just before; `None` for a file that this open has made.
+        absent: Option<Absent>,
+    },
+    /// A process may have opened a file that could not be looked at before.
+    Search { process: i32 },
+    /// A process opens files without being stopped, through io_uring.
+    Unstopped { process: i32 },
+    /// For the end of the run.
+    Note(String),
+}
+
+/// What of a file was not cached.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Absent {
+    size_bytes: u64,
+    cached_bytes: u64,
+    parts: Vec<(u64, u64)>,
+}
+
+impl Absent {
+    /// All of it: it has been truncated.
+    pub(crate) fn all() -> Absent {
+        Absent {
+            size_bytes: 0,
+            cached_bytes: 0,
+            parts: Vec::new(),
+        }
+    }
+
+    pub(crate) fn from(map: &CacheMap, size_bytes: u64) -> Absent {
+        let mut parts = map.absent(ByteRange::new(0, size_bytes));
+        if parts.len() > PARTS {
+            parts.sort_unstable_by_key(|part| std::cmp::Reverse(part.len()));
+            parts.truncate(PARTS);
+        }
+        Absent {
+            size_bytes,
+            cached_bytes: map.cached_bytes(),
+            parts: parts.iter().map(|part| (part.start, part.end)).collect(),
+        }
+    }
+
+    pub(crate) fn map(&self) -> CacheMap {
+        let parts = self.parts.iter();
+        let parts = parts.filter(|(start, end)| start < end);
+        let parts = parts.map(|(start, end)| ByteRange::new(*start, *end));
+        CacheMap::without(self.size_bytes, parts, self.cached_bytes)
+    }
+}
+
+impl Report {
+    pub(crate) fn send(
+        &self,
+        socket: BorrowedFd<'_>,
+        file: Option<BorrowedFd<'_>>,
+    ) -> io::Result<()> {
+        send_message(socket, &serde_json::to_vec(self)?, file)
+    }
+}
+
+/// What was read from the server.
+#[derive(Debug)]
+pub(crate) enum Heard {
+    Report(Report, Option<OwnedFd>),
+    Nothing,
+    /// All processes that were stopped at their opens have ended, or nobody answers them any
+    /// more.
+    Gone,
+}
+
+/// The observer's end of the connection to the server.
+#[derive(Clone, Debug)]
+pub struct ReportedOpens(Arc<OwnedFd>);
+
+impl ReportedOpens {
+    /// The observer's end of [`connection`](super::connection).
+    #[must_use]
+    pub fn new(socket: OwnedFd) -> ReportedOpens {
+        ReportedOpens(Arc::new(socket))
+    }
+
+    pub(crate) fn hear(&self, buffer: &mut Vec<u8>) -> Heard {
+        buffer.resize(MESSAGE_BYTES, 0);
+        match receive_message(self.0.as_fd(), buffer) {
+            Ok(None) => Heard::Nothing,
+            Ok(Some((0, _))) => Heard::Gone,
+            Ok(Some((length, file))) => match serde_json::from_slice(&buffer[..length]) {
+                Ok(report) => Heard::Report(report, file),
+                Err(_) => Heard::Gone,
+            },
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Heard::Nothing,
+            Err(_) => Heard::Gone,
+        }
+    }
+}
+
+impl AsFd for ReportedOpens {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}

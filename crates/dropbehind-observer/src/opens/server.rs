@@ -1,0 +1,432 @@
+//! The server of stopped opens: a thread of the supervisor.
+
+use super::look::{Found, LookedAt, Looker, Way};
+use super::spare::TICK;
+use super::{Absent, Report};
+use crate::shown;
+use dropbehind_flusher::CacheMap;
+use dropbehind_linux::seccomp::{Holders, Listener, Request, StoppedCall};
+use dropbehind_linux::{
+    Interest, Pidfd, PollEntry, cachestat, copy_descriptor_table, give_up_inherited_descriptors,
+    poll, process_stat,
+};
+use rustix::event::{EventfdFlags, eventfd};
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// The thread's name, by which a run within a run finds out that it is one.
+pub(super) const NAME: &str = "dropbehind-open";
+/// What an open makes or truncates is looked at when its thread opens the next file, or after
+/// this time in which nobody opens any. The pause doubles up to [`TICK`] while the open goes on:
+/// truncating a large file takes some milliseconds.
+const QUIET: Duration = Duration::from_millis(1);
+/// An open that has made or truncated nothing in this time has failed.
+const FAILED: Duration = Duration::from_secs(2);
+/// The longest wait for that at the end.
+const FLUSHING: Duration = Duration::from_secs(1);
+/// As many threads are remembered.
+const THREADS: usize = 4096;
+
+/// Starts another process that stands by as holder number `holder`.
+pub type StartSpare = Box<dyn FnMut(&Served, usize) -> io::Result<Pidfd> + Send>;
+
+/// What both holders of a listener have.
+#[derive(Debug)]
+pub struct Served {
+    /// Where opens are received.
+    pub listener: Listener,
+    /// What was received.
+    pub holders: Holders,
+    /// The server's end of the connection to the observer.
+    pub observer: OwnedFd,
+}
+
+/// An open that was let go before its file could be looked at as it is now.
+#[derive(Debug)]
+struct Unfinished {
+    thread: i32,
+    what: What,
+    since: Instant,
+}
+
+#[derive(Debug)]
+enum What {
+    Made(Way),
+    Truncated(LookedAt),
+}
+
+/// Why a server stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stopped {
+    /// No process is left under the filter.
+    AllGone,
+    /// The caller said so.
+    Enough,
+}
+
+/// One holder's work.
+pub(super) struct Serving {
+    pub(super) served: Arc<Served>,
+    /// Which of the two holders this is.
+    pub(super) holder: usize,
+    /// The process that is the other one.
+    pub(super) other: Option<Pidfd>,
+    looker: Looker,
+    unfinished: Vec<Unfinished>,
+    /// How long to wait before they are looked at.
+    quiet: Duration,
+    processes: HashMap<i32, i32>,
+    told_of_others: HashSet<u32>,
+    unreported: bool,
+    /// The observer is gone: nothing is looked at any more.
+    deaf: bool,
+}
+
+impl Serving {
+    pub(super) fn new(served: Arc<Served>, holder: usize) -> Serving {
+        Serving {
+            served,
+            holder,
+            other: None,
+            looker: Looker::new(),
+            unfinished: Vec::new(),
+            quiet: QUIET,
+            processes: HashMap::new(),
+            told_of_others: HashSet::new(),
+            unreported: false,
+            deaf: false,
+        }
+    }
+
+    /// Serves until no process is left. Each tick, and whenever `wake` is readable or the other
+    /// holder has died, asks `each` whether that is enough.
+    pub(super) fn serve(
+        &mut self,
+        wake: Option<&OwnedFd>,
+        mut each: impl FnMut(&mut Serving) -> bool,
+    ) -> Stopped {
+        let mut asked = Instant::now();
+        loop {
+            if asked.elapsed() >= TICK {
+                asked = Instant::now();
+                if each(self) {
+                    self.finish_all();
+                    return Stopped::Enough;
+                }
+            }
+            let served = Arc::clone(&self.served);
+            let mut entries = vec![PollEntry::new(served.listener.as_fd(), Interest::Readable)];
+            let other = self.other.as_ref().map(AsFd::as_fd);
+            let others = wake.map(AsFd::as_fd).into_iter().chain(other);
+            entries.extend(others.map(|fd| PollEntry::new(fd, Interest::Readable)));
+            let timeout = match self.unfinished.is_empty() {
+                true => TICK,
+                false => self.quiet,
+            };
+            // An interruption is no event; any other failure shows when receiving.
+            if poll(&mut entries, Some(timeout)).is_ok_and(|ready| ready == 0) {
+                self.finish_some();
+                continue;
+            }
+            let (ready, hung_up) = (entries[0].is_ready(), entries[0].is_hung_up());
+            let is_woken = entries[1..].iter().any(PollEntry::is_ready);
+            if is_woken && !hung_up && each(self) {
+                return Stopped::Enough;
+            }
+            if hung_up {
+                self.finish_all();
+                return Stopped::AllGone;
+            }
+            if ready && let Ok(Some(call)) = served.holders.receive(self.holder, &served.listener) {
+                self.stopped(&call);
+                // Fails only for one that is gone.
+                let _ = served.holders.let_go(self.holder, &served.listener, &call);
+            }
+        }
+    }
+
+    /// If the other holder has died, answers for it and starts another.
+    pub(super) fn replace_dead(&mut self, start_spare: &mut StartSpare) {
+        let lives = |other: &Pidfd| !other.wait(Some(Duration::ZERO)).unwrap_or(false);
+        if self.other.as_ref().is_some_and(lives) {
+            return;
+        }
+        let (served, dead) = (&self.served, 1 - self.holder);
+        let _ = served.holders.let_go_for(dead, &served.listener);
+        served.holders.clear(dead);
+        // If that fails, it is tried again at the next tick.
+        self.other = start_spare(served, dead).ok();
+    }
+
+    /// Does all that is to be done before a call happens.
+    fn stopped(&mut self, call: &StoppedCall) {
+        if call.thread == 0 || self.deaf {
+            return;
+        }
+        // What this thread opened before is open by now, or was not possible.
+        while let Some(at) = self
+            .unfinished
+            .iter()
+            .position(|open| open.thread == call.thread)
+        {
+            let open = self.unfinished.swap_remove(at);
+            self.finish(open);
+        }
+        match call.request {
+            Request::Rename => {}
+            Request::Ring => {
+                let process = self.process_of(call.thread);
+                self.report(&Report::Unstopped { process }, None);
+            }
+            Request::Open { .. } | Request::OpenHow { .. } => self.opens(call),
+        }
+    }
+
+    fn opens(&mut self, call: &StoppedCall) {
+        let served = Arc::clone(&self.served);
+        match self.looker.look(call, &served.listener) {
+            Found::Nothing => {}
+            Found::File(file) => {
+                let Some(absent) = self.absent(&file) else {
+                    return;
+                };
+                if !served.listener.waits(call) {
+                    // We took so long that somebody else answered, or it was interrupted.
+                    return self.search(call.thread);
+                }
+                match file.is_to_be_truncated() {
+                    true => self.put_off(call.thread, What::Truncated(file)),
+                    false => self.opened(call.thread, &file, Some(absent)),
+                }
+            }
+            Found::ToBeMade(way) => self.put_off(call.thread, What::Made(way)),
+            Found::Unclear => self.search(call.thread),
+        }
+    }
+
+    /// What of a file is not cached; `None` if the kernel does not tell us.
+    fn absent(&mut self, file: &LookedAt) -> Option<Absent> {
+        if file.size_bytes == 0 {
+            return Some(Absent::all());
+        }
+        let counted = cachestat(file.file.as_fd(), 0, 0);
+        if counted.is_err_and(|error| error.raw_os_error() == Some(libc::EPERM)) {
+            self.is_others(file);
+            return None;
+        }
+        let map = CacheMap::now(file.file.as_fd());
+        Some(Absent::from(&map, file.size_bytes))
+    }
+
+    /// The kernel shows what is cached of a file only to those who own it or may write to it.
+    fn is_others(&mut self, file: &LookedAt) {
+        let owner = rustix::fs::fstat(&file.file).map_or(0, |stat| stat.st_uid);
+        // Programs and libraries are root's, and of interest to nobody.
+        let is_worth_a_word = owner != 0 || file.size_bytes > 64 << 20;
+        if is_worth_a_word && self.told_of_others.len() < 3 && self.told_of_others.insert(owner) {
+            let path = crate::file_path::path_of(file.file.as_fd());
+            self.report(
+                &Report::Note(format!(
+                    "the kernel does not show what is cached of files that belong to others and \
+                     may only be read, such as {}: what is read of them stays",
+                    shown(path)
+                )),
+                None,
+            );
+        }
+    }
+
+    fn put_off(&mut self, thread: i32, what: What) {
+        let since = Instant::now();
+        self.unfinished.push(Unfinished {
+            thread,
+            what,
+            since,
+        });
+        self.quiet = QUIET;
+    }
+
+    /// Looks at what opens have made or truncated by now.
+    fn finish_some(&mut self) {
+        self.quiet = (2 * self.quiet).min(TICK);
+        for open in std::mem::take(&mut self.unfinished) {
+            let is_done = match &open.what {
+                What::Made(way) => way.is_there(),
+                What::Truncated(file) => file.was_modified(),
+            };
+            match is_done || open.since.elapsed() > FAILED {
+                true => self.finish(open),
+                false => self.unfinished.push(open),
+            }
+        }
+    }
+
+    fn finish_all(&mut self) {
+        for open in std::mem::take(&mut self.unfinished) {
+            self.finish(open);
+        }
+    }
+
+    /// Looks at what an open has made or truncated.
+    fn finish(&mut self, open: Unfinished) {
+        let thread = open.thread;
+        match open.what {
+            What::Made(way) => match self.looker.made(&way, thread) {
+                Some(Found::File(file)) => self.opened(thread, &file, None),
+                // It was renamed or deleted, or could not be made.
+                None => self.search(thread),
+                Some(_) => {}
+            },
+            What::Truncated(file) => {
+                // If it was not modified, the open has failed.
+                if file.was_modified() {
+                    self.opened(thread, &file, Some(Absent::all()));
+                }
+            }
+        }
+    }
+
+    fn opened(&mut self, thread: i32, file: &LookedAt, absent: Option<Absent>) {
+        let process = self.process_of(thread);
+        let report = Report::Opened {
+            process,
+            readable: file.is_readable(),
+            writable: file.is_writable(),
+            absent,
+        };
+        self.report(&report, Some(&file.file));
+    }
+
+    fn search(&mut self, thread: i32) {
+        let process = self.process_of(thread);
+        self.report(&Report::Search { process }, None);
+    }
+
+    fn report(&mut self, report: &Report, file: Option<&OwnedFd>) {
+        if self.deaf {
+            return;
+        }
+        let observer = self.served.observer.as_fd();
+        if std::mem::take(&mut self.unreported) {
+            let note = Report::Note(
+                "the observer was too slow for some opens: those files are left to the kernel"
+                    .to_owned(),
+            );
+            self.unreported = note.send(observer, None).is_err();
+        }
+        match report.send(observer, file.map(AsFd::as_fd)) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => self.deaf = true,
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => self.deaf = true,
+            Err(_) => self.unreported = true,
+        }
+    }
+
+    /// How many processes that have opened something still run.
+    fn count_processes(&self) -> usize {
+        let processes: HashSet<i32> = self.processes.values().copied().collect();
+        let runs = |process: &&i32| process_stat(**process).is_ok_and(|stat| stat.state != 'Z');
+        processes.iter().filter(runs).count()
+    }
+
+    /// The process that a thread belongs to.
+    fn process_of(&mut self, thread: i32) -> i32 {
+        if let Some(process) = self.processes.get(&thread) {
+            return *process;
+        }
+        let status = std::fs::read_to_string(format!("/proc/{thread}/status"));
+        let line = |status: String| {
+            let mut lines = status.lines();
+            let line = lines.find_map(|line| line.strip_prefix("Tgid:"))?;
+            line.trim().parse().ok()
+        };
+        let process = status.ok().and_then(line).unwrap_or(thread);
+        if self.processes.len() >= THREADS {
+            self.processes.clear();
+        }
+        self.processes.insert(thread, process);
+        process
+    }
+}
+
+/// Serves stopped opens in a thread.
+#[derive(Debug)]
+pub struct OpenServer {
+    served: Arc<Served>,
+    wake: Arc<OwnedFd>,
+    flushed: mpsc::Receiver<usize>,
+    asked: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+impl OpenServer {
+    /// Starts a spare holder and the thread.
+    ///
+    /// # Errors
+    /// If either cannot be started. Then nobody answers: the programs must not be started.
+    pub fn start(served: Served, mut start_spare: StartSpare) -> io::Result<OpenServer> {
+        let served = Arc::new(served);
+        let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let (done, flushed) = mpsc::channel();
+        let asked = Arc::new(AtomicBool::new(false));
+        let mut serving = Serving::new(Arc::clone(&served), 0);
+        serving.other = Some(start_spare(&served, 1)?);
+        let (waker, ask) = (Arc::clone(&wake), Arc::clone(&asked));
+        let thread = std::thread::Builder::new().name(NAME.into());
+        let thread = thread.spawn(move || {
+            // Closing a file that the program's parent has locked must not unlock it, and the
+            // program's pipes are not ours to hold open. If memory is short, both may happen.
+            let _ = copy_descriptor_table().and_then(|()| give_up_inherited_descriptors());
+            let mut each = |serving: &mut Serving| {
+                if ask.swap(false, Ordering::SeqCst) {
+                    let _ = rustix::io::read(&*waker, &mut [0; 8]);
+                    serving.finish_all();
+                    let _ = done.send(serving.count_processes());
+                }
+                serving.replace_dead(&mut start_spare);
+                false
+            };
+            serving.serve(Some(&waker), &mut each);
+        })?;
+        Ok(OpenServer {
+            served,
+            wake,
+            flushed,
+            asked,
+            thread,
+        })
+    }
+
+    /// Reports all opens that were let go, and returns how many processes are known that are still
+    /// under the filter.
+    pub fn flush(&self) -> usize {
+        self.asked.store(true, Ordering::SeqCst);
+        let _ = rustix::io::write(&*self.wake, &1_u64.to_ne_bytes());
+        // It ends by itself with the last process.
+        let began = Instant::now();
+        while !self.thread.is_finished() && began.elapsed() < FLUSHING {
+            if let Ok(processes) = self.flushed.recv_timeout(QUIET) {
+                return match self.is_over() {
+                    true => 0,
+                    false => processes.max(1),
+                };
+            }
+        }
+        usize::from(!self.is_over())
+    }
+
+    /// Returns whether no process is left under the filter.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        let mut entry = [PollEntry::new(
+            self.served.listener.as_fd(),
+            Interest::HangUp,
+        )];
+        poll(&mut entry, Some(Duration::ZERO)).is_ok() && entry[0].is_hung_up()
+    }
+}
