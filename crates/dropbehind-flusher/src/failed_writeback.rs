@@ -5,10 +5,16 @@
 //! were counted as clean, and before they are dropped.
 
 use std::collections::{HashMap, HashSet};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use dropbehind_linux::{KernelInode, WritebackFailure, WritebackFailures};
+use dropbehind_linux::{
+    Askable, KernelInode, WritebackFailure, WritebackFailures, open_named, prepare_to_ask,
+    writeback_error,
+};
+use dropbehind_policy::ByteRange;
 
 use crate::lock;
 
@@ -78,10 +84,10 @@ impl FailedWriteback {
         let of_number = state.files.entry(number).or_default();
         of_number.retain(|file| file.strong_count() > 0);
         of_number.push(Arc::downgrade(&file));
-        WritebackSign {
+        WritebackSign(Sign::Traced {
             all: self.clone(),
             file,
-        }
+        })
     }
 
     /// Gives back the memory of files that nobody asks about any more.
@@ -176,18 +182,99 @@ impl State {
 
 /// Reports whether writeback of one file has failed.
 #[derive(Clone, Debug)]
-pub struct WritebackSign {
-    all: FailedWriteback,
-    file: Arc<Asked>,
+pub struct WritebackSign(Sign);
+
+#[derive(Clone, Debug)]
+enum Sign {
+    Traced {
+        all: FailedWriteback,
+        file: Arc<Asked>,
+    },
+    Questioned(Arc<Questioned>),
+}
+
+/// A file that is asked itself, since nothing is traced.
+#[derive(Debug)]
+struct Questioned {
+    /// Our own description, which was opened before the file was written.
+    file: OwnedFd,
+    askable: Askable,
+    /// Programs may have written it since.
+    written: AtomicBool,
+    failed: AtomicBool,
 }
 
 impl WritebackSign {
-    /// Returns whether a writeback has failed since the file's pages began to enter the
-    /// cache. A call after pages were counted as clean covers those pages.
+    /// The sign of a file where nothing traces failures. The file is asked only once it [may be
+    /// written](Self::may_be_written): what is read does not fail.
+    ///
+    /// # Errors
+    /// Those of opening another description of the file.
+    pub fn questioned(file: BorrowedFd<'_>) -> io::Result<WritebackSign> {
+        let file = open_named(file)?;
+        Ok(WritebackSign(Sign::Questioned(Arc::new(Questioned {
+            askable: prepare_to_ask(file.as_fd()),
+            file,
+            written: AtomicBool::new(false),
+            failed: AtomicBool::new(false),
+        }))))
+    }
+
+    /// Programs may write the file from now on.
+    pub fn may_be_written(&self) {
+        if let Sign::Questioned(file) = &self.0 {
+            file.written.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns whether the file cannot be asked, so that nothing of it may be dropped. That is so
+    /// for encrypted files, say. On file systems where no file can be asked, it is not.
+    #[must_use]
+    pub fn cannot_be_asked(&self) -> bool {
+        matches!(&self.0, Sign::Questioned(file)
+            if file.askable == Askable::NotThisFile && file.written.load(Ordering::Relaxed))
+    }
+
+    /// Returns whether a writeback has failed since the file's pages began to enter the cache, or
+    /// may have since the file cannot be asked. A call after the pages of `range` were counted as
+    /// clean covers those pages.
+    ///
+    /// # Errors
+    /// Those of [`writeback_error`]: ask again later.
+    pub fn has_failed_for(&self, range: ByteRange) -> io::Result<bool> {
+        match &self.0 {
+            Sign::Traced { .. } => Ok(self.has_failed()),
+            Sign::Questioned(file) => file.has_failed(range),
+        }
+    }
+
+    /// Returns whether a writeback is known to have failed.
     #[must_use]
     pub fn has_failed(&self) -> bool {
-        lock(&self.all.0).read();
-        self.file.failed.load(Ordering::Relaxed)
+        match &self.0 {
+            Sign::Traced { all, file } => {
+                lock(&all.0).read();
+                file.failed.load(Ordering::Relaxed)
+            }
+            Sign::Questioned(file) => file.failed.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl Questioned {
+    fn has_failed(&self, range: ByteRange) -> io::Result<bool> {
+        match self.askable {
+            // Asking once more would take the error from files opened later.
+            _ if self.failed.load(Ordering::Relaxed) => Ok(true),
+            _ if !self.written.load(Ordering::Relaxed) => Ok(false),
+            Askable::NotThisFile => Ok(true),
+            Askable::NotThere => Ok(false),
+            Askable::Yes => {
+                let failed = writeback_error(self.file.as_fd(), range.start)?.is_some();
+                self.failed.fetch_or(failed, Ordering::Relaxed);
+                Ok(failed)
+            }
+        }
     }
 }
 

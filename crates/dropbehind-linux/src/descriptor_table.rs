@@ -35,17 +35,31 @@ pub fn unshare_descriptor_table() -> io::Result<()> {
     occupy_standard_descriptors()
 }
 
-/// Gives the calling thread a copy of the descriptor table. What it closes from here on releases
-/// no record lock of the process, and stays open for the other threads.
+/// Gives the calling thread its own descriptor table, in which only these are open, and 0, 1
+/// and 2, which are `/dev/null`. What it opens and closes from here on releases no record lock
+/// of the process.
+///
+/// Call it at the start of a thread of our own, which owns no other descriptors.
 ///
 /// # Errors
 ///
-/// - `ENOMEM`.
-pub fn copy_descriptor_table() -> io::Result<()> {
-    // SAFETY: each thread has its own copy of each descriptor afterwards. A value that one thread
-    // drops stays open in the other's table, which is no more than a leak.
+/// - `ENOMEM`, `EMFILE`.
+/// - `ENOENT` and others of opening `/proc/thread-self/fd`. The table is a copy then.
+pub fn keep_descriptors(kept: &[BorrowedFd<'_>]) -> io::Result<()> {
+    // SAFETY: the caller owns no other descriptors in this thread. A value that one thread drops
+    // stays open in the other's table, which is no more than a leak.
     unsafe { unshare_unsafe(UnshareFlags::FILES) }?;
-    Ok(())
+    let names = std::fs::read_dir("/proc/thread-self/fd")?.flatten();
+    let number = |entry: std::fs::DirEntry| entry.file_name().to_str()?.parse::<RawFd>().ok();
+    let open: Vec<RawFd> = names.filter_map(number).collect();
+    for fd in open {
+        if kept.iter().all(|kept| kept.as_raw_fd() != fd) {
+            // SAFETY: nothing in this thread owns it, and the other threads have their own. The
+            // directory's own descriptor is closed by now.
+            unsafe { libc::close(fd) };
+        }
+    }
+    occupy_standard_descriptors()
 }
 
 /// Closes the pipes, sockets and devices that the process was started with, except for

@@ -86,7 +86,7 @@ pub use claims::{Claimed, Claims};
 pub use close::close;
 pub use description::{Description, FileSystem, MountPoint};
 pub use descriptor_table::{
-    copy_descriptor_table, give_up_inherited_descriptors, unshare_descriptor_table,
+    give_up_inherited_descriptors, keep_descriptors, unshare_descriptor_table,
 };
 pub use detach::detach;
 pub use direct_read::{DirectReader, write_and_wait_unseen};

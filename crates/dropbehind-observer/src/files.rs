@@ -289,6 +289,9 @@ impl Files {
             return;
         };
         open.written |= writable;
+        if writable {
+            open.may_be_written();
+        }
         if readable {
             open.was_read();
         }

@@ -138,13 +138,16 @@ impl Observer {
             ));
         });
         let mut trace = trace.ok();
-        let failed_writeback =
-            WritebackFailures::open(share_of(FAILURE_RINGS_BYTES).min(FAILURE_RING_BYTES));
-        let failed_writeback = failed_writeback.map_err(|error| {
+        let ring_bytes = share_of(FAILURE_RINGS_BYTES).min(FAILURE_RING_BYTES);
+        // Without fanotify, files are asked.
+        let failures = config.opens.is_none();
+        let failed_writeback = failures.then(|| WritebackFailures::open(ring_bytes));
+        let failed_writeback = failed_writeback.transpose().unwrap_or_else(|error| {
             notes.push(format!(
                 "the kernel does not tell when writeback fails ({error}): then programs may read \
                  back older data than they wrote"
             ));
+            None
         });
         let marks = Marks::new(config.source, &*config.rules, fanotify.as_ref(), &mut notes)
             .map_err(failed("the mounts could not be marked"))?;
@@ -218,7 +221,7 @@ impl Observer {
             mounts: MountTable::new().map_err(failed("the mounts could not be read"))?,
             traced: trace.is_some(),
             trace: reported.clone(),
-            failed_writeback: failed_writeback.ok().map(FailedWriteback::new),
+            failed_writeback: failed_writeback.map(FailedWriteback::new),
             most_held: rounds::most_closed() / 2,
         });
         files.mounted(&marks);

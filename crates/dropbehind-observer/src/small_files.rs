@@ -419,7 +419,8 @@ impl Server {
             let (file, ours) = (file.as_fd(), self.ranges(place));
             let sign = shelved.writeback_sign.as_ref();
             // The pages are clean, so an earlier failure shows by now.
-            if sign.is_some_and(WritebackSign::has_failed) {
+            let asked = ours.first().zip(sign);
+            if asked.is_some_and(|(range, sign)| sign.has_failed_for(*range).unwrap_or(true)) {
                 return self.shelf.failed(place);
             }
             let parts = match (noted, arrivals, shelved.inode) {

@@ -103,13 +103,16 @@ fn an_error_reaches_whom_it_would_have_reached() {
         // The last one also waits for the disk, beyond so little.
         let figures = user.file("figures");
         let held = format!("{RUN} --max-dirty 16MiB --stats {}", figures.display());
-        let [plain, observed, held] = ["", RUN, &held].map(|run| {
+        // There the file itself is asked, which takes no error from anybody.
+        let asked = format!("{RUN} --source seccomp");
+        let [plain, observed, held, asked] = ["", RUN, &held, &asked].map(|run| {
             let disk = FailingDisk::new().expect("a failing disk");
             converses(&user, &disk, run)
         });
         assert!(plain.stdout.contains("ENOSPC"), "{name}: {plain:?}");
         assert_eq!(plain, observed, "{name}");
         assert_eq!(plain, held, "{name}, held");
+        assert_eq!(plain, asked, "{name}, asked");
         let figures = std::fs::read(figures).unwrap();
         let figures: serde_json::Value = serde_json::from_slice(&figures).unwrap();
         let waited = figures["waits"].as_u64().unwrap();
@@ -173,7 +176,8 @@ fn reads_back_what_it_wrote(disk: &FailingDisk, run: &str, files: u64) {
 
 fn nobody_reads_other_bytes(files: u64, make: impl Fn() -> FailingDisk) {
     let untraced = format!("env DROPBEHIND_NO_TRACE=1 {RUN}");
-    for run in ["", &format!("{RUN} -v"), &untraced] {
+    let asked = format!("{RUN} --source seccomp");
+    for run in ["", &format!("{RUN} -v"), &untraced, &asked] {
         reads_back_what_it_wrote(&make(), run, files);
     }
 }

@@ -8,7 +8,6 @@ use dropbehind_policy::drop_planner::SHORT_BYTES;
 use dropbehind_policy::{Action, ByteRange, Counted, Dropped, Inspected, StreamId};
 
 use super::{DiskThread, Entry, Source};
-use crate::failed_writeback::WritebackSign;
 use crate::own_file::source::Keeping;
 use crate::trace::{Begun, Deed, DropReason};
 use crate::{lock, residency};
@@ -307,8 +306,10 @@ impl DiskThread {
             },
             Source::Observed(observed) => {
                 let sign = observed.writeback_sign.as_ref();
-                let failed = sign.is_some_and(WritebackSign::has_failed);
-                failed.then_some(Keeping::WritebackFailed)
+                match sign.map_or(Ok(false), |sign| sign.has_failed_for(range)) {
+                    Ok(failed) => failed.then_some(Keeping::WritebackFailed),
+                    Err(_) => return Ok(Ok(Dropped::NotClean)),
+                }
             }
         };
         if let Some(keeping) = keeping {
@@ -334,7 +335,7 @@ impl DiskThread {
             let waited = dropbehind_linux::write_and_wait_unseen(fd, range.start, range.len());
             let sign = observed.writeback_sign.as_ref();
             if waited.is_err_and(|error| is_failure(&error))
-                || sign.is_some_and(WritebackSign::has_failed)
+                || sign.is_some_and(|sign| sign.has_failed_for(range).unwrap_or(true))
             {
                 return Ok(Err(Keeping::WritebackFailed));
             }

@@ -175,7 +175,29 @@ impl Files {
             }
         }
         self.inodes.forget(number);
+        self.note_failure(&open);
         self.count_kept(&open);
+    }
+
+    /// Says what is known of a file's writeback from asking it, as nothing traces failures.
+    fn note_failure(&mut self, open: &OpenFile) {
+        let sign = open.writeback_sign.as_ref();
+        let Some(sign) = sign.filter(|_| self.failed_writeback.is_none()) else {
+            return;
+        };
+        if sign.has_failed() {
+            let path = shown(open.used().map(path_of).unwrap_or_default());
+            lock(&self.board).user_note(format!(
+                "writing back {path} failed: its pages stay cached, since the disk does not have \
+                 them"
+            ));
+        } else if sign.cannot_be_asked() && open.counted {
+            lock(&self.board).note(
+                "some files cannot be asked whether writing them back failed: what is written to \
+                 them stays cached"
+                    .to_owned(),
+            );
+        }
     }
 
     /// Counts as kept what is cached of a file in the end and was not to be dropped.

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use dropbehind_flusher::CacheMap;
+use dropbehind_flusher::{CacheMap, WritebackSign};
 use dropbehind_linux::FileLink;
 use dropbehind_linux::{
     Description, EventMask, FileKind, FileStat, MarkLife, MarkTarget, file_stat, size_bytes,
@@ -53,6 +53,9 @@ impl Files {
         if let Some(number) = self.admit(file, &info, process, None) {
             if let Some(open) = self.files.get_mut(&number) {
                 open.close_unseen = true;
+                if self.fanotify.is_none() {
+                    open.may_be_written();
+                }
             }
             self.expect_uses(number);
             if self.fanotify.is_none() {
@@ -157,10 +160,16 @@ impl Files {
             writes: None,
         });
         open.round = self.round;
-        open.writeback_sign = self
-            .failed_writeback
-            .as_ref()
-            .map(|failed| failed.sign_of(self.inodes.device_of(inode), inode.number));
+        open.writeback_sign = match &self.failed_writeback {
+            Some(failed) => Some(failed.sign_of(self.inodes.device_of(inode), inode.number)),
+            // The file itself is asked.
+            None if self.fanotify.is_none() => {
+                let file = open.file.open();
+                let sign = file.and_then(|file| WritebackSign::questioned(file.as_fd()));
+                sign.ok()
+            }
+            None => None,
+        };
         if !holds && info.links > 0 {
             open.file.release();
         }

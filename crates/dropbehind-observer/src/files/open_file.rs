@@ -147,6 +147,13 @@ impl OpenFile {
         }
     }
 
+    /// A process has it open for writing, or may have.
+    pub(super) fn may_be_written(&self) {
+        if let Some(sign) = &self.writeback_sign {
+            sign.may_be_written();
+        }
+    }
+
     /// Gives the file its stream.
     pub(super) fn begin(&mut self, observed: Observed) {
         if self.read {

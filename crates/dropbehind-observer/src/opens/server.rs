@@ -7,8 +7,7 @@ use crate::shown;
 use dropbehind_flusher::CacheMap;
 use dropbehind_linux::seccomp::{Holders, Listener, Request, StoppedCall};
 use dropbehind_linux::{
-    Interest, Pidfd, PollEntry, cachestat, copy_descriptor_table, give_up_inherited_descriptors,
-    poll, process_stat,
+    Interest, Pidfd, PollEntry, cachestat, keep_descriptors, poll, process_stat,
 };
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::{HashMap, HashSet};
@@ -379,9 +378,17 @@ impl OpenServer {
         let (waker, ask) = (Arc::clone(&wake), Arc::clone(&asked));
         let thread = std::thread::Builder::new().name(NAME.into());
         let thread = thread.spawn(move || {
-            // Closing a file that the program's parent has locked must not unlock it, and the
-            // program's pipes are not ours to hold open. If memory is short, both may happen.
-            let _ = copy_descriptor_table().and_then(|()| give_up_inherited_descriptors());
+            // Closing a file that the supervisor has locked must not unlock it.
+            let served = Arc::clone(&serving.served);
+            let mut kept = vec![
+                served.listener.as_fd(),
+                served.holders.as_fd(),
+                served.observer.as_fd(),
+                waker.as_fd(),
+            ];
+            kept.extend(serving.other.as_ref().map(AsFd::as_fd));
+            // If memory is short, it may.
+            let _ = keep_descriptors(&kept);
             let mut each = |serving: &mut Serving| {
                 if ask.swap(false, Ordering::SeqCst) {
                     let _ = rustix::io::read(&*waker, &mut [0; 8]);
