@@ -1,7 +1,7 @@
 //! `dropbehind drop`: clean pages out of the page cache.
 
-use super::stat::open;
-use super::{print, report};
+use super::named_files::{NamedFiles, uncounted};
+use super::{note, print, report};
 use crate::error::{Doing, Exit, Failure, shown};
 use crate::size::show;
 use clap::Args;
@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 /// Pages that were just read are still on some CPU's list. A drop drains these lists, and the
@@ -21,9 +21,8 @@ const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(5);
 
 #[derive(Debug, Args)]
 pub(super) struct DropArgs {
-    /// The files or block devices
-    #[arg(value_name = "FILE", required = true, value_hint = clap::ValueHint::FilePath)]
-    files: Vec<PathBuf>,
+    #[command(flatten)]
+    files: NamedFiles,
     /// Bring dirty pages to the disk first (fsync), so that they can be dropped, too; without it,
     /// nothing is written
     #[arg(long)]
@@ -34,29 +33,59 @@ pub(super) struct DropArgs {
 }
 
 pub(super) fn run(args: &DropArgs) -> Exit {
-    let mut exit = Exit::Done;
-    for path in &args.files {
-        match drop_pages(path, args.sync) {
-            Ok(line) if !args.quiet => exit = exit.and(print(line.as_bytes())),
-            Ok(_) => {}
-            Err(failure) => exit = exit.and(report(&failure)),
+    let names = match args.files.names() {
+        Ok(names) => names,
+        Err(failure) => return report(&failure),
+    };
+    let (mut exit, mut blind) = (Exit::Done, Vec::new());
+    for name in names {
+        let mut sum = Outcome::default();
+        args.files.each(&name, |named| {
+            let dropped = named.and_then(|(path, file)| {
+                let dropped = drop_pages(&path, &file, args.sync)?;
+                blind.extend(matches!(dropped, Dropped::Blind).then_some(path));
+                Ok(dropped)
+            });
+            match dropped {
+                Ok(dropped) => sum.add(&dropped),
+                Err(failure) => exit = exit.and(report(&failure)),
+            }
+        });
+        if !args.quiet && sum.files + sum.blind > 0 {
+            exit = exit.and(print(sum.line(&name, args.sync).as_bytes()));
         }
+    }
+    if let Some(sentence) = uncounted(&blind) {
+        note(&sentence);
     }
     exit
 }
 
-fn drop_pages(path: &Path, sync: bool) -> Result<String, Failure> {
-    let file = open(path)?;
-    let count = || counted(&file).map_err(|error| Failure::io(Doing::Count, path, &error));
-    // Counted first: a user who may not count pages must not cause writing either.
-    let before = count()?;
+/// What became of one file.
+enum Dropped {
+    /// What was cached before and after.
+    Counted(Counts, Counts),
+    /// We may not count its pages.
+    Blind,
+    /// There is no disk that its pages could be read from again.
+    NoDisk(Counts),
+}
+
+fn drop_pages(path: &Path, file: &File, sync: bool) -> Result<Dropped, Failure> {
+    let failed = |error: io::Error| Failure::io(Doing::Count, path, &error);
+    let before = match counted(file) {
+        // Its clean pages go all the same. With --sync, its owner would have to write them.
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::PERM) => {
+            drop_clean(file.as_fd(), 0, 0)
+                .map_err(|error| Failure::io(Doing::Drop, path, &error))?;
+            return Ok(Dropped::Blind);
+        }
+        before => before.map_err(failed)?,
+    };
     if matches!(filesystem(file.as_fd()), Ok(FsKind::Tmpfs)) {
-        return Ok(format!(
-            "{}: dropped 0 B; {} stayed: tmpfs has no disk to read them from again\n",
-            shown(path),
-            show(before.cached_bytes)
-        ));
+        return Ok(Dropped::NoDisk(before));
     }
+    let count = || counted(file).map_err(failed);
     if sync && before.unwritten != Some(Unwritten::default()) {
         file.sync_data()
             .map_err(|error| Failure::io(Doing::Sync, path, &error))?;
@@ -67,10 +96,10 @@ fn drop_pages(path: &Path, sync: bool) -> Result<String, Failure> {
             std::thread::sleep(BETWEEN_ATTEMPTS);
         }
         let clean = match before.unwritten {
-            Some(_) => clean_ranges(&file),
+            Some(_) => clean_ranges(file),
             None => Ok(std::iter::once(0..u64::MAX >> 1).collect()),
         };
-        for range in clean.map_err(|error| Failure::io(Doing::Count, path, &error))? {
+        for range in clean.map_err(failed)? {
             drop_clean(file.as_fd(), range.start, range.end - range.start)
                 .map_err(|error| Failure::io(Doing::Drop, path, &error))?;
         }
@@ -79,7 +108,7 @@ fn drop_pages(path: &Path, sync: bool) -> Result<String, Failure> {
             break;
         }
     }
-    Ok(outcome(path, before, after, sync))
+    Ok(Dropped::Counted(before, after))
 }
 
 /// What is cached of a file.
@@ -151,41 +180,87 @@ fn clean_ranges(file: &File) -> io::Result<Vec<Range<u64>>> {
     Ok(found)
 }
 
-/// "dropped 1.0 GiB; 12 MiB stayed: 8.0 MiB dirty (--sync writes them first)".
-fn outcome(path: &Path, before: Counts, after: Counts, sync: bool) -> String {
-    let dropped_bytes = before.cached_bytes.saturating_sub(after.cached_bytes);
-    let mut line = format!("{}: dropped {}", shown(path), show(dropped_bytes));
-    let mut reasons = Vec::new();
-    let clean_bytes = after.clean_bytes();
-    match after.unwritten {
-        Some(unwritten) => {
-            if unwritten.dirty_bytes > 0 {
-                let hint = if sync {
-                    "written meanwhile"
-                } else {
-                    "--sync writes them first"
-                };
-                reasons.push(format!("{} dirty ({hint})", show(unwritten.dirty_bytes)));
+/// What became of the files that one name stands for.
+#[derive(Debug, Default)]
+struct Outcome {
+    files: u64,
+    dropped_bytes: u64,
+    cached_bytes: u64,
+    dirty_bytes: u64,
+    writeback_bytes: u64,
+    clean_bytes: u64,
+    /// Stayed, and it cannot be told what is still to be written.
+    unknown_bytes: u64,
+    no_disk_bytes: u64,
+    /// Files whose pages we may not count.
+    blind: u64,
+}
+
+impl Outcome {
+    fn add(&mut self, dropped: &Dropped) {
+        let (before, after) = match dropped {
+            Dropped::Blind => {
+                self.blind += 1;
+                return;
             }
-            if unwritten.writeback_bytes > 0 {
-                let bytes = show(unwritten.writeback_bytes);
-                reasons.push(format!("{bytes} under writeback"));
+            Dropped::NoDisk(counts) => {
+                self.files += 1;
+                self.cached_bytes += counts.cached_bytes;
+                self.no_disk_bytes += counts.cached_bytes;
+                return;
             }
-            if clean_bytes > 0 {
-                reasons.push(format!("{} mapped or in use", show(clean_bytes)));
+            Dropped::Counted(before, after) => (before, after),
+        };
+        self.files += 1;
+        self.dropped_bytes += before.cached_bytes.saturating_sub(after.cached_bytes);
+        self.cached_bytes += after.cached_bytes;
+        match after.unwritten {
+            Some(unwritten) => {
+                self.dirty_bytes += unwritten.dirty_bytes;
+                self.writeback_bytes += unwritten.writeback_bytes;
+                self.clean_bytes += after.clean_bytes();
             }
+            None => self.unknown_bytes += after.cached_bytes,
         }
-        None if clean_bytes > 0 => {
-            reasons.push("dirty, under writeback, mapped or in use".to_owned());
+    }
+
+    /// "dropped 1.0 GiB; 12 MiB stayed: 8.0 MiB dirty (--sync writes them first)".
+    fn line(&self, path: &Path, sync: bool) -> String {
+        if self.files == 0 {
+            return format!("{}: dropped what is clean\n", shown(path));
         }
-        None => {}
+        let mut line = format!("{}: dropped {}", shown(path), show(self.dropped_bytes));
+        if self.files + self.blind > 1 {
+            line += &format!(" of {} files", self.files);
+        }
+        let hint = match sync {
+            true => "dirty (written meanwhile)",
+            false => "dirty (--sync writes them first)",
+        };
+        let reasons: Vec<String> = [
+            (self.dirty_bytes, hint),
+            (self.writeback_bytes, "under writeback"),
+            (self.clean_bytes, "mapped or in use"),
+            (
+                self.unknown_bytes,
+                "dirty, under writeback, mapped or in use",
+            ),
+            (
+                self.no_disk_bytes,
+                "on tmpfs, which has no disk to read them from again",
+            ),
+        ]
+        .into_iter()
+        .filter(|(bytes, _)| *bytes > 0)
+        .map(|(bytes, reason)| format!("{} {reason}", show(bytes)))
+        .collect();
+        if !reasons.is_empty() {
+            line += &format!(
+                "; {} stayed: {}",
+                show(self.cached_bytes),
+                reasons.join(", ")
+            );
+        }
+        line + "\n"
     }
-    if !reasons.is_empty() {
-        line += &format!(
-            "; {} stayed: {}",
-            show(after.cached_bytes),
-            reasons.join(", ")
-        );
-    }
-    line + "\n"
 }

@@ -5,6 +5,7 @@ mod completions;
 mod cp;
 mod drop;
 mod man;
+mod named_files;
 mod observe;
 mod probe;
 mod read;
@@ -202,6 +203,11 @@ fn wrong_words(mut error: clap::Error, words: &[OsString]) -> clap::Error {
 fn report(failure: &Failure) -> Exit {
     eprintln!("dropbehind: {failure}");
     failure.exit
+}
+
+/// Says what was not possible, though nothing failed.
+fn note(sentence: &str) {
+    eprintln!("dropbehind: {sentence}.");
 }
 
 /// Prints a command's result.

@@ -1,6 +1,7 @@
 //! `dropbehind stat`: what the page cache holds of files.
 
-use super::{json, print, report};
+use super::named_files::{NamedFiles, uncounted};
+use super::{json, note, print, report};
 use crate::error::{Doing, Exit, Failure, shown};
 use crate::input::is_cached_kind;
 use crate::place::proc_path;
@@ -12,13 +13,12 @@ use std::fmt::Write;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 #[derive(Debug, Args)]
 pub(super) struct StatArgs {
-    /// The files or block devices
-    #[arg(value_name = "FILE", required = true, value_hint = clap::ValueHint::FilePath)]
-    files: Vec<PathBuf>,
+    #[command(flatten)]
+    files: NamedFiles,
     /// Print a JSON array of objects instead of a table
     #[arg(long)]
     json: bool,
@@ -29,12 +29,13 @@ pub(super) struct StatArgs {
 struct FileState {
     path: String,
     size_bytes: u64,
-    cached_bytes: u64,
-    /// `None` where it cannot be told what is still to be written.
+    /// `None`, as all that follows, if we may not count the file's pages.
+    cached_bytes: Option<u64>,
+    /// `None` also where it cannot be told what is still to be written.
     dirty_bytes: Option<u64>,
     writeback_bytes: Option<u64>,
     /// Percent of the file's pages.
-    cached_percent: f64,
+    cached_percent: Option<f64>,
     dirty_percent: Option<f64>,
     writeback_percent: Option<f64>,
     /// `None` if the file system has no extents to report.
@@ -42,13 +43,27 @@ struct FileState {
 }
 
 pub(super) fn run(args: &StatArgs) -> Exit {
+    let names = match args.files.names() {
+        Ok(names) => names,
+        Err(failure) => return report(&failure),
+    };
     let mut exit = Exit::Done;
-    let mut states = Vec::new();
-    for path in &args.files {
-        match look(path) {
-            Ok(state) => states.push(state),
-            Err(failure) => exit = exit.and(report(&failure)),
-        }
+    let (mut states, mut blind) = (Vec::new(), Vec::new());
+    for name in names {
+        args.files.each(&name, |named| {
+            let state = named.and_then(|(path, file)| {
+                let state = look(&path, &file)?;
+                blind.extend(state.cached_bytes.is_none().then_some(path));
+                Ok(state)
+            });
+            match state {
+                Ok(state) => states.push(state),
+                Err(failure) => exit = exit.and(report(&failure)),
+            }
+        });
+    }
+    if let Some(sentence) = uncounted(&blind) {
+        note(&sentence);
     }
     let text = if args.json {
         match json(serde_json::to_string_pretty(&states)) {
@@ -77,7 +92,7 @@ pub(super) fn open(path: &Path) -> Result<File, Failure> {
     let metadata = pinned.metadata().map_err(failed)?;
     if !is_cached_kind(&metadata) {
         let kind = if metadata.is_dir() {
-            "it is a directory"
+            "it is a directory (-r looks at all files in it)"
         } else {
             "it is neither a regular file nor a block device"
         };
@@ -89,12 +104,14 @@ pub(super) fn open(path: &Path) -> Result<File, Failure> {
     File::open(proc_path(pinned.as_fd())).map_err(failed)
 }
 
-fn look(path: &Path) -> Result<FileState, Failure> {
-    let file = open(path)?;
+fn look(path: &Path, file: &File) -> Result<FileState, Failure> {
     let fd = file.as_fd();
     let failed = |error: io::Error| Failure::io(Doing::Count, path, &error);
     let size_bytes = dropbehind_linux::size_bytes(fd).map_err(failed)?;
-    let cached_pages = dropbehind_linux::cached_pages(fd, 0, 0).map_err(failed)?;
+    let cached_pages = match dropbehind_linux::cached_pages(fd, 0, 0) {
+        Err(error) if error.raw_os_error() == Some(nix::libc::EPERM) => None,
+        pages => Some(pages.map_err(failed)?),
+    };
     // Without cachestat(2), what is under writeback counts as dirty.
     let unwritten = dropbehind_linux::count_own_pages(fd, 0, 0).ok();
     let dirty_pages = unwritten.map(|pages| pages.dirty_pages);
@@ -113,10 +130,10 @@ fn look(path: &Path) -> Result<FileState, Failure> {
     Ok(FileState {
         path: path.to_string_lossy().into_owned(),
         size_bytes,
-        cached_bytes: cached_pages * page,
+        cached_bytes: cached_pages.map(|pages| pages * page),
         dirty_bytes: dirty_pages.map(|pages| pages * page),
         writeback_bytes: writeback_pages.map(|pages| pages * page),
-        cached_percent: percent(cached_pages),
+        cached_percent: cached_pages.map(percent),
         dirty_percent: dirty_pages.map(percent),
         writeback_percent: writeback_pages.map(percent),
         extents,
@@ -140,16 +157,18 @@ fn table(states: &[FileState]) -> String {
     ];
     let mut rows = vec![heading.map(str::to_owned)];
     for state in states {
-        let percent = |value: f64| format!("{value:.0}%");
         let unknown = || "-".to_owned();
+        let bytes = |bytes: Option<u64>| bytes.map_or_else(unknown, size::show);
+        let percent =
+            |value: Option<f64>| value.map_or_else(String::new, |value| format!("{value:.0}%"));
         rows.push([
             size::show(state.size_bytes),
-            size::show(state.cached_bytes),
+            bytes(state.cached_bytes),
             percent(state.cached_percent),
-            state.dirty_bytes.map_or_else(unknown, size::show),
-            state.dirty_percent.map_or_else(String::new, percent),
-            state.writeback_bytes.map_or_else(unknown, size::show),
-            state.writeback_percent.map_or_else(String::new, percent),
+            bytes(state.dirty_bytes),
+            percent(state.dirty_percent),
+            bytes(state.writeback_bytes),
+            percent(state.writeback_percent),
             state
                 .extents
                 .map_or_else(unknown, |count| count.to_string()),

@@ -3,5 +3,6 @@
 mod bed;
 mod cache;
 mod deaths;
+mod named_files;
 mod opens;
 mod program;
