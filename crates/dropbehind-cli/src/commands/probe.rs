@@ -4,6 +4,7 @@ mod choice;
 mod consequence;
 
 use super::observe::tracing_is_wanted;
+use super::run::sources;
 use super::{json, print, report};
 use crate::error::{Doing, Exit, Failure};
 use crate::size::show;
@@ -28,6 +29,13 @@ pub(super) struct ProbeArgs {
 
 const WITHOUT_TRACE: &str = "without a trace of the page cache, run and watch do not know who \
      brings in which page: what was resident when a file was opened stays, and the rest goes";
+
+const STOPPED: &str = "run learns of opens from seccomp, which stops programs at each open for some \
+     microseconds: what was resident when a file was opened stays, the rest goes; nobody gains \
+     rights inside (sudo), and files of others that may only be read keep what is read of them";
+
+const NO_SOURCE: &str = "run cannot observe programs: neither fanotify nor seccomp tells what they \
+     open";
 
 const UNJOINED: &str = "the trace has a record for each folio, so programs that write 4 KiB at \
      a time under run and watch take longer than they must";
@@ -128,6 +136,14 @@ impl Report {
                 |()| Support::Works.to_string(),
             ),
         };
+        let sources = sources();
+        match &sources {
+            (Ok(()), _) => {}
+            (Err(_), Ok(())) => consequences.push(STOPPED),
+            (Err(_), Err(_)) => consequences.push(NO_SOURCE),
+        }
+        works.push(feature("fanotify, for run", sources.0));
+        works.push(feature("seccomp, for run", sources.1));
         works.push(feature("page cache trace", trace.map(|_| ())));
         works.push(feature("joined trace records", joined));
         Self {

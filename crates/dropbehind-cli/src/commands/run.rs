@@ -56,8 +56,10 @@ pub(super) struct RunArgs {
 pub(super) const AFTER_HELP: &str = "\
 The program gets the same environment, limits, descriptors, terminal and signals as without \
 dropbehind, but for a mount namespace of its own: mounts that are not shared and that others \
-remove while it runs stay busy until it ends. It needs CAP_SYS_ADMIN, which root has. It \
-asks the kernel who brings which page into the cache, unless DROPBEHIND_NO_TRACE is set.
+remove while it runs stay busy until it ends. That is with fanotify, which takes CAP_SYS_ADMIN; \
+the kernel then also tells who brings which page into the cache, unless DROPBEHIND_NO_TRACE is \
+set. Without root, seccomp stops the program at each open for some microseconds instead: what \
+was cached then stays, the rest goes, and nobody inside gains rights by sudo and the like.
 
 Sizes: a number of bytes such as 4096, 4k, 16MiB or 1.5G. k, KiB and Ki are 1024, kB is 1000; \
 so are M, G, T, P and E their powers. 32x64k is a product.
@@ -299,6 +301,13 @@ fn check_stopping() -> Result<Apart, Failure> {
              sandbox that forbids seccomp(2)."
         ))),
     }
+}
+
+/// Whether fanotify and seccomp could tell what a program opens.
+pub(super) fn sources() -> (Result<(), String>, Result<(), String>) {
+    let said = |failure: Failure| failure.to_string();
+    let fanotify = check_privilege().map_err(said);
+    (fanotify, check_stopping().map(drop).map_err(said))
 }
 
 /// Finds out whether observing by fanotify can work, before anything is started.

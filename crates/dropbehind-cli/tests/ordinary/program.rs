@@ -123,6 +123,21 @@ fn the_named_source_is_the_only_one() {
 }
 
 #[test]
+fn probe_says_which_source_it_is_and_what_follows() {
+    need!(all Ordinary::needs(&["true"]));
+    let user = Ordinary::new();
+    let said = user.does("$DROPBEHIND probe");
+    for saying in [
+        "fanotify, for run",
+        "CAP_SYS_ADMIN",
+        "seccomp, for run",
+        "run learns of opens from seccomp",
+    ] {
+        assert!(said.contains(saying), "{saying}: {said}");
+    }
+}
+
+#[test]
 fn root_may_choose_it_too() {
     need!(Need::Root, Need::Cachestat);
     if !is_root() {
