@@ -323,10 +323,11 @@ fn nocache_leaves_nothing_of_what_was_read_or_written() {
 
 #[test]
 fn nocache_runs_plainly_where_it_cannot_observe() {
-    need!(Need::Root, Need::Tool("setpriv"));
+    need!(Need::Root, Need::Tool("unshare"));
     let user = User::new();
+    // In a pid namespace without a /proc of its own.
     let said = user.sh(&format!(
-        "setpriv --bounding-set -sys_admin bash -c 'exec -a nocache {} -n 2 echo ran'",
+        "unshare --pid --fork bash -c 'exec -a nocache {} -n 2 echo ran'",
         ours().display()
     ));
     assert_eq!(

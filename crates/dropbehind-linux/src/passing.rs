@@ -13,12 +13,14 @@ use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 ///
 /// # Errors
 /// - `EPIPE`, `ECONNRESET`: the other side is gone.
-/// - `EAGAIN`: there was no room for it in the socket's time (`SO_SNDTIMEO`).
+/// - `EAGAIN`: there was no room for it in the socket's time (`SO_SNDTIMEO`) or, unless it
+///   `waits`, at once.
 /// - `EMSGSIZE`: it is too long.
 pub fn send_message(
     socket: BorrowedFd<'_>,
     message: &[u8],
     descriptor: Option<BorrowedFd<'_>>,
+    waits: bool,
 ) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -30,7 +32,10 @@ pub fn send_message(
         socket,
         &[IoSlice::new(message)],
         &mut ancillary,
-        SendFlags::NOSIGNAL,
+        match waits {
+            true => SendFlags::NOSIGNAL,
+            false => SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
+        },
     )?;
     Ok(())
 }

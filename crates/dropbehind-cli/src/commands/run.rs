@@ -207,6 +207,15 @@ fn observed(
                 } => Failure::impossible(sentence),
                 NotReady::Said { sentence, .. } => own(sentence),
                 NotReady::Died => own("the observer died before it could begin.".to_owned()),
+                NotReady::Failed(error)
+                    if source == Apart::StoppedAtOpens
+                        && error.raw_os_error() == Some(nix::libc::EBUSY) =>
+                {
+                    Failure::impossible(
+                        "another program listens to this one's system calls already (seccomp), \
+                         and there can be only one. Start dropbehind outside of it.",
+                    )
+                }
                 NotReady::Failed(error) => failed(error),
             });
         }

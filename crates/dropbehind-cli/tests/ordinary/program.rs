@@ -89,6 +89,29 @@ fn a_run_within_a_run_is_the_outer_ones() {
     assert!(left.stderr.contains("inside of another"), "{left:?}");
 }
 
+/// As in a container whose runtime listens to system calls.
+#[test]
+fn anothers_listener_is_told_and_nothing_is_started() {
+    need!(all Ordinary::needs(&["python3"]));
+    let user = Ordinary::new();
+    // A filter that stops no call, as it has one step: allow.
+    let script = "cat >listen.py <<'END'\n\
+         import ctypes, os, struct, sys\n\
+         libc = ctypes.CDLL(None, use_errno=True)\n\
+         libc.prctl(38, 1, 0, 0, 0)\n\
+         step = ctypes.create_string_buffer(struct.pack('HBBI', 6, 0, 0, 0x7fff0000))\n\
+         program = ctypes.create_string_buffer(struct.pack('HxxxxxxQ', 1, ctypes.addressof(step)))\n\
+         fd = libc.syscall(317, 1, 8, program)\n\
+         assert fd >= 0, ctypes.get_errno()\n\
+         sys.exit(os.spawnvp(os.P_WAIT, sys.argv[1], sys.argv[1:]))\n\
+         END\n\
+         python3 listen.py $RUN touch started";
+    let left = user.runs("", script);
+    assert_eq!(left.code, Some(3), "{left:?}");
+    assert!(left.stderr.contains("there can be only one"), "{left:?}");
+    assert!(!user.file("started").exists());
+}
+
 #[test]
 fn nocache_says_nothing() {
     need!(all Ordinary::needs(&["dd"]));

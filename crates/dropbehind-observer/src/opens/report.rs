@@ -77,8 +77,9 @@ impl Report {
         &self,
         socket: BorrowedFd<'_>,
         file: Option<BorrowedFd<'_>>,
+        waits: bool,
     ) -> io::Result<()> {
-        send_message(socket, &serde_json::to_vec(self)?, file)
+        send_message(socket, &serde_json::to_vec(self)?, file, waits)
     }
 }
 

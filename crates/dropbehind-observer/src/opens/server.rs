@@ -316,9 +316,13 @@ impl Serving {
                 "the observer was too slow for some opens: those files are left to the kernel"
                     .to_owned(),
             );
-            self.unreported = note.send(observer, None).is_err();
+            // It was waited for once; until it reads again, no other open waits.
+            self.unreported = note.send(observer, None, false).is_err();
+            if self.unreported {
+                return;
+            }
         }
-        match report.send(observer, file.map(AsFd::as_fd)) {
+        match report.send(observer, file.map(AsFd::as_fd), true) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => self.deaf = true,
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => self.deaf = true,
