@@ -101,7 +101,7 @@ fn what_a_signal_stopped_can_be_gone_on_with() {
     let told = String::from_utf8_lossy(&output.stderr);
     assert!(told.contains("again to go on with it"), "{told}");
     let half = to.metadata().unwrap().len();
-    assert!(half >= MIB && half < 64 * MIB, "{half}");
+    assert!((MIB..64 * MIB).contains(&half), "{half}");
     let written = resumed(&user, "", &to);
     holds(&to, 64 << 20);
     assert!(written <= 64 * MIB - MIB, "{written}");

@@ -44,12 +44,12 @@ impl Copying<'_> {
         }
         // A pipe may keep us waiting as long as it likes.
         let waited = self.interruption.wait(!original.metadata.is_file());
-        let copied = self.into_place(original, source, target, is_named);
+        let copied = self.readable(original, source, target, is_named);
         self.interruption.wait(waited);
         copied
     }
 
-    fn into_place(
+    fn readable(
         &mut self,
         original: Original,
         source: &Place<'_>,
