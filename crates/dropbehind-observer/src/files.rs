@@ -65,6 +65,8 @@ pub(crate) struct Files {
     traced: bool,
     /// Shows what enters the cache while pages are about to be dropped.
     trace: Option<ReportedTrace>,
+    /// Without the trace, files that may be open and had no stream when last looked at.
+    may_grow: HashSet<FileNumber>,
     failed_writeback: Option<FailedWriteback>,
     told_of_failure: bool,
     table: ObservedFiles,
@@ -125,6 +127,7 @@ impl Files {
             inodes: parts.inodes,
             traced: parts.traced,
             trace: parts.trace,
+            may_grow: HashSet::new(),
             failed_writeback: parts.failed_writeback,
             told_of_failure: false,
             table: ObservedFiles::new(),
@@ -314,6 +317,9 @@ impl Files {
         }
         if let Some(observed) = &open.observed {
             observed.touched();
+        }
+        if !self.traced {
+            self.may_grow.insert(number);
         }
         if self.traced && open.before.is_some() && open.round < self.round {
             // Pages that were dropped since may be brought in again.
@@ -541,6 +547,7 @@ impl Files {
                 if !self.traced {
                     let file = open.file.open();
                     open.before = file.ok().map(|file| CacheMap::now(file.as_fd()));
+                    self.may_grow.insert(number);
                 }
                 self.table
                     .stream_finished(number, unread.unwrap_or_default());

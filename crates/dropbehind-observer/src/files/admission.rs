@@ -175,6 +175,9 @@ impl Files {
         }
         self.by_id.insert(info.id, number);
         self.files.insert(number, open);
+        if !self.traced {
+            self.may_grow.insert(number);
+        }
         self.table.opened(number, inode);
         // The thread for small files must not wait for a disk that does not answer.
         if is_device || !self.traced && info.size_bytes > SMALL_FILE_BYTES {

@@ -3,6 +3,7 @@
 //! Nothing is opened that an open could change, or that could keep it waiting: a file is first
 //! named (`O_PATH`), and only a regular file of a file system with a disk is then opened.
 
+use crate::observer::own_process;
 use crate::source::has_pages;
 use dropbehind_linux::seccomp::{Listener, OpenHow, Request, StoppedCall};
 use dropbehind_linux::{mount_with_id, open_named};
@@ -191,8 +192,10 @@ impl Looker {
         // The numbers in mount tables are other ones.
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
         let by_table = rustix::fs::statx(named, c"", flags, StatxFlags::MNT_ID);
-        let mount = by_table.map(|stat| mount_with_id(thread, stat.stx_mnt_id));
-        let Ok(Ok(Some(mount))) = mount else {
+        let Ok(by_table) = by_table else { return false };
+        let in_table_of = |process| mount_with_id(process, by_table.stx_mnt_id).ok()?;
+        // The thread may have ended, and most programs share our mounts.
+        let Some(mount) = in_table_of(thread).or_else(|| in_table_of(own_process())) else {
             return false;
         };
         let has_pages = has_pages(&mount);
