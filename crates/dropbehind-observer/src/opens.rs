@@ -2,8 +2,8 @@
 //! looked at before they read.
 //!
 //! The programs' ancestor, the supervisor, [serves](OpenServer) these opens: only an ancestor may
-//! read a program's memory everywhere. It [looks](look) at the file, sends it to the observer
-//! ([`Reported`]), and lets the call happen. A second process [stands by](stand_by): it has the
+//! read a program's memory everywhere. It looks at the file (`look.rs`), sends it to the observer
+//! (`reported.rs`), and lets the call happen. A second process [stands by](stand_by): it has the
 //! same listener, and lets calls happen that the first one has received and does not answer.
 
 mod look;
