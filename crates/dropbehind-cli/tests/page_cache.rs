@@ -71,7 +71,7 @@ fn what_is_on_no_disk_stays_and_that_is_told() {
     assert_eq!(kept, vec![1; 1 << 20]);
     let text = said.text();
     assert!(
-        text.contains("dropped 0 B; 1.0 MiB stayed: tmpfs"),
+        text.contains("dropped 0 B; 1.0 MiB stayed: 1.0 MiB on tmpfs"),
         "{text}"
     );
 }

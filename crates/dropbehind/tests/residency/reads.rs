@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{Read, Seek, SeekFrom};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use dropbehind::flusher::Flusher;
@@ -21,6 +21,30 @@ everywhere! {
     a_file_read_again_and_again_leaves_nothing: 8;
     reads_on_a_disk_with_little_readahead_leave_nothing: 48;
     reads_on_a_disk_with_much_readahead_leave_what_was_cached: 64;
+}
+
+/// A setting of a disk's queue, until this is dropped. A loop device keeps it for whoever has
+/// its number next, and a flusher learns it once.
+struct QueueSetting {
+    path: PathBuf,
+    before: String,
+}
+
+impl QueueSetting {
+    fn set(place: &Place, name: &str, value: &str) -> QueueSetting {
+        let device = place.device().file_name().unwrap();
+        let queue = Path::new("/sys/block").join(device).join("queue");
+        let path = queue.join(name);
+        let before = fs::read_to_string(&path).unwrap();
+        fs::write(&path, value).unwrap();
+        QueueSetting { path, before }
+    }
+}
+
+impl Drop for QueueSetting {
+    fn drop(&mut self) {
+        fs::write(&self.path, self.before.trim()).unwrap();
+    }
 }
 
 fn sequential_reads_cost_one_read_and_little_memory(place: &Place) {
@@ -129,10 +153,8 @@ fn a_file_read_again_and_again_leaves_nothing(place: &Place) {
 
 /// The kernel cuts our readahead requests to the limit of the disk's queue.
 fn reads_on_a_disk_with_little_readahead_leave_nothing(place: &Place) {
-    let device = place.device().file_name().unwrap().to_str().unwrap();
-    let queue = format!("/sys/block/{device}/queue");
-    fs::write(format!("{queue}/read_ahead_kb"), "64").unwrap();
-    fs::write(format!("{queue}/max_sectors_kb"), "128").unwrap();
+    let _read_ahead = QueueSetting::set(place, "read_ahead_kb", "64");
+    let _sectors = QueueSetting::set(place, "max_sectors_kb", "128");
     // A flusher learns about a disk with its first file there.
     let flusher = Flusher::builder().build().unwrap();
     let path = place.cold_file(1);
@@ -152,8 +174,7 @@ fn reads_on_a_disk_with_little_readahead_leave_nothing(place: &Place) {
 /// Reading a page that others have read ahead may start the kernel's readahead, which goes
 /// further than ours.
 fn reads_on_a_disk_with_much_readahead_leave_what_was_cached(place: &Place) {
-    let device = place.device().file_name().unwrap().to_str().unwrap();
-    fs::write(format!("/sys/block/{device}/queue/read_ahead_kb"), "8192").unwrap();
+    let _read_ahead = QueueSetting::set(place, "read_ahead_kb", "8192");
     let flusher = Flusher::builder().build().unwrap();
     let path = place.cold_file(1);
     for (block_bytes, read_mib) in [(64 * KIB, 20), (MIB, 20), (MIB, 32)] {
