@@ -163,7 +163,9 @@ fn room_is_reserved_before_anything_is_written() {
         .fails(1, "No space left on device");
     assert!(!file.exists());
     std::fs::write(&file, "old").unwrap();
-    user.pipes(b"abc", &format!("write --append --size 1G {path}"))
+    user.pipes(b"abc", &format!("write --append --size 1M {path}"))
+        .fails(2, "cannot be used with");
+    user.pipes(b"abc", &format!("write --seek 3 --size 1G {path}"))
         .fails(1, "Nothing was written");
     assert!(std::fs::read(&file).unwrap() == b"old" && used() < 1 << 20);
     // While it waits for input, it has the room; what it did not need is free again.

@@ -32,8 +32,8 @@ pub(super) struct WriteArgs {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     count: Option<u64>,
     /// Reserve room for this much before anything is written (fallocate); what is not used is
-    /// given back, unless with --append
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    /// given back
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, conflicts_with = "append")]
     size: Option<u64>,
     #[command(flatten)]
     settings: IoSettings,
@@ -80,7 +80,7 @@ fn write(session: &mut Session, args: &WriteArgs) -> Result<(), Failure> {
     }
     if let Some(bytes) = args.size {
         reserve(&destination, args.seek, bytes).inspect_err(|_| {
-            give_back(&destination, args);
+            give_back(&destination);
             if destination.is_new {
                 // It is empty.
                 let _ = std::fs::remove_file(&destination.path);
@@ -105,7 +105,7 @@ fn write(session: &mut Session, args: &WriteArgs) -> Result<(), Failure> {
         }
     });
     if args.size.is_some() {
-        give_back(&destination, args);
+        give_back(&destination);
     }
     let synced = match moved {
         Ok(_) if args.end.sync => destination.output.sync(path).and_then(|()| {
@@ -149,12 +149,9 @@ fn reserve(destination: &Destination, seek: Option<u64>, bytes: u64) -> Result<(
     })
 }
 
-/// Gives room behind the end of the file back. It does no harm if it stays, as it must if others
-/// append to the file, too: what they wrote after we asked for its size would be cut off.
-fn give_back(destination: &Destination, args: &WriteArgs) {
-    if args.append {
-        return;
-    }
+/// Gives room behind the end of the file back. It takes setting the file's size, so it is not for
+/// files that others may append to: what they add after we asked for the size would be cut off.
+fn give_back(destination: &Destination) {
     let file = destination.output.as_fd();
     if let Ok(stat) = fstat(file) {
         let _ = ftruncate(file, u64::try_from(stat.st_size).unwrap_or(0));
