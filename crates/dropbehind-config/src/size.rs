@@ -21,7 +21,11 @@ pub fn parse(text: &str) -> Result<u64, String> {
 
 fn parse_exactly(text: &str) -> Option<u64> {
     let mut factors = text.split(['x', 'X']).map(parse_factor);
-    factors.try_fold(1_u64, |product, factor| product.checked_mul(factor?))
+    let first = factors.next()??;
+    factors.try_fold(first, |product, factor| {
+        // `0x1000` was meant as a hexadecimal number.
+        product.checked_mul(factor?).filter(|&product| product > 0)
+    })
 }
 
 fn parse_factor(text: &str) -> Option<u64> {
@@ -126,6 +130,8 @@ mod tests {
             "2x",
             "x2",
             "2xx2",
+            "0x1000",
+            "2x0",
             "8Ex8E",
             "-1",
             "+1",
