@@ -117,8 +117,7 @@ int64_t dropbehind_attached_drop(dropbehind_attached *attached, int64_t offset, 
 // Reports what an fsync(2) or fdatasync(2) of the caller's has returned: 0, or an error's number
 // as in errno. Call it for each one, since after a failed one nothing of the file is dropped.
 //
-// Returns 0 or -1 with that errno, or with an error that the library saw and that fsync can no
-// longer report (only before Linux 6.5).
+// Returns 0, or -1 with that errno.
 int dropbehind_synced(dropbehind_attached *attached, int error);
 
 // Waits until all that was reported is clean and dropped. Syncs nothing. A negative timeout

@@ -61,8 +61,7 @@ class Attached:
             library.read_done(self._attached(), reading)
 
     def synced(self, error: Optional[OSError] = None) -> None:
-        """Reports an `fsync` or `fdatasync`, and the error that it raised. Raises the same, or
-        an error that only dropbehind saw (before Linux 6.5)."""
+        """Reports an `fsync` or `fdatasync`, and the error that it raised. Raises the same."""
         number = 0 if error is None else error.errno or errno.EIO
         if library.synced(self._attached(), number) < 0:
             raise error or failed(getattr(self.file, "name", None))

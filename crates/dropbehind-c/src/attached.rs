@@ -135,8 +135,7 @@ pub unsafe extern "C" fn dropbehind_attached_drop(
 /// Reports what an fsync(2) or fdatasync(2) of the caller's has returned: 0, or an error's number
 /// as in errno. Call it for each one, since after a failed one nothing of the file is dropped.
 ///
-/// Returns 0 or -1 with that errno, or with an error that the library saw and that fsync can no
-/// longer report (only before Linux 6.5).
+/// Returns 0, or -1 with that errno.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dropbehind_synced(
     attached: *mut dropbehind_attached,

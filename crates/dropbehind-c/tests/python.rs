@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use dropbehind_testbed::{Need, Scratch, need};
+use dropbehind_testbed::{Need, Scratch, need, skip};
 
 mod common;
 use common::{archive, repository, run};
@@ -12,9 +12,20 @@ use common::{archive, repository, run};
 /// Debian's, since that is where its packages put modules.
 const PYTHON: &str = "/usr/bin/python3";
 
+/// Why Python lacks these modules, if it does.
+fn missing(modules: &str) -> Option<String> {
+    let import = format!("import {modules}");
+    let tried = Command::new(PYTHON).args(["-c", &import]).output();
+    let found = tried.is_ok_and(|output| output.status.success());
+    (!found).then(|| format!("needs {PYTHON} with {modules}"))
+}
+
 #[test]
 fn the_module_does_what_open_does() {
-    need!(Need::Tool("python3"), Need::Tool("gcc"), Need::Cachestat);
+    need!(Need::Tool("gcc"), Need::Tool("fincore"), Need::Cachestat);
+    if let Some(why) = missing("unittest") {
+        skip!("{why}");
+    }
     let home = Scratch::new().unwrap();
     let root = home.file("root");
     let mut install = Command::new(repository().join("packaging/libdropbehind"));
@@ -34,7 +45,10 @@ fn the_module_does_what_open_does() {
 /// A wheel, unpacked where nothing else is, and README's example.
 #[test]
 fn the_wheel_is_complete() {
-    need!(Need::Tool("python3"), Need::Tool("gcc"), Need::Cachestat);
+    need!(Need::Tool("gcc"), Need::Cachestat);
+    if let Some(why) = missing("setuptools, wheel") {
+        skip!("{why}");
+    }
     let home = Scratch::new().unwrap();
     let mut build = Command::new(repository().join("packaging/wheel"));
     build

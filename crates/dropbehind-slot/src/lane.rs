@@ -106,7 +106,7 @@ impl<const RING: usize> Lane<RING> {
     }
 
     /// Returns whether the next push is sure not to lose a range. A lane with a single
-    /// writer, which asks first and holds its ranges back, loses none.
+    /// writer, which asks first and reports the range otherwise if there is no room, loses none.
     pub fn has_room(&self) -> bool {
         let used = self
             .tail
