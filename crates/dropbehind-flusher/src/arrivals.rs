@@ -40,25 +40,10 @@ impl ReportedTrace {
     /// the reports after this call, so that nothing falls between the two.
     #[must_use]
     pub fn unreported(&self, inodes: impl IntoIterator<Item = KernelInode>) -> Arrivals {
-        let mark = lock(&self.reported).clone();
-        self.since(mark, inodes)
-    }
-
-    /// What enters the cache of these files from now on.
-    #[must_use]
-    pub fn from_now(&self, inodes: impl IntoIterator<Item = KernelInode>) -> Arrivals {
-        self.since(Some(self.view.mark()), inodes)
-    }
-
-    fn since(
-        &self,
-        mark: Option<ArrivalMark>,
-        inodes: impl IntoIterator<Item = KernelInode>,
-    ) -> Arrivals {
         let none = |inode| (inode, RangeSet::new());
         Arrivals {
             view: self.view.clone(),
-            mark,
+            mark: lock(&self.reported).clone(),
             pages: inodes.into_iter().map(none).collect(),
         }
     }
@@ -75,11 +60,6 @@ pub struct Arrivals {
 }
 
 impl Arrivals {
-    /// Returns whether any of these parts of a file may have arrived by now.
-    pub fn touch(&mut self, inode: KernelInode, parts: &[ByteRange]) -> bool {
-        self.without(inode, parts) != parts
-    }
-
     /// What of these parts of a file has not arrived by now.
     pub fn without(&mut self, inode: KernelInode, parts: &[ByteRange]) -> Vec<ByteRange> {
         let Arrivals { view, mark, pages } = self;

@@ -32,8 +32,6 @@ pub(crate) enum Message {
     LastClosed(u32),
     /// The trace has named pages of an observed file.
     Traced(u32),
-    /// The observer has answered this [`Notice::Noted`](crate::Notice::Noted).
-    CaughtUp(u32, u64),
     /// Another process has read an observed file.
     WasRead(u32),
     /// Which parts of a range did this file bring in?

@@ -19,7 +19,6 @@ mod disk_thread;
 mod failed_writeback;
 mod flusher;
 mod keeper;
-mod noted;
 pub mod observed_file;
 pub mod own_file;
 mod peers;
@@ -33,7 +32,6 @@ pub use cache_map::CacheMap;
 pub use dropbehind_policy::Stats;
 pub use failed_writeback::{FailedWriteback, WritebackSign};
 pub use flusher::{DiskStats, Flusher, FlusherBuilder};
-pub use noted::Noted;
 pub use observed_file::{
     Notice, NoticeSink, ObserveOptions, Observed, ObservedPages, ObservedState, Provenance,
 };

@@ -31,7 +31,7 @@ use crate::{lock, residency};
 use brake::Brake;
 pub(crate) use brakes::Brakes;
 pub use observed_pages::ObservedPages;
-use source::ObservedSource;
+use source::{ObservedSource, Unreported};
 use unwritten::UnwrittenCounter;
 
 /// How to observe a file.
@@ -53,9 +53,6 @@ pub struct ObserveOptions {
     /// Reports whether the file's writeback has failed, where that can be known. Its pages
     /// then stay.
     pub writeback_sign: Option<WritebackSign>,
-    /// The trace that [`Observed::brought`] reports, and the inode by which it names the file.
-    /// Most pages can then be dropped without [`Notice::Noted`].
-    pub trace: Option<(ReportedTrace, KernelInode)>,
     /// Identifies the file in notices.
     pub key: u64,
     /// Where the notices go.
@@ -65,8 +62,9 @@ pub struct ObserveOptions {
 /// How to know which pages of a file the observed programs brought in.
 #[derive(Clone, Debug)]
 pub enum Provenance {
-    /// Only [`Observed::brought`] says so.
-    Traced,
+    /// Only [`Observed::brought`] says so, which reports this trace. The trace names the file by
+    /// this inode.
+    Traced(ReportedTrace, KernelInode),
     /// What was resident at the open stays, and the rest goes.
     ResidentAtOpen(CacheMap),
 }
@@ -101,15 +99,6 @@ pub enum Notice {
     Idle {
         /// The file.
         key: u64,
-    },
-    /// Some of its pages are to be dropped, and [`ObserveOptions::trace`] does not show that it
-    /// has been reported who brought them in. [`Observed::caught_up`] answers this, once
-    /// [`Observed::brought`] has reported all that entered the cache before.
-    Noted {
-        /// The file.
-        key: u64,
-        /// The number of the notice.
-        number: u64,
     },
     /// The observer has said that nobody has it open, and everything is written and dropped:
     /// its stream has ended.
@@ -214,12 +203,15 @@ impl Flusher {
         };
         let disk = self.disk_of(file.as_fd(), device)?;
         let number = disk.next_number();
-        let (before, provenance) = match &options.provenance {
-            Provenance::Traced => (ResidencyMap::unknown(), ProvenanceKind::Traced),
-            Provenance::ResidentAtOpen(before) => {
-                let cached_bytes = before.cached_bytes;
+        let (before, provenance, trace) = match options.provenance {
+            Provenance::Traced(trace, inode) => {
+                let unreported = Unreported::new(trace, inode);
+                let before = ResidencyMap::unknown();
+                (before, ProvenanceKind::Traced, Some(unreported))
+            }
+            Provenance::ResidentAtOpen(CacheMap { map, cached_bytes }) => {
                 let kind = ProvenanceKind::ResidentAtOpen { cached_bytes };
-                (before.map.clone(), kind)
+                (map, kind, None)
             }
         };
         let stream = ObservedStream::new(ObservedStreamConfig {
@@ -252,12 +244,9 @@ impl Flusher {
             state: Arc::clone(&state),
             brake: Arc::clone(&brake),
             writeback_sign: options.writeback_sign,
-            trace: options.trace,
+            unreported: trace,
             key: options.key,
             notices: options.notices,
-            newcomers: None,
-            // The observer knows a file's streams by the same key.
-            notice: u64::from(number) << 32,
             queued_ns: 0,
             accounted: Counted::default(),
         };
@@ -359,12 +348,6 @@ impl Observed {
             Told::Changed { .. } => None,
         });
         brought.collect()
-    }
-
-    /// Answers [`Notice::Noted`] with its number: all that had entered the cache by then was
-    /// reported.
-    pub fn caught_up(&self, number: u64) {
-        self.disk.post(Message::CaughtUp(self.number, number));
     }
 
     /// Another process has read from the file. If pages that reads bring in are to stay, so

@@ -4,7 +4,6 @@
 #[path = "../../dropbehind/tests/common/mod.rs"]
 mod common;
 
-use std::cell::OnceCell;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,23 +19,19 @@ use dropbehind_flusher::{
     ReportedTrace,
 };
 use dropbehind_linux::{
-    CacheTrace, Description, FileSystem, IoPriority, KernelDevices, MountPoint, drop_clean,
-    mount_number, set_thread_io_priority,
+    CacheTrace, Description, FileSystem, IoPriority, KernelDevices, KernelInode, MountPoint,
+    block_device_number, drop_clean, mount_number, set_thread_io_priority,
 };
 use dropbehind_policy::{Brought, ByteRange, Mode};
 use dropbehind_testbed::reclaim::{Gone, Reclaim, in_some_attempt};
 use dropbehind_testbed::residency::{self, Sampler};
-use dropbehind_testbed::{
-    Fs, Need, Scratch, SlowDisk, SlowDiskOptions, disk_io, need, pattern, skip,
-};
+use dropbehind_testbed::{Fs, Need, Scratch, SlowDisk, SlowDiskOptions, disk_io, need, pattern};
 
 /// A flusher that observes, and what it says.
 struct Observing {
     flusher: Flusher,
     notices: mpsc::Receiver<Notice>,
     options: ObserveOptions,
-    /// The file of which somebody tells who brought in what.
-    told: OnceCell<Observed>,
 }
 
 impl Observing {
@@ -53,11 +48,9 @@ impl Observing {
                 opened_size_bytes: u64::MAX,
                 provenance: Provenance::ResidentAtOpen(CacheMap::empty()),
                 writeback_sign: None,
-                trace: None,
                 key: 7,
                 notices: NoticeSink::new(move |notice| drop(sender.send(notice))),
             },
-            told: OnceCell::new(),
         }
     }
 
@@ -73,38 +66,16 @@ impl Observing {
     }
 
     /// The same, where somebody tells who brought in what.
-    fn observe_told(&self, path: &Path) -> Observed {
+    fn observe_told(&self, path: &Path, trace: &ReportedTrace) -> Observed {
+        let description = fs::File::open(path).unwrap();
+        let inode = KernelDevices::new().inode_of(description.as_fd());
+        let inode = inode.unwrap_or_else(|_| device_inode(&description));
         let options = ObserveOptions {
-            provenance: Provenance::Traced,
+            provenance: Provenance::Traced(trace.clone(), inode),
             ..self.options.clone()
         };
-        let description = fs::File::open(path).unwrap();
         let description = Description::held(description.into()).into();
-        let observed = self.flusher.observe(description, options).unwrap();
-        self.told.set(observed.clone()).ok().unwrap();
-        observed
-    }
-
-    /// Waits until pages are to be dropped, and returns the number of the notice.
-    fn noted(&self) -> u64 {
-        loop {
-            match self.notices.recv_timeout(PATIENCE).unwrap() {
-                Notice::Noted { key, number } => {
-                    assert_eq!(key, 7);
-                    return number;
-                }
-                Notice::Idle { .. } => {}
-                Notice::Finished { .. } => panic!("nothing was noted"),
-            }
-        }
-    }
-
-    /// Waits until the file is finished. Answers no notice.
-    fn finished_unanswered(&self) {
-        while !matches!(
-            self.notices.recv_timeout(PATIENCE).unwrap(),
-            Notice::Finished { .. }
-        ) {}
+        self.flusher.observe(description, options).unwrap()
     }
 
     /// Waits until the file is finished.
@@ -115,9 +86,62 @@ impl Observing {
                     assert_eq!(key, 7);
                     return *state;
                 }
-                Notice::Noted { number, .. } => self.told.get().unwrap().caught_up(number),
                 Notice::Idle { .. } => {}
             }
+        }
+    }
+}
+
+/// The inode of a block device. The trace names its superblock by a number that nobody needs
+/// here, since no test has others use a device.
+fn device_inode(device: &fs::File) -> KernelInode {
+    KernelInode {
+        device: 0,
+        number: block_device_number(device.as_fd()).unwrap(),
+    }
+}
+
+/// A trace, and a thread that empties its rings: full ones would lose records.
+struct Tracing {
+    reported: ReportedTrace,
+    _stop: mpsc::Sender<()>,
+}
+
+impl Tracing {
+    /// Nothing is reported by itself.
+    fn new() -> Tracing {
+        let trace = CacheTrace::open(4 * MIB as usize).unwrap();
+        let reported = ReportedTrace::new(trace.view());
+        Tracing::empty(trace, reported, |_| {})
+    }
+
+    /// All counts as reported soon after it happened.
+    fn reported() -> Tracing {
+        let trace = CacheTrace::open(4 * MIB as usize).unwrap();
+        let reported = ReportedTrace::new(trace.view());
+        Tracing::empty(trace, reported, |reported| {
+            reported.reported_until(reported.mark());
+        })
+    }
+
+    fn empty(
+        mut trace: CacheTrace,
+        reported: ReportedTrace,
+        report: impl Fn(&ReportedTrace) + Send + 'static,
+    ) -> Tracing {
+        let (stop, stopped) = mpsc::channel::<()>();
+        let ours = reported.clone();
+        std::thread::spawn(move || {
+            let pause = || stopped.recv_timeout(Duration::from_millis(1));
+            while pause() == Err(mpsc::RecvTimeoutError::Timeout) {
+                report(&ours);
+                trace.gather(|_, _| {});
+                trace.read(u64::MAX, drop);
+            }
+        });
+        Tracing {
+            reported,
+            _stop: stop,
         }
     }
 }
@@ -382,7 +406,8 @@ fn what_others_brought_in_stays(place: &Place) {
     in_some_attempt(|reclaim| {
         let observing = Observing::new(Mode::DONTCACHE);
         let path = place.cold_file(1);
-        let observed = observing.observe_told(&path);
+        let trace = Tracing::reported();
+        let observed = observing.observe_told(&path, &trace.reported);
         let mut file = fs::OpenOptions::new().write(true).open(&path).unwrap();
         file.seek(SeekFrom::Start(0)).unwrap();
         file.write_all(&pattern::filled(3, 0, 24 << 20)).unwrap();
@@ -409,174 +434,93 @@ fn what_others_brought_in_stays(place: &Place) {
     });
 }
 
+/// Pages may be evicted and come back for others, which nobody has reported yet.
 #[test]
-fn what_others_have_brought_in_before_the_drop_stays() {
-    need!(Need::Cachestat);
+fn what_has_come_back_before_the_drop_stays() {
+    need!(Need::Root, Need::Cachestat);
+    let Tracing { reported, _stop } = Tracing::new();
     in_some_attempt(|reclaim| {
         let scratch = Scratch::new().unwrap();
         let path = scratch.file("theirs");
         let mut file = fs::File::create(&path).unwrap();
         write_pattern(&mut file, 1, 0, 16 * MIB, MIB);
         file.sync_all().unwrap();
+        reported.reported_until(reported.mark());
         let observing = Observing::new(Mode::DONTCACHE);
-        let observed = observing.observe_told(&path);
+        let observed = observing.observe_told(&path, &reported);
         let told = |start, end, ours| Brought {
             range: ByteRange::new(start * MIB, end * MIB),
             ours,
         };
-        observed.brought([told(0, 16, true)]);
+        let come_back = |start| {
+            drop_clean(file.as_fd(), start * MIB, 4 * MIB).unwrap();
+            let gone = cached_bytes(&path) <= 12 * MIB;
+            let reader = fs::File::open(&path).unwrap();
+            let mut bytes = vec![0; 4 * MIB as usize];
+            reader.read_exact_at(&mut bytes, start * MIB).unwrap();
+            gone
+        };
+        let mut evicted = come_back(4);
+        let mark = reported.mark();
+        evicted &= come_back(8);
+        observed.brought([told(0, 16, true), told(4, 8, false)]);
+        reported.reported_until(mark);
         observed.closed();
-        let number = observing.noted();
-        // This answers some other notice.
-        observed.caught_up(number + 1);
-        assert!(!observing.flusher.drain(Duration::from_millis(200)));
-        observed.brought([told(4, 12, false)]);
-        observed.caught_up(number);
+        // The rest goes, and what came after the mark is not given up however often it is tried.
+        assert!(!observing.flusher.drain(Duration::from_secs(3)));
+        assert!(evicted && cached_bytes(&path) <= 8 * MIB);
+        let mark = reported.mark();
+        observed.brought([told(8, 12, false)]);
+        reported.reported_until(mark);
         let state = observing.finished();
         assert!(cached_bytes(&path) <= 8 * MIB, "{state:?}");
+        assert_eq!(state.counters.left_bytes, 0, "{state:?}");
         as_much_cached(reclaim, &path, 8 * MIB, &state)
     });
 }
 
-/// Pages may be evicted and come back for others, which nobody has reported yet.
+/// What the program has brought in again is not given up before that is reported.
 #[test]
-fn what_has_come_back_before_the_drop_stays() {
+fn what_is_reported_late_is_dropped() {
     need!(Need::Root, Need::Cachestat);
-    let mut trace = CacheTrace::open(4 * MIB as usize).unwrap();
-    let Some(view) = trace.view() else {
-        skip!("the kernel does not join pages: {:?}", trace.joins_pages());
-    };
-    let reported = ReportedTrace::new(view);
-    std::thread::scope(|scope| {
-        let (_stop, stopped) = mpsc::channel::<()>();
-        scope.spawn(move || {
-            // Full rings would lose records.
-            while stopped
-                .recv_timeout(Duration::from_millis(1))
-                .is_err_and(|error| error == mpsc::RecvTimeoutError::Timeout)
-            {
-                trace.gather(|_, _| {});
-                trace.read(u64::MAX, drop);
-            }
-        });
-        in_some_attempt(|reclaim| {
-            let scratch = Scratch::new().unwrap();
-            let path = scratch.file("theirs");
-            let mut file = fs::File::create(&path).unwrap();
-            write_pattern(&mut file, 1, 0, 16 * MIB, MIB);
-            file.sync_all().unwrap();
-            let mut observing = Observing::new(Mode::DONTCACHE);
-            let inode = KernelDevices::new().inode_of(file.as_fd()).unwrap();
-            observing.options.trace = Some((reported.clone(), inode));
-            reported.reported_until(reported.mark());
-            let observed = observing.observe_told(&path);
-            let told = |start, end, ours| Brought {
-                range: ByteRange::new(start * MIB, end * MIB),
-                ours,
-            };
-            let come_back = |start| {
-                drop_clean(file.as_fd(), start * MIB, 4 * MIB).unwrap();
-                let gone = cached_bytes(&path) <= 12 * MIB;
-                let reader = fs::File::open(&path).unwrap();
-                let mut bytes = vec![0; 4 * MIB as usize];
-                reader.read_exact_at(&mut bytes, start * MIB).unwrap();
-                gone
-            };
-            let mut evicted = come_back(4);
-            observed.brought([told(0, 16, true)]);
-            observed.closed();
-            let number = observing.noted();
-            let mark = reported.mark();
-            evicted &= come_back(8);
-            observed.brought([told(4, 8, false)]);
-            reported.reported_until(mark);
-            observed.caught_up(number);
-            let begun = Instant::now();
-            while cached_bytes(&path) > 8 * MIB && begun.elapsed() < PATIENCE {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            let mark = reported.mark();
-            observed.brought([told(8, 12, false)]);
-            reported.reported_until(mark);
-            let state = observing.finished();
-            assert!(evicted && cached_bytes(&path) <= 8 * MIB, "{state:?}");
-            assert_eq!(state.counters.left_bytes, 0, "{state:?}");
-            as_much_cached(reclaim, &path, 8 * MIB, &state)
-        });
-    });
-}
-
-/// Nobody is asked who brought in what if all of that has been reported.
-#[test]
-fn what_is_reported_is_dropped_at_once() {
-    need!(Need::Root, Need::Cachestat);
-    let trace = CacheTrace::open(4 * MIB as usize).unwrap();
-    let Some(view) = trace.view() else {
-        skip!("the kernel does not join pages: {:?}", trace.joins_pages());
-    };
+    let Tracing { reported, _stop } = Tracing::new();
     let scratch = Scratch::new().unwrap();
     let path = scratch.file("ours");
-    let mut file = fs::File::create(&path).unwrap();
-    write_pattern(&mut file, 1, 0, 4 * MIB, MIB);
+    let file = fs::File::create(&path).unwrap();
+    reported.reported_until(reported.mark());
+    let observing = Observing::new(Mode::DONTCACHE);
+    let observed = observing.observe_told(&path, &reported);
+    write_pattern(&mut &file, 1, 0, 4 * MIB, MIB);
     file.sync_all().unwrap();
-    let reported = ReportedTrace::new(view);
-    let mut observing = Observing::new(Mode::DONTCACHE);
-    let inode = KernelDevices::new().inode_of(file.as_fd()).unwrap();
-    observing.options.trace = Some((reported.clone(), inode));
-    let observed = observing.observe_told(&path);
-    let mark = reported.mark();
-    observed.brought([Brought {
+    let all = Brought {
         range: ByteRange::new(0, 4 * MIB),
         ours: true,
-    }]);
-    reported.reported_until(mark);
-    observed.closed();
-    observing.finished_unanswered();
-    assert_eq!(cached_bytes(&path), 0);
-}
-
-/// The observer knows a file's streams by the file alone.
-#[test]
-fn an_answer_counts_for_one_stream() {
-    need!(Need::Cachestat);
-    let scratch = Scratch::new().unwrap();
-    let path = scratch.file("again");
-    let mut file = fs::File::create(&path).unwrap();
-    write_pattern(&mut file, 1, 0, MIB, MIB);
-    file.sync_all().unwrap();
-    let mut observing = Observing::new(Mode::DONTCACHE);
-    let all = |ours| Brought {
-        range: ByteRange::new(0, MIB),
-        ours,
     };
-    let numbers = [(); 2].map(|()| {
-        observing.told.take();
-        let observed = observing.observe_told(&path);
-        observed.brought([all(true)]);
-        observed.closed();
-        let number = observing.noted();
-        // Others have brought it in since, so the stream ends.
-        observed.brought([all(false)]);
-        observing.finished_unanswered();
-        number
-    });
-    assert_ne!(numbers[0], numbers[1]);
+    observed.brought([all]);
+    observed.closed();
+    assert!(!observing.flusher.drain(Duration::from_secs(3)));
+    assert!(cached_bytes(&path) > 0);
+    reported.reported_until(reported.mark());
+    let state = observing.finished();
+    assert_eq!(cached_bytes(&path), 0, "{state:?}");
+    assert_eq!(state.counters.left_bytes, 0, "{state:?}");
 }
 
 /// A program can read every second page of a sparse file as often as it likes, and lets them
 /// go by itself.
 #[test]
 fn of_pages_far_from_each_other_so_many_are_remembered() {
-    need!(Need::Cachestat);
+    need!(Need::Root, Need::Cachestat);
     const MOST: u64 = 1 << 17;
     const PAGES: u64 = 200_000;
+    let trace = Tracing::reported();
     let scratch = Scratch::new().unwrap();
     let path = scratch.file("sparse");
     let file = fs::File::create(&path).unwrap();
     file.set_len(PAGES * 8 * KIB).unwrap();
     for mode in [Mode::DONTCACHE, Mode::WRITE_THROUGH] {
         let observing = Observing::new(mode);
-        let observed = observing.observe_told(&path);
+        let observed = observing.observe_told(&path, &trace.reported);
         observed.brought((0..PAGES).map(|page| Brought {
             range: ByteRange::new(page * 8 * KIB, (page * 8 + 4) * KIB),
             ours: true,

@@ -1,14 +1,13 @@
 //! Tracing which process brings which pages into the page cache: the tracepoint
-//! `filemap:mm_filemap_add_to_page_cache`, through perf_event_open(2).
+//! `filemap:mm_filemap_add_to_page_cache`.
 //!
 //! This records the whole machine, in one ring per processor. The thread that adds the pages
 //! writes the record, before any process can use them, into memory that we map. So reading it
 //! takes no system call. It names the inode that the pages belong to, also for a file below
-//! an overlay, and the process that reads, writes, maps or reads ahead.
-//!
-//! A record that perf writes costs the program a microsecond. If we may run a program in the
-//! kernel, through bpf(2), that joins pages which follow each other to runs
-//! (`cache_trace/runs.rs`). Otherwise perf records each folio.
+//! an overlay, and the process that reads, writes, maps or reads ahead. A program that we load
+//! into the kernel, through bpf(2), writes the records (`cache_trace/runs.rs`): those that perf
+//! writes, one for each folio, would cost the thread a microsecond each. perf records forks and
+//! the names of processes.
 //!
 //! # What is not recorded
 //!
@@ -43,7 +42,6 @@ use queue::Queue;
 use records::Stamped;
 use ring::{Ring, Rings};
 use runs::Runs;
-pub(crate) use runs::counts_misses;
 pub use runs::{ArrivalMark, TraceView};
 use rustix::event::epoll;
 use rustix::io::Errno;
@@ -65,15 +63,14 @@ pub enum TraceRecord {
     /// Pages entered the page cache, still without data.
     Added {
         /// The process whose thread added them, numbered in the pid namespace of the trace's
-        /// opener. 0 if it has no number there; -1 if it was ending, in records that perf
-        /// writes.
+        /// opener.
         process: i32,
         /// The file that the pages belong to.
         inode: KernelInode,
         /// The first page's number within the file, in units of
         /// [`page_size`](crate::page_size).
         first_page: u64,
-        /// How many pages: those of one folio, or of several that follow each other.
+        /// How many pages.
         pages: u64,
     },
     /// A process, not just a thread, was forked. It has not run yet.
@@ -134,12 +131,11 @@ impl ProgramName {
 /// A trace of all pages that enter the page cache, and of processes.
 #[derive(Debug)]
 pub struct CacheTrace {
-    /// Records of forks, and of pages unless they are joined.
+    /// Records of forks.
     rings: Rings,
     /// Records of names. Kept apart, since any user can make a ring of names overflow.
     names: Rings,
-    runs: io::Result<Runs>,
-    format: Format,
+    runs: Runs,
     epoll: OwnedFd,
     pending: Queue,
     /// Scratch space for records that wrap around a ring's end.
@@ -150,35 +146,28 @@ impl CacheTrace {
     /// Records the whole machine from now on.
     ///
     /// Each online processor gets a ring of `ring_bytes` for pages, and smaller ones for the
-    /// rest, rounded up to powers of two of pages or records. If a program in the kernel may
-    /// [join](CacheTrace::joins_pages) them, pages that a process adds one after another make
-    /// one record. Otherwise each folio is recorded. A run takes 40 bytes, a folio 72, a fork
-    /// or a thread's exit 48. Rings are locked memory.
+    /// rest, rounded up to powers of two of pages or records. Pages that a process adds one
+    /// after another make one record, of 40 bytes; a fork or a thread's exit takes 48. Rings are
+    /// locked memory.
+    ///
+    /// Before Linux 6.7 the kernel does not count the folios for which it did not run our
+    /// program. It does not run it while an update of a BPF map is under way on that processor,
+    /// which others can interrupt only where the kernel may be preempted anywhere
+    /// (`preempt=full`). So other programs that use BPF there, as root, may hide a page.
     ///
     /// # Errors
     ///
-    /// - [`CacheTraceError::NotPermitted`]: without `CAP_PERFMON` (`CAP_SYS_ADMIN` before
-    ///   Linux 5.8), or tracefs cannot be read; mounting it takes `CAP_SYS_ADMIN`.
+    /// - [`CacheTraceError::NotPermitted`]: without `CAP_PERFMON` and `CAP_BPF`
+    ///   (`CAP_SYS_ADMIN` before Linux 5.8), or tracefs cannot be read; mounting it takes
+    ///   `CAP_SYS_ADMIN`.
     /// - [`CacheTraceError::NoTracefs`], [`CacheTraceError::NoTracepoint`]: the kernel was
     ///   built without them.
     /// - [`CacheTraceError::NoOrder`]: the kernel has large folios (since Linux 5.18), and its records don't give
     ///   their size.
     /// - [`CacheTraceError::Other`]: `EMFILE`, `ENOMEM`; `EPERM` of mmap(2) for
-    ///   rings larger than `kernel.perf_event_mlock_kb`, without `CAP_IPC_LOCK`.
+    ///   rings larger than `kernel.perf_event_mlock_kb`, without `CAP_IPC_LOCK`; `Unsupported`
+    ///   before Linux 5.12, and in a pid namespace other than the initial one.
     pub fn open(ring_bytes: usize) -> Result<Self, CacheTraceError> {
-        Self::new(ring_bytes, true)
-    }
-
-    /// Like [`CacheTrace::open`], but always records each folio.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`CacheTrace::open`].
-    pub fn open_unjoined(ring_bytes: usize) -> Result<Self, CacheTraceError> {
-        Self::new(ring_bytes, false)
-    }
-
-    fn new(ring_bytes: usize, joins: bool) -> Result<Self, CacheTraceError> {
         let (tracepoint, text) = tracefs::tracepoint(TRACEPOINT)?;
         let large_folios = kernel_version() >= LARGE_FOLIOS_SINCE;
         let format = Format::parse(&text, large_folios).map_err(|error| match error {
@@ -195,21 +184,11 @@ impl CacheTrace {
             )
             .map_err(other("epoll_ctl"))
         };
-        let runs = if joins {
-            Runs::new(tracepoint, &format, ring_bytes)
-        } else {
-            Err(io::Error::other("not asked for"))
-        };
-        // Whatever went wrong, try perf next; it reports an error if that isn't permitted.
-        let (recorded, ring_bytes) = match &runs {
-            Ok(runs) => {
-                add(runs.as_fd())?;
-                (Recorded::Nothing, ring_bytes / 4)
-            }
-            Err(_) => (Recorded::Tracepoint(tracepoint), ring_bytes),
-        };
-        let rings = Rings::of_all_processors(recorded, Tasks::Forks, ring_bytes)?;
-        let names = Rings::of_all_processors(Recorded::Nothing, Tasks::Names, ring_bytes / 4)?;
+        let runs = Runs::new(tracepoint, &format, ring_bytes)
+            .map_err(|error| CacheTraceError::of("the program in the kernel", error))?;
+        add(runs.as_fd())?;
+        let of_tasks = |tasks| Rings::of_all_processors(Recorded::Nothing, tasks, ring_bytes / 4);
+        let (rings, names) = (of_tasks(Tasks::Forks)?, of_tasks(Tasks::Names)?);
         for ring in rings.iter() {
             add(ring.event().as_fd())?;
             ring.enable()?;
@@ -220,28 +199,16 @@ impl CacheTrace {
             rings,
             names,
             runs,
-            format,
             epoll,
             pending: Queue::default(),
             joined: Vec::new(),
         })
     }
 
-    /// Whether the kernel joins pages that follow each other. That takes Linux 6.7, bpf(2),
-    /// `CAP_BPF`, and the initial pid namespace.
-    ///
-    /// # Errors
-    ///
-    /// The reason why it doesn't.
-    pub fn joins_pages(&self) -> Result<(), &io::Error> {
-        self.runs.as_ref().map(|_| ())
-    }
-
-    /// For other threads to look what has entered the cache since a moment. `None` unless the
-    /// kernel [joins](CacheTrace::joins_pages) pages.
+    /// For other threads to look what has entered the cache since a moment.
     #[must_use]
-    pub fn view(&self) -> Option<TraceView> {
-        self.runs.as_ref().ok().map(Runs::view)
+    pub fn view(&self) -> TraceView {
+        self.runs.view()
     }
 
     /// Empties all rings. Passes on at once, in no order, what is new about processes, with
@@ -250,12 +217,11 @@ impl CacheTrace {
     pub fn gather(&mut self, mut take: impl FnMut(u64, TraceRecord)) {
         for ring in self.rings.iter_mut() {
             let was_full = ring.drain(&mut self.joined, |bytes| {
-                let Some(stamped) = records::parse(bytes, &self.format) else {
+                let Some(stamped) = records::parse(bytes) else {
                     return;
                 };
-                match stamped.record {
-                    TraceRecord::Added { .. } | TraceRecord::Lost { .. } => {}
-                    of_process => take(stamped.time_ns, of_process),
+                if !matches!(stamped.record, TraceRecord::Lost { .. }) {
+                    take(stamped.time_ns, stamped.record);
                 }
                 self.pending.push(stamped);
             });
@@ -266,7 +232,7 @@ impl CacheTrace {
         }
         for ring in self.names.iter_mut() {
             ring.drain(&mut self.joined, |bytes| {
-                let named = records::parse(bytes, &self.format);
+                let named = records::parse(bytes);
                 // A lost name can still be looked up while the process exists.
                 let is_told =
                     |stamped: &Stamped| matches!(stamped.record, TraceRecord::Named { .. });
@@ -276,10 +242,9 @@ impl CacheTrace {
                 }
             });
         }
-        if let Ok(runs) = &mut self.runs {
-            runs.drain(|stamped| self.pending.push(stamped));
-            runs.look_for_misses(|stamped| self.pending.push(stamped));
-        }
+        self.runs.drain(|stamped| self.pending.push(stamped));
+        self.runs
+            .look_for_misses(|stamped| self.pending.push(stamped));
     }
 
     /// The records that were gathered and not read yet, in no order.
@@ -288,8 +253,8 @@ impl CacheTrace {
     }
 
     /// Passes on, in time order, all [gathered](CacheTrace::gather) records up to `until_ns`
-    /// of [`monotonic_ns`]. Later ones are kept for the next call. Joined pages have the time
-    /// of the first of them; the last may have come up to 50 microseconds later.
+    /// of [`monotonic_ns`]. Later ones are kept for the next call. A record's time is that of its
+    /// first page; the last may have come up to 50 microseconds later.
     ///
     /// A processor first takes the time and then writes the record to its ring. In between it
     /// may be interrupted, or stopped by a hypervisor: 0.13 ms were seen on two virtual

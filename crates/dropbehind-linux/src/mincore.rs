@@ -201,44 +201,6 @@ pub fn resident_ranges(fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<
     Ok(ranges)
 }
 
-/// The resident ranges within each of `ranges`, which are whole pages. Of many short ranges,
-/// each takes a fraction of a microsecond; of holes, as long as of anything else.
-///
-/// # Errors
-///
-/// Those of [`resident_ranges`].
-pub fn resident_in_ranges(
-    fd: BorrowedFd<'_>,
-    ranges: impl IntoIterator<Item = Range<u64>>,
-) -> io::Result<Vec<Range<u64>>> {
-    if !may_know_residency(fd)? {
-        return Err(io::Error::from_raw_os_error(libc::EPERM));
-    }
-    let (page, size) = (page_size(), size_bytes(fd)?);
-    let (mut found, mut pages) = (Vec::new(), Vec::new());
-    let mut mapped: Option<(Range<u64>, Mapping)> = None;
-    let offset_of = |bytes: u64| usize::try_from(bytes).map_err(|_| Errno::OVERFLOW);
-    for range in ranges {
-        let (start, end) = (range.start, range.end.min(size.next_multiple_of(page)));
-        if start >= end {
-            continue;
-        }
-        let (at, mapping) = match mapped.take() {
-            Some((at, mapping)) if at.start <= start && end <= at.end => (at, mapping),
-            _ => {
-                let at = start..end.max(size.min(start.saturating_add(PIECE_BYTES)));
-                let len = offset_of(at.end - at.start)?;
-                (at, Mapping::new(fd, start, len)?)
-            }
-        };
-        let (offset, len) = (offset_of(start - at.start)?, offset_of(end - start)?);
-        mapping.residency(offset, len, &mut pages)?;
-        collect(&mut found, start, page, &pages);
-        mapped = Some((at, mapping));
-    }
-    Ok(found)
-}
-
 /// Appends the resident pages from `start` on to the ranges so far.
 fn collect(ranges: &mut Vec<Range<u64>>, start: u64, page: u64, pages: &[u8]) {
     let mut at = start;

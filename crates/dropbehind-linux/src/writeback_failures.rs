@@ -71,7 +71,7 @@ impl WritebackFailures {
     /// power of two of pages. A failure takes 56 bytes. Rings are locked memory.
     ///
     /// Failures on a processor that has been offline in between are noticed as lost since
-    /// Linux 6.7, with `CAP_BPF`.
+    /// Linux 5.12, with `CAP_BPF`.
     ///
     /// # Errors
     ///

@@ -61,9 +61,7 @@ pub(crate) struct Files {
     board: SharedBoard,
     notices: NoticeSink,
     pub(crate) inodes: Inodes,
-    /// The kernel reports who brings in what.
-    traced: bool,
-    /// Shows what enters the cache while pages are about to be dropped.
+    /// How far it was reported who brings in what. `None` if the kernel does not say.
     trace: Option<ReportedTrace>,
     /// Without the trace, files that may be open and had no stream when last looked at.
     may_grow: HashSet<FileNumber>,
@@ -77,8 +75,6 @@ pub(crate) struct Files {
     heirs: Heirs,
     /// Inodes of more files than are told apart, as this round's trace named them.
     crowded: HashSet<Inode>,
-    /// Files whose streams wait for the end of this round, and the numbers of their notices.
-    noted: Vec<(FileNumber, u64)>,
     /// The number of the round that is under way.
     round: u64,
     /// Bytes kept for others, by file, so that none are counted twice.
@@ -107,7 +103,6 @@ pub(crate) struct Parts {
     pub(crate) notices: NoticeSink,
     pub(crate) inodes: Inodes,
     pub(crate) mounts: MountTable,
-    pub(crate) traced: bool,
     pub(crate) trace: Option<ReportedTrace>,
     pub(crate) failed_writeback: Option<FailedWriteback>,
     pub(crate) most_held: usize,
@@ -125,7 +120,6 @@ impl Files {
             board: parts.board,
             notices: parts.notices,
             inodes: parts.inodes,
-            traced: parts.traced,
             trace: parts.trace,
             may_grow: HashSet::new(),
             failed_writeback: parts.failed_writeback,
@@ -137,7 +131,6 @@ impl Files {
             strangers: Strangers::default(),
             heirs: Heirs::default(),
             crowded: HashSet::new(),
-            noted: Vec::new(),
             round: 0,
             kept: HashMap::new(),
             mounts: parts.mounts,
@@ -318,10 +311,10 @@ impl Files {
         if let Some(observed) = &open.observed {
             observed.touched();
         }
-        if !self.traced {
+        if self.trace.is_none() {
             self.may_grow.insert(number);
         }
-        if self.traced && open.before.is_some() && open.round < self.round {
+        if self.trace.is_some() && open.before.is_some() && open.round < self.round {
             // Pages that were dropped since may be brought in again.
             self.look_again(number);
         }
@@ -528,7 +521,6 @@ impl Files {
     /// Handles a notice from the flusher.
     pub(crate) fn notice(&mut self, notice: Notice) {
         match notice {
-            Notice::Noted { key, number } => self.noted.push((FileNumber(key), number)),
             Notice::Idle { key } => {
                 self.doubt(FileNumber(key), Duration::ZERO);
             }
@@ -544,7 +536,7 @@ impl Files {
                 lock(&self.board).end(key, &state);
                 let unread = open.observed.take().map(|observed| observed.take_unread());
                 open.left_bytes += state.counters.left_bytes;
-                if !self.traced {
+                if self.trace.is_none() {
                     let file = open.file.open();
                     open.before = file.ok().map(|file| CacheMap::now(file.as_fd()));
                     self.may_grow.insert(number);

@@ -188,8 +188,7 @@ impl Observer {
             lock(&board).note(note);
         }
         let (inputs, inbox) = Inputs::new().map_err(failed("eventfd"))?;
-        let view = trace.as_ref().and_then(CacheTrace::view);
-        let reported = view.map(ReportedTrace::new);
+        let reported = trace.as_ref().map(|trace| ReportedTrace::new(trace.view()));
         let small = SmallFiles::start(config.io_priority, inputs.clone(), reported.clone())
             .map_err(failed("a thread could not be started"))?;
         let shared = Arc::new(Shared {
@@ -216,10 +215,9 @@ impl Observer {
             programs,
             owners,
             board,
-            notices: NoticeSink::new(move |notice| notices.notice(notice)),
+            notices: NoticeSink::new(move |notice| notices.send(Input::Notice(notice))),
             inodes: Inodes::new(block_devices),
             mounts: MountTable::new().map_err(failed("the mounts could not be read"))?,
-            traced: trace.is_some(),
             trace: reported.clone(),
             failed_writeback: failed_writeback.map(FailedWriteback::new),
             most_held: rounds::most_closed() / 2,

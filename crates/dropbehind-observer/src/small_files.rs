@@ -8,7 +8,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use dropbehind_flusher::trace::{Begun, Deed, DropReason, Label};
-use dropbehind_flusher::{Arrivals, Noted, ReportedTrace, WritebackSign, residency};
+use dropbehind_flusher::{Arrivals, ReportedTrace, WritebackSign, residency};
 use dropbehind_linux::{
     Description, IoPriority, KernelInode, drop_clean, file_stat, start_writeback,
 };
@@ -356,30 +356,18 @@ impl Server {
         }
     }
 
-    /// Drops what is still ours of these files. Others may have brought it in a moment ago.
+    /// Drops what is still ours of these files. What has entered the cache and was not reported
+    /// yet stays for now: others may have brought it in.
     fn drop_together(&mut self, places: &[ShelfPlace], inbox: &mpsc::Receiver<Message>) {
-        let inode_of = |place| self.files.get(place)?.inode;
-        let inodes = || places.iter().filter_map(inode_of);
-        let trace = self.trace.as_ref();
-        let mut arrivals = trace.map(|trace| trace.unreported(inodes()));
-        let unreported = places
+        let inodes = places
             .iter()
-            .any(|place| match (&mut arrivals, inode_of(place)) {
-                (Some(arrivals), Some(inode)) => arrivals.touch(inode, &self.ranges(*place)),
-                _ => true,
-            });
-        let noted: Vec<Option<Noted>> = places.iter().map(|place| self.note(*place)).collect();
-        let mut is_known = true;
-        if unreported {
-            arrivals = trace.map(|trace| trace.from_now(inodes()));
-            is_known = self.observer.caught_up(Duration::MAX).is_some();
-        }
+            .filter_map(|place| self.files.get(place)?.inode);
+        let trace = self.trace.as_ref();
+        let mut arrivals = trace.map(|trace| trace.unreported(inodes));
+        // After that, so that nothing falls between the two.
         self.take_all(inbox);
-        for (place, noted) in places.iter().zip(&noted) {
-            match is_known {
-                true => self.drop_ours(*place, noted.as_ref(), arrivals.as_mut()),
-                false => self.shelf.failed(*place),
-            }
+        for place in places {
+            self.drop_ours(*place, arrivals.as_mut());
         }
     }
 
@@ -388,30 +376,14 @@ impl Server {
         ours.flat_map(RangeSet::iter).collect()
     }
 
-    /// Where the trace does not show what enters a file's cache, notes what of ours is cached:
-    /// the observer must be asked whether that is still ours.
-    fn note(&self, place: ShelfPlace) -> Option<Noted> {
-        let is_shown = self.trace.is_some() && self.files.get(&place)?.inode.is_some();
-        if is_shown {
-            return None;
-        }
-        // What cannot be noted stays.
-        let noted = Noted::of(self.visited(place)?.as_fd(), &self.ranges(place));
-        Some(noted.unwrap_or_default())
-    }
-
-    fn drop_ours(
-        &mut self,
-        place: ShelfPlace,
-        noted: Option<&Noted>,
-        arrivals: Option<&mut Arrivals>,
-    ) {
+    fn drop_ours(&mut self, place: ShelfPlace, arrivals: Option<&mut Arrivals>) {
         let now_ns = self.now_ns();
         // It may have been written again since the last look.
         let Some(counted) = self.count(place) else {
             return self.shelf.failed(place);
         };
         let is_clean = counted.dirty_bytes + counted.writeback_bytes == 0;
+        let mut is_reported = true;
         if is_clean
             && let Some(shelved) = self.files.get(&place)
             && let Some(file) = &shelved.visited
@@ -423,15 +395,13 @@ impl Server {
             if asked.is_some_and(|(range, sign)| sign.has_failed_for(*range).unwrap_or(true)) {
                 return self.shelf.failed(place);
             }
-            let parts = match (noted, arrivals, shelved.inode) {
-                (Some(noted), _, _) => {
-                    let ours = ours.iter();
-                    ours.flat_map(|range| noted.droppable(file, *range))
-                        .collect()
-                }
-                (None, Some(arrivals), Some(inode)) => arrivals.without(inode, &ours),
-                _ => Vec::new(),
+            let parts = match (arrivals, shelved.inode) {
+                (Some(arrivals), Some(inode)) => arrivals.without(inode, &ours),
+                // The trace has named it, so its inode is known.
+                (Some(_), None) => return self.shelf.failed(place),
+                (None, _) => ours.clone(),
             };
+            is_reported = parts == ours;
             for part in parts {
                 let begun = Begun::now();
                 if drop_clean(file, part.start, part.len()).is_ok() {
@@ -441,6 +411,9 @@ impl Server {
             }
         }
         match self.count(place) {
+            Some(Counted { cached_bytes, .. }) if cached_bytes > 0 && !is_reported => {
+                self.shelf.unreported(now_ns, place);
+            }
             Some(counted) => self.shelf.dropped(now_ns, place, counted.cached_bytes),
             None => self.shelf.failed(place),
         }

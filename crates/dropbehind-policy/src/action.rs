@@ -10,7 +10,7 @@ use crate::reason::Reason;
 pub struct StreamId(pub u64);
 
 /// What the shell has to do. If an action has an answer, the shell gives it before it asks
-/// for the next action, except for [`Action::Note`].
+/// for the next action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Start writeback of the range without waiting; no answer.
@@ -31,18 +31,10 @@ pub enum Action {
         /// The bytes.
         range: ByteRange,
     },
-    /// Prepare to drop the ranges. Once all that the trace had named at some moment before was
-    /// reported, [`Disk::caught_up`](crate::Disk::caught_up) answers this. The drop that follows
-    /// may then drop no page that has entered the cache since that moment: others may have
-    /// brought it in. Only for streams that are [traced](crate::StreamConfig::traced).
-    Note {
-        /// The file.
-        stream: StreamId,
-        /// The bytes.
-        ranges: Vec<ByteRange>,
-    },
     /// Drop those of the ranges that are clean; answered with
-    /// [`Disk::dropped`](crate::Disk::dropped).
+    /// [`Disk::dropped`](crate::Disk::dropped). Of a stream that is
+    /// [traced](crate::StreamConfig::traced), what has entered the cache and was not reported
+    /// stays: others may have brought it in.
     Drop {
         /// The file.
         stream: StreamId,
@@ -76,7 +68,6 @@ impl Action {
         match *self {
             Action::StartWriteback { stream, .. }
             | Action::Count { stream, .. }
-            | Action::Note { stream, .. }
             | Action::Drop { stream, .. }
             | Action::Inspect { stream }
             | Action::Look { stream, .. }
@@ -126,6 +117,8 @@ pub enum Dropped {
     },
     /// The range was not clean, and was left alone.
     NotClean,
+    /// It is not known of all that is cached there who brought it in. Reports say so soon.
+    Unreported,
 }
 
 /// What fstat found out about the file.

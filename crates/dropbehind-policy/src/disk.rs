@@ -530,11 +530,6 @@ impl Disk {
         });
     }
 
-    /// The answer to the last [`Action::Note`] of the stream.
-    pub fn caught_up(&mut self, now_ns: u64, id: StreamId) {
-        self.with(now_ns, id, |stream, _| stream.caught_up());
-    }
-
     /// The answer to [`Action::Inspect`].
     pub fn inspected(&mut self, now_ns: u64, id: StreamId, inspected: Inspected) {
         self.with(now_ns, id, |stream, context| {

@@ -7,7 +7,6 @@
 //! as dropped until a later call finds it empty. What cannot be dropped after several tries
 //! is counted as left.
 
-mod noted;
 mod resisting;
 
 use alloc::collections::VecDeque;
@@ -16,7 +15,6 @@ use alloc::vec::Vec;
 use crate::grace::AGE_NS;
 use crate::range::ByteRange;
 use crate::range_set::RangeSet;
-use noted::Noted;
 use resisting::Resisting;
 
 /// From this many bytes on, a drop is worth a call. Each call skips the folios that straddle
@@ -56,7 +54,6 @@ pub struct DropPlanner {
     overlap: RangeSet,
     /// Ranges to retry separately.
     resisting: Resisting,
-    noted: Noted,
     /// The ranges being dropped, and their tries so far.
     taken: VecDeque<(ByteRange, u32)>,
     /// Whether the last range taken was a retry.
@@ -74,7 +71,6 @@ impl DropPlanner {
             ready: RangeSet::new(),
             overlap: RangeSet::new(),
             resisting: Resisting::new(),
-            noted: Noted::new(),
             taken: VecDeque::new(),
             retried: false,
             given_up_tries: 0,
@@ -84,28 +80,24 @@ impl DropPlanner {
 
     /// `range` is ours and clean.
     pub fn ready(&mut self, range: ByteRange) {
-        for part in self.noted.left().gaps_of(range) {
-            self.ready.insert(part);
-        }
+        self.ready.insert(range);
     }
 
     /// `range` is dirty again, or gone: don't drop it now.
     pub fn withdraw(&mut self, range: ByteRange) {
         self.ready.remove(range);
         self.overlap.remove(range);
-        self.noted.withdraw(range);
         self.resisting.withdraw(range);
     }
 
     /// Bytes that wait.
     pub fn ready_bytes(&self) -> u64 {
-        self.ready.bytes() + self.noted.left().bytes()
+        self.ready.bytes()
     }
 
     /// The parts of `range` that wait to be dropped.
     pub fn ready_parts(&self, range: ByteRange) -> impl Iterator<Item = ByteRange> + '_ {
-        let ready = self.ready.overlaps_of(range);
-        ready.chain(self.noted.left().overlaps_of(range))
+        self.ready.overlaps_of(range)
     }
 
     /// Returns whether nothing waits, is being dropped, or is to be retried.
@@ -113,7 +105,6 @@ impl DropPlanner {
         self.ready.is_empty()
             && self.overlap.is_empty()
             && self.resisting.is_empty()
-            && self.noted.left().is_empty()
             && self.taken.is_empty()
     }
 
@@ -134,71 +125,15 @@ impl DropPlanner {
 
     /// Takes the next ranges to drop: one, or many short ones.
     pub fn take(&mut self, now_ns: u64, flush: bool, step_bytes: u64) -> Vec<ByteRange> {
-        let taken = self.take_due(now_ns, flush, step_bytes);
-        let ranges = taken.iter().map(|(range, _)| *range).collect();
-        self.taken.extend(taken);
-        ranges
-    }
-
-    /// Takes the next ranges of which the pages are to be noted. They are dropped once it is
-    /// known who brought those pages in.
-    pub fn note(&mut self, now_ns: u64, flush: bool, step_bytes: u64) -> Vec<ByteRange> {
-        self.noted.begin();
-        while self.noted.has_room() {
-            let due = self.take_due(now_ns, flush, step_bytes);
-            if due.is_empty() {
-                break;
-            }
-            for (range, tries) in due {
-                self.noted.add(range, tries);
-            }
-        }
-        self.noted.ranges()
-    }
-
-    /// It is known by now who brought in the pages that were noted.
-    pub fn caught_up(&mut self) {
-        self.noted.caught_up();
-    }
-
-    /// Whether ranges are noted, and if so, whether they may be dropped.
-    pub fn noted(&self) -> Option<bool> {
-        self.noted.may_be_dropped()
-    }
-
-    /// Takes the next noted ranges to drop: one, or many short ones.
-    pub fn take_noted(&mut self) -> Vec<ByteRange> {
-        let mut parts = Vec::new();
-        while let Some(range) = self.noted.first()
-            && (parts.is_empty() || range.len() <= SHORT_BYTES && parts.len() < PARTS)
-        {
-            let (left, tries) = self.noted.take_first();
-            for mut part in left {
-                // What may have stayed just before it was noted as well.
-                let before = self.overlap.first_from(part.start.saturating_sub(1));
-                if let Some(before) = before.filter(|before| before.end == part.start) {
-                    part.start = before.start;
-                    self.overlap.remove(before);
-                }
-                self.taken.push_back((part, tries));
-                parts.push(part);
-            }
-            if range.len() > SHORT_BYTES && !parts.is_empty() {
-                break;
-            }
-        }
-        parts
-    }
-
-    fn take_due(&mut self, now_ns: u64, flush: bool, step_bytes: u64) -> Vec<(ByteRange, u32)> {
         let flush = flush || now_ns >= self.aged_ns();
         let mut parts = Vec::new();
         let mut bytes = 0;
         // If there was enough for the first range, the ones that go with it need no more.
         let mut enough = flush;
         while let Some(part) = self.take_one(now_ns, enough, step_bytes) {
-            parts.push(part);
+            self.taken.push_back(part);
             let (part, _) = part;
+            parts.push(part);
             bytes += part.len();
             let full = part.len() > SHORT_BYTES || bytes >= CALL_BYTES || parts.len() == PARTS;
             let next = self.ready.first();
@@ -246,6 +181,13 @@ impl DropPlanner {
     /// A range that was taken was not clean; it comes back another way.
     pub fn not_clean(&mut self, range: ByteRange) {
         self.answered(range);
+    }
+
+    /// Who brought in all that is cached of a range that was taken is not known yet. That is no
+    /// failed try.
+    pub fn unreported(&mut self, now_ns: u64, range: ByteRange) {
+        let tries = self.answered(range);
+        self.resisting.insert(now_ns, range, tries);
     }
 
     /// A range that was taken and has no answer yet.
@@ -299,7 +241,7 @@ impl DropPlanner {
 
     /// Returns whether any part of `range` waits for its first drop.
     pub fn is_waiting(&self, range: ByteRange) -> bool {
-        self.ready.touches(range) || self.overlap.touches(range) || self.noted.left().touches(range)
+        self.ready.touches(range) || self.overlap.touches(range)
     }
 
     /// Retries the range that was given up last after all. Returns false if that was done
@@ -541,48 +483,25 @@ mod tests {
     }
 
     #[test]
-    fn what_is_noted_is_dropped_once_it_is_known_whose_it_is() {
+    fn what_is_not_reported_yet_is_tried_as_often_as_anything_else() {
         let mut planner = DropPlanner::new();
-        planner.ready(range(0, 12));
-        let noted = [range(0, 4), range(4, 8), range(8, 12)];
-        assert_eq!(planner.note(0, false, STEP_BYTES), noted);
-        assert_eq!(planner.noted(), Some(false));
-        // Others have brought this in.
-        planner.withdraw(range(2, 3));
-        planner.withdraw(range(4, 8));
-        // And this is ready again, but was not noted.
-        planner.ready(range(6, 10));
-        assert_eq!(planner.ready_bytes(), 9 << 20);
-        planner.caught_up();
-        assert_eq!(planner.take_noted(), [range(0, 2), range(3, 4)]);
-        for taken in [range(0, 2), range(3, 4)] {
-            assert_eq!(planner.verified(0, taken, taken.len(), 0), Verdict::Gone);
-        }
-        assert_eq!(planner.take_noted(), [range(8, 12)]);
-        assert_eq!(planner.noted(), None);
-        assert_eq!(
-            planner.verified(0, range(8, 12), 0, 4 << 20),
-            Verdict::Again
-        );
-        assert_eq!(planner.note(0, true, STEP_BYTES), [range(6, 8)]);
-        assert_eq!(planner.noted(), Some(false), "a new answer is needed");
-    }
-
-    #[test]
-    fn what_stayed_at_the_end_of_a_noted_range_is_part_of_the_next() {
-        let mut planner = DropPlanner::new();
-        for step in 0..100 {
-            planner.ready(range(16 * step, 16 * step + 16));
-            planner.note(0, false, STEP_BYTES);
-            planner.caught_up();
-            while planner.noted().is_some() {
-                for taken in planner.take_noted() {
-                    // Somebody holds the last page for a moment.
-                    planner.verified(0, taken, taken.len() - 4096, 4096);
-                }
+        planner.ready(range(0, 4));
+        assert_eq!(planner.take(0, true, STEP_BYTES), [range(0, 4)]);
+        planner.unreported(0, range(0, 4));
+        let (mut now_ns, mut tries) = (0, 0);
+        loop {
+            now_ns = planner.due_ns(true, STEP_BYTES).unwrap().max(now_ns + 1);
+            assert_eq!(planner.take(now_ns, true, STEP_BYTES), [range(0, 4)]);
+            planner.unreported(now_ns, range(0, 4));
+            now_ns = planner.due_ns(true, STEP_BYTES).unwrap();
+            assert_eq!(planner.take(now_ns, true, STEP_BYTES), [range(0, 4)]);
+            tries += 1;
+            if planner.verified(now_ns, range(0, 4), 0, 4096) == Verdict::GivenUp {
+                break;
             }
         }
-        assert!(!planner.is_waiting(range(0, 16 * 99)));
+        assert_eq!(tries, TRIES + 1);
+        assert!(planner.is_empty());
     }
 
     #[test]

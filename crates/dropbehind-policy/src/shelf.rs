@@ -31,7 +31,7 @@ const PAUSE_DOUBLINGS: u32 = 6;
 const MISSES: u32 = 100;
 /// with `flush` after three seconds.
 const MISSES_FLUSHED: u32 = 7;
-/// At most this many files are dropped together, since a drop takes a barrier;
+/// At most this many files are dropped together, after one look at what has entered the cache;
 const DROPS_TOGETHER: usize = 64;
 /// and at most this many bytes wait for others to be dropped with.
 const DROPS_TOGETHER_BYTES: u64 = 4 << 20;
@@ -306,6 +306,12 @@ impl Shelf {
         if left_bytes == 0 || small.drops >= DROPS {
             return self.done(place, left_bytes);
         }
+        self.again.insert((now_ns + LOOK_NS, place));
+    }
+
+    /// The answer to [`ShelfAction::Drop`] if it is not known of all that is cached there who
+    /// brought it in. That is no failed drop.
+    pub fn unreported(&mut self, now_ns: u64, place: ShelfPlace) {
         self.again.insert((now_ns + LOOK_NS, place));
     }
 

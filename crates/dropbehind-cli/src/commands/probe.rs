@@ -37,9 +37,6 @@ const STOPPED: &str = "run learns of opens from seccomp, which stops programs at
 const NO_SOURCE: &str = "run cannot observe programs: neither fanotify nor seccomp tells what they \
      open";
 
-const UNJOINED: &str = "the trace has a record for each folio, so programs that write 4 KiB at \
-     a time under run and watch take longer than they must";
-
 /// The result; the names are those of the JSON output.
 #[derive(Debug, Serialize)]
 struct Report {
@@ -119,14 +116,8 @@ impl Report {
         let mut works = Vec::from(works);
         let mut consequences = consequences(found);
         let trace = dropbehind_observer::open_trace(tracing_is_wanted());
-        let joined = match &trace {
-            Ok(trace) => trace.joins_pages().map_err(ToString::to_string),
-            Err(_) => Err("there is no trace".to_owned()),
-        };
         if trace.is_err() {
             consequences.push(WITHOUT_TRACE);
-        } else if joined.is_err() {
-            consequences.push(UNJOINED);
         }
         let feature = |name, tried: Result<(), String>| Feature {
             name,
@@ -145,7 +136,6 @@ impl Report {
         works.push(feature("fanotify, for run", sources.0));
         works.push(feature("seccomp, for run", sources.1));
         works.push(feature("page cache trace", trace.map(|_| ())));
-        works.push(feature("joined trace records", joined));
         Self {
             kernel: found.kernel.to_string(),
             filesystem: found.filesystem.to_string(),

@@ -41,7 +41,6 @@ impl DiskThread {
                 self.start_writeback(number, range, deed, bytes);
             }
             Action::Count { range, .. } => self.count(number, range),
-            Action::Note { ranges, .. } => self.note(number, &ranges),
             Action::Drop { ranges, .. } => self.drop_ranges(number, ranges),
             Action::Inspect { .. } => self.inspect(number),
             Action::Look { range, .. } => self.look(number, range),
@@ -212,27 +211,19 @@ impl DiskThread {
         }
     }
 
-    fn note(&mut self, number: u32, ranges: &[ByteRange]) {
-        if let Some(Entry {
-            description,
-            source: Source::Observed(observed),
-            ..
-        }) = self.entries.get_mut(&number)
-        {
-            let is_reported = observed.note(description, ranges);
-            if is_reported {
-                let now_ns = self.now_ns();
-                self.read_mailbox(now_ns, number);
-                self.disk.caught_up(now_ns, StreamId(number.into()));
-            }
-        }
-    }
-
     fn drop_ranges(&mut self, number: u32, ranges: Vec<ByteRange>) {
+        let id = StreamId(number.into());
+        if let Some(observed) = self.observed(number)
+            && !observed.begin_drop()
+        {
+            let now_ns = self.now_ns();
+            let outcomes = ranges.into_iter().map(|range| (range, Dropped::Unreported));
+            self.disk.dropped(now_ns, id, outcomes);
+            return self.read_mailbox(now_ns, number);
+        }
         let Some(entry) = self.entries.get(&number) else {
             return;
         };
-        let id = StreamId(number.into());
         let mut outcomes = Vec::with_capacity(ranges.len());
         for range in ranges {
             match self.drop_range(entry, range) {
@@ -317,7 +308,7 @@ impl DiskThread {
         }
         let parts = match &entry.source {
             Source::Own(_) => vec![range],
-            Source::Observed(observed) => observed.droppable(fd, range),
+            Source::Observed(observed) => observed.droppable(range),
         };
         let begun = Begun::now();
         let mut dropped = match before {
@@ -339,7 +330,7 @@ impl DiskThread {
             {
                 return Ok(Err(Keeping::WritebackFailed));
             }
-            dropped = residency::drop_mapped(fd, range, &observed.droppable(fd, range));
+            dropped = residency::drop_mapped(fd, range, &observed.droppable(range));
         }
         if let Ok(Dropped::Tried {
             before_bytes,
@@ -350,6 +341,9 @@ impl DiskThread {
             let bytes = bytes.saturating_sub(after_bytes);
             let deed = Deed::Drop(DropReason::Done);
             begun.made(deed, &entry.label, fd, range, bytes);
+            if after_bytes > 0 && parts != [range] {
+                return Ok(Ok(Dropped::Unreported));
+            }
         }
         dropped.map(Ok)
     }

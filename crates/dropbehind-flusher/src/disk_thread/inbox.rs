@@ -46,12 +46,6 @@ impl DiskThread {
                 }
                 Message::LastClosed(number) => self.left(number),
                 Message::Traced(number) => self.read_mailbox(now_ns, number),
-                Message::CaughtUp(number, notice) => {
-                    let observed = self.observed(number);
-                    if observed.is_some_and(|observed| observed.notice == notice) {
-                        self.disk.caught_up(now_ns, StreamId(number.into()));
-                    }
-                }
                 Message::WasRead(number) => {
                     self.with_observed(number, |observed| observed.stream.was_read());
                 }

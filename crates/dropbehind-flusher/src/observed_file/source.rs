@@ -10,7 +10,6 @@ use dropbehind_policy::{ByteRange, Counted, Disk, ObservedStream, Pages, StreamC
 use super::{BrakePlace, Mailbox, Notice, NoticeSink, ObservedState};
 use crate::arrivals::{Arrivals, ReportedTrace};
 use crate::failed_writeback::WritebackSign;
-use crate::noted::Noted;
 use crate::{lock, residency};
 use dropbehind_linux::processor_time;
 
@@ -25,24 +24,31 @@ pub(crate) struct ObservedSource {
     pub(crate) writeback_sign: Option<WritebackSign>,
     pub(crate) key: u64,
     pub(crate) notices: NoticeSink,
-    pub(crate) trace: Option<(ReportedTrace, KernelInode)>,
-    /// Where the trace names pages, what shows those that are not reported yet.
-    pub(crate) newcomers: Option<Newcomers>,
-    /// The number of the last notice.
-    pub(crate) notice: u64,
+    /// `None` without a trace.
+    pub(crate) unreported: Option<Unreported>,
     /// The time under which the queue of looks has it.
     pub(crate) queued_ns: u64,
     /// The part of its pages that is included in the disk's sums.
     pub(crate) accounted: Counted,
 }
 
-/// Pages that may have entered the cache without a report.
+/// What has entered the file's cache and was not reported: others may have brought it in.
 #[derive(Debug)]
-pub(crate) enum Newcomers {
-    /// The trace shows them.
-    Traced(RefCell<Arrivals>, KernelInode),
-    /// They were not cached when others were noted.
-    NotNoted(Noted),
+pub(crate) struct Unreported {
+    trace: ReportedTrace,
+    inode: KernelInode,
+    arrivals: RefCell<Arrivals>,
+}
+
+impl Unreported {
+    pub(super) fn new(trace: ReportedTrace, inode: KernelInode) -> Unreported {
+        let arrivals = RefCell::new(trace.unreported([inode]));
+        Unreported {
+            trace,
+            inode,
+            arrivals,
+        }
+    }
 }
 
 impl ObservedSource {
@@ -64,41 +70,25 @@ impl ObservedSource {
         };
     }
 
-    /// Prepares to drop these ranges. Returns true if they have all been reported, so that they
-    /// may be dropped once the mailbox is read. Otherwise asks the observer.
-    pub(crate) fn note(&mut self, description: &Description, ranges: &[ByteRange]) -> bool {
-        if let Some((trace, inode)) = &self.trace {
-            let mut arrivals = trace.unreported([*inode]);
-            let all_reported = !arrivals.touch(*inode, ranges);
-            if !all_reported {
-                arrivals = trace.from_now([*inode]);
-            }
-            self.newcomers = Some(Newcomers::Traced(RefCell::new(arrivals), *inode));
-            if all_reported {
-                return true;
-            }
-        } else {
-            let file = description.open();
-            // What cannot be noted is not dropped, and is tried again.
-            let noted = file.and_then(|file| Noted::of(file.as_fd(), ranges));
-            self.newcomers = Some(Newcomers::NotNoted(noted.unwrap_or_default()));
-        }
-        self.notice += 1;
-        self.notices.tell(Notice::Noted {
-            key: self.key,
-            number: self.notice,
-        });
-        false
+    /// Begins a drop. Returns false if there are reports to read before that: they may change
+    /// whose the pages are.
+    pub(crate) fn begin_drop(&mut self) -> bool {
+        let Some(unreported) = &mut self.unreported else {
+            return true;
+        };
+        // The mailbox is read after this, so that nothing falls between the two.
+        unreported.arrivals = RefCell::new(unreported.trace.unreported([unreported.inode]));
+        lock(&self.mailbox).is_empty()
     }
 
     /// What of `range` may be dropped now.
-    pub(crate) fn droppable(&self, fd: BorrowedFd<'_>, range: ByteRange) -> Vec<ByteRange> {
-        match &self.newcomers {
+    pub(crate) fn droppable(&self, range: ByteRange) -> Vec<ByteRange> {
+        match &self.unreported {
             None => vec![range],
-            Some(Newcomers::Traced(arrivals, inode)) => {
-                arrivals.borrow_mut().without(*inode, &[range])
+            Some(unreported) => {
+                let mut arrivals = unreported.arrivals.borrow_mut();
+                arrivals.without(unreported.inode, &[range])
             }
-            Some(Newcomers::NotNoted(noted)) => noted.droppable(fd, range),
         }
     }
 

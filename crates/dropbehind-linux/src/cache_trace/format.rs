@@ -29,15 +29,6 @@ enum Size {
     Eight,
 }
 
-/// A folio that was added.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Folio {
-    pub(super) device: u32,
-    pub(super) inode: u64,
-    pub(super) index: u64,
-    pub(super) order: u32,
-}
-
 /// Why a format cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unusable {
@@ -66,18 +57,6 @@ impl Format {
             None if large_folios => Err(Unusable::NoOrder),
             None => Ok(format),
         }
-    }
-
-    /// The folio of a record; `None` if the record is too short or makes no sense.
-    pub(super) fn folio(&self, record: &[u8]) -> Option<Folio> {
-        Some(Folio {
-            device: u32::try_from(self.device.read(record)?).ok()?,
-            inode: self.inode.read(record)?,
-            index: self.index.read(record)?,
-            order: u32::try_from(self.order.read(record)?)
-                .ok()
-                .filter(|&order| order < u64::BITS)?,
-        })
     }
 }
 
@@ -141,11 +120,34 @@ fn lines(text: &str) -> impl Iterator<Item = (&str, &str)> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
 
+    /// A folio that was added.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    struct Folio {
+        device: u32,
+        inode: u64,
+        index: u64,
+        order: u32,
+    }
+
+    impl Format {
+        /// The folio of a record; `None` if the record is too short or makes no sense.
+        fn folio(&self, record: &[u8]) -> Option<Folio> {
+            Some(Folio {
+                device: u32::try_from(self.device.read(record)?).ok()?,
+                inode: self.inode.read(record)?,
+                index: self.index.read(record)?,
+                order: u32::try_from(self.order.read(record)?)
+                    .ok()
+                    .filter(|&order| order < u64::BITS)?,
+            })
+        }
+    }
+
     /// From Linux 6.18.
-    pub(in super::super) const TEXT: &str = "name: mm_filemap_add_to_page_cache
+    const TEXT: &str = "name: mm_filemap_add_to_page_cache
 ID: 600
 format:
 \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;

@@ -1,7 +1,6 @@
 //! The records in a ring: perf_event_open(2), "MMAP layout".
 
-use super::format::Format;
-use super::{KernelInode, ProgramName, TraceRecord, monotonic_ns};
+use super::{ProgramName, TraceRecord, monotonic_ns};
 
 const PERF_RECORD_LOST: u32 = 2;
 const PERF_RECORD_COMM: u32 = 3;
@@ -26,11 +25,10 @@ pub(super) fn size_of_record(header: &[u8]) -> Option<usize> {
 }
 
 /// Parses one record; `None` if it is of no interest, or shorter than it claims.
-pub(super) fn parse(record: &[u8], format: &Format) -> Option<Stamped> {
+pub(super) fn parse(record: &[u8]) -> Option<Stamped> {
     let kind = u32_at(record, 0)?;
     let body = &record.get(HEADER_BYTES..)?;
     match kind {
-        PERF_RECORD_SAMPLE => sample(body, format),
         PERF_RECORD_FORK => fork(body),
         PERF_RECORD_EXIT => exit(body),
         PERF_RECORD_COMM => comm(body),
@@ -63,22 +61,6 @@ pub(super) fn loss(records: u64) -> Stamped {
 /// `u32 pid, tid; u64 time; u32 size; char data[size];`
 fn raw(body: &[u8]) -> Option<&[u8]> {
     body.get(20..)?.get(..u32_at(body, 16)? as usize)
-}
-
-fn sample(body: &[u8], format: &Format) -> Option<Stamped> {
-    let folio = format.folio(raw(body)?)?;
-    Some(Stamped {
-        time_ns: u64_at(body, 8)?,
-        record: TraceRecord::Added {
-            process: i32_at(body, 0)?,
-            inode: KernelInode {
-                device: folio.device,
-                number: folio.inode,
-            },
-            first_page: folio.index,
-            pages: 1 << folio.order,
-        },
-    })
 }
 
 /// `u32 pid, ppid, tid, ptid; u64 time;`
@@ -141,12 +123,7 @@ fn u64_at(bytes: &[u8], offset: usize) -> Option<u64> {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::format::tests::TEXT;
     use super::*;
-
-    fn format() -> Format {
-        Format::parse(TEXT, true).unwrap()
-    }
 
     pub(in super::super) fn record(kind: u32, body: &[u8]) -> Vec<u8> {
         let mut record = kind.to_ne_bytes().to_vec();
@@ -162,41 +139,18 @@ pub(super) mod tests {
         bytes.collect()
     }
 
-    fn sample(process: i32, time_ns: u64, folio: &[u8]) -> Vec<u8> {
-        let mut body = numbers(&[process.cast_unsigned(), 77]);
-        body.extend(time_ns.to_ne_bytes());
-        body.extend(u32::try_from(folio.len()).unwrap().to_ne_bytes());
-        body.extend(folio);
-        record(PERF_RECORD_SAMPLE, &body)
-    }
-
-    fn folio(device: u32, inode: u64, index: u64, order: u8) -> Vec<u8> {
-        let mut raw = vec![0; 16];
-        raw.extend(inode.to_ne_bytes());
-        raw.extend(index.to_ne_bytes());
-        raw.extend(device.to_ne_bytes());
-        raw.extend([order, 0, 0, 0]);
-        raw.extend([0; 4]);
-        raw
-    }
-
     #[test]
-    fn a_sample_is_a_folio() {
-        let record = sample(-1, 5, &folio(7 << 20 | 3, 12, 512, 9));
-        let added = TraceRecord::Added {
-            process: -1,
-            inode: KernelInode {
-                device: 7 << 20 | 3,
-                number: 12,
-            },
-            first_page: 512,
-            pages: 512,
-        };
-        let stamped = Stamped {
-            time_ns: 5,
-            record: added,
-        };
-        assert_eq!(parse(&record, &format()), Some(stamped));
+    fn a_sample_has_a_time_and_its_own_data() {
+        let mut body = numbers(&[1, 77]);
+        body.extend(5_u64.to_ne_bytes());
+        body.extend(3_u32.to_ne_bytes());
+        body.extend([7, 8, 9, 0]);
+        let whole = record(PERF_RECORD_SAMPLE, &body);
+        assert_eq!(sampled(&whole), Some((5, &[7, 8, 9][..])));
+        for end in 0..whole.len() - 1 {
+            assert_eq!(sampled(&whole[..end]), None, "{end}");
+        }
+        assert_eq!(sampled(&record(PERF_RECORD_FORK, &body)), None);
     }
 
     #[test]
@@ -205,7 +159,7 @@ pub(super) mod tests {
             let mut body = numbers(&[child, parent, 30, 40]);
             body.extend(9_u64.to_ne_bytes());
             body.extend([0; 16]);
-            parse(&record(PERF_RECORD_FORK, &body), &format())
+            parse(&record(PERF_RECORD_FORK, &body))
         };
         let stamped = Stamped {
             time_ns: 9,
@@ -223,7 +177,7 @@ pub(super) mod tests {
         let ended = |thread| {
             let mut body = numbers(&[7, 1, thread, 1]);
             body.extend(9_u64.to_ne_bytes());
-            parse(&record(PERF_RECORD_EXIT, &body), &format())
+            parse(&record(PERF_RECORD_EXIT, &body))
         };
         let stamped = Stamped {
             time_ns: 9,
@@ -240,7 +194,7 @@ pub(super) mod tests {
             body.extend(name);
             body.extend([0; 8]);
             body.extend(9_u64.to_ne_bytes());
-            parse(&record(PERF_RECORD_COMM, &body), &format())
+            parse(&record(PERF_RECORD_COMM, &body))
         };
         let stamped = named(7, b"cat\0\0\0\0\0").unwrap();
         assert_eq!(stamped.time_ns, 9);
@@ -266,47 +220,36 @@ pub(super) mod tests {
             record: TraceRecord::Lost { records: 1_000 },
         };
         let lost = record(PERF_RECORD_LOST, &body);
-        assert_eq!(parse(&lost, &format()), Some(stamped));
+        assert_eq!(parse(&lost), Some(stamped));
     }
 
     #[test]
     fn odd_sizes_and_unknown_kinds_are_nothing() {
-        let whole = sample(1, 2, &folio(3, 4, 5, 6));
+        let whole = record(PERF_RECORD_FORK, &[1; 24]);
         for end in 0..whole.len() {
-            assert_eq!(parse(&whole[..end], &format()), None, "{end}");
+            assert_eq!(parse(&whole[..end]), None, "{end}");
         }
         for kind in 0..20 {
             for len in 0..80 {
                 // It must not panic, whatever the bytes.
-                parse(&record(kind, &vec![0xFF; len]), &format());
+                let record = record(kind, &vec![0xFF; len]);
+                parse(&record);
+                sampled(&record);
             }
         }
-        assert_eq!(parse(&record(5, &[0; 40]), &format()), None);
+        assert_eq!(parse(&record(5, &[0; 40])), None);
     }
 
     #[test]
     fn any_record_is_written_again_as_it_was_read() {
         dropbehind_testbed::fuzz("tests/corpus/trace_records", |bytes| {
             size_of_record(bytes);
-            let Some(stamped) = parse(bytes, &format()) else {
+            let Some(stamped) = parse(bytes) else {
                 return;
             };
             let time_ns = stamped.time_ns;
             let again = match stamped.record {
-                TraceRecord::Added {
-                    process,
-                    inode,
-                    first_page,
-                    pages,
-                } => {
-                    let order = u8::try_from(pages.trailing_zeros()).unwrap();
-                    let device = inode.device;
-                    sample(
-                        process,
-                        time_ns,
-                        &folio(device, inode.number, first_page, order),
-                    )
-                }
+                TraceRecord::Added { .. } => panic!("perf does not record {stamped:?}"),
                 TraceRecord::Forked { child, parent } => {
                     let mut body = numbers(&[child.cast_unsigned(), parent.cast_unsigned(), 0, 0]);
                     body.extend(time_ns.to_ne_bytes());
@@ -330,7 +273,7 @@ pub(super) mod tests {
                     record(PERF_RECORD_LOST, body.as_flattened())
                 }
             };
-            assert_eq!(parse(&again, &format()), Some(stamped));
+            assert_eq!(parse(&again), Some(stamped));
         });
     }
 }

@@ -1,7 +1,7 @@
 //! Pages that a process adds to a file one after another, recorded as one run.
 //!
-//! perf writes a record for each folio, which costs the adding thread a microsecond: a third
-//! of the time of a 4 KiB write. Here, a program in the kernel writes runs to memory that we
+//! perf would write a record for each folio, which costs the adding thread a microsecond: a
+//! third of the time of a 4 KiB write. So a program in the kernel writes runs to memory that we
 //! map. Other users of the tracepoint are not affected.
 //!
 //! Each processor has a ring of runs, of which the last one grows. We take what was added
@@ -57,8 +57,12 @@ const WAKE_PAGES: i32 = 1024;
 /// or after some fifty runs: each counts as this many additional pages.
 const PAGES_OF_RUN: i32 = 20;
 
-/// The first kernel that counts how many times a tracepoint's program was not run.
-const COUNTS_MISSES: KernelVersion = KernelVersion { major: 6, minor: 7 };
+/// The first kernel in which a program can add to a number and see what it was
+/// (`BPF_FETCH`), which orders what the program writes.
+const SINCE: KernelVersion = KernelVersion {
+    major: 5,
+    minor: 12,
+};
 
 /// The inode of the initial pid namespace, `PROC_PID_INIT_INO` in include/linux/proc_ns.h.
 const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
@@ -111,9 +115,8 @@ impl Runs {
     ///
     /// # Errors
     ///
-    /// - [`io::ErrorKind::Unsupported`]: the kernel doesn't count misses (before Linux 6.7),
-    ///   or we are in a pid namespace, where processes have other numbers than the ones that
-    ///   the program sees.
+    /// - [`io::ErrorKind::Unsupported`]: before Linux 5.12, or we are in a pid namespace, where
+    ///   processes have other numbers than the ones that the program sees.
     /// - Those of bpf(2), perf_event_open(2) and its ioctl(2).
     pub(super) fn new(tracepoint: u64, format: &Format, ring_bytes: usize) -> io::Result<Self> {
         let last = processors::online()?.into_iter().max().unwrap_or(0);
@@ -129,8 +132,8 @@ impl Runs {
         ring_bytes: usize,
     ) -> io::Result<Self> {
         let unsupported = |why| Err(io::Error::new(io::ErrorKind::Unsupported, why));
-        if !counts_misses() {
-            return unsupported("it needs Linux 6.7");
+        if kernel_version() < SINCE {
+            return unsupported("it needs Linux 5.12");
         }
         if std::fs::metadata("/proc/self/ns/pid")?.ino() != FIRST_PID_NAMESPACE {
             return unsupported("bpf(2) gives the numbers of processes in another pid namespace");
@@ -237,11 +240,6 @@ impl Runs {
     pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
-}
-
-/// Returns whether the kernel counts how many times a tracepoint's program was not run.
-pub(crate) fn counts_misses() -> bool {
-    kernel_version() >= COUNTS_MISSES
 }
 
 impl Drop for Runs {

@@ -11,7 +11,6 @@ use crate::bpf::instruction::Register::{R0, R1, R2, R10};
 use crate::bpf::instruction::Width::Four;
 use crate::bpf::instruction::{Assembler, Helper};
 use crate::bpf::{ArrayMap, Program, ProgramKind};
-use crate::cache_trace::counts_misses;
 use crate::deferred_close::close_deferred;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -28,13 +27,8 @@ pub(super) struct Counter {
 impl Counter {
     /// # Errors
     ///
-    /// - [`io::ErrorKind::Unsupported`]: the kernel doesn't count how often it did not run the
-    ///   program, nor then recorded the failure (before Linux 6.7).
-    /// - Those of bpf(2).
+    /// Those of bpf(2): `EINVAL` before Linux 5.12.
     pub(super) fn new() -> io::Result<Self> {
-        if !counts_misses() {
-            return Err(io::ErrorKind::Unsupported.into());
-        }
         let count = ArrayMap::new(1, 8)?;
         let program = Program::load(ProgramKind::RawTracepoint, &write(count.as_fd()))?;
         let link = program.attach(c"filemap_set_wb_err")?;

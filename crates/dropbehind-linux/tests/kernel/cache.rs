@@ -6,7 +6,7 @@ use crate::setup::{
 };
 use dropbehind_linux::{
     Access, FsKind, advise_access, cachestat, drop_clean, file_info, filesystem, page_size,
-    resident_in_ranges, resident_ranges, start_writeback, will_need, write_and_wait,
+    resident_ranges, start_writeback, will_need, write_and_wait,
 };
 use dropbehind_testbed::{Need, need};
 use std::fs::File;
@@ -280,40 +280,4 @@ fn an_overlays_pages_are_its_layers() {
         resident_ranges(above, 0, MIB).unwrap().is_empty()
     });
     assert_eq!(cached_pages(below), 0);
-}
-
-#[test]
-fn short_ranges_of_a_file_are_mapped_together() {
-    let directory = directory();
-    let path = directory.path().join("sparse");
-    let file = File::options()
-        .create_new(true)
-        .read(true)
-        .write(true)
-        .open(path)
-        .unwrap();
-    let page = page_size();
-    // Further apart than what is mapped at once, and the last one ends within a page.
-    let far = 3 << 30;
-    for start in [0, 2 * page, far, far + 2 * page] {
-        file.write_all_at(&vec![1; page as usize - 1], start)
-            .unwrap();
-    }
-    let asked = [
-        0..page,
-        page..4 * page,
-        far..far + page,
-        // Not in order, and beyond the end.
-        page..2 * page,
-        far + 2 * page..far + 9 * page,
-        far + 16 * page..far + 17 * page,
-    ];
-    let found = resident_in_ranges(file.as_fd(), asked).unwrap();
-    let resident = [
-        0..page,
-        2 * page..3 * page,
-        far..far + page,
-        far + 2 * page..far + 3 * page,
-    ];
-    assert_eq!(found, resident);
 }

@@ -6,7 +6,7 @@ use dropbehind_linux::{
     CacheTrace, CacheTraceError, Interest, KernelDevices, KernelInode, PollEntry, TraceRecord,
     block_device_number, kernel_device, monotonic_ns, mounts_of, page_size, poll,
 };
-use dropbehind_testbed::{Fs, MountedFs, Need, need, skip};
+use dropbehind_testbed::{Fs, MountedFs, Need, need};
 use rustix::fs::{major, minor};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::collections::BTreeMap;
@@ -20,10 +20,6 @@ use std::time::Duration;
 
 /// Room for what the rest of the machine does meanwhile.
 const RING_BYTES: usize = 4 << 20;
-
-type Open = fn(usize) -> Result<CacheTrace, CacheTraceError>;
-/// With pages joined in the kernel where that is possible, and with each folio told.
-const WAYS: [Open; 2] = [CacheTrace::open, CacheTrace::open_unjoined];
 
 fn own() -> i32 {
     std::process::id().try_into().unwrap()
@@ -83,12 +79,7 @@ fn run(program: &str, path: &Path) -> i32 {
 
 /// Writes a file and reads it cold; each page is to be told once, both times.
 fn writes_and_reads_are_told(directory: &Path) {
-    WAYS.into_iter()
-        .for_each(|open| writes_and_reads_are_told_by(open, directory));
-}
-
-fn writes_and_reads_are_told_by(open: Open, directory: &Path) {
-    let mut trace = open(RING_BYTES).unwrap();
+    let mut trace = CacheTrace::open(RING_BYTES).unwrap();
     let path = directory.join("data");
     let mut file = File::options()
         .read(true)
@@ -206,15 +197,10 @@ fn mounts_of_another_namespace_are_looked_through_when_given() {
 fn other_processes_are_named_and_their_forks_told_first() {
     need!(Need::Cachestat);
     need!(Need::Root);
-    WAYS.into_iter()
-        .for_each(other_processes_are_named_and_their_forks_told_first_by);
-}
-
-fn other_processes_are_named_and_their_forks_told_first_by(open: Open) {
     let directory = directory();
     let (path, file) = uncached_file(directory.path(), MIB);
     let inode = inode_of(&file);
-    let mut trace = open(RING_BYTES).unwrap();
+    let mut trace = CacheTrace::open(RING_BYTES).unwrap();
     // A thread is no process.
     std::thread::spawn(|| ()).join().unwrap();
     let child = run("cat", &path);
@@ -238,12 +224,7 @@ fn other_processes_are_named_and_their_forks_told_first_by(open: Open) {
 #[test]
 fn a_grandchild_is_told_with_its_parent() {
     need!(Need::Root);
-    WAYS.into_iter()
-        .for_each(a_grandchild_is_told_with_its_parent_by);
-}
-
-fn a_grandchild_is_told_with_its_parent_by(open: Open) {
-    let mut trace = open(RING_BYTES).unwrap();
+    let mut trace = CacheTrace::open(RING_BYTES).unwrap();
     let mut child = Command::new("sh")
         .args(["-c", "(true; exec true) & echo $!; wait"])
         .stdout(Stdio::piped())
@@ -269,14 +250,10 @@ fn a_grandchild_is_told_with_its_parent_by(open: Open) {
 fn a_fault_in_a_mapping_is_told() {
     need!(Need::Cachestat);
     need!(Need::Root);
-    WAYS.into_iter().for_each(a_fault_in_a_mapping_is_told_by);
-}
-
-fn a_fault_in_a_mapping_is_told_by(open: Open) {
     let directory = directory();
     let (_, file) = uncached_file(directory.path(), MIB);
     let inode = inode_of(&file);
-    let mut trace = open(RING_BYTES).unwrap();
+    let mut trace = CacheTrace::open(RING_BYTES).unwrap();
     let len = MIB as usize;
     // SAFETY: a new mapping of a file that nobody else changes, unmapped once; the
     // byte that is read lies within it.
@@ -302,12 +279,8 @@ fn a_fault_in_a_mapping_is_told_by(open: Open) {
 #[test]
 fn later_records_are_kept() {
     need!(Need::Root);
-    WAYS.into_iter().for_each(later_records_are_kept_by);
-}
-
-fn later_records_are_kept_by(open: Open) {
     let directory = directory();
-    let mut trace = open(RING_BYTES).unwrap();
+    let mut trace = CacheTrace::open(RING_BYTES).unwrap();
     let write = |name| {
         let path = directory.path().join(name);
         std::fs::write(&path, [1; 100]).unwrap();
@@ -332,12 +305,8 @@ fn later_records_are_kept_by(open: Open) {
 #[test]
 fn a_filling_ring_wakes() {
     need!(Need::Root);
-    WAYS.into_iter().for_each(a_filling_ring_wakes_by);
-}
-
-fn a_filling_ring_wakes_by(open: Open) {
     let directory = directory();
-    let trace = open(RING_BYTES).unwrap();
+    let trace = CacheTrace::open(RING_BYTES).unwrap();
     let file = File::create(directory.path().join("data")).unwrap();
     let _processor = pinned();
     for page in 0..200 {
@@ -366,16 +335,12 @@ fn pinned() -> impl Drop {
 #[test]
 fn what_did_not_fit_is_counted() {
     need!(Need::Root);
-    WAYS.into_iter().for_each(what_did_not_fit_is_counted_by);
-}
-
-fn what_did_not_fit_is_counted_by(open: Open) {
     const PAGES: u64 = 4096;
     let directory = directory();
     let file = File::create(directory.path().join("data")).unwrap();
     let inode = inode_of(&file);
     let _processor = pinned();
-    let mut trace = open(1).unwrap();
+    let mut trace = CacheTrace::open(1).unwrap();
     // No page follows another.
     let write = |page| file.write_all_at(&[1], 2 * page * page_size()).unwrap();
     (0..PAGES).for_each(write);
@@ -402,9 +367,6 @@ fn what_did_not_fit_is_counted_by(open: Open) {
 fn pages_one_after_the_other_are_one_run() {
     need!(Need::Root);
     let mut trace = CacheTrace::open(RING_BYTES).unwrap();
-    if let Err(error) = trace.joins_pages() {
-        skip!("pages are not joined here: {error}");
-    }
     let directory = directory();
     let file = File::create(directory.path().join("data")).unwrap();
     let inode = inode_of(&file);
@@ -501,13 +463,7 @@ fn what_is_no_device_has_no_device_number() {
 #[test]
 fn nobody_may_not_trace() {
     need!(Need::Root);
-    for open in WAYS {
-        nobody_may_not_trace_by(open);
-    }
-}
-
-fn nobody_may_not_trace_by(open: Open) {
-    let error = as_nobody(move || open(RING_BYTES).map(drop)).unwrap_err();
+    let error = as_nobody(move || CacheTrace::open(RING_BYTES).map(drop)).unwrap_err();
     assert!(matches!(error, CacheTraceError::NotPermitted), "{error:?}");
     assert_eq!(error.to_string(), "tracing all processes is not permitted");
 }

@@ -49,16 +49,6 @@ impl Files {
         board.peak_cached_bytes = board.peak_cached_bytes.max(cached_bytes);
     }
 
-    /// Tells the streams that wait for it that all that had entered the cache before this round
-    /// has been reported.
-    pub(crate) fn answer_streams(&mut self) {
-        for (number, notice) in std::mem::take(&mut self.noted) {
-            if let Some(observed) = self.observed_of(number) {
-                observed.caught_up(notice);
-            }
-        }
-    }
-
     fn observed_of(&self, number: FileNumber) -> Option<&dropbehind_flusher::Observed> {
         self.files.get(&number)?.observed.as_ref()
     }
@@ -70,15 +60,17 @@ impl Files {
         if open.path.as_os_str().is_empty() {
             open.path = open.used().map(path_of).unwrap_or_default();
         }
-        let provenance = if self.traced {
-            Provenance::Traced
-        } else {
-            let now = || open.file.open().map(|file| CacheMap::now(file.as_fd()));
-            let before = open.before.clone().or_else(|| now().ok());
-            Provenance::ResidentAtOpen(before.unwrap_or_else(CacheMap::unknown))
+        let provenance = match (&self.trace, self.inodes.kernel_inode(number)) {
+            (Some(trace), Some(inode)) => Provenance::Traced(trace.clone(), inode),
+            // The trace has named it, so its inode is known.
+            (Some(_), None) => return self.table.stream_refused(number),
+            (None, _) => {
+                let now = || open.file.open().map(|file| CacheMap::now(file.as_fd()));
+                let before = open.before.clone().or_else(|| now().ok());
+                Provenance::ResidentAtOpen(before.unwrap_or_else(CacheMap::unknown))
+            }
         };
         let settings = open.settings;
-        let inode = self.inodes.kernel_inode(number);
         let options = ObserveOptions {
             mode: settings.mode,
             window_bytes: settings.window_bytes,
@@ -87,7 +79,6 @@ impl Files {
             opened_size_bytes: open.opened_size_bytes,
             provenance,
             writeback_sign: open.writeback_sign.clone(),
-            trace: self.trace.clone().zip(inode),
             key: number.0,
             notices: self.notices.clone(),
         };

@@ -37,7 +37,7 @@ impl Files {
         let rules = &*self.rules.rules;
         let may_open = of_a_run || self.mounts.may_open(rules, process, named.mount()?);
         match link.kind {
-            FileKind::Block if self.traced => may_open.then(|| named.into_fd()),
+            FileKind::Block if self.trace.is_some() => may_open.then(|| named.into_fd()),
             _ => may_open.then(|| named.open().ok())?,
         }
     }
@@ -127,7 +127,7 @@ impl Files {
         let beginning = &self.inodes.beginning;
         let made_since = info.born.is_some_and(|born| beginning.is_before(born));
         let opened_size_bytes = if made_since { 0 } else { info.size_bytes };
-        let before = match self.traced {
+        let before = match self.trace.is_some() {
             true => self
                 .has_namesakes(inode)
                 .then(|| CacheMap::now(file.as_fd())),
@@ -140,11 +140,13 @@ impl Files {
             .mount
             .is_some_and(|mount| self.unmountable.contains(&mount));
         let holds = self.may_hold();
-        let is_device = info.kind == FileKind::Block && self.traced;
+        let is_device = info.kind == FileKind::Block && self.trace.is_some();
         let file = match self.filesystems.get(&inode.device) {
             _ if is_device => Description::of_device(file.as_fd()).ok()?,
             // Without the trace, the observer looks at the file often.
-            Some(filesystem) if (can_unmount || !holds) && overlay.is_none() && self.traced => {
+            Some(filesystem)
+                if (can_unmount || !holds) && overlay.is_none() && self.trace.is_some() =>
+            {
                 Description::on(filesystem, file)
             }
             _ => Description::held(file),
@@ -175,12 +177,12 @@ impl Files {
         }
         self.by_id.insert(info.id, number);
         self.files.insert(number, open);
-        if !self.traced {
+        if self.trace.is_none() {
             self.may_grow.insert(number);
         }
         self.table.opened(number, inode);
         // The thread for small files must not wait for a disk that does not answer.
-        if is_device || !self.traced && info.size_bytes > SMALL_FILE_BYTES {
+        if is_device || self.trace.is_none() && info.size_bytes > SMALL_FILE_BYTES {
             self.table.stream(number);
         }
         self.take_orphans(number, inode);

@@ -22,7 +22,7 @@ impl Files {
             true => self.inodes.may_have_subvolumes(inode),
             false => self.inodes.may_be_shared(inode),
         };
-        self.traced && may_be_shared()
+        self.trace.is_some() && may_be_shared()
     }
 
     /// Attributes pages to the one of these files that has them now, and had them neither when we
@@ -78,7 +78,7 @@ impl Files {
     /// Remembers that the trace has named pages of a file, if we have looked at it.
     pub(super) fn was_named(&mut self, number: FileNumber, range: ByteRange) {
         if let Some(open) = self.files.get_mut(&number)
-            && self.traced
+            && self.trace.is_some()
             && open.before.is_some()
         {
             let many = open.named.count() >= NAMED_MAX;

@@ -18,7 +18,7 @@ impl Files {
             return;
         };
         // What a closed file on the shelf has in the cache is known already.
-        if self.traced || open.observed.is_some() || !self.table.is_open(number) {
+        if self.trace.is_some() || open.observed.is_some() || !self.table.is_open(number) {
             return;
         }
         let (Some(before), Ok(file)) = (&open.before, open.file.open()) else {
@@ -31,7 +31,7 @@ impl Files {
 
     /// Without the trace, looks for small open files that have grown.
     pub(crate) fn find_grown(&mut self) {
-        if self.traced {
+        if self.trace.is_some() {
             return;
         }
         let (files, table) = (&self.files, &self.table);

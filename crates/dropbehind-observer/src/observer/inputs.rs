@@ -2,7 +2,6 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -41,7 +40,6 @@ pub(crate) struct Barrier {
 pub(crate) struct Inputs {
     sender: mpsc::Sender<Input>,
     wake: Arc<OwnedFd>,
-    rests: Arc<AtomicBool>,
 }
 
 impl Inputs {
@@ -49,33 +47,12 @@ impl Inputs {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let (sender, inbox) = mpsc::channel();
         let wake = Arc::new(wake);
-        let rests = Arc::default();
-        let inputs = Inputs {
-            sender,
-            wake,
-            rests,
-        };
-        Ok((inputs, inbox))
+        Ok((Inputs { sender, wake }, inbox))
     }
 
     /// Sends this for the next round, without hastening it.
     pub(crate) fn send(&self, input: Input) {
         let _ = self.sender.send(input);
-    }
-
-    /// Sends a notice, and hastens the next round if the flusher waits for that, and it would be
-    /// long in coming.
-    pub(super) fn notice(&self, notice: Notice) {
-        let waits = matches!(notice, Notice::Noted { .. });
-        self.send(Input::Notice(notice));
-        if waits && self.rests.load(Ordering::SeqCst) {
-            self.wake();
-        }
-    }
-
-    /// Sets whether the thread makes longer pauses than while pages enter the cache.
-    pub(super) fn rests(&self, rests: bool) {
-        self.rests.store(rests, Ordering::SeqCst);
     }
 
     pub(super) fn wake(&self) {

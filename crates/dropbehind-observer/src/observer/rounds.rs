@@ -126,7 +126,6 @@ impl Rounds {
             if let Some(doubts) = self.files.doubts_due() {
                 pause = pause.min(doubts).max(GATHER);
             }
-            self.inputs.rests(pause > ACTIVE);
         }
     }
 
@@ -206,7 +205,6 @@ impl Rounds {
         if let (Some(reported), Some(mark)) = (&self.reported_trace, mark) {
             reported.reported_until(mark);
         }
-        self.files.answer_streams();
         self.files.settle_doubts();
         self.files.shrink();
         if let Some(rules) = self.next_rules.take() {

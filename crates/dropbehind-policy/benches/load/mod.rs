@@ -176,7 +176,6 @@ impl Load {
                 Action::Look { stream, range } => {
                     self.disk.looked(self.now_ns, stream, range, []);
                 }
-                Action::Note { stream, .. } => self.disk.caught_up(self.now_ns, stream),
                 Action::StartWriteback { .. } | Action::Forget { .. } => {}
             }
         }

@@ -110,27 +110,30 @@ impl Stream {
         self.requests.send_last(&near);
     }
 
-    pub(crate) fn caught_up(&mut self) {
-        self.planner.caught_up();
-    }
-
     pub(crate) fn dropped(&mut self, context: &Context, range: ByteRange, dropped: Dropped) {
-        let Dropped::Tried {
-            before_bytes,
-            after_bytes,
-        } = dropped
-        else {
-            self.planner.not_clean(range);
-            for part in self.ownership.ours_of(range) {
-                self.lazy.leave(context.now_ns, part);
+        let (mut verdict, after_bytes) = match dropped {
+            Dropped::Tried {
+                before_bytes,
+                after_bytes,
+            } => {
+                let gone_bytes =
+                    before_bytes.map_or(0, |before_bytes| before_bytes.saturating_sub(after_bytes));
+                let planner = &mut self.planner;
+                let verdict = planner.verified(context.now_ns, range, gone_bytes, after_bytes);
+                (verdict, after_bytes)
             }
-            return;
+            Dropped::Unreported => {
+                self.planner.unreported(context.now_ns, range);
+                (Verdict::Again, 0)
+            }
+            Dropped::NotClean => {
+                self.planner.not_clean(range);
+                for part in self.ownership.ours_of(range) {
+                    self.lazy.leave(context.now_ns, part);
+                }
+                return;
+            }
         };
-        let gone_bytes =
-            before_bytes.map_or(0, |before_bytes| before_bytes.saturating_sub(after_bytes));
-        let mut verdict = self
-            .planner
-            .verified(context.now_ns, range, gone_bytes, after_bytes);
         // A folio that straddles the border is dropped only together with the other part.
         if verdict == Verdict::GivenUp
             && self.is_busy_next_to(context, range)

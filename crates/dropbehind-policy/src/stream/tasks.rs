@@ -27,7 +27,6 @@ pub(crate) enum Task {
     CountAsked,
     /// Counts a piece of what is left to the kernel.
     CountLazy,
-    Note,
     Drop,
     Inspect,
     Look,
@@ -92,17 +91,8 @@ impl Stream {
     }
 
     fn drop_due(&self) -> Option<(u64, Task)> {
-        match self.planner.noted() {
-            Some(caught_up) => caught_up.then_some((0, Task::Drop)),
-            None => {
-                let due_ns = self.planner.due_ns(self.is_awaited(), STEP_BYTES)?;
-                let first = match self.config.traced {
-                    true => Task::Note,
-                    false => Task::Drop,
-                };
-                Some((due_ns, first))
-            }
-        }
+        let due_ns = self.planner.due_ns(self.is_awaited(), STEP_BYTES)?;
+        Some((due_ns, Task::Drop))
     }
 
     /// When to check whether a closed file still has a name. A deleted one need not be
@@ -276,20 +266,10 @@ impl Stream {
                 let range = self.lazy.begin_count(context.now_ns);
                 Action::Count { stream, range }
             }
-            Task::Note => {
-                let flush = self.is_awaited();
-                let ranges = self.planner.note(context.now_ns, flush, STEP_BYTES);
-                Action::Note { stream, ranges }
-            }
             Task::Drop => {
                 self.sent_since_drop = false;
-                let ranges = match self.planner.noted() {
-                    Some(_) => self.planner.take_noted(),
-                    None => {
-                        let flush = self.is_awaited();
-                        self.planner.take(context.now_ns, flush, STEP_BYTES)
-                    }
-                };
+                let flush = self.is_awaited();
+                let ranges = self.planner.take(context.now_ns, flush, STEP_BYTES);
                 Action::Drop { stream, ranges }
             }
             Task::Look => {

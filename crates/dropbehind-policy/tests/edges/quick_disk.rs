@@ -36,7 +36,6 @@ pub(crate) fn settle(disk: &mut Disk, now: u64, unlinked: bool) -> Vec<Action> {
             Action::Drop { stream, ranges } => disk.dropped(now, stream, gone(&ranges)),
             Action::Inspect { stream } => disk.inspected(now, stream, Inspected { unlinked }),
             Action::Look { stream, range } => disk.looked(now, stream, range, []),
-            Action::Note { stream, .. } => disk.caught_up(now, stream),
             Action::StartWriteback { .. } | Action::Forget { .. } => {}
         }
     }

@@ -129,7 +129,7 @@ fn what_is_dirty_again_when_it_is_dropped_is_written_again() {
                     disk.inspected(now, stream, Inspected { unlinked: false });
                 }
                 Action::Look { stream, range } => disk.looked(now, stream, range, []),
-                Action::Note { .. } | Action::Forget { .. } => {}
+                Action::Forget { .. } => {}
             }
         }
         assert_eq!(redirtied, 2);

@@ -44,7 +44,6 @@ fn answer(disk: &mut Disk, now_ns: u64, action: Action, dropped: &mut Vec<ByteRa
     match action {
         Action::Count { range, .. } => disk.counted(now_ns, ID, range, Counted::default()),
         Action::Inspect { .. } => disk.inspected(now_ns, ID, Inspected { unlinked: false }),
-        Action::Note { .. } => disk.caught_up(now_ns, ID),
         Action::Drop { ranges, .. } => {
             let gone = Dropped::Tried {
                 before_bytes: None,
@@ -101,7 +100,7 @@ fn what_is_brought_in_anew_has_not_been_passed() {
     disk.brought(1, ID, mib(0, 8));
     assert_eq!(disk.next(1), Next::Idle);
     disk.passed(2, ID, mib(0, 8));
-    assert!(matches!(disk.next(2), Next::Do(Action::Note { .. })));
+    assert!(matches!(disk.next(2), Next::Do(Action::Drop { .. })));
 }
 
 #[test]

@@ -12,8 +12,6 @@ const DIRTY: u8 = 2;
 const WRITEBACK: u8 = 4;
 /// An observed program brought it in last.
 const OURS: u8 = 8;
-/// An observed program brought it in before, and it has been evicted since.
-const WAS_OURS: u8 = 16;
 /// The shell was told to let it stay.
 const KEPT: u8 = 32;
 /// Nobody was told of the last time that it was brought in.
@@ -45,7 +43,6 @@ pub(crate) struct Gone {
     pub(crate) page: usize,
     pub(crate) add: u32,
     pub(crate) ours: bool,
-    pub(crate) was_ours: bool,
     pub(crate) kept: bool,
     pub(crate) lost: bool,
 }
@@ -83,9 +80,7 @@ impl File {
             .filter(|page| self.flags[*page] & CACHED == 0)
             .collect();
         for &page in &absent {
-            let before = self.flags[page] & (OURS | WAS_OURS);
-            self.flags[page] =
-                CACHED | if ours { OURS } else { 0 } | if before == 0 { 0 } else { WAS_OURS };
+            self.flags[page] = CACHED | if ours { OURS } else { 0 };
             self.adds[page] = add;
             self.pinned_ns[page] = 0;
         }
@@ -130,11 +125,17 @@ impl File {
         }
     }
 
-    /// The cached pages of the range.
-    pub(crate) fn cached(&self, range: ByteRange) -> Vec<ByteRange> {
-        let cached = self.pages_of(range);
-        let cached = cached.filter(|page| self.flags[*page] & CACHED != 0);
-        cached.map(|page| bytes_of(page..page + 1)).collect()
+    /// The pages of the range that have not been brought in since an add.
+    pub(crate) fn unchanged_since(&self, range: ByteRange, add: u32) -> Vec<ByteRange> {
+        let pages = self.pages_of(range);
+        let pages = pages.filter(|page| self.adds[*page] <= add);
+        pages.map(|page| bytes_of(page..page + 1)).collect()
+    }
+
+    /// Returns whether something of the range has been brought in since an add, and is cached.
+    pub(crate) fn has_arrivals(&self, range: ByteRange, add: u32) -> bool {
+        self.pages_of(range)
+            .any(|page| self.flags[page] & CACHED != 0 && self.adds[page] > add)
     }
 
     /// Somebody has a cached page of the range mapped.
@@ -198,7 +199,6 @@ impl File {
                 page,
                 add: self.adds[page],
                 ours: flags & OURS != 0,
-                was_ours: flags & WAS_OURS != 0,
                 kept: flags & KEPT != 0,
                 lost: flags & LOST != 0,
             });
@@ -213,14 +213,13 @@ impl File {
             flags & (DIRTY | WRITEBACK) == 0,
             "page {page} goes before it is on the disk"
         );
-        // What remains says whose it was.
-        self.flags[page] = flags & (OURS | WAS_OURS);
+        self.flags[page] = 0;
     }
 
     /// Takes out everything from a page on, written or not.
     pub(crate) fn truncate(&mut self, size_pages: usize) {
         for page in size_pages..self.flags.len() {
-            self.flags[page] &= OURS | WAS_OURS;
+            self.flags[page] = 0;
         }
         self.size_pages = self.size_pages.min(size_pages);
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 /// Everything that has to occur in some seed.
-const KINDS: [&str; 51] = [
+const KINDS: [&str; 54] = [
     "opens by observed programs",
     "opens by outsiders",
     "reads",
@@ -54,7 +54,10 @@ const KINDS: [&str; 51] = [
     "stream drops to try again",
     "pages kept",
     "drops of mapped pages",
-    "outsiders' pages dropped untold",
+    "stream drops put off for reports",
+    "stream drops put off for losses",
+    "stream drops put off for arrivals",
+    "shelf drops put off for reports",
 ];
 
 #[derive(Clone, Debug, Default)]

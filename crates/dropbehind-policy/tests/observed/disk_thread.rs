@@ -7,10 +7,11 @@ use dropbehind_policy::observed_stream::ProvenanceKind;
 use dropbehind_policy::residency::ResidencyMap;
 use dropbehind_policy::{
     Action, Brought, ByteRange, Disk, DiskConfig, Dropped, FileNumber, Inspected, Next,
-    ObservedStream, ObservedStreamConfig, RangeSet, StreamConfig, StreamId,
+    ObservedStream, ObservedStreamConfig, StreamConfig, StreamId,
 };
 
 use crate::cache::PAGE;
+use crate::kernel::Mark;
 use crate::observer::Input;
 use crate::world::World;
 
@@ -31,17 +32,6 @@ pub(crate) struct Watch {
     pub(crate) closed: bool,
     /// All adds of the file up to this one were read.
     pub(crate) told_add: u32,
-    noted: Noted,
-}
-
-/// What was cached of the ranges to be dropped next.
-#[derive(Clone, Debug, Default)]
-struct Noted {
-    cached: RangeSet,
-    /// The last add by then.
-    upto_add: u32,
-    /// Which answer of the observer counts.
-    asked: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -49,8 +39,6 @@ pub(crate) struct Threads {
     pub(crate) disk: Disk,
     pub(crate) watches: BTreeMap<StreamId, Watch>,
     pub(crate) letters: BTreeMap<StreamId, Vec<Letter>>,
-    /// The observer has read all that had happened when these were noted.
-    pub(crate) caught_up: Vec<(StreamId, u32)>,
     /// To be told that their files were closed.
     pub(crate) closed: Vec<StreamId>,
     pub(crate) flushes: bool,
@@ -63,7 +51,6 @@ impl Threads {
             disk: Disk::new(DiskConfig::default()),
             watches: BTreeMap::new(),
             letters: BTreeMap::new(),
-            caught_up: Vec::new(),
             closed: Vec::new(),
             flushes: false,
             actions_at_once: (0, 0),
@@ -99,7 +86,6 @@ impl World {
             }),
             closed: false,
             told_add: 0,
-            noted: Noted::default(),
         };
         self.threads.watches.insert(stream, watch);
     }
@@ -138,15 +124,7 @@ impl World {
             if !self.threads.watches.contains_key(&stream) {
                 continue;
             }
-            for letter in self.threads.take_letters(stream) {
-                self.told(stream, letter);
-            }
-        }
-        for (stream, asked) in std::mem::take(&mut self.threads.caught_up) {
-            let watch = self.threads.watches.get(&stream);
-            if watch.is_some_and(|watch| watch.noted.asked == asked) {
-                self.threads.disk.caught_up(self.now_ns, stream);
-            }
+            self.read_letters(stream);
         }
         for stream in std::mem::take(&mut self.threads.closed) {
             let Some(watch) = self.threads.watches.get_mut(&stream) else {
@@ -164,6 +142,12 @@ impl World {
                 }
                 self.look_at(stream);
             }
+        }
+    }
+
+    fn read_letters(&mut self, stream: StreamId) {
+        for letter in self.threads.take_letters(stream) {
+            self.told(stream, letter);
         }
     }
 
@@ -201,7 +185,6 @@ impl World {
                 let counted = self.files[file].count(range);
                 self.threads.disk.counted(now_ns, stream, range, counted);
             }
-            Action::Note { ranges, .. } => self.note(stream, ranges),
             Action::Drop { ranges, .. } => self.drop_ranges(stream, file, ranges),
             Action::Inspect { .. } => {
                 let unlinked = self.files[file].unlinked;
@@ -219,49 +202,56 @@ impl World {
         self.meddle(file);
     }
 
-    fn note(&mut self, stream: StreamId, ranges: Vec<ByteRange>) {
-        let Some(watch) = self.threads.watches.get_mut(&stream) else {
-            return;
-        };
-        let noted = &mut watch.noted;
-        noted.asked += 1;
-        noted.upto_add = self.kernel.adds;
-        noted.cached = RangeSet::new();
-        for range in ranges {
-            for part in self.files[watch.file].cached(range) {
-                noted.cached.insert(part);
-            }
-        }
-        let input = Input::Noted(watch.number, noted.asked);
-        self.observer.inputs.push_back(input);
-    }
-
     fn drop_ranges(&mut self, stream: StreamId, file: usize, ranges: Vec<ByteRange>) {
+        let reported = self.observer.reported;
+        self.meddle(file);
+        self.observe_meanwhile();
+        let now_ns = self.now_ns;
+        if self.threads.letters.contains_key(&stream) {
+            self.coverage.saw("stream drops put off for reports");
+            let outcomes = ranges.into_iter().map(|range| (range, Dropped::Unreported));
+            self.threads.disk.dropped(now_ns, stream, outcomes);
+            return self.read_letters(stream);
+        }
         let mut outcomes = Vec::new();
         for range in ranges {
-            outcomes.push((range, self.drop_range(stream, file, range)));
+            outcomes.push((range, self.drop_range(stream, file, range, reported)));
+            self.meddle(file);
         }
         self.threads.disk.dropped(self.now_ns, stream, outcomes);
     }
 
-    fn drop_range(&mut self, stream: StreamId, file: usize, range: ByteRange) -> Dropped {
+    fn drop_range(
+        &mut self,
+        stream: StreamId,
+        file: usize,
+        range: ByteRange,
+        reported: Mark,
+    ) -> Dropped {
         self.coverage.saw("stream drops");
         let before = self.files[file].count(range);
         if before.unwritten_bytes() > 0 {
             self.coverage.saw("stream drops of dirty pages");
             return Dropped::NotClean;
         }
+        let Some(reported_add) = self.kernel.reported_add(reported) else {
+            self.coverage.saw("stream drops put off for losses");
+            return Dropped::Unreported;
+        };
         if self.threads.watches[&stream].closed {
             self.excuse_mapped(file, range);
         }
-        let noted = self.threads.watches[&stream].noted.clone();
         let mut gone = Vec::new();
-        for part in noted.cached.overlaps_of(range) {
+        for part in self.files[file].unchanged_since(range, reported_add) {
             gone.extend(self.files[file].drop_clean(self.now_ns, part));
         }
         self.start_writeback(file, range);
-        self.watch_drop(file, &gone, noted.upto_add, true);
+        self.watch_drop(file, &gone, true);
         self.watch_unread(stream, &gone);
+        if self.files[file].has_arrivals(range, reported_add) {
+            self.coverage.saw("stream drops put off for arrivals");
+            return Dropped::Unreported;
+        }
         let after = self.files[file].count(range);
         if after.unwritten_bytes() > 0 {
             self.coverage.saw("stream drops of dirty pages");

@@ -48,7 +48,30 @@ pub(crate) struct Kernel {
     late: Vec<(u64, Event)>,
     pub(crate) trace: VecDeque<Record>,
     pub(crate) adds: u32,
+    losses: u32,
     writeback: VecDeque<(usize, Range<usize>)>,
+}
+
+/// A moment in the trace.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Mark {
+    adds: u32,
+    losses: u32,
+}
+
+impl Kernel {
+    pub(crate) fn mark(&self) -> Mark {
+        Mark {
+            adds: self.adds,
+            losses: self.losses,
+        }
+    }
+
+    /// The last add that is known to have been reported, if all was until the mark; `None` if a
+    /// record has been lost since.
+    pub(crate) fn reported_add(&self, mark: Mark) -> Option<u32> {
+        (mark.losses == self.losses).then_some(mark.adds)
+    }
 }
 
 impl World {
@@ -111,6 +134,7 @@ impl World {
         let lost = self.random.chance(self.plan.lost_in_thousand);
         if lost {
             self.coverage.saw("lost records");
+            self.kernel.losses += 1;
             self.files[file].lose(range, add);
         }
         self.say(|| format!("file {file} add {add} {range:?} by {program}, lost: {lost}"));

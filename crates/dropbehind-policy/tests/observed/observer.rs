@@ -9,17 +9,15 @@ use dropbehind_policy::{
 };
 
 use crate::disk_thread::Letter;
-use crate::kernel::{Event, Record};
+use crate::kernel::{Event, Mark, Record};
 use crate::plan::MS;
-use crate::small_files::{Barrier, SmallMessage};
+use crate::small_files::SmallMessage;
 use crate::world::World;
 
 /// What the other threads tell it.
 #[derive(Clone, Debug)]
 pub(crate) enum Input {
     Finished(FileNumber, StreamId),
-    /// A stream has noted pages to drop.
-    Noted(FileNumber, u32),
     Unshelved(FileNumber),
     CloseAll,
 }
@@ -44,8 +42,8 @@ pub(crate) struct Observer {
     last_stream: u64,
     closes: Vec<Event>,
     pub(crate) inputs: VecDeque<Input>,
-    /// Streams that wait for the end of this round.
-    noted: Vec<(FileNumber, u32)>,
+    /// All that was brought in before was reported.
+    pub(crate) reported: Mark,
     /// Nobody had these open in the round before.
     unused: Vec<FileNumber>,
     /// Brought into files that were not known.
@@ -72,9 +70,7 @@ fn inode_of(file: usize) -> Inode {
 
 impl World {
     pub(crate) fn observer_round(&mut self) {
-        if self.small.barrier == Barrier::Asked {
-            self.small.barrier = Barrier::Reading;
-        }
+        let mark = self.kernel.mark();
         self.take_inputs();
         let until_ns = self.now_ns;
         self.interleave();
@@ -90,15 +86,7 @@ impl World {
             self.observer.table.closed_by_all(number);
         }
         self.act();
-        if self.small.barrier == Barrier::Reading {
-            self.small.barrier = Barrier::Passed;
-        }
-        for (number, asked) in std::mem::take(&mut self.observer.noted) {
-            let known = self.observer.known.get(&number);
-            let stream = known.and_then(|known| known.stream);
-            let caught_up = stream.map(|stream| (stream, asked));
-            self.threads.caught_up.extend(caught_up);
-        }
+        self.observer.reported = mark;
         self.settle_doubts();
     }
 
@@ -107,7 +95,6 @@ impl World {
             self.say(|| format!("{input:?}"));
             match input {
                 Input::Unshelved(number) => self.observer.table.unshelved(number),
-                Input::Noted(number, asked) => self.observer.noted.push((number, asked)),
                 Input::CloseAll => {
                     self.coverage.saw("all closed at once");
                     self.observer.table.close_all();

@@ -6,6 +6,7 @@ use dropbehind_policy::{
     ByteRange, Counted, FileNumber, RangeSet, Shelf, ShelfAction, ShelfNext, ShelfPlace,
 };
 
+use crate::kernel::Mark;
 use crate::observer::Input;
 use crate::world::World;
 
@@ -32,64 +33,19 @@ pub(crate) struct Small {
     pub(crate) places: BTreeMap<ShelfPlace, Place>,
     pub(crate) inbox: VecDeque<SmallMessage>,
     flushing: bool,
-    drops: Vec<PendingDrop>,
-    pub(crate) barrier: Barrier,
-}
-
-/// Waits until the trace has been read up to now.
-#[derive(Clone, Debug)]
-struct PendingDrop {
-    place: ShelfPlace,
-    /// What of ours was cached when that was decided.
-    cached: RangeSet,
-    /// The last add by then.
-    upto_add: u32,
-}
-
-/// Whether the observer has read all that had happened when it was asked to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Barrier {
-    #[default]
-    None,
-    Asked,
-    /// The round that is under way began after it was asked.
-    Reading,
-    Passed,
 }
 
 impl World {
     /// True when something was done.
     pub(crate) fn small_step(&mut self) -> bool {
-        if matches!(self.small.barrier, Barrier::Asked | Barrier::Reading) {
-            return false;
-        }
-        let mut busy = false;
-        while let Some(message) = self.small.inbox.pop_front() {
-            match message {
-                SmallMessage::File(number, file, ours) => {
-                    busy = true;
-                    self.put(number, file, ours);
-                }
-                SmallMessage::Keep(number, range) => self.small.shelf.keep(number, range),
-                SmallMessage::Flush => self.small.flushing = true,
-            }
-        }
-        self.small.barrier = Barrier::None;
-        for pending in std::mem::take(&mut self.small.drops) {
-            busy = true;
-            self.drop_small(&pending);
-        }
+        let mut busy = self.read_small_inbox();
         loop {
             let flush = self.small.flushing;
             match self.small.shelf.next(self.now_ns, flush) {
                 ShelfNext::Do(action) => {
                     busy = true;
                     self.say(|| format!("{action:?}"));
-                    let drops = matches!(action, ShelfAction::Drop(_));
                     self.shelf_action(action);
-                    if drops {
-                        break;
-                    }
                 }
                 ShelfNext::At(due_ns) => {
                     assert!(due_ns > self.now_ns, "the shelf spins");
@@ -99,14 +55,27 @@ impl World {
             }
             self.work();
         }
-        if !self.small.drops.is_empty() {
-            self.small.barrier = Barrier::Asked;
-        }
         if self.small.shelf.is_empty() {
             self.small.flushing = false;
         }
         self.watch_shelf();
         busy
+    }
+
+    /// Returns whether files came.
+    fn read_small_inbox(&mut self) -> bool {
+        let mut any = false;
+        while let Some(message) = self.small.inbox.pop_front() {
+            match message {
+                SmallMessage::File(number, file, ours) => {
+                    any = true;
+                    self.put(number, file, ours);
+                }
+                SmallMessage::Keep(number, range) => self.small.shelf.keep(number, range),
+                SmallMessage::Flush => self.small.flushing = true,
+            }
+        }
+        any
     }
 
     fn put(&mut self, number: FileNumber, file: usize, ours: RangeSet) {
@@ -131,9 +100,7 @@ impl World {
             ShelfAction::Drop(places) => {
                 self.coverage
                     .saw_times("shelf drops of several", u64::from(places.len() > 1));
-                return places
-                    .into_iter()
-                    .for_each(|place| self.note_for_drop(place));
+                return self.drop_together(&places);
             }
         };
         let Some(small) = self.small.places.get(&place) else {
@@ -163,26 +130,18 @@ impl World {
         self.meddle(file);
     }
 
-    /// It is dropped once the trace has been read.
-    fn note_for_drop(&mut self, place: ShelfPlace) {
-        let Some(small) = self.small.places.get(&place) else {
-            panic!("a drop of a place that is empty");
-        };
-        let (file, looked) = (small.file, small.unwritten_bytes);
-        self.meddle(file);
-        assert_eq!(looked, Some(0), "it was not clean when it was looked at");
-        let mut pending = PendingDrop {
-            place,
-            cached: RangeSet::new(),
-            upto_add: self.kernel.adds,
-        };
-        for range in self.ours_on_shelf(place) {
-            for part in self.files[file].cached(range) {
-                pending.cached.insert(part);
-            }
+    fn drop_together(&mut self, places: &[ShelfPlace]) {
+        let reported = self.observer.reported;
+        for place in places {
+            let looked = self.small.places[place].unwritten_bytes;
+            assert_eq!(looked, Some(0), "it was not clean when it was looked at");
+            self.meddle(self.small.places[place].file);
+            self.observe_meanwhile();
         }
-        self.small.drops.push(pending);
-        self.meddle(file);
+        self.read_small_inbox();
+        for place in places {
+            self.drop_small(*place, reported);
+        }
     }
 
     fn ours_on_shelf(&self, place: ShelfPlace) -> Vec<ByteRange> {
@@ -228,17 +187,25 @@ impl World {
         }
     }
 
-    fn drop_small(&mut self, pending: &PendingDrop) {
-        let place = pending.place;
+    fn drop_small(&mut self, place: ShelfPlace, reported: Mark) {
         let file = self.small.places[&place].file;
+        self.meddle(file);
         self.coverage.saw("shelf drops");
+        let reported_add = self.kernel.reported_add(reported);
+        let mut is_reported = reported_add.is_some();
         for range in self.ours_on_shelf(place) {
             self.excuse_mapped(file, range);
-            for part in pending.cached.overlaps_of(range) {
+            let Some(add) = reported_add else { continue };
+            for part in self.files[file].unchanged_since(range, add) {
                 let gone = self.files[file].drop_clean(self.now_ns, part);
                 self.start_writeback(file, part);
-                self.watch_drop(file, &gone, pending.upto_add, false);
+                self.watch_drop(file, &gone, false);
             }
+            is_reported &= !self.files[file].has_arrivals(range, add);
+        }
+        if !is_reported {
+            self.coverage.saw("shelf drops put off for reports");
+            return self.small.shelf.unreported(self.now_ns, place);
         }
         match self.count_small(place, file) {
             Some(counted) => {

@@ -1,9 +1,6 @@
 //! What must hold.
 //!
-//! * A page that an outsider brought in last is not dropped once the trace has reported it,
-//!   or has reported that records were lost.
-//!   One moment is open: the kernel reclaims ours after it was noted, and before it is
-//!   dropped.
+//! * A page that an outsider brought in last is not dropped.
 //! * What is dirty or on its way to the disk stays ([`File`](crate::cache::File) sees
 //!   to that), and the shelf drops nothing that was not clean when it was looked at.
 //! * What readers have not passed since it was told stays, and what was to stay for
@@ -66,27 +63,13 @@ impl World {
         }
     }
 
-    pub(crate) fn watch_drop(
-        &mut self,
-        file: usize,
-        gone: &[Gone],
-        noted_add: u32,
-        by_stream: bool,
-    ) {
+    pub(crate) fn watch_drop(&mut self, file: usize, gone: &[Gone], by_stream: bool) {
         for page in gone {
             assert!(
                 !(by_stream && page.kept && !page.lost),
                 "a page that was to stay went: file {file} {page:?}"
             );
-            if page.ours {
-                continue;
-            }
-            self.say(|| format!("file {file}: an outsider's {page:?} goes"));
-            assert!(
-                page.was_ours && page.add > noted_add,
-                "an outsider's page went: file {file} {page:?}, noted after {noted_add}"
-            );
-            self.coverage.saw("outsiders' pages dropped untold");
+            assert!(page.ours, "an outsider's page went: file {file} {page:?}");
         }
     }
 

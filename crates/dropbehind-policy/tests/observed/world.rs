@@ -22,6 +22,8 @@ pub(crate) struct World {
     pub(crate) traced: bool,
     /// All programs have ended.
     pub(crate) ending: bool,
+    /// Threads that are in the middle of their turn.
+    pub(crate) busy: Busy,
     pub(crate) coverage: Coverage,
     pub(crate) files: Vec<File>,
     pub(crate) leftovers: Vec<Leftovers>,
@@ -30,6 +32,14 @@ pub(crate) struct World {
     pub(crate) observer: Observer,
     pub(crate) threads: Threads,
     pub(crate) small: Small,
+}
+
+/// Threads that are in the middle of their turn, while others take one.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Busy {
+    observer: bool,
+    disk: bool,
+    small: bool,
 }
 
 impl World {
@@ -60,6 +70,7 @@ impl World {
             now_ns: 1,
             traced: false,
             ending: false,
+            busy: Busy::default(),
             coverage: Coverage::default(),
         }
     }
@@ -97,17 +108,47 @@ impl World {
                 self.program_step();
                 return true;
             }
-            30..50 => self.observer_round(),
+            30..50 => self.observer_turn(),
             50..70 => {
-                self.disk_step();
+                self.disk_turn();
             }
             70..80 => {
-                self.small_step();
+                self.small_turn();
             }
             80..98 => self.kernel_step(),
             _ => self.wish(),
         }
         false
+    }
+
+    fn observer_turn(&mut self) {
+        if !std::mem::replace(&mut self.busy.observer, true) {
+            self.observer_round();
+            self.busy.observer = false;
+        }
+    }
+
+    /// Returns whether something was done.
+    fn disk_turn(&mut self) -> bool {
+        let turn = !std::mem::replace(&mut self.busy.disk, true);
+        let done = turn && self.disk_step();
+        self.busy.disk &= !turn;
+        done
+    }
+
+    /// Returns whether something was done.
+    fn small_turn(&mut self) -> bool {
+        let turn = !std::mem::replace(&mut self.busy.small, true);
+        let done = turn && self.small_step();
+        self.busy.small &= !turn;
+        done
+    }
+
+    /// In the middle of a drop, the observer goes on.
+    pub(crate) fn observe_meanwhile(&mut self) {
+        if !self.ending && self.random.chance(self.plan.meddle_in_thousand) {
+            self.observer_turn();
+        }
     }
 
     /// Somebody asks for everything.
@@ -135,10 +176,10 @@ impl World {
             0 => self.program_step(),
             1 => self.kernel_step(),
             2 => {
-                self.disk_step();
+                self.disk_turn();
             }
             _ => {
-                self.small_step();
+                self.small_turn();
             }
         }
     }
@@ -167,9 +208,9 @@ impl World {
         let mut idle_ns = MS;
         while !self.is_over() {
             assert!(self.now_ns < end_ns, "it never ends: {}", self.open_ends());
-            self.observer_round();
-            let mut busy = self.disk_step();
-            busy |= self.small_step();
+            self.observer_turn();
+            let mut busy = self.disk_turn();
+            busy |= self.small_turn();
             self.kernel_step();
             idle_ns = match busy {
                 true => MS / 10,

@@ -317,7 +317,6 @@ impl World {
                 unlinked: self.files[file].unlinked_ns.is_some(),
             }),
             Action::Look { range, .. } => self.look(number, *range),
-            Action::Note { .. } => panic!("without a trace nothing is noted"),
             Action::Forget { .. } => Answer::Nothing,
         })
     }

@@ -136,7 +136,6 @@ impl World {
                 self.log.counts += 1;
                 assert!(!range.is_empty(), "an empty count");
             }
-            Action::Note { .. } => {}
             Action::Drop { stream, ref ranges } => {
                 for range in ranges {
                     self.log
