@@ -12,6 +12,8 @@ const DIRTY: u8 = 2;
 const WRITEBACK: u8 = 4;
 /// An observed program brought it in last.
 const OURS: u8 = 8;
+/// The record of the last time that it was brought in was lost.
+const UNSEEN: u8 = 16;
 /// The shell was told to let it stay.
 const KEPT: u8 = 32;
 /// Nobody was told of the last time that it was brought in.
@@ -87,6 +89,11 @@ impl File {
         absent
     }
 
+    /// The record of an add was lost.
+    pub(crate) fn lose_record(&mut self, range: ByteRange, add: u32) {
+        self.flag(range, add, LOST | UNSEEN);
+    }
+
     pub(crate) fn lose(&mut self, range: ByteRange, upto_add: u32) {
         self.flag(range, upto_add, LOST);
     }
@@ -125,17 +132,21 @@ impl File {
         }
     }
 
-    /// The pages of the range that have not been brought in since an add.
+    /// The pages of the range that no record shows to have been brought in since an add.
     pub(crate) fn unchanged_since(&self, range: ByteRange, add: u32) -> Vec<ByteRange> {
         let pages = self.pages_of(range);
-        let pages = pages.filter(|page| self.adds[*page] <= add);
+        let pages = pages.filter(|page| !self.has_arrived(*page, add));
         pages.map(|page| bytes_of(page..page + 1)).collect()
     }
 
-    /// Returns whether something of the range has been brought in since an add, and is cached.
+    /// Returns whether records show that something of the range has been brought in since an
+    /// add.
     pub(crate) fn has_arrivals(&self, range: ByteRange, add: u32) -> bool {
-        self.pages_of(range)
-            .any(|page| self.flags[page] & CACHED != 0 && self.adds[page] > add)
+        self.pages_of(range).any(|page| self.has_arrived(page, add))
+    }
+
+    fn has_arrived(&self, page: usize, add: u32) -> bool {
+        self.flags[page] & (CACHED | UNSEEN) == CACHED && self.adds[page] > add
     }
 
     /// Somebody has a cached page of the range mapped.

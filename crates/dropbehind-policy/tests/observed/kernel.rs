@@ -135,7 +135,7 @@ impl World {
         if lost {
             self.coverage.saw("lost records");
             self.kernel.losses += 1;
-            self.files[file].lose(range, add);
+            self.files[file].lose_record(range, add);
         }
         self.say(|| format!("file {file} add {add} {range:?} by {program}, lost: {lost}"));
         self.kernel.trace.push_back(Record {
