@@ -122,6 +122,9 @@ pub struct ObservedStream {
     provenance: Provenance,
     fronts: ReadFronts,
     counts: ObservedCounts,
+    /// In modes that keep pages, what was counted as written and not seen clean since. The
+    /// stream forgets what it leaves to the kernel, so a search finds that again.
+    counted_dirty: RangeSet,
     /// Nothing is dropped, whatever the mode.
     keeps_all: bool,
     /// Another process has read it.
@@ -168,6 +171,7 @@ impl ObservedStream {
                 ..ObservedCounts::default()
             },
             config,
+            counted_dirty: RangeSet::new(),
             keeps_all: false,
             was_read: false,
             closed: false,
@@ -219,12 +223,13 @@ impl ObservedStream {
 
     /// How many separate ranges of pages wait to be looked at, or to be counted.
     pub fn range_count(&self) -> usize {
-        match &self.provenance {
+        let named = match &self.provenance {
             Provenance::Traced {
                 fresh, uncounted, ..
             } => fresh.count().max(uncounted.count()),
             Provenance::ResidentAtOpen { .. } => 0,
-        }
+        };
+        named.max(self.counted_dirty.count())
     }
 
     /// Returns whether a reader may still be about to read all of `range`.

@@ -152,9 +152,29 @@ impl ObservedStream {
         // With the trace, each page brought in is counted once, plus what is written to pages
         // that were there before.
         let brought_bytes = self.take_uncounted(range);
+        let known_bytes = self.counted_dirty.bytes_of(range).min(written_bytes);
+        if !mode.drops() {
+            let dirty = ByteRange::new(range.start, range.start + written_bytes.min(range.len()));
+            self.counted_dirty.insert(dirty);
+        }
+        let written_bytes = written_bytes - known_bytes;
         self.counted_early(range, written_bytes.saturating_sub(brought_bytes));
         self.counts.written_bytes += brought_bytes.max(written_bytes);
         self.write_cursor = range.end;
+    }
+
+    /// Forgets what has been written to the disk of what was counted as dirty: if it is found
+    /// dirty again, it was written once more.
+    fn see_clean<P: Pages>(&mut self, look: &Look<'_, P>) {
+        let mut search = look.search(Counted::unwritten_bytes);
+        for range in self.counted_dirty.iter() {
+            search.descend(range);
+        }
+        self.counted_dirty.clear();
+        for (piece, bytes) in search.found {
+            let dirty = ByteRange::new(piece.start, piece.start + bytes);
+            self.counted_dirty.insert(dirty);
+        }
     }
 
     /// Counts what was brought into this range, now that its purpose is known.
@@ -172,6 +192,9 @@ impl ObservedStream {
         };
         let changed = counted != self.counts.counted;
         self.counts.counted = counted;
+        if counted.unwritten_bytes() < self.counted_dirty.bytes() {
+            self.see_clean(look);
+        }
         let Some(stream) = look.disk.stream(self.config.id) else {
             return changed;
         };

@@ -79,6 +79,78 @@ fn next_look_ns(streams: u64, closed: bool) -> u64 {
     stream.next_look_ns()
 }
 
+/// A file whose first bytes are cached, of which all from an offset on are dirty.
+struct Dirty {
+    now_ns: u64,
+    dirty: ByteRange,
+}
+
+impl Pages for Dirty {
+    fn size_bytes(&self) -> Option<u64> {
+        Some(8 * MIB)
+    }
+
+    fn count(&self, range: ByteRange) -> Option<Counted> {
+        Some(Counted {
+            cached_bytes: range.intersection(ByteRange::new(0, 8 * MIB)).len(),
+            dirty_bytes: range.intersection(self.dirty).len(),
+            ..Counted::default()
+        })
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.now_ns
+    }
+
+    fn processor_ns(&self) -> u64 {
+        0
+    }
+}
+
+/// The stream forgets what it leaves to the kernel, if that is to stay.
+#[test]
+fn what_stays_dirty_is_counted_as_written_once() {
+    for provenance in [
+        ProvenanceKind::Traced,
+        ProvenanceKind::ResidentAtOpen {
+            cached_bytes: 8 * MIB,
+        },
+    ] {
+        let mut disk = Disk::new(DiskConfig::default());
+        let id = StreamId(0);
+        let config = StreamConfig {
+            traced: provenance == ProvenanceKind::Traced,
+            size_bytes: 8 * MIB,
+            ..StreamConfig::default()
+        };
+        disk.opened(1, id, config, absent());
+        let mut stream = ObservedStream::new(ObservedStreamConfig {
+            id,
+            // It overwrites, so the kernel writes it.
+            mode: Mode::WRITE_BEHIND,
+            reads: true,
+            provenance,
+            size_bytes: 8 * MIB,
+            block_device: false,
+            lag_bytes: 16 * MIB,
+            page_bytes: PAGE,
+        });
+        let mut written_bytes = |now_s: u64, dirty| {
+            for now_ms in [0, 300, 600] {
+                let now_ns = (now_s * 1000 + now_ms) * MS;
+                stream.look(&mut disk, &Dirty { now_ns, dirty });
+            }
+            stream.counts().written_bytes
+        };
+        let mib = |start, end| ByteRange::new(start * MIB, end * MIB);
+        assert_eq!(written_bytes(1, mib(0, 2)), 2 * MIB, "{provenance:?}");
+        assert_eq!(written_bytes(2, mib(0, 4)), 4 * MIB, "{provenance:?}");
+        // The kernel has written some of it.
+        assert_eq!(written_bytes(3, mib(3, 4)), 4 * MIB, "{provenance:?}");
+        assert_eq!(written_bytes(4, mib(0, 4)), 7 * MIB, "{provenance:?}");
+    }
+}
+
 #[test]
 fn many_files_that_wait_for_a_disk_are_looked_at_in_turn() {
     assert!(next_look_ns(1, false) <= LOOK_MIN_NS);
