@@ -136,21 +136,21 @@ impl DiskHandle {
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The most that the kernel reads ahead in one call.
+    /// The most that the kernel reads ahead in one call, as set now.
     pub(crate) fn read_ahead_bytes(&self) -> u64 {
         // A virtual disk's figures are made up, so take the kernel's default.
         const DEFAULT_BYTES: u64 = 128 << 10;
         if self.disk.virtual_ {
             return DEFAULT_BYTES;
         }
-        let larger = self.disk.read_ahead_bytes.max(self.disk.request_bytes);
-        larger.max(DEFAULT_BYTES)
+        let set_bytes = self.disk.current_read_ahead_bytes();
+        set_bytes.max(self.disk.request_bytes).max(DEFAULT_BYTES)
     }
 
-    /// The most that the kernel's own readahead reads. btrfs reads 4 MiB, whatever the disk's
-    /// setting (fs/btrfs/disk-io.c).
+    /// The most that the kernel's own readahead reads, as set now. btrfs reads 4 MiB, whatever
+    /// the disk's setting (fs/btrfs/disk-io.c).
     pub(crate) fn kernel_read_ahead_bytes(&self) -> u64 {
-        self.disk.read_ahead_bytes.max(4 << 20)
+        self.disk.current_read_ahead_bytes().max(4 << 20)
     }
 
     /// The current window of a file without a window of its own.

@@ -110,6 +110,12 @@ fn number(path: &Path) -> Option<u64> {
     std::fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
+/// The setting of a disk, or of a file system without one; `None` if it has none.
+fn read_ahead_bytes(id: DiskId) -> Option<u64> {
+    let kib = number(Path::new(&format!("/sys/class/bdi/{id}/read_ahead_kb")))?;
+    Some(kib << 10)
+}
+
 pub(crate) fn sysfs(id: DiskId) -> PathBuf {
     PathBuf::from(format!("/sys/dev/block/{id}"))
 }
@@ -125,30 +131,35 @@ impl DiskInfo {
         }
         let text = |name: &str| std::fs::read_to_string(directory.join(name));
         let queue = |name: &str| number(&directory.join("queue").join(name));
+        let id = text("dev").ok()?.trim().parse().ok()?;
         Some(Self {
-            id: text("dev").ok()?.trim().parse().ok()?,
+            id,
             name: directory.file_name()?.to_str()?.to_owned(),
             request_bytes: queue("max_sectors_kb")
                 .filter(|&kib| kib > 0)
                 .map_or(DEFAULT_REQUEST_BYTES, |kib| kib << 10),
-            read_ahead_bytes: queue("read_ahead_kb")
-                .map_or(DEFAULT_READ_AHEAD_BYTES, |kib| kib << 10),
+            read_ahead_bytes: read_ahead_bytes(id).unwrap_or(DEFAULT_READ_AHEAD_BYTES),
             rotational: queue("rotational") == Some(1),
             scheduler: selected(&text("queue/scheduler").unwrap_or_default()),
             virtual_: !directory.join("queue").is_dir(),
         })
     }
 
+    /// What `read_ahead_kb` is now. It may be changed at any time, and holds for files that are
+    /// opened afterwards.
+    #[must_use]
+    pub fn current_read_ahead_bytes(&self) -> u64 {
+        read_ahead_bytes(self.id).unwrap_or(self.read_ahead_bytes)
+    }
+
     /// The stand-in for a file system without a block device.
     fn without_queue(device: u64, filesystem: FsKind) -> Self {
         let id = DiskId::from_device(device);
-        let read_ahead = format!("/sys/class/bdi/{id}/read_ahead_kb");
         Self {
             id,
             name: format!("{filesystem}-{id}").replace(' ', "-"),
             request_bytes: DEFAULT_REQUEST_BYTES,
-            read_ahead_bytes: number(Path::new(&read_ahead))
-                .map_or(DEFAULT_READ_AHEAD_BYTES, |kib| kib << 10),
+            read_ahead_bytes: read_ahead_bytes(id).unwrap_or(DEFAULT_READ_AHEAD_BYTES),
             rotational: false,
             scheduler: "none".to_owned(),
             virtual_: true,

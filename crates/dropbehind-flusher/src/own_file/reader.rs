@@ -111,6 +111,22 @@ impl Prepared {
     }
 }
 
+/// How far the kernel reads ahead in an open file.
+#[derive(Clone, Copy, Debug)]
+struct ReadAhead {
+    call_bytes: u64,
+    kernel_bytes: u64,
+}
+
+impl ReadAhead {
+    fn of(file: &OwnFile) -> ReadAhead {
+        ReadAhead {
+            call_bytes: file.disk.read_ahead_bytes(),
+            kernel_bytes: file.disk.kernel_read_ahead_bytes(),
+        }
+    }
+}
+
 /// The reading side of an open file.
 #[derive(Debug)]
 pub struct Reader {
@@ -123,6 +139,9 @@ pub struct Reader {
     small_chunks: u32,
     /// The readahead advice is normal: the kernel reads ahead as the disk is set.
     advised: bool,
+    /// The most that the kernel reads ahead in one call, and of itself. The disk's setting may
+    /// change, but not for a file that is open; `None` before the first read.
+    read_ahead: Option<ReadAhead>,
     /// Nothing is read ahead.
     random: bool,
 }
@@ -139,8 +158,13 @@ impl Reader {
             size_bytes,
             small_chunks: 0,
             advised: false,
+            read_ahead: None,
             random,
         }
+    }
+
+    fn read_ahead(&mut self, file: &OwnFile) -> ReadAhead {
+        *self.read_ahead.get_or_insert_with(|| ReadAhead::of(file))
     }
 
     /// Makes sure that everything in `range` is cached or on its way, and records who brought
@@ -152,6 +176,7 @@ impl Reader {
         range: ByteRange,
     ) -> Prepared {
         let page_bytes = page_size();
+        let read_ahead = self.read_ahead(file);
         if range.end > self.size_bytes {
             // The file may have grown; past its end there is nothing to fetch.
             if let Ok(size_bytes) = dropbehind_linux::size_bytes(fd) {
@@ -166,7 +191,7 @@ impl Reader {
             file.claims.claim(pages);
             return Prepared {
                 claimed: pages,
-                once: fetch(fd, pages, file.disk.read_ahead_bytes()),
+                once: fetch(fd, pages, read_ahead.call_bytes),
                 ..Prepared::default()
             };
         }
@@ -182,7 +207,7 @@ impl Reader {
         }
         // Beyond the bytes asked for, fetch whole chunks, once the reader comes within reach
         // of the last one.
-        let read_ahead_bytes = file.disk.kernel_read_ahead_bytes();
+        let read_ahead_bytes = read_ahead.kernel_bytes;
         let large = self.small_chunks < SMALL_CHUNKS && read_ahead_bytes <= READ_AHEAD_MOST_BYTES;
         let wanted = if large && self.chunk_bytes == CHUNK_BYTES {
             pages.end + round_up(read_ahead_bytes, CHUNK_BYTES).max(2 * CHUNK_BYTES) + SLACK_BYTES
@@ -257,7 +282,7 @@ impl Reader {
         }
         Chunk {
             range,
-            brought: fetch(fd, range, file.disk.read_ahead_bytes()),
+            brought: fetch(fd, range, self.read_ahead(file).call_bytes),
             fetch: None,
             entered: false,
         }
@@ -271,8 +296,7 @@ impl Reader {
         range: ByteRange,
     ) -> Option<Arc<Fetch>> {
         let whole = range.len() == CHUNK_BYTES && huge_page_size() == Some(CHUNK_BYTES);
-        let beyond = file.disk.kernel_read_ahead_bytes() > READ_AHEAD_MOST_BYTES;
-        if !whole || beyond || self.small_chunks >= SMALL_CHUNKS {
+        if !whole || self.small_chunks >= SMALL_CHUNKS {
             return None;
         }
         if !self.advised {
@@ -287,6 +311,11 @@ impl Reader {
             }
             // Other advice may double the kernel's readahead.
             self.advised = advise_access(fd, Access::Normal).is_ok();
+            // With the advice, the kernel takes the setting anew.
+            self.read_ahead = Some(ReadAhead::of(file));
+        }
+        if self.read_ahead(file).kernel_bytes > READ_AHEAD_MOST_BYTES {
+            return None;
         }
         if !residency::resident_in(fd, range).is_ok_and(|resident| resident.is_empty()) {
             return None;

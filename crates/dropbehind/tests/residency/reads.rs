@@ -21,10 +21,11 @@ everywhere! {
     a_file_read_again_and_again_leaves_nothing: 8;
     reads_on_a_disk_with_little_readahead_leave_nothing: 48;
     reads_on_a_disk_with_much_readahead_leave_what_was_cached: 64;
+    reads_after_more_readahead_was_set_leave_nothing: 96;
 }
 
 /// A setting of a disk's queue, until this is dropped. A loop device keeps it for whoever has
-/// its number next, and a flusher learns it once.
+/// its number next.
 struct QueueSetting {
     path: PathBuf,
     before: String,
@@ -155,7 +156,7 @@ fn a_file_read_again_and_again_leaves_nothing(place: &Place) {
 fn reads_on_a_disk_with_little_readahead_leave_nothing(place: &Place) {
     let _read_ahead = QueueSetting::set(place, "read_ahead_kb", "64");
     let _sectors = QueueSetting::set(place, "max_sectors_kb", "128");
-    // A flusher learns about a disk with its first file there.
+    // A flusher learns a disk's largest request with its first file there.
     let flusher = Flusher::builder().build().unwrap();
     let path = place.cold_file(1);
     for block_bytes in [4 * KIB, MIB] {
@@ -201,5 +202,21 @@ fn reads_on_a_disk_with_much_readahead_leave_what_was_cached(place: &Place) {
             "{before_bytes} bytes were cached, and then {after_bytes}: {:?}",
             file.stats()
         );
+    }
+}
+
+/// The kernel takes the disk's setting at each open.
+fn reads_after_more_readahead_was_set_leave_nothing(place: &Place) {
+    let path = place.cold_file(1);
+    for kib in ["128", "8192", "16384"] {
+        let _read_ahead = QueueSetting::set(place, "read_ahead_kb", kib);
+        for block_bytes in [64 * KIB, MIB] {
+            let mut file = File::open(&path).unwrap();
+            assert_eq!(read_pattern(&mut file, 1, block_bytes), place.size_bytes());
+            settle(&file);
+            let stats = file.stats();
+            assert_eq!(cached_bytes(&path), 0, "{kib} KiB, {stats:?}");
+            assert_eq!(stats.brought_bytes, place.size_bytes(), "{kib} KiB");
+        }
     }
 }
