@@ -6,10 +6,12 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use dropbehind_linux::{FileKind, file_stat, mounts_of, open_named};
+use dropbehind_linux::{FileKind, Mount, file_stat, mounts_of, open_named};
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+
+use crate::source::{is_local, mount_at};
 
 /// How often to look for a file that is not found.
 const LOOKS: u32 = 4;
@@ -34,25 +36,50 @@ fn look_below(overlay_file: BorrowedFd<'_>, path: &Path) -> Option<OwnedFd> {
     let root = mount.root.strip_prefix("/").unwrap_or(&mount.root);
     let inside = root.join(inside);
     let layers = mount.layers();
-    let below = layers
-        .iter()
-        .find_map(|layer| name_in(layer, &inside).ok())?;
-    let found = file_stat(below.as_fd()).ok()?;
-    // If all layers are on one file system, the inode numbers are the same. Elsewhere, what the
-    // overlay passes on of the file below must do: nobody can choose when a file was made.
-    let same = found.id.inode == wanted.id.inode
-        || (found.size_bytes, found.born) == (wanted.size_bytes, wanted.born);
-    let is_it = same && found.kind == FileKind::Regular;
-    is_it.then(|| open_named(below.as_fd()).ok())?
+    // Relative layers start in the directory of whoever mounted the overlay, which nothing shows:
+    // above the mount point, as Docker's do, or at another mount point. No server is asked.
+    let is_relative = layers.iter().any(|layer| layer.is_relative());
+    let mount_points = mounts.iter().map(|mount| mount.mount_point.as_path());
+    let above = mount.mount_point.ancestors().skip(1);
+    let starts = above.chain(mount_points);
+    let mut starts = starts.filter(|start| is_local_at(&mounts, start));
+    let look_from = |start| {
+        let named = |layer: &PathBuf| name_in(start, layer, &inside).ok();
+        let below = layers.iter().find_map(named)?;
+        let found = file_stat(below.as_fd()).ok()?;
+        // If all layers are on one file system, the inode numbers are the same. Elsewhere, what
+        // the overlay passes on of the file below must do: nobody can choose when a file was
+        // made.
+        let same = found.id.inode == wanted.id.inode
+            || (found.size_bytes, found.born) == (wanted.size_bytes, wanted.born);
+        let is_it = same && found.kind == FileKind::Regular;
+        is_it.then(|| open_named(below.as_fd()).ok())?
+    };
+    match is_relative {
+        true => starts.find_map(look_from),
+        false => look_from(Path::new("/")),
+    }
 }
 
-/// Names a file of a layer. At any moment, users may replace directories there with links that
-/// lead anywhere; the overlay itself follows none.
-fn name_in(layer: &Path, inside: &Path) -> io::Result<OwnedFd> {
+/// Returns whether what is mounted at this path needs no server.
+fn is_local_at(mounts: &[Mount], path: &Path) -> bool {
+    mount_at(mounts, path).is_some_and(is_local)
+}
+
+/// Names a file of a layer, whose own name may be relative to `start`. At any moment, users may
+/// replace directories in a layer with links that lead anywhere; the overlay itself follows none.
+fn name_in(start: &Path, layer: &Path, inside: &Path) -> io::Result<OwnedFd> {
     let path = OFlags::PATH | OFlags::CLOEXEC;
-    let layer = rustix::fs::open(layer, path | OFlags::DIRECTORY, Mode::empty())?;
-    let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+    let folder = path | OFlags::DIRECTORY;
+    let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_XDEV;
+    let layer = if layer.is_absolute() {
+        rustix::fs::open(layer, folder, Mode::empty())?
+    } else {
+        let start = rustix::fs::open(start, folder, Mode::empty())?;
+        openat2(start, layer, folder, Mode::empty(), beneath)?
+    };
     let flags = path | OFlags::NOFOLLOW;
+    let beneath = beneath | ResolveFlags::NO_SYMLINKS;
     Ok(openat2(layer, inside, flags, Mode::empty(), beneath)?)
 }
 
@@ -83,12 +110,13 @@ mod tests {
         std::fs::write(layer.join("plain/file"), "x").unwrap();
         symlink(&outside, layer.join("folder")).unwrap();
         symlink(outside.join("file"), layer.join("link")).unwrap();
-        assert!(name_in(&layer, Path::new("plain/file")).is_ok());
+        let name_in = |path| name_in(Path::new("/"), &layer, Path::new(path));
+        assert!(name_in("plain/file").is_ok());
         for path in ["folder/file", "../outside/file"] {
-            assert!(name_in(&layer, Path::new(path)).is_err(), "{path}");
+            assert!(name_in(path).is_err(), "{path}");
         }
         // A descriptor that names the link itself is no regular file.
-        let link = name_in(&layer, Path::new("link"));
+        let link = name_in("link");
         assert!(link.is_err() || file_stat(link.unwrap().as_fd()).unwrap().kind == FileKind::Other);
     }
 }

@@ -330,7 +330,7 @@ fn reaches_server(mounts: &[Mount], mount: &Mount) -> bool {
 }
 
 /// The mount that a path leads to, unless by links.
-fn mount_at<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
+pub(crate) fn mount_at<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
     // Of two mounts at one place, the later covers the other.
     let above = mounts
         .iter()

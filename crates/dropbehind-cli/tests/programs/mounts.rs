@@ -35,6 +35,38 @@ impl Mounted {
     }
 }
 
+/// Nothing shows where relative layers begin: Docker's do above the mount point.
+#[test]
+fn an_overlay_with_relative_layers() {
+    need!(all Bed::needs(Fs::Ext4, &["mount", "cp"]));
+    need!(Need::Filesystem("overlay"));
+    let bed = Bed::on(Fs::Ext4);
+    for elsewhere in [false, true] {
+        let data = "head -c 20000000 /dev/urandom >data; mkdir ../upper ../work";
+        bed.runs("", "lower", data);
+        bed.cools("lower");
+        let outside = elsewhere.then(|| dropbehind_testbed::Scratch::new().unwrap());
+        let merged = match &outside {
+            Some(outside) => outside.file("merged"),
+            None => bed.file("merged"),
+        };
+        std::fs::create_dir_all(&merged).unwrap();
+        let options = "lowerdir=lower,upperdir=upper,workdir=work";
+        let mount = format!("mount -t overlay overlay -o {options} {}", merged.display());
+        let left = bed.runs("", ".", &mount);
+        assert_eq!(left.code, Some(0), "{left:?}");
+        let mounted = Mounted(merged.clone());
+        let script = format!("cd {}; exec $RUN -v cp data copy", merged.display());
+        let left = bed.runs(RUN, ".", &script);
+        assert_eq!(left.code, Some(0), "{left:?}");
+        for folder in ["lower", "upper"] {
+            assert_eq!(bed.cached(folder), [], "{left:?}");
+        }
+        drop(mounted);
+        bed.runs("", ".", "rm -r lower upper work");
+    }
+}
+
 impl Drop for Mounted {
     fn drop(&mut self) {
         let status = Command::new("umount")
