@@ -29,15 +29,14 @@ pub fn choose(
     if works == Some(false) {
         return emulated("RWF_DONTCACHE does not work here");
     }
-    if kernel
-        < (KernelVersion {
-            major: 6,
-            minor: 16,
-        })
-    {
+    let before = |major, minor| kernel < KernelVersion { major, minor };
+    if before(6, 16) {
         return emulated("kernels before 6.16 have no RWF_DONTCACHE, or one with known bugs");
     }
     match (filesystem, operation) {
+        (FsKind::BlockDevice, _) if before(7, 3) && works.is_none() => {
+            emulated("before Linux 7.3, RWF_DONTCACHE does not work on raw devices")
+        }
         (FsKind::Ext4, Operation::Overwrite) => {
             emulated("on ext4 native overwrites leave most pages cached")
         }
@@ -45,9 +44,34 @@ pub fn choose(
             "native reads below 4 MiB fetch parts of the file twice, and drop pages that others \
              read meanwhile",
         ),
-        (_, Operation::Write | Operation::Overwrite) => emulated(
+        (_, Operation::Write | Operation::Overwrite) if before(7, 2) => emulated(
             "native writes start disk I/O inside each call: small writes are not combined, and \
              large ones have the longer tail",
         ),
+        (_, Operation::Write | Operation::Overwrite) => emulated(
+            "native writes are left to the kernel's flusher and not held back: what is dirty grows \
+             to the limits of the whole machine",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reason_is_that_of_the_running_kernel() {
+        let why = |major, minor, filesystem, works| {
+            let kernel = KernelVersion { major, minor };
+            let choice = choose(kernel, filesystem, Operation::Write, works);
+            assert_eq!(choice.strategy, Strategy::Emulated);
+            choice.why
+        };
+        assert!(why(6, 15, FsKind::Xfs, None).contains("before 6.16"));
+        assert!(why(7, 1, FsKind::Xfs, Some(true)).contains("inside each call"));
+        assert!(why(7, 2, FsKind::Xfs, Some(true)).contains("not held back"));
+        assert!(why(7, 2, FsKind::BlockDevice, None).contains("before Linux 7.3"));
+        assert!(why(7, 3, FsKind::BlockDevice, None).contains("not held back"));
+        assert!(why(7, 3, FsKind::Btrfs, Some(false)).contains("does not work here"));
     }
 }
