@@ -118,6 +118,25 @@ fn an_overlay() {
     }
 }
 
+/// Its pages are clean as soon as they are written.
+#[test]
+fn a_file_system_that_a_process_serves() {
+    let tools = ["fuse2fs", "mkfs.ext4", "cp", "tar"];
+    need!(all Bed::needs(Fs::Ext4, &tools));
+    let bed = Bed::on(Fs::Ext4);
+    let script = "truncate -s 300M image; mkfs.ext4 -q image; mkdir served; \
+                  fuse2fs image served -o fakeroot && head -c 64M /dev/urandom >served/data";
+    let left = bed.runs("", ".", script);
+    assert_eq!(left.code, Some(0), "{left:?}");
+    let _mounted = Mounted(bed.file("served"));
+    evict(&bed.file("served/data"));
+    for script in ["cp data copy; cmp data copy", "tar -cf archive data copy"] {
+        let left = bed.runs(RUN, "served", &format!("exec $RUN -v sh -c '{script}'"));
+        assert_eq!(left.code, Some(0), "{left:?}");
+        assert_eq!(bed.cached("served"), [], "{left:?}");
+    }
+}
+
 /// One program has both open, and both have the same pages.
 #[test]
 fn a_file_of_an_overlay_and_the_one_below_it() {
