@@ -6,3 +6,4 @@ mod deaths;
 mod named_files;
 mod opens;
 mod program;
+mod waiting;

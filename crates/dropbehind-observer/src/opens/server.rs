@@ -84,6 +84,9 @@ pub(super) struct Serving {
     unreported: bool,
     /// The observer is gone: nothing is looked at any more.
     deaf: bool,
+    /// Looking at a file may mean waiting for its server, so while the other holder does, this
+    /// one does not look: the server may itself wait for an open.
+    pub(super) looks: bool,
 }
 
 impl Serving {
@@ -99,6 +102,7 @@ impl Serving {
             told_of_others: HashSet::new(),
             unreported: false,
             deaf: false,
+            looks: true,
         }
     }
 
@@ -182,6 +186,7 @@ impl Serving {
                 let process = self.process_of(call.thread);
                 self.report(&Report::Unstopped { process }, None);
             }
+            _ if !self.looks => self.search(call.thread),
             Request::Open { .. } | Request::OpenHow { .. } => self.opens(call),
         }
     }

@@ -36,6 +36,7 @@ pub fn stand_by(served: Served, holder: usize, other: i32, mut start_spare: Star
         if is_stuck {
             // It hangs at this call, or was stopped.
             let _ = holders.let_go_for(others, &served.listener);
+            serving.looks = false;
             let stopped = serving.serve(None, |serving| {
                 let other = serving.other.as_ref();
                 holders.count(others) != count
@@ -47,6 +48,7 @@ pub fn stand_by(served: Served, holder: usize, other: i32, mut start_spare: Star
             }
         }
     }
+    serving.looks = true;
     // From here on, this one serves and another one stands by.
     serving.replace_dead(&mut start_spare);
     serving.serve(None, |serving| {
