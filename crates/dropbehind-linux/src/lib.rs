@@ -123,8 +123,8 @@ pub use presence::Presence;
 pub use pressure::{Pressure, Resource, Stall, pressure, pressure_in};
 pub use probe::{Probe, Support, probe};
 pub use processes::{
-    Cgroup, FileLink, FileLinks, NamedFile, ProcessStat, cgroups, children, command_name,
-    executable, file_links, mapped_files, process_stat, process_user, processes,
+    CallUnderWay, Cgroup, FileLink, FileLinks, NamedFile, ProcessStat, cgroups, children,
+    command_name, executable, file_links, mapped_files, process_stat, process_user, processes,
 };
 pub use processor_time::{processor_time, processor_time_of};
 pub use program::{Apart, Change, CommandLine, Program};

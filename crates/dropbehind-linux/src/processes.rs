@@ -448,6 +448,8 @@ pub struct ProcessStat {
     /// Its parent; 0 if that is outside the pid namespace.
     pub parent: i32,
     flags: u32,
+    /// How long it has executed outside of the kernel, in clock ticks.
+    user_ticks: u64,
     /// When it started, in clock ticks since boot. Together with the process number, it tells
     /// a process from a later one with the same number.
     pub start_ticks: u64,
@@ -464,6 +466,45 @@ pub fn process_stat(process: i32) -> io::Result<ProcessStat> {
     parse_stat(&text).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
+/// A system call in which a thread was, at a moment when it executed nothing else.
+#[derive(Clone, Copy, Debug)]
+pub struct CallUnderWay {
+    thread: i32,
+    number: i32,
+    user_ticks: Option<u64>,
+}
+
+impl CallUnderWay {
+    /// This thread's call, by its number on the thread's architecture.
+    #[must_use]
+    pub fn new(thread: i32, number: i32) -> CallUnderWay {
+        CallUnderWay {
+            thread,
+            number,
+            user_ticks: None,
+        }
+    }
+
+    /// Returns whether the thread may still be in that call. It is not if it has ended, waits in
+    /// another call, or has executed something outside of the kernel since the last time that
+    /// this was asked (proc_pid_syscall(5)). Nor if we may not know.
+    pub fn may_go_on(&mut self) -> bool {
+        let CallUnderWay { thread, number, .. } = *self;
+        let Ok(shown) = fs::read_to_string(format!("/proc/{thread}/syscall")) else {
+            return false;
+        };
+        if !shown.starts_with("running") {
+            return shown.split_whitespace().next() == Some(number.to_string().as_str());
+        }
+        // `/proc/THREAD/stat` would be that of the whole process.
+        let text = fs::read(format!("/proc/{thread}/task/{thread}/stat"));
+        let Some(stat) = text.ok().and_then(|text| parse_stat(&text)) else {
+            return false;
+        };
+        *self.user_ticks.get_or_insert(stat.user_ticks) == stat.user_ticks
+    }
+}
+
 fn parse_stat(text: &[u8]) -> Option<ProcessStat> {
     // The name is in parentheses and may contain any bytes, including parentheses.
     let end = text.iter().rposition(|&byte| byte == b')')?;
@@ -473,9 +514,10 @@ fn parse_stat(text: &[u8]) -> Option<ProcessStat> {
     Some(ProcessStat {
         state: fields.next()?.chars().next()?,
         parent: fields.next()?.parse().ok()?,
-        // Fields 9 and 22; the parent is field 4.
+        // Fields 9, 14 and 22; the parent is field 4.
         flags: fields.nth(4)?.parse().ok()?,
-        start_ticks: fields.nth(12)?.parse().ok()?,
+        user_ticks: fields.nth(4)?.parse().ok()?,
+        start_ticks: fields.nth(7)?.parse().ok()?,
     })
 }
 
@@ -494,6 +536,7 @@ mod tests {
                 state: 'S',
                 parent: 7,
                 flags: 4_194_560,
+                user_ticks: 5,
                 start_ticks: 91234
             }
         );

@@ -61,6 +61,8 @@ pub struct StoppedCall {
     id: u64,
     /// The thread that made it, in our pid namespace; 0 if it is not in there.
     pub thread: i32,
+    /// The system call's number, on the thread's architecture.
+    pub number: i32,
     /// What it asks for.
     pub request: Request,
 }
@@ -238,6 +240,7 @@ impl Notification {
         StoppedCall {
             id: self.id,
             thread: self.thread as i32,
+            number: self.number,
             request: filter::request(self),
         }
     }

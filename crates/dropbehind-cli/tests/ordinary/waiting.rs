@@ -1,4 +1,4 @@
-//! Opens that take long.
+//! Opens that take long, and opens that fail.
 
 use crate::bed::Ordinary;
 use dropbehind_testbed::{HangingFs, Need, need};
@@ -44,4 +44,33 @@ fn a_server_that_hangs_keeps_only_those_waiting_who_asked_it() {
     }
     drop(hanging);
     assert!(run.wait().unwrap().success());
+}
+
+/// A file that somebody else makes later is theirs, whether the program then sleeps or computes.
+#[test]
+fn what_an_open_could_not_make_is_not_the_programs() {
+    need!(all Ordinary::needs(&["python3"]));
+    for (then, does) in [("sleep", "time.sleep(0.01)"), ("compute", "pass")] {
+        let user = Ordinary::new();
+        user.does("mkdir shut; chmod 555 shut");
+        let script = format!(
+            "cat >fails.py <<'END'\n\
+             import os, time\n\
+             ticks = lambda: time.clock_gettime(time.CLOCK_THREAD_CPUTIME_ID)\n\
+             begun = os.open('begun', os.O_CREAT | os.O_WRONLY)\n\
+             try: os.open('shut/made', os.O_CREAT | os.O_RDWR); os._exit(9)\n\
+             except PermissionError: pass\n\
+             began, used = time.monotonic(), ticks()\n\
+             while time.monotonic() - began < 0.5 or '{then}' == 'compute' and ticks() - used < 0.3: {does}\n\
+             os.write(begun, b'failed')\n\
+             while os.access('shut/over', 0) == False: {does}\n\
+             os._exit(0)\n\
+             END\n\
+             $RUN python3 fails.py & \
+             until [ -s begun ]; do sleep 0.1; done; chmod 755 shut; \
+             head -c 8M /dev/zero >shut/made; sync shut/made; sleep 0.3; touch shut/over; wait $!"
+        );
+        user.does(&script);
+        assert_eq!(user.cached_pages("shut/made"), 2048, "{then}");
+    }
 }

@@ -7,7 +7,7 @@ use crate::shown;
 use dropbehind_flusher::CacheMap;
 use dropbehind_linux::seccomp::{Holders, Listener, Request, StoppedCall};
 use dropbehind_linux::{
-    Interest, Pidfd, PollEntry, cachestat, keep_descriptors, poll, process_stat,
+    CallUnderWay, Interest, Pidfd, PollEntry, cachestat, keep_descriptors, poll, process_stat,
 };
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::{HashMap, HashSet};
@@ -24,8 +24,6 @@ pub(super) const NAME: &str = "dropbehind-open";
 /// this time in which nobody opens any. The pause doubles up to [`TICK`] while the open goes on:
 /// truncating a large file takes some milliseconds.
 const QUIET: Duration = Duration::from_millis(1);
-/// An open that has made or truncated nothing in this time has failed.
-const FAILED: Duration = Duration::from_secs(2);
 /// The longest wait for that at the end.
 const FLUSHING: Duration = Duration::from_secs(1);
 /// As many threads are remembered.
@@ -49,8 +47,8 @@ pub struct Served {
 #[derive(Debug)]
 struct Unfinished {
     thread: i32,
+    call: CallUnderWay,
     what: What,
-    since: Instant,
 }
 
 #[derive(Debug)]
@@ -204,11 +202,11 @@ impl Serving {
                     return self.search(call.thread);
                 }
                 match file.is_to_be_truncated() {
-                    true => self.put_off(call.thread, What::Truncated(file)),
+                    true => self.put_off(call, What::Truncated(file)),
                     false => self.opened(call.thread, &file, Some(absent)),
                 }
             }
-            Found::ToBeMade(way) => self.put_off(call.thread, What::Made(way)),
+            Found::ToBeMade(way) => self.put_off(call, What::Made(way)),
             Found::Unclear => self.search(call.thread),
         }
     }
@@ -245,25 +243,24 @@ impl Serving {
         }
     }
 
-    fn put_off(&mut self, thread: i32, what: What) {
-        let since = Instant::now();
+    fn put_off(&mut self, call: &StoppedCall, what: What) {
         self.unfinished.push(Unfinished {
-            thread,
+            thread: call.thread,
+            call: CallUnderWay::new(call.thread, call.number),
             what,
-            since,
         });
         self.quiet = QUIET;
     }
 
-    /// Looks at what opens have made or truncated by now.
+    /// Looks at what opens have made or truncated by now, or failed to.
     fn finish_some(&mut self) {
         self.quiet = (2 * self.quiet).min(TICK);
-        for open in std::mem::take(&mut self.unfinished) {
+        for mut open in std::mem::take(&mut self.unfinished) {
             let is_done = match &open.what {
                 What::Made(way) => way.is_there(),
                 What::Truncated(file) => file.was_modified(),
             };
-            match is_done || open.since.elapsed() > FAILED {
+            match is_done || !open.call.may_go_on() {
                 true => self.finish(open),
                 false => self.unfinished.push(open),
             }
@@ -286,12 +283,11 @@ impl Serving {
                 None => self.search(thread),
                 Some(_) => {}
             },
-            What::Truncated(file) => {
-                // If it was not modified, the open has failed.
-                if file.was_modified() {
-                    self.opened(thread, &file, Some(Absent::all()));
-                }
-            }
+            What::Truncated(file) => match file.was_modified() {
+                true => self.opened(thread, &file, Some(Absent::all())),
+                // The open has failed, or is not yet over.
+                false => self.search(thread),
+            },
         }
     }
 
