@@ -6,9 +6,11 @@ mod user;
 use bench::{mode, nothing_is_left, results, runs, scenario};
 use dropbehind_testbed::{MemoryCgroup, Need, need, residency};
 use serde_json::Value;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
-use user::User;
+use user::{User, finish};
 
 const SIZE: u64 = 4 << 20;
 
@@ -58,6 +60,53 @@ fn a_wrong_command_line_does_nothing() {
     user.runs("bench seq-read-1m --quick --dir missing")
         .fails(1, "missing");
     nothing_is_left(user.file("").as_path());
+}
+
+/// Another program does the work. It is found where packages, cargo and users put it.
+#[test]
+fn the_other_program_is_found() {
+    let user = User::new();
+    let put = |path: &str, says: &str| {
+        let path = user.file(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(
+            &path,
+            format!("#!/bin/sh\nprintf '{says}'; printf ' %s' \"$@\"\n"),
+        )
+        .unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+    };
+    let dropbehind = user.file("usr/bin/dropbehind");
+    std::fs::create_dir_all(user.file("usr/bin")).unwrap();
+    std::fs::copy(env!("CARGO_BIN_EXE_dropbehind"), &dropbehind).unwrap();
+    let runs = |words: &str| {
+        let mut command = Command::new(&dropbehind);
+        // A folder that is not absolute is whatever the user happens to be in.
+        let path = format!("here:{}", user.file("path").display());
+        command.args(words.split(' ')).env("PATH", path);
+        finish(command.current_dir(user.file("")))
+    };
+    put("here/dropbehind-bench", "here");
+    runs("bench list").fails(3, "Install the package dropbehind-bench");
+    put("usr/libexec/dropbehind/dropbehind-bench", "libexec");
+    assert_eq!(runs("bench list").text(), "libexec list");
+    put("path/dropbehind-bench", "path");
+    assert_eq!(runs("bench report -- -f").text(), "path report -- -f");
+    put("usr/bin/dropbehind-bench", "beside");
+    assert_eq!(
+        runs("bench --runs 2 -y --size 1.5MiB --dir=-d a b").text(),
+        format!(
+            "beside measure --dropbehind={} --dir=-d --yes --size=1572864 --runs=2 -- a b",
+            dropbehind.display()
+        )
+    );
+    // What cannot be run is not passed over.
+    std::fs::set_permissions(
+        user.file("usr/bin/dropbehind-bench"),
+        Permissions::from_mode(0o644),
+    )
+    .unwrap();
+    runs("bench list").fails(1, "cannot start");
 }
 
 #[test]

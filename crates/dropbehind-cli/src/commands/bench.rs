@@ -1,19 +1,18 @@
-//! `dropbehind bench`: what each way of doing buffered I/O costs here.
+//! `dropbehind bench`: what each way of doing buffered I/O costs here. Another program does the
+//! work, `dropbehind-bench`; this finds and becomes it.
 
-use super::{Cli, print, report};
-use crate::error::{Exit, Failure};
+use super::report;
+use crate::error::{Exit, Failure, shown};
 use crate::options::BenchSettings;
-use clap::error::ErrorKind;
-use clap::{Args, CommandFactory, Subcommand};
-use dropbehind_bench::{Error, Launcher, Mode, Options, Results, Scenario, Terminal};
-use nix::sys::signal::{SigSet, Signal};
-use std::ffi::OsString;
-use std::fmt::Write as _;
-use std::io::{self, BufRead, IsTerminal, Write};
+use clap::{Args, Subcommand};
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::process::Command;
+
+const PROGRAM: &str = "dropbehind-bench";
 
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -49,174 +48,71 @@ enum What {
         #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
         html: Option<PathBuf>,
     },
-    /// The process that does the I/O of a case
-    #[command(hide = true)]
-    Worker,
-    /// The process that is the slow disk
-    #[command(hide = true)]
-    Disk {
-        /// Its size in bytes
-        size: OsString,
-    },
 }
 
 pub(super) fn run(args: &BenchArgs) -> Exit {
+    let here = match env::current_exe() {
+        Ok(here) => here,
+        Err(error) => {
+            return report(&Failure::new(format!(
+                "cannot find out where dropbehind is: {error}. Mount /proc."
+            )));
+        }
+    };
+    let path = env::var_os("PATH").unwrap_or_default();
+    for program in places(&here, &path) {
+        // Returns only if it fails.
+        let error = Command::new(&program).args(words(args, &here)).exec();
+        if error.kind() != io::ErrorKind::NotFound {
+            return report(&Failure::new(format!(
+                "cannot start {}: {error}. Install {PROGRAM} anew.",
+                shown(&program)
+            )));
+        }
+    }
+    report(&Failure::impossible(format!(
+        "there is no {PROGRAM}, which does the work of `bench`, beside {}, in PATH or in \
+         libexec/dropbehind. Install the package {PROGRAM}, or build it with `cargo build --release \
+         -p {PROGRAM}`.",
+        shown(&here)
+    )))
+}
+
+/// Where the other program may be.
+fn places(here: &Path, path: &OsStr) -> Vec<PathBuf> {
+    let beside = here.parent().unwrap_or(Path::new("/"));
+    let folders = std::iter::once(beside.to_owned())
+        .chain(env::split_paths(path).filter(|folder| folder.is_absolute()))
+        .chain([beside.join("../libexec/dropbehind")]);
+    folders.map(|folder| folder.join(PROGRAM)).collect()
+}
+
+/// Its command line.
+fn words(args: &BenchArgs, here: &Path) -> Vec<OsString> {
+    let mut words: Vec<OsString> = Vec::new();
     match &args.what {
-        None => measure(args),
-        Some(What::List) => print(list().as_bytes()),
-        Some(What::Compare { before, after }) => compare(before, after),
-        Some(What::Report { results, html }) => show(results, html.as_deref()),
-        Some(What::Worker) if dropbehind_bench::worker_main() => Exit::Done,
-        Some(What::Disk { size })
-            if dropbehind_bench::disk_main(std::slice::from_ref(size)) == 0 =>
-        {
-            Exit::Done
+        None => {
+            words.push("measure".into());
+            let mut dropbehind = OsString::from("--dropbehind=");
+            dropbehind.push(here);
+            words.push(dropbehind);
+            words.extend(args.settings.words.iter().cloned());
+            words.push("--".into());
+            words.extend(args.scenarios.iter().map(OsString::from));
         }
-        // Both have said why.
-        Some(What::Worker | What::Disk { .. }) => Exit::Failed,
-    }
-}
-
-fn failure(error: &Error) -> Failure {
-    match error {
-        // Treated like any other word that the command line should not have.
-        Error::Usage(text) => Cli::command()
-            .error(ErrorKind::ValueValidation, text)
-            .exit(),
-        other => Failure::new(other.to_string()),
-    }
-}
-
-fn list() -> String {
-    let mut text = String::from("Scenarios:\n");
-    for scenario in Scenario::all() {
-        let _ = writeln!(text, "  {:<24}{}", scenario.name, scenario.summary);
-    }
-    text.push_str("\nModes:\n");
-    for mode in Mode::ALL {
-        let _ = writeln!(text, "  {:<24}{}", mode.name(), mode.summary());
-    }
-    text
-}
-
-fn compare(before: &Path, after: &Path) -> Exit {
-    match Results::load(before).and_then(|before| Ok((before, Results::load(after)?))) {
-        Ok((before, after)) => print(dropbehind_bench::compare(&before, &after).as_bytes()),
-        Err(error) => report(&failure(&error)),
-    }
-}
-
-fn show(results: &Path, html: Option<&Path>) -> Exit {
-    let results = match Results::load(results) {
-        Ok(results) => results,
-        Err(error) => return report(&failure(&error)),
-    };
-    match html {
-        None => print(results.to_text().as_bytes()),
-        Some(path) => match results.save_html(path) {
-            Ok(()) => Exit::Done,
-            Err(error) => report(&failure(&error)),
-        },
-    }
-}
-
-fn measure(args: &BenchArgs) -> Exit {
-    let settings = &args.settings;
-    let options = Options {
-        scenarios: args.scenarios.clone(),
-        dir: settings.dir.clone(),
-        device: settings.device.clone(),
-        size_bytes: settings.size_bytes,
-        memory_bytes: settings.memory_bytes,
-        modes: settings.modes.clone(),
-        runs: settings.runs,
-        quick: settings.quick,
-        json: settings.json.clone(),
-        html: settings.html.clone(),
-        assume_yes: settings.yes,
-    };
-    let interrupted = Arc::new(AtomicBool::new(false));
-    if let Err(error) = watch_for_the_end(&interrupted) {
-        return report(&Failure::new(format!("cannot watch for signals: {error}.")));
-    }
-    let mut screen = Screen { lost: false };
-    match dropbehind_bench::run(&options, &launcher(), &interrupted, &mut screen) {
-        Ok(_) if screen.lost => Exit::BrokenPipe,
-        Ok(results) if results.has_failures() => report(&Failure::new(
-            "some cases failed, as said above; the others are measured.",
-        )),
-        Ok(_) => Exit::Done,
-        Err(error) => report(&failure(&error)),
-    }
-}
-
-/// Ctrl-C and the like end a benchmark in order: its files, mounts and devices must be removed.
-fn watch_for_the_end(interrupted: &Arc<AtomicBool>) -> nix::Result<()> {
-    let mut signals = SigSet::empty();
-    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
-        signals.add(signal);
-    }
-    // Threads started later inherit the mask.
-    signals.thread_block()?;
-    let interrupted = Arc::clone(interrupted);
-    std::thread::spawn(move || {
-        while signals.wait().is_ok() {
-            interrupted.store(true, Ordering::Relaxed);
+        Some(What::List) => words.push("list".into()),
+        Some(What::Compare { before, after }) => {
+            words.extend(["compare".into(), "--".into(), before.into(), after.into()]);
         }
-    });
-    Ok(())
-}
-
-/// Workers are this program, through a link that leads to it even if its file was replaced
-/// meanwhile.
-fn launcher() -> Launcher {
-    let program = OsString::from(format!("/proc/{}/exe", std::process::id()));
-    let words = |words: &[&str]| -> Vec<OsString> {
-        let words = words.iter().map(OsString::from);
-        std::iter::once(program.clone()).chain(words).collect()
-    };
-    let has_run = Command::new(&program)
-        .args(["run", "--help"])
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status()
-        .is_ok_and(|status| status.success());
-    Launcher {
-        worker: words(&["bench", "worker"]),
-        disk: words(&["bench", "disk"]),
-        run: words(&["run"]),
-        run_missing: (!has_run).then(|| "this dropbehind has no `run`".to_owned()),
-    }
-}
-
-/// Results go to standard output, the rest to standard error.
-struct Screen {
-    /// Standard output is gone.
-    lost: bool,
-}
-
-impl Terminal for Screen {
-    fn note(&mut self, text: &str) {
-        let _ = writeln!(io::stderr(), "{text}");
-    }
-
-    fn result(&mut self, text: &str) {
-        let mut stdout = io::stdout().lock();
-        let written = stdout.write_all(text.as_bytes());
-        self.lost |= written.and_then(|()| stdout.flush()).is_err();
-    }
-
-    fn asks(&mut self, question: &str) -> bool {
-        if !io::stdin().is_terminal() {
-            self.note(&format!(
-                "{question} There is nobody to ask: standard input is no terminal."
-            ));
-            return false;
+        Some(What::Report { results, html }) => {
+            words.push("report".into());
+            if let Some(html) = html {
+                let mut word = OsString::from("--html=");
+                word.push(html);
+                words.push(word);
+            }
+            words.extend(["--".into(), results.into()]);
         }
-        let _ = write!(io::stderr(), "{question} Go on? [y/N] ");
-        let mut answer = String::new();
-        let read = io::stdin().lock().read_line(&mut answer);
-        read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes")
     }
+    words
 }

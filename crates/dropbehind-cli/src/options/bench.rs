@@ -2,8 +2,7 @@
 
 use super::{Kind, OptionSpec, Value};
 use clap::{ArgMatches, Args, Command, FromArgMatches};
-use dropbehind_bench::Mode;
-use std::path::PathBuf;
+use std::ffi::OsString;
 
 const DIR: OptionSpec = OptionSpec {
     name: "dir",
@@ -69,28 +68,31 @@ const MEMORY: OptionSpec = OptionSpec {
               more than a quarter of the machine's memory and no less than 64MiB.",
 };
 
+/// Ways of doing I/O that the benchmark knows.
+const MODE_NAMES: [&str; 13] = [
+    "buffered",
+    "native",
+    "direct",
+    "direct-q16",
+    "snippet",
+    "cgroup",
+    "nocache",
+    "dontcache",
+    "noreuse",
+    "write-behind",
+    "write-through",
+    "run",
+    "alone",
+];
+
 const MODES: OptionSpec = OptionSpec {
     name: "modes",
     short: None,
     value_name: "LIST",
     env: None,
     kind: Kind::Words {
-        words: &[
-            "buffered",
-            "native",
-            "direct",
-            "direct-q16",
-            "snippet",
-            "cgroup",
-            "nocache",
-            "dontcache",
-            "noreuse",
-            "write-behind",
-            "write-through",
-            "run",
-            "alone",
-        ],
-        check: |text| modes(text).map(drop),
+        words: &MODE_NAMES,
+        check: are_modes,
     },
     default: None,
     meaning: "The modes to compare, with commas between them",
@@ -149,61 +151,51 @@ pub(super) const BENCH: [&OptionSpec; 10] = [
     &DIR, &DEVICE, &YES, &SIZE, &MEMORY, &MODES, &RUNS, &QUICK, &JSON, &HTML,
 ];
 
-fn modes(text: &str) -> Result<Vec<Mode>, String> {
-    text.split(',')
-        .map(|name| {
-            name.trim()
-                .parse::<Mode>()
-                .map_err(|error| error.to_string())
-        })
-        .collect()
+fn are_modes(text: &str) -> Result<(), String> {
+    match text
+        .split(',')
+        .find(|name| !MODE_NAMES.contains(&name.trim()))
+    {
+        None => Ok(()),
+        Some(unknown) => Err(format!(
+            "there is no mode {:?}; the modes are {}",
+            unknown.trim(),
+            MODE_NAMES.join(", ")
+        )),
+    }
 }
 
-/// The values of [`BENCH`].
+/// The values of [`BENCH`], as words for `dropbehind-bench`.
 #[derive(Clone, Debug)]
 pub(crate) struct BenchSettings {
-    pub(crate) dir: Option<PathBuf>,
-    pub(crate) device: Option<PathBuf>,
-    pub(crate) yes: bool,
-    pub(crate) size_bytes: Option<u64>,
-    pub(crate) memory_bytes: Option<u64>,
-    pub(crate) modes: Vec<Mode>,
-    pub(crate) runs: Option<u32>,
-    pub(crate) quick: bool,
-    pub(crate) json: Option<PathBuf>,
-    pub(crate) html: Option<PathBuf>,
+    pub(crate) words: Vec<OsString>,
 }
 
 impl FromArgMatches for BenchSettings {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let value = |spec: &OptionSpec| matches.get_one::<Value>(spec.name);
-        let path = |spec: &OptionSpec| match value(spec) {
-            Some(Value::Path(path)) => Some(path.clone()),
-            _ => None,
-        };
-        let bytes = |spec: &OptionSpec| match value(spec) {
-            Some(Value::Bytes(bytes)) => Some(*bytes),
-            _ => None,
-        };
-        Ok(Self {
-            dir: path(&DIR),
-            device: path(&DEVICE),
-            yes: matches.get_flag(YES.name),
-            size_bytes: bytes(&SIZE),
-            memory_bytes: bytes(&MEMORY),
-            modes: match value(&MODES) {
-                // Checked when it was parsed.
-                Some(Value::Word(text)) => modes(text).unwrap_or_default(),
-                _ => Vec::new(),
-            },
-            runs: match value(&RUNS) {
-                Some(Value::Count(count)) => u32::try_from(*count).ok(),
-                _ => None,
-            },
-            quick: matches.get_flag(QUICK.name),
-            json: path(&JSON),
-            html: path(&HTML),
-        })
+        let mut words = Vec::new();
+        for spec in BENCH {
+            let mut word = OsString::from(format!("--{}", spec.name));
+            if let Kind::Flag = spec.kind {
+                if matches.get_flag(spec.name) {
+                    words.push(word);
+                }
+                continue;
+            }
+            let Some(value) = matches.get_one::<Value>(spec.name) else {
+                continue;
+            };
+            // One word, since a value may begin with a hyphen.
+            word.push("=");
+            match value {
+                Value::Path(path) => word.push(path),
+                Value::Bytes(number) | Value::Count(number) => word.push(number.to_string()),
+                Value::Word(text) => word.push(text.replace(' ', "")),
+                Value::Time(time) => word.push(time.as_secs_f64().to_string()),
+            }
+            words.push(word);
+        }
+        Ok(Self { words })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -231,11 +223,8 @@ mod tests {
 
     #[test]
     fn every_mode_is_named() {
-        let Kind::Words { words, .. } = MODES.kind else {
-            panic!("modes are words");
-        };
-        let names: Vec<&str> = Mode::ALL.iter().map(|mode| mode.name()).collect();
-        assert_eq!(words, names);
+        let names = dropbehind_bench::Mode::ALL.map(|mode| mode.name());
+        assert_eq!(MODE_NAMES, names);
         assert!(MODES.parse(OsStr::new("buffered, run")).is_ok());
         let error = MODES.parse(OsStr::new("buffered,fast")).unwrap_err();
         assert!(error.contains("write-behind"), "{error}");

@@ -9,6 +9,7 @@ use dropbehind_testbed::{Scratch, pattern};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::Once;
 
 /// One user in a folder on a real disk.
 pub(crate) struct User {
@@ -46,6 +47,10 @@ impl User {
     /// The command, to be run in the user's folder; without variables that
     /// would change what it does.
     pub(crate) fn dropbehind<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> Command {
+        let args: Vec<&str> = args.into_iter().collect();
+        if args.first() == Some(&"bench") {
+            build_bench();
+        }
         let mut command = Command::new(env!("CARGO_BIN_EXE_dropbehind"));
         command.args(args).current_dir(self.home.path());
         for (name, _) in std::env::vars_os() {
@@ -97,6 +102,28 @@ impl User {
                 .env("PATH", format!("{}:{path}", folder.display())),
         )
     }
+}
+
+/// Builds `dropbehind-bench`, which `bench` starts, if it is not there. cargo builds programs of
+/// other packages only where it tests those, too.
+fn build_bench() {
+    static BUILT: Once = Once::new();
+    BUILT.call_once(|| {
+        let dropbehind = Path::new(env!("CARGO_BIN_EXE_dropbehind"));
+        if dropbehind.with_file_name("dropbehind-bench").exists() {
+            return;
+        }
+        let profile = dropbehind.parent().expect("the profile's folder");
+        let mut build = Command::new(env!("CARGO"));
+        build.args(["build", "--locked", "--quiet", "-p", "dropbehind-bench"]);
+        build
+            .arg("--target-dir")
+            .arg(profile.parent().expect("the target folder"));
+        if profile.ends_with("release") {
+            build.arg("--release");
+        }
+        assert!(build.status().expect("cargo").success(), "{build:?}");
+    });
 }
 
 /// Runs a command to its end.
