@@ -1,0 +1,149 @@
+//! What a thread of the blocking pool does for a file, and the bytes that it carries.
+
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::sync::Arc;
+use tokio::io::ReadBuf;
+
+/// The most that one call moves, as in tokio.
+const MOST_BYTES: usize = 2 << 20;
+
+/// Bytes on their way to the file or from it.
+#[derive(Debug, Default)]
+pub(crate) struct Buffer {
+    bytes: Vec<u8>,
+    taken: usize,
+}
+
+impl Buffer {
+    /// Gives away what was read, as much as there is room for.
+    pub(crate) fn take_into(&mut self, wanted: &mut ReadBuf<'_>) -> usize {
+        let left = &self.bytes[self.taken..];
+        let count = left.len().min(wanted.remaining());
+        wanted.put_slice(&left[..count]);
+        self.taken += count;
+        count
+    }
+
+    /// Forgets what was read and not taken: so many bytes the file's position is too far.
+    pub(crate) fn forget(&mut self) -> i64 {
+        let left = self.bytes.len() - self.taken;
+        self.bytes.clear();
+        self.taken = 0;
+        // At most MOST_BYTES.
+        left as i64
+    }
+}
+
+#[derive(Debug)]
+enum What {
+    Read {
+        most_bytes: usize,
+    },
+    /// After the position went back by so much, over what was read and not taken.
+    Write {
+        back: i64,
+    },
+    Seek(SeekFrom),
+    /// It has been done.
+    Nothing,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub(crate) enum Deed {
+    Read(io::Result<()>),
+    Wrote(io::Result<()>),
+    Sought(io::Result<u64>),
+}
+
+/// One call. A write that was taken is done even if the pool drops the job, as it does when the
+/// runtime ends.
+#[derive(Debug)]
+pub(crate) struct Job {
+    file: Arc<dropbehind::File>,
+    buffer: Buffer,
+    what: What,
+}
+
+impl Job {
+    pub(crate) fn read(file: &Arc<dropbehind::File>, buffer: Buffer, room: usize) -> Self {
+        Self::new(
+            file,
+            buffer,
+            What::Read {
+                most_bytes: room.min(MOST_BYTES),
+            },
+        )
+    }
+
+    /// Also returns how many bytes of the data it takes.
+    pub(crate) fn write(
+        file: &Arc<dropbehind::File>,
+        mut buffer: Buffer,
+        data: &[u8],
+    ) -> (Self, usize) {
+        let back = buffer.forget();
+        let taken = data.len().min(MOST_BYTES);
+        buffer.bytes.extend_from_slice(&data[..taken]);
+        (Self::new(file, buffer, What::Write { back }), taken)
+    }
+
+    pub(crate) fn seek(file: &Arc<dropbehind::File>, mut buffer: Buffer, to: SeekFrom) -> Self {
+        let back = buffer.forget();
+        let to = match to {
+            // The caller counts from what it has taken.
+            SeekFrom::Current(by) => SeekFrom::Current(by.saturating_sub(back)),
+            other => other,
+        };
+        Self::new(file, buffer, What::Seek(to))
+    }
+
+    fn new(file: &Arc<dropbehind::File>, buffer: Buffer, what: What) -> Self {
+        let file = Arc::clone(file);
+        Self { file, buffer, what }
+    }
+
+    /// Does it.
+    pub(crate) fn done(mut self) -> (Deed, Buffer) {
+        let deed = match std::mem::replace(&mut self.what, What::Nothing) {
+            What::Read { most_bytes } => Deed::Read(self.read_into_buffer(most_bytes)),
+            What::Write { back } => Deed::Wrote(self.write_buffer(back)),
+            What::Seek(to) => Deed::Sought((&*self.file).seek(to)),
+            What::Nothing => unreachable!("only this takes it"),
+        };
+        (deed, std::mem::take(&mut self.buffer))
+    }
+
+    fn read_into_buffer(&mut self, most_bytes: usize) -> io::Result<()> {
+        self.buffer.forget();
+        self.buffer.bytes.resize(most_bytes, 0);
+        let result = loop {
+            match (&*self.file).read(&mut self.buffer.bytes) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                result => break result,
+            }
+        };
+        let count = *result.as_ref().unwrap_or(&0);
+        self.buffer.bytes.truncate(count);
+        result.map(drop)
+    }
+
+    fn write_buffer(&mut self, back: i64) -> io::Result<()> {
+        let mut file = &*self.file;
+        if back != 0 {
+            file.seek(SeekFrom::Current(-back))?;
+        }
+        let result = file.write_all(&self.buffer.bytes);
+        self.buffer.bytes.clear();
+        result
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        if let What::Write { back } = self.what {
+            // Nobody is left who could be told of an error.
+            let _ = self.write_buffer(back);
+        }
+    }
+}
