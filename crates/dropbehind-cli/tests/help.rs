@@ -2,6 +2,7 @@
 
 mod user;
 
+use std::path::Path;
 use user::{User, finish};
 
 #[test]
@@ -51,8 +52,37 @@ fn man_pages_are_made() {
     user.does("man --dir pages");
     assert!(user.file("pages/dropbehind.1").exists());
     assert!(user.file("pages/dropbehind-cp.1").exists());
+    let bench = std::fs::read_to_string(user.file("pages/dropbehind-bench-list.1")).unwrap();
+    for section in [".SH EXAMPLES", ".SH \"SEE ALSO\""] {
+        assert!(bench.contains(section), "{section}: {bench}");
+    }
+    assert!(!user.file("pages/dropbehind-stand-by.1").exists());
     user.runs("man copy").fails(1, "there is no command copy");
     user.runs("man --dir missing").fails(1, "missing");
+}
+
+/// dropbehind.toml(5) is written by hand: what it shows must be rules, and no key may be missing.
+#[test]
+fn the_page_of_the_rules_is_true() {
+    let user = User::new();
+    let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging");
+    let page = std::fs::read_to_string(packaging.join("dropbehind.toml.5")).unwrap();
+    let mut examples = page.split("\n.nf\n").skip(1).peekable();
+    assert!(examples.peek().is_some());
+    for example in examples {
+        let rules = example.split("\n.fi\n").next().unwrap();
+        std::fs::write(user.file("rules.toml"), rules).unwrap();
+        user.does("watch --check --config rules.toml");
+    }
+    let rules = std::fs::read_to_string(packaging.join("dropbehind.toml")).unwrap();
+    let keys = rules
+        .lines()
+        .filter_map(|line| line.strip_prefix('#')?.split_once(" = "));
+    let keys: Vec<&str> = keys.map(|(key, _)| key).collect();
+    assert!(keys.contains(&"max_dirty"), "{keys:?}");
+    for key in keys {
+        assert!(page.contains(&format!(".BR {key} ")), "{key}");
+    }
 }
 
 /// Arguments come from names of files, which anybody may have chosen.
