@@ -57,7 +57,7 @@ const NOWHERE_BYTES: usize = 256 << 20;
 fn read_into_nowhere(fd: BorrowedFd<'_>, offset: u64, len: u64, flags: IoFlags) -> io::Result<()> {
     let nowhere = NOWHERE.ok_or(Errno::NOMEM)?;
     let len = usize::try_from(len).map_or(NOWHERE_BYTES, |len| len.min(NOWHERE_BYTES));
-    let offset = libc::off64_t::try_from(offset).map_err(|_| Errno::INVAL)?;
+    let offset = libc::off_t::try_from(offset).map_err(|_| Errno::INVAL)?;
     let part = libc::iovec {
         iov_base: std::ptr::without_provenance_mut(nowhere),
         iov_len: len,
@@ -66,7 +66,7 @@ fn read_into_nowhere(fd: BorrowedFd<'_>, offset: u64, len: u64, flags: IoFlags) 
     loop {
         // SAFETY: one part, which lives as long as the call, and in whose memory the kernel
         // cannot write anything.
-        let read = unsafe { libc::preadv64v2(fd.as_raw_fd(), &raw const part, 1, offset, flags) };
+        let read = unsafe { libc::preadv2(fd.as_raw_fd(), &raw const part, 1, offset, flags) };
         if read >= 0 {
             return Ok(());
         }

@@ -25,9 +25,11 @@ pub fn processor_time() -> Duration {
 /// `EINVAL`, `ESRCH`: the thread has ended.
 pub fn processor_time_of<T>(thread: &JoinHandle<T>) -> io::Result<Duration> {
     let mut clock = 0;
+    // A pointer with musl, and a number with glibc.
+    let number = thread.as_pthread_t() as libc::pthread_t;
     // SAFETY: whoever has the handle can join the thread, so its number is valid still; and
     // the place for the clock's number outlives the call.
-    let error = unsafe { libc::pthread_getcpuclockid(thread.as_pthread_t(), &raw mut clock) };
+    let error = unsafe { libc::pthread_getcpuclockid(number, &raw mut clock) };
     if error != 0 {
         return Err(io::Error::from_raw_os_error(error));
     }
