@@ -59,7 +59,7 @@ def _load() -> Any:
     # A wheel brings the library; a distribution's package finds it in the system.
     beside = os.path.join(os.path.dirname(__file__), "libdropbehind.so")
     name = os.environ.get("DROPBEHIND_LIBRARY") or (
-        beside if os.path.exists(beside) else "libdropbehind.so.0"
+        beside if os.path.exists(beside) else "libdropbehind.so.1"
     )
     return ctypes.CDLL(name, use_errno=True)
 

@@ -189,7 +189,7 @@ fn the_installed_library_is_found_and_used() {
     assert!(others.is_empty(), "{others:?}");
     let dynamic = run(Command::new("readelf").arg("--dynamic").arg(&library));
     assert!(
-        dynamic.contains("soname: [libdropbehind.so.0]"),
+        dynamic.contains("soname: [libdropbehind.so.1]"),
         "{dynamic}"
     );
 
