@@ -12,7 +12,7 @@ use super::run::messages::{Connection, FromObserver, Heard, ToObserver, Wishes};
 use super::run::rules::RunRules;
 use crate::error::Exit;
 use crate::trace_file::TraceFile;
-use dropbehind_linux::{Interest, PollEntry, SignalsBlocked, poll};
+use dropbehind_linux::{Interest, PollEntry, SignalsBlocked, poll, return_large_blocks};
 use dropbehind_observer::opens::ReportedOpens;
 use dropbehind_observer::status;
 use dropbehind_observer::{Observer, ObserverConfig, ObserverError, Source};
@@ -160,6 +160,7 @@ fn begin(process: i32, wishes: &Wishes) -> Result<Observer, FromObserver> {
     let opens = opens
         .transpose()
         .map_err(|error| failed(format!("cannot hear of opens: {error}.")))?;
+    return_large_blocks();
     let observer = Observer::new(ObserverConfig {
         source: Source::Namespace { process },
         rules: Arc::new(rules),

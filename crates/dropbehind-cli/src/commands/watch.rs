@@ -13,7 +13,7 @@ use crate::error::{Exit, Failure, shown};
 use crate::size;
 use crate::trace_file::TraceFile;
 use clap::Args;
-use dropbehind_linux::return_memory;
+use dropbehind_linux::{return_large_blocks, return_memory};
 use dropbehind_observer::rules_file::{RulesFile, RulesFileError};
 use dropbehind_observer::status;
 use journal::Journal;
@@ -107,6 +107,8 @@ impl<'a> Watch<'a> {
         let directory = status::directory().map_err(|error| Failure::new(format!("{error}.")))?;
         let lock = Lock::take(&directory, config)?;
         let trace = args.trace.as_deref().map(TraceFile::start).transpose()?;
+        // Searches fill large buffers: all that somebody has mapped or open.
+        return_large_blocks();
         let observing = Observing::begin(Arc::new(rules))?;
         let socket = args.socket.clone();
         let socket = socket.unwrap_or_else(|| directory.join("watch.sock"));

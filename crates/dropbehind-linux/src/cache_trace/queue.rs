@@ -2,7 +2,6 @@
 
 use super::TraceRecord;
 use super::records::Stamped;
-use crate::return_memory;
 
 /// The memory of this many records is not given back, less than a megabyte. Full rings have
 /// hundreds of thousands.
@@ -43,7 +42,6 @@ impl Queue {
             .for_each(take);
         if self.records.capacity() > 4 * self.records.len().max(KEPT) {
             self.records.shrink_to(KEPT);
-            return_memory();
         }
     }
 }
