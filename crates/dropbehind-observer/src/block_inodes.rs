@@ -10,8 +10,8 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 
 use dropbehind_linux::{
-    Access, CacheTrace, KernelVersion, Mount, TraceRecord, advise_access, cached_pages, drop_clean,
-    kernel_device, kernel_version, page_size, size_bytes,
+    Access, CacheTrace, Mount, TraceRecord, advise_access, cached_pages, drop_clean, kernel_device,
+    page_size, size_bytes,
 };
 
 use crate::device::open_device;
@@ -62,19 +62,6 @@ pub(crate) fn learn_superblock(
         }
     }
     None
-}
-
-/// Why nothing was learned.
-pub(crate) fn why_unknown() -> &'static str {
-    // The inodes had no numbers then (`bdget` in fs/block_dev.c).
-    let numbered_since = KernelVersion {
-        major: 5,
-        minor: 11,
-    };
-    match kernel_version() < numbered_since {
-        true => "before Linux 5.11, the kernel does not tell one raw device from another",
-        false => "no page of a disk could be read to learn how the kernel calls raw devices",
-    }
 }
 
 /// Returns whether some raw device could be used.

@@ -155,10 +155,11 @@ impl Observer {
             .as_mut()
             .and_then(|trace| block_inodes::learn_superblock(trace, marks.mounts(), |_, _| {}));
         if trace.is_some() && block_devices.is_none() && block_inodes::are_usable() {
-            notes.push(format!(
-                "{}: what programs read and write there stays",
-                block_inodes::why_unknown()
-            ));
+            notes.push(
+                "no page of a disk could be read to learn how the kernel calls raw devices: what \
+                 programs read and write there stays"
+                    .to_owned(),
+            );
         }
         let programs = match (config.source, marks.namespace()) {
             (Source::Namespace { process }, Some(namespace)) => {
