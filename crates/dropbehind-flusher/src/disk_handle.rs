@@ -60,7 +60,7 @@ pub(crate) struct DiskHandle {
     /// Measured speed of writeback, 0 until known.
     pub(crate) bytes_per_second: AtomicU64,
     /// The window derived from that speed.
-    pub(crate) window_bytes: AtomicU64,
+    pub(crate) window_bytes: Arc<AtomicU64>,
     /// How many flushers share that window, including ourselves.
     pub(crate) flushers: AtomicU64,
     /// How long writeback has yielded to the disk's readers.
@@ -89,7 +89,7 @@ impl DiskHandle {
             observed: Mutex::default(),
             brakes: Brakes::default(),
             bytes_per_second: AtomicU64::new(0),
-            window_bytes: AtomicU64::new(DEFAULT_WINDOW_BYTES),
+            window_bytes: Arc::new(DEFAULT_WINDOW_BYTES.into()),
             flushers: AtomicU64::new(1),
             yielded_ns: AtomicU64::new(0),
             fetchers: Arc::default(),

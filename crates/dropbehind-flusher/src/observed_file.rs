@@ -12,7 +12,6 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use dropbehind_linux::{Description, FileKind, KernelInode, file_stat, page_size};
-use dropbehind_policy::brake::Limit;
 use dropbehind_policy::observed_stream::ProvenanceKind;
 use dropbehind_policy::residency::ResidencyMap;
 use dropbehind_policy::{
@@ -28,7 +27,8 @@ use crate::failed_writeback::WritebackSign;
 use crate::flusher::Flusher;
 use crate::trace::Label;
 use crate::{lock, residency};
-use brake::Brake;
+pub use brake::WriterLimit;
+use brake::{Brake, FileLimit};
 pub(crate) use brakes::Brakes;
 pub use observed_pages::ObservedPages;
 use source::{ObservedSource, Unreported};
@@ -135,6 +135,8 @@ pub struct Observed {
     mailbox: Mailbox,
     description: Arc<Description>,
     brake: BrakePlace,
+    /// The file's own window.
+    window_bytes: Option<u64>,
 }
 
 /// The brake that holds a file's writers: empty until one is asked for, and `None` for good
@@ -274,6 +276,7 @@ impl Flusher {
             mailbox,
             description,
             brake,
+            window_bytes: options.window_bytes,
         })
     }
 }
@@ -300,15 +303,28 @@ impl Observed {
         self.tell([Told::Changed { mode, reads }]);
     }
 
-    /// Holds the file's writers from now on while more than this is dirty or under writeback,
-    /// in all observed files of the disk together (one of many may have 1 MiB in any case).
+    /// Holds the file's writers from now on while more than this is dirty or under writeback.
     /// That holds all of the file's writers, since the kernel doesn't report who wrote which
     /// page. Works only on ext4, xfs and btrfs. Only the first limit counts.
-    pub fn hold_writers(&self, max_dirty_bytes: u64) {
+    pub fn hold_writers(&self, limit: WriterLimit) {
         let mut brake = None;
         self.brake.get_or_init(|| {
             let counter = UnwrittenCounter::new(Arc::clone(&self.description));
-            let (limit, sum) = (Limit(max_dirty_bytes), self.disk.brakes.sum());
+            let (limit, sum) = match limit {
+                WriterLimit::OfDisk(bytes) => (FileLimit::OfDisk(bytes), self.disk.brakes.sum()),
+                WriterLimit::TwoWindows => {
+                    let window_bytes = match self.window_bytes {
+                        Some(bytes) => Arc::new(bytes.into()),
+                        None => Arc::clone(&self.disk.window_bytes),
+                    };
+                    let is_behind = false.into();
+                    let limit = FileLimit::TwoWindows {
+                        window_bytes,
+                        is_behind,
+                    };
+                    (limit, Arc::default())
+                }
+            };
             brake = Some(Arc::new(Brake::new(counter, limit, sum)));
             brake.clone()
         });

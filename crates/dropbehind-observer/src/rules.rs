@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use dropbehind_flusher::WriterLimit;
 use dropbehind_policy::Mode;
 
 pub use dropbehind_config::{MAX_DIRTY_RANGE_BYTES, REQUEST_RANGE_BYTES, WINDOW_RANGE_BYTES};
@@ -15,11 +16,22 @@ pub struct Settings {
     pub window_bytes: Option<u64>,
     /// Request in bytes; `None` takes the disk's.
     pub request_bytes: Option<u64>,
-    /// Writers of a file wait for the disk while more than this is dirty or on its way; `None`
-    /// leaves that to the kernel.
+    /// Writers of a file wait for the disk while more than this is dirty or on its way. Unset,
+    /// they may be two windows ahead in modes that write behind; in others, that is left to the
+    /// kernel.
     pub max_dirty_bytes: Option<u64>,
     /// Whether pages that reads brought in are dropped, too, if the mode drops.
     pub reads: bool,
+}
+
+impl Settings {
+    /// How much a writer may be ahead of the disk; `None` leaves that to the kernel.
+    pub(crate) fn writer_limit(&self) -> Option<WriterLimit> {
+        let two_windows = self.mode.is_behind().then_some(WriterLimit::TwoWindows);
+        self.max_dirty_bytes
+            .map(WriterLimit::OfDisk)
+            .or(two_windows)
+    }
 }
 
 /// A file that a process opened.

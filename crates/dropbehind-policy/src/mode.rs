@@ -97,6 +97,14 @@ impl Mode {
         self == Mode::BUFFERED
     }
 
+    /// Returns whether dirty pages are written back a window behind the writer.
+    pub fn is_behind(self) -> bool {
+        matches!(
+            self.writeback,
+            Writeback::BehindAppending | Writeback::Behind
+        )
+    }
+
     /// Returns whether pages that this I/O brought in are to be dropped.
     pub fn drops(self) -> bool {
         self.residency == Residency::Drop

@@ -245,6 +245,11 @@ impl Stream {
         self.ownership.ours_count()
     }
 
+    /// Returns whether the current run of writes is written back behind its writer.
+    pub fn is_written_behind(&self) -> bool {
+        self.window.is_streaming()
+    }
+
     /// Returns whether nothing of ours is dirty, requested, or waiting to be dropped.
     pub fn is_settled(&self) -> bool {
         self.sweep.is_empty()

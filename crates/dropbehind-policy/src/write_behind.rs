@@ -59,6 +59,11 @@ impl WriteBehind {
         self.head
     }
 
+    /// Returns whether part of this run has been sent.
+    pub const fn is_streaming(self) -> bool {
+        self.streaming
+    }
+
     /// The run that was written and not sent yet.
     pub fn unsent(self) -> ByteRange {
         ByteRange::new(self.head, self.end)

@@ -315,7 +315,8 @@ pub(super) const MAX_DIRTY: OptionSpec = OptionSpec {
     },
     default: None,
     meaning: "Let those who write faster than the disk wait beyond SIZE",
-    details: "From 16MiB to 1PiB; unless set, 96MiB, or twice the --window where that is more. While \
+    details: "From 16MiB to 1PiB; unless set, 96MiB, or twice the --window where that is more, and \
+              two windows of each file in the modes that write behind. While \
               more than that is dirty or on its way, those who write to the file wait for the disk, \
               as they would for the kernel beyond its own limits (vm.dirty_ratio). A size beyond \
               the machine's memory leaves that to the kernel. Not in the modes that leave writeback \

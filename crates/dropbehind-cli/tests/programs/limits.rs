@@ -2,6 +2,7 @@
 
 use crate::shell::{Left, RUN, bash, lives};
 use crate::user::User;
+use crate::user::running_watch::RunningWatch;
 use dropbehind_testbed::reclaim::in_some_attempt;
 use dropbehind_testbed::residency::{page_bytes, sample};
 use dropbehind_testbed::slow_disk::{SlowDisk, SlowDiskOptions};
@@ -27,11 +28,30 @@ with open(path, 'r+b', buffering=0) as file:
         time.sleep(max(0, begun + (written << 20) / rate - time.monotonic()))
 ";
 
+/// Who observes the programs.
+#[derive(Clone, Copy)]
+enum Observer<'a> {
+    /// `run`, with these options.
+    Run(&'a str),
+    /// A watch whose rule for all files of the disk says this.
+    Watch(&'a str),
+}
+
 /// Most that was dirty or on its way at once of what programs write side by
 /// side, a file each.
-fn peak_dirty(disk: &MountedFs, max_dirty: &str, programs: u64, mib_each: u64) -> u64 {
+fn peak_dirty(disk: &MountedFs, observer: Observer<'_>, programs: u64, mib_each: u64) -> u64 {
     let user = User::new();
-    let run = format!("{RUN} --max-dirty {max_dirty} --settle 60");
+    let (run, watch) = match observer {
+        Observer::Run(options) => (format!("{RUN} {options} --settle 60"), None),
+        Observer::Watch(rule) => {
+            let path = disk.path().display();
+            let rules = format!("[[rule]]\npath = \"{path}/**\"\n{rule}\n");
+            std::fs::write(user.file("rules"), rules).unwrap();
+            let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
+            watch.says("READY=1");
+            (String::new(), Some(watch))
+        }
+    };
     let folder = disk.file("");
     let paths: Vec<PathBuf> = (0..programs)
         .map(|number| disk.file(&format!("data-{number}")))
@@ -64,6 +84,9 @@ fn peak_dirty(disk: &MountedFs, max_dirty: &str, programs: u64, mib_each: u64) -
     }
     let left = Left::from(running.wait_with_output().expect("its end"));
     assert_eq!((left.code, left.stderr.as_str()), (Some(0), ""));
+    if let Some(mut watch) = watch {
+        assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
+    }
     for (file, path) in files.iter().zip(&paths) {
         assert_eq!(file.metadata().unwrap().len(), mib_each * MIB);
         std::fs::remove_file(path).unwrap();
@@ -71,8 +94,16 @@ fn peak_dirty(disk: &MountedFs, max_dirty: &str, programs: u64, mib_each: u64) -
     peak
 }
 
+const UNBOUNDED: Observer<'static> = Observer::Run("--max-dirty 1TiB");
+
 /// Held, less than `most_mib` is unwritten at any time, and much more otherwise.
-fn writers_wait(on: &[Fs], programs: u64, mib_each: u64, max_dirty: &str, most_mib: u64) {
+fn writers_wait(
+    on: &[Fs],
+    (programs, mib_each): (u64, u64),
+    bounded: Observer<'_>,
+    unbounded: Observer<'_>,
+    most_mib: u64,
+) {
     need!(all SlowDisk::needs());
     need!(Need::Cachestat, Need::Tool("python3"));
     for &filesystem in on {
@@ -86,8 +117,8 @@ fn writers_wait(on: &[Fs], programs: u64, mib_each: u64, max_dirty: &str, most_m
         let disk = disk.mount(filesystem).unwrap();
         // On a busy machine a look may come too late.
         in_some_attempt(|_| {
-            let bounded = peak_dirty(&disk, max_dirty, programs, mib_each) / MIB;
-            let unbounded = peak_dirty(&disk, "1TiB", programs, mib_each) / MIB;
+            let bounded = peak_dirty(&disk, bounded, programs, mib_each) / MIB;
+            let unbounded = peak_dirty(&disk, unbounded, programs, mib_each) / MIB;
             let found = format!("{filesystem:?}: {bounded} MiB, {unbounded} MiB unbounded");
             println!("{found}");
             if bounded < most_mib && unbounded > most_mib + 50 {
@@ -101,12 +132,30 @@ fn writers_wait(on: &[Fs], programs: u64, mib_each: u64, max_dirty: &str, most_m
 /// Nothing but the disk bounds what a program dirties, unless it is held.
 #[test]
 fn writers_wait_for_a_slow_disk() {
-    writers_wait(&[Fs::Ext4, Fs::Xfs], 1, 400, "32MiB", 150);
+    let bounded = Observer::Run("--max-dirty 32MiB");
+    writers_wait(&[Fs::Ext4, Fs::Xfs], (1, 400), bounded, UNBOUNDED, 150);
 }
 
 /// None of these files alone has as much as may be dirty. On xfs the bound for
 /// several is too loose to be told from none.
 #[test]
 fn writers_of_several_files_wait_together() {
-    writers_wait(&[Fs::Ext4], 4, 200, "256MiB", 380);
+    let bounded = Observer::Run("--max-dirty 256MiB");
+    writers_wait(&[Fs::Ext4], (4, 200), bounded, UNBOUNDED, 380);
+}
+
+/// As the kernel proposal has it: who is written behind waits beyond two windows, unless more
+/// is allowed.
+#[test]
+fn writers_wait_for_what_is_written_behind_them() {
+    let unbounded = Observer::Run("-m write-behind --max-dirty 1TiB");
+    let bounded = Observer::Run("-m write-behind");
+    writers_wait(&[Fs::Ext4], (1, 400), bounded, unbounded, 150);
+}
+
+#[test]
+fn writers_wait_for_what_a_watch_writes_behind_them() {
+    let unbounded = Observer::Watch("mode = \"write-behind\"\nmax_dirty = \"1TiB\"");
+    let bounded = Observer::Watch("mode = \"write-behind\"");
+    writers_wait(&[Fs::Ext4, Fs::Xfs], (1, 400), bounded, unbounded, 150);
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use dropbehind_linux::file_stat;
 use dropbehind_policy::Brought;
+use dropbehind_policy::stream::Stream;
 
 use super::{DiskThread, Source};
 use crate::lock;
@@ -73,7 +74,10 @@ impl DiskThread {
         observed.accounted = counts.ours;
         if let Some(Some(brake)) = observed.brake.get() {
             let unwritten_bytes = counts.counted.unwritten_bytes();
-            self.shared.saw_unwritten(brake, unwritten_bytes);
+            let stream = self.disk.stream(observed.stream.id());
+            let written_behind = stream.is_some_and(Stream::is_written_behind);
+            self.shared
+                .saw_unwritten(brake, unwritten_bytes, written_behind);
         }
         self.queue_look(number);
         self.publish(number);

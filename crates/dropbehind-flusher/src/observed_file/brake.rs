@@ -22,10 +22,32 @@ use crate::lock;
 use apart::ReaderApart;
 pub(super) use hold::Taken;
 
+/// How much the writers of an observed file may be ahead of the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriterLimit {
+    /// So many bytes may be dirty or under writeback in all observed files of the disk together;
+    /// one of many may have 1 MiB in any case.
+    OfDisk(u64),
+    /// While the file is written behind, two windows of it, whatever others have.
+    TwoWindows,
+}
+
+/// The limit of one file.
+#[derive(Debug)]
+pub(super) enum FileLimit {
+    OfDisk(u64),
+    TwoWindows {
+        /// The disk's current one, or the file's own.
+        window_bytes: Arc<AtomicU64>,
+        /// The policy is writing the file behind its writer.
+        is_behind: AtomicBool,
+    },
+}
+
 /// Holds the writers of one file.
 #[derive(Debug)]
 pub(crate) struct Brake {
-    limit: Limit,
+    limit: FileLimit,
     /// `None` once the file is not observed any more: a deleted file's blocks are freed only
     /// when nobody has it open.
     counter: Mutex<Option<UnwrittenCounter>>,
@@ -47,7 +69,11 @@ pub(crate) struct Brake {
 }
 
 impl Brake {
-    pub(super) fn new(counter: UnwrittenCounter, limit: Limit, sum: Arc<UnwrittenSum>) -> Brake {
+    pub(super) fn new(
+        counter: UnwrittenCounter,
+        limit: FileLimit,
+        sum: Arc<UnwrittenSum>,
+    ) -> Brake {
         Brake {
             limit,
             counter: Mutex::new(Some(counter)),
@@ -103,24 +129,46 @@ impl Brake {
         }
     }
 
+    /// The limit now. It follows the disk's speed as the window does.
+    pub(super) fn limit(&self) -> Limit {
+        match &self.limit {
+            FileLimit::OfDisk(bytes) => Limit(*bytes),
+            FileLimit::TwoWindows {
+                window_bytes,
+                is_behind,
+            } => match is_behind.load(Ordering::Relaxed) {
+                true => Limit(window_bytes.load(Ordering::Relaxed).saturating_mul(2)),
+                false => Limit(u64::MAX),
+            },
+        }
+    }
+
+    /// Records whether the policy is writing the file behind its writer. If not, nothing has been
+    /// requested that the writer could wait for.
+    pub(super) fn is_written_behind(&self, written_behind: bool) {
+        if let FileLimit::TwoWindows { is_behind, .. } = &self.limit {
+            is_behind.store(written_behind, Ordering::Relaxed);
+        }
+    }
+
     /// Returns whether the file should be counted often.
     pub(super) fn wants_watching(&self) -> bool {
-        self.limit.wants_watching(self.unwritten())
+        self.limit().wants_watching(self.unwritten())
     }
 
     /// Returns whether the disk's files together are not far from the limit.
     pub(super) fn is_near(&self) -> bool {
-        self.limit.is_near(self.unwritten())
+        self.limit().is_near(self.unwritten())
     }
 
     /// Returns whether the file's writers should wait.
     pub(super) fn is_beyond(&self) -> bool {
-        self.limit.is_beyond(self.unwritten())
+        self.limit().is_beyond(self.unwritten())
     }
 
     /// The least time that its writers need to reach the limit.
     pub(super) fn room_ns(&self) -> u64 {
-        self.limit.room_ns(self.unwritten())
+        self.limit().room_ns(self.unwritten())
     }
 
     /// Records a count of what is unwritten.
@@ -187,7 +235,8 @@ mod tests {
     pub(super) fn brake(path: &Path, sum: &Arc<UnwrittenSum>) -> Arc<Brake> {
         let file = Description::held(File::open(path).unwrap().into());
         let counter = UnwrittenCounter::new(Arc::new(file));
-        Arc::new(Brake::new(counter, LIMIT, Arc::clone(sum)))
+        let limit = FileLimit::OfDisk(LIMIT.0);
+        Arc::new(Brake::new(counter, limit, Arc::clone(sum)))
     }
 
     pub(super) fn new_file(scratch: &Scratch, name: &str) -> File {

@@ -111,8 +111,15 @@ impl DiskHandle {
         }
     }
 
-    /// Records how much of a file the disk's thread found unwritten.
-    pub(crate) fn saw_unwritten(self: &Arc<Self>, brake: &Brake, unwritten_bytes: u64) {
+    /// Records how much of a file the disk's thread found unwritten, and whether it is written
+    /// behind its writer.
+    pub(crate) fn saw_unwritten(
+        self: &Arc<Self>,
+        brake: &Brake,
+        unwritten_bytes: u64,
+        written_behind: bool,
+    ) {
+        brake.is_written_behind(written_behind);
         if brake.is_over() || brake.is_watched() {
             return;
         }

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dropbehind_flusher::{Flusher, ObserveOptions, Observed};
+use dropbehind_flusher::{Flusher, ObserveOptions, Observed, WriterLimit};
 use dropbehind_linux::{
     Description, FileSystem, IoPriority, MountPoint, mount_number, set_thread_io_priority,
 };
@@ -165,7 +165,9 @@ fn so_many_files_at_once_have_their_writers_held() {
     }
     let observing = Observing::new(Mode::NOREUSE);
     for path in &files {
-        observing.observe(path).hold_writers(MIB);
+        observing
+            .observe(path)
+            .hold_writers(WriterLimit::OfDisk(MIB));
     }
     let notes = || observing.flusher.degraded();
     let is_told = |note: &String| note.contains("as many writers are held as may be");

@@ -5,8 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use dropbehind_flusher::WritebackSign;
-use dropbehind_flusher::{CacheMap, Observed};
+use dropbehind_flusher::{CacheMap, Observed, WritebackSign, WriterLimit};
 use dropbehind_linux::{Description, FileId, file_stat};
 use dropbehind_policy::RangeSet;
 
@@ -76,7 +75,7 @@ pub(super) struct OpenFile {
     /// Its stream, while there is one.
     pub(super) observed: Option<Observed>,
     /// The limit beyond which its writers are held.
-    pub(super) max_dirty_bytes: Option<u64>,
+    pub(super) writer_limit: Option<WriterLimit>,
     /// Bytes that should have been dropped, and stayed.
     pub(super) left_bytes: u64,
     /// Bytes that were cached when its last stream ended.
@@ -117,7 +116,7 @@ impl OpenFile {
             counted: false,
             writeback_sign: None,
             observed: None,
-            max_dirty_bytes: None,
+            writer_limit: None,
             left_bytes: 0,
             cached_bytes: 0,
             users: Vec::new(),
@@ -159,8 +158,8 @@ impl OpenFile {
         if self.read {
             observed.was_read();
         }
-        if let Some(max_dirty_bytes) = self.max_dirty_bytes {
-            observed.hold_writers(max_dirty_bytes);
+        if let Some(limit) = self.writer_limit {
+            observed.hold_writers(limit);
         }
         self.observed = Some(observed);
     }

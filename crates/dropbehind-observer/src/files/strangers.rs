@@ -292,7 +292,7 @@ impl Files {
         self.doubt(number, after);
         if let Some(open) = self.files.get(&number)
             && self.table.is_open(number)
-            && open.max_dirty_bytes.is_none()
+            && open.writer_limit.is_none()
             && open.file.is_held()
             && !is_deleted(open)
         {

@@ -218,24 +218,24 @@ impl Files {
             return;
         };
         let early = open.settings.mode.writeback != Writeback::Lazy;
-        if open.observed.is_none() || open.max_dirty_bytes.is_some() || !early {
+        if open.observed.is_none() || open.writer_limit.is_some() || !early {
             return;
         }
         let limited = open.users().iter().filter_map(|user| {
-            let max_dirty_bytes = user.settings?.max_dirty_bytes?;
-            Some((user.process, max_dirty_bytes))
+            let limit = user.settings?.writer_limit()?;
+            Some((user.process, limit))
         });
-        let limited: Vec<(i32, u64)> = limited.collect();
-        let limit = limited.into_iter().find_map(|(process, max_dirty_bytes)| {
+        let limited: Vec<_> = limited.collect();
+        let limit = limited.into_iter().find_map(|(process, limit)| {
             let writes = self.programs.has(process) && self.writes(number, process);
-            writes.then_some(max_dirty_bytes)
+            writes.then_some(limit)
         });
         let Some(open) = self.files.get_mut(&number) else {
             return;
         };
-        open.max_dirty_bytes = limit;
-        if let (Some(observed), Some(max_dirty_bytes)) = (&open.observed, limit) {
-            observed.hold_writers(max_dirty_bytes);
+        open.writer_limit = limit;
+        if let (Some(observed), Some(limit)) = (&open.observed, limit) {
+            observed.hold_writers(limit);
         }
     }
 }

@@ -7,7 +7,8 @@ use dropbehind::Mode;
 use dropbehind::config::Disks;
 use dropbehind_observer::rules::{Candidate, MAX_DIRTY_RANGE_BYTES, Rules, Settings};
 
-/// How much of a file may be unwritten, unless that or a large window was set.
+/// How much of a file may be unwritten in modes without a window behind the writer, unless that
+/// or a large window was set.
 const MAX_DIRTY_BYTES: u64 = 96 << 20;
 
 /// How much of a file may be unwritten if that was not set. Nobody is to wait for what the
@@ -53,12 +54,14 @@ impl RunRules {
     fn settings(&self, disk: &str) -> Option<Settings> {
         let disk = self.disks.get(disk).cloned().unwrap_or_default();
         let window_bytes = self.window_bytes.or(disk.window_bytes);
+        let mode = self.mode.or(disk.mode).unwrap_or(Mode::DONTCACHE);
         let max_dirty_bytes = self.max_dirty_bytes.or(disk.max_dirty_bytes);
+        let unset = (!mode.is_behind()).then(|| max_dirty(window_bytes));
         disk.enabled.then(|| Settings {
-            mode: self.mode.or(disk.mode).unwrap_or(Mode::DONTCACHE),
+            mode,
             window_bytes,
             request_bytes: self.request_bytes.or(disk.request_bytes),
-            max_dirty_bytes: Some(max_dirty_bytes.unwrap_or_else(|| max_dirty(window_bytes))),
+            max_dirty_bytes: max_dirty_bytes.or(unset),
             reads: self.reads,
         })
     }

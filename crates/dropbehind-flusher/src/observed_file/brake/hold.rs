@@ -67,7 +67,7 @@ impl Taken {
         let mut held = Instant::now();
         while held.elapsed() < STAY && brake.count().is_some() {
             if brake.is_beyond() {
-                self.hold_down_to(&reader, brake.limit.release_bytes(brake.unwritten()))?;
+                self.hold_down_to(&reader, brake.limit().release_bytes(brake.unwritten()))?;
                 held = Instant::now();
             } else {
                 std::thread::sleep(Duration::from_nanos(brake.room_ns()));
