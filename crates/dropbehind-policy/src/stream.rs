@@ -36,7 +36,7 @@ use crate::range::{ByteRange, round_up};
 use crate::range_list::gaps_between;
 use crate::reason::{Reason, ReasonBytes};
 use crate::residency::ResidencyMap;
-use crate::write_behind::{CloseKind, WriteBehind, WriteKind};
+use crate::write_behind::{CloseKind, Moved, WriteBehind, WriteKind};
 
 pub(crate) use context::{Context, Flight};
 use lazy::Lazy;
@@ -422,9 +422,8 @@ impl Stream {
         self.window_mode = mode;
         if window_bytes == 0 {
             self.leave_to_kernel(context, range, mode);
-        } else if let Some(send) = self.window.wrote(range, kind, window_bytes, request_bytes) {
-            self.requests
-                .send(Request::whole(send, Reason::WriteBehind));
+        } else if let Some(moved) = self.window.wrote(range, kind, window_bytes, request_bytes) {
+            self.moved(context, moved);
             self.move_window(context);
         }
     }
@@ -437,9 +436,21 @@ impl Stream {
         }
         let window_bytes = context.window_bytes(&self.config);
         let request_bytes = context.request_bytes(&self.config);
-        while let Some(send) = self.window.moved(window_bytes, request_bytes) {
-            self.requests
-                .send(Request::whole(send, Reason::WriteBehind));
+        while let Some(moved) = self.window.moved(window_bytes, request_bytes) {
+            self.moved(context, moved);
+        }
+    }
+
+    fn moved(&mut self, context: &Context, moved: Moved) {
+        match moved {
+            Moved::Send(send) => self
+                .requests
+                .send(Request::whole(send, Reason::WriteBehind)),
+            Moved::Leave(range) => {
+                for part in self.written_of_window(range) {
+                    self.leave_to_kernel(context, part, self.window_mode);
+                }
+            }
         }
     }
 

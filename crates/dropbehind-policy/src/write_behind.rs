@@ -5,6 +5,14 @@
 //! dirty behind the writer so that writes combine, and a request size R that is sent at a
 //! time. The oldest part of the window is sent; a writer waits for the part before that, one
 //! window long. Together that bounds dirty plus writeback to two windows and one write.
+//!
+//! A run may skip parts, as the proposal has it: as far as a window. Random writes look like
+//! that, too: those of a small file, and those that a look at an observed file finds all at
+//! once, in order of their offsets. So the window also knows how much of its run was skipped.
+//! Where that is more than half, the writes are random, and the kernel writes them. If that is
+//! wrong, nothing is worse than without write-behind; and it takes no more than a window until
+//! half of it is written again. If random writes are taken for sequential ones, more than half
+//! of a window was written, and is once more if it is written to again.
 
 use crate::range::{ByteRange, round_up};
 
@@ -18,8 +26,19 @@ pub const WINDOW_MIN_BYTES: u64 = 64 << 10;
 pub struct WriteBehind {
     head: u64,
     end: u64,
+    /// How much between the head and the end was not written.
+    skipped_bytes: u64,
     /// Whether part of this run has been sent.
     streaming: bool,
+}
+
+/// What is to happen to the oldest part of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moved {
+    /// Send it to the disk now.
+    Send(ByteRange),
+    /// These are random writes: leave it to the kernel.
+    Leave(ByteRange),
 }
 
 /// The kind of a write.
@@ -50,6 +69,7 @@ impl WriteBehind {
         WriteBehind {
             head: 0,
             end: 0,
+            skipped_bytes: 0,
             streaming: false,
         }
     }
@@ -69,7 +89,7 @@ impl WriteBehind {
         ByteRange::new(self.head, self.end)
     }
 
-    /// Records a write of `range`. Returns what to send to the disk now. More may be due:
+    /// Records a write of `range`. Returns what the window no longer holds. There may be more:
     /// [`WriteBehind::moved`] returns it.
     pub fn wrote(
         &mut self,
@@ -77,7 +97,7 @@ impl WriteBehind {
         kind: WriteKind,
         window_bytes: u64,
         request_bytes: u64,
-    ) -> Option<ByteRange> {
+    ) -> Option<Moved> {
         if window_bytes == 0 {
             return None;
         }
@@ -91,7 +111,14 @@ impl WriteBehind {
                 begin
             };
             self.end = self.head;
+            self.skipped_bytes = 0;
             self.streaming = false;
+        } else if range.start > self.end {
+            self.skipped_bytes += range.start - self.end;
+        } else {
+            // A write before the end fills what was skipped there, if anything was.
+            let before_end = range.intersection(self.unsent());
+            self.skipped_bytes = self.skipped_bytes.saturating_sub(before_end.len());
         }
         self.end = self.end.max(range.end);
         self.moved(window_bytes, request_bytes)
@@ -107,10 +134,14 @@ impl WriteBehind {
     }
 
     /// Returns what a window of this size no longer holds. Call it until it returns `None`.
-    pub fn moved(&mut self, window_bytes: u64, request_bytes: u64) -> Option<ByteRange> {
+    pub fn moved(&mut self, window_bytes: u64, request_bytes: u64) -> Option<Moved> {
         let pending = self.end - self.head;
         if pending < window_bytes || window_bytes == 0 || pending == 0 {
             return None;
+        }
+        if !self.is_dense() {
+            self.streaming = false;
+            return Some(Moved::Leave(self.take_unsent()));
         }
         let send_bytes = (pending - window_bytes).max(pending.min(request_bytes));
         let end = self.head + send_bytes;
@@ -120,14 +151,23 @@ impl WriteBehind {
         let fits = aligned > self.head && self.end - aligned <= window_bytes;
         let sent = ByteRange::new(self.head, if fits { aligned } else { end });
         self.head = sent.end;
+        // Nobody knows where the skipped parts are: evenly is as good as anything.
+        let left = u128::from(self.skipped_bytes) * u128::from(pending - sent.len());
+        self.skipped_bytes = u64::try_from(left / u128::from(pending)).unwrap_or(0);
         self.streaming = true;
-        Some(sent)
+        Some(Moved::Send(sent))
+    }
+
+    /// Returns whether at least half of the run that was not sent was written.
+    fn is_dense(self) -> bool {
+        self.skipped_bytes <= (self.end - self.head) / 2
     }
 
     /// Takes all of the run that was not sent; a write at its end continues it.
     pub fn take_unsent(&mut self) -> ByteRange {
         let unsent = self.unsent();
         self.head = self.end;
+        self.skipped_bytes = 0;
         unsent
     }
 
@@ -137,6 +177,7 @@ impl WriteBehind {
         let unsent = self.unsent();
         self.head = self.head.min(size);
         self.end = self.end.min(size);
+        self.skipped_bytes = self.skipped_bytes.min(self.end - self.head);
         ByteRange::new(unsent.start.max(size), unsent.end)
     }
 
@@ -152,6 +193,7 @@ impl WriteBehind {
         window_bytes: u64,
         request_bytes: u64,
     ) -> Option<ByteRange> {
+        let dense = self.is_dense();
         let tail = self.take_unsent();
         let streaming = core::mem::take(&mut self.streaming);
         if window_bytes == 0 || tail.is_empty() {
@@ -160,7 +202,7 @@ impl WriteBehind {
         if streaming {
             return Some(tail);
         }
-        if kind.o_append || (kind.appending_only && !kind.at_end) {
+        if !dense || kind.o_append || (kind.appending_only && !kind.at_end) {
             return None;
         }
         let long = tail.len() >= window_bytes.saturating_sub(request_bytes);
@@ -172,6 +214,7 @@ impl WriteBehind {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec::Vec;
 
     const W: u64 = 16;
     const R: u64 = 4;
@@ -179,6 +222,10 @@ mod tests {
         o_append: false,
         appending: true,
     };
+
+    fn send(start: u64, end: u64) -> Option<Moved> {
+        Some(Moved::Send(ByteRange::new(start, end)))
+    }
 
     #[test]
     fn sends_a_request_once_a_window_is_dirty() {
@@ -190,7 +237,7 @@ mod tests {
         let write = ByteRange::new(W - 1, W);
         assert_eq!(
             window.wrote(write, PLAIN, W, R),
-            Some(ByteRange::new(0, R)),
+            send(0, R),
             "a whole window is dirty"
         );
         assert_eq!(window.unsent(), ByteRange::new(R, W));
@@ -200,7 +247,7 @@ mod tests {
     fn a_long_write_leaves_one_window() {
         let mut window = WriteBehind::new();
         let sent = window.wrote(ByteRange::new(0, 100), PLAIN, W, R);
-        assert_eq!(sent, Some(ByteRange::new(0, 100 - W)));
+        assert_eq!(sent, send(0, 100 - W));
         assert_eq!(window.unsent().len(), W);
     }
 
@@ -227,7 +274,7 @@ mod tests {
         let mut window = WriteBehind::new();
         // 1001 - 15 = 986, rounded up to 988: seventeen bytes, more than W.
         let sent = window.wrote(ByteRange::new(1001, 1005), append, W, R);
-        assert_eq!(sent, Some(ByteRange::new(988, 992)));
+        assert_eq!(sent, send(988, 992));
         assert_eq!(window.head(), 992);
     }
 
@@ -277,6 +324,61 @@ mod tests {
         assert_eq!(window.closed(log, W, R), Some(ByteRange::new(R, W + 1)));
         window.wrote(ByteRange::new(W + 1, W + 2), PLAIN, W, R);
         assert_eq!(window.closed(log, W, R), None, "a record, later on");
+    }
+
+    #[test]
+    fn a_stream_that_turns_random_is_left_to_the_kernel_and_sent_again_once_it_is_sequential() {
+        let mut window = WriteBehind::new();
+        window.wrote(ByteRange::new(0, 2 * W), PLAIN, W, R);
+        assert!(window.is_streaming());
+        // Every fourth page, in order, as a look finds random writes.
+        let mut moved = Vec::new();
+        for page in (2 * W..8 * W).step_by(4) {
+            moved.extend(window.wrote(ByteRange::new(page, page + 1), PLAIN, W, R));
+            while let Some(more) = window.moved(W, R) {
+                moved.push(more);
+            }
+        }
+        let left = moved
+            .iter()
+            .position(|moved| matches!(moved, Moved::Leave(_)));
+        let sent_bytes: u64 = moved[..left.unwrap()]
+            .iter()
+            .map(|moved| match moved {
+                Moved::Send(sent) => sent.len(),
+                Moved::Leave(_) => 0,
+            })
+            .sum();
+        assert!(sent_bytes <= 2 * W, "{moved:?}");
+        let after = &moved[left.unwrap()..];
+        assert!(
+            after.iter().all(|moved| matches!(moved, Moved::Leave(_))),
+            "{moved:?}"
+        );
+        assert!(!window.is_streaming());
+        // What is sequential again is sent, but for a window at the most.
+        let again = window.wrote(ByteRange::new(8 * W, 11 * W), PLAIN, W, R);
+        assert!(matches!(again, Some(Moved::Send(sent)) if sent.end >= 10 * W));
+        assert!(window.is_streaming());
+    }
+
+    #[test]
+    fn requests_that_arrive_in_another_order_are_no_random_writes() {
+        let mut window = WriteBehind::new();
+        let mut sent_bytes = 0;
+        for piece in 0..32 {
+            // Each even piece comes after the odd one.
+            let start = (piece ^ 1) * R;
+            let mut moved = window.wrote(ByteRange::new(start, start + R), PLAIN, W, R);
+            while let Some(piece) = moved {
+                let Moved::Send(sent) = piece else {
+                    panic!("{piece:?}")
+                };
+                sent_bytes += sent.len();
+                moved = window.moved(W, R);
+            }
+        }
+        assert!(sent_bytes >= 32 * R - W, "{sent_bytes}");
     }
 
     #[test]
