@@ -148,6 +148,7 @@ type BrakePlace = Arc<OnceLock<Option<Arc<Brake>>>>;
 pub(crate) enum Told {
     Brought(Brought),
     Changed { mode: Mode, reads: bool },
+    Advised { random: bool },
 }
 
 /// What the observer has reported about a file and the disk's thread has not read yet.
@@ -303,6 +304,12 @@ impl Observed {
         self.tell([Told::Changed { mode, reads }]);
     }
 
+    /// Whether its users say that they write at random places (`POSIX_FADV_RANDOM`): nothing is
+    /// written behind them then.
+    pub fn advised(&self, random: bool) {
+        self.tell([Told::Advised { random }]);
+    }
+
     /// Holds the file's writers from now on while more than this is dirty or under writeback.
     /// That holds all of the file's writers, since the kernel doesn't report who wrote which
     /// page. Works only on ext4, xfs and btrfs. Only the first limit counts.
@@ -361,7 +368,7 @@ impl Observed {
         let told = std::mem::take(&mut *lock(&self.mailbox)).into_iter();
         let brought = told.filter_map(|told| match told {
             Told::Brought(brought) => Some(brought),
-            Told::Changed { .. } => None,
+            Told::Changed { .. } | Told::Advised { .. } => None,
         });
         brought.collect()
     }

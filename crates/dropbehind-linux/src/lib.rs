@@ -36,6 +36,7 @@ mod errno;
 pub mod extents;
 pub mod fanotify;
 pub mod file;
+mod file_advice;
 pub mod fork;
 pub mod futex;
 pub mod io_priority;
@@ -99,6 +100,7 @@ pub use file::{
     AccessMode, FileId, FileInfo, FileKind, FileStat, FsKind, StatusFlags, file_info, file_stat,
     filesystem, size_bytes, status_flags,
 };
+pub use file_advice::{FileAdvice, FileAdviceTrace, Usage};
 pub use fork::fork_generation;
 pub use futex::{Wake, futex_wait, futex_wake};
 pub use io_priority::{IoPriority, set_thread_io_priority, thread_io_priority};
@@ -124,7 +126,8 @@ pub use pressure::{Pressure, Resource, Stall, pressure, pressure_in};
 pub use probe::{Probe, Support, probe};
 pub use processes::{
     CallUnderWay, Cgroup, FileLink, FileLinks, NamedFile, ProcessStat, cgroups, children,
-    command_name, executable, file_links, mapped_files, process_stat, process_user, processes,
+    command_name, executable, file_link, file_links, mapped_files, process_stat, process_user,
+    processes,
 };
 pub use processor_time::{processor_time, processor_time_of};
 pub use program::{Apart, Change, CommandLine, Program};

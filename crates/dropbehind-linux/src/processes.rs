@@ -61,6 +61,21 @@ fn of_another_thread(process: i32) -> Option<(i32, fs::ReadDir)> {
         .find_map(|thread| Some((thread, descriptors(thread).ok()?)))
 }
 
+/// The file that one descriptor of a process leads to; `None` if it is not open, or leads to
+/// something else than a regular file or a block device.
+#[must_use]
+pub fn file_link(process: i32, descriptor: i32) -> Option<FileLink> {
+    let path = format!("/proc/{process}/fd/{descriptor}");
+    let (id, kind, block_device) = file_behind(Path::new(&path))?;
+    Some(FileLink {
+        process,
+        descriptor,
+        id,
+        kind,
+        block_device,
+    })
+}
+
 /// A process's descriptors: [`file_links`].
 #[derive(Debug)]
 pub struct FileLinks {

@@ -4,6 +4,7 @@
 
 mod actions;
 mod admission;
+mod advice;
 mod file_event;
 mod heirs;
 mod mappings;

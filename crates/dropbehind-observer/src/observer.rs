@@ -223,7 +223,7 @@ impl Observer {
             most_held: rounds::most_closed() / 2,
         });
         files.mounted(&marks);
-        let rounds = Rounds {
+        let mut rounds = Rounds {
             shared: Arc::clone(&shared),
             reported: config.opens.map(Reported::new),
             fanotify,
@@ -231,6 +231,7 @@ impl Observer {
             rules: config.rules,
             next_rules: None,
             trace,
+            advice: None,
             reported_trace: reported,
             files,
             inputs: inputs.clone(),
@@ -243,6 +244,7 @@ impl Observer {
             others_only: false,
             most_closed: rounds::most_closed(),
         };
+        rounds.listen_to_advice();
         let observer = Observer {
             shared,
             inputs,

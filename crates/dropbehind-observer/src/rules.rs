@@ -65,6 +65,12 @@ pub trait Rules: Send + Sync + std::fmt::Debug {
         true
     }
 
+    /// Returns whether some answer has a mode in which programs' [advice](Mode::heeds_advice) on
+    /// their use of a file counts.
+    fn heed_advice(&self) -> bool {
+        false
+    }
+
     /// Returns false if the answer is the same for all paths: a [`Candidate`] may then have an
     /// empty one. Finding a path takes longer than all else about a small file.
     fn ask_for_paths(&self) -> bool {

@@ -84,15 +84,17 @@ impl RulesFile {
     /// Returns whether every file is left alone.
     #[must_use]
     pub fn leaves_all_alone(&self) -> bool {
-        let mut modes = self.rules.rules.iter().map(|rule| rule.mode);
-        let mut disks = self.rules.disks.iter().filter_map(|(_, disk)| disk.mode);
-        modes.all(Mode::is_buffered)
-            && disks.all(Mode::is_buffered)
-            && self.rules.other_mode().is_buffered()
+        self.rules.modes().all(Mode::is_buffered)
     }
 }
 
 impl Rules {
+    fn modes(&self) -> impl Iterator<Item = Mode> + '_ {
+        let disks = self.disks.iter().filter_map(|(_, disk)| disk.mode);
+        let rules = self.rules.iter().map(|rule| rule.mode);
+        rules.chain(disks).chain([self.other_mode()])
+    }
+
     fn other_mode(&self) -> Mode {
         self.defaults.mode.unwrap_or(Mode::BUFFERED)
     }
@@ -143,6 +145,10 @@ impl rules::Rules for RulesFile {
 
     fn want_any(&self) -> bool {
         !self.leaves_all_alone()
+    }
+
+    fn heed_advice(&self) -> bool {
+        self.rules.modes().any(Mode::heeds_advice)
     }
 
     fn name(&self, folder: &Path) -> bool {

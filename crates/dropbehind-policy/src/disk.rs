@@ -450,6 +450,14 @@ impl Disk {
         });
     }
 
+    /// Whether the file's users say that they write at random places (`POSIX_FADV_RANDOM`):
+    /// nothing is then written behind them.
+    pub fn advised(&mut self, now_ns: u64, id: StreamId, random: bool) {
+        self.with(now_ns, id, |stream, context| {
+            stream.advised(context, random);
+        });
+    }
+
     /// The file's size was set.
     pub fn resized(&mut self, now_ns: u64, id: StreamId, size_bytes: u64) {
         self.with(now_ns, id, |stream, context| {

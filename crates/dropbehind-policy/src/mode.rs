@@ -105,6 +105,11 @@ impl Mode {
         )
     }
 
+    /// Returns whether a program's advice on how it uses a file changes anything.
+    pub fn heeds_advice(self) -> bool {
+        !self.is_buffered() && (self.is_behind() || !self.drops())
+    }
+
     /// Returns whether pages that this I/O brought in are to be dropped.
     pub fn drops(self) -> bool {
         self.residency == Residency::Drop

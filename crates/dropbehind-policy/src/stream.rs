@@ -402,6 +402,16 @@ impl Stream {
         self.ownership.reopened();
     }
 
+    pub(crate) fn advised(&mut self, context: &Context, random: bool) {
+        self.config.random = random;
+        if random {
+            let unsent = self.window.unsent();
+            self.leave_to_kernel(context, unsent, self.window_mode);
+            self.window = WriteBehind::new();
+            self.update_done();
+        }
+    }
+
     fn wrote_behind(&mut self, context: &Context, range: ByteRange, kind: WriteKind, mode: Mode) {
         if self.config.random {
             self.leave_to_kernel(context, range, mode);

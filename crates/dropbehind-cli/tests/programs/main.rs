@@ -10,6 +10,7 @@ mod user;
 
 mod bed;
 
+mod advice;
 mod archives;
 mod cold_reads;
 mod cold_trees;

@@ -4,8 +4,8 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use dropbehind_linux::file_stat;
-use dropbehind_policy::Brought;
 use dropbehind_policy::stream::Stream;
+use dropbehind_policy::{Brought, StreamId};
 
 use super::{DiskThread, Source};
 use crate::lock;
@@ -114,6 +114,10 @@ impl DiskThread {
                 Told::Changed { mode, reads } => {
                     self.brought(now_ns, number, std::mem::take(&mut brought));
                     self.with_observed(number, |observed| observed.stream.change(mode, reads));
+                }
+                Told::Advised { random } => {
+                    let id = StreamId(number.into());
+                    self.disk.advised(now_ns, id, random);
                 }
             }
         }

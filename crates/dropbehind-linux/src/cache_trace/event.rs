@@ -1,6 +1,7 @@
 //! The perf events that fill the rings: perf_event_open(2).
 
 use rustix::ioctl::{IntegerSetter, NoArg, Opcode, ioctl, opcode};
+use std::ffi::CStr;
 use std::io;
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -15,6 +16,7 @@ const EVERYBODY: libc::pid_t = -1;
 const NO_GROUP: libc::c_int = -1;
 const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 1 << 3;
 const PERF_EVENT_IOC_ENABLE: Opcode = opcode::none(b'$', 0);
+const PERF_EVENT_IOC_SET_FILTER: Opcode = opcode::write::<*const libc::c_char>(b'$', 6);
 const PERF_EVENT_IOC_SET_BPF: Opcode = opcode::write::<u32>(b'$', 8);
 
 // Bits of the kernel's bit field, in its order.
@@ -132,6 +134,20 @@ impl Event {
     pub(super) fn enable(&self) -> io::Result<()> {
         // SAFETY: this request takes no argument that is a pointer.
         Ok(unsafe { ioctl(&self.fd, NoArg::<PERF_EVENT_IOC_ENABLE>::new()) }?)
+    }
+
+    /// Records the tracepoint only where this holds of its fields
+    /// (Documentation/trace/events.rst, "Event filtering").
+    pub(super) fn filter(&self, condition: &CStr) -> io::Result<()> {
+        let condition = condition.as_ptr() as usize;
+        // SAFETY: this request takes the address of a C string, which lives until the call
+        // returns; the kernel copies it.
+        Ok(unsafe {
+            ioctl(
+                &self.fd,
+                IntegerSetter::<PERF_EVENT_IOC_SET_FILTER>::new_usize(condition),
+            )
+        }?)
     }
 
     /// Runs the program whenever any processor passes the tracepoint, until the event is

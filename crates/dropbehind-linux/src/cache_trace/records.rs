@@ -45,6 +45,13 @@ pub(crate) fn sampled(record: &[u8]) -> Option<(u64, &[u8])> {
     Some((u64_at(body, 8)?, raw(body)?))
 }
 
+/// The process that passed the tracepoint, and its own data; `None` for a record of another
+/// kind.
+pub(crate) fn sampled_of(record: &[u8]) -> Option<(i32, &[u8])> {
+    let (_, raw) = sampled(record)?;
+    Some((i32_at(record, HEADER_BYTES)?, raw))
+}
+
 /// Whether the ring had no room for records before this one.
 pub(crate) fn is_loss(record: &[u8]) -> bool {
     u32_at(record, 0) == Some(PERF_RECORD_LOST)

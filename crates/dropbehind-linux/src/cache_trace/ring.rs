@@ -8,6 +8,8 @@ use super::records::{HEADER_BYTES, size_of_record};
 use crate::deferred_close::close_deferred;
 use crate::mapping::Mapping;
 use rustix::mm::ProtFlags;
+use std::ffi::CStr;
+use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 
@@ -128,6 +130,11 @@ impl Ring {
     pub(crate) fn enable(&self) -> Result<(), CacheTraceError> {
         let enabled = self.event.enable();
         enabled.map_err(|error| CacheTraceError::Other("ioctl of an event", error))
+    }
+
+    /// Records only where this holds.
+    pub(crate) fn filter(&self, condition: &CStr) -> io::Result<()> {
+        self.event.filter(condition)
     }
 
     pub(super) fn event(&self) -> &Event {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use dropbehind_flusher::{CacheMap, Observed, WritebackSign, WriterLimit};
 use dropbehind_linux::{Description, FileId, file_stat};
-use dropbehind_policy::RangeSet;
+use dropbehind_policy::{Mode, RangeSet};
 
 use crate::names::Stamp;
 use crate::rules::Settings;
@@ -80,6 +80,10 @@ pub(super) struct OpenFile {
     pub(super) left_bytes: u64,
     /// Bytes that were cached when its last stream ended.
     pub(super) cached_bytes: u64,
+    /// Its user says that it writes at random places.
+    pub(super) random: bool,
+    /// The mode that its user's advice has changed.
+    pub(super) advised_over: Option<Mode>,
     users: Vec<User>,
 }
 
@@ -119,6 +123,8 @@ impl OpenFile {
             writer_limit: None,
             left_bytes: 0,
             cached_bytes: 0,
+            random: false,
+            advised_over: None,
             users: Vec::new(),
         }
     }
@@ -157,6 +163,9 @@ impl OpenFile {
     pub(super) fn begin(&mut self, observed: Observed) {
         if self.read {
             observed.was_read();
+        }
+        if self.random {
+            observed.advised(true);
         }
         if let Some(limit) = self.writer_limit {
             observed.hold_writers(limit);

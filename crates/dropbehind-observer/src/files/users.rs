@@ -36,6 +36,7 @@ impl Files {
             settings,
             writes: None,
         };
+        self.set_random(number, false);
         if let Some(settings) = settings {
             self.serve(number, settings);
         }
@@ -109,12 +110,16 @@ impl Files {
     }
 
     /// Adapts the file's settings to one more user.
-    fn serve(&mut self, number: FileNumber, settings: Settings) {
+    pub(super) fn serve(&mut self, number: FileNumber, settings: Settings) {
         let Some(open) = self.files.get_mut(&number) else {
             return;
         };
         let before = open.settings;
-        open.settings.mode = before.mode.and(settings.mode);
+        // Advice counts for the opening that it was given on, and this is another.
+        if let Some(mode) = open.advised_over.take() {
+            open.settings.mode = mode;
+        }
+        open.settings.mode = open.settings.mode.and(settings.mode);
         open.settings.reads |= settings.reads;
         let now = open.settings;
         if now == before {

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use dropbehind_flusher::ReportedTrace;
 use dropbehind_linux::{
-    CacheTrace, Event, EventBuffer, EventMask, Fanotify, Interest, PollEntry, TraceRecord,
-    monotonic_ns, poll, thread_id,
+    CacheTrace, Event, EventBuffer, EventMask, Fanotify, FileAdviceTrace, Interest, PollEntry,
+    TraceRecord, monotonic_ns, poll, thread_id,
 };
 
 use super::inputs::Barrier;
@@ -74,6 +74,8 @@ pub(super) struct Rounds {
     /// To be in force once all that happened before they came has been read.
     pub(super) next_rules: Option<Arc<dyn Rules>>,
     pub(super) trace: Option<CacheTrace>,
+    /// What programs say about their use of files, while that counts.
+    pub(super) advice: Option<FileAdviceTrace>,
     /// Tells the threads that drop how far that was read.
     pub(super) reported_trace: Option<ReportedTrace>,
     pub(super) files: Files,
@@ -192,6 +194,11 @@ impl Rounds {
         let events = self.read_events(buffer, &mut closes);
         let traced = self.read_trace(until_ns);
         self.files.programs.trace_read();
+        if let Some(advice) = &mut self.advice {
+            for said in advice.read() {
+                self.files.advised(said);
+            }
+        }
         self.files.note_failed_writeback();
         if self.trace.is_some() {
             std::mem::swap(&mut self.closes, &mut closes);
@@ -211,6 +218,7 @@ impl Rounds {
             self.rules = Arc::clone(&rules);
             // They may name other file systems.
             self.remounted = true;
+            self.listen_to_advice();
             self.files.set_rules(rules);
         }
         let count = self.files.count();
@@ -223,6 +231,20 @@ impl Rounds {
             keeps
         });
         inputs + events > 0 || traced
+    }
+
+    /// Records what programs say about their use of files, if that may count by now.
+    pub(super) fn listen_to_advice(&mut self) {
+        if self.trace.is_none() || self.advice.is_some() || !self.rules.heed_advice() {
+            return;
+        }
+        match FileAdviceTrace::open() {
+            Ok(advice) => self.advice = Some(advice),
+            Err(error) => self.note(format!(
+                "the kernel does not tell what programs advise about files ({error}): \
+                 posix_fadvise(2) changes nothing here"
+            )),
+        }
     }
 
     fn take_inputs(&mut self) -> usize {

@@ -78,6 +78,12 @@ impl Rules for RunRules {
         }
     }
 
+    fn heed_advice(&self) -> bool {
+        let disks = self.disks.iter().filter_map(|(_, disk)| disk.mode);
+        let mut modes = self.mode.into_iter().chain(disks);
+        modes.any(Mode::heeds_advice)
+    }
+
     fn ask_for_paths(&self) -> bool {
         !(self.only.is_empty() && self.except.is_empty())
     }
