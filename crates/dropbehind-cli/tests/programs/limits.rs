@@ -150,7 +150,7 @@ fn writers_of_several_files_wait_together() {
 fn writers_wait_for_what_is_written_behind_them() {
     let unbounded = Observer::Run("-m write-behind --max-dirty 1TiB");
     let bounded = Observer::Run("-m write-behind");
-    writers_wait(&[Fs::Ext4], (1, 400), bounded, unbounded, 150);
+    writers_wait(&[Fs::Ext4], (1, 400), bounded, unbounded, 90);
 }
 
 #[test]

@@ -36,5 +36,6 @@ mod readers;
 mod report;
 mod rounds;
 mod small_files;
+mod stress;
 mod watched;
 mod without_trace;
