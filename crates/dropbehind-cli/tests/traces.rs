@@ -3,11 +3,12 @@
 mod user;
 
 use dropbehind_testbed::residency::fincore;
-use dropbehind_testbed::{Need, need};
+use dropbehind_testbed::{Need, need, skip};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::process::Command;
 use user::User;
 
 const MIB: u64 = 1 << 20;
@@ -214,4 +215,41 @@ fn tracers_find_the_probes() {
             .unwrap();
         assert_eq!(arguments.split_whitespace().count(), 1 + 6, "{arguments}");
     }
+}
+
+/// What a tracer makes of the probes is what the figures say.
+#[test]
+fn a_tracer_reads_the_probes() {
+    need!(Need::Root, Need::Cachestat, Need::Tool("bpftrace"));
+    if !Path::new("/sys/kernel/tracing/uprobe_events").exists() {
+        skip!("the kernel has no uprobes");
+    }
+    let user = User::new();
+    user.has("source", SIZE as usize);
+    let command = env!("CARGO_BIN_EXE_dropbehind");
+    let program = ["writeback", "drop"]
+        .map(|probe| format!("usdt:{command}:dropbehind:{probe} {{ @{probe} = sum(arg4); }} "));
+    let traced = Command::new("bpftrace")
+        .args(["-q", "-f", "json", "-e", &program.concat(), "-c"])
+        .arg(format!("{command} cp --stats figures source file"))
+        .current_dir(user.file(""))
+        .output()
+        .unwrap();
+    let stdout = String::from_utf8_lossy(&traced.stdout);
+    assert!(traced.status.success(), "{traced:?}");
+    let sum_of = |probe: &str| {
+        let mut lines = stdout.lines().filter_map(|line| {
+            let line: Value = serde_json::from_str(line).ok()?;
+            line["data"][format!("@{probe}")].as_u64()
+        });
+        lines
+            .next_back()
+            .unwrap_or_else(|| panic!("no {probe}: {traced:?}"))
+    };
+    let figures = figures(&user);
+    let told = figures["writeback_bytes"].as_object().unwrap();
+    let written: u64 = told.values().map(|bytes| bytes.as_u64().unwrap()).sum();
+    assert_eq!(sum_of("writeback"), written);
+    assert_eq!(figures["dropped_bytes"], sum_of("drop"));
+    assert!(sum_of("drop") >= SIZE && written >= SIZE, "{figures}");
 }

@@ -1,8 +1,9 @@
 //! Databases, whose files must be whole whatever happens.
 
 use crate::bed::Bed;
+use crate::layouts::{Device, HOLDER};
 use crate::shell::{Left, RUN, Running, children, kill, lives, observer_of, wait_for};
-use dropbehind_testbed::{Fs, need, skip};
+use dropbehind_testbed::{Fs, Need, need, skip};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -78,6 +79,75 @@ fn sqlite_when_the_observer_is_killed() {
         bed.are_alike("plain", "observed");
     }
     assert!(killed > 2, "{killed}");
+}
+
+/// A table in InnoDB's system tablespace, which is the device.
+const INNODB: &str = "
+CREATE DATABASE d;
+USE d;
+CREATE TABLE t (id INT PRIMARY KEY, text CHAR(200)) ENGINE=InnoDB;
+INSERT INTO t WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 60000) \
+SELECT i, REPEAT(MD5(i), 6) FROM n;
+UPDATE t SET text = REPEAT(MD5(text), 5) WHERE id % 7 = 0;
+DELETE FROM t WHERE id % 11 = 0;
+SHUTDOWN;
+";
+const INNODB_SUM: &str = "
+SELECT COUNT(*), SUM(CRC32(text)) FROM d.t INTO OUTFILE 'FOLDER/sum';
+SHUTDOWN;
+";
+
+/// MariaDB's InnoDB keeps its tables on a device without a file system, written through the
+/// page cache.
+#[test]
+fn mariadb_on_a_raw_device() {
+    need!(all Bed::needs(Fs::Ext4, &["mariadbd", "losetup", "python3"]));
+    need!(Need::Loop);
+    let bed = Bed::on(Fs::Ext4);
+    std::fs::write(bed.file("holder.py"), HOLDER).unwrap();
+    std::fs::write(bed.file("fill.sql"), INNODB).unwrap();
+    let sums = ["plain", "observed"].map(|folder| {
+        let device = Device::new(&bed, &format!("{folder}-image"));
+        let name = &device.0;
+        let data = bed.file(&format!("{folder}-data"));
+        let data = data.display();
+        let sum = INNODB_SUM.replace("FOLDER", &data.to_string());
+        std::fs::write(bed.file("sum.sql"), sum).unwrap();
+        let server = format!(
+            "mariadbd --no-defaults --user=root --datadir={data} --innodb-data-home-dir= \
+             --innodb-flush-method=fsync --innodb-buffer-pool-size=16M \
+             --innodb-file-per-table=0 --innodb-log-file-size=16M --skip-grant-tables \
+             --skip-networking --socket={data}/socket --pid-file={data}/pid \
+             --max-recursive-iterations=1000000 --innodb-data-file-path={name}:48M"
+        );
+        // Only a bootstrap writes a new device, and only a server uses it.
+        let made = bed.runs(
+            "",
+            folder,
+            &format!("mkdir {data} && {server}newraw --bootstrap </dev/null >../log 2>&1"),
+        );
+        assert_eq!(made.code, Some(0), "{made:?}");
+        let fill = format!("{server}raw --init-file=$PWD/../fill.sql >../log 2>&1");
+        let observed = folder == "observed";
+        let script = match observed {
+            true => format!("$RUN python3 ../holder.py {name} \"{fill}\""),
+            false => fill,
+        };
+        let left = bed.runs(RUN, folder, &script);
+        let log = std::fs::read_to_string(bed.file("log")).unwrap();
+        assert_eq!(left.code, Some(0), "{left:?} {log}");
+        assert!(!observed || left.stdout == "seen at work\n", "{left:?}");
+        // Nobody has the device open now, so this comes from the disk.
+        let asked = bed.runs(
+            "",
+            folder,
+            &format!("{server}raw --init-file=$PWD/../sum.sql >../log 2>&1"),
+        );
+        assert_eq!(asked.code, Some(0), "{asked:?}");
+        std::fs::read_to_string(bed.file(&format!("{folder}-data/sum"))).unwrap()
+    });
+    assert_eq!(sums[0], sums[1]);
+    assert!(sums[0].starts_with("54546\t"), "{sums:?}");
 }
 
 /// Where Debian has PostgreSQL's programs, which are not in `PATH`.

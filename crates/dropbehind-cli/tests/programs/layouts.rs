@@ -77,7 +77,7 @@ fn two_file_systems_at_once() {
 /// Holds a device open for as long as the commands in its arguments run, or its
 /// pages would go with the last close. It is one of those observed: what others
 /// hold is left to them. Ends when nothing of the device is cached any more.
-const HOLDER: &str = r#"
+pub(crate) const HOLDER: &str = r#"
 import ctypes, os, subprocess, sys, time
 libc = ctypes.CDLL(None, use_errno=True)
 device = os.open(sys.argv[1], os.O_RDONLY)
@@ -100,10 +100,10 @@ else: print(cached(), "pages stay")
 "#;
 
 /// A loop device that nobody holds open.
-struct Device(String);
+pub(crate) struct Device(pub(crate) String);
 
 impl Device {
-    fn new(bed: &Bed, image: &str) -> Self {
+    pub(crate) fn new(bed: &Bed, image: &str) -> Self {
         let script =
             format!("truncate -s 64M {image}; losetup --find --show --direct-io=on {image}");
         let left = bed.runs("", ".", &script);
@@ -141,6 +141,35 @@ fn a_raw_device() {
     }
     let compared = bed.runs("", ".", &format!("cmp {name} input/data"));
     assert_eq!(compared.code, Some(0), "{compared:?}");
+}
+
+/// What makes disks of virtual machines and file systems writes to devices in ways of its own.
+#[test]
+fn a_raw_device_with_an_image_or_a_file_system() {
+    need!(all Bed::needs(Fs::Ext4, &["qemu-img", "mkfs.ext4", "e2fsck", "cmp", "losetup", "python3"]));
+    need!(Need::Loop);
+    let bed = Bed::on(Fs::Ext4);
+    bed.input("head -c 64M /dev/urandom >data");
+    std::fs::write(bed.file("holder.py"), HOLDER).unwrap();
+    let device = Device::new(&bed, "image");
+    let name = &device.0;
+    for (command, check) in [
+        (
+            format!("qemu-img convert -n -t writeback -f raw -O raw ../input/data {name}"),
+            format!("cmp {name} input/data"),
+        ),
+        (
+            format!("mkfs.ext4 -q -F -E nodiscard,lazy_itable_init=0 {name}"),
+            format!("e2fsck -fn {name}"),
+        ),
+    ] {
+        let script = format!("$RUN python3 ../holder.py {name} '{command}'");
+        let left = bed.runs(RUN, "observed", &script);
+        assert_eq!(left.stdout, "seen at work\n", "{command}: {left:?}");
+        assert_eq!(left.code, Some(0), "{command}: {left:?}");
+        let checked = bed.runs("", ".", &check);
+        assert_eq!(checked.code, Some(0), "{check}: {checked:?}");
+    }
 }
 
 /// The kernel writes all of a device before its last close returns. The observer has it open
