@@ -69,6 +69,15 @@ pub(crate) struct DiskHandle {
     pub(crate) fetchers: Arc<Fetchers>,
 }
 
+/// How far the kernel reads ahead in a file that is opened now.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReadAhead {
+    /// The most in one call for it.
+    pub(crate) call_bytes: u64,
+    /// The most of its own accord.
+    pub(crate) own_bytes: u64,
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
     pub(crate) messages: VecDeque<Message>,
@@ -136,21 +145,20 @@ impl DiskHandle {
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The most that the kernel reads ahead in one call, as set now.
-    pub(crate) fn read_ahead_bytes(&self) -> u64 {
+    /// How far the kernel reads ahead, as set now.
+    pub(crate) fn read_ahead(&self) -> ReadAhead {
         // A virtual disk's figures are made up, so take the kernel's default.
         const DEFAULT_BYTES: u64 = 128 << 10;
-        if self.disk.virtual_ {
-            return DEFAULT_BYTES;
-        }
         let set_bytes = self.disk.current_read_ahead_bytes();
-        set_bytes.max(self.disk.request_bytes).max(DEFAULT_BYTES)
-    }
-
-    /// The most that the kernel's own readahead reads, as set now. btrfs reads 4 MiB, whatever
-    /// the disk's setting (fs/btrfs/disk-io.c).
-    pub(crate) fn kernel_read_ahead_bytes(&self) -> u64 {
-        self.disk.current_read_ahead_bytes().max(4 << 20)
+        let larger_bytes = set_bytes.max(self.disk.request_bytes).max(DEFAULT_BYTES);
+        ReadAhead {
+            call_bytes: match self.disk.virtual_ {
+                true => DEFAULT_BYTES,
+                false => larger_bytes,
+            },
+            // btrfs reads 4 MiB, whatever the disk's setting (fs/btrfs/disk-io.c).
+            own_bytes: set_bytes.max(4 << 20),
+        }
     }
 
     /// The current window of a file without a window of its own.

@@ -226,7 +226,7 @@ impl Flusher {
             block_device,
             // If a reader has doubled its readahead (`POSIX_FADV_SEQUENTIAL`), two windows
             // are four times the disk's.
-            lag_bytes: (4 * disk.read_ahead_bytes()).clamp(LAG_MIN_BYTES, LAG_MAX_BYTES),
+            lag_bytes: (4 * disk.read_ahead().call_bytes).clamp(LAG_MIN_BYTES, LAG_MAX_BYTES),
             page_bytes: page_size(),
         });
         let state = Arc::new(Mutex::new(ObservedState {

@@ -125,7 +125,7 @@ fn a_file_system_that_a_process_serves() {
     need!(all Bed::needs(Fs::Ext4, &tools));
     let bed = Bed::on(Fs::Ext4);
     let script = "truncate -s 300M image; mkfs.ext4 -q image; mkdir served; \
-                  fuse2fs image served -o fakeroot && head -c 64M /dev/urandom >served/data";
+                  fuse2fs image served -o fakeroot && head -c 32M /dev/urandom >served/data";
     let left = bed.runs("", ".", script);
     assert_eq!(left.code, Some(0), "{left:?}");
     let _mounted = Mounted(bed.file("served"));

@@ -26,6 +26,7 @@ use dropbehind_policy::sequential::SequentialDetector;
 
 use super::OwnFile;
 use super::fetchers::{Fetch, Fetched};
+use crate::disk_handle::ReadAhead;
 use crate::residency;
 use crate::trace::{Begun, Deed, DropReason};
 
@@ -90,7 +91,7 @@ impl Prepared {
                 // An unreadable page fails the whole folio it is in. In single pages, the
                 // others can be read.
                 let _ = drop_clean(fd, range.start, range.len());
-                fetch(fd, *range, file.disk.read_ahead_bytes());
+                fetch(fd, *range, file.disk.read_ahead().call_bytes);
             });
         }
         let (range, fetches) = &self.appearing;
@@ -111,22 +112,6 @@ impl Prepared {
     }
 }
 
-/// How far the kernel reads ahead in an open file.
-#[derive(Clone, Copy, Debug)]
-struct ReadAhead {
-    call_bytes: u64,
-    kernel_bytes: u64,
-}
-
-impl ReadAhead {
-    fn of(file: &OwnFile) -> ReadAhead {
-        ReadAhead {
-            call_bytes: file.disk.read_ahead_bytes(),
-            kernel_bytes: file.disk.kernel_read_ahead_bytes(),
-        }
-    }
-}
-
 /// The reading side of an open file.
 #[derive(Debug)]
 pub struct Reader {
@@ -139,8 +124,7 @@ pub struct Reader {
     small_chunks: u32,
     /// The readahead advice is normal: the kernel reads ahead as the disk is set.
     advised: bool,
-    /// The most that the kernel reads ahead in one call, and of itself. The disk's setting may
-    /// change, but not for a file that is open; `None` before the first read.
+    /// `None` before the first read. The disk's setting may change, but not for an open file.
     read_ahead: Option<ReadAhead>,
     /// Nothing is read ahead.
     random: bool,
@@ -164,7 +148,9 @@ impl Reader {
     }
 
     fn read_ahead(&mut self, file: &OwnFile) -> ReadAhead {
-        *self.read_ahead.get_or_insert_with(|| ReadAhead::of(file))
+        *self
+            .read_ahead
+            .get_or_insert_with(|| file.disk.read_ahead())
     }
 
     /// Makes sure that everything in `range` is cached or on its way, and records who brought
@@ -207,7 +193,7 @@ impl Reader {
         }
         // Beyond the bytes asked for, fetch whole chunks, once the reader comes within reach
         // of the last one.
-        let read_ahead_bytes = read_ahead.kernel_bytes;
+        let read_ahead_bytes = read_ahead.own_bytes;
         let large = self.small_chunks < SMALL_CHUNKS && read_ahead_bytes <= READ_AHEAD_MOST_BYTES;
         let wanted = if large && self.chunk_bytes == CHUNK_BYTES {
             pages.end + round_up(read_ahead_bytes, CHUNK_BYTES).max(2 * CHUNK_BYTES) + SLACK_BYTES
@@ -312,9 +298,9 @@ impl Reader {
             // Other advice may double the kernel's readahead.
             self.advised = advise_access(fd, Access::Normal).is_ok();
             // With the advice, the kernel takes the setting anew.
-            self.read_ahead = Some(ReadAhead::of(file));
+            self.read_ahead = Some(file.disk.read_ahead());
         }
-        if self.read_ahead(file).kernel_bytes > READ_AHEAD_MOST_BYTES {
+        if self.read_ahead(file).own_bytes > READ_AHEAD_MOST_BYTES {
             return None;
         }
         if !residency::resident_in(fd, range).is_ok_and(|resident| resident.is_empty()) {
