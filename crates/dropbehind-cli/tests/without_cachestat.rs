@@ -100,6 +100,37 @@ fn run_leaves_nothing() {
     }
 }
 
+/// mincore takes half a minute for a terabyte.
+#[test]
+fn holes_of_huge_files_are_not_counted() {
+    need!(Need::Root, Need::Tool("fincore"));
+    for filesystem in [Fs::Ext4, Fs::Xfs] {
+        need!(all MountedFs::needs(filesystem));
+        let bed = MountedFs::new(filesystem, 512 << 20).unwrap();
+        let path = bed.file("sparse");
+        let file = fs::File::create_new(&path).unwrap();
+        file.set_len(1 << 40).unwrap();
+        let cached = || residency::cached(&path).unwrap().cached_pages;
+        let to = path.display();
+        let said = does(&format!(
+            "run -v -- dd if=/dev/zero of={to} bs=1M seek=500000 count=32 conv=notrunc"
+        ));
+        assert!(said.contains("wrote 32 MiB"), "{filesystem:?}: {said}");
+        assert_eq!(cached(), 0, "{filesystem:?}: {said}");
+        warm(&path, 500_000 * MIB..500_016 * MIB);
+        let pages = cached();
+        let said = does(&format!("stat --json {to}"));
+        let state: serde_json::Value = serde_json::from_str(&said).unwrap();
+        assert_eq!(
+            state[0]["cached_bytes"],
+            pages * residency::page_bytes(),
+            "{said}"
+        );
+        let said = does(&format!("drop {to}"));
+        assert_eq!(cached(), 0, "{filesystem:?}: {said}");
+    }
+}
+
 #[test]
 fn the_other_commands_leave_and_count_the_same() {
     for filesystem in ALL {

@@ -118,7 +118,7 @@ fn fiemap(fd: BorrowedFd<'_>, start: u64, count: u32) -> io::Result<RawRequest> 
     };
     // SAFETY: the number is FS_IOC_FIEMAP's, and the request is a `struct
     // fiemap` with room for at least the `fm_extent_count` extents that the
-    // kernel may write behind it (0 or BATCH).
+    // kernel may write behind it (at most BATCH).
     unsafe { ioctl(fd, Updater::<FS_IOC_FIEMAP, _>::new(&mut request)) }?;
     Ok(request)
 }
@@ -167,6 +167,16 @@ pub fn extents(fd: BorrowedFd<'_>) -> io::Result<Vec<Extent>> {
 /// Those of [`extents`].
 pub fn extent_count(fd: BorrowedFd<'_>) -> io::Result<u64> {
     Ok(fiemap(fd, 0, 0)?.header.fm_mapped_extents.into())
+}
+
+/// Where the first extent begins that reaches beyond `start`; `None` if only a hole follows.
+///
+/// # Errors
+///
+/// Those of [`extents`].
+pub(crate) fn next_extent(fd: BorrowedFd<'_>, start: u64) -> io::Result<Option<u64>> {
+    let request = fiemap(fd, start, 1)?;
+    Ok((request.header.fm_mapped_extents > 0).then_some(request.extents[0].fe_logical))
 }
 
 /// Whether an error of these calls means that the file system reports no extents, rather than
