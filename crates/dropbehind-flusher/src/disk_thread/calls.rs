@@ -107,11 +107,15 @@ impl DiskThread {
                     if !is_observed
                         && (is_missing(&error) || self.count_failures >= COUNT_PATIENCE) =>
                 {
+                    let waited = self.wait_instead(number, range);
+                    let instead = match waited {
+                        Some(_) => "it is waited for, and writers with it",
+                        None => "pages of files where it cannot be waited for stay cached",
+                    };
                     self.shared.note(format!(
-                        "what is still to be written cannot be counted ({error}): it is waited for, \
-                         and writers with it"
+                        "what is still to be written cannot be counted ({error}): {instead}"
                     ));
-                    self.wait_instead(number, range)
+                    waited
                 }
                 // Interrupted or out of memory: ask again at the next poll.
                 Err(_) => {
