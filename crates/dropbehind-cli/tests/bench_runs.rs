@@ -6,8 +6,6 @@ mod user;
 use bench::{mode, nothing_is_left, results, runs, scenario};
 use dropbehind_testbed::{MemoryCgroup, Need, need, residency};
 use serde_json::Value;
-use std::fs::Permissions;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use user::{User, finish};
@@ -66,19 +64,18 @@ fn a_wrong_command_line_does_nothing() {
 #[test]
 fn the_other_program_is_found() {
     let user = User::new();
+    // Made by others: what this process has open for writing, while another thread starts a
+    // program, cannot be executed.
     let put = |path: &str, says: &str| {
-        let path = user.file(path);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(
-            &path,
-            format!("#!/bin/sh\nprintf '{says}'; printf ' %s' \"$@\"\n"),
-        )
-        .unwrap();
-        std::fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+        let text = format!("#!/bin/sh\necho {says} \"$@\"");
+        let script = format!(
+            "mkdir -p $(dirname {path})\ncat >{path} <<'END'\n{text}\nEND\nchmod +x {path}"
+        );
+        assert_eq!(user.sh(&script).code, 0);
     };
     let dropbehind = user.file("usr/bin/dropbehind");
-    std::fs::create_dir_all(user.file("usr/bin")).unwrap();
-    std::fs::copy(env!("CARGO_BIN_EXE_dropbehind"), &dropbehind).unwrap();
+    let copied = user.sh("mkdir -p usr/bin && cp $(command -v dropbehind) usr/bin");
+    assert_eq!(copied.code, 0, "{}", copied.stderr);
     let runs = |words: &str| {
         let mut command = Command::new(&dropbehind);
         // A folder that is not absolute is whatever the user happens to be in.
@@ -89,23 +86,19 @@ fn the_other_program_is_found() {
     put("here/dropbehind-bench", "here");
     runs("bench list").fails(3, "Install the package dropbehind-bench");
     put("usr/libexec/dropbehind/dropbehind-bench", "libexec");
-    assert_eq!(runs("bench list").text(), "libexec list");
+    assert_eq!(runs("bench list").text(), "libexec list\n");
     put("path/dropbehind-bench", "path");
-    assert_eq!(runs("bench report -- -f").text(), "path report -- -f");
+    assert_eq!(runs("bench report -- -f").text(), "path report -- -f\n");
     put("usr/bin/dropbehind-bench", "beside");
     assert_eq!(
         runs("bench --runs 2 -y --size 1.5MiB --dir=-d a b").text(),
         format!(
-            "beside measure --dropbehind={} --dir=-d --yes --size=1572864 --runs=2 -- a b",
+            "beside measure --dropbehind={} --dir=-d --yes --size=1572864 --runs=2 -- a b\n",
             dropbehind.display()
         )
     );
     // What cannot be run is not passed over.
-    std::fs::set_permissions(
-        user.file("usr/bin/dropbehind-bench"),
-        Permissions::from_mode(0o644),
-    )
-    .unwrap();
+    assert_eq!(user.sh("chmod -x usr/bin/dropbehind-bench").code, 0);
     runs("bench list").fails(1, "cannot start");
 }
 
