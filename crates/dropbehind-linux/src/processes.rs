@@ -481,6 +481,10 @@ pub fn process_stat(process: i32) -> io::Result<ProcessStat> {
     parse_stat(&text).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
+/// The kernel counts few ticks and divides the whole time in their proportion (`cputime_adjust`,
+/// kernel/sched/cputime.c), so this many may seem to be spent outside of it.
+const TOLERANCE: u64 = 3;
+
 /// A system call in which a thread was, at a moment when it executed nothing else.
 #[derive(Clone, Copy, Debug)]
 pub struct CallUnderWay {
@@ -501,8 +505,8 @@ impl CallUnderWay {
     }
 
     /// Returns whether the thread may still be in that call. It is not if it has ended, waits in
-    /// another call, or has executed something outside of the kernel since the last time that
-    /// this was asked (proc_pid_syscall(5)). Nor if we may not know.
+    /// another call (proc_pid_syscall(5)), or has executed something outside of the kernel for
+    /// some ticks since this was asked first. Nor if we may not know.
     pub fn may_go_on(&mut self) -> bool {
         let CallUnderWay { thread, number, .. } = *self;
         let Ok(shown) = fs::read_to_string(format!("/proc/{thread}/syscall")) else {
@@ -516,7 +520,7 @@ impl CallUnderWay {
         let Some(stat) = text.ok().and_then(|text| parse_stat(&text)) else {
             return false;
         };
-        *self.user_ticks.get_or_insert(stat.user_ticks) == stat.user_ticks
+        stat.user_ticks < *self.user_ticks.get_or_insert(stat.user_ticks) + TOLERANCE
     }
 }
 

@@ -71,6 +71,7 @@ fn what_an_open_could_not_make_is_not_the_programs() {
              head -c 8M /dev/zero >shut/made; sync shut/made; sleep 0.3; touch shut/over; wait $!"
         );
         user.does(&script);
-        assert_eq!(user.cached_pages("shut/made"), 2048, "{then}");
+        let kept = user.cached_pages("shut/made");
+        assert!(kept > 1024, "{then}: {kept}");
     }
 }

@@ -223,11 +223,8 @@ impl LookedAt {
 
     /// Returns whether the file was written or truncated since.
     pub(super) fn was_modified(&self) -> bool {
-        stat(&self.file).is_ok_and(|stat| {
-            // Two changes may have the same time.
-            stat.stx_size < self.size_bytes
-                || (stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec) != self.modified
-        })
+        stat(&self.file)
+            .is_ok_and(|stat| (stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec) != self.modified)
     }
 }
 
