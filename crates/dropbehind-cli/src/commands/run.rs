@@ -179,7 +179,12 @@ fn observed(
     name: &str,
     source: Apart,
 ) -> Result<Finished, Failure> {
-    let failed = |error: io::Error| own(format!("cannot observe {name}: {error}."));
+    let failed = |error: io::Error| {
+        own(format!(
+            "cannot observe {name}: {error}. Check the limits on open files and processes \
+             (ulimit -n -u), and the memory."
+        ))
+    };
     let began = Instant::now();
     let signals = SignalFd::new().map_err(failed)?;
     let (opens, reported) = match source {
@@ -191,8 +196,8 @@ fn observed(
     };
     let observer = ObserverProcess::start(reported).map_err(|error| {
         own(format!(
-            "cannot start the observer: {error}. Check that /proc is mounted, and the limit on \
-             processes (ulimit -u)."
+            "cannot start the observer: {error}. Check that /proc is mounted, and the limits on \
+             open files and processes (ulimit -n -u)."
         ))
     })?;
     let mut supervisor = Supervisor::new(start, signals, observer);

@@ -89,6 +89,16 @@ fn a_run_within_a_run_is_the_outer_ones() {
     assert!(left.stderr.contains("inside of another"), "{left:?}");
 }
 
+#[test]
+fn too_few_descriptors_are_told_and_nothing_is_started() {
+    need!(all Ordinary::needs(&["touch"]));
+    let user = Ordinary::new();
+    let left = user.runs("", "ulimit -n 10; $RUN touch started");
+    assert_eq!(left.code, Some(125), "{left:?}");
+    assert!(left.stderr.contains("ulimit -n"), "{left:?}");
+    assert!(!user.file("started").exists());
+}
+
 /// As in a container whose runtime listens to system calls.
 #[test]
 fn anothers_listener_is_told_and_nothing_is_started() {
