@@ -258,13 +258,13 @@ impl Files {
     }
 
     /// A file is being opened, of which this was cached just before; `None` if it was made by
-    /// that.
+    /// that. Of a known file, nobody asks.
     pub(crate) fn reported(
         &mut self,
         process: i32,
         file: OwnedFd,
         (readable, writable): (bool, bool),
-        before: Option<CacheMap>,
+        before: impl FnOnce(BorrowedFd<'_>) -> Option<CacheMap>,
     ) {
         let Ok(info) = file_stat(file.as_fd()) else {
             return;
@@ -280,7 +280,10 @@ impl Files {
                 self.opened_again(number, process, file);
                 Some(number)
             }
-            None => self.admit(file, &info, process, before),
+            None => {
+                let before = before(file.as_fd());
+                self.admit(file, &info, process, before)
+            }
         };
         let Some(open) = number.and_then(|number| self.files.get_mut(&number)) else {
             return;

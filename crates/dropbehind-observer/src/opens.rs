@@ -13,7 +13,7 @@ mod server;
 mod spare;
 
 pub use report::ReportedOpens;
-use report::{Absent, Report};
+use report::{Absent, Before, Report};
 pub(crate) use reported::Reported;
 pub use server::{OpenServer, Served, StartSpare};
 pub use spare::stand_by;

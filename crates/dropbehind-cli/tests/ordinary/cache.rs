@@ -132,3 +132,33 @@ fn what_is_left_running_is_observed_to_its_end() {
     }
     panic!("{} pages", user.cached_pages("data"));
 }
+
+/// Each open waits while somebody counts.
+#[test]
+fn what_takes_long_to_count_is_counted_seldom() {
+    need!(all Ordinary::needs(&["python3", "strace"]));
+    let user = Ordinary::new();
+    user.does(
+        "head -c 64M /dev/urandom >data; sync data; \
+         cat >holes.py <<'END'\n\
+         import os\n\
+         f = os.open('data', os.O_RDONLY)\n\
+         for page in range(0, 16384, 2): os.posix_fadvise(f, page * 4096, 4096, 4)\n\
+         END\n\
+         cat >opens.py <<'END'\n\
+         import os\n\
+         for n in range(30): f = os.open('data', os.O_RDONLY); os.pread(f, 4096, 0); os.close(f)\n\
+         END\n\
+         python3 holes.py",
+    );
+    let before = user.cached_pages("data");
+    assert!((4096..16384).contains(&before), "{before}");
+    user.does("strace -f -qq -o calls $RUN python3 opens.py");
+    let calls = std::fs::read_to_string(user.file("calls")).unwrap();
+    // cachestat(2), which older versions do not know by name.
+    let is_count = |line: &&str| line.contains("cachestat(") || line.contains("syscall_0x1c3(");
+    let calls = calls.lines().filter(is_count).count();
+    assert!((1000..5 * 4096).contains(&calls), "{calls}");
+    let after = user.cached_pages("data");
+    assert!(after.abs_diff(before) <= 64, "{before}, {after}");
+}

@@ -30,10 +30,14 @@ pub(super) enum Found {
     Nothing,
 }
 
+/// Which file it is: its device and its number there.
+pub(super) type Inode = (u32, u32, u64);
+
 /// A file, before it is opened.
 #[derive(Debug)]
 pub(super) struct LookedAt {
     pub(super) file: OwnedFd,
+    pub(super) inode: Inode,
     pub(super) size_bytes: u64,
     /// When it was last written or truncated, in seconds and nanoseconds.
     pub(super) modified: (i64, u32),
@@ -177,6 +181,7 @@ impl Looker {
         match open_named(named.as_fd()) {
             Ok(file) => Found::File(LookedAt {
                 file,
+                inode: (stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino),
                 size_bytes: stat.stx_size,
                 modified: (stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec),
                 flags,

@@ -22,8 +22,7 @@ pub(crate) enum Report {
         process: i32,
         readable: bool,
         writable: bool,
-        /// What was not cached just before; `None` for a file that this open has made.
-        absent: Option<Absent>,
+        before: Before,
     },
     /// A process may have opened a file that could not be looked at before.
     Search { process: i32 },
@@ -31,6 +30,17 @@ pub(crate) enum Report {
     Unstopped { process: i32 },
     /// For the end of the run.
     Note(String),
+}
+
+/// What was cached of a file just before an open.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Before {
+    /// There was no such file: the open has made it.
+    Made,
+    /// All but this.
+    Absent(Absent),
+    /// Nobody counted, since that took long the last time. Most likely the file is known.
+    Uncounted,
 }
 
 /// What of a file was not cached.
@@ -47,6 +57,15 @@ impl Absent {
         Absent {
             size_bytes: 0,
             cached_bytes: 0,
+            parts: Vec::new(),
+        }
+    }
+
+    /// None of it: all of its pages were cached.
+    pub(crate) fn none(size_bytes: u64) -> Absent {
+        Absent {
+            size_bytes,
+            cached_bytes: size_bytes,
             parts: Vec::new(),
         }
     }

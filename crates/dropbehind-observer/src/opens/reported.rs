@@ -1,9 +1,10 @@
 //! Reports of opens, as the observer's thread takes them.
 
 use super::Report;
-use super::report::{Absent, Heard, ReportedOpens};
+use super::report::{Before, Heard, ReportedOpens};
 use crate::board::{SharedBoard, lock};
 use crate::files::Files;
+use dropbehind_flusher::CacheMap;
 use std::collections::HashSet;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
@@ -64,11 +65,15 @@ impl Reported {
                         process,
                         readable,
                         writable,
-                        absent,
+                        before,
                     },
                     Some(file),
                 ) => {
-                    let before = absent.as_ref().map(Absent::map);
+                    let before = |file: BorrowedFd<'_>| match before {
+                        Before::Made => None,
+                        Before::Absent(absent) => Some(absent.map()),
+                        Before::Uncounted => Some(CacheMap::now_without_reads_under_way(file)),
+                    };
                     files.reported(process, file, (readable, writable), before);
                 }
                 (Report::Opened { process, .. }, None) => {

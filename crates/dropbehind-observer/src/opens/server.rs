@@ -1,13 +1,15 @@
 //! The server of stopped opens: a thread of the supervisor.
 
-use super::look::{Found, LookedAt, Looker, Way};
+use super::look::{Found, Inode, LookedAt, Looker, Way};
 use super::spare::TICK;
-use super::{Absent, Report};
+use super::{Absent, Before, Report};
+use crate::budget::Budget;
 use crate::shown;
 use dropbehind_flusher::CacheMap;
 use dropbehind_linux::seccomp::{Holders, Listener, Request, StoppedCall};
 use dropbehind_linux::{
-    CallUnderWay, Interest, Pidfd, PollEntry, cachestat, keep_descriptors, poll, process_stat,
+    CallUnderWay, Interest, Pidfd, PollEntry, cachestat, keep_descriptors, page_size, poll,
+    process_stat,
 };
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::{HashMap, HashSet};
@@ -24,6 +26,13 @@ pub(super) const NAME: &str = "dropbehind-open";
 /// this time in which nobody opens any. The pause doubles up to [`TICK`] while the open goes on:
 /// truncating a large file takes some milliseconds.
 const QUIET: Duration = Duration::from_millis(1);
+/// Counting what is cached of one file takes at most one part in this many of the time, once it
+/// has taken more of a processor than [`COSTLY_COUNT`]: 10 ms for each cached GiB, or 80 if its
+/// pages are scattered.
+const COUNT_SHARE: u32 = 25;
+const COSTLY_COUNT: Duration = Duration::from_millis(1);
+/// As many such files are remembered.
+const COSTLY_FILES: usize = 1024;
 /// The longest wait for that at the end.
 const FLUSHING: Duration = Duration::from_secs(1);
 /// As many threads are remembered.
@@ -79,6 +88,8 @@ pub(super) struct Serving {
     quiet: Duration,
     processes: HashMap<i32, i32>,
     told_of_others: HashSet<u32>,
+    /// When what is cached of a file may be counted again.
+    next_count: HashMap<Inode, Instant>,
     unreported: bool,
     /// The observer is gone: nothing is looked at any more.
     deaf: bool,
@@ -98,6 +109,7 @@ impl Serving {
             quiet: QUIET,
             processes: HashMap::new(),
             told_of_others: HashSet::new(),
+            next_count: HashMap::new(),
             unreported: false,
             deaf: false,
             looks: true,
@@ -194,7 +206,7 @@ impl Serving {
         match self.looker.look(call, &served.listener) {
             Found::Nothing => {}
             Found::File(file) => {
-                let Some(absent) = self.absent(&file) else {
+                let Some(before) = self.before(&file) else {
                     return;
                 };
                 if !served.listener.waits(call) {
@@ -203,7 +215,7 @@ impl Serving {
                 }
                 match file.is_to_be_truncated() {
                     true => self.put_off(call, What::Truncated(file)),
-                    false => self.opened(call.thread, &file, Some(absent)),
+                    false => self.opened(call.thread, &file, before),
                 }
             }
             Found::ToBeMade(way) => self.put_off(call, What::Made(way)),
@@ -211,18 +223,35 @@ impl Serving {
         }
     }
 
-    /// What of a file is not cached; `None` if the kernel does not tell us.
-    fn absent(&mut self, file: &LookedAt) -> Option<Absent> {
-        if file.size_bytes == 0 {
-            return Some(Absent::all());
+    /// What is cached of a file; `None` if the kernel does not tell us.
+    fn before(&mut self, file: &LookedAt) -> Option<Before> {
+        if file.size_bytes == 0 || file.is_to_be_truncated() {
+            return Some(Before::Absent(Absent::all()));
         }
-        let counted = cachestat(file.file.as_fd(), 0, 0);
-        if counted.is_err_and(|error| error.raw_os_error() == Some(libc::EPERM)) {
-            self.is_others(file);
-            return None;
+        if let Some(next) = self.next_count.get(&file.inode) {
+            if Instant::now() < *next {
+                return Some(Before::Uncounted);
+            }
+            self.next_count.remove(&file.inode);
         }
-        let map = CacheMap::now(file.file.as_fd());
-        Some(Absent::from(&map, file.size_bytes))
+        let budget = Budget::new(COSTLY_COUNT);
+        let pages = file.size_bytes.div_ceil(page_size());
+        let absent = match cachestat(file.file.as_fd(), 0, file.size_bytes) {
+            Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
+                self.is_others(file);
+                return None;
+            }
+            Ok(counted) if counted.cached_pages >= pages => Absent::none(pages * page_size()),
+            _ => Absent::from(&CacheMap::now(file.file.as_fd()), file.size_bytes),
+        };
+        if !budget.lasts() {
+            if self.next_count.len() >= COSTLY_FILES {
+                self.next_count.clear();
+            }
+            let next = Instant::now() + budget.cost() * COUNT_SHARE;
+            self.next_count.insert(file.inode, next);
+        }
+        Some(Before::Absent(absent))
     }
 
     /// The kernel shows what is cached of a file only to those who own it or may write to it.
@@ -278,26 +307,26 @@ impl Serving {
         let thread = open.thread;
         match open.what {
             What::Made(way) => match self.looker.made(&way, thread) {
-                Some(Found::File(file)) => self.opened(thread, &file, None),
+                Some(Found::File(file)) => self.opened(thread, &file, Before::Made),
                 // It was renamed or deleted, or could not be made.
                 None => self.search(thread),
                 Some(_) => {}
             },
             What::Truncated(file) => match file.was_modified() {
-                true => self.opened(thread, &file, Some(Absent::all())),
+                true => self.opened(thread, &file, Before::Absent(Absent::all())),
                 // The open has failed, or is not yet over.
                 false => self.search(thread),
             },
         }
     }
 
-    fn opened(&mut self, thread: i32, file: &LookedAt, absent: Option<Absent>) {
+    fn opened(&mut self, thread: i32, file: &LookedAt, before: Before) {
         let process = self.process_of(thread);
         let report = Report::Opened {
             process,
             readable: file.is_readable(),
             writable: file.is_writable(),
-            absent,
+            before,
         };
         self.report(&report, Some(&file.file));
     }
