@@ -19,7 +19,7 @@ mod users;
 use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dropbehind_flusher::{CacheMap, FailedWriteback, Flusher, Notice, NoticeSink, ReportedTrace};
 use dropbehind_linux::{
@@ -66,6 +66,8 @@ pub(crate) struct Files {
     trace: Option<ReportedTrace>,
     /// Without the trace, files that may be open and had no stream when last looked at.
     may_grow: HashSet<FileNumber>,
+    /// When they may be looked at again.
+    next_growth: Option<Instant>,
     failed_writeback: Option<FailedWriteback>,
     told_of_failure: bool,
     table: ObservedFiles,
@@ -123,6 +125,7 @@ impl Files {
             inodes: parts.inodes,
             trace: parts.trace,
             may_grow: HashSet::new(),
+            next_growth: None,
             failed_writeback: parts.failed_writeback,
             told_of_failure: false,
             table: ObservedFiles::new(),
