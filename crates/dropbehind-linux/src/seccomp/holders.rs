@@ -7,7 +7,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 /// What one holder has received.
 #[repr(C)]
@@ -17,6 +17,8 @@ struct Slot {
     notification: Notification,
     /// How many calls it has received.
     received: AtomicU64,
+    /// The thread that received the last one, in the holders' pid namespace.
+    thread: AtomicI32,
 }
 
 /// The memory that two holders share, each as number 0 or 1.
@@ -83,6 +85,17 @@ impl Holders {
         unsafe { &(*self.slot(holder)).received }
     }
 
+    fn thread_of(&self, holder: usize) -> &AtomicI32 {
+        // SAFETY: as for `received_by`.
+        unsafe { &(*self.slot(holder)).thread }
+    }
+
+    /// The thread with which this holder has received its last call; 0 if it has received none.
+    #[must_use]
+    pub fn thread(&self, holder: usize) -> i32 {
+        self.thread_of(holder).load(Ordering::Relaxed)
+    }
+
     /// How many calls this holder has received.
     #[must_use]
     pub fn count(&self, holder: usize) -> u64 {
@@ -106,6 +119,8 @@ impl Holders {
             // SAFETY: only the address is taken.
             unsafe { &raw mut (*self.slot(holder)).notification }
         };
+        self.thread_of(holder)
+            .store(crate::thread_id(), Ordering::Relaxed);
         // The kernel takes only memory that is zero.
         // SAFETY: only this holder writes its slot, one call at a time.
         unsafe { ptr::write_volatile(place, Notification::default()) };

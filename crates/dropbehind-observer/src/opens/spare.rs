@@ -1,7 +1,7 @@
 //! The holder that stands by while another one serves.
 
 use super::server::{Served, Serving, StartSpare, Stopped};
-use dropbehind_linux::{Interest, Pidfd, PollEntry, poll};
+use dropbehind_linux::{Interest, Pidfd, PollEntry, poll, process_stat};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,9 +34,9 @@ pub fn stand_by(served: Served, holder: usize, other: i32, mut start_spare: Star
         let is_stuck = now == before && (waiting != 0 || ready);
         before = now;
         if is_stuck {
-            // It hangs at this call, or was stopped.
+            // It waits for a server at this call, was stopped, or got no processor.
             let _ = holders.let_go_for(others, &served.listener);
-            serving.looks = false;
+            serving.looks = waiting == 0 || !is_asleep(holders.thread(others));
             let stopped = serving.serve(None, |serving| {
                 let other = serving.other.as_ref();
                 holders.count(others) != count
@@ -55,4 +55,9 @@ pub fn stand_by(served: Served, holder: usize, other: i32, mut start_spare: Star
         serving.replace_dead(&mut start_spare);
         false
     });
+}
+
+/// Returns whether a thread waits for something, other than for a processor or to go on.
+fn is_asleep(thread: i32) -> bool {
+    process_stat(thread).is_ok_and(|stat| matches!(stat.state, 'S' | 'D'))
 }
