@@ -2,7 +2,7 @@
 //!
 //! [`File`] reads, writes and seeks as `tokio::fs::File` does, in tokio's blocking pool. What a
 //! program's I/O brings into the page cache goes again, as the file's
-//! [`Mode`](dropbehind::Mode) says.
+//! [`Mode`] says.
 //!
 //! ```no_run
 //! use dropbehind_tokio::{File, OpenOptions};
