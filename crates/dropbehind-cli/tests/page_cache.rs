@@ -147,7 +147,6 @@ fn probe_tells_what_works_and_what_would_be_used() {
         "RWF_DONTCACHE",
         "overwrite",
         "page cache trace",
-        "joined trace records",
     ] {
         assert!(said.text().contains(word), "{}", said.text());
     }
