@@ -613,11 +613,13 @@ mod tests {
             let text = String::from_utf8_lossy(bytes);
             if let Some(stat) = parse_stat(bytes) {
                 let again = format!(
-                    "1 (x) {} {} 0 0 0 0 {} {}{}",
+                    "1 (x) {} {} 0 0 0 0 {} {}{} {}{}",
                     stat.state,
                     stat.parent,
                     stat.flags,
-                    "0 ".repeat(12),
+                    "0 ".repeat(4),
+                    stat.user_ticks,
+                    "0 ".repeat(7),
                     stat.start_ticks
                 );
                 assert_eq!(parse_stat(again.as_bytes()), Some(stat));

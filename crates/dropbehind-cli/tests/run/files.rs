@@ -206,9 +206,10 @@ fn what_leaves_the_namespace_is_told() {
 fn names_of_others_do_not_control_the_terminal() {
     need!(Need::Root, Need::Filesystem("overlay"));
     let user = User::new();
-    // Of a file below layers by relative paths there is something to say.
-    let script = "mkdir l u w; echo x >l/file; m=$(printf 'a\\nb\\033c'); mkdir \"$m\"; \
-                  mount -t overlay -o lowerdir=l,upperdir=u,workdir=w none \"$m\"; \
+    // Of a file below layers that cannot be found there is something to say.
+    let script = "mkdir -p far/l far/u far/w near; echo x >far/l/file; \
+                  m=$PWD/near/$(printf 'a\\nb\\033c'); mkdir \"$m\"; \
+                  (cd far; mount -t overlay -o lowerdir=l,upperdir=u,workdir=w none \"$m\"); \
                   $RUN -v cat \"$m/file\"; umount \"$m\"";
     let left = once(&user, RUN, script);
     assert_eq!(
