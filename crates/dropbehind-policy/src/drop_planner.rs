@@ -13,7 +13,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use crate::grace::AGE_NS;
-use crate::range::ByteRange;
+use crate::range::{ByteRange, round_up};
 use crate::range_set::RangeSet;
 use resisting::Resisting;
 
@@ -81,6 +81,14 @@ impl DropPlanner {
     /// `range` is ours and clean.
     pub fn ready(&mut self, range: ByteRange) {
         self.ready.insert(range);
+    }
+
+    /// Where all folios lie that reach into `range`.
+    pub fn folios_of(range: ByteRange) -> ByteRange {
+        ByteRange::new(
+            range.start - range.start % OVERLAP_BYTES,
+            round_up(range.end, OVERLAP_BYTES),
+        )
     }
 
     /// `range` is dirty again, or gone: don't drop it now.

@@ -499,7 +499,20 @@ impl Stream {
         self.ownership.sorted(range);
         for ours in self.ownership.ours_of(range) {
             for part in self.idle_parts(ours) {
-                self.planner.ready(part);
+                self.ready(part);
+            }
+        }
+    }
+
+    /// `part` is ours and clean, so it can be dropped. Pages beside it that resisted are tried
+    /// with it: a folio may reach across the border.
+    fn ready(&mut self, part: ByteRange) {
+        self.planner.ready(part);
+        if self.ownership.has_stuck() {
+            for near in self.ownership.take_stuck(DropPlanner::folios_of(part)) {
+                for idle in self.idle_parts(near) {
+                    self.planner.ready(idle);
+                }
             }
         }
     }
@@ -611,7 +624,7 @@ impl Stream {
     }
 
     fn try_stuck_again(&mut self) {
-        for range in self.ownership.take_stuck().iter() {
+        for range in self.ownership.take_stuck(ByteRange::WHOLE) {
             self.passed(range);
         }
     }

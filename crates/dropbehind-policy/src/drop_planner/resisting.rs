@@ -3,7 +3,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use super::{CALL_BYTES, OVERLAP_BYTES};
+use super::{CALL_BYTES, DropPlanner};
 use crate::range::ByteRange;
 
 /// The pause before the first retry; it doubles each time. Folios leave the per-CPU batches
@@ -73,10 +73,7 @@ impl Resisting {
     /// two ranges is dropped with neither. Of a long neighbour it takes the part up to the
     /// next place that no folio straddles.
     pub(super) fn insert(&mut self, now_ns: u64, mut range: ByteRange, mut tries: u32) {
-        let folios = ByteRange::new(
-            range.start - range.start % OVERLAP_BYTES,
-            range.end.next_multiple_of(OVERLAP_BYTES),
-        );
+        let folios = DropPlanner::folios_of(range);
         let mut near = self.parts(|part| part.end >= folios.start && part.start <= folios.end);
         while let Some(at) = near
             .iter()

@@ -67,7 +67,7 @@ impl Stream {
         let unsorted = self.ownership.unsorted_of(range);
         let idle = gaps_between(range, pending.chain(unsorted).collect());
         for part in intersections(&idle, &self.ownership.ours_of(range)) {
-            self.planner.ready(part);
+            self.ready(part);
         }
     }
 

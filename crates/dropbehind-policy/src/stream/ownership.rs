@@ -197,9 +197,9 @@ impl Ownership {
         }
     }
 
-    /// Our pages in `range` resisted all tries. They wait for the close, or for the rest to
-    /// be dropped, since a folio across two ranges is dropped only with both. Returns false
-    /// if they are not to be tried again.
+    /// Our pages in `range` resisted all tries. They wait for the close, or for more of ours
+    /// nearby to become clean, since a folio across two ranges is dropped only with both. Returns
+    /// false if they are not to be tried again.
     pub(super) fn hold_stuck(&mut self, range: ByteRange) -> bool {
         match &mut self.provenance {
             Provenance::Traced(traced) if !traced.tried_stuck => {
@@ -216,12 +216,14 @@ impl Ownership {
         matches!(&self.provenance, Provenance::Traced(traced) if !traced.stuck.is_empty())
     }
 
-    /// Takes what is stuck, to be tried again.
-    pub(super) fn take_stuck(&mut self) -> RangeSet {
-        match &mut self.provenance {
-            Provenance::Traced(traced) => core::mem::take(&mut traced.stuck),
-            Provenance::Mapped { .. } => RangeSet::new(),
-        }
+    /// Takes what is stuck in `range`, to be tried again.
+    pub(super) fn take_stuck(&mut self, range: ByteRange) -> Vec<ByteRange> {
+        let Provenance::Traced(traced) = &mut self.provenance else {
+            return Vec::new();
+        };
+        let parts = traced.stuck.overlaps_of(range).collect();
+        traced.stuck.remove(range);
+        parts
     }
 
     /// Whatever still resists is left.

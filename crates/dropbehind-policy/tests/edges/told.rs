@@ -93,6 +93,39 @@ fn what_lies_in_the_gap_of_a_request_is_still_to_be_passed() {
 }
 
 #[test]
+fn a_folio_goes_once_all_of_it_has_been_passed() {
+    let mut disk = opened();
+    let mut now_ns = 1;
+    let mut folio_is_gone = false;
+    disk.brought(now_ns, ID, mib(0, 2));
+    for passed in [mib(0, 1), mib(1, 2)] {
+        assert!(!folio_is_gone);
+        disk.passed(now_ns, ID, passed);
+        loop {
+            match disk.next(now_ns) {
+                Next::Do(Action::Drop { ranges, .. }) => {
+                    folio_is_gone |= ranges == [mib(0, 2)];
+                    let dropped = ranges.into_iter().map(|range| {
+                        let after_bytes = if folio_is_gone { 0 } else { range.len() };
+                        let before_bytes = Some(range.len());
+                        let tried = Dropped::Tried {
+                            before_bytes,
+                            after_bytes,
+                        };
+                        (range, tried)
+                    });
+                    disk.dropped(now_ns, ID, dropped);
+                }
+                Next::Do(action) => panic!("{action:?}"),
+                Next::At(due_ns) => now_ns = due_ns,
+                Next::Idle => break,
+            }
+        }
+    }
+    assert!(folio_is_gone, "nobody has closed the file");
+}
+
+#[test]
 fn what_is_brought_in_anew_has_not_been_passed() {
     let mut disk = opened();
     disk.brought(1, ID, mib(0, 8));
