@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 use dropbehind_linux::{
-    CacheStat, cached_pages, count_own_pages, drop_clean, page_size, resident_ranges,
+    CacheStat, cached_pages, cachestat, count_own_pages, drop_clean, page_size, resident_ranges,
 };
 use dropbehind_policy::bisection::bisect;
 use dropbehind_policy::residency::ResidencyMap;
@@ -36,6 +36,17 @@ pub fn count(fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<Counted> {
         range.start,
         range.len(),
     )?))
+}
+
+/// Counts a range of a file whose pages [`cachestat`] sees.
+///
+/// # Errors
+/// Those of [`cachestat`].
+pub fn count_seen(fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<Counted> {
+    if range.is_empty() {
+        return Ok(Counted::default());
+    }
+    Ok(in_bytes(cachestat(fd, range.start, range.len())?))
 }
 
 /// Counts a range through a description of our own, on all kernels.
@@ -265,20 +276,19 @@ fn is_missing(error: &io::Error) -> bool {
 /// Drops the parts of a range that was counted as `before`, and counts it again.
 pub fn drop_counted(
     fd: BorrowedFd<'_>,
-    range: ByteRange,
     parts: &[ByteRange],
     before: Counted,
+    count: impl FnOnce() -> io::Result<Counted>,
 ) -> io::Result<Dropped> {
     if before.unwritten_bytes() > 0 {
         return Ok(Dropped::NotClean);
     }
-    if before.cached_bytes > 0 {
-        drop_all(fd, parts)?;
-    }
-    let after_bytes = if before.cached_bytes == 0 {
-        0
-    } else {
-        cached_bytes(fd, range)?
+    let after_bytes = match before.cached_bytes {
+        0 => 0,
+        _ => {
+            drop_all(fd, parts)?;
+            count()?.cached_bytes
+        }
     };
     Ok(Dropped::Tried {
         before_bytes: Some(before.cached_bytes),
@@ -295,11 +305,11 @@ fn drop_all(fd: BorrowedFd<'_>, parts: &[ByteRange]) -> io::Result<()> {
 /// that are dirty after all get written back.
 pub fn drop_short(
     fd: BorrowedFd<'_>,
-    range: ByteRange,
     parts: &[ByteRange],
+    count: impl FnOnce() -> io::Result<Counted>,
 ) -> io::Result<Dropped> {
     drop_all(fd, parts)?;
-    let after = count_observed(fd, range)?;
+    let after = count()?;
     if after.unwritten_bytes() > 0 {
         return Ok(Dropped::NotClean);
     }
@@ -307,6 +317,25 @@ pub fn drop_short(
         before_bytes: None,
         after_bytes: after.cached_bytes,
     })
+}
+
+/// The same for short ranges in one span, of a file whose pages [`cachestat`] sees: if nothing of
+/// the span is cached then, a single count shows that all are gone.
+pub fn drop_short_run(
+    fd: BorrowedFd<'_>,
+    span: ByteRange,
+    ranges: &[ByteRange],
+) -> io::Result<Vec<(ByteRange, Dropped)>> {
+    drop_all(fd, ranges)?;
+    let all_gone = count_seen(fd, span)?.cached_bytes == 0;
+    let outcome = |range: &ByteRange| {
+        let count = || match all_gone {
+            true => Ok(Counted::default()),
+            false => count_seen(fd, *range),
+        };
+        Ok((*range, drop_short(fd, &[], count)?))
+    };
+    ranges.iter().map(outcome).collect()
 }
 
 /// Drops the parts of a range where it cannot be told whether its pages are clean, only that

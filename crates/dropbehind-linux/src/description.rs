@@ -14,13 +14,13 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::fs::{MemfdFlags, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use crate::errno::check;
-use crate::{block_device_number, file_stat, open_named};
+use crate::{block_device_number, cachestat_sees, file_stat, open_named};
 
 /// `MAX_HANDLE_SZ`, include/linux/exportfs.h.
 const HANDLE_BYTES: usize = 128;
@@ -182,6 +182,7 @@ impl FileHandle {
 pub struct Description {
     held: Mutex<Option<Arc<OwnedFd>>>,
     way_back: Option<WayBack>,
+    cachestat_sees: OnceLock<bool>,
 }
 
 /// How to open a file again.
@@ -199,6 +200,7 @@ impl Description {
         Description {
             held: Mutex::new(Some(Arc::new(file))),
             way_back: None,
+            cachestat_sees: OnceLock::new(),
         }
     }
 
@@ -210,6 +212,7 @@ impl Description {
         Description {
             held: Mutex::new(Some(Arc::new(file))),
             way_back: handle.map(|handle| WayBack::Handle(Arc::clone(filesystem), handle)),
+            cachestat_sees: OnceLock::new(),
         }
     }
 
@@ -225,6 +228,7 @@ impl Description {
         Ok(Description {
             held: Mutex::new(None),
             way_back: Some(WayBack::Device(Arc::new(named))),
+            cachestat_sees: OnceLock::new(),
         })
     }
 
@@ -246,6 +250,12 @@ impl Description {
     /// Returns whether this is a block device. Opening or closing it may wait for the disk.
     pub fn is_device(&self) -> bool {
         matches!(self.way_back, Some(WayBack::Device(_)))
+    }
+
+    /// Returns whether cachestat(2) sees the pages of the file, of which `opened` is a
+    /// description. Asks the kernel once.
+    pub fn cachestat_sees(&self, opened: BorrowedFd<'_>) -> bool {
+        *self.cachestat_sees.get_or_init(|| cachestat_sees(opened))
     }
 
     /// Returns whether the file is held.

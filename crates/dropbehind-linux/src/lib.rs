@@ -116,7 +116,7 @@ pub use mount_namespace::{
 };
 pub use mounts::{Mount, mount_number};
 pub use page::page_size;
-pub use page_counts::{cached_pages, count_own_pages, count_pages, has_cachestat};
+pub use page_counts::{cached_pages, cachestat_sees, count_own_pages, count_pages, has_cachestat};
 pub use passing::{message_sockets, receive_message, send_message};
 pub use peer::peer_user;
 pub use pidfd::Pidfd;

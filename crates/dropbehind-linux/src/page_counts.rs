@@ -42,6 +42,13 @@ pub fn has_cachestat() -> bool {
     *HAS
 }
 
+/// Returns whether [`cachestat`] sees the pages of this file: where the kernel has it, and not on
+/// overlayfs. That does not change while the file exists.
+#[must_use]
+pub fn cachestat_sees(fd: BorrowedFd<'_>) -> bool {
+    has_cachestat() && matches!(filesystem(fd), Ok(kind) if kind != FsKind::Overlay)
+}
+
 /// Counts the pages that a range touches with [`cachestat`]; a `len` of 0 means to the end of
 /// the file. Changes nothing about the description, which may be anybody's.
 ///

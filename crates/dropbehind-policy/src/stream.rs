@@ -217,6 +217,14 @@ impl Stream {
         gaps_between(range, self.busy_parts(range).collect())
     }
 
+    /// The parts of `range` that are dirty, under way, or about to be dropped, in order.
+    pub fn busy_in(&self, range: ByteRange) -> Vec<ByteRange> {
+        let ready = self.planner.ready_parts(range);
+        let mut busy: Vec<ByteRange> = self.busy_parts(range).chain(ready).collect();
+        busy.sort_unstable();
+        busy
+    }
+
     /// The parts of `range` between the ranges of a request under way. Only when the request
     /// is over will it be known whether pages there are cached or dirty, and whose they are.
     pub fn undecided(&self, range: ByteRange) -> Vec<ByteRange> {

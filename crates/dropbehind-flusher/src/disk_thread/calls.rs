@@ -60,7 +60,8 @@ impl DiskThread {
         let fd = file.as_fd();
         let begun = Begun::now();
         // Where the call would see no pages.
-        let is_overlay = matches!(filesystem(fd), Ok(FsKind::Overlay));
+        let is_overlay =
+            !entry.description.cachestat_sees(fd) && matches!(filesystem(fd), Ok(FsKind::Overlay));
         if !self.no_sync_file_range && !is_overlay {
             let started = dropbehind_linux::start_writeback(fd, range.start, range.len());
             begun.made(deed, &entry.label, fd, range, bytes);
@@ -229,22 +230,55 @@ impl DiskThread {
             return;
         };
         let mut outcomes = Vec::with_capacity(ranges.len());
-        for range in ranges {
-            match self.drop_range(entry, range) {
-                Ok(Ok(dropped)) => outcomes.push((range, dropped)),
-                Ok(Err(keeping)) => return self.keep_all(number, keeping),
-                Err(error) if is_missing(&error) => {
-                    self.shared
-                        .note(format!("clean pages cannot be dropped ({error})"));
-                    let now_ns = self.now_ns();
-                    return self.disk.failed(now_ns, id);
+        for run in self.runs_of(number, entry, &ranges) {
+            if run.len() > 1
+                && let Some(dropped) = drop_run(entry, run)
+            {
+                outcomes.extend(dropped);
+                continue;
+            }
+            for &range in run {
+                match self.drop_range(entry, range) {
+                    Ok(Ok(dropped)) => outcomes.push((range, dropped)),
+                    Ok(Err(keeping)) => return self.keep_all(number, keeping),
+                    Err(error) if is_missing(&error) => {
+                        self.shared
+                            .note(format!("clean pages cannot be dropped ({error})"));
+                        let now_ns = self.now_ns();
+                        return self.disk.failed(now_ns, id);
+                    }
+                    // No outcome: the range stayed, and is tried again.
+                    Err(_) => {}
                 }
-                // No outcome: the range stayed, and is tried again.
-                Err(_) => {}
             }
         }
         let now_ns = self.now_ns();
         self.disk.dropped(now_ns, id, outcomes);
+    }
+
+    /// Divides the ranges of a drop into runs: short ranges of an own file with nothing of ours
+    /// cached between them, as far as is known.
+    fn runs_of<'a>(
+        &self,
+        number: u32,
+        entry: &Entry,
+        ranges: &'a [ByteRange],
+    ) -> impl Iterator<Item = &'a [ByteRange]> + use<'a> {
+        let is_own = matches!(entry.source, Source::Own(_));
+        let stream = self.disk.stream(StreamId(number.into()));
+        let busy = match (ranges, stream) {
+            ([first, .., last], Some(stream)) if is_own && first.end <= last.start => {
+                stream.busy_in(ByteRange::new(first.start, last.end))
+            }
+            _ => vec![ByteRange::WHOLE],
+        };
+        ranges.chunk_by(move |before, after| {
+            let gap = ByteRange::new(before.end, after.start.max(before.end));
+            let is_short = before.len().max(after.len()) <= SHORT_BYTES;
+            let next = busy.partition_point(|busy| busy.end <= gap.start);
+            let is_busy = busy.get(next).is_some_and(|busy| busy.start < gap.end);
+            is_short && before.end <= after.start && !is_busy
+        })
     }
 
     /// Stops dropping anything of the file, for good.
@@ -290,7 +324,7 @@ impl DiskThread {
         if let Some(Ok(before)) = &before
             && (before.unwritten_bytes() > 0 || before.cached_bytes == 0)
         {
-            return residency::drop_counted(fd, range, &[], *before).map(Ok);
+            return residency::drop_counted(fd, &[], *before, || Ok(*before)).map(Ok);
         }
         let keeping = match &entry.source {
             Source::Own(own) => match own.keeping(fd, range, before.is_some()) {
@@ -315,9 +349,13 @@ impl DiskThread {
             Source::Observed(observed) => observed.droppable(range),
         };
         let begun = Begun::now();
+        let count_again = || match entry.description.cachestat_sees(fd) {
+            true => residency::count_seen(fd, range),
+            false => residency::count_observed(fd, range),
+        };
         let mut dropped = match before {
-            None => residency::drop_short(fd, range, &parts),
-            Some(Ok(before)) => residency::drop_counted(fd, range, &parts, before),
+            None => residency::drop_short(fd, &parts, count_again),
+            Some(Ok(before)) => residency::drop_counted(fd, &parts, before, count_again),
             Some(Err(error)) if is_missing(&error) => residency::drop_mapped(fd, range, &parts),
             Some(Err(error)) => Err(error),
         };
@@ -427,9 +465,31 @@ impl DiskThread {
 /// Counts a range of the entry's file, as exactly as its kind needs it.
 fn count_entry(entry: &Entry, fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<Counted> {
     match &entry.source {
+        _ if entry.description.cachestat_sees(fd) => residency::count_seen(fd, range),
         Source::Own(_) => residency::count_own(fd, range),
         Source::Observed(_) => residency::count_observed(fd, range),
     }
+}
+
+/// Drops short ranges of an own file that ascend, and counts them all at once: mostly nothing is
+/// cached between them. `None` if they are to be dropped one by one, which finds out why.
+fn drop_run(entry: &Entry, run: &[ByteRange]) -> Option<Vec<(ByteRange, Dropped)>> {
+    let (Source::Own(own), [first, .., last]) = (&entry.source, run) else {
+        return None;
+    };
+    let span = ByteRange::new(first.start, last.end);
+    let _dropping = own.file.claims.begin_drop(span)?;
+    let file = entry.description.open().ok()?;
+    let fd = file.as_fd();
+    if !entry.description.cachestat_sees(fd) || !matches!(own.keeping(fd, *first, false), Ok(None))
+    {
+        return None;
+    }
+    let begun = Begun::now();
+    let dropped = residency::drop_short_run(fd, span, run).ok()?;
+    let bytes = run.iter().map(|range| range.len()).sum();
+    begun.made(Deed::Drop(DropReason::Done), &entry.label, fd, span, bytes);
+    Some(dropped)
 }
 
 /// Errors that say that writeback of the file has failed.
