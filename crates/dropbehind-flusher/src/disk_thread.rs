@@ -217,6 +217,7 @@ impl DiskThread {
         let own_bytes = self.disk.completed_bytes();
         if let Some(flushers) = self.peers.busy(now_ns, own_bytes, self.statistics.as_ref()) {
             self.disk.shared_by(flushers);
+            self.disk.starting(self.peers.is_starting());
             let before = self.shared.flushers.swap(flushers, Ordering::Relaxed);
             if flushers != before {
                 // Their writers may have more room now.

@@ -31,11 +31,15 @@ const WAIT_STEP: Duration = Duration::from_millis(200);
 /// The keeper does nothing but open descriptions. If it takes longer than this, it is gone.
 const REGISTRATION_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Only writes of at least this much pause one by one: a small one takes less time than the
-/// shortest sleep. A sequential writer's small writes wait at the limit, which is rare.
-/// Scattered ones, which the disk takes more slowly than the writer makes them, pause many at
-/// once.
+/// Writes of at least this much pause one by one,
 const THROTTLED_BYTES: u64 = 256 << 10;
+/// and so do smaller ones, down to this,
+const THROTTLED_MIN_BYTES: u64 = 16 << 10;
+/// if the disk takes so long for one, as it does when many programs share it. Otherwise, the
+/// pause would be shorter than the shortest sleep. A sequential writer's small writes wait at
+/// the limit, which is rare. Scattered ones, which the disk takes more slowly than the writer
+/// makes them, pause many at once.
+const THROTTLED_NS: u64 = 200_000;
 /// No sleep is shorter than this: timers have 50 µs of slack (prctl(2), `PR_SET_TIMERSLACK`).
 const PAUSE_MIN: Duration = Duration::from_micros(60);
 
@@ -46,7 +50,7 @@ const NAP_MAX: Duration = Duration::from_micros(200);
 /// How far writers may get ahead on a disk about which nothing is known, until the flusher
 /// publishes its first limit, which it does at the first batch. By then, many programs that
 /// start at once have not noticed each other.
-const UNHEARD_LIMIT_BYTES: u64 = 4 << 20;
+const UNHEARD_LIMIT_BYTES: u64 = 1 << 20;
 
 const UNREGISTERED: u32 = 0;
 const PENDING: u32 = 1;
@@ -153,7 +157,7 @@ impl OwnFile {
         }
         match due.pause {
             Pause::Wait => self.wait_for_room(),
-            _ if bytes >= THROTTLED_BYTES => self.pause(bytes),
+            _ if self.pauses_for(bytes) => self.pause(bytes),
             Pause::Turn => self.nap(bytes),
             Pause::Nothing => {}
         }
@@ -264,6 +268,12 @@ impl OwnFile {
                 }
             }
         }
+    }
+
+    /// Returns whether a write of `bytes` bytes pauses by itself.
+    fn pauses_for(&self, bytes: u64) -> bool {
+        bytes >= THROTTLED_BYTES
+            || bytes >= THROTTLED_MIN_BYTES && self.slot.disk_ns(bytes) >= THROTTLED_NS
     }
 
     /// Sleeps for as long as the disk should get for a write of `bytes` bytes, or until the

@@ -16,6 +16,8 @@ use dropbehind_linux::{DiskInfo, DiskStatistics, Presence};
 const FIRST_NS: u64 = 5_000_000;
 /// and then twice as long after each look, up to this. Who pauses for less does not look sooner.
 const LAST_NS: u64 = 200_000_000;
+/// Who began with us is there at the second look.
+const STARTING_LOOKS: u64 = 2;
 /// This many others are always believed: a disk serves one writer after another, so what it
 /// wrote for us in a moment says little about them.
 const BELIEVED: u64 = 7;
@@ -40,6 +42,7 @@ pub(crate) struct Peers {
     others: u64,
     look_ns: u64,
     step_ns: u64,
+    looks: u64,
 }
 
 impl Peers {
@@ -51,7 +54,13 @@ impl Peers {
             others: 0,
             look_ns: 0,
             step_ns: FIRST_NS,
+            looks: 0,
         }
+    }
+
+    /// Returns whether others that began when we did may not have been counted yet.
+    pub(crate) fn is_starting(&self) -> bool {
+        self.presence.is_some() && self.looks < STARTING_LOOKS
     }
 
     /// Notes that we write back, and have written `own_bytes` so far. If it was time to look,
@@ -88,6 +97,7 @@ impl Peers {
                 return Some(1);
             };
             self.others = others;
+            self.looks += 1;
             self.look_ns = now_ns + self.step_ns;
             self.step_ns = (self.step_ns * 2).min(LAST_NS);
         }

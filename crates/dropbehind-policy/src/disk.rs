@@ -110,6 +110,12 @@ impl Disk {
         self.update_flight();
     }
 
+    /// Sets whether other flushers may be about to begin, too.
+    pub fn starting(&mut self, starting: bool) {
+        self.pace.starting(starting);
+        self.update_flight();
+    }
+
     fn update_flight(&mut self) {
         let DiskConfig {
             window_bytes,

@@ -14,6 +14,8 @@ pub const WINDOW_NS: u64 = 250_000_000;
 /// The smallest window: that of a USB stick at 4 MB/s. Below it, requests to flash
 /// translation layers get too small to be efficient.
 pub const WINDOW_MIN_BYTES: u64 = 1 << 20;
+/// The smallest window of a flusher that shares the disk: the disk still gets many of them.
+pub const WINDOW_SHARE_MIN_BYTES: u64 = 256 << 10;
 /// What the disk writes in this time may be in flight: the least that keeps it busy, as a
 /// network's congestion window (Cardwell and others, "BBR: Congestion-Based Congestion
 /// Control", ACM Queue 14(5), 2016). More of it only waits in the disk's queue, together with
@@ -25,6 +27,9 @@ pub const FLIGHT_NS: u64 = 1_500_000;
 /// `cargo run --release -p dropbehind --example compare -- FILE write 1024 1048576 5 native
 /// dontcache@4 dontcache@6 dontcache@12` shows what else it could be.
 pub const FLIGHT_MIN_BYTES: u64 = 8 << 20;
+/// A flusher that shares the disk may have so much in flight in any case: with less, it hears too
+/// late that the disk has written it. It may have no more while others may be about to begin, too.
+pub const FLIGHT_SHARE_MIN_BYTES: u64 = 1 << 20;
 /// A batch holds what the disk writes in this time. Shorter batches spread out the
 /// submission, and let a waiting writer go on in smaller steps, which shows in its slowest
 /// calls (`p99 us`). They cost wake-ups.
@@ -45,7 +50,7 @@ pub const POLL_MIN_NS: u64 = 100_000;
 pub const POLL_MAX_NS: u64 = 1_000_000;
 /// If other flushers write back to the disk, each pauses this many times as long as there are
 /// of them, since most polls find another's writes,
-const POLL_SHARED_NS: u64 = 200_000;
+const POLL_SHARED_NS: u64 = 100_000;
 /// and at most this long. Otherwise, polls of 32 flushers on two processors took a fifth of all
 /// CPU time (`bench files-32`).
 pub const POLL_SHARED_MAX_NS: u64 = 4_000_000;
@@ -74,6 +79,8 @@ pub struct Pace {
     sampled: bool,
     /// How many flushers currently write back to the disk, including ourselves.
     flushers: u32,
+    /// More may be about to begin.
+    starting: bool,
 }
 
 impl Pace {
@@ -87,7 +94,13 @@ impl Pace {
             sample_start_ns: None,
             sampled: false,
             flushers: 1,
+            starting: false,
         }
+    }
+
+    /// Sets whether other flushers may be about to begin, too: programs often start together.
+    pub fn starting(&mut self, starting: bool) {
+        self.starting = starting;
     }
 
     /// Sets how many flushers, including this one, currently write back to the disk.
@@ -161,12 +174,20 @@ impl Pace {
         if self.flushers == 1 {
             return whole_bytes;
         }
-        (whole_bytes / u64::from(self.flushers)).max(WINDOW_MIN_BYTES.min(whole_bytes))
+        (whole_bytes / u64::from(self.flushers)).max(WINDOW_SHARE_MIN_BYTES.min(whole_bytes))
+    }
+
+    /// This flusher's share of what the disk may have in flight.
+    pub fn share_of(&self, bytes: u64) -> u64 {
+        let share_bytes = match self.starting {
+            true => 0,
+            false => bytes / u64::from(self.flushers),
+        };
+        share_bytes.max(FLIGHT_SHARE_MIN_BYTES.min(bytes))
     }
 
     /// How much may be in flight of all streams without a window of their own: a share of what
-    /// keeps the disk busy, and at most their window. A flusher that waits for too small a
-    /// share hears of its end too late, so it gets half of [`FLIGHT_MIN_BYTES`] in any case.
+    /// keeps the disk busy, and at most their window.
     pub fn flight_bytes(&self, default_bytes: u64, request_bytes: u64) -> u64 {
         let flushers = u64::from(self.flushers);
         let speed = self
@@ -174,8 +195,7 @@ impl Pace {
             .unwrap_or(0)
             .saturating_mul(flushers);
         let whole_bytes = scale(speed, FLIGHT_NS, 1_000_000_000).max(FLIGHT_MIN_BYTES);
-        (whole_bytes / flushers)
-            .max(FLIGHT_MIN_BYTES / 2)
+        self.share_of(whole_bytes)
             .min(self.window_bytes(default_bytes, request_bytes))
     }
 
@@ -189,7 +209,7 @@ impl Pace {
                 BATCH_MIN_BYTES,
                 request_bytes.clamp(BATCH_MIN_BYTES, BATCH_MAX_BYTES),
             )
-            .min((flight_bytes / 4).max(4096))
+            .min((flight_bytes / 2).max(4096))
     }
 
     /// How long to wait before checking whether pages have been written.
@@ -217,7 +237,10 @@ impl Default for Pace {
 /// The window of a flusher that is alone on a disk of this speed.
 fn window_at(speed: u64, default_bytes: u64, request_bytes: u64) -> u64 {
     let bytes = scale(speed, WINDOW_NS, 1_000_000_000);
-    let whole = bytes - bytes % request_bytes.max(1);
+    let whole = match request_bytes {
+        1.. if request_bytes <= bytes => bytes - bytes % request_bytes,
+        _ => bytes,
+    };
     whole.max(WINDOW_MIN_BYTES).min(default_bytes)
 }
 
@@ -278,12 +301,18 @@ mod tests {
         let mut one_of_32 = paced(50_000);
         assert_eq!(one_of_32.window_bytes(16 << 20, 1 << 20), 11 << 20);
         one_of_32.shared_by(32);
-        assert_eq!(one_of_32.window_bytes(16 << 20, 1 << 20), 1 << 20);
+        assert_eq!(one_of_32.window_bytes(16 << 20, 1 << 20), 512 << 10);
         let mut one_of_4 = paced(400_000);
         one_of_4.shared_by(4);
         assert_eq!(one_of_4.window_bytes(16 << 20, 1 << 20), 4 << 20);
-        assert_eq!(one_of_4.flight_bytes(16 << 20, 1 << 20), 4 << 20);
+        assert_eq!(one_of_4.flight_bytes(16 << 20, 1 << 20), 2 << 20);
         one_of_4.shared_by(1);
+        one_of_4.starting(true);
+        let flight_bytes = one_of_4.flight_bytes(16 << 20, 1 << 20);
+        assert_eq!(flight_bytes, FLIGHT_SHARE_MIN_BYTES);
+        one_of_4.starting(false);
+        let flight_bytes = one_of_4.flight_bytes(16 << 20, 1 << 20);
+        assert_eq!(flight_bytes, FLIGHT_MIN_BYTES);
         assert_eq!(one_of_4.window_bytes(16 << 20, 1 << 20), 16 << 20);
         let mut slow = paced(5_000);
         slow.shared_by(4);
@@ -291,10 +320,12 @@ mod tests {
         // Never more than the whole window, and never 0.
         let mut stick = paced(1);
         stick.shared_by(2);
-        assert_eq!(stick.window_bytes(16 << 20, 1 << 20), WINDOW_MIN_BYTES);
+        let window_bytes = stick.window_bytes(16 << 20, 1 << 20);
+        assert_eq!(window_bytes, WINDOW_MIN_BYTES / 2);
         let mut unknown = Pace::new();
         unknown.shared_by(u64::MAX);
-        assert_eq!(unknown.window_bytes(16 << 20, 1 << 20), WINDOW_MIN_BYTES);
+        let window_bytes = unknown.window_bytes(16 << 20, 1 << 20);
+        assert_eq!(window_bytes, WINDOW_SHARE_MIN_BYTES);
         assert_eq!(unknown.window_bytes(8192, 1 << 20), 8192);
         assert_eq!(unknown.window_bytes(0, 1 << 20), 0);
     }

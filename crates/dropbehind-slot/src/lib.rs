@@ -217,6 +217,15 @@ impl Slot {
         self.pause_beyond_ns(throttle::SCATTERED_FREE_EIGHTHS, bytes)
     }
 
+    /// How long the disk takes for `bytes` bytes of this writer; 0 while that is unknown.
+    pub fn disk_ns(&self, bytes: u64) -> u64 {
+        let speed = self.speed.load(Ordering::Relaxed);
+        bytes
+            .saturating_mul(1_000_000_000)
+            .checked_div(speed)
+            .unwrap_or(0)
+    }
+
     fn pause_beyond_ns(&self, free_eighths: u64, bytes: u64) -> u64 {
         let limit = self.limit.load(Ordering::Relaxed);
         let speed = self.speed.load(Ordering::Relaxed);

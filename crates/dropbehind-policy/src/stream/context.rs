@@ -73,13 +73,15 @@ impl Context {
         }
     }
 
-    /// The size of the next request: a batch beside readers, since a read waits for all of it.
+    /// The size of the next request: no more than all streams together may have in flight, and a
+    /// batch beside readers, since a read waits for all of it.
     pub(super) fn next_request_bytes(&self, config: &StreamConfig) -> u64 {
+        let most_bytes = match self.beside_readers {
+            true => self.batch_bytes(config),
+            false => self.flight.bytes,
+        };
         let request_bytes = self.request_bytes(config);
-        match self.beside_readers {
-            true => request_bytes.min(self.whole_pages(self.batch_bytes(config))),
-            false => request_bytes,
-        }
+        request_bytes.min(self.whole_pages(most_bytes))
     }
 
     /// In whole pages: a page in two requests would be written twice.
@@ -105,7 +107,7 @@ impl Context {
     /// without a window of its own.
     fn has_room(&self) -> bool {
         self.asked_bytes < self.flight.bytes
-            || self.idle && self.asked_bytes < self.default_window_bytes
+            || self.idle && self.asked_bytes < self.pace.share_of(self.default_window_bytes)
     }
 
     /// Returns whether the disk has room for another request, as far as other streams and
