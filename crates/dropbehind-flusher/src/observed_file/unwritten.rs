@@ -97,16 +97,17 @@ impl UnwrittenCounter {
         let bytes = unwritten_bytes(fd, within);
         let cost = processor_time() - before;
         if cost >= COSTLY {
+            // The search costs as much again.
             if self.from == 0 {
                 self.all_due = now + cost * ALL_SHARE;
+                self.from = place_of(fd, within, 0);
             }
-            self.from = place_of(fd, within, 0);
         }
         Some(Found { within, bytes })
     }
 }
 
-fn unwritten_bytes(fd: BorrowedFd<'_>, range: ByteRange) -> u64 {
+pub(super) fn unwritten_bytes(fd: BorrowedFd<'_>, range: ByteRange) -> u64 {
     residency::count_own(fd, range).map_or(0, |counted| counted.unwritten_bytes())
 }
 

@@ -13,7 +13,7 @@ use dropbehind_policy::brake::COUNT_MIN_NS;
 use super::Brake;
 use super::apart::ReaderApart;
 use crate::lock;
-use crate::observed_file::unwritten::place_of;
+use crate::observed_file::unwritten::{Found, place_of, unwritten_bytes};
 
 /// The most that one read waits for. A writer that is killed or stopped waits no longer than
 /// the disk takes for this much.
@@ -79,11 +79,14 @@ impl Taken {
     fn hold_down_to(&self, reader: &ReaderApart, release_bytes: u64) -> io::Result<()> {
         let brake = &self.brake;
         brake.waits.fetch_add(1, Ordering::Relaxed);
+        let mut cursor = 0;
         while let Some(found) = brake.count()
             && found.bytes > release_bytes
         {
             let step_bytes = (found.bytes - release_bytes).min(STEP_BYTES);
-            let range = oldest(reader.as_fd(), found.within, step_bytes);
+            let spread = spread(reader.as_fd(), found, cursor, step_bytes);
+            let range = spread.unwrap_or_else(|| oldest(reader.as_fd(), found.within, step_bytes));
+            cursor = range.end;
             let took = reader.write_range(range)?;
             let ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
             brake.wait_ns.fetch_add(ns, Ordering::Relaxed);
@@ -104,6 +107,25 @@ fn may_pass(error: &io::Error) -> bool {
         error.raw_os_error(),
         Some(libc::EIO | libc::ENOMEM | libc::EAGAIN | libc::EINTR | libc::EMFILE | libc::ENFILE)
     )
+}
+
+/// A range from `cursor` on that has some `bytes` unwritten bytes, if they are spread evenly, as
+/// after random writes. Searching all of such a file for its first unwritten pages visits each
+/// page that it has in the cache, several times over.
+fn spread(fd: BorrowedFd<'_>, found: Found, cursor: u64, bytes: u64) -> Option<ByteRange> {
+    let Found { within, bytes: all } = found;
+    let len = u128::from(within.len()) * u128::from(bytes) / u128::from(all.max(1));
+    let len = u64::try_from(len).ok()?.next_multiple_of(page_size());
+    let room = within.start..=within.end.saturating_sub(len);
+    let start = if room.contains(&cursor) {
+        cursor
+    } else {
+        within.start
+    };
+    let range = ByteRange::new(start, start + len);
+    let is_readable = len <= DirectReader::RANGE_MAX_BYTES;
+    let there = is_readable.then(|| unwritten_bytes(fd, range))?;
+    (bytes / 2..=bytes * 2).contains(&there).then_some(range)
 }
 
 /// The range of the first `bytes` unwritten bytes. Pages are mostly written in the order of
@@ -171,6 +193,32 @@ mod tests {
         assert!(range.start > 0 && range.len() <= DirectReader::RANGE_MAX_BYTES);
         let found = residency::count(file.as_fd(), range).unwrap();
         assert_eq!(found.unwritten_bytes(), STEP_BYTES - page_size());
+    }
+
+    #[test]
+    fn pages_that_are_spread_evenly_are_taken_in_turn() {
+        let scratch = Scratch::new().unwrap();
+        let file = new_file(&scratch, "spread");
+        for page in 0..1024 {
+            write(&file, 4 * page * page_size(), page_size());
+        }
+        let within = residency::whole(4096 * page_size());
+        let bytes = 1024 * page_size();
+        let found = Found { within, bytes };
+        let first = spread(file.as_fd(), found, 0, bytes / 8).unwrap();
+        assert_eq!(first, ByteRange::new(0, within.len() / 8));
+        let second = spread(file.as_fd(), found, first.end, bytes / 8).unwrap();
+        assert_eq!((second.start, second.len()), (first.end, first.len()));
+        let last = spread(file.as_fd(), found, within.end, bytes / 8);
+        assert_eq!(last, Some(first));
+        write(&file, 4096 * page_size(), bytes);
+        let within = residency::whole(8192 * page_size());
+        let uneven = Found {
+            within,
+            bytes: 2 * bytes,
+        };
+        let beyond_all = spread(file.as_fd(), uneven, 6144 * page_size(), bytes / 8);
+        assert_eq!(beyond_all, None);
     }
 
     #[test]
