@@ -63,6 +63,7 @@ impl DiskThread {
         };
         let pages = DescriptionPages {
             fd: file.as_fd(),
+            seen: entry.description.cachestat_sees(file.as_fd()),
             now_ns: &now_ns,
         };
         if observed.stream.look(&mut self.disk, &pages) {

@@ -123,6 +123,8 @@ impl ObservedSource {
 /// The pages of an observed file, through its description.
 pub(crate) struct DescriptionPages<'a> {
     pub(crate) fd: BorrowedFd<'a>,
+    /// Whether cachestat(2) sees them.
+    pub(crate) seen: bool,
     pub(crate) now_ns: &'a dyn Fn() -> u64,
 }
 
@@ -132,7 +134,10 @@ impl Pages for DescriptionPages<'_> {
     }
 
     fn count(&self, range: ByteRange) -> Option<Counted> {
-        residency::count_observed(self.fd, range).ok()
+        match self.seen {
+            true => residency::count_seen(self.fd, range).ok(),
+            false => residency::count_observed(self.fd, range).ok(),
+        }
     }
 
     fn now_ns(&self) -> u64 {
