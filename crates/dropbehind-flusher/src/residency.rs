@@ -38,10 +38,10 @@ pub fn count(fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<Counted> {
     )?))
 }
 
-/// Counts a range of a file whose pages [`cachestat`] sees.
+/// Counts a range of a file whose pages [`cachestat()`] sees.
 ///
 /// # Errors
-/// Those of [`cachestat`].
+/// Those of [`cachestat()`].
 pub fn count_seen(fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<Counted> {
     if range.is_empty() {
         return Ok(Counted::default());
@@ -319,7 +319,7 @@ pub fn drop_short(
     })
 }
 
-/// The same for short ranges in one span, of a file whose pages [`cachestat`] sees: if nothing of
+/// The same for short ranges in one span, of a file whose pages [`cachestat()`] sees: if nothing of
 /// the span is cached then, a single count shows that all are gone.
 pub fn drop_short_run(
     fd: BorrowedFd<'_>,
