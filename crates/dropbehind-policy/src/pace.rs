@@ -204,12 +204,17 @@ impl Pace {
         let by_speed = self
             .bytes_per_second()
             .map_or(0, |speed| scale(speed, BATCH_NS, 1_000_000_000));
+        // Small files wait to be deleted, also at the start.
+        let most_bytes = match self.starting {
+            true => flight_bytes,
+            false => flight_bytes / 2,
+        };
         by_speed
             .clamp(
                 BATCH_MIN_BYTES,
                 request_bytes.clamp(BATCH_MIN_BYTES, BATCH_MAX_BYTES),
             )
-            .min((flight_bytes / 2).max(4096))
+            .min(most_bytes.max(4096))
     }
 
     /// How long to wait before checking whether pages have been written.

@@ -85,6 +85,7 @@ impl World {
         if self.random.chance(self.plan.peers_in_thousand) {
             let flushers = 1 + self.random.below(64);
             self.policy.shared_by(flushers);
+            self.policy.starting(self.random.chance(300));
             for number in self.alive() {
                 self.publish(self.openings[number].id());
             }
