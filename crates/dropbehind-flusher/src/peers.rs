@@ -159,12 +159,15 @@ mod tests {
         let disk = DiskInfo::from_device(device).unwrap();
         let mut peers = Peers::of(&disk);
         assert_eq!(peers.busy(1, 0, None), Some(1));
+        assert!(peers.is_starting());
         let mut other = Presence::new(&disk).unwrap();
         other.enter().unwrap();
         peers.idle();
         assert_eq!(peers.busy(2, 0, None), Some(1), "as of the last look");
         assert_eq!(peers.busy(3, 0, None), None);
+        assert!(peers.is_starting(), "a pause is no look");
         assert_eq!(peers.busy(1 + FIRST_NS, 0, None), Some(2));
+        assert!(!peers.is_starting());
         other.leave();
         peers.idle();
         assert_eq!(peers.busy(2 + FIRST_NS, 0, None), Some(2));

@@ -359,7 +359,7 @@ mod tests {
     use std::os::fd::AsFd;
     use std::os::unix::fs::FileExt;
 
-    use dropbehind_testbed::Scratch;
+    use dropbehind_testbed::{Need, Scratch, need};
 
     use super::*;
 
@@ -384,5 +384,40 @@ mod tests {
         let file = File::open(scratch.file("strides")).unwrap();
         let all = ByteRange::new(0, start + LOST_BYTES);
         assert_eq!(cached_parts(file.as_fd(), all), written);
+    }
+
+    #[test]
+    fn a_run_of_short_ranges_says_what_stays_of_each() {
+        need!(Need::Cachestat);
+        let scratch = Scratch::new().unwrap();
+        let file = File::create_new(scratch.file("run")).unwrap();
+        let page = |page: u64| ByteRange::new(page * page_size(), (page + 1) * page_size());
+        let write = |range: ByteRange| {
+            let bytes = vec![1; range.len() as usize];
+            file.write_all_at(&bytes, range.start).unwrap();
+        };
+        let ranges = [page(0), page(2), page(6)];
+        let span = ByteRange::new(0, ranges[2].end);
+        let others = page(4);
+        for range in ranges.into_iter().chain([others]) {
+            write(range);
+        }
+        file.sync_all().unwrap();
+        write(ranges[1]);
+        let dropped = drop_short_run(file.as_fd(), span, &ranges).unwrap();
+        let gone = Dropped::Tried {
+            before_bytes: None,
+            after_bytes: 0,
+        };
+        assert_eq!(
+            (dropped[0], dropped[2]),
+            ((ranges[0], gone), (ranges[2], gone))
+        );
+        // The second is being written, or its writeback has ended by now.
+        assert_ne!(dropped[1].1, gone);
+        assert_eq!(
+            count_seen(file.as_fd(), others).unwrap().cached_bytes,
+            page_size()
+        );
     }
 }

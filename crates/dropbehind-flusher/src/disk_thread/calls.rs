@@ -487,7 +487,11 @@ fn drop_run(entry: &Entry, run: &[ByteRange]) -> Option<Vec<(ByteRange, Dropped)
     }
     let begun = Begun::now();
     let dropped = residency::drop_short_run(fd, span, run).ok()?;
-    let bytes = run.iter().map(|range| range.len()).sum();
+    let gone_bytes = |(range, dropped): &(ByteRange, Dropped)| match dropped {
+        Dropped::Tried { after_bytes, .. } => range.len().saturating_sub(*after_bytes),
+        _ => 0,
+    };
+    let bytes = dropped.iter().map(gone_bytes).sum();
     begun.made(Deed::Drop(DropReason::Done), &entry.label, fd, span, bytes);
     Some(dropped)
 }
