@@ -23,8 +23,11 @@ mod mark;
 pub use events::{Event, EventBuffer, EventMask, Events};
 pub use mark::{MarkLife, MarkTarget};
 
+use crate::{Interest, PollEntry, poll};
+use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::Duration;
 
 /// `FAN_REPORT_FD_ERROR` of include/uapi/linux/fanotify.h, since Linux 6.13.
 const REPORT_FD_ERROR: libc::c_uint = 0x2000;
@@ -46,6 +49,8 @@ pub enum GroupClass {
 #[derive(Debug)]
 pub struct Fanotify {
     fd: OwnedFd,
+    /// Whether an event says why its file could not be opened.
+    reports_errors: bool,
 }
 
 impl Fanotify {
@@ -98,7 +103,10 @@ impl Fanotify {
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => init(flags, event_flags),
             result => result,
         }
-        .map(|fd| Self { fd })
+        .map(|fd| Self {
+            fd,
+            reports_errors: more & REPORT_FD_ERROR != 0,
+        })
     }
 
     /// Reads events from the queue, as many as fit in the buffer.
@@ -114,12 +122,21 @@ impl Fanotify {
     /// Before Linux 6.13, an event has no [error](Event::error). If its file cannot be opened,
     /// it is lost (the kernel answers a permission event with "deny"). The call fails with its
     /// error if it is the first event: `EMFILE`, `ENFILE`, `ENOMEM`, `EACCES`, `ENXIO`,
-    /// `ESTALE`, …, and [`io::ErrorKind::WouldBlock`] if another process has a lease on the
-    /// file (fcntl(2) `F_SETLEASE`); polling tells that from an empty queue. The next read gets
-    /// the following events.
+    /// `ESTALE`, …, and `EBUSY` if another process has a lease on the file (fcntl(2)
+    /// `F_SETLEASE`). The next read gets the following events.
     pub fn read<'a>(&'a self, buffer: &'a mut EventBuffer) -> io::Result<Events<'a>> {
-        let filled = rustix::io::read(&self.fd, buffer.bytes_mut())?;
-        Ok(Events::new(self, buffer.filled(filled)))
+        // Then the kernel's answer is the same for a lease and for an empty queue.
+        let had_events = !self.reports_errors && self.has_events();
+        match rustix::io::read(&self.fd, buffer.bytes_mut()) {
+            Ok(filled) => Ok(Events::new(self, buffer.filled(filled))),
+            Err(Errno::AGAIN) if had_events => Err(Errno::BUSY.into()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn has_events(&self) -> bool {
+        let mut queue = [PollEntry::new(self.fd.as_fd(), Interest::Readable)];
+        poll(&mut queue, Some(Duration::ZERO)).is_ok_and(|ready| ready > 0)
     }
 
     /// Lets a program proceed that waits for permission to open this file.

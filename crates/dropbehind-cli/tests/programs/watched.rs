@@ -4,7 +4,6 @@ use crate::bed::Bed;
 use crate::held_open::held;
 use crate::kept::still_cached;
 use crate::mounts::Mounted;
-use crate::outsiders::FLOOD;
 use crate::readers::{self, READERS};
 use crate::shell::wait_for;
 use crate::user::User;
@@ -16,7 +15,6 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::PoisonError;
 use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
@@ -63,7 +61,6 @@ fn by_path(bed: &Bed, path: &Path, pages_of: &Path) {
 
 #[test]
 fn a_path_that_a_sleeping_process_holds_open() {
-    let _calm = FLOOD.read().unwrap_or_else(PoisonError::into_inner);
     for filesystem in [Fs::Ext4, Fs::Xfs, Fs::Btrfs] {
         need!(all Bed::needs(filesystem, &readers::TOOLS));
         let bed = Bed::on(filesystem);
@@ -75,7 +72,6 @@ fn a_path_that_a_sleeping_process_holds_open() {
 
 #[test]
 fn a_path_on_an_overlay_that_a_sleeping_process_holds_open() {
-    let _calm = FLOOD.read().unwrap_or_else(PoisonError::into_inner);
     need!(Need::Filesystem("overlay"));
     need!(all Bed::needs(Fs::Ext4, &["mount"]));
     need!(all Bed::needs(Fs::Ext4, &readers::TOOLS));
@@ -90,7 +86,6 @@ fn a_path_on_an_overlay_that_a_sleeping_process_holds_open() {
 
 #[test]
 fn a_device_that_a_sleeping_process_holds_open() {
-    let _calm = FLOOD.read().unwrap_or_else(PoisonError::into_inner);
     need!(all LoopDisk::needs());
     need!(all Bed::needs(Fs::Ext4, &readers::TOOLS));
     let bed = Bed::on(Fs::Ext4);
@@ -102,7 +97,6 @@ fn a_device_that_a_sleeping_process_holds_open() {
 /// where they do so by a descriptor from before.
 #[test]
 fn a_program_that_reads_what_others_read() {
-    let _calm = FLOOD.read().unwrap_or_else(PoisonError::into_inner);
     for filesystem in [Fs::Ext4, Fs::Xfs, Fs::Btrfs] {
         need!(all Bed::needs(filesystem, &["dd"]));
         let bed = Bed::on(filesystem);
@@ -154,7 +148,6 @@ fn a_program_that_reads_what_others_read() {
 /// The kernel may tell a watch of two opens, of the overlay's file and of the one below it.
 #[test]
 fn a_program_that_reads_through_an_overlay() {
-    let _calm = FLOOD.read().unwrap_or_else(PoisonError::into_inner);
     need!(Need::Filesystem("overlay"));
     for filesystem in [Fs::Ext4, Fs::Xfs, Fs::Btrfs] {
         need!(all Bed::needs(filesystem, &["dd", "mount"]));
@@ -193,7 +186,6 @@ fn a_program_that_reads_through_an_overlay() {
 /// Events queue up while others keep the watch from a processor.
 #[test]
 fn a_file_that_somebody_closed_before_the_program_opened_it() {
-    let _calm = FLOOD.read().unwrap_or_else(PoisonError::into_inner);
     need!(all Bed::needs(Fs::Ext4, &["dd", "mkfifo"]));
     let bed = Bed::on(Fs::Ext4);
     bed.input(&format!(

@@ -295,13 +295,11 @@ impl Rounds {
             let events = match events {
                 Ok(events) => events,
                 Err(error) => {
-                    // Before Linux 6.13, a file with a lease gives this as well, and takes one
-                    // event off the queue.
-                    let would_block = error.kind() == io::ErrorKind::WouldBlock;
-                    if would_block && (refused > QUEUE || !has_events(&fanotify)) {
+                    // Before Linux 6.13, it takes one event off the queue.
+                    refused += 1;
+                    if error.kind() == io::ErrorKind::WouldBlock || refused > QUEUE {
                         return read;
                     }
-                    refused += usize::from(would_block);
                     if self.refused(&error) {
                         return read;
                     }
@@ -459,11 +457,6 @@ impl Rounds {
         }
         of_interest
     }
-}
-
-fn has_events(fanotify: &Fanotify) -> bool {
-    let mut queue = [PollEntry::new(fanotify.as_fd(), Interest::Readable)];
-    poll(&mut queue, Some(Duration::ZERO)).is_ok_and(|ready| ready > 0)
 }
 
 /// Returns whether the pages are of interest.
