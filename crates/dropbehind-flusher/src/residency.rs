@@ -195,6 +195,26 @@ fn count_pages(
     }
 }
 
+/// The cached parts of ranges in which `cached_bytes` were counted. Others may bring in the rest
+/// at any moment, so a drop of an observed file must leave it out.
+///
+/// # Errors
+/// Those of [`resident_in`].
+pub fn cached_of(
+    fd: BorrowedFd<'_>,
+    ranges: &[ByteRange],
+    cached_bytes: u64,
+) -> io::Result<Vec<ByteRange>> {
+    if cached_bytes >= ranges.iter().map(|range| range.len()).sum() {
+        return Ok(ranges.to_vec());
+    }
+    let mut parts = Vec::new();
+    for range in ranges {
+        parts.extend(resident_in(fd, *range)?);
+    }
+    Ok(parts)
+}
+
 /// The cached parts of `range`, exact to the page where a map can be made.
 pub fn cached_parts(fd: BorrowedFd<'_>, range: ByteRange) -> Vec<ByteRange> {
     let mut parts = Vec::new();

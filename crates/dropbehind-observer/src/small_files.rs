@@ -389,6 +389,9 @@ impl Server {
             && let Some(file) = &shelved.visited
         {
             let (file, ours) = (file.as_fd(), self.ranges(place));
+            let Ok(cached) = residency::cached_of(file, &ours, counted.cached_bytes) else {
+                return self.shelf.failed(place);
+            };
             let sign = shelved.writeback_sign.as_ref();
             // The pages are clean, so an earlier failure shows by now.
             let asked = ours.first().zip(sign);
@@ -396,12 +399,12 @@ impl Server {
                 return self.shelf.failed(place);
             }
             let parts = match (arrivals, shelved.inode) {
-                (Some(arrivals), Some(inode)) => arrivals.without(inode, &ours),
+                (Some(arrivals), Some(inode)) => arrivals.without(inode, &cached),
                 // The trace has named it, so its inode is known.
                 (Some(_), None) => return self.shelf.failed(place),
-                (None, _) => ours.clone(),
+                (None, _) => cached.clone(),
             };
-            is_reported = parts == ours;
+            is_reported = parts == cached;
             for part in parts {
                 let begun = Begun::now();
                 if drop_clean(file, part.start, part.len()).is_ok() {

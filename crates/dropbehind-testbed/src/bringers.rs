@@ -23,8 +23,18 @@ pub struct Bringers {
 #[derive(Debug)]
 struct Watched {
     trace: Trace,
-    /// Threads by inode number and page.
-    last: HashMap<u64, HashMap<u64, u32>>,
+    /// By inode number and page.
+    last: HashMap<u64, HashMap<u64, Brought>>,
+}
+
+/// How a page came, and whether it went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Brought {
+    /// The thread that brought it in last. The only thread of a process has the process's
+    /// number.
+    pub thread: u32,
+    /// A thread of dropbehind took it from the cache since then.
+    pub dropped: bool,
 }
 
 impl Bringers {
@@ -32,8 +42,9 @@ impl Bringers {
     pub fn watch(path: &Path) -> io::Result<Self> {
         let (major, minor) = mounted_device(path)?;
         // As the kernel writes a device's number (include/linux/kdev_t.h).
-        let filter = format!("s_dev == {}", major << 20 | minor);
-        let trace = Trace::start(Event::Add, &filter)?;
+        let added = format!("s_dev == {}", major << 20 | minor);
+        let dropped = format!("{added} && comm ~ \"dropbehind*\"");
+        let trace = Trace::start(&[(Event::Add, &added), (Event::Delete, &dropped)])?;
         let last = HashMap::new();
         let watched = Arc::new(Mutex::new(Watched { trace, last }));
         let weak = Arc::downgrade(&watched);
@@ -41,12 +52,11 @@ impl Bringers {
         Ok(Self { watched })
     }
 
-    /// For each page of a file the thread that brought it in last, if any did. The
-    /// only thread of a process has the process's number.
+    /// For each page of a file how it was brought in last, if it was.
     ///
     /// # Errors
     /// Where the record has gaps, too.
-    pub fn of(&self, path: &Path) -> io::Result<Vec<Option<u32>>> {
+    pub fn of(&self, path: &Path) -> io::Result<Vec<Option<Brought>>> {
         let file = fs::metadata(path)?;
         let mut watched = locked(&self.watched);
         watched.read()?;
@@ -66,7 +76,20 @@ impl Watched {
         self.trace.read(|folio| {
             let pages = folio.first..folio.first + folio.count;
             let file = last.entry(folio.inode).or_default();
-            file.extend(pages.map(|page| (page, folio.thread)));
+            let thread = folio.thread;
+            match folio.event {
+                Event::Add => {
+                    let dropped = false;
+                    file.extend(pages.map(|page| (page, Brought { thread, dropped })));
+                }
+                Event::Delete => {
+                    for page in pages {
+                        if let Some(brought) = file.get_mut(&page) {
+                            brought.dropped = true;
+                        }
+                    }
+                }
+            }
         })
     }
 }

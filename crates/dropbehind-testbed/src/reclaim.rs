@@ -48,7 +48,7 @@ pub fn in_some_attempt(attempt: impl Fn(&Reclaim) -> Result<(), Gone>) {
 
 /// A trace of what they take.
 fn start() -> io::Result<Trace> {
-    Trace::start(Event::Delete, KERNEL_THREADS)
+    Trace::start(&[(Event::Delete, KERNEL_THREADS)])
 }
 
 /// Why the kernel cannot be watched here, or `None`.

@@ -23,7 +23,7 @@ const BUFFER_KIB: &str = "4096";
 pub(crate) const READ_EVERY: Duration = Duration::from_millis(50);
 
 /// What the kernel is to record.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     /// A folio is brought in.
     Add,
@@ -54,6 +54,7 @@ pub(crate) struct Trace {
 /// A folio that came or went: pages in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Folio {
+    pub(crate) event: Event,
     /// The thread that did it.
     pub(crate) thread: u32,
     pub(crate) inode: u64,
@@ -64,8 +65,8 @@ pub(crate) struct Folio {
 }
 
 impl Trace {
-    /// Records what passes a filter of the kernel's.
-    pub(crate) fn start(event: Event, filter: &str) -> io::Result<Self> {
+    /// Records the events that pass their filters, which are of the kernel's syntax.
+    pub(crate) fn start(events: &[(Event, &str)]) -> io::Result<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
 
         let instances = tracefs()?.join("instances");
@@ -81,13 +82,17 @@ impl Trace {
             lost: false,
         };
         trace.set("buffer_size_kb", BUFFER_KIB)?;
-        trace.set(&format!("{}/filter", event.folder()), filter)?;
+        for (event, filter) in events {
+            trace.set(&format!("{}/filter", event.folder()), filter)?;
+        }
         let pipe = OpenOptions::new()
             .read(true)
             .custom_flags(libc::O_NONBLOCK)
             .open(trace.folder.join("trace_pipe"))?;
         trace.pipe = Some(pipe);
-        trace.set(&format!("{}/enable", event.folder()), "1")?;
+        for (event, _) in events {
+            trace.set(&format!("{}/enable", event.folder()), "1")?;
+        }
         Ok(trace)
     }
 
@@ -178,6 +183,10 @@ fn remove_left_behind(instances: &Path) {
 fn folio(line: &str) -> Option<Folio> {
     let (task, rest) = line.split_once(" [")?;
     let (_, thread) = task.trim_end().rsplit_once('-')?;
+    let event = match rest.contains("mm_filemap_delete_from_page_cache: ") {
+        true => Event::Delete,
+        false => Event::Add,
+    };
     let mut words = rest.split_whitespace().skip_while(|&word| word != "dev");
     let (major, minor) = words.nth(1)?.split_once(':')?;
     let inode = words.nth(1)?;
@@ -185,6 +194,7 @@ fn folio(line: &str) -> Option<Folio> {
     let offset: u64 = value("ofs=")?.parse().ok()?;
     let order: u32 = value("order=")?.parse().ok()?;
     Some(Folio {
+        event,
         thread: thread.parse().ok()?,
         inode: u64::from_str_radix(inode, 16).ok()?,
         device: (major.parse().ok()?, minor.parse().ok()?),
@@ -203,6 +213,7 @@ mod tests {
                     mm_filemap_delete_from_page_cache: dev 254:1 ino 98407f pfn=0x4af7e4 \
                     ofs=28114944 order=2";
         let taken = Folio {
+            event: Event::Delete,
             thread: 77,
             inode: 0x98_407f,
             device: (254, 1),

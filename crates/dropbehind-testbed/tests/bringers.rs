@@ -1,8 +1,9 @@
 //! Who brought pages in, told by a trace.
 
-use dropbehind_testbed::bringers::Bringers;
+use dropbehind_testbed::bringers::{Bringers, Brought};
 use dropbehind_testbed::residency::{evict, page_bytes, warm};
 use dropbehind_testbed::{Fs, MountedFs, Need, need};
+use std::path::Path;
 use std::process::Command;
 
 #[test]
@@ -24,9 +25,13 @@ fn the_last_to_bring_a_page_in_is_told() {
                 .spawn()
                 .unwrap();
             assert!(cat.wait().unwrap().success());
-            let expected = vec![Some(cat.id()); pages];
+            let (thread, dropped) = (cat.id(), false);
+            let expected = vec![Some(Brought { thread, dropped }); pages];
             assert_eq!(bringers.of(&path).unwrap(), expected, "{filesystem:?}");
-            evict(&path);
+            drop_by_dropbehind(&path);
+            let dropped = true;
+            let expected = vec![Some(Brought { thread, dropped }); pages];
+            assert_eq!(bringers.of(&path).unwrap(), expected, "{filesystem:?}");
         }
         warm(&path, 0..1 << 20);
         let found = bringers.of(&path).unwrap();
@@ -35,7 +40,26 @@ fn the_last_to_bring_a_page_in_is_told() {
             .get()
             .unsigned_abs();
         let (first, rest) = found.split_at(pages / 4);
-        assert!(first.iter().all(|&thread| thread == Some(own)));
-        assert!(rest.iter().all(|&thread| thread != Some(own)));
+        let is_own = |brought: &Option<Brought>| brought.unwrap().thread == own;
+        assert!(
+            first
+                .iter()
+                .all(|page| is_own(page) && !page.unwrap().dropped)
+        );
+        assert!(!rest.iter().any(is_own));
+        evict(&path);
+        let found = bringers.of(&path).unwrap();
+        assert!(
+            found
+                .iter()
+                .all(|page| is_own(page) != page.unwrap().dropped)
+        );
     }
+}
+
+/// Evicts a file in a thread that has the name of one of dropbehind's.
+fn drop_by_dropbehind(path: &Path) {
+    let path = path.to_owned();
+    let thread = std::thread::Builder::new().name("dropbehind-disk".into());
+    thread.spawn(move || evict(&path)).unwrap().join().unwrap();
 }

@@ -344,9 +344,14 @@ impl DiskThread {
         if let Some(keeping) = keeping {
             return Ok(Err(keeping));
         }
+        let cached = match (&entry.source, &before) {
+            (Source::Own(_), _) => vec![range],
+            (_, Some(Ok(before))) => residency::cached_of(fd, &[range], before.cached_bytes)?,
+            _ => residency::resident_in(fd, range)?,
+        };
         let parts = match &entry.source {
-            Source::Own(_) => vec![range],
-            Source::Observed(observed) => observed.droppable(range),
+            Source::Own(_) => cached.clone(),
+            Source::Observed(observed) => observed.droppable(&cached),
         };
         let begun = Begun::now();
         let count_again = || match entry.description.cachestat_sees(fd) {
@@ -372,7 +377,7 @@ impl DiskThread {
             {
                 return Ok(Err(Keeping::WritebackFailed));
             }
-            dropped = residency::drop_mapped(fd, range, &observed.droppable(range));
+            dropped = residency::drop_mapped(fd, range, &observed.droppable(&cached));
         }
         if let Ok(Dropped::Tried {
             before_bytes,
@@ -383,7 +388,7 @@ impl DiskThread {
             let bytes = bytes.saturating_sub(after_bytes);
             let deed = Deed::Drop(DropReason::Done);
             begun.made(deed, &entry.label, fd, range, bytes);
-            if after_bytes > 0 && parts != [range] {
+            if after_bytes > 0 && parts != cached {
                 return Ok(Ok(Dropped::Unreported));
             }
         }

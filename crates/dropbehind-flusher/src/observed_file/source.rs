@@ -81,13 +81,13 @@ impl ObservedSource {
         lock(&self.mailbox).is_empty()
     }
 
-    /// What of `range` may be dropped now.
-    pub(crate) fn droppable(&self, range: ByteRange) -> Vec<ByteRange> {
+    /// What of these cached parts may be dropped now.
+    pub(crate) fn droppable(&self, cached: &[ByteRange]) -> Vec<ByteRange> {
         match &self.unreported {
-            None => vec![range],
+            None => cached.to_vec(),
             Some(unreported) => {
                 let mut arrivals = unreported.arrivals.borrow_mut();
-                arrivals.without(unreported.inode, &[range])
+                arrivals.without(unreported.inode, cached)
             }
         }
     }
