@@ -115,6 +115,8 @@ fn measure(case: &Case, watched: Arc<Watched>, stand: &Stand<'_>) -> Result<Run,
             asked_read_bytes: asked(case, &done, Operation::Read),
             asked_written_bytes: asked(case, &done, Operation::Write),
         });
+    let reclaim = after.reclaim.zip(before.reclaim);
+    run.reclaim = reclaim.map(|(after, before)| after.since(before));
     run.extents = extents(case, &watched);
     Ok(run)
 }

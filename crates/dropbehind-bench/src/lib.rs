@@ -32,6 +32,7 @@ mod nfs;
 mod options;
 mod process;
 mod quiet;
+mod reclaim;
 pub mod results;
 mod runner;
 mod sampler;

@@ -1,5 +1,6 @@
 //! The figures of a run that tables, verdicts and comparisons are made of.
 
+use crate::clock::SERIES_STEP_NS;
 use crate::results::{ModeResults, RoleFigures, Run};
 use crate::statistics::Spread;
 
@@ -70,7 +71,7 @@ fn slowest_step(run: &Run, role: &str) -> Option<f64> {
 
 impl Metric {
     /// All of them, in the order of the tables.
-    pub const ALL: [Metric; 21] = [
+    pub const ALL: [Metric; 26] = [
         Metric {
             key: "speed",
             label: "MB/s",
@@ -211,6 +212,19 @@ impl Metric {
             of: |run, _| mib(run.memory.peak_dirty_bytes),
         },
         Metric {
+            key: "dirty_before_sync",
+            label: "dirty at sync",
+            unit: "MiB",
+            meaning: "what of the files was dirty or under writeback in the tenth of a second in \
+                      which the last call ended",
+            better: Better::Lower,
+            of: |run, role| {
+                let step = synced(run, role)?.io_ns / SERIES_STEP_NS;
+                let sample = run.memory.series.get(usize::try_from(step).ok()?)?;
+                mib(Some(sample.dirty_bytes))
+            },
+        },
+        Metric {
             key: "peak_cached",
             label: "cached MiB",
             unit: "MiB",
@@ -225,6 +239,40 @@ impl Metric {
             meaning: "what of the files was in the page cache in the end",
             better: Better::Lower,
             of: |run, _| mib(run.memory.left_cached_bytes),
+        },
+        Metric {
+            key: "kswapd_scanned",
+            label: "kswapd MiB",
+            unit: "MiB",
+            meaning: "pages that kswapd looked at to find some to reclaim (pgscan)",
+            better: Better::Lower,
+            of: |run, _| mib(run.reclaim.map(|reclaim| reclaim.kswapd_scanned_bytes)),
+        },
+        Metric {
+            key: "direct_scanned",
+            label: "direct MiB",
+            unit: "MiB",
+            meaning: "pages that programs had to look at themselves before they got memory \
+                      (direct reclaim, in the cgroup, too)",
+            better: Better::Lower,
+            of: |run, _| mib(run.reclaim.map(|reclaim| reclaim.direct_scanned_bytes)),
+        },
+        Metric {
+            key: "reclaimed",
+            label: "reclaimed MiB",
+            unit: "MiB",
+            meaning: "pages that the kernel reclaimed (pgsteal)",
+            better: Better::Lower,
+            of: |run, _| mib(run.reclaim.map(|reclaim| reclaim.reclaimed_bytes)),
+        },
+        Metric {
+            key: "refaulted",
+            label: "refaulted MiB",
+            unit: "MiB",
+            meaning: "file pages that were needed again soon after the kernel had reclaimed them \
+                      (workingset_refault_file)",
+            better: Better::Lower,
+            of: |run, _| mib(run.reclaim.map(|reclaim| reclaim.refaulted_bytes)),
         },
         Metric {
             key: "disk_bytes",
@@ -260,7 +308,7 @@ impl Metric {
     /// The one with this key.
     #[must_use]
     pub fn named(key: &str) -> Option<&'static Metric> {
-        static ALL: [Metric; 21] = Metric::ALL;
+        static ALL: [Metric; 26] = Metric::ALL;
         ALL.iter().find(|metric| metric.key == key)
     }
 
@@ -275,6 +323,10 @@ impl Metric {
                 | "peak_dirty"
                 | "peak_cached"
                 | "left_cached"
+                | "kswapd_scanned"
+                | "direct_scanned"
+                | "reclaimed"
+                | "refaulted"
                 | "disk_bytes"
                 | "extents"
                 | "hot_evicted"
@@ -333,11 +385,17 @@ mod tests {
             ..RoleFigures::default()
         };
         run.roles.insert("writer".to_owned(), role);
+        let series = (0..20).map(|step| crate::sampler::MemorySample {
+            dirty_bytes: step << 20,
+            ..Default::default()
+        });
+        run.memory.series = series.collect();
         run.cpu.machine_ns = 1_000_000_000;
         let value = |key| Metric::named(key).unwrap().of(&run, "writer").unwrap();
         assert_eq!(value("speed"), 500.0);
         assert_eq!(value("speed_unsynced"), 2000.0);
         assert_eq!(value("sync"), 1.5);
+        assert_eq!(value("dirty_before_sync"), 5.0);
         assert_eq!(value("operations"), 2000.0);
         assert!((value("cpu_machine") - 1.0737).abs() < 0.001);
         assert_eq!(Metric::named("speed").unwrap().of(&run, "reader"), None);

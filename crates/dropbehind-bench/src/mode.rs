@@ -19,6 +19,8 @@ pub enum Mode {
     Noreuse,
     /// The library's `write-behind`.
     WriteBehind,
+    /// The library's `write-behind-any`.
+    WriteBehindAny,
     /// The library's `write-through`.
     WriteThrough,
     /// `O_DIRECT`, one request at a time.
@@ -44,7 +46,7 @@ const QUEUE: u32 = 16;
 
 impl Mode {
     /// All of them, in the order of the tables.
-    pub const ALL: [Mode; 13] = [
+    pub const ALL: [Mode; 14] = [
         Mode::Buffered,
         Mode::Native,
         Mode::Direct,
@@ -55,6 +57,7 @@ impl Mode {
         Mode::Dontcache,
         Mode::Noreuse,
         Mode::WriteBehind,
+        Mode::WriteBehindAny,
         Mode::WriteThrough,
         Mode::Run,
         Mode::Alone,
@@ -68,6 +71,7 @@ impl Mode {
             Mode::Dontcache => "dontcache",
             Mode::Noreuse => "noreuse",
             Mode::WriteBehind => "write-behind",
+            Mode::WriteBehindAny => "write-behind-any",
             Mode::WriteThrough => "write-through",
             Mode::Direct => "direct",
             Mode::DirectQ16 => "direct-q16",
@@ -87,6 +91,7 @@ impl Mode {
             Mode::Dontcache => "ours: written back at once, dropped once clean",
             Mode::Noreuse => "ours: written back by the kernel, dropped once clean",
             Mode::WriteBehind => "ours: written back a window behind an appending writer, kept",
+            Mode::WriteBehindAny => "ours: written back a window behind a sequential writer, kept",
             Mode::WriteThrough => "ours: written back at once, kept",
             Mode::Direct => "O_DIRECT, one request at a time",
             Mode::DirectQ16 => "O_DIRECT by 16 threads: a queue of 16 requests",
@@ -109,6 +114,7 @@ impl Mode {
             Mode::Dontcache => Some(dropbehind::Mode::DONTCACHE),
             Mode::Noreuse => Some(dropbehind::Mode::NOREUSE),
             Mode::WriteBehind => Some(dropbehind::Mode::WRITE_BEHIND),
+            Mode::WriteBehindAny => Some(dropbehind::Mode::WRITE_BEHIND_ANY),
             Mode::WriteThrough => Some(dropbehind::Mode::WRITE_THROUGH),
             _ => None,
         }

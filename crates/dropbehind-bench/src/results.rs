@@ -11,6 +11,7 @@ use crate::environment::Environment;
 use crate::error::Error;
 use crate::latency::Latency;
 use crate::mode::Mode;
+use crate::reclaim::ReclaimFigures;
 use crate::sampler::MemorySample;
 
 /// Changes whenever an older reader would misunderstand a newer file.
@@ -105,6 +106,9 @@ pub struct Run {
     pub memory: MemoryFigures,
     /// What reached the disk; absent where it has no counters.
     pub disk: Option<DiskFigures>,
+    /// What the kernel did to find free memory; absent where it does not count.
+    #[serde(default)]
+    pub reclaim: Option<ReclaimFigures>,
     /// Extents of the files that were written.
     pub extents: Option<u64>,
     /// From the last sync to the last page dropped, by our flusher.

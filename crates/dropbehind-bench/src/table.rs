@@ -14,7 +14,7 @@ struct Column {
 }
 
 /// What is shown besides the verdict's own metric.
-const COLUMNS: [&str; 17] = [
+const COLUMNS: [&str; 19] = [
     "speed",
     "speed_unsynced",
     "p50",
@@ -30,6 +30,8 @@ const COLUMNS: [&str; 17] = [
     "peak_dirty",
     "peak_cached",
     "left_cached",
+    "direct_scanned",
+    "refaulted",
     "disk_bytes",
     "extents",
 ];
@@ -94,7 +96,7 @@ fn columns(results: &ScenarioResults) -> Vec<Column> {
     let mut columns = Vec::new();
     let mut keys = vec![results.metric.as_str()];
     if results.metric == "total" {
-        keys.push("sync");
+        keys.extend(["sync", "dirty_before_sync"]);
     }
     keys.extend(COLUMNS.iter().filter(|key| **key != results.metric));
     keys.push("hot_evicted");

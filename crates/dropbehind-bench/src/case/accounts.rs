@@ -7,6 +7,7 @@ use crate::job::Done;
 use crate::machine::{MachineCpu, OtherLoad, Programs, children_cpu_ns, own_cpu_ns};
 use crate::mode::Mode;
 use crate::nfs::SERVER_NAME;
+use crate::reclaim::ReclaimFigures;
 use crate::results::CpuFigures;
 use crate::scenario::Case;
 
@@ -18,6 +19,7 @@ pub(super) struct Accounts {
     pub(super) own_ns: u64,
     pub(super) children_ns: u64,
     pub(super) disk: Option<DiskCounters>,
+    pub(super) reclaim: Option<ReclaimFigures>,
 }
 
 impl Accounts {
@@ -25,6 +27,7 @@ impl Accounts {
         Self {
             programs: Programs::now(),
             disk: DiskStatistics::of(disk).and_then(|disk| disk.read()).ok(),
+            reclaim: ReclaimFigures::now(),
             machine: MachineCpu::now(),
             own_ns: own_cpu_ns(),
             children_ns: children_cpu_ns(),

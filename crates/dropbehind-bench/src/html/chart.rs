@@ -76,7 +76,7 @@ pub(super) fn dashes(mode: Mode) -> &'static str {
         Mode::Direct | Mode::Noreuse => "2 3",
         Mode::DirectQ16 | Mode::WriteBehind => "8 3 2 3",
         Mode::Cgroup | Mode::Run => "12 3",
-        Mode::Snippet => "1 3",
+        Mode::Snippet | Mode::WriteBehindAny => "1 3",
         Mode::Nocache => "4 2 1 2",
         Mode::Alone => "3 6",
         Mode::Buffered | Mode::Dontcache => "none",

@@ -16,6 +16,7 @@ pub(super) const SCENARIOS: [Scenario; 1] = [Scenario {
         Mode::Direct,
         Mode::Dontcache,
         Mode::WriteBehind,
+        Mode::WriteBehindAny,
         Mode::WriteThrough,
         Mode::Run,
     ],

@@ -69,7 +69,7 @@ const MEMORY: OptionSpec = OptionSpec {
 };
 
 /// Ways of doing I/O that the benchmark knows.
-const MODE_NAMES: [&str; 13] = [
+const MODE_NAMES: [&str; 14] = [
     "buffered",
     "native",
     "direct",
@@ -80,6 +80,7 @@ const MODE_NAMES: [&str; 13] = [
     "dontcache",
     "noreuse",
     "write-behind",
+    "write-behind-any",
     "write-through",
     "run",
     "alone",
