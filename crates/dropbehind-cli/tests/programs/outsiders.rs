@@ -131,6 +131,9 @@ fn one_round(bed: &Bed, round: u32) {
         // This one reads on while the run settles.
         let script = format!("exec python3 ../worker.py read last{round} 100000 outside-last");
         let last = Running::start(bed.bash("", "input", &script));
+        wait_for("the last outsider has begun", || {
+            processes(bed, "outside").len() == 4
+        });
         std::fs::write(bed.file("input/go"), "").unwrap();
         (run.join().expect("a run"), last)
     });

@@ -324,7 +324,7 @@ impl DiskThread {
         if let Some(Ok(before)) = &before
             && (before.unwritten_bytes() > 0 || before.cached_bytes == 0)
         {
-            return residency::drop_counted(fd, &[], *before, || Ok(*before)).map(Ok);
+            return residency::drop_counted(fd, &[], &[], *before, |_| Ok(*before)).map(Ok);
         }
         let keeping = match &entry.source {
             Source::Own(own) => match own.keeping(fd, range, before.is_some()) {
@@ -347,21 +347,21 @@ impl DiskThread {
         let cached = match (&entry.source, &before) {
             (Source::Own(_), _) => vec![range],
             (_, Some(Ok(before))) => residency::cached_of(fd, &[range], before.cached_bytes)?,
-            _ => residency::resident_in(fd, range)?,
+            _ => residency::cached_of(fd, &[range], 0)?,
         };
         let parts = match &entry.source {
             Source::Own(_) => cached.clone(),
             Source::Observed(observed) => observed.droppable(&cached),
         };
         let begun = Begun::now();
-        let count_again = || match entry.description.cachestat_sees(fd) {
-            true => residency::count_seen(fd, range),
-            false => residency::count_observed(fd, range),
+        let count = |part| match entry.description.cachestat_sees(fd) {
+            true => residency::count_seen(fd, part),
+            false => residency::count_observed(fd, part),
         };
         let mut dropped = match before {
-            None => residency::drop_short(fd, &parts, count_again),
-            Some(Ok(before)) => residency::drop_counted(fd, &parts, before, count_again),
-            Some(Err(error)) if is_missing(&error) => residency::drop_mapped(fd, range, &parts),
+            None => residency::drop_short(fd, &parts, || count(range)),
+            Some(Ok(before)) => residency::drop_counted(fd, &cached, &parts, before, count),
+            Some(Err(error)) if is_missing(&error) => residency::drop_mapped(fd, &cached, &parts),
             Some(Err(error)) => Err(error),
         };
         if let (Source::Observed(observed), Ok(Dropped::Tried { after_bytes, .. })) =
@@ -377,7 +377,7 @@ impl DiskThread {
             {
                 return Ok(Err(Keeping::WritebackFailed));
             }
-            dropped = residency::drop_mapped(fd, range, &observed.droppable(&cached));
+            dropped = residency::drop_mapped(fd, &cached, &observed.droppable(&cached));
         }
         if let Ok(Dropped::Tried {
             before_bytes,
