@@ -5,6 +5,7 @@ use dropbehind_policy::Reason;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Coverage {
     pub(crate) writes: u64,
+    pub(crate) written_pages: u64,
     pub(crate) reads: u64,
     pub(crate) waits: u64,
     pub(crate) syncs: u64,
@@ -40,6 +41,7 @@ impl Coverage {
     pub(crate) fn kinds(&self) -> Vec<(&'static str, u64)> {
         let mut kinds = vec![
             ("writes", self.writes),
+            ("written pages", self.written_pages),
             ("reads", self.reads),
             ("waits", self.waits),
             ("fsyncs", self.syncs),

@@ -303,6 +303,7 @@ impl World {
         let crowded = push(&mut opening.slot, self.plan.ring, paged, mode);
         opening.slot.total += range.len();
         self.coverage.writes += 1;
+        self.coverage.written_pages += paged.len() / PAGE;
         self.programs[number].left_bytes =
             self.programs[number].left_bytes.saturating_sub(range.len());
         self.watch_write(number_of);

@@ -307,7 +307,7 @@ impl World {
         }
         // Polls, a few actions for each event and each page, and no spinning.
         let polls = self.now / dropbehind_policy::pace::POLL_MIN_NS;
-        let pages: u64 = self.coverage.writes * 4 + self.log.tells * 16;
+        let pages: u64 = self.coverage.written_pages * 4 + self.log.tells * 16;
         let most = polls.saturating_mul(self.openings.len() as u64) + pages + 10_000;
         assert!(
             self.log.actions <= most,
