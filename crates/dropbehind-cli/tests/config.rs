@@ -49,6 +49,14 @@ fn a_disk_has_a_mode_of_its_own_unless_one_is_set() {
     let said = user.sh("dropbehind write --config disks.toml f < source");
     assert_eq!(said.code, 0, "{}", said.stderr);
     stays("f");
+    // A file in the folder beside it goes before it.
+    std::fs::create_dir(user.file("disks.d")).unwrap();
+    let table = std::fs::read_to_string(user.file("disks.toml")).unwrap();
+    let table = table.replace("write-through", "dontcache");
+    std::fs::write(user.file("disks.d/fast.toml"), table).unwrap();
+    user.does("cp --config disks.toml source i");
+    goes("i");
+    std::fs::remove_dir_all(user.file("disks.d")).unwrap();
     need!(Need::Root);
     user.does("run --config disks.toml cp source g");
     stays("g");

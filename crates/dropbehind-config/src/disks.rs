@@ -1,11 +1,9 @@
 //! The settings of each disk.
 
 use std::collections::BTreeMap;
-use std::ffi::{OsStr, OsString};
-use std::fs::File;
-use std::io::{self, Read};
+use std::ffi::OsStr;
 use std::ops::RangeInclusive;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use dropbehind_policy::Mode;
 use dropbehind_policy::write_behind::WINDOW_MIN_BYTES;
@@ -13,6 +11,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::problem::{FileError, Problem};
+use crate::texts::{ConfigText, read_texts, readable_texts};
 use crate::values::{Mistakes, Section, shown_value};
 
 /// The file that is read unless another one is named. It need not be there.
@@ -27,8 +26,6 @@ pub const REQUEST_RANGE_BYTES: RangeInclusive<u64> = 4 << 10..=1 << 30;
 /// The limits on dirty data that can be set, in bytes.
 pub const MAX_DIRTY_RANGE_BYTES: RangeInclusive<u64> = 16 << 20..=1 << 50;
 
-/// The largest file: patterns take memory.
-const LARGEST_BYTES: u64 = 1 << 20;
 const DISK_KEYS: [&str; 5] = ["enabled", "mode", "window", "request", "max_dirty"];
 
 /// One disk's table.
@@ -84,7 +81,8 @@ pub struct Disks(BTreeMap<String, DiskSettings>);
 
 impl Disks {
     /// The disks of `named`, which an option names, or else of the file that the environment
-    /// names, or else of [`DEFAULT_PATH`], if that is there.
+    /// names, or else of [`DEFAULT_PATH`], if that is there; and of the files in its
+    /// [folder](crate::folder_of).
     ///
     /// # Errors
     /// The file cannot be read, although an option or the environment names it; or its disks have
@@ -93,30 +91,42 @@ impl Disks {
         let variable = std::env::var_os(CONFIG_VARIABLE);
         let named = named.map(|path| path.as_os_str().to_owned());
         match named.or(variable) {
-            Some(name) => Disks::of_file(name),
-            None => match Disks::read(Path::new(DEFAULT_PATH)) {
-                // Nobody asked for it. (It may hold rules that are not for everybody to read.)
-                Err(FileError::Unreadable(..)) => Ok(Disks::default()),
-                other => other,
-            },
+            Some(name) if name == OsStr::new("") => Ok(Disks::default()),
+            Some(name) => Disks::read(Path::new(&name)),
+            // Nobody asked for it. (It may hold rules that are not for everybody to read.)
+            None => Disks::of_texts(&readable_texts(Path::new(DEFAULT_PATH))),
         }
     }
 
-    fn of_file(name: OsString) -> Result<Disks, FileError> {
-        if name == OsStr::new("") {
-            return Ok(Disks::default());
-        }
-        Disks::read(&PathBuf::from(name))
-    }
-
-    /// Reads the disks of a file.
+    /// Reads the disks of a file and of its [folder](crate::folder_of).
     ///
     /// # Errors
     /// As for [`Disks::find`].
     pub fn read(path: &Path) -> Result<Disks, FileError> {
-        let text =
-            read_text(path).map_err(|error| FileError::Unreadable(path.to_owned(), error))?;
-        Disks::parse(&text).map_err(|wrong| FileError::Wrong(path.to_owned(), wrong))
+        Disks::of_texts(&read_texts(path)?)
+    }
+
+    fn of_texts(texts: &[ConfigText]) -> Result<Disks, FileError> {
+        let mut disks = Disks::default();
+        for of_file in FileError::of_each(texts, Disks::parse)? {
+            disks.add(of_file);
+        }
+        Ok(disks)
+    }
+
+    /// Adds what a later file says. What it sets goes before what an earlier one does, but a disk
+    /// that any file switches off is off.
+    pub fn add(&mut self, later: Disks) {
+        for (name, later) in later.0 {
+            let disk = self.0.entry(name).or_default();
+            *disk = DiskSettings {
+                enabled: disk.enabled && later.enabled,
+                mode: later.mode.or(disk.mode),
+                window_bytes: later.window_bytes.or(disk.window_bytes),
+                request_bytes: later.request_bytes.or(disk.request_bytes),
+                max_dirty_bytes: later.max_dirty_bytes.or(disk.max_dirty_bytes),
+            };
+        }
     }
 
     /// Parses the disks of a text.
@@ -147,20 +157,6 @@ impl Disks {
     pub fn iter(&self) -> impl Iterator<Item = (&str, &DiskSettings)> {
         self.0.iter().map(|(name, disk)| (name.as_str(), disk))
     }
-}
-
-/// Reads a file of at most 1 MiB.
-///
-/// # Errors
-/// Those of `open(2)` and `read(2)`; the file is larger, or not UTF-8.
-pub fn read_text(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    let file = File::open(path)?;
-    file.take(LARGEST_BYTES + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > LARGEST_BYTES {
-        return Err(io::Error::other("it has more than 1 MiB"));
-    }
-    Ok(text)
 }
 
 /// Reads the tables below the key `disk`.

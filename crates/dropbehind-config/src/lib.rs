@@ -10,12 +10,14 @@ mod nearest;
 mod problem;
 mod shown;
 pub mod size;
+mod texts;
 pub mod values;
 
 pub use disks::{
     CONFIG_VARIABLE, DEFAULT_PATH, DiskSettings, Disks, MAX_DIRTY_RANGE_BYTES, REQUEST_RANGE_BYTES,
-    WINDOW_RANGE_BYTES, read_disks, read_text,
+    WINDOW_RANGE_BYTES, read_disks,
 };
 pub use nearest::nearest;
 pub use problem::{FileError, Problem};
 pub use shown::{shown, shown_json};
+pub use texts::{ConfigText, folder_of, read_texts};

@@ -2,9 +2,10 @@
 
 use std::fmt;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::shown;
+use crate::texts::ConfigText;
 
 /// One mistake.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,21 +31,34 @@ impl Problem {
     }
 }
 
-/// Why the file is not in force.
+/// Why the configuration is not in force.
 #[derive(Debug)]
 pub enum FileError {
-    /// The file could not be read.
+    /// A file could not be read.
     Unreadable(PathBuf, io::Error),
-    /// The file was read, and has these problems, in the order of its lines.
-    Wrong(PathBuf, Vec<Problem>),
+    /// The files were read, and some have these problems, in the order of their lines.
+    Wrong(Vec<(PathBuf, Vec<Problem>)>),
 }
 
 impl FileError {
-    /// The file.
-    #[must_use]
-    pub fn path(&self) -> &Path {
-        match self {
-            Self::Unreadable(path, _) | Self::Wrong(path, _) => path,
+    /// Parses each file's text.
+    ///
+    /// # Errors
+    /// The problems of all that have any.
+    pub fn of_each<T>(
+        texts: &[ConfigText],
+        parse: impl Fn(&str) -> Result<T, Vec<Problem>>,
+    ) -> Result<Vec<T>, FileError> {
+        let (mut right, mut wrong) = (Vec::new(), Vec::new());
+        for ConfigText { path, text } in texts {
+            match parse(text) {
+                Ok(parsed) => right.push(parsed),
+                Err(problems) => wrong.push((path.clone(), problems)),
+            }
+        }
+        match wrong.is_empty() {
+            true => Ok(right),
+            false => Err(FileError::Wrong(wrong)),
         }
     }
 }
@@ -56,18 +70,20 @@ impl fmt::Display for FileError {
             Self::Unreadable(path, error) => {
                 write!(f, "{}: cannot be read: {error}", shown(path))
             }
-            Self::Wrong(path, problems) => {
-                for (number, problem) in problems.iter().enumerate() {
-                    let Problem {
-                        line,
-                        column,
-                        message,
-                    } = problem;
-                    let newline = if number == 0 { "" } else { "\n" };
-                    let (path, message) = (shown(path), shown(message));
-                    write!(f, "{newline}{path}:{line}:{column}: {message}")?;
-                }
-                Ok(())
+            Self::Wrong(files) => {
+                let of_file = |(path, problems): &(PathBuf, Vec<Problem>)| {
+                    let lines = problems.iter().map(|problem| {
+                        let Problem { line, column, .. } = problem;
+                        format!(
+                            "{}:{line}:{column}: {}",
+                            shown(path),
+                            shown(&problem.message)
+                        )
+                    });
+                    lines.collect::<Vec<_>>()
+                };
+                let lines: Vec<String> = files.iter().flat_map(of_file).collect();
+                f.write_str(&lines.join("\n"))
             }
         }
     }

@@ -6,6 +6,7 @@ use dropbehind_policy::Mode;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use crate::nearest::nearest;
 use crate::problem::Problem;
 use crate::size;
 
@@ -79,7 +80,7 @@ impl<'a, 't> Section<'a, 't> {
         for key in table.keys() {
             let name = key.get_ref();
             if !keys.contains(&&**name) {
-                let hint = nearest(name, keys).map_or_else(
+                let hint = nearest(name, keys.iter().copied()).map_or_else(
                     || ".".to_owned(),
                     |near| format!("; did you mean {near:?}?"),
                 );
@@ -209,27 +210,4 @@ pub fn shown_value(value: &DeValue<'_>) -> String {
         DeValue::Array(_) => "a list".to_owned(),
         DeValue::Table(_) => "a table".to_owned(),
     }
-}
-
-/// The key that was probably meant, if one is a slip or two away.
-fn nearest<'k>(word: &str, keys: &[&'k str]) -> Option<&'k str> {
-    let distances = keys.iter().map(|key| (distance(word, key), *key));
-    let (distance, key) = distances.min()?;
-    (distance <= 2).then_some(key)
-}
-
-/// How many letters to change, add or leave out between two words.
-fn distance(from: &str, to: &str) -> usize {
-    let to: Vec<char> = to.chars().collect();
-    let mut row: Vec<usize> = (0..=to.len()).collect();
-    for (number, letter) in from.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = number + 1;
-        for (column, other) in to.iter().enumerate() {
-            let change = diagonal + usize::from(letter != *other);
-            diagonal = row[column + 1];
-            row[column + 1] = change.min(diagonal + 1).min(row[column] + 1);
-        }
-    }
-    row[to.len()]
 }

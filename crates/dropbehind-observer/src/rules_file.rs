@@ -2,7 +2,8 @@
 //!
 //! The file is TOML. `[[rule]]`s are tried in order, and the first that matches a file and its
 //! opener decides. Files that no rule matches get the mode above the rules, which is `buffered`
-//! (leave it alone) unless set. The example in `packaging/dropbehind.toml` explains every key.
+//! (leave it alone) unless set. The rules of further files, in a folder beside it, come after its
+//! own. The example in `packaging/dropbehind.toml` explains every key.
 
 mod cgroup;
 mod explanation;
@@ -15,23 +16,26 @@ mod rule;
 use std::io;
 use std::path::Path;
 
-use dropbehind_config::{Disks, read_text};
+use dropbehind_config::{ConfigText, Disks, read_texts};
 use dropbehind_policy::Mode;
 
 use crate::in_time::in_time;
 use crate::rules::{self, Candidate, Settings};
+use crate::shown;
 use process_facts::ProcessFacts;
 use rule::Rule;
 
 pub use dropbehind_config::{FileError as RulesFileError, Problem};
 
-/// The rules of one file.
+/// The rules of a file, and of those in its folder.
 #[derive(Clone, Debug)]
 pub struct RulesFile {
     rules: Rules,
+    /// The names of the files in its folder.
+    drop_ins: Vec<String>,
 }
 
-/// What the file says.
+/// What the files say.
 #[derive(Clone, Debug)]
 struct Rules {
     defaults: Defaults,
@@ -51,18 +55,53 @@ struct Defaults {
 }
 
 impl RulesFile {
-    /// Reads a file of at most 1 MiB, for at most a second.
+    /// Reads a file, and those of its [folder](dropbehind_config::folder_of), for at most a
+    /// second. A rule of a file in the folder comes after all before it; a key there goes before
+    /// the same key of the files before it.
     ///
     /// # Errors
     ///
-    /// The file cannot be read, or has mistakes; all are listed, with their lines.
+    /// A file cannot be read, or has mistakes; all are listed, with their lines.
     pub fn read(path: &Path) -> Result<Self, RulesFileError> {
         let owned = path.to_owned();
-        let text = in_time(move || read_text(&owned));
-        let text = text
-            .unwrap_or_else(|| Err(io::Error::new(io::ErrorKind::TimedOut, "nothing comes")))
-            .map_err(|error| RulesFileError::Unreadable(path.to_owned(), error))?;
-        Self::parse(&text).map_err(|wrong| RulesFileError::Wrong(path.to_owned(), wrong))
+        let late = || {
+            let error = io::Error::new(io::ErrorKind::TimedOut, "nothing comes");
+            RulesFileError::Unreadable(path.to_owned(), error)
+        };
+        let texts = in_time(move || read_texts(&owned)).ok_or_else(late)??;
+        Self::of_texts(&texts)
+    }
+
+    fn of_texts(texts: &[ConfigText]) -> Result<Self, RulesFileError> {
+        let mut files = RulesFileError::of_each(texts, Self::parse)?.into_iter();
+        let mut all = files.next().expect("there is a first file");
+        for (file, ConfigText { path, .. }) in files.zip(&texts[1..]) {
+            let name = shown(path.file_name().unwrap_or_default());
+            all.add(file, &name);
+            all.drop_ins.push(name);
+        }
+        Ok(all)
+    }
+
+    /// Adds what a later file says.
+    fn add(&mut self, later: Self, name: &str) {
+        let (all, later) = (&mut self.rules, later.rules);
+        all.rules.extend(later.rules.into_iter().map(|mut rule| {
+            rule.place.push_str(" of ");
+            rule.place.push_str(name);
+            rule
+        }));
+        all.disks.add(later.disks);
+        all.defaults = Defaults {
+            mode: later.defaults.mode.or(all.defaults.mode),
+            window_bytes: later.defaults.window_bytes.or(all.defaults.window_bytes),
+            request_bytes: later.defaults.request_bytes.or(all.defaults.request_bytes),
+            max_dirty_bytes: later
+                .defaults
+                .max_dirty_bytes
+                .or(all.defaults.max_dirty_bytes),
+            reads: later.defaults.reads.or(all.defaults.reads),
+        };
     }
 
     /// Parses a text.
@@ -72,7 +111,16 @@ impl RulesFile {
     /// All its mistakes, in the order of its lines.
     pub fn parse(text: &str) -> Result<Self, Vec<Problem>> {
         let rules = parse::parse(text)?;
-        Ok(Self { rules })
+        Ok(Self {
+            rules,
+            drop_ins: Vec::new(),
+        })
+    }
+
+    /// The names of the files in its folder, in the order in which they were read.
+    #[must_use]
+    pub fn drop_ins(&self) -> &[String] {
+        &self.drop_ins
     }
 
     /// The number of rules, not counting the mode for all other files.

@@ -50,6 +50,18 @@ fn a_service_manager_is_told_of_each_step() {
     );
     watch.says("WATCHDOG=1");
 
+    user.writes("rules", RULES);
+    std::fs::create_dir(user.file("rules.d")).unwrap();
+    user.writes("rules.d/a.toml", "reads = 1\n");
+    watch.signal("HUP");
+    watch.says("RELOADING=1");
+    watch.says("READY=1");
+    assert!(
+        watch.log().contains("<3>rules.d/a.toml:1:9: reads is 1;"),
+        "{}",
+        watch.log()
+    );
+
     assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
 }
 

@@ -17,7 +17,7 @@ impl fmt::Display for RulesFile {
             let name = rule.name.as_ref();
             let name = name.map_or_else(String::new, |name| format!(" {name:?}"));
             let mode = mode_name(rule.mode);
-            writeln!(f, "{}.{name} (line {}): {mode}", number + 1, rule.line)?;
+            writeln!(f, "{}.{name} ({}): {mode}", number + 1, rule.place)?;
             conditions(f, rule)?;
             consequence(f, rule.mode, all.settings(Some(rule), ""))?;
         }

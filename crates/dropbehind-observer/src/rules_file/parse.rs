@@ -112,7 +112,7 @@ fn read_rule(
         name: rule
             .text("name", mistakes)
             .map(|name| (*name.get_ref()).to_owned()),
-        line: Problem::at(text, start, String::new()).line,
+        place: format!("line {}", Problem::at(text, start, String::new()).line),
         paths: patterns(rule, "path", |path| Ok(vec![path_glob(path)?]), mistakes),
         programs: programs(rule, mistakes),
         units: patterns(

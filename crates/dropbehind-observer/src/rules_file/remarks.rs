@@ -14,7 +14,7 @@ impl RulesFile {
     pub fn remarks(&self) -> Vec<String> {
         let paths = self.rules.rules.iter().flat_map(|rule| {
             let texts = rule.paths.iter().flat_map(|paths| paths.texts());
-            texts.filter_map(move |text| Some(format!("line {}: {}", rule.line, of_path(text)?)))
+            texts.filter_map(move |text| Some(format!("{}: {}", rule.place, of_path(text)?)))
         });
         let disks = self
             .rules

@@ -32,8 +32,8 @@ impl Programs {
 pub(super) struct Rule {
     /// For people; may be missing.
     pub(super) name: Option<String>,
-    /// Where it stands in the file.
-    pub(super) line: usize,
+    /// Where it stands: "line 7", or "line 7 of 10-backup.toml".
+    pub(super) place: String,
     pub(super) paths: Option<Patterns>,
     pub(super) programs: Option<Programs>,
     pub(super) units: Option<Patterns>,

@@ -31,7 +31,7 @@ fn any_file_is_explained_or_its_mistakes_are_told() {
                 for problem in &problems {
                     assert!((1..=lines).contains(&problem.line), "{problem:?}");
                 }
-                let shown = RulesFileError::Wrong("rules".into(), problems).to_string();
+                let shown = RulesFileError::Wrong(vec![("rules".into(), problems)]).to_string();
                 let escape = |c: char| c.is_control() && c != '\n';
                 assert!(!shown.contains(escape), "{shown:?}");
             }

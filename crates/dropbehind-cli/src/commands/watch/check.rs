@@ -17,7 +17,10 @@ pub(super) fn run(path: &Path) -> Exit {
         1 => "1 rule".to_owned(),
         count => format!("{count} rules"),
     };
-    let exit = print(format!("{}: {count}, no mistake\n{rules}", shown(path)).as_bytes());
+    let mut files = vec![shown(path)];
+    files.extend_from_slice(rules.drop_ins());
+    let files = files.join(", ");
+    let exit = print(format!("{files}: {count}, no mistake\n{rules}").as_bytes());
     for remark in rules.remarks() {
         eprintln!("note: {remark}");
     }
