@@ -44,6 +44,8 @@ pub struct Candidate<'a> {
     pub process: i32,
     /// The name that is remembered of it, in case it is gone.
     pub name: Option<&'a str>,
+    /// Its size in bytes, if it is known and rules [ask for it](Rules::ask_for_sizes).
+    pub size_bytes: Option<u64>,
     /// The name of the disk that carries the file, as in `/sys/block`.
     pub disk: &'a str,
 }
@@ -75,5 +77,10 @@ pub trait Rules: Send + Sync + std::fmt::Debug {
     /// empty one. Finding a path takes longer than all else about a small file.
     fn ask_for_paths(&self) -> bool {
         true
+    }
+
+    /// Returns whether the size of a file makes a difference.
+    fn ask_for_sizes(&self) -> bool {
+        false
     }
 }

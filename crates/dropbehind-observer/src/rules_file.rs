@@ -6,6 +6,7 @@
 //! own. The example in `packaging/dropbehind.toml` explains every key.
 
 mod cgroup;
+mod condition;
 mod explanation;
 mod parse;
 mod patterns;
@@ -22,6 +23,7 @@ use dropbehind_policy::Mode;
 use crate::in_time::in_time;
 use crate::rules::{self, Candidate, Settings};
 use crate::shown;
+use condition::Condition;
 use process_facts::ProcessFacts;
 use rule::Rule;
 
@@ -68,8 +70,8 @@ impl RulesFile {
             let error = io::Error::new(io::ErrorKind::TimedOut, "nothing comes");
             RulesFileError::Unreadable(path.to_owned(), error)
         };
-        let texts = in_time(move || read_texts(&owned)).ok_or_else(late)??;
-        Self::of_texts(&texts)
+        // Users' names may come from a server, too.
+        in_time(move || Self::of_texts(&read_texts(&owned)?)).ok_or_else(late)?
     }
 
     fn of_texts(texts: &[ConfigText]) -> Result<Self, RulesFileError> {
@@ -187,7 +189,7 @@ impl rules::Rules for RulesFile {
         }
         let process = ProcessFacts::of(candidate.process, candidate.name);
         let mut rules = self.rules.rules.iter();
-        let rule = rules.find(|rule| rule.matches(candidate, &process));
+        let rule = rules.find(|rule| rule.matches(candidate, &process) == Some(true));
         self.rules.settings(rule, candidate.disk)
     }
 
@@ -205,7 +207,14 @@ impl rules::Rules for RulesFile {
             .rules
             .iter()
             .filter(|rule| !rule.mode.is_buffered());
-        let mut paths = wanting.filter_map(|rule| rule.paths.as_ref());
+        let conditions = wanting.flat_map(|rule| &rule.conditions);
+        let mut paths = conditions.filter_map(Condition::paths);
         paths.any(|paths| paths.name(folder))
+    }
+
+    fn ask_for_sizes(&self) -> bool {
+        let rules = self.rules.rules.iter();
+        let mut conditions = rules.flat_map(|rule| rule.conditions.iter().chain(&rule.exceptions));
+        conditions.any(|condition| matches!(condition, Condition::Size(_)))
     }
 }

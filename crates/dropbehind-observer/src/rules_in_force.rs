@@ -34,14 +34,22 @@ impl RulesInForce {
         self.rules = rules;
     }
 
-    /// How to observe this file, which `process` opened by `path`.
-    pub(crate) fn settings_for(&self, path: &Path, process: i32, device: u64) -> Option<Settings> {
+    /// How to observe this file, which `process` opened by `path`; `size` is asked if that makes a
+    /// difference.
+    pub(crate) fn settings_for(
+        &self,
+        path: &Path,
+        process: i32,
+        device: u64,
+        size: impl FnOnce() -> Option<u64>,
+    ) -> Option<Settings> {
         let disk = self.disk_name(device);
         let name = self.names.of(process);
         self.rules.settings_for(Candidate {
             path,
             process,
             name: name.as_deref(),
+            size_bytes: self.rules.ask_for_sizes().then(size).flatten(),
             disk,
         })
     }

@@ -252,3 +252,48 @@ fn who_has_a_file_open_decides_nothing_for_others() {
         }
     }
 }
+
+/// A rule counts for each process by what it opens, and by which program it is.
+#[test]
+fn sizes_and_exceptions_decide_about_each_open() {
+    need!(Need::Root, Need::Cachestat);
+    let user = User::new();
+    let home = std::fs::canonicalize(user.file("")).unwrap();
+    let conditions = "size = \">= 48MiB\"\nuser = \"root\"\nnot.program = \"dbt-spared\"\n";
+    let rule = format!(
+        "[[rule]]\npath = \"{}/\"\nmode = \"dontcache\"\n",
+        home.display()
+    );
+    user.writes("rules", &(rule + conditions));
+    let [reads, spares] = ["dbt-reads", "dbt-spared"].map(|name| program(&user, name));
+    let file = |name, mib: usize| cold(home.join(name), mib << 20);
+    let (large, grown, small, spared) = (
+        file("large", 64),
+        file("grown", 32),
+        file("small", 32),
+        file("spared", 64),
+    );
+    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
+    watch.says("READY=1");
+    let readers = [
+        Reader::of(&spares, &spared),
+        Reader::of(&reads, &small),
+        Reader::of(&reads, &grown),
+        Reader::of(&reads, &large),
+    ];
+    until_dropped(&large, &watch, 8);
+    // The size counts at each open.
+    std::fs::File::options()
+        .append(true)
+        .open(&grown)
+        .unwrap()
+        .set_len(64 << 20)
+        .unwrap();
+    residency::evict(&grown);
+    let again = Reader::of(&reads, &grown);
+    until_dropped(&grown, &watch, 8);
+    drop((readers, again));
+    assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
+    assert_kept(&small, &watch);
+    assert_kept(&spared, &watch);
+}

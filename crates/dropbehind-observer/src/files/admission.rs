@@ -78,7 +78,8 @@ impl Files {
             false => PathBuf::new(),
         };
         let device = self.rules.learn_disk(file.as_fd());
-        let Some(settings) = self.rules.settings_for(&path, process, device) else {
+        let size = || size_of(info);
+        let Some(settings) = self.rules.settings_for(&path, process, device, size) else {
             self.decline(process, file.as_fd());
             return None;
         };
@@ -248,4 +249,9 @@ impl Files {
         }
         Some((below?, Some(file)))
     }
+}
+
+/// The size of a file in bytes; `None` of a device, which is not open where it is looked at.
+pub(super) fn size_of(info: &FileStat) -> Option<u64> {
+    (info.kind == FileKind::Regular).then_some(info.size_bytes)
 }

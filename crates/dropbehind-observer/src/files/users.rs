@@ -2,14 +2,15 @@
 //! of its own open: no other process's name for the file, and no other open, decides about its
 //! pages.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::Arc;
 
-use dropbehind_linux::{FileLink, backing_paths, process_stat};
+use dropbehind_linux::{FileLink, backing_paths, file_stat, process_stat};
 use dropbehind_policy::{Brought, ByteRange, FileNumber, Writeback};
 
 use super::Files;
+use super::admission::size_of;
 use super::open_file::User;
 use super::strangers::Searched;
 use crate::file_path::path_of;
@@ -27,7 +28,10 @@ impl Files {
         };
         let asked = path.as_ref().filter(|_| !self.owners.have(process));
         let settings = asked
-            .and_then(|path| self.rules.settings_for(path, process, open.device))
+            .and_then(|path| {
+                let size = || size_of(&file_stat(open.used().ok()?.as_fd()).ok()?);
+                self.rules.settings_for(path, process, open.device, size)
+            })
             .filter(|settings| !settings.mode.is_buffered());
         let user = User {
             process,

@@ -1,10 +1,10 @@
 //! What each rule means, for `watch --check`.
 
 use std::fmt::{self, Write};
+use std::iter;
 
 use dropbehind_policy::{Mode, Writeback};
 
-use super::patterns::Patterns;
 use super::rule::Rule;
 use super::{RulesFile, Settings};
 use crate::{shown, size};
@@ -63,23 +63,12 @@ fn mode_name(mode: Mode) -> String {
 }
 
 fn conditions(f: &mut fmt::Formatter<'_>, rule: &Rule) -> fmt::Result {
-    let any = |patterns: &Patterns| patterns.texts().join(" or ");
-    let programs = rule.programs.as_ref().map(|programs| {
-        let texts = [programs.names.texts(), programs.paths.texts()].concat();
-        texts.join(" or ")
-    });
-    let asked = [
-        ("path", rule.paths.as_ref().map(any)),
-        ("program", programs),
-        ("unit", rule.units.as_ref().map(any)),
-        ("cgroup", rule.groups.as_ref().map(any)),
-    ];
-    let mut word = "if";
-    for (key, texts) in asked {
-        if let Some(texts) = texts {
-            writeln!(f, "   {word} the {key} is {}", shown(texts))?;
-            word = "and";
-        }
+    let words = |first, next| iter::once(first).chain(iter::repeat(next));
+    let conditions = words("if", "and").zip(&rule.conditions);
+    let exceptions = words("but not if", "nor if").zip(&rule.exceptions);
+    for (word, condition) in conditions.chain(exceptions) {
+        let (key, texts) = (condition.key(), shown(condition.alternatives()));
+        writeln!(f, "   {word} the {key} is {texts}")?;
     }
     Ok(())
 }

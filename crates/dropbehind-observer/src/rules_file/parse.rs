@@ -1,15 +1,19 @@
 //! Turns the file's text into rules.
 
-use dropbehind_config::values::{Mistakes, Section, Text};
-use dropbehind_config::{Problem, read_disks};
+use std::ops::RangeInclusive;
+
+use dropbehind_config::values::{Mistakes, Section, Text, shown_value};
+use dropbehind_config::{Problem, read_disks, size};
 use globset::Glob;
+use nix::unistd::User;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::cgroup::full_unit_name;
+use super::condition::{Condition, Programs, Sizes, Users};
 use super::patterns::{Patterns, is_glob, literal, name_glob, path_glob, unit_glob};
 use super::process_facts::NAME_BYTES;
-use super::rule::{Programs, Rule};
+use super::rule::Rule;
 use super::{Defaults, Rules};
 use crate::rules::{MAX_DIRTY_RANGE_BYTES, REQUEST_RANGE_BYTES, WINDOW_RANGE_BYTES};
 
@@ -22,18 +26,22 @@ const FILE_KEYS: [&str; 7] = [
     "rule",
     "disk",
 ];
-const RULE_KEYS: [&str; 10] = [
+const RULE_KEYS: [&str; 13] = [
     "name",
     "path",
+    "size",
     "program",
+    "user",
     "unit",
     "cgroup",
+    "not",
     "mode",
     "window",
     "request",
     "max_dirty",
     "reads",
 ];
+const CONDITION_KEYS: [&str; 6] = ["path", "size", "program", "user", "unit", "cgroup"];
 
 /// Parses the text. All mistakes are listed, not only the first.
 pub(super) fn parse(text: &str) -> Result<Rules, Vec<Problem>> {
@@ -94,11 +102,17 @@ fn read_rule(
     mistakes: &mut Mistakes<'_>,
 ) -> Option<Rule> {
     let rule = Section::new(table, "a rule", &RULE_KEYS, mistakes);
-    if RULE_KEYS[1..5].iter().all(|key| rule.value(key).is_none()) {
+    let conditions = conditions(rule, mistakes);
+    let exceptions = exceptions(rule, mistakes);
+    let mut keys = CONDITION_KEYS.iter().chain(&["not"]);
+    if keys.all(|key| rule.value(key).is_none()) {
         mistakes.note(
             start,
-            "this rule is about every file: it has none of path, program, unit and cgroup. Give it \
-             one, or set the mode for all other files by mode = \"...\" above the first rule",
+            format!(
+                "this rule is about every file: it has none of {} and not. Give it one, or set the \
+                 mode for all other files by mode = \"...\" above the first rule",
+                CONDITION_KEYS.join(", ")
+            ),
         );
     }
     if rule.value("mode").is_none() {
@@ -113,26 +127,48 @@ fn read_rule(
             .text("name", mistakes)
             .map(|name| (*name.get_ref()).to_owned()),
         place: format!("line {}", Problem::at(text, start, String::new()).line),
-        paths: patterns(rule, "path", |path| Ok(vec![path_glob(path)?]), mistakes),
-        programs: programs(rule, mistakes),
-        units: patterns(
-            rule,
-            "unit",
-            |unit| Ok(vec![unit_glob(&full_unit_name(unit)?)?]),
-            mistakes,
-        ),
-        groups: patterns(
-            rule,
-            "cgroup",
-            |group| Ok(vec![path_glob(group)?]),
-            mistakes,
-        ),
+        conditions,
+        exceptions,
         window_bytes: rule.size("window", &WINDOW_RANGE_BYTES, mistakes),
         request_bytes: rule.size("request", &REQUEST_RANGE_BYTES, mistakes),
         max_dirty_bytes: rule.size("max_dirty", &MAX_DIRTY_RANGE_BYTES, mistakes),
         reads: rule.flag("reads", mistakes),
         mode: rule.mode(mistakes)?,
     })
+}
+
+/// The conditions of a rule, or of its key `not`, in the order of [`Condition`].
+fn conditions(section: Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> Vec<Condition> {
+    let path_globs = |path: &str| Ok(vec![path_glob(path)?]);
+    let unit_globs = |unit: &str| Ok(vec![unit_glob(&full_unit_name(unit)?)?]);
+    let all = [
+        patterns(section, "path", path_globs, mistakes).map(Condition::Path),
+        sizes(section, mistakes).map(Condition::Size),
+        programs(section, mistakes).map(Condition::Program),
+        users(section, mistakes).map(Condition::User),
+        patterns(section, "unit", unit_globs, mistakes).map(Condition::Unit),
+        patterns(section, "cgroup", path_globs, mistakes).map(Condition::Cgroup),
+    ];
+    all.into_iter().flatten().collect()
+}
+
+fn exceptions(rule: Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> Vec<Condition> {
+    let Some(value) = rule.value("not") else {
+        return Vec::new();
+    };
+    let Some(table) = value.get_ref().as_table() else {
+        let wrong = format!(
+            "not is {}; it takes conditions, as in not.program = \"rsync\"",
+            shown_value(value.get_ref())
+        );
+        mistakes.note(value.span().start, wrong);
+        return Vec::new();
+    };
+    if table.is_empty() {
+        mistakes.note(value.span().start, "not has no condition; leave it out");
+    }
+    let section = Section::new(table, "not", &CONDITION_KEYS, mistakes);
+    conditions(section, mistakes)
 }
 
 /// The globs of a key.
@@ -189,4 +225,52 @@ fn program_globs(name: &str) -> Result<Vec<Glob>, String> {
         globs.push(literal(&name[..NAME_BYTES])?);
     }
     Ok(globs)
+}
+
+fn users(section: Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> Option<Users> {
+    let texts = section.texts("user", mistakes)?;
+    let known = texts.iter().map(|text| {
+        let name = *text.get_ref();
+        let number = name
+            .parse()
+            .ok()
+            .or_else(|| Some(User::from_name(name).ok()??.uid.as_raw()));
+        (name.to_owned(), number)
+    });
+    let known = known.collect();
+    Some(Users { known })
+}
+
+fn sizes(section: Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> Option<Sizes> {
+    let texts = section.texts("size", mistakes)?;
+    let ranges = texts.iter().filter_map(|text| {
+        let range = size_range(text.get_ref()).map_err(|wrong| format!("size {wrong}"));
+        let range = mistakes.take(text.span().start, range)?;
+        Some(((*text.get_ref()).to_owned(), range))
+    });
+    let ranges = ranges.collect();
+    Some(Sizes { ranges })
+}
+
+/// The sizes that a text such as `>= 1GiB` is about.
+fn size_range(text: &str) -> Result<RangeInclusive<u64>, String> {
+    let bytes = |of: &str| size::parse(of).ok();
+    let range = match text.trim() {
+        text if text.starts_with(">=") => bytes(&text[2..]).map(|least| least..=u64::MAX),
+        text if text.starts_with("<=") => bytes(&text[2..]).map(|most| 0..=most),
+        text if text.starts_with('>') => {
+            bytes(&text[1..]).map(|below| below.saturating_add(1)..=u64::MAX)
+        }
+        text if text.starts_with('<') => {
+            let above = bytes(&text[1..]).filter(|&above| above > 0);
+            above.map(|above| 0..=above - 1)
+        }
+        _ => None,
+    };
+    range.ok_or_else(|| {
+        format!(
+            "is {text:?}; it takes <, <=, > or >= and then {}, as in \">= 1GiB\"",
+            size::ALLOWED
+        )
+    })
 }

@@ -24,7 +24,8 @@ pub(super) struct ProcessFacts<'a> {
     remembered: Option<&'a str>,
     name: OnceCell<Option<String>>,
     executable: OnceCell<Option<PathBuf>>,
-    groups: OnceCell<Vec<Cgroup>>,
+    user: OnceCell<Option<u32>>,
+    groups: OnceCell<Option<Vec<Cgroup>>>,
 }
 
 impl<'a> ProcessFacts<'a> {
@@ -35,6 +36,7 @@ impl<'a> ProcessFacts<'a> {
             remembered,
             name: OnceCell::new(),
             executable: OnceCell::new(),
+            user: OnceCell::new(),
             groups: OnceCell::new(),
         }
     }
@@ -68,9 +70,15 @@ impl<'a> ProcessFacts<'a> {
         self.executable.get_or_init(read).as_deref()
     }
 
-    /// Its control groups; none if the process is gone.
-    pub(super) fn groups(&self) -> &[Cgroup] {
-        let read = || self.known(processes::cgroups).unwrap_or_default();
-        self.groups.get_or_init(read)
+    /// The user who started it. `None` if the process is gone.
+    pub(super) fn user(&self) -> Option<u32> {
+        let read = || self.known(processes::process_user);
+        *self.user.get_or_init(read)
+    }
+
+    /// Its control groups; `None` if the process is gone.
+    pub(super) fn groups(&self) -> Option<&[Cgroup]> {
+        let read = || self.known(processes::cgroups);
+        self.groups.get_or_init(read).as_deref()
     }
 }

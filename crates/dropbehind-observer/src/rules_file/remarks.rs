@@ -13,7 +13,7 @@ impl RulesFile {
     #[must_use]
     pub fn remarks(&self) -> Vec<String> {
         let paths = self.rules.rules.iter().flat_map(|rule| {
-            let texts = rule.paths.iter().flat_map(|paths| paths.texts());
+            let texts = rule.path_texts();
             texts.filter_map(move |text| Some(format!("{}: {}", rule.place, of_path(text)?)))
         });
         let disks = self

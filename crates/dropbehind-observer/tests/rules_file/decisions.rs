@@ -17,6 +17,7 @@ fn mode_on(rules: &RulesFile, path: impl AsRef<Path>, disk: &str) -> Option<Stri
     let settings = rules.settings_for(Candidate {
         path,
         name: None,
+        size_bytes: None,
         process: 0,
         disk,
     })?;
@@ -129,4 +130,33 @@ fn an_empty_file_leaves_all_alone() {
     let rules = rules("");
     assert_eq!(mode_on(&rules, "/x", "vda"), None);
     assert!(rules.leaves_all_alone());
+}
+
+#[test]
+fn sizes_are_compared() {
+    let matches = |condition: &str, size_bytes| {
+        let rules = rules(&format!("[[rule]]\n{condition}\nmode = \"dontcache\""));
+        assert!(rules.ask_for_sizes());
+        let candidate = Candidate {
+            path: Path::new("/a"),
+            name: None,
+            size_bytes,
+            process: 0,
+            disk: "vda",
+        };
+        rules.settings_for(candidate).is_some()
+    };
+    for (condition, yes, no) in [
+        ("size = '>= 1GiB'", 1 << 30, (1 << 30) - 1),
+        ("size = '>1k'", 1025, 1024),
+        ("size = '<= 0'", 0, 1),
+        ("size = '< 4096'", 4095, 4096),
+        ("size = ['<10', '>= 20']", 20, 10),
+        ("size = '>= 10'\nnot.size = '> 20'", 20, 21),
+    ] {
+        assert!(matches(condition, Some(yes)), "{condition} {yes}");
+        assert!(!matches(condition, Some(no)), "{condition} {no}");
+        assert!(!matches(condition, None), "{condition}");
+    }
+    assert!(!rules("mode = \"dontcache\"").ask_for_sizes());
 }

@@ -21,6 +21,7 @@ fn any_file_is_explained_or_its_mistakes_are_told() {
                 rules.settings_for(Candidate {
                     path: Path::new("/srv/a.iso"),
                     name: None,
+                    size_bytes: None,
                     process: 0,
                     disk: "sda",
                 });

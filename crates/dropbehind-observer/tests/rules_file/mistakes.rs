@@ -143,6 +143,30 @@ fn bad_globs() {
 }
 
 #[test]
+fn bad_comparisons_and_exceptions() {
+    for size in ["1GiB", ">= ", "< 0", "> 1 Mbit", "= 1"] {
+        is_wrong(
+            &rule(&format!("size = {size:?}")),
+            "3:8",
+            &[size, ">= 1GiB"],
+        );
+    }
+    is_wrong(&rule("size = 7"), "3:8", &["text in quotes"]);
+    is_wrong(
+        &rule("path='/a'\nnot = 'x'"),
+        "4:7",
+        &["\"x\"", "not.program"],
+    );
+    is_wrong(&rule("path='/a'\nnot = {}"), "4:7", &["leave it out"]);
+    is_wrong(
+        &rule("not.mode = 'noreuse'"),
+        "3:5",
+        &["not has no key", "cgroup"],
+    );
+    is_wrong(&rule("not.path = '/a['"), "3:12", &["missing ']'"]);
+}
+
+#[test]
 fn incomplete_rules() {
     is_wrong(
         "\n[[rule]]\npath = \"/a\"",
@@ -152,7 +176,7 @@ fn incomplete_rules() {
     is_wrong(
         "[[rule]]\nmode = \"noreuse\"",
         "1:1",
-        &["every file", "path, program"],
+        &["every file", "path, size, program"],
     );
 }
 

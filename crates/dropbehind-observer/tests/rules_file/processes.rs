@@ -53,6 +53,7 @@ fn matches(condition: &str, process: i32) -> bool {
     let candidate = Candidate {
         path,
         name: None,
+        size_bytes: None,
         process,
         disk: "vda",
     };
@@ -135,6 +136,7 @@ fn a_new_program_in_the_same_process_is_seen() {
         let candidate = Candidate {
             path,
             name: None,
+            size_bytes: None,
             process,
             disk: "vda",
         };
@@ -255,5 +257,51 @@ fn units_are_found_in_both_versions() {
     }
     if tried == 0 {
         dropbehind_testbed::skip!("no hierarchy in which systemd could keep units");
+    }
+}
+
+#[test]
+fn users_are_known_by_name_and_number() {
+    let own = rustix::process::getuid().as_raw();
+    let process = i32::try_from(std::process::id()).unwrap();
+    assert!(matches(&format!("user = [\"nobody\", \"{own}\"]"), process));
+    assert!(!matches(&format!("user = \"{}\"", own + 1), process));
+    assert!(!matches("user = \"nobody-of-this-name\"", process));
+    need!(dropbehind_testbed::Need::Root);
+    assert!(matches("user = \"root\"", process));
+    let mut command = Command::new("sleep");
+    std::os::unix::process::CommandExt::uid(&mut command, 65534);
+    let sleeper = Sleeper::from(&mut command);
+    assert!(matches("user = \"nobody\"", sleeper.id()));
+    assert!(!matches("user = \"root\"", sleeper.id()));
+}
+
+/// Nobody knows whether a process that is gone was an exception.
+#[test]
+fn exceptions_count_when_nothing_is_known_of_them() {
+    let home = Scratch::new().unwrap();
+    let sleeper = Sleeper::named(&home, "copier");
+    for (not, expected) in [
+        ("not.program = \"copier\"", false),
+        ("not.program = \"/**/copier\"", false),
+        ("not.program = \"cp\"", true),
+        ("not.program = [\"cp\", \"cop*\"]", false),
+        ("not.path = \"/srv/*.iso\"\nnot.program = \"cp\"", true),
+        ("not.path = \"/srv/x\"\nnot.program = \"cp\"", false),
+        ("not = { unit = \"none-of-this.slice\" }", true),
+        ("not.user = \"nobody-of-this-name\"", true),
+    ] {
+        for more in ["", "\npath = \"/srv/*\""] {
+            let condition = format!("{not}{more}");
+            assert_eq!(matches(&condition, sleeper.id()), expected, "{condition}");
+        }
+    }
+    for not in [
+        "program = \"cp\"",
+        "user = \"nobody\"",
+        "unit = \"a\"",
+        "cgroup = \"/a\"",
+    ] {
+        assert!(!matches(&format!("not.{not}"), 0), "{not}");
     }
 }

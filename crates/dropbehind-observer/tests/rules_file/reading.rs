@@ -27,6 +27,7 @@ fn candidate(path: &str) -> Candidate<'_> {
     Candidate {
         path: Path::new(path),
         name: None,
+        size_bytes: None,
         process: 0,
         disk: "sda",
     }
@@ -55,7 +56,7 @@ fn the_example_shows_every_key() {
     // As many keys as the reader knows; it refuses others.
     assert_eq!(table.len(), 7);
     let rule = table["rule"].get_ref().as_array().unwrap()[0].get_ref();
-    assert_eq!(rule.as_table().unwrap().len(), 10);
+    assert_eq!(rule.as_table().unwrap().len(), 13);
     let disk = table["disk"].get_ref().as_table().unwrap()["sda"].get_ref();
     assert_eq!(disk.as_table().unwrap().len(), 5);
 }
@@ -79,9 +80,12 @@ fn rules_are_explained() {
         "1. \"dumps\" (line ",
         "): dontcache\n",
         "   if the path is /var/backups/ or /srv/dumps/*.{sql,dump} or *.iso\n",
+        "   and the size is >= 64MiB\n",
         "   and the program is pg_dump or rsync or /opt/backup/bin/*\n",
+        "   and the user is postgres or 1000\n",
         "   and the unit is backup-*.service or batch.slice\n",
         "   and the cgroup is /machine.slice/*\n",
+        "   but not if the path is /srv/dumps/hot/\n   nor if the program is pg_restore\n",
         "what writes brought in is dropped once clean, what reads did stays\n",
         "   window 32 MiB, request 1.0 MiB, at most dirty 96 MiB\n",
         "2. (line ",
@@ -152,6 +156,7 @@ fn the_nearest_place_sets_a_size() {
             .settings_for(Candidate {
                 path,
                 name: None,
+                size_bytes: None,
                 process: 0,
                 disk,
             })

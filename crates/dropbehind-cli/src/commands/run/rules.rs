@@ -116,6 +116,7 @@ mod tests {
             rules.settings_for(Candidate {
                 path: Path::new(path),
                 name: None,
+                size_bytes: None,
                 process: 0,
                 disk: "",
             })
