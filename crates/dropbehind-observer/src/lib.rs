@@ -35,4 +35,4 @@ pub mod status;
 
 pub use dropbehind_config::{shown, shown_json, size};
 pub use observer::{Observer, ObserverConfig, ObserverError, open_trace};
-pub use source::Source;
+pub use source::{Source, left_alone};

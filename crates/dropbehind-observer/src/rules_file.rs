@@ -7,6 +7,8 @@
 
 mod cgroup;
 mod condition;
+mod covering;
+mod decision;
 mod explanation;
 mod parse;
 mod patterns;

@@ -306,6 +306,29 @@ impl MountTable {
     }
 }
 
+/// Why a watch with these rules leaves the files there alone, if it does. The path has no links.
+///
+/// # Errors
+/// Those of reading the mount table.
+pub fn left_alone(path: &Path, rules: &dyn Rules) -> io::Result<Option<String>> {
+    let mounts = MountTable::new()?.mounts;
+    let Some(mount) = mount_at(&mounts, path) else {
+        return Ok(None);
+    };
+    let place = format!(
+        "{} ({})",
+        shown(&mount.mount_point),
+        shown(&mount.filesystem)
+    );
+    if WITHOUT_DISK.contains(&mount.filesystem.as_str()) {
+        return Ok(Some(format!("{place} has no disk")));
+    }
+    let is_served = reaches_server(&mounts, mount) && !rules.name(&mount.mount_point);
+    Ok(is_served.then(|| {
+        format!("the server of {place} may hang; a rule whose path begins with it has it observed")
+    }))
+}
+
 /// Returns whether the files of a mount have pages on a disk, and opening one asks no process.
 pub(crate) fn has_pages(mount: &Mount) -> bool {
     let filesystem = mount.filesystem.as_str();

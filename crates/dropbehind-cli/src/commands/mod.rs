@@ -60,7 +60,7 @@ names its line. SIGTERM and SIGINT write back and drop what is left, at most 20 
 end.
 
 Exit codes:
-  0    ended by a signal; with --check: the rules have no mistake
+  0    ended by a signal; with --check and --explain: the rules have no mistake
   1    the rules have a mistake or cannot be read, or another watch runs on this machine
   2    the command line is wrong; nothing was done
   3    not possible here: the privilege CAP_SYS_ADMIN is missing, or the kernel has no fanotify";

@@ -1,6 +1,7 @@
 //! `dropbehind watch`: all programs of a machine, observed by rules.
 
 mod check;
+mod explain;
 mod journal;
 mod lock;
 mod observing;
@@ -54,6 +55,12 @@ pub(super) struct WatchArgs {
     /// Print what the rules mean, or what is wrong with them, and end
     #[arg(long)]
     check: bool,
+    /// Print which rule decides about FILE, which need not be there, and why; and end
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath, conflicts_with = "check")]
+    explain: Option<PathBuf>,
+    /// With --explain: which program opens it, by the name or the path of its file
+    #[arg(long, value_name = "NAME", requires = "explain")]
+    program: Option<String>,
     /// Answer `dropbehind top` and Prometheus on this socket instead of
     /// /run/dropbehind/watch.sock
     #[arg(long, value_name = "PATH", value_hint = clap::ValueHint::FilePath)]
@@ -70,6 +77,9 @@ pub(super) struct WatchArgs {
 pub(super) fn run(args: &WatchArgs) -> Exit {
     if args.check {
         return check::run(&args.config);
+    }
+    if let Some(path) = &args.explain {
+        return explain::run(&args.config, path, args.program.as_deref());
     }
     let journal = Journal::new();
     match Watch::begin(args, journal) {

@@ -101,3 +101,68 @@ fn a_folder_of_another_user_adds_nothing() {
     let said = finish(&mut user.watch("--check --config rules.toml"));
     said.fails(1, "rules.d: cannot be read: it belongs to another user");
 }
+
+#[test]
+fn the_rule_that_decides_about_a_file_is_explained() {
+    let user = User::new();
+    let home = std::fs::canonicalize(user.file("")).unwrap();
+    let path = home.display();
+    let rules = format!(
+        "[[rule]]\nname = \"hot\"\npath = \"{path}/hot/\"\nmode = \"buffered\"\n\
+         [[rule]]\nunit = \"backup-*\"\nnot.user = \"nobody\"\nmode = \"noreuse\"\n\
+         [[rule]]\nprogram = [\"rsync\", \"/opt/*\"]\nmode = \"write-through\"\n\
+         [[rule]]\npath = \"*.iso\"\nsize = \">= 1k\"\nnot.program = \"cp\"\n\
+         mode = \"dontcache\"\nwindow = \"32MiB\"\n"
+    );
+    user.writes("rules", &rules);
+    user.writes("small.iso", "");
+    user.writes("large.iso", &"x".repeat(4096));
+    std::fs::create_dir(user.file("hot")).unwrap();
+    std::os::unix::fs::symlink("large.iso", user.file("link")).unwrap();
+    let of = |words: &str| {
+        let said = finish(&mut user.watch(&format!("--config rules --explain {words}")));
+        assert_eq!((said.code, said.stderr.as_str()), (0, ""), "{words}");
+        said.text()
+    };
+    let hot = of("hot/new");
+    let start = format!("{path}/hot/new (disk ");
+    assert!(
+        hot.starts_with(&start) && hot.contains("; not there yet"),
+        "{hot}"
+    );
+    assert!(
+        hot.ends_with(")\n1. \"hot\" (line 1): yes, left alone\n"),
+        "{hot}"
+    );
+    let maybe = "2. (line 5): noreuse, if the unit is backup-* and unless the user is nobody\n";
+    let large = of("link --program dd");
+    let expected = [
+        &format!("; 4.0 KiB)\n1. \"hot\" (line 1): no, the path is not {path}/hot/\n"),
+        maybe,
+        "3. (line 9): write-through, if the program is rsync or /opt/*\n",
+        "4. (line 12): yes, dontcache\n   written back as soon as a batch is there; what reads and \
+         writes brought in is dropped once clean\n   window 32 MiB\n",
+    ];
+    assert!(
+        large.starts_with(&format!("{path}/large.iso (disk ")),
+        "{large}"
+    );
+    assert!(large.ends_with(&expected.concat()), "{large}");
+    let rsync = of("large.iso --program /usr/bin/rsync");
+    assert!(rsync.ends_with(
+        "3. (line 9): yes, write-through\n   written back as soon as a batch is there; pages stay\n"
+    ));
+    let cp = of("large.iso --program /bin/cp");
+    let expected = [
+        "3. (line 9): no, the program is not rsync or /opt/*\n",
+        "4. (line 12): no, the program is cp\nall other files: left alone\n",
+    ];
+    assert!(cp.ends_with(&expected.concat()), "{cp}");
+    assert!(of("small.iso").contains("4. (line 12): no, the size is not >= 1k\n"));
+    assert!(of("/proc/version").contains("left alone: /proc (proc) has no disk\n"));
+    let explain = |words: &str| finish(&mut user.watch(&format!("--config {words}")));
+    explain("rules --explain hot").fails(1, "hot is a folder");
+    explain("rules --explain /dev/null").fails(1, "neither a file nor");
+    explain("rules --program dd").fails(2, "--explain");
+    explain("missing --explain hot").fails(1, "missing");
+}

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 pub(crate) const RULES: &str =
-    "[[rule]]\nname = \"all\"\npath = \"/nowhere-of-this-name/**\"\nmode = \"dontcache\"\n";
+    "[[rule]]\nname = \"all\"\npath = \"nowhere-of-this-name/**\"\nmode = \"dontcache\"\n";
 
 impl User {
     /// A watch with just the privileges that the systemd unit gives it.

@@ -103,6 +103,16 @@ impl Condition {
         }
     }
 
+    /// The names of users that there are not.
+    pub(super) fn unknown_users(&self) -> impl Iterator<Item = &str> {
+        let known = match self {
+            Self::User(users) => users.known.as_slice(),
+            _ => &[],
+        };
+        let unknown = known.iter().filter(|(_, number)| number.is_none());
+        unknown.map(|(name, _)| name.as_str())
+    }
+
     /// Returns whether it holds; `None` if that is not known.
     pub(super) fn holds(
         &self,

@@ -14,12 +14,9 @@ impl fmt::Display for RulesFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all = &self.rules;
         for (number, rule) in all.rules.iter().enumerate() {
-            let name = rule.name.as_ref();
-            let name = name.map_or_else(String::new, |name| format!(" {name:?}"));
-            let mode = mode_name(rule.mode);
-            writeln!(f, "{}.{name} ({}): {mode}", number + 1, rule.place)?;
+            writeln!(f, "{}: {}", rule.title(number + 1), mode_name(rule.mode))?;
             conditions(f, rule)?;
-            consequence(f, rule.mode, all.settings(Some(rule), ""))?;
+            consequence(f, all.settings(Some(rule), ""))?;
         }
         let others = if all.rules.is_empty() {
             "all files"
@@ -27,7 +24,7 @@ impl fmt::Display for RulesFile {
             "all other files"
         };
         writeln!(f, "{others}: {}", mode_name(all.other_mode()))?;
-        consequence(f, all.other_mode(), all.settings(None, ""))?;
+        consequence(f, all.settings(None, ""))?;
         for (name, disk) in all.disks.iter() {
             let mut says = sizes(disk.window_bytes, disk.request_bytes, disk.max_dirty_bytes);
             if let Some(mode) = disk.mode {
@@ -54,7 +51,7 @@ impl fmt::Display for RulesFile {
     }
 }
 
-fn mode_name(mode: Mode) -> String {
+pub(super) fn mode_name(mode: Mode) -> String {
     if mode.is_buffered() {
         "left alone".to_owned()
     } else {
@@ -73,10 +70,12 @@ fn conditions(f: &mut fmt::Formatter<'_>, rule: &Rule) -> fmt::Result {
     Ok(())
 }
 
-fn consequence(f: &mut fmt::Formatter<'_>, mode: Mode, settings: Option<Settings>) -> fmt::Result {
+/// What becomes of files with these settings.
+pub(super) fn consequence(f: &mut impl Write, settings: Option<Settings>) -> fmt::Result {
     let Some(settings) = settings else {
         return Ok(());
     };
+    let mode = settings.mode;
     let writeback = match mode.writeback() {
         Writeback::Lazy => "written back when the kernel likes",
         Writeback::BehindAppending => "written back a window behind appending writers",

@@ -41,6 +41,16 @@ impl<'a> ProcessFacts<'a> {
         }
     }
 
+    /// Facts about a process of which its program alone is known, if at all: by the path or the
+    /// name of its file.
+    pub(super) fn of_program(program: Option<&'a str>) -> Self {
+        let name = program.and_then(|program| Path::new(program).file_name()?.to_str());
+        let cut = name.map(|name| name.get(..NAME_BYTES).unwrap_or(name));
+        let process = Self::of(0, cut);
+        let _ = process.executable.set(program.map(PathBuf::from));
+        process
+    }
+
     fn known<T>(&self, read: fn(i32) -> io::Result<T>) -> Option<T> {
         if self.process <= 0 {
             return None;

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use super::RulesFile;
+use super::condition::Condition;
 use super::patterns::is_glob;
 
 use crate::shown;
@@ -16,12 +17,24 @@ impl RulesFile {
             let texts = rule.path_texts();
             texts.filter_map(move |text| Some(format!("{}: {}", rule.place, of_path(text)?)))
         });
-        let disks = self
-            .rules
-            .disks
-            .iter()
-            .filter_map(|(name, _)| of_disk(name));
-        let mut remarks: Vec<String> = paths.chain(disks).map(shown).collect();
+        let rules = &self.rules.rules;
+        let idle = rules.iter().enumerate().filter_map(|(index, rule)| {
+            let earlier = rules[..index].iter().find(|earlier| earlier.covers(rule))?;
+            Some(format!(
+                "{}: this rule never decides, since that in {} comes first and matches all the \
+                 same; move it up",
+                rule.place, earlier.place
+            ))
+        });
+        let users = rules.iter().flat_map(|rule| {
+            let conditions = rule.conditions.iter().chain(&rule.exceptions);
+            let unknown = conditions.flat_map(Condition::unknown_users);
+            unknown.map(move |name| format!("{}: there is no user {name} now", rule.place))
+        });
+        let disks = self.rules.disks.iter();
+        let disks = disks.filter_map(|(name, _)| of_disk(name));
+        let all = paths.chain(idle).chain(users).chain(disks);
+        let mut remarks: Vec<String> = all.map(shown).collect();
         if self.leaves_all_alone() {
             remarks.push("every file is left alone: there is nothing to do".to_owned());
         }
@@ -30,10 +43,25 @@ impl RulesFile {
 }
 
 fn of_path(text: &str) -> Option<String> {
+    if text.starts_with('~') {
+        return Some(format!(
+            "{text} is no path in somebody's home, since ~ is a name like any other here; write \
+             the home's path, or /home/* for all"
+        ));
+    }
     if !text.starts_with('/') {
         return None;
     }
     let fixed = fixed_part(text);
+    let is_folder = text.ends_with('/') || is_glob(text);
+    let folder = if is_folder {
+        Some(&*fixed)
+    } else {
+        fixed.parent()
+    };
+    if let Some(folder) = folder.filter(|folder| !folder.exists()) {
+        return Some(format!("there is no folder {} now", shown(folder)));
+    }
     if fixed.as_os_str() == text && fixed.is_dir() {
         return Some(format!(
             "{text} is a folder, and the rule is about files; write {text}/** for all that is in it"

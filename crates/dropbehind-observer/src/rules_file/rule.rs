@@ -45,6 +45,13 @@ impl Rule {
         matches
     }
 
+    /// What to call it in a list of rules.
+    pub(super) fn title(&self, number: usize) -> String {
+        let name = self.name.as_ref();
+        let name = name.map_or_else(String::new, |name| format!(" {name:?}"));
+        format!("{number}.{name} ({})", self.place)
+    }
+
     /// The patterns of the paths that it is about.
     pub(super) fn path_texts(&self) -> impl Iterator<Item = &str> {
         let paths = self.conditions.iter().filter_map(Condition::paths);

@@ -117,7 +117,20 @@ fn what_is_probably_not_meant_is_remarked() {
     };
     assert_eq!(remarks_of("folder/**"), [""; 0]);
     assert_eq!(remarks_of("folder/"), [""; 0]);
-    assert_eq!(remarks_of("not-there/*"), [""; 0]);
+    for path in ["not-there/*", "not-there/", "not-there/file"] {
+        let there = format!(
+            "line 2: there is no folder {}/not-there now",
+            real.display()
+        );
+        assert_eq!(remarks_of(path), [there]);
+    }
+    assert_eq!(remarks_of("file"), [""; 0]);
+    let home = "[[rule]]\npath = \"~/Downloads/\"\nmode = \"noreuse\"\n";
+    let home = RulesFile::parse(home).unwrap().remarks();
+    assert!(home[0].contains("~/Downloads/ is no path in"), "{home:?}");
+    let nobody = "[[rule]]\nuser = [\"root\", \"7\", \"no-such\"]\nmode = \"noreuse\"\n";
+    let nobody = RulesFile::parse(nobody).unwrap().remarks();
+    assert_eq!(nobody, ["line 1: there is no user no-such now"]);
     let anywhere = "[[rule]]\npath = \"tmp\"\nmode = \"noreuse\"\n";
     assert_eq!(RulesFile::parse(anywhere).unwrap().remarks(), [""; 0]);
     let folder = remarks_of("folder");
@@ -140,6 +153,47 @@ fn what_is_probably_not_meant_is_remarked() {
     let there = std::fs::read_dir("/sys/block").unwrap().next();
     let there = there.expect("a disk").unwrap().file_name();
     assert_eq!(disk(there.to_str().unwrap()), [""; 0]);
+}
+
+#[test]
+fn a_rule_that_never_decides_is_remarked() {
+    let is_idle = |first: &str, second: &str| {
+        let rule = |conditions| format!("[[rule]]\nmode = \"noreuse\"\n{conditions}\n");
+        let rules = RulesFile::parse(&(rule(first) + &rule(second))).unwrap();
+        let remarks = rules.remarks();
+        let mut idle = remarks
+            .iter()
+            .filter(|remark| remark.contains("never decides"));
+        idle.any(|remark| remark.starts_with("line ") && remark.contains("that in line 1 "))
+    };
+    for (first, second) in [
+        ("path = '/**'", "path = '/tmp/*.iso'"),
+        (
+            "path = ['*.log', '/tmp/']",
+            "path = ['/tmp/a/', '/tmp/b.log']",
+        ),
+        ("path = '/tmp/**'", "path = '/tmp/'\nprogram = 'dd'"),
+        ("path = '*.iso'", "path = '*.iso'\nuser = 'root'"),
+        ("program = ['d?', '/bin/*']", "program = ['dd', '/bin/cp']"),
+        ("user = ['root', 'bin']", "user = 'bin'\nnot.program = 'dd'"),
+        ("size = '> 1k'", "size = ['> 1M', '>= 2M']"),
+        ("unit = 'a*'", "unit = 'ab'"),
+        ("cgroup = '/a/'", "cgroup = '/a/b'"),
+    ] {
+        assert!(is_idle(first, second), "{first} {second}");
+        assert!(!is_idle(second, first), "{second} {first}");
+    }
+    for (first, second) in [
+        ("path = '/tmp/*'", "path = '/tmp/*/*'"),
+        ("path = '/tmp/'", "path = '/tmpx/a'"),
+        ("path = '/tmp/'", "program = 'dd'"),
+        ("path = '/tmp/'\nnot.program = 'dd'", "path = '/tmp/'"),
+        ("path = '/tmp/'\nuser = 'root'", "path = '/tmp/'"),
+        ("program = 'dd'", "program = '/bin/dd'"),
+        ("size = ['<1k', '>2k']", "size = '<3k'"),
+    ] {
+        assert!(!is_idle(first, second), "{first} {second}");
+    }
 }
 
 #[test]

@@ -6,12 +6,9 @@ use dropbehind_observer::rules_file::RulesFile;
 use std::path::Path;
 
 pub(super) fn run(path: &Path) -> Exit {
-    let rules = match RulesFile::read(path) {
+    let rules = match read(path) {
         Ok(rules) => rules,
-        Err(error) => {
-            eprintln!("{}", super::explained(&error));
-            return Exit::Failed;
-        }
+        Err(exit) => return exit,
     };
     let count = match rules.rule_count() {
         1 => "1 rule".to_owned(),
@@ -25,4 +22,12 @@ pub(super) fn run(path: &Path) -> Exit {
         eprintln!("note: {remark}");
     }
     exit
+}
+
+/// Reads the rules, or tells each mistake.
+pub(super) fn read(path: &Path) -> Result<RulesFile, Exit> {
+    RulesFile::read(path).map_err(|error| {
+        eprintln!("{}", super::explained(&error));
+        Exit::Failed
+    })
 }

@@ -1,0 +1,71 @@
+//! Rules that leave nothing to others.
+//!
+//! What is said to cover something does. The opposite is not sure: patterns of other forms may
+//! match the same names.
+
+use std::ops::RangeInclusive;
+
+use super::condition::{Condition, Programs, Sizes, Users};
+use super::patterns::{Patterns, is_glob};
+use super::rule::Rule;
+
+impl Rule {
+    /// Returns whether it matches all that `other` does.
+    pub(super) fn covers(&self, other: &Self) -> bool {
+        let covers = |mine: &Condition| other.conditions.iter().any(|its| mine.covers(its));
+        self.exceptions.is_empty() && self.conditions.iter().all(covers)
+    }
+}
+
+impl Condition {
+    fn covers(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Path(mine), Self::Path(its))
+            | (Self::Unit(mine), Self::Unit(its))
+            | (Self::Cgroup(mine), Self::Cgroup(its)) => mine.cover(its),
+            (Self::Size(mine), Self::Size(its)) => mine.cover(its),
+            (Self::Program(mine), Self::Program(its)) => mine.cover(its),
+            (Self::User(mine), Self::User(its)) => mine.cover(its),
+            _ => false,
+        }
+    }
+}
+
+impl Patterns {
+    fn cover(&self, others: &Self) -> bool {
+        let mine = self.texts();
+        others.texts().iter().all(|its| {
+            mine.contains(its)
+                || !is_glob(its) && self.matches(its)
+                || mine.iter().any(|mine| is_in_folder(its, mine))
+        })
+    }
+}
+
+/// Returns whether a pattern matches nothing outside of the folder that another one is about.
+fn is_in_folder(pattern: &str, folder: &str) -> bool {
+    let root = folder.strip_suffix("**").unwrap_or(folder);
+    root.starts_with('/') && root.ends_with('/') && !is_glob(root) && pattern.starts_with(root)
+}
+
+impl Programs {
+    fn cover(&self, others: &Self) -> bool {
+        self.names.cover(&others.names) && self.paths.cover(&others.paths)
+    }
+}
+
+impl Users {
+    fn cover(&self, others: &Self) -> bool {
+        others.known.iter().all(|its| self.known.contains(its))
+    }
+}
+
+impl Sizes {
+    fn cover(&self, others: &Self) -> bool {
+        let is_covered = |its: &RangeInclusive<u64>| {
+            let mut mine = self.ranges.iter();
+            mine.any(|(_, mine)| mine.contains(its.start()) && mine.contains(its.end()))
+        };
+        others.ranges.iter().all(|(_, its)| is_covered(its))
+    }
+}
