@@ -34,7 +34,7 @@ pub use failed_writeback::{FailedWriteback, WritebackSign};
 pub use flusher::{DiskStats, Flusher, FlusherBuilder};
 pub use observed_file::{
     Notice, NoticeSink, ObserveOptions, Observed, ObservedPages, ObservedState, Provenance,
-    WriterLimit,
+    WAIT_LENGTHS, Waits, WriterLimit,
 };
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -5,6 +5,7 @@ mod brakes;
 mod observed_pages;
 pub(crate) mod source;
 mod unwritten;
+mod waits;
 
 use std::fmt;
 use std::io;
@@ -33,6 +34,8 @@ pub(crate) use brakes::Brakes;
 pub use observed_pages::ObservedPages;
 use source::{ObservedSource, Unreported};
 use unwritten::UnwrittenCounter;
+
+pub use waits::{WAIT_LENGTHS, Waits};
 
 /// How to observe a file.
 #[derive(Clone, Debug)]
@@ -117,10 +120,8 @@ pub struct ObservedState {
     pub counts: ObservedCounts,
     /// What has been done.
     pub counters: StreamCounters,
-    /// How often its writers were held.
-    pub waits: u64,
-    /// For how long, in nanoseconds.
-    pub wait_ns: u64,
+    /// How often its writers were held, and for how long.
+    pub waits: Waits,
 }
 
 /// An observed file.

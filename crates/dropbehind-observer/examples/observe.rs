@@ -25,6 +25,7 @@ impl Rules for Everything {
             request_bytes: None,
             max_dirty_bytes: None,
             reads: true,
+            rule: 0,
         })
     }
 }

@@ -4,21 +4,25 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use dropbehind_flusher::{Observed, ObservedState};
+use dropbehind_flusher::{Observed, ObservedState, Waits};
+
+use crate::snapshot::RulesRead;
 
 /// This many of the latest notes are kept, and as many of those that users cause.
 const NOTES: usize = 32;
 
-/// Sums over a disk's finished files, and over its small ones that had no stream.
+/// Sums over the finished files of a disk to which a rule applied, and over their small ones that
+/// had no stream.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Finished {
     pub(crate) files: u64,
     pub(crate) written_bytes: u64,
     pub(crate) read_bytes: u64,
-    pub(crate) waits: u64,
-    pub(crate) wait_ns: u64,
+    pub(crate) waits: Waits,
     /// Dropped of small files.
     pub(crate) dropped_bytes: u64,
+    /// Dropped of files that had streams.
+    pub(crate) stream_dropped_bytes: u64,
     /// Should have been dropped of small files, and stayed.
     pub(crate) left_bytes: u64,
     /// Cached when the files were last forgotten, and not to be dropped.
@@ -31,8 +35,8 @@ impl std::ops::AddAssign for Finished {
         self.written_bytes += other.written_bytes;
         self.read_bytes += other.read_bytes;
         self.waits += other.waits;
-        self.wait_ns += other.wait_ns;
         self.dropped_bytes += other.dropped_bytes;
+        self.stream_dropped_bytes += other.stream_dropped_bytes;
         self.left_bytes += other.left_bytes;
         self.kept_bytes += other.kept_bytes;
     }
@@ -44,6 +48,7 @@ pub(crate) struct FileView {
     pub(crate) path: PathBuf,
     pub(crate) disk: String,
     pub(crate) mode: String,
+    pub(crate) rule: Rule,
     pub(crate) state: ObservedState,
 }
 
@@ -52,14 +57,21 @@ pub(crate) struct FileView {
 struct Entry {
     path: PathBuf,
     mode: String,
+    rule: Rule,
     observed: Observed,
 }
+
+/// The name of a rule; `None` where rules have none.
+pub(crate) type Rule = Option<Arc<str>>;
+/// By the name of the disk, which is empty where files have none.
+type ByDisk = HashMap<String, HashMap<Rule, Finished>>;
 
 /// What the observer's thread shares with those who ask for a snapshot.
 #[derive(Debug, Default)]
 pub(crate) struct Board {
-    /// By the name of the disk, which is empty where files have none.
-    by_disk: HashMap<String, Finished>,
+    by_disk: ByDisk,
+    /// When rules were last taken, and whether others were refused since.
+    pub(crate) rules_read: Option<RulesRead>,
     notes: Vec<String>,
     /// Notes on users' files and mounts, of which they may make as many as they like.
     user_notes: Vec<String>,
@@ -86,7 +98,8 @@ fn keep(notes: &mut Vec<String>, note: String) {
 #[derive(Debug)]
 pub(crate) struct Shown {
     pub(crate) notes: Vec<String>,
-    pub(crate) by_disk: HashMap<String, Finished>,
+    pub(crate) by_disk: ByDisk,
+    pub(crate) rules_read: Option<RulesRead>,
     pub(crate) views: Vec<FileView>,
     pub(crate) waiting_bytes: u64,
     pub(crate) peak_cached_bytes: u64,
@@ -99,6 +112,7 @@ impl Board {
         Shown {
             notes: [&*self.notes, &self.user_notes].concat(),
             by_disk: self.by_disk.clone(),
+            rules_read: self.rules_read,
             views: self.views(),
             waiting_bytes: self.waiting_bytes,
             peak_cached_bytes: self.peak_cached_bytes,
@@ -111,6 +125,7 @@ impl Board {
             path: file.path.clone(),
             disk: file.observed.disk_name().to_owned(),
             mode: file.mode.clone(),
+            rule: file.rule.clone(),
             state: file.observed.state(),
         });
         views.collect()
@@ -130,19 +145,26 @@ impl Board {
         self.lost_records += records;
     }
 
-    /// The sums of a disk.
-    pub(crate) fn of_disk(&mut self, name: &str) -> &mut Finished {
-        if !self.by_disk.contains_key(name) {
-            self.by_disk.insert(name.to_owned(), Finished::default());
+    /// The sums of a disk and a rule.
+    pub(crate) fn sums(&mut self, disk: &str, rule: &Rule) -> &mut Finished {
+        if !self.by_disk.contains_key(disk) {
+            self.by_disk.insert(disk.to_owned(), HashMap::new());
         }
-        self.by_disk.get_mut(name).expect("it is there by now")
+        let by_rule = self.by_disk.get_mut(disk).expect("it is there by now");
+        by_rule.entry(rule.clone()).or_default()
     }
 
     /// Adds a file that is observed from now on.
-    pub(crate) fn begin(&mut self, key: u64, path: PathBuf, mode: String, observed: Observed) {
+    pub(crate) fn begin(
+        &mut self,
+        key: u64,
+        (path, mode, rule): (PathBuf, String, Rule),
+        observed: Observed,
+    ) {
         let entry = Entry {
             path,
             mode,
+            rule,
             observed,
         };
         self.files.insert(key, entry);
@@ -153,11 +175,11 @@ impl Board {
         let Some(file) = self.files.remove(&key) else {
             return;
         };
-        *self.of_disk(file.observed.disk_name()) += Finished {
+        *self.sums(file.observed.disk_name(), &file.rule) += Finished {
             written_bytes: state.counts.written_bytes,
             read_bytes: state.counts.read_bytes,
+            stream_dropped_bytes: state.counters.dropped_bytes,
             waits: state.waits,
-            wait_ns: state.wait_ns,
             ..Finished::default()
         };
     }

@@ -518,7 +518,7 @@ impl Files {
         if let Some(open) = self.files.get_mut(&unshelved.number) {
             open.left_bytes += unshelved.left_bytes;
             let mut board = lock(&self.board);
-            let finished = board.of_disk(self.rules.disk_name(open.device));
+            let finished = board.sums(self.rules.disk_name(open.device), &open.rule);
             finished.dropped_bytes += unshelved.dropped_bytes;
             finished.left_bytes += unshelved.left_bytes;
         }

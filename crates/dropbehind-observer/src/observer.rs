@@ -11,7 +11,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use dropbehind_flusher::{FailedWriteback, Flusher, NoticeSink, ReportedTrace};
 use dropbehind_linux::IoPriority;
@@ -31,7 +31,7 @@ use crate::owners::{LISTENER, Owners};
 use crate::programs::{Programs, Tree};
 use crate::rules::Rules;
 use crate::small_files::SmallFiles;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{RulesRead, Snapshot};
 use crate::source::{Marks, MountTable, Source};
 use error::failed;
 pub(crate) use inputs::{Input, Inputs};
@@ -187,6 +187,7 @@ impl Observer {
         for note in notes {
             lock(&board).note(note);
         }
+        lock(&board).rules_read = (config.source == Source::Machine).then(taken_now);
         let (inputs, inbox) = Inputs::new().map_err(failed("eventfd"))?;
         let reported = trace.as_ref().map(|trace| ReportedTrace::new(trace.view()));
         let small = SmallFiles::start(config.io_priority, inputs.clone(), reported.clone())
@@ -299,6 +300,14 @@ impl Observer {
     pub fn set_rules(&self, rules: Arc<dyn Rules>) {
         self.inputs.send(Input::Rules(rules));
         self.inputs.caught_up(STARTING);
+        lock(&self.shared.reporter.board).rules_read = Some(taken_now());
+    }
+
+    /// Records that other rules had a mistake, and those in force stay.
+    pub fn rules_refused(&self) {
+        if let Some(read) = &mut lock(&self.shared.reporter.board).rules_read {
+            read.refused = true;
+        }
     }
 
     /// After the programs are done, waits until what they left is written and dropped. Returns
@@ -367,6 +376,14 @@ impl Observer {
 impl Drop for Observer {
     fn drop(&mut self) {
         self.stop();
+    }
+}
+
+fn taken_now() -> RulesRead {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    RulesRead {
+        in_force_since: now.map_or(0, |since| since.as_secs()),
+        refused: false,
     }
 }
 

@@ -9,9 +9,11 @@ mod textfile;
 
 use std::collections::BTreeSet;
 
+use dropbehind_flusher::WAIT_LENGTHS;
+
 pub use textfile::write_file;
 
-use crate::snapshot::{DiskSnapshot, FileSnapshot, Snapshot};
+use crate::snapshot::{DiskSnapshot, FileSnapshot, RuleSnapshot, Snapshot};
 use exposition::{Exposition, Kind, Seconds};
 
 /// The text of a snapshot. Only the first `files` files get series, since each file is a new set
@@ -20,6 +22,7 @@ pub fn text(snapshot: &Snapshot, files: usize) -> String {
     let mut metrics = Exposition::new(observer(snapshot));
     observer_families(&mut metrics, snapshot);
     totals_families(&mut metrics, snapshot);
+    rule_families(&mut metrics, &snapshot.rules);
     disk_families(&mut metrics, &snapshot.disks);
     file_families(&mut metrics, &snapshot.files, files);
     metrics.into_text()
@@ -33,6 +36,13 @@ fn observer(snapshot: &Snapshot) -> String {
 }
 
 fn observer_families(metrics: &mut Exposition, snapshot: &Snapshot) {
+    let version = vec![("version", env!("CARGO_PKG_VERSION"))];
+    metrics.family(
+        Kind::Gauge,
+        "build_info",
+        "Always 1; the labels tell which dropbehind this is.",
+        [(version, 1)],
+    );
     metrics.one(
         Kind::Gauge,
         "observer_uptime_seconds",
@@ -51,6 +61,53 @@ fn observer_families(metrics: &mut Exposition, snapshot: &Snapshot) {
         "Things that are not possible here; dropbehind top says which.",
         snapshot.notes.len(),
     );
+    let Some(read) = &snapshot.rules_read else {
+        return;
+    };
+    metrics.one(
+        Kind::Gauge,
+        "rules_last_reload_successful",
+        "Whether the rules that were read last are in force; 0 if they had a mistake.",
+        u8::from(!read.refused),
+    );
+    metrics.one(
+        Kind::Gauge,
+        "rules_last_reload_success_timestamp_seconds",
+        "When the rules in force were read, in seconds since 1970.",
+        read.in_force_since,
+    );
+}
+
+type RuleFigure = (&'static str, &'static str, fn(&RuleSnapshot) -> u64);
+
+const RULE_FIGURES: [RuleFigure; 4] = [
+    (
+        "files",
+        "Files that were observed, by the rule that applied when they were first opened.",
+        |rule| rule.files,
+    ),
+    ("written_bytes", "Seen written to a rule's files.", |rule| {
+        rule.written_bytes
+    }),
+    (
+        "read_bytes",
+        "Seen read in from disks, of a rule's files.",
+        |rule| rule.read_bytes,
+    ),
+    ("dropped_bytes", "Dropped from a rule's files.", |rule| {
+        rule.dropped_bytes
+    }),
+];
+
+fn rule_families(metrics: &mut Exposition, rules: &[RuleSnapshot]) {
+    let rules = once_each(rules, |rule| rule.name.clone());
+    for (name, help, figure) in RULE_FIGURES {
+        let samples = rules
+            .iter()
+            .map(|(name, rule)| (vec![("rule", name.as_str())], figure(rule)));
+        let name = format!("rule_{name}_total");
+        metrics.family(Kind::Counter, &name, help, samples);
+    }
 }
 
 fn totals_families(metrics: &mut Exposition, snapshot: &Snapshot) {
@@ -87,6 +144,13 @@ fn totals_families(metrics: &mut Exposition, snapshot: &Snapshot) {
             .writeback_bytes
             .iter()
             .map(|(reason, bytes)| (vec![("reason", reason.as_str())], bytes)),
+    );
+    metrics.histogram(
+        "wait_seconds",
+        "How long writers were made to wait for their disk.",
+        &WAIT_LENGTHS,
+        &totals.waits_by_length,
+        totals.wait_ns,
     );
     for (name, help, value) in [
         (

@@ -1,6 +1,7 @@
 //! Which files are observed, and in which mode.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use dropbehind_flusher::WriterLimit;
 use dropbehind_policy::Mode;
@@ -22,6 +23,8 @@ pub struct Settings {
     pub max_dirty_bytes: Option<u64>,
     /// Whether pages that reads brought in are dropped, too, if the mode drops.
     pub reads: bool,
+    /// The number of the rule that says so, from 1; 0 if none does, but what holds for all files.
+    pub rule: usize,
 }
 
 impl Settings {
@@ -60,6 +63,11 @@ pub trait Rules: Send + Sync + std::fmt::Debug {
     /// still.
     fn name(&self, _folder: &Path) -> bool {
         false
+    }
+
+    /// The name by which figures of a rule's files are reported; `None` if they are not.
+    fn rule_name(&self, _number: usize) -> Option<Arc<str>> {
+        None
     }
 
     /// Returns false if the answer is always `None`.

@@ -18,6 +18,7 @@ mod rule;
 
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 use dropbehind_config::{ConfigText, Disks, read_texts};
 use dropbehind_policy::Mode;
@@ -155,8 +156,11 @@ impl Rules {
         self.disks.get(disk).is_some_and(|disk| !disk.enabled)
     }
 
-    /// Each setting comes from the nearest place that has it: rule, disk, top of the file.
-    fn settings(&self, rule: Option<&Rule>, disk: &str) -> Option<Settings> {
+    /// Each setting comes from the nearest place that has it: rule, disk, top of the file. A rule
+    /// comes with its index.
+    fn settings(&self, rule: Option<(usize, &Rule)>, disk: &str) -> Option<Settings> {
+        let number = rule.map_or(0, |(index, _)| index + 1);
+        let rule = rule.map(|(_, rule)| rule);
         let disk = self.disks.get(disk);
         let mode = rule.map(|rule| rule.mode);
         let mode = mode.or(disk.and_then(|disk| disk.mode));
@@ -179,6 +183,7 @@ impl Rules {
                 .and_then(|rule| rule.reads)
                 .or(self.defaults.reads)
                 .unwrap_or(true),
+            rule: number,
         };
         (!mode.is_buffered()).then_some(settings)
     }
@@ -190,9 +195,18 @@ impl rules::Rules for RulesFile {
             return None;
         }
         let process = ProcessFacts::of(candidate.process, candidate.name);
-        let mut rules = self.rules.rules.iter();
-        let rule = rules.find(|rule| rule.matches(candidate, &process) == Some(true));
+        let mut rules = self.rules.rules.iter().enumerate();
+        let rule = rules.find(|(_, rule)| rule.matches(candidate, &process) == Some(true));
         self.rules.settings(rule, candidate.disk)
+    }
+
+    fn rule_name(&self, number: usize) -> Option<Arc<str>> {
+        let Some(index) = number.checked_sub(1) else {
+            return Some("others".into());
+        };
+        let rule = self.rules.rules.get(index)?;
+        let number = || number.to_string();
+        Some(rule.name.clone().unwrap_or_else(number).into())
     }
 
     fn want_any(&self) -> bool {

@@ -27,6 +27,10 @@ pub struct Snapshot {
     pub totals: Totals,
     /// Per disk.
     pub disks: Vec<DiskSnapshot>,
+    /// Per rule of a watch that has applied to a file; empty for a run.
+    pub rules: Vec<RuleSnapshot>,
+    /// How the reading of rules went; `None` for a run.
+    pub rules_read: Option<RulesRead>,
     /// Files that are observed now, the most active first.
     pub files: Vec<FileSnapshot>,
     /// What is not possible here, and why.
@@ -68,8 +72,38 @@ pub struct Totals {
     pub waits: u64,
     /// For how long, in nanoseconds.
     pub wait_ns: u64,
+    /// How many of these waits are over, by their length: those of up to each of
+    /// [`WAIT_LENGTHS`](dropbehind_flusher::WAIT_LENGTHS) that are longer than the one before it,
+    /// and last the longer ones. Empty if nothing is known.
+    pub waits_by_length: Vec<u64>,
     /// Bytes for which writeback was started, by reason.
     pub writeback_bytes: BTreeMap<String, u64>,
+}
+
+/// The files to which one rule applied when they were first opened.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RuleSnapshot {
+    /// Its name, or its number from 1; `others` is what holds for files that no rule matches.
+    pub name: String,
+    /// Files in which something was brought in.
+    pub files: u64,
+    /// Bytes seen written to them.
+    pub written_bytes: u64,
+    /// Bytes seen read in from disks.
+    pub read_bytes: u64,
+    /// Bytes dropped.
+    pub dropped_bytes: u64,
+}
+
+/// How the reading of rules went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RulesRead {
+    /// When those in force were taken, in seconds since 1970.
+    pub in_force_since: u64,
+    /// Whether others were refused since, for a mistake.
+    pub refused: bool,
 }
 
 /// One disk.

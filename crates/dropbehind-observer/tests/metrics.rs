@@ -10,7 +10,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use dropbehind_observer::prometheus;
-use dropbehind_observer::snapshot::{DiskSnapshot, FileSnapshot, Snapshot, Totals};
+use dropbehind_observer::snapshot::{
+    DiskSnapshot, FileSnapshot, RuleSnapshot, RulesRead, Snapshot, Totals,
+};
 use dropbehind_observer::status::Server;
 use dropbehind_testbed::{Need, Scratch, need};
 
@@ -34,9 +36,23 @@ fn busy() -> Snapshot {
             events: 12,
             left_bytes: 4096,
             cached_bytes: u64::MAX,
+            wait_ns: 2_500_000_000,
+            waits_by_length: vec![4, 0, 0, 3, 0, 1],
             writeback_bytes: BTreeMap::from([("dontcache".into(), 1 << 20), ("age".into(), 5)]),
             ..Totals::default()
         },
+        rules: ["dumps", "2", "dumps"]
+            .map(|name| RuleSnapshot {
+                name: name.into(),
+                files: 9,
+                dropped_bytes: 4096,
+                ..RuleSnapshot::default()
+            })
+            .to_vec(),
+        rules_read: Some(RulesRead {
+            in_force_since: 1_790_000_000,
+            refused: true,
+        }),
         disks: ["sda", "sdb", "sda"]
             .map(|name| DiskSnapshot {
                 name: name.into(),
@@ -76,6 +92,28 @@ fn every_line_is_what_prometheus_expects() {
         ("dropbehind_left_bytes_total", &[], 4096.0),
         ("dropbehind_cached_bytes", &[], u64::MAX as f64),
         ("dropbehind_observer_notes", &[], 1.0),
+        (
+            "dropbehind_build_info",
+            &[("version", env!("CARGO_PKG_VERSION"))],
+            1.0,
+        ),
+        ("dropbehind_rules_last_reload_successful", &[], 0.0),
+        (
+            "dropbehind_rules_last_reload_success_timestamp_seconds",
+            &[],
+            1.79e9,
+        ),
+        ("dropbehind_rule_files_total", &[("rule", "dumps")], 9.0),
+        (
+            "dropbehind_rule_dropped_bytes_total",
+            &[("rule", "2")],
+            4096.0,
+        ),
+        ("dropbehind_wait_seconds_bucket", &[("le", "0.001")], 4.0),
+        ("dropbehind_wait_seconds_bucket", &[("le", "1")], 7.0),
+        ("dropbehind_wait_seconds_bucket", &[("le", "+Inf")], 8.0),
+        ("dropbehind_wait_seconds_sum", &[], 2.5),
+        ("dropbehind_wait_seconds_count", &[], 8.0),
         (
             "dropbehind_writeback_started_bytes_total",
             &[("reason", "age")],
@@ -134,6 +172,7 @@ fn the_checker_finds_faults() {
     for (from, to) in [
         ("gauge\n", "gouge\n"),
         ("gauge\n", "counter\n"),
+        ("gauge\n", "histogram\n"),
         ("# HELP a_b x\n", ""),
         ("# TYPE a_b gauge\n", ""),
         ("a_b{", "a_c{"),

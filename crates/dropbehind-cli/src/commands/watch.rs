@@ -196,6 +196,7 @@ impl<'a> Watch<'a> {
                     .notice(format!("the rules of {config} are in force now"));
             }
             Err(failure) => {
+                self.observing.rules_refused();
                 self.journal.error(failure);
                 self.journal.error("the rules stay as they were");
             }

@@ -57,6 +57,33 @@ fn others_can_see_what_it_does() {
         );
     }
     assert!(is_counted(&asked(&socket, "metrics\n")));
+    let bytes = std::fs::metadata(home.join("data/a")).unwrap().len();
+    let mut looks = 0;
+    let rule = |figure: &str, value: u64| {
+        format!("\ndropbehind_rule_{figure}_total{{observer=\"watch\",rule=\"1\"}} {value}\n")
+    };
+    let [files, written] = [rule("files", 1), rule("written_bytes", bytes)];
+    let last = "\ndropbehind_rules_last_reload_successful{observer=\"watch\"} ";
+    loop {
+        let text = asked(&socket, "metrics\n");
+        if text.contains(&files) && text.contains(&written) && text.contains(&format!("{last}1\n"))
+        {
+            break;
+        }
+        looks += 1;
+        assert!(looks < 600, "{text}");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    user.writes("rules", "mode = 1\n");
+    watch.signal("HUP");
+    watch.says("RELOADING=1");
+    watch.says("READY=1");
+    assert!(asked(&socket, "metrics\n").contains(&format!("{last}0\n")));
+    user.writes("rules", RULES);
+    watch.signal("HUP");
+    watch.says("RELOADING=1");
+    watch.says("READY=1");
+    assert!(asked(&socket, "metrics\n").contains(&format!("{last}1\n")));
     let mut top = user.dropbehind(["top", "--once"]);
     let seen = finish(top.env("DROPBEHIND_RUNTIME_DIR", home.join("runtime")));
     assert!(seen.code == 0 && seen.text().contains("watch"), "{seen:?}");

@@ -17,6 +17,7 @@ use dropbehind_linux::monotonic_ns;
 use dropbehind_policy::brake::{HoldFailures, Limit, Unwritten};
 
 use super::unwritten::{Found, UnwrittenCounter, UnwrittenSum};
+use super::waits::{WaitCounters, Waits};
 use crate::lock;
 
 use apart::ReaderApart;
@@ -64,8 +65,7 @@ pub(crate) struct Brake {
     unwritten_bytes: AtomicU64,
     /// The sum over all files of the disk.
     sum: Arc<UnwrittenSum>,
-    waits: AtomicU64,
-    wait_ns: AtomicU64,
+    waits: WaitCounters,
 }
 
 impl Brake {
@@ -84,8 +84,7 @@ impl Brake {
             failed: AtomicBool::new(false),
             unwritten_bytes: AtomicU64::new(0),
             sum,
-            waits: AtomicU64::new(0),
-            wait_ns: AtomicU64::new(0),
+            waits: WaitCounters::default(),
         }
     }
 
@@ -115,9 +114,8 @@ impl Brake {
     }
 
     /// How often writers were held, and for how long.
-    pub(super) fn waits(&self) -> (u64, u64) {
-        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        (load(&self.waits), load(&self.wait_ns))
+    pub(super) fn waits(&self) -> Waits {
+        self.waits.now()
     }
 
     /// What was unwritten at the last count.

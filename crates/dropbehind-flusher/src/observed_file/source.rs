@@ -61,12 +61,11 @@ impl ObservedSource {
     /// Publishes the file's state.
     pub(crate) fn publish(&self, counters: StreamCounters) {
         let brake = self.brake.get().and_then(Option::as_ref);
-        let (waits, wait_ns) = brake.map_or((0, 0), |brake| brake.waits());
+        let waits = brake.map(|brake| brake.waits()).unwrap_or_default();
         *lock(&self.state) = ObservedState {
             counts: self.stream.counts(),
             counters,
             waits,
-            wait_ns,
         };
     }
 
@@ -98,7 +97,7 @@ impl ObservedSource {
         state.counts = self.stream.final_counts();
         if let Some(brake) = self.brake.get_or_init(|| None) {
             brake.stop();
-            (state.waits, state.wait_ns) = brake.waits();
+            state.waits = brake.waits();
         }
         let all = residency::whole(state.counts.size_bytes);
         let counted = description.open().and_then(|file| {

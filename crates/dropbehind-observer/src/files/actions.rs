@@ -91,10 +91,12 @@ impl Files {
         };
         match observed {
             Ok(observed) => {
-                let (path, mode) = (open.path.clone(), settings.mode.to_string());
+                let rule = open.rule.clone();
+                let shown = (open.path.clone(), settings.mode.to_string(), rule);
                 let mut board = lock(&self.board);
-                board.begin(number.0, path, mode, observed.clone());
-                board.of_disk(observed.disk_name()).files += u64::from(!open.counted);
+                board.begin(number.0, shown, observed.clone());
+                let sums = board.sums(observed.disk_name(), &open.rule);
+                sums.files += u64::from(!open.counted);
                 open.counted = true;
                 open.begin(observed);
                 drop(board);
@@ -127,7 +129,7 @@ impl Files {
         let bytes = ours.bytes();
         {
             let mut board = lock(&self.board);
-            let finished = board.of_disk(self.rules.disk_name(open.device));
+            let finished = board.sums(self.rules.disk_name(open.device), &open.rule);
             finished.files += u64::from(!open.counted);
             open.counted = true;
             match open.written {
@@ -227,7 +229,8 @@ impl Files {
         }
         let before_bytes = self.kept.insert(open.ids[0], kept_bytes).unwrap_or(0);
         let mut board = lock(&self.board);
-        let sum = &mut board.of_disk(self.rules.disk_name(open.device)).kept_bytes;
+        let sums = board.sums(self.rules.disk_name(open.device), &open.rule);
+        let sum = &mut sums.kept_bytes;
         *sum = (*sum + kept_bytes).saturating_sub(before_bytes);
     }
 }

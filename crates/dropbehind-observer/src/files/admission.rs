@@ -155,6 +155,7 @@ impl Files {
         let mut open = OpenFile::new(info.id, file, overlay, path, settings);
         (open.opened_size_bytes, open.before) = (opened_size_bytes, before);
         open.device = device;
+        open.rule = self.rules.rules.rule_name(settings.rule);
         open.remember(User {
             process,
             stamp: self.rules.names.stamp(process),

@@ -9,6 +9,7 @@ use dropbehind_flusher::{CacheMap, Observed, WritebackSign, WriterLimit};
 use dropbehind_linux::{Description, FileId, file_stat};
 use dropbehind_policy::{Mode, RangeSet};
 
+use crate::board::Rule;
 use crate::names::Stamp;
 use crate::rules::Settings;
 
@@ -52,6 +53,8 @@ pub(super) struct OpenFile {
     pub(super) path: PathBuf,
     /// Settings that suit all its users. The window and the request are those of the first user.
     pub(super) settings: Settings,
+    /// The rule that applied to the first user, and that its figures count for.
+    pub(super) rule: Rule,
     pub(super) opened_size_bytes: u64,
     /// What was cached when it was opened, where the kernel does not report who brought in what,
     /// or into which of two files.
@@ -109,6 +112,7 @@ impl OpenFile {
             device: 0,
             path,
             settings,
+            rule: None,
             opened_size_bytes: 0,
             before: None,
             named: RangeSet::new(),

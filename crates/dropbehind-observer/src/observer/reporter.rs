@@ -2,15 +2,17 @@
 //! count.
 
 use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use dropbehind_flusher::{DiskStats, Flusher, ObservedState};
+use dropbehind_flusher::{DiskStats, Flusher, ObservedState, Waits};
 use dropbehind_policy::Reason;
 
 use crate::board::{FileView, Finished, SharedBoard, lock};
 use crate::small_files::SmallFiles;
-use crate::snapshot::{DiskSnapshot, FileSnapshot, Snapshot, Totals};
+use crate::snapshot::{DiskSnapshot, FileSnapshot, RuleSnapshot, Snapshot, Totals};
 
 /// At most this many files are listed in a snapshot.
 const LISTED: usize = 200;
@@ -32,7 +34,17 @@ pub(super) struct Reporter {
 impl Reporter {
     pub(super) fn snapshot(&self) -> Snapshot {
         let board = lock(&self.board).shown();
-        let mut by_disk = board.by_disk;
+        let mut by_rule = BTreeMap::<Arc<str>, RuleSnapshot>::new();
+        let mut by_disk = HashMap::<String, Finished>::new();
+        for (disk, rules) in board.by_disk {
+            let of_disk = by_disk.entry(disk).or_default();
+            for (rule, finished) in rules {
+                *of_disk += finished;
+                if let Some(rule) = rule {
+                    add_finished(by_rule.entry(rule).or_default(), &finished);
+                }
+            }
+        }
         let (mut notes, mut views, lost) = (board.notes, board.views, board.lost_records);
         notes.extend(self.flusher.degraded());
         if lost > 0 {
@@ -67,8 +79,13 @@ impl Reporter {
             let state = &view.state;
             totals.written_bytes += state.counts.written_bytes;
             totals.read_bytes += state.counts.read_bytes;
-            totals.waits += state.waits;
-            totals.wait_ns += state.wait_ns;
+            add_waits(&mut totals, &state.waits);
+            if let Some(rule) = &view.rule {
+                let of_rule = by_rule.entry(Arc::clone(rule)).or_default();
+                of_rule.written_bytes += state.counts.written_bytes;
+                of_rule.read_bytes += state.counts.read_bytes;
+                of_rule.dropped_bytes += state.counters.dropped_bytes;
+            }
             if let Some(disk) = disks.iter_mut().find(|disk| disk.name == view.disk) {
                 disk.written_bytes += state.counts.written_bytes;
                 disk.read_bytes += state.counts.read_bytes;
@@ -82,6 +99,14 @@ impl Reporter {
             cpu_ns: own_cpu_ns(),
             totals,
             disks,
+            rules: by_rule
+                .into_iter()
+                .map(|(name, of_rule)| RuleSnapshot {
+                    name: name.as_ref().to_owned(),
+                    ..of_rule
+                })
+                .collect(),
+            rules_read: board.rules_read,
             files: views.iter().take(LISTED).map(file_snapshot).collect(),
             notes,
         }
@@ -97,8 +122,6 @@ impl Reporter {
             files: finished.files,
             written_bytes: finished.written_bytes,
             read_bytes: finished.read_bytes,
-            waits: finished.waits,
-            wait_ns: finished.wait_ns,
             kept_bytes: finished.kept_bytes,
             brought_bytes: count(&small.brought_bytes),
             dropped_bytes: count(&small.dropped_bytes),
@@ -106,12 +129,28 @@ impl Reporter {
             cached_bytes: count(&small.waiting_bytes),
             ..Totals::default()
         };
+        add_waits(&mut totals, &finished.waits);
         let budget = Reason::Budget.name().to_owned();
         totals
             .writeback_bytes
             .insert(budget, count(&small.writeback_bytes));
         totals
     }
+}
+
+fn add_finished(of_rule: &mut RuleSnapshot, finished: &Finished) {
+    of_rule.files += finished.files;
+    of_rule.written_bytes += finished.written_bytes;
+    of_rule.read_bytes += finished.read_bytes;
+    of_rule.dropped_bytes += finished.dropped_bytes + finished.stream_dropped_bytes;
+}
+
+fn add_waits(totals: &mut Totals, waits: &Waits) {
+    totals.waits += waits.begun;
+    totals.wait_ns += waits.ns;
+    totals.waits_by_length.resize(waits.by_length.len(), 0);
+    let lengths = totals.waits_by_length.iter_mut().zip(waits.by_length);
+    lengths.for_each(|(sum, count)| *sum += count);
 }
 
 fn add_disk(totals: &mut Totals, disk: &DiskStats) {
@@ -176,7 +215,7 @@ fn file_snapshot(view: &FileView) -> FileSnapshot {
         cached_bytes: state.counts.counted.cached_bytes,
         dropped_bytes: state.counters.dropped_bytes,
         kept_bytes: kept_bytes(state),
-        waits: state.waits,
+        waits: state.waits.begun,
         state: match state.counts.idle {
             true => "idle".into(),
             false => "active".into(),

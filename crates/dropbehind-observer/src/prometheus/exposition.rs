@@ -1,6 +1,7 @@
 //! Prometheus' text exposition format, version 0.0.4.
 
 use std::fmt::{self, Write as _};
+use std::time::Duration;
 
 /// What a metric is.
 #[derive(Clone, Copy)]
@@ -44,22 +45,51 @@ impl Exposition {
         if samples.peek().is_none() {
             return;
         }
+        self.head(name, kind, help);
+        for (labels, value) in samples {
+            self.sample(name, labels, value);
+        }
+    }
+
+    /// A histogram of times: how many are up to each of the `bounds` and longer than the one
+    /// before it, and last how many are longer still.
+    pub(super) fn histogram(
+        &mut self,
+        name: &str,
+        help: &str,
+        bounds: &[Duration],
+        counts: &[u64],
+        sum_ns: u64,
+    ) {
+        self.head(name, "histogram", help);
+        let bounds = bounds.iter().map(|bound| bound.as_secs_f64().to_string());
+        let mut so_far = 0;
+        for (place, bound) in bounds.chain(["+Inf".to_owned()]).enumerate() {
+            so_far += counts.get(place).unwrap_or(&0);
+            self.sample(&format!("{name}_bucket"), vec![("le", &bound)], so_far);
+        }
+        self.sample(&format!("{name}_sum"), Vec::new(), Seconds(sum_ns));
+        self.sample(&format!("{name}_count"), Vec::new(), so_far);
+    }
+
+    fn head(&mut self, name: &str, kind: &str, help: &str) {
         // Writing to a string cannot fail.
         let _ = writeln!(
             self.text,
             "# HELP dropbehind_{name} {help}\n# TYPE dropbehind_{name} {kind}"
         );
-        for (labels, value) in samples {
-            let _ = write!(
-                self.text,
-                "dropbehind_{name}{{observer=\"{}\"",
-                Escaped(&self.observer)
-            );
-            for (label, text) in labels {
-                let _ = write!(self.text, ",{label}=\"{}\"", Escaped(text));
-            }
-            let _ = writeln!(self.text, "}} {value}");
+    }
+
+    fn sample(&mut self, name: &str, labels: Vec<(&str, &str)>, value: impl fmt::Display) {
+        let _ = write!(
+            self.text,
+            "dropbehind_{name}{{observer=\"{}\"",
+            Escaped(&self.observer)
+        );
+        for (label, text) in labels {
+            let _ = write!(self.text, ",{label}=\"{}\"", Escaped(text));
         }
+        let _ = writeln!(self.text, "}} {value}");
     }
 
     pub(super) fn one(&mut self, kind: Kind, name: &str, help: &str, value: impl fmt::Display) {

@@ -36,7 +36,7 @@ impl RulesFile {
             // Writing to a string cannot fail.
             let _ = writeln!(text, "{title}: {}", shown(answer));
             if matches == Some(true) {
-                decides = Some(rule);
+                decides = Some((number, rule));
                 break;
             }
         }

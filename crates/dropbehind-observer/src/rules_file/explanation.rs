@@ -16,7 +16,7 @@ impl fmt::Display for RulesFile {
         for (number, rule) in all.rules.iter().enumerate() {
             writeln!(f, "{}: {}", rule.title(number + 1), mode_name(rule.mode))?;
             conditions(f, rule)?;
-            consequence(f, all.settings(Some(rule), ""))?;
+            consequence(f, all.settings(Some((number, rule)), ""))?;
         }
         let others = if all.rules.is_empty() {
             "all files"

@@ -40,7 +40,7 @@ pub(crate) fn read(text: &str) -> Result<Samples, String> {
                 }
                 _ => return wrong("not after its HELP"),
             }
-            if kind != "counter" && kind != "gauge" {
+            if !["counter", "gauge", "histogram"].contains(&kind) {
                 return wrong("not a type that is used here");
             }
             if name.ends_with("_total") != (kind == "counter") {
@@ -53,7 +53,7 @@ pub(crate) fn read(text: &str) -> Result<Samples, String> {
                 return wrong("not a sample");
             };
             match &family {
-                Some((current, Some(kind))) if *current == name => {
+                Some((current, Some(kind))) if is_of(&name, current, kind) => {
                     if kind == "counter" && value < 0.0 {
                         return wrong("a counter below zero");
                     }
@@ -66,6 +66,15 @@ pub(crate) fn read(text: &str) -> Result<Samples, String> {
         }
     }
     Ok(samples)
+}
+
+/// Whether a sample belongs to this family.
+fn is_of(sample: &str, family: &str, kind: &str) -> bool {
+    match (sample.strip_prefix(family), kind) {
+        (Some("_bucket" | "_sum" | "_count"), "histogram") => true,
+        (Some(""), kind) => kind != "histogram",
+        _ => false,
+    }
 }
 
 fn is_name(name: &str) -> bool {

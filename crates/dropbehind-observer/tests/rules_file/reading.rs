@@ -222,6 +222,7 @@ fn the_nearest_place_sets_a_size() {
         request_bytes: Some(64 << 10),
         max_dirty_bytes: Some(1 << 30),
         reads: false,
+        rule: 0,
     };
     assert_eq!(settings("/x", "sdb"), expected);
     assert_eq!(
@@ -236,6 +237,7 @@ fn the_nearest_place_sets_a_size() {
         window_bytes: Some(3 << 20),
         max_dirty_bytes: Some(64 << 20),
         reads: true,
+        rule: 1,
         ..expected
     };
     assert_eq!(settings("/rule/x", "sda"), ruled);

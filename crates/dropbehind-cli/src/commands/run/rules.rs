@@ -63,6 +63,7 @@ impl RunRules {
             request_bytes: self.request_bytes.or(disk.request_bytes),
             max_dirty_bytes: max_dirty_bytes.or(unset),
             reads: self.reads,
+            rule: 0,
         })
     }
 }

@@ -47,6 +47,8 @@ fn sample(seconds: u64, files: u64) -> Snapshot {
             written_bytes: 5 << 30,
             ..Totals::default()
         },
+        rules: Vec::new(),
+        rules_read: None,
         disks: vec![disk("sda", seconds * 7 * MIB), disk("nvme0n1", 0)],
         files: (0..files).map(file).collect(),
         notes: vec!["overlayfs is out of reach".into(), "no bfq".into()],

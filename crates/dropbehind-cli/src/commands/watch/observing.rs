@@ -56,6 +56,11 @@ impl Observing {
         self.observer.set_rules(rules);
     }
 
+    /// Records that other rules had a mistake.
+    pub(super) fn rules_refused(&self) {
+        self.observer.rules_refused();
+    }
+
     pub(super) fn snapshot(&self) -> Snapshot {
         self.observer.snapshot()
     }

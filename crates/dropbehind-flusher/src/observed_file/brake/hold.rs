@@ -77,8 +77,20 @@ impl Taken {
     }
 
     fn hold_down_to(&self, reader: &ReaderApart, release_bytes: u64) -> io::Result<()> {
+        let mut length = Duration::ZERO;
+        self.brake.waits.begin();
+        let held = self.hold_in_steps(reader, release_bytes, &mut length);
+        self.brake.waits.end(length);
+        held
+    }
+
+    fn hold_in_steps(
+        &self,
+        reader: &ReaderApart,
+        release_bytes: u64,
+        length: &mut Duration,
+    ) -> io::Result<()> {
         let brake = &self.brake;
-        brake.waits.fetch_add(1, Ordering::Relaxed);
         let mut cursor = 0;
         while let Some(found) = brake.count()
             && found.bytes > release_bytes
@@ -88,8 +100,8 @@ impl Taken {
             let range = spread.unwrap_or_else(|| oldest(reader.as_fd(), found.within, step_bytes));
             cursor = range.end;
             let took = reader.write_range(range)?;
-            let ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-            brake.wait_ns.fetch_add(ns, Ordering::Relaxed);
+            brake.waits.add(took);
+            *length += took;
             lock(&brake.failures).succeeded();
             if took < EMPTY_READ {
                 std::thread::sleep(Duration::from_nanos(COUNT_MIN_NS));
@@ -178,7 +190,7 @@ mod tests {
         assert!(brake.is_beyond());
         brake.try_take().unwrap().hold().unwrap();
         assert!(brake.count().unwrap().bytes <= LIMIT.0 / 4 * 3);
-        assert_eq!(brake.waits().0, 1);
+        assert_eq!(brake.waits().begun, 1);
     }
 
     #[test]
