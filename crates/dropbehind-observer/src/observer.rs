@@ -132,9 +132,14 @@ impl Observer {
             None => open_trace(config.traced),
         };
         let trace = trace.map_err(|error| {
+            // seccomp stops the program until the file has been looked at.
+            let except = match &config.opens {
+                Some(_) => "",
+                None => ", but for what came before we looked at the file",
+            };
             notes.push(format!(
                 "the kernel does not tell who brings in which page ({error}): what was resident \
-                 when a file was opened stays, the rest goes"
+                 when a file was opened stays, the rest goes{except}"
             ));
         });
         let mut trace = trace.ok();
