@@ -15,6 +15,9 @@
 //! | `GET /metrics[?files=N] HTTP/1.1` | the same with HTTP headers, for `curl --unix-socket` |
 //!
 //! A request that cannot be answered gets a line that begins with `error: `.
+//!
+//! A watch may also give its metrics, without names of files, to anybody who asks for them by HTTP
+//! at an address of the network ([`HttpServer`]).
 
 mod client;
 mod connection;
@@ -25,4 +28,4 @@ mod server;
 pub use client::{Client, Samples};
 pub use directory::{Endpoint, Found, directory, discover, run_path, watch_path};
 pub use request::{FILES_MAX, STREAM_MAX_MS, STREAM_MIN_MS};
-pub use server::{CLIENTS_MAX, Server};
+pub use server::{CLIENTS_MAX, HttpServer, Server};

@@ -5,7 +5,7 @@ mod exposition;
 use std::ffi::OsString;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::Shutdown;
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use dropbehind_observer::snapshot::{FileSnapshot, Snapshot};
-use dropbehind_observer::status::{CLIENTS_MAX, Client, Server};
+use dropbehind_observer::status::{CLIENTS_MAX, Client, HttpServer, Server};
 use dropbehind_testbed::{Need, Scratch, need};
 use rustix::process::Uid;
 
@@ -339,4 +339,92 @@ fn nobody_waits_for_one_who_takes_no_client() {
         }
     };
     assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);
+}
+
+fn ask_http(address: SocketAddr, request: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn anybody_gets_metrics_at_an_address_and_nothing_else() {
+    let asked = std::sync::Arc::new(AtomicU64::new(0));
+    let count = std::sync::Arc::clone(&asked);
+    let snapshot = move || {
+        count.fetch_add(1, Ordering::Relaxed);
+        Snapshot {
+            kind: "watch".into(),
+            files: vec![FileSnapshot {
+                path: "/srv/secret".into(),
+                ..FileSnapshot::default()
+            }],
+            ..Snapshot::default()
+        }
+    };
+    let server = HttpServer::start("127.0.0.1:0".parse().unwrap(), snapshot).unwrap();
+    let address = server.address();
+    let get = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
+    let answer = ask_http(address, get);
+    let (head, text) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+    assert!(!exposition::read(text).unwrap().is_empty());
+    let head = ask_http(address, "HEAD /metrics HTTP/1.1\r\n\r\n");
+    assert!(
+        head.ends_with("\r\n\r\n") && head.contains(" 200 "),
+        "{head}"
+    );
+    for (request, status) in [
+        ("GET / HTTP/1.1\r\n\r\n", "404"),
+        ("GET /metrics?files=1 HTTP/1.1\r\n\r\n", "404"),
+        ("POST /metrics HTTP/1.1\r\n\r\n", "405"),
+        ("snapshot\n", "400"),
+        ("stream\n", "400"),
+        ("metrics 5\n", "400"),
+        ("\x16\x03\x01\n", "400"),
+    ] {
+        let answer = ask_http(address, request);
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {status} ")),
+            "{request}: {answer}"
+        );
+        assert!(!answer.contains("secret"), "{answer}");
+    }
+    // Many who ask cost the observer no more than a few.
+    for _ in 0..100 {
+        ask_http(address, get);
+    }
+    assert!(asked.load(Ordering::Relaxed) < 100);
+    assert!(HttpServer::start(address, Snapshot::default).is_err());
+    drop(server);
+    assert!(TcpStream::connect(address).is_err());
+}
+
+#[test]
+fn clients_that_say_nothing_keep_nobody_from_metrics() {
+    let server = HttpServer::start("127.0.0.1:0".parse().unwrap(), large).unwrap();
+    let address = server.address();
+    let silent: Vec<TcpStream> = (0..3 * CLIENTS_MAX)
+        .map(|number| {
+            let mut client = TcpStream::connect(address).unwrap();
+            // Some begin, and some do not take their answer.
+            let said: &[u8] = [
+                b"",
+                b"GET /met".as_slice(),
+                b"GET /metrics HTTP/1.1\r\n\r\n",
+            ][number % 3];
+            client.write_all(said).unwrap();
+            client
+        })
+        .collect();
+    let answer = ask_http(address, "GET /metrics HTTP/1.1\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+    // None of them is waited for without end.
+    for mut client in silent {
+        let mut answer = Vec::new();
+        let over = client.read_to_end(&mut answer);
+        assert!(over.is_ok() || over.unwrap_err().kind() == io::ErrorKind::ConnectionReset);
+    }
 }

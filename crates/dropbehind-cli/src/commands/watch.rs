@@ -24,6 +24,7 @@ use outlets::Outlets;
 use reports::Reports;
 use service_manager::ServiceManager;
 use service_signals::{ServiceSignal, ServiceSignals};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -65,6 +66,10 @@ pub(super) struct WatchArgs {
     /// /run/dropbehind/watch.sock
     #[arg(long, value_name = "PATH", value_hint = clap::ValueHint::FilePath)]
     socket: Option<PathBuf>,
+    /// Give the metrics, without names of files, to anybody who asks for /metrics by HTTP at this
+    /// address, such as 127.0.0.1:9599
+    #[arg(long, value_name = "IP:PORT")]
+    listen: Option<SocketAddr>,
     /// Keep a file of metrics, ending in .prom, for the textfile collector of Prometheus' node
     /// exporter; it is removed at the end
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
@@ -127,7 +132,13 @@ impl<'a> Watch<'a> {
             journal,
             manager: ServiceManager::new(),
             signals,
-            outlets: Outlets::open(&socket, args.metrics.as_deref(), &observing, journal)?,
+            outlets: Outlets::open(
+                &socket,
+                args.listen,
+                args.metrics.as_deref(),
+                &observing,
+                journal,
+            )?,
             observing,
             trace,
             reports: Reports::default(),

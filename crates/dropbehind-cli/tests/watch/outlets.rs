@@ -99,6 +99,7 @@ fn outlets_that_cannot_be_are_said_at_once() {
     for (args, saying) in [
         ("--config rules --metrics missing/watch.prom", "missing"),
         ("--config rules --socket rules/sock", "--socket"),
+        ("--config rules --listen 192.0.2.1:1", "192.0.2.1:1"),
     ] {
         let watch = user.watch(args);
         finish(&mut user.wrapped(&["timeout"], "60", &watch)).fails(1, saying);
@@ -170,5 +171,27 @@ fn the_figures_of_disks_add_up() {
             std::thread::sleep(std::time::Duration::from_millis(50));
         }
     }
+    assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
+}
+
+#[test]
+fn metrics_are_given_at_an_address() {
+    need!(Need::Root);
+    let user = User::new();
+    user.writes("rules", RULES);
+    // Nobody listens on a port that was free a moment ago, as far as one can tell.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = free.local_addr().unwrap();
+    drop(free);
+    let args = format!("--config rules --listen {address}");
+    let mut watch = RunningWatch::start(&user, &mut user.watch(&args));
+    watch.says("READY=1");
+    let mut client = std::net::TcpStream::connect(address).unwrap();
+    client.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+    let answer = std::io::read_to_string(client).unwrap();
+    assert!(
+        answer.contains("\ndropbehind_build_info{observer=\"watch\",version="),
+        "{answer}"
+    );
     assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
 }

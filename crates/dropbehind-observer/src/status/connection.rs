@@ -3,12 +3,13 @@
 //! Nothing here blocks. A client owns at most one answer in memory; a stream
 //! whose last line has not been taken gets no new one.
 
-use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
 
 use super::request::{Http, REQUEST_MAX_BYTES, Request};
 use crate::prometheus;
@@ -32,7 +33,9 @@ enum Phase {
 /// One client.
 #[derive(Debug)]
 pub(super) struct Connection {
-    stream: UnixStream,
+    stream: OwnedFd,
+    /// Where it must be over by then, the client may be anybody, and gets metrics alone.
+    deadline: Option<Instant>,
     phase: Phase,
     input: Vec<u8>,
     output: Vec<u8>,
@@ -43,9 +46,10 @@ pub(super) struct Connection {
 
 impl Connection {
     /// A client that has just come; `stream` does not block.
-    pub(super) fn new(stream: UnixStream, turn: u64) -> Self {
+    pub(super) fn new(stream: OwnedFd, turn: u64, deadline: Option<Instant>) -> Self {
         Self {
             stream,
+            deadline,
             phase: Phase::Asking,
             input: Vec::new(),
             output: Vec::new(),
@@ -55,8 +59,8 @@ impl Connection {
     }
 
     /// A client that is told why it gets no answer.
-    pub(super) fn refused(stream: UnixStream, turn: u64, why: &str) -> Self {
-        let mut refused = Self::new(stream, turn);
+    pub(super) fn refused(stream: OwnedFd, turn: u64, why: &str) -> Self {
+        let mut refused = Self::new(stream, turn, None);
         refused.answer(format!("error: {why}\n"));
         refused
     }
@@ -74,11 +78,11 @@ impl Connection {
         }
     }
 
-    /// When the next line is due, if the client has taken the last one.
+    /// When the next line is due, if the client has taken the last one, or when it is late.
     pub(super) fn due(&self) -> Option<Instant> {
         match self.phase {
             Phase::Streaming { due, .. } if !self.has_output() => Some(due),
-            _ => None,
+            _ => self.deadline,
         }
     }
 
@@ -102,9 +106,14 @@ impl Connection {
         turn: u64,
         snapshot: &mut dyn FnMut() -> Snapshot,
     ) -> io::Result<bool> {
+        if self.deadline.is_some_and(|late| late <= Instant::now()) {
+            return Ok(false);
+        }
         if let Phase::Asking = self.phase {
             let over = self.receive(turn)?;
+            let is_anybody = self.deadline.is_some();
             match Request::read(&self.input, over) {
+                Some(request) if is_anybody => self.begin(of_anybody(request), snapshot),
                 Some(Ok(request)) => self.begin(request, snapshot),
                 Some(Err(why)) => self.answer(format!("error: {why}\n")),
                 None => return Ok(!over),
@@ -129,15 +138,15 @@ impl Connection {
     fn receive(&mut self, turn: u64) -> io::Result<bool> {
         let mut piece = [0; 1024];
         while self.input.len() < REQUEST_MAX_BYTES {
-            match self.stream.read(&mut piece) {
-                Ok(0) => return Ok(true),
-                Ok(count) => {
+            match recv(&self.stream, &mut piece[..], RecvFlags::empty()) {
+                Ok((0, _)) => return Ok(true),
+                Ok((count, _)) => {
                     self.input.extend_from_slice(&piece[..count]);
                     self.moved_turn = turn;
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
+                Err(Errno::AGAIN) => break,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
             }
         }
         Ok(false)
@@ -161,6 +170,10 @@ impl Connection {
                 let text = "only /metrics is here\n";
                 self.answer(http("404 Not Found", "text/plain", text, true));
             }
+            Request::Http(Http::Bad) => {
+                let text = "this is no HTTP\n";
+                self.answer(http("400 Bad Request", "text/plain", text, true));
+            }
             Request::Http(Http::NotAllowed) => {
                 let text = "only GET and HEAD are answered\n";
                 let status = "405 Method Not Allowed\r\nAllow: GET, HEAD";
@@ -181,18 +194,28 @@ impl Connection {
 
     fn send(&mut self, turn: u64) -> io::Result<()> {
         while self.has_output() {
-            match self.stream.write(&self.output[self.taken..]) {
+            let rest = &self.output[self.taken..];
+            match send(&self.stream, rest, SendFlags::NOSIGNAL) {
                 Ok(count) => {
                     self.taken += count;
                     self.moved_turn = turn;
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
             }
         }
         Ok(())
     }
+}
+
+/// What is answered where anybody may ask: no names of files.
+fn of_anybody(request: Result<Request, String>) -> Request {
+    Request::Http(match request {
+        Ok(Request::Http(Http::Metrics { files: 1.., .. })) => Http::NotFound,
+        Ok(Request::Http(http)) => http,
+        _ => Http::Bad,
+    })
 }
 
 fn line(snapshot: &Snapshot) -> String {

@@ -31,6 +31,8 @@ pub(super) enum Http {
     NotFound,
     /// Another method.
     NotAllowed,
+    /// Something else, where only HTTP is answered.
+    Bad,
 }
 
 impl Request {

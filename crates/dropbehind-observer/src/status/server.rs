@@ -1,4 +1,4 @@
-//! The thread that answers.
+//! The thread that answers, at an observer's socket or at an address of the network.
 //!
 //! It owns the listening socket and all connections, and waits for them with one poll. It never
 //! waits for a client: one that does not take its answer keeps at most that one in memory, and
@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
@@ -27,12 +28,32 @@ pub const CLIENTS_MAX: usize = 32;
 /// How long no client is accepted after descriptors ran out.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
+/// At an address of the network, a client is answered within this time or not at all.
+const NETWORK_PATIENCE: Duration = Duration::from_secs(10);
+/// There, all who ask within this time get the same figures, so that many clients do not keep the
+/// observer from its work.
+const NETWORK_SAME: Duration = Duration::from_secs(1);
+
 /// Answers clients at a socket until it is dropped.
 #[derive(Debug)]
 pub struct Server {
     path: PathBuf,
     /// Device and inode of our socket's file.
     file: (u64, u64),
+    worker: Worker,
+}
+
+/// Gives the metrics to whoever asks for them by HTTP at an address, until it is dropped. Nobody
+/// is asked who they are, and nothing is encrypted.
+#[derive(Debug)]
+pub struct HttpServer {
+    address: SocketAddr,
+    _worker: Worker,
+}
+
+/// A thread that ends when this is dropped.
+#[derive(Debug)]
+struct Worker {
     /// Closing it ends the thread.
     stop: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
@@ -55,33 +76,15 @@ impl Server {
         held.sweep();
         let listener = held.listen(path)?;
         let metadata = fs::symlink_metadata(path)?;
-        let (stop, stopped) = UnixStream::pair()?;
-        let mut service = Service {
-            listener,
-            stopped,
-            owner: rustix::process::geteuid().as_raw(),
-            connections: Vec::new(),
-            turn: 0,
-            snapshot: Box::new(snapshot),
-        };
-        // None of the program's signal handlers may run on our thread.
-        let blocked = dropbehind_linux::SignalsBlocked::new()?;
-        let thread = std::thread::Builder::new()
-            .name("db-status".to_owned())
-            .spawn(move || service.run());
-        drop(blocked);
-        let thread = match thread {
-            Ok(thread) => thread,
-            Err(error) => {
-                let _ = fs::remove_file(path);
-                return Err(error);
-            }
-        };
+        let owner = rustix::process::geteuid().as_raw();
+        let worker = Worker::start("db-status", listener, Some(owner), Box::new(snapshot));
+        let worker = worker.inspect_err(|_| {
+            let _ = fs::remove_file(path);
+        });
         Ok(Self {
             path: path.to_owned(),
             file: (metadata.dev(), metadata.ino()),
-            stop: Some(stop),
-            thread: Some(thread),
+            worker: worker?,
         })
     }
 
@@ -101,6 +104,67 @@ impl Drop for Server {
             let _ = fs::remove_file(&self.path);
         }
         drop(held);
+        self.worker.end();
+    }
+}
+
+impl HttpServer {
+    /// Listens at an address, and calls `snapshot` in a thread of its own, at most once a second.
+    ///
+    /// # Errors
+    ///
+    /// Those of socket(2) and bind(2): somebody else listens there, the address is not this
+    /// machine's, or the network is out of reach.
+    pub fn start(
+        address: SocketAddr,
+        snapshot: impl Fn() -> Snapshot + Send + 'static,
+    ) -> io::Result<Self> {
+        let listener = TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let worker = Worker::start("db-http", listener.into(), None, Box::new(snapshot))?;
+        Ok(Self {
+            address,
+            _worker: worker,
+        })
+    }
+
+    /// Where it listens; if port 0 was asked for, with the port that it got.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Worker {
+    /// Starts a thread of this name. Without an `owner`, anybody is answered.
+    fn start(
+        name: &str,
+        listener: OwnedFd,
+        owner: Option<u32>,
+        snapshot: Box<dyn Fn() -> Snapshot + Send>,
+    ) -> io::Result<Self> {
+        let (stop, stopped) = UnixStream::pair()?;
+        let mut service = Service {
+            listener,
+            stopped,
+            owner,
+            connections: Vec::new(),
+            turn: 0,
+            snapshot,
+            taken: None,
+        };
+        // None of the program's signal handlers may run on our thread.
+        let blocked = dropbehind_linux::SignalsBlocked::new()?;
+        let thread = std::thread::Builder::new().name(name.to_owned());
+        let thread = thread.spawn(move || service.run());
+        drop(blocked);
+        Ok(Self {
+            stop: Some(stop),
+            thread: Some(thread?),
+        })
+    }
+
+    fn end(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
             // A panic of the thread was reported when it happened.
@@ -109,14 +173,23 @@ impl Drop for Server {
     }
 }
 
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
 struct Service {
     listener: OwnedFd,
     stopped: UnixStream,
-    owner: u32,
+    /// Who is answered, besides root; `None` for anybody.
+    owner: Option<u32>,
     connections: Vec<Connection>,
     /// How often something happened.
     turn: u64,
     snapshot: Box<dyn Fn() -> Snapshot + Send>,
+    /// The last one, and when it was taken.
+    taken: Option<(Instant, Snapshot)>,
 }
 
 impl Service {
@@ -188,9 +261,13 @@ impl Service {
     /// Lets all clients proceed that can. Those that ask at the same moment see the same state.
     fn proceed(&mut self, ready: &BTreeSet<Ready>) {
         let now = Instant::now();
-        let mut taken: Option<Snapshot> = None;
-        let source = &self.snapshot;
-        let mut snapshot = || taken.get_or_insert_with(source).clone();
+        let same = match self.owner {
+            Some(_) => Duration::ZERO,
+            None => NETWORK_SAME,
+        };
+        self.taken.take_if(|(at, _)| now >= *at + same);
+        let (source, taken) = (&self.snapshot, &mut self.taken);
+        let mut snapshot = || taken.get_or_insert_with(|| (now, source())).1.clone();
         let turn = self.turn;
         let mut index = 0;
         self.connections.retain_mut(|connection| {
@@ -211,7 +288,7 @@ impl Service {
         // Not without end: clients accepted before must be answered, too.
         for _ in 0..CLIENTS_MAX {
             match rustix::net::accept_with(&self.listener, flags) {
-                Ok(client) => self.admit(client.into()),
+                Ok(client) => self.admit(client),
                 Err(Errno::AGAIN) => break,
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(error) => return Err(error),
@@ -220,10 +297,11 @@ impl Service {
         Ok(())
     }
 
-    fn admit(&mut self, client: UnixStream) {
+    fn admit(&mut self, client: OwnedFd) {
         let turn = self.turn;
-        let user = dropbehind_linux::peer_user(client.as_fd());
-        if !user.is_ok_and(|user| user == 0 || user == self.owner) {
+        let is_wanted = |user| user == 0 || Some(user) == self.owner;
+        let user = || dropbehind_linux::peer_user(client.as_fd());
+        if self.owner.is_some() && !user().is_ok_and(is_wanted) {
             let why = "only the observer's owner and root are answered";
             self.refuse(client, why);
             return;
@@ -232,11 +310,14 @@ impl Service {
             self.refuse(client, "too many clients; end one of them");
             return;
         }
-        self.connections.push(Connection::new(client, turn));
+        let anybody = self.owner.is_none();
+        let deadline = anybody.then(|| Instant::now() + NETWORK_PATIENCE);
+        self.connections
+            .push(Connection::new(client, turn, deadline));
     }
 
     /// Tells a client why, as far as that is possible at once.
-    fn refuse(&self, client: UnixStream, why: &str) {
+    fn refuse(&self, client: OwnedFd, why: &str) {
         let mut refused = Connection::refused(client, self.turn, why);
         refused.proceed(self.turn, &mut Snapshot::default);
     }

@@ -1,12 +1,14 @@
-//! Where others see what a watch does: a socket, and a file of metrics.
+//! Where others see what a watch does: a socket, an address for HTTP, and a file of metrics.
 
 use super::journal::Journal;
 use super::observing::Observing;
 use crate::error::{Doing, Failure, shown};
 use dropbehind_observer::prometheus;
 use dropbehind_observer::snapshot::Snapshot;
-use dropbehind_observer::status::Server;
+use dropbehind_observer::status::{HttpServer, Server};
+use rustix::io::Errno;
 use std::io;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 /// Each file would be a new set of series for whoever stores them; the socket reports single
@@ -17,6 +19,7 @@ const FILES: usize = 0;
 #[derive(Debug)]
 pub(super) struct Outlets {
     _server: Server,
+    _http: Option<HttpServer>,
     metrics: Option<Metrics>,
 }
 
@@ -31,15 +34,21 @@ struct Metrics {
 impl Outlets {
     pub(super) fn open(
         socket: &Path,
+        address: Option<SocketAddr>,
         metrics: Option<&Path>,
         observing: &Observing,
         journal: Journal,
     ) -> Result<Self, Failure> {
         let server = Server::start(socket, observing.reporter())
             .map_err(|error| Failure::new(format!("{error}. --socket names another path.")))?;
+        let http = address.map(|address| {
+            HttpServer::start(address, observing.reporter())
+                .map_err(|error| refused(address, &error))
+        });
         let metrics = metrics.map(|path| Metrics::begin(path, &observing.snapshot(), journal));
         Ok(Self {
             _server: server,
+            _http: http.transpose()?,
             metrics: metrics.transpose()?,
         })
     }
@@ -50,6 +59,17 @@ impl Outlets {
             metrics.publish(snapshot, journal);
         }
     }
+}
+
+fn refused(address: SocketAddr, error: &io::Error) -> Failure {
+    let step = match Errno::from_io_error(error) {
+        Some(Errno::AFNOSUPPORT) => {
+            "The systemd unit permits no network: add RestrictAddressFamilies=AF_INET AF_INET6 and \
+             IPAddressAllow=localhost to it"
+        }
+        _ => "Name another address with --listen",
+    };
+    Failure::new(format!("cannot listen at {address}: {error}. {step}."))
 }
 
 impl Metrics {
