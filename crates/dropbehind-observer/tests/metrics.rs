@@ -239,3 +239,51 @@ fn curl_reads_the_metrics() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(!exposition::read(&text).unwrap().is_empty());
 }
+
+/// All that the dashboard asks for is there.
+#[test]
+fn the_dashboard_shows_metrics_that_exist() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../packaging/grafana-dashboard.json");
+    let text = fs::read_to_string(path).unwrap();
+    let dashboard: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let mut snapshot = busy();
+    snapshot.kind = "watch".into();
+    let samples = exposition::read(&prometheus::text(&snapshot, 10)).unwrap();
+    let labels_of = |name: &str| {
+        let of_name = samples.keys().filter(|(sample, _)| sample == name);
+        of_name.map(|(_, labels)| labels).next()
+    };
+    let mut asked = std::collections::BTreeSet::new();
+    let mut ids = Vec::new();
+    for panel in dashboard["panels"].as_array().unwrap() {
+        ids.push(panel["id"].as_u64().unwrap());
+        let targets = panel["targets"].as_array();
+        assert_eq!(targets.is_none(), panel["type"] == "row", "{panel:#}");
+        for target in targets.into_iter().flatten() {
+            let query = target["expr"].as_str().unwrap();
+            let names: Vec<&str> = query
+                .split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_')
+                .filter(|word| word.starts_with("dropbehind_"))
+                .collect();
+            assert!(!names.is_empty(), "{query}");
+            for name in names {
+                let labels = labels_of(name).unwrap_or_else(|| panic!("{name} in {query}"));
+                let legend = target["legendFormat"].as_str().unwrap();
+                let by = query.split(" by (").skip(1);
+                let by = by.map(|rest| rest.split(')').next().unwrap());
+                let shown = legend.split("{{").skip(1);
+                let shown = shown.map(|rest| rest.split("}}").next().unwrap());
+                for label in by.chain(shown) {
+                    assert!(labels.contains_key(label), "{label} of {query}");
+                }
+                asked.insert(name.to_owned());
+            }
+        }
+    }
+    let panels = ids.len();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), panels);
+    assert!(asked.len() >= 20, "{asked:?}");
+}
