@@ -30,6 +30,7 @@ pub(crate) mod records;
 pub(crate) mod ring;
 mod runs;
 pub(crate) mod tracefs;
+mod uses;
 
 pub use device_number::{block_device_number, kernel_device};
 pub use error::CacheTraceError;
@@ -48,6 +49,7 @@ use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+pub use uses::{CacheUses, PageUses};
 
 const TRACEPOINT: &str = "filemap/mm_filemap_add_to_page_cache";
 
@@ -103,7 +105,7 @@ pub enum TraceRecord {
 }
 
 /// The name of a process's program, up to 15 bytes of it (`TASK_COMM_LEN`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ProgramName {
     /// Padded with zeros, at least one.
     bytes: [u8; 16],

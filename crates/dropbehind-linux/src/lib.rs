@@ -79,8 +79,9 @@ pub use advice::{Access, advise_access, drop_clean, will_need};
 pub use at_exit::at_exit;
 pub use block::{block_size_bytes, is_read_only, logical_sector_bytes, physical_sector_bytes};
 pub use cache_trace::{
-    ArrivalMark, CacheTrace, CacheTraceError, KernelDevices, KernelInode, ProgramName, TraceRecord,
-    TraceView, block_device_number, has_subvolumes, kernel_device, monotonic_ns,
+    ArrivalMark, CacheTrace, CacheTraceError, CacheUses, KernelDevices, KernelInode, PageUses,
+    ProgramName, TraceRecord, TraceView, block_device_number, has_subvolumes, kernel_device,
+    monotonic_ns,
 };
 pub use cachestat::{CacheStat, cachestat};
 pub use claims::{Claimed, Claims};

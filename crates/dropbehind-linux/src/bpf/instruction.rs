@@ -43,6 +43,7 @@ pub(crate) enum Operation {
     And = 0x50,
     ShiftLeft = 0x60,
     ShiftRight = 0x70,
+    Xor = 0xa0,
     Move = 0xb0,
 }
 

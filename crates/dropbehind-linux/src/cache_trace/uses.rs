@@ -1,0 +1,318 @@
+//! Uses of cached pages: the tracepoints `filemap:mm_filemap_get_pages` and
+//! `mm_filemap_map_pages`, which newer kernels have.
+//!
+//! There are as many uses as there are calls of read(2) on the whole machine, so nobody could
+//! read a record of each. Instead, programs in the kernel keep a table in memory that we map. It
+//! has the blocks of 64 pages that entered the cache last, and of each page, whether it was used
+//! since then, and whether it was used again. A use of a block that is not in the table costs a
+//! look at one cache line.
+//!
+//! A reader that reads a page in several small pieces uses it once: what the last use of a
+//! block had already does not count as another, if it was the same thread's. What is mapped makes
+//! no event after the first, and cannot be dropped meanwhile. `mm_filemap_fault` comes before
+//! the page does, and is not needed: what a fault can map at once, it does (fault-around). A fault
+//! that writes makes no event that counts.
+
+mod program;
+
+use super::event::{Event, Recorded, Tasks};
+use super::format::{Field, Format};
+use super::{CacheTraceError, KernelInode, TRACEPOINT, processors, strange_format, tracefs};
+use crate::bpf::{ArrayMap, Program, ProgramKind};
+use crate::deferred_close::close_deferred;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Pages of a block: one for each bit.
+const BLOCK_PAGES: u64 = 64;
+const BLOCK_SHIFT: i32 = 6;
+/// The table's sets, of two entries each: 5 MiB, for 131,072 blocks, or 32 GiB of large files.
+const SETS: usize = 1 << 16;
+const SET_SHIFT: i32 = 30;
+const SET_MASK: i32 = SETS as i32 - 1;
+const SET_BYTES: usize = 2 * ENTRY_BYTES;
+
+// An entry consists of 64-bit words.
+/// Which block it is.
+const TAG: usize = 0;
+/// Which of its pages were used since they entered the cache.
+const USED: usize = 8;
+/// Which of them were used again.
+const AGAIN: usize = 16;
+/// Which pages the last use had, and the thread.
+const LAST: usize = 24;
+const USER: usize = 32;
+const ENTRY_BYTES: usize = 40;
+
+/// A folio has at most this many blocks that count (2 MiB), and a single use, too. A longer read
+/// makes several events.
+const BLOCKS: usize = 8;
+
+// Factors of the hash; odd, so that no two blocks of a file have the same.
+const INODE_FACTOR: i32 = 0x5851_F42D;
+const MIX_SHIFT: i32 = 29;
+const MIX_FACTOR: i32 = 0x4C95_7F2D;
+
+const READS: &str = "filemap/mm_filemap_get_pages";
+const MAPS: &str = "filemap/mm_filemap_map_pages";
+
+/// What is known of the uses of some pages since they entered the cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PageUses {
+    /// Some page was used.
+    pub once: bool,
+    /// Some page was used at two different times.
+    pub again: bool,
+}
+
+/// Where a use's record has its pages.
+#[derive(Clone, Copy, Debug)]
+struct UseFormat {
+    inode: Field,
+    device: Field,
+    first: Field,
+    last: Field,
+}
+
+/// The table, and the programs that fill it.
+#[derive(Debug)]
+pub struct CacheUses {
+    table: ArrayMap,
+    /// Each runs a program on all processors while it is open.
+    events: Vec<Event>,
+}
+
+impl CacheUses {
+    /// Notes uses on the whole machine from now on. The table is locked memory.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`CacheTrace::open`](super::CacheTrace::open);
+    /// [`CacheTraceError::NoTracepoint`] also where the kernel does not tell of reads.
+    pub fn open() -> Result<Self, CacheTraceError> {
+        let failed = |error| CacheTraceError::of("the program in the kernel", error);
+        if cfg!(not(all(
+            target_endian = "little",
+            target_pointer_width = "64"
+        ))) {
+            let why = "it needs a 64-bit little-endian machine";
+            return Err(failed(io::Error::new(io::ErrorKind::Unsupported, why)));
+        }
+        let table = ArrayMap::new(SETS, SET_BYTES).map_err(failed)?;
+        let first = *processors::online()
+            .map_err(failed)?
+            .first()
+            .ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
+        let run = |tracepoint, instructions: &[u64]| -> io::Result<Event> {
+            let program = Program::load(ProgramKind::Tracepoint, instructions)?;
+            let event = Event::open(Recorded::Tracepoint(tracepoint), Tasks::Untold, first, 0)?;
+            event.run(program.as_fd())?;
+            Ok(event)
+        };
+        let mut events = Vec::new();
+        let (tracepoint, text) = tracefs::tracepoint(TRACEPOINT)?;
+        let format = Format::parse(&text, false).map_err(|_| strange_format())?;
+        // Before uses are noted, so that none is noted of a page that came later.
+        let arrivals = program::of_arrivals(&format, table.as_fd());
+        events.push(run(tracepoint, &arrivals).map_err(failed)?);
+        for name in [READS, MAPS] {
+            let (tracepoint, text) = tracefs::tracepoint(name)?;
+            let field = |name| Field::find(&text, name).ok_or_else(strange_format);
+            let format = UseFormat {
+                inode: field("i_ino")?,
+                device: field("s_dev")?,
+                first: field("index")?,
+                last: field("last_index")?,
+            };
+            let uses = program::of_uses(format, table.as_fd());
+            events.push(run(tracepoint, &uses).map_err(failed)?);
+        }
+        Ok(Self { table, events })
+    }
+
+    /// What is known of the uses of these pages since each of them entered the cache. Of pages
+    /// that entered too long ago, nothing is known.
+    #[must_use]
+    pub fn of(&self, inode: KernelInode, first_page: u64, pages: u64) -> PageUses {
+        let mut uses = PageUses::default();
+        let end = first_page.saturating_add(pages);
+        let mut at = first_page;
+        while at < end {
+            let next = (at - at % BLOCK_PAGES).saturating_add(BLOCK_PAGES).min(end);
+            let (used, again) = self.of_block(inode, at / BLOCK_PAGES);
+            let wanted = (u64::MAX << (at % BLOCK_PAGES))
+                & (u64::MAX >> (BLOCK_PAGES - 1 - (next - 1) % BLOCK_PAGES));
+            uses.once |= used & wanted != 0;
+            uses.again |= again & wanted != 0;
+            at = next;
+        }
+        uses
+    }
+
+    fn of_block(&self, inode: KernelInode, block: u64) -> (u64, u64) {
+        let tag = tag_of(inode, block);
+        let set = set_of(tag);
+        let word = |entry, field| {
+            self.table
+                .word(set, entry * ENTRY_BYTES + field)
+                .load(Relaxed)
+        };
+        match (0..2).find(|&entry| word(entry, TAG) == tag) {
+            Some(entry) => (word(entry, USED), word(entry, AGAIN)),
+            None => (0, 0),
+        }
+    }
+}
+
+impl Drop for CacheUses {
+    fn drop(&mut self) {
+        close_deferred(self.events.drain(..).map(Event::into).collect());
+    }
+}
+
+/// As the programs compute it. Blocks that follow one another are in different sets, since these
+/// are the bits at which the last factor begins.
+fn set_of(tag: u64) -> usize {
+    (tag >> SET_SHIFT) as usize & SET_MASK as usize
+}
+
+/// As the programs compute it.
+fn tag_of(inode: KernelInode, block: u64) -> u64 {
+    let factor = |factor: i32| i64::from(factor).cast_unsigned();
+    let file = inode.number.wrapping_mul(factor(INODE_FACTOR)) ^ u64::from(inode.device) << 32;
+    let mixed = file ^ block;
+    (mixed ^ mixed >> MIX_SHIFT).wrapping_mul(factor(MIX_FACTOR))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{KernelDevices, drop_clean, page_size};
+    use dropbehind_testbed::{Need, need};
+    use std::fs::File;
+    use std::io::Write;
+    use std::os::unix::fs::FileExt;
+
+    const PAGES: u64 = 300;
+
+    fn uses() -> Option<CacheUses> {
+        match CacheUses::open() {
+            Ok(uses) => Some(uses),
+            Err(CacheTraceError::NoTracepoint(error)) => {
+                eprintln!("SKIPPED: this kernel does not tell of uses: {error}");
+                None
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// A file that was just written, and its inode.
+    fn written() -> (File, KernelInode) {
+        let mut file = tempfile::tempfile_in(".").unwrap();
+        let bytes = vec![1; (PAGES * page_size()) as usize];
+        file.write_all(&bytes).unwrap();
+        let inode = KernelDevices::new().inode_of(file.as_fd()).unwrap();
+        (file, inode)
+    }
+
+    fn read(file: &File, page: u64, pages: u64) {
+        let mut buffer = vec![0; (pages * page_size()) as usize];
+        file.read_exact_at(&mut buffer, page * page_size()).unwrap();
+    }
+
+    const UNUSED: PageUses = PageUses {
+        once: false,
+        again: false,
+    };
+    const ONCE: PageUses = PageUses {
+        once: true,
+        again: false,
+    };
+    const AGAIN: PageUses = PageUses {
+        once: true,
+        again: true,
+    };
+
+    #[test]
+    fn what_was_written_is_unused_until_it_is_read() {
+        need!(Need::Root);
+        let Some(uses) = uses() else { return };
+        let (file, inode) = written();
+        assert_eq!(uses.of(inode, 0, PAGES), UNUSED);
+        read(&file, 100, 1);
+        assert_eq!(uses.of(inode, 0, 100), UNUSED);
+        assert_eq!(uses.of(inode, 100, 1), ONCE);
+        assert_eq!(uses.of(inode, 101, PAGES - 101), UNUSED);
+        // In pieces.
+        for _ in 0..3 {
+            read(&file, 100, 1);
+        }
+        assert_eq!(uses.of(inode, 100, 1), ONCE);
+        read(&file, 99, 1);
+        read(&file, 100, 1);
+        assert_eq!(uses.of(inode, 100, 1), AGAIN);
+        assert_eq!(uses.of(inode, 99, 1), ONCE);
+        // By two programs, as one thread after the other.
+        for expected in [ONCE, AGAIN] {
+            std::thread::scope(|scope| scope.spawn(|| read(&file, 200, 1)).join()).unwrap();
+            assert_eq!(uses.of(inode, 200, 1), expected);
+        }
+    }
+
+    #[test]
+    fn what_a_reader_passes_was_used_once_and_by_the_next_one_again() {
+        need!(Need::Root);
+        let Some(uses) = uses() else { return };
+        let (file, inode) = written();
+        file.sync_all().unwrap();
+        for (piece_pages, dropped) in [(1, true), (25, true), (100, true), (300, true)] {
+            if dropped {
+                drop_clean(file.as_fd(), 0, 0).unwrap();
+            }
+            for expected in [ONCE, AGAIN] {
+                for page in (0..PAGES).step_by(piece_pages as usize) {
+                    read(&file, page, piece_pages);
+                    let passed = uses.of(inode, page, piece_pages);
+                    assert_eq!(passed, expected, "{piece_pages} {page}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_mapped_again_was_used_again() {
+        need!(Need::Root);
+        let Some(uses) = uses() else { return };
+        let (file, inode) = written();
+        file.sync_all().unwrap();
+        drop_clean(file.as_fd(), 0, 0).unwrap();
+        let bytes = (PAGES * page_size()) as usize;
+        for expected in [ONCE, AGAIN] {
+            let protection = rustix::mm::ProtFlags::READ;
+            let mapping = crate::mapping::Mapping::new(file.as_fd(), 0, bytes, protection).unwrap();
+            for page in 0..PAGES {
+                mapping.word((page * page_size()) as usize).load(Relaxed);
+            }
+            drop(mapping);
+            assert_eq!(uses.of(inode, 0, PAGES), expected);
+        }
+    }
+
+    #[test]
+    fn tags_tell_blocks_apart() {
+        let mut tags = std::collections::HashSet::new();
+        for device in [1, 254 << 20 | 1] {
+            for number in (0..200).chain(1 << 32..(1 << 32) + 200) {
+                for block in 0..200 {
+                    tags.insert(tag_of(KernelInode { device, number }, block));
+                }
+            }
+        }
+        assert_eq!(tags.len(), 2 * 400 * 200);
+        let mut sets = vec![0_u32; SETS];
+        tags.iter().for_each(|tag| sets[set_of(*tag)] += 1);
+        // On average, there are 2.4 in a set.
+        assert!(sets.iter().max().unwrap() < &20, "{:?}", sets.iter().max());
+    }
+}
