@@ -239,7 +239,7 @@ dropbehind_options *dropbehind_options_new(void);
 void dropbehind_options_free(dropbehind_options *options);
 
 // Sets the mode by its name: "buffered", "dontcache", "write-behind", "write-behind-any",
-// "write-through" or "noreuse". The default is that of the file's disk in the configuration
+// "write-through", "noreuse" or "auto", which is as "dontcache" here. The default is that of the file's disk in the configuration
 // file, or else "dontcache".
 //
 // EINVAL: there is no such mode.

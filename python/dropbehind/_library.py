@@ -136,7 +136,7 @@ class Options:
                     library.options_set_mode,
                     cache_mode.encode(),
                     f"{cache_mode!r} is no cache mode; the modes are dontcache, write-behind, "
-                    "write-behind-any, write-through, noreuse and buffered",
+                    "write-behind-any, write-through, noreuse, auto and buffered",
                 )
             if window is not None:
                 self._set(

@@ -39,7 +39,7 @@ pub unsafe extern "C" fn dropbehind_options_free(options: *mut dropbehind_option
 }
 
 /// Sets the mode by its name: "buffered", "dontcache", "write-behind", "write-behind-any",
-/// "write-through" or "noreuse". The default is that of the file's disk in the configuration
+/// "write-through", "noreuse" or "auto", which is as "dontcache" here. The default is that of the file's disk in the configuration
 /// file, or else "dontcache".
 ///
 /// EINVAL: there is no such mode.

@@ -16,8 +16,8 @@ use dropbehind_linux::{Description, FileKind, KernelInode, file_stat, page_size}
 use dropbehind_policy::observed_stream::ProvenanceKind;
 use dropbehind_policy::residency::ResidencyMap;
 use dropbehind_policy::{
-    Brought, Counted, Mode, ObservedCounts, ObservedStream, ObservedStreamConfig, StreamConfig,
-    StreamCounters, StreamId,
+    Brought, ByteRange, Counted, Mode, ObservedCounts, ObservedStream, ObservedStreamConfig,
+    StreamConfig, StreamCounters, StreamId,
 };
 
 use crate::arrivals::ReportedTrace;
@@ -148,6 +148,7 @@ type BrakePlace = Arc<OnceLock<Option<Arc<Brake>>>>;
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Told {
     Brought(Brought),
+    Decided { range: ByteRange, stays: bool },
     Changed { mode: Mode, reads: bool },
     Advised { random: bool },
 }
@@ -352,6 +353,11 @@ impl Observed {
         self.tell(brought.into_iter().map(Told::Brought));
     }
 
+    /// What was [held](Brought::held) of this range stays, or is dropped like all else.
+    pub fn decided(&self, range: ByteRange, stays: bool) {
+        self.tell([Told::Decided { range, stays }]);
+    }
+
     fn tell(&self, news: impl IntoIterator<Item = Told>) {
         let was_empty = {
             let mut told = lock(&self.mailbox);
@@ -369,7 +375,7 @@ impl Observed {
         let told = std::mem::take(&mut *lock(&self.mailbox)).into_iter();
         let brought = told.filter_map(|told| match told {
             Told::Brought(brought) => Some(brought),
-            Told::Changed { .. } | Told::Advised { .. } => None,
+            Told::Decided { .. } | Told::Changed { .. } | Told::Advised { .. } => None,
         });
         brought.collect()
     }

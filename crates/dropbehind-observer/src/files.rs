@@ -10,6 +10,7 @@ mod heirs;
 mod mappings;
 mod namesakes;
 mod open_file;
+mod reuse;
 mod scan;
 mod strangers;
 mod untraced;
@@ -23,8 +24,8 @@ use std::time::{Duration, Instant};
 
 use dropbehind_flusher::{CacheMap, FailedWriteback, Flusher, Notice, NoticeSink, ReportedTrace};
 use dropbehind_linux::{
-    EventMask, Fanotify, FileId, FileKind, FileSystem, MarkTarget, WritebackFailure, file_stat,
-    kernel_device, page_size,
+    CacheUses, EventMask, Fanotify, FileId, FileKind, FileSystem, MarkTarget, WritebackFailure,
+    file_stat, kernel_device, page_size,
 };
 use dropbehind_policy::grace::SMALL_FILE_BYTES;
 use dropbehind_policy::{Brought, FileNumber, Inode, ObservedFiles};
@@ -91,6 +92,10 @@ pub(crate) struct Files {
     opens_wait: bool,
     /// From this many files on, no more are held open: descriptors are limited.
     most_held: usize,
+    /// What is known of uses of cached pages; `None` until a rule asks for it.
+    uses: Option<Option<CacheUses>>,
+    /// When to ask again how much memory is available.
+    next_memory: Option<Instant>,
 }
 
 /// What [`Files`] is made from.
@@ -113,7 +118,7 @@ pub(crate) struct Parts {
 
 impl Files {
     pub(crate) fn new(parts: Parts) -> Files {
-        Files {
+        let mut files = Files {
             flusher: parts.flusher,
             rules: RulesInForce::new(parts.rules),
             fanotify: parts.fanotify,
@@ -142,7 +147,13 @@ impl Files {
             filesystems: HashMap::new(),
             opens_wait: false,
             most_held: parts.most_held,
+            uses: None,
+            next_memory: None,
+        };
+        if files.trace.is_none() {
+            files.rules.keep_all_that_may_be_reused();
         }
+        files
     }
 
     /// Sets whether open events of files already in use may still be unread.
@@ -465,7 +476,7 @@ impl Files {
     fn brought_of(&mut self, number: FileNumber, process: i32, range: ByteRange) {
         self.was_named(number, range);
         let ours = self.is_ours(number, process);
-        self.table.brought_of(number, Brought { range, ours });
+        self.bring(number, process, Brought::new(range, ours));
     }
 
     /// Puts failed writeback on the board, with the path of the first file only.
@@ -506,6 +517,9 @@ impl Files {
 
     /// Closes all files: the observed programs have ended, or nobody waits for them any more.
     pub(crate) fn close_all(&mut self) {
+        self.decide(true);
+        // Decisions are about what has been told so far.
+        self.act();
         let open: Vec<FileNumber> = self.files.keys().copied().collect();
         for number in open {
             self.see_what_was_brought(number);

@@ -127,6 +127,11 @@ impl Names {
         (time_ns > 0).then_some(Stamp { time_ns, made })
     }
 
+    /// The last name that this process had, padded with zeros, if it is known.
+    pub(crate) fn bytes_of(&self, process: i32) -> Option<ProgramName> {
+        Some(self.known(process)?.name)
+    }
+
     /// The last name that this process had, if it is known.
     pub(crate) fn of(&self, process: i32) -> Option<String> {
         let known = self.known(process)?;

@@ -251,6 +251,7 @@ impl Observer {
             most_closed: rounds::most_closed(),
         };
         rounds.listen_to_advice();
+        rounds.look_for_uses();
         let observer = Observer {
             shared,
             inputs,

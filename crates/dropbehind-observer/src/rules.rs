@@ -81,6 +81,12 @@ pub trait Rules: Send + Sync + std::fmt::Debug {
         false
     }
 
+    /// Returns whether some answer has a mode that keeps [what is used
+    /// again](Mode::keeps_reused).
+    fn keep_reused(&self) -> bool {
+        false
+    }
+
     /// Returns false if the answer is the same for all paths: a [`Candidate`] may then have an
     /// empty one. Finding a path takes longer than all else about a small file.
     fn ask_for_paths(&self) -> bool {

@@ -217,6 +217,10 @@ impl rules::Rules for RulesFile {
         self.rules.modes().any(Mode::heeds_advice)
     }
 
+    fn keep_reused(&self) -> bool {
+        self.rules.modes().any(Mode::keeps_reused)
+    }
+
     fn name(&self, folder: &Path) -> bool {
         let wanting = self
             .rules

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use dropbehind_linux::disk_of;
+use dropbehind_policy::Residency;
 
 use crate::names::Names;
 use crate::rules::{Candidate, Rules, Settings};
@@ -19,6 +20,8 @@ pub(crate) struct RulesInForce {
     pub(crate) names: Names,
     /// By device number: sysfs is slow.
     disk_names: HashMap<u64, String>,
+    /// It is not known what is used again.
+    keep_all_that_may_be_reused: bool,
 }
 
 impl RulesInForce {
@@ -27,11 +30,18 @@ impl RulesInForce {
             rules,
             names: Names::default(),
             disk_names: HashMap::new(),
+            keep_all_that_may_be_reused: false,
         }
     }
 
     pub(crate) fn replace(&mut self, rules: Arc<dyn Rules>) {
         self.rules = rules;
+    }
+
+    /// From now on, modes that keep what is used again keep everything: nobody tells what that
+    /// is.
+    pub(crate) fn keep_all_that_may_be_reused(&mut self) {
+        self.keep_all_that_may_be_reused = true;
     }
 
     /// How to observe this file, which `process` opened by `path`; `size` is asked if that makes a
@@ -45,13 +55,17 @@ impl RulesInForce {
     ) -> Option<Settings> {
         let disk = self.disk_name(device);
         let name = self.names.of(process);
-        self.rules.settings_for(Candidate {
+        let mut settings = self.rules.settings_for(Candidate {
             path,
             process,
             name: name.as_deref(),
             size_bytes: self.rules.ask_for_sizes().then(size).flatten(),
             disk,
-        })
+        })?;
+        if settings.mode.keeps_reused() && self.keep_all_that_may_be_reused {
+            settings.mode.residency = Residency::Keep;
+        }
+        Some(settings)
     }
 
     /// Learns which disk carries a file, and returns the number of the file's device.

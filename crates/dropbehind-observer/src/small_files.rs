@@ -34,8 +34,11 @@ pub(crate) struct SmallTotals {
     pub(crate) writeback_bytes: AtomicU64,
     /// Bytes that wait now.
     pub(crate) waiting_bytes: AtomicU64,
-    /// Files that wait now.
+    /// Bytes that stay, since they were used again.
+    pub(crate) kept_bytes: AtomicU64,
+    /// Files that wait now, and those of them that are clean and wait for a decision.
     waiting_files: AtomicUsize,
+    parked_files: AtomicUsize,
 }
 
 /// A small file that was closed.
@@ -46,6 +49,8 @@ pub(crate) struct SmallFile {
     pub(crate) mode: Mode,
     /// What of it the observed programs brought in.
     pub(crate) ours: RangeSet,
+    /// What of that is not dropped before it is decided.
+    pub(crate) held: RangeSet,
     pub(crate) writeback_sign: Option<WritebackSign>,
     /// The inode by which the trace names it.
     pub(crate) inode: Option<KernelInode>,
@@ -68,6 +73,8 @@ enum Message {
     File(SmallFile),
     /// Others brought this in.
     Keep(FileNumber, ByteRange),
+    /// What was held of this stays, or goes.
+    Decided(FileNumber, ByteRange, bool),
     /// Everything is to be written and dropped now; answered when it is.
     Flush(mpsc::Sender<()>),
 }
@@ -100,7 +107,7 @@ impl SmallFiles {
             totals: Arc::clone(&totals),
             shelf: Shelf::new(),
             files: HashMap::new(),
-            holds_files: false,
+            held: Vec::new(),
             flushing: Vec::new(),
             started: Instant::now(),
             observer,
@@ -136,9 +143,16 @@ impl SmallFiles {
         self.totals.waiting_bytes.load(Ordering::Relaxed)
     }
 
-    /// Files that wait now.
+    /// Files that wait now, and hold a descriptor.
     pub(crate) fn waiting_files(&self) -> usize {
-        self.totals.waiting_files.load(Ordering::Relaxed)
+        let parked = self.totals.parked_files.load(Ordering::Relaxed);
+        let waiting = self.totals.waiting_files.load(Ordering::Relaxed);
+        waiting.saturating_sub(parked)
+    }
+
+    /// Decides about what was held of this part of a file.
+    pub(crate) fn decided(&self, number: FileNumber, range: ByteRange, stays: bool) {
+        let _ = self.messages.send(Message::Decided(number, range, stays));
     }
 
     /// Records that others brought in this part of a file.
@@ -162,8 +176,8 @@ struct Server {
     totals: Arc<SmallTotals>,
     shelf: Shelf,
     files: HashMap<ShelfPlace, Shelved>,
-    /// Files came since the descriptors of waiting files were closed.
-    holds_files: bool,
+    /// Files that came since the descriptors of waiting files were closed.
+    held: Vec<ShelfPlace>,
     flushing: Vec<mpsc::Sender<()>>,
     started: Instant,
     observer: Inputs,
@@ -178,7 +192,7 @@ impl Server {
                 Some(due_ns) => Duration::from_nanos(due_ns.saturating_sub(self.now_ns())),
                 None => Duration::from_secs(3600),
             };
-            let gathers = self.holds_files && timeout > GATHER;
+            let gathers = !self.held.is_empty() && timeout > GATHER;
             if gathers {
                 timeout = GATHER;
             }
@@ -194,6 +208,8 @@ impl Server {
             while let ShelfNext::Do(action) = self.shelf.next(self.now_ns(), self.is_flushing()) {
                 self.execute(action, inbox);
             }
+            let parked = &self.totals.parked_files;
+            parked.store(self.shelf.parked(), Ordering::Relaxed);
             if self.shelf.is_empty() {
                 self.flushing.clear();
             }
@@ -204,10 +220,11 @@ impl Server {
     }
 
     fn release(&mut self) {
-        self.files
-            .values()
-            .for_each(|shelved| shelved.file.release());
-        self.holds_files = false;
+        for place in std::mem::take(&mut self.held) {
+            if let Some(shelved) = self.files.get(&place) {
+                shelved.file.release();
+            }
+        }
     }
 
     fn take_all(&mut self, inbox: &mpsc::Receiver<Message>) {
@@ -232,10 +249,11 @@ impl Server {
                     file,
                     mode,
                     ours,
+                    held,
                     writeback_sign,
                     inode,
                 } = small;
-                let place = self.shelf.put(self.now_ns(), number, mode, ours);
+                let place = self.shelf.put(self.now_ns(), number, mode, ours, held);
                 let shelved = Shelved {
                     file,
                     label: Label::default(),
@@ -246,9 +264,12 @@ impl Server {
                     inode,
                 };
                 self.files.insert(place, shelved);
-                self.holds_files = true;
+                self.held.push(place);
             }
             Message::Keep(number, range) => self.shelf.keep(number, range),
+            Message::Decided(number, range, stays) => {
+                self.shelf.decided(self.now_ns(), number, range, stays);
+            }
             // Nothing is ever sent; the other end notices when this one is gone.
             Message::Flush(done) => self.flushing.push(done),
         }
@@ -264,11 +285,12 @@ impl Server {
                 file,
                 dropped_bytes,
                 left_bytes,
+                kept_bytes,
             } => {
                 let mode = self.files.remove(&place).map(|shelved| shelved.mode);
                 let drops = mode.is_some_and(Mode::drops);
                 let totals = &self.totals;
-                let bytes = dropped_bytes + left_bytes;
+                let bytes = dropped_bytes + left_bytes + kept_bytes;
                 totals.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
                 totals.waiting_files.fetch_sub(1, Ordering::Relaxed);
                 if drops {
@@ -276,6 +298,7 @@ impl Server {
                         .dropped_bytes
                         .fetch_add(dropped_bytes, Ordering::Relaxed);
                     totals.left_bytes.fetch_add(left_bytes, Ordering::Relaxed);
+                    totals.kept_bytes.fetch_add(kept_bytes, Ordering::Relaxed);
                 }
                 let if_drops = |bytes| if drops { bytes } else { 0 };
                 self.observer.send(Input::Unshelved(Unshelved {
@@ -306,8 +329,14 @@ impl Server {
         };
         let is_waited_for = counted.writeback_bytes > 0 || is_lazy && counted.dirty_bytes > 0;
         self.shelf.looked(now_ns, place, Some(counted), flush);
-        if is_waited_for && let Some(shelved) = self.files.get_mut(&place) {
+        let is_parked = self.shelf.is_parked(place);
+        if (is_waited_for || is_parked)
+            && let Some(shelved) = self.files.get_mut(&place)
+        {
             shelved.visited = None;
+            if is_parked {
+                shelved.file.release();
+            }
         }
     }
 

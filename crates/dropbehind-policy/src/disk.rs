@@ -471,15 +471,22 @@ impl Disk {
         });
     }
 
-    /// The trace names `range` as brought in by this I/O, in whole pages.
-    pub fn brought(&mut self, now_ns: u64, id: StreamId, range: ByteRange) {
-        self.with(now_ns, id, |stream, _| stream.brought(range));
+    /// The trace names `range` as brought in by this I/O, in whole pages. If it is `held`, it is
+    /// not dropped before [`Disk::decided`].
+    pub fn brought(&mut self, now_ns: u64, id: StreamId, range: ByteRange, held: bool) {
+        self.with(now_ns, id, |stream, _| stream.brought(range, held));
     }
 
     /// The trace names `range` as brought in by others, in whole pages: nothing of this I/O
     /// can have been there any more.
     pub fn taken_over(&mut self, now_ns: u64, id: StreamId, range: ByteRange) {
         self.with(now_ns, id, |stream, _| stream.taken_over(range));
+    }
+
+    /// What was held of `range` stays, or is dropped once it is clean and its readers are done
+    /// with it.
+    pub fn decided(&mut self, now_ns: u64, id: StreamId, range: ByteRange, stays: bool) {
+        self.with(now_ns, id, |stream, _| stream.decided(range, stays));
     }
 
     /// Pages that [`Disk::brought`] reported in `range` are to stay.

@@ -8,7 +8,7 @@
 //!
 //! | module | the one idea in it |
 //! |---|---|
-//! | [`mode`] | the two controls, writeback and residency, and their six named pairs |
+//! | [`mode`] | the two controls, writeback and residency, and their named pairs |
 //! | [`range`], [`range_set`], [`range_counts`] | byte ranges, sets of them, and how often each byte is covered |
 //! | [`bisection`] | finding parts of a range by halving it |
 //! | [`sequential`] | whether an access starts where the last one ended |
@@ -27,6 +27,9 @@
 //! | [`observed_stream`] | what happened to an observed file's pages since the last look |
 //! | [`brake`] | when to hold processes that write to observed files too fast |
 //! | [`shelf`] | small files that observed programs have closed |
+//! | [`reuse`] | which pages are used once, and which again |
+//! | [`range_queue`] | byte ranges of many files, the oldest first |
+//! | [`lessons`] | who was found to use pages again |
 //! | [`action`] | what the shell has to do, and what it reports back |
 #![no_std]
 #![forbid(unsafe_code)]
@@ -39,6 +42,7 @@ pub mod brake;
 pub mod disk;
 pub mod drop_planner;
 pub mod grace;
+pub mod lessons;
 pub mod mode;
 pub mod neighbours;
 pub mod observed_files;
@@ -47,10 +51,12 @@ pub mod pace;
 pub mod range;
 pub mod range_counts;
 mod range_list;
+pub mod range_queue;
 pub mod range_set;
 pub mod read_fronts;
 pub mod reason;
 pub mod residency;
+pub mod reuse;
 pub mod sequential;
 pub mod shelf;
 mod stats;
@@ -67,6 +73,7 @@ pub use range::ByteRange;
 pub use range_set::RangeSet;
 pub use read_fronts::ReadFronts;
 pub use reason::{Reason, ReasonBytes};
+pub use reuse::{Reuse, Used};
 pub use shelf::{Shelf, ShelfAction, ShelfNext, ShelfPlace};
 pub use stats::Stats;
 pub use stream::{StreamConfig, StreamCounters};

@@ -24,6 +24,9 @@ pub enum Writeback {
 pub enum Residency {
     /// They stay until the kernel needs the memory.
     Keep,
+    /// They wait for a while, and are dropped unless they are used again meanwhile or come back
+    /// soon after that. Pages that were cached before stay.
+    Reuse,
     /// They are dropped once they are clean. Pages that were cached before stay.
     Drop,
 }
@@ -50,15 +53,18 @@ impl Mode {
     pub const WRITE_BEHIND_ANY: Mode = Mode::new(Writeback::Behind, Residency::Keep);
     /// Eager writeback, keep: automatic cache write-through.
     pub const WRITE_THROUGH: Mode = Mode::new(Writeback::Eager, Residency::Keep);
+    /// Eager writeback, drop what is used once, and keep what is used again.
+    pub const AUTO: Mode = Mode::new(Writeback::Eager, Residency::Reuse);
 
     /// All named modes, in the order in which they are documented.
-    pub const ALL: [Mode; 6] = [
+    pub const ALL: [Mode; 7] = [
         Mode::BUFFERED,
         Mode::DONTCACHE,
         Mode::NOREUSE,
         Mode::WRITE_BEHIND,
         Mode::WRITE_BEHIND_ANY,
         Mode::WRITE_THROUGH,
+        Mode::AUTO,
     ];
 
     /// Combines any two controls.
@@ -78,6 +84,7 @@ impl Mode {
             Mode::WRITE_BEHIND => "write-behind",
             Mode::WRITE_BEHIND_ANY => "write-behind-any",
             Mode::WRITE_THROUGH => "write-through",
+            Mode::AUTO => "auto",
             _ => return None,
         })
     }
@@ -110,12 +117,18 @@ impl Mode {
         !self.is_buffered() && (self.is_behind() || !self.drops())
     }
 
-    /// Returns whether pages that this I/O brought in are to be dropped.
+    /// Returns whether pages that this I/O brought in are to be dropped, at once or unless they
+    /// are used again.
     pub fn drops(self) -> bool {
-        self.residency == Residency::Drop
+        self.residency != Residency::Keep
     }
 
-    /// A mode that serves both: the earlier writeback, and a drop if either drops.
+    /// Returns whether they stay if they are used again.
+    pub fn keeps_reused(self) -> bool {
+        self.residency == Residency::Reuse
+    }
+
+    /// A mode that serves both: the earlier writeback, and the residency that keeps less.
     #[must_use]
     pub fn and(self, other: Mode) -> Mode {
         Mode {
@@ -124,7 +137,7 @@ impl Mode {
         }
     }
 
-    /// Packs the mode into three bits, as in a slot.
+    /// Packs the mode into four bits, as in a slot: values up to 11.
     pub const fn to_bits(self) -> u8 {
         let writeback = match self.writeback {
             Writeback::Lazy => 0,
@@ -135,11 +148,12 @@ impl Mode {
         let residency = match self.residency {
             Residency::Keep => 0,
             Residency::Drop => 4,
+            Residency::Reuse => 8,
         };
         writeback | residency
     }
 
-    /// Unpacks a mode from three bits; higher bits are ignored.
+    /// Unpacks a mode from four bits; higher bits are ignored.
     pub const fn from_bits(bits: u8) -> Mode {
         let writeback = match bits & 3 {
             0 => Writeback::Lazy,
@@ -147,10 +161,10 @@ impl Mode {
             2 => Writeback::Behind,
             _ => Writeback::Eager,
         };
-        let residency = if bits & 4 == 0 {
-            Residency::Keep
-        } else {
-            Residency::Drop
+        let residency = match bits & 12 {
+            0 => Residency::Keep,
+            4 => Residency::Drop,
+            _ => Residency::Reuse,
         };
         Mode::new(writeback, residency)
     }
@@ -170,6 +184,7 @@ impl fmt::Display for Mode {
         let residency = match self.residency {
             Residency::Keep => "keep",
             Residency::Drop => "drop",
+            Residency::Reuse => "reuse",
         };
         write!(f, "{writeback}+{residency}")
     }
@@ -183,7 +198,7 @@ impl fmt::Display for UnknownMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(
             "not a mode; the modes are buffered, dontcache, noreuse, write-behind, \
-             write-behind-any, write-through, or a pair such as behind+drop",
+             write-behind-any, write-through, auto, or a pair such as behind+drop",
         )
     }
 }
@@ -209,6 +224,7 @@ impl FromStr for Mode {
         let residency = match residency {
             "keep" => Residency::Keep,
             "drop" => Residency::Drop,
+            "reuse" => Residency::Reuse,
             _ => return Err(UnknownMode),
         };
         Ok(Mode::new(writeback, residency))
@@ -222,7 +238,7 @@ mod tests {
 
     #[test]
     fn every_pair_survives_text_and_bits() {
-        for bits in 0..8 {
+        for bits in 0..12 {
             let mode = Mode::from_bits(bits);
             assert_eq!(mode.to_bits(), bits);
             assert_eq!(mode.to_string().parse::<Mode>(), Ok(mode));

@@ -17,8 +17,11 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use crate::grace::SMALL_FILE_BYTES;
+use crate::lessons::Subject;
 use crate::range::ByteRange;
+use crate::range_list::gaps_between;
 use crate::range_set::RangeSet;
+use crate::reuse::{Arrival, Reuse, Used};
 
 /// The shell's name for a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -42,6 +45,20 @@ pub struct Brought {
     /// Whether the observed programs brought them in. Otherwise others did, and the pages
     /// must not be dropped.
     pub ours: bool,
+    /// Whether they are not to be dropped before it is decided that they
+    /// [go](FileAction::Decide).
+    pub held: bool,
+}
+
+impl Brought {
+    /// Pages that are dropped once they are clean, if they are `ours`.
+    pub const fn new(range: ByteRange, ours: bool) -> Brought {
+        Brought {
+            range,
+            ours,
+            held: false,
+        }
+    }
 }
 
 /// What the shell has to do about a file.
@@ -54,11 +71,17 @@ pub enum FileAction {
     /// Tell the file's stream that nobody uses the file any more; answered, at some time,
     /// with [`ObservedFiles::stream_finished`].
     Close(FileNumber),
-    /// Put the small, closed file on the shelf, with these ranges of ours; answered, at some
-    /// time, with [`ObservedFiles::unshelved`].
-    Shelve(FileNumber, RangeSet),
+    /// Put the small, closed file on the shelf, with these ranges of ours, of which the second
+    /// ones are held; answered, at some time, with [`ObservedFiles::unshelved`].
+    Shelve(FileNumber, RangeSet, RangeSet),
     /// Others brought in this range of a file on the shelf.
     KeepShelved(FileNumber, ByteRange),
+    /// Tell the file's stream that this range was used again and stays, or else goes.
+    Decide(FileNumber, ByteRange, bool),
+    /// The same of a file that has no stream, if it stays. Nothing is to be told.
+    Keep(FileNumber, ByteRange),
+    /// The same of a file on the shelf.
+    DecideShelved(FileNumber, ByteRange, bool),
     /// Nothing is left to do for the file.
     Forget(FileNumber),
 }
@@ -91,6 +114,8 @@ pub struct ObservedFiles {
     telling: BTreeSet<FileNumber>,
     actions: VecDeque<FileAction>,
     waiting_bytes: u64,
+    /// For files in a mode that keeps what is used again.
+    reuse: Reuse,
 }
 
 impl ObservedFiles {
@@ -102,7 +127,18 @@ impl ObservedFiles {
             telling: BTreeSet::new(),
             actions: VecDeque::new(),
             waiting_bytes: 0,
+            reuse: Reuse::new(),
         }
+    }
+
+    /// What is known of pages that are used again.
+    pub fn reuse(&self) -> &Reuse {
+        &self.reuse
+    }
+
+    /// The same, mutable.
+    pub fn reuse_mut(&mut self) -> &mut Reuse {
+        &mut self.reuse
     }
 
     /// The number of known files.
@@ -151,14 +187,19 @@ impl ObservedFiles {
         let Some(file) = self.files.get_mut(&number) else {
             return;
         };
-        let Brought { range, ours } = brought;
+        let Brought { range, ours, held } = brought;
+        if !ours {
+            self.reuse.taken_over(number, range);
+        }
         if file.shelved > 0 && !ours {
             self.actions
                 .push_back(FileAction::KeepShelved(number, range));
         }
         if file.streaming {
             match file.pending.last_mut() {
-                Some(last) if last.ours == ours && last.range.end == range.start => {
+                Some(last)
+                    if (last.ours, last.held) == (ours, held) && last.range.end == range.start =>
+                {
                     last.range.end = range.end;
                 }
                 _ => file.pending.push(brought),
@@ -179,15 +220,74 @@ impl ObservedFiles {
         }
     }
 
+    /// Pages of this file entered the cache that are ours, and are to stay if they are used
+    /// again. `subjects` are whom there is to learn about.
+    pub fn brought_to_try(
+        &mut self,
+        number: FileNumber,
+        range: ByteRange,
+        subjects: [Option<Subject>; 2],
+    ) {
+        if self.files.get(&number).is_some_and(|file| file.shelved > 0) {
+            // What was there left the cache meanwhile.
+            self.actions
+                .push_back(FileAction::KeepShelved(number, range));
+        }
+        for (range, arrival) in self.reuse.arrived(number, range, subjects) {
+            let brought = Brought {
+                range,
+                ours: true,
+                held: arrival == Arrival::Waits,
+            };
+            self.brought_of(number, brought);
+            if arrival == Arrival::Stays {
+                self.decided(number, range, true);
+            }
+        }
+        self.forget_if_done(number);
+    }
+
+    /// Decides about pages that have waited for long enough, or about `all` that wait. `used`
+    /// says what is known of the uses of some pages of a file.
+    pub fn decide(&mut self, all: bool, mut used: impl FnMut(Inode, &[ByteRange]) -> Used) {
+        while let Some((number, parts)) = self.reuse.take_oldest(all) {
+            let Some(file) = self.files.get(&number) else {
+                continue;
+            };
+            let used = used(file.inode, &parts);
+            let stays = self.reuse.decide(number, &parts, used);
+            for range in parts {
+                self.decided(number, range, stays);
+            }
+            self.forget_if_done(number);
+        }
+    }
+
+    fn decided(&mut self, number: FileNumber, range: ByteRange, stays: bool) {
+        let Some(file) = self.files.get_mut(&number) else {
+            return;
+        };
+        if stays {
+            self.waiting_bytes -= file.ours.remove(range);
+        }
+        if file.streaming {
+            let decide = FileAction::Decide(number, range, stays);
+            self.actions.push_back(decide);
+        } else if stays {
+            self.actions.push_back(FileAction::Keep(number, range));
+        }
+        if file.shelved > 0 {
+            let decide = FileAction::DecideShelved(number, range, stays);
+            self.actions.push_back(decide);
+        }
+    }
+
     /// Records of pages were lost. Any page may have left the cache and come back through
     /// others since, so none that was brought in so far counts as ours any more.
     pub fn records_lost(&mut self) {
         let all: Vec<FileNumber> = self.files.keys().copied().collect();
         for number in all {
-            let nobodys = Brought {
-                range: ByteRange::WHOLE,
-                ours: false,
-            };
+            let nobodys = Brought::new(ByteRange::WHOLE, false);
             self.brought_of(number, nobodys);
         }
     }
@@ -203,8 +303,18 @@ impl ObservedFiles {
         file.streaming = true;
         self.waiting_bytes -= file.ours.bytes();
         let ours = core::mem::take(&mut file.ours);
-        let told = ours.iter().map(|range| Brought { range, ours: true });
-        file.pending.extend(told);
+        for part in ours.iter() {
+            let held = self.reuse.waiting_of(number, part);
+            let free = gaps_between(part, held.clone());
+            let told = held.into_iter().map(|range| Brought {
+                range,
+                ours: true,
+                held: true,
+            });
+            file.pending.extend(told);
+            let told = free.into_iter().map(|range| Brought::new(range, true));
+            file.pending.extend(told);
+        }
         self.telling.insert(number);
         self.actions.push_back(FileAction::Stream(number));
     }
@@ -293,18 +403,20 @@ impl ObservedFiles {
         reason = "events come in between, after which there may be more"
     )]
     pub fn next(&mut self) -> Option<FileAction> {
-        if let Some(FileAction::Close(number)) = self.actions.front() {
-            // Records of pages that entered the cache before a close are passed on before it.
-            let number = *number;
-            if self.telling.remove(&number) {
+        while let Some(action) = self.actions.pop_front() {
+            // Records of pages that entered the cache before are passed on before.
+            if let FileAction::Close(number) | FileAction::Decide(number, ..) = action
+                && self.telling.remove(&number)
+            {
+                self.actions.push_front(action);
                 return self.tell(number);
             }
-        }
-        while let Some(action) = self.actions.pop_front() {
             match action {
                 // The file was used again just when it was done with, or is already
                 // forgotten.
                 FileAction::Forget(number) if !self.forget(number) => {}
+                FileAction::Decide(number, ..) | FileAction::Keep(number, _)
+                    if !self.files.contains_key(&number) => {}
                 action => return Some(action),
             }
         }
@@ -336,7 +448,15 @@ impl ObservedFiles {
             let ours = core::mem::take(&mut file.ours);
             self.waiting_bytes -= ours.bytes();
             file.shelved += 1;
-            self.actions.push_back(FileAction::Shelve(number, ours));
+            let mut held = RangeSet::new();
+            let parts = ours
+                .iter()
+                .flat_map(|part| self.reuse.waiting_of(number, part));
+            parts.for_each(|part| {
+                held.insert(part);
+            });
+            self.actions
+                .push_back(FileAction::Shelve(number, ours, held));
             return;
         }
         self.forget_if_done(number);
@@ -357,6 +477,7 @@ impl ObservedFiles {
         };
         let inode = file.inode;
         self.files.remove(&number);
+        self.reuse.forget(number);
         if let Some(numbers) = self.by_inode.get_mut(&inode) {
             numbers.retain(|known| *known != number);
             if numbers.is_empty() {
@@ -391,7 +512,7 @@ mod tests {
     }
 
     fn brought(range: ByteRange, ours: bool) -> Brought {
-        Brought { range, ours }
+        Brought::new(range, ours)
     }
 
     fn shelved(ranges: &[ByteRange]) -> FileAction {
@@ -399,7 +520,7 @@ mod tests {
         for range in ranges {
             ours.insert(*range);
         }
-        FileAction::Shelve(FILE, ours)
+        FileAction::Shelve(FILE, ours, RangeSet::new())
     }
 
     /// Compares actions by their text.

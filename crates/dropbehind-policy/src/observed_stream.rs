@@ -278,7 +278,7 @@ impl ObservedStream {
         brought: impl IntoIterator<Item = Brought>,
     ) {
         let (id, drops) = (self.config.id, self.config.mode.drops());
-        for Brought { range, ours } in brought {
+        for Brought { range, ours, held } in brought {
             self.fronts.withdraw(range);
             if let Provenance::Traced {
                 fresh,
@@ -304,7 +304,7 @@ impl ObservedStream {
                 }
             }
             match ours {
-                true if drops => disk.brought(now_ns, id, range),
+                true if drops => disk.brought(now_ns, id, range, held),
                 true => {}
                 false => disk.taken_over(now_ns, id, range),
             }

@@ -59,6 +59,8 @@ pub enum ShelfAction {
         dropped_bytes: u64,
         /// Bytes of ours that stayed.
         left_bytes: u64,
+        /// Bytes that were to stay, since they were used again.
+        kept_bytes: u64,
     },
 }
 
@@ -82,8 +84,11 @@ struct SmallFile {
     file: FileNumber,
     mode: Mode,
     ours: RangeSet,
-    /// Bytes of ours when it was put here.
+    /// What of it is not dropped before that is decided.
+    held: RangeSet,
+    /// Bytes of ours when it was put here, and those of them that are to stay.
     bytes: u64,
+    kept_bytes: u64,
     since_ns: u64,
     looks: u32,
     /// Looks in a row for which it could not be opened.
@@ -95,6 +100,9 @@ struct SmallFile {
 #[derive(Clone, Debug, Default)]
 pub struct Shelf {
     files: BTreeMap<ShelfPlace, SmallFile>,
+    places: BTreeSet<(FileNumber, ShelfPlace)>,
+    /// Clean, and not to be dropped before that is decided.
+    parked: BTreeSet<ShelfPlace>,
     /// Closed files, oldest first.
     closed: VecDeque<ShelfPlace>,
     closed_bytes: u64,
@@ -116,6 +124,8 @@ impl Shelf {
     pub const fn new() -> Shelf {
         Shelf {
             files: BTreeMap::new(),
+            places: BTreeSet::new(),
+            parked: BTreeSet::new(),
             closed: VecDeque::new(),
             closed_bytes: 0,
             again: BTreeSet::new(),
@@ -138,13 +148,31 @@ impl Shelf {
         self.waiting_bytes
     }
 
+    /// How many files are clean, and wait for a decision.
+    pub fn parked(&self) -> usize {
+        self.parked.len()
+    }
+
+    /// Returns whether this file is one of them.
+    pub fn is_parked(&self, place: ShelfPlace) -> bool {
+        self.parked.contains(&place)
+    }
+
     /// The parts of a file that are ours.
     pub fn ours(&self, place: ShelfPlace) -> Option<&RangeSet> {
         Some(&self.files.get(&place)?.ours)
     }
 
-    /// A file was closed; `ours` are its pages that are ours.
-    pub fn put(&mut self, now_ns: u64, file: FileNumber, mode: Mode, ours: RangeSet) -> ShelfPlace {
+    /// A file was closed; `ours` are its pages that are ours, of which those that are `held` are
+    /// not dropped before [`Shelf::decided`].
+    pub fn put(
+        &mut self,
+        now_ns: u64,
+        file: FileNumber,
+        mode: Mode,
+        ours: RangeSet,
+        held: RangeSet,
+    ) -> ShelfPlace {
         self.last_place += 1;
         let place = ShelfPlace(self.last_place);
         let bytes = ours.bytes();
@@ -155,13 +183,16 @@ impl Shelf {
             file,
             mode,
             ours,
+            held,
             bytes,
+            kept_bytes: 0,
             since_ns: now_ns,
             looks: 0,
             misses: 0,
             drops: 0,
         };
         self.files.insert(place, small);
+        self.places.insert((file, place));
         if self.closed.len() > SMALL_FILES_COUNT || self.closed_bytes > SMALL_FILES_BYTES {
             self.crowd = self.crowd.max(self.closed.len().div_ceil(2));
         }
@@ -170,9 +201,51 @@ impl Shelf {
 
     /// Others brought in this range, so nothing there is ours any more.
     pub fn keep(&mut self, file: FileNumber, range: ByteRange) {
-        let of_file = |small: &&mut SmallFile| small.file == file;
-        for small in self.files.values_mut().filter(of_file) {
-            small.ours.remove(range);
+        for place in self.places_of(file) {
+            if let Some(small) = self.files.get_mut(&place) {
+                small.ours.remove(range);
+                small.held.remove(range);
+            }
+            self.unpark_if_decided(0, place);
+        }
+    }
+
+    /// What was held in this range stays, or goes.
+    pub fn decided(&mut self, now_ns: u64, file: FileNumber, range: ByteRange, stays: bool) {
+        for place in self.places_of(file) {
+            if let Some(small) = self.files.get_mut(&place) {
+                let held: Vec<ByteRange> = small.held.overlaps_of(range).collect();
+                for part in held {
+                    small.held.remove(part);
+                    if stays {
+                        small.kept_bytes += small.ours.remove(part);
+                    }
+                }
+            }
+            self.unpark_if_decided(now_ns, place);
+        }
+    }
+
+    fn places_of(&self, file: FileNumber) -> Vec<ShelfPlace> {
+        let all = (file, ShelfPlace(0))..=(file, ShelfPlace(u64::MAX));
+        self.places.range(all).map(|(_, place)| *place).collect()
+    }
+
+    fn unpark_if_decided(&mut self, now_ns: u64, place: ShelfPlace) {
+        let small = self.files.get(&place);
+        let is_decided = small.is_some_and(|small| small.held.is_empty());
+        if is_decided && self.parked.remove(&place) {
+            self.again.insert((now_ns, place));
+        }
+    }
+
+    /// Nobody decides any more.
+    fn unpark_all(&mut self, now_ns: u64) {
+        for place in core::mem::take(&mut self.parked) {
+            if let Some(small) = self.files.get_mut(&place) {
+                small.held.clear();
+            }
+            self.again.insert((now_ns, place));
         }
     }
 
@@ -180,6 +253,9 @@ impl Shelf {
     pub fn next(&mut self, now_ns: u64, flush: bool) -> ShelfNext {
         if let Some(action) = self.at_once.pop_front() {
             return ShelfNext::Do(action);
+        }
+        if flush {
+            self.unpark_all(now_ns);
         }
         if self.clean.len() >= DROPS_TOGETHER || self.clean_bytes >= DROPS_TOGETHER_BYTES {
             return self.drop_clean();
@@ -211,7 +287,8 @@ impl Shelf {
 
     /// When there is something to do; `None` means never, unless something happens.
     pub fn next_due(&self, now_ns: u64, flush: bool) -> Option<u64> {
-        let at_once = !self.at_once.is_empty() || flush && !self.closed.is_empty();
+        let waits = !(self.closed.is_empty() && self.parked.is_empty());
+        let at_once = !self.at_once.is_empty() || flush && waits;
         if at_once || self.crowd > 0 {
             return Some(now_ns);
         }
@@ -258,6 +335,10 @@ impl Shelf {
         if counted.unwritten_bytes() == 0 {
             if !small.mode.drops() {
                 return self.done(place, u64::MAX);
+            }
+            if !flush && !small.held.is_empty() {
+                self.parked.insert(place);
+                return;
             }
             self.clean.push(place);
             self.clean_bytes += counted.cached_bytes;
@@ -325,13 +406,15 @@ impl Shelf {
         let Some(small) = self.files.remove(&place) else {
             return;
         };
+        self.places.remove(&(small.file, place));
         self.waiting_bytes -= small.bytes;
         let left_bytes = left_bytes.min(small.ours.bytes());
         self.at_once.push_back(ShelfAction::Done {
             place,
             file: small.file,
-            dropped_bytes: small.bytes - left_bytes,
+            dropped_bytes: small.bytes - small.kept_bytes - left_bytes,
             left_bytes,
+            kept_bytes: small.kept_bytes,
         });
     }
 }
@@ -356,7 +439,7 @@ mod tests {
     fn put(shelf: &mut Shelf, now_ns: u64, mode: Mode) -> ShelfPlace {
         let mut ours = RangeSet::new();
         ours.insert(ByteRange::new(0, BYTES));
-        shelf.put(now_ns, FILE, mode, ours)
+        shelf.put(now_ns, FILE, mode, ours, RangeSet::new())
     }
 
     fn done(place: ShelfPlace, left_bytes: u64) -> ShelfNext {
@@ -365,6 +448,7 @@ mod tests {
             file: FILE,
             dropped_bytes: BYTES - left_bytes,
             left_bytes,
+            kept_bytes: 0,
         })
     }
 
@@ -401,6 +485,55 @@ mod tests {
         assert_eq!(shelf.ours(place).map(RangeSet::bytes), Some(BYTES / 2));
         shelf.failed(place);
         assert_eq!(shelf.next(0, false), done(place, BYTES / 2));
+    }
+
+    #[test]
+    fn what_is_held_is_written_and_waits_for_its_decision() {
+        for stays in [false, true] {
+            let mut shelf = Shelf::new();
+            let mut ours = RangeSet::new();
+            ours.insert(ByteRange::new(0, BYTES));
+            let place = shelf.put(0, FILE, Mode::AUTO, ours.clone(), ours);
+            let look = ShelfNext::Do(ShelfAction::Look(place));
+            assert_eq!(shelf.next(GRACE_NS, false), look);
+            shelf.looked(GRACE_NS, place, Some(CLEAN), false);
+            assert!(shelf.is_parked(place));
+            assert_eq!(shelf.next(GRACE_NS, false), ShelfNext::Idle);
+            let half = ByteRange::new(0, BYTES / 2);
+            shelf.decided(GRACE_NS, FILE, half, stays);
+            assert_eq!(shelf.next(GRACE_NS, false), ShelfNext::Idle);
+            shelf.decided(GRACE_NS, FILE, ByteRange::WHOLE, false);
+            assert_eq!(shelf.next(GRACE_NS, false), look);
+            shelf.looked(GRACE_NS, place, Some(CLEAN), false);
+            let drop = ShelfNext::Do(ShelfAction::Drop(vec![place]));
+            assert_eq!(shelf.next(GRACE_NS, false), drop);
+            shelf.dropped(GRACE_NS, place, 0);
+            let kept_bytes = if stays { BYTES / 2 } else { 0 };
+            let done = ShelfNext::Do(ShelfAction::Done {
+                place,
+                file: FILE,
+                dropped_bytes: BYTES - kept_bytes,
+                left_bytes: 0,
+                kept_bytes,
+            });
+            assert_eq!(shelf.next(GRACE_NS, false), done);
+        }
+    }
+
+    #[test]
+    fn a_flush_waits_for_no_decision() {
+        let mut shelf = Shelf::new();
+        let mut ours = RangeSet::new();
+        ours.insert(ByteRange::new(0, BYTES));
+        let place = shelf.put(0, FILE, Mode::AUTO, ours.clone(), ours);
+        let look = ShelfNext::Do(ShelfAction::Look(place));
+        assert_eq!(shelf.next(GRACE_NS, false), look);
+        shelf.looked(GRACE_NS, place, Some(CLEAN), false);
+        assert_eq!(shelf.next_due(GRACE_NS, true), Some(GRACE_NS));
+        assert_eq!(shelf.next(GRACE_NS, true), look);
+        shelf.looked(GRACE_NS, place, Some(CLEAN), true);
+        let drop = ShelfNext::Do(ShelfAction::Drop(vec![place]));
+        assert_eq!(shelf.next(GRACE_NS, true), drop);
     }
 
     #[test]

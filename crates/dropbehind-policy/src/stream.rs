@@ -34,6 +34,7 @@ use crate::grace::SMALL_FILE_BYTES;
 use crate::mode::{Mode, Writeback};
 use crate::range::{ByteRange, round_up};
 use crate::range_list::gaps_between;
+use crate::range_set::RangeSet;
 use crate::reason::{Reason, ReasonBytes};
 use crate::residency::ResidencyMap;
 use crate::write_behind::{CloseKind, Moved, WriteBehind, WriteKind};
@@ -103,6 +104,8 @@ pub struct Stream {
     requests: Requests,
     lazy: Lazy,
     planner: DropPlanner,
+    /// Not to be dropped before it is decided that they go.
+    held: RangeSet,
 
     /// Whether the last write is to be written back at once.
     eager: bool,
@@ -162,6 +165,7 @@ impl Stream {
             requests: Requests::new(),
             lazy: Lazy::new(),
             planner: DropPlanner::new(),
+            held: RangeSet::new(),
             eager: false,
             counting_lazy: false,
             sent_since_drop: false,
@@ -264,6 +268,7 @@ impl Stream {
             && self.requests.is_empty()
             && self.lazy.is_empty()
             && self.planner.is_empty()
+            && self.held.is_empty()
             && self.ownership.is_sorted()
             && (self.window.unsent().is_empty() || !self.window_mode.drops())
     }
@@ -515,7 +520,13 @@ impl Stream {
     /// `part` is ours and clean, so it can be dropped. Pages beside it that resisted are tried
     /// with it: a folio may reach across the border.
     fn ready(&mut self, part: ByteRange) {
-        self.planner.ready(part);
+        if self.held.is_empty() {
+            self.planner.ready(part);
+        } else {
+            for part in self.held.gaps_of(part) {
+                self.planner.ready(part);
+            }
+        }
         if self.ownership.has_stuck() {
             for near in self.ownership.take_stuck(DropPlanner::folios_of(part)) {
                 for idle in self.idle_parts(near) {
@@ -552,6 +563,9 @@ impl Stream {
     /// Everything pending is to be written and dropped now.
     pub(crate) fn flush(&mut self) {
         self.flush = true;
+        for range in core::mem::take(&mut self.held).iter() {
+            self.now_clean(range);
+        }
         self.try_stuck_again();
         let tail = self.window.take_unsent();
         self.requests.send(Request::whole(tail, Reason::Sync));
@@ -614,18 +628,38 @@ impl Stream {
         }
     }
 
-    /// The trace names `range` as brought in by this I/O.
-    pub(crate) fn brought(&mut self, range: ByteRange) {
+    /// The trace names `range` as brought in by this I/O. If it is `held`, it is not dropped
+    /// before [`Stream::decided`].
+    pub(crate) fn brought(&mut self, range: ByteRange, held: bool) {
         if self.phase != Phase::Deleted {
             // Earlier decisions about it were for pages that have since been evicted.
             self.planner.withdraw(range);
             self.ownership.traced(range);
+            if held {
+                self.held.insert(range);
+            } else {
+                self.held.remove(range);
+            }
+        }
+    }
+
+    /// What was held of `range` stays, or is dropped once it is clean.
+    pub(crate) fn decided(&mut self, range: ByteRange, stays: bool) {
+        self.held.remove(range);
+        match stays {
+            true => {
+                // A flush may have let it go already.
+                self.planner.withdraw(range);
+                self.keep(range);
+            }
+            false => self.now_clean(range),
         }
     }
 
     /// The trace names `range` as brought in by others, so it was not cached before and is
     /// not dropped. The kernel writes what they write.
     pub(crate) fn taken_over(&mut self, range: ByteRange) {
+        self.held.remove(range);
         self.ownership.take_over(range);
         self.planner.withdraw(range);
         self.lazy.remove(range);
@@ -655,6 +689,7 @@ impl Stream {
         self.window = WriteBehind::new();
         self.requests.clear();
         self.lazy.clear();
+        self.held.clear();
         self.planner = DropPlanner::new();
         self.update_done();
     }

@@ -58,7 +58,7 @@ pub struct Pushed {
 impl Drained {
     /// The modes in which ranges were lost.
     pub fn lost_modes(modes: u32) -> impl Iterator<Item = Mode> {
-        (0..8)
+        (0..12)
             .filter(move |bit| modes & 1 << bit != 0)
             .map(Mode::from_bits)
     }

@@ -5,17 +5,19 @@ use dropbehind_policy::{ByteRange, Mode};
 /// The unit of a run, whatever the system's page size: all are multiples of 4 KiB.
 const UNIT_BYTES: u64 = 4096;
 const START_BITS: u32 = 40;
-const LENGTH_BITS: u32 = 21;
+const LENGTH_BITS: u32 = 20;
+const MODE_BITS: u32 = 4;
 const LENGTH_MAX: u64 = (1 << LENGTH_BITS) - 1;
 const START_MAX: u64 = (1 << START_BITS) - 1;
+const MODE_MAX: u64 = (1 << MODE_BITS) - 1;
 
-/// A start of 40 bits, a length of 21 bits and a mode of 3 bits. The first two are in units
-/// of 4 KiB: files up to 4 PiB, runs up to 8 GiB. The value 0 means no run.
+/// A start of 40 bits, a length of 20 bits and a mode of 4 bits. The first two are in units
+/// of 4 KiB: files up to 4 PiB, runs up to 4 GiB. The value 0 means no run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run(pub(crate) u64);
 
 impl Run {
-    /// The runs that cover `range`: more than one only for ranges over 8 GiB, none for empty
+    /// The runs that cover `range`: more than one only for ranges over 4 GiB, none for empty
     /// ranges or those beyond 4 PiB.
     pub fn covering(range: ByteRange, mode: Mode) -> impl Iterator<Item = Run> {
         let first = range.start / UNIT_BYTES;
@@ -37,15 +39,15 @@ impl Run {
     }
 
     fn pack(start: u64, length: u64, mode: u8) -> Run {
-        Run(start << (LENGTH_BITS + 3) | length << 3 | u64::from(mode))
+        Run(start << (LENGTH_BITS + MODE_BITS) | length << MODE_BITS | u64::from(mode))
     }
 
     fn start(self) -> u64 {
-        self.0 >> (LENGTH_BITS + 3)
+        self.0 >> (LENGTH_BITS + MODE_BITS)
     }
 
     fn length(self) -> u64 {
-        self.0 >> 3 & LENGTH_MAX
+        self.0 >> MODE_BITS & LENGTH_MAX
     }
 
     /// The bytes of the run, in whole units.
@@ -58,7 +60,7 @@ impl Run {
 
     /// The mode of the run.
     pub fn mode(self) -> Mode {
-        Mode::from_bits((self.0 & 7) as u8)
+        Mode::from_bits((self.0 & MODE_MAX) as u8)
     }
 
     /// The run in a word, unless that is 0.
@@ -69,11 +71,12 @@ impl Run {
     /// Joins this run and `next`, if `next` starts within or right after it in the same mode.
     pub(crate) fn extended(self, next: Run) -> Option<Run> {
         let (start, end) = (self.start(), self.start() + self.length());
-        if next.0 & 7 != self.0 & 7 || next.start() < start || next.start() > end {
+        let mode = self.0 & MODE_MAX;
+        if next.0 & MODE_MAX != mode || next.start() < start || next.start() > end {
             return None;
         }
         let length = end.max(next.start() + next.length()) - start;
-        (length <= LENGTH_MAX).then(|| Run::pack(start, length, (self.0 & 7) as u8))
+        (length <= LENGTH_MAX).then(|| Run::pack(start, length, mode as u8))
     }
 }
 
@@ -104,7 +107,7 @@ mod tests {
         let range = ByteRange::new(0, 20 << 30);
         let runs: Vec<Run> = Run::covering(range, Mode::NOREUSE).collect();
         let covered: u64 = runs.iter().map(|run| run.range().len()).sum();
-        assert_eq!((runs.len(), covered), (3, range.len()));
+        assert_eq!((runs.len(), covered), (6, range.len()));
         assert_eq!(
             Run::covering(ByteRange::new(9, 9), Mode::NOREUSE).count(),
             0

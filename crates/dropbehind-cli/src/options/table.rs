@@ -20,6 +20,7 @@ pub(super) const MODE: OptionSpec = OptionSpec {
             "write-behind",
             "write-behind-any",
             "write-through",
+            "auto",
         ],
         check: |text| {
             text.parse::<Mode>()
@@ -33,8 +34,10 @@ pub(super) const MODE: OptionSpec = OptionSpec {
               that this command brought in. noreuse: the kernel writes back when it likes, and the \
               pages are dropped then. write-behind: write back one window behind appending writes, \
               keep the pages. write-behind-any: the same for every sequential write. \
-              write-through: write back at once, keep the pages. A pair such as behind+drop \
-              (lazy, behind-appending, behind or eager; keep or drop) is allowed, too. Pages that \
+              write-through: write back at once, keep the pages. auto: write back at once, and \
+              drop the pages unless they are used again; only run and watch can tell, elsewhere it \
+              is as dontcache. A pair such as behind+drop (lazy, behind-appending, behind or eager; \
+              keep, drop or reuse) is allowed, too. Pages that \
               were in the cache before always stay. The disk's mode in the configuration file, if \
               there is one, goes before this default.",
 };

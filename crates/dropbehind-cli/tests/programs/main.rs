@@ -34,6 +34,7 @@ mod passed_files;
 mod random_writes;
 mod readers;
 mod report;
+mod reuse;
 mod rounds;
 mod small_files;
 mod stress;

@@ -112,6 +112,11 @@ impl DiskThread {
         for told in told {
             match told {
                 Told::Brought(pages) => brought.push(pages),
+                Told::Decided { range, stays } => {
+                    self.brought(now_ns, number, std::mem::take(&mut brought));
+                    let id = StreamId(number.into());
+                    self.disk.decided(now_ns, id, range, stays);
+                }
                 Told::Changed { mode, reads } => {
                     self.brought(now_ns, number, std::mem::take(&mut brought));
                     self.with_observed(number, |observed| observed.stream.change(mode, reads));

@@ -57,10 +57,7 @@ fn what_others_brought_in_stays(place: &Place) {
         file.seek(SeekFrom::Start(0)).unwrap();
         file.write_all(&pattern::filled(3, 0, 24 << 20)).unwrap();
         drop(file);
-        let told = |start, end, ours| Brought {
-            range: ByteRange::new(start * MIB, end * MIB),
-            ours,
-        };
+        let told = |start, end, ours| Brought::new(ByteRange::new(start * MIB, end * MIB), ours);
         // Ours, then others'; what nobody tells of is not dropped either.
         observed.brought([told(0, 16, true), told(8, 12, false)]);
         observed.closed();
@@ -93,10 +90,7 @@ fn what_has_come_back_before_the_drop_stays() {
         reported.reported_until(reported.mark());
         let observing = Observing::new(Mode::DONTCACHE);
         let observed = observing.observe_told(&path, &reported);
-        let told = |start, end, ours| Brought {
-            range: ByteRange::new(start * MIB, end * MIB),
-            ours,
-        };
+        let told = |start, end, ours| Brought::new(ByteRange::new(start * MIB, end * MIB), ours);
         let come_back = |start| {
             drop_clean(file.as_fd(), start * MIB, 4 * MIB).unwrap();
             let gone = cached_bytes(&path) <= 12 * MIB;
@@ -137,10 +131,7 @@ fn what_is_reported_late_is_dropped() {
     let observed = observing.observe_told(&path, &reported);
     write_pattern(&mut &file, 1, 0, 4 * MIB, MIB);
     file.sync_all().unwrap();
-    let all = Brought {
-        range: ByteRange::new(0, 4 * MIB),
-        ours: true,
-    };
+    let all = Brought::new(ByteRange::new(0, 4 * MIB), true);
     observed.brought([all]);
     observed.closed();
     assert!(!observing.flusher.drain(Duration::from_secs(3)));
@@ -166,10 +157,11 @@ fn of_pages_far_from_each_other_so_many_are_remembered() {
     for mode in [Mode::DONTCACHE, Mode::WRITE_THROUGH] {
         let observing = Observing::new(mode);
         let observed = observing.observe_told(&path, &trace.reported);
-        observed.brought((0..PAGES).map(|page| Brought {
-            range: ByteRange::new(page * 8 * KIB, (page * 8 + 4) * KIB),
-            ours: true,
-        }));
+        observed.brought(
+            (0..PAGES).map(|page| {
+                Brought::new(ByteRange::new(page * 8 * KIB, (page * 8 + 4) * KIB), true)
+            }),
+        );
         observed.closed();
         let state = observing.finished();
         let pages = match mode.drops() {

@@ -23,6 +23,7 @@ const KEPT_FILES: usize = 1 << 16;
 impl Files {
     /// Carries out all that the table has decided.
     pub(crate) fn act(&mut self) {
+        self.decide(false);
         while let Some(action) = self.table.next() {
             match action {
                 FileAction::Stream(number) => self.stream(number),
@@ -36,7 +37,16 @@ impl Files {
                         observed.closed();
                     }
                 }
-                FileAction::Shelve(number, ours) => self.shelve(number, ours),
+                FileAction::Shelve(number, ours, held) => self.shelve(number, ours, held),
+                FileAction::Decide(number, range, stays) => {
+                    if let Some(observed) = self.observed_of(number) {
+                        observed.decided(range, stays);
+                    }
+                }
+                FileAction::Keep(..) => {}
+                FileAction::DecideShelved(number, range, stays) => {
+                    self.small.decided(number, range, stays);
+                }
                 FileAction::KeepShelved(number, range) => self.small.keep(number, range),
                 FileAction::Forget(number) => self.forget(number),
             }
@@ -122,7 +132,7 @@ impl Files {
         }
     }
 
-    fn shelve(&mut self, number: FileNumber, ours: RangeSet) {
+    fn shelve(&mut self, number: FileNumber, ours: RangeSet, held: RangeSet) {
         let Some(open) = self.files.get_mut(&number) else {
             return;
         };
@@ -151,6 +161,7 @@ impl Files {
                 file: Arc::clone(&open.file),
                 mode,
                 ours,
+                held,
                 writeback_sign: open.writeback_sign.clone(),
                 inode: self.inodes.kernel_inode(number),
             }),

@@ -140,13 +140,17 @@ impl Files {
         let can_unmount = info
             .mount
             .is_some_and(|mount| self.unmountable.contains(&mount));
+        // It may wait for long after its last close.
+        let waits = settings.mode.keeps_reused();
         let holds = self.may_hold();
         let is_device = info.kind == FileKind::Block && self.trace.is_some();
         let file = match self.filesystems.get(&inode.device) {
             _ if is_device => Description::of_device(file.as_fd()).ok()?,
             // Without the trace, the observer looks at the file often.
             Some(filesystem)
-                if (can_unmount || !holds) && overlay.is_none() && self.trace.is_some() =>
+                if (can_unmount || !holds || waits)
+                    && overlay.is_none()
+                    && self.trace.is_some() =>
             {
                 Description::on(filesystem, file)
             }
@@ -178,6 +182,15 @@ impl Files {
             open.file.release();
         }
         self.by_id.insert(info.id, number);
+        let past = info.born.map(|born| (inode, born.as_nanos() as u64));
+        let reuse = self.table.reuse_mut();
+        // What is on a device is not known to be new.
+        let written_from = if is_device {
+            u64::MAX
+        } else {
+            opened_size_bytes
+        };
+        reuse.opened(number, past, written_from);
         self.files.insert(number, open);
         if self.trace.is_none() {
             self.may_grow.insert(number);

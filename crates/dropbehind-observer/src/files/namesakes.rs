@@ -54,10 +54,10 @@ impl Files {
             self.was_named(number, range);
             let ours = self.is_ours(number, process);
             if !ours {
-                self.table.brought_of(number, Brought { range, ours });
+                self.table.brought_of(number, Brought::new(range, ours));
             } else if only == Some(number) {
                 for range in parts {
-                    self.table.brought_of(number, Brought { range, ours });
+                    self.bring(number, process, Brought::new(range, ours));
                 }
             }
         }
@@ -71,7 +71,7 @@ impl Files {
         for number in many {
             let (range, ours) = (ByteRange::WHOLE, false);
             self.was_named(*number, range);
-            self.table.brought_of(*number, Brought { range, ours });
+            self.table.brought_of(*number, Brought::new(range, ours));
         }
     }
 

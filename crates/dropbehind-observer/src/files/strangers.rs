@@ -281,7 +281,7 @@ impl Files {
             return;
         }
         for range in ranges.iter() {
-            self.table.brought_of(number, Brought { range, ours: true });
+            self.bring(number, 0, Brought::new(range, true));
         }
     }
 

@@ -31,7 +31,7 @@ impl Files {
             return;
         };
         for range in before.brought_since(file.as_fd()) {
-            self.table.brought_of(number, Brought { range, ours: true });
+            self.table.brought_of(number, Brought::new(range, true));
         }
     }
 

@@ -132,7 +132,7 @@ impl Files {
         if now.mode.drops() && !before.mode.drops() {
             // Those who brought in what is cached keep it.
             let (range, ours) = (ByteRange::WHOLE, false);
-            self.table.brought_of(number, Brought { range, ours });
+            self.table.brought_of(number, Brought::new(range, ours));
         }
         self.act();
         let open = self.files.get(&number);

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use dropbehind_flusher::ReportedTrace;
 use dropbehind_linux::{
-    CacheTrace, Event, EventBuffer, EventMask, Fanotify, FileAdviceTrace, Interest, PollEntry,
-    TraceRecord, monotonic_ns, poll, thread_id,
+    CacheTrace, CacheUses, Event, EventBuffer, EventMask, Fanotify, FileAdviceTrace, Interest,
+    PollEntry, TraceRecord, monotonic_ns, poll, thread_id,
 };
 
 use super::inputs::Barrier;
@@ -219,6 +219,7 @@ impl Rounds {
             // They may name other file systems.
             self.remounted = true;
             self.listen_to_advice();
+            self.look_for_uses();
             self.files.set_rules(rules);
         }
         let count = self.files.count();
@@ -231,6 +232,28 @@ impl Rounds {
             keeps
         });
         inputs + events > 0 || traced
+    }
+
+    /// Notes which cached pages are used, if that may count by now.
+    pub(super) fn look_for_uses(&mut self) {
+        if self.files.looks_for_uses() || !self.rules.keep_reused() {
+            return;
+        }
+        if self.trace.is_none() {
+            return self.note(
+                "who brings in which page is not known, and so not what comes back, either: what \
+                 may be used again stays (mode auto)"
+                    .into(),
+            );
+        }
+        let uses = CacheUses::open();
+        if let Err(error) = &uses {
+            self.note(format!(
+                "the kernel does not tell which cached pages are used ({error}): only what comes \
+                 back after it was dropped counts as used again (mode auto)"
+            ));
+        }
+        self.files.look_for_uses(uses.ok());
     }
 
     /// Records what programs say about their use of files, if that may count by now.

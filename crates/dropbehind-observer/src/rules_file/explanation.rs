@@ -87,7 +87,11 @@ pub(super) fn consequence(f: &mut impl Write, settings: Option<Settings>) -> fmt
         (true, true) => "what reads and writes brought in is dropped once clean",
         (true, false) => "what writes brought in is dropped once clean, what reads did stays",
     };
-    writeln!(f, "   {writeback}; {residency}")?;
+    let unless = match mode.keeps_reused() {
+        true => ", unless it is used again",
+        false => "",
+    };
+    writeln!(f, "   {writeback}; {residency}{unless}")?;
     let sizes = sizes(
         settings.window_bytes,
         settings.request_bytes,

@@ -119,7 +119,7 @@ fn read_rule(
         mistakes.note(
             start,
             "this rule has no mode; add mode = \"dontcache\", or another of buffered, noreuse, \
-             write-behind, write-behind-any, write-through, or a pair such as behind+drop",
+             write-behind, write-behind-any, write-through, auto, or a pair such as behind+drop",
         );
     }
     Some(Rule {

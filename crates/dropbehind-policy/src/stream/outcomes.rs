@@ -59,7 +59,7 @@ impl Stream {
     }
 
     /// Hands over to be dropped what is ours and no longer under way.
-    fn now_clean(&mut self, range: ByteRange) {
+    pub(super) fn now_clean(&mut self, range: ByteRange) {
         // If ranges are scattered, most of our pages in their span were already clean, and
         // looking each of them up takes more time than everything else. Pages brought in
         // between the ranges of a request are still to be passed.
@@ -71,10 +71,11 @@ impl Stream {
         }
     }
 
-    /// The parts of `range` that are busy, or wait to be dropped.
+    /// The parts of `range` that are busy, are held, or wait to be dropped.
     fn pending_parts(&self, range: ByteRange) -> impl Iterator<Item = ByteRange> + '_ {
         let ready = self.planner.ready_parts(range);
-        self.busy_parts(range).chain(ready)
+        let held = self.held.overlaps_of(range);
+        self.busy_parts(range).chain(ready).chain(held)
     }
 
     fn counted_lazy(&mut self, context: &Context, piece: ByteRange, counted: Counted) {

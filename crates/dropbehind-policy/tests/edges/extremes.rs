@@ -52,7 +52,7 @@ fn a_hundred_thousand_scattered_pages_are_no_problem() {
 
 #[test]
 fn the_largest_numbers_overflow_nothing() {
-    for bits in 0..8 {
+    for bits in 0..12 {
         for window_bytes in [None, Some(0), Some(1), Some(u64::MAX)] {
             for request_bytes in [None, Some(0), Some(4097), Some(u64::MAX)] {
                 let mut disk = disk_with(StreamConfig {

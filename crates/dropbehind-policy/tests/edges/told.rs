@@ -59,7 +59,7 @@ fn answer(disk: &mut Disk, now_ns: u64, action: Action, dropped: &mut Vec<ByteRa
 #[test]
 fn what_was_cut_off_is_not_waited_for() {
     let mut disk = opened();
-    disk.brought(1, ID, mib(0, 1));
+    disk.brought(1, ID, mib(0, 1), false);
     disk.resized(1, ID, 0);
     let (_, counters) = end(&mut disk, 2);
     assert_eq!(counters.dropped_bytes, MIB);
@@ -70,7 +70,7 @@ fn what_lies_in_the_gap_of_a_request_is_still_to_be_passed() {
     let part = MIB / 4;
     let gap = ByteRange::new(part, 2 * part);
     let mut disk = opened();
-    disk.brought(1, ID, ByteRange::new(0, 3 * part));
+    disk.brought(1, ID, ByteRange::new(0, 3 * part), false);
     disk.wrote(1, ID, ByteRange::new(0, part), Mode::DONTCACHE);
     disk.wrote(1, ID, ByteRange::new(2 * part, 3 * part), Mode::DONTCACHE);
     disk.closed(1, ID);
@@ -97,7 +97,7 @@ fn a_folio_goes_once_all_of_it_has_been_passed() {
     let mut disk = opened();
     let mut now_ns = 1;
     let mut folio_is_gone = false;
-    disk.brought(now_ns, ID, mib(0, 2));
+    disk.brought(now_ns, ID, mib(0, 2), false);
     for passed in [mib(0, 1), mib(1, 2)] {
         assert!(!folio_is_gone);
         disk.passed(now_ns, ID, passed);
@@ -128,9 +128,9 @@ fn a_folio_goes_once_all_of_it_has_been_passed() {
 #[test]
 fn what_is_brought_in_anew_has_not_been_passed() {
     let mut disk = opened();
-    disk.brought(1, ID, mib(0, 8));
+    disk.brought(1, ID, mib(0, 8), false);
     disk.passed(1, ID, mib(0, 8));
-    disk.brought(1, ID, mib(0, 8));
+    disk.brought(1, ID, mib(0, 8), false);
     assert_eq!(disk.next(1), Next::Idle);
     disk.passed(2, ID, mib(0, 8));
     assert!(matches!(disk.next(2), Next::Do(Action::Drop { .. })));
@@ -143,7 +143,7 @@ fn a_write_from_far_before_the_window_into_it_is_seen_to() {
         ..Mode::DONTCACHE
     };
     let mut disk = opened();
-    disk.brought(1, ID, mib(0, 20));
+    disk.brought(1, ID, mib(0, 20), false);
     disk.wrote(1, ID, mib(0, 20), behind);
     disk.wrote(1, ID, mib(2, 16), behind);
     let (_, counters) = end(&mut disk, 2);
@@ -162,7 +162,7 @@ fn after_a_cut_nothing_is_undecided() {
 #[test]
 fn what_a_flush_cannot_drop_is_tried_again_at_the_close() {
     let mut disk = opened();
-    disk.brought(1, ID, mib(0, 1));
+    disk.brought(1, ID, mib(0, 1), false);
     disk.passed(1, ID, mib(0, 1));
     disk.flush(1, ID);
     let mut now_ns = 1;

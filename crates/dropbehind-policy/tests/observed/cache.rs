@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use dropbehind_policy::{ByteRange, Counted};
+use dropbehind_policy::{ByteRange, Counted, Used};
 
 pub(crate) const PAGE: u64 = 4096;
 
@@ -21,6 +21,11 @@ const LOST: u8 = 64;
 /// It was not worth a place on the shelf.
 const UNWANTED: u8 = 128;
 
+/// Read since it was brought in.
+const ONCE: u8 = 1;
+/// Read twice.
+const AGAIN: u8 = 2;
+
 /// Mapped, until that ends.
 pub(crate) const MAPPED: u64 = u64::MAX - 1;
 /// Mapped by an outsider, for good.
@@ -35,6 +40,7 @@ pub(crate) struct File {
     flags: Vec<u8>,
     /// Which add brought the page in last.
     adds: Vec<u32>,
+    uses: Vec<u8>,
     /// It cannot be dropped before.
     pinned_ns: Vec<u64>,
 }
@@ -61,6 +67,7 @@ impl File {
             dirty_since_ns: None,
             flags: vec![0; most_pages],
             adds: vec![0; most_pages],
+            uses: vec![0; most_pages],
             pinned_ns: vec![0; most_pages],
         }
     }
@@ -84,9 +91,30 @@ impl File {
         for &page in &absent {
             self.flags[page] = CACHED | if ours { OURS } else { 0 };
             self.adds[page] = add;
+            self.uses[page] = 0;
             self.pinned_ns[page] = 0;
         }
         absent
+    }
+
+    /// Somebody reads these pages.
+    pub(crate) fn read(&mut self, pages: Range<usize>) {
+        for page in pages {
+            self.uses[page] = match self.uses[page] {
+                0 => ONCE,
+                _ => ONCE | AGAIN,
+            };
+        }
+    }
+
+    /// What is known of the uses of these parts.
+    pub(crate) fn used(&self, parts: &[ByteRange]) -> Used {
+        let pages = parts.iter().flat_map(|part| self.pages_of(*part));
+        let uses = pages.fold(0, |uses, page| uses | self.uses[page]);
+        Used {
+            once: uses & ONCE != 0,
+            again: uses & AGAIN != 0,
+        }
     }
 
     /// The record of an add was lost.

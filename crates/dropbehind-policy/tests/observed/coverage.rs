@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 /// Everything that has to occur in some seed.
-const KINDS: [&str; 54] = [
+const KINDS: [&str; 59] = [
     "opens by observed programs",
     "opens by outsiders",
     "reads",
@@ -58,6 +58,11 @@ const KINDS: [&str; 54] = [
     "stream drops put off for losses",
     "stream drops put off for arrivals",
     "shelf drops put off for reports",
+    "pages held by streams",
+    "pages held on the shelf",
+    "used again and kept",
+    "used once and dropped",
+    "decisions for shelved files",
 ];
 
 #[derive(Clone, Debug, Default)]

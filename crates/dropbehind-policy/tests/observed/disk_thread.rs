@@ -19,6 +19,8 @@ use crate::world::World;
 #[derive(Clone, Debug)]
 pub(crate) struct Letter {
     pub(crate) told: Vec<Brought>,
+    /// After that: what was decided.
+    pub(crate) decided: Vec<(ByteRange, bool)>,
     /// With this, all adds of its file up to this one were told.
     pub(crate) upto_add: u32,
 }
@@ -135,6 +137,7 @@ impl World {
             self.look_at(stream);
         }
         if std::mem::take(&mut self.threads.flushes) {
+            self.flushed = true;
             let streams: Vec<StreamId> = self.threads.watches.keys().copied().collect();
             for stream in streams {
                 if let Some(watch) = self.threads.watches.get_mut(&stream) {
@@ -156,12 +159,15 @@ impl World {
         let Some(watch) = self.threads.watches.get_mut(&stream) else {
             return;
         };
-        watch.told_add = letter.upto_add;
+        watch.told_add = watch.told_add.max(letter.upto_add);
         if watch.closed {
             self.coverage.saw("streams of closed files");
         }
         let disk = &mut self.threads.disk;
         watch.looks.brought(now_ns, disk, letter.told);
+        for (range, stays) in letter.decided {
+            disk.decided(now_ns, stream, range, stays);
+        }
     }
 
     fn execute(&mut self, action: Action) {

@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, VecDeque};
 
 use dropbehind_policy::grace::SMALL_FILE_BYTES;
 use dropbehind_policy::{
-    Brought, ByteRange, FileAction, FileNumber, Inode, ObservedFiles, RangeSet, StreamId, Writeback,
+    Brought, ByteRange, FileAction, FileNumber, Inode, ObservedFiles, RangeSet, StreamId, Used,
+    Writeback,
 };
 
 use crate::disk_thread::Letter;
 use crate::kernel::{Event, Mark, Record};
-use crate::plan::MS;
+use crate::plan::{MS, Plan};
 use crate::small_files::SmallMessage;
 use crate::world::World;
 
@@ -53,11 +54,15 @@ pub(crate) struct Observer {
 }
 
 impl Observer {
-    pub(crate) fn new(files: usize) -> Observer {
-        Observer {
+    pub(crate) fn new(files: usize, plan: &Plan) -> Observer {
+        let mut observer = Observer {
             told_add: vec![0; files],
             ..Observer::default()
-        }
+        };
+        let reuse = observer.table.reuse_mut();
+        reuse.set_memory(plan.memory_bytes);
+        reuse.see_uses(plan.sees_uses);
+        observer
     }
 }
 
@@ -97,6 +102,8 @@ impl World {
                 Input::Unshelved(number) => self.observer.table.unshelved(number),
                 Input::CloseAll => {
                     self.coverage.saw("all closed at once");
+                    self.decide(true);
+                    self.act();
                     self.observer.table.close_all();
                 }
                 Input::Finished(number, stream) => {
@@ -185,6 +192,9 @@ impl World {
         self.observer.known.insert(number, known);
         self.observer.by_file.insert(file, number);
         self.opened(number);
+        let from = self.files[file].size_pages as u64 * crate::cache::PAGE;
+        let past = Some((inode_of(file), 0));
+        self.observer.table.reuse_mut().opened(number, past, from);
         for range in self
             .observer
             .orphans
@@ -192,8 +202,8 @@ impl World {
             .iter()
             .flat_map(RangeSet::iter)
         {
-            let brought = Brought { range, ours: true };
-            self.observer.table.brought_of(number, brought);
+            let brought = Brought::new(range, true);
+            self.brought_of(file, number, brought);
         }
         number
     }
@@ -278,9 +288,24 @@ impl World {
             [] => return self.note_orphan(file, range, ours, add),
             [..] => panic!("two files have one inode"),
         };
-        self.observer
-            .table
-            .brought_of(number, Brought { range, ours });
+        self.brought_of(file, number, Brought::new(range, ours));
+    }
+
+    fn brought_of(&mut self, file: usize, number: FileNumber, brought: Brought) {
+        let tries = brought.ours && self.plan.files[file].mode.keeps_reused();
+        let table = &mut self.observer.table;
+        match tries {
+            true => table.brought_to_try(number, brought.range, [Some(1 << 40), None]),
+            false => table.brought_of(number, brought),
+        }
+    }
+
+    fn decide(&mut self, all: bool) {
+        let (files, sees_uses) = (&self.files, self.plan.sees_uses);
+        self.observer.table.decide(all, |inode, parts| {
+            let used = files[inode.number as usize].used(parts);
+            if sees_uses { used } else { Used::default() }
+        });
     }
 
     fn note_orphan(&mut self, file: usize, range: ByteRange, ours: bool, add: u32) {
@@ -316,6 +341,7 @@ impl World {
     }
 
     fn act(&mut self) {
+        self.decide(self.ending);
         let mut actions = 0;
         while let Some(action) = self.observer.table.next() {
             actions += 1;
@@ -329,7 +355,20 @@ impl World {
                     let stream = self.observer.known[&number].stream;
                     self.threads.closed.extend(stream);
                 }
-                FileAction::Shelve(number, ours) => self.shelve(number, ours),
+                FileAction::Shelve(number, ours, held) => self.shelve(number, ours, held),
+                FileAction::Decide(number, range, stays) => {
+                    self.saw_decision(number, range, stays);
+                    if let Some(letter) = self.letter(number) {
+                        letter.decided.push((range, stays));
+                    }
+                }
+                FileAction::Keep(number, range) => self.saw_decision(number, range, true),
+                FileAction::DecideShelved(number, range, stays) => {
+                    self.coverage.saw("decisions for shelved files");
+                    self.saw_decision(number, range, stays);
+                    let decide = SmallMessage::Decide(number, range, stays);
+                    self.small.inbox.push_back(decide);
+                }
                 FileAction::KeepShelved(number, range) => {
                     self.coverage.saw("others told to the shelf");
                     self.small
@@ -361,16 +400,46 @@ impl World {
         let known = &self.observer.known[&number];
         let Some(stream) = known.stream else { return };
         self.coverage.saw("told to streams");
+        let held = told.iter().filter(|brought| brought.held);
+        let pages = held
+            .map(|brought| brought.range.len() / crate::cache::PAGE)
+            .sum();
+        self.coverage.saw_times("pages held by streams", pages);
         let others = told.iter().filter(|brought| !brought.ours).count() as u64;
         self.coverage.saw_times("others told to streams", others);
         let letter = Letter {
             told,
+            decided: Vec::new(),
             upto_add: self.observer.told_add[known.file],
         };
         self.threads.letters.entry(stream).or_default().push(letter);
     }
 
-    fn shelve(&mut self, number: FileNumber, ours: RangeSet) {
+    /// A letter to the file's stream, to be filled.
+    fn letter(&mut self, number: FileNumber) -> Option<&mut Letter> {
+        let known = &self.observer.known[&number];
+        let letters = self.threads.letters.entry(known.stream?).or_default();
+        letters.push(Letter {
+            told: Vec::new(),
+            decided: Vec::new(),
+            // What it says of adds is known by the letter before.
+            upto_add: 0,
+        });
+        letters.last_mut()
+    }
+
+    fn saw_decision(&mut self, number: FileNumber, range: ByteRange, stays: bool) {
+        let file = self.observer.known[&number].file;
+        if stays {
+            self.coverage.saw("used again and kept");
+            let told_add = self.observer.told_add[file];
+            self.files[file].keep(range, told_add);
+        } else {
+            self.coverage.saw("used once and dropped");
+        }
+    }
+
+    fn shelve(&mut self, number: FileNumber, ours: RangeSet, held: RangeSet) {
         let known = &self.observer.known[&number];
         let file = known.file;
         let plan = self.plan.files[file];
@@ -390,7 +459,7 @@ impl World {
         self.coverage.saw("shelved");
         self.small
             .inbox
-            .push_back(SmallMessage::File(number, file, ours));
+            .push_back(SmallMessage::File(number, file, ours, held));
     }
 
     fn forget(&mut self, number: FileNumber) {

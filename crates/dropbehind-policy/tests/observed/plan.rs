@@ -35,6 +35,10 @@ pub(crate) struct Plan {
     pub(crate) fail_in_thousand: u64,
     pub(crate) map_for_good_in_thousand: u64,
     pub(crate) wish_in_thousand: u64,
+    /// Memory for pages that may be used again.
+    pub(crate) memory_bytes: u64,
+    /// The kernel tells of uses of cached pages.
+    pub(crate) sees_uses: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -60,6 +64,8 @@ impl Plan {
                     Mode::DONTCACHE,
                     Mode::DONTCACHE,
                     Mode::NOREUSE,
+                    Mode::AUTO,
+                    Mode::AUTO,
                     Mode {
                         writeback: dropbehind_policy::Writeback::Behind,
                         ..Mode::DONTCACHE
@@ -86,6 +92,8 @@ impl Plan {
             batch_in_thousand: sometimes(400, 500),
             reclaim_in_thousand: sometimes(700, 150),
             wish_in_thousand: sometimes(400, 50),
+            memory_bytes: random.pick(&[0, 1 << 20, 64 << 20, 1 << 40]),
+            sees_uses: random.chance(800),
             observed: random.between(1, 3) as usize,
             outsiders: random.below(3) as usize,
             deeds: random.between(10, 250),

@@ -139,6 +139,7 @@ impl World {
         }
         self.coverage.saw("reads");
         self.bring(program, file, pages.start..end);
+        self.files[file].read(pages.start..size.min(pages.end));
         if first {
             self.happens(Event {
                 file,

@@ -12,8 +12,9 @@ use crate::world::World;
 
 #[derive(Clone, Debug)]
 pub(crate) enum SmallMessage {
-    File(FileNumber, usize, RangeSet),
+    File(FileNumber, usize, RangeSet, RangeSet),
     Keep(FileNumber, ByteRange),
+    Decide(FileNumber, ByteRange, bool),
     Flush,
 }
 
@@ -67,23 +68,32 @@ impl World {
         let mut any = false;
         while let Some(message) = self.small.inbox.pop_front() {
             match message {
-                SmallMessage::File(number, file, ours) => {
+                SmallMessage::File(number, file, ours, held) => {
                     any = true;
-                    self.put(number, file, ours);
+                    self.put(number, file, ours, held);
+                }
+                SmallMessage::Decide(number, range, stays) => {
+                    let now_ns = self.now_ns;
+                    self.small.shelf.decided(now_ns, number, range, stays);
                 }
                 SmallMessage::Keep(number, range) => self.small.shelf.keep(number, range),
-                SmallMessage::Flush => self.small.flushing = true,
+                SmallMessage::Flush => {
+                    self.small.flushing = true;
+                    self.flushed = true;
+                }
             }
         }
         any
     }
 
-    fn put(&mut self, number: FileNumber, file: usize, ours: RangeSet) {
+    fn put(&mut self, number: FileNumber, file: usize, ours: RangeSet, held: RangeSet) {
+        let pages = held.bytes() / crate::cache::PAGE;
+        self.coverage.saw_times("pages held on the shelf", pages);
         let bytes = ours.bytes();
         let twice = self.small.places.values().any(|place| place.file == file);
         self.coverage.saw_times("shelved twice", u64::from(twice));
         let mode = self.plan.files[file].mode;
-        let place = self.small.shelf.put(self.now_ns, number, mode, ours);
+        let place = self.small.shelf.put(self.now_ns, number, mode, ours, held);
         let small = Place {
             number,
             file,
@@ -121,9 +131,11 @@ impl World {
                 file: number,
                 dropped_bytes,
                 left_bytes,
+                kept_bytes,
                 ..
             } => {
-                self.watch_shelf_done(place, number, dropped_bytes, left_bytes);
+                let gone_bytes = dropped_bytes + kept_bytes;
+                self.watch_shelf_done(place, number, gone_bytes, left_bytes);
                 self.observer.inputs.push_back(Input::Unshelved(number));
             }
         }

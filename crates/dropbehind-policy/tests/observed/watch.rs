@@ -5,6 +5,8 @@
 //!   to that), and the shelf drops nothing that was not clean when it was looked at.
 //! * What readers have not passed since it was told stays, and what was to stay for
 //!   good, too.
+//! * What waits to be used again does not go before that is decided, unless somebody asks for
+//!   everything, and what was used again stays.
 //! * Nothing is done with a file that is not known, or for a stream that is not there.
 //! * What streams and the shelf were given is dropped or left, and nothing waits in
 //!   the end.
@@ -50,8 +52,11 @@ impl World {
         let (number, needs_stream) = match action {
             FileAction::Stream(number) => (number, Some(false)),
             FileAction::Tell(number, _) | FileAction::Close(number) => (number, Some(true)),
-            FileAction::Shelve(number, _)
+            FileAction::Shelve(number, ..)
             | FileAction::KeepShelved(number, _)
+            | FileAction::Decide(number, ..)
+            | FileAction::Keep(number, _)
+            | FileAction::DecideShelved(number, ..)
             | FileAction::Forget(number) => (number, None),
         };
         let Some(known) = self.observer.known.get(number) else {
@@ -64,12 +69,29 @@ impl World {
     }
 
     pub(crate) fn watch_drop(&mut self, file: usize, gone: &[Gone], by_stream: bool) {
+        self.watch_held(file, gone);
         for page in gone {
             assert!(
                 !(by_stream && page.kept && !page.lost),
                 "a page that was to stay went: file {file} {page:?}"
             );
             assert!(page.ours, "an outsider's page went: file {file} {page:?}");
+        }
+    }
+
+    /// What waits for a decision does not go before that.
+    fn watch_held(&self, file: usize, gone: &[Gone]) {
+        let number = self.observer.known.iter();
+        let mut number = number.filter(|(_, known)| known.file == file);
+        let Some((number, _)) = number.next().filter(|_| !self.flushed) else {
+            return;
+        };
+        let reuse = self.observer.table.reuse();
+        for page in gone {
+            let range = bytes_of(page.page..page.page + 1);
+            let told = page.add <= self.observer.told_add[file] && !page.lost;
+            let waits = told && !reuse.waiting_of(*number, range).is_empty();
+            assert!(!waits, "a page that waits went: file {file} {page:?}");
         }
     }
 
@@ -88,6 +110,7 @@ impl World {
         let counters = self.threads.disk.forgotten(stream);
         let counters = *counters.expect("it was forgotten a moment ago");
         self.say(|| format!("file {file}: {counters:?}"));
+        // What was used again counts as kept, and not as brought in.
         let gone_bytes = counters.dropped_bytes + counters.left_bytes;
         assert_eq!(counters.brought_bytes, gone_bytes, "{counters:?}");
         self.leftovers[file].left_bytes += counters.left_bytes;
@@ -130,6 +153,7 @@ impl World {
         assert_eq!(self.threads.disk.asked_bytes(), 0);
         assert_eq!(self.threads.disk.stream_count(), 0);
         assert!(self.observer.known.is_empty(), "{:?}", self.observer.known);
+        assert_eq!(self.observer.table.reuse().waiting_bytes(), 0);
         for (number, file) in self.files.iter().enumerate() {
             let leftovers = self.leftovers[number];
             if file.unlinked || leftovers.uncounted {

@@ -22,6 +22,8 @@ pub(crate) struct World {
     pub(crate) traced: bool,
     /// All programs have ended.
     pub(crate) ending: bool,
+    /// Somebody asked for everything, whatever was held.
+    pub(crate) flushed: bool,
     /// Threads that are in the middle of their turn.
     pub(crate) busy: Busy,
     pub(crate) coverage: Coverage,
@@ -62,7 +64,7 @@ impl World {
             files,
             leftovers: vec![Leftovers::default(); count],
             kernel: Kernel::default(),
-            observer: Observer::new(count),
+            observer: Observer::new(count, &plan),
             threads: Threads::new(),
             small: Small::default(),
             plan,
@@ -70,6 +72,7 @@ impl World {
             now_ns: 1,
             traced: false,
             ending: false,
+            flushed: false,
             busy: Busy::default(),
             coverage: Coverage::default(),
         }

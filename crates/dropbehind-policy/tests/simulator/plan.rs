@@ -105,7 +105,7 @@ fn mode(random: &mut Random) -> Mode {
         6 => Mode::WRITE_BEHIND_ANY,
         7 => Mode::WRITE_THROUGH,
         8 => Mode::new(Writeback::Behind, Residency::Drop),
-        _ => Mode::from_bits(random.below(8) as u8),
+        _ => Mode::from_bits(random.below(12) as u8),
     }
 }
 

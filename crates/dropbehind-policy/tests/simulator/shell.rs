@@ -224,7 +224,7 @@ impl World {
             // What is cached there may have been written, by us or by others.
             opening.failed = true;
             let cached = self.files[opening.file].resident(span);
-            for bits in (0..8).filter(|bits| modes & 1 << bits != 0) {
+            for bits in (0..12).filter(|bits| modes & 1 << bits != 0) {
                 told.extend(cached.iter().map(|range| (*range, Mode::from_bits(bits))));
             }
         }

@@ -68,6 +68,14 @@ impl RunRules {
     }
 }
 
+impl RunRules {
+    /// All modes that a file may get.
+    fn modes(&self) -> impl Iterator<Item = Mode> {
+        let disks = self.disks.iter().filter_map(|(_, disk)| disk.mode);
+        self.mode.into_iter().chain(disks)
+    }
+}
+
 impl Rules for RunRules {
     fn settings_for(&self, candidate: Candidate<'_>) -> Option<Settings> {
         let wanted = (self.only.is_empty() || self.only.matches(candidate.path))
@@ -80,9 +88,11 @@ impl Rules for RunRules {
     }
 
     fn heed_advice(&self) -> bool {
-        let disks = self.disks.iter().filter_map(|(_, disk)| disk.mode);
-        let mut modes = self.mode.into_iter().chain(disks);
-        modes.any(Mode::heeds_advice)
+        self.modes().any(Mode::heeds_advice)
+    }
+
+    fn keep_reused(&self) -> bool {
+        self.modes().any(Mode::keeps_reused)
     }
 
     fn ask_for_paths(&self) -> bool {

@@ -1,0 +1,214 @@
+//! The mode `auto`: what is used once goes, what is used again stays.
+
+use crate::bed::Bed;
+use crate::figures::Figures;
+use crate::kept::still_cached;
+use dropbehind_testbed::reclaim::in_some_attempt;
+use dropbehind_testbed::residency::{evict, warm};
+use dropbehind_testbed::{Fs, Need, need};
+use std::path::Path;
+
+const MIB: u64 = 1 << 20;
+const AUTO: &str = "dropbehind run -m auto";
+/// More than what waits at once, so that all that was there before is decided about. A stream
+/// waits for no longer than until it fills that by itself.
+const STREAMS: &str =
+    "for n in 1 2; do dd if=/dev/zero of=stream$n bs=1M count=280 status=none; done";
+
+/// Newer kernels tell of uses of cached pages.
+fn sees_uses() -> bool {
+    let sees = Path::new("/sys/kernel/tracing/events/filemap/mm_filemap_get_pages").exists();
+    if !sees {
+        eprintln!("SKIPPED: this kernel does not tell which cached pages are used");
+    }
+    sees
+}
+
+fn needs(filesystem: Fs) -> Vec<Need> {
+    let mut needs = Bed::needs(filesystem, &["dd", "cat", "python3"]);
+    needs.push(Need::Root);
+    needs
+}
+
+/// The names of a folder's files of which something is cached.
+fn cached(bed: &Bed, folder: &str) -> Vec<String> {
+    let mut names: Vec<String> = bed
+        .cached(folder)
+        .into_iter()
+        .map(|(name, _)| name)
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn what_was_written_and_read_back_stays() {
+    for filesystem in [Fs::Ext4, Fs::Xfs, Fs::Btrfs] {
+        need!(all needs(filesystem));
+        if !sees_uses() {
+            return;
+        }
+        let bed = Bed::on(filesystem);
+        in_some_attempt(|reclaim| {
+            let script = "exec $RUN sh -ec 'rm -rf *; mkdir small; \
+                          dd if=/dev/zero of=again bs=1M count=8 status=none; \
+                          dd if=/dev/zero of=once bs=1M count=8 status=none; \
+                          for n in 1 2 3 4 5 6 7 8; do echo $n >small/again$n; echo $n >small/once$n; done; \
+                          cat again small/again* >/dev/null'";
+            let left = bed.runs(AUTO, "observed", script);
+            assert_eq!(left.code, Some(0), "{left:?}");
+            let expected = ["./again"].into_iter().map(str::to_owned);
+            let small = (1..=8).map(|number| format!("./small/again{number}"));
+            assert_eq!(
+                cached(&bed, "observed"),
+                expected.chain(small).collect::<Vec<_>>()
+            );
+            still_cached(reclaim, &bed.file("observed/again"), 8 * MIB)
+        });
+    }
+}
+
+#[test]
+fn what_is_read_again_stays_and_a_reader_that_passes_leaves_nothing() {
+    for filesystem in [Fs::Ext4, Fs::Xfs] {
+        need!(all needs(filesystem));
+        if !sees_uses() {
+            return;
+        }
+        let bed = Bed::on(filesystem);
+        bed.input("for n in once pieces again; do head -c 8M /dev/urandom >$n; done; echo x >small; echo x >smallagain");
+        in_some_attempt(|reclaim| {
+            bed.cools("input");
+            let script = "exec $RUN sh -ec 'cd ../input; cat once small >/dev/null; \
+                          dd if=pieces of=/dev/null bs=1000 status=none; \
+                          cat again smallagain >/dev/null; cat again smallagain >/dev/null'";
+            let left = bed.runs(AUTO, "observed", script);
+            assert_eq!(left.code, Some(0), "{left:?}");
+            assert_eq!(cached(&bed, "input"), ["./again", "./smallagain"]);
+            still_cached(reclaim, &bed.file("input/again"), 8 * MIB)
+        });
+    }
+}
+
+/// As programs load weights: mapped, and mapped again.
+#[test]
+fn what_is_mapped_again_stays() {
+    need!(all needs(Fs::Ext4));
+    if !sees_uses() {
+        return;
+    }
+    let bed = Bed::on(Fs::Ext4);
+    bed.input("for n in once again; do head -c 8M /dev/urandom >$n; done");
+    in_some_attempt(|reclaim| {
+        bed.cools("input");
+        let script = r#"exec $RUN sh -ec '
+for name in once again again; do
+    python3 -c "
+import mmap
+with open(\"../input/$name\", \"rb\") as file:
+    with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as memory:
+        sum(memory[at] for at in range(0, len(memory), 4096))
+"
+done'"#;
+        let left = bed.runs(AUTO, "observed", script);
+        assert_eq!(left.code, Some(0), "{left:?}");
+        assert_eq!(cached(&bed, "input"), ["./again"]);
+        still_cached(reclaim, &bed.file("input/again"), 8 * MIB)
+    });
+}
+
+#[test]
+fn what_comes_back_after_it_was_dropped_stays() {
+    for filesystem in [Fs::Ext4, Fs::Xfs] {
+        need!(all needs(filesystem));
+        let bed = Bed::on(filesystem);
+        in_some_attempt(|reclaim| {
+            // Cached in the end is what the last reader brought in.
+            let script = format!(
+                "exec $RUN sh -ec 'rm -f *; echo x >small; \
+                 dd if=/dev/zero of=again bs=1M count=8 status=none; {STREAMS}; fincore -n -r -o PAGES again small >before; \
+                 cat again small >/dev/null'"
+            );
+            let left = bed.runs(AUTO, "observed", &script);
+            assert_eq!(left.code, Some(0), "{left:?}");
+            let cached = cached(&bed, "observed");
+            assert_eq!(cached, ["./again", "./small"]);
+            let before = std::fs::read_to_string(bed.file("observed/before")).unwrap();
+            assert_eq!(before, "0\n0\n", "it was dropped");
+            still_cached(reclaim, &bed.file("observed/again"), 8 * MIB)
+        });
+    }
+}
+
+/// What is written anew does not come back.
+#[test]
+fn what_is_overwritten_and_not_read_goes() {
+    need!(all needs(Fs::Ext4));
+    if !sees_uses() {
+        return;
+    }
+    let bed = Bed::on(Fs::Ext4);
+    let script = format!(
+        "exec $RUN sh -ec 'rm -f *; dd if=/dev/zero of=once bs=1M count=8 status=none; {STREAMS}; \
+         dd if=/dev/zero of=once bs=1M count=8 conv=notrunc status=none'"
+    );
+    let left = bed.runs(AUTO, "observed", &script);
+    assert_eq!(left.code, Some(0), "{left:?}");
+    assert_eq!(bed.cached("observed"), []);
+}
+
+#[test]
+fn a_stream_never_has_much_more_cached_than_what_waits() {
+    need!(all needs(Fs::Ext4));
+    let bed = Bed::sized(Fs::Ext4, 2 << 30);
+    bed.input("head -c 700M /dev/zero >source");
+    for script in [
+        "exec $RUN sh -ec 'rm -f *; dd if=/dev/zero of=out bs=1M count=700 status=none'",
+        "exec $RUN sh -ec 'rm -f *; cat ../input/source >/dev/null'",
+    ] {
+        bed.cools("input");
+        let figures = Figures::of(&bed, "-m auto", "observed", script);
+        let peak_bytes = figures.bytes("peak_cached_bytes");
+        assert!(peak_bytes <= (256 + 128) * MIB, "{script}: {figures:?}");
+        assert!(figures.bytes("dropped_bytes") >= 690 * MIB, "{figures:?}");
+        assert_eq!(bed.cached("observed"), []);
+        assert_eq!(bed.cached("input"), []);
+    }
+}
+
+/// What others had before, or bring in while it waits, stays, whatever becomes of the rest.
+#[test]
+fn what_others_have_stays() {
+    need!(all needs(Fs::Ext4));
+    let bed = Bed::on(Fs::Ext4);
+    bed.input("head -c 16M /dev/urandom >data");
+    let data = bed.file("input/data");
+    in_some_attempt(|reclaim| {
+        evict(&data);
+        warm(&data, 0..8 * MIB);
+        let left = bed.runs(AUTO, "observed", "exec $RUN cp ../input/data copy");
+        assert_eq!(left.code, Some(0), "{left:?}");
+        assert_eq!(bed.cached("observed"), []);
+        assert_eq!(bed.cached("input"), [("./data".to_owned(), 8 * MIB / 4096)]);
+        still_cached(reclaim, &data, 8 * MIB)
+    });
+}
+
+/// Files that wait keep neither their blocks nor their mount.
+#[test]
+fn what_waits_can_be_deleted_and_unmounted() {
+    need!(all needs(Fs::Ext4));
+    let bed = Bed::on(Fs::Ext4);
+    let mount = bed.file("");
+    let script = format!(
+        "exec $RUN sh -ec 'rm -rf *; sync; before=$(stat -f -c %f .); \
+         dd if=/dev/zero of=large bs=1M count=64 status=none; mkdir small; \
+         for n in $(seq 200); do head -c 20000 /dev/zero >small/$n; done; sync; sleep 3; \
+         rm -rf large small; for n in $(seq 100); do sync; \
+         [ $(stat -f -c %f .) -lt $((before - 256)) ] || exit 0; sleep 0.1; done; \
+         stat -f {}; exit 9'",
+        mount.display()
+    );
+    let left = bed.runs(AUTO, "observed", &script);
+    assert_eq!(left.code, Some(0), "{left:?}");
+}

@@ -1,0 +1,86 @@
+//! What is used again stays: asks the policy about pages of files in a mode that wants that.
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+use std::time::{Duration, Instant};
+
+use dropbehind_linux::{CacheUses, KernelInode, page_size};
+use dropbehind_policy::{Brought, FileNumber, Used};
+
+use super::Files;
+
+/// How much memory is available is asked this often.
+const MEMORY: Duration = Duration::from_secs(1);
+
+impl Files {
+    /// Returns whether uses of cached pages are noted, or that was tried.
+    pub(crate) fn looks_for_uses(&self) -> bool {
+        self.uses.is_some()
+    }
+
+    /// Uses of cached pages are noted from now on, if the kernel tells of them.
+    pub(crate) fn look_for_uses(&mut self, uses: Option<CacheUses>) {
+        self.table.reuse_mut().see_uses(uses.is_some());
+        self.uses = Some(uses);
+    }
+
+    /// Pages of a file entered the cache, brought in by this process.
+    pub(super) fn bring(&mut self, number: FileNumber, process: i32, brought: Brought) {
+        let open = self.files.get(&number);
+        let Some(open) = open.filter(|open| brought.ours && open.settings.mode.keeps_reused())
+        else {
+            return self.table.brought_of(number, brought);
+        };
+        let directory = open.path.parent().map(subject);
+        let program = self.rules.names.bytes_of(process).map(subject);
+        let subjects = [directory, program];
+        self.table.brought_to_try(number, brought.range, subjects);
+    }
+
+    /// Decides about pages that have waited for long enough, or about `all` that wait.
+    pub(super) fn decide(&mut self, all: bool) {
+        if self.table.reuse().waiting_bytes() == 0 {
+            return;
+        }
+        let now = Instant::now();
+        if self.next_memory.is_none_or(|next| now >= next) {
+            self.next_memory = Some(now + MEMORY);
+            if let Some(available_bytes) = available_memory() {
+                self.table.reuse_mut().set_memory(available_bytes);
+            }
+        }
+        let (uses, inodes) = (self.uses.as_ref().and_then(Option::as_ref), &self.inodes);
+        self.table.decide(all, |inode, parts| {
+            let device = inodes.device_of(inode);
+            let mut used = Used::default();
+            if let (Some(uses), Some(device)) = (uses, device) {
+                let number = inode.number;
+                for part in parts {
+                    let first_page = part.start / page_size();
+                    let pages = part.len() / page_size();
+                    let of_part = uses.of(KernelInode { device, number }, first_page, pages);
+                    used.once |= of_part.once;
+                    used.again |= of_part.again;
+                }
+            }
+            used
+        });
+    }
+}
+
+/// How many bytes programs can have without swapping, page cache included: `MemAvailable` in
+/// proc(5).
+fn available_memory() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let mut lines = text.lines();
+    let line = lines.find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kib.saturating_mul(1024))
+}
+
+/// Whom there is to learn about. Numbers of files are lower.
+fn subject(name: impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    name.hash(&mut hasher);
+    hasher.finish() | 1 << 63
+}

@@ -1,0 +1,466 @@
+//! Which pages are used once, and which again: the mode `auto`.
+//!
+//! ```text
+//!            learned: used again                 used again
+//!  arrives ─┬──────────────────▶ kept ◀──────────────────┐
+//!           │                                            │
+//!           ├─▶ probation (first in, first out) ── oldest, beyond the capacity
+//!           │      ▲                                     │
+//!           │      └── comes back ── ghosts ◀── dropped ─┘ used once
+//!           │                          ▲
+//!           └──────────────────────────┘
+//!            a stream longer than the probation
+//! ```
+//!
+//! The probation is the small queue of 2Q and S3-FIFO, and what is kept is the kernel's: its
+//! own lists are the main queue. The ghosts are ranges of files whose pages were dropped, back to
+//! the moment since which as much was dropped as memory could have held: a page that comes back
+//! later would not be there without us, either (the kernel's refault distance, mm/workingset.c).
+//!
+//! A page that was written is used again by its first read. A page that a read brought in is
+//! used once by that read, and again by the next.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use crate::lessons::{Lessons, Subject};
+use crate::observed_files::{FileNumber, Inode};
+use crate::range::ByteRange;
+use crate::range_list::gaps_between;
+use crate::range_queue::RangeQueue;
+use crate::range_set::RangeSet;
+
+/// The most that waits, if memory is not scarce. Compilers, linkers, package managers and version
+/// control read back most of what they read back within this much other traffic: see the table
+/// in `docs/auto.md`.
+pub const CAPACITY_BYTES: u64 = 256 << 20;
+/// Of the memory that is available, at most one part in this many waits.
+const MEMORY_SHARE: u64 = 16;
+/// The most pieces that wait: a file that waits takes up to 3 KB of ours.
+const PIECES: usize = 1 << 14;
+/// The most pieces that ghosts have: some 10 MB.
+const GHOST_PIECES: usize = 1 << 17;
+
+/// What is known of the uses of some pages since they entered the cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Used {
+    /// Some page was used.
+    pub once: bool,
+    /// Some page was used at two different times.
+    pub again: bool,
+}
+
+/// What becomes of pages that enter the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// They wait for what becomes of them.
+    Waits,
+    /// They stay.
+    Stays,
+    /// They are dropped once they are clean.
+    Goes,
+}
+
+/// A file for ghosts, which outlive its [number](FileNumber): its inode, and when that was made,
+/// since the next file may get the same inode.
+pub type Past = (Inode, u64);
+
+/// What is known of a file.
+#[derive(Clone, Debug, Default)]
+struct Tried {
+    past: Option<Past>,
+    /// What first enters the cache from here on was written.
+    written_from: u64,
+    /// Whom there is to learn about.
+    subjects: [Option<Subject>; 2],
+    /// Bytes that entered since something was used again.
+    once_bytes: u64,
+    /// Of what waits: came back after it was dropped.
+    back: RangeSet,
+    /// The subjects have learned that something of it was used once, or again.
+    told_once: bool,
+    told_again: bool,
+}
+
+/// The probation and what goes with it.
+#[derive(Clone, Debug)]
+pub struct Reuse {
+    capacity_bytes: u64,
+    memory_bytes: u64,
+    /// Whether uses of cached pages are known.
+    sees_uses: bool,
+    files: BTreeMap<FileNumber, Tried>,
+    probation: RangeQueue<FileNumber>,
+    ghosts: RangeQueue<Past>,
+    lessons: Lessons,
+}
+
+impl Default for Reuse {
+    fn default() -> Reuse {
+        Reuse::new()
+    }
+}
+
+impl Reuse {
+    /// Nothing waits. Until [`Reuse::set_memory`], there is room for [`CAPACITY_BYTES`].
+    pub const fn new() -> Reuse {
+        Reuse {
+            capacity_bytes: CAPACITY_BYTES,
+            memory_bytes: CAPACITY_BYTES * MEMORY_SHARE,
+            sees_uses: true,
+            files: BTreeMap::new(),
+            probation: RangeQueue::new(),
+            ghosts: RangeQueue::new(),
+            lessons: Lessons::new(),
+        }
+    }
+
+    /// Sets how many bytes of memory are available for files.
+    pub fn set_memory(&mut self, available_bytes: u64) {
+        self.memory_bytes = available_bytes;
+        self.capacity_bytes = CAPACITY_BYTES.min(available_bytes / MEMORY_SHARE);
+    }
+
+    /// Without it, what comes back after it was dropped stays at once, and nothing else does.
+    pub fn see_uses(&mut self, sees_uses: bool) {
+        self.sees_uses = sees_uses;
+    }
+
+    /// A file is known from now on. What enters the cache of it from `written_from` on was
+    /// written, unless it was there before.
+    pub fn opened(&mut self, file: FileNumber, past: Option<Past>, written_from: u64) {
+        let had_it = past.is_some_and(|past| self.ghosts.has(past));
+        self.files.entry(file).or_insert_with(|| Tried {
+            past,
+            // What it has on the disk may be read now.
+            written_from: if had_it { u64::MAX } else { written_from },
+            ..Tried::default()
+        });
+    }
+
+    /// The file is not known any more.
+    pub fn forget(&mut self, file: FileNumber) {
+        self.files.remove(&file);
+        self.probation.remove(file, ByteRange::WHOLE);
+    }
+
+    /// Bytes that wait.
+    pub fn waiting_bytes(&self) -> u64 {
+        self.probation.bytes()
+    }
+
+    /// What of a part of a file waits.
+    pub fn waiting_of(&self, file: FileNumber, range: ByteRange) -> Vec<ByteRange> {
+        self.probation.parts_of(file, range)
+    }
+
+    /// Pages of ours entered the cache. Returns what becomes of each part.
+    pub fn arrived(
+        &mut self,
+        file: FileNumber,
+        range: ByteRange,
+        subjects: [Option<Subject>; 2],
+    ) -> Vec<(ByteRange, Arrival)> {
+        let Some(tried) = self.files.get_mut(&file) else {
+            return Vec::from([(range, Arrival::Goes)]);
+        };
+        tried.subjects = subjects;
+        // What waited was evicted meanwhile.
+        let mut back = self.probation.remove(file, range);
+        back.extend(
+            tried
+                .past
+                .into_iter()
+                .flat_map(|past| self.ghosts.remove(past, range)),
+        );
+        back.sort_unstable();
+        tried.back.remove(range);
+        let mut parts = Vec::with_capacity(1);
+        for part in gaps_between(range, back.clone()) {
+            let arrival = self.fate(file, part);
+            parts.push((part, arrival));
+        }
+        for part in back {
+            let arrival = match self.sees_uses {
+                // It may be written anew, and not read.
+                true => Arrival::Waits,
+                false => {
+                    self.learn(file, true);
+                    Arrival::Stays
+                }
+            };
+            if let Some(tried) = self.files.get_mut(&file).filter(|_| self.sees_uses) {
+                tried.back.insert(part);
+            }
+            parts.push((part, arrival));
+        }
+        for (part, arrival) in &parts {
+            if *arrival == Arrival::Waits {
+                self.probation.add(file, *part);
+            }
+        }
+        parts
+    }
+
+    /// What becomes of pages that enter the cache for the first time, as far as is known.
+    fn fate(&mut self, file: FileNumber, part: ByteRange) -> Arrival {
+        let Some(tried) = self.files.get_mut(&file) else {
+            return Arrival::Goes;
+        };
+        let subjects = tried.subjects.into_iter().flatten();
+        let mut subjects = core::iter::once(of_file(file)).chain(subjects);
+        if subjects.any(|subject| self.lessons.expects_reuse(subject)) {
+            return Arrival::Stays;
+        }
+        if tried.once_bytes >= self.capacity_bytes {
+            if let Some(past) = tried.past {
+                self.ghosts.add(past, part);
+                self.bound_ghosts();
+            }
+            return Arrival::Goes;
+        }
+        tried.once_bytes += part.len();
+        Arrival::Waits
+    }
+
+    /// Others brought in `range`, or nothing of it is cached any more.
+    pub fn taken_over(&mut self, file: FileNumber, range: ByteRange) {
+        self.probation.remove(file, range);
+        if let Some(tried) = self.files.get_mut(&file) {
+            tried.back.remove(range);
+        }
+    }
+
+    /// Takes the oldest that waits, if too much does, or in any case if `all` is to be decided.
+    /// [`Reuse::decide`] says what becomes of it.
+    pub fn take_oldest(&mut self, all: bool) -> Option<(FileNumber, Vec<ByteRange>)> {
+        let too_much =
+            self.probation.bytes() > self.capacity_bytes || self.probation.pieces() > PIECES;
+        match all || too_much {
+            true => self.probation.take_oldest(),
+            false => None,
+        }
+    }
+
+    /// Decides about what [`Reuse::take_oldest`] returned, from what is known of its uses.
+    /// Returns whether it stays.
+    pub fn decide(&mut self, file: FileNumber, parts: &[ByteRange], used: Used) -> bool {
+        let Some(tried) = self.files.get_mut(&file) else {
+            return false;
+        };
+        let written_from = tried.written_from;
+        let is_back = |part: &ByteRange| tried.back.touches(*part);
+        let one_suffices = parts
+            .iter()
+            .any(|part| part.start >= written_from || is_back(part));
+        let stays = used.again || used.once && one_suffices;
+        let past = tried.past.filter(|_| !stays);
+        for part in parts {
+            tried.back.remove(*part);
+            if let Some(past) = past {
+                self.ghosts.add(past, *part);
+            }
+        }
+        self.bound_ghosts();
+        self.learn(file, stays);
+        stays
+    }
+
+    fn learn(&mut self, file: FileNumber, again: bool) {
+        let Some(tried) = self.files.get_mut(&file) else {
+            return;
+        };
+        if again {
+            tried.once_bytes = 0;
+        }
+        self.lessons.learn(of_file(file), again);
+        // Large files count no more than small ones.
+        let told = match again {
+            true => &mut tried.told_again,
+            false => &mut tried.told_once,
+        };
+        if !core::mem::replace(told, true) {
+            for subject in tried.subjects.into_iter().flatten() {
+                self.lessons.learn(subject, again);
+            }
+        }
+    }
+
+    fn bound_ghosts(&mut self) {
+        while self.ghosts.bytes() > self.memory_bytes || self.ghosts.pieces() > GHOST_PIECES {
+            self.ghosts.take_oldest();
+        }
+    }
+}
+
+/// Numbers of files are small, and the hashes of all else are not.
+fn of_file(file: FileNumber) -> Subject {
+    file.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    const FILE: FileNumber = FileNumber(1);
+    const NEW: FileNumber = FileNumber(2);
+    const PIECE: u64 = crate::range_queue::PIECE_BYTES;
+    const USED: Used = Used {
+        once: true,
+        again: false,
+    };
+
+    fn past(number: u64) -> Option<Past> {
+        Some((Inode { device: 8, number }, 0))
+    }
+
+    fn pieces(start: u64, end: u64) -> ByteRange {
+        ByteRange::new(start * PIECE, end * PIECE)
+    }
+
+    /// With a file that was there, a new one, and room for four pieces.
+    fn reuse() -> Reuse {
+        let mut reuse = Reuse::new();
+        reuse.set_memory(4 * PIECE * MEMORY_SHARE);
+        reuse.opened(FILE, past(1), u64::MAX);
+        reuse.opened(NEW, past(2), 0);
+        reuse
+    }
+
+    fn arrive(reuse: &mut Reuse, file: FileNumber, range: ByteRange) -> Vec<Arrival> {
+        let parts = reuse.arrived(file, range, [None; 2]);
+        parts.into_iter().map(|(_, arrival)| arrival).collect()
+    }
+
+    fn decide_oldest(reuse: &mut Reuse, used: Used) -> Option<(FileNumber, bool)> {
+        let (file, parts) = reuse.take_oldest(false)?;
+        Some((file, reuse.decide(file, &parts, used)))
+    }
+
+    #[test]
+    fn only_the_first_read_of_what_was_written_is_another_use() {
+        let mut reuse = reuse();
+        assert_eq!(arrive(&mut reuse, FILE, pieces(0, 2)), [Arrival::Waits]);
+        assert_eq!(arrive(&mut reuse, NEW, pieces(0, 2)), [Arrival::Waits]);
+        assert_eq!(decide_oldest(&mut reuse, USED), None, "there is room");
+        arrive(&mut reuse, NEW, pieces(2, 6));
+        assert_eq!(decide_oldest(&mut reuse, USED), Some((FILE, false)));
+        let again = Used {
+            once: true,
+            again: true,
+        };
+        assert_eq!(decide_oldest(&mut reuse, again), Some((FILE, true)));
+        assert_eq!(decide_oldest(&mut reuse, USED), Some((NEW, true)));
+        assert_eq!(
+            decide_oldest(&mut reuse, Used::default()),
+            Some((NEW, false))
+        );
+        assert_eq!(decide_oldest(&mut reuse, USED), None);
+    }
+
+    #[test]
+    fn what_comes_back_and_is_read_stays() {
+        let mut reuse = reuse();
+        arrive(&mut reuse, FILE, pieces(0, 1));
+        let (file, parts) = reuse.take_oldest(true).unwrap();
+        assert!(!reuse.decide(file, &parts, USED));
+        // The file is closed, and opened again later.
+        reuse.forget(FILE);
+        let later = FileNumber(3);
+        reuse.opened(later, past(1), 0);
+        assert_eq!(
+            arrive(&mut reuse, later, pieces(0, 2)),
+            [Arrival::Waits, Arrival::Waits]
+        );
+        let (file, parts) = reuse.take_oldest(true).unwrap();
+        assert_eq!(parts, [pieces(1, 2)]);
+        assert!(
+            !reuse.decide(file, &parts, USED),
+            "it was read, not written"
+        );
+        let (file, parts) = reuse.take_oldest(true).unwrap();
+        assert!(reuse.decide(file, &parts, USED));
+        // Written anew, and not read.
+        arrive(&mut reuse, later, pieces(1, 2));
+        let (file, parts) = reuse.take_oldest(true).unwrap();
+        assert!(!reuse.decide(file, &parts, Used::default()));
+    }
+
+    #[test]
+    fn where_uses_are_not_seen_only_what_comes_back_stays() {
+        let mut reuse = reuse();
+        reuse.see_uses(false);
+        arrive(&mut reuse, NEW, pieces(0, 1));
+        let (file, parts) = reuse.take_oldest(true).unwrap();
+        assert!(!reuse.decide(file, &parts, Used::default()));
+        assert_eq!(arrive(&mut reuse, NEW, pieces(0, 1)), [Arrival::Stays]);
+    }
+
+    #[test]
+    fn a_long_stream_does_not_wait_and_is_remembered() {
+        let mut reuse = reuse();
+        let mut arrivals = vec![];
+        for piece in 0..6 {
+            arrivals.extend(arrive(&mut reuse, NEW, pieces(piece, piece + 1)));
+        }
+        let waits = Arrival::Waits;
+        let goes = Arrival::Goes;
+        assert_eq!(arrivals, [waits, waits, waits, waits, goes, goes]);
+        assert_eq!(arrive(&mut reuse, NEW, pieces(5, 6)), [waits], "it is back");
+        assert_eq!(reuse.waiting_bytes(), 5 * PIECE);
+        assert_eq!(decide_oldest(&mut reuse, USED), Some((NEW, true)));
+        assert_eq!(arrive(&mut reuse, NEW, pieces(6, 7)), [waits]);
+    }
+
+    #[test]
+    fn ghosts_go_back_as_far_as_memory_would() {
+        let mut reuse = reuse();
+        let most = 4 * MEMORY_SHARE;
+        for file in 0..most + 1 {
+            let number = FileNumber(10 + file);
+            reuse.opened(number, past(10 + file), u64::MAX);
+            arrive(&mut reuse, number, pieces(0, 1));
+            let (file, parts) = reuse.take_oldest(true).unwrap();
+            assert!(!reuse.decide(file, &parts, USED));
+        }
+        for (file, stays) in [(1, true), (0, false)] {
+            let number = FileNumber(10 + file);
+            arrive(&mut reuse, number, pieces(0, 1));
+            let (number, parts) = reuse.take_oldest(true).unwrap();
+            assert_eq!(reuse.decide(number, &parts, USED), stays);
+        }
+    }
+
+    #[test]
+    fn what_others_brought_in_is_not_decided_about() {
+        let mut reuse = reuse();
+        arrive(&mut reuse, FILE, pieces(0, 2));
+        reuse.taken_over(FILE, pieces(0, 1));
+        assert_eq!(reuse.take_oldest(true), Some((FILE, vec![pieces(1, 2)])));
+        arrive(&mut reuse, FILE, pieces(0, 2));
+        reuse.forget(FILE);
+        assert_eq!(reuse.take_oldest(true), None);
+        assert_eq!(reuse.waiting_bytes(), 0);
+    }
+
+    #[test]
+    fn what_was_learned_of_a_program_holds_for_its_next_file() {
+        let mut reuse = reuse();
+        let compiler = Some(1 << 60);
+        for file in 10..40 {
+            let number = FileNumber(file);
+            reuse.opened(number, past(file), 0);
+            reuse.arrived(number, pieces(0, 1), [compiler, None]);
+            if let Some((file, parts)) = reuse.take_oldest(true) {
+                assert!(reuse.decide(file, &parts, USED));
+            }
+        }
+        let number = FileNumber(50);
+        reuse.opened(number, past(50), 0);
+        let parts = reuse.arrived(number, pieces(0, 1), [compiler, None]);
+        assert_eq!(parts, [(pieces(0, 1), Arrival::Stays)]);
+        let parts = reuse.arrived(number, pieces(1, 2), [None; 2]);
+        assert_eq!(parts, [(pieces(1, 2), Arrival::Waits)]);
+    }
+}
