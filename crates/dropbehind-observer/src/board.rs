@@ -19,6 +19,7 @@ pub(crate) struct Finished {
     pub(crate) written_bytes: u64,
     pub(crate) read_bytes: u64,
     pub(crate) waits: Waits,
+    pub(crate) reread_bytes: u64,
     /// Dropped of small files.
     pub(crate) dropped_bytes: u64,
     /// Dropped of files that had streams.
@@ -34,6 +35,7 @@ impl std::ops::AddAssign for Finished {
         self.files += other.files;
         self.written_bytes += other.written_bytes;
         self.read_bytes += other.read_bytes;
+        self.reread_bytes += other.reread_bytes;
         self.waits += other.waits;
         self.dropped_bytes += other.dropped_bytes;
         self.stream_dropped_bytes += other.stream_dropped_bytes;
@@ -80,6 +82,8 @@ pub(crate) struct Board {
     pub(crate) waiting_bytes: u64,
     /// The most that was cached at once and still to be dropped.
     pub(crate) peak_cached_bytes: u64,
+    /// Stays, since it was used again.
+    pub(crate) reused_bytes: u64,
     /// Records of the trace that the kernel had no room for.
     pub(crate) lost_records: u64,
 }
@@ -103,6 +107,7 @@ pub(crate) struct Shown {
     pub(crate) views: Vec<FileView>,
     pub(crate) waiting_bytes: u64,
     pub(crate) peak_cached_bytes: u64,
+    pub(crate) reused_bytes: u64,
     pub(crate) lost_records: u64,
 }
 
@@ -116,6 +121,7 @@ impl Board {
             views: self.views(),
             waiting_bytes: self.waiting_bytes,
             peak_cached_bytes: self.peak_cached_bytes,
+            reused_bytes: self.reused_bytes,
             lost_records: self.lost_records,
         }
     }
@@ -179,6 +185,7 @@ impl Board {
             written_bytes: state.counts.written_bytes,
             read_bytes: state.counts.read_bytes,
             stream_dropped_bytes: state.counters.dropped_bytes,
+            reread_bytes: state.counts.reread_bytes,
             waits: state.waits,
             ..Finished::default()
         };

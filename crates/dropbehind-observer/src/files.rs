@@ -150,6 +150,7 @@ impl Files {
             uses: None,
             next_memory: None,
         };
+        files.ask_for_memory();
         if files.trace.is_none() {
             files.rules.keep_all_that_may_be_reused();
         }

@@ -123,11 +123,21 @@ fn totals_families(metrics: &mut Exposition, snapshot: &Snapshot) {
         ("written_bytes", "Seen written.", totals.written_bytes),
         ("read_bytes", "Seen read in from disks.", totals.read_bytes),
         (
+            "reread_bytes",
+            "Seen read in from disks, after it had been dropped.",
+            totals.reread_bytes,
+        ),
+        (
             "brought_bytes",
             "Brought into the page cache by the programs observed.",
             totals.brought_bytes,
         ),
         ("dropped_bytes", "Dropped.", totals.dropped_bytes),
+        (
+            "reused_bytes",
+            "Used again, and so not dropped.",
+            totals.reused_bytes,
+        ),
         (
             "left_bytes",
             "Should have gone, and could not be dropped.",

@@ -51,6 +51,8 @@ pub struct Totals {
     pub written_bytes: u64,
     /// Bytes seen read in from disks.
     pub read_bytes: u64,
+    /// Bytes of those that had been dropped before.
+    pub reread_bytes: u64,
     /// The most bytes at once that were dirty or under writeback.
     pub peak_dirty_bytes: u64,
     /// The most bytes of these files at once that were cached and brought in by the observed
@@ -66,6 +68,9 @@ pub struct Totals {
     /// Bytes cached before, or brought in by others, and so kept: of files that are done with,
     /// each as of when it last was.
     pub kept_bytes: u64,
+    /// Bytes that were to stay, since they were used again (mode `auto`). The kernel may have taken
+    /// them since; what is still there counts as kept, too.
+    pub reused_bytes: u64,
     /// Bytes that should have gone and could not be dropped.
     pub left_bytes: u64,
     /// How often writers were made to wait for their disk.
@@ -118,6 +123,8 @@ pub struct DiskSnapshot {
     pub written_bytes: u64,
     /// Bytes seen read in from it.
     pub read_bytes: u64,
+    /// Bytes of those that had been dropped before.
+    pub reread_bytes: u64,
     /// Dirty bytes of its files.
     pub dirty_bytes: u64,
     /// Bytes of its files under writeback.

@@ -48,6 +48,8 @@ pub struct Brought {
     /// Whether they are not to be dropped before it is decided that they
     /// [go](FileAction::Decide).
     pub held: bool,
+    /// Whether they had been dropped before.
+    pub back: bool,
 }
 
 impl Brought {
@@ -57,6 +59,7 @@ impl Brought {
             range,
             ours,
             held: false,
+            back: false,
         }
     }
 }
@@ -92,6 +95,8 @@ struct ObservedFile {
     opens: u32,
     /// Pages brought in that wait for the close. Empty while the file has a stream.
     ours: RangeSet,
+    /// Of them: had been dropped before.
+    back: RangeSet,
     streaming: bool,
     /// Records for its stream, which gets them with the next [`FileAction::Tell`].
     pending: Vec<Brought>,
@@ -174,6 +179,7 @@ impl ObservedFiles {
                 inode,
                 opens: 0,
                 ours: RangeSet::new(),
+                back: RangeSet::new(),
                 streaming: false,
                 pending: Vec::new(),
                 shelved: 0,
@@ -187,7 +193,9 @@ impl ObservedFiles {
         let Some(file) = self.files.get_mut(&number) else {
             return;
         };
-        let Brought { range, ours, held } = brought;
+        let Brought {
+            range, ours, back, ..
+        } = brought;
         if !ours {
             self.reuse.taken_over(number, range);
         }
@@ -198,7 +206,8 @@ impl ObservedFiles {
         if file.streaming {
             match file.pending.last_mut() {
                 Some(last)
-                    if (last.ours, last.held) == (ours, held) && last.range.end == range.start =>
+                    if last.range.end == range.start
+                        && (last.ours, last.held, last.back) == (ours, brought.held, back) =>
                 {
                     last.range.end = range.end;
                 }
@@ -209,6 +218,10 @@ impl ObservedFiles {
         }
         if ours {
             self.waiting_bytes += file.ours.insert(range);
+            match back {
+                true => file.back.insert(range),
+                false => file.back.remove(range),
+            };
             if file.ours.bytes() > SMALL_FILE_BYTES {
                 self.stream(number);
             } else if file.opens == 0 {
@@ -217,7 +230,26 @@ impl ObservedFiles {
             }
         } else {
             self.waiting_bytes -= file.ours.remove(range);
+            file.back.remove(range);
         }
+    }
+
+    /// Pages of this file entered the cache that are ours, and are dropped in any case.
+    pub fn brought_to_drop(&mut self, number: FileNumber, range: ByteRange) {
+        let dropped = self.reuse.dropped_in_any_case(number, range);
+        for (range, back) in split(range, &dropped) {
+            let brought = Brought {
+                back,
+                ..Brought::new(range, true)
+            };
+            self.brought_of(number, brought);
+        }
+    }
+
+    /// Takes how many bytes of a file without a stream had been dropped before.
+    pub fn take_back_bytes(&mut self, number: FileNumber) -> u64 {
+        let file = self.files.get_mut(&number);
+        file.map_or(0, |file| core::mem::take(&mut file.back).bytes())
     }
 
     /// Pages of this file entered the cache that are ours, and are to stay if they are used
@@ -233,15 +265,19 @@ impl ObservedFiles {
             self.actions
                 .push_back(FileAction::KeepShelved(number, range));
         }
-        for (range, arrival) in self.reuse.arrived(number, range, subjects) {
-            let brought = Brought {
-                range,
-                ours: true,
-                held: arrival == Arrival::Waits,
-            };
-            self.brought_of(number, brought);
+        let (parts, dropped) = self.reuse.arrived(number, range, subjects);
+        for (part, arrival) in parts {
+            for (range, back) in split(part, &dropped) {
+                let brought = Brought {
+                    range,
+                    ours: true,
+                    held: arrival == Arrival::Waits,
+                    back,
+                };
+                self.brought_of(number, brought);
+            }
             if arrival == Arrival::Stays {
-                self.decided(number, range, true);
+                self.decided(number, part, true);
             }
         }
         self.forget_if_done(number);
@@ -304,17 +340,19 @@ impl ObservedFiles {
         self.waiting_bytes -= file.ours.bytes();
         let ours = core::mem::take(&mut file.ours);
         for part in ours.iter() {
-            let held = self.reuse.waiting_of(number, part);
-            let free = gaps_between(part, held.clone());
-            let told = held.into_iter().map(|range| Brought {
-                range,
-                ours: true,
-                held: true,
-            });
-            file.pending.extend(told);
-            let told = free.into_iter().map(|range| Brought::new(range, true));
-            file.pending.extend(told);
+            let waiting = self.reuse.waiting_of(number, part);
+            for (part, held) in split(part, &waiting) {
+                let back: Vec<ByteRange> = file.back.overlaps_of(part).collect();
+                let told = split(part, &back).map(|(range, back)| Brought {
+                    range,
+                    ours: true,
+                    held,
+                    back,
+                });
+                file.pending.extend(told);
+            }
         }
+        file.back.clear();
         self.telling.insert(number);
         self.actions.push_back(FileAction::Stream(number));
     }
@@ -493,6 +531,15 @@ impl ObservedFiles {
         let close = FileAction::Close(number);
         self.actions.retain(|action| *action != close);
     }
+}
+
+/// The parts of `range`, each with whether it is in one of `marked`, which ascend.
+fn split(range: ByteRange, marked: &[ByteRange]) -> impl Iterator<Item = (ByteRange, bool)> {
+    let inside = marked.iter().map(|part| part.intersection(range));
+    let inside: Vec<ByteRange> = inside.filter(|part| !part.is_empty()).collect();
+    let outside = gaps_between(range, inside.clone()).into_iter();
+    let inside = inside.into_iter().map(|part| (part, true));
+    outside.map(|part| (part, false)).chain(inside)
 }
 
 #[cfg(test)]

@@ -83,6 +83,8 @@ enum Provenance {
         suspects: Vec<ByteRange>,
         /// Ours, and counted neither as written nor as read yet.
         uncounted: RangeSet,
+        /// Of them: had been dropped before.
+        back: RangeSet,
         /// Where pages that the trace had not named were counted as written, and how many
         /// bytes.
         early: RangeSet,
@@ -111,6 +113,8 @@ pub struct ObservedCounts {
     pub early_bytes: u64,
     /// Bytes seen read in from the disk.
     pub read_bytes: u64,
+    /// Bytes of those that had been dropped before.
+    pub reread_bytes: u64,
     /// Whether nothing has changed for a second.
     pub idle: bool,
 }
@@ -157,6 +161,7 @@ impl ObservedStream {
                     fresh: RangeSet::new(),
                     suspects: Vec::new(),
                     uncounted: RangeSet::new(),
+                    back: RangeSet::new(),
                     early: RangeSet::new(),
                     early_bytes: 0,
                 },
@@ -208,6 +213,7 @@ impl ObservedStream {
         let mut counts = self.counts;
         if let Provenance::Traced {
             uncounted,
+            back,
             early_bytes,
             ..
         } = &self.provenance
@@ -215,7 +221,10 @@ impl ObservedStream {
             counts.early_bytes = *early_bytes;
             match self.is_only_written() {
                 true => counts.written_bytes += uncounted.bytes(),
-                false => counts.read_bytes += uncounted.bytes(),
+                false => {
+                    counts.read_bytes += uncounted.bytes();
+                    counts.reread_bytes += back.bytes();
+                }
             }
         }
         counts
@@ -278,16 +287,22 @@ impl ObservedStream {
         brought: impl IntoIterator<Item = Brought>,
     ) {
         let (id, drops) = (self.config.id, self.config.mode.drops());
-        for Brought { range, ours, held } in brought {
+        for brought in brought {
+            let Brought { range, ours, .. } = brought;
             self.fronts.withdraw(range);
             if let Provenance::Traced {
                 fresh,
                 uncounted,
+                back,
                 early,
                 early_bytes,
                 ..
             } = &mut self.provenance
             {
+                match brought.back {
+                    true => back.insert(range),
+                    false => back.remove(range),
+                };
                 if ours {
                     fresh.insert(range);
                     uncounted.insert(range);
@@ -304,7 +319,7 @@ impl ObservedStream {
                 }
             }
             match ours {
-                true if drops => disk.brought(now_ns, id, range, held),
+                true if drops => disk.brought(now_ns, id, range, brought.held),
                 true => {}
                 false => disk.taken_over(now_ns, id, range),
             }

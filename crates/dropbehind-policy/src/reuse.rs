@@ -93,6 +93,7 @@ pub struct Reuse {
     probation: RangeQueue<FileNumber>,
     ghosts: RangeQueue<Past>,
     lessons: Lessons,
+    kept_bytes: u64,
 }
 
 impl Default for Reuse {
@@ -112,7 +113,13 @@ impl Reuse {
             probation: RangeQueue::new(),
             ghosts: RangeQueue::new(),
             lessons: Lessons::new(),
+            kept_bytes: 0,
         }
+    }
+
+    /// Bytes so far that were to stay, since they were used again or that was expected.
+    pub fn kept_bytes(&self) -> u64 {
+        self.kept_bytes
     }
 
     /// Sets how many bytes of memory are available for files.
@@ -154,25 +161,38 @@ impl Reuse {
         self.probation.parts_of(file, range)
     }
 
-    /// Pages of ours entered the cache. Returns what becomes of each part.
+    /// Pages of ours entered the cache that are dropped in any case. Returns the parts that had
+    /// been dropped before.
+    pub fn dropped_in_any_case(&mut self, file: FileNumber, range: ByteRange) -> Vec<ByteRange> {
+        let past = self.files.get(&file).and_then(|tried| tried.past);
+        let Some(past) = past else {
+            return Vec::new();
+        };
+        let back = self.ghosts.remove(past, range);
+        self.ghosts.add(past, range);
+        self.bound_ghosts();
+        back
+    }
+
+    /// Pages of ours entered the cache. Returns what becomes of each part, and those that had been
+    /// dropped before.
     pub fn arrived(
         &mut self,
         file: FileNumber,
         range: ByteRange,
         subjects: [Option<Subject>; 2],
-    ) -> Vec<(ByteRange, Arrival)> {
+    ) -> (Vec<(ByteRange, Arrival)>, Vec<ByteRange>) {
         let Some(tried) = self.files.get_mut(&file) else {
-            return Vec::from([(range, Arrival::Goes)]);
+            return (Vec::from([(range, Arrival::Goes)]), Vec::new());
         };
         tried.subjects = subjects;
         // What waited was evicted meanwhile.
         let mut back = self.probation.remove(file, range);
-        back.extend(
-            tried
-                .past
-                .into_iter()
-                .flat_map(|past| self.ghosts.remove(past, range)),
-        );
+        let past = tried.past.into_iter();
+        let dropped: Vec<ByteRange> = past
+            .flat_map(|past| self.ghosts.remove(past, range))
+            .collect();
+        back.extend(&dropped);
         back.sort_unstable();
         tried.back.remove(range);
         let mut parts = Vec::with_capacity(1);
@@ -195,11 +215,13 @@ impl Reuse {
             parts.push((part, arrival));
         }
         for (part, arrival) in &parts {
-            if *arrival == Arrival::Waits {
-                self.probation.add(file, *part);
+            match arrival {
+                Arrival::Waits => self.probation.add(file, *part),
+                Arrival::Stays => self.kept_bytes += part.len(),
+                Arrival::Goes => {}
             }
         }
-        parts
+        (parts, dropped)
     }
 
     /// What becomes of pages that enter the cache for the first time, as far as is known.
@@ -259,6 +281,9 @@ impl Reuse {
             tried.back.remove(*part);
             if let Some(past) = past {
                 self.ghosts.add(past, *part);
+            }
+            if stays {
+                self.kept_bytes += part.len();
             }
         }
         self.bound_ghosts();
@@ -329,7 +354,7 @@ mod tests {
     }
 
     fn arrive(reuse: &mut Reuse, file: FileNumber, range: ByteRange) -> Vec<Arrival> {
-        let parts = reuse.arrived(file, range, [None; 2]);
+        let (parts, _) = reuse.arrived(file, range, [None; 2]);
         parts.into_iter().map(|(_, arrival)| arrival).collect()
     }
 
@@ -458,9 +483,9 @@ mod tests {
         }
         let number = FileNumber(50);
         reuse.opened(number, past(50), 0);
-        let parts = reuse.arrived(number, pieces(0, 1), [compiler, None]);
+        let (parts, _) = reuse.arrived(number, pieces(0, 1), [compiler, None]);
         assert_eq!(parts, [(pieces(0, 1), Arrival::Stays)]);
-        let parts = reuse.arrived(number, pieces(1, 2), [None; 2]);
+        let (parts, _) = reuse.arrived(number, pieces(1, 2), [None; 2]);
         assert_eq!(parts, [(pieces(1, 2), Arrival::Waits)]);
     }
 }

@@ -230,7 +230,7 @@ fn auto(trace: &[Page]) -> (usize, usize) {
         }
         uses.insert(page, false);
         let range = ByteRange::new(number * PAGE, (number + 1) * PAGE);
-        let parts = reuse.arrived(FileNumber(file), range, [None; 2]);
+        let (parts, _) = reuse.arrived(FileNumber(file), range, [None; 2]);
         let goes = parts
             .iter()
             .any(|(_, arrival)| *arrival == dropbehind_policy::reuse::Arrival::Goes);

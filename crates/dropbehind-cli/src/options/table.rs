@@ -361,7 +361,7 @@ pub(super) const VERBOSE: OptionSpec = OptionSpec {
     env: None,
     kind: Kind::Flag,
     default: None,
-    meaning: "End with three lines about what was done, on standard error",
+    meaning: "End with three or four lines about what was done, on standard error",
     details: "What was written and read; how much of it was in the page cache at most and at the \
               end; what was kept because it was cached before or others brought it in; and what was \
               not possible, and why.",

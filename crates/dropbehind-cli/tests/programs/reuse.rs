@@ -3,6 +3,7 @@
 use crate::bed::Bed;
 use crate::figures::Figures;
 use crate::kept::still_cached;
+use dropbehind_testbed::disk_io::disk_io;
 use dropbehind_testbed::reclaim::in_some_attempt;
 use dropbehind_testbed::residency::{evict, warm};
 use dropbehind_testbed::{Fs, Need, need};
@@ -192,6 +193,40 @@ fn what_others_have_stays() {
         assert_eq!(bed.cached("input"), [("./data".to_owned(), 8 * MIB / 4096)]);
         still_cached(reclaim, &data, 8 * MIB)
     });
+}
+
+/// What was dropped and read again is told, in every mode, and what was written anew is not.
+#[test]
+fn what_is_read_again_after_it_was_dropped_is_told() {
+    need!(all needs(Fs::Ext4));
+    let bed = Bed::on(Fs::Ext4);
+    let script = "exec $RUN sh -ec 'rm -rf *; mkdir small; \
+                  dd if=/dev/zero of=read bs=1M count=24 status=none; \
+                  dd if=/dev/zero of=written bs=1M count=8 status=none; \
+                  for n in 1 2 3 4 5; do echo $n >small/$n; done; \
+                  for n in 1 2; do dd if=/dev/zero of=stream$n bs=1M count=280 status=none; done; sync; \
+                  for file in read written small/*; do \
+                  for n in $(seq 300); do [ $(fincore -n -r -o PAGES $file) = 0 ] && break; sleep 0.1; done; \
+                  done; cat read small/* >/dev/null; \
+                  dd if=/dev/zero of=written bs=1M count=8 conv=notrunc status=none'";
+    for mode in ["dontcache", "auto"] {
+        let before = disk_io(bed.device()).unwrap();
+        let options = format!("-v -m {mode} --only 'observed/*'");
+        let (left, figures) = Figures::told(&bed, &options, "observed", script);
+        assert_eq!(left.code, Some(0), "{mode}: {left:?}");
+        let read_bytes = disk_io(bed.device()).unwrap().since(before).read_bytes;
+        let expected = 24 * MIB + 5 * 4096;
+        let told = figures.bytes("reread_bytes");
+        assert_eq!(told, expected, "{mode}: {figures:?}");
+        // The rest is the file system's own.
+        let counted = expected..expected + 2 * MIB;
+        assert!(
+            counted.contains(&read_bytes),
+            "{mode}: {read_bytes} {figures:?}"
+        );
+        let line = "re-read 24 MiB of what was dropped";
+        assert!(left.stderr.contains(line), "{mode}: {left:?}");
+    }
 }
 
 /// Files that wait keep neither their blocks nor their mount.

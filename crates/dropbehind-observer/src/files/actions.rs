@@ -56,6 +56,7 @@ impl Files {
         let cached_bytes = waiting_bytes + small_bytes + self.flusher.observed_bytes();
         let mut board = lock(&self.board);
         board.waiting_bytes = waiting_bytes;
+        board.reused_bytes = self.table.reuse().kept_bytes();
         board.peak_cached_bytes = board.peak_cached_bytes.max(cached_bytes);
     }
 
@@ -137,6 +138,7 @@ impl Files {
             return;
         };
         let bytes = ours.bytes();
+        let back_bytes = self.table.take_back_bytes(number);
         {
             let mut board = lock(&self.board);
             let finished = board.sums(self.rules.disk_name(open.device), &open.rule);
@@ -144,7 +146,10 @@ impl Files {
             open.counted = true;
             match open.written {
                 true => finished.written_bytes += bytes - open.take_early(bytes),
-                false => finished.read_bytes += bytes,
+                false => {
+                    finished.read_bytes += bytes;
+                    finished.reread_bytes += back_bytes;
+                }
             }
         }
         let mode = open.settings.mode;

@@ -26,15 +26,31 @@ impl Files {
 
     /// Pages of a file entered the cache, brought in by this process.
     pub(super) fn bring(&mut self, number: FileNumber, process: i32, brought: Brought) {
-        let open = self.files.get(&number);
-        let Some(open) = open.filter(|open| brought.ours && open.settings.mode.keeps_reused())
-        else {
+        let Some(open) = self.files.get(&number).filter(|_| brought.ours) else {
             return self.table.brought_of(number, brought);
         };
+        if !open.settings.mode.drops() {
+            return self.table.brought_of(number, brought);
+        }
+        if !open.settings.mode.keeps_reused() {
+            return self.table.brought_to_drop(number, brought.range);
+        }
         let directory = open.path.parent().map(subject);
         let program = self.rules.names.bytes_of(process).map(subject);
         let subjects = [directory, program];
         self.table.brought_to_try(number, brought.range, subjects);
+    }
+
+    /// Asks how much memory is available, now and then.
+    pub(super) fn ask_for_memory(&mut self) {
+        let now = Instant::now();
+        if self.next_memory.is_some_and(|next| now < next) {
+            return;
+        }
+        self.next_memory = Some(now + MEMORY);
+        if let Some(available_bytes) = available_memory() {
+            self.table.reuse_mut().set_memory(available_bytes);
+        }
     }
 
     /// Decides about pages that have waited for long enough, or about `all` that wait.
@@ -42,13 +58,7 @@ impl Files {
         if self.table.reuse().waiting_bytes() == 0 {
             return;
         }
-        let now = Instant::now();
-        if self.next_memory.is_none_or(|next| now >= next) {
-            self.next_memory = Some(now + MEMORY);
-            if let Some(available_bytes) = available_memory() {
-                self.table.reuse_mut().set_memory(available_bytes);
-            }
-        }
+        self.ask_for_memory();
         let (uses, inodes) = (self.uses.as_ref().and_then(Option::as_ref), &self.inodes);
         self.table.decide(all, |inode, parts| {
             let device = inodes.device_of(inode);

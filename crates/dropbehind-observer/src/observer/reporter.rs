@@ -57,6 +57,7 @@ impl Reporter {
         by_disk.values().for_each(|of_disk| finished += *of_disk);
         let mut totals = self.totals_without_disks(&finished);
         totals.cached_bytes += board.waiting_bytes;
+        totals.reused_bytes = board.reused_bytes;
         let mut disks: Vec<DiskSnapshot> = Vec::new();
         for disk in self.flusher.disks_stats() {
             add_disk(&mut totals, &disk);
@@ -86,9 +87,11 @@ impl Reporter {
                 of_rule.read_bytes += state.counts.read_bytes;
                 of_rule.dropped_bytes += state.counters.dropped_bytes;
             }
+            totals.reread_bytes += state.counts.reread_bytes;
             if let Some(disk) = disks.iter_mut().find(|disk| disk.name == view.disk) {
                 disk.written_bytes += state.counts.written_bytes;
                 disk.read_bytes += state.counts.read_bytes;
+                disk.reread_bytes += state.counts.reread_bytes;
             }
         }
         Snapshot {
@@ -122,6 +125,7 @@ impl Reporter {
             files: finished.files,
             written_bytes: finished.written_bytes,
             read_bytes: finished.read_bytes,
+            reread_bytes: finished.reread_bytes,
             kept_bytes: finished.kept_bytes,
             brought_bytes: count(&small.brought_bytes),
             dropped_bytes: count(&small.dropped_bytes),
@@ -194,6 +198,7 @@ fn finished_snapshot(name: String, finished: Finished) -> DiskSnapshot {
         name,
         written_bytes: finished.written_bytes,
         read_bytes: finished.read_bytes,
+        reread_bytes: finished.reread_bytes,
         dropped_bytes: finished.dropped_bytes,
         left_bytes: finished.left_bytes,
         kept_bytes: finished.kept_bytes,

@@ -147,6 +147,7 @@ impl ObservedStream {
         written_bytes: u64,
     ) {
         self.fronts.withdraw(range);
+        self.take_back(range);
         let (id, mode) = (self.config.id, self.config.mode);
         look.disk.wrote(look.now_ns, id, range, mode);
         // With the trace, each page brought in is counted once, plus what is written to pages
@@ -174,6 +175,14 @@ impl ObservedStream {
         for (piece, bytes) in search.found {
             let dirty = ByteRange::new(piece.start, piece.start + bytes);
             self.counted_dirty.insert(dirty);
+        }
+    }
+
+    /// Takes how many bytes of this range had been dropped before.
+    fn take_back(&mut self, range: ByteRange) -> u64 {
+        match &mut self.provenance {
+            Provenance::Traced { back, .. } => back.remove(range),
+            Provenance::ResidentAtOpen { .. } => 0,
         }
     }
 
@@ -350,13 +359,17 @@ impl ObservedStream {
                     (false, true) => look.disk.read(now_ns, id, part),
                     (false, false) => {}
                 }
+                let back_bytes = self.take_back(part);
                 let bytes = match traced {
                     true => self.take_uncounted(part),
                     false => counted.cached_bytes,
                 };
                 match self.is_only_written() {
                     true => self.counts.written_bytes += bytes,
-                    false => self.counts.read_bytes += bytes,
+                    false => {
+                        self.counts.read_bytes += bytes;
+                        self.counts.reread_bytes += back_bytes.min(bytes);
+                    }
                 }
             }
             // The rest of it is under way.

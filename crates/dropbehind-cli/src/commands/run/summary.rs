@@ -12,6 +12,10 @@ use std::collections::BTreeMap;
 pub(super) struct ObservedStats {
     #[serde(flatten)]
     run: RunStats,
+    /// Bytes of those read that had been dropped before.
+    reread_bytes: u64,
+    /// Bytes that were to stay, since they were used again.
+    reused_bytes: u64,
     /// CPU time of the observer, including its start and end.
     observer_cpu_ns: u64,
     /// Files that were observed.
@@ -66,6 +70,8 @@ impl ObservedStats {
         run.set_elapsed(elapsed);
         Self {
             run,
+            reread_bytes: totals.reread_bytes,
+            reused_bytes: totals.reused_bytes,
             observer_cpu_ns: snapshot.cpu_ns,
             files: totals.files,
             events: totals.events,
@@ -87,9 +93,9 @@ fn reasons(bytes: &BTreeMap<String, u64>) -> BTreeMap<std::borrow::Cow<'static, 
         .collect()
 }
 
-/// The three lines of `-v`. If the mode keeps pages, none of them is to be dropped, and those
-/// that stay are not counted.
-pub(super) fn lines(account: &Account, keeps: bool) -> [String; 3] {
+/// The lines of `-v`. If the mode keeps pages, none of them is to be dropped, and those that stay
+/// are not counted.
+pub(super) fn lines(account: &Account, keeps: bool) -> Vec<String> {
     let totals = &account.snapshot.totals;
     let files = match totals.files {
         1 => "1 file".to_owned(),
@@ -124,14 +130,25 @@ pub(super) fn lines(account: &Account, keeps: bool) -> [String; 3] {
     }
     let notes = account.snapshot.notes.iter();
     possible.extend(notes.map(|note| note.trim_end_matches('.').to_owned()));
+    let reused_bytes = totals.reused_bytes.min(totals.kept_bytes);
+    let again = match reused_bytes {
+        0 => String::new(),
+        bytes => format!("{} that was used again, and ", show(bytes)),
+    };
     let kept = format!(
-        "kept {} for others; {}",
-        show(totals.kept_bytes),
+        "kept {again}{} for others; {}",
+        show(totals.kept_bytes - reused_bytes),
         match (possible.is_empty(), account.hung) {
             (true, false) => "all else was possible".to_owned(),
             (true, true) => "the rest is not known".to_owned(),
             (false, _) => format!("not possible: {}", possible.join("; ")),
         }
     );
-    [written, cached, kept]
+    let reread = (totals.reread_bytes > 0)
+        .then(|| format!("re-read {} of what was dropped", show(totals.reread_bytes)));
+    [written, cached]
+        .into_iter()
+        .chain(reread)
+        .chain([kept])
+        .collect()
 }

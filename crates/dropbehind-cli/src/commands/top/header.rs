@@ -37,6 +37,7 @@ pub(super) fn figures(sample: &Snapshot, speeds: &Speeds) -> Vec<String> {
         format!("peak dirty {}", show(totals.peak_dirty_bytes)),
         format!("dropped {}", show(totals.dropped_bytes)),
         format!("kept {}", show(totals.kept_bytes)),
+        format!("re-read {}", show(totals.reread_bytes)),
         format!("left {}", show(totals.left_bytes)),
     ]
 }
