@@ -12,6 +12,7 @@ mod mounts;
 mod others;
 mod outlets;
 mod owners;
+mod reuse;
 mod rules;
 mod unit;
 mod users;

@@ -1,0 +1,49 @@
+//! Rules with the mode `auto`.
+
+use crate::files::{assert_dropped, assert_kept, cached_mib, dd};
+use crate::user::User;
+use crate::user::running_watch::RunningWatch;
+use dropbehind_testbed::{Need, need};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+/// A watch that runs for good decides once enough has passed. What was read back by then stays, and
+/// what was not has been dropped.
+#[test]
+fn what_is_used_again_stays_and_the_rest_goes_in_time() {
+    need!(Need::Root, Need::Cachestat);
+    let uses = Path::new("/sys/kernel/tracing/events/filemap/mm_filemap_get_pages");
+    if !uses.exists() {
+        eprintln!("SKIPPED: this kernel does not tell which cached pages are used");
+        return;
+    }
+    let user = User::new();
+    let home = std::fs::canonicalize(user.file("")).unwrap();
+    let rule = format!(
+        "[[rule]]\npath = \"{}/**\"\nmode = \"auto\"\n",
+        home.display()
+    );
+    user.writes("rules", &rule);
+    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
+    watch.says("READY=1");
+    let [again, once] = ["again", "once"].map(|name| home.join(name));
+    dd(&again);
+    dd(&once);
+    let read = Command::new("dd")
+        .arg(format!("if={}", again.display()))
+        .args(["of=/dev/null", "bs=1M", "status=none"])
+        .status();
+    assert!(read.unwrap().success());
+    let mut streams = 0;
+    while cached_mib(&once) > 4 {
+        assert!(streams < 40, "{} MiB\n{}", cached_mib(&once), watch.log());
+        streams += 1;
+        for part in 0..9 {
+            dd(&home.join(format!("stream{part}")));
+        }
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    assert_dropped(&once, &watch);
+    assert_kept(&again, &watch);
+}
