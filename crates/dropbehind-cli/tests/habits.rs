@@ -338,3 +338,26 @@ fn nocache_runs_plainly_where_it_cannot_observe() {
     );
     assert!(said.stderr.contains("runs plainly"), "{}", said.stderr);
 }
+
+/// As the original does from version 1.2 on.
+#[test]
+fn nocache_leaves_all_alone_where_its_variable_allows_no_descriptor() {
+    need!(Need::Root, Need::Cachestat);
+    let user = User::new();
+    let file = user.has("file", 64 << 10);
+    for (most, stays) in [("3", true), ("4", false), ("1", true), ("64", false)] {
+        residency::evict(&file);
+        let read = Command::new(ours())
+            .arg0("nocache")
+            .args(["cat", "file"])
+            .env("NOCACHE_MAX_FDS", most)
+            .current_dir(user.file(""))
+            .output()
+            .unwrap();
+        assert!(
+            read.status.success() && read.stdout.len() == 64 << 10,
+            "{read:?}"
+        );
+        assert_eq!(cached_pages(&file) > 0, stays, "{most}");
+    }
+}

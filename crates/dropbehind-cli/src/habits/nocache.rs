@@ -41,7 +41,11 @@ pub(super) fn run(name: &OsStr, args: &[OsString]) -> ExitCode {
         eprintln!("usage: {name} [-n <n>] command [argument...]");
         return ExitCode::from(2);
     }
-    let mut words: Vec<OsString> = ["dropbehind", "run", "--best-effort", "--mode", "dontcache"]
+    let mode = match leaves_all_alone(std::env::var("NOCACHE_MAX_FDS").ok().as_deref()) {
+        true => "buffered",
+        false => "dontcache",
+    };
+    let mut words: Vec<OsString> = ["dropbehind", "run", "--best-effort", "--mode", mode]
         .map(OsString::from)
         .into();
     words.push("--reads".into());
@@ -51,6 +55,14 @@ pub(super) fn run(name: &OsStr, args: &[OsString]) -> ExitCode {
     words.push("--".into());
     words.extend_from_slice(command);
     commands::run(words).into()
+}
+
+/// The original leaves files alone whose descriptors are not below this variable. From outside,
+/// files have no descriptors. But the first that a program opens is number 3, and if that is not
+/// below, all its files are left alone.
+fn leaves_all_alone(most_descriptors: Option<&str>) -> bool {
+    let most = most_descriptors.and_then(|text| text.trim().parse::<u64>().ok());
+    most.is_some_and(|most| most <= 3)
 }
 
 impl Options {
