@@ -8,6 +8,7 @@ use core::str::FromStr;
 
 /// When a write's dirty pages are sent to the disk, from latest to earliest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
 pub enum Writeback {
     /// The kernel decides.
     Lazy,
@@ -21,14 +22,15 @@ pub enum Writeback {
 
 /// What happens to pages that this I/O brought into the page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
 pub enum Residency {
     /// They stay until the kernel needs the memory.
-    Keep,
+    Keep = 0,
     /// They wait for a while, and are dropped unless they are used again meanwhile or come back
     /// soon after that. Pages that were cached before stay.
-    Reuse,
+    Reuse = 4,
     /// They are dropped once they are clean. Pages that were cached before stay.
-    Drop,
+    Drop = 8,
 }
 
 /// A writeback policy and a residency policy.
@@ -139,18 +141,7 @@ impl Mode {
 
     /// Packs the mode into four bits, as in a slot: values up to 11.
     pub const fn to_bits(self) -> u8 {
-        let writeback = match self.writeback {
-            Writeback::Lazy => 0,
-            Writeback::BehindAppending => 1,
-            Writeback::Behind => 2,
-            Writeback::Eager => 3,
-        };
-        let residency = match self.residency {
-            Residency::Keep => 0,
-            Residency::Drop => 4,
-            Residency::Reuse => 8,
-        };
-        writeback | residency
+        self.writeback as u8 | self.residency as u8
     }
 
     /// Unpacks a mode from four bits; higher bits are ignored.
@@ -163,8 +154,8 @@ impl Mode {
         };
         let residency = match bits & 12 {
             0 => Residency::Keep,
-            4 => Residency::Drop,
-            _ => Residency::Reuse,
+            4 => Residency::Reuse,
+            _ => Residency::Drop,
         };
         Mode::new(writeback, residency)
     }

@@ -34,7 +34,6 @@ use crate::grace::SMALL_FILE_BYTES;
 use crate::mode::{Mode, Writeback};
 use crate::range::{ByteRange, round_up};
 use crate::range_list::gaps_between;
-use crate::range_set::RangeSet;
 use crate::reason::{Reason, ReasonBytes};
 use crate::residency::ResidencyMap;
 use crate::write_behind::{CloseKind, Moved, WriteBehind, WriteKind};
@@ -104,8 +103,6 @@ pub struct Stream {
     requests: Requests,
     lazy: Lazy,
     planner: DropPlanner,
-    /// Not to be dropped before it is decided that they go.
-    held: RangeSet,
 
     /// Whether the last write is to be written back at once.
     eager: bool,
@@ -165,7 +162,6 @@ impl Stream {
             requests: Requests::new(),
             lazy: Lazy::new(),
             planner: DropPlanner::new(),
-            held: RangeSet::new(),
             eager: false,
             counting_lazy: false,
             sent_since_drop: false,
@@ -268,7 +264,6 @@ impl Stream {
             && self.requests.is_empty()
             && self.lazy.is_empty()
             && self.planner.is_empty()
-            && self.held.is_empty()
             && self.ownership.is_sorted()
             && (self.window.unsent().is_empty() || !self.window_mode.drops())
     }
@@ -520,12 +515,12 @@ impl Stream {
     /// `part` is ours and clean, so it can be dropped. Pages beside it that resisted are tried
     /// with it: a folio may reach across the border.
     fn ready(&mut self, part: ByteRange) {
-        if self.held.is_empty() {
-            self.planner.ready(part);
-        } else {
-            for part in self.held.gaps_of(part) {
+        if self.ownership.has_held() {
+            for part in gaps_between(part, self.ownership.held_of(part)) {
                 self.planner.ready(part);
             }
+        } else {
+            self.planner.ready(part);
         }
         if self.ownership.has_stuck() {
             for near in self.ownership.take_stuck(DropPlanner::folios_of(part)) {
@@ -563,8 +558,8 @@ impl Stream {
     /// Everything pending is to be written and dropped now.
     pub(crate) fn flush(&mut self) {
         self.flush = true;
-        for range in core::mem::take(&mut self.held).iter() {
-            self.now_clean(range);
+        for range in self.ownership.held_of(ByteRange::WHOLE) {
+            self.decided(range, false);
         }
         self.try_stuck_again();
         let tail = self.window.take_unsent();
@@ -634,18 +629,13 @@ impl Stream {
         if self.phase != Phase::Deleted {
             // Earlier decisions about it were for pages that have since been evicted.
             self.planner.withdraw(range);
-            self.ownership.traced(range);
-            if held {
-                self.held.insert(range);
-            } else {
-                self.held.remove(range);
-            }
+            self.ownership.traced(range, held);
         }
     }
 
     /// What was held of `range` stays, or is dropped once it is clean.
     pub(crate) fn decided(&mut self, range: ByteRange, stays: bool) {
-        self.held.remove(range);
+        self.ownership.release(range);
         match stays {
             true => {
                 // A flush may have let it go already.
@@ -659,7 +649,6 @@ impl Stream {
     /// The trace names `range` as brought in by others, so it was not cached before and is
     /// not dropped. The kernel writes what they write.
     pub(crate) fn taken_over(&mut self, range: ByteRange) {
-        self.held.remove(range);
         self.ownership.take_over(range);
         self.planner.withdraw(range);
         self.lazy.remove(range);
@@ -689,7 +678,6 @@ impl Stream {
         self.window = WriteBehind::new();
         self.requests.clear();
         self.lazy.clear();
-        self.held.clear();
         self.planner = DropPlanner::new();
         self.update_done();
     }

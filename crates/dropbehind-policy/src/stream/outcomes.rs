@@ -71,11 +71,10 @@ impl Stream {
         }
     }
 
-    /// The parts of `range` that are busy, are held, or wait to be dropped.
+    /// The parts of `range` that are busy, or wait to be dropped.
     fn pending_parts(&self, range: ByteRange) -> impl Iterator<Item = ByteRange> + '_ {
         let ready = self.planner.ready_parts(range);
-        let held = self.held.overlaps_of(range);
-        self.busy_parts(range).chain(ready).chain(held)
+        self.busy_parts(range).chain(ready)
     }
 
     fn counted_lazy(&mut self, context: &Context, piece: ByteRange, counted: Counted) {
@@ -157,8 +156,9 @@ impl Stream {
         // What was written since is dropped after its own writeback, and what a read brought
         // in again by another drop. Mostly there is none of either, and checking is cheaper
         // than making a list.
-        if self.pending_parts(range).next().is_some() {
-            let gone = gaps_between(range, self.pending_parts(range).collect());
+        if self.ownership.has_held() || self.pending_parts(range).next().is_some() {
+            let held = self.ownership.held_of(range);
+            let gone = gaps_between(range, self.pending_parts(range).chain(held).collect());
             self.ownership.dropped(&gone, stayed_bytes);
         } else {
             self.ownership.dropped(&[range], stayed_bytes);

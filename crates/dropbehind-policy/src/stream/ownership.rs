@@ -165,13 +165,38 @@ impl Ownership {
         }
     }
 
-    /// The trace names `range` as ours.
-    pub(super) fn traced(&mut self, range: ByteRange) {
+    /// The trace names `range` as ours. If it is `held`, it is not dropped before
+    /// [`Ownership::release`].
+    pub(super) fn traced(&mut self, range: ByteRange, held: bool) {
         if let Provenance::Traced(traced) = &mut self.provenance {
             traced.stuck.remove(range);
             traced.unsorted.insert(range);
+            match held {
+                true => traced.held.insert(range),
+                false => traced.held.remove(range),
+            };
         }
         self.bring(range);
+    }
+
+    /// Returns whether anything is held.
+    pub(super) fn has_held(&self) -> bool {
+        matches!(&self.provenance, Provenance::Traced(traced) if !traced.held.is_empty())
+    }
+
+    /// The parts of `range` that are held.
+    pub(super) fn held_of(&self, range: ByteRange) -> Vec<ByteRange> {
+        match &self.provenance {
+            Provenance::Traced(traced) => traced.held.overlaps_of(range).collect(),
+            Provenance::Mapped { .. } => Vec::new(),
+        }
+    }
+
+    /// It is decided what becomes of `range`.
+    pub(super) fn release(&mut self, range: ByteRange) {
+        if let Provenance::Traced(traced) = &mut self.provenance {
+            traced.held.remove(range);
+        }
     }
 
     /// `range` is known to be written, or its readers are done with it.
@@ -189,10 +214,10 @@ impl Ownership {
         }
     }
 
-    /// Returns whether all of our pages are sorted in this way.
+    /// Returns whether all of our pages are sorted in this way, and none is held.
     pub(super) fn is_sorted(&self) -> bool {
         match &self.provenance {
-            Provenance::Traced(traced) => traced.unsorted.is_empty(),
+            Provenance::Traced(traced) => traced.unsorted.is_empty() && traced.held.is_empty(),
             Provenance::Mapped { .. } => true,
         }
     }
@@ -246,6 +271,7 @@ impl Ownership {
             Provenance::Traced(traced) => {
                 traced.unsorted.clear();
                 traced.stuck.clear();
+                traced.held.clear();
             }
             Provenance::Mapped { look_ahead, .. } => look_ahead.clear(),
         }
@@ -262,6 +288,7 @@ impl Ownership {
         if let Provenance::Traced(traced) = &mut self.provenance {
             traced.unsorted.remove(range);
             traced.stuck.remove(range);
+            traced.held.remove(range);
         }
         self.counters.dropped_bytes += self.ours.remove(range);
     }
@@ -365,7 +392,7 @@ mod tests {
         let mut ownership = Ownership::new(0, &config, ResidencyMap::unknown());
         ownership.wrote(range(0, 40));
         assert_eq!(ownership.ours_bytes(), 0);
-        ownership.traced(range(0, 20));
+        ownership.traced(range(0, 20), false);
         ownership.wrote(range(0, 40));
         ownership.take_over(range(10, 30));
         assert_eq!(ownership.ours_of(range(0, 40)), [range(0, 10)]);

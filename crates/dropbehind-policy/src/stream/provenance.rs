@@ -21,6 +21,8 @@ pub(super) enum Provenance {
 pub(super) struct Traced {
     /// Neither known to be written nor passed by its readers.
     pub(super) unsorted: RangeSet,
+    /// Not to be dropped before it is decided that it goes.
+    pub(super) held: RangeSet,
     /// Clean, but resisted all tries while the file was in use: a process may have had it
     /// mapped. It is tried once more when the file is closed.
     pub(super) stuck: RangeSet,
