@@ -192,9 +192,9 @@ fn what_others_have_stays() {
         let left = bed.runs(AUTO, "observed", "exec $RUN cp ../input/data copy");
         assert_eq!(left.code, Some(0), "{left:?}");
         assert_eq!(bed.cached("observed"), []);
-        still_cached(reclaim, &data, 8 * MIB)?;
-        assert_eq!(bed.cached("input"), [("./data".to_owned(), 8 * MIB / 4096)]);
-        Ok(())
+        let pages: u64 = bed.cached("input").iter().map(|(_, pages)| pages).sum();
+        assert!(pages <= 8 * MIB / 4096, "{pages}");
+        still_cached(reclaim, &data, 8 * MIB)
     });
 }
 
