@@ -100,7 +100,8 @@ impl Stream {
     /// for the next file.
     fn name_due_ns(&self, context: &Context) -> Option<u64> {
         let closed_ns = self.phase.closed_ns()?;
-        let busy = self.outstanding_bytes() > 0 || !self.planner.is_empty();
+        let waits = !self.planner.is_empty() || self.ownership.has_held();
+        let busy = self.outstanding_bytes() > 0 || waits;
         if !busy || self.config.block_device {
             return None;
         }

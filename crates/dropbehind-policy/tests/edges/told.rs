@@ -92,6 +92,28 @@ fn what_lies_in_the_gap_of_a_request_is_still_to_be_passed() {
     assert_eq!(dropped, [gap]);
 }
 
+/// Nothing may come for a long time that would have it decided about.
+#[test]
+fn a_deleted_file_is_not_kept_open_for_what_is_held() {
+    let mut disk = opened();
+    disk.brought(1, ID, mib(0, 4), true);
+    disk.passed(1, ID, mib(0, 4));
+    disk.closed(2, ID);
+    let mut now_ns = 2;
+    for _ in 0..100 {
+        match disk.next(now_ns) {
+            Next::Do(Action::Inspect { .. }) => {
+                disk.inspected(now_ns, ID, Inspected { unlinked: true });
+            }
+            Next::Do(Action::Forget { .. }) => return,
+            Next::Do(action) => panic!("{action:?}"),
+            Next::At(due_ns) => now_ns = due_ns,
+            Next::Idle => break,
+        }
+    }
+    panic!("it is not forgotten");
+}
+
 #[test]
 fn a_folio_goes_once_all_of_it_has_been_passed() {
     let mut disk = opened();
