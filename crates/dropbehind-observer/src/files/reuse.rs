@@ -32,7 +32,9 @@ impl Files {
         if !open.settings.mode.drops() {
             return self.table.brought_of(number, brought);
         }
-        if !open.settings.mode.keeps_reused() {
+        // Another process that uses the file may want less of it to stay.
+        let user = open.user(process).and_then(|user| user.settings);
+        if !user.unwrap_or(open.settings).mode.keeps_reused() {
             return self.table.brought_to_drop(number, brought.range);
         }
         let directory = open.path.parent().map(subject);
