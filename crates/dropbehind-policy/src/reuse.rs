@@ -38,8 +38,12 @@ pub const CAPACITY_BYTES: u64 = 256 << 20;
 const MEMORY_SHARE: u64 = 16;
 /// The most pieces that wait: a file that waits takes up to 3 KB of ours.
 const PIECES: usize = 1 << 14;
-/// The most pieces that ghosts have: some 10 MB.
+/// The most pieces that ghosts have: some 16 MB.
 const GHOST_PIECES: usize = 1 << 17;
+/// While nothing waits and ghosts only serve to count, they have no more than 1 MB for small files:
+/// more pieces than this only if they have so many bytes on average.
+const COUNTING_PIECES: usize = 1 << 13;
+const COUNTING_PIECE_BYTES: u64 = 64 << 10;
 
 /// What is known of the uses of some pages since they entered the cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -89,6 +93,8 @@ pub struct Reuse {
     memory_bytes: u64,
     /// Whether uses of cached pages are known.
     sees_uses: bool,
+    /// Whether pages were to stay if they are used again.
+    has_tried: bool,
     files: BTreeMap<FileNumber, Tried>,
     probation: RangeQueue<FileNumber>,
     ghosts: RangeQueue<Past>,
@@ -109,6 +115,7 @@ impl Reuse {
             capacity_bytes: CAPACITY_BYTES,
             memory_bytes: CAPACITY_BYTES * MEMORY_SHARE,
             sees_uses: true,
+            has_tried: false,
             files: BTreeMap::new(),
             probation: RangeQueue::new(),
             ghosts: RangeQueue::new(),
@@ -186,6 +193,7 @@ impl Reuse {
             return (Vec::from([(range, Arrival::Goes)]), Vec::new());
         };
         tried.subjects = subjects;
+        self.has_tried = true;
         // What waited was evicted meanwhile.
         let mut back = self.probation.remove(file, range);
         let past = tried.past.into_iter();
@@ -312,9 +320,18 @@ impl Reuse {
     }
 
     fn bound_ghosts(&mut self) {
-        while self.ghosts.bytes() > self.memory_bytes || self.ghosts.pieces() > GHOST_PIECES {
+        while self.ghosts.bytes() > self.memory_bytes || self.ghosts.pieces() > self.most_ghosts() {
             self.ghosts.take_oldest();
         }
+    }
+
+    fn most_ghosts(&self) -> usize {
+        if self.has_tried {
+            return GHOST_PIECES;
+        }
+        let of_large = self.ghosts.bytes() / COUNTING_PIECE_BYTES;
+        let of_large = usize::try_from(of_large).unwrap_or(usize::MAX);
+        of_large.clamp(COUNTING_PIECES, GHOST_PIECES)
     }
 }
 
@@ -361,6 +378,25 @@ mod tests {
     fn decide_oldest(reuse: &mut Reuse, used: Used) -> Option<(FileNumber, bool)> {
         let (file, parts) = reuse.take_oldest(false)?;
         Some((file, reuse.decide(file, &parts, used)))
+    }
+
+    #[test]
+    fn ghosts_that_only_count_take_little_for_small_files() {
+        let mut reuse = Reuse::new();
+        let page = ByteRange::new(0, 4096);
+        let drop = |reuse: &mut Reuse, number: u64, range| {
+            let file = FileNumber(number);
+            reuse.opened(file, past(number), u64::MAX);
+            reuse.dropped_in_any_case(file, range);
+            reuse.forget(file);
+        };
+        for number in 0..2 * COUNTING_PIECES as u64 {
+            drop(&mut reuse, number, page);
+        }
+        assert_eq!(reuse.ghosts.pieces(), COUNTING_PIECES);
+        reuse.set_memory(1 << 40);
+        drop(&mut reuse, u64::MAX, pieces(0, 2 * COUNTING_PIECES as u64));
+        assert!(reuse.ghosts.pieces() > 2 * COUNTING_PIECES - 10);
     }
 
     #[test]
