@@ -3,6 +3,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -59,17 +60,33 @@ fn drop_ins(path: &Path) -> Result<Vec<PathBuf>, FileError> {
         Err(error) if is_no_folder(&error) => return Ok(Vec::new()),
         Err(error) => return Err(unreadable(error)),
     };
-    // Where everybody may make folders, as in /tmp, anybody may have made this one.
-    let owner = |path: &Path| fs::metadata(path).map(|metadata| metadata.uid());
-    let of_folder = owner(&folder).map_err(unreadable)?;
-    if of_folder != 0 && owner(path).ok() != Some(of_folder) {
+    // Where everybody may make folders, as in /tmp, anybody may have made this one, or a link.
+    let owner = |path: &Path| fs::symlink_metadata(path).map(|metadata| metadata.uid());
+    let of_folder = fs::metadata(&folder).map_err(unreadable)?;
+    let owners = [of_folder.uid(), owner(&folder).map_err(unreadable)?];
+    let of_file = fs::metadata(path).map(|metadata| metadata.uid()).ok();
+    if owners
+        .iter()
+        .any(|owner| *owner != 0 && of_file != Some(*owner))
+    {
         let why = format!("it belongs to another user than {}", shown(path));
         return Err(unreadable(io::Error::other(why)));
     }
+    if of_folder.mode() & 0o002 != 0 {
+        return Err(unreadable(io::Error::other(
+            "everybody may write to it: chmod o-w",
+        )));
+    }
     let paths = entries.map(|entry| entry.map(|entry| entry.path()));
     let mut paths = paths.collect::<io::Result<Vec<_>>>().map_err(unreadable)?;
-    // A name that is nothing but an ending has none.
-    paths.retain(|path| path.extension().is_some_and(|ending| ending == "toml"));
+    let is_meant = |path: &PathBuf| {
+        // An editor's own files begin with a dot. A name that is nothing but an ending has none.
+        let is_hidden = path
+            .file_name()
+            .is_some_and(|name| name.as_bytes()[0] == b'.');
+        !is_hidden && path.extension().is_some_and(|ending| ending == "toml")
+    };
+    paths.retain(is_meant);
     paths.sort();
     Ok(paths)
 }

@@ -100,6 +100,34 @@ fn a_folder_of_another_user_adds_nothing() {
     std::os::unix::fs::chown(user.file("rules.d"), Some(65534), None).unwrap();
     let said = finish(&mut user.watch("--check --config rules.toml"));
     said.fails(1, "rules.d: cannot be read: it belongs to another user");
+    std::fs::remove_dir(user.file("rules.d")).unwrap();
+    std::os::unix::fs::symlink("/etc", user.file("rules.d")).unwrap();
+    let id = Some(65534);
+    std::os::unix::fs::lchown(user.file("rules.d"), id, id).unwrap();
+    let said = finish(&mut user.watch("--check --config rules.toml"));
+    said.fails(1, "rules.d: cannot be read: it belongs to another user");
+}
+
+#[test]
+fn a_folder_that_everybody_may_write_to_adds_nothing() {
+    let user = User::new();
+    user.writes("rules.toml", RULES);
+    std::fs::create_dir(user.file("rules.d")).unwrap();
+    let everybody = std::os::unix::fs::PermissionsExt::from_mode(0o1777);
+    std::fs::set_permissions(user.file("rules.d"), everybody).unwrap();
+    let said = finish(&mut user.watch("--check --config rules.toml"));
+    said.fails(1, "rules.d: cannot be read: everybody may write to it");
+}
+
+/// An editor leaves such a link where a file is being changed.
+#[test]
+fn hidden_files_in_the_folder_are_left_alone() {
+    let user = User::new();
+    user.writes("rules.toml", RULES);
+    std::fs::create_dir(user.file("rules.d")).unwrap();
+    std::os::unix::fs::symlink("nobody@nowhere", user.file("rules.d/.#a.toml")).unwrap();
+    let said = finish(&mut user.watch("--check --config rules.toml"));
+    assert_eq!(said.code, 0, "{said:?}");
 }
 
 #[test]
