@@ -213,7 +213,10 @@ pub fn cached_of(
     ranges: &[ByteRange],
     cached_bytes: u64,
 ) -> io::Result<Vec<ByteRange>> {
-    if cached_bytes >= ranges.iter().map(|range| range.len()).sum() {
+    let is_all = cached_bytes >= ranges.iter().map(|range| range.len()).sum();
+    // mincore, which is left then, does not see a page of which only some blocks were written.
+    let is_unseen = || ranges.iter().any(|range| count(fd, *range).is_err());
+    if is_all || is_unseen() {
         return Ok(ranges.to_vec());
     }
     // The set joins parts that touch: a folio is only dropped if it is in one of them.

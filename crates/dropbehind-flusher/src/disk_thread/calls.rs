@@ -326,6 +326,11 @@ impl DiskThread {
         {
             return residency::drop_counted(fd, &[], &[], *before, |_| Ok(*before)).map(Ok);
         }
+        let cached = match (&entry.source, &before) {
+            (Source::Own(_), _) => vec![range],
+            (_, Some(Ok(before))) => residency::cached_of(fd, &[range], before.cached_bytes)?,
+            _ => residency::cached_of(fd, &[range], 0)?,
+        };
         let keeping = match &entry.source {
             Source::Own(own) => match own.keeping(fd, range, before.is_some()) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -344,11 +349,6 @@ impl DiskThread {
         if let Some(keeping) = keeping {
             return Ok(Err(keeping));
         }
-        let cached = match (&entry.source, &before) {
-            (Source::Own(_), _) => vec![range],
-            (_, Some(Ok(before))) => residency::cached_of(fd, &[range], before.cached_bytes)?,
-            _ => residency::cached_of(fd, &[range], 0)?,
-        };
         let parts = match &entry.source {
             Source::Own(_) => cached.clone(),
             Source::Observed(observed) => observed.droppable(&cached),
