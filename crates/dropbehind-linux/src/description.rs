@@ -240,6 +240,11 @@ impl Description {
         }
     }
 
+    /// Returns whether [`Description::release`] gives up the file, which can be opened again.
+    pub fn can_be_released(&self) -> bool {
+        self.way_back.is_some()
+    }
+
     /// Holds the file again, through this description of it, unless it is a device.
     pub fn hold(&self, file: Arc<OwnedFd>) {
         if !self.is_device() {

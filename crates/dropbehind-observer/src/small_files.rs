@@ -23,6 +23,9 @@ use crate::observer::{Input, Inputs};
 /// they do not wait for long.
 const GATHER: Duration = Duration::from_millis(2);
 
+/// From so many on, files that are done with are taken from the list of those that came lately.
+const HELD_MIN: usize = 1024;
+
 /// Sums over all small files.
 #[derive(Debug, Default)]
 pub(crate) struct SmallTotals {
@@ -253,6 +256,11 @@ impl Server {
                     writeback_sign,
                     inode,
                 } = small;
+                // What waits to be used again must hold neither a descriptor nor the mount.
+                let held = match file.can_be_released() {
+                    true => held,
+                    false => RangeSet::new(),
+                };
                 let place = self.shelf.put(self.now_ns(), number, mode, ours, held);
                 let shelved = Shelved {
                     file,
@@ -288,6 +296,9 @@ impl Server {
                 kept_bytes,
             } => {
                 let mode = self.files.remove(&place).map(|shelved| shelved.mode);
+                if self.held.len() > 2 * self.files.len() + HELD_MIN {
+                    self.held.retain(|place| self.files.contains_key(place));
+                }
                 let drops = mode.is_some_and(Mode::drops);
                 let totals = &self.totals;
                 let bytes = dropped_bytes + left_bytes + kept_bytes;

@@ -214,12 +214,9 @@ impl Shelf {
     pub fn decided(&mut self, now_ns: u64, file: FileNumber, range: ByteRange, stays: bool) {
         for place in self.places_of(file) {
             if let Some(small) = self.files.get_mut(&place) {
-                let held: Vec<ByteRange> = small.held.overlaps_of(range).collect();
-                for part in held {
-                    small.held.remove(part);
-                    if stays {
-                        small.kept_bytes += small.ours.remove(part);
-                    }
+                small.held.remove(range);
+                if stays {
+                    small.kept_bytes += small.ours.remove(range);
                 }
             }
             self.unpark_if_decided(now_ns, place);
