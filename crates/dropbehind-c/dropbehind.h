@@ -243,7 +243,8 @@ void dropbehind_options_free(dropbehind_options *options);
 // file, or else "dontcache".
 //
 // EINVAL: there is no such mode.
-int dropbehind_options_set_mode(dropbehind_options *options, const char *name);
+int dropbehind_options_set_mode(dropbehind_options *options,
+                                const char *name);
 
 // Sets the window in bytes, at least 64 KiB: up to twice as much may be dirty or under
 // writeback before a writer waits.
