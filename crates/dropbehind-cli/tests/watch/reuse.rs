@@ -1,6 +1,7 @@
 //! Rules with the mode `auto`.
 
-use crate::files::{assert_dropped, assert_kept, cached_mib, dd};
+use crate::commands::RULES;
+use crate::files::{assert_dropped, assert_kept, cached_mib, dd, until_dropped};
 use crate::user::User;
 use crate::user::running_watch::RunningWatch;
 use dropbehind_testbed::{Need, need};
@@ -45,5 +46,14 @@ fn what_is_used_again_stays_and_the_rest_goes_in_time() {
         std::thread::sleep(Duration::from_millis(500));
     }
     assert_dropped(&once, &watch);
+    assert_kept(&again, &watch);
+    // Without such a rule, nothing waits any more.
+    let last = home.join("stream8");
+    assert_kept(&last, &watch);
+    user.writes("rules", RULES);
+    watch.signal("HUP");
+    watch.says("RELOADING=1");
+    watch.says("READY=1");
+    until_dropped(&last, &watch, 4);
     assert_kept(&again, &watch);
 }

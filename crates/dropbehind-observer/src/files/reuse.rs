@@ -24,6 +24,16 @@ impl Files {
         self.uses = Some(uses);
     }
 
+    /// No rule asks for uses any more: all that waits is decided about.
+    pub(crate) fn look_for_uses_no_more(&mut self) {
+        if self.uses.is_some() {
+            self.decide(true);
+            self.act();
+            self.table.reuse_mut().see_uses(false);
+            self.uses = None;
+        }
+    }
+
     /// Pages of a file entered the cache, brought in by this process.
     pub(super) fn bring(&mut self, number: FileNumber, process: i32, brought: Brought) {
         let Some(open) = self.files.get(&number).filter(|_| brought.ours) else {

@@ -234,9 +234,13 @@ impl Rounds {
         inputs + events > 0 || traced
     }
 
-    /// Notes which cached pages are used, if that may count by now.
+    /// Notes which cached pages are used while that may count: each read(2) on the machine takes
+    /// longer then.
     pub(super) fn look_for_uses(&mut self) {
-        if self.files.looks_for_uses() || !self.rules.keep_reused() {
+        if !self.rules.keep_reused() {
+            return self.files.look_for_uses_no_more();
+        }
+        if self.files.looks_for_uses() {
             return;
         }
         if self.trace.is_none() {
