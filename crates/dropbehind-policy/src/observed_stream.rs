@@ -312,6 +312,7 @@ impl ObservedStream {
                         let bytes = part.len().min(*early_bytes);
                         let counted = ByteRange::new(part.start, part.start + bytes);
                         *early_bytes -= uncounted.remove(counted);
+                        back.remove(counted);
                     }
                     early.remove(range);
                 } else {

@@ -376,6 +376,7 @@ impl ObservedStream {
             if traced {
                 self.pass_busy(look, range);
             }
+            self.take_back(range);
             self.counts.written_bytes += self.take_uncounted(range);
         }
     }

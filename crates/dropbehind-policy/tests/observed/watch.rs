@@ -113,6 +113,8 @@ impl World {
         // What was used again counts as kept, and not as brought in.
         let gone_bytes = counters.dropped_bytes + counters.left_bytes;
         assert_eq!(counters.brought_bytes, gone_bytes, "{counters:?}");
+        let counts = self.threads.watches[&stream].looks.final_counts();
+        assert!(counts.reread_bytes <= counts.read_bytes, "{counts:?}");
         self.leftovers[file].left_bytes += counters.left_bytes;
         self.coverage.saw("streams done with");
         let left = u64::from(counters.left_bytes > 0);
