@@ -256,11 +256,6 @@ impl Server {
                     writeback_sign,
                     inode,
                 } = small;
-                // What waits to be used again must hold neither a descriptor nor the mount.
-                let held = match file.can_be_released() {
-                    true => held,
-                    false => RangeSet::new(),
-                };
                 let place = self.shelf.put(self.now_ns(), number, mode, ours, held);
                 let shelved = Shelved {
                     file,

@@ -44,7 +44,9 @@ impl Files {
         }
         // Another process that uses the file may want less of it to stay.
         let user = open.user(process).and_then(|user| user.settings);
-        if !user.unwrap_or(open.settings).mode.keeps_reused() {
+        let tries = user.unwrap_or(open.settings).mode.keeps_reused();
+        // What waits must hold neither the mount nor the blocks of a deleted file.
+        if !tries || !open.file.can_be_released() {
             return self.table.brought_to_drop(number, brought.range);
         }
         let directory = open.path.parent().map(subject);
