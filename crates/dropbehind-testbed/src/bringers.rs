@@ -35,6 +35,8 @@ pub struct Brought {
     pub thread: u32,
     /// A thread of dropbehind took it from the cache since then.
     pub dropped: bool,
+    /// Another one did, as a reader that is killed takes back what it has just added.
+    pub taken: bool,
 }
 
 impl Bringers {
@@ -42,9 +44,8 @@ impl Bringers {
     pub fn watch(path: &Path) -> io::Result<Self> {
         let (major, minor) = mounted_device(path)?;
         // As the kernel writes a device's number (include/linux/kdev_t.h).
-        let added = format!("s_dev == {}", major << 20 | minor);
-        let dropped = format!("{added} && comm ~ \"dropbehind*\"");
-        let trace = Trace::start(&[(Event::Add, &added), (Event::Delete, &dropped)])?;
+        let here = format!("s_dev == {}", major << 20 | minor);
+        let trace = Trace::start(&[(Event::Add, &here), (Event::Delete, &here)])?;
         let last = HashMap::new();
         let watched = Arc::new(Mutex::new(Watched { trace, last }));
         let weak = Arc::downgrade(&watched);
@@ -79,13 +80,18 @@ impl Watched {
             let thread = folio.thread;
             match folio.event {
                 Event::Add => {
-                    let dropped = false;
-                    file.extend(pages.map(|page| (page, Brought { thread, dropped })));
+                    let brought = Brought {
+                        thread,
+                        dropped: false,
+                        taken: false,
+                    };
+                    file.extend(pages.map(|page| (page, brought)));
                 }
                 Event::Delete => {
                     for page in pages {
                         if let Some(brought) = file.get_mut(&page) {
-                            brought.dropped = true;
+                            brought.dropped = folio.by_dropbehind;
+                            brought.taken = !folio.by_dropbehind;
                         }
                     }
                 }

@@ -57,6 +57,8 @@ pub(crate) struct Folio {
     pub(crate) event: Event,
     /// The thread that did it.
     pub(crate) thread: u32,
+    /// It is one of dropbehind's, by its name.
+    pub(crate) by_dropbehind: bool,
     pub(crate) inode: u64,
     /// Major and minor number of the file system's device.
     pub(crate) device: (u32, u32),
@@ -182,7 +184,7 @@ fn remove_left_behind(instances: &Path) {
 /// Reads `NAME-THREAD [CPU] … dev 7:0 ino 83 pfn=0x4af7f4 ofs=66711552 order=0`.
 fn folio(line: &str) -> Option<Folio> {
     let (task, rest) = line.split_once(" [")?;
-    let (_, thread) = task.trim_end().rsplit_once('-')?;
+    let (name, thread) = task.trim().rsplit_once('-')?;
     let event = match rest.contains("mm_filemap_delete_from_page_cache: ") {
         true => Event::Delete,
         false => Event::Add,
@@ -196,6 +198,7 @@ fn folio(line: &str) -> Option<Folio> {
     Some(Folio {
         event,
         thread: thread.parse().ok()?,
+        by_dropbehind: name.starts_with("dropbehind"),
         inode: u64::from_str_radix(inode, 16).ok()?,
         device: (major.parse().ok()?, minor.parse().ok()?),
         first: offset / crate::residency::page_bytes(),
@@ -215,12 +218,15 @@ mod tests {
         let taken = Folio {
             event: Event::Delete,
             thread: 77,
+            by_dropbehind: false,
             inode: 0x98_407f,
             device: (254, 1),
             first: 6864,
             count: 4,
         };
         assert_eq!(folio(line), Some(taken));
+        let line = line.replace("kdamond.0", "dropbehind/vda");
+        assert!(folio(&line).unwrap().by_dropbehind);
         assert_eq!(folio("CPU:0 [LOST 12 EVENTS]"), None);
     }
 }

@@ -159,7 +159,7 @@ fn one_round(bed: &Bed, round: u32) {
         for (page, bringer) in bringers.of(path).unwrap().into_iter().enumerate() {
             let resident = after[path].get(page).copied().unwrap_or(false);
             let theirs = match bringer {
-                Some(brought) => outsiders.contains(&brought.thread),
+                Some(brought) => outsiders.contains(&brought.thread) && !brought.taken,
                 None => before.get(page).copied().unwrap_or(false),
             };
             if theirs {
@@ -167,7 +167,8 @@ fn one_round(bed: &Bed, round: u32) {
                 found += u64::from(resident) * page_bytes();
                 dropped += u64::from(bringer.is_some_and(|brought| brought.dropped));
             } else {
-                account.programs_pages += u64::from(bringer.is_some());
+                let is_programs = bringer.is_some_and(|brought| !brought.taken);
+                account.programs_pages += u64::from(is_programs);
                 left += u64::from(resident);
             }
         }
@@ -176,7 +177,6 @@ fn one_round(bed: &Bed, round: u32) {
             account.left_pages += left;
             account.left_files.push(path.clone());
         }
-        // Others than the kernel's own threads and ours may have taken pages.
         let gone = reclaim.stays(path, found, wanted).err();
         if dropped > 0 || gone.is_some() {
             let name = path.display();
