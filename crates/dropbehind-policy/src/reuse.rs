@@ -40,9 +40,9 @@ const MEMORY_SHARE: u64 = 16;
 const PIECES: usize = 1 << 14;
 /// The most pieces that ghosts have: some 16 MB.
 const GHOST_PIECES: usize = 1 << 17;
-/// While nothing waits and ghosts only serve to count, they have no more than 1 MB for small files:
+/// While nothing waits and ghosts only serve to count, they take some 0.5 MB for small files:
 /// more pieces than this only if they have so many bytes on average.
-const COUNTING_PIECES: usize = 1 << 13;
+const COUNTING_PIECES: usize = 1 << 12;
 const COUNTING_PIECE_BYTES: u64 = 64 << 10;
 
 /// What is known of the uses of some pages since they entered the cache.
