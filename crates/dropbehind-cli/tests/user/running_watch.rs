@@ -56,7 +56,8 @@ impl RunningWatch {
     /// Waits until it says this.
     pub(crate) fn says(&mut self, word: &str) -> String {
         let mut buffer = [0; 4096];
-        loop {
+        // Five minutes: a watch that hangs must not hang all tests.
+        for _ in 0..6000 {
             let ended = self.child.try_wait().unwrap();
             if let Ok(bytes) = self.told.recv(&mut buffer) {
                 let text = String::from_utf8_lossy(&buffer[..bytes]).into_owned();
@@ -67,6 +68,7 @@ impl RunningWatch {
                 panic!("{status} before {word}: {}", self.log());
             }
         }
+        panic!("nothing of {word}: {}", self.log());
     }
 
     pub(crate) fn log(&self) -> String {
