@@ -1,12 +1,13 @@
 //! Rules with the mode `auto`.
 
 use crate::commands::RULES;
-use crate::files::{assert_dropped, assert_kept, cached_mib, dd, until_dropped};
+use crate::files::{assert_dropped, assert_kept, cached_mib, cold, dd, until_dropped};
 use crate::user::User;
 use crate::user::running_watch::RunningWatch;
 use dropbehind_testbed::{Need, need};
+use std::io::Read;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// A watch that runs for good decides once enough has passed. What was read back by then stays, and
@@ -14,9 +15,7 @@ use std::time::Duration;
 #[test]
 fn what_is_used_again_stays_and_the_rest_goes_in_time() {
     need!(Need::Root, Need::Cachestat);
-    let uses = Path::new("/sys/kernel/tracing/events/filemap/mm_filemap_get_pages");
-    if !uses.exists() {
-        eprintln!("SKIPPED: this kernel does not tell which cached pages are used");
+    if !kernel_tells_uses() {
         return;
     }
     let user = User::new();
@@ -31,20 +30,8 @@ fn what_is_used_again_stays_and_the_rest_goes_in_time() {
     let [again, once] = ["again", "once"].map(|name| home.join(name));
     dd(&again);
     dd(&once);
-    let read = Command::new("dd")
-        .arg(format!("if={}", again.display()))
-        .args(["of=/dev/null", "bs=1M", "status=none"])
-        .status();
-    assert!(read.unwrap().success());
-    let mut streams = 0;
-    while cached_mib(&once) > 4 {
-        assert!(streams < 40, "{} MiB\n{}", cached_mib(&once), watch.log());
-        streams += 1;
-        for part in 0..9 {
-            dd(&home.join(format!("stream{part}")));
-        }
-        std::thread::sleep(Duration::from_millis(500));
-    }
+    read(&again);
+    stream_until_dropped(&once, &home, &watch);
     assert_dropped(&once, &watch);
     assert_kept(&again, &watch);
     // Without such a rule, nothing waits any more.
@@ -56,4 +43,70 @@ fn what_is_used_again_stays_and_the_rest_goes_in_time() {
     watch.says("READY=1");
     until_dropped(&last, &watch, 4);
     assert_kept(&again, &watch);
+}
+
+/// Each process is treated by its own rule, whichever of them opened the file first.
+#[test]
+fn what_is_used_again_stays_if_another_program_with_another_rule_has_the_file_open() {
+    need!(Need::Root, Need::Cachestat);
+    if !kernel_tells_uses() {
+        return;
+    }
+    let user = User::new();
+    let home = std::fs::canonicalize(user.file("")).unwrap();
+    let rule = |program, mode| {
+        let path = home.display();
+        format!("[[rule]]\npath = \"{path}/**\"\nprogram = \"{program}\"\nmode = \"{mode}\"\n")
+    };
+    let rules = rule("tail", "dontcache") + &rule("dd", "auto");
+    user.writes("rules", &rules);
+    let shared = cold(home.join("shared"), 32 << 20);
+    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
+    watch.says("READY=1");
+    let mut holder = Command::new("tail")
+        .args(["-f", "-c", "1", "--"])
+        .arg(&shared)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // It ends with whoever reads its output.
+    let mut output = holder.stdout.take().unwrap();
+    output.read_exact(&mut [0]).unwrap();
+    read(&shared);
+    read(&shared);
+    let once = home.join("once");
+    dd(&once);
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    stream_until_dropped(&once, &home, &watch);
+    assert_kept(&shared, &watch);
+}
+
+fn kernel_tells_uses() -> bool {
+    let uses = Path::new("/sys/kernel/tracing/events/filemap/mm_filemap_get_pages");
+    if !uses.exists() {
+        eprintln!("SKIPPED: this kernel does not tell which cached pages are used");
+    }
+    uses.exists()
+}
+
+fn read(path: &Path) {
+    let read = Command::new("dd")
+        .arg(format!("if={}", path.display()))
+        .args(["of=/dev/null", "bs=1M", "status=none"])
+        .status();
+    assert!(read.unwrap().success());
+}
+
+/// Has so much more pass through the probation that this file is decided about, and dropped.
+fn stream_until_dropped(once: &Path, home: &Path, watch: &RunningWatch) {
+    let mut streams = 0;
+    while cached_mib(once) > 4 {
+        assert!(streams < 40, "{} MiB\n{}", cached_mib(once), watch.log());
+        streams += 1;
+        for part in 0..9 {
+            dd(&home.join(format!("stream{part}")));
+        }
+        std::thread::sleep(Duration::from_millis(500));
+    }
 }

@@ -140,8 +140,9 @@ impl Files {
         let can_unmount = info
             .mount
             .is_some_and(|mount| self.unmountable.contains(&mount));
-        // It may wait for long after its last close.
-        let waits = settings.mode.keeps_reused();
+        // What it brings in may wait for long after its last close. Another process, by another
+        // rule, may be the one that wants that.
+        let waits = self.rules.rules.keep_reused();
         let holds = self.may_hold();
         let is_device = info.kind == FileKind::Block && self.trace.is_some();
         let file = match self.filesystems.get(&inode.device) {
