@@ -5,7 +5,7 @@ use crate::figures::Figures;
 use crate::kept::still_cached;
 use dropbehind_testbed::disk_io::disk_io;
 use dropbehind_testbed::reclaim::in_some_attempt;
-use dropbehind_testbed::residency::{evict, warm};
+use dropbehind_testbed::residency::{self, evict, warm};
 use dropbehind_testbed::{Fs, Need, need};
 use std::path::Path;
 
@@ -87,6 +87,32 @@ fn what_is_read_again_stays_and_a_reader_that_passes_leaves_nothing() {
             assert_eq!(left.code, Some(0), "{left:?}");
             assert_eq!(cached(&bed, "input"), ["./again", "./smallagain"]);
             still_cached(reclaim, &bed.file("input/again"), 8 * MIB)
+        });
+    }
+}
+
+/// The kernel drops a folio as a whole or not at all: what is used again keeps all of its folio,
+/// and nothing counts as left for it.
+#[test]
+fn what_is_used_again_keeps_its_folio() {
+    for filesystem in [Fs::Ext4, Fs::Xfs, Fs::Btrfs] {
+        need!(all needs(filesystem));
+        if !sees_uses() {
+            return;
+        }
+        let bed = Bed::on(filesystem);
+        let script = "exec $RUN sh -ec 'rm -f *; dd if=/dev/zero of=out bs=1M count=16 status=none; \
+                      dd if=out of=/dev/null bs=4k skip=700 count=1 status=none; \
+                      dd if=out of=/dev/null bs=4k skip=2900 count=1 status=none'";
+        let options = format!("-m auto --only '{}/'", bed.file("observed").display());
+        in_some_attempt(|reclaim| {
+            let figures = Figures::of(&bed, &options, "observed", script);
+            let path = bed.file("observed/out");
+            let cached_bytes = residency::cached(&path).unwrap().cached_pages * 4096;
+            let reused_bytes = figures.bytes("reused_bytes");
+            assert!(reused_bytes <= 4 * MIB, "{figures:?}");
+            assert!(cached_bytes <= reused_bytes, "{cached_bytes} {figures:?}");
+            reclaim.stays(&path, cached_bytes, reused_bytes)
         });
     }
 }

@@ -40,9 +40,11 @@ const TAG: usize = 0;
 const USED: usize = 8;
 /// Which of them were used again.
 const AGAIN: usize = 16;
-/// Which pages the last use had, and the thread.
+/// Which pages the last use had, and the thread, of 32 bits.
 const LAST: usize = 24;
 const USER: usize = 32;
+/// The order of the folio that entered the cache last, in the other 32 bits.
+const ORDER: usize = 36;
 const ENTRY_BYTES: usize = 40;
 
 /// A folio has at most this many blocks that count (2 MiB), and a single use, too. A longer read
@@ -150,18 +152,44 @@ impl CacheUses {
         uses
     }
 
+    /// Extends a range to the folios in which its pages entered the cache, as far as they are
+    /// longer than 64 pages. The kernel drops a folio as a whole.
+    #[must_use]
+    pub fn folios_of(&self, inode: KernelInode, first_page: u64, pages: u64) -> (u64, u64) {
+        let last_page = first_page + pages.max(1) - 1;
+        let around = |page: u64| {
+            let found = self.find(inode, page / BLOCK_PAGES);
+            let order = found.map_or(0, |(set, entry)| self.word(set, entry, USER) >> 32);
+            // A folio is aligned to its size.
+            let folio_pages = 1_u64.checked_shl(order as u32).unwrap_or(1);
+            let start = page - page % folio_pages;
+            match folio_pages > BLOCK_PAGES {
+                true => (start, start + folio_pages),
+                false => (page, page + 1),
+            }
+        };
+        let (start, end) = (around(first_page).0, around(last_page).1);
+        (start, end - start)
+    }
+
     fn of_block(&self, inode: KernelInode, block: u64) -> (u64, u64) {
+        let found = self.find(inode, block);
+        found.map_or((0, 0), |(set, entry)| {
+            (self.word(set, entry, USED), self.word(set, entry, AGAIN))
+        })
+    }
+
+    /// The set of a block, and its place there.
+    fn find(&self, inode: KernelInode, block: u64) -> Option<(usize, usize)> {
         let tag = tag_of(inode, block);
         let set = set_of(tag);
-        let word = |entry, field| {
-            self.table
-                .word(set, entry * ENTRY_BYTES + field)
-                .load(Relaxed)
-        };
-        match (0..2).find(|&entry| word(entry, TAG) == tag) {
-            Some(entry) => (word(entry, USED), word(entry, AGAIN)),
-            None => (0, 0),
-        }
+        let entry = (0..2).find(|&entry| self.word(set, entry, TAG) == tag)?;
+        Some((set, entry))
+    }
+
+    fn word(&self, set: usize, entry: usize, field: usize) -> u64 {
+        let place = entry * ENTRY_BYTES + field;
+        self.table.word(set, place).load(Relaxed)
     }
 }
 
@@ -297,6 +325,32 @@ mod tests {
             drop(mapping);
             assert_eq!(uses.of(inode, 0, PAGES), expected);
         }
+    }
+
+    /// The kernel drops a folio as a whole or not at all, which shows where it ends.
+    #[test]
+    fn a_large_folio_is_known() {
+        need!(Need::Root, Need::Cachestat);
+        let Some(uses) = uses() else { return };
+        let mut file = tempfile::tempfile_in(".").unwrap();
+        let bytes = 4 << 20;
+        file.write_all(&vec![1; bytes as usize]).unwrap();
+        file.sync_all().unwrap();
+        let inode = KernelDevices::new().inode_of(file.as_fd()).unwrap();
+        let page = bytes / 2 / page_size();
+        let (first, pages) = uses.folios_of(inode, page, 1);
+        if pages == 1 {
+            eprintln!("SKIPPED: no large folios on this file system");
+            return;
+        }
+        assert!(first <= page && page < first + pages, "{first} {pages}");
+        let (start, end) = (first * page_size(), (first + pages) * page_size());
+        let cached = |offset, length| crate::cached_pages(file.as_fd(), offset, length).unwrap();
+        drop_clean(file.as_fd(), start, (end - start) / 2).unwrap();
+        assert_eq!(cached(start, end - start), pages, "it was dropped in part");
+        drop_clean(file.as_fd(), 0, start).unwrap();
+        drop_clean(file.as_fd(), end, 0).unwrap();
+        assert_eq!(cached(0, 0), pages, "there is more of it");
     }
 
     #[test]

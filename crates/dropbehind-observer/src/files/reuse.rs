@@ -80,9 +80,11 @@ impl Files {
             if let (Some(uses), Some(device)) = (uses, device) {
                 let number = inode.number;
                 for part in parts {
-                    let first_page = part.start / page_size();
-                    let pages = part.len() / page_size();
-                    let of_part = uses.of(KernelInode { device, number }, first_page, pages);
+                    let inode = KernelInode { device, number };
+                    // A folio stays as a whole, or goes as a whole.
+                    let (first_page, pages) =
+                        uses.folios_of(inode, part.start / page_size(), part.len() / page_size());
+                    let of_part = uses.of(inode, first_page, pages);
                     used.once |= of_part.once;
                     used.again |= of_part.again;
                 }

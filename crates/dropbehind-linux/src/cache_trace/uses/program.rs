@@ -5,7 +5,7 @@
 
 use super::{
     AGAIN, BLOCK_PAGES, BLOCK_SHIFT, BLOCKS, ENTRY_BYTES, INODE_FACTOR, LAST, MIX_FACTOR,
-    MIX_SHIFT, SET_MASK, SET_SHIFT, TAG, USED, USER, UseFormat,
+    MIX_SHIFT, ORDER, SET_MASK, SET_SHIFT, TAG, USED, USER, UseFormat,
 };
 use crate::bpf::instruction::Condition::{AtLeast, Equal, Greater, Less};
 use crate::bpf::instruction::Operation::{
@@ -22,6 +22,7 @@ const WANTED_TAG: i16 = -8;
 const COUNT: i16 = -16;
 const SET: i16 = -20;
 const THREAD: i16 = -32;
+const NEW_ORDER: i16 = -36;
 
 const LAST_PAGE: i32 = BLOCK_PAGES as i32 - 1;
 
@@ -37,6 +38,7 @@ pub(super) fn of_arrivals(format: &Format, table: BorrowedFd<'_>) -> Vec<u64> {
     hash_file(p, format.inode, format.device);
     format.index.load(p, R8, R6);
     format.order.load(p, R1, R6);
+    p.store(Four, R10, NEW_ORDER, R1);
     p.compute(Move, R2, 1);
     p.compute(ShiftLeft, R2, R1);
     // R9: the folio's pages in its first block, and how many blocks it has. A folio is aligned
@@ -87,6 +89,8 @@ pub(super) fn of_arrivals(format: &Format, table: BorrowedFd<'_>) -> Vec<u64> {
             p.store(Eight, R0, word(field), R3);
         }
         p.label("next");
+        p.load(Four, R1, R10, NEW_ORDER);
+        p.store(Four, R0, word(ORDER), R1);
         p.load(Eight, R1, R10, COUNT);
         p.compute(Sub, R1, 1);
         p.jump_if(Equal, R1, 0, "end");
@@ -104,8 +108,9 @@ pub(super) fn of_uses(format: UseFormat, table: BorrowedFd<'_>) -> Vec<u64> {
     format.first.load(p, R8, R6);
     format.last.load(p, R9, R6);
     p.jump_if(Greater, R8, R9, "end");
+    // The thread is the lower half.
     p.call(Helper::CurrentTask);
-    p.store(Eight, R10, THREAD, R0);
+    p.store(Four, R10, THREAD, R0);
     for _ in 0..BLOCKS {
         p.compute(Move, R1, R8);
         p.compute(ShiftRight, R1, BLOCK_SHIFT);
@@ -137,9 +142,9 @@ pub(super) fn of_uses(format: UseFormat, table: BorrowedFd<'_>) -> Vec<u64> {
         p.compute(And, R4, R3);
         p.load(Eight, R1, R0, word(USED));
         p.load(Eight, R2, R0, word(LAST));
-        p.load(Eight, R3, R0, word(USER));
-        p.load(Eight, R5, R10, THREAD);
-        p.store(Eight, R0, word(USER), R5);
+        p.load(Four, R3, R0, word(USER));
+        p.load(Four, R5, R10, THREAD);
+        p.store(Four, R0, word(USER), R5);
         p.jump_if(Equal, R3, R5, "same thread");
         p.compute(Move, R2, 0);
         p.label("same thread");
