@@ -11,7 +11,7 @@ use crate::reopen::open_named;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxFlags};
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Read};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -352,7 +352,7 @@ impl NamedFile {
 ///
 /// - `ENOENT`, `ESRCH`: there is no such process any more.
 pub fn command_name(process: i32) -> io::Result<String> {
-    let name = fs::read(format!("/proc/{process}/comm"))?;
+    let name = read_proc(&format!("/proc/{process}/comm"))?;
     let name = name.strip_suffix(b"\n").unwrap_or(&name);
     Ok(String::from_utf8_lossy(name).into_owned())
 }
@@ -365,7 +365,7 @@ pub fn command_name(process: i32) -> io::Result<String> {
 /// - `ENOENT`, `ESRCH`: there is no such process any more.
 /// - [`io::ErrorKind::InvalidData`]: the file has an unknown form.
 pub fn process_user(process: i32) -> io::Result<u32> {
-    let status = fs::read(format!("/proc/{process}/status"))?;
+    let status = read_proc(&format!("/proc/{process}/status"))?;
     real_user(&status).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
@@ -428,7 +428,7 @@ pub struct Cgroup {
 ///   cgroups.
 pub fn cgroups(process: i32) -> io::Result<Vec<Cgroup>> {
     // Whoever may create a cgroup may give it a name of any bytes except a newline.
-    let text = fs::read(format!("/proc/{process}/cgroup"))?;
+    let text = read_proc(&format!("/proc/{process}/cgroup"))?;
     Ok(text
         .split(|&byte| byte == b'\n')
         .filter_map(cgroup)
@@ -454,6 +454,16 @@ impl ProcessStat {
     }
 }
 
+/// Reads a file of /proc in two calls, if it is short. Their sizes are 0, so others begin with a
+/// small buffer.
+fn read_proc(path: &str) -> io::Result<Vec<u8>> {
+    let mut text = Vec::with_capacity(2048);
+    // Not a file's own `read_to_end`, which asks for its size.
+    let limit = 1 << 20;
+    fs::File::open(path)?.take(limit).read_to_end(&mut text)?;
+    Ok(text)
+}
+
 /// What the scheduler shows of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ProcessStat {
@@ -477,7 +487,7 @@ pub struct ProcessStat {
 /// - `ENOENT`, `ESRCH`: there is no such process any more.
 /// - [`io::ErrorKind::InvalidData`]: the file has an unknown form.
 pub fn process_stat(process: i32) -> io::Result<ProcessStat> {
-    let text = fs::read(format!("/proc/{process}/stat"))?;
+    let text = read_proc(&format!("/proc/{process}/stat"))?;
     parse_stat(&text).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
@@ -516,7 +526,7 @@ impl CallUnderWay {
             return shown.split_whitespace().next() == Some(number.to_string().as_str());
         }
         // `/proc/THREAD/stat` would be that of the whole process.
-        let text = fs::read(format!("/proc/{thread}/task/{thread}/stat"));
+        let text = read_proc(&format!("/proc/{thread}/task/{thread}/stat"));
         let Some(stat) = text.ok().and_then(|text| parse_stat(&text)) else {
             return false;
         };
