@@ -7,7 +7,7 @@ import os
 from typing import Any, Iterator, Optional
 
 from ._file import Path, _timeout_ms
-from ._library import Options, Stats, failed, library
+from ._library import Handle, Options, Stats, failed, library
 
 
 class Attached:
@@ -26,7 +26,6 @@ class Attached:
         request: Optional[int] = None,
         random: bool = False,
     ) -> None:
-        self._handle: Optional[int] = None
         # Held, so that it isn't closed by the garbage collector.
         self.file = file
         fd = file if isinstance(file, int) else file.fileno()
@@ -34,37 +33,36 @@ class Attached:
             handle = library.attach(fd, options)
         if not handle:
             raise failed(getattr(file, "name", None))
-        self._handle = handle
-
-    def _attached(self) -> int:
-        if self._handle is None:
-            raise ValueError("the file is detached")
-        return self._handle
+        self._handle = Handle(handle, library.detach, "the file is detached")
 
     def wrote(self, offset: int, length: int) -> bool:
         """Reports a write that has completed. Never waits. True if so much is unwritten that the
         program should write no more before `wait_for_room`."""
-        return bool(library.wrote(self._attached(), offset, length))
+        with self._handle as pointer:
+            return bool(library.wrote(pointer, offset, length))
 
     def wait_for_room(self) -> None:
         """Waits until `wrote` would return False."""
-        library.wait_for_room(self._attached())
+        with self._handle as pointer:
+            library.wait_for_room(pointer)
 
     @contextlib.contextmanager
     def reading(self, offset: int, length: int) -> Iterator[None]:
         """A read within the `with`: what it brings in is dropped at its end, and what was cached
         before stays. The kernel may read ahead of it; `random=True` prevents that."""
-        reading = library.will_read(self._attached(), offset, length)
-        try:
-            yield
-        finally:
-            library.read_done(self._attached(), reading)
+        with self._handle as pointer:
+            reading = library.will_read(pointer, offset, length)
+            try:
+                yield
+            finally:
+                library.read_done(pointer, reading)
 
     def synced(self, error: Optional[OSError] = None) -> None:
         """Reports an `fsync` or `fdatasync`, and the error that it raised. Raises the same."""
         number = 0 if error is None else error.errno or errno.EIO
-        if library.synced(self._attached(), number) < 0:
-            raise error or failed(getattr(self.file, "name", None))
+        with self._handle as pointer:
+            if library.synced(pointer, number) < 0:
+                raise error or failed(getattr(self.file, "name", None))
 
     def sync(self) -> None:
         """`os.fsync`, reported."""
@@ -77,31 +75,34 @@ class Attached:
     def drop(self, offset: int = 0, length: int = 0) -> int:
         """Drops the clean pages of a range that were not cached before, to the file's end if
         `length` is 0. Returns how many bytes left the cache."""
-        dropped = library.attached_drop(self._attached(), offset, length)
-        if dropped < 0:
-            raise failed(getattr(self.file, "name", None))
-        return int(dropped)
+        with self._handle as pointer:
+            dropped = library.attached_drop(pointer, offset, length)
+            if dropped < 0:
+                raise failed(getattr(self.file, "name", None))
+            return int(dropped)
 
     def settle(self, timeout: Optional[float] = None) -> bool:
         """Waits until all that was reported is clean and dropped. False if that takes longer
         than `timeout` seconds."""
-        return bool(library.attached_settle(self._attached(), _timeout_ms(timeout)) == 0)
+        with self._handle as pointer:
+            return bool(library.attached_settle(pointer, _timeout_ms(timeout)) == 0)
 
     def without_effect(self) -> Optional[str]:
         """Why the mode has no effect on this file, or None if it has one."""
-        reason = library.attached_without_effect(self._attached())
+        with self._handle as pointer:
+            reason = library.attached_without_effect(pointer)
         return None if reason is None else reason.decode()
 
     def stats(self) -> Stats:
         """What was done for the file."""
         stats = Stats()
-        library.attached_get_stats(self._attached(), ctypes.byref(stats), ctypes.sizeof(stats))
+        with self._handle as pointer:
+            library.attached_get_stats(pointer, ctypes.byref(stats), ctypes.sizeof(stats))
         return stats
 
     def detach(self) -> None:
         """Ends it. The file stays open, and what was reported is still finished."""
-        handle, self._handle = self._handle, None
-        library.detach(handle)
+        self._handle.close()
 
     def __enter__(self) -> "Attached":
         return self
@@ -110,7 +111,7 @@ class Attached:
         self.detach()
 
     def __del__(self) -> None:
-        if getattr(self, "_handle", None) is not None:
+        if hasattr(self, "_handle"):
             self.detach()
 
 

@@ -8,7 +8,7 @@ import stat as stat_module
 from typing import Any, Callable, Iterable, Optional, Union
 
 from ._buffer import Buffer
-from ._library import CacheState, Options, Stats, failed, library
+from ._library import CacheState, Handle, Options, Stats, failed, library
 
 Path = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 # As much as `io.DEFAULT_BUFFER_SIZE` is too little for: a report costs more than a copy.
@@ -20,6 +20,14 @@ _SETTLE_SECONDS = 30.0
 
 def _timeout_ms(timeout: Optional[float]) -> int:
     return -1 if timeout is None else min(max(0, round(timeout * 1000)), 2**31 - 1)
+
+
+def _ending(path: Any) -> Callable[[int], None]:
+    def end(pointer: int) -> None:
+        if library.close(pointer) < 0:
+            raise failed(path)
+
+    return end
 
 
 class FileIO(io.FileIO):
@@ -42,7 +50,7 @@ class FileIO(io.FileIO):
         request: Optional[int] = None,
         random: bool = False,
     ) -> None:
-        self._handle: Optional[int] = None
+        self._handle: Optional[Handle] = None
         # Refused before anything is created.
         with Options(cache_mode, window, request, random) as options:
             super().__init__(file, mode, closefd, opener)
@@ -53,24 +61,26 @@ class FileIO(io.FileIO):
             os.close(duplicate)
             super().close()
             raise error
-        self._handle = handle
+        # Not through self, which would then wait for the garbage collector.
+        self._handle = Handle(handle, _ending(self.name), "I/O operation on closed file")
 
-    def _opened(self) -> int:
+    def _opened(self) -> Handle:
         if self._handle is None:
-            raise ValueError("I/O operation on closed file")
+            raise ValueError("I/O operation on uninitialized object")
         return self._handle
 
     def _call(self, function: Any, *arguments: Any) -> Optional[int]:
         """Calls again after a signal (PEP 475); None if the call would block."""
         while True:
-            result = function(self._opened(), *arguments)
-            if result >= 0:
-                return int(result)
-            number = ctypes.get_errno()
-            if number == errno.EAGAIN:
-                return None
-            if number != errno.EINTR:
-                raise failed()
+            with self._opened() as pointer:
+                result = function(pointer, *arguments)
+                if result >= 0:
+                    return int(result)
+                number = ctypes.get_errno()
+                if number == errno.EAGAIN:
+                    return None
+                if number != errno.EINTR:
+                    raise failed()
 
     def readinto(self, buffer: Any) -> Optional[int]:
         if not self.readable():
@@ -124,21 +134,24 @@ class FileIO(io.FileIO):
     def settle(self, timeout: Optional[float] = None) -> bool:
         """Waits until all that the file brought into the cache is clean and dropped. False if
         that takes longer than `timeout` seconds. Syncs nothing."""
-        if library.settle(self._opened(), _timeout_ms(timeout)) == 0:
-            return True
-        if ctypes.get_errno() == errno.ETIMEDOUT:
-            return False
-        raise failed(self.name)
+        with self._opened() as pointer:
+            if library.settle(pointer, _timeout_ms(timeout)) == 0:
+                return True
+            if ctypes.get_errno() == errno.ETIMEDOUT:
+                return False
+            raise failed(self.name)
 
     def stats(self) -> Stats:
         """What was done for the file."""
         stats = Stats()
-        library.get_stats(self._opened(), ctypes.byref(stats), ctypes.sizeof(stats))
+        with self._opened() as pointer:
+            library.get_stats(pointer, ctypes.byref(stats), ctypes.sizeof(stats))
         return stats
 
     def without_effect(self) -> Optional[str]:
         """Why the mode has no effect on this file, or None if it has one."""
-        reason = library.without_effect(self._opened())
+        with self._opened() as pointer:
+            reason = library.without_effect(pointer)
         return None if reason is None else reason.decode()
 
     def residency(self) -> CacheState:
@@ -153,10 +166,10 @@ class FileIO(io.FileIO):
         return self._call(library.drop, offset, length) or 0
 
     def close(self) -> None:
-        handle, self._handle = getattr(self, "_handle", None), None
+        handle = getattr(self, "_handle", None)
         try:
-            if handle is not None and library.close(handle) < 0:
-                raise failed(self.name)
+            if handle is not None:
+                handle.close()
         finally:
             super().close()
 

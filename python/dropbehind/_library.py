@@ -2,8 +2,9 @@
 
 import ctypes
 import os
+import threading
 from ctypes import POINTER, Structure, c_char_p, c_int, c_int64, c_size_t, c_ssize_t, c_uint64, c_void_p
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 
 class Stats(Structure):
@@ -117,6 +118,45 @@ def failed(path: Any = None) -> OSError:
     """The error of the call that has just failed."""
     number = ctypes.get_errno()
     return OSError(number, os.strerror(number), path)
+
+
+class Handle:
+    """The library's handle of a file, for the `with` of each call. The library must not be called
+    with one that has ended, so it ends when it is closed and the last thread has left its call."""
+
+    def __init__(self, pointer: int, end: Callable[[int], None], ended: str) -> None:
+        self._pointer: Optional[int] = pointer
+        self._end = end
+        self._ended = ended
+        # A signal's handler may run while its thread holds it.
+        self._lock = threading.RLock()
+        self._calls = 0
+        self._closed = False
+
+    def __enter__(self) -> int:
+        with self._lock:
+            self._calls += 1
+            if not self._closed:
+                assert self._pointer is not None
+                return self._pointer
+        self._leave(1)
+        raise ValueError(self._ended)
+
+    def __exit__(self, *_: Any) -> None:
+        self._leave(1)
+
+    def close(self) -> None:
+        self._closed = True
+        self._leave(0)
+
+    def _leave(self, calls: int) -> None:
+        with self._lock:
+            self._calls -= calls
+            if self._calls or not self._closed:
+                return
+            pointer, self._pointer = self._pointer, None
+        if pointer is not None:
+            self._end(pointer)
 
 
 class Options:

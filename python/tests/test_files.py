@@ -10,6 +10,7 @@ import resource
 import shutil
 import signal
 import subprocess
+import sys
 import tarfile
 import tempfile
 import threading
@@ -262,6 +263,28 @@ class LikeOpen(Case):
             self.assertEqual(raised.exception.errno, errno.EFBIG)
 
 
+CLOSED_WHILE_READING = """
+import dropbehind, os, threading, time
+for _ in range(100):
+    read, write = os.pipe()
+    file = dropbehind.open(read, "rb", 0)
+    got = []
+    thread = threading.Thread(target=lambda: got.append(file.read(5)))
+    thread.start()
+    for _ in range(10_000):
+        with open(f"/proc/self/task/{thread.native_id}/wchan") as waits:
+            if "pipe" in waits.read():
+                break
+        time.sleep(0.001)
+    file.close()
+    # Takes the place of what was freed.
+    others = [bytes([255]) * size for size in range(16, 4096, 16)]
+    os.write(write, b"bytes")
+    thread.join()
+    os.close(write)
+    assert got == [b"bytes"], got
+"""
+
 def write_in_child(file, data):
     file.write(data)
     file.sync()
@@ -351,6 +374,12 @@ class Programs(Case):
             self.assertTrue(file.settle(PATIENCE))
         self.assertEqual(cached_bytes(self.path), 0)
         self.assertEqual(self.read_plainly(), block * 200)
+
+    def test_a_close_while_another_thread_reads(self):
+        # What the library frees is overwritten, so that a use of it shows.
+        allocator = {"MALLOC_PERTURB_": "165", "PYTHONMALLOC": "malloc"}
+        command = [sys.executable, "-c", CLOSED_WHILE_READING]
+        self.assertEqual(subprocess.run(command, env={**os.environ, **allocator}).returncode, 0)
 
     def test_a_signal_interrupts_nothing(self):
         seen = []
