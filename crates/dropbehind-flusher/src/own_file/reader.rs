@@ -65,9 +65,13 @@ struct Chunk {
 }
 
 impl Chunk {
-    /// Returns whether some of it was cached already.
-    fn has_others(&self) -> bool {
-        self.brought.iter().map(|part| part.len()).sum::<u64>() < self.range.len()
+    /// Where the last page may be that carries the kernel's mark: any page that others brought in,
+    /// or a large folio's first one.
+    fn marked(&self) -> Option<u64> {
+        if self.brought.iter().map(|part| part.len()).sum::<u64>() < self.range.len() {
+            return Some(self.range.end);
+        }
+        self.fetch.as_ref().map(|_| self.range.start)
     }
 }
 
@@ -201,24 +205,18 @@ impl Reader {
             pages.end + (CHUNKS_AHEAD - 1) * self.chunk_bytes
         };
         self.fetch_until(fd, file, wanted.min(file_end), file_end);
-        // Any page that others brought in may carry the kernel's mark.
-        let read_ahead_bytes = read_ahead_bytes.min(READ_AHEAD_MOST_BYTES);
+        // A read of a page that carries the kernel's mark starts its readahead.
+        let read_ahead_bytes = self.read_ahead(file).own_bytes.min(READ_AHEAD_MOST_BYTES);
+        let looks_until = |chunk: &Chunk| Some(chunk.marked()? + read_ahead_bytes + page_bytes);
         let is_here = |chunk: &Chunk| !chunk.range.intersection(pages).is_empty();
-        let last_of_others = self.ahead.iter().rev().find(|chunk| is_here(chunk));
-        if let Some(chunk) = last_of_others.filter(|chunk| chunk.has_others()) {
-            let wanted = chunk.range.end + read_ahead_bytes + page_bytes;
+        let here = self.ahead.iter().filter(|chunk| is_here(chunk));
+        if let Some(wanted) = here.filter_map(looks_until).max() {
             self.fetch_until(fd, file, wanted.min(file_end), file_end);
         }
         let mut appearing = ByteRange::default();
         for chunk in &mut self.ahead {
             let here = is_here(chunk);
-            let marked = match chunk.has_others() {
-                true => Some(chunk.range.end),
-                false => chunk.fetch.as_ref().map(|_| chunk.range.start),
-            };
-            if let (true, false, Some(marked)) = (here, chunk.entered, marked) {
-                // As far as the kernel looks from there.
-                let end = marked + read_ahead_bytes + page_bytes;
+            if let (true, false, Some(end)) = (here, chunk.entered, looks_until(chunk)) {
                 appearing = ByteRange::new(chunk.range.end, end.min(file_end).max(chunk.range.end));
             }
             chunk.entered |= here;

@@ -22,6 +22,7 @@ everywhere! {
     reads_on_a_disk_with_little_readahead_leave_nothing: 48;
     reads_on_a_disk_with_much_readahead_leave_what_was_cached: 64;
     reads_after_more_readahead_was_set_leave_nothing: 96;
+    long_reads_after_a_jump_leave_nothing: 32;
 }
 
 /// A setting of a disk's queue, until this is dropped. A loop device keeps it for whoever has
@@ -218,5 +219,30 @@ fn reads_after_more_readahead_was_set_leave_nothing(place: &Place) {
             assert_eq!(cached_bytes(&path), 0, "{kib} KiB, {stats:?}");
             assert_eq!(stats.brought_bytes, place.size_bytes(), "{kib} KiB");
         }
+    }
+}
+
+/// Such a read reaches the first large folio in the call that brings it in.
+fn long_reads_after_a_jump_leave_nothing(place: &Place) {
+    let _read_ahead = QueueSetting::set(place, "read_ahead_kb", "8192");
+    let path = place.cold_file(1);
+    let mut buffer = vec![0; (14 * MIB) as usize];
+    for jumps in [
+        vec![256 * KIB],
+        vec![0, 31 * MIB, 0, 256 * KIB],
+        vec![5 * MIB],
+    ] {
+        let mut file = File::open(&path).unwrap();
+        let (last, before) = jumps.split_last().unwrap();
+        for jump in before {
+            file.seek(SeekFrom::Start(*jump)).unwrap();
+            file.read_exact(&mut buffer[..256 << 10]).unwrap();
+        }
+        file.seek(SeekFrom::Start(*last)).unwrap();
+        file.read_exact(&mut buffer).unwrap();
+        pattern::check(1, *last, &buffer).unwrap();
+        settle(&file);
+        assert_eq!(cached_bytes(&path), 0, "{jumps:?}, {:?}", file.stats());
+        assert_balanced(&file.stats());
     }
 }
