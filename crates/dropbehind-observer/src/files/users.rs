@@ -58,6 +58,9 @@ impl Files {
         };
         let path = if !self.rules.ask_for_paths() {
             Some(Path::new("").into())
+        } else if is_kernel_thread(process) {
+            // It has no descriptors to search.
+            self.path_of_kernel(number)
         } else if !self.strangers.may_search(process) {
             return false;
         } else {
@@ -68,7 +71,6 @@ impl Files {
             match self.strangers.search(process, wanted) {
                 Searched::Found(path) => Some(path.into()),
                 // It maps the file, or has ended: the path is that of whoever passed it on.
-                Searched::Nothing if is_kernel_thread(process) => self.path_of_kernel(number),
                 Searched::Nothing => self.path_of_parent(number, process),
                 Searched::CutShort => return false,
             }
