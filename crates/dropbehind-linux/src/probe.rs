@@ -69,7 +69,7 @@ pub struct Probe {
 /// once), writes it, and watches what each call does to its pages. Leaves nothing behind.
 /// Takes some tens of milliseconds, and up to some seconds if calls have no effect.
 ///
-/// If no scratch file can be created, whatever needs only reading is tried on the file
+/// If no scratch file can be tried, whatever needs only reading is tried on the file
 /// itself, and the rest is [`Support::Untested`].
 ///
 /// # Errors
@@ -88,13 +88,12 @@ pub fn probe(path: &Path) -> io::Result<Probe> {
         None
     };
     if let Some(directory) = directory {
-        match ScratchFile::new(directory) {
-            Ok(scratch) => return scratch.probe(directory),
-            Err(error) => {
-                let why = format!("no scratch file can be written in the directory: {error}");
-                return probe_by_reading(&path, &why);
-            }
-        }
+        // On SMB a file without a name can be opened, and then not even be looked at.
+        let tried = ScratchFile::new(directory).and_then(|scratch| scratch.probe(directory));
+        return tried.or_else(|error| {
+            let why = format!("no scratch file can be tried in the directory: {error}");
+            probe_by_reading(&path, &why)
+        });
     }
     if std::os::unix::fs::FileTypeExt::is_block_device(&kind) {
         return probe_by_reading(&path, "a block device is not written for trying");
