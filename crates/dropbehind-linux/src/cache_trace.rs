@@ -147,8 +147,8 @@ pub struct CacheTrace {
 impl CacheTrace {
     /// Records the whole machine from now on.
     ///
-    /// Each online processor gets a ring of `ring_bytes` for pages, and smaller ones for the
-    /// rest, rounded up to powers of two of pages or records. Pages that a process adds one
+    /// Each online processor gets a ring of `ring_bytes` for pages, rounded down to a power of two
+    /// of records, and smaller ones for the rest, rounded up to powers of two of pages. Pages that a process adds one
     /// after another make one record, of 40 bytes; a fork or a thread's exit takes 48. Rings are
     /// locked memory.
     ///

@@ -23,14 +23,19 @@ mod mark;
 pub use events::{Event, EventBuffer, EventMask, Events};
 pub use mark::{MarkLife, MarkTarget};
 
+use crate::deferred_close::close_deferred;
 use crate::{Interest, PollEntry, poll};
 use rustix::io::Errno;
 use std::io;
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
 /// `FAN_REPORT_FD_ERROR` of include/uapi/linux/fanotify.h, since Linux 6.13.
 const REPORT_FD_ERROR: libc::c_uint = 0x2000;
+
+/// The events that a group still has at its end are read this many at a time.
+const LAST_EVENTS: usize = 16;
 
 /// What kind of events a group may get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -44,11 +49,12 @@ pub enum GroupClass {
 
 /// A fanotify group: a queue of events and the marks that fill it.
 ///
-/// Dropping it removes its marks and releases every program that waits for an answer to a
-/// permission event. So does the end of the process, however it ends.
+/// Dropping it removes its marks, lets go of the files in its queue, and releases every program
+/// that waits for an answer to a permission event. So does the end of the process, however it
+/// ends.
 #[derive(Debug)]
 pub struct Fanotify {
-    fd: OwnedFd,
+    fd: ManuallyDrop<OwnedFd>,
     /// Whether an event says why its file could not be opened.
     reports_errors: bool,
 }
@@ -104,7 +110,7 @@ impl Fanotify {
             result => result,
         }
         .map(|fd| Self {
-            fd,
+            fd: ManuallyDrop::new(fd),
             reports_errors: more & REPORT_FD_ERROR != 0,
         })
     }
@@ -127,7 +133,7 @@ impl Fanotify {
     pub fn read<'a>(&'a self, buffer: &'a mut EventBuffer) -> io::Result<Events<'a>> {
         // Then the kernel's answer is the same for a lease and for an empty queue.
         let had_events = !self.reports_errors && self.has_events();
-        match rustix::io::read(&self.fd, buffer.bytes_mut()) {
+        match rustix::io::read(&*self.fd, buffer.bytes_mut()) {
             Ok(filled) => Ok(Events::new(self, buffer.filled(filled))),
             Err(Errno::AGAIN) if had_events => Err(Errno::BUSY.into()),
             Err(error) => Err(error.into()),
@@ -161,8 +167,23 @@ impl Fanotify {
                 size_of::<libc::fanotify_response>(),
             )
         };
-        rustix::io::write(&self.fd, bytes)?;
+        rustix::io::write(&*self.fd, bytes)?;
         Ok(())
+    }
+}
+
+impl Drop for Fanotify {
+    /// The last close of a group waits until no processor can be using one of its marks any more,
+    /// for 10 to 20 ms (`fsnotify_wait_marks_destroyed`), and an ending process waits with it.
+    /// Nothing needs that wait: once the marks are gone and the queue is empty, the group holds
+    /// no file and no mount.
+    fn drop(&mut self) {
+        self.flush_marks();
+        let mut buffer = EventBuffer::new(LAST_EVENTS);
+        while self.has_events() && self.read(&mut buffer).is_ok() {}
+        // SAFETY: nobody uses it after this.
+        let fd = unsafe { ManuallyDrop::take(&mut self.fd) };
+        close_deferred(vec![fd]);
     }
 }
 

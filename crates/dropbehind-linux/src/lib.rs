@@ -128,7 +128,7 @@ pub use probe::{Probe, Support, probe};
 pub use processes::{
     CallUnderWay, Cgroup, FileLink, FileLinks, NamedFile, ProcessStat, cgroups, children,
     command_name, executable, file_link, file_links, mapped_files, process_stat, process_user,
-    processes,
+    processes, processes_started,
 };
 pub use processor_time::{processor_time, processor_time_of};
 pub use program::{Apart, Change, CommandLine, Program};

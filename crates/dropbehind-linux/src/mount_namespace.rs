@@ -1,7 +1,6 @@
 //! Mount namespaces: which one a process is in, what is mounted there, and how to get a new
 //! one. mount_namespaces(7), unshare(2), proc_pid_mountinfo(5).
 
-use crate::file::FileId;
 use crate::mounts::Mount;
 use crate::poll::{Interest, PollEntry, poll};
 use std::fs::File;
@@ -11,12 +10,18 @@ use std::time::Duration;
 
 /// Identifies a mount namespace while it exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct MountNamespaceId(FileId);
+pub struct MountNamespaceId(u64);
 
 impl MountNamespaceId {
     /// The number that `/proc/PID/ns/mnt` shows, such as 4026531841.
     pub(crate) fn number(self) -> u64 {
-        self.0.inode
+        self.0
+    }
+
+    /// Reads what a link shows, such as `mnt:[4026531841]`.
+    fn parse(shown: &[u8]) -> Option<Self> {
+        let number = shown.strip_prefix(b"mnt:[")?.strip_suffix(b"]")?;
+        Some(Self(str::from_utf8(number).ok()?.parse().ok()?))
     }
 }
 
@@ -36,7 +41,7 @@ impl HeldMountNamespace {
     /// Those of [`mount_namespace_of`].
     pub fn of(process: i32) -> io::Result<Self> {
         let file = File::open(format!("/proc/{process}/ns/mnt"))?;
-        let id = MountNamespaceId(FileId::of(&rustix::fs::fstat(&file)?));
+        let id = MountNamespaceId(rustix::fs::fstat(&file)?.st_ino);
         Ok(Self { id, _file: file })
     }
 
@@ -60,8 +65,9 @@ pub fn mount_namespace_of(process: i32) -> io::Result<MountNamespaceId> {
     } else {
         format!("/proc/{process}/ns/mnt")
     };
-    let stat = rustix::fs::stat(path)?;
-    Ok(MountNamespaceId(FileId::of(&stat)))
+    // Following the link would have the kernel make an inode for the namespace, each time.
+    let shown = rustix::fs::readlink(path, Vec::new())?;
+    MountNamespaceId::parse(shown.as_bytes()).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 /// Gives the calling thread its own mount namespace, a copy of the current one. For a

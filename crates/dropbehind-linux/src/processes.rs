@@ -25,6 +25,27 @@ pub fn processes() -> io::Result<impl Iterator<Item = i32>> {
     Ok(fs::read_dir("/proc")?.filter_map(|entry| numbered(&entry.ok()?)))
 }
 
+/// How many processes and threads the machine has started since it was booted (`processes` in
+/// proc_stat(5)).
+///
+/// # Errors
+///
+/// - `Unsupported`: `/proc/stat` is not the kernel's, as in containers under lxcfs.
+/// - `EACCES`, `ENOENT`: `/proc` is hidden or not mounted.
+pub fn processes_started() -> io::Result<u64> {
+    let mut file = fs::File::open("/proc/stat")?;
+    if rustix::fs::fstatfs(&file)?.f_type != rustix::fs::PROC_SUPER_MAGIC {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    let mut text = String::new();
+    file.read_to_string(&mut text)?;
+    let started = text
+        .lines()
+        .find_map(|line| line.strip_prefix("processes "));
+    let started = started.and_then(|number| number.parse().ok());
+    started.ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
 fn numbered(entry: &fs::DirEntry) -> Option<i32> {
     entry.file_name().to_str()?.parse().ok()
 }

@@ -44,9 +44,9 @@ const ROUND: Duration = Duration::from_micros(500);
 const STARTING: Duration = Duration::from_secs(3);
 /// The observer's thread ends sooner, unless it waits for a server that does not answer.
 const STOPPING: Duration = Duration::from_secs(3);
-/// All rings of the trace together take at most this, and each at most [`RING_BYTES`]. A record
-/// takes 72 bytes, and a processor makes up to 400,000 a second, so a ring holds those of a
-/// tenth of a second.
+/// All rings of pages together take at most this, and each at most [`RING_BYTES`]. A record takes
+/// 40 bytes, and a processor makes up to 400,000 a second, so a ring holds those of a tenth of a
+/// second and more.
 const RINGS_BYTES: usize = 128 << 20;
 const RING_BYTES: usize = 4 << 20;
 const RING_MIN_BYTES: usize = 256 << 10;
@@ -372,7 +372,7 @@ impl Observer {
             if began.elapsed() > STOPPING {
                 return false;
             }
-            std::thread::sleep(ROUND);
+            std::thread::sleep(ROUND / 10);
         }
         let _ = thread.join();
         true

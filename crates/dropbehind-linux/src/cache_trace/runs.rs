@@ -111,7 +111,8 @@ struct Reader {
 }
 
 impl Runs {
-    /// Rings of at least `ring_bytes` for all online processors.
+    /// Rings for all online processors, each of as many runs as fit in `ring_bytes`, rounded down
+    /// to a power of two.
     ///
     /// # Errors
     ///
@@ -145,7 +146,7 @@ impl Runs {
             return unsupported("it needs a 64-bit little-endian machine");
         }
         let count = rings;
-        let capacity = (ring_bytes / RUN_BYTES).next_power_of_two().max(2);
+        let capacity = 1_usize << (ring_bytes / RUN_BYTES).max(2).ilog2();
         let rings = ArrayMap::new(count, RUNS + capacity * RUN_BYTES)?;
         let wake = WakeMap::new()?;
         let instructions = program::write(format, rings.as_fd(), wake.as_fd(), capacity);

@@ -84,6 +84,19 @@ impl Fanotify {
         self.change(libc::FAN_MARK_REMOVE, target, mask)
     }
 
+    /// Removes all marks.
+    pub(super) fn flush_marks(&self) {
+        for kind in [
+            libc::FAN_MARK_INODE,
+            libc::FAN_MARK_MOUNT,
+            libc::FAN_MARK_FILESYSTEM,
+        ] {
+            // Fails only for file systems before Linux 4.20, which has no such marks.
+            let flags = libc::FAN_MARK_FLUSH | kind;
+            let _ = self.mark(flags, EventMask::EMPTY, libc::AT_FDCWD, None);
+        }
+    }
+
     fn change(
         &self,
         flags: libc::c_uint,

@@ -302,6 +302,32 @@ fn unanswered_questions_end_with_the_group() {
     opening.join().unwrap().unwrap();
 }
 
+/// The kernel takes it down later.
+#[test]
+fn a_group_holds_nothing_once_it_is_dropped() {
+    if !is_root() {
+        skip!("a_group_holds_nothing_once_it_is_dropped", "needs root");
+    }
+    let watched = Watched::new(GroupClass::Notification);
+    watched.mark_mount(EventMask::OPEN | EventMask::CLOSE_WRITE);
+    for number in 0..100 {
+        let file = File::create(watched.path(&format!("file{number}"))).unwrap();
+        let (target, mask) = (MarkTarget::Inode(file.as_fd()), EventMask::MODIFY);
+        let added = watched.group.add_mark(target, mask, MarkLife::Kept);
+        added.unwrap();
+    }
+    let Watched {
+        group,
+        mounted,
+        _directory,
+    } = watched;
+    let flags = rustix::mount::UnmountFlags::empty();
+    let busy = rustix::mount::unmount(&mounted.0, flags);
+    assert_eq!(busy, Err(rustix::io::Errno::BUSY), "its queue holds files");
+    drop(group);
+    rustix::mount::unmount(&mounted.0, flags).unwrap();
+}
+
 #[test]
 fn nobody_gets_no_group() {
     if !is_root() {

@@ -4,6 +4,7 @@ use crate::setup::{Loop, MIB, directory, dirty_file, skip, wait_for};
 use dropbehind_linux::{
     FileKind, FileLink, KernelDevices, Pidfd, Resource, cgroups, children, command_name,
     executable, file_info, file_links, mapped_files, pressure, process_stat, processes,
+    processes_started,
 };
 use rustix::fs::{Mode, OFlags};
 use std::collections::HashSet;
@@ -34,6 +35,14 @@ impl Sleeper {
 fn open_files(process: i32) -> impl Iterator<Item = (FileLink, bool)> {
     let links = file_links(process).unwrap().flatten();
     links.filter_map(|link| Some((link, link.writable()?)))
+}
+
+#[test]
+fn each_process_and_thread_that_starts_counts() {
+    let before = processes_started().unwrap();
+    let _sleeper = Sleeper::new();
+    std::thread::spawn(|| {}).join().unwrap();
+    assert!(processes_started().unwrap() >= before + 2);
 }
 
 impl Drop for Sleeper {

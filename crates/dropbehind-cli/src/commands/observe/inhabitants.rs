@@ -1,7 +1,7 @@
 //! The processes of a mount namespace, which is all that ties a tree of processes together once
 //! its root is gone.
 
-use dropbehind_linux::{MountNamespaceId, Pidfd, mount_namespace_of, processes};
+use dropbehind_linux::{MountNamespaceId, Pidfd, mount_namespace_of, processes, processes_started};
 use std::io;
 use std::time::Duration;
 
@@ -35,10 +35,12 @@ impl Inhabitants {
     }
 
     /// How many there are. A child made during the search may be missed, and so may its parent,
-    /// if that ends meanwhile. So an empty namespace is searched twice.
+    /// if that ends meanwhile. So an empty namespace is searched twice, unless nobody made a
+    /// process meanwhile.
     pub(super) fn count(self) -> usize {
+        let started = processes_started().ok();
         match self.list().len() {
-            0 => self.list().len(),
+            0 if started.is_none() || started != processes_started().ok() => self.list().len(),
             count => count,
         }
     }
