@@ -328,12 +328,11 @@ fn stats_have_exactly_the_promised_keys() {
         assert_eq!(stats["bytes_read"], bytes, "{line}");
         assert_eq!(stats["bytes_written"], bytes, "{line}");
     }
-    let said = user.does("cp --stats - a b");
-    assert!(
-        said.stderr.starts_with('{') && said.stderr.ends_with("}\n"),
-        "{}",
-        said.stderr
-    );
+    for line in ["cp --stats - a b", "cp --json a b", "read --json a"] {
+        let said = user.does(line).stderr;
+        assert!(said.starts_with('{') && said.ends_with("}\n"), "{said}");
+    }
+    user.runs("cp --json --stats s a b").fails(2, "--json");
 }
 
 #[test]

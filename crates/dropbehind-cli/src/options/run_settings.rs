@@ -1,10 +1,10 @@
 //! The values of the options of `run`.
 
 use super::Value;
-use super::settings::{add, bytes, mode, path, unread, word};
+use super::settings::{add, bytes, mode, path, stats, unread, word};
 use super::table::{
     BEST_EFFORT, CONFIG, EXCEPT, IO_PRIORITY, MAX_DIRTY, NO_READS, ONLY, READS, REQUEST, RUN,
-    SETTLE, SOURCE, STATS, TRACE, VERBOSE, WINDOW,
+    SETTLE, SOURCE, STATS, STATS_JSON, TRACE, VERBOSE, WINDOW,
 };
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use dropbehind::Mode;
@@ -81,7 +81,7 @@ impl FromArgMatches for RunSettings {
                 Some(Value::Time(time)) => *time,
                 _ => unreachable!("{} has a default", SETTLE.name),
             },
-            stats: path(matches, &STATS),
+            stats: stats(matches),
             trace: path(matches, &TRACE),
             source: word(matches, &SOURCE).parse().map_err(unread)?,
             best_effort: matches.get_flag(BEST_EFFORT.name),
@@ -101,6 +101,7 @@ impl Args for RunSettings {
             // The last one given counts.
             .mut_arg(READS.name, |arg| arg.overrides_with(NO_READS.name))
             .mut_arg(NO_READS.name, |arg| arg.overrides_with(READS.name))
+            .mut_arg(STATS_JSON.name, |arg| arg.conflicts_with(STATS.name))
     }
 
     fn augment_args_for_update(command: Command) -> Command {

@@ -1,8 +1,8 @@
 //! The options' values, as the commands use them.
 
 use super::table::{
-    BLOCK_SIZE, CONFIG, IO_PRIORITY, MODE, NO_SYNC, PROGRESS, QUIET, REQUEST, STATS, STRATEGY,
-    TRACE, TRANSFER, WINDOW, WRITE_END,
+    BLOCK_SIZE, CONFIG, IO_PRIORITY, MODE, NO_SYNC, PROGRESS, QUIET, REQUEST, STATS, STATS_JSON,
+    STRATEGY, TRACE, TRANSFER, WINDOW, WRITE_END,
 };
 use super::{OptionSpec, Value};
 use crate::error::Failure;
@@ -90,6 +90,12 @@ pub(super) fn path(matches: &ArgMatches, spec: &OptionSpec) -> Option<PathBuf> {
     }
 }
 
+/// Where the figures go, if anywhere.
+pub(super) fn stats(matches: &ArgMatches) -> Option<PathBuf> {
+    let to_stderr = matches.get_flag(STATS_JSON.name).then(|| "-".into());
+    to_stderr.or_else(|| path(matches, &STATS))
+}
+
 /// The mode, if the command line or the environment sets one.
 pub(super) fn mode(matches: &ArgMatches) -> Result<Option<Mode>, clap::Error> {
     match matches.value_source(MODE.name) {
@@ -113,7 +119,7 @@ impl FromArgMatches for IoSettings {
             strategy: word(matches, &STRATEGY).parse().map_err(unread)?,
             block_bytes: usize::try_from(block_bytes).map_err(unread)?,
             io_priority: word(matches, &IO_PRIORITY).parse().map_err(unread)?,
-            stats: path(matches, &STATS),
+            stats: stats(matches),
             trace: path(matches, &TRACE),
             progress: match word(matches, &PROGRESS) {
                 "always" => When::Always,
@@ -152,7 +158,7 @@ pub(super) fn add(command: Command, specs: &[&'static OptionSpec]) -> Command {
 
 impl Args for IoSettings {
     fn augment_args(command: Command) -> Command {
-        add(command, &TRANSFER)
+        add(command, &TRANSFER).mut_arg(STATS_JSON.name, |arg| arg.conflicts_with(STATS.name))
     }
 
     fn augment_args_for_update(command: Command) -> Command {

@@ -150,6 +150,17 @@ pub(super) const STATS: OptionSpec = OptionSpec {
               files together, for run).",
 };
 
+pub(super) const STATS_JSON: OptionSpec = OptionSpec {
+    name: "json",
+    short: None,
+    value_name: "",
+    env: None,
+    kind: Kind::Flag,
+    default: None,
+    meaning: "Write the run's figures to standard error, as --stats - does",
+    details: "One line, the last one of dropbehind's own.",
+};
+
 pub(super) const CONFIG: OptionSpec = OptionSpec {
     name: "config",
     short: None,
@@ -221,7 +232,7 @@ pub(super) const NO_SYNC: OptionSpec = OptionSpec {
 };
 
 /// The options of every command that moves data.
-pub(super) const TRANSFER: [&OptionSpec; 11] = [
+pub(super) const TRANSFER: [&OptionSpec; 12] = [
     &MODE,
     &WINDOW,
     &REQUEST,
@@ -230,6 +241,7 @@ pub(super) const TRANSFER: [&OptionSpec; 11] = [
     &BLOCK_SIZE,
     &IO_PRIORITY,
     &STATS,
+    &STATS_JSON,
     &TRACE,
     &PROGRESS,
     &QUIET,
@@ -364,11 +376,11 @@ pub(super) const VERBOSE: OptionSpec = OptionSpec {
     meaning: "End with three or four lines about what was done, on standard error",
     details: "What was written and read; how much of it was in the page cache at most and at the \
               end; what was kept because it was cached before or others brought it in; and what was \
-              not possible, and why.",
+              not possible, and why. --json has the same for programs.",
 };
 
 /// The options of `run`.
-pub(super) const RUN: [&OptionSpec; 16] = [
+pub(super) const RUN: [&OptionSpec; 17] = [
     &MODE,
     &WINDOW,
     &REQUEST,
@@ -381,6 +393,7 @@ pub(super) const RUN: [&OptionSpec; 16] = [
     &EXCEPT,
     &SETTLE,
     &STATS,
+    &STATS_JSON,
     &TRACE,
     &SOURCE,
     &BEST_EFFORT,

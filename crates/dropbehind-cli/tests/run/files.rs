@@ -39,6 +39,33 @@ fn what_was_written_is_dropped_and_told() {
     assert_eq!(figures["observer_hung"], false);
 }
 
+/// What `-v` tells people, in their units.
+#[test]
+fn what_is_told_can_be_read_by_programs() {
+    need!(Need::Root, Need::Cachestat);
+    let user = User::new();
+    let script = "$RUN -v --json sh -c 'dd if=/dev/zero of=data bs=1M count=50; sleep 99 & \
+                  echo $! >pid; exit 7'; code=$?; kill $(cat pid); exit $code";
+    let left = once(&user, RUN, script);
+    assert_eq!(left.code, Some(7), "{left:?}");
+    let line = left.stderr.lines().last().unwrap();
+    let figures: serde_json::Value = serde_json::from_str(line).unwrap();
+    let megabytes = |name: &str| figures[name].as_u64().unwrap() / MIB;
+    let most = megabytes("peak_cached_bytes");
+    let told = |text: &str| assert!(left.stderr.contains(text), "{text}: {left:?}");
+    told(&format!("wrote {} MiB, read ", megabytes("bytes_written")));
+    told(&format!("in {} file", figures["files"]));
+    told(&format!("page cache: at most {most}"));
+    assert!(figures["cached_bytes"].is_u64() && figures["reread_bytes"].is_u64());
+    assert_eq!(figures["exit_status"], 7);
+    assert_eq!(figures["processes_left"], 1, "{left:?}");
+    told("left 1 process running");
+
+    let left = once(&user, RUN, "$RUN --json --stats figures true");
+    assert_eq!(left.code, Some(2), "{left:?}");
+    assert!(!user.file("figures").exists());
+}
+
 #[test]
 fn what_stays_is_not_told_as_gone() {
     need!(Need::Root, Need::Tool("fincore"));

@@ -16,6 +16,10 @@ pub(super) struct ObservedStats {
     reread_bytes: u64,
     /// Bytes that were to stay, since they were used again.
     reused_bytes: u64,
+    /// Bytes still to be dropped at the end.
+    cached_bytes: u64,
+    /// Processes that the program left behind.
+    processes_left: usize,
     /// CPU time of the observer, including its start and end.
     observer_cpu_ns: u64,
     /// Files that were observed.
@@ -72,6 +76,8 @@ impl ObservedStats {
             run,
             reread_bytes: totals.reread_bytes,
             reused_bytes: totals.reused_bytes,
+            cached_bytes: totals.cached_bytes,
+            processes_left: account.map_or(0, |account| account.processes),
             observer_cpu_ns: snapshot.cpu_ns,
             files: totals.files,
             events: totals.events,
