@@ -11,8 +11,9 @@ use std::fmt::Write as _;
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 /// Does the work of `dropbehind bench`, whose --help tells about it. Sizes are numbers of bytes
 /// here.
@@ -115,7 +116,7 @@ fn report(error: &Error) -> u8 {
 }
 
 fn print(text: &str) -> u8 {
-    let mut screen = Screen { lost: false };
+    let mut screen = Screen::default();
     screen.result(text);
     if screen.lost { BROKEN_PIPE } else { DONE }
 }
@@ -169,12 +170,13 @@ fn measure(asked: Measure) -> u8 {
         assume_yes: asked.yes,
     };
     let interrupted = Arc::new(AtomicBool::new(false));
-    if let Err(error) = watch_for_the_end(&interrupted) {
+    let doing = Arc::new(Mutex::new("preparing".to_owned()));
+    if let Err(error) = watch_for_signals(&interrupted, &doing) {
         return report(&Error::Failed(format!(
             "cannot watch for signals: {error}."
         )));
     }
-    let mut screen = Screen { lost: false };
+    let mut screen = Screen { lost: false, doing };
     match dropbehind_bench::run(&options, &launcher, &interrupted, &mut screen) {
         Ok(_) if screen.lost => BROKEN_PIPE,
         Ok(results) if results.has_failures() => report(&Error::Failed(
@@ -186,17 +188,29 @@ fn measure(asked: Measure) -> u8 {
 }
 
 /// Ctrl-C and the like end a benchmark in order: its files, mounts and devices must be removed.
-fn watch_for_the_end(interrupted: &Arc<AtomicBool>) -> nix::Result<()> {
+/// SIGUSR1 asks how far it is.
+fn watch_for_signals(interrupted: &Arc<AtomicBool>, doing: &Arc<Mutex<String>>) -> nix::Result<()> {
     let mut signals = SigSet::empty();
-    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+    for signal in [
+        Signal::SIGINT,
+        Signal::SIGTERM,
+        Signal::SIGHUP,
+        Signal::SIGUSR1,
+    ] {
         signals.add(signal);
     }
     // Threads started later inherit the mask.
     signals.thread_block()?;
-    let interrupted = Arc::clone(interrupted);
+    let (interrupted, doing) = (Arc::clone(interrupted), Arc::clone(doing));
+    let started = Instant::now();
     std::thread::spawn(move || {
-        while signals.wait().is_ok() {
-            interrupted.store(true, Ordering::Relaxed);
+        while let Ok(signal) = signals.wait() {
+            if signal == Signal::SIGUSR1 {
+                let (doing, seconds) = (lock(&doing), started.elapsed().as_secs());
+                let _ = writeln!(io::stderr(), "dropbehind: {doing}, {seconds} s so far");
+            } else {
+                interrupted.store(true, Ordering::Relaxed);
+            }
         }
     });
     Ok(())
@@ -221,15 +235,26 @@ fn launcher(dropbehind: &Path) -> Launcher {
     }
 }
 
+fn lock(doing: &Mutex<String>) -> MutexGuard<'_, String> {
+    doing.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Results go to standard output, the rest to standard error.
+#[derive(Default)]
 struct Screen {
     /// Standard output is gone.
     lost: bool,
+    /// What is going on, for those who ask.
+    doing: Arc<Mutex<String>>,
 }
 
 impl Terminal for Screen {
     fn note(&mut self, text: &str) {
         let _ = writeln!(io::stderr(), "{text}");
+    }
+
+    fn doing(&mut self, text: String) {
+        *lock(&self.doing) = text;
     }
 
     fn result(&mut self, text: &str) {

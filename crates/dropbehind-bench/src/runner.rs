@@ -29,6 +29,8 @@ use crate::table;
 pub trait Terminal {
     /// Something to know while it runs.
     fn note(&mut self, text: &str);
+    /// What is being measured, for those who ask.
+    fn doing(&mut self, _text: String) {}
     /// A result.
     fn result(&mut self, text: &str);
     /// A question; true means go on.
@@ -304,6 +306,13 @@ impl Bench<'_> {
                 if done.unavailable.is_some() || done.failed.is_some() {
                     continue;
                 }
+                terminal.doing(format!(
+                    "measuring {}, {}, run {} of {runs}; {} scenarios before it",
+                    setting.scenario.name,
+                    modes[index].name(),
+                    run + 1,
+                    self.results.scenarios.len() - 1,
+                ));
                 let outcome = self.one(setting, stage, modes[index])?;
                 let name = format!("{:<22}{:<14}", setting.scenario.name, modes[index].name());
                 let result = &mut self.last().modes[index];

@@ -54,8 +54,8 @@ struct Watched {
     total: AtomicU64,
 }
 
-/// Keeps SIGUSR1 from ending the process: [`Progress`] answers it, as dd does. There must be no
-/// other threads yet.
+/// Keeps SIGUSR1 from ending the process: [`Progress`] or [`answer`] answers it, as dd does. There
+/// must be no other threads yet.
 pub(crate) fn take_question() {
     // What is ignored, as under nohup, stays so.
     let is_ignored = StartState::get().is_ok_and(|start| start.ignores(QUESTION as i32));
@@ -90,7 +90,17 @@ impl Progress {
         let thread = (visible || wants_peaks)
             .then(|| spawn(&watched, bar.as_ref()))
             .flatten();
-        answer(&watched, bar.as_ref());
+        let (asked, started) = ((Arc::clone(&watched), bar.clone()), Instant::now());
+        answer(move || {
+            let (watched, bar) = &asked;
+            watched.look();
+            let rate = watched.done() as f64 / started.elapsed().as_secs_f64();
+            let line = format!("dropbehind: {}", watched.line(rate, ""));
+            match bar {
+                Some(bar) => bar.suspend(|| eprintln!("{line}")),
+                None => eprintln!("{line}"),
+            }
+        });
         Self {
             watched,
             bar,
@@ -249,24 +259,16 @@ fn spawn(
     Some((stop, thread.ok()?))
 }
 
-/// Starts the thread that says how far the run is whenever somebody asks. Without it, the question
-/// stays unanswered, and does no harm.
-fn answer(watched: &Arc<Watched>, bar: Option<&ProgressBar>) {
+/// Starts the thread that prints a line whenever somebody asks. Without it, the question stays
+/// unanswered, and does no harm.
+pub(crate) fn answer(print: impl Fn() + Send + 'static) {
     let question = SigSet::from(QUESTION);
     if !SigSet::thread_get_mask().is_ok_and(|blocked| blocked.contains(QUESTION)) {
         return;
     }
-    let (watched, bar) = (Arc::clone(watched), bar.cloned());
-    let started = Instant::now();
     let answer = move || {
         while question.wait().is_ok() {
-            watched.look();
-            let rate = watched.done() as f64 / started.elapsed().as_secs_f64();
-            let line = format!("dropbehind: {}", watched.line(rate, ""));
-            match &bar {
-                Some(bar) => bar.suspend(|| eprintln!("{line}")),
-                None => eprintln!("{line}"),
-            }
+            print();
         }
     };
     let thread = std::thread::Builder::new().name("signals".to_owned());

@@ -6,6 +6,7 @@ mod user;
 use bench::{mode, nothing_is_left, results, runs, scenario};
 use dropbehind_testbed::{MemoryCgroup, Need, need, residency};
 use serde_json::Value;
+use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use user::{User, finish};
@@ -331,7 +332,7 @@ fn an_interrupted_benchmark_cleans_up_and_keeps_what_it_has() {
     let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(Stdio::null())
+        .stderr(Stdio::piped())
         .process_group(0)
         .spawn()
         .unwrap();
@@ -345,8 +346,16 @@ fn an_interrupted_benchmark_cleans_up_and_keeps_what_it_has() {
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
     let pid = child.id().to_string();
-    let killed = Command::new("kill").args(["-INT", &pid]).status().unwrap();
-    assert!(killed.success());
+    let kill = |signal: &str| {
+        let killed = Command::new("kill").args([signal, &pid]).status().unwrap();
+        assert!(killed.success());
+    };
+    kill("-USR1");
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let answer = "dropbehind: measuring seq-write-1m, buffered, run ";
+    while !lines.next().unwrap().unwrap().starts_with(answer) {}
+    std::thread::spawn(move || lines.for_each(drop));
+    kill("-INT");
     assert_eq!(child.wait().unwrap().code(), Some(1));
     let found = results(&file);
     assert_eq!(found["complete"], false);

@@ -246,6 +246,41 @@ fn nothing_is_said_to_be_at_the_disk_before_it_is() {
 }
 
 #[test]
+fn a_drop_that_waits_for_the_disk_says_how_far_it_is() {
+    need!(all SlowDisk::needs());
+    let user = User::new();
+    user.has("quick", 5000);
+    let disk = SlowDisk::new(SlowDiskOptions::default()).unwrap();
+    let mounted = disk.mount(Fs::Ext4).unwrap();
+    let slow = mounted.file("slow");
+    disk.set_write_speed(Some(4096)).unwrap();
+    std::fs::write(&slow, vec![1; 1 << 20]).unwrap();
+    let mut command = user.dropbehind(["drop", "--sync", "quick", slow.to_str().unwrap()]);
+    let piped = command.stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = piped.spawn().unwrap();
+    let status = format!("/proc/{}/status", child.id());
+    let takes_signal = || {
+        let text = std::fs::read_to_string(&status).unwrap();
+        let blocked = text.lines().find_map(|line| line.strip_prefix("SigBlk:\t"));
+        let blocked = u64::from_str_radix(blocked.unwrap(), 16).unwrap();
+        blocked & 1 << (Signal::USR1.as_raw() - 1) != 0
+    };
+    while !takes_signal() {
+        assert_eq!(child.try_wait().unwrap(), None);
+    }
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    let mut answer = String::new();
+    while !answer.ends_with(" of 1 files so far\n") {
+        kill_process(Pid::from_child(&child), Signal::USR1).unwrap();
+        answer.clear();
+        stderr.read_line(&mut answer).unwrap();
+        assert!(answer.starts_with("dropbehind: dropped "), "{answer}");
+    }
+    disk.set_write_speed(None).unwrap();
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
 fn a_reader_that_leaves_ends_it_quietly_as_it_ends_cat() {
     let user = User::new();
     user.has("file", 10 << 20);

@@ -3,6 +3,7 @@
 use super::named_files::{NamedFiles, uncounted};
 use super::{note, print, report};
 use crate::error::{Doing, Exit, Failure, shown};
+use crate::progress::{answer, take_question};
 use crate::size::show;
 use clap::Args;
 use dropbehind_linux::{FsKind, cached_pages, count_own_pages, drop_clean, filesystem, page_size};
@@ -12,6 +13,8 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Pages that were just read are still on some CPU's list. A drop drains these lists, and the
@@ -37,6 +40,10 @@ pub(super) fn run(args: &DropArgs) -> Exit {
         Ok(names) => names,
         Err(failure) => return report(&failure),
     };
+    take_question();
+    let so_far = Arc::new(SoFar::default());
+    let asked = Arc::clone(&so_far);
+    answer(move || eprintln!("dropbehind: {}", asked.line()));
     let (mut exit, mut blind) = (Exit::Done, Vec::new());
     for name in names {
         let mut sum = Outcome::default();
@@ -47,7 +54,10 @@ pub(super) fn run(args: &DropArgs) -> Exit {
                 Ok(dropped)
             });
             match dropped {
-                Ok(dropped) => sum.add(&dropped),
+                Ok(dropped) => {
+                    so_far.add(&dropped);
+                    sum.add(&dropped);
+                }
                 Err(failure) => exit = exit.and(report(&failure)),
             }
         });
@@ -61,6 +71,29 @@ pub(super) fn run(args: &DropArgs) -> Exit {
     exit
 }
 
+/// What was done by now, of all names together.
+#[derive(Debug, Default)]
+struct SoFar {
+    files: AtomicU64,
+    dropped_bytes: AtomicU64,
+}
+
+impl SoFar {
+    fn add(&self, dropped: &Dropped) {
+        self.files.fetch_add(1, Relaxed);
+        self.dropped_bytes.fetch_add(dropped.bytes(), Relaxed);
+    }
+
+    fn line(&self) -> String {
+        let (files, bytes) = (&self.files, &self.dropped_bytes);
+        format!(
+            "dropped {} of {} files so far",
+            show(bytes.load(Relaxed)),
+            files.load(Relaxed)
+        )
+    }
+}
+
 /// What became of one file.
 enum Dropped {
     /// What was cached before and after.
@@ -69,6 +102,16 @@ enum Dropped {
     Blind,
     /// There is no disk that its pages could be read from again.
     NoDisk(Counts),
+}
+
+impl Dropped {
+    /// How much less is cached than before.
+    fn bytes(&self) -> u64 {
+        match self {
+            Self::Counted(before, after) => before.cached_bytes.saturating_sub(after.cached_bytes),
+            Self::Blind | Self::NoDisk(_) => 0,
+        }
+    }
 }
 
 fn drop_pages(path: &Path, file: &File, sync: bool) -> Result<Dropped, Failure> {
@@ -198,7 +241,7 @@ struct Outcome {
 
 impl Outcome {
     fn add(&mut self, dropped: &Dropped) {
-        let (before, after) = match dropped {
+        let after = match dropped {
             Dropped::Blind => {
                 self.blind += 1;
                 return;
@@ -209,10 +252,10 @@ impl Outcome {
                 self.no_disk_bytes += counts.cached_bytes;
                 return;
             }
-            Dropped::Counted(before, after) => (before, after),
+            Dropped::Counted(_, after) => after,
         };
         self.files += 1;
-        self.dropped_bytes += before.cached_bytes.saturating_sub(after.cached_bytes);
+        self.dropped_bytes += dropped.bytes();
         self.cached_bytes += after.cached_bytes;
         match after.unwritten {
             Some(unwritten) => {

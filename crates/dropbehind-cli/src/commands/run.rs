@@ -61,6 +61,9 @@ the kernel then also tells who brings which page into the cache, unless DROPBEHI
 set. Without root, seccomp stops the program at each open for some microseconds instead: what \
 was cached then stays, the rest goes, and nobody inside gains rights by sudo and the like.
 
+Signals that others send to dropbehind go to the program, SIGUSR1 among them, which asks the other \
+commands how far they are: a run shows its figures in `dropbehind top` instead.
+
 Sizes: a number of bytes such as 4096, 4k, 16MiB or 1.5G. k, KiB and Ki are 1024, kB is 1000; \
 so are M, G, T, P and E their powers. 32x64k is a product.
 

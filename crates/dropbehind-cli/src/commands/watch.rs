@@ -161,6 +161,10 @@ impl<'a> Watch<'a> {
             match self.signals.wait(pause) {
                 Some(ServiceSignal::Leave) => break,
                 Some(ServiceSignal::Reload) => self.reload(),
+                Some(ServiceSignal::Tell) => {
+                    let snapshot = self.observing.snapshot();
+                    self.journal.info(reports::status(&snapshot));
+                }
                 None => {
                     self.show_life(ANSWER.min(every));
                     due = Instant::now() + every;

@@ -50,6 +50,11 @@ fn a_service_manager_is_told_of_each_step() {
     );
     watch.says("WATCHDOG=1");
 
+    watch.signal("USR1");
+    while !watch.log().contains(" files observed now, ") {
+        watch.says("WATCHDOG=1");
+    }
+
     user.writes("rules", RULES);
     std::fs::create_dir(user.file("rules.d")).unwrap();
     user.writes("rules.d/a.toml", "reads = 1\n");

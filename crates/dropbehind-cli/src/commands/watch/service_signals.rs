@@ -10,6 +10,8 @@ use std::time::Duration;
 pub(super) enum ServiceSignal {
     /// Read the rules again.
     Reload,
+    /// Say what was done so far.
+    Tell,
     /// Finish and end.
     Leave,
 }
@@ -23,7 +25,12 @@ impl ServiceSignals {
     /// started, since threads inherit the blocked signals.
     pub(super) fn receive() -> io::Result<Self> {
         let mut signals = SigSet::empty();
-        for signal in [Signal::SIGHUP, Signal::SIGTERM, Signal::SIGINT] {
+        for signal in [
+            Signal::SIGHUP,
+            Signal::SIGUSR1,
+            Signal::SIGTERM,
+            Signal::SIGINT,
+        ] {
             signals.add(signal);
         }
         signals.thread_block()?;
@@ -32,6 +39,7 @@ impl ServiceSignals {
             while let Ok(signal) = signals.wait() {
                 let order = match signal {
                     Signal::SIGHUP => ServiceSignal::Reload,
+                    Signal::SIGUSR1 => ServiceSignal::Tell,
                     _ => ServiceSignal::Leave,
                 };
                 if sender.send(order).is_err() {
