@@ -306,3 +306,62 @@ fn a_closed_output_is_told() {
     user.sh("dropbehind stat a > /dev/full")
         .fails(1, "standard output: No space left");
 }
+
+/// The table in the manual is complete, and every line of it is true.
+#[test]
+fn each_exit_code_means_what_the_manual_says() {
+    need!(Need::Tool("setpriv"));
+    let user = User::new();
+    user.has("file", 10 << 20);
+    // Without the privilege, whoever runs the tests.
+    let plain = match rustix::process::geteuid().is_root() {
+        true => "setpriv --bounding-set=-sys_admin --inh-caps=-sys_admin ",
+        false => "",
+    };
+    let alone = "DROPBEHIND_RUNTIME_DIR=$PWD ";
+    let cases = [
+        ("dropbehind stat file", "0"),
+        ("dropbehind watch --check --config /dev/null", "0"),
+        ("dropbehind drop file missing", "1"),
+        (&*format!("{alone}dropbehind top --once"), "1"),
+        (
+            "echo x >rules; dropbehind watch --check --config rules",
+            "1",
+        ),
+        ("dropbehind stat --nonsense file", "2"),
+        ("dropbehind run --mode nonsense true", "2"),
+        ("dropbehind top --nonsense", "2"),
+        ("dropbehind watch --nonsense", "2"),
+        (
+            &*format!("{plain}dropbehind run --source fanotify touch started"),
+            "3",
+        ),
+        ("dropbehind run --stats no/where touch started", "125"),
+        ("dropbehind run --source seccomp ./file", "126"),
+        ("dropbehind run --source seccomp no-such-program", "127"),
+        (
+            "dropbehind read file | head -c 10 >/dev/null; exit ${PIPESTATUS[0]}",
+            "141",
+        ),
+        ("dropbehind run --source seccomp sh -c 'exit 7'", "else"),
+    ];
+    let mut meant = Vec::new();
+    for (script, code) in cases {
+        let said = user.sh(script);
+        let expected = code.parse().unwrap_or(7);
+        assert_eq!(said.code, expected, "{script}: {}", said.stderr);
+        meant.push(code);
+    }
+    assert!(!user.file("started").exists());
+    meant.dedup();
+    for script in ["dropbehind --help", "dropbehind man"] {
+        let text = user.sh(script).text();
+        let (_, table) = text.split_once("Exit codes:\n").unwrap();
+        let lines = table.lines().filter_map(|line| line.strip_prefix("  "));
+        let codes: Vec<&str> = lines
+            .filter(|line| !line.starts_with(' '))
+            .filter_map(|line| line.split_whitespace().next())
+            .collect();
+        assert_eq!(codes, meant, "{table}");
+    }
+}

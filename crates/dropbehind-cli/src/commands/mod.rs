@@ -32,7 +32,7 @@ use std::io::{self, Write};
     propagate_version = true,
     max_term_width = 100,
     after_help = "`dropbehind COMMAND --help` tells about sizes, defaults and exit codes.",
-    after_long_help = AFTER_HELP,
+    after_long_help = EXIT_CODES,
     subcommand_required = true,
     arg_required_else_help = true
 )]
@@ -40,6 +40,22 @@ pub(crate) struct Cli {
     #[command(subcommand)]
     command: Command,
 }
+
+/// Those of all commands, at the end of the long help that is about none of them.
+const EXIT_CODES: &str = "\
+Exit codes:
+  0     all but run: everything was done; watch and top ended as asked
+  1     all but run: an operation failed, and the others were done
+        watch: the rules have a mistake, or another watch runs on this machine
+        top: no observer runs, or standard output is no terminal
+  2     the command line is wrong; nothing was done, and run did not start the program
+  3     not possible here: the kernel or file system lacks a feature, or the user a privilege
+        run: the program was not started; top: the observer answers its owner and root only
+  125   run: dropbehind itself failed; the program was not started
+  126   run: the program cannot be run
+  127   run: there is no such program
+  141   all but run: whoever read standard output went away (as a shell shows it for cat)
+  else  run: the program's own; when a signal killed it, dropbehind dies of the same signal";
 
 /// At the end of every command's long help.
 const AFTER_HELP: &str = "\
@@ -56,7 +72,7 @@ Exit codes:
 /// At the end of watch's long help.
 const WATCH_HELP: &str = "\
 Signals: SIGHUP reads the rules again; a file with a mistake leaves those in force, and the log \
-names its line. SIGTERM and SIGINT write back and drop what is left, at most 20 seconds long, and \
+names its line. SIGUSR1 logs what was done so far. SIGTERM and SIGINT write back and drop what is left, at most 20 seconds long, and \
 end.
 
 Exit codes:
