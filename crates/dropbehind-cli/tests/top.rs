@@ -67,6 +67,7 @@ fn figures_are_shown_until_q() {
     terminal.until(|screen| screen.alternate_screen() && screen.hide_cursor());
     terminal.until_shown("/srv/watch00");
     terminal.until_shown("1.0 MiB/s");
+    terminal.until_shown("█");
     terminal.until_shown("note: overlayfs is out of reach");
     // The sixth after activity.
     terminal.types("ssssss");
@@ -78,6 +79,15 @@ fn figures_are_shown_until_q() {
     terminal.types("\x1b[F");
     terminal.until_shown("-60 of 60");
     terminal.until_shown("/srv/watch00");
+    // What is typed is the text, also q.
+    terminal.types("/Watch2q\x7f");
+    terminal.until_shown("/watch2 ");
+    terminal.until(|screen| {
+        let text = screen.contents();
+        text.contains("/srv/watch29") && !text.contains("/srv/watch30")
+    });
+    terminal.types("\r\x1b");
+    terminal.until_shown("/srv/watch59");
     terminal.types("q");
     let left = terminal.ends();
     assert_eq!(left.code(), 0, "{left:?}");
@@ -96,7 +106,7 @@ fn it_follows_the_size_of_the_terminal() {
     });
     terminal.resize(160, 50);
     terminal.until_shown("/srv/watch30");
-    terminal.until_shown("STATE");
+    terminal.until_shown("UNIT");
     // As ctrl-c types it.
     terminal.types("\x03");
     assert_eq!(terminal.ends().code(), 0);

@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use dropbehind_flusher::{Observed, ObservedState, Waits};
+use dropbehind_flusher::{Observed, ObservedState, Waits, WritebackSign};
+use dropbehind_policy::{Mode, Residency, Writeback};
 
-use crate::snapshot::RulesRead;
+use crate::snapshot::{FileUser, RulesRead};
 
 /// This many of the latest notes are kept, and as many of those that users cause.
 const NOTES: usize = 32;
@@ -47,19 +48,63 @@ impl std::ops::AddAssign for Finished {
 /// One file, for the snapshot.
 #[derive(Clone, Debug)]
 pub(crate) struct FileView {
-    pub(crate) path: PathBuf,
+    pub(crate) facts: FileFacts,
     pub(crate) disk: String,
-    pub(crate) mode: String,
-    pub(crate) rule: Rule,
     pub(crate) state: ObservedState,
+}
+
+/// What is known of a file besides its figures.
+#[derive(Clone, Debug)]
+pub(crate) struct FileFacts {
+    pub(crate) path: PathBuf,
+    pub(crate) mode: Mode,
+    /// Whether what is read goes, too, if the mode drops.
+    pub(crate) reads: bool,
+    /// The mode is what its user advised.
+    pub(crate) advised: bool,
+    pub(crate) rule: Rule,
+    /// Its own window, if it has one.
+    pub(crate) window_bytes: Option<u64>,
+    pub(crate) writeback_sign: Option<WritebackSign>,
+    pub(crate) users: Vec<FileUser>,
+}
+
+impl FileFacts {
+    /// What becomes of its pages, and why.
+    pub(crate) fn reason(&self) -> String {
+        if self
+            .writeback_sign
+            .as_ref()
+            .is_some_and(WritebackSign::has_failed)
+        {
+            return "stays: the disk does not have what was written".to_owned();
+        }
+        let fate = match (self.mode.residency, self.reads) {
+            (Residency::Keep, _) => "stays",
+            (Residency::Reuse, true) => "goes unless it is used again",
+            (Residency::Reuse, false) => "what is written goes unless it is used again",
+            (Residency::Drop, true) => "goes once it is on the disk",
+            (Residency::Drop, false) => "what is written goes once it is on the disk",
+        };
+        let when = match (self.mode.residency, self.mode.writeback) {
+            (Residency::Keep, Writeback::Lazy) => "",
+            (Residency::Keep, _) => ", written early",
+            (_, Writeback::Lazy) => ", which the kernel decides",
+            _ => "",
+        };
+        let advised = if self.advised {
+            ", as its program advised"
+        } else {
+            ""
+        };
+        format!("{fate}{when}{advised}")
+    }
 }
 
 /// A file that is observed.
 #[derive(Debug)]
 struct Entry {
-    path: PathBuf,
-    mode: String,
-    rule: Rule,
+    facts: FileFacts,
     observed: Observed,
 }
 
@@ -128,10 +173,8 @@ impl Board {
 
     fn views(&self) -> Vec<FileView> {
         let views = self.files.values().map(|file| FileView {
-            path: file.path.clone(),
+            facts: file.facts.clone(),
             disk: file.observed.disk_name().to_owned(),
-            mode: file.mode.clone(),
-            rule: file.rule.clone(),
             state: file.observed.state(),
         });
         views.collect()
@@ -161,19 +204,15 @@ impl Board {
     }
 
     /// Adds a file that is observed from now on.
-    pub(crate) fn begin(
-        &mut self,
-        key: u64,
-        (path, mode, rule): (PathBuf, String, Rule),
-        observed: Observed,
-    ) {
-        let entry = Entry {
-            path,
-            mode,
-            rule,
-            observed,
-        };
-        self.files.insert(key, entry);
+    pub(crate) fn begin(&mut self, key: u64, facts: FileFacts, observed: Observed) {
+        self.files.insert(key, Entry { facts, observed });
+    }
+
+    /// Replaces what is known of an observed file.
+    pub(crate) fn learn(&mut self, key: u64, facts: FileFacts) {
+        if let Some(file) = self.files.get_mut(&key) {
+            file.facts = facts;
+        }
     }
 
     /// Removes a file that is no longer observed.
@@ -181,7 +220,7 @@ impl Board {
         let Some(file) = self.files.remove(&key) else {
             return;
         };
-        *self.sums(file.observed.disk_name(), &file.rule) += Finished {
+        *self.sums(file.observed.disk_name(), &file.facts.rule) += Finished {
             written_bytes: state.counts.written_bytes,
             read_bytes: state.counts.read_bytes,
             stream_dropped_bytes: state.counters.dropped_bytes,

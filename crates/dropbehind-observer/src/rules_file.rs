@@ -30,6 +30,7 @@ use condition::Condition;
 use process_facts::ProcessFacts;
 use rule::Rule;
 
+pub(crate) use cgroup::unit_or_group;
 pub use dropbehind_config::{FileError as RulesFileError, Problem};
 
 /// The rules of a file, and of those in its folder.

@@ -159,6 +159,15 @@ pub struct FileSnapshot {
     pub disk: String,
     /// Its mode, as in `--mode`.
     pub mode: String,
+    /// The name of the rule that applied to its first user, or its number from 1; `others` is what
+    /// holds for files that no rule matches. Empty for a run.
+    pub rule: String,
+    /// What becomes of its pages, and why: a part of a sentence, for people.
+    pub reason: String,
+    /// The window now, in bytes: its own, or its disk's. 0 where writeback is left to the kernel.
+    pub window_bytes: u64,
+    /// Processes that use it, the last one first, but known writers before all others; at most 8.
+    pub users: Vec<FileUser>,
     /// Its size.
     pub size_bytes: u64,
     /// Bytes seen written.
@@ -181,7 +190,43 @@ pub struct FileSnapshot {
     pub state: String,
 }
 
+/// A process that uses a file, as it was when it opened the file or the file was first listed. It
+/// may have ended since.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FileUser {
+    /// Its number.
+    pub process: i32,
+    /// The name of its program, up to 15 bytes; empty if it is not known.
+    pub program: String,
+    /// Its systemd unit; where it is in none, its control group. Empty if it is in the root group,
+    /// or that is not known.
+    pub unit: String,
+    /// Whether it has the file open for writing, if that is known.
+    pub writes: Option<bool>,
+}
+
 /// JSON has no bytes, and one odd name must not hide all other files.
 fn as_text<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&path.to_string_lossy())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `top` asks observers that were started before an upgrade, and after one.
+    #[test]
+    fn an_observer_of_another_version_is_understood() {
+        let text = r#"{"later": {}, "files": [{"path": "/a", "mode": "auto", "later": [1]},
+                       {"path": "/b", "users": [{"process": 7, "later": null}]}]}"#;
+        let snapshot: Snapshot = serde_json::from_str(text).unwrap();
+        assert_eq!(snapshot.files[0].users, []);
+        assert_eq!(snapshot.files[0].reason, "");
+        let seven = FileUser {
+            process: 7,
+            ..FileUser::default()
+        };
+        assert_eq!(snapshot.files[1].users, [seven]);
+    }
 }

@@ -1,5 +1,8 @@
 //! `dropbehind run` as an ordinary user, who has no fanotify.
 
+#[path = "../who/mod.rs"]
+mod who;
+
 mod bed;
 mod cache;
 mod deaths;

@@ -187,3 +187,9 @@ fn root_may_choose_it_too() {
     assert!(done.success());
     assert_eq!(user.cached_pages("data"), 0);
 }
+
+#[test]
+fn top_tells_who_uses_a_file_and_why_it_goes() {
+    need!(all Ordinary::needs(&["dd"]));
+    crate::who::compare(&Ordinary::new().does(crate::who::SCRIPT));
+}

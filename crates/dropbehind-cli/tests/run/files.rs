@@ -67,6 +67,15 @@ fn what_is_told_can_be_read_by_programs() {
 }
 
 #[test]
+fn top_tells_who_uses_a_file_and_why_it_goes() {
+    need!(Need::Root, Need::Cachestat);
+    let user = User::new();
+    let left = once(&user, RUN, crate::who::SCRIPT);
+    assert_eq!(left.code, Some(0), "{left:?}");
+    crate::who::compare(&left.stdout);
+}
+
+#[test]
 fn what_stays_is_not_told_as_gone() {
     need!(Need::Root, Need::Tool("fincore"));
     let user = User::new();

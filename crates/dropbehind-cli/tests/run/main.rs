@@ -2,6 +2,8 @@
 
 #[path = "../user/mod.rs"]
 mod user;
+#[path = "../who/mod.rs"]
+mod who;
 
 mod claims;
 mod files;

@@ -102,10 +102,14 @@ impl Files {
         };
         match observed {
             Ok(observed) => {
-                let rule = open.rule.clone();
-                let shown = (open.path.clone(), settings.mode.to_string(), rule);
+                let Some(facts) = self.facts(number) else {
+                    return;
+                };
+                let Some(open) = self.files.get_mut(&number) else {
+                    return;
+                };
                 let mut board = lock(&self.board);
-                board.begin(number.0, shown, observed.clone());
+                board.begin(number.0, facts, observed.clone());
                 let sums = board.sums(observed.disk_name(), &open.rule);
                 sums.files += u64::from(!open.counted);
                 open.counted = true;
@@ -113,6 +117,7 @@ impl Files {
                 drop(board);
                 self.expect_reads(number);
                 self.hold_own_writers(number);
+                self.show_facts(number);
             }
             Err(error) => {
                 let path = shown(&open.path);

@@ -167,6 +167,7 @@ impl Files {
             path: Some(open.path.as_path().into()),
             settings: Some(settings),
             writes: None,
+            names: None,
         });
         open.round = self.round;
         open.writeback_sign = match &self.failed_writeback {

@@ -41,6 +41,7 @@ impl Files {
                         user.settings = Some(settings);
                     }
                 }
+                self.show_facts(number);
             }
         }
     }

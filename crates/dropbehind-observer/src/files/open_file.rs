@@ -29,6 +29,8 @@ pub(super) struct User {
     pub(super) settings: Option<Settings>,
     /// Whether it has the file open for writing, if that was looked up since its open.
     pub(super) writes: Option<bool>,
+    /// Its program and its unit, if they were looked up.
+    pub(super) names: Option<(String, String)>,
 }
 
 /// Returns whether a file has no name any more.
@@ -185,6 +187,11 @@ impl OpenFile {
     /// The same, mutable.
     pub(super) fn user_mut(&mut self, process: i32) -> Option<&mut User> {
         self.users.iter_mut().find(|user| user.process == process)
+    }
+
+    /// The user at this place of [`OpenFile::users`].
+    pub(super) fn user_at(&mut self, place: usize) -> Option<&mut User> {
+        self.users.get_mut(place)
     }
 
     /// All users that are remembered.

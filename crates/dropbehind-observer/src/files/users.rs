@@ -6,19 +6,24 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::Arc;
 
-use dropbehind_linux::{FileLink, backing_paths, file_stat, process_stat};
+use dropbehind_linux::{FileLink, backing_paths, cgroups, command_name, file_stat, process_stat};
 use dropbehind_policy::{Brought, ByteRange, FileNumber, Writeback};
 
 use super::Files;
 use super::admission::size_of;
-use super::open_file::User;
+use super::open_file::{OpenFile, User};
 use super::strangers::Searched;
+use crate::board::{FileFacts, lock};
 use crate::file_path::path_of;
 use crate::names::Stamp;
 use crate::rules::Settings;
+use crate::rules_file::unit_or_group;
+use crate::snapshot::FileUser;
 
 /// At most this many ancestors of a process are searched for one that passed the file on.
 const GENERATIONS: usize = 16;
+/// At most this many users of a file are shown.
+const SHOWN_USERS: usize = 8;
 
 impl Files {
     /// Records that a process uses this file, opened by this path; `None` if that is not known.
@@ -33,12 +38,16 @@ impl Files {
                 self.rules.settings_for(path, process, open.device, size)
             })
             .filter(|settings| !settings.mode.is_buffered());
+        let stamp = self.rules.names.stamp(process);
+        let before = open.user(process).filter(|user| user.stamp == stamp);
+        let is_new = before.is_none();
         let user = User {
             process,
-            stamp: self.rules.names.stamp(process),
+            stamp,
             path,
             settings,
             writes: None,
+            names: before.and_then(|user| user.names.clone()),
         };
         self.set_random(number, false);
         if let Some(settings) = settings {
@@ -48,6 +57,56 @@ impl Files {
             open.remember(user);
         }
         self.hold_own_writers(number);
+        if is_new {
+            self.show_facts(number);
+        }
+    }
+
+    /// What is known of a file, for those who look on.
+    pub(super) fn facts(&mut self, number: FileNumber) -> Option<FileFacts> {
+        let open = self.files.get_mut(&number)?;
+        let settings = open.settings;
+        // The last one that writes first, and then the others.
+        let mut order: Vec<usize> = (0..open.users().len()).rev().collect();
+        order.sort_by_key(|&place| open.users()[place].writes != Some(true));
+        order.truncate(SHOWN_USERS);
+        let users = order.into_iter().filter_map(|place| {
+            let user = open.user_at(place)?;
+            let names = user.names.get_or_insert_with(|| {
+                let name = self.rules.names.of(user.process);
+                let name = name.or_else(|| command_name(user.process).ok());
+                let groups = cgroups(user.process).unwrap_or_default();
+                (name.unwrap_or_default(), unit_or_group(&groups))
+            });
+            let (program, unit) = names.clone();
+            Some(FileUser {
+                process: user.process,
+                program,
+                unit,
+                writes: user.writes,
+            })
+        });
+        let users = users.collect();
+        Some(FileFacts {
+            path: open.path.clone(),
+            mode: settings.mode,
+            reads: settings.reads,
+            advised: open.advised_over.is_some(),
+            rule: open.rule.clone(),
+            window_bytes: settings.window_bytes,
+            writeback_sign: open.writeback_sign.clone(),
+            users,
+        })
+    }
+
+    /// Shows what is known of a file that is listed.
+    pub(super) fn show_facts(&mut self, number: FileNumber) {
+        let is_listed = |open: &OpenFile| open.observed.is_some();
+        if self.files.get(&number).is_some_and(is_listed)
+            && let Some(facts) = self.facts(number)
+        {
+            lock(&self.board).learn(number.0, facts);
+        }
     }
 
     /// Learns about a process that uses this file though no event reported its open: another
@@ -142,6 +201,7 @@ impl Files {
             observed.change(now.mode, now.reads);
         }
         self.expect_uses(number);
+        self.show_facts(number);
     }
 
     /// Returns whether what is known of this number's use of a file still holds.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use dropbehind_flusher::{DiskStats, Flusher, ObservedState, Waits};
-use dropbehind_policy::Reason;
+use dropbehind_policy::{Reason, Writeback};
 
 use crate::board::{FileView, Finished, SharedBoard, lock};
 use crate::small_files::SmallFiles;
@@ -81,7 +81,7 @@ impl Reporter {
             totals.written_bytes += state.counts.written_bytes;
             totals.read_bytes += state.counts.read_bytes;
             add_waits(&mut totals, &state.waits);
-            if let Some(rule) = &view.rule {
+            if let Some(rule) = &view.facts.rule {
                 let of_rule = by_rule.entry(Arc::clone(rule)).or_default();
                 of_rule.written_bytes += state.counts.written_bytes;
                 of_rule.read_bytes += state.counts.read_bytes;
@@ -94,6 +94,11 @@ impl Reporter {
                 disk.reread_bytes += state.counts.reread_bytes;
             }
         }
+        let listed = views.into_iter().take(LISTED).map(|view| {
+            let disk = disks.iter().find(|disk| disk.name == view.disk);
+            file_snapshot(view, disk.map_or(0, |disk| disk.window_bytes))
+        });
+        let files = listed.collect();
         Snapshot {
             elapsed_ns: u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX),
             kind: self.kind.clone(),
@@ -110,7 +115,7 @@ impl Reporter {
                 })
                 .collect(),
             rules_read: board.rules_read,
-            files: views.iter().take(LISTED).map(file_snapshot).collect(),
+            files,
             notes,
         }
     }
@@ -206,12 +211,19 @@ fn finished_snapshot(name: String, finished: Finished) -> DiskSnapshot {
     }
 }
 
-fn file_snapshot(view: &FileView) -> FileSnapshot {
-    let state = &view.state;
+fn file_snapshot(view: FileView, disk_window_bytes: u64) -> FileSnapshot {
+    let FileView { facts, disk, state } = view;
     FileSnapshot {
-        path: view.path.clone(),
-        disk: view.disk.clone(),
-        mode: view.mode.clone(),
+        mode: facts.mode.to_string(),
+        reason: facts.reason(),
+        rule: facts.rule.as_deref().unwrap_or_default().to_owned(),
+        window_bytes: match facts.mode.writeback {
+            Writeback::Lazy => 0,
+            _ => facts.window_bytes.unwrap_or(disk_window_bytes),
+        },
+        path: facts.path,
+        disk,
+        users: facts.users,
         size_bytes: state.counts.size_bytes,
         written_bytes: state.counts.written_bytes,
         read_bytes: state.counts.read_bytes,
@@ -219,7 +231,7 @@ fn file_snapshot(view: &FileView) -> FileSnapshot {
         writeback_bytes: state.counts.counted.writeback_bytes,
         cached_bytes: state.counts.counted.cached_bytes,
         dropped_bytes: state.counters.dropped_bytes,
-        kept_bytes: kept_bytes(state),
+        kept_bytes: kept_bytes(&state),
         waits: state.waits.begun,
         state: match state.counts.idle {
             true => "idle".into(),

@@ -19,12 +19,35 @@ pub(super) fn is_within(group: &Cgroup, groups: &Patterns) -> bool {
     ancestors.any(|group| groups.matches(group))
 }
 
+/// systemd keeps its units in the unified hierarchy, in one of its own, or in both.
+fn has_units(group: &Cgroup) -> bool {
+    matches!(&*group.controllers, "" | "name=systemd")
+}
+
 /// Returns whether the group belongs to such a unit. A service is in its slices, too.
 pub(super) fn is_of_unit(group: &Cgroup, units: &Patterns) -> bool {
-    // systemd keeps its units in the unified hierarchy, in one of its own, or
-    // in both.
-    let has_units = matches!(&*group.controllers, "" | "name=systemd");
-    has_units && path(group).split('/').any(|part| units.matches(part))
+    has_units(group) && path(group).split('/').any(|part| units.matches(part))
+}
+
+/// The longest name of a unit, or end of a group's path, that is shown: `NAME_MAX`.
+const SHOWN_BYTES: usize = 255;
+
+/// The innermost unit of a process in these groups. If it is in none, the path of its group, cut
+/// at the front to [`SHOWN_BYTES`]; empty for the root.
+pub(crate) fn unit_or_group(groups: &[Cgroup]) -> String {
+    let paths = || groups.iter().filter(|group| has_units(group)).map(path);
+    let is_unit = |part: &&str| {
+        let kinds = WITH_PROCESSES.iter().filter(|kind| **kind != ".slice");
+        part.len() <= SHOWN_BYTES && kinds.clone().any(|kind| part.ends_with(kind))
+    };
+    let mut units = paths().filter_map(|path| path.rsplit('/').find(is_unit));
+    let group = || paths().find(|path| *path != "/").unwrap_or_default();
+    let shown = units.next().unwrap_or_else(group);
+    let mut start = shown.len().saturating_sub(SHOWN_BYTES);
+    while !shown.is_char_boundary(start) {
+        start += 1;
+    }
+    shown[start..].to_owned()
 }
 
 /// The kinds of unit that have processes, and therefore a group.
@@ -111,6 +134,23 @@ mod tests {
         // This hierarchy is not systemd's.
         assert!(!of_unit(HYBRID, "limited"));
         assert!(!of_unit("3:cpu:/x.service\n", "x.service"));
+    }
+
+    #[test]
+    fn the_innermost_unit_is_shown_or_the_group() {
+        for (groups, shown) in [
+            (VERSION_2, "app-a\\x2db.scope"),
+            (HYBRID, "backup.service"),
+            ("0::/system.slice/a.service/inner\n", "a.service"),
+            ("0::/user.slice\n", "/user.slice"),
+            ("0::/lxc/one (deleted)\n", "/lxc/one"),
+            ("3:cpu:/x.service\n0::/\n", ""),
+            ("", ""),
+        ] {
+            assert_eq!(unit_or_group(&parse(groups)), shown, "{groups}");
+        }
+        let long = format!("0::/{}x.service\n", "\u{e9}".repeat(2000));
+        assert!(unit_or_group(&parse(&long)).len() <= SHOWN_BYTES);
     }
 
     #[test]

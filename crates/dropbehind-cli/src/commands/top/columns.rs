@@ -1,11 +1,13 @@
 //! What is shown of disks and files.
 
 use super::header::time;
-use super::table::{Column, Fill};
+use super::history::SAMPLES;
+use super::table::{Column, Fill, cut};
 use crate::error::shown;
 use crate::size::show;
 use dropbehind_observer::snapshot::{DiskSnapshot, FileSnapshot};
 use std::path::Path;
+use unicode_width::UnicodeWidthStr;
 
 /// A disk, with its speed since the last sample.
 pub(super) struct DiskRow<'a> {
@@ -16,12 +18,15 @@ pub(super) struct DiskRow<'a> {
 /// A file, with its speed since the last sample.
 pub(super) struct FileRow<'a> {
     pub(super) file: &'a FileSnapshot,
+    pub(super) history: String,
     pub(super) speed: Option<u64>,
 }
 
 /// As wide as the widest size and speed: `1023 MiB/s`.
 const SIZE: usize = 8;
 const SPEED: usize = 10;
+/// A process's number, and most of its program's name.
+const WHO: usize = 18;
 
 fn speed(bytes_per_second: Option<u64>) -> String {
     match bytes_per_second {
@@ -37,6 +42,26 @@ fn size(bytes: u64) -> String {
         0 => "0".to_owned(),
         bytes => show(bytes),
     }
+}
+
+/// `4711 rsync +2`: a writer of the file if one is known, and how many others use it. Only the name
+/// is cut.
+fn who(file: &FileSnapshot) -> String {
+    let Some((first, others)) = file.users.split_first() else {
+        return "-".to_owned();
+    };
+    let process = format!("{} ", first.process);
+    let more = match others.len() {
+        0 => String::new(),
+        count => format!(" +{count}"),
+    };
+    let room = WHO.saturating_sub(process.width() + more.width());
+    process + &cut(&text(&first.program), room, Fill::Left) + &more
+}
+
+/// The unit of the first of these users.
+fn unit(file: &FileSnapshot) -> String {
+    text(file.users.first().map_or("", |user| &user.unit))
 }
 
 fn text(text: &str) -> String {
@@ -100,20 +125,61 @@ pub(super) const fn disks<'a>() -> [Column<DiskRow<'a>>; 14] {
 }
 
 /// The columns of the files.
-pub(super) const fn files<'a>() -> [Column<FileRow<'a>>; 13] {
+pub(super) const fn files<'a>() -> [Column<FileRow<'a>>; 18] {
     [
-        number("SPEED", SPEED, 4, |row| speed(row.speed)),
+        number("SPEED", SPEED, 2, |row| speed(row.speed)),
+        words("HISTORY", SAMPLES, Fill::Left, 4, |row| row.history.clone()),
         number("WRITTEN", SIZE, 1, |row| size(row.file.written_bytes)),
-        number("READ", SIZE, 9, |row| size(row.file.read_bytes)),
-        number("DIRTY", SIZE, 3, |row| size(row.file.dirty_bytes)),
-        number("WRITEBACK", 9, 7, |row| size(row.file.writeback_bytes)),
-        number("CACHED", SIZE, 2, |row| size(row.file.cached_bytes)),
-        number("DROPPED", SIZE, 5, |row| size(row.file.dropped_bytes)),
-        number("KEPT", SIZE, 8, |row| size(row.file.kept_bytes)),
-        number("WAITS", 6, 10, |row| row.file.waits.to_string()),
-        words("DISK", 8, Fill::Left, 12, |row| text(&row.file.disk)),
-        words("MODE", 16, Fill::Left, 11, |row| text(&row.file.mode)),
-        words("STATE", 20, Fill::Left, 6, |row| text(&row.file.state)),
-        words("FILE", 12, Fill::Rest, 0, |row| shown(&row.file.path)),
+        number("READ", SIZE, 10, |row| size(row.file.read_bytes)),
+        number("DIRTY", SIZE, 6, |row| size(row.file.dirty_bytes)),
+        number("WRITEBACK", 9, 9, |row| size(row.file.writeback_bytes)),
+        number("CACHED", SIZE, 5, |row| size(row.file.cached_bytes)),
+        number("DROPPED", SIZE, 7, |row| size(row.file.dropped_bytes)),
+        number("KEPT", SIZE, 11, |row| size(row.file.kept_bytes)),
+        number("WAITS", 6, 12, |row| row.file.waits.to_string()),
+        number("WINDOW", SIZE, 15, |row| size(row.file.window_bytes)),
+        words("DISK", 8, Fill::Left, 16, |row| text(&row.file.disk)),
+        words("MODE", 16, Fill::Left, 14, |row| text(&row.file.mode)),
+        words("RULE", 10, Fill::Left, 13, |row| text(&row.file.rule)),
+        words("STATE", 6, Fill::Left, 17, |row| text(&row.file.state)),
+        words("UNIT", 20, Fill::Left, 8, |row| unit(row.file)),
+        words("WHO", WHO, Fill::Left, 3, |row| who(row.file)),
+        words("FILE", 20, Fill::Rest, 0, |row| shown(&row.file.path)),
     ]
+}
+
+/// What becomes of a file, and why, as sentences.
+pub(super) fn reason(file: &FileSnapshot) -> String {
+    let rule = match file.rule.as_str() {
+        "" => "its program is observed".to_owned(),
+        "others" => "no rule matches it, so what holds for others does".to_owned(),
+        rule => format!("rule {}", text(rule)),
+    };
+    let window = match file.window_bytes {
+        0 => String::new(),
+        bytes => format!(", window {}", show(bytes)),
+    };
+    let users = file.users.iter().map(|user| {
+        let unit = match user.unit.as_str() {
+            "" => String::new(),
+            unit => format!(" of {}", text(unit)),
+        };
+        let writes = match user.writes {
+            Some(true) => ", which writes",
+            Some(false) => ", which reads",
+            None => "",
+        };
+        format!("{} {}{unit}{writes}", user.process, text(&user.program))
+    });
+    let users: Vec<String> = users.collect();
+    let users = match users.is_empty() {
+        true => "not known".to_owned(),
+        false => users.join("; "),
+    };
+    format!(
+        "{}: {}. Mode {}, since {rule}{window}. Used by: {users}.",
+        shown(&file.path),
+        text(&file.reason),
+        text(&file.mode),
+    )
 }

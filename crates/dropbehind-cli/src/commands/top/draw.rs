@@ -1,27 +1,43 @@
 //! Where everything is on the screen, whatever its size.
 
 use super::columns;
-use super::header;
+use super::filter::Filter;
+use super::header::{self, BETWEEN};
 use super::table::fit;
 use super::view::{Panel, View};
 use crate::error::shown;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
-use ratatui::style::{Style, Stylize};
+use ratatui::style::Stylize;
 use ratatui::text::{Line, Span, Text};
 use ratatui::widgets::{Paragraph, Wrap};
 use std::path::Path;
 
-const HELP: [&str; 9] = [
+const HELP: [&str; 24] = [
     "q        quit",
-    "s, S     sort by the next, the previous column (also >, <)",
+    "/        show only files with a text in their name, disk,",
+    "         mode, rule or users; enter keeps it, esc clears",
+    "s, S     sort by the next, the previous column (>, <)",
     "r        sort the other way round",
-    "up, down, page up, page down, home, end (k, j, -, space, g, G)",
-    "         scroll",
-    "tab      the next observer, back tab the previous",
+    "i        what becomes of each file, and why",
     "n        notes: what is not possible here, and why",
-    "?        this list",
+    "tab      the next observer, back tab the previous",
+    "up, down, page up, page down, home, end: scroll",
+    "         (k, j, -, space, g, G)",
+    "?, h     this list",
     "ctrl-z   stop until fg",
+    "",
+    "SPEED    written and read, a second",
+    "HISTORY  the last 8 speeds, the newest to the right",
+    "DIRTY    to be written; WRITEBACK: on its way",
+    "CACHED   in the page cache; KEPT: for others",
+    "DROPPED  taken out of the page cache",
+    "WAITS    how often its writers waited for the disk",
+    "WINDOW   how far writeback may be behind the writer",
+    "RULE     of the watch's rules; others: of no rule",
+    "UNIT     systemd's, or the control group",
+    "WHO      process and program that use the file, a known",
+    "         writer first, and how many others there are",
 ];
 
 /// How many lines each part gets.
@@ -79,6 +95,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &mut View) {
     draw_disks(frame, disks, view);
     match view.panel {
         Panel::Files => draw_files(frame, panel, view),
+        Panel::Reasons => draw_reasons(frame, panel, view),
         Panel::Notes => draw_notes(frame, panel, view),
         Panel::Help => draw_help(frame, panel, view),
     }
@@ -91,18 +108,10 @@ fn draw_header(frame: &mut Frame<'_>, area: Rect, view: &View) {
         None => vec![Line::from("waiting for the first figures")],
         Some(sample) => {
             let figures = header::figures(sample, view.speeds());
-            let packed = header::packed(&figures, area.width.into(), area.height.into());
-            let bad = sample.totals.overflows > 0;
-            let style = |line: &String| {
-                if bad && line.contains("overflows") {
-                    Style::new().bold().yellow()
-                } else {
-                    Style::new().bold()
-                }
-            };
-            let lines = packed.iter();
-            lines
-                .map(|line| Line::styled(line.clone(), style(line)))
+            let packed = header::packed(&figures, BETWEEN, area.width.into(), area.height.into());
+            packed
+                .into_iter()
+                .map(|line| Line::from(line).bold())
                 .collect()
         }
     };
@@ -126,11 +135,25 @@ fn draw_tabs(frame: &mut Frame<'_>, area: Rect, view: &View) {
     frame.render_widget(Line::from(spans), area);
 }
 
-/// A heading, and rows of text below.
-fn draw_rows(frame: &mut Frame<'_>, area: Rect, heading: String, rows: Vec<String>) {
+/// A heading, and rows of text below, in which the filter's text is underlined.
+fn draw_rows(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    heading: String,
+    rows: Vec<String>,
+    filter: &Filter,
+) {
     let width = usize::from(area.width);
     let heading = format!("{heading:<width$}").reversed();
-    let lines = std::iter::once(Line::from(heading)).chain(rows.into_iter().map(Line::from));
+    let row = |row: &String| {
+        let parts = filter.split(row).into_iter();
+        let spans = parts.map(|(part, is_text)| match is_text {
+            true => part.to_owned().bold().underlined(),
+            false => Span::from(part.to_owned()),
+        });
+        Line::from_iter(spans)
+    };
+    let lines = std::iter::once(Line::from(heading)).chain(rows.iter().map(row));
     frame.render_widget(Text::from_iter(lines), area);
 }
 
@@ -149,7 +172,7 @@ fn draw_disks(frame: &mut Frame<'_>, area: Rect, view: &View) {
     if rows.is_empty() {
         rows.push("no disk has work".to_owned());
     }
-    draw_rows(frame, area, fitted.heading(""), rows);
+    draw_rows(frame, area, fitted.heading(""), rows, &Filter::default());
 }
 
 fn draw_files(frame: &mut Frame<'_>, area: Rect, view: &mut View) {
@@ -169,9 +192,22 @@ fn draw_files(frame: &mut Frame<'_>, area: Rect, view: &mut View) {
         .map(|row| fitted.row(row))
         .collect();
     if count == 0 && view.sample.is_some() {
-        rows.push("no file is observed now".to_owned());
+        rows.push(match view.filter.text() {
+            "" => "no file is observed now".to_owned(),
+            _ => "no file has this text (esc clears it)".to_owned(),
+        });
     }
-    draw_rows(frame, area, fitted.heading(mark), rows);
+    draw_rows(frame, area, fitted.heading(mark), rows, &view.filter);
+}
+
+fn draw_reasons(frame: &mut Frame<'_>, area: Rect, view: &mut View) {
+    let files = view.files();
+    let reasons = files.iter().map(|row| columns::reason(row.file));
+    let mut lines: Vec<Line<'_>> = reasons.map(Line::from).collect();
+    if lines.is_empty() {
+        lines.push(Line::from("no file is observed now"));
+    }
+    draw_text(frame, area, view, "WHAT BECOMES OF FILES", lines);
 }
 
 fn draw_notes(frame: &mut Frame<'_>, area: Rect, view: &mut View) {
@@ -202,7 +238,8 @@ fn draw_text(
     }
     let [heading, below] =
         Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(area);
-    draw_rows(frame, heading, title.to_owned(), Vec::new());
+    let none = Filter::default();
+    draw_rows(frame, heading, title.to_owned(), Vec::new(), &none);
     let lines: Vec<Line<'_>> = lines.into_iter().skip(view.scroll).collect();
     frame.render_widget(Paragraph::new(lines).wrap(Wrap { trim: false }), below);
 }
@@ -216,20 +253,42 @@ fn draw_note(frame: &mut Frame<'_>, area: Rect, view: &View) {
         }
         (None, []) => return,
     };
-    frame.render_widget(Line::from(text).yellow(), area);
+    let words: Vec<String> = text.split(' ').map(str::to_owned).collect();
+    let width = usize::from(area.width);
+    let mut line = header::packed(&words, " ", width.saturating_sub(2), 1).concat();
+    if line.len() < text.len() {
+        line += " …";
+    }
+    frame.render_widget(Line::from(line).bold(), area);
 }
 
 fn draw_footer(frame: &mut Frame<'_>, area: Rect, view: &View) {
+    let filter = shown(Path::new(view.filter.text()));
+    if view.filter.typing {
+        let line = Line::from(vec![
+            Span::from(format!("/{filter}")),
+            Span::from(" ").reversed(),
+            Span::from("  enter keeps, esc clears").dim(),
+        ]);
+        return frame.render_widget(line, area);
+    }
     let count = view.files().len();
     let last = count.min(view.scroll + view.page);
     let order = &view.order;
-    let mut text = "q quit  ? keys".to_owned();
+    let mut parts = vec!["q quit".to_owned(), "? keys".to_owned()];
+    if !filter.is_empty() {
+        parts.push(format!("/{filter} (esc clears)"));
+    }
     if view.panel == Panel::Files && count > view.page {
-        text += &format!("  {}-{last} of {count}", view.scroll + 1);
+        parts.push(format!("{}-{last} of {count}", view.scroll + 1));
     }
-    text += &format!("  s sort: {}  r reverse", order.key.name());
+    parts.push(format!("s sort: {}", order.key.name()));
+    parts.push("/ filter".to_owned());
+    parts.push("i why".to_owned());
     if view.endpoints.len() > 1 {
-        text += "  tab: next observer";
+        parts.push("tab: next observer".to_owned());
     }
+    // Only whole parts.
+    let text = header::packed(&parts, "  ", area.width.into(), 1).concat();
     frame.render_widget(Line::from(text).dim(), area);
 }

@@ -7,7 +7,8 @@ use dropbehind_observer::snapshot::Snapshot;
 use std::path::Path;
 use unicode_width::UnicodeWidthStr;
 
-const BETWEEN: &str = " · ";
+/// Stands between two figures.
+pub(super) const BETWEEN: &str = " · ";
 
 /// What is worth showing of an observer, the most important first.
 pub(super) fn figures(sample: &Snapshot, speeds: &Speeds) -> Vec<String> {
@@ -43,13 +44,13 @@ pub(super) fn figures(sample: &Snapshot, speeds: &Speeds) -> Vec<String> {
 }
 
 /// As many of the figures as this many lines have room for, in order.
-pub(super) fn packed(figures: &[String], width: usize, lines: usize) -> Vec<String> {
+pub(super) fn packed(figures: &[String], between: &str, width: usize, lines: usize) -> Vec<String> {
     let mut packed: Vec<String> = Vec::new();
     for figure in figures {
         let is_room = packed.len() < lines;
         match packed.last_mut() {
-            Some(last) if last.width() + BETWEEN.width() + figure.width() <= width => {
-                last.push_str(BETWEEN);
+            Some(last) if last.width() + between.width() + figure.width() <= width => {
+                last.push_str(between);
                 last.push_str(figure);
             }
             _ if is_room => packed.push(figure.clone()),

@@ -3,7 +3,7 @@
 use super::super::{json, print};
 use super::choice;
 use super::columns;
-use super::header;
+use super::header::{self, BETWEEN};
 use super::table::{Column, fit};
 use super::view::View;
 use crate::error::{Exit, Failure, shown};
@@ -49,7 +49,7 @@ pub(super) fn table(sample: Snapshot) -> String {
     let mut lines = Vec::new();
     if let Some(sample) = &view.sample {
         let figures = header::figures(sample, view.speeds());
-        lines.extend(header::packed(&figures, WIDTH, usize::MAX));
+        lines.extend(header::packed(&figures, BETWEEN, WIDTH, usize::MAX));
     }
     lines.push(String::new());
     add_rows(&mut lines, &columns::disks(), &view.disks());

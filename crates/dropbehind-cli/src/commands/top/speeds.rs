@@ -69,6 +69,11 @@ impl Speeds {
         self.disks.get(name).copied()
     }
 
+    /// By disk and path.
+    pub(super) fn files(&self) -> impl Iterator<Item = (&(String, PathBuf), u64)> {
+        self.files.iter().map(|(file, &speed)| (file, speed))
+    }
+
     pub(super) fn of_file(&self, disk: &str, path: &Path) -> Option<u64> {
         // The map cannot be searched by borrowed parts of a key.
         self.files.get(&(disk.to_owned(), path.to_owned())).copied()

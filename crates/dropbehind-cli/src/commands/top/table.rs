@@ -96,7 +96,11 @@ impl<R> Fitted<'_, R> {
 }
 
 fn padded(text: &str, width: usize, fill: Fill) -> String {
-    let text = cut(text, width, fill);
+    let text = match fill {
+        // A part of a number would be another number.
+        Fill::Right if text.width() > width => CUT.to_string(),
+        _ => cut(text, width, fill),
+    };
     let blanks = " ".repeat(width.saturating_sub(text.width()));
     match fill {
         Fill::Right => blanks + &text,
@@ -105,7 +109,7 @@ fn padded(text: &str, width: usize, fill: Fill) -> String {
 }
 
 /// Cuts a text to this width.
-fn cut(text: &str, width: usize, fill: Fill) -> String {
+pub(super) fn cut(text: &str, width: usize, fill: Fill) -> String {
     if text.width() <= width {
         return text.to_owned();
     }
@@ -138,6 +142,7 @@ mod tests {
         // A wide letter that fits only in part is left out.
         assert_eq!(cut("/srv/日本", 4, Fill::Rest), "…本");
         assert_eq!(padded("1", 3, Fill::Right), "  1");
+        assert_eq!(padded("1234", 3, Fill::Right), "  …");
         assert_eq!(padded("本", 4, Fill::Left).width(), 4);
     }
 }

@@ -4,11 +4,12 @@ use super::draw::draw;
 use super::lines;
 use super::order::Key;
 use super::view::{Panel, View, Wish};
-use dropbehind_observer::snapshot::{DiskSnapshot, FileSnapshot, Snapshot, Totals};
+use dropbehind_observer::snapshot::{DiskSnapshot, FileSnapshot, FileUser, Snapshot, Totals};
 use dropbehind_observer::status::Endpoint;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratatui::style::{Color, Modifier};
 
 const MIB: u64 = 1 << 20;
 
@@ -25,7 +26,18 @@ fn sample(seconds: u64, files: u64) -> Snapshot {
             // In reverse order.
             cached_bytes: (files - number) * MIB,
             dirty_bytes: (number % 2) * MIB,
-            state: "writing behind".into(),
+            state: "active".into(),
+            rule: "nightly".into(),
+            reason: "goes once it is on the disk".into(),
+            window_bytes: 8 * MIB,
+            users: vec![
+                user(
+                    4_194_000 + i32::try_from(number).unwrap(),
+                    "rsync",
+                    Some(true),
+                ),
+                user(7, "a-program-of-15", None),
+            ],
             ..FileSnapshot::default()
         }
     };
@@ -52,6 +64,15 @@ fn sample(seconds: u64, files: u64) -> Snapshot {
         disks: vec![disk("sda", seconds * 7 * MIB), disk("nvme0n1", 0)],
         files: (0..files).map(file).collect(),
         notes: vec!["overlayfs is out of reach".into(), "no bfq".into()],
+    }
+}
+
+fn user(process: i32, program: &str, writes: Option<bool>) -> FileUser {
+    FileUser {
+        process,
+        program: program.into(),
+        unit: "backup.service".into(),
+        writes,
     }
 }
 
@@ -93,7 +114,7 @@ fn has(screen: &[String], text: &str) {
 #[test]
 fn a_large_screen_shows_everything() {
     let mut view = viewed(4);
-    let screen = screen(&mut view, 220, 30);
+    let screen = screen(&mut view, 280, 30);
     for text in [
         "watch 4711 · 3.0 s · CPU 1.5 % · overflows 3 · events 300 (100/s)",
         "written 5.0 GiB",
@@ -102,7 +123,8 @@ fn a_large_screen_shows_everything() {
         "7.0 MiB/s",
         "SPEED",
         "WAITS",
-        "writing behind       /srv/backup/of/the/day/b001.img",
+        " 8.0 MiB sda      dontcache        nightly    active backup.service       4194001 rsync +1   \
+         /srv/backup/of/the/day/b001.img",
         "2.0 MiB/s",
         "n: 1 more. overlayfs is out of reach",
         "q quit",
@@ -120,8 +142,8 @@ fn a_small_screen_shows_what_matters_most() {
         "watch 4711 · 3.0 s · CPU 1.5 %",
         "overflows 3 · events 300 (100/s)",
         "DISK        WRITTEN    DIRTY   CACHED",
-        " WRITTEN    DIRTY   CACHED FILE",
-        " 3.0 MiB        0   40 MiB …day/a000.img",
+        "     SPEED  WRITTEN FILE",
+        " 1.0 MiB/s  3.0 MiB …of/the/day/a000.img",
         "q quit  ? keys  1-2 of 40",
     ] {
         has(&screen, text);
@@ -130,7 +152,7 @@ fn a_small_screen_shows_what_matters_most() {
 
 #[test]
 fn no_size_is_too_small() {
-    for panel in [Panel::Files, Panel::Notes, Panel::Help] {
+    for panel in [Panel::Files, Panel::Reasons, Panel::Notes, Panel::Help] {
         for width in [1, 2, 3, 5, 8, 13, 21, 30, 40, 59] {
             for height in 1..20 {
                 let mut view = viewed(9);
@@ -171,6 +193,157 @@ fn files_are_sorted_by_any_key_and_back() {
     press(&mut view, KeyCode::Char('<'));
     assert_eq!(view.order.key, Key::Activity);
     assert_eq!(files_shown(&screen(&mut view, 200, 30)), "dcba");
+}
+
+fn types(view: &mut View, text: &str) {
+    for letter in text.chars() {
+        assert_eq!(press(view, KeyCode::Char(letter)), Wish::Nothing);
+    }
+}
+
+#[test]
+fn a_filter_shows_what_has_its_text_until_it_is_cleared() {
+    let mut view = viewed(26);
+    let mut odd = sample(4, 26);
+    odd.files[1].users[0].program = "Postgres".into();
+    odd.files[2].users[1].unit = "cron.service".into();
+    odd.files[3].rule = "logs".into();
+    odd.files[4].mode = "auto".into();
+    view.take(odd);
+    let shown = |view: &mut View| files_shown(&screen(view, 100, 40));
+    for (text, files) in [
+        ("C002", "c"),
+        ("postgr", "b"),
+        ("cron", "c"),
+        ("logs", "d"),
+        ("auto", "e"),
+        ("4194005", "f"),
+        ("q?snr", ""),
+        ("DAY/", "zyxwvutsrqponmlkjihgfedcba"),
+    ] {
+        types(&mut view, "/");
+        // Keys that do something else belong to the text now.
+        types(&mut view, text);
+        assert_eq!(shown(&mut view), files, "{text}");
+        if text == "logs" {
+            press(&mut view, KeyCode::Enter);
+            types(&mut view, "s");
+            assert_eq!(shown(&mut view), files);
+            has(
+                &screen(&mut view, 60, 20),
+                "q quit  ? keys  /logs (esc clears)",
+            );
+        }
+        assert_eq!(press(&mut view, KeyCode::Esc), Wish::Nothing);
+        assert_eq!(shown(&mut view).len(), 26);
+    }
+    types(&mut view, "/zzz");
+    has(
+        &screen(&mut view, 60, 20),
+        "no file has this text (esc clears it)",
+    );
+    has(&screen(&mut view, 60, 20), "/zzz   enter keeps, esc clears");
+    for _ in 0..4 {
+        press(&mut view, KeyCode::Backspace);
+    }
+    assert_eq!(press(&mut view, KeyCode::Esc), Wish::Quit);
+}
+
+/// The cells that are underlined, as a filter's text is.
+#[test]
+fn the_text_that_was_found_is_underlined() {
+    let mut view = viewed(2);
+    types(&mut view, "/RSYNC");
+    let mut terminal = Terminal::new(TestBackend::new(100, 20)).unwrap();
+    terminal.draw(|frame| draw(frame, &mut view)).unwrap();
+    let cells = &terminal.backend().buffer().content;
+    let underlined = cells
+        .iter()
+        .filter(|cell| cell.modifier.contains(Modifier::UNDERLINED));
+    let text: String = underlined.map(|cell| cell.symbol()).collect();
+    assert_eq!(text, "rsyncrsync");
+}
+
+/// Information that only a colour carries is lost on many, and to NO_COLOR.
+#[test]
+fn nothing_is_coloured() {
+    for panel in [Panel::Files, Panel::Reasons, Panel::Notes, Panel::Help] {
+        let mut view = viewed(9);
+        view.panel = panel;
+        view.message = Some("the observer run 7 has ended".into());
+        let mut terminal = Terminal::new(TestBackend::new(100, 30)).unwrap();
+        terminal.draw(|frame| draw(frame, &mut view)).unwrap();
+        for cell in &terminal.backend().buffer().content {
+            assert_eq!((cell.fg, cell.bg), (Color::Reset, Color::Reset));
+        }
+    }
+}
+
+#[test]
+fn the_last_speeds_are_bars() {
+    let mut view = View::default();
+    let mut written = 0;
+    for (second, speed) in [0, 0, 1, 2, 4, 8, 0, 4].into_iter().enumerate() {
+        written += speed * MIB;
+        let mut sample = sample(second as u64 + 1, 1);
+        sample.files[0].written_bytes = written;
+        view.take(sample);
+    }
+    let bars = "  ▁▂▄█ ▄";
+    has(&screen(&mut view, 80, 20), &format!("4.0 MiB/s {bars}"));
+    // A file that is gone leaves nothing behind.
+    view.take(sample(9, 0));
+    view.take(sample(10, 1));
+    let text = screen(&mut view, 80, 20).join("");
+    assert!(text.contains("HISTORY") && !text.contains('▄'), "{text}");
+}
+
+/// As an ssh session in half a screen has it. What has no room is left out as a whole.
+#[test]
+fn sixty_columns_show_who_writes_and_no_part_of_a_number() {
+    let mut view = View::default();
+    let huge = |seconds| {
+        let mut huge = sample(seconds, 9);
+        for file in &mut huge.files {
+            file.written_bytes = u64::MAX - 9 + seconds;
+            file.users = vec![user(4_194_304, "a-program-of-15", None); 8];
+        }
+        huge
+    };
+    view.take(huge(1));
+    view.take(huge(9));
+    for width in [60, 80, 100, 140, 200] {
+        for line in screen(&mut view, width, 24) {
+            if line.contains(".img") {
+                assert!(line.contains("4194304 a-prog… +7"), "{line}");
+                assert!(line.contains(" 16 EiB"), "{line}");
+            }
+        }
+    }
+    view.message =
+        Some("cannot be read (os error 1234567890), as was said above: os error 13".into());
+    has(
+        &screen(&mut view, 60, 24),
+        "cannot be read (os error 1234567890), as was said above: …",
+    );
+    let lines = screen(&mut view, 60, 24);
+    has(&lines, "     SPEED  WRITTEN WHO                FILE");
+    for line in &lines {
+        assert_eq!(line.chars().count(), 60);
+    }
+}
+
+#[test]
+fn what_becomes_of_files_is_said_in_sentences() {
+    let mut view = viewed(2);
+    types(&mut view, "i");
+    let text = screen(&mut view, 250, 24).join("\n");
+    let sentence = "/srv/backup/of/the/day/a000.img: goes once it is on the disk. Mode dontcache, \
+                    since rule nightly, window 8.0 MiB. Used by: 4194000 rsync of backup.service, \
+                    which writes; 7 a-program-of-15 of backup.service.";
+    assert!(text.contains(sentence), "{text}");
+    types(&mut view, "i");
+    assert_eq!(view.panel, Panel::Files);
 }
 
 #[test]
@@ -241,7 +414,7 @@ fn notes_and_help_come_and_go() {
     let lines = screen(&mut view, 40, 12);
     assert!(!lines.join("").contains("- overlayfs"), "{lines:#?}");
     press(&mut view, KeyCode::Char('?'));
-    has(&screen(&mut view, 60, 20), "ctrl-z   stop");
+    has(&screen(&mut view, 60, 30), "ctrl-z   stop");
     assert_eq!(press(&mut view, KeyCode::Esc), Wish::Nothing);
     assert_eq!(view.panel, Panel::Files);
     assert_eq!(press(&mut view, KeyCode::Esc), Wish::Quit);
@@ -277,16 +450,24 @@ fn names_play_no_tricks() {
     let mut trick = sample(4, 1);
     trick.files[0].path = "/a\u{1b}[2J\nb".into();
     trick.files[0].state = "x\u{7}".into();
+    trick.files[0].rule = "r\u{202e}".into();
+    trick.files[0].reason = "z\u{1b}c".into();
+    trick.files[0].users = vec![FileUser {
+        program: "p\u{1b}[1m\n".into(),
+        unit: "u\u{9b}2J\u{202e}".into(),
+        ..FileUser::default()
+    }];
     trick.notes = vec!["y\u{1b}c".into()];
     view.take(trick.clone());
     let lines = screen(&mut view, 200, 30);
     has(&lines, "/a\\u{1b}[2J\\nb");
+    types(&mut view, "i");
+    let reasons = screen(&mut view, 200, 30);
     let text = lines::table(trick);
-    let bad = |letter: char| letter.is_control() && letter != '\n';
-    assert!(
-        !text.contains(bad) && !lines.join("").contains(bad),
-        "{text}"
-    );
+    let bad = |letter: char| letter.is_control() && letter != '\n' || letter == '\u{202e}';
+    for text in [text, lines.join(""), reasons.join("")] {
+        assert!(!text.contains(bad), "{text}");
+    }
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! What is shown, and what a key changes about it.
 
 use super::columns::{DiskRow, FileRow};
+use super::filter::Filter;
+use super::history::Histories;
 use super::order::SortOrder;
 use super::speeds::Speeds;
 use dropbehind_observer::snapshot::Snapshot;
@@ -12,6 +14,8 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 pub(super) enum Panel {
     #[default]
     Files,
+    /// What becomes of the files, and why.
+    Reasons,
     Notes,
     Help,
 }
@@ -35,6 +39,9 @@ pub(super) struct View {
     pub(super) current: usize,
     pub(super) sample: Option<Snapshot>,
     speeds: Speeds,
+    histories: Histories,
+    /// Which files are shown.
+    pub(super) filter: Filter,
     pub(super) order: SortOrder,
     /// The first row that is shown.
     pub(super) scroll: usize,
@@ -59,6 +66,7 @@ impl View {
         self.current = index;
         self.sample = None;
         self.speeds = Speeds::default();
+        self.histories = Histories::default();
         self.scroll = 0;
     }
 
@@ -68,6 +76,7 @@ impl View {
             Some(before) => Speeds::between(before, &sample),
             None => Speeds::default(),
         };
+        self.histories.add(&self.speeds);
         self.sample = Some(sample);
     }
 
@@ -86,12 +95,14 @@ impl View {
         &self.speeds
     }
 
-    /// The files, sorted.
+    /// The files that the filter lets through, sorted.
     pub(super) fn files(&self) -> Vec<FileRow<'_>> {
         let files = self.sample.iter().flat_map(|sample| &sample.files);
         let mut rows: Vec<FileRow<'_>> = files
+            .filter(|file| self.filter.shows(file))
             .map(|file| FileRow {
                 file,
+                history: self.histories.bars(&file.disk, &file.path),
                 speed: self.speeds.of_file(&file.disk, &file.path),
             })
             .collect();
@@ -132,6 +143,12 @@ impl View {
         match key.code {
             KeyCode::Char('c') if control => return Wish::Quit,
             KeyCode::Char('z') if control => return Wish::Suspend,
+            code if self.filter.takes(code, control) => self.scroll = 0,
+            KeyCode::Char('/') => {
+                self.filter.begin();
+                self.panel = Panel::Files;
+                self.scroll = 0;
+            }
             KeyCode::Char('q') => return Wish::Quit,
             KeyCode::Esc if self.panel == Panel::Files => return Wish::Quit,
             KeyCode::Esc => self.switch(Panel::Files),
@@ -142,6 +159,7 @@ impl View {
             KeyCode::Char('s' | '>') => self.sorted_anew(SortOrder::next),
             KeyCode::Char('S' | '<') => self.sorted_anew(SortOrder::previous),
             KeyCode::Char('r') => self.sorted_anew(|order| order.reversed ^= true),
+            KeyCode::Char('i') => self.switch(Panel::Reasons),
             KeyCode::Char('n') => self.switch(Panel::Notes),
             KeyCode::Char('?' | 'h') => self.switch(Panel::Help),
             KeyCode::Down | KeyCode::Char('j') => self.scroll = self.scroll.saturating_add(1),
