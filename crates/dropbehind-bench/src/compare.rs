@@ -2,9 +2,10 @@
 
 use std::fmt::Write;
 
-use crate::metric::{Better, Metric, shown};
+use crate::change::Change;
+use crate::metric::{Metric, shown};
+use crate::mode::Mode;
 use crate::results::{ModeResults, Results, ScenarioResults};
-use crate::statistics::Spread;
 use crate::table::{range, roles, write_aligned};
 
 /// What is compared, of each role.
@@ -25,25 +26,11 @@ const COMPARED: [&str; 11] = [
 const MORE: [&str; 4] = ["left_cached", "disk_bytes", "extents", "hot_evicted"];
 
 /// A figure that is in both.
-struct Change {
-    what: String,
-    metric: &'static Metric,
-    before: Spread,
-    after: Spread,
-}
-
-impl Change {
-    /// More than chance: no run of the one is within the range of the other.
-    fn is_apart(&self) -> bool {
-        self.before.is_apart(&self.after) && self.before.count.min(self.after.count) > 1
-    }
-
-    fn is_better(&self) -> bool {
-        match self.metric.better {
-            Better::Higher => self.after.median > self.before.median,
-            Better::Lower => self.after.median < self.before.median,
-        }
-    }
+pub(crate) struct Compared {
+    pub(crate) scenario: String,
+    pub(crate) mode: Mode,
+    pub(crate) role: String,
+    pub(crate) change: Change,
 }
 
 /// Tells what changed, as text: what differs between the machines, and every
@@ -53,25 +40,22 @@ pub fn compare(before: &Results, after: &Results) -> String {
     let mut text = String::new();
     differences(&mut text, before, after);
     let changes = changes(before, after);
+    let count = |is: fn(&Change) -> bool| changes.iter().filter(|one| is(&one.change)).count();
     if changes.is_empty() {
         text.push_str("\nThere is no figure that both have.\n");
         return text;
     }
-    let apart: Vec<&Change> = changes.iter().filter(|change| change.is_apart()).collect();
     for (title, better) in [("Better", true), ("Worse", false)] {
-        let here = apart.iter().filter(|change| change.is_better() == better);
+        let is_here = |one: &&Compared| one.change.is_apart() && one.change.is_better() == better;
         let mut rows = vec![row_of(["", "", "before", "", "after", "", "change"])];
-        rows.extend(here.map(|change| row(change)));
+        rows.extend(changes.iter().filter(is_here).map(row));
         let _ = writeln!(text, "\n{title} ({}):", rows.len() - 1);
         if rows.len() > 1 {
             write_aligned(&mut text, &rows);
         }
     }
-    let single = changes
-        .iter()
-        .filter(|change| change.before.count.min(change.after.count) < 2)
-        .count();
-    let within = changes.len() - apart.len() - single;
+    let single = count(Change::is_single);
+    let within = changes.len() - count(Change::is_apart) - single;
     let _ = writeln!(
         text,
         "\n{within} figures differ by no more than their runs do among themselves."
@@ -120,7 +104,8 @@ fn differences(text: &mut String, before: &Results, after: &Results) {
     }
 }
 
-fn changes(before: &Results, after: &Results) -> Vec<Change> {
+/// The figures that are in both, in the order of the first.
+pub(crate) fn changes(before: &Results, after: &Results) -> Vec<Compared> {
     let mut changes = Vec::new();
     for old in &before.scenarios {
         let Some(new) = after.scenarios.iter().find(|new| new.name == old.name) else {
@@ -137,7 +122,7 @@ fn changes(before: &Results, after: &Results) -> Vec<Change> {
 }
 
 fn of_mode(
-    changes: &mut Vec<Change>,
+    changes: &mut Vec<Compared>,
     scenario: &ScenarioResults,
     old: &ModeResults,
     new: &ModeResults,
@@ -153,32 +138,35 @@ fn of_mode(
             }
             let spreads = metric.spread(old, role).zip(metric.spread(new, role));
             if let Some((before, after)) = spreads {
-                changes.push(Change {
-                    what: format!("{} {} {role}", scenario.name, old.mode),
-                    metric,
-                    before,
-                    after,
+                changes.push(Compared {
+                    scenario: scenario.name.clone(),
+                    mode: old.mode,
+                    role: role.clone(),
+                    change: Change {
+                        metric,
+                        before,
+                        after,
+                    },
                 });
             }
         }
     }
 }
 
-fn row(change: &Change) -> Vec<String> {
-    let percent = (change.after.median / change.before.median - 1.0) * 100.0;
-    let percent = if percent.is_finite() {
-        format!("{percent:+.0} %")
-    } else {
-        "from 0".to_owned()
-    };
+fn row(compared: &Compared) -> Vec<String> {
+    let Change {
+        metric,
+        before,
+        after,
+    } = &compared.change;
     row_of([
-        &change.what,
-        change.metric.label,
-        &shown(change.before.median),
-        &range(&change.before),
-        &shown(change.after.median),
-        &range(&change.after),
-        &percent,
+        &format!("{} {} {}", compared.scenario, compared.mode, compared.role),
+        metric.label,
+        &shown(before.median),
+        &range(before),
+        &shown(after.median),
+        &range(after),
+        &compared.change.size(),
     ])
 }
 

@@ -15,6 +15,7 @@
 
 mod caches;
 mod case;
+mod change;
 mod clock;
 mod compare;
 mod device;

@@ -18,7 +18,7 @@ pub enum Better {
 pub struct Metric {
     /// Its name in results.
     pub key: &'static str,
-    /// Its heading in tables.
+    /// Its heading in tables, which ends with the unit.
     pub label: &'static str,
     /// Its unit.
     pub unit: &'static str,
@@ -82,7 +82,7 @@ impl Metric {
         },
         Metric {
             key: "speed_unsynced",
-            label: "before sync",
+            label: "before sync MB/s",
             unit: "MB/s",
             meaning: "bytes moved per second up to the last call, without the closing sync",
             better: Better::Higher,
@@ -149,7 +149,7 @@ impl Metric {
         },
         Metric {
             key: "slowest_second",
-            label: "slowest s",
+            label: "slowest second of median",
             unit: "of median",
             meaning: "the slowest second as a share of the median one, in runs of five and more",
             better: Better::Higher,
@@ -157,7 +157,7 @@ impl Metric {
         },
         Metric {
             key: "slowest_stream",
-            label: "slowest",
+            label: "slowest MB/s",
             unit: "MB/s",
             meaning: "the slowest of the streams of this role, its sync included",
             better: Better::Higher,
@@ -168,7 +168,7 @@ impl Metric {
         },
         Metric {
             key: "cpu_program",
-            label: "CPU program",
+            label: "CPU program s/GiB",
             unit: "s/GiB",
             meaning: "CPU seconds of the programs' own threads per GiB moved",
             better: Better::Lower,
@@ -176,7 +176,7 @@ impl Metric {
         },
         Metric {
             key: "cpu_flusher",
-            label: "CPU flusher",
+            label: "CPU flusher s/GiB",
             unit: "s/GiB",
             meaning: "CPU seconds of what works behind them in user space per GiB moved: our \
                       flusher, `run`",
@@ -185,7 +185,7 @@ impl Metric {
         },
         Metric {
             key: "cpu_machine",
-            label: "CPU all",
+            label: "CPU all s/GiB",
             unit: "s/GiB",
             meaning: "CPU seconds of the whole machine per GiB moved, the kernel's own threads \
                       included",
@@ -194,7 +194,7 @@ impl Metric {
         },
         Metric {
             key: "idle_cpu",
-            label: "idle CPU",
+            label: "idle CPU % of a core",
             unit: "% of a core",
             meaning: "CPU that the process takes while its files lie open and idle",
             better: Better::Lower,
@@ -213,7 +213,7 @@ impl Metric {
         },
         Metric {
             key: "dirty_before_sync",
-            label: "dirty at sync",
+            label: "dirty at sync MiB",
             unit: "MiB",
             meaning: "what of the files was dirty or under writeback in the tenth of a second in \
                       which the last call ended",
@@ -276,7 +276,7 @@ impl Metric {
         },
         Metric {
             key: "disk_bytes",
-            label: "disk bytes",
+            label: "disk bytes per byte",
             unit: "per byte",
             meaning: "bytes that the disk read and wrote per byte that the programs asked for",
             better: Better::Lower,
@@ -297,7 +297,7 @@ impl Metric {
         },
         Metric {
             key: "hot_evicted",
-            label: "hot evicted",
+            label: "hot evicted pages",
             unit: "pages",
             meaning: "most pages of the hot set that were missing from the page cache at once",
             better: Better::Lower,
@@ -331,6 +331,23 @@ impl Metric {
                 | "extents"
                 | "hot_evicted"
         )
+    }
+
+    /// Its label without the unit.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.label.trim_end_matches(self.unit).trim_end()
+    }
+
+    /// What a multiple of it is a multiple of: `14× the time`.
+    pub(crate) fn multiple(&self) -> &'static str {
+        match self.unit {
+            "s" | "µs" => "the time",
+            "s/GiB" | "% of a core" => "the CPU time",
+            "MB/s" | "1/s" => "the speed",
+            "" | "pages" => "as many",
+            _ => "as much",
+        }
     }
 
     /// Its value in a run.
@@ -406,6 +423,8 @@ mod tests {
         for metric in &Metric::ALL {
             let same = Metric::ALL.iter().filter(|one| one.key == metric.key);
             assert_eq!(same.count(), 1, "{}", metric.key);
+            let has_unit = metric.label.ends_with(metric.unit) || metric.unit == "1/s";
+            assert!(has_unit, "{} has no unit", metric.label);
             // What is of a role needs one.
             let run = Run::default();
             if metric.is_of_role() {

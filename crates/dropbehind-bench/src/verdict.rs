@@ -148,7 +148,7 @@ fn value(metric: &Metric, spread: &Spread) -> String {
     let name = match metric.key {
         "speed" => String::new(),
         // The unit is said anyway.
-        _ => format!("{} ", metric.label.trim_end_matches(unit).trim_end()),
+        _ => format!("{} ", metric.name()),
     };
     format!("{name}{} {unit}{range}", shown(spread.median))
 }

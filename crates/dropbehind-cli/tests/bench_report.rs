@@ -55,6 +55,7 @@ fn a_report_is_made_and_can_be_made_again() {
         "O_DIRECT cannot write records",
         "<polyline",
         "Latency of the server&#39;s calls",
+        "CPU program s/GiB",
     ] {
         assert!(html.contains(part), "{part}");
     }
@@ -103,6 +104,15 @@ fn a_comparison_tells_what_changed() {
         assert!(better.contains(&line), "{line}\n{text}");
     }
     assert!(text.contains("Worse (0)"), "{text}");
+    // Large changes are factors with a noun, since percents of them say little.
+    assert!(better.contains("1000× the speed"), "{text}");
+    for percent in text
+        .split(" %")
+        .filter_map(|before| before.rsplit('+').next())
+    {
+        let percent: f64 = percent.parse().unwrap_or(0.0);
+        assert!(percent <= 200.0, "{percent}");
+    }
     let back = user.does("bench compare b.json a.json").text();
     assert!(back.contains("Better (0)"), "{back}");
 }

@@ -3,10 +3,10 @@
 use std::fmt::Write;
 
 use super::markup::Escaped;
-use crate::metric::{Better, Metric, shown};
+use crate::change::Change;
+use crate::metric::{Metric, shown};
 use crate::mode::Mode;
 use crate::results::{ModeResults, ScenarioResults};
-use crate::statistics::Spread;
 use crate::table::{range, roles};
 
 /// The metrics of a role that any mode has a value of; those of the machine
@@ -62,18 +62,24 @@ pub(super) fn baseline(results: &ScenarioResults) -> String {
     for (index, role) in roles.iter().enumerate() {
         for metric in metrics(results, index, role) {
             let spreads = metric.spread(plain, role).zip(metric.spread(ours, role));
-            let Some((plain, ours)) = spreads else {
+            let Some((before, after)) = spreads else {
                 continue;
             };
-            let (class, change) = change(metric, &plain, &ours);
+            let change = Change {
+                metric,
+                before,
+                after,
+            };
             let _ = writeln!(
                 text,
                 "<tr><th scope=\"row\" title=\"{}\">{}</th><td>{}</td><td>{}</td>\
-                 <td{class}>{change}</td></tr>",
+                 <td{}>{}</td></tr>",
                 Escaped(metric.meaning),
                 Escaped(&heading(role, &roles, metric)),
-                shown(plain.median),
-                shown(ours.median),
+                shown(before.median),
+                shown(after.median),
+                class(&change),
+                change.words(),
             );
         }
     }
@@ -81,34 +87,11 @@ pub(super) fn baseline(results: &ScenarioResults) -> String {
     text
 }
 
-/// The change in percent, and whether it is for the better.
-fn change(metric: &Metric, before: &Spread, after: &Spread) -> (&'static str, String) {
-    if before.median == after.median {
-        return ("", "=".to_owned());
-    }
-    let percent = (after.median / before.median - 1.0) * 100.0;
-    if percent.abs() < 0.5 {
-        return ("", "=".to_owned());
-    }
-    let percent = if percent.is_finite() {
-        format!("{percent:+.0}\u{a0}%").replace('-', "−")
-    } else {
-        "from 0".to_owned()
-    };
-    if before.count.min(after.count) < 2 {
-        return ("", percent);
-    }
-    if !before.is_apart(after) {
-        return ("", format!("≈ {percent}"));
-    }
-    let better = match metric.better {
-        Better::Higher => after.median > before.median,
-        Better::Lower => after.median < before.median,
-    };
-    if better {
-        (" class=\"good\"", format!("{percent}\u{a0}better"))
-    } else {
-        (" class=\"bad\"", format!("{percent}\u{a0}worse"))
+fn class(change: &Change) -> &'static str {
+    match (change.is_apart() && !change.is_none(), change.is_better()) {
+        (false, _) => "",
+        (true, true) => " class=\"good\"",
+        (true, false) => " class=\"bad\"",
     }
 }
 
