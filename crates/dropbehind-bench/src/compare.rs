@@ -9,7 +9,7 @@ use crate::results::{ModeResults, Results, ScenarioResults};
 use crate::table::{range, roles, write_aligned};
 
 /// What is compared, of each role.
-const COMPARED: [&str; 11] = [
+const COMPARED: [&str; 15] = [
     "speed",
     "total",
     "sync",
@@ -21,9 +21,11 @@ const COMPARED: [&str; 11] = [
     "idle_cpu",
     "peak_dirty",
     "peak_cached",
+    "left_cached",
+    "disk_bytes",
+    "extents",
+    "hot_evicted",
 ];
-/// And where they are of one kind, what else matters.
-const MORE: [&str; 4] = ["left_cached", "disk_bytes", "extents", "hot_evicted"];
 
 /// A figure that is in both.
 pub(crate) struct Compared {
@@ -38,7 +40,13 @@ pub(crate) struct Compared {
 #[must_use]
 pub fn compare(before: &Results, after: &Results) -> String {
     let mut text = String::new();
-    differences(&mut text, before, after);
+    let differences = differences(before, after);
+    if differences.is_empty() {
+        text.push_str("Same kernel, machine, disk and settings.\n");
+    }
+    for [name, before, after] in differences {
+        let _ = writeln!(text, "{name}: {before} → {after}");
+    }
     let changes = changes(before, after);
     let count = |is: fn(&Change) -> bool| changes.iter().filter(|one| is(&one.change)).count();
     if changes.is_empty() {
@@ -69,39 +77,12 @@ pub fn compare(before: &Results, after: &Results) -> String {
     text
 }
 
-fn differences(text: &mut String, before: &Results, after: &Results) {
-    let facts = |results: &Results| {
-        let (machine, settings) = (&results.environment, &results.settings);
-        vec![
-            ("dropbehind", results.version.clone()),
-            ("kernel", machine.kernel.clone()),
-            ("processor", machine.processor.clone()),
-            ("processors", machine.cpus.to_string()),
-            ("memory", format!("{} MiB", machine.memory_bytes >> 20)),
-            ("file system", machine.filesystem.clone()),
-            ("disk", machine.disk.name.clone()),
-            ("scheduler", machine.disk.scheduler.clone()),
-            (
-                "readahead",
-                format!("{} KiB", machine.disk.read_ahead_bytes >> 10),
-            ),
-            ("debug build", machine.debug_build.to_string()),
-            ("memory cgroup", settings.memory_group.clone()),
-            ("memory limit", format!("{:?}", settings.memory_limit_bytes)),
-            ("size", format!("{:?}", settings.size_bytes)),
-            ("quick", settings.quick.to_string()),
-        ]
-    };
-    let mut same = true;
-    for ((name, before), (_, after)) in facts(before).into_iter().zip(facts(after)) {
-        if before != after {
-            same = false;
-            let _ = writeln!(text, "{name}: {before} → {after}");
-        }
-    }
-    if same {
-        text.push_str("Same kernel, machine, disk and settings.\n");
-    }
+/// What differs between the machines and settings: name, before and after.
+pub(crate) fn differences(before: &Results, after: &Results) -> Vec<[String; 3]> {
+    let both = before.facts().into_iter().zip(after.facts());
+    both.filter(|((_, before), (_, after))| before != after)
+        .map(|((name, before), (_, after))| [name, before, after])
+        .collect()
 }
 
 /// The figures that are in both, in the order of the first.
@@ -114,43 +95,40 @@ pub(crate) fn changes(before: &Results, after: &Results) -> Vec<Compared> {
         for old_mode in &old.modes {
             let same = |new: &&ModeResults| new.mode == old_mode.mode;
             if let Some(new_mode) = new.modes.iter().find(same) {
-                of_mode(&mut changes, old, old_mode, new_mode);
+                changes.extend(compared(old, old_mode, new_mode, &COMPARED));
             }
         }
     }
     changes
 }
 
-fn of_mode(
-    changes: &mut Vec<Compared>,
+/// The figures of these metrics that two modes of a scenario both have; or of one mode, from two
+/// benchmarks.
+pub(crate) fn compared(
     scenario: &ScenarioResults,
     old: &ModeResults,
     new: &ModeResults,
-) {
+    keys: &[&str],
+) -> Vec<Compared> {
+    let mut found = Vec::new();
     for (index, role) in roles(scenario).iter().enumerate() {
-        for key in COMPARED.iter().chain(&MORE) {
-            let Some(metric) = Metric::named(key) else {
-                continue;
-            };
-            // What is of the machine is compared once.
-            if index > 0 && !metric.is_of_role() {
-                continue;
-            }
+        let metrics = keys.iter().filter_map(|key| Metric::named(key));
+        // What is of the machine is compared once.
+        for metric in metrics.filter(|metric| index == 0 || metric.is_of_role()) {
             let spreads = metric.spread(old, role).zip(metric.spread(new, role));
-            if let Some((before, after)) = spreads {
-                changes.push(Compared {
-                    scenario: scenario.name.clone(),
-                    mode: old.mode,
-                    role: role.clone(),
-                    change: Change {
-                        metric,
-                        before,
-                        after,
-                    },
-                });
-            }
+            found.extend(spreads.map(|(before, after)| Compared {
+                scenario: scenario.name.clone(),
+                mode: new.mode,
+                role: role.clone(),
+                change: Change {
+                    metric,
+                    before,
+                    after,
+                },
+            }));
         }
     }
+    found
 }
 
 fn row(compared: &Compared) -> Vec<String> {

@@ -9,6 +9,7 @@ use std::fmt::Write;
 
 use crate::metric::Metric;
 use crate::results::{Results, ScenarioResults};
+use crate::table::remarks;
 use crate::verdict::{Outcome, verdict};
 use markup::Escaped;
 
@@ -51,38 +52,12 @@ pub fn render(results: &Results) -> String {
 }
 
 fn header(results: &Results) -> String {
-    let (machine, settings) = (&results.environment, &results.settings);
     let mut text = format!(
-        "<header>\n<h1>What buffered I/O costs here</h1>\n<p class=\"soft\">{}, Linux {}, {} \
-         processors, {} GiB, {} on {}; {} runs of each mode; dropbehind {}</p>\n",
-        date(results.started_s),
-        Escaped(&machine.kernel),
-        machine.cpus,
-        (machine.memory_bytes as f64 / f64::from(1 << 30)).round(),
-        Escaped(&machine.filesystem),
-        Escaped(&machine.disk.name),
-        settings.runs,
-        Escaped(&results.version)
+        "<header>\n<h1>What buffered I/O costs here</h1>\n<p class=\"soft\">{}</p>\n",
+        Escaped(&results.circumstances())
     );
-    let mut warnings = Vec::new();
-    if !results.complete {
-        warnings.push("The benchmark has not come to its end.".to_owned());
-    }
-    if machine.debug_build {
-        warnings.push("Built without optimisation: speeds mean nothing.".to_owned());
-    }
-    if settings.quick {
-        warnings.push("A quick benchmark: to see how it looks, not to compare by.".to_owned());
-    }
-    let disturbed = results.disturbed_runs();
-    if disturbed > 0 {
-        warnings.push(format!(
-            "{disturbed} runs were disturbed by other programs; they are left out where a mode \
-             has others. Stop what else runs, and run those scenarios again."
-        ));
-    }
-    for warning in warnings {
-        let _ = writeln!(text, "<p class=\"warn\">{}</p>", Escaped(&warning));
+    for caution in results.cautions() {
+        let _ = writeln!(text, "<p class=\"warn\">{}</p>", Escaped(&caution));
     }
     text.push_str("</header>\n");
     text
@@ -183,40 +158,9 @@ fn direction(metric: &Metric) -> String {
 /// Modes without figures, and runs to be taken with care.
 fn absent(scenario: &ScenarioResults) -> String {
     let mut text = String::new();
-    for mode in &scenario.modes {
-        let name = mode.mode;
-        if let Some(why) = &mode.unavailable {
-            let why = Escaped(why);
-            let _ = writeln!(
-                text,
-                "<p class=\"soft\">{name} is not available: {why}.</p>"
-            );
-        }
-        if let Some(why) = &mode.failed {
-            let _ = writeln!(
-                text,
-                "<p class=\"warn\">{name} failed: {}.</p>",
-                Escaped(why)
-            );
-        }
-        let disturbed: Vec<&String> = mode.runs.iter().flat_map(|run| &run.disturbances).collect();
-        if let Some(first) = disturbed.first() {
-            let runs = mode.runs.iter().filter(|run| !run.disturbances.is_empty());
-            let _ = writeln!(
-                text,
-                "<p class=\"soft\">{name}: {} of {} runs disturbed ({}).</p>",
-                runs.count(),
-                mode.runs.len(),
-                Escaped(first)
-            );
-        }
-        let cut = |run: &&crate::results::Run| run.roles.values().any(|role| role.cut_short);
-        if mode.runs.iter().any(|run| cut(&run)) {
-            let _ = writeln!(
-                text,
-                "<p class=\"soft\">{name} was cut short; its speeds are of what was moved.</p>"
-            );
-        }
+    for remark in remarks(scenario) {
+        let class = if remark.is_failure { "warn" } else { "soft" };
+        let _ = writeln!(text, "<p class=\"{class}\">{}.</p>", Escaped(&remark.text));
     }
     text
 }
@@ -230,51 +174,12 @@ fn block(bytes: u64) -> String {
 }
 
 fn machine(results: &Results) -> String {
-    let (machine, settings) = (&results.environment, &results.settings);
-    let disk = &machine.disk;
-    let mut facts: Vec<(&str, String)> = vec![
-        (
-            "Kernel",
-            format!("{} ({})", machine.kernel, machine.architecture),
-        ),
-        (
-            "Processor",
-            format!("{} × {}", machine.cpus, machine.processor),
-        ),
-        ("Memory", format!("{} MiB", machine.memory_bytes >> 20)),
-        ("File system", machine.filesystem.clone()),
-        (
-            "Disk",
-            format!(
-                "{} {}, scheduler {}, requests up to {} KiB, readahead {} KiB, cache {}",
-                disk.name,
-                disk.model,
-                disk.scheduler,
-                disk.request_bytes >> 10,
-                disk.read_ahead_bytes >> 10,
-                disk.write_cache
-            ),
-        ),
-        ("Place", settings.place.clone()),
-        (
-            "Memory cgroup",
-            match settings.memory_limit_bytes {
-                Some(limit) => format!("{}, {} MiB", settings.memory_group, limit >> 20),
-                None => settings.memory_group.clone(),
-            },
-        ),
-        ("Caches", settings.caches_dropped.clone()),
-        ("Huge pages", machine.huge_pages.clone()),
-    ];
-    for (name, value) in &machine.sysctls {
-        facts.push((name, value.clone()));
-    }
     let mut text = String::from("<h2 id=\"machine\">Machine</h2>\n<dl>\n");
-    for (name, value) in facts {
+    for (name, value) in results.facts() {
         let _ = writeln!(
             text,
             "<dt>{}</dt><dd>{}</dd>",
-            Escaped(name),
+            Escaped(&name),
             Escaped(&value)
         );
     }
@@ -311,36 +216,4 @@ fn method(results: &Results) -> String {
     }
     text.push_str("</dl>\n");
     text
-}
-
-/// A day of the proleptic Gregorian calendar, by the usual arithmetic with
-/// years that begin in March.
-fn date(seconds: u64) -> String {
-    let days = i64::try_from(seconds / 86_400).unwrap_or(0) + 719_468;
-    let era = days.div_euclid(146_097);
-    let day_of_era = days.rem_euclid(146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 {
-        month_from_march + 3
-    } else {
-        month_from_march - 9
-    };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    format!("{year}-{month:02}-{day:02}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn dates() {
-        assert_eq!(date(0), "1970-01-01");
-        assert_eq!(date(951_782_400), "2000-02-29");
-        assert_eq!(date(1_795_219_200), "2026-11-21");
-    }
 }

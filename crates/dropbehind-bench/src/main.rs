@@ -4,7 +4,7 @@
 #![forbid(unsafe_code)]
 
 use clap::{Parser, Subcommand};
-use dropbehind_bench::{Error, Launcher, Mode, Options, Results, Scenario, Terminal};
+use dropbehind_bench::{Error, Launcher, Mode, Options, Reports, Results, Scenario, Terminal};
 use nix::sys::signal::{SigSet, Signal};
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -35,9 +35,8 @@ enum What {
     /// Print a result file's tables, or make its report
     Report {
         results: PathBuf,
-        /// Write a report to FILE instead
-        #[arg(long, value_name = "FILE")]
-        html: Option<PathBuf>,
+        #[command(flatten)]
+        reports: ReportFiles,
     },
     /// The process that does the I/O of a case
     #[command(hide = true)]
@@ -75,8 +74,29 @@ struct Measure {
     quick: bool,
     #[arg(long)]
     json: Option<PathBuf>,
+    #[command(flatten)]
+    reports: ReportFiles,
+}
+
+// Flattened: a comment for clap would become the help of what it is flattened into.
+#[derive(Debug, clap::Args)]
+struct ReportFiles {
     #[arg(long)]
     html: Option<PathBuf>,
+    #[arg(long)]
+    csv: Option<PathBuf>,
+    #[arg(long)]
+    markdown: Option<PathBuf>,
+}
+
+impl From<ReportFiles> for Reports {
+    fn from(files: ReportFiles) -> Self {
+        Self {
+            html: files.html,
+            csv: files.csv,
+            markdown: files.markdown,
+        }
+    }
 }
 
 const DONE: u8 = 0;
@@ -96,7 +116,7 @@ fn main() -> ExitCode {
         What::Measure(asked) => measure(asked),
         What::List => print(&list()),
         What::Compare { before, after } => compare(&before, &after),
-        What::Report { results, html } => show(&results, html.as_deref()),
+        What::Report { results, reports } => show(&results, &reports.into()),
         What::Worker if dropbehind_bench::worker_main() => DONE,
         What::Disk { size } if dropbehind_bench::disk_main(std::slice::from_ref(&size)) == 0 => {
             DONE
@@ -140,17 +160,17 @@ fn compare(before: &Path, after: &Path) -> u8 {
     }
 }
 
-fn show(results: &Path, html: Option<&Path>) -> u8 {
+fn show(results: &Path, reports: &Reports) -> u8 {
     let results = match Results::load(results) {
         Ok(results) => results,
         Err(error) => return report(&error),
     };
-    match html {
-        None => print(&results.to_text()),
-        Some(path) => match results.save_html(path) {
-            Ok(()) => DONE,
-            Err(error) => report(&error),
-        },
+    if reports.is_empty() {
+        return print(&results.to_text());
+    }
+    match reports.save(&results) {
+        Ok(()) => DONE,
+        Err(error) => report(&error),
     }
 }
 
@@ -166,7 +186,7 @@ fn measure(asked: Measure) -> u8 {
         runs: asked.runs,
         quick: asked.quick,
         json: asked.json,
-        html: asked.html,
+        reports: asked.reports.into(),
         assume_yes: asked.yes,
     };
     let interrupted = Arc::new(AtomicBool::new(false));

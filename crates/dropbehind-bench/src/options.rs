@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::error::Error;
+use crate::export::Reports;
 use crate::mode::Mode;
 use crate::scenario::{Scenario, Size, Stage};
 use dropbehind_config::nearest;
@@ -28,8 +29,8 @@ pub struct Options {
     pub quick: bool,
     /// Where the results go.
     pub json: Option<PathBuf>,
-    /// Where the report goes.
-    pub html: Option<PathBuf>,
+    /// Where the reports go.
+    pub reports: Reports,
     /// Do not ask before a device is written over.
     pub assume_yes: bool,
 }

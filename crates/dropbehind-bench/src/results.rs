@@ -7,6 +7,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use crate::clock::date;
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::latency::Latency;
@@ -234,14 +235,6 @@ impl Results {
 }
 
 impl Results {
-    /// Writes the report.
-    ///
-    /// # Errors
-    /// Those of writing and renaming.
-    pub fn save_html(&self, path: &Path) -> Result<(), Error> {
-        replace(path, crate::html::render(self).as_bytes())
-    }
-
     /// All tables as text.
     #[must_use]
     pub fn to_text(&self) -> String {
@@ -249,6 +242,85 @@ impl Results {
             .iter()
             .map(crate::table::of_scenario)
             .collect()
+    }
+
+    /// When, where and how often it was measured, in a line.
+    #[must_use]
+    pub fn circumstances(&self) -> String {
+        let machine = &self.environment;
+        let runs = match self.settings.runs {
+            1 => "1 run".to_owned(),
+            runs => format!("{runs} runs"),
+        };
+        format!(
+            "{}, Linux {}, {} processors, {:.0} GiB of memory, {} on {}; {runs} of each mode; \
+             dropbehind {}",
+            date(self.started_s),
+            machine.kernel,
+            machine.cpus,
+            machine.memory_bytes as f64 / f64::from(1 << 30),
+            machine.filesystem,
+            machine.disk.name,
+            self.version
+        )
+    }
+
+    /// What figures depend on, name and value: the machine and the settings.
+    pub(crate) fn facts(&self) -> Vec<(String, String)> {
+        let (machine, settings) = (&self.environment, &self.settings);
+        let disk = &machine.disk;
+        let mib = |bytes: u64| format!("{} MiB", bytes >> 20);
+        let size = |bytes: Option<u64>| bytes.map_or_else(|| "none".to_owned(), mib);
+        let facts = [
+            ("dropbehind", self.version.clone()),
+            ("debug build", machine.debug_build.to_string()),
+            ("kernel", machine.kernel.clone()),
+            ("architecture", machine.architecture.clone()),
+            ("processor", machine.processor.clone()),
+            ("processors", machine.cpus.to_string()),
+            ("memory", mib(machine.memory_bytes)),
+            ("file system", machine.filesystem.clone()),
+            ("disk", format!("{} {}", disk.name, disk.model)),
+            ("scheduler", disk.scheduler.clone()),
+            (
+                "requests up to",
+                format!("{} KiB", disk.request_bytes >> 10),
+            ),
+            ("readahead", format!("{} KiB", disk.read_ahead_bytes >> 10)),
+            ("write cache", disk.write_cache.clone()),
+            ("place", settings.place.clone()),
+            ("memory cgroup", settings.memory_group.clone()),
+            ("memory limit", size(settings.memory_limit_bytes)),
+            ("size asked for", size(settings.size_bytes)),
+            ("quick", settings.quick.to_string()),
+            ("caches", settings.caches_dropped.clone()),
+            ("huge pages", machine.huge_pages.clone()),
+        ];
+        let facts = facts.map(|(name, value)| (name.to_owned(), value.trim().to_owned()));
+        facts.into_iter().chain(machine.sysctls.clone()).collect()
+    }
+
+    /// Why the figures should be taken with care, in sentences.
+    #[must_use]
+    pub fn cautions(&self) -> Vec<String> {
+        let mut cautions = Vec::new();
+        if !self.complete {
+            cautions.push("The benchmark has not come to its end.".to_owned());
+        }
+        if self.environment.debug_build {
+            cautions.push("Built without optimisation: speeds mean nothing.".to_owned());
+        }
+        if self.settings.quick {
+            cautions.push("A quick benchmark: to see how it looks, not to compare by.".to_owned());
+        }
+        let disturbed = self.disturbed_runs();
+        if disturbed > 0 {
+            cautions.push(format!(
+                "{disturbed} runs were disturbed by other programs; they are left out where a mode \
+                 has others. Stop what else runs, and run those scenarios again."
+            ));
+        }
+        cautions
     }
 
     /// Runs during which others used the machine.

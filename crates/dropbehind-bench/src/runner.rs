@@ -207,10 +207,7 @@ impl Bench<'_> {
     /// After every scenario.
     fn save_all(&self) -> Result<(), Error> {
         self.save()?;
-        match &self.options.html {
-            Some(path) => self.results.save_html(path),
-            None => Ok(()),
-        }
+        self.options.reports.save(&self.results)
     }
 
     /// All modes of a scenario, in turns.

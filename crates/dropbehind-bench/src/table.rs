@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::metric::{Metric, shown};
-use crate::results::{ModeResults, ScenarioResults};
+use crate::results::{ModeResults, Run, ScenarioResults};
 use crate::statistics::Spread;
 use crate::verdict::verdict;
 
@@ -57,38 +57,54 @@ pub(crate) fn of_scenario(results: &ScenarioResults) -> String {
         return text;
     }
     let _ = writeln!(text, "{}", verdict(results).sentence);
-    let columns = columns(results);
-    let mut rows = vec![header(&columns)];
-    for mode in &results.modes {
-        rows.push(row(mode, &columns));
-    }
-    write_aligned(&mut text, &rows);
-    for mode in &results.modes {
-        if let Some(why) = &mode.unavailable {
-            let _ = writeln!(text, "{}: not available: {why}", mode.mode);
-        }
-        if let Some(why) = &mode.failed {
-            let _ = writeln!(text, "{}: FAILED: {why}", mode.mode);
-        }
-        let disturbed = mode.runs.iter().filter(|run| !run.disturbances.is_empty());
-        let disturbed = disturbed.count();
-        if disturbed > 0 {
-            let (name, runs) = (mode.mode, mode.runs.len());
-            let _ = writeln!(text, "{name}: {disturbed} of {runs} runs disturbed");
-        }
-        if mode
-            .runs
-            .iter()
-            .any(|run| run.roles.values().any(|role| role.cut_short))
-        {
-            let _ = writeln!(
-                text,
-                "{}: cut short; speeds are of what was moved",
-                mode.mode
-            );
-        }
+    write_aligned(&mut text, &rows(results));
+    for remark in remarks(results) {
+        let _ = writeln!(text, "{}", remark.text);
     }
     text
+}
+
+/// A heading, and a row a mode.
+pub(crate) fn rows(results: &ScenarioResults) -> Vec<Vec<String>> {
+    let columns = columns(results);
+    let mut rows = vec![header(&columns)];
+    rows.extend(results.modes.iter().map(|mode| row(mode, &columns)));
+    rows
+}
+
+/// What is to be known about a mode's figures, or why it has none.
+pub(crate) struct Remark {
+    pub(crate) text: String,
+    pub(crate) is_failure: bool,
+}
+
+pub(crate) fn remarks(results: &ScenarioResults) -> Vec<Remark> {
+    let mut remarks = Vec::new();
+    for mode in &results.modes {
+        let name = mode.mode;
+        let mut says = |is_failure, text| remarks.push(Remark { text, is_failure });
+        if let Some(why) = &mode.unavailable {
+            says(false, format!("{name}: not available: {why}"));
+        }
+        if let Some(why) = &mode.failed {
+            says(true, format!("{name}: FAILED: {why}"));
+        }
+        let disturbed: Vec<&String> = mode.runs.iter().flat_map(|run| &run.disturbances).collect();
+        if let Some(first) = disturbed.first() {
+            let count = mode.runs.iter().filter(|run| !run.disturbances.is_empty());
+            let (count, runs) = (count.count(), mode.runs.len());
+            says(
+                false,
+                format!("{name}: {count} of {runs} runs disturbed ({first})"),
+            );
+        }
+        let is_cut = |run: &Run| run.roles.values().any(|role| role.cut_short);
+        if mode.runs.iter().any(is_cut) {
+            let text = format!("{name}: cut short; speeds are of what was moved");
+            says(false, text);
+        }
+    }
+    remarks
 }
 
 /// The columns for which any mode has a value.

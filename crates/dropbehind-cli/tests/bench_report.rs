@@ -14,7 +14,7 @@ use user::User;
 fn benchmark(user: &User) -> Value {
     user.does(
         "bench seq-write-1m append-log backup scale-threads-4 --size 4MiB --runs 2 --modes \
-         buffered,dontcache,direct,alone --json r.json --html r.html",
+         buffered,dontcache,direct,alone --json r.json --html r.html --csv r.csv --markdown r.md",
     );
     results(&user.file("r.json"))
 }
@@ -76,6 +76,81 @@ fn a_report_is_made_and_can_be_made_again() {
     let html = std::fs::read_to_string(user.file("hostile.html")).unwrap();
     is_well_formed(&html);
     assert!(!html.contains("<script>alert") && !html.contains("<img"));
+}
+
+#[test]
+fn other_programs_get_tables() {
+    let user = User::new();
+    let found = benchmark(&user);
+    user.does("bench report r.json --csv again.csv --markdown again.md");
+    for (first, again) in [("r.csv", "again.csv"), ("r.md", "again.md")] {
+        let text = std::fs::read_to_string(user.file(first)).unwrap();
+        assert_eq!(std::fs::read_to_string(user.file(again)).unwrap(), text);
+    }
+    let csv = std::fs::read_to_string(user.file("r.csv")).unwrap();
+    let lines: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
+    assert_eq!(
+        lines[0].join(" "),
+        "scenario mode role metric unit better median lowest highest runs"
+    );
+    for line in &lines {
+        assert_eq!(line.len(), 10, "{line:?}");
+    }
+    // Its speed, as the results have it.
+    let speeds: Vec<f64> = calm(&found, "seq-write-1m", "buffered")
+        .iter()
+        .map(|run| {
+            let writer = &run["roles"]["writer"];
+            writer["bytes"].as_f64().unwrap() * 1e3 / writer["total_ns"].as_f64().unwrap()
+        })
+        .collect();
+    let line = lines
+        .iter()
+        .find(|line| line[..4] == ["seq-write-1m", "buffered", "writer", "speed"])
+        .unwrap();
+    assert_eq!(line[4], "MB/s");
+    assert_eq!(line[9], speeds.len().to_string());
+    let numbers: Vec<f64> = line[6..9].iter().map(|one| one.parse().unwrap()).collect();
+    let (low, high) = (
+        speeds.iter().copied().fold(f64::MAX, f64::min),
+        speeds.iter().copied().fold(0.0, f64::max),
+    );
+    for (number, speed) in numbers.iter().zip([f64::midpoint(low, high), low, high]) {
+        assert!((number / speed - 1.0).abs() < 1e-6, "{line:?} {speeds:?}");
+    }
+    let markdown = std::fs::read_to_string(user.file("r.md")).unwrap();
+    for part in [
+        "## append-log\n",
+        "| mode | MB/s | (range) |",
+        "\n|---|--:|--:|",
+        "direct: not available: O\\_DIRECT cannot write records",
+    ] {
+        assert!(markdown.contains(part), "{part}\n{markdown}");
+    }
+    // Every row of a table has as many cells as its heading.
+    for table in markdown.split("\n\n").filter(|part| part.starts_with('|')) {
+        let counts: Vec<usize> = table
+            .trim()
+            .lines()
+            .map(|line| line.replace("\\|", "").matches('|').count())
+            .collect();
+        assert!(counts.iter().all(|count| *count == counts[0]), "{table}");
+    }
+    // What cannot be written is an error.
+    user.runs("bench report r.json --csv no/such/folder.csv")
+        .fails(1, "no/such");
+}
+
+/// The runs of a mode that count: those that nobody disturbed, where there are some.
+fn calm<'a>(results: &'a Value, scenario: &str, mode: &str) -> Vec<&'a Value> {
+    let all = bench::runs(results, scenario, mode);
+    let is_calm = |run: &&Value| run["disturbances"] == Value::Array(Vec::new());
+    let calm: Vec<&Value> = all.iter().filter(is_calm).collect();
+    if calm.is_empty() {
+        all.iter().collect()
+    } else {
+        calm
+    }
 }
 
 #[test]

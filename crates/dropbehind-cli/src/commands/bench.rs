@@ -47,6 +47,12 @@ enum What {
         /// Write a report to FILE instead
         #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
         html: Option<PathBuf>,
+        /// Write a table to FILE, a figure a line
+        #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+        csv: Option<PathBuf>,
+        /// Write the tables to FILE in Markdown
+        #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+        markdown: Option<PathBuf>,
     },
 }
 
@@ -104,15 +110,25 @@ fn words(args: &BenchArgs, here: &Path) -> Vec<OsString> {
         Some(What::Compare { before, after }) => {
             words.extend(["compare".into(), "--".into(), before.into(), after.into()]);
         }
-        Some(What::Report { results, html }) => {
+        Some(What::Report {
+            results,
+            html,
+            csv,
+            markdown,
+        }) => {
             words.push("report".into());
-            if let Some(html) = html {
-                let mut word = OsString::from("--html=");
-                word.push(html);
-                words.push(word);
+            for (option, path) in [("html", html), ("csv", csv), ("markdown", markdown)] {
+                words.extend(path.as_ref().map(|path| file(option, path)));
             }
             words.extend(["--".into(), results.into()]);
         }
     }
     words
+}
+
+/// An option with its file, in one word, since a name may begin with a hyphen.
+fn file(option: &str, path: &Path) -> OsString {
+    let mut word = OsString::from(format!("--{option}="));
+    word.push(path);
+    word
 }

@@ -147,9 +147,32 @@ const HTML: OptionSpec = OptionSpec {
     details: "One file that needs no network.",
 };
 
+const CSV: OptionSpec = OptionSpec {
+    name: "csv",
+    short: None,
+    value_name: "FILE",
+    env: None,
+    kind: Kind::Path,
+    default: None,
+    meaning: "Write a table to FILE, after every scenario",
+    details: "A figure a line: scenario, mode, role, metric, unit, which is better, median, \
+              lowest, highest, and of how many runs.",
+};
+
+const MARKDOWN: OptionSpec = OptionSpec {
+    name: "markdown",
+    short: None,
+    value_name: "FILE",
+    env: None,
+    kind: Kind::Path,
+    default: None,
+    meaning: "Write the tables to FILE in Markdown, after every scenario",
+    details: "",
+};
+
 /// The options of `bench`.
-pub(super) const BENCH: [&OptionSpec; 10] = [
-    &DIR, &DEVICE, &YES, &SIZE, &MEMORY, &MODES, &RUNS, &QUICK, &JSON, &HTML,
+pub(super) const BENCH: [&OptionSpec; 12] = [
+    &DIR, &DEVICE, &YES, &SIZE, &MEMORY, &MODES, &RUNS, &QUICK, &JSON, &HTML, &CSV, &MARKDOWN,
 ];
 
 fn are_modes(text: &str) -> Result<(), String> {
