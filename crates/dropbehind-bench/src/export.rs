@@ -111,7 +111,7 @@ pub fn markdown(results: &Results) -> String {
             text,
             "\n## {}\n\n{}.\n\n{}",
             plain(&scenario.name),
-            plain(&scenario.summary),
+            plain(&scenario.description()),
             plain(&verdict(scenario).sentence)
         );
         if scenario.skipped.is_some() {

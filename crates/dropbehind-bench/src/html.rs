@@ -1,13 +1,15 @@
 //! The report: one HTML file that needs nothing else.
 
 mod chart;
+mod glossary;
 mod markup;
 mod plots;
 mod tables;
 
 use std::fmt::Write;
 
-use crate::metric::Metric;
+use crate::compare::Compared;
+use crate::gains::{Gains, against_plain, gains};
 use crate::results::{Results, ScenarioResults};
 use crate::table::remarks;
 use crate::verdict::{Outcome, verdict};
@@ -19,36 +21,88 @@ const SCRIPT: &str = include_str!("html/script.js");
 /// Makes the report.
 #[must_use]
 pub fn render(results: &Results) -> String {
-    let mut page = String::new();
-    let _ = write!(
-        page,
+    let all: Vec<Compared> = results.scenarios.iter().flat_map(against_plain).collect();
+    let mut main = short(
+        &gains(&all),
+        "dropbehind compared with plain buffered I/O, on this machine",
+    );
+    main.push_str(&verdicts(results));
+    main.push_str(TOOLS);
+    for scenario in &results.scenarios {
+        main.push_str(&section(scenario));
+    }
+    main.push_str(&machine(results));
+    main.push_str(&method(results));
+    main.push_str(&glossary::section());
+    shell(
+        &format!("dropbehind bench: {}", results.environment.kernel),
+        &header(results),
+        &main,
+        &format!(
+            "Made by dropbehind {} from its own results; `dropbehind bench report` makes it again \
+             from the JSON file.",
+            results.version
+        ),
+    )
+}
+
+/// Above the scenarios; the script shows and works them.
+const TOOLS: &str = "<h2 id=\"scenarios\">Scenarios</h2>\n<p class=\"tools\">\
+    <button type=\"button\" data-open=\"yes\" hidden>Open everything</button>\
+    <button type=\"button\" data-open=\"no\" hidden>Close everything</button></p>\n";
+
+/// A page around this.
+fn shell(title: &str, header: &str, main: &str, footer: &str) -> String {
+    format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <title>dropbehind bench: {0}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
-         <a class=\"skip\" href=\"#main\">To the verdicts</a>\n",
-        Escaped(&results.environment.kernel)
+         <title>{}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
+         <a class=\"skip\" href=\"#main\">To the results</a>\n{header}<main id=\"main\">\n{main}\
+         </main>\n<footer><p class=\"soft\">{}</p></footer>\n<script>\n{SCRIPT}</script>\n</body>\n\
+         </html>\n",
+        Escaped(title),
+        Escaped(footer)
+    )
+}
+
+/// The largest gains and losses, for those who read no further.
+fn short(found: &Gains, what: &str) -> String {
+    let mut text = format!(
+        "<section id=\"short\">\n<h2>In short</h2>\n<p>{what}.{}</p>\n<div class=\"gains\">\n",
+        if found.is_proof {
+            " What is told here is beyond the noise of the runs."
+        } else {
+            " <strong>Every mode ran only once: all of this may be chance.</strong>"
+        }
     );
-    page.push_str(&header(results));
-    page.push_str("<main id=\"main\">\n");
-    page.push_str(&verdicts(results));
-    page.push_str("<h2 id=\"scenarios\">Scenarios</h2>\n");
-    page.push_str(
-        "<p class=\"tools\"><button type=\"button\" data-open=\"yes\" hidden>Open everything\
-         </button><button type=\"button\" data-open=\"no\" hidden>Close everything</button></p>\n",
-    );
-    for scenario in &results.scenarios {
-        page.push_str(&section(scenario));
+    let sides = [
+        ("gained", "▲ Gained", &found.gained),
+        ("lost", "▼ Lost", &found.lost),
+    ];
+    for (class, title, gains) in sides {
+        let _ = writeln!(text, "<div class=\"{class}\"><h3>{title}</h3>");
+        if gains.is_empty() {
+            let _ = writeln!(
+                text,
+                "<p>Nothing was {class} beyond the noise of the runs.</p>"
+            );
+        }
+        for gain in gains {
+            let _ = writeln!(
+                text,
+                "<p><strong>{}.</strong> {}<br><span class=\"soft\">Scenario \
+                 <a href=\"#{2}\">{2}</a>, {3}. {4}</span></p>",
+                gain.title,
+                glossary::linked(&gain.sentence),
+                Escaped(&gain.scenario),
+                glossary::mode(gain.mode),
+                gain.elsewhere
+            );
+        }
+        text.push_str("</div>\n");
     }
-    page.push_str(&machine(results));
-    page.push_str(&method(results));
-    let _ = write!(
-        page,
-        "</main>\n<footer><p class=\"soft\">Made by dropbehind {} from its own results; `dropbehind \
-         bench report` makes it again from the JSON file.</p></footer>\n<script>\n{SCRIPT}</script>\n\
-         </body>\n</html>\n",
-        Escaped(&results.version)
-    );
-    page
+    text.push_str("</div>\n</section>\n");
+    text
 }
 
 fn header(results: &Results) -> String {
@@ -74,15 +128,13 @@ fn badge(outcome: Outcome) -> &'static str {
 
 fn verdicts(results: &Results) -> String {
     let all: Vec<_> = results.scenarios.iter().map(verdict).collect();
-    let count = |outcome| all.iter().filter(|one| one.outcome == outcome).count();
+    let outcomes = [Outcome::Won, Outcome::Even, Outcome::Lost, Outcome::Unknown];
+    let [won, even, lost, open] =
+        outcomes.map(|outcome| all.iter().filter(|one| one.outcome == outcome).count());
     let mut text = format!(
         "<h2 id=\"verdicts\">Verdicts</h2>\n<p>dropbehind against the best of everything else, a \
-         scenario a line: {} won, {} even, {} lost, {} open. A difference counts \
-         where no run of the one is within the range of the other.</p>\n<ul class=\"verdicts\">\n",
-        count(Outcome::Won),
-        count(Outcome::Even),
-        count(Outcome::Lost),
-        count(Outcome::Unknown)
+         scenario a line: {won} won, {even} even, {lost} lost, {open} open. A difference counts \
+         where no run of the one is within the range of the other.</p>\n<ul class=\"verdicts\">\n"
     );
     for (scenario, verdict) in results.scenarios.iter().zip(&all) {
         let _ = writeln!(
@@ -90,87 +142,48 @@ fn verdicts(results: &Results) -> String {
             "<li>{}<a href=\"#{1}\">{1}</a><p>{2}</p></li>",
             badge(verdict.outcome),
             Escaped(&scenario.name),
-            Escaped(&verdict.sentence)
+            glossary::linked(&verdict.sentence)
         );
     }
     text.push_str("</ul>\n");
     text
 }
 
+/// The beginning of a scenario's card.
+fn card(scenario: &ScenarioResults, badge: &str) -> String {
+    format!(
+        "<section class=\"scenario\" id=\"{0}\" aria-labelledby=\"{0}-title\">\n<details open>\
+         <summary><h3 id=\"{0}-title\">{0}</h3>{badge}</summary>\n\
+         <p class=\"soft\">{1}.</p>\n",
+        Escaped(&scenario.name),
+        glossary::linked(&scenario.description())
+    )
+}
+
 fn section(scenario: &ScenarioResults) -> String {
     let verdict = verdict(scenario);
-    let mut text = format!(
-        "<section class=\"scenario\" id=\"{0}\" aria-labelledby=\"{0}-title\">\n<div class=\"title\">\
-         <h3 id=\"{0}-title\">{0}</h3>{1}</div>\n<p class=\"soft\">{2}; {3} MiB in calls of {4}.</p>\n\
-         <p>{5}</p>\n",
-        Escaped(&scenario.name),
-        badge(verdict.outcome),
-        Escaped(&scenario.summary),
-        scenario.size_bytes >> 20,
-        block(scenario.block_bytes),
-        Escaped(&verdict.sentence)
-    );
+    let mut text = card(scenario, badge(verdict.outcome));
+    let _ = writeln!(text, "<p>{}</p>", glossary::linked(&verdict.sentence));
     for note in &scenario.notes {
         let _ = writeln!(text, "<p class=\"soft\">{}.</p>", Escaped(note));
     }
-    if scenario.skipped.is_none() {
-        text.push_str("<div class=\"pair\">\n<div>");
-        text.push_str(&headline(scenario));
-        text.push_str(&absent(scenario));
-        text.push_str("</div>\n");
-        text.push_str(&tables::baseline(scenario));
-        text.push_str("</div>\n");
-        text.push_str(&tables::all(scenario));
-        text.push_str(&plots::plots(scenario));
-    }
-    text.push_str("</section>\n");
-    text
-}
-
-/// The verdict's metric as bars.
-fn headline(scenario: &ScenarioResults) -> String {
-    let Some(metric) = Metric::named(&scenario.metric) else {
-        return String::new();
-    };
-    let values: Vec<_> = scenario
-        .modes
-        .iter()
-        .filter_map(|mode| Some((mode.mode, metric.spread(mode, &scenario.role)?)))
-        .collect();
-    if values.is_empty() {
-        return String::new();
-    }
-    let caption = match scenario.role.as_str() {
-        "all" => format!("{}, all together", metric.label),
-        role => format!("{} of the {role}", metric.label),
-    };
-    chart::bars(&caption, &direction(metric), &values)
-}
-
-fn direction(metric: &Metric) -> String {
-    let better = match metric.better {
-        crate::metric::Better::Higher => "more is better",
-        crate::metric::Better::Lower => "less is better",
-    };
-    better.to_owned()
-}
-
-/// Modes without figures, and runs to be taken with care.
-fn absent(scenario: &ScenarioResults) -> String {
-    let mut text = String::new();
     for remark in remarks(scenario) {
         let class = if remark.is_failure { "warn" } else { "soft" };
         let _ = writeln!(text, "<p class=\"{class}\">{}.</p>", Escaped(&remark.text));
     }
-    text
-}
-
-fn block(bytes: u64) -> String {
-    match bytes {
-        bytes if bytes >= 1 << 20 => format!("{} MiB", bytes >> 20),
-        bytes if bytes >= 1 << 10 => format!("{} KiB", bytes >> 10),
-        bytes => format!("{bytes} bytes"),
+    if scenario.skipped.is_none() {
+        let _ = write!(
+            text,
+            "{}<div class=\"flow\">\n{}{}{}</div>\n{}",
+            plots::legend(scenario),
+            tables::bars(&[(None, scenario)]),
+            tables::baseline(scenario),
+            plots::plots(&[(None, scenario)]),
+            tables::all(scenario)
+        );
     }
+    text.push_str("</details></section>\n");
+    text
 }
 
 fn machine(results: &Results) -> String {
@@ -200,20 +213,5 @@ fn method(results: &Results) -> String {
     for note in &results.notes {
         let _ = writeln!(text, "<p>{}</p>", Escaped(note));
     }
-    text.push_str("<h3>Metrics</h3>\n<dl>\n");
-    for metric in &Metric::ALL {
-        let _ = writeln!(
-            text,
-            "<dt>{}</dt><dd>{}; {}</dd>",
-            Escaped(metric.label),
-            Escaped(metric.meaning),
-            direction(metric)
-        );
-    }
-    text.push_str("</dl>\n<h3>Modes</h3>\n<dl>\n");
-    for mode in crate::mode::Mode::ALL {
-        let _ = writeln!(text, "<dt>{mode}</dt><dd>{}</dd>", Escaped(mode.summary()));
-    }
-    text.push_str("</dl>\n");
     text
 }

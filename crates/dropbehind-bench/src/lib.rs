@@ -23,6 +23,7 @@ mod environment;
 mod error;
 mod export;
 mod files;
+mod gains;
 pub mod html;
 mod job;
 mod latency;

@@ -339,6 +339,14 @@ impl Metric {
         self.label.trim_end_matches(self.unit).trim_end()
     }
 
+    /// Which is better, in words.
+    pub(crate) fn direction(&self) -> &'static str {
+        match self.better {
+            Better::Higher => "more is better",
+            Better::Lower => "less is better",
+        }
+    }
+
     /// What a multiple of it is a multiple of: `14× the time`.
     pub(crate) fn multiple(&self) -> &'static str {
         match self.unit {

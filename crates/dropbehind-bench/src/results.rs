@@ -339,6 +339,20 @@ impl Results {
     }
 }
 
+impl ScenarioResults {
+    /// What it does, and how much of it.
+    #[must_use]
+    pub fn description(&self) -> String {
+        let block = match self.block_bytes {
+            bytes if bytes >= 1 << 20 => format!("{} MiB", bytes >> 20),
+            bytes if bytes >= 1 << 10 => format!("{} KiB", bytes >> 10),
+            bytes => format!("{bytes} bytes"),
+        };
+        let size = self.size_bytes >> 20;
+        format!("{}; {size} MiB in calls of {block}", self.summary)
+    }
+}
+
 /// Puts a new file in the place of an old one.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     let failed = |error: io::Error| Error::io("writing", path, &error);

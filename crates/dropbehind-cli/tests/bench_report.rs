@@ -48,13 +48,16 @@ fn a_report_is_made_and_can_be_made_again() {
     let html = std::fs::read_to_string(user.file("r.html")).unwrap();
     is_well_formed(&html);
     for part in [
+        "<h2>In short</h2>",
         "<h2 id=\"verdicts\">",
+        "<dt id=\"metric-p99\">p99</dt>",
+        "href=\"#mode-dontcache\" title=\"ours: written back at once, dropped once clean\"",
         "<section class=\"scenario\" id=\"append-log\"",
         "prefers-color-scheme: dark",
         "name=\"viewport\"",
         "O_DIRECT cannot write records",
         "<polyline",
-        "Latency of the server&#39;s calls",
+        "Latency of calls of the server",
         "CPU program s/GiB",
     ] {
         assert!(html.contains(part), "{part}");
@@ -205,6 +208,9 @@ fn a_single_run_proves_nothing() {
     );
     let text = user.does("bench report r.json").text();
     assert!(text.contains("A single run proves nothing."), "{text}");
+    user.does("bench report r.json --html r.html");
+    let html = std::fs::read_to_string(user.file("r.html")).unwrap();
+    assert!(html.contains("Every mode ran only once: all of this may be chance."));
 }
 
 #[test]
@@ -237,7 +243,7 @@ fn a_browser_shows_it() {
         document.querySelectorAll('details').forEach(part => { part.open = true; });\
         const page = document.documentElement;\
         const hidden = [...document.querySelectorAll('polyline')]\
-            .filter(line => line.style.display === 'none').length;\
+            .filter(line => getComputedStyle(line).display === 'none').length;\
         const buttons = [...document.querySelectorAll('button')].filter(one => !one.hidden).length;\
         parent.postMessage([innerWidth, page.scrollWidth, hidden, buttons].join(' '), '*');\
         });</script></body>";
@@ -267,13 +273,180 @@ fn a_browser_shows_it() {
         assert!(scroll <= width, "{scroll} pixels do not fit into {width}");
         // Lines of modes that are switched off at first, and working scripts.
         assert!(hidden > 0, "no line is hidden");
-        assert_eq!(buttons, 2);
+        assert!(buttons > 2, "{buttons}");
         let picture = user.file("picture.png");
         let option = format!("--screenshot={}", picture.display());
         let size = format!("--window-size={},900", width.max(500));
         chromium(&user, &[&option, &size], &user.file("r.html"));
         assert!(std::fs::metadata(&picture).unwrap().len() > 10_000);
     }
+}
+
+/// A reader's pointer, keys and words, and what the page makes of them.
+const READER: &str = r#"<script>addEventListener('load', async () => {
+const said = {};
+const get = (selector, within = document) => within.querySelector(selector);
+const all = (selector, within = document) => [...within.querySelectorAll(selector)];
+const tip = () => get('#tip').hidden ? '' : get('#tip').innerText.replace(/\s+/g, ' ').trim();
+const point = (element, type, x, y) => element.dispatchEvent(
+    new PointerEvent(type, { clientX: x, clientY: y, bubbles: true, cancelable: true }));
+const press = (element, key) => element.dispatchEvent(
+    new KeyboardEvent('keydown', { key, bubbles: true, cancelable: true }));
+try {
+    // How full the emptier column of the emptiest card is.
+    said.fill = Math.min(...all('.flow').map(flow => {
+        const { left, top, width } = flow.getBoundingClientRect();
+        const ends = [top, top];
+        for (const part of flow.children) {
+            const box = part.getBoundingClientRect();
+            const side = box.left < left + width / 4 ? 0 : 1;
+            ends[side] = Math.max(ends[side], box.bottom);
+        }
+        return (Math.min(...ends) - top) / (Math.max(...ends) - top);
+    }));
+    // Sorting.
+    const table = get('table.wide');
+    get('details:has(> .scroll table.wide)').open = true;
+    const column = index => [...table.tBodies[0].rows].map(row => row.cells[index].textContent);
+    const sort = get('th:nth-child(2) .sort', table);
+    said.unsorted = column(0);
+    sort.click();
+    said.up = column(1).map(parseFloat);
+    sort.click();
+    said.down = column(1).map(parseFloat);
+    sort.click();
+    said.back = column(0);
+    // Filtering.
+    const search = get('input[type=search]');
+    const rows = all('table.metrics tbody tr', search.closest('.flow'));
+    search.value = 'P99.9';
+    search.dispatchEvent(new Event('input'));
+    said.filtered = rows.filter(row => !row.hidden).map(row => row.cells[0].textContent);
+    search.value = '';
+    search.dispatchEvent(new Event('input'));
+    said.unfiltered = rows.filter(row => !row.hidden).length === rows.length;
+    // Values below the pointer, and by the keyboard.
+    const chart = get('svg.chart[data-x=s]');
+    const box = chart.getBoundingClientRect();
+    const across = share => box.left + box.width * share;
+    const middle = box.top + box.height / 2;
+    const line = get('polyline[data-mode=dontcache]', chart);
+    said.points = get('polyline[data-mode=native]', chart).getAttribute('points').split(' ');
+    point(chart, 'pointermove', across(0.5), middle);
+    said.hover = tip();
+    point(chart, 'pointerleave', 0, 0);
+    said.left = tip();
+    press(chart, 'ArrowLeft');
+    said.key = tip();
+    // Zooming.
+    const ticks = () => all('.ticks text', chart).map(text => text.textContent);
+    said.ticks = ticks();
+    const reset = get('figcaption button', chart.parentElement);
+    point(chart, 'pointerdown', across(0.2), middle);
+    point(window, 'pointermove', across(0.3), middle);
+    point(window, 'pointerup', across(0.4), middle);
+    said.zoomed = ticks();
+    said.resettable = !reset.hidden;
+    point(chart, 'pointermove', across(0.9), middle);
+    said.hoverZoomed = tip();
+    reset.click();
+    said.reset = ticks();
+    // Modes.
+    const toggle = get('.legend input[value=dontcache]');
+    said.shown = getComputedStyle(line).display;
+    toggle.click();
+    said.hidden = getComputedStyle(line).display;
+    // Words.
+    const term = get('table a.term[href="\u0023metric-p99"]');
+    term.focus();
+    said.term = tip();
+    press(term, 'Escape');
+    said.escaped = tip();
+    said.glossary = get(term.getAttribute('href')).nextElementSibling.textContent;
+} catch (error) { said.error = String(error); }
+document.title = JSON.stringify(said);
+});</script></body>"#;
+
+#[test]
+fn a_reader_gets_values_orders_and_words() {
+    need!(Need::Tool("chromium"));
+    let user = User::new();
+    let results = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../docs/results/2026-11-26-epyc-2cpu-small.json");
+    std::fs::copy(results, user.file("r.json")).unwrap();
+    user.does("bench report r.json --html r.html");
+    let html = std::fs::read_to_string(user.file("r.html")).unwrap();
+    let page = user.file("probed.html");
+    std::fs::write(&page, html.replace("</body>", READER)).unwrap();
+    let dom = chromium(&user, &["--dump-dom", "--window-size=1280,900"], &page);
+    let title = dom
+        .split("<title>")
+        .nth(1)
+        .and_then(|rest| rest.split("</title>").next());
+    let said: Value = serde_json::from_str(&title.unwrap().replace("&amp;", "&")).unwrap();
+    assert_eq!(said["error"], Value::Null, "{said}");
+    let words = |key: &str| {
+        said[key]
+            .as_str()
+            .unwrap_or_else(|| panic!("{key}: {said}"))
+    };
+    let numbers = |key: &str| -> Vec<f64> {
+        let all = said[key].as_array().unwrap();
+        all.iter().map(|one| one.as_f64().unwrap()).collect()
+    };
+
+    let fill = said["fill"].as_f64().unwrap();
+    assert!(fill > 0.6, "half of a card is empty: {fill}");
+
+    let (up, down) = (numbers("up"), numbers("down"));
+    assert!(up.len() == 3 && up.is_sorted(), "{up:?}");
+    assert!(down.iter().rev().eq(&up), "{up:?} {down:?}");
+    assert_eq!(said["back"], said["unsorted"]);
+
+    assert_eq!(said["filtered"], serde_json::json!(["p99.9 µs"]));
+    assert_eq!(said["unfiltered"], true);
+
+    // What it tells of the slowest mode is the point of its line that ends the step.
+    let points: Vec<(f64, f64)> = said["points"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|one| one.as_str()?.split_once(','))
+        .map(|(x, y)| (x.parse().unwrap(), y.parse().unwrap()))
+        .collect();
+    let tells = |key: &str| -> f64 {
+        let text = words(key);
+        let told = text
+            .split_once(" s buffered ")
+            .and_then(|(at, rest)| Some((at, rest.split_once("native ")?.1)))
+            .and_then(|(at, rest)| Some((at, rest.split_once(" MB/s dontcache ")?.0)));
+        let (at, value) = told.unwrap_or_else(|| panic!("{text}"));
+        let (at, value): (f64, f64) = (at.parse().unwrap(), value.parse().unwrap());
+        let point = points.iter().find(|(x, _)| *x > at - 1e-6).unwrap();
+        assert!((value / point.1 - 1.0).abs() < 0.01, "{text} {point:?}");
+        at
+    };
+    let at = tells("hover");
+    assert_eq!(words("left"), "");
+    tells("key");
+
+    let last = |key: &str| said[key].as_array().unwrap().len();
+    assert!(
+        last("zoomed") > 3 && said["zoomed"] != said["ticks"],
+        "{said}"
+    );
+    assert_eq!(said["resettable"], true);
+    assert!(tells("hoverZoomed") < at, "{said}");
+    assert_eq!(said["reset"], said["ticks"]);
+
+    assert_eq!((words("shown"), words("hidden")), ("inline", "none"));
+
+    assert_eq!(
+        words("term"),
+        "99 % of the calls took at most this long; less is better"
+    );
+    assert_eq!(words("glossary"), words("term"));
+    assert_eq!(words("escaped"), "");
 }
 
 fn chromium(user: &User, options: &[&str], page: &Path) -> String {

@@ -5,7 +5,6 @@ use std::fmt::Write;
 use super::markup::Escaped;
 use crate::metric::shown;
 use crate::mode::Mode;
-use crate::statistics::Spread;
 
 const WIDTH: f64 = 360.0;
 const HEIGHT: f64 = 210.0;
@@ -20,13 +19,64 @@ const MOST_POINTS: usize = 160;
 #[derive(Clone, Debug)]
 pub(super) struct Line {
     pub(super) mode: Mode,
+    pub(super) run: RunName,
     pub(super) points: Vec<(f64, f64)>,
+}
+
+/// Of which benchmark something is where there are two: `A` or `B`.
+pub(super) type RunName = Option<char>;
+
+/// What a line or bar is called.
+pub(super) fn name(mode: Mode, run: RunName) -> String {
+    match run {
+        Some(run) => format!("{mode} {run}"),
+        None => mode.to_string(),
+    }
+}
+
+/// Classes: whose it is, and whether it is the older one.
+pub(super) fn class(mode: Mode, run: RunName) -> &'static str {
+    match (mode.is_ours(), run) {
+        (true, Some('A')) => "ours older",
+        (false, Some('A')) => "older",
+        (true, _) => "ours",
+        (false, _) => "",
+    }
+}
+
+/// How the values of an axis are to be read; the script must know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scale {
+    /// In this unit.
+    Linear(&'static str),
+    /// The power of ten of microseconds.
+    Time,
+    /// How many nines a percentile has.
+    Nines,
+}
+
+impl Scale {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Linear(unit) => unit,
+            Self::Time => "log-time",
+            Self::Nines => "nines",
+        }
+    }
+
+    fn number(self, value: f64) -> String {
+        match self {
+            Self::Linear(_) => tick(value),
+            _ => trimmed(&format!("{value:.4}")),
+        }
+    }
 }
 
 /// An axis: where its ticks are, on the scale of the points.
 #[derive(Clone, Debug)]
 pub(super) struct Axis {
-    pub(super) label: String,
+    pub(super) label: &'static str,
+    pub(super) scale: Scale,
     pub(super) low: f64,
     pub(super) high: f64,
     pub(super) ticks: Vec<(f64, String)>,
@@ -34,7 +84,7 @@ pub(super) struct Axis {
 
 impl Axis {
     /// From 0 to a round number above `high`.
-    pub(super) fn from_zero(label: &str, high: f64) -> Self {
+    pub(super) fn from_zero(unit: &'static str, high: f64) -> Self {
         let high = if high > 0.0 { high } else { 1.0 };
         let power = 10_f64.powf((high / 4.0).log10().floor());
         let steps = [1.0, 2.0, 2.5, 5.0, 10.0];
@@ -45,7 +95,8 @@ impl Axis {
             .unwrap_or(high);
         let count = (high / step).ceil() as u32;
         Self {
-            label: label.to_owned(),
+            label: if unit == "s" { "seconds" } else { unit },
+            scale: Scale::Linear(unit),
             low: 0.0,
             high: f64::from(count) * step,
             ticks: (0..=count)
@@ -60,13 +111,16 @@ impl Axis {
     }
 }
 
-/// A round number without the digits that say nothing.
 fn tick(value: f64) -> String {
-    let text = shown(value);
-    if text.contains('.') {
-        return text.trim_end_matches('0').trim_end_matches('.').to_owned();
+    trimmed(&shown(value))
+}
+
+/// A number without the digits that say nothing.
+fn trimmed(text: &str) -> String {
+    if !text.contains('.') {
+        return text.to_owned();
     }
-    text
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 /// How a mode's line is dashed, so that colours need not be told apart.
@@ -83,14 +137,6 @@ pub(super) fn dashes(mode: Mode) -> &'static str {
     }
 }
 
-fn class(mode: Mode) -> &'static str {
-    if mode.is_ours() {
-        " class=\"ours\""
-    } else {
-        ""
-    }
-}
-
 /// Lines over two axes, with what they show in words for those who cannot see
 /// them.
 pub(super) fn lines(caption: &str, x: &Axis, y: &Axis, lines: &[Line]) -> String {
@@ -98,14 +144,17 @@ pub(super) fn lines(caption: &str, x: &Axis, y: &Axis, lines: &[Line]) -> String
     let (right, bottom) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
     let at_x = |value: f64| LEFT + x.share(value) * (right - LEFT);
     let at_y = |value: f64| bottom - y.share(value) * (bottom - TOP);
-    let names: Vec<&str> = lines.iter().map(|line| line.mode.name()).collect();
+    let names: Vec<String> = lines.iter().map(|line| name(line.mode, line.run)).collect();
     let _ = write!(
         svg,
-        "<figure><figcaption>{0}</figcaption><svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" \
-         aria-label=\"{0}: {1} over {2}, of {3}; the figures are in the tables\">",
+        "<figure><figcaption>{0}</figcaption><svg class=\"chart\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
+         role=\"img\" data-x=\"{1}\" data-y=\"{2}\" aria-label=\"{0}: {3} over {4}, of {5}; the \
+         figures are in the tables\"><g class=\"ticks\">",
         Escaped(caption),
-        Escaped(&y.label),
-        Escaped(&x.label),
+        x.scale.name(),
+        y.scale.name(),
+        y.label,
+        x.label,
         names.join(", ")
     );
     for (value, text) in &y.ticks {
@@ -131,29 +180,40 @@ pub(super) fn lines(caption: &str, x: &Axis, y: &Axis, lines: &[Line]) -> String
             Escaped(text)
         );
     }
+    // The plot is a picture of its own, in the units of the axes: the script reads values from its
+    // points, and zooms by its view box.
     let _ = write!(
         svg,
-        "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
+        "</g><text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>\
+         <svg class=\"plot\" x=\"{LEFT}\" y=\"{TOP}\" width=\"{}\" height=\"{}\" \
+         viewBox=\"{} {} {} {}\" preserveAspectRatio=\"none\"><g transform=\"scale(1 -1)\">",
         f64::midpoint(LEFT, right),
         HEIGHT - 4.0,
-        Escaped(&x.label)
+        x.label,
+        right - LEFT,
+        bottom - TOP,
+        x.low,
+        -y.high,
+        x.high - x.low,
+        y.high - y.low
     );
     for line in lines {
         let points: Vec<String> = thinned(&line.points)
             .iter()
-            .map(|(x, y)| format!("{:.1},{:.1}", at_x(*x), at_y(*y)))
+            .map(|&(at, value)| format!("{},{}", x.scale.number(at), y.scale.number(value)))
             .collect();
         let _ = write!(
             svg,
-            "<polyline{} data-mode=\"{1}\" stroke=\"var(--{1})\" stroke-dasharray=\"{2}\" \
-             points=\"{3}\"><title>{1}</title></polyline>",
-            class(line.mode),
+            "<polyline class=\"{}\" data-mode=\"{1}\" data-name=\"{2}\" stroke=\"var(--{1})\" \
+             stroke-dasharray=\"{3}\" points=\"{4}\"/>",
+            class(line.mode, line.run),
             line.mode,
+            name(line.mode, line.run),
             dashes(line.mode),
             points.join(" ")
         );
     }
-    svg.push_str("</svg></figure>\n");
+    svg.push_str("</g></svg></svg></figure>\n");
     svg
 }
 
@@ -166,64 +226,6 @@ fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
         .chunks(points.len().div_ceil(MOST_POINTS))
         .filter_map(|group| group.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1)))
         .collect()
-}
-
-/// A bar for each mode, with its range.
-pub(super) fn bars(caption: &str, unit: &str, values: &[(Mode, Spread)]) -> String {
-    const ROW: f64 = 22.0;
-    const NAME: f64 = 92.0;
-    const VALUE: f64 = 52.0;
-    let height = ROW * values.len() as f64 + 4.0;
-    let most = values
-        .iter()
-        .map(|(_, spread)| spread.high)
-        .fold(0.0, f64::max);
-    let scale = if most > 0.0 {
-        (WIDTH - NAME - VALUE) / most
-    } else {
-        0.0
-    };
-    let texts: Vec<String> = values
-        .iter()
-        .map(|(mode, spread)| format!("{mode} {}", shown(spread.median)))
-        .collect();
-    let mut svg = format!(
-        "<figure><figcaption>{0}, {1}</figcaption><svg viewBox=\"0 0 {WIDTH} {height}\" \
-         role=\"img\" aria-label=\"{0} in {1}: {2}\">",
-        Escaped(caption),
-        Escaped(unit),
-        texts.join(", ")
-    );
-    for (index, (mode, spread)) in values.iter().enumerate() {
-        let top = ROW * index as f64 + 3.0;
-        let middle = top + 8.0;
-        let (low, high) = (NAME + spread.low * scale, NAME + spread.high * scale);
-        let _ = write!(
-            svg,
-            "<text class=\"name\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{mode}</text>\
-             <rect class=\"track\" x=\"{NAME}\" y=\"{top}\" width=\"{:.1}\" height=\"16\"/>\
-             <rect x=\"{NAME}\" y=\"{top}\" width=\"{:.1}\" height=\"16\" fill=\"var(--{mode})\"/>\
-             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
-            NAME - 6.0,
-            top + 12.0,
-            WIDTH - NAME - VALUE,
-            spread.median * scale,
-            WIDTH - 2.0,
-            top + 12.0,
-            shown(spread.median)
-        );
-        if spread.count > 1 {
-            let _ = write!(
-                svg,
-                "<path class=\"whisker\" d=\"M{low:.1} {middle}H{high:.1}M{low:.1} {:.1}v6M{high:.1} \
-                 {:.1}v6\"/>",
-                middle - 3.0,
-                middle - 3.0
-            );
-        }
-    }
-    svg.push_str("</svg></figure>\n");
-    svg
 }
 
 #[cfg(test)]

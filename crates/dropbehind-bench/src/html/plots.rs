@@ -3,11 +3,12 @@
 
 use std::fmt::Write;
 
-use super::chart::{Axis, Line, dashes, lines};
+use super::chart::{Axis, Line, RunName, Scale, dashes, lines};
 use crate::clock::SERIES_STEP_NS;
 use crate::metric::Metric;
 use crate::mode::Mode;
 use crate::results::{ModeResults, Run, ScenarioResults};
+use crate::sampler::MemorySample;
 use crate::series::steady;
 use crate::table::roles;
 
@@ -30,21 +31,28 @@ fn typical<'a>(mode: &'a ModeResults, role: &str) -> Option<&'a Run> {
     runs.get(runs.len() / 2).copied()
 }
 
+/// A scenario's results, or those of two benchmarks.
+pub(super) type Sources<'a> = [(RunName, &'a ScenarioResults)];
+
 fn each_mode(
-    results: &ScenarioResults,
+    sources: &Sources<'_>,
     role: &str,
     points: impl Fn(&Run) -> Vec<(f64, f64)>,
 ) -> Vec<Line> {
-    let modes = results.modes.iter();
-    modes
-        .filter_map(|mode| {
-            let points = points(typical(mode, role)?);
-            (points.len() > 1).then_some(Line {
-                mode: mode.mode,
-                points,
-            })
-        })
-        .collect()
+    let mut lines = Vec::new();
+    for (run, results) in sources {
+        for mode in &results.modes {
+            let points = typical(mode, role).map(&points).unwrap_or_default();
+            if points.len() > 1 {
+                lines.push(Line {
+                    mode: mode.mode,
+                    run: *run,
+                    points,
+                });
+            }
+        }
+    }
+    lines
 }
 
 fn most(lines: &[Line], of: fn(&(f64, f64)) -> f64) -> f64 {
@@ -52,44 +60,39 @@ fn most(lines: &[Line], of: fn(&(f64, f64)) -> f64) -> f64 {
     values.fold(0.0, f64::max)
 }
 
-/// All of them, with a legend that switches lines on and off.
-pub(super) fn plots(results: &ScenarioResults) -> String {
+type Of = fn(&MemorySample) -> u64;
+const MEMORY: [(&str, Of); 2] = [
+    ("In the page cache", |sample| sample.cached_bytes),
+    ("Dirty or under writeback", |sample| sample.dirty_bytes),
+];
+
+/// All of them.
+pub(super) fn plots(sources: &Sources<'_>) -> String {
     let mut figures = String::new();
-    for role in roles(results) {
-        figures.push_str(&speed_over_time(results, &role));
-        figures.push_str(&latencies(results, &role));
+    let first = sources[0].1;
+    for role in roles(first) {
+        figures.push_str(&speed_over_time(sources, &role));
+        figures.push_str(&latencies(sources, &role));
     }
-    figures.push_str(&memory(results, "In the page cache", |sample| {
-        sample.cached_bytes
-    }));
-    figures.push_str(&memory(results, "Dirty or under writeback", |sample| {
-        sample.dirty_bytes
-    }));
-    if figures.is_empty() {
-        return figures;
+    let role = &first.role;
+    for (caption, of) in MEMORY {
+        figures.push_str(&memory(sources, role, caption, of));
     }
-    format!(
-        "<details><summary>Over time, latencies, memory</summary>\n{}<div class=\"plots\">\n\
-         {figures}</div></details>\n",
-        legend(results)
-    )
+    figures
 }
 
-fn legend(results: &ScenarioResults) -> String {
+/// What the lines are, and which of them and of the rows of the table are shown.
+pub(super) fn legend(results: &ScenarioResults) -> String {
     let mut text = String::from(
-        "<fieldset class=\"legend\"><legend>Lines (the run of each mode with the median \
-         speed)</legend>",
+        "<fieldset class=\"legend\"><legend>Lines are of each mode's run with the median speed\
+         </legend>",
     );
     for mode in results.modes.iter().filter(|mode| !mode.runs.is_empty()) {
         let mode = mode.mode;
-        let checked = if SHOWN.contains(&mode) {
-            " checked"
-        } else {
-            ""
-        };
+        let checked = ["", " checked"][usize::from(SHOWN.contains(&mode))];
         let _ = write!(
             text,
-            "<label><input type=\"checkbox\" value=\"{mode}\"{checked}>\
+            "<label><input type=\"checkbox\" value=\"{mode}\"{checked} hidden>\
              <svg viewBox=\"0 0 32 8\" aria-hidden=\"true\"><path d=\"M0 4H32\" \
              stroke=\"var(--{mode})\" stroke-width=\"3\" stroke-dasharray=\"{}\"/></svg>{mode}\
              </label>",
@@ -100,8 +103,15 @@ fn legend(results: &ScenarioResults) -> String {
     text
 }
 
-fn speed_over_time(results: &ScenarioResults, role: &str) -> String {
-    let lines_ = each_mode(results, role, |run| {
+pub(super) fn whose(role: &str) -> String {
+    match role {
+        "all" => "of all together".to_owned(),
+        role => format!("of the {role}"),
+    }
+}
+
+fn speed_over_time(sources: &Sources<'_>, role: &str) -> String {
+    let lines_ = each_mode(sources, role, |run| {
         let Some(role) = run.roles.get(role) else {
             return Vec::new();
         };
@@ -114,9 +124,9 @@ fn speed_over_time(results: &ScenarioResults, role: &str) -> String {
     if lines_.is_empty() {
         return String::new();
     }
-    let x = Axis::from_zero("seconds", most(&lines_, |point| point.0));
+    let x = Axis::from_zero("s", most(&lines_, |point| point.0));
     let y = Axis::from_zero("MB/s", most(&lines_, |point| point.1));
-    lines(&format!("Speed of the {role}, MB/s"), &x, &y, &lines_)
+    lines(&format!("Speed {}, MB/s", whose(role)), &x, &y, &lines_)
 }
 
 /// Percentiles on a scale on which each further nine takes as much room.
@@ -128,8 +138,8 @@ fn nines(percentile: f64) -> f64 {
     (100.0 / (100.0 - percentile)).log10()
 }
 
-fn latencies(results: &ScenarioResults, role: &str) -> String {
-    let lines_ = each_mode(results, role, |run| {
+fn latencies(sources: &Sources<'_>, role: &str) -> String {
+    let lines_ = each_mode(sources, role, |run| {
         let Some(role) = run.roles.get(role).filter(|role| role.operations > 0) else {
             return Vec::new();
         };
@@ -141,17 +151,14 @@ fn latencies(results: &ScenarioResults, role: &str) -> String {
     if lines_.is_empty() {
         return String::new();
     }
-    let values = || {
-        lines_
-            .iter()
-            .flat_map(|line| &line.points)
-            .map(|point| point.1)
-    };
+    let points = || lines_.iter().flat_map(|line| &line.points);
+    let values = || points().map(|point| point.1);
     let low = values().fold(f64::MAX, f64::min).floor();
     let high = values().fold(f64::MIN, f64::max).ceil().max(low + 1.0);
     let ticks = (low as i32..=high as i32).map(|power| (f64::from(power), time(power)));
     let y = Axis {
-        label: "latency".to_owned(),
+        label: "latency",
+        scale: Scale::Time,
         low,
         high,
         ticks: ticks.collect(),
@@ -165,7 +172,8 @@ fn latencies(results: &ScenarioResults, role: &str) -> String {
         (100.0, "max"),
     ];
     let x = Axis {
-        label: "percentile of the calls".to_owned(),
+        label: "percentile of the calls",
+        scale: Scale::Nines,
         low: 0.0,
         high: nines(100.0),
         ticks: named
@@ -173,7 +181,12 @@ fn latencies(results: &ScenarioResults, role: &str) -> String {
             .map(|&(percentile, name)| (nines(percentile), name.to_owned()))
             .collect(),
     };
-    lines(&format!("Latency of the {role}'s calls"), &x, &y, &lines_)
+    lines(
+        &format!("Latency of calls {}", whose(role)),
+        &x,
+        &y,
+        &lines_,
+    )
 }
 
 /// A power of ten of microseconds.
@@ -187,13 +200,9 @@ fn time(power: i32) -> String {
     }
 }
 
-fn memory(
-    results: &ScenarioResults,
-    caption: &str,
-    of: fn(&crate::sampler::MemorySample) -> u64,
-) -> String {
+fn memory(sources: &Sources<'_>, role: &str, caption: &str, of: Of) -> String {
     let seconds = SERIES_STEP_NS as f64 / 1e9;
-    let lines_ = each_mode(results, &results.role, |run| {
+    let lines_ = each_mode(sources, role, |run| {
         let samples = run.memory.series.iter().enumerate();
         samples
             .map(|(step, sample)| {
@@ -205,7 +214,7 @@ fn memory(
     if lines_.is_empty() {
         return String::new();
     }
-    let x = Axis::from_zero("seconds", most(&lines_, |point| point.0));
+    let x = Axis::from_zero("s", most(&lines_, |point| point.0));
     let y = Axis::from_zero("MiB", most(&lines_, |point| point.1));
     lines(&format!("{caption}, MiB"), &x, &y, &lines_)
 }

@@ -2,32 +2,26 @@
 
 use std::fmt::Write;
 
+use super::chart::{class, name};
+use super::glossary;
 use super::markup::Escaped;
+use super::plots::{Sources, whose};
 use crate::change::Change;
+use crate::compare::Compared;
+use crate::gains::against_plain;
 use crate::metric::{Metric, shown};
 use crate::mode::Mode;
-use crate::results::{ModeResults, ScenarioResults};
+use crate::results::ScenarioResults;
+use crate::statistics::Spread;
 use crate::table::{range, roles};
 
-/// The metrics of a role that any mode has a value of; those of the machine
-/// with the first role only. What follows from the speed is left out, unless
-/// the verdict is about it.
-fn metrics(results: &ScenarioResults, index: usize, role: &str) -> Vec<&'static Metric> {
-    let has_value = |metric: &&Metric| {
-        let mut modes = results.modes.iter();
-        modes.any(|mode| metric.spread(mode, role).is_some())
-    };
-    let keys = Metric::ALL.map(|metric| metric.key);
-    keys.into_iter()
-        .filter(|key| !matches!(*key, "total" | "operations") || *key == results.metric)
-        .filter_map(Metric::named)
-        .filter(|metric| index == 0 || metric.is_of_role())
-        .filter(has_value)
-        .collect()
+/// What follows from the speed is left out, unless the verdict is about it.
+fn is_shown(results: &ScenarioResults, metric: &Metric) -> bool {
+    !matches!(metric.key, "total" | "operations") || metric.key == results.metric
 }
 
 /// A heading: the role where there are several.
-fn heading(role: &str, roles: &[String], metric: &Metric) -> String {
+pub(super) fn heading(role: &str, roles: &[String], metric: &Metric) -> String {
     if roles.len() > 1 && metric.is_of_role() {
         format!("{role}: {}", metric.label)
     } else {
@@ -35,122 +29,177 @@ fn heading(role: &str, roles: &[String], metric: &Metric) -> String {
     }
 }
 
+/// A table in a box of its own, in which it scrolls.
+pub(super) fn table(
+    label: &str,
+    class: &str,
+    caption: &str,
+    heads: &[String],
+    rows: &str,
+) -> String {
+    let heads: String = heads
+        .iter()
+        .map(|head| format!("<th scope=\"col\">{head}</th>"))
+        .collect();
+    format!(
+        "<div class=\"scroll\" role=\"region\" tabindex=\"0\" aria-label=\"{}\">\
+         <table class=\"{class}\"><caption>{caption}</caption><thead><tr>{heads}</tr></thead><tbody>\n\
+         {rows}</tbody></table></div>\n",
+        Escaped(label)
+    )
+}
+
+/// The verdict's metric as bars, whose ranges are drawn on them.
+pub(super) fn bars(sources: &Sources<'_>) -> String {
+    let first = sources[0].1;
+    let Some(metric) = Metric::named(&first.metric) else {
+        return String::new();
+    };
+    let mut bars = Vec::new();
+    for mode in Mode::ALL {
+        for (run, results) in sources {
+            let results = results.modes.iter().find(|one| one.mode == mode);
+            let spread = results.and_then(|results| metric.spread(results, &first.role));
+            bars.extend(spread.map(|spread| (mode, *run, spread)));
+        }
+    }
+    let most = bars
+        .iter()
+        .map(|bar| bar.2.high)
+        .fold(f64::MIN_POSITIVE, f64::max);
+    let mut rows = String::new();
+    for (mode, run, spread) in bars {
+        let percent = |value: f64| value * 100.0 / most;
+        let _ = writeln!(
+            rows,
+            "<tr class=\"{}\"><th scope=\"row\">{}</th><td><div class=\"bar\"><i style=\"width:{:.1}%;\
+             background:var(--{mode})\"></i><b style=\"left:{:.1}%;width:{:.1}%\"></b></div></td>\
+             <td>{}</td></tr>",
+            class(mode, run),
+            name(mode, run),
+            percent(spread.median),
+            percent(spread.low),
+            percent(spread.high - spread.low),
+            value(&spread)
+        );
+    }
+    let caption = format!(
+        "{} {}, {}",
+        metric.label,
+        whose(&first.role),
+        metric.direction()
+    );
+    let heads = ["mode", "", metric.label].map(str::to_owned);
+    table(&caption, "bars", &caption, &heads, &rows)
+}
+
 /// Baseline, ours and the change, a row a metric.
 pub(super) fn baseline(results: &ScenarioResults) -> String {
-    let of = |wanted: Mode| {
-        let mut modes = results.modes.iter();
-        modes.find(|mode| mode.mode == wanted && !mode.runs.is_empty())
-    };
-    let Some(plain) = of(Mode::Buffered) else {
+    let all = against_plain(results);
+    let Some(ours) = all.first().map(|one| one.mode) else {
         return String::new();
     };
-    let Some(ours) = of(Mode::Dontcache).or_else(|| of(Mode::Run)) else {
-        return String::new();
-    };
-    let mut text = format!(
-        "<div class=\"scroll\" role=\"region\" tabindex=\"0\" aria-label=\"{0}: {1} and {2}\">\
-         <table><caption>Medians of {3} and {4} runs; ≈ where the ranges overlap</caption>\
-         <thead><tr><th scope=\"col\">metric</th><th scope=\"col\">{1}</th>\
-         <th scope=\"col\" class=\"ours\">{2}</th><th scope=\"col\">change</th></tr></thead><tbody>\n",
-        Escaped(&results.name),
-        plain.mode,
-        ours.mode,
-        plain.runs.len(),
-        ours.runs.len()
-    );
     let roles = roles(results);
-    for (index, role) in roles.iter().enumerate() {
-        for metric in metrics(results, index, role) {
-            let spreads = metric.spread(plain, role).zip(metric.spread(ours, role));
-            let Some((before, after)) = spreads else {
-                continue;
-            };
-            let change = Change {
-                metric,
-                before,
-                after,
-            };
+    let mut rows = String::new();
+    for Compared { role, change, .. } in &all {
+        if is_shown(results, change.metric) {
             let _ = writeln!(
-                text,
-                "<tr><th scope=\"row\" title=\"{}\">{}</th><td>{}</td><td>{}</td>\
-                 <td{}>{}</td></tr>",
-                Escaped(metric.meaning),
-                Escaped(&heading(role, &roles, metric)),
-                shown(before.median),
-                shown(after.median),
-                class(&change),
-                change.words(),
+                rows,
+                "<tr><th scope=\"row\">{}</th><td>{}</td><td>{}</td>{}</tr>",
+                glossary::metric(change.metric, &heading(role, &roles, change.metric)),
+                shown(change.before.median),
+                shown(change.after.median),
+                changed(change)
             );
         }
     }
-    text.push_str("</tbody></table></div>\n");
-    text
+    table(
+        &format!("{}: buffered and {ours}", results.name),
+        "metrics",
+        "Medians; ≈ is within the noise",
+        &["metric", "buffered", ours.name(), "change"].map(str::to_owned),
+        &rows,
+    )
 }
 
-fn class(change: &Change) -> &'static str {
-    match (change.is_apart() && !change.is_none(), change.is_better()) {
+/// A cell that says how a figure changed; sorted by factor.
+pub(super) fn changed(change: &Change) -> String {
+    let class = match (change.is_apart() && !change.is_none(), change.is_better()) {
         (false, _) => "",
-        (true, true) => " class=\"good\"",
-        (true, false) => " class=\"bad\"",
-    }
+        (true, true) => " good",
+        (true, false) => " bad",
+    };
+    let factor = change.after.median / change.before.median;
+    format!(
+        "<td class=\"change{class}\" data-v=\"{:.3}\">{}</td>",
+        factor.log2().clamp(-99.0, 99.0),
+        change.words()
+    )
 }
 
 /// All modes and metrics.
 pub(super) fn all(results: &ScenarioResults) -> String {
     let roles = roles(results);
-    let columns: Vec<(&String, &'static Metric)> = roles
-        .iter()
-        .enumerate()
-        .flat_map(|(index, role)| {
-            let metrics = metrics(results, index, role).into_iter();
-            metrics.map(move |metric| (role, metric))
-        })
-        .collect();
-    let mut text = format!(
-        "<details><summary>All modes and metrics</summary>\n<div class=\"scroll\" role=\"region\" \
-         tabindex=\"0\" aria-label=\"{0}: all modes and metrics\"><table class=\"wide\">\
-         <caption>Medians, with the range of the runs below</caption><thead><tr>\
-         <th scope=\"col\">mode</th>",
-        Escaped(&results.name)
-    );
-    for (role, metric) in &columns {
-        let _ = write!(
-            text,
-            "<th scope=\"col\" title=\"{}\">{}</th>",
-            Escaped(metric.meaning),
-            Escaped(&heading(role, &roles, metric))
+    let mut columns: Vec<(&String, &'static Metric)> = Vec::new();
+    for (index, role) in roles.iter().enumerate() {
+        // Those of the machine stand with the first role only.
+        let metrics = Metric::ALL
+            .iter()
+            .filter_map(|metric| Metric::named(metric.key));
+        columns.extend(
+            metrics
+                .filter(|metric| is_shown(results, metric) && (index == 0 || metric.is_of_role()))
+                .filter(|metric| {
+                    results
+                        .modes
+                        .iter()
+                        .any(|mode| metric.spread(mode, role).is_some())
+                })
+                .map(|metric| (role, metric)),
         );
     }
-    text.push_str("</tr></thead><tbody>\n");
+    let mut heads = vec!["mode".to_owned()];
+    heads.extend(
+        columns
+            .iter()
+            .map(|(role, metric)| glossary::metric(metric, &heading(role, &roles, metric))),
+    );
+    let mut rows = String::new();
     for mode in results.modes.iter().filter(|mode| !mode.runs.is_empty()) {
         let class = if mode.mode.is_ours() {
             " class=\"ours\""
         } else {
             ""
         };
-        let _ = write!(
-            text,
-            "<tr><th scope=\"row\"{class} title=\"{}\">{}</th>",
-            Escaped(mode.mode.summary()),
-            mode.mode
-        );
+        let name = glossary::mode(mode.mode);
+        let _ = write!(rows, "<tr><th scope=\"row\"{class}>{name}</th>");
         for (role, metric) in &columns {
-            text.push_str(&cell(mode, role, metric));
+            let spread = metric.spread(mode, role);
+            let cell = spread.map_or_else(|| "–".to_owned(), |spread| value(&spread));
+            let _ = write!(rows, "<td>{cell}</td>");
         }
-        text.push_str("</tr>\n");
+        rows.push_str("</tr>\n");
     }
-    text.push_str("</tbody></table></div></details>\n");
-    text
+    format!(
+        "<details><summary>All modes and metrics</summary>\n{}</details>\n",
+        table(
+            &format!("{}: all modes and metrics", results.name),
+            "wide",
+            "Medians, with the range of the runs below",
+            &heads,
+            &rows
+        )
+    )
 }
 
-fn cell(mode: &ModeResults, role: &str, metric: &Metric) -> String {
-    match metric.spread(mode, role) {
-        None => "<td>–</td>".to_owned(),
-        Some(spread) if spread.count == 1 => format!("<td>{}</td>", shown(spread.median)),
-        Some(spread) => format!(
-            "<td>{}<br><span class=\"range\">{}</span></td>",
+/// A median with its range.
+pub(super) fn value(spread: &Spread) -> String {
+    match spread.count {
+        1 => shown(spread.median),
+        _ => format!(
+            "{}<br><span class=\"range\">{}</span>",
             shown(spread.median),
-            range(&spread)
+            range(spread)
         ),
     }
 }
