@@ -1,7 +1,7 @@
 //! Results for other programs: spreadsheets, and pages that are written in Markdown.
 
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::error::Error;
 use crate::metric::{Better, Metric};
@@ -46,6 +46,17 @@ impl Reports {
         }
         Ok(())
     }
+}
+
+/// Writes the page of two benchmarks, the older one first.
+///
+/// # Errors
+/// Those of writing and renaming.
+pub fn save_comparison(before: &Results, after: &Results, path: &Path) -> Result<(), Error> {
+    replace(
+        path,
+        crate::html::render_comparison(before, after).as_bytes(),
+    )
 }
 
 /// A line for each figure: one of a role, or of the machine where there is none.

@@ -1,6 +1,7 @@
 //! The report: one HTML file that needs nothing else.
 
 mod chart;
+mod comparison;
 mod glossary;
 mod markup;
 mod plots;
@@ -13,6 +14,7 @@ use crate::gains::{Gains, against_plain, gains};
 use crate::results::{Results, ScenarioResults};
 use crate::table::remarks;
 use crate::verdict::{Outcome, verdict};
+pub use comparison::render as render_comparison;
 use markup::Escaped;
 
 const STYLE: &str = include_str!("html/style.css");

@@ -52,7 +52,7 @@ mod worker;
 pub use compare::compare;
 pub use environment::{DiskFacts, Environment};
 pub use error::Error;
-pub use export::{Reports, csv, markdown};
+pub use export::{Reports, csv, markdown, save_comparison};
 pub use latency::Latency;
 pub use mode::{Mode, UnknownMode};
 pub use options::Options;

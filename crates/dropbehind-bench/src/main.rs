@@ -31,7 +31,12 @@ enum What {
     /// Describe each scenario and mode in a line
     List,
     /// Say what changed from one result file to another
-    Compare { before: PathBuf, after: PathBuf },
+    Compare {
+        before: PathBuf,
+        after: PathBuf,
+        #[arg(long)]
+        html: Option<PathBuf>,
+    },
     /// Print a result file's tables, or make its report
     Report {
         results: PathBuf,
@@ -115,7 +120,11 @@ fn main() -> ExitCode {
     ExitCode::from(match Cli::parse().what {
         What::Measure(asked) => measure(asked),
         What::List => print(&list()),
-        What::Compare { before, after } => compare(&before, &after),
+        What::Compare {
+            before,
+            after,
+            html,
+        } => compare(&before, &after, html.as_deref()),
         What::Report { results, reports } => show(&results, &reports.into()),
         What::Worker if dropbehind_bench::worker_main() => DONE,
         What::Disk { size } if dropbehind_bench::disk_main(std::slice::from_ref(&size)) == 0 => {
@@ -153,9 +162,17 @@ fn list() -> String {
     text
 }
 
-fn compare(before: &Path, after: &Path) -> u8 {
-    match Results::load(before).and_then(|before| Ok((before, Results::load(after)?))) {
-        Ok((before, after)) => print(&dropbehind_bench::compare(&before, &after)),
+fn compare(before: &Path, after: &Path, html: Option<&Path>) -> u8 {
+    let both = Results::load(before).and_then(|before| Ok((before, Results::load(after)?)));
+    let (before, after) = match both {
+        Ok(both) => both,
+        Err(error) => return report(&error),
+    };
+    let Some(html) = html else {
+        return print(&dropbehind_bench::compare(&before, &after));
+    };
+    match dropbehind_bench::save_comparison(&before, &after, html) {
+        Ok(()) => DONE,
         Err(error) => report(&error),
     }
 }

@@ -196,6 +196,40 @@ fn a_comparison_tells_what_changed() {
 }
 
 #[test]
+fn two_benchmarks_are_laid_over_each_other() {
+    let user = User::new();
+    let found = faster(&benchmark(&user), 1);
+    save(&user.file("a.json"), &found);
+    let mut other = faster(&found, 1000);
+    other["environment"]["kernel"] = "<9.9>".into();
+    save(&user.file("b.json"), &other);
+    user.does("bench compare a.json b.json --html c.html");
+    let html = std::fs::read_to_string(user.file("c.html")).unwrap();
+    is_well_formed(&html);
+    for part in [
+        "<td>&lt;9.9&gt;</td>",
+        "<section class=\"scenario\" id=\"append-log\"",
+        "data-name=\"dontcache A\"",
+        "data-name=\"dontcache B\"",
+        ">buffered A</th>",
+        "Nothing was lost beyond the noise",
+        "1000× the speed, better",
+        ">Faster.</strong> The writer moves",
+    ] {
+        assert!(html.contains(part), "{part}");
+    }
+    assert!(!html.contains("worse</td>"));
+    // With itself nothing has changed.
+    user.does("bench compare a.json a.json --html c.html");
+    let html = std::fs::read_to_string(user.file("c.html")).unwrap();
+    is_well_formed(&html);
+    assert!(html.contains("Of all figures 0 are better, 0 worse, "));
+    assert!(html.contains("Nothing was gained beyond the noise"));
+    user.runs("bench compare a.json missing.json --html c.html")
+        .fails(1, "missing.json");
+}
+
+#[test]
 fn a_single_run_proves_nothing() {
     let user = User::new();
     user.does("bench seq-write-1m --size 2MiB --runs 1 --modes buffered,dontcache --json r.json");

@@ -38,6 +38,9 @@ enum What {
         /// The newer results
         #[arg(value_name = "B.json", value_hint = clap::ValueHint::FilePath)]
         after: PathBuf,
+        /// Write a page to FILE instead, with both in each chart and table
+        #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+        html: Option<PathBuf>,
     },
     /// Print a result file's tables, or make its report
     Report {
@@ -107,8 +110,14 @@ fn words(args: &BenchArgs, here: &Path) -> Vec<OsString> {
             words.extend(args.scenarios.iter().map(OsString::from));
         }
         Some(What::List) => words.push("list".into()),
-        Some(What::Compare { before, after }) => {
-            words.extend(["compare".into(), "--".into(), before.into(), after.into()]);
+        Some(What::Compare {
+            before,
+            after,
+            html,
+        }) => {
+            words.push("compare".into());
+            words.extend(html.as_ref().map(|path| file("html", path)));
+            words.extend(["--".into(), before.into(), after.into()]);
         }
         Some(What::Report {
             results,

@@ -20,7 +20,7 @@ pub(super) struct ManArgs {
 }
 
 /// Of each command: what a user may want, and the line that does it.
-const EXAMPLES: [(&str, &str, &str); 26] = [
+const EXAMPLES: [(&str, &str, &str); 27] = [
     (
         "dropbehind",
         "Copy a file and keep it out of the page cache:",
@@ -130,6 +130,11 @@ const EXAMPLES: [(&str, &str, &str); 26] = [
         "dropbehind-bench-compare",
         "Compare an older kernel with a newer one:",
         "dropbehind bench compare before.json after.json",
+    ),
+    (
+        "dropbehind-bench-compare",
+        "Lay both over each other in a page:",
+        "dropbehind bench compare before.json after.json --html both.html",
     ),
     (
         "dropbehind-bench-report",
