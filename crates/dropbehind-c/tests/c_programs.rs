@@ -153,7 +153,7 @@ fn valgrind_finds_nothing() {
     run(valgrind.arg(program).arg("calls").arg(home.file("file")));
 }
 
-/// The library as it is installed, and the examples, README's too, built with what pkg-config says.
+/// The library as it is installed, and the examples, those of docs/library.md too, built with what pkg-config says.
 #[test]
 fn the_installed_library_is_found_and_used() {
     need!(
@@ -198,19 +198,15 @@ fn the_installed_library_is_found_and_used() {
     ask.env("PKG_CONFIG_PATH", root.join("lib/pkgconfig"));
     let flags = run(&mut ask);
     let file = home.file("file");
-    let readme = fs::read_to_string(repository().join("README.md")).unwrap();
-    let (_, statement) = readme.split_once("```c\n").unwrap();
-    let (statement, _) = statement.split_once("```").unwrap();
-    let program_of_readme = format!(
-        "#include <dropbehind.h>\n#include <fcntl.h>\nint main(void)\n{{\n{statement}    \
-         return !file || dropbehind_write(file, \"x\", 1) != 1 || dropbehind_close(file) < 0;\n}}\n"
-    );
-    fs::write(home.file("readme.c"), program_of_readme).unwrap();
+    let page = fs::read_to_string(repository().join("docs/library.md")).unwrap();
+    let (_, example) = page.split_once("```c\n").unwrap();
+    let (example, _) = example.split_once("```").unwrap();
+    fs::write(home.file("page.c"), example).unwrap();
     let example_source = |name| Path::new(HOME).join(format!("examples/{name}.c"));
     let sources = [
         ("stream", example_source("stream")),
         ("engine", example_source("engine")),
-        ("readme", home.file("readme.c")),
+        ("page", home.file("page.c")),
     ];
     for (example, source) in sources {
         let program = home.file(example);
@@ -236,9 +232,9 @@ fn the_installed_library_is_found_and_used() {
             );
             assert_eq!(cached_pages(&file), 0);
             assert!(fs::read(&input).unwrap() == fs::read(&file).unwrap());
-        } else if example == "readme" {
+        } else if example == "page" {
             run(command.current_dir(home.path()));
-            assert_eq!(fs::read(home.file("backup")).unwrap(), b"x");
+            assert_eq!(fs::read(home.file("backup")).unwrap(), b"...");
         } else {
             run(&mut command);
             assert_eq!(fs::metadata(&file).unwrap().len(), 64 << 20);

@@ -42,7 +42,7 @@ fn the_module_does_what_open_does() {
     run(&mut test);
 }
 
-/// A wheel, unpacked where nothing else is, and README's example.
+/// A wheel, unpacked where nothing else is, and the example of docs/library.md.
 #[test]
 fn the_wheel_is_complete() {
     need!(Need::Tool("gcc"), Need::Cachestat);
@@ -62,8 +62,8 @@ fn the_wheel_is_complete() {
     let site = home.file("site");
     let mut unpack = Command::new(PYTHON);
     run(unpack.args(["-m", "zipfile", "-e"]).arg(wheel).arg(&site));
-    let readme = fs::read_to_string(repository().join("README.md")).unwrap();
-    let example = readme
+    let page = fs::read_to_string(repository().join("docs/library.md")).unwrap();
+    let example = page
         .split("```python\n")
         .nth(1)
         .unwrap()

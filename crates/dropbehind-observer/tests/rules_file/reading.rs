@@ -62,17 +62,6 @@ fn the_example_shows_every_key() {
 }
 
 #[test]
-fn the_readme_shows_rules_that_work() {
-    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
-    let readme = std::fs::read_to_string(readme).unwrap();
-    let (_, rest) = readme.split_once("```toml\n").expect("rules in the README");
-    let (text, _) = rest.split_once("```").unwrap();
-    let rules = RulesFile::parse(text).unwrap_or_else(|wrong| panic!("{wrong:#?}"));
-    assert_eq!(rules.rule_count(), 2);
-    assert!(rules.settings_for(candidate("/var/backups/x")).is_some());
-}
-
-#[test]
 fn rules_are_explained() {
     let rules = RulesFile::parse(&uncommented()).unwrap();
     let text = rules.to_string();
