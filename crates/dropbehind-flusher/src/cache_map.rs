@@ -3,8 +3,8 @@
 use std::os::fd::BorrowedFd;
 
 use dropbehind_linux::{resident_ranges, size_bytes};
-use dropbehind_policy::ByteRange;
 use dropbehind_policy::residency::ResidencyMap;
+use dropbehind_policy::{ByteRange, Counted};
 
 use crate::residency;
 
@@ -16,6 +16,7 @@ use crate::residency;
 pub struct CacheMap {
     pub(crate) map: ResidencyMap,
     pub(crate) cached_bytes: u64,
+    pub(crate) unwritten_bytes: u64,
 }
 
 impl CacheMap {
@@ -26,6 +27,7 @@ impl CacheMap {
         CacheMap {
             map,
             cached_bytes: 0,
+            unwritten_bytes: 0,
         }
     }
 
@@ -34,6 +36,7 @@ impl CacheMap {
         CacheMap {
             map: ResidencyMap::unknown(),
             cached_bytes: 0,
+            unwritten_bytes: 0,
         }
     }
 
@@ -43,6 +46,7 @@ impl CacheMap {
         CacheMap {
             map: residency::map_of_file(fd, size),
             cached_bytes: cached_bytes(fd, size),
+            unwritten_bytes: unwritten_bytes(fd, size),
         }
     }
 
@@ -64,7 +68,11 @@ impl CacheMap {
             cached_bytes += resident.iter().map(|part| part.len()).sum::<u64>();
             map.observed(piece, resident);
         }
-        CacheMap { map, cached_bytes }
+        CacheMap {
+            map,
+            cached_bytes,
+            unwritten_bytes: unwritten_bytes(fd, size),
+        }
     }
 
     /// The map of a file of this size of which only these parts are known not to have been cached.
@@ -72,13 +80,18 @@ impl CacheMap {
         size_bytes: u64,
         absent: impl IntoIterator<Item = ByteRange>,
         cached_bytes: u64,
+        unwritten_bytes: u64,
     ) -> CacheMap {
         let mut map = ResidencyMap::unknown();
         map.truncated(size_bytes);
         for part in absent {
             map.observed(part, []);
         }
-        CacheMap { map, cached_bytes }
+        CacheMap {
+            map,
+            cached_bytes,
+            unwritten_bytes,
+        }
     }
 
     /// The parts of `range` that were not cached then.
@@ -98,6 +111,16 @@ impl CacheMap {
     pub fn cached_bytes(&self) -> u64 {
         self.cached_bytes
     }
+
+    /// Bytes of those that were not on the disk yet; 0 where the kernel does not tell.
+    pub fn unwritten_bytes(&self) -> u64 {
+        self.unwritten_bytes
+    }
+}
+
+fn unwritten_bytes(fd: BorrowedFd<'_>, size_bytes: u64) -> u64 {
+    let counted = residency::count_observed(fd, residency::whole(size_bytes));
+    counted.map_or(0, Counted::unwritten_bytes)
 }
 
 fn cached_bytes(fd: BorrowedFd<'_>, size_bytes: u64) -> u64 {

@@ -214,9 +214,12 @@ impl Flusher {
                 let before = ResidencyMap::unknown();
                 (before, ProvenanceKind::Traced, Some(unreported))
             }
-            Provenance::ResidentAtOpen(CacheMap { map, cached_bytes }) => {
-                let kind = ProvenanceKind::ResidentAtOpen { cached_bytes };
-                (map, kind, None)
+            Provenance::ResidentAtOpen(before) => {
+                let kind = ProvenanceKind::ResidentAtOpen {
+                    cached_bytes: before.cached_bytes,
+                    unwritten_bytes: before.unwritten_bytes,
+                };
+                (before.map, kind, None)
             }
         };
         let stream = ObservedStream::new(ObservedStreamConfig {

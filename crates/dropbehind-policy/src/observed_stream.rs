@@ -50,6 +50,8 @@ pub enum ProvenanceKind {
     ResidentAtOpen {
         /// Bytes in the cache at that time.
         cached_bytes: u64,
+        /// Those of them that were not on the disk yet.
+        unwritten_bytes: u64,
     },
 }
 
@@ -93,6 +95,9 @@ enum Provenance {
     ResidentAtOpen {
         /// Bytes of others that were in the cache.
         before_bytes: u64,
+        /// Bytes that others had written, up to this end, and that were not found so far.
+        unwritten_bytes: u64,
+        unwritten_end: u64,
         /// Where the search for pages that were read continues.
         cursor: u64,
     },
@@ -165,8 +170,13 @@ impl ObservedStream {
                     early: RangeSet::new(),
                     early_bytes: 0,
                 },
-                ProvenanceKind::ResidentAtOpen { cached_bytes } => Provenance::ResidentAtOpen {
+                ProvenanceKind::ResidentAtOpen {
+                    cached_bytes,
+                    unwritten_bytes,
+                } => Provenance::ResidentAtOpen {
                     before_bytes: cached_bytes,
+                    unwritten_bytes,
+                    unwritten_end: config.size_bytes,
                     cursor: 0,
                 },
             },

@@ -44,6 +44,22 @@ fn the_cached_half_stays_even_if_others_hold_the_file_open() {
     });
 }
 
+/// What others wrote a moment before is not what the program has written.
+#[test]
+fn what_was_dirty_before_does_not_count_as_written() {
+    need!(all Ordinary::needs(&["cat", "cp"]));
+    let user = Ordinary::new();
+    for (command, written_mib) in [("cat source", 0), ("cp source copy", 32)] {
+        let figures = user.does(&format!(
+            "head -c 32M /dev/urandom >source; \
+             $RUN --stats figures -- sh -c '{command} >/dev/null'; cat figures"
+        ));
+        let figures: serde_json::Value = serde_json::from_str(&figures).unwrap();
+        let told = figures["bytes_written"].as_u64();
+        assert_eq!(told, Some(written_mib * MIB), "{command}: {figures}");
+    }
+}
+
 /// The old content was cached; nothing of it is left.
 #[test]
 fn a_truncated_file_is_the_programs() {

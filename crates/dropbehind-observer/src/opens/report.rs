@@ -48,6 +48,7 @@ pub(crate) enum Before {
 pub(crate) struct Absent {
     size_bytes: u64,
     cached_bytes: u64,
+    unwritten_bytes: u64,
     parts: Vec<(u64, u64)>,
 }
 
@@ -57,15 +58,17 @@ impl Absent {
         Absent {
             size_bytes: 0,
             cached_bytes: 0,
+            unwritten_bytes: 0,
             parts: Vec::new(),
         }
     }
 
     /// None of it: all of its pages were cached.
-    pub(crate) fn none(size_bytes: u64) -> Absent {
+    pub(crate) fn none(size_bytes: u64, unwritten_bytes: u64) -> Absent {
         Absent {
             size_bytes,
             cached_bytes: size_bytes,
+            unwritten_bytes,
             parts: Vec::new(),
         }
     }
@@ -79,6 +82,7 @@ impl Absent {
         Absent {
             size_bytes,
             cached_bytes: map.cached_bytes(),
+            unwritten_bytes: map.unwritten_bytes(),
             parts: parts.iter().map(|part| (part.start, part.end)).collect(),
         }
     }
@@ -87,7 +91,12 @@ impl Absent {
         let parts = self.parts.iter();
         let parts = parts.filter(|(start, end)| start < end);
         let parts = parts.map(|(start, end)| ByteRange::new(*start, *end));
-        CacheMap::without(self.size_bytes, parts, self.cached_bytes)
+        CacheMap::without(
+            self.size_bytes,
+            parts,
+            self.cached_bytes,
+            self.unwritten_bytes,
+        )
     }
 }
 

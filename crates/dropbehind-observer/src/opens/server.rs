@@ -241,7 +241,10 @@ impl Serving {
                 self.is_others(file);
                 return None;
             }
-            Ok(counted) if counted.cached_pages >= pages => Absent::none(pages * page_size()),
+            Ok(counted) if counted.cached_pages >= pages => {
+                let unwritten_pages = counted.dirty_pages + counted.writeback_pages;
+                Absent::none(pages * page_size(), unwritten_pages * page_size())
+            }
             _ => Absent::from(&CacheMap::now(file.file.as_fd()), file.size_bytes),
         };
         if !budget.lasts() {

@@ -158,10 +158,27 @@ impl ObservedStream {
             let dirty = ByteRange::new(range.start, range.start + written_bytes.min(range.len()));
             self.counted_dirty.insert(dirty);
         }
-        let written_bytes = written_bytes - known_bytes;
+        let new_bytes = written_bytes - known_bytes;
+        let written_bytes = new_bytes - self.take_others_unwritten(range, new_bytes);
         self.counted_early(range, written_bytes.saturating_sub(brought_bytes));
         self.counts.written_bytes += brought_bytes.max(written_bytes);
         self.write_cursor = range.end;
+    }
+
+    /// Without the trace: how much of what was found written others had written before the open.
+    fn take_others_unwritten(&mut self, range: ByteRange, written_bytes: u64) -> u64 {
+        let Provenance::ResidentAtOpen {
+            unwritten_bytes,
+            unwritten_end,
+            ..
+        } = &mut self.provenance
+        else {
+            return 0;
+        };
+        let before = range.intersection(ByteRange::new(0, *unwritten_end));
+        let others_bytes = written_bytes.min(before.len()).min(*unwritten_bytes);
+        *unwritten_bytes -= others_bytes;
+        others_bytes
     }
 
     /// Forgets what has been written to the disk of what was counted as dirty: if it is found
@@ -232,6 +249,7 @@ impl ObservedStream {
         if let Provenance::ResidentAtOpen {
             before_bytes,
             cursor,
+            ..
         } = self.provenance
             && self.drops_what_appears()
         {
@@ -240,10 +258,9 @@ impl ObservedStream {
             if self.is_worth_a_search(look, unknown_bytes) {
                 self.searched_ns = look.now_ns;
                 let next = self.search_read(look, all, cursor);
-                self.provenance = Provenance::ResidentAtOpen {
-                    before_bytes,
-                    cursor: next,
-                };
+                if let Provenance::ResidentAtOpen { cursor, .. } = &mut self.provenance {
+                    *cursor = next;
+                }
             }
         }
         self.tell_passed(look);

@@ -114,6 +114,7 @@ fn what_stays_dirty_is_counted_as_written_once() {
         ProvenanceKind::Traced,
         ProvenanceKind::ResidentAtOpen {
             cached_bytes: 8 * MIB,
+            unwritten_bytes: 0,
         },
     ] {
         let mut disk = Disk::new(DiskConfig::default());
