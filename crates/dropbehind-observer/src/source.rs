@@ -216,9 +216,12 @@ impl Marks {
                 && let Some(fanotify) = fanotify
                 && let Err(error) = self.mark(fanotify, &mount, served)
             {
+                let is_refused = error.kind() == io::ErrorKind::PermissionDenied;
                 // Covered by another mount, or gone again: nobody opens a file
-                // there by that path.
-                if !matches!(error.kind(), io::ErrorKind::NotFound) {
+                // there by that path. Or one user's own (FUSE without `allow_other`), which
+                // root may not enter either: each desktop has some.
+                let is_unused = error.kind() == io::ErrorKind::NotFound || served && is_refused;
+                if !is_unused {
                     notes.push(format!(
                         "{} ({}) cannot be observed: {error}",
                         shown(&mount.mount_point),

@@ -240,13 +240,12 @@ fn file_snapshot(view: FileView, disk_window_bytes: u64) -> FileSnapshot {
     }
 }
 
-/// The bytes of a file that are cached and not ours.
+/// The bytes of a file that are cached and not ours, as of one look: what has been dropped since
+/// was ours then.
 fn kept_bytes(state: &ObservedState) -> u64 {
-    let counters = &state.counters;
-    let ours_bytes = counters
-        .brought_bytes
-        .saturating_sub(counters.dropped_bytes);
-    state.counts.counted.cached_bytes.saturating_sub(ours_bytes)
+    let counts = &state.counts;
+    let ours_bytes = counts.ours.cached_bytes;
+    counts.counted.cached_bytes.saturating_sub(ours_bytes)
 }
 
 fn own_cpu_ns() -> u64 {
