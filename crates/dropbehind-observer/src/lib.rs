@@ -14,6 +14,7 @@ mod budget;
 mod device;
 mod file_path;
 mod files;
+mod glob;
 mod in_time;
 mod inodes;
 mod names;

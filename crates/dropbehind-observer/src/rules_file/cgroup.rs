@@ -101,12 +101,12 @@ mod tests {
 
     fn units(names: &[&str]) -> Patterns {
         let globs = names.iter().map(|name| unit_glob(name).unwrap()).collect();
-        Patterns::new(Vec::new(), globs).unwrap()
+        Patterns::new(Vec::new(), globs)
     }
 
     fn groups(paths: &[&str]) -> Patterns {
         let globs = paths.iter().map(|path| path_glob(path).unwrap()).collect();
-        Patterns::new(Vec::new(), globs).unwrap()
+        Patterns::new(Vec::new(), globs)
     }
 
     fn of_unit(text: &str, unit: &str) -> bool {

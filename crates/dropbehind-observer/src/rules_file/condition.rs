@@ -43,12 +43,15 @@ pub(super) enum Condition {
 
 impl Programs {
     fn holds(&self, process: &ProcessFacts<'_>) -> Option<bool> {
-        if process.name().is_some_and(|name| self.names.matches(name)) {
+        if process
+            .name()
+            .is_some_and(|name| self.names.match_name(name.as_ref()))
+        {
             return Some(true);
         }
         let path = process.executable()?;
         let mut names = path.file_name().into_iter();
-        if self.paths.matches(path) || names.any(|name| self.names.matches(name)) {
+        if self.paths.matches(path) || names.any(|name| self.names.match_name(name)) {
             return Some(true);
         }
         // Somebody asks about a program and has not said where it is.

@@ -4,7 +4,6 @@ use std::ops::RangeInclusive;
 
 use dropbehind_config::values::{Mistakes, Section, Text, shown_value};
 use dropbehind_config::{Problem, read_disks, size};
-use globset::Glob;
 use nix::unistd::User;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -15,6 +14,7 @@ use super::patterns::{Patterns, is_glob, literal, name_glob, path_glob, unit_glo
 use super::process_facts::NAME_BYTES;
 use super::rule::Rule;
 use super::{Defaults, Rules};
+use crate::glob::Glob;
 use crate::rules::{MAX_DIRTY_RANGE_BYTES, REQUEST_RANGE_BYTES, WINDOW_RANGE_BYTES};
 
 const FILE_KEYS: [&str; 7] = [
@@ -179,10 +179,10 @@ fn patterns(
     mistakes: &mut Mistakes<'_>,
 ) -> Option<Patterns> {
     let texts = section.texts(key, mistakes)?;
-    compile(key, &texts, globs, mistakes)
+    read(key, &texts, globs, mistakes)
 }
 
-fn compile(
+fn read(
     key: &str,
     texts: &[Text<'_>],
     globs: impl Fn(&str) -> Result<Vec<Glob>, String>,
@@ -194,9 +194,7 @@ fn compile(
         all.extend(mistakes.take(text.span().start, found).unwrap_or_default());
     }
     let words = texts.iter().map(|text| (*text.get_ref()).to_owned());
-    let start = texts.first().map_or(0, |text| text.span().start);
-    let patterns = Patterns::new(words.collect(), all).map_err(|wrong| format!("{key}: {wrong}"));
-    mistakes.take(start, patterns)
+    Some(Patterns::new(words.collect(), all))
 }
 
 fn programs(rule: Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> Option<Programs> {
@@ -205,13 +203,13 @@ fn programs(rule: Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> Option<Progra
         .into_iter()
         .partition(|text| text.get_ref().contains('/'));
     Some(Programs {
-        paths: compile(
+        paths: read(
             "program",
             &paths,
             |path| Ok(vec![path_glob(path)?]),
             mistakes,
         )?,
-        names: compile("program", &names, program_globs, mistakes)?,
+        names: read("program", &names, program_globs, mistakes)?,
     })
 }
 

@@ -1,9 +1,10 @@
 //! Globs over paths, names, units and cgroups.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use globset::{Glob, GlobBuilder, GlobSet, GlobSetBuilder};
-
+use crate::glob::Glob;
 use crate::path_pattern::PathPattern;
 
 /// Characters that stand for more than themselves.
@@ -14,24 +15,30 @@ const GLOBS: [char; 5] = ['*', '?', '[', '{', '\\'];
 pub(super) struct Patterns {
     /// As written, for people.
     texts: Vec<String>,
-    set: GlobSet,
+    globs: Vec<Glob>,
 }
 
 impl Patterns {
-    /// # Errors
-    ///
-    /// Together, the globs are too large to compile.
-    pub(super) fn new(texts: Vec<String>, globs: Vec<Glob>) -> Result<Self, String> {
-        let mut builder = GlobSetBuilder::new();
-        for glob in globs {
-            builder.add(glob);
-        }
-        let set = builder.build().map_err(|error| error.kind().to_string())?;
-        Ok(Self { texts, set })
+    pub(super) fn new(texts: Vec<String>, globs: Vec<Glob>) -> Self {
+        Self { texts, globs }
     }
 
-    pub(super) fn matches(&self, text: impl AsRef<Path>) -> bool {
-        self.set.is_match(text)
+    pub(super) fn matches(&self, text: impl AsRef<OsStr>) -> bool {
+        self.globs.iter().any(|glob| glob.matches(text.as_ref()))
+    }
+
+    /// Returns whether one of them matches a name, in which a slash is nothing special, as in
+    /// "kworker/0:1".
+    pub(super) fn match_name(&self, name: &OsStr) -> bool {
+        let bytes = name.as_bytes();
+        if !bytes.contains(&b'/') {
+            return self.matches(name);
+        }
+        // No name has a NUL, and no glob over names a slash.
+        let flat = bytes
+            .iter()
+            .map(|&byte| if byte == b'/' { 0 } else { byte });
+        self.matches(OsStr::from_bytes(&flat.collect::<Vec<u8>>()))
     }
 
     /// Returns whether one of them begins with this folder, letter by letter.
@@ -65,21 +72,15 @@ pub(super) fn path_glob(text: &str) -> Result<Glob, String> {
 
 /// A glob over a single name.
 pub(super) fn name_glob(text: &str) -> Result<Glob, String> {
-    compile(&mut GlobBuilder::new(text), text)
+    Glob::new(text).map_err(|wrong| format!("{text:?} is no glob: {wrong}"))
 }
 
 /// The same for names in which a backslash is an ordinary character, as in systemd's.
 pub(super) fn unit_glob(text: &str) -> Result<Glob, String> {
-    compile(GlobBuilder::new(text).backslash_escape(false), text)
+    Glob::new(&text.replace('\\', "\\\\")).map_err(|wrong| format!("{text:?} is no glob: {wrong}"))
 }
 
 /// A glob that matches this text and nothing else.
 pub(super) fn literal(text: &str) -> Result<Glob, String> {
-    name_glob(&globset::escape(text))
-}
-
-fn compile(builder: &mut GlobBuilder<'_>, text: &str) -> Result<Glob, String> {
-    builder
-        .build()
-        .map_err(|error| format!("{text:?} is no glob: {}", error.kind()))
+    Glob::literal(text)
 }

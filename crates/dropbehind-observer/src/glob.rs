@@ -1,0 +1,83 @@
+//! One glob, over a path or a name.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+/// Escaped by a backslash, these stand for something else in the crate's syntax, and for
+/// themselves in ours.
+const ESCAPED_LETTERS: &str = "bnrt";
+/// Characters that do not stand for themselves.
+const SPECIAL: &str = r"*?[]{}!\";
+
+/// A glob that was found to be valid.
+#[derive(Clone, Debug)]
+pub(crate) struct Glob(String);
+
+impl Glob {
+    /// Reads a glob: `*` and `?` match no slash, `**` matches whole folders.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it.
+    pub(crate) fn new(text: &str) -> Result<Glob, String> {
+        let mut glob = String::with_capacity(text.len() + 1);
+        // At the start it would negate the glob.
+        if text.starts_with('!') {
+            glob.push('\\');
+        }
+        let mut letters = text.chars().peekable();
+        while let Some(letter) = letters.next() {
+            let next = letters.peek();
+            let is_letter = |next: &char| ESCAPED_LETTERS.contains(*next);
+            match letter {
+                '\\' if next.is_some_and(is_letter) => {}
+                '\\' => {
+                    glob.push('\\');
+                    glob.extend(letters.next());
+                }
+                _ => glob.push(letter),
+            }
+        }
+        match fast_glob::validate(&glob) {
+            Ok(()) => Ok(Glob(glob)),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// A glob that matches this text and nothing else.
+    pub(crate) fn literal(text: &str) -> Result<Glob, String> {
+        let mut glob = String::with_capacity(text.len());
+        for letter in text.chars() {
+            if SPECIAL.contains(letter) {
+                glob.push('\\');
+            }
+            glob.push(letter);
+        }
+        Glob::new(&glob)
+    }
+
+    /// Returns whether it matches all of this text.
+    pub(crate) fn matches(&self, text: &OsStr) -> bool {
+        fast_glob::glob_match(&self.0, text.as_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_character_can_be_escaped() {
+        for text in [
+            "b", "n", "r", "t", "a", "*", "?", "[", "]", "{", "}", "!", "\\", ",",
+        ] {
+            let glob = Glob::new(&format!("\\{text}")).unwrap();
+            assert!(glob.matches(OsStr::new(text)), "{text}");
+            assert!(!glob.matches(OsStr::new("x")), "{text}");
+            assert!(Glob::literal(text).unwrap().matches(OsStr::new(text)));
+        }
+        let odd = r"!a\n{b,c}[d]*?";
+        assert!(Glob::literal(odd).unwrap().matches(OsStr::new(odd)));
+        assert!(!Glob::new("!a").unwrap().matches(OsStr::new("b")));
+    }
+}
