@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 #[derive(Debug, Args)]
 pub(super) struct ManArgs {
-    /// The command that the page is about; all of dropbehind, unless given
+    /// Command to document (default: dropbehind itself)
     #[arg(value_name = "COMMAND", conflicts_with = "dir")]
     command: Option<String>,
     /// Write all pages into this directory, for packaging

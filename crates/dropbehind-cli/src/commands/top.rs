@@ -27,8 +27,8 @@ use clap::Args;
 /// At the end of the long help.
 pub(super) const AFTER_HELP: &str = "\
 Without --json and --once, figures are shown in the terminal until q is pressed; ? lists the other \
-keys. Without --socket, a watch is preferred, tab goes to the next observer, and --json and --once \
-want --socket when there are several runs and no watch.
+keys. Without --socket, top prefers a watch, and tab goes to the next observer. --json and --once \
+require --socket when there are several runs and no watch.
 
 Exit codes:
   0    ended by q, or because the observer ended

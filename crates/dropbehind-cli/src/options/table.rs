@@ -38,8 +38,8 @@ pub(super) const MODE: OptionSpec = OptionSpec {
               drop the pages unless they are used again; only run and watch can tell, elsewhere it \
               is as dontcache. A pair such as behind+drop (lazy, behind-appending, behind or eager; \
               keep, drop or reuse) is allowed, too. Pages that \
-              were in the cache before always stay. The disk's mode in the configuration file, if \
-              there is one, goes before this default.",
+              were in the cache before always stay. The disk's mode in the configuration file \
+              overrides this default.",
 };
 
 pub(super) const WINDOW: OptionSpec = OptionSpec {
@@ -170,8 +170,9 @@ pub(super) const CONFIG: OptionSpec = OptionSpec {
     default: None,
     meaning: "Take each disk's mode, window and request from FILE, unless set otherwise",
     details: "Its [disk] tables, as `watch` has them; unless set, those of /etc/dropbehind.toml, if \
-              that is there. An empty name means no file. An option goes before a variable, and that \
-              before the file; but on a disk with enabled = false, all files are left alone.",
+              that exists. An empty name means no file. An option overrides its variable, and a \
+              variable overrides the file; but on a disk with enabled = false, all files are left \
+              alone.",
 };
 
 pub(super) const TRACE: OptionSpec = OptionSpec {
@@ -299,7 +300,7 @@ pub(super) const EXCEPT: OptionSpec = OptionSpec {
     },
     default: None,
     meaning: "Leave files alone that match GLOB; may be repeated",
-    details: "It counts for more than --only, whose patterns it shares.",
+    details: "Takes precedence over --only; same pattern syntax.",
 };
 
 pub(super) const SETTLE: OptionSpec = OptionSpec {
