@@ -38,31 +38,29 @@ class Attached:
     def wrote(self, offset: int, length: int) -> bool:
         """Reports a write that has completed. Never waits. True if so much is unwritten that the
         program should write no more before `wait_for_room`."""
-        with self._handle as pointer:
-            return bool(library.wrote(pointer, offset, length))
+        return bool(self._handle.call(library.wrote, offset, length))
 
     def wait_for_room(self) -> None:
         """Waits until `wrote` would return False."""
-        with self._handle as pointer:
-            library.wait_for_room(pointer)
+        self._handle.call(library.wait_for_room)
 
     @contextlib.contextmanager
     def reading(self, offset: int, length: int) -> Iterator[None]:
         """A read within the `with`: what it brings in is dropped at its end, and what was cached
         before stays. The kernel may read ahead of it; `random=True` prevents that."""
-        with self._handle as pointer:
-            reading = library.will_read(pointer, offset, length)
-            try:
-                yield
-            finally:
-                library.read_done(pointer, reading)
+        reading = self._handle.call(library.will_read, offset, length)
+        try:
+            yield
+        finally:
+            # Detaching it has ended its reads.
+            if self._handle.is_open():
+                self._handle.call(library.read_done, reading)
 
     def synced(self, error: Optional[OSError] = None) -> None:
         """Reports an `fsync` or `fdatasync`, and the error that it raised. Raises the same."""
         number = 0 if error is None else error.errno or errno.EIO
-        with self._handle as pointer:
-            if library.synced(pointer, number) < 0:
-                raise error or failed(getattr(self.file, "name", None))
+        if self._handle.call(library.synced, number) < 0:
+            raise error or failed(getattr(self.file, "name", None))
 
     def sync(self) -> None:
         """`os.fsync`, reported."""
@@ -75,29 +73,25 @@ class Attached:
     def drop(self, offset: int = 0, length: int = 0) -> int:
         """Drops the clean pages of a range that were not cached before, to the file's end if
         `length` is 0. Returns how many bytes left the cache."""
-        with self._handle as pointer:
-            dropped = library.attached_drop(pointer, offset, length)
-            if dropped < 0:
-                raise failed(getattr(self.file, "name", None))
-            return int(dropped)
+        dropped = self._handle.call(library.attached_drop, offset, length)
+        if dropped < 0:
+            raise failed(getattr(self.file, "name", None))
+        return int(dropped)
 
     def settle(self, timeout: Optional[float] = None) -> bool:
         """Waits until all that was reported is clean and dropped. False if that takes longer
         than `timeout` seconds."""
-        with self._handle as pointer:
-            return bool(library.attached_settle(pointer, _timeout_ms(timeout)) == 0)
+        return bool(self._handle.call(library.attached_settle, _timeout_ms(timeout)) == 0)
 
     def without_effect(self) -> Optional[str]:
         """Why the mode has no effect on this file, or None if it has one."""
-        with self._handle as pointer:
-            reason = library.attached_without_effect(pointer)
+        reason = self._handle.call(library.attached_without_effect)
         return None if reason is None else reason.decode()
 
     def stats(self) -> Stats:
         """What was done for the file."""
         stats = Stats()
-        with self._handle as pointer:
-            library.attached_get_stats(pointer, ctypes.byref(stats), ctypes.sizeof(stats))
+        self._handle.call(library.attached_get_stats, ctypes.byref(stats), ctypes.sizeof(stats))
         return stats
 
     def detach(self) -> None:

@@ -72,15 +72,14 @@ class FileIO(io.FileIO):
     def _call(self, function: Any, *arguments: Any) -> Optional[int]:
         """Calls again after a signal (PEP 475); None if the call would block."""
         while True:
-            with self._opened() as pointer:
-                result = function(pointer, *arguments)
-                if result >= 0:
-                    return int(result)
-                number = ctypes.get_errno()
-                if number == errno.EAGAIN:
-                    return None
-                if number != errno.EINTR:
-                    raise failed()
+            result = self._opened().call(function, *arguments)
+            if result >= 0:
+                return int(result)
+            number = ctypes.get_errno()
+            if number == errno.EAGAIN:
+                return None
+            if number != errno.EINTR:
+                raise failed()
 
     def readinto(self, buffer: Any) -> Optional[int]:
         if not self.readable():
@@ -134,24 +133,21 @@ class FileIO(io.FileIO):
     def settle(self, timeout: Optional[float] = None) -> bool:
         """Waits until all that the file brought into the cache is clean and dropped. False if
         that takes longer than `timeout` seconds. Syncs nothing."""
-        with self._opened() as pointer:
-            if library.settle(pointer, _timeout_ms(timeout)) == 0:
-                return True
-            if ctypes.get_errno() == errno.ETIMEDOUT:
-                return False
-            raise failed(self.name)
+        if self._opened().call(library.settle, _timeout_ms(timeout)) == 0:
+            return True
+        if ctypes.get_errno() == errno.ETIMEDOUT:
+            return False
+        raise failed(self.name)
 
     def stats(self) -> Stats:
         """What was done for the file."""
         stats = Stats()
-        with self._opened() as pointer:
-            library.get_stats(pointer, ctypes.byref(stats), ctypes.sizeof(stats))
+        self._opened().call(library.get_stats, ctypes.byref(stats), ctypes.sizeof(stats))
         return stats
 
     def without_effect(self) -> Optional[str]:
         """Why the mode has no effect on this file, or None if it has one."""
-        with self._opened() as pointer:
-            reason = library.without_effect(pointer)
+        reason = self._opened().call(library.without_effect)
         return None if reason is None else reason.decode()
 
     def residency(self) -> CacheState:

@@ -2,7 +2,8 @@
 
 import ctypes
 import os
-import threading
+import sys
+import weakref
 from ctypes import POINTER, Structure, c_char_p, c_int, c_int64, c_size_t, c_ssize_t, c_uint64, c_void_p
 from typing import Any, Callable, Optional
 
@@ -120,43 +121,85 @@ def failed(path: Any = None) -> OSError:
     return OSError(number, os.strerror(number), path)
 
 
+class _Pointer(int):
+    """What the library knows a file by. It ends with the last reference to it, or before."""
+
+    handle: "weakref.ref[Handle]"
+    end: Optional[Callable[[int], None]]
+
+    def finish(self) -> None:
+        end, self.end = self.end, None
+        if end is not None:
+            end(int(self))
+
+    def __del__(self) -> None:
+        try:
+            self.finish()
+        except OSError as error:
+            handle = self.handle()
+            if handle is not None:
+                handle.error = error
+
+
 class Handle:
-    """The library's handle of a file, for the `with` of each call. The library must not be called
-    with one that has ended, so it ends when it is closed and the last thread has left its call."""
+    """The library's handle of a file. The library must not be called with one that has ended. A
+    call holds the pointer until it is over, and Python counts who does, whatever interrupts it."""
 
     def __init__(self, pointer: int, end: Callable[[int], None], ended: str) -> None:
-        self._pointer: Optional[int] = pointer
-        self._end = end
+        held = _Pointer(pointer)
+        held.handle, held.end = weakref.ref(self), end
+        self._pointer: Optional[_Pointer] = held
         self._ended = ended
-        # A signal's handler may run while its thread holds it.
-        self._lock = threading.RLock()
-        self._calls = 0
-        self._closed = False
+        # How often threads hold it that a fork has not copied.
+        self._lost = 0
+        # Of an end that another thread's call had to wait for.
+        self.error: Optional[OSError] = None
+        _handles.add(self)
 
-    def __enter__(self) -> int:
-        with self._lock:
-            self._calls += 1
-            if not self._closed:
-                assert self._pointer is not None
-                return self._pointer
-        self._leave(1)
-        raise ValueError(self._ended)
+    def call(self, function: Any, *arguments: Any) -> Any:
+        pointer = self._pointer
+        if pointer is None:
+            raise ValueError(self._ended)
+        # In a frame of its own, which is in no traceback of what the caller raises.
+        return function(pointer, *arguments)
 
-    def __exit__(self, *_: Any) -> None:
-        self._leave(1)
+    def is_open(self) -> bool:
+        return self._pointer is not None
 
     def close(self) -> None:
-        self._closed = True
-        self._leave(0)
-
-    def _leave(self, calls: int) -> None:
-        with self._lock:
-            self._calls -= calls
-            if self._calls or not self._closed:
-                return
-            pointer, self._pointer = self._pointer, None
+        """Ends it, or leaves that to a thread that is in a call. Then the next close raises what
+        the end did."""
+        pointer, self._pointer = self._pointer, None
+        error, self.error = self.error, None
         if pointer is not None:
-            self._end(pointer)
+            nobodys = _nobodys()
+            if sys.getrefcount(pointer) <= sys.getrefcount(nobodys) + self._lost:
+                pointer.finish()
+        if error is not None:
+            raise error
+
+    def forked(self) -> None:
+        pointer, nobodys = self._pointer, _nobodys()
+        if pointer is not None:
+            # This handle holds it, and nobody the other.
+            self._lost = sys.getrefcount(pointer) - 1 - sys.getrefcount(nobodys)
+
+
+def _nobodys() -> _Pointer:
+    pointer = _Pointer(0)
+    pointer.end = None
+    return pointer
+
+
+_handles: "weakref.WeakSet[Handle]" = weakref.WeakSet()
+
+
+def _forked() -> None:
+    for handle in list(_handles):
+        handle.forked()
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 class Options:

@@ -1,6 +1,7 @@
 """The module against the built-in `open`, and against the page cache as fincore(1) sees it."""
 
 import errno
+import fcntl
 import importlib
 import io
 import multiprocessing
@@ -14,7 +15,9 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import termios
 import threading
+import time
 import unittest
 
 import dropbehind
@@ -411,6 +414,47 @@ class Programs(Case):
         environment = {**os.environ, "MALLOC_PERTURB_": "165"}
         command = [sys.executable, "-c", CLOSED_WHILE_READING]
         self.assertEqual(subprocess.run(command, env=environment).returncode, 0)
+
+    def test_a_close_in_a_child_while_a_thread_of_the_parent_writes(self):
+        read, write = os.pipe()
+        pipe = os.readlink(f"/proc/self/fd/{write}")
+        file = dropbehind.open(write, "wb", 0)
+        thread = threading.Thread(target=lambda: file.write(bytes(1 << 17)))
+        thread.start()
+        while fcntl.ioctl(read, termios.FIONREAD, bytes(4)) == bytes(4):
+            time.sleep(0.001)
+        child = os.fork()
+        if child == 0:
+            file.close()
+            os.close(read)
+            open_files = [f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")]
+            os._exit(sum(os.path.lexists(name) and os.readlink(name) == pipe for name in open_files))
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+        while thread.is_alive():
+            os.read(read, 1 << 16)
+        thread.join()
+        file.close()
+        os.close(read)
+
+    def test_a_close_ends_a_file_whose_call_a_signal_has_ended(self):
+        class Interrupted(Exception):
+            pass
+
+        def interrupt(*_):
+            raise Interrupted
+
+        before = signal.signal(signal.SIGALRM, interrupt)
+        self.addCleanup(signal.signal, signal.SIGALRM, before)
+        open_before = len(os.listdir("/proc/self/fd"))
+        for turn in range(300):
+            with dropbehind.open(self.path, "wb", 0) as file:
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, 1e-4 + turn * 5e-6)
+                    while True:
+                        file.write(bytes(4096))
+                except Interrupted:
+                    pass
+        self.assertEqual(len(os.listdir("/proc/self/fd")), open_before)
 
     def test_a_signal_interrupts_nothing(self):
         seen = []
