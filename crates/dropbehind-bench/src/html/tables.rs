@@ -90,7 +90,8 @@ pub(super) fn bars(sources: &Sources<'_>) -> String {
         metric.direction()
     );
     let heads = ["mode", "", metric.label].map(str::to_owned);
-    table(&caption, "bars", &caption, &heads, &rows)
+    let escaped = Escaped(&caption).to_string();
+    table(&caption, "bars", &escaped, &heads, &rows)
 }
 
 /// Baseline, ours and the change, a row a metric.
