@@ -36,14 +36,15 @@ pub(super) struct DropArgs {
 }
 
 pub(super) fn run(args: &DropArgs) -> Exit {
-    let names = match args.files.names() {
-        Ok(names) => names,
-        Err(failure) => return report(&failure),
-    };
     take_question();
     let so_far = Arc::new(SoFar::default());
     let asked = Arc::clone(&so_far);
     answer(move || eprintln!("dropbehind: {}", asked.line()));
+    // It may wait for standard input.
+    let names = match args.files.names() {
+        Ok(names) => names,
+        Err(failure) => return report(&failure),
+    };
     let (mut exit, mut blind) = (Exit::Done, Vec::new());
     for name in names {
         let mut sum = Outcome::default();

@@ -22,6 +22,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
 use dropbehind_observer::shown_json;
 use std::ffi::OsString;
+use std::fmt;
 use std::io::{self, Write};
 
 /// Copy, write and read files without filling the page cache.
@@ -217,13 +218,18 @@ fn wrong_words(mut error: clap::Error, words: &[OsString]) -> clap::Error {
 
 /// Says what went wrong.
 fn report(failure: &Failure) -> Exit {
-    eprintln!("dropbehind: {failure}");
+    complain(format_args!("{failure}"));
     failure.exit
 }
 
 /// Says what was not possible, though nothing failed.
 fn note(sentence: &str) {
-    eprintln!("dropbehind: {sentence}.");
+    complain(format_args!("{sentence}."));
+}
+
+/// Writes to standard error. If nobody can read that, the rest is done nevertheless.
+fn complain(text: fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "dropbehind: {text}");
 }
 
 /// Prints a command's result.
