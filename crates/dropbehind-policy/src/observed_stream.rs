@@ -95,7 +95,8 @@ enum Provenance {
     ResidentAtOpen {
         /// Bytes of others that were in the cache.
         before_bytes: u64,
-        /// Bytes that others had written, up to this end, and that were not found so far.
+        /// Bytes below `unwritten_end` that others had written before the open, and that no look
+        /// has found yet.
         unwritten_bytes: u64,
         unwritten_end: u64,
         /// Where the search for pages that were read continues.

@@ -74,8 +74,16 @@ impl ObservedStream {
             look.disk.resized(look.now_ns, self.config.id, size_bytes);
             self.fronts.withdraw(ByteRange::new(end, u64::MAX));
             self.write_cursor = self.write_cursor.min(size_bytes);
-            if let Provenance::ResidentAtOpen { before_bytes, .. } = &mut self.provenance {
+            if let Provenance::ResidentAtOpen {
+                before_bytes,
+                unwritten_bytes,
+                unwritten_end,
+                ..
+            } = &mut self.provenance
+            {
                 *before_bytes = (*before_bytes).min(end);
+                *unwritten_bytes = (*unwritten_bytes).min(end);
+                *unwritten_end = (*unwritten_end).min(end);
             }
         } else if size_bytes > before_bytes
             && let Provenance::ResidentAtOpen { .. } = self.provenance
@@ -165,7 +173,8 @@ impl ObservedStream {
         self.write_cursor = range.end;
     }
 
-    /// Without the trace: how much of what was found written others had written before the open.
+    /// Without the trace: of the bytes found written, how many others had written before the open.
+    /// What the program has overwritten of those is not told apart.
     fn take_others_unwritten(&mut self, range: ByteRange, written_bytes: u64) -> u64 {
         let Provenance::ResidentAtOpen {
             unwritten_bytes,
@@ -231,10 +240,15 @@ impl ObservedStream {
         let ours_bytes = match &mut self.provenance {
             Provenance::Traced { .. } if self.config.mode.drops() => brought_bytes,
             Provenance::Traced { .. } => counted.cached_bytes,
-            Provenance::ResidentAtOpen { before_bytes, .. } => {
+            Provenance::ResidentAtOpen {
+                before_bytes,
+                unwritten_bytes,
+                ..
+            } => {
                 // Reclaim takes pages of others, too; pages that come after that are not
                 // theirs.
                 *before_bytes = (*before_bytes).min(counted.cached_bytes);
+                *unwritten_bytes = (*unwritten_bytes).min(counted.unwritten_bytes());
                 counted.cached_bytes - *before_bytes
             }
         };
