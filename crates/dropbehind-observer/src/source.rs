@@ -216,12 +216,15 @@ impl Marks {
                 && let Some(fanotify) = fanotify
                 && let Err(error) = self.mark(fanotify, &mount, served)
             {
-                let is_refused = error.kind() == io::ErrorKind::PermissionDenied;
                 // Covered by another mount, or gone again: nobody opens a file
-                // there by that path. Or one user's own (FUSE without `allow_other`), which
-                // root may not enter either: each desktop has some.
-                let is_unused = error.kind() == io::ErrorKind::NotFound || served && is_refused;
-                if !is_unused {
+                // there by that path.
+                let is_gone = error.kind() == io::ErrorKind::NotFound;
+                // FUSE without `allow_other` is for one user, and each desktop has some. A run of
+                // root's has programs of that user only if it starts them so.
+                let is_private = self.source != Source::Machine
+                    && error.kind() == io::ErrorKind::PermissionDenied
+                    && mount.filesystem.starts_with("fuse");
+                if !is_gone && !is_private {
                     notes.push(format!(
                         "{} ({}) cannot be observed: {error}",
                         shown(&mount.mount_point),

@@ -119,7 +119,7 @@ impl Files {
             Some(Path::new("").into())
         } else if is_kernel_thread(process) {
             // It has no descriptors to search.
-            self.path_of_kernel(number)
+            self.path_of_kernel(number, process)
         } else if !self.strangers.may_search(process) {
             return false;
         } else {
@@ -154,13 +154,19 @@ impl Files {
 
     /// The path by which the kernel uses a file: the one by which a loop device was attached or,
     /// where threads work together as an NFS server's do, the one of the thread that opened it.
-    fn path_of_kernel(&self, number: FileNumber) -> Option<Arc<Path>> {
+    fn path_of_kernel(&self, number: FileNumber, process: i32) -> Option<Arc<Path>> {
         let open = self.files.get(&number)?;
         if backing_paths().any(|path| path == open.path) {
             return Some(open.path.as_path().into());
         }
         let mut users = open.users().iter();
-        let other = users.find(|user| user.path.is_some() && is_kernel_thread(user.process));
+        let kind = command_name(process).ok()?;
+        let is_like_it = |user: &User| {
+            let is_same = user.stamp == self.rules.names.stamp(user.process);
+            is_same && command_name(user.process).is_ok_and(|name| name == kind)
+        };
+        let other = users
+            .find(|user| user.path.is_some() && is_kernel_thread(user.process) && is_like_it(user));
         other?.path.clone()
     }
 

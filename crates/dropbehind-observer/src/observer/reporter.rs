@@ -231,7 +231,7 @@ fn file_snapshot(view: FileView, disk_window_bytes: u64) -> FileSnapshot {
         writeback_bytes: state.counts.counted.writeback_bytes,
         cached_bytes: state.counts.counted.cached_bytes,
         dropped_bytes: state.counters.dropped_bytes,
-        kept_bytes: kept_bytes(&state),
+        kept_bytes: kept_bytes(&state, facts.mode.drops()),
         waits: state.waits.begun,
         state: match state.counts.idle {
             true => "idle".into(),
@@ -242,9 +242,15 @@ fn file_snapshot(view: FileView, disk_window_bytes: u64) -> FileSnapshot {
 
 /// The bytes of a file that are cached and not ours, as of one look: what has been dropped since
 /// was ours then.
-fn kept_bytes(state: &ObservedState) -> u64 {
-    let counts = &state.counts;
-    let ours_bytes = counts.ours.cached_bytes;
+fn kept_bytes(state: &ObservedState, drops: bool) -> u64 {
+    let (counts, counters) = (&state.counts, &state.counters);
+    // In other modes, all that is cached counts as ours there.
+    let ours_bytes = match drops {
+        true => counts.ours.cached_bytes,
+        false => counters
+            .brought_bytes
+            .saturating_sub(counters.dropped_bytes),
+    };
     counts.counted.cached_bytes.saturating_sub(ours_bytes)
 }
 
