@@ -6,6 +6,16 @@
 //! commands that move data share.
 
 #![forbid(unsafe_code)]
+#![deny(clippy::print_stderr)]
+
+/// Writes a line to standard error. If nobody can read that, the rest is done nevertheless:
+/// `eprintln!` would panic.
+macro_rules! complain {
+    ($($text:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($text)*);
+    }};
+}
 
 mod advice;
 mod commands;
@@ -34,7 +44,7 @@ fn main() -> ExitCode {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGXFSZ);
     if let Err(errno) = signals.thread_block() {
-        eprintln!("dropbehind: cannot block SIGXFSZ: {errno}; a file size limit will kill");
+        complain!("dropbehind: cannot block SIGXFSZ: {errno}; a file size limit will kill");
     }
     match habits::run(std::env::args_os()) {
         Some(code) => code,

@@ -97,8 +97,8 @@ impl Progress {
             let rate = watched.done() as f64 / started.elapsed().as_secs_f64();
             let line = format!("dropbehind: {}", watched.line(rate, ""));
             match bar {
-                Some(bar) => bar.suspend(|| eprintln!("{line}")),
-                None => eprintln!("{line}"),
+                Some(bar) => bar.suspend(|| complain!("{line}")),
+                None => complain!("{line}"),
             }
         });
         Self {
@@ -143,8 +143,8 @@ impl Progress {
     /// Prints a line, above the bar if there is one.
     pub(crate) fn say(&self, line: &str) {
         match &self.bar {
-            Some(bar) => bar.suspend(|| eprintln!("{line}")),
-            None => eprintln!("{line}"),
+            Some(bar) => bar.suspend(|| complain!("{line}")),
+            None => complain!("{line}"),
         }
     }
 
@@ -238,7 +238,7 @@ impl Watched {
         };
         let message = self.line(rate, &left);
         if bar.is_hidden() {
-            eprintln!("{message}");
+            complain!("{message}");
         } else {
             bar.set_message(message);
         }

@@ -144,7 +144,7 @@ impl Session {
             self.note(&format!("{degraded}."));
         }
         if self.progress.is_visible() && !self.settings.quiet {
-            eprintln!("{}", self.stats.summary(self.exit));
+            complain!("{}", self.stats.summary(self.exit));
         }
         if let Some(trace) = self.trace.take() {
             // What is still to be requested belongs into it.

@@ -37,6 +37,20 @@ fn no_name_leads_to_a_file_that_the_disk_had_no_room_for() {
     }
 }
 
+/// As under a service whose log is full.
+#[test]
+fn a_message_that_nobody_can_read_keeps_no_file_from_being_copied() {
+    let user = User::new();
+    user.sh("mkdir to; echo 1 > from");
+    let full = std::fs::File::options().write(true).open("/dev/full");
+    let status = user
+        .dropbehind(["cp", "missing", "from", "to"])
+        .stderr(full.unwrap())
+        .status();
+    assert_eq!(status.unwrap().code(), Some(1));
+    assert_eq!(user.sh("cat to/from").text(), "1\n");
+}
+
 #[test]
 fn a_small_file_without_room_is_removed() {
     let user = User::new();

@@ -82,7 +82,7 @@ pub(super) fn run_as_cp(words: &[OsString]) -> Exit {
             let text = error.to_string();
             let line = text.lines().next().unwrap_or_default();
             let line = line.strip_prefix("error: ").unwrap_or(line);
-            eprintln!("cp: {}\nTry 'cp --help' for more information.", shown(line));
+            complain!("cp: {}\nTry 'cp --help' for more information.", shown(line));
             return Exit::Failed;
         }
     };

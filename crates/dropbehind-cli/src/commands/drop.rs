@@ -39,7 +39,7 @@ pub(super) fn run(args: &DropArgs) -> Exit {
     take_question();
     let so_far = Arc::new(SoFar::default());
     let asked = Arc::clone(&so_far);
-    answer(move || eprintln!("dropbehind: {}", asked.line()));
+    answer(move || complain!("dropbehind: {}", asked.line()));
     // It may wait for standard input.
     let names = match args.files.names() {
         Ok(names) => names,

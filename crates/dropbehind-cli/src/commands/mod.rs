@@ -22,7 +22,6 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
 use dropbehind_observer::shown_json;
 use std::ffi::OsString;
-use std::fmt;
 use std::io::{self, Write};
 
 /// Copy, write and read files without filling the page cache.
@@ -218,18 +217,13 @@ fn wrong_words(mut error: clap::Error, words: &[OsString]) -> clap::Error {
 
 /// Says what went wrong.
 fn report(failure: &Failure) -> Exit {
-    complain(format_args!("{failure}"));
+    complain!("dropbehind: {failure}");
     failure.exit
 }
 
 /// Says what was not possible, though nothing failed.
 fn note(sentence: &str) {
-    complain(format_args!("{sentence}."));
-}
-
-/// Writes to standard error. If nobody can read that, the rest is done nevertheless.
-fn complain(text: fmt::Arguments<'_>) {
-    let _ = writeln!(io::stderr(), "dropbehind: {text}");
+    complain!("dropbehind: {sentence}.");
 }
 
 /// Prints a command's result.

@@ -14,7 +14,7 @@ pub(super) fn run(name: &OsStr, args: &[OsString]) -> ExitCode {
         [path] => (1, path),
         [option, times, path] if option == "-n" => (leading_number(times), path),
         _ => {
-            eprintln!(
+            complain!(
                 "usage: {} [-n <n>] <file> -- call fadvise(DONTNEED) <n> times on file",
                 shown(Path::new(name))
             );
@@ -26,7 +26,7 @@ pub(super) fn run(name: &OsStr, args: &[OsString]) -> ExitCode {
         Err(code) => return code,
     };
     if size == 0 {
-        eprintln!("{}: file size is 0!", shown(Path::new(path)));
+        complain!("{}: file size is 0!", shown(Path::new(path)));
         return ExitCode::FAILURE;
     }
     for _ in 0..times {

@@ -23,9 +23,9 @@ pub(super) fn run(name: &OsStr, args: &[OsString]) -> ExitCode {
     let (quiet, verbose) = (option == Some("-q"), option == Some("-v"));
     let Some(path) = args.get(usize::from(quiet || verbose)) else {
         let name = shown(Path::new(name));
-        eprintln!("usage: {name} [-qv] <file> -- print out cache statistics");
-        eprintln!("\t-v\tprint verbose cache map");
-        eprintln!("\t-q\texit code tells if file is fully cached");
+        complain!("usage: {name} [-qv] <file> -- print out cache statistics");
+        complain!("\t-v\tprint verbose cache map");
+        complain!("\t-q\texit code tells if file is fully cached");
         return ExitCode::FAILURE;
     };
     let (file, size) = match open(path) {
@@ -40,7 +40,7 @@ pub(super) fn run(name: &OsStr, args: &[OsString]) -> ExitCode {
     let (cached, map) = match counted {
         Ok(counted) => counted,
         Err(error) if Errno::from_io_error(&error) == Some(Errno::PERM) => {
-            eprintln!(
+            complain!(
                 "{}: the kernel tells of its cached pages only to its owner, to who may write it, \
                  and to root",
                 shown(Path::new(path))

@@ -16,7 +16,7 @@ const CALL_FAILED: u8 = 255;
 pub(super) fn call_failed(call: &str, error: &io::Error) -> ExitCode {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or_default();
-    eprintln!("{call}: {text}");
+    complain!("{call}: {text}");
     ExitCode::from(CALL_FAILED)
 }
 
@@ -29,7 +29,7 @@ pub(super) fn open(name: &OsStr) -> Result<(File, u64), ExitCode> {
     let metadata = file.metadata();
     let metadata = metadata.map_err(|error| call_failed("fstat", &error))?;
     if !metadata.is_file() {
-        eprintln!("{}: S_ISREG: not a regular file", shown(Path::new(name)));
+        complain!("{}: S_ISREG: not a regular file", shown(Path::new(name)));
         return Err(ExitCode::FAILURE);
     }
     Ok((file, metadata.len()))

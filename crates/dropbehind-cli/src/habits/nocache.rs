@@ -29,16 +29,16 @@ pub(super) fn run(name: &OsStr, args: &[OsString]) -> ExitCode {
     let name = shown(Path::new(name));
     let options = Options::of(args);
     for odd in &options.odd {
-        eprintln!("{name}: {odd}");
+        complain!("{name}: {odd}");
     }
     if options.all {
-        eprintln!(
+        complain!(
             "{name}: -f is not done: what was cached before stays (dropbehind drop evicts it)"
         );
     }
     let command = &args[options.words..];
     if command.is_empty() {
-        eprintln!("usage: {name} [-n <n>] command [argument...]");
+        complain!("usage: {name} [-n <n>] command [argument...]");
         return ExitCode::from(2);
     }
     let mode = match leaves_all_alone(std::env::var("NOCACHE_MAX_FDS").ok().as_deref()) {

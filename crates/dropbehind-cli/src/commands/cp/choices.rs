@@ -407,7 +407,7 @@ fn check_context(flags: &Flags) -> Result<(), clap::Error> {
         ));
     }
     if flags.context.as_ref().is_some_and(|text| !text.is_empty()) {
-        eprintln!("cp: warning: ignoring --context; it requires an SELinux-enabled kernel");
+        complain!("cp: warning: ignoring --context; it requires an SELinux-enabled kernel");
     }
     Ok(())
 }

@@ -184,7 +184,7 @@ impl Copying<'_> {
             Voice::Own => "dropbehind",
             Voice::Cp => "cp",
         };
-        eprint!("{program}: {question}");
+        let _ = write!(io::stderr(), "{program}: {question}");
         let _ = io::stderr().flush();
         let mut answer = String::new();
         let waited = self.interruption.wait(true);

@@ -35,7 +35,7 @@ pub(super) fn run(settings: &TopSettings) -> Result<Exit, Failure> {
             return Ok(exit);
         }
     }
-    eprintln!(
+    complain!(
         "dropbehind: the observer at {} has ended.",
         shown(&endpoint.path)
     );

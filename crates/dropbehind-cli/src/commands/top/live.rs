@@ -56,7 +56,7 @@ pub(super) fn run(settings: &TopSettings) -> Result<Exit, Failure> {
     drop(live);
     match end {
         End::Quit => {}
-        End::Alone(name) => eprintln!("dropbehind: the observer {name} has ended."),
+        End::Alone(name) => complain!("dropbehind: the observer {name} has ended."),
         End::Signal(signal) => screen::die_of(signal),
         End::Failed(failure) => return Err(failure),
     }

@@ -19,7 +19,7 @@ pub(super) fn run(path: &Path) -> Exit {
     let files = files.join(", ");
     let exit = print(format!("{files}: {count}, no mistake\n{rules}").as_bytes());
     for remark in rules.remarks() {
-        eprintln!("note: {remark}");
+        complain!("note: {remark}");
     }
     exit
 }
@@ -27,7 +27,7 @@ pub(super) fn run(path: &Path) -> Exit {
 /// Reads the rules, or tells each mistake.
 pub(super) fn read(path: &Path) -> Result<RulesFile, Exit> {
     RulesFile::read(path).map_err(|error| {
-        eprintln!("{}", super::explained(&error));
+        complain!("{}", super::explained(&error));
         Exit::Failed
     })
 }
