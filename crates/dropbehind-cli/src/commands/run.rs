@@ -428,7 +428,10 @@ fn tell(account: Result<&Account, &NoAccount>, settings: &RunSettings, name: &st
     if account.hung {
         say("the observer hung, so these figures are incomplete; the rest was left to the kernel.");
     }
-    let keeps = settings.mode.is_some_and(|mode| !mode.drops());
+    // Without the trace, nobody knows what comes back.
+    let keeps = settings
+        .mode
+        .is_some_and(|mode| !mode.drops() || mode.keeps_reused() && !account.snapshot.traced);
     for line in summary::lines(account, keeps) {
         say(&line);
     }

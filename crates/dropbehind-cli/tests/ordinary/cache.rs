@@ -60,6 +60,17 @@ fn what_was_dirty_before_does_not_count_as_written() {
     }
 }
 
+/// Nobody tells what comes back, so `auto` keeps everything, and says so.
+#[test]
+fn what_may_be_used_again_stays_and_that_is_told() {
+    need!(all Ordinary::needs(&["dd"]));
+    let user = Ordinary::new();
+    let script = "$RUN dd if=/dev/zero of=written bs=1M count=8 status=none";
+    let left = user.runs("-m auto -v", script);
+    assert!(left.stderr.contains("and it stays there"), "{left:?}");
+    assert!(user.cached_pages("written") > 0);
+}
+
 /// The old content was cached; nothing of it is left.
 #[test]
 fn a_truncated_file_is_the_programs() {
