@@ -3,6 +3,7 @@
 use std::fmt::{self, Write};
 use std::iter;
 
+use dropbehind_config::DiskSettings;
 use dropbehind_policy::{Mode, Writeback};
 
 use super::rule::Rule;
@@ -23,7 +24,13 @@ impl fmt::Display for RulesFile {
         } else {
             "all other files"
         };
-        writeln!(f, "{others}: {}", mode_name(all.other_mode()))?;
+        let has_mode = |(_, disk): (&str, &DiskSettings)| disk.enabled && disk.mode.is_some();
+        let elsewhere = if all.disks.iter().any(has_mode) {
+            " on other disks"
+        } else {
+            ""
+        };
+        writeln!(f, "{others}{elsewhere}: {}", mode_name(all.other_mode()))?;
         consequence(f, all.settings(None, ""))?;
         for (name, disk) in all.disks.iter() {
             let mut says = sizes(disk.window_bytes, disk.request_bytes, disk.max_dirty_bytes);
@@ -44,7 +51,7 @@ impl fmt::Display for RulesFile {
         if all.disks.iter().any(|(_, disk)| disk.enabled) {
             writeln!(
                 f,
-                "A rule's sizes go before a disk's, and a disk's before those at the top."
+                "A rule's sizes override a disk's, and a disk's those at the top."
             )?;
         }
         Ok(())

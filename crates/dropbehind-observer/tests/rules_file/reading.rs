@@ -79,7 +79,7 @@ fn rules_are_explained() {
         "   window 32 MiB, request 1.0 MiB, at most dirty 96 MiB\n",
         "2. (line ",
         "): left alone\n",
-        "all other files: write-behind\n   written back a window behind appending writers; pages stay\n",
+        "all other files on other disks: write-behind\n   written back a window behind appending writers; pages stay\n",
         "disk sda: write-behind, unless a rule says otherwise; window 4.0 MiB, request 512 KiB, at most dirty 96 MiB\n",
     ] {
         assert!(text.contains(line), "{line:?} is not in\n{text}");
