@@ -147,10 +147,10 @@ pub struct CacheTrace {
 impl CacheTrace {
     /// Records the whole machine from now on.
     ///
-    /// Each online processor gets a ring of `ring_bytes` for pages, rounded down to a power of two
-    /// of records, and smaller ones for the rest, rounded up to powers of two of pages. Pages that a process adds one
-    /// after another make one record, of 40 bytes; a fork or a thread's exit takes 48. Rings are
-    /// locked memory.
+    /// Each online processor gets a ring for pages, of a power of two of records, as many as fit in
+    /// `ring_bytes`, and smaller ones for the rest, rounded up to powers of two of pages. Pages
+    /// that a process adds one after another make one record, of 40 bytes; a fork or a thread's
+    /// exit takes 48. Rings are locked memory.
     ///
     /// Before Linux 6.7 the kernel does not count the folios for which it did not run our
     /// program. It does not run it while an update of a BPF map is under way on that processor,

@@ -69,7 +69,7 @@ pub struct Probe {
 /// once), writes it, and watches what each call does to its pages. Leaves nothing behind.
 /// Takes some tens of milliseconds, and up to some seconds if calls have no effect.
 ///
-/// If no scratch file can be tried, whatever needs only reading is tried on the file
+/// If no scratch file can be used, whatever needs only reading is tried on the file
 /// itself, and the rest is [`Support::Untested`].
 ///
 /// # Errors
@@ -91,7 +91,7 @@ pub fn probe(path: &Path) -> io::Result<Probe> {
         // On SMB a file without a name can be opened, and then not even be looked at.
         let tried = ScratchFile::new(directory).and_then(|scratch| scratch.probe(directory));
         return tried.or_else(|error| {
-            let why = format!("no scratch file can be tried in the directory: {error}");
+            let why = format!("no scratch file in the directory could be used: {error}");
             probe_by_reading(&path, &why)
         });
     }

@@ -475,8 +475,8 @@ impl ProcessStat {
     }
 }
 
-/// Reads a file of /proc in two calls, if it is short. Their sizes are 0, so others begin with a
-/// small buffer.
+/// Reads a short file of /proc in two calls. The size that it reports is 0, so the standard
+/// library would begin with a small buffer.
 fn read_proc(path: &str) -> io::Result<Vec<u8>> {
     let mut text = Vec::with_capacity(2048);
     // Not a file's own `read_to_end`, which asks for its size.

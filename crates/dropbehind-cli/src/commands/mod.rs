@@ -41,7 +41,7 @@ pub(crate) struct Cli {
     command: Command,
 }
 
-/// Those of all commands, at the end of the long help that is about none of them.
+/// The exit codes of all commands, for the long help of `dropbehind` itself.
 const EXIT_CODES: &str = "\
 Exit codes:
   0     all but run: everything was done; watch and top ended as asked

@@ -40,10 +40,10 @@ const TAG: usize = 0;
 const USED: usize = 8;
 /// Which of them were used again.
 const AGAIN: usize = 16;
-/// Which pages the last use had, and the thread, of 32 bits.
+/// The pages of the last use, and the thread that used them (32 bits).
 const LAST: usize = 24;
 const USER: usize = 32;
-/// The order of the folio that entered the cache last, in the other 32 bits.
+/// The order of the folio that entered the cache last, in the upper half of the same word.
 const ORDER: usize = 36;
 const ENTRY_BYTES: usize = 40;
 
