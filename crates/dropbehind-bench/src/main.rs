@@ -267,7 +267,13 @@ fn launcher(dropbehind: &Path) -> Launcher {
     Launcher {
         worker: vec![program.clone(), "worker".into()],
         disk: vec![program, "disk".into()],
-        run: vec![dropbehind.into(), "run".into()],
+        run: [
+            dropbehind.as_os_str(),
+            "run".as_ref(),
+            "--mode=dontcache".as_ref(),
+        ]
+        .map(OsString::from)
+        .into(),
         run_missing: (!has_run).then(|| format!("{} has no `run`", dropbehind.display())),
     }
 }

@@ -152,7 +152,7 @@ impl Files {
         };
         files.ask_for_memory();
         if files.trace.is_none() {
-            files.rules.keep_all_that_may_be_reused();
+            files.uses_are_unknown();
         }
         files
     }

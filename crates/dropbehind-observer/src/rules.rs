@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use dropbehind_flusher::WriterLimit;
-use dropbehind_policy::Mode;
+use dropbehind_policy::{Mode, Residency};
 
 pub use dropbehind_config::{MAX_DIRTY_RANGE_BYTES, REQUEST_RANGE_BYTES, WINDOW_RANGE_BYTES};
 
@@ -85,6 +85,12 @@ pub trait Rules: Send + Sync + std::fmt::Debug {
     /// again](Mode::keeps_reused).
     fn keep_reused(&self) -> bool {
         false
+    }
+
+    /// What becomes of pages that are to stay if they are [used again](Mode::keeps_reused), where
+    /// the kernel does not tell what is used.
+    fn unless_uses_are_known(&self) -> Residency {
+        Residency::Keep
     }
 
     /// Returns false if the answer is the same for all paths: a [`Candidate`] may then have an

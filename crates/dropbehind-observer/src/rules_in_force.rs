@@ -7,7 +7,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use dropbehind_linux::disk_of;
-use dropbehind_policy::Residency;
 
 use crate::names::Names;
 use crate::rules::{Candidate, Rules, Settings};
@@ -20,8 +19,8 @@ pub(crate) struct RulesInForce {
     pub(crate) names: Names,
     /// By device number: sysfs is slow.
     disk_names: HashMap<u64, String>,
-    /// It is not known what is used again.
-    keep_all_that_may_be_reused: bool,
+    /// Nobody tells what is used again.
+    uses_are_unknown: bool,
 }
 
 impl RulesInForce {
@@ -30,7 +29,7 @@ impl RulesInForce {
             rules,
             names: Names::default(),
             disk_names: HashMap::new(),
-            keep_all_that_may_be_reused: false,
+            uses_are_unknown: false,
         }
     }
 
@@ -38,10 +37,10 @@ impl RulesInForce {
         self.rules = rules;
     }
 
-    /// From now on, modes that keep what is used again keep everything: nobody tells what that
-    /// is.
-    pub(crate) fn keep_all_that_may_be_reused(&mut self) {
-        self.keep_all_that_may_be_reused = true;
+    /// From now on, modes that keep what is used again do as the [rules
+    /// say](Rules::unless_uses_are_known).
+    pub(crate) fn uses_are_unknown(&mut self) {
+        self.uses_are_unknown = true;
     }
 
     /// How to observe this file, which `process` opened by `path`; `size` is asked if that makes a
@@ -62,8 +61,8 @@ impl RulesInForce {
             size_bytes: self.rules.ask_for_sizes().then(size).flatten(),
             disk,
         })?;
-        if settings.mode.keeps_reused() && self.keep_all_that_may_be_reused {
-            settings.mode.residency = Residency::Keep;
+        if settings.mode.keeps_reused() && self.uses_are_unknown {
+            settings.mode.residency = self.rules.unless_uses_are_known();
         }
         Some(settings)
     }

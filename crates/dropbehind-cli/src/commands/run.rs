@@ -428,7 +428,7 @@ fn tell(account: Result<&Account, &NoAccount>, settings: &RunSettings, name: &st
     if account.hung {
         say("the observer hung, so these figures are incomplete; the rest was left to the kernel.");
     }
-    // Without the trace, nobody knows what comes back.
+    // Without the trace, nobody knows what comes back. The default drops everything then.
     let keeps = settings
         .mode
         .is_some_and(|mode| !mode.drops() || mode.keeps_reused() && !account.snapshot.traced);

@@ -380,9 +380,26 @@ pub(super) const VERBOSE: OptionSpec = OptionSpec {
               not possible, and why. --json has the same for programs.",
 };
 
+/// An option of [`RUN`].
+const RUN_MODE: OptionSpec = OptionSpec {
+    default: Some("auto"),
+    details: "auto: write back at once, and drop what the program brought in unless it is used \
+              again. Unless you ask for auto, that becomes dontcache where the kernel does not tell \
+              what is used again: without root, and on kernels without the tracepoint \
+              filemap:mm_filemap_get_pages. buffered: as without dropbehind. dontcache: write back \
+              at once, and drop the pages that the program brought in. noreuse: the kernel writes \
+              back when it likes, and the pages are dropped then. write-behind: write back one \
+              window behind appending writes, keep the pages. write-behind-any: the same for every \
+              sequential write. write-through: write back at once, keep the pages. A pair such as \
+              behind+drop (lazy, behind-appending, behind or eager; keep, drop or reuse) is allowed, \
+              too. Pages that were in the cache before always stay. The disk's mode in the \
+              configuration file overrides this default.",
+    ..MODE
+};
+
 /// The options of `run`.
 pub(super) const RUN: [&OptionSpec; 17] = [
-    &MODE,
+    &RUN_MODE,
     &WINDOW,
     &REQUEST,
     &MAX_DIRTY,

@@ -11,6 +11,7 @@ use std::path::Path;
 
 const MIB: u64 = 1 << 20;
 const AUTO: &str = "dropbehind run -m auto";
+const DEFAULT: &str = "env -u DROPBEHIND_MODE dropbehind run";
 /// More than what waits at once, so that all that was there before is decided about. A stream
 /// waits for no longer than until it fills that by itself.
 const STREAMS: &str =
@@ -67,6 +68,29 @@ fn what_was_written_and_read_back_stays() {
             still_cached(reclaim, &bed.file("observed/again"), 8 * MIB)
         });
     }
+}
+
+/// By default, too, unless nobody can tell what was used.
+#[test]
+fn by_default_what_is_read_back_stays_if_that_can_be_known() {
+    need!(all needs(Fs::Ext4));
+    if !sees_uses() {
+        return;
+    }
+    let bed = Bed::on(Fs::Ext4);
+    let script = "exec $RUN sh -ec 'rm -f *; dd if=/dev/zero of=once bs=1M count=8 status=none; \
+                  dd if=/dev/zero of=again bs=1M count=8 status=none; cat again >/dev/null'";
+    in_some_attempt(|reclaim| {
+        let left = bed.runs(DEFAULT, "observed", script);
+        assert_eq!(left.code, Some(0), "{left:?}");
+        assert_eq!(cached(&bed, "observed"), ["./again"]);
+        still_cached(reclaim, &bed.file("observed/again"), 8 * MIB)
+    });
+    let untraced = format!("{DEFAULT} --source seccomp -v");
+    let left = bed.runs(&untraced, "observed", script);
+    assert_eq!(left.code, Some(0), "{left:?}");
+    assert_eq!(bed.cached("observed"), [], "{left:?}");
+    assert!(left.stderr.contains(", 0 B at the end"), "{left:?}");
 }
 
 #[test]

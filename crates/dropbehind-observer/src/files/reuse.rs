@@ -24,6 +24,11 @@ impl Files {
         self.uses = Some(uses);
     }
 
+    /// No mode can know what is used again.
+    pub(crate) fn uses_are_unknown(&mut self) {
+        self.rules.uses_are_unknown();
+    }
+
     /// No rule asks for uses any more: all that waits is decided about.
     pub(crate) fn look_for_uses_no_more(&mut self) {
         if self.uses.is_some() {

@@ -17,6 +17,7 @@ use dropbehind_linux::{
     CacheTrace, CacheUses, Event, EventBuffer, EventMask, Fanotify, FileAdviceTrace, Interest,
     PollEntry, TraceRecord, monotonic_ns, poll, thread_id,
 };
+use dropbehind_policy::Residency;
 
 use super::inputs::Barrier;
 use super::{Input, Inputs, Shared, own_process};
@@ -243,6 +244,10 @@ impl Rounds {
         if self.files.looks_for_uses() {
             return;
         }
+        let keep = self.rules.unless_uses_are_known() == Residency::Keep;
+        if self.trace.is_none() && !keep {
+            return;
+        }
         if self.trace.is_none() {
             return self.note(
                 "who brings in which page is not known, and so not what comes back, either: what \
@@ -251,11 +256,13 @@ impl Rounds {
             );
         }
         let uses = CacheUses::open();
-        if let Err(error) = &uses {
-            self.note(format!(
+        match &uses {
+            Err(_) if !keep => self.files.uses_are_unknown(),
+            Err(error) => self.note(format!(
                 "the kernel does not tell which cached pages are used ({error}): only what comes \
                  back after it was dropped counts as used again (mode auto)"
-            ));
+            )),
+            Ok(_) => {}
         }
         self.files.look_for_uses(uses.ok());
     }

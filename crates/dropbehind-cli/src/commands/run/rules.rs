@@ -5,6 +5,7 @@ use super::messages::Wishes;
 use crate::path_pattern::PathPatterns;
 use dropbehind::Mode;
 use dropbehind::config::Disks;
+use dropbehind::mode::Residency;
 use dropbehind_observer::rules::{Candidate, MAX_DIRTY_RANGE_BYTES, Rules, Settings};
 
 /// How much of a file may be unwritten in modes without a window behind the writer, unless that
@@ -54,7 +55,7 @@ impl RunRules {
     fn settings(&self, disk: &str) -> Option<Settings> {
         let disk = self.disks.get(disk).cloned().unwrap_or_default();
         let window_bytes = self.window_bytes.or(disk.window_bytes);
-        let mode = self.mode.or(disk.mode).unwrap_or(Mode::DONTCACHE);
+        let mode = self.mode.or(disk.mode).unwrap_or(Mode::AUTO);
         let max_dirty_bytes = self.max_dirty_bytes.or(disk.max_dirty_bytes);
         let unset = (!mode.is_behind()).then(|| max_dirty(window_bytes));
         disk.enabled.then(|| Settings {
@@ -69,10 +70,15 @@ impl RunRules {
 }
 
 impl RunRules {
-    /// All modes that a file may get.
-    fn modes(&self) -> impl Iterator<Item = Mode> {
+    /// All modes that somebody has set.
+    fn modes_set(&self) -> impl Iterator<Item = Mode> {
         let disks = self.disks.iter().filter_map(|(_, disk)| disk.mode);
         self.mode.into_iter().chain(disks)
+    }
+
+    /// All modes that a file may get.
+    fn modes(&self) -> impl Iterator<Item = Mode> {
+        self.modes_set().chain([self.mode.unwrap_or(Mode::AUTO)])
     }
 }
 
@@ -93,6 +99,14 @@ impl Rules for RunRules {
 
     fn keep_reused(&self) -> bool {
         self.modes().any(Mode::keeps_reused)
+    }
+
+    fn unless_uses_are_known(&self) -> Residency {
+        // Who asks for `auto` fears drops more than what stays.
+        match self.modes_set().any(Mode::keeps_reused) {
+            true => Residency::Keep,
+            false => Residency::Drop,
+        }
     }
 
     fn ask_for_paths(&self) -> bool {
@@ -167,7 +181,7 @@ mod tests {
         assert_eq!(a.max_dirty_bytes, Some(2 << 30), "two windows");
         assert_eq!(of(&wishes, "b"), None);
         let c = of(&wishes, "c").unwrap();
-        assert_eq!((c.mode, c.window_bytes), (Mode::DONTCACHE, None));
+        assert_eq!((c.mode, c.window_bytes), (Mode::AUTO, None));
         wishes.mode = Some("write-through".to_owned());
         wishes.window_bytes = Some(1 << 20);
         let a = of(&wishes, "a").unwrap();
