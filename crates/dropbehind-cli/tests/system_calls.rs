@@ -224,3 +224,26 @@ fn an_observer_counts_what_it_drops() {
     }
     assert!(drops > 100, "{drops} drops");
 }
+
+/// What stays as it is costs no reads, and what is replaced no turn of the disk for each.
+#[test]
+fn an_update_reads_nothing_of_what_stays() {
+    need!(Need::Cachestat, Need::Tool("strace"));
+    let user = User::new();
+    let script = "mkdir from; for n in $(seq 60); do echo unchanged >from/$n; done; cp -a from to; \
+                  for n in $(seq 30); do echo changed >from/$n; done; \
+                  touch -d '+1 hour' $(seq -f 'from/%.0f' 30); \
+                  strace -f -o calls -e trace=read,fsync,fdatasync dropbehind cp -aTu from to; \
+                  diff -r from to";
+    let said = user.sh(script);
+    assert_eq!(
+        (said.code, said.text().as_str()),
+        (0, ""),
+        "{}",
+        said.stderr
+    );
+    let calls = std::fs::read_to_string(user.file("calls")).unwrap();
+    assert!(calls.contains("\"changed"), "{calls}");
+    assert!(!calls.contains("\"unchanged"), "{calls}");
+    assert!(calls.matches("sync(").count() < 10, "{calls}");
+}

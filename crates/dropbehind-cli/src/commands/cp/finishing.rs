@@ -5,7 +5,7 @@
 //! would cost each of them a turn of the disk.
 
 use super::descent;
-use super::small::{Small, sync_and_drop};
+use super::small::{Small, sync_and_drop, sync_together};
 use super::verification::verify;
 use crate::destination::Destination;
 use crate::error::Failure;
@@ -197,6 +197,11 @@ impl Finishing {
     pub(super) fn flush(&mut self, session: &mut Session) {
         self.batch_bytes = 0;
         let batch = std::mem::take(&mut self.batch);
+        if self.sync {
+            // Each file still tells of its own errors below, but hardly waits for the disk.
+            let copies = batch.iter().map(|copied| copied.destination.output.as_fd());
+            sync_together(copies);
+        }
         let mut synced = Vec::with_capacity(batch.len());
         for copied in &batch {
             let mut is_clean = self.sync;

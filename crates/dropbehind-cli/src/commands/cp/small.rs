@@ -7,7 +7,8 @@
 
 use super::Copying;
 use super::attributes::Attributes;
-use super::choices::{Making, Reflink, Sparse};
+use super::choices::{Making, Overwrite, Reflink, Sparse};
+use super::existing::Way;
 use super::file::without_half;
 use super::original::Original;
 use crate::destination::Destination;
@@ -16,7 +17,7 @@ use crate::place::Place;
 use dropbehind_linux::{FsKind, cached_pages, drop_clean, page_size};
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
@@ -32,8 +33,6 @@ const SYNC_TOGETHER: usize = 16;
 pub(super) struct Small {
     copy: File,
     path: PathBuf,
-    /// The file system that it is on.
-    device: u64,
 }
 
 impl Copying<'_> {
@@ -45,9 +44,9 @@ impl Copying<'_> {
         target: &Place<'_>,
         is_named: bool,
     ) -> Result<Option<Original>, Failure> {
-        let Some(device) = self.is_small(&original, target) else {
+        if !self.is_small(&original, target) {
             return Ok(Some(original));
-        };
+        }
         let Ok(cached) = cached_pages(original.file.as_fd(), 0, 0) else {
             return Ok(Some(original));
         };
@@ -55,6 +54,14 @@ impl Copying<'_> {
         if cached != 0 && cached < pages {
             // Only the library knows to the page what to drop.
             return Ok(Some(original));
+        }
+        // Nothing is read for a copy that is not made. The user is asked once, below.
+        if self.backups.is_none() && self.choices.overwrite != Overwrite::Ask {
+            match self.way(source, &original.metadata, target, is_named)? {
+                Way::Skip | Way::Newer => return Ok(None),
+                Way::Clear => {}
+                Way::Into(_) | Way::ThroughLink => return Ok(Some(original)),
+            }
         }
         let read = self.read_small(&mut original);
         if cached == 0 {
@@ -99,15 +106,14 @@ impl Copying<'_> {
         let small = Small {
             copy,
             path: target.path.to_owned(),
-            device,
         };
         self.finishing
             .add_small(&mut self.session, small, len as u64);
         preserved.map(|()| None)
     }
 
-    /// Whether a source is to be copied like this, and on which file system its copy will be.
-    fn is_small(&self, original: &Original, target: &Place<'_>) -> Option<u64> {
+    /// Whether a source is to be copied like this.
+    fn is_small(&self, original: &Original, target: &Place<'_>) -> bool {
         let choices = self.choices;
         let metadata = &original.metadata;
         let bytes = metadata.len();
@@ -124,14 +130,12 @@ impl Copying<'_> {
             // It has no holes.
             && metadata.blocks() * 512 >= bytes
             && choices.reflink != Reflink::Always;
-        if !is_small {
-            return None;
-        }
-        let device = rustix::fs::fstat(target.directory).ok()?.st_dev;
-        let is_shared = choices.reflink == Reflink::Auto
-            && bytes > 0
-            && !self.cannot_share.contains(&(metadata.dev(), device));
-        Some(device).filter(|_| !is_shared)
+        let may_be_shared = || {
+            let directory = rustix::fs::fstat(target.directory);
+            let known = |to| self.cannot_share.contains(&(metadata.dev(), to));
+            !directory.is_ok_and(|directory| known(directory.st_dev))
+        };
+        is_small && (choices.reflink == Reflink::Never || bytes == 0 || !may_be_shared())
     }
 
     /// Reads all of a file up to the size that it had; `None` if it cannot be read in one go. A
@@ -157,7 +161,7 @@ impl Copying<'_> {
 /// Brings copies to the disk, and drops their pages. Returns what went wrong, and the device
 /// that was synced as a whole.
 pub(super) fn sync_and_drop(batch: &[Small]) -> (Vec<Failure>, Option<u64>) {
-    let together = sync_together(batch);
+    let together = sync_together(batch.iter().map(|small| small.copy.as_fd()));
     let mut failures = Vec::new();
     for small in batch {
         let synced = match together {
@@ -176,11 +180,12 @@ pub(super) fn sync_and_drop(batch: &[Small]) -> (Vec<Failure>, Option<u64>) {
     (failures, together)
 }
 
-/// Syncs the file system of many copies. `None` if that was not possible, or if something there
-/// failed: then each file must tell.
-fn sync_together(batch: &[Small]) -> Option<u64> {
-    let first = batch.first().filter(|_| batch.len() >= SYNC_TOGETHER)?;
-    let kind = dropbehind_linux::filesystem(first.copy.as_fd()).ok()?;
+/// Syncs the file system of many copies, and returns its device. `None` if that was not possible, or
+/// if something there failed: then each file must tell.
+pub(super) fn sync_together<'a>(copies: impl Iterator<Item = BorrowedFd<'a>>) -> Option<u64> {
+    let copies: Vec<BorrowedFd<'_>> = copies.collect();
+    let first = *copies.first().filter(|_| copies.len() >= SYNC_TOGETHER)?;
+    let kind = dropbehind_linux::filesystem(first).ok()?;
     // Of others it is not known whether that brings all to the disk; before Linux 5.8 it does
     // not say what failed.
     let is_known = matches!(kind, FsKind::Ext4 | FsKind::Xfs | FsKind::Btrfs);
@@ -188,10 +193,15 @@ fn sync_together(batch: &[Small]) -> Option<u64> {
     if !is_known || (kernel.major, kernel.minor) < (5, 8) {
         return None;
     }
-    if batch.iter().any(|small| small.device != first.device) {
+    let device = |copy| Some(rustix::fs::fstat(copy).ok()?.st_dev);
+    let first_device = device(first)?;
+    if copies
+        .iter()
+        .any(|copy| device(*copy) != Some(first_device))
+    {
         return None;
     }
     // The oldest description: it reports all that failed since it was opened.
-    rustix::fs::syncfs(&first.copy).ok()?;
-    Some(first.device)
+    rustix::fs::syncfs(first).ok()?;
+    Some(first_device)
 }
