@@ -154,7 +154,7 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// - `EPERM`: a mount namespace takes `CAP_SYS_ADMIN`.
+    /// - `EPERM`: a mount namespace takes `CAP_SYS_ADMIN`, or a sandbox forbids it.
     /// - `ENOSPC`: too many mount namespaces.
     /// - `EBUSY`: this process is stopped at its opens already, and there can be only one
     ///   listener.
@@ -215,8 +215,13 @@ impl Program {
                 }
                 Ok(program)
             }
-            Some(errno) => Err(io::Error::from_raw_os_error(errno)),
-            None => Err(io::ErrorKind::UnexpectedEof.into()),
+            told => {
+                program.abandon()?;
+                Err(match told {
+                    Some(errno) => io::Error::from_raw_os_error(errno),
+                    None => io::ErrorKind::UnexpectedEof.into(),
+                })
+            }
         }
     }
 

@@ -20,6 +20,7 @@ use dropbehind::config::Disks;
 use dropbehind_linux::seccomp::{Holders, can_stop_at_opens, may_trace, yama_scope};
 use dropbehind_linux::{
     Apart, Change, CommandLine, Fanotify, GroupClass, Program, SignalFd, StartState, die_by,
+    unshare_mount_namespace,
 };
 use dropbehind_observer::opens::{self, OpenServer, Served};
 use messages::Wishes;
@@ -119,33 +120,52 @@ fn start(args: &RunArgs) -> Result<Exit, Failure> {
         failure.exit = Exit::OwnFailure;
         failure
     })?;
-    let source = match choose_source(settings.source) {
+    let mut source = match choose_source(settings.source) {
         Ok(source) => source,
         Err(failure) => return plainly(failure, settings, &command, start, &name),
     };
-    if source == Apart::StoppedAtOpens {
-        if opens::are_served() {
-            // Another run observes us, and with us the program.
-            if settings.verbose || settings.stats.is_some() {
+    loop {
+        if source == Apart::StoppedAtOpens {
+            if opens::are_served() {
+                // Another run observes us, and with us the program.
+                if settings.verbose || settings.stats.is_some() {
+                    say(&format!(
+                        "{name} runs inside of another dropbehind run, which observes it and has \
+                         the figures."
+                    ));
+                }
+                return Ok(not_run(&name, &command.become_it(start)));
+            }
+            if !rustix::process::geteuid().is_root() && command.gains_rights() {
                 say(&format!(
-                    "{name} runs inside of another dropbehind run, which observes it and has the \
-                     figures."
+                    "{name} gives rights to whoever starts it, but gains none here: as an \
+                     ordinary user's, the run excludes that (no_new_privs). Start dropbehind with \
+                     these rights instead, as in `sudo dropbehind run`."
                 ));
             }
-            return Ok(not_run(&name, &command.become_it(start)));
         }
-        if !rustix::process::geteuid().is_root() && command.gains_rights() {
-            say(&format!(
-                "{name} gives rights to whoever starts it, but gains none here: as an ordinary \
-                 user's, the run excludes that (no_new_privs). Start dropbehind with these rights \
-                 instead, as in `sudo dropbehind run`."
-            ));
+        match observed(&command, start, args, disks.clone(), &name, source) {
+            Ok(started) => return Ok(started.finish(settings, stats_file, &name)),
+            Err(NotObserved::WithoutNamespace(failure))
+                if settings.source == OpenSource::Auto && check_stopping().is_ok() =>
+            {
+                if settings.verbose {
+                    say(&format!("{failure} So seccomp is the source of opens."));
+                }
+                source = Apart::StoppedAtOpens;
+            }
+            Err(NotObserved::WithoutNamespace(failure) | NotObserved::Else(failure)) => {
+                return plainly(failure, settings, &command, start, &name);
+            }
         }
     }
-    match observed(&command, start, args, disks, &name, source) {
-        Ok(started) => Ok(started.finish(settings, stats_file, &name)),
-        Err(failure) => plainly(failure, settings, &command, start, &name),
-    }
+}
+
+/// Why a program could not be observed.
+enum NotObserved {
+    /// It could not get a mount namespace of its own. Another source may do.
+    WithoutNamespace(Failure),
+    Else(Failure),
 }
 
 /// What happens if the program cannot be observed.
@@ -181,12 +201,12 @@ fn observed(
     disks: Disks,
     name: &str,
     source: Apart,
-) -> Result<Finished, Failure> {
+) -> Result<Finished, NotObserved> {
     let failed = |error: io::Error| {
-        own(format!(
+        NotObserved::Else(own(format!(
             "cannot observe {name}: {error}. Check the limits on open files and processes \
              (ulimit -n -u), and the memory."
-        ))
+        )))
     };
     let began = Instant::now();
     let signals = SignalFd::new().map_err(failed)?;
@@ -198,17 +218,17 @@ fn observed(
         }
     };
     let observer = ObserverProcess::start(reported).map_err(|error| {
-        own(format!(
+        NotObserved::Else(own(format!(
             "cannot start the observer: {error}. Check that /proc is mounted, and the limits on \
              open files and processes (ulimit -n -u)."
-        ))
+        )))
     })?;
     let mut supervisor = Supervisor::new(start, signals, observer);
     let mut program = match begin(&mut supervisor, command, start, args, disks, opens) {
         Ok(program) => program,
         Err(reason) => {
             supervisor.dismiss();
-            return Err(match reason {
+            return Err(NotObserved::Else(match reason {
                 NotReady::Said {
                     sentence,
                     impossible: true,
@@ -224,8 +244,13 @@ fn observed(
                          and there can be only one. Start dropbehind outside of it.",
                     )
                 }
-                NotReady::Failed(error) => failed(error),
-            });
+                NotReady::Failed(error)
+                    if source == Apart::MountNamespace && is_refusal(&error) =>
+                {
+                    return Err(NotObserved::WithoutNamespace(no_namespace(&error)));
+                }
+                NotReady::Failed(error) => return Err(failed(error)),
+            }));
         }
     };
     let ended = match supervisor.run(&mut program) {
@@ -323,7 +348,9 @@ fn check_stopping() -> Result<Apart, Failure> {
 /// Whether fanotify and seccomp could tell what a program opens.
 pub(super) fn sources() -> (Result<(), String>, Result<(), String>) {
     let said = |failure: Failure| failure.to_string();
-    let fanotify = check_privilege().map_err(said);
+    let fanotify = check_privilege()
+        .and_then(|()| check_namespace())
+        .map_err(said);
     (fanotify, check_stopping().map(drop).map_err(said))
 }
 
@@ -348,6 +375,34 @@ fn check_privilege() -> Result<(), Failure> {
              open files (ulimit -n)."
         )),
     })
+}
+
+/// Finds out whether a program can get a mount namespace of its own. A run finds out by starting
+/// it.
+fn check_namespace() -> Result<(), Failure> {
+    // A thread's root and working directories are then its own.
+    let tried = std::thread::spawn(unshare_mount_namespace).join();
+    match tried {
+        Ok(Err(error)) => Err(no_namespace(&error)),
+        _ => Ok(()),
+    }
+}
+
+/// Whether the kernel, or a sandbox, gives no mount namespace.
+fn is_refusal(error: &io::Error) -> bool {
+    use nix::libc::{EACCES, ENOSPC, ENOSYS, EPERM};
+    let refusals = [EPERM, EACCES, ENOSYS, ENOSPC];
+    error
+        .raw_os_error()
+        .is_some_and(|code| refusals.contains(&code))
+}
+
+fn no_namespace(error: &io::Error) -> Failure {
+    Failure::impossible(format!(
+        "fanotify takes a mount namespace for the program, which is refused here: {error}. It \
+         takes a systemd unit without RestrictNamespaces=, no other sandbox that forbids \
+         unshare(2), and a user.max_mnt_namespaces that is not reached."
+    ))
 }
 
 /// Reports a program that could not be run, and returns the exit code.

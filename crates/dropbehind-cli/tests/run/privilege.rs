@@ -46,6 +46,56 @@ fn root_of_a_container_has_another_source() {
     assert!(user.file("started").exists());
 }
 
+/// Runs a command in a sandbox that forbids mount namespaces, as a unit's `RestrictNamespaces=`
+/// does.
+const SANDBOX: &str = r#"
+import ctypes, os, platform, struct, sys
+unshare = {"x86_64": 272, "aarch64": 97}[platform.machine()]
+CLONE_NEWNS, EPERM = 0x20000, 1
+code = [
+    (0x20, 0, 0, 0),                # the call's number
+    (0x15, 0, 3, unshare),
+    (0x20, 0, 0, 16),               # the low half of its first argument
+    (0x45, 0, 1, CLONE_NEWNS),
+    (0x06, 0, 0, 0x50000 | EPERM),  # SECCOMP_RET_ERRNO
+    (0x06, 0, 0, 0x7fff0000),       # SECCOMP_RET_ALLOW
+]
+code = ctypes.create_string_buffer(b"".join(struct.pack("<HBBI", *line) for line in code))
+program = ctypes.create_string_buffer(struct.pack("<H6xQ", 6, ctypes.addressof(code)))
+PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 22, 2
+assert ctypes.CDLL(None).prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, program) == 0
+os.execvp(sys.argv[1], sys.argv[1:])
+"#;
+
+#[test]
+fn without_mount_namespaces_there_is_another_source() {
+    need!(Need::Root, Need::Cachestat, Need::Tool("python3"));
+    let user = User::new();
+    std::fs::write(user.file("sandbox"), SANDBOX).unwrap();
+    let there = |command: &str| once(&user, RUN, &format!("python3 sandbox {command}"));
+    let source = "So seccomp is the source of opens";
+    let dd = "dd if=/dev/zero of=data bs=1M count=16 status=none";
+    let left = there(&format!("$RUN -v {dd}"));
+    assert_eq!(left.code, Some(0), "{left:?}");
+    assert!(left.stderr.contains(source), "{left:?}");
+    let cached = residency::cached(&user.file("data")).unwrap();
+    assert_eq!(cached.cached_pages, 0, "{left:?}");
+    let left = there("$RUN sh -c 'exit 7'");
+    assert_eq!((left.code, left.stderr.as_str()), (Some(7), ""));
+    // Asked for fanotify, nothing else will do.
+    let left = there("$RUN --source fanotify touch started");
+    assert_eq!(left.code, Some(3), "{left:?}");
+    assert!(left.stderr.contains("RestrictNamespaces="), "{left:?}");
+    assert!(!user.file("started").exists());
+    let said = there(&format!("{} probe", env!("CARGO_BIN_EXE_dropbehind"))).stdout;
+    for saying in [
+        "no: fanotify takes a mount namespace",
+        "run learns of opens from seccomp",
+    ] {
+        assert!(said.contains(saying), "{saying}: {said}");
+    }
+}
+
 /// The numbers of processes there are those of others.
 #[test]
 fn a_proc_of_another_pid_namespace_is_refused() {
