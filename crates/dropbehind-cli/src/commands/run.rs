@@ -442,6 +442,10 @@ impl Finished {
         if let Some(file) = stats_file {
             let elapsed = self.began.elapsed();
             let stats = ObservedStats::new(account.as_ref(), elapsed, exit_status, signal);
+            if matches!(file, StatsFile::Stderr) && !settings.verbose {
+                // The program may have left half a line there.
+                let _ = writeln!(io::stderr());
+            }
             if let Err(failure) = file.write(&stats) {
                 say(&failure.to_string());
             }

@@ -61,6 +61,13 @@ fn what_is_told_can_be_read_by_programs() {
     assert_eq!(figures["processes_left"], 1, "{left:?}");
     told("left 1 process running");
 
+    // Half a line of the program's own is not continued.
+    let left = once(&user, RUN, "$RUN --json sh -c 'printf half >&2'");
+    let (half, line) = left.stderr.split_once('\n').unwrap();
+    assert_eq!(half, "half");
+    let figures: serde_json::Value = serde_json::from_str(line).unwrap();
+    assert_eq!(figures["exit_status"], 0);
+
     let left = once(&user, RUN, "$RUN --json --stats figures true");
     assert_eq!(left.code, Some(2), "{left:?}");
     assert!(!user.file("figures").exists());
