@@ -202,6 +202,9 @@ pub struct FileUser {
     /// Its systemd unit; where it is in none, its control group. Empty if it is in the root group,
     /// or that is not known.
     pub unit: String,
+    /// The rule that applied to it when it opened the file, as in [`FileSnapshot::rule`]; empty if
+    /// none did, that is not known, or for a run.
+    pub rule: String,
     /// Whether it has the file open for writing, if that is known.
     pub writes: Option<bool>,
 }

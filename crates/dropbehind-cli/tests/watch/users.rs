@@ -1,14 +1,57 @@
 //! Who uses a file without having opened it by itself.
 
 use crate::files::{assert_kept, cold, until_dropped};
-use crate::user::User;
 use crate::user::running_watch::RunningWatch;
+use crate::user::{User, finish};
 use dropbehind_testbed::{Need, need, residency};
+use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 const RULES: &str = "[[rule]]\npath = \"*.wanted\"\nmode = \"dontcache\"\n";
+
+/// What the watch tells `top`.
+fn asked(user: &User) -> Value {
+    let mut top = user.dropbehind(["top", "--once", "--json"]);
+    let said = finish(top.env("DROPBEHIND_RUNTIME_DIR", user.file("runtime")));
+    serde_json::from_slice(&said.stdout).unwrap()
+}
+
+/// Waits until the watch tells that so much has been brought in, and is dropped or left by now.
+/// Nobody opens the files for that.
+fn brought(user: &User, bytes: u64, watch: &RunningWatch) -> Value {
+    let mut looks = 0;
+    loop {
+        let sample = asked(user);
+        let totals = &sample["totals"];
+        let [brought, dropped, left] = ["brought_bytes", "dropped_bytes", "left_bytes"]
+            .map(|name| totals[name].as_u64().unwrap());
+        if brought >= bytes && brought == dropped + left {
+            return sample;
+        }
+        looks += 1;
+        assert!(looks < 600, "{totals}\n{}", watch.log());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// That what is cached of these files counts as left, and why. Returns how much it is.
+fn tells_what_is_left(sample: &Value, files: &[PathBuf]) -> u64 {
+    let cached = files.iter().map(|file| residency::cached(file).unwrap());
+    let cached_pages: u64 = cached.map(|cached| cached.cached_pages).sum();
+    let cached_bytes = cached_pages * residency::page_bytes();
+    let totals = &sample["totals"];
+    // The kernel may have taken some since.
+    let left_bytes = totals["left_bytes"].as_u64().unwrap();
+    assert!(left_bytes >= cached_bytes, "{cached_bytes}: {sample}");
+    assert_eq!(totals["kept_bytes"], 0, "{sample}");
+    let notes = sample["notes"].to_string();
+    let is_told = notes.contains("it is not known whether an observed program brought them in");
+    assert_eq!(is_told, left_bytes > 0, "{sample}");
+    left_bytes
+}
 
 /// A shell that goes on with its script at each line that it is given, and is there until
 /// it is dropped.
@@ -145,6 +188,48 @@ fn a_program_counts_as_what_it_is_by_now() {
     assert_kept(&files[2], &watch);
 }
 
+/// One file under two names, which different rules match.
+#[test]
+fn each_user_of_a_file_is_shown_with_its_own_rule() {
+    need!(Need::Root, Need::Cachestat);
+    let user = User::new();
+    let home = std::fs::canonicalize(user.file("")).unwrap();
+    let names = ["first", "second"];
+    let rules = names.map(|name| {
+        let path = home.join(name);
+        format!("[[rule]]\nname = {name:?}\npath = {path:?}\nmode = \"dontcache\"\n")
+    });
+    user.writes("rules", &rules.concat());
+    cold(home.join("first"), 32 << 20);
+    std::fs::hard_link(home.join("first"), home.join("second")).unwrap();
+    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
+    watch.says("READY=1");
+    let shells = names.map(|name| {
+        let script = format!("exec 3<{name}; cat {name} >/dev/null");
+        let mut shell = Shell::starts(&home, false, &script);
+        shell.says("done");
+        shell
+    });
+    let mut looks = 0;
+    let users = loop {
+        let sample = asked(&user);
+        let users = sample["files"][0]["users"].as_array().cloned();
+        let of = |shell: &Shell| {
+            let users = users.iter().flatten();
+            let user = users.clone().find(|user| user["process"] == shell.0.id())?;
+            Some(user["rule"].as_str().unwrap().to_owned())
+        };
+        if let [Some(first), Some(second)] = [0, 1].map(|place| of(&shells[place])) {
+            break [first, second];
+        }
+        looks += 1;
+        assert!(looks < 3000, "{sample}\n{}", watch.log());
+    };
+    assert_eq!(users, names);
+    drop(shells);
+    assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
+}
+
 /// Files of programs that end at once: nobody finds these whose events are lost.
 #[track_caller]
 fn short_files_go(user: &User, home: &Path, watch: &RunningWatch) {
@@ -221,7 +306,7 @@ fn more_open_files_than_descriptors_hide_no_others() {
     let marker = home.join("marker.wanted");
     let goes = || {
         std::fs::write(&marker, vec![1; 64 << 10]).unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(300));
+        std::thread::sleep(Duration::from_millis(300));
         residency::cached(&marker).unwrap().cached_pages == 0
     };
     assert!((0..100).any(|_| goes()), "{}", watch.log());

@@ -166,6 +166,7 @@ impl Files {
             stamp: self.rules.names.stamp(process),
             path: Some(open.path.as_path().into()),
             settings: Some(settings),
+            rule: open.rule.clone(),
             writes: None,
             names: None,
         });

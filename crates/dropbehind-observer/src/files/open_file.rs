@@ -27,6 +27,8 @@ pub(super) struct User {
     pub(super) path: Option<Arc<Path>>,
     /// What the rules say of its use; `None` if nothing of it is to be observed.
     pub(super) settings: Option<Settings>,
+    /// The rule that says so.
+    pub(super) rule: Rule,
     /// Whether it has the file open for writing, if that was looked up since its open.
     pub(super) writes: Option<bool>,
     /// Its program and its unit, if they were looked up.

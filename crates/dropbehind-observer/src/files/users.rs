@@ -40,12 +40,14 @@ impl Files {
             .filter(|settings| !settings.mode.is_buffered());
         let stamp = self.rules.names.stamp(process);
         let before = open.user(process).filter(|user| user.stamp == stamp);
+        let rule = settings.and_then(|settings| self.rules.rules.rule_name(settings.rule));
         let is_new = before.is_none();
         let user = User {
             process,
             stamp,
             path,
             settings,
+            rule,
             writes: None,
             names: before.and_then(|user| user.names.clone()),
         };
@@ -83,6 +85,7 @@ impl Files {
                 process: user.process,
                 program,
                 unit,
+                rule: user.rule.as_deref().unwrap_or_default().to_owned(),
                 writes: user.writes,
             })
         });

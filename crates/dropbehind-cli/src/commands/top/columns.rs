@@ -151,9 +151,9 @@ pub(super) const fn files<'a>() -> [Column<FileRow<'a>>; 18] {
 /// What becomes of a file, and why, as sentences.
 pub(super) fn reason(file: &FileSnapshot) -> String {
     let rule = match file.rule.as_str() {
-        "" => "its program is observed".to_owned(),
-        "others" => "no rule matches it, so what holds for others does".to_owned(),
-        rule => format!("rule {}", text(rule)),
+        "" => "as the run has it".to_owned(),
+        "others" => "as for all that no rule matches".to_owned(),
+        rule => format!("by rule {}", text(rule)),
     };
     let window = match file.window_bytes {
         0 => String::new(),
@@ -169,7 +169,14 @@ pub(super) fn reason(file: &FileSnapshot) -> String {
             Some(false) => ", which reads",
             None => "",
         };
-        format!("{} {}{unit}{writes}", user.process, text(&user.program))
+        let rule = match user.rule.as_str() {
+            rule if rule == file.rule => String::new(),
+            "" => String::new(),
+            "others" => ", which no rule matches".to_owned(),
+            rule => format!(", by rule {}", text(rule)),
+        };
+        let program = text(&user.program);
+        format!("{} {program}{unit}{writes}{rule}", user.process)
     });
     let users: Vec<String> = users.collect();
     let users = match users.is_empty() {
@@ -177,7 +184,7 @@ pub(super) fn reason(file: &FileSnapshot) -> String {
         false => users.join("; "),
     };
     format!(
-        "{}: {}. Mode {}, since {rule}{window}. Used by: {users}.",
+        "{}: {}. Mode {}, {rule}{window}. Used by: {users}.",
         shown(&file.path),
         text(&file.reason),
         text(&file.mode),

@@ -72,6 +72,12 @@ fn user(process: i32, program: &str, writes: Option<bool>) -> FileUser {
         process,
         program: program.into(),
         unit: "backup.service".into(),
+        rule: if writes.is_some() {
+            "nightly"
+        } else {
+            "weekly"
+        }
+        .into(),
         writes,
     }
 }
@@ -339,8 +345,8 @@ fn what_becomes_of_files_is_said_in_sentences() {
     types(&mut view, "i");
     let text = screen(&mut view, 250, 24).join("\n");
     let sentence = "/srv/backup/of/the/day/a000.img: goes once it is on the disk. Mode dontcache, \
-                    since rule nightly, window 8.0 MiB. Used by: 4194000 rsync of backup.service, \
-                    which writes; 7 a-program-of-15 of backup.service.";
+                    by rule nightly, window 8.0 MiB. Used by: 4194000 rsync of backup.service, \
+                    which writes; 7 a-program-of-15 of backup.service, by rule weekly.";
     assert!(text.contains(sentence), "{text}");
     types(&mut view, "i");
     assert_eq!(view.panel, Panel::Files);
@@ -455,6 +461,7 @@ fn names_play_no_tricks() {
     trick.files[0].users = vec![FileUser {
         program: "p\u{1b}[1m\n".into(),
         unit: "u\u{9b}2J\u{202e}".into(),
+        rule: "s\u{1b}c".into(),
         ..FileUser::default()
     }];
     trick.notes = vec!["y\u{1b}c".into()];
