@@ -23,7 +23,8 @@ use crate::overlay;
 use crate::rules::Settings;
 use crate::shown;
 
-/// So many files are known at once. Each takes up to 3 KB, and any user can have that many open.
+/// So many files are known at once. Each takes up to 3 KB, and more with many users; anybody can have
+/// that many open.
 const MOST_FILES: usize = 1 << 18;
 
 impl Files {

@@ -31,7 +31,7 @@ pub(super) struct User {
     pub(super) rule: Rule,
     /// Whether it has the file open for writing, if that was looked up since its open.
     pub(super) writes: Option<bool>,
-    /// Its program and its unit, if they were looked up.
+    /// Its program and its unit, if they are shown.
     pub(super) names: Option<(String, String)>,
 }
 

@@ -71,7 +71,12 @@ impl Files {
         // The last one that writes first, and then the others.
         let mut order: Vec<usize> = (0..open.users().len()).rev().collect();
         order.sort_by_key(|&place| open.users()[place].writes != Some(true));
-        order.truncate(SHOWN_USERS);
+        for place in order.split_off(order.len().min(SHOWN_USERS)) {
+            // Names are long, and users of a file may change all the time.
+            if let Some(user) = open.user_at(place) {
+                user.names = None;
+            }
+        }
         let users = order.into_iter().filter_map(|place| {
             let user = open.user_at(place)?;
             let names = user.names.get_or_insert_with(|| {
