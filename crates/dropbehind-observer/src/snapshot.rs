@@ -199,7 +199,8 @@ pub struct FileUser {
     pub process: i32,
     /// The name of its program, up to 15 bytes; empty if it is not known.
     pub program: String,
-    /// Its systemd unit; where it is in none, its control group. Empty if it is in the root group,
+    /// Its systemd unit; where it is in none, or in a group below it that is named like one, its
+    /// control group. Empty if it is in the root group,
     /// or that is not known.
     pub unit: String,
     /// The rule that applied to it when it opened the file, as in [`FileSnapshot::rule`]; empty if

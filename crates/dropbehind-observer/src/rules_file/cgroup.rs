@@ -32,15 +32,21 @@ pub(super) fn is_of_unit(group: &Cgroup, units: &Patterns) -> bool {
 /// The longest name of a unit, or end of a group's path, that is shown: `NAME_MAX`.
 const SHOWN_BYTES: usize = 255;
 
-/// The innermost unit of a process in these groups. If it is in none, the path of its group, cut
-/// at the front to [`SHOWN_BYTES`]; empty for the root.
+/// The unit of a process in these groups. If it is in none, the path of its group, cut at the front
+/// to [`SHOWN_BYTES`]; empty for the root.
+///
+/// systemd's units are in its slices. What is below a unit is made by its processes, as by the
+/// service manager of a user, and may have any name. So where that looks like a unit, it is shown
+/// with the whole path.
 pub(crate) fn unit_or_group(groups: &[Cgroup]) -> String {
     let paths = || groups.iter().filter(|group| has_units(group)).map(path);
-    let is_unit = |part: &&str| {
-        let kinds = WITH_PROCESSES.iter().filter(|kind| **kind != ".slice");
-        part.len() <= SHOWN_BYTES && kinds.clone().any(|kind| part.ends_with(kind))
-    };
-    let mut units = paths().filter_map(|path| path.rsplit('/').find(is_unit));
+    let is_unit = |part: &&str| WITH_PROCESSES.iter().any(|kind| part.ends_with(kind));
+    let mut units = paths().filter_map(|path| {
+        let is_slice = |part: &&str| part.is_empty() || part.ends_with(".slice");
+        let mut parts = path.split('/').skip_while(is_slice);
+        let unit = parts.next().filter(is_unit)?;
+        (!parts.any(|part| is_unit(&part))).then_some(unit)
+    });
     let group = || paths().find(|path| *path != "/").unwrap_or_default();
     let shown = units.next().unwrap_or_else(group);
     let mut start = shown.len().saturating_sub(SHOWN_BYTES);
@@ -137,10 +143,22 @@ mod tests {
     }
 
     #[test]
-    fn the_innermost_unit_is_shown_or_the_group() {
+    fn the_unit_is_shown_or_the_group() {
+        let users = "/user.slice/user-1000.slice/user@1000.service/app.slice/app-a\\x2db.scope";
         for (groups, shown) in [
-            (VERSION_2, "app-a\\x2db.scope"),
+            (VERSION_2, users),
             (HYBRID, "backup.service"),
+            (
+                "0::/user.slice/user-7.slice/session-3.scope\n",
+                "session-3.scope",
+            ),
+            // Whoever may make groups there chose these names.
+            (
+                "0::/system.slice/a.service/b.service\n",
+                "/system.slice/a.service/b.service",
+            ),
+            ("0::/mine/b.service\n", "/mine/b.service"),
+            ("0::/../b.service\n", "/../b.service"),
             ("0::/system.slice/a.service/inner\n", "a.service"),
             ("0::/user.slice\n", "/user.slice"),
             ("0::/lxc/one (deleted)\n", "/lxc/one"),
