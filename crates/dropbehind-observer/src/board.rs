@@ -29,6 +29,8 @@ pub(crate) struct Finished {
     pub(crate) left_bytes: u64,
     /// Cached when the files were last forgotten, and not to be dropped.
     pub(crate) kept_bytes: u64,
+    /// Cached then, and perhaps to be dropped: nobody knows who brought it in.
+    pub(crate) unclear_bytes: u64,
 }
 
 impl std::ops::AddAssign for Finished {
@@ -42,6 +44,7 @@ impl std::ops::AddAssign for Finished {
         self.stream_dropped_bytes += other.stream_dropped_bytes;
         self.left_bytes += other.left_bytes;
         self.kept_bytes += other.kept_bytes;
+        self.unclear_bytes += other.unclear_bytes;
     }
 }
 

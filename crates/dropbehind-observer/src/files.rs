@@ -474,10 +474,19 @@ impl Files {
         }
     }
 
+    /// Records whether it is not known who brought in a range of a file.
+    fn note_unclear(&mut self, number: FileNumber, range: ByteRange, unclear: bool) {
+        if let Some(open) = self.files.get_mut(&number) {
+            open.note_unclear(range, unclear);
+        }
+    }
+
     fn brought_of(&mut self, number: FileNumber, process: i32, range: ByteRange) {
         self.was_named(number, range);
         let ours = self.is_ours(number, process);
-        self.bring(number, process, Brought::new(range, ours));
+        self.note_unclear(number, range, ours.is_none());
+        let brought = Brought::new(range, ours == Some(true));
+        self.bring(number, process, brought);
     }
 
     /// Puts failed writeback on the board, with the path of the first file only.

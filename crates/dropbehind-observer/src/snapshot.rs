@@ -71,7 +71,8 @@ pub struct Totals {
     /// Bytes that were to stay, since they were used again (mode `auto`). The kernel may have taken
     /// them since; what is still there counts as kept, too.
     pub reused_bytes: u64,
-    /// Bytes that should have gone and could not be dropped.
+    /// Bytes that should have gone and could not be dropped, or of which it is not known whether an
+    /// observed program brought them in.
     pub left_bytes: u64,
     /// How often writers were made to wait for their disk.
     pub waits: u64,
@@ -135,7 +136,8 @@ pub struct DiskSnapshot {
     pub dropped_bytes: u64,
     /// Bytes kept for others, as in [`Totals`].
     pub kept_bytes: u64,
-    /// Bytes that should have gone and could not be dropped.
+    /// Bytes that should have gone and could not be dropped, or of which it is not known whether an
+    /// observed program brought them in.
     pub left_bytes: u64,
     /// Measured writeback speed, bytes a second; 0 until known.
     pub writeback_bytes_per_second: u64,

@@ -199,3 +199,33 @@ fn a_raw_device_whose_writer_has_ended() {
     let map = resident_map(disk.path()).unwrap();
     assert_eq!(map.iter().filter(|&&page| page).count(), 0);
 }
+
+/// With thousands of descriptors, a process takes long to search. But a run knows who made it.
+#[test]
+fn what_a_process_with_thousands_of_descriptors_reads() {
+    for filesystem in [Fs::Ext4, Fs::Btrfs] {
+        need!(all Bed::needs(filesystem, &["python3"]));
+        let bed = Bed::on(filesystem);
+        bed.input(&format!("head -c {HELD_BYTES} /dev/urandom >data"));
+        let data = bed.file("input/data");
+        // No event tells that the child has the file, too.
+        let script = "import os, resource\n\
+             most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n\
+             resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))\n\
+             null = os.open('/dev/null', os.O_RDONLY)\n\
+             for _ in range(min(most - 100, 18000)): os.dup(null)\n\
+             data = os.open('../input/data', os.O_RDONLY)\n\
+             if os.fork() == 0:\n\
+             \x20   while os.read(data, 1 << 20): pass\n\
+             \x20   os._exit(0)\n\
+             os.wait()";
+        std::fs::write(bed.file("reads.py"), script).unwrap();
+        evict(&data);
+        let options = format!("--only {}", data.display());
+        let figures = Figures::of(&bed, &options, "observed", "exec $RUN python3 ../reads.py");
+        let map = resident_map(&data).unwrap();
+        let stays = map.iter().filter(|&&page| page).count();
+        assert_eq!(stays, 0, "{filesystem:?}: {figures:?}");
+        assert!(figures.bytes("bytes_read") >= HELD_BYTES, "{figures:?}");
+    }
+}

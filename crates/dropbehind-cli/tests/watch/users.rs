@@ -3,10 +3,10 @@
 use crate::files::{assert_kept, cold, until_dropped};
 use crate::user::running_watch::RunningWatch;
 use crate::user::{User, finish};
-use dropbehind_testbed::{Need, need, residency};
+use dropbehind_testbed::{Need, need, residency, skip};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -32,25 +32,9 @@ fn brought(user: &User, bytes: u64, watch: &RunningWatch) -> Value {
             return sample;
         }
         looks += 1;
-        assert!(looks < 600, "{totals}\n{}", watch.log());
+        assert!(looks < 3000, "{totals}\n{}", watch.log());
         std::thread::sleep(Duration::from_millis(20));
     }
-}
-
-/// That what is cached of these files counts as left, and why. Returns how much it is.
-fn tells_what_is_left(sample: &Value, files: &[PathBuf]) -> u64 {
-    let cached = files.iter().map(|file| residency::cached(file).unwrap());
-    let cached_pages: u64 = cached.map(|cached| cached.cached_pages).sum();
-    let cached_bytes = cached_pages * residency::page_bytes();
-    let totals = &sample["totals"];
-    // The kernel may have taken some since.
-    let left_bytes = totals["left_bytes"].as_u64().unwrap();
-    assert!(left_bytes >= cached_bytes, "{cached_bytes}: {sample}");
-    assert_eq!(totals["kept_bytes"], 0, "{sample}");
-    let notes = sample["notes"].to_string();
-    let is_told = notes.contains("it is not known whether an observed program brought them in");
-    assert_eq!(is_told, left_bytes > 0, "{sample}");
-    left_bytes
 }
 
 /// A shell that goes on with its script at each line that it is given, and is there until
@@ -186,6 +170,69 @@ fn a_program_counts_as_what_it_is_by_now() {
     drop(holder);
     assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
     assert_kept(&files[2], &watch);
+}
+
+/// A process with thousands of descriptors takes long to search for the path by which it has a
+/// file. Until that is found, its pages stay, and they are not told as kept for others.
+#[test]
+fn what_a_search_that_was_cut_short_leaves_is_told() {
+    const DESCRIPTORS: u64 = 18_000;
+    need!(Need::Root, Need::Cachestat, Need::Tool("python3"));
+    let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
+    if most.is_some_and(|most| most < DESCRIPTORS + 100) {
+        skip!("no process may have {DESCRIPTORS} descriptors");
+    }
+    let user = User::new();
+    let home = std::fs::canonicalize(user.file("")).unwrap();
+    // Nobody else's files, which would count, too.
+    let path = home.join("*.read");
+    user.writes(
+        "rules",
+        &format!("[[rule]]\npath = {path:?}\nmode = \"dontcache\"\n"),
+    );
+    let [file, marker] = ["file.read", "marker.read"].map(|name| cold(home.join(name), 32 << 20));
+    let script = format!(
+        "import os, resource, sys\n\
+         most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n\
+         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))\n\
+         null = os.open('/dev/null', os.O_RDONLY)\n\
+         for _ in range({DESCRIPTORS}): os.dup(null)\n\
+         data = os.open('file.read', os.O_RDONLY)\n\
+         if os.fork() == 0:\n\
+         \x20   while os.read(data, 1 << 20): pass\n\
+         \x20   print('done', flush=True)\n\
+         \x20   sys.stdin.readline()\n\
+         \x20   os._exit(0)\n\
+         os.wait()\n\
+         print('done', flush=True)"
+    );
+    user.writes("reads.py", &script);
+    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
+    watch.says("READY=1");
+    let mut reader = Shell::starts(&home, false, "exec python3 reads.py");
+    reader.says("done");
+    // What it has dropped, and all before that, it has read of.
+    std::fs::read(&marker).unwrap();
+    brought(&user, 32 << 20, &watch);
+    reader.goes_on();
+    reader.says("done");
+    let sample = brought(&user, 64 << 20, &watch);
+    // The kernel may have taken some since.
+    let stays = residency::cached(&file).unwrap().cached_pages * residency::page_bytes();
+    let bytes = |name: &str| sample["totals"][name].as_u64().unwrap();
+    assert!(
+        stays > 0 && bytes("left_bytes") >= stays,
+        "{stays}: {sample}"
+    );
+    assert_eq!(bytes("kept_bytes"), 0, "{sample}");
+    let notes = sample["notes"].to_string();
+    for note in [
+        "searches for some were cut short",
+        "it is not known whether an observed program brought them in",
+    ] {
+        assert!(notes.contains(note), "{notes}");
+    }
+    assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
 }
 
 /// One file under two names, which different rules match.

@@ -241,7 +241,19 @@ impl Files {
     }
 
     fn count_kept_bytes(&mut self, open: &OpenFile, cached_bytes: u64) {
-        let kept_bytes = cached_bytes.saturating_sub(open.left_bytes);
+        let cached_bytes = cached_bytes.saturating_sub(open.left_bytes);
+        let unclear_bytes = open.unclear.bytes().min(cached_bytes);
+        let kept_bytes = cached_bytes - unclear_bytes;
+        if unclear_bytes > 0 {
+            let mut board = lock(&self.board);
+            let sums = board.sums(self.rules.disk_name(open.device), &open.rule);
+            sums.unclear_bytes += unclear_bytes;
+            board.note(
+                "of some pages it is not known whether an observed program brought them in: they \
+                 stay cached"
+                    .into(),
+            );
+        }
         if kept_bytes == 0 {
             return;
         }

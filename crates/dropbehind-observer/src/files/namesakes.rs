@@ -42,23 +42,36 @@ impl Files {
         let mut having = Vec::new();
         for number in several {
             if self.may_have(*number, range) {
-                having.push((*number, self.new_parts(*number, range)));
+                let looked = self.files.get(number).map(|open| open.before.is_some());
+                let parts = self.new_parts(*number, range);
+                // What was there before is not known, and no other file is.
+                let all_new = several.len() == 1 && looked == Some(false);
+                having.push((*number, parts, all_new));
             }
         }
-        let mut candidates = having.iter().filter(|(_, parts)| !parts.is_empty());
+        let mut candidates = having.iter().filter(|(_, parts, _)| !parts.is_empty());
         let only = match (candidates.next(), candidates.next()) {
-            (Some((number, _)), None) => Some(*number),
+            (Some((number, ..)), None) => Some(*number),
             _ => None,
         };
-        for (number, parts) in having {
+        for (number, parts, all_new) in having {
             self.was_named(number, range);
             let ours = self.is_ours(number, process);
-            if !ours {
-                self.table.brought_of(number, Brought::new(range, ours));
-            } else if only == Some(number) {
-                for range in parts {
-                    self.bring(number, process, Brought::new(range, ours));
-                }
+            let may_be_ours = match all_new {
+                true => vec![range],
+                false => parts.clone(),
+            };
+            self.note_unclear(number, range, ours.is_none());
+            if ours != Some(true) {
+                self.table.brought_of(number, Brought::new(range, false));
+                continue;
+            }
+            for part in may_be_ours {
+                self.note_unclear(number, part, true);
+            }
+            for part in parts.into_iter().filter(|_| only == Some(number)) {
+                self.note_unclear(number, part, false);
+                self.bring(number, process, Brought::new(part, true));
             }
         }
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use dropbehind_flusher::{CacheMap, Observed, WritebackSign, WriterLimit};
 use dropbehind_linux::{Description, FileId, file_stat};
-use dropbehind_policy::{Mode, RangeSet};
+use dropbehind_policy::{ByteRange, Mode, RangeSet};
 
 use crate::board::Rule;
 use crate::names::Stamp;
@@ -15,6 +15,8 @@ use crate::rules::Settings;
 
 /// At most this many users of a file are remembered, with what the rules say of each.
 const USERS: usize = 64;
+/// Of a file, so many unclear ranges are remembered. More count as others'.
+const UNCLEAR_MAX: usize = 1 << 12;
 
 /// A process that uses a file.
 #[derive(Clone, Debug)]
@@ -85,6 +87,8 @@ pub(super) struct OpenFile {
     pub(super) writer_limit: Option<WriterLimit>,
     /// Bytes that should have been dropped, and stayed.
     pub(super) left_bytes: u64,
+    /// Stays, since it is not known whether an observed program brought it in.
+    pub(super) unclear: RangeSet,
     /// Bytes that were cached when its last stream ended.
     pub(super) cached_bytes: u64,
     /// Its user says that it writes at random places.
@@ -130,6 +134,7 @@ impl OpenFile {
             observed: None,
             writer_limit: None,
             left_bytes: 0,
+            unclear: RangeSet::new(),
             cached_bytes: 0,
             random: false,
             advised_over: None,
@@ -143,6 +148,15 @@ impl OpenFile {
         match &self.overlay {
             Some(overlay) => Ok(Arc::clone(overlay)),
             None => self.file.named(),
+        }
+    }
+
+    /// Records whether it is not known who brought in a range.
+    pub(super) fn note_unclear(&mut self, range: ByteRange, unclear: bool) {
+        if !unclear {
+            self.unclear.remove(range);
+        } else if self.unclear.count() < UNCLEAR_MAX {
+            self.unclear.insert(range);
         }
     }
 

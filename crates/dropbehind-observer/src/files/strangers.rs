@@ -97,7 +97,7 @@ pub(super) struct Strangers {
     /// How long this round's searches have taken.
     searched: Duration,
     /// One of them was stopped before it had found anything.
-    cut_short: bool,
+    pub(super) cut_short: bool,
     /// Users have more descriptors than were looked at.
     pub(super) limit_reached: bool,
     /// The search for processes that have files open, if one is under way.
@@ -147,10 +147,7 @@ impl Strangers {
         self.searched(process, budget.cost());
         match found {
             Some(found) => Searched::Found(found),
-            None if budget.was_spent() => {
-                self.cut_short = true;
-                Searched::CutShort
-            }
+            None if budget.was_spent() => Searched::CutShort,
             None => Searched::Nothing,
         }
     }
@@ -215,7 +212,11 @@ impl Files {
         self.strangers = strangers;
         match file {
             Searched::Found(file) => Some(file),
-            Searched::Nothing | Searched::CutShort => None,
+            Searched::Nothing => None,
+            Searched::CutShort => {
+                self.strangers.cut_short = true;
+                None
+            }
         }
     }
 
@@ -448,6 +449,5 @@ mod tests {
         strangers.searched = SEARCH_ROUND;
         assert!(!strangers.may_search(11));
         assert_eq!(strangers.search(own, wanted), Searched::CutShort);
-        assert!(strangers.cut_short);
     }
 }

@@ -128,22 +128,34 @@ impl Files {
         } else if is_kernel_thread(process) {
             // It has no descriptors to search.
             self.path_of_kernel(number, process)
-        } else if !self.strangers.may_search(process) {
-            return false;
         } else {
             let wanted = |link: FileLink| {
                 let used = open.ids.contains(&link.id) && link.writable().is_some();
                 used.then(|| link.path().ok())?
             };
-            match self.strangers.search(process, wanted) {
+            let searched = match self.strangers.may_search(process) {
+                true => self.strangers.search(process, wanted),
+                false => Searched::CutShort,
+            };
+            match searched {
                 Searched::Found(path) => Some(path.into()),
                 // It maps the file, or has ended: the path is that of whoever passed it on.
                 Searched::Nothing => self.path_of_parent(number, process),
-                Searched::CutShort => return false,
+                Searched::CutShort => match self.path_in_a_run(number, process) {
+                    Some(path) => Some(path),
+                    None => return false,
+                },
             }
         };
         self.learn_user(number, process, path);
         true
+    }
+
+    /// The path by which an ancestor of a process opened the file, in a run: its programs do not
+    /// have each other's pages dropped by opening a file under another name.
+    fn path_in_a_run(&self, number: FileNumber, process: i32) -> Option<Arc<Path>> {
+        self.programs.namespace()?;
+        self.path_of_parent(number, process)
     }
 
     /// The path by which an ancestor of a process opened the file.
@@ -244,41 +256,46 @@ impl Files {
         true
     }
 
-    /// Returns whether what this process brings in of a file is to go.
-    pub(super) fn is_ours(&mut self, number: FileNumber, process: i32) -> bool {
+    /// Returns whether what this process brings in of a file is to go; `None` if a search would
+    /// have taken too long to find that out.
+    pub(super) fn is_ours(&mut self, number: FileNumber, process: i32) -> Option<bool> {
         if !self.programs.has(process) {
-            return false;
+            return Some(false);
         }
         if !self.knows_user(number, process) && !self.find_user(number, process) {
-            return false;
+            self.strangers.cut_short = true;
+            return None;
         }
         let user = self.files.get(&number).and_then(|open| open.user(process));
         let Some(settings) = user.and_then(|user| user.settings) else {
-            return false;
+            return Some(false);
         };
         let Some(file) = self.files.get(&number).map(|open| open.settings) else {
-            return false;
+            return Some(false);
         };
         // If all users keep what they bring in, this serves only to count.
         let kept = file.mode.drops() && !settings.mode.drops();
         // If others' reads are to go and this process's are not, it counts only as a writer.
         let read = file.reads && !settings.reads;
-        !kept && (!read || self.writes(number, process))
+        match (kept, read) {
+            (true, _) => Some(false),
+            (_, false) => Some(true),
+            _ => {
+                let writes = self.writes(number, process);
+                self.strangers.cut_short |= writes.is_none();
+                writes
+            }
+        }
     }
 
-    /// Returns whether this process has the file open for writing; false if not found out.
-    fn writes(&mut self, number: FileNumber, process: i32) -> bool {
-        let Some(open) = self.files.get_mut(&number) else {
-            return false;
-        };
-        let Some(user) = open.user(process) else {
-            return false;
-        };
-        if let Some(writes) = user.writes {
-            return writes;
+    /// Returns whether this process has the file open for writing; `None` if not found out.
+    fn writes(&mut self, number: FileNumber, process: i32) -> Option<bool> {
+        let open = self.files.get_mut(&number)?;
+        if let Some(writes) = open.user(process)?.writes {
+            return Some(writes);
         }
         if !self.strangers.may_search(process) {
-            return false;
+            return None;
         }
         let ids = &open.ids;
         let wanted = |link: FileLink| {
@@ -288,12 +305,15 @@ impl Files {
         let writes = match self.strangers.search(process, wanted) {
             Searched::Found(()) => true,
             Searched::Nothing => false,
-            Searched::CutShort => return false,
+            Searched::CutShort => {
+                self.strangers.cut_short = true;
+                return None;
+            }
         };
         if let Some(user) = open.user_mut(process) {
             user.writes = Some(writes);
         }
-        writes
+        Some(writes)
     }
 
     /// Holds a file's writers if one of them is a program that the rules limit. A program that
@@ -312,7 +332,7 @@ impl Files {
         });
         let limited: Vec<_> = limited.collect();
         let limit = limited.into_iter().find_map(|(process, limit)| {
-            let writes = self.programs.has(process) && self.writes(number, process);
+            let writes = self.programs.has(process) && self.writes(number, process) == Some(true);
             writes.then_some(limit)
         });
         let Some(open) = self.files.get_mut(&number) else {

@@ -132,9 +132,9 @@ impl Reporter {
             read_bytes: finished.read_bytes,
             reread_bytes: finished.reread_bytes,
             kept_bytes: finished.kept_bytes,
-            brought_bytes: count(&small.brought_bytes),
+            brought_bytes: count(&small.brought_bytes) + finished.unclear_bytes,
             dropped_bytes: count(&small.dropped_bytes),
-            left_bytes: count(&small.left_bytes),
+            left_bytes: count(&small.left_bytes) + finished.unclear_bytes,
             cached_bytes: count(&small.waiting_bytes),
             ..Totals::default()
         };
@@ -189,7 +189,7 @@ fn disk_snapshot(disk: DiskStats, finished: Finished) -> DiskSnapshot {
         writeback_bytes: pages.counted.writeback_bytes,
         cached_bytes: pages.counted.cached_bytes,
         dropped_bytes: stats.dropped_bytes + finished.dropped_bytes,
-        left_bytes: stats.left_bytes + finished.left_bytes,
+        left_bytes: stats.left_bytes + of_finished.left_bytes,
         writeback_bytes_per_second: disk.bytes_per_second,
         window_bytes: disk.window_bytes,
         flushers: disk.flushers,
@@ -205,7 +205,7 @@ fn finished_snapshot(name: String, finished: Finished) -> DiskSnapshot {
         read_bytes: finished.read_bytes,
         reread_bytes: finished.reread_bytes,
         dropped_bytes: finished.dropped_bytes,
-        left_bytes: finished.left_bytes,
+        left_bytes: finished.left_bytes + finished.unclear_bytes,
         kept_bytes: finished.kept_bytes,
         ..DiskSnapshot::default()
     }
