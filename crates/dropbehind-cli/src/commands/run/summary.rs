@@ -145,7 +145,7 @@ pub(super) fn lines(account: &Account, keeps: bool) -> Vec<String> {
         "kept {again}{} for others; {}",
         show(totals.kept_bytes - reused_bytes),
         match (possible.is_empty(), account.hung) {
-            (true, false) => "all else was possible".to_owned(),
+            (true, false) => "nothing went wrong".to_owned(),
             (true, true) => "the rest is not known".to_owned(),
             (false, _) => format!("not possible: {}", possible.join("; ")),
         }
