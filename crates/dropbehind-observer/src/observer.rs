@@ -44,9 +44,10 @@ const ROUND: Duration = Duration::from_micros(500);
 const STARTING: Duration = Duration::from_secs(3);
 /// The observer's thread ends sooner, unless it waits for a server that does not answer.
 const STOPPING: Duration = Duration::from_secs(3);
-/// All rings of pages together take at most this, and each at most [`RING_BYTES`]. A record takes
-/// 40 bytes, and a processor makes up to 400,000 a second, so a ring holds those of a tenth of a
-/// second and more.
+/// All rings of pages together take this, and each at most [`RING_BYTES`] and at least
+/// [`RING_MIN_BYTES`]. A record takes 40 bytes, a ring holds a power of two of them, and a
+/// processor makes up to 400,000 a second. So a ring holds those of 160 ms with up to 32
+/// processors, of 80 ms with 64, and of 10 ms from 512 on.
 const RINGS_BYTES: usize = 128 << 20;
 const RING_BYTES: usize = 4 << 20;
 const RING_MIN_BYTES: usize = 256 << 10;
