@@ -79,9 +79,16 @@ pub fn compare(before: &Results, after: &Results) -> String {
 
 /// What differs between the machines and settings: name, before and after.
 pub(crate) fn differences(before: &Results, after: &Results) -> Vec<[String; 3]> {
-    let both = before.facts().into_iter().zip(after.facts());
-    both.filter(|((_, before), (_, after))| before != after)
-        .map(|((name, before), (_, after))| [name, before, after])
+    let (before, after) = (before.facts(), after.facts());
+    let value = |facts: &[(String, String)], name: &str| {
+        let found = facts.iter().find(|fact| fact.0 == name);
+        found.map_or_else(|| "not recorded".to_owned(), |fact| fact.1.clone())
+    };
+    let is_new = |fact: &&(String, String)| !before.iter().any(|old| old.0 == fact.0);
+    let names = before.iter().chain(after.iter().filter(is_new));
+    names
+        .map(|(name, _)| [name.clone(), value(&before, name), value(&after, name)])
+        .filter(|[_, before, after]| before != after)
         .collect()
 }
 

@@ -172,10 +172,18 @@ fn a_comparison_tells_what_changed() {
     );
     let mut other = faster(&found, 1000);
     other["environment"]["kernel"] = "9.9".into();
+    // Another version records another list of facts.
+    let sysctls = other["environment"]["sysctls"].as_array_mut().unwrap();
+    let sysctl = sysctls.remove(0);
     save(&user.file("b.json"), &other);
     let text = user.does("bench compare a.json b.json").text();
     let kernel = found["environment"]["kernel"].as_str().unwrap();
-    assert!(text.contains(&format!("kernel: {kernel} → 9.9")), "{text}");
+    let [name, value] = [0, 1].map(|place| sysctl[place].as_str().unwrap());
+    let facts = format!("kernel: {kernel} → 9.9\n{name}: {value} → not recorded\n\nBetter");
+    assert!(text.starts_with(&facts), "{text}");
+    let back = user.does("bench compare b.json a.json").text();
+    let fact = format!("\n{name}: not recorded → {value}\n");
+    assert!(back.contains(&fact), "{back}");
     let better = text.split("Worse").next().unwrap();
     for mode in ["buffered", "dontcache", "direct"] {
         let line = format!("seq-write-1m {mode} writer");
