@@ -1,9 +1,9 @@
 //! What is saved: one JSON file a benchmark.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
-use std::path::Path;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -360,9 +360,27 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), Error> {
         // A pipe or /dev/stdout has no name to be replaced.
         return fs::write(path, bytes).map_err(failed);
     }
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".new");
-    let new = path.with_file_name(name);
-    fs::write(&new, bytes).map_err(failed)?;
-    fs::rename(&new, path).map_err(failed)
+    let (mut file, new) = new_beside(path).map_err(failed)?;
+    let done = file.write_all(bytes).and_then(|()| fs::rename(&new, path));
+    done.map_err(|error| {
+        let _ = fs::remove_file(&new);
+        failed(error)
+    })
+}
+
+/// Makes a file with a name of its own. In a directory of many users, whatever is there already may
+/// be another user's file or link.
+fn new_beside(path: &Path) -> io::Result<(File, PathBuf)> {
+    let mut attempts = 0;
+    loop {
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(format!(".{}.{attempts}.new", std::process::id()));
+        let new = path.with_file_name(name);
+        match File::create_new(&new) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && attempts < 100 => {
+                attempts += 1;
+            }
+            made => return Ok((made?, new)),
+        }
+    }
 }

@@ -81,6 +81,30 @@ fn a_report_is_made_and_can_be_made_again() {
     assert!(!html.contains("<script>alert") && !html.contains("<img"));
 }
 
+/// In a directory of many users, another one's link must not lead to a file of ours.
+#[test]
+fn a_report_is_written_through_no_link() {
+    let user = User::new();
+    let found = benchmark(&user);
+    save(&user.file("a.json"), &found);
+    let mine = user.has("mine", 10);
+    for name in ["again.csv.new", "again.html.new"] {
+        std::os::unix::fs::symlink("mine", user.file(name)).unwrap();
+    }
+    user.does("bench report a.json --csv again.csv --html again.html");
+    user::holds(&mine, 10);
+    for name in ["csv", "html"] {
+        let [made, again] = ["r", "again"].map(|stem| user.file(&format!("{stem}.{name}")));
+        assert_eq!(std::fs::read(made).unwrap(), std::fs::read(again).unwrap());
+    }
+    // What cannot take its place is not left behind.
+    let names = || std::fs::read_dir(user.file("")).unwrap().count();
+    let before = names();
+    let full = "ulimit -f 1; dropbehind bench report a.json --html full.html";
+    user.sh(full).fails(1, "full.html");
+    assert_eq!(names(), before);
+}
+
 #[test]
 fn other_programs_get_tables() {
     let user = User::new();
