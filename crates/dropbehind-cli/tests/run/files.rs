@@ -82,6 +82,27 @@ fn top_tells_who_uses_a_file_and_why_it_goes() {
     crate::who::compare(&left.stdout);
 }
 
+/// Also in a mode that keeps both.
+#[test]
+fn top_tells_what_was_there_from_what_came() {
+    need!(Need::Root, Need::Cachestat);
+    let user = User::new();
+    let script = "rm -rf *; head -c 8M /dev/zero >data; sync data; mkdir -m 700 runtime; export DROPBEHIND_RUNTIME_DIR=$PWD/runtime; \
+                  $RUN -m write-behind bash -c 'exec 3>>data; head -c 8M /dev/zero >&3; \
+                  for look in {1..300}; do dropbehind top --once --json >sample; \
+                  grep -q size_bytes.:16777216.*written_bytes.:8388608 sample && break; \
+                  sleep 0.1; done; cat sample'";
+    in_some_attempt(|reclaim| {
+        let left = once(&user, RUN, script);
+        assert_eq!(left.code, Some(0), "{left:?}");
+        let sample: serde_json::Value = serde_json::from_str(&left.stdout).unwrap();
+        let file = &sample["files"][0];
+        let kept_bytes = file["kept_bytes"].as_u64().unwrap();
+        assert!(kept_bytes <= 8 * MIB, "{sample}");
+        reclaim.stays(&user.file("data"), kept_bytes, 8 * MIB)
+    });
+}
+
 #[test]
 fn what_stays_is_not_told_as_gone() {
     need!(Need::Root, Need::Tool("fincore"));

@@ -243,13 +243,11 @@ fn file_snapshot(view: FileView, disk_window_bytes: u64) -> FileSnapshot {
 /// The bytes of a file that are cached and not ours, as of one look: what has been dropped since
 /// was ours then.
 fn kept_bytes(state: &ObservedState, drops: bool) -> u64 {
-    let (counts, counters) = (&state.counts, &state.counters);
+    let counts = &state.counts;
     // In other modes, all that is cached counts as ours there.
     let ours_bytes = match drops {
         true => counts.ours.cached_bytes,
-        false => counters
-            .brought_bytes
-            .saturating_sub(counters.dropped_bytes),
+        false => counts.read_bytes + counts.written_bytes,
     };
     counts.counted.cached_bytes.saturating_sub(ours_bytes)
 }
