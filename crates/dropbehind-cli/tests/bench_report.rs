@@ -73,12 +73,30 @@ fn a_report_is_made_and_can_be_made_again() {
     // And nothing in them is taken for markup.
     let mut hostile = found;
     hostile["environment"]["kernel"] = "</title><script>alert(1)</script>".into();
-    hostile["scenarios"][0]["summary"] = "<img src=\"x\" onerror='y'>&amp;".into();
+    hostile["environment"]["processor"] = "<img src=x onerror=y>".into();
+    let scenario = &mut hostile["scenarios"][0];
+    scenario["summary"] = "<img src=\"x\" onerror='y'>&amp;".into();
+    let role = scenario["role"].as_str().unwrap().to_owned();
+    let other = "</caption><img src=x onerror=y>";
+    scenario["role"] = other.into();
+    for mode in scenario["modes"].as_array_mut().unwrap() {
+        for run in mode["runs"].as_array_mut().unwrap() {
+            let roles = run["roles"].as_object_mut().unwrap();
+            let figures = roles.remove(&role).unwrap();
+            roles.insert(other.to_owned(), figures);
+        }
+    }
     save(&user.file("hostile.json"), &hostile);
-    user.does("bench report hostile.json --html hostile.html");
-    let html = std::fs::read_to_string(user.file("hostile.html")).unwrap();
-    is_well_formed(&html);
-    assert!(!html.contains("<script>alert") && !html.contains("<img"));
+    for command in [
+        "bench report hostile.json --html hostile.html",
+        "bench compare hostile.json r.json --html hostile.html",
+        "bench compare r.json hostile.json --html hostile.html",
+    ] {
+        user.does(command);
+        let html = std::fs::read_to_string(user.file("hostile.html")).unwrap();
+        is_well_formed(&html);
+        assert!(!html.contains("<script>alert") && !html.contains("<img"));
+    }
 }
 
 /// In a directory of many users, another one's link must not lead to a file of ours.

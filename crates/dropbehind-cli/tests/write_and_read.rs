@@ -281,6 +281,26 @@ fn a_drop_that_waits_for_the_disk_says_how_far_it_is() {
 }
 
 #[test]
+fn a_drop_that_waits_for_names_says_so() {
+    let user = User::new();
+    let mut command = user.dropbehind(["drop", "--files0-from", "-"]);
+    let piped = command.stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = piped.spawn().unwrap();
+    let mut names = child.stdin.take().unwrap();
+    names.write_all(b"missing").unwrap();
+    while rustix::io::ioctl_fionread(&names).unwrap() > 0 {
+        assert_eq!(child.try_wait().unwrap(), None);
+    }
+    kill_process(Pid::from_child(&child), Signal::USR1).unwrap();
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    let mut answer = String::new();
+    stderr.read_line(&mut answer).unwrap();
+    assert_eq!(answer, "dropbehind: dropped 0 B of 0 files so far\n");
+    drop(names);
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+}
+
+#[test]
 fn a_reader_that_leaves_ends_it_quietly_as_it_ends_cat() {
     let user = User::new();
     user.has("file", 10 << 20);

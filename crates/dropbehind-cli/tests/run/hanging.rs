@@ -51,3 +51,18 @@ fn a_program_that_uses_it_ends_as_plain() {
     assert_eq!(figures["observer_hung"], true, "{figures}");
     assert_eq!(figures["observer_died"], false, "{figures}");
 }
+
+/// As each desktop has one. Root may not look into it, and has no programs there.
+#[test]
+fn the_mount_of_one_user_is_no_news() {
+    need!(Need::Fuse, Need::Tool("unshare"));
+    let user = User::new();
+    std::fs::create_dir(user.file("mine")).unwrap();
+    let script = "exec unshare --mount sh -c 'exec 3<>/dev/fuse; \
+                  mount -i -t fuse -o fd=3,rootmode=40000,user_id=65534,group_id=65534 x mine || \
+                  exit 9; ls mine; $RUN -v true'";
+    let left = once(&user, RUN, script);
+    assert_eq!(left.code, Some(0), "{left:?}");
+    assert!(left.stderr.contains("Permission denied"), "{left:?}");
+    assert!(!left.stderr.contains("cannot be observed"), "{left:?}");
+}

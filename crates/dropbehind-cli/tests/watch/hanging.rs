@@ -322,3 +322,39 @@ fn a_dead_watch_that_still_waits_for_a_files_lock_leaves_its_place() {
     assert!(watch.child.try_wait().unwrap().is_none());
     drop(hanging);
 }
+
+/// One that nobody but its user may look into.
+#[test]
+fn one_that_a_rule_names_and_root_may_not_enter_is_told_of() {
+    need!(Need::Fuse, Need::Tool("unshare"));
+    let user = User::new();
+    let folder = std::fs::canonicalize(user.file("")).unwrap().join("mine");
+    std::fs::create_dir(&folder).unwrap();
+    let path = folder.join("**");
+    user.writes(
+        "rules",
+        &format!("[[rule]]\npath = {path:?}\nmode = \"dontcache\"\n"),
+    );
+    let script = "exec 3<>/dev/fuse; \
+                  mount -i -t fuse -o fd=3,rootmode=40000,user_id=65534,group_id=65534 x mine && \
+                  exec \"$0\" watch --config rules";
+    let mut command = Command::new("unshare");
+    command
+        .args([
+            "--mount",
+            "sh",
+            "-c",
+            script,
+            env!("CARGO_BIN_EXE_dropbehind"),
+        ])
+        .current_dir(user.file(""))
+        .env("DROPBEHIND_RUNTIME_DIR", user.file("runtime"))
+        .env("WATCHDOG_USEC", "600000");
+    let mut watch = RunningWatch::start(&user, &mut command);
+    watch.says("READY=1");
+    let note = format!("{} (fuse) cannot be observed: ", folder.display());
+    while !watch.log().contains(&note) {
+        watch.says("WATCHDOG=1");
+    }
+    assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
+}

@@ -152,6 +152,44 @@ fn what_stays_dirty_is_counted_as_written_once() {
     }
 }
 
+/// What others wrote before the open counts as theirs only until the kernel has written it.
+#[test]
+fn what_is_written_where_others_wrote_before_is_counted() {
+    let mut disk = Disk::new(DiskConfig::default());
+    let id = StreamId(0);
+    let config = StreamConfig {
+        size_bytes: 8 * MIB,
+        ..StreamConfig::default()
+    };
+    disk.opened(1, id, config, absent());
+    let mut stream = ObservedStream::new(ObservedStreamConfig {
+        id,
+        mode: Mode::WRITE_BEHIND,
+        reads: true,
+        provenance: ProvenanceKind::ResidentAtOpen {
+            cached_bytes: 8 * MIB,
+            unwritten_bytes: 4 * MIB,
+        },
+        size_bytes: 8 * MIB,
+        block_device: false,
+        lag_bytes: 16 * MIB,
+        page_bytes: PAGE,
+    });
+    let mut written_bytes = |now_s: u64, dirty| {
+        for now_ms in [0, 300, 600] {
+            let now_ns = (now_s * 1000 + now_ms) * MS;
+            stream.look(&mut disk, &Dirty { now_ns, dirty });
+        }
+        stream.counts().written_bytes
+    };
+    let mib = |start, end| ByteRange::new(start * MIB, end * MIB);
+    // The kernel has written all of it before the first look.
+    assert_eq!(written_bytes(1, mib(0, 0)), 0);
+    assert_eq!(written_bytes(2, mib(0, 3)), 3 * MIB);
+    assert_eq!(written_bytes(3, mib(0, 0)), 3 * MIB);
+    assert_eq!(written_bytes(4, mib(0, 4)), 7 * MIB);
+}
+
 #[test]
 fn many_files_that_wait_for_a_disk_are_looked_at_in_turn() {
     assert!(next_look_ns(1, false) <= LOOK_MIN_NS);
