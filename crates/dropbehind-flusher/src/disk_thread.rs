@@ -36,6 +36,12 @@ const RETRY_DRAIN: Duration = Duration::from_micros(100);
 /// up to a batch would grow old there.
 const SWEEP: Duration = Duration::from_millis(200);
 
+/// Who sleeps no longer than this sleeps it out. On a fast disk that is every pause between polls, and
+/// a wake-up by a writer would cost both of them more than it gains: the disk is busy meanwhile.
+const NAP: Duration = Duration::from_micros(600);
+/// The disk's count of requests is read no more often than this: that takes as long as several polls.
+const IN_FLIGHT_NS: u64 = 400_000;
+
 /// A file that is handed to the disk's thread.
 #[derive(Debug)]
 pub(crate) struct Attachment {
@@ -79,6 +85,8 @@ struct DiskThread {
     /// The disk's own counters, and its count of requests; `None` for a virtual disk.
     statistics: Option<DiskStatistics>,
     in_flight: Option<InFlight>,
+    /// That count is not read again before this time.
+    in_flight_from_ns: u64,
     swept_ns: u64,
     sampled_ns: u64,
     incomplete: bool,
@@ -118,6 +126,7 @@ pub(crate) fn run(shared: Arc<DiskHandle>) {
         peers: Peers::of(&shared.disk),
         statistics: DiskStatistics::of(&shared.disk).ok(),
         in_flight: InFlight::of(&shared.disk).ok(),
+        in_flight_from_ns: 0,
         swept_ns: 0,
         sampled_ns: 0,
         incomplete: false,
@@ -250,9 +259,12 @@ impl DiskThread {
     /// file system may take half a millisecond longer to say so of its pages: ext4 first
     /// records in another thread that their blocks are written.
     fn keep_disk_busy(&mut self) {
+        let now_ns = self.now_ns();
         if self.disk.is_waited_for()
+            && now_ns >= self.in_flight_from_ns
             && let Some(in_flight) = &self.in_flight
         {
+            self.in_flight_from_ns = now_ns + IN_FLIGHT_NS;
             let idle = in_flight.writes().is_ok_and(|writes| writes == 0);
             self.disk.found_idle(idle);
         }
@@ -291,6 +303,13 @@ impl DiskThread {
         if self.disk.asked_bytes() == 0 && timeout.is_none_or(|timeout| timeout >= SWEEP) {
             self.peers.idle();
             self.shared.flushers.store(1, Ordering::Relaxed);
+        }
+        if let Some(nap) = timeout.filter(|timeout| *timeout <= NAP) {
+            // To writers the thread is awake, so they make no system call for it.
+            if !self.shared.bell.is_rung() {
+                std::thread::sleep(nap);
+            }
+            return;
         }
         if let Some(asleep) = self.shared.bell.try_sleep() {
             let _ = futex_wait(self.shared.bell.word(), asleep, timeout);

@@ -40,8 +40,12 @@ pub const BATCH_MIN_BYTES: u64 = 1 << 20;
 /// The largest batch. A writer that waits has at least as much pending, whatever the disk's
 /// speed was when it began to wait.
 pub const BATCH_MAX_BYTES: u64 = 2 * BATCH_MIN_BYTES;
-/// The pause between polls for completion is what the disk writes this much in.
-const POLL_BYTES: u64 = 256 << 10;
+/// The pause between polls for completion is what the disk needs for this part of what is in flight,
+const POLL_PART: u64 = 16;
+/// but at least for so much: scattered writes have little in flight,
+const POLL_MIN_BYTES: u64 = 256 << 10;
+/// and at most for so much.
+const POLL_MAX_BYTES: u64 = 512 << 10;
 /// The shortest pause: a poll costs about 5 µs.
 pub const POLL_MIN_NS: u64 = 100_000;
 /// The longest pause for a flusher that has the disk to itself, however slow the disk: a
@@ -217,11 +221,12 @@ impl Pace {
             .min(most_bytes.max(4096))
     }
 
-    /// How long to wait before checking whether pages have been written.
-    pub fn poll_ns(&self) -> u64 {
+    /// How long to wait before checking whether pages have been written, with so much in flight.
+    pub fn poll_ns(&self, asked_bytes: u64) -> u64 {
+        let poll_bytes = (asked_bytes / POLL_PART).clamp(POLL_MIN_BYTES, POLL_MAX_BYTES);
         let by_speed = match self.bytes_per_second() {
             None => POLL_MIN_NS,
-            Some(speed) => scale(POLL_BYTES, 1_000_000_000, speed),
+            Some(speed) => scale(poll_bytes, 1_000_000_000, speed),
         };
         let shared_ns = match self.flushers {
             1 => 0,
@@ -271,13 +276,20 @@ mod tests {
     #[test]
     fn many_flushers_poll_no_more_often_than_one() {
         let mut pace = paced(8_000_000);
-        assert_eq!(pace.poll_ns(), POLL_MIN_NS);
+        assert_eq!(pace.poll_ns(FLIGHT_MIN_BYTES), POLL_MIN_NS);
         pace.shared_by(4);
-        assert_eq!(pace.poll_ns(), 4 * POLL_SHARED_NS);
+        assert_eq!(pace.poll_ns(FLIGHT_MIN_BYTES), 4 * POLL_SHARED_NS);
         pace.shared_by(1000);
-        assert_eq!(pace.poll_ns(), POLL_SHARED_MAX_NS);
+        assert_eq!(pace.poll_ns(FLIGHT_MIN_BYTES), POLL_SHARED_MAX_NS);
         pace.shared_by(1);
-        assert_eq!(pace.poll_ns(), POLL_MIN_NS);
+        assert_eq!(pace.poll_ns(FLIGHT_MIN_BYTES), POLL_MIN_NS);
+    }
+
+    #[test]
+    fn who_has_little_in_flight_polls_more_often() {
+        let pace = paced(1_000_000);
+        assert_eq!(pace.poll_ns(FLIGHT_MIN_BYTES), 2 * pace.poll_ns(0));
+        assert_eq!(pace.poll_ns(u64::MAX), pace.poll_ns(FLIGHT_MIN_BYTES));
     }
 
     #[test]
@@ -287,7 +299,7 @@ mod tests {
         let window = usb.window_bytes(16 << 20, 1 << 20);
         assert_eq!(window, 4 << 20, "250 ms at 20 MB/s, in whole requests");
         assert_eq!(usb.flight_bytes(16 << 20, 1 << 20), window);
-        assert_eq!(usb.poll_ns(), POLL_MAX_NS);
+        assert_eq!(usb.poll_ns(FLIGHT_MIN_BYTES), POLL_MAX_NS);
         let nvme = paced(8_000_000);
         assert_eq!(nvme.window_bytes(16 << 20, 4 << 20), 16 << 20);
         let flight_bytes = nvme.flight_bytes(16 << 20, 1 << 20);

@@ -56,7 +56,7 @@ impl Context {
     /// one's pace, the polls would take a core.
     pub(super) fn poll_ns(&self) -> u64 {
         let share = 1 + self.streams().saturating_sub(1) / 4;
-        self.pace.poll_ns().saturating_mul(share)
+        self.pace.poll_ns(self.asked_bytes).saturating_mul(share)
     }
 
     /// A stream's current window, in whole pages and at least one; 0 means none.
