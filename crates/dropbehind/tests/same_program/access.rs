@@ -34,7 +34,7 @@ impl Access {
             read,
             write,
             append: write && dice.once_in(5),
-            mode: Mode::from_bits(dice.below(8) as u8),
+            mode: Mode::from_bits(dice.below(12) as u8),
             window_bytes: dice.pick(&[None, Some(64 * KIB), Some(256 * KIB), Some(2 * MIB)]),
             strategy: dice.pick(&[Strategy::Auto, Strategy::Emulated, Strategy::Native]),
             random: dice.once_in(8),

@@ -29,7 +29,7 @@ impl Twins {
             898..901 => self.settle(),
             901..930 => self.control(),
             930..955 => {
-                let mode = Mode::from_bits(self.dice.below(8) as u8);
+                let mode = Mode::from_bits(self.dice.below(12) as u8);
                 self.ours.set_mode(mode);
                 self.same("mode", self.ours.mode(), mode);
             }
@@ -129,7 +129,7 @@ impl Twins {
         }
         let (offset, length) = (self.write_offset(), self.length());
         let data = self.data(length);
-        let mode = Mode::from_bits(self.dice.below(8) as u8);
+        let mode = Mode::from_bits(self.dice.below(12) as u8);
         let ours = match self.dice.below(3) {
             0 => self.ours.write_at_with(&data, offset, mode),
             _ => self.ours.write_at(&data, offset),
@@ -183,7 +183,7 @@ impl Twins {
     fn read_at(&mut self) {
         let (offset, length) = (self.offset(), self.read_length());
         let (mut ours, mut plain) = (vec![1; length], vec![1; length]);
-        let mode = Mode::from_bits(self.dice.below(8) as u8);
+        let mode = Mode::from_bits(self.dice.below(12) as u8);
         let result = match self.dice.below(3) {
             0 => self.ours.read_at_with(&mut ours, offset, mode),
             _ => self.ours.read_at(&mut ours, offset),

@@ -43,7 +43,7 @@ fn many_threads(kind: Kind, ops: u64) {
                     match dice.below(400) {
                         0..140 => {
                             let data = pattern::filled(seed ^ step, thread, length as usize);
-                            let mode = Mode::from_bits(dice.below(8) as u8);
+                            let mode = Mode::from_bits(dice.below(12) as u8);
                             let written = match dice.below(3) {
                                 0 => shared.write_at_with(&data, offset, mode),
                                 1 => shared.write_at(&data, offset),
@@ -65,7 +65,7 @@ fn many_threads(kind: Kind, ops: u64) {
                             assert_eq!(read.unwrap(), data.len(), "{again}");
                             assert!(data == oracle[here], "thread {thread}; {again}");
                         }
-                        320..344 => shared.set_mode(Mode::from_bits(dice.below(8) as u8)),
+                        320..344 => shared.set_mode(Mode::from_bits(dice.below(12) as u8)),
                         344..368 => drop(shared.drop_behind(offset..offset + length).unwrap()),
                         368..380 => shared.start_writeback(offset..offset + length).unwrap(),
                         380 => shared.sync_data().unwrap(),
