@@ -430,8 +430,9 @@ class Programs(Case):
             open_files = [f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")]
             os._exit(sum(os.path.lexists(name) and os.readlink(name) == pipe for name in open_files))
         self.assertEqual(os.waitpid(child, 0)[1], 0)
-        while thread.is_alive():
-            os.read(read, 1 << 16)
+        left = 1 << 17
+        while left > 0:
+            left -= len(os.read(read, left))
         thread.join()
         file.close()
         os.close(read)
