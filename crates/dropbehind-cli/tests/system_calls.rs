@@ -225,6 +225,27 @@ fn an_observer_counts_what_it_drops() {
     assert!(drops > 100, "{drops} drops");
 }
 
+/// A source that cannot be looked at does not cost its older copy.
+#[test]
+fn an_old_copy_stays_if_its_source_cannot_be_looked_at() {
+    need!(Need::Cachestat, Need::Tool("setfacl"), Need::Tool("strace"));
+    let user = User::new();
+    let script = "mkdir from to; echo new >from/a; echo old >to/a; touch -d '-1 hour' to/a; \
+                  setfacl -m u:1:r from/a || exit 77; \
+                  strace -f -o calls -e inject=fgetxattr:error=EIO \
+                  dropbehind cp -aT --reflink=never from to && exit 9; cat to/a";
+    let said = user.sh(script);
+    if said.code == 77 {
+        dropbehind_testbed::skip!("the scratch folder's file system has no access lists");
+    }
+    assert_eq!(
+        (said.code, said.text().as_str()),
+        (0, "old\n"),
+        "{}",
+        said.stderr
+    );
+}
+
 /// What stays as it is costs no reads, and what is replaced no turn of the disk for each.
 #[test]
 fn an_update_reads_nothing_of_what_stays() {

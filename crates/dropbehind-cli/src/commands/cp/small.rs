@@ -55,6 +55,9 @@ impl Copying<'_> {
             // Only the library knows to the page what to drop.
             return Ok(Some(original));
         }
+        // What is there stays if the source cannot be looked at.
+        let attributes = Attributes::of(original.file.as_fd(), original.metadata.clone())
+            .map_err(|errno| Failure::io(Doing::Open, source.path, &errno.into()))?;
         // Nothing is read for a copy that is not made. The user is asked once, below.
         if self.backups.is_none() && self.choices.overwrite != Overwrite::Ask {
             match self.way(source, &original.metadata, target, is_named)? {
@@ -74,8 +77,6 @@ impl Copying<'_> {
                 .map(|()| Some(original))
                 .map_err(|error| Failure::io(Doing::Read, source.path, &error));
         };
-        let attributes = Attributes::of(original.file.as_fd(), original.metadata.clone())
-            .map_err(|errno| Failure::io(Doing::Open, source.path, &errno.into()))?;
         let permissions = self.first_permissions(&attributes);
         let Some(mut copy) = Destination::make_file(target, permissions)? else {
             let rewound = original.file.rewind();
