@@ -151,9 +151,6 @@ impl Files {
             next_memory: None,
         };
         files.ask_for_memory();
-        if files.trace.is_none() {
-            files.uses_are_unknown();
-        }
         files
     }
 

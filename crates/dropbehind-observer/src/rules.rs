@@ -87,9 +87,9 @@ pub trait Rules: Send + Sync + std::fmt::Debug {
         false
     }
 
-    /// What becomes of pages that are to stay if they are [used again](Mode::keeps_reused), where
-    /// the kernel does not tell what is used.
-    fn unless_uses_are_known(&self) -> Residency {
+    /// What becomes of pages of this disk that are to stay if they are [used
+    /// again](Mode::keeps_reused), where the kernel does not tell what is used.
+    fn unless_uses_are_known(&self, _disk: &str) -> Residency {
         Residency::Keep
     }
 

@@ -43,6 +43,11 @@ impl RulesInForce {
         self.uses_are_unknown = true;
     }
 
+    /// Whether pages may wait until it is known whether they are used again.
+    pub(crate) fn keep_reused(&self) -> bool {
+        self.rules.keep_reused() && !self.uses_are_unknown
+    }
+
     /// How to observe this file, which `process` opened by `path`; `size` is asked if that makes a
     /// difference.
     pub(crate) fn settings_for(
@@ -62,7 +67,7 @@ impl RulesInForce {
             disk,
         })?;
         if settings.mode.keeps_reused() && self.uses_are_unknown {
-            settings.mode.residency = self.rules.unless_uses_are_known();
+            settings.mode.residency = self.rules.unless_uses_are_known(disk);
         }
         Some(settings)
     }

@@ -16,6 +16,7 @@ use crate::error::{Exit, Failure, shown};
 use crate::options::{OpenSource, RunSettings};
 use crate::stats_file::StatsFile;
 use clap::Args;
+use dropbehind::Mode;
 use dropbehind::config::Disks;
 use dropbehind_linux::seccomp::{Holders, can_stop_at_opens, may_trace, yama_scope};
 use dropbehind_linux::{
@@ -23,6 +24,7 @@ use dropbehind_linux::{
     unshare_mount_namespace,
 };
 use dropbehind_observer::opens::{self, OpenServer, Served};
+use dropbehind_observer::snapshot::KEEPS_ALL;
 use messages::Wishes;
 use observer_process::ObserverProcess;
 use std::ffi::OsString;
@@ -120,6 +122,10 @@ fn start(args: &RunArgs) -> Result<Exit, Failure> {
         failure.exit = Exit::OwnFailure;
         failure
     })?;
+    let modes: Vec<Mode> = match settings.mode {
+        Some(mode) => vec![mode],
+        None => disks.iter().filter_map(|(_, disk)| disk.mode).collect(),
+    };
     let mut source = match choose_source(settings.source) {
         Ok(source) => source,
         Err(failure) => return plainly(failure, settings, &command, start, &name),
@@ -145,7 +151,7 @@ fn start(args: &RunArgs) -> Result<Exit, Failure> {
             }
         }
         match observed(&command, start, args, disks.clone(), &name, source) {
-            Ok(started) => return Ok(started.finish(settings, stats_file, &name)),
+            Ok(started) => return Ok(started.finish(settings, &modes, stats_file, &name)),
             Err(NotObserved::WithoutNamespace(failure))
                 if settings.source == OpenSource::Auto && check_stopping().is_ok() =>
             {
@@ -425,7 +431,13 @@ fn not_run(name: &str, error: &io::Error) -> Exit {
 
 impl Finished {
     /// Waits for what is left, reports on the run, and ends as the program did.
-    fn finish(self, settings: &RunSettings, stats_file: Option<StatsFile>, name: &str) -> Exit {
+    fn finish(
+        self,
+        settings: &RunSettings,
+        modes: &[Mode],
+        stats_file: Option<StatsFile>,
+        name: &str,
+    ) -> Exit {
         let change = match self.ended {
             Ended::Program(change) => change,
             Ended::NotStarted(error) => {
@@ -434,7 +446,7 @@ impl Finished {
             }
         };
         let account = self.supervisor.settle(settings.settle);
-        tell(account.as_ref(), settings, name);
+        tell(account.as_ref(), settings, modes, name);
         let (exit_status, signal) = match change {
             Change::Exited(status) => (Some(status), None),
             Change::Died(signal) | Change::Stopped(signal) => (None, Some(signal)),
@@ -458,7 +470,7 @@ impl Finished {
     }
 }
 
-fn tell(account: Result<&Account, &NoAccount>, settings: &RunSettings, name: &str) {
+fn tell(account: Result<&Account, &NoAccount>, settings: &RunSettings, modes: &[Mode], name: &str) {
     let account = match account {
         Ok(account) => account,
         Err(reason) => {
@@ -487,10 +499,9 @@ fn tell(account: Result<&Account, &NoAccount>, settings: &RunSettings, name: &st
     if account.hung {
         say("the observer hung, so these figures are incomplete; the rest was left to the kernel.");
     }
-    // Without the trace, nobody knows what comes back. The default drops everything then.
-    let keeps = settings
-        .mode
-        .is_some_and(|mode| !mode.drops() || mode.keeps_reused() && !account.snapshot.traced);
+    let mut notes = account.snapshot.notes.iter();
+    let keeps =
+        modes.iter().any(|mode| !mode.drops()) || notes.any(|note| note.starts_with(KEEPS_ALL));
     for line in summary::lines(account, keeps) {
         say(&line);
     }

@@ -143,7 +143,7 @@ impl Files {
             .is_some_and(|mount| self.unmountable.contains(&mount));
         // What it brings in may wait for long after its last close. Another process, by another
         // rule, may be the one that wants that.
-        let waits = self.rules.rules.keep_reused();
+        let waits = self.rules.keep_reused();
         let holds = self.may_hold();
         let is_device = info.kind == FileKind::Block && self.trace.is_some();
         let file = match self.filesystems.get(&inode.device) {

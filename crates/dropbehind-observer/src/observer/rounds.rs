@@ -26,6 +26,7 @@ use crate::board::lock;
 use crate::files::{Close, FileEvent, Files, range_of_pages};
 use crate::opens::Reported;
 use crate::rules::Rules;
+use crate::snapshot::KEEPS_ALL;
 use crate::source::Marks;
 
 /// Events are read this many at a time; each opens a descriptor.
@@ -244,25 +245,15 @@ impl Rounds {
         if self.files.looks_for_uses() {
             return;
         }
-        let keep = self.rules.unless_uses_are_known() == Residency::Keep;
-        if self.trace.is_none() && !keep {
-            return;
-        }
-        if self.trace.is_none() {
-            return self.note(
-                "who brings in which page is not known, and so not what comes back, either: what \
-                 may be used again stays (mode auto)"
-                    .into(),
-            );
-        }
-        let uses = CacheUses::open();
-        match &uses {
-            Err(_) if !keep => self.files.uses_are_unknown(),
-            Err(error) => self.note(format!(
-                "the kernel does not tell which cached pages are used ({error}): only what comes \
-                 back after it was dropped counts as used again (mode auto)"
-            )),
-            Ok(_) => {}
+        let uses = match self.trace {
+            Some(_) => CacheUses::open().map_err(|error| error.to_string()),
+            None => Err("nor who brings in which page".to_owned()),
+        };
+        if let Err(error) = &uses {
+            self.files.uses_are_unknown();
+            if self.rules.unless_uses_are_known("") == Residency::Keep {
+                self.note(format!("{KEEPS_ALL} ({error})"));
+            }
         }
         self.files.look_for_uses(uses.ok());
     }

@@ -70,15 +70,10 @@ impl RunRules {
 }
 
 impl RunRules {
-    /// All modes that somebody has set.
-    fn modes_set(&self) -> impl Iterator<Item = Mode> {
-        let disks = self.disks.iter().filter_map(|(_, disk)| disk.mode);
-        self.mode.into_iter().chain(disks)
-    }
-
     /// All modes that a file may get.
     fn modes(&self) -> impl Iterator<Item = Mode> {
-        self.modes_set().chain([self.mode.unwrap_or(Mode::AUTO)])
+        let disks = self.disks.iter().filter_map(|(_, disk)| disk.mode);
+        disks.chain([self.mode.unwrap_or(Mode::AUTO)])
     }
 }
 
@@ -101,11 +96,12 @@ impl Rules for RunRules {
         self.modes().any(Mode::keeps_reused)
     }
 
-    fn unless_uses_are_known(&self) -> Residency {
+    fn unless_uses_are_known(&self, disk: &str) -> Residency {
         // Who asks for `auto` fears drops more than what stays.
-        match self.modes_set().any(Mode::keeps_reused) {
-            true => Residency::Keep,
-            false => Residency::Drop,
+        let of_disk = self.disks.get(disk).and_then(|disk| disk.mode);
+        match self.mode.or(of_disk) {
+            Some(_) => Residency::Keep,
+            None => Residency::Drop,
         }
     }
 

@@ -119,6 +119,12 @@ pub(super) fn lines(account: &Account, keeps: bool) -> Vec<String> {
     };
     let at_the_end = match (keeps, account.settled) {
         (true, _) => "and it stays there".to_owned(),
+        (false, true) if totals.reused_bytes > 0 => {
+            format!(
+                "{} at the end, besides what was used again",
+                show(end_bytes)
+            )
+        }
         (false, true) => format!("{} at the end", show(end_bytes)),
         (false, false) => format!("{} at the end, left to the kernel", show(end_bytes)),
     };
