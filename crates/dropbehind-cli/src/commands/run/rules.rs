@@ -98,7 +98,14 @@ impl Rules for RunRules {
 
     fn unless_uses_are_known(&self, disk: &str) -> Residency {
         // Who asks for `auto` fears drops more than what stays.
-        let of_disk = self.disks.get(disk).and_then(|disk| disk.mode);
+        let of_disk = match disk {
+            // Of no disk in particular: what is to be said of all.
+            "" => {
+                let mut modes = self.disks.iter().filter_map(|(_, disk)| disk.mode);
+                modes.find(|mode| mode.keeps_reused())
+            }
+            _ => self.disks.get(disk).and_then(|disk| disk.mode),
+        };
         match self.mode.or(of_disk) {
             Some(_) => Residency::Keep,
             None => Residency::Drop,
