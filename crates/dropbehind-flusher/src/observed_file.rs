@@ -153,6 +153,19 @@ pub(crate) enum Told {
     Advised { random: bool },
 }
 
+impl Told {
+    /// What it says to whoever drops the file's pages next.
+    fn unread(self) -> Option<Brought> {
+        match self {
+            Told::Brought(brought) => Some(brought),
+            Told::Decided { range, stays: true } => Some(Brought::new(range, false)),
+            Told::Decided { stays: false, .. } | Told::Changed { .. } | Told::Advised { .. } => {
+                None
+            }
+        }
+    }
+}
+
 /// What the observer has reported about a file and the disk's thread has not read yet.
 type Mailbox = Arc<Mutex<Vec<Told>>>;
 
@@ -373,14 +386,11 @@ impl Observed {
         }
     }
 
-    /// What the trace reported about a finished file too late to be used.
+    /// What the trace reported about a finished file too late to be used. What was to stay
+    /// appears as others'.
     pub fn take_unread(&self) -> Vec<Brought> {
         let told = std::mem::take(&mut *lock(&self.mailbox)).into_iter();
-        let brought = told.filter_map(|told| match told {
-            Told::Brought(brought) => Some(brought),
-            Told::Decided { .. } | Told::Changed { .. } | Told::Advised { .. } => None,
-        });
-        brought.collect()
+        told.filter_map(Told::unread).collect()
     }
 
     /// Another process has read from the file. If pages that reads bring in are to stay, so
@@ -397,5 +407,20 @@ impl Observed {
     /// The name of its disk, as in `/sys/block`.
     pub fn disk_name(&self) -> &str {
         self.disk.name()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_to_stay_and_was_not_read_is_not_ours() {
+        let range = ByteRange::new(0, 4096);
+        let decided = |stays| Told::Decided { range, stays }.unread();
+        assert_eq!(decided(true), Some(Brought::new(range, false)));
+        assert_eq!(decided(false), None);
+        let brought = Brought::new(range, true);
+        assert_eq!(Told::Brought(brought).unread(), Some(brought));
     }
 }

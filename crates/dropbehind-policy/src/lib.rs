@@ -48,6 +48,7 @@ pub mod neighbours;
 pub mod observed_files;
 pub mod observed_stream;
 pub mod pace;
+mod queue_length;
 pub mod range;
 pub mod range_counts;
 mod range_list;

@@ -100,6 +100,8 @@ struct ObservedFile {
     streaming: bool,
     /// Records for its stream, which gets them with the next [`FileAction::Tell`].
     pending: Vec<Brought>,
+    /// What is to stay of what was brought in before, which is told after them.
+    kept: RangeSet,
     /// How many places it has on the shelf.
     shelved: u32,
 }
@@ -117,6 +119,10 @@ pub struct ObservedFiles {
     by_inode: BTreeMap<Inode, Vec<FileNumber>>,
     /// Files whose streams have to be told something.
     telling: BTreeSet<FileNumber>,
+    /// Files of which something is to stay that was not said yet.
+    keeping: BTreeSet<FileNumber>,
+    /// Files that may be forgotten once nothing else is to be done.
+    done: BTreeSet<FileNumber>,
     actions: VecDeque<FileAction>,
     waiting_bytes: u64,
     /// For files in a mode that keeps what is used again.
@@ -130,6 +136,8 @@ impl ObservedFiles {
             files: BTreeMap::new(),
             by_inode: BTreeMap::new(),
             telling: BTreeSet::new(),
+            keeping: BTreeSet::new(),
+            done: BTreeSet::new(),
             actions: VecDeque::new(),
             waiting_bytes: 0,
             reuse: Reuse::new(),
@@ -182,6 +190,7 @@ impl ObservedFiles {
                 back: RangeSet::new(),
                 streaming: false,
                 pending: Vec::new(),
+                kept: RangeSet::new(),
                 shelved: 0,
             }
         });
@@ -190,15 +199,21 @@ impl ObservedFiles {
 
     /// Pages of this file entered the cache.
     pub fn brought_of(&mut self, number: FileNumber, brought: Brought) {
+        if !brought.ours {
+            self.reuse.taken_over(number, brought.range);
+        }
+        self.note(number, brought);
+    }
+
+    fn note(&mut self, number: FileNumber, brought: Brought) {
         let Some(file) = self.files.get_mut(&number) else {
             return;
         };
         let Brought {
             range, ours, back, ..
         } = brought;
-        if !ours {
-            self.reuse.taken_over(number, range);
-        }
+        // That was decided about pages that have since been evicted.
+        file.kept.remove(range);
         if file.shelved > 0 && !ours {
             self.actions
                 .push_back(FileAction::KeepShelved(number, range));
@@ -305,12 +320,11 @@ impl ObservedFiles {
         };
         if stays {
             self.waiting_bytes -= file.ours.remove(range);
-        }
-        if file.streaming {
+            file.kept.insert(range);
+            self.keeping.insert(number);
+        } else if file.streaming {
             let decide = FileAction::Decide(number, range, stays);
             self.actions.push_back(decide);
-        } else if stays {
-            self.actions.push_back(FileAction::Keep(number, range));
         }
         if file.shelved > 0 {
             let decide = FileAction::DecideShelved(number, range, stays);
@@ -401,16 +415,33 @@ impl ObservedFiles {
         }
     }
 
-    /// The stream of a file is done with it, and has not read these records.
+    /// The stream of a file is done with it, and has not read these records. What it was told to
+    /// let stay is not ours any more.
     pub fn stream_finished(&mut self, number: FileNumber, unread: Vec<Brought>) {
         let Some(file) = self.files.get_mut(&number) else {
             return;
         };
         file.streaming = false;
         let pending = core::mem::take(&mut file.pending);
+        let kept = core::mem::take(&mut file.kept);
         self.stream_gone(number);
         for brought in unread.into_iter().chain(pending) {
-            self.brought_of(number, brought);
+            // It may have been decided about since.
+            let waiting = match brought.ours {
+                true => self.reuse.waiting_of(number, brought.range),
+                false => Vec::new(),
+            };
+            for (range, held) in split(brought.range, &waiting) {
+                let brought = Brought {
+                    range,
+                    held,
+                    ..brought
+                };
+                self.note(number, brought);
+            }
+        }
+        for range in kept.iter() {
+            self.decided(number, range, true);
         }
         if self.files.get(&number).is_some_and(|file| file.opens == 0) {
             self.leave(number);
@@ -422,6 +453,7 @@ impl ObservedFiles {
         if let Some(file) = self.files.get_mut(&number) {
             file.streaming = false;
             file.pending.clear();
+            file.kept.clear();
             self.stream_gone(number);
             self.forget_if_done(number);
         }
@@ -441,34 +473,54 @@ impl ObservedFiles {
         reason = "events come in between, after which there may be more"
     )]
     pub fn next(&mut self) -> Option<FileAction> {
-        while let Some(action) = self.actions.pop_front() {
-            // Records of pages that entered the cache before are passed on before.
-            if let FileAction::Close(number) | FileAction::Decide(number, ..) = action
-                && self.telling.remove(&number)
-            {
-                self.actions.push_front(action);
-                return self.tell(number);
+        loop {
+            if let Some(action) = self.actions.pop_front() {
+                // What there is to tell was known before.
+                if let FileAction::Close(number) | FileAction::Decide(number, ..) = action
+                    && self.telling.remove(&number) | self.keeping.remove(&number)
+                {
+                    self.actions.push_front(action);
+                    self.tell(number);
+                    continue;
+                }
+                return Some(action);
             }
-            match action {
-                // The file was used again just when it was done with, or is already
-                // forgotten.
-                FileAction::Forget(number) if !self.forget(number) => {}
-                FileAction::Decide(number, ..) | FileAction::Keep(number, _)
-                    if !self.files.contains_key(&number) => {}
-                action => return Some(action),
+            if let Some(number) = self.telling.pop_first() {
+                if !self.is_open(number) {
+                    // Its last close was reported, but it is still in use.
+                    self.actions.push_back(FileAction::Close(number));
+                }
+                self.tell(number);
+                continue;
+            }
+            if let Some(number) = self.keeping.pop_first() {
+                self.tell(number);
+                continue;
+            }
+            // After all else that is to be done about them. Some were used again just when they
+            // were done with.
+            let number = self.done.pop_first()?;
+            if self.forget(number) {
+                return Some(FileAction::Forget(number));
             }
         }
-        let number = self.telling.pop_first()?;
-        if self.files.get(&number)?.opens == 0 {
-            // Its last close was reported, but it is still in use.
-            self.actions.push_back(FileAction::Close(number));
-        }
-        self.tell(number)
     }
 
-    fn tell(&mut self, number: FileNumber) -> Option<FileAction> {
-        let pending = core::mem::take(&mut self.files.get_mut(&number)?.pending);
-        Some(FileAction::Tell(number, pending))
+    /// Puts what there is to tell of a file before all other actions.
+    fn tell(&mut self, number: FileNumber) {
+        let Some(file) = self.files.get_mut(&number) else {
+            return;
+        };
+        for range in core::mem::take(&mut file.kept).iter() {
+            self.actions.push_front(match file.streaming {
+                true => FileAction::Decide(number, range, true),
+                false => FileAction::Keep(number, range),
+            });
+        }
+        let pending = core::mem::take(&mut file.pending);
+        if !pending.is_empty() {
+            self.actions.push_front(FileAction::Tell(number, pending));
+        }
     }
 
     /// Handles a file that nobody is known to have open.
@@ -504,7 +556,7 @@ impl ObservedFiles {
     /// number at a time.
     fn forget_if_done(&mut self, number: FileNumber) {
         if self.files.get(&number).is_some_and(ObservedFile::is_done) {
-            self.actions.push_back(FileAction::Forget(number));
+            self.done.insert(number);
         }
     }
 
@@ -635,6 +687,63 @@ mod tests {
     }
 
     #[test]
+    fn what_a_stream_did_not_hear_was_to_stay_stays() {
+        let mut files = streaming();
+        files.reuse_mut().opened(FILE, None, 0);
+        files.closed(FILE);
+        expect(&mut files, &[FileAction::Close(FILE)]);
+        // Since then, some of it was evicted and came back.
+        files.brought_to_try(FILE, pages(0, 4), [None; 2]);
+        let unread = vec![brought(pages(0, 8), true), brought(pages(0, 8), false)];
+        files.stream_finished(FILE, unread);
+        let mut waits = RangeSet::new();
+        waits.insert(pages(0, 4));
+        let actions: Vec<FileAction> = core::iter::from_fn(|| files.next()).collect();
+        let keep = FileAction::KeepShelved(FILE, pages(0, 8));
+        let again = FileAction::Shelve(FILE, waits.clone(), waits);
+        let last = &actions[actions.len() - 2..];
+        assert_eq!(
+            alloc::format!("{last:?}"),
+            alloc::format!("{:?}", [keep, again])
+        );
+    }
+
+    #[test]
+    fn what_was_decided_about_is_not_held_by_the_next_stream() {
+        let mut files = streaming();
+        let held = Brought {
+            held: true,
+            ..brought(pages(300, 310), true)
+        };
+        files.stream_finished(FILE, vec![brought(pages(0, 300), true), held]);
+        let told = FileAction::Tell(FILE, vec![brought(pages(0, 310), true)]);
+        expect(&mut files, &[FileAction::Stream(FILE), told]);
+    }
+
+    #[test]
+    fn what_came_back_since_is_decided_about_anew() {
+        let mut files = streaming();
+        let reuse = files.reuse_mut();
+        // What comes back stays, and nothing else.
+        reuse.see_uses(false);
+        reuse.opened(FILE, Some((INODE, 0)), 0);
+        reuse.dropped_in_any_case(FILE, pages(0, 8));
+        files.brought_to_try(FILE, pages(0, 8), [None; 2]);
+        files.brought_to_try(FILE, pages(0, 4), [None; 2]);
+        let back = Brought {
+            back: true,
+            ..brought(pages(0, 8), true)
+        };
+        let again = Brought {
+            held: true,
+            ..brought(pages(0, 4), true)
+        };
+        let told = FileAction::Tell(FILE, vec![back, again]);
+        let decided = FileAction::Decide(FILE, pages(4, 8), true);
+        expect(&mut files, &[told, decided]);
+    }
+
+    #[test]
     fn a_stream_that_is_gone_is_told_nothing() {
         let mut files = streaming();
         files.close_all();
@@ -658,6 +767,23 @@ mod tests {
         files.stream_refused(FILE);
         expect(&mut files, &[FileAction::Forget(FILE)]);
         assert_eq!(files.of_inode(INODE), []);
+    }
+
+    #[test]
+    fn a_file_is_forgotten_after_all_else() {
+        let mut files = opened();
+        files.reuse_mut().opened(FILE, None, 0);
+        files.closed(FILE);
+        // Nothing was left to do, and then there was.
+        files.opened(FILE, INODE);
+        files.brought_to_try(FILE, pages(0, 1), [None; 2]);
+        files.decide(true, |_, _| Used {
+            once: true,
+            again: true,
+        });
+        files.closed(FILE);
+        let keep = FileAction::Keep(FILE, pages(0, 1));
+        expect(&mut files, &[keep, FileAction::Forget(FILE)]);
     }
 
     #[test]

@@ -25,17 +25,12 @@ use alloc::vec::Vec;
 
 use crate::lessons::{Lessons, Subject};
 use crate::observed_files::{FileNumber, Inode};
+use crate::queue_length::{MEMORY_SHARE, QueueLength};
 use crate::range::ByteRange;
 use crate::range_list::gaps_between;
 use crate::range_queue::RangeQueue;
 use crate::range_set::RangeSet;
 
-/// The most that waits, if memory is not scarce. With this much, a build, a clone with its `gc` and
-/// databases of 120 MB read nothing from the disk that they would find in the cache plainly: see
-/// the second table in `docs/auto.md`.
-pub const CAPACITY_BYTES: u64 = 256 << 20;
-/// Of the memory that is available, at most one part in this many waits.
-const MEMORY_SHARE: u64 = 16;
 /// The most pieces that wait: a file that waits takes up to 3 KB of ours.
 const PIECES: usize = 1 << 14;
 /// The most pieces that ghosts have: some 16 MB.
@@ -89,7 +84,7 @@ struct Tried {
 /// The probation and what goes with it.
 #[derive(Clone, Debug)]
 pub struct Reuse {
-    capacity_bytes: u64,
+    length: QueueLength,
     memory_bytes: u64,
     /// Whether uses of cached pages are known.
     sees_uses: bool,
@@ -109,11 +104,11 @@ impl Default for Reuse {
 }
 
 impl Reuse {
-    /// Nothing waits. Until [`Reuse::set_memory`], there is room for [`CAPACITY_BYTES`].
+    /// Nothing waits. Until [`Reuse::set_memory`], memory is taken not to be scarce.
     pub const fn new() -> Reuse {
         Reuse {
-            capacity_bytes: CAPACITY_BYTES,
-            memory_bytes: CAPACITY_BYTES * MEMORY_SHARE,
+            length: QueueLength::new(),
+            memory_bytes: QueueLength::new().bytes() * MEMORY_SHARE,
             sees_uses: true,
             has_tried: false,
             files: BTreeMap::new(),
@@ -132,7 +127,7 @@ impl Reuse {
     /// Sets how many bytes of memory are available for files.
     pub fn set_memory(&mut self, available_bytes: u64) {
         self.memory_bytes = available_bytes;
-        self.capacity_bytes = CAPACITY_BYTES.min(available_bytes / MEMORY_SHARE);
+        self.length.set_memory(available_bytes);
     }
 
     /// Without it, what comes back after it was dropped stays at once, and nothing else does.
@@ -200,6 +195,8 @@ impl Reuse {
         let dropped: Vec<ByteRange> = past
             .flat_map(|past| self.ghosts.remove(past, range))
             .collect();
+        let came_back_bytes = dropped.iter().map(|part| part.len()).sum();
+        self.length.came_back(came_back_bytes);
         back.extend(&dropped);
         back.sort_unstable();
         tried.back.remove(range);
@@ -242,13 +239,15 @@ impl Reuse {
         if subjects.any(|subject| self.lessons.expects_reuse(subject)) {
             return Arrival::Stays;
         }
-        if tried.once_bytes >= self.capacity_bytes {
+        if tried.once_bytes >= self.length.stream_bytes() {
+            self.length.streams(part.len());
             if let Some(past) = tried.past {
                 self.ghosts.add(past, part);
                 self.bound_ghosts();
             }
             return Arrival::Goes;
         }
+        self.length.waits(part.len());
         tried.once_bytes += part.len();
         Arrival::Waits
     }
@@ -265,7 +264,7 @@ impl Reuse {
     /// [`Reuse::decide`] says what becomes of it.
     pub fn take_oldest(&mut self, all: bool) -> Option<(FileNumber, Vec<ByteRange>)> {
         let too_much =
-            self.probation.bytes() > self.capacity_bytes || self.probation.pieces() > PIECES;
+            self.probation.bytes() > self.length.bytes() || self.probation.pieces() > PIECES;
         match all || too_much {
             true => self.probation.take_oldest(),
             false => None,
@@ -290,8 +289,9 @@ impl Reuse {
             if let Some(past) = past {
                 self.ghosts.add(past, *part);
             }
-            if stays {
-                self.kept_bytes += part.len();
+            match stays {
+                true => self.kept_bytes += part.len(),
+                false => self.length.used_once(part.len()),
             }
         }
         self.bound_ghosts();

@@ -303,6 +303,7 @@ impl Ownership {
         match &mut self.provenance {
             Provenance::Traced(traced) => {
                 traced.unsorted.remove(range);
+                traced.stuck.remove(range);
             }
             Provenance::Mapped { residency, .. } => residency.keep(range),
         }
@@ -398,6 +399,22 @@ mod tests {
         assert_eq!(ownership.ours_of(range(0, 40)), [range(0, 10)]);
         let counters = ownership.counters();
         assert_eq!((counters.brought_bytes, counters.dropped_bytes), (20, 10));
+    }
+
+    #[test]
+    fn what_is_to_stay_is_not_tried_again() {
+        let config = StreamConfig {
+            traced: true,
+            ..StreamConfig::default()
+        };
+        let mut ownership = Ownership::new(0, &config, ResidencyMap::unknown());
+        ownership.traced(range(0, 40), false);
+        assert!(ownership.hold_stuck(range(0, 40)));
+        ownership.keep(range(10, 20));
+        assert_eq!(
+            ownership.take_stuck(range(0, 40)),
+            [range(0, 10), range(20, 40)]
+        );
     }
 
     #[test]

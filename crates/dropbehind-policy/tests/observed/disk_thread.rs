@@ -25,6 +25,15 @@ pub(crate) struct Letter {
     pub(crate) upto_add: u32,
 }
 
+impl Letter {
+    /// What it says to whoever drops the file's pages next.
+    pub(crate) fn unread(self) -> Vec<Brought> {
+        let stays = self.decided.into_iter().filter(|(_, stays)| *stays);
+        let stays = stays.map(|(range, _)| Brought::new(range, false));
+        self.told.into_iter().chain(stays).collect()
+    }
+}
+
 /// What is kept of an observed file.
 #[derive(Clone, Debug)]
 pub(crate) struct Watch {

@@ -108,7 +108,8 @@ impl World {
                 }
                 Input::Finished(number, stream) => {
                     let unread = self.threads.take_letters(stream);
-                    let unread: Vec<Brought> = unread.into_iter().flat_map(|l| l.told).collect();
+                    let unread: Vec<Brought> =
+                        unread.into_iter().flat_map(Letter::unread).collect();
                     if !unread.is_empty() {
                         self.coverage.saw("streams done with something unread");
                     }
@@ -365,7 +366,6 @@ impl World {
                 FileAction::Keep(number, range) => self.saw_decision(number, range, true),
                 FileAction::DecideShelved(number, range, stays) => {
                     self.coverage.saw("decisions for shelved files");
-                    self.saw_decision(number, range, stays);
                     let decide = SmallMessage::Decide(number, range, stays);
                     self.small.inbox.push_back(decide);
                 }
