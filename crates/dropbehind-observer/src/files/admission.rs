@@ -84,7 +84,8 @@ impl Files {
             self.decline(process, file.as_fd());
             return None;
         };
-        if settings.mode.is_buffered() || self.owners.have_file(info, process) {
+        let stamp = self.rules.names.stamp(process);
+        if settings.mode.is_buffered() || self.owners.have_file(info, process, stamp) {
             return None;
         }
         if self.files.len() >= MOST_FILES {

@@ -184,7 +184,8 @@ impl Files {
         if !self.strangers.is_worth_a_search(process, inode) {
             return None;
         }
-        if self.owners.have(process) {
+        let stamp = self.rules.names.stamp(process);
+        if self.owners.have(process, stamp) {
             return None;
         }
         let file = match self.inodes.unmounted_device(inode) {

@@ -31,14 +31,14 @@ impl Files {
         let Some(open) = self.files.get(&number) else {
             return;
         };
-        let asked = path.as_ref().filter(|_| !self.owners.have(process));
+        let stamp = self.rules.names.stamp(process);
+        let asked = path.as_ref().filter(|_| !self.owners.have(process, stamp));
         let settings = asked
             .and_then(|path| {
                 let size = || size_of(&file_stat(open.used().ok()?.as_fd()).ok()?);
                 self.rules.settings_for(path, process, open.device, size)
             })
             .filter(|settings| !settings.mode.is_buffered());
-        let stamp = self.rules.names.stamp(process);
         let before = open.user(process).filter(|user| user.stamp == stamp);
         let rule = settings.and_then(|settings| self.rules.rules.rule_name(settings.rule));
         let is_new = before.is_none();
