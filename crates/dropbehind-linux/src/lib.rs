@@ -49,7 +49,8 @@ mod memory;
 pub mod mincore;
 pub mod mount_namespace;
 mod mounts;
-pub mod page;
+pub mod open_files;
+mod page;
 pub mod page_counts;
 pub mod passing;
 pub mod peer;
@@ -116,6 +117,7 @@ pub use mount_namespace::{
     unshare_mount_namespace,
 };
 pub use mounts::{Mount, mount_number};
+pub use open_files::{FileLink, FileLinks, NamedFile, file_link, file_links, mapped_files};
 pub use page::page_size;
 pub use page_counts::{cached_pages, cachestat_sees, count_own_pages, count_pages, has_cachestat};
 pub use passing::{message_sockets, receive_message, send_message};
@@ -126,9 +128,8 @@ pub use presence::Presence;
 pub use pressure::{Pressure, Resource, Stall, pressure, pressure_in};
 pub use probe::{Probe, Support, probe};
 pub use processes::{
-    CallUnderWay, Cgroup, FileLink, FileLinks, NamedFile, ProcessStat, cgroups, children,
-    command_name, executable, file_link, file_links, mapped_files, process_stat, process_user,
-    processes, processes_started,
+    CallUnderWay, Cgroup, ProcessStat, cgroups, children, command_name, executable, process_stat,
+    process_user, processes, processes_started,
 };
 pub use processor_time::{processor_time, processor_time_of};
 pub use program::{Apart, Change, CommandLine, Program};
