@@ -157,11 +157,11 @@ impl Stream {
             writeback_bytes: ReasonBytes::default(),
             ownership: Ownership::new(now_ns, &config, residency),
             sweep: Sweep::new(),
-            window: WriteBehind::new(),
+            window: WriteBehind::default(),
             window_mode: Mode::WRITE_BEHIND,
-            requests: Requests::new(),
+            requests: Requests::default(),
             lazy: Lazy::new(),
-            planner: DropPlanner::new(),
+            planner: DropPlanner::default(),
             eager: false,
             counting_lazy: false,
             sent_since_drop: false,
@@ -415,7 +415,7 @@ impl Stream {
         if random {
             let unsent = self.window.unsent();
             self.leave_to_kernel(context, unsent, self.window_mode);
-            self.window = WriteBehind::new();
+            self.window = WriteBehind::default();
             self.update_done();
         }
     }

@@ -112,10 +112,10 @@ impl Stream {
         self.ownership.cancel();
         self.sweep.clear();
         self.phase.end_grace();
-        self.window = WriteBehind::new();
+        self.window = WriteBehind::default();
         self.requests.clear();
         self.lazy.clear();
-        self.planner = DropPlanner::new();
+        self.planner = DropPlanner::default();
         self.update_done();
     }
 
