@@ -11,11 +11,10 @@ use std::io;
 use std::os::linux::fs::MetadataExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::mounted_device::mounted_device;
 use crate::residency::page_bytes;
-use crate::trace::{Event, Folio, READ_EVERY, Trace};
+use crate::trace::{Account, Event, Folio, Kept, Trace};
 
 /// What the trace cannot tell apart may be in the way of an attempt, but not of
 /// several, while a mistake of ours would be in all of them.
@@ -62,7 +61,7 @@ pub(crate) fn missing() -> Option<String> {
 /// Where the kernel cannot be traced, it seems to have taken none.
 #[derive(Debug)]
 pub struct Reclaim {
-    watched: Option<Arc<Mutex<Watched>>>,
+    watched: Option<Kept<Watched>>,
 }
 
 #[derive(Debug)]
@@ -84,12 +83,8 @@ impl Reclaim {
     pub fn watch() -> Self {
         let watched = start().ok().map(|trace| {
             let taken = HashMap::new();
-            Arc::new(Mutex::new(Watched { trace, taken }))
+            Kept::keep(Watched { trace, taken })
         });
-        if let Some(watched) = &watched {
-            let watched = Arc::downgrade(watched);
-            std::thread::spawn(move || keep_reading(&watched));
-        }
         Self { watched }
     }
 
@@ -109,8 +104,7 @@ impl Reclaim {
         } else {
             (file.st_ino(), Some(mounted_device(path)?))
         };
-        let mut watched = locked(watched);
-        watched.read()?;
+        let watched = watched.now()?;
         let pages = watched.taken.get(&inode).into_iter().flatten();
         let pages = pages.filter(|page| device.is_none_or(|device| page.device == device));
         Ok(pages.count() as u64 * page_bytes())
@@ -131,7 +125,7 @@ impl Reclaim {
     }
 }
 
-impl Watched {
+impl Account for Watched {
     fn read(&mut self) -> io::Result<()> {
         let taken = &mut self.taken;
         self.trace.read(
@@ -146,22 +140,5 @@ impl Watched {
                 pages.extend((first..first + count).map(|number| Page { device, number }));
             },
         )
-    }
-}
-
-fn locked(watched: &Mutex<Watched>) -> MutexGuard<'_, Watched> {
-    watched.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Until nobody watches any longer.
-fn keep_reading(watched: &Weak<Mutex<Watched>>) {
-    loop {
-        std::thread::sleep(READ_EVERY);
-        let Some(watched) = watched.upgrade() else {
-            return;
-        };
-        if locked(&watched).read().is_err() {
-            return;
-        }
     }
 }
