@@ -74,7 +74,7 @@ impl Files {
         process: i32,
         before: Option<CacheMap>,
     ) -> Option<FileNumber> {
-        let path = match self.rules.ask_for_paths() || overlay::is_overlay(&file) {
+        let path = match self.rules.rules.ask_for_paths() || overlay::is_overlay(&file) {
             true => path_of(file.as_fd()),
             false => PathBuf::new(),
         };

@@ -177,7 +177,7 @@ impl Strangers {
 impl Files {
     /// Finds the file with this inode that a process has open.
     pub(super) fn find_stranger(&mut self, process: i32, inode: Inode) -> Option<FileNumber> {
-        let may_be_wanted = self.programs.has(process) && self.rules.want_any();
+        let may_be_wanted = self.programs.has(process) && self.rules.rules.want_any();
         if !may_be_wanted || !self.inodes.may_be_a_file(inode) {
             return None;
         }

@@ -111,7 +111,7 @@ impl Files {
         let Some(open) = self.files.get(&number) else {
             return false;
         };
-        let path = if !self.rules.ask_for_paths() {
+        let path = if !self.rules.rules.ask_for_paths() {
             Some(Path::new("").into())
         } else if is_kernel_thread(process) {
             // It has no descriptors to search.
@@ -184,7 +184,7 @@ impl Files {
             return;
         }
         // It may run another program by now, be another process, or use another name.
-        let path = self.rules.ask_for_paths().then(|| path_of(file));
+        let path = self.rules.rules.ask_for_paths().then(|| path_of(file));
         self.learn_user(number, process, Some(path.unwrap_or_default().into()));
     }
 
