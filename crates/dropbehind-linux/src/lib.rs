@@ -78,7 +78,7 @@ mod writeback_question;
 
 pub use advice::{Access, advise_access, drop_clean, will_need};
 pub use at_exit::at_exit;
-pub use block::{block_size_bytes, is_read_only, logical_sector_bytes, physical_sector_bytes};
+pub use block::{block_size_bytes, is_read_only, logical_sector_bytes};
 pub use cache_trace::{
     ArrivalMark, CacheTrace, CacheTraceError, CacheUses, KernelDevices, KernelInode, PageUses,
     ProgramName, TraceRecord, TraceView, block_device_number, has_subvolumes, kernel_device,
@@ -94,7 +94,7 @@ pub use descriptor_table::{
 pub use detach::detach;
 pub use direct_read::{DirectReader, write_and_wait_unseen};
 pub use disk::{DiskCounters, DiskId, DiskInfo, DiskStatistics, InFlight, disk_of};
-pub use extents::{Extent, ExtentFlags, extent_count, extents};
+pub use extents::extent_count;
 pub use fanotify::{
     Event, EventBuffer, EventMask, Events, Fanotify, GroupClass, MarkLife, MarkTarget,
 };
