@@ -95,9 +95,7 @@ pub use detach::detach;
 pub use direct_read::{DirectReader, write_and_wait_unseen};
 pub use disk::{DiskCounters, DiskId, DiskInfo, DiskStatistics, InFlight, disk_of};
 pub use extents::extent_count;
-pub use fanotify::{
-    Event, EventBuffer, EventMask, Events, Fanotify, GroupClass, MarkLife, MarkTarget,
-};
+pub use fanotify::{Event, EventBuffer, EventMask, Events, Fanotify, MarkLife, MarkTarget};
 pub use file::{
     AccessMode, FileId, FileInfo, FileKind, FileStat, FsKind, StatusFlags, file_info, file_stat,
     filesystem, size_bytes, status_flags,

@@ -2,7 +2,7 @@
 
 use crate::commands::observe::tracing_is_wanted;
 use crate::error::Failure;
-use dropbehind_linux::{Fanotify, GroupClass, IoPriority};
+use dropbehind_linux::{Fanotify, IoPriority};
 use dropbehind_observer::rules::Rules;
 use dropbehind_observer::{Observer, ObserverConfig, ObserverError, Source};
 use rustix::io::Errno;
@@ -15,7 +15,7 @@ const IO_PRIORITY: IoPriority = IoPriority::BestEffort(7);
 
 /// Finds out whether observing can work, before anything is touched.
 pub(super) fn check() -> Result<(), Failure> {
-    match Fanotify::new(GroupClass::Notification) {
+    match Fanotify::new() {
         Ok(_) => Ok(()),
         Err(error) => Err(match Errno::from_io_error(&error) {
             Some(Errno::PERM) => not_possible(&ObserverError::NotPermitted),
