@@ -135,9 +135,7 @@ impl DiskHandle {
             inbox.thread_runs = true;
         }
         drop(inbox);
-        if self.bell.ring() == Some(true) {
-            let _ = futex_wake(self.bell.word(), 1);
-        }
+        self.wake();
         Ok(())
     }
 
@@ -190,15 +188,17 @@ impl DiskHandle {
         }
         inbox.messages.push_back(message(done));
         drop(inbox);
-        if self.bell.ring() == Some(true) {
-            let _ = futex_wake(self.bell.word(), 1);
-        }
+        self.wake();
         Some(answered)
     }
 
     /// Sends the disk's thread a message.
     pub(crate) fn post(&self, message: Message) {
         lock(&self.inbox).messages.push_back(message);
+        self.wake();
+    }
+
+    fn wake(&self) {
         if self.bell.ring() == Some(true) {
             let _ = futex_wake(self.bell.word(), 1);
         }

@@ -195,17 +195,7 @@ impl OwnFile {
     /// [`OwnFile::read_done`]. Returns the parts that are not cached.
     pub fn will_read(&self, fd: BorrowedFd<'_>, range: ByteRange) -> Vec<ByteRange> {
         self.claims.claim(range);
-        // If that is unknown, nothing counts as ours, and all is kept.
-        let resident = residency::resident_in(fd, range).unwrap_or_else(|_| vec![range]);
-        let mut absent = Vec::new();
-        let mut at = range.start;
-        for part in resident {
-            absent.push(ByteRange::new(at, part.start));
-            at = part.end;
-        }
-        absent.push(ByteRange::new(at, range.end));
-        absent.retain(|part| !part.is_empty());
-        absent
+        residency::absent_in(fd, range)
     }
 
     /// A read that was announced is over; it brought in `brought`.

@@ -149,6 +149,16 @@ pub fn resident_in(fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<Vec<ByteR
     Ok(found)
 }
 
+/// The parts of `range` that are not resident, ascending. If that is unknown, there are none:
+/// nothing counts as ours, and all is kept.
+pub(crate) fn absent_in(fd: BorrowedFd<'_>, range: ByteRange) -> Vec<ByteRange> {
+    let Ok(resident) = resident_in(fd, range) else {
+        return Vec::new();
+    };
+    let resident: RangeSet = resident.into_iter().collect();
+    resident.gaps_of(range).collect()
+}
+
 /// The resident pages of a range that has some, to the page.
 ///
 /// Tries repeated halving and counting first. That needs no mapping, which would take a

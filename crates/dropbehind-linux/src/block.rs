@@ -48,16 +48,6 @@ pub fn logical_sector_bytes(fd: BorrowedFd<'_>) -> io::Result<u32> {
     Ok(rustix::fs::ioctl_blksszget(fd)?)
 }
 
-/// The smallest unit that the device writes without reading first, in bytes
-/// (`BLKPBSZGET`, since Linux 2.6.32).
-///
-/// # Errors
-///
-/// - `ENOTTY`: not a block device.
-pub fn physical_sector_bytes(fd: BorrowedFd<'_>) -> io::Result<u32> {
-    Ok(rustix::fs::ioctl_blkpbszget(fd)?)
-}
-
 /// Whether the device is read-only (`BLKROGET`).
 ///
 /// # Errors

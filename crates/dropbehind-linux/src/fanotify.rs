@@ -1,15 +1,13 @@
 //! Events about what programs do with files: fanotify(7).
 //!
 //! A group needs `CAP_SYS_ADMIN` in the initial user namespace for the features used here:
-//! marks on mounts and file systems, events with descriptors, and permission events.
+//! marks on mounts and file systems, and events with descriptors.
 //!
 //! # The descriptors of events
 //!
 //! The kernel opens them read-only, and marks them so that nothing done *through them* makes
 //! an event (`FMODE_NONOTIFY`). Opening the file again, by its path or through
-//! `/proc/self/fd`, does make one, for our own group as well. With permission events, that
-//! deadlocks the thread that answers them. So use the event's own descriptor, or let another
-//! thread open the file.
+//! `/proc/self/fd`, does make one, for our own group as well.
 //!
 //! While it is open, a descriptor keeps its mount busy (`umount` fails with `EBUSY`) and a
 //! deleted file's data on the disk.
@@ -28,7 +26,7 @@ use crate::{Interest, PollEntry, poll};
 use rustix::io::Errno;
 use std::io;
 use std::mem::ManuallyDrop;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
 /// `FAN_REPORT_FD_ERROR` of include/uapi/linux/fanotify.h, since Linux 6.13.
@@ -39,21 +37,10 @@ const LAST_EVENTS: usize = 16;
 /// At most so many times, which takes some milliseconds.
 const LAST_READS: usize = 16;
 
-/// What kind of events a group may get.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum GroupClass {
-    /// Notification after the fact.
-    Notification,
-    /// Permission requests as well: [`EventMask::OPEN_PERM`]. Such a group gets an event
-    /// before groups of the other class do.
-    Content,
-}
-
 /// A fanotify group: a queue of events and the marks that fill it.
 ///
-/// Dropping it removes its marks, lets go of the files in its queue, and releases every program
-/// that waits for an answer to a permission event. So does the end of the process, however it
-/// ends.
+/// Dropping it removes its marks and lets go of the files in its queue. So does the end of the
+/// process, however it ends. No program ever waits for it: there are no permission events.
 #[derive(Debug)]
 pub struct Fanotify {
     fd: ManuallyDrop<OwnedFd>,
@@ -69,12 +56,11 @@ impl Fanotify {
     /// # Errors
     ///
     /// - `EPERM`: without `CAP_SYS_ADMIN` in the initial user namespace.
-    /// - `ENOSYS`: the kernel was built without fanotify. A lack of permission events shows
-    ///   only when they are requested.
+    /// - `ENOSYS`: the kernel was built without fanotify.
     /// - `EMFILE`: more than `fs.fanotify.max_user_groups` groups (128 by
     ///   default), or out of descriptors.
-    pub fn new(class: GroupClass) -> io::Result<Self> {
-        Self::with_queue(class, libc::FAN_UNLIMITED_QUEUE)
+    pub fn new() -> io::Result<Self> {
+        Self::with_queue(libc::FAN_UNLIMITED_QUEUE)
     }
 
     /// Like [`Fanotify::new`], with a queue of the kernel's default length
@@ -84,27 +70,24 @@ impl Fanotify {
     /// # Errors
     ///
     /// Those of [`Fanotify::new`].
-    pub fn with_bounded_queue(class: GroupClass) -> io::Result<Self> {
-        Self::with_queue(class, 0)
+    pub fn with_bounded_queue() -> io::Result<Self> {
+        Self::with_queue(0)
     }
 
-    fn with_queue(class: GroupClass, queue: libc::c_uint) -> io::Result<Self> {
+    fn with_queue(queue: libc::c_uint) -> io::Result<Self> {
         // The kernel refuses flags that it does not know.
-        Self::with_flags(class, queue | REPORT_FD_ERROR).or_else(|error| {
-            match error.raw_os_error() {
-                Some(libc::EINVAL) => Self::with_flags(class, queue),
-                _ => Err(error),
-            }
+        Self::with_flags(queue | REPORT_FD_ERROR).or_else(|error| match error.raw_os_error() {
+            Some(libc::EINVAL) => Self::with_flags(queue),
+            _ => Err(error),
         })
     }
 
-    fn with_flags(class: GroupClass, more: libc::c_uint) -> io::Result<Self> {
-        let class = match class {
-            GroupClass::Notification => libc::FAN_CLASS_NOTIF,
-            GroupClass::Content => libc::FAN_CLASS_CONTENT,
-        };
-        let flags =
-            class | libc::FAN_CLOEXEC | libc::FAN_NONBLOCK | more | libc::FAN_UNLIMITED_MARKS;
+    fn with_flags(more: libc::c_uint) -> io::Result<Self> {
+        let flags = libc::FAN_CLASS_NOTIF
+            | libc::FAN_CLOEXEC
+            | libc::FAN_NONBLOCK
+            | libc::FAN_UNLIMITED_MARKS
+            | more;
         // Non-blocking: opening a FIFO would wait for a writer.
         let event_flags = libc::O_RDONLY | libc::O_LARGEFILE | libc::O_CLOEXEC | libc::O_NONBLOCK;
         match init(flags, event_flags | libc::O_NOATIME) {
@@ -128,15 +111,14 @@ impl Fanotify {
     /// - `EINTR`: a signal came first.
     ///
     /// Before Linux 6.13, an event has no [error](Event::error). If its file cannot be opened,
-    /// it is lost (the kernel answers a permission event with "deny"). The call fails with its
-    /// error if it is the first event: `EMFILE`, `ENFILE`, `ENOMEM`, `EACCES`, `ENXIO`,
+    /// it is lost. The call fails with its error if it is the first event: `EMFILE`, `ENFILE`, `ENOMEM`, `EACCES`, `ENXIO`,
     /// `ESTALE`, …, and `EBUSY` if another process has a lease on the file (fcntl(2)
     /// `F_SETLEASE`). The next read gets the following events.
-    pub fn read<'a>(&'a self, buffer: &'a mut EventBuffer) -> io::Result<Events<'a>> {
+    pub fn read<'a>(&self, buffer: &'a mut EventBuffer) -> io::Result<Events<'a>> {
         // Then the kernel's answer is the same for a lease and for an empty queue.
         let had_events = !self.reports_errors && self.has_events();
         match rustix::io::read(&*self.fd, buffer.bytes_mut()) {
-            Ok(filled) => Ok(Events::new(self, buffer.filled(filled))),
+            Ok(filled) => Ok(Events(buffer.filled(filled))),
             Err(Errno::AGAIN) if had_events => Err(Errno::BUSY.into()),
             Err(error) => Err(error.into()),
         }
@@ -145,32 +127,6 @@ impl Fanotify {
     fn has_events(&self) -> bool {
         let mut queue = [PollEntry::new(self.fd.as_fd(), Interest::Readable)];
         poll(&mut queue, Some(Duration::ZERO)).is_ok_and(|ready| ready > 0)
-    }
-
-    /// Lets a program proceed that waits for permission to open this file.
-    ///
-    /// The descriptor must be the event's own, which identifies the event to the kernel. It
-    /// can be closed afterwards.
-    ///
-    /// # Errors
-    ///
-    /// - `ENOENT`: no event with this descriptor is waiting for an answer.
-    /// - `EINVAL`: the group is not of [`GroupClass::Content`].
-    pub fn allow(&self, file: BorrowedFd<'_>) -> io::Result<()> {
-        let response = libc::fanotify_response {
-            fd: file.as_raw_fd(),
-            response: libc::FAN_ALLOW,
-        };
-        // SAFETY: the struct is initialised, has no padding, and outlives the
-        // slice.
-        let bytes = unsafe {
-            std::slice::from_raw_parts(
-                (&raw const response).cast::<u8>(),
-                size_of::<libc::fanotify_response>(),
-            )
-        };
-        rustix::io::write(&*self.fd, bytes)?;
-        Ok(())
     }
 }
 

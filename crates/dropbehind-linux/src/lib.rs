@@ -50,7 +50,8 @@ mod memory_cgroup;
 pub mod mincore;
 pub mod mount_namespace;
 mod mounts;
-pub mod page;
+pub mod open_files;
+mod page;
 pub mod page_counts;
 pub mod passing;
 pub mod peer;
@@ -78,7 +79,7 @@ mod writeback_question;
 
 pub use advice::{Access, advise_access, drop_clean, will_need};
 pub use at_exit::at_exit;
-pub use block::{block_size_bytes, is_read_only, logical_sector_bytes, physical_sector_bytes};
+pub use block::{block_size_bytes, is_read_only, logical_sector_bytes};
 pub use cache_trace::{
     ArrivalMark, CacheTrace, CacheTraceError, CacheUses, KernelDevices, KernelInode, PageUses,
     ProgramName, TraceRecord, TraceView, block_device_number, has_subvolumes, kernel_device,
@@ -94,10 +95,8 @@ pub use descriptor_table::{
 pub use detach::detach;
 pub use direct_read::{DirectReader, write_and_wait_unseen};
 pub use disk::{DiskCounters, DiskId, DiskInfo, DiskStatistics, InFlight, disk_of};
-pub use extents::{Extent, ExtentFlags, extent_count, extents};
-pub use fanotify::{
-    Event, EventBuffer, EventMask, Events, Fanotify, GroupClass, MarkLife, MarkTarget,
-};
+pub use extents::extent_count;
+pub use fanotify::{Event, EventBuffer, EventMask, Events, Fanotify, MarkLife, MarkTarget};
 pub use file::{
     AccessMode, FileId, FileInfo, FileKind, FileStat, FsKind, StatusFlags, file_info, file_stat,
     filesystem, size_bytes, status_flags,
@@ -118,6 +117,7 @@ pub use mount_namespace::{
     unshare_mount_namespace,
 };
 pub use mounts::{Mount, mount_number};
+pub use open_files::{FileLink, FileLinks, NamedFile, file_link, file_links, mapped_files};
 pub use page::page_size;
 pub use page_counts::{cached_pages, cachestat_sees, count_own_pages, count_pages, has_cachestat};
 pub use passing::{message_sockets, receive_message, send_message};
@@ -128,9 +128,8 @@ pub use presence::Presence;
 pub use pressure::{Pressure, Resource, Stall, pressure, pressure_in};
 pub use probe::{Probe, Support, probe};
 pub use processes::{
-    CallUnderWay, Cgroup, FileLink, FileLinks, NamedFile, ProcessStat, cgroups, children,
-    command_name, executable, file_link, file_links, mapped_files, process_stat, process_user,
-    processes, processes_started,
+    CallUnderWay, Cgroup, ProcessStat, cgroups, children, command_name, executable, process_stat,
+    process_user, processes, processes_started,
 };
 pub use processor_time::{processor_time, processor_time_of};
 pub use program::{Apart, Change, CommandLine, Program};

@@ -3,10 +3,10 @@
 
 use crate::file::MNT_ID_UNIQUE;
 use rustix::fs::{AtFlags, StatxFlags};
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 /// The number of the mount that a path is on, which is not reused until the next boot; `None`
@@ -41,7 +41,8 @@ pub struct Mount {
     pub filesystem: String,
     /// What was mounted: a device, or any text, depending on the file system.
     pub source: PathBuf,
-    /// The file system's own options, still escaped.
+    /// The file system's own options, separated by commas, such as `rw,errors=remount-ro`, and
+    /// still escaped.
     options: Vec<u8>,
 }
 
@@ -98,13 +99,6 @@ impl Mount {
     /// Parses all lines of a table.
     pub(crate) fn parse_table(table: &[u8]) -> impl Iterator<Item = Self> {
         table.split(|&byte| byte == b'\n').filter_map(Self::parse)
-    }
-
-    /// The file system's own options, separated by commas, such as `rw,errors=remount-ro`.
-    /// Commas and blanks within them are still escaped.
-    #[must_use]
-    pub fn super_options(&self) -> &OsStr {
-        OsStr::from_bytes(&self.options)
     }
 
     /// The values of a `name=value` option.
@@ -194,6 +188,8 @@ pub(crate) fn mount_of(fd: BorrowedFd<'_>, device: u64) -> io::Result<Option<Mou
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
 
     #[test]
     fn reads_an_overlay_with_odd_names() {
@@ -221,7 +217,7 @@ mod tests {
         assert_eq!(mount.device, rustix::fs::makedev(254, 0));
         assert_eq!(mount.source, PathBuf::from("/dev/vda"));
         assert!(mount.upper_directories().is_empty());
-        assert_eq!(mount.super_options(), "rw,discard");
+        assert_eq!(mount.options, b"rw,discard");
         assert_eq!(Mount::parse(b""), None);
         assert_eq!(Mount::parse(b"27 1 254:0 / / rw"), None);
     }

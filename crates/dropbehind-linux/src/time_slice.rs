@@ -16,15 +16,13 @@ use crate::errno::check;
 
 /// The shortest slice that the kernel grants.
 pub const TIME_SLICE_MIN: Duration = Duration::from_micros(100);
-/// The longest slice that the kernel grants.
-pub const TIME_SLICE_MAX: Duration = Duration::from_millis(100);
 
 const SELF: libc::pid_t = 0;
 const NO_FLAGS: libc::c_uint = 0;
 
 /// Requests time slices of this length for the calling thread, without changing its policy
-/// and niceness. Outside of [`TIME_SLICE_MIN`] and [`TIME_SLICE_MAX`], the kernel takes the
-/// nearer of the two. Threads that this one starts inherit it.
+/// and niceness. Outside of [`TIME_SLICE_MIN`] and 100 ms, the kernel takes the nearer of the
+/// two. Threads that this one starts inherit it.
 ///
 /// A thread under another policy (real-time, deadline, idle) is left alone.
 ///

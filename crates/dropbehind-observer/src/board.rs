@@ -192,11 +192,6 @@ impl Board {
         keep(&mut self.user_notes, note);
     }
 
-    /// Counts records of the trace that the kernel had no room for.
-    pub(crate) fn lost_records(&mut self, records: u64) {
-        self.lost_records += records;
-    }
-
     /// The sums of a disk and a rule.
     pub(crate) fn sums(&mut self, disk: &str, rule: &Rule) -> &mut Finished {
         if !self.by_disk.contains_key(disk) {

@@ -168,7 +168,7 @@ impl Files {
 
     /// Sets the rules for files opened from now on.
     pub(crate) fn set_rules(&mut self, rules: Arc<dyn Rules>) {
-        self.rules.replace(rules);
+        self.rules.rules = rules;
         self.forget_declined();
     }
 

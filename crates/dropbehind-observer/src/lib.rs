@@ -31,7 +31,6 @@ mod rules_in_force;
 mod small_files;
 pub mod snapshot;
 mod source;
-mod start_times;
 pub mod status;
 
 pub use dropbehind_config::{shown, shown_json, size};

@@ -34,14 +34,14 @@ struct Known {
 
 /// Changes when a process ends and another gets its number, and when it executes a program or
 /// renames itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Stamp {
     time_ns: u64,
     pub(crate) made: Option<Made>,
 }
 
 /// How a process came to be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Made {
     pub(crate) parent: i32,
     /// By the trace's clock. With the number, it tells a process from a later one with the same

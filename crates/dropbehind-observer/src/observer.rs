@@ -16,8 +16,8 @@ use std::time::{Duration, Instant, SystemTime};
 use dropbehind_flusher::{FailedWriteback, Flusher, NoticeSink, ReportedTrace};
 use dropbehind_linux::IoPriority;
 use dropbehind_linux::{
-    CacheTrace, Fanotify, GroupClass, HeldMountNamespace, TIME_SLICE_MIN, WritebackFailures,
-    process_stat, processor_time_of, set_thread_time_slice,
+    CacheTrace, Fanotify, HeldMountNamespace, TIME_SLICE_MIN, WritebackFailures, process_stat,
+    processor_time_of, set_thread_time_slice,
 };
 
 pub use error::ObserverError;
@@ -119,8 +119,8 @@ impl Observer {
         raise_descriptor_limit();
         let group = match (config.source, &config.opens) {
             (_, Some(_)) => None,
-            (Source::Namespace { .. }, None) => Some(Fanotify::new(GroupClass::Notification)),
-            (Source::Machine, None) => Some(Fanotify::with_bounded_queue(GroupClass::Notification)),
+            (Source::Namespace { .. }, None) => Some(Fanotify::new()),
+            (Source::Machine, None) => Some(Fanotify::with_bounded_queue()),
         };
         let fanotify = group
             .transpose()

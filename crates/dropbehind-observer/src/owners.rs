@@ -15,9 +15,10 @@ use dropbehind_linux::{
 };
 
 use crate::budget::Budget;
-use crate::start_times::StartTimes;
+use crate::names::Stamp;
 
-/// How long a finding holds.
+/// How long a finding about a process holds. Without the trace, the number may be another one's by
+/// then, if as many were started as there are numbers (`kernel.pid_max`, 32768 and more).
 const KNOWN: Duration = Duration::from_secs(1);
 /// A process's threads are looked at for at most this long.
 const SEARCH: Duration = Duration::from_millis(2);
@@ -37,8 +38,7 @@ pub(crate) struct Owners {
     _namespace: Option<HeldMountNamespace>,
     /// The mounts that we claim.
     mounts: HashSet<u64>,
-    processes: HashMap<(i32, u64), (Instant, bool)>,
-    start_times: StartTimes,
+    processes: HashMap<(i32, Option<Stamp>), (Instant, bool)>,
 }
 
 impl Owners {
@@ -62,7 +62,6 @@ impl Owners {
             _namespace: observed,
             mounts: HashSet::new(),
             processes: HashMap::new(),
-            start_times: StartTimes::default(),
         }
     }
 
@@ -73,7 +72,6 @@ impl Owners {
             _namespace: None,
             mounts: HashSet::new(),
             processes: HashMap::new(),
-            start_times: StartTimes::default(),
         }
     }
 
@@ -91,15 +89,19 @@ impl Owners {
     }
 
     /// Returns whether another owner observes a file that a process uses.
-    pub(crate) fn have_file(&mut self, file: &FileStat, process: i32) -> bool {
+    pub(crate) fn have_file(
+        &mut self,
+        file: &FileStat,
+        process: i32,
+        stamp: Option<Stamp>,
+    ) -> bool {
         let mount = file.mount.map(Claimed::Mount);
-        mount.is_some_and(|mount| self.is_claimed(mount)) || self.have(process)
+        mount.is_some_and(|mount| self.is_claimed(mount)) || self.have(process, stamp)
     }
 
     /// Returns whether another owner observes the files of a process.
-    pub(crate) fn have(&mut self, process: i32) -> bool {
-        let started = self.start_times.of(process).unwrap_or(0);
-        if let Some((at, owned)) = self.processes.get(&(process, started))
+    pub(crate) fn have(&mut self, process: i32, stamp: Option<Stamp>) -> bool {
+        if let Some((at, owned)) = self.processes.get(&(process, stamp))
             && at.elapsed() < KNOWN
         {
             return *owned;
@@ -111,7 +113,7 @@ impl Owners {
             self.processes.clear();
         }
         self.processes
-            .insert((process, started), (Instant::now(), owned));
+            .insert((process, stamp), (Instant::now(), owned));
         owned
     }
 

@@ -33,10 +33,6 @@ impl RulesInForce {
         }
     }
 
-    pub(crate) fn replace(&mut self, rules: Arc<dyn Rules>) {
-        self.rules = rules;
-    }
-
     /// From now on, modes that keep what is used again do as the [rules
     /// say](Rules::unless_uses_are_known).
     pub(crate) fn uses_are_unknown(&mut self) {
@@ -87,15 +83,5 @@ impl RulesInForce {
     /// The name of the disk that carries this device's files; empty if there is none.
     pub(crate) fn disk_name(&self, device: u64) -> &str {
         self.disk_names.get(&device).map_or("", String::as_str)
-    }
-
-    /// Returns false if no file is wanted.
-    pub(crate) fn want_any(&self) -> bool {
-        self.rules.want_any()
-    }
-
-    /// Returns false if the paths of files make no difference.
-    pub(crate) fn ask_for_paths(&self) -> bool {
-        self.rules.ask_for_paths()
     }
 }

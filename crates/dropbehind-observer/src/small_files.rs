@@ -37,8 +37,6 @@ pub(crate) struct SmallTotals {
     pub(crate) writeback_bytes: AtomicU64,
     /// Bytes that wait now.
     pub(crate) waiting_bytes: AtomicU64,
-    /// Bytes that stay, since they were used again.
-    pub(crate) kept_bytes: AtomicU64,
     /// Files that wait now, and those of them that are clean and wait for a decision.
     waiting_files: AtomicUsize,
     parked_files: AtomicUsize,
@@ -304,7 +302,6 @@ impl Server {
                         .dropped_bytes
                         .fetch_add(dropped_bytes, Ordering::Relaxed);
                     totals.left_bytes.fetch_add(left_bytes, Ordering::Relaxed);
-                    totals.kept_bytes.fetch_add(kept_bytes, Ordering::Relaxed);
                 }
                 let if_drops = |bytes| if drops { bytes } else { 0 };
                 self.observer.send(Input::Unshelved(Unshelved {

@@ -26,6 +26,6 @@ mod request;
 mod server;
 
 pub use client::{Client, Samples};
-pub use directory::{Endpoint, Found, directory, discover, run_path, watch_path};
+pub use directory::{Endpoint, Found, directory, discover, run_path};
 pub use request::{FILES_MAX, STREAM_MAX_MS, STREAM_MIN_MS};
 pub use server::{CLIENTS_MAX, HttpServer, Server};

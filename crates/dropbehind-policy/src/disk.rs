@@ -76,7 +76,7 @@ impl Disk {
             config,
             pace,
             flight: Flight::at(&pace, config.window_bytes, config.request_bytes),
-            neighbours: Neighbours::new(),
+            neighbours: Neighbours::default(),
             streams: BTreeMap::new(),
             queue: BTreeSet::new(),
             turns: 0,

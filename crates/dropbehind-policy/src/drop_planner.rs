@@ -65,19 +65,6 @@ pub struct DropPlanner {
 }
 
 impl DropPlanner {
-    /// A planner with nothing to drop.
-    pub const fn new() -> DropPlanner {
-        DropPlanner {
-            ready: RangeSet::new(),
-            overlap: RangeSet::new(),
-            resisting: Resisting::new(),
-            taken: VecDeque::new(),
-            retried: false,
-            given_up_tries: 0,
-            taken_ns: 0,
-        }
-    }
-
     /// `range` is ours and clean.
     pub fn ready(&mut self, range: ByteRange) {
         self.ready.insert(range);
@@ -308,7 +295,7 @@ mod tests {
 
     #[test]
     fn waits_for_a_step_unless_flushed() {
-        let mut planner = DropPlanner::new();
+        let mut planner = DropPlanner::default();
         planner.ready(range(0, 3));
         assert_eq!(planner.due_ns(false, STEP_BYTES), Some(AGE_NS));
         assert_eq!(planner.due_ns(true, STEP_BYTES), Some(0));
@@ -322,7 +309,7 @@ mod tests {
 
     #[test]
     fn nothing_waits_for_ever_for_what_would_go_with_it() {
-        let mut planner = DropPlanner::new();
+        let mut planner = DropPlanner::default();
         planner.ready(range(0, 4));
         let now_ns = 10 * AGE_NS;
         assert_eq!(planner.take(now_ns, false, STEP_BYTES), [range(0, 4)]);
@@ -348,7 +335,7 @@ mod tests {
 
     #[test]
     fn what_stayed_at_the_end_is_part_of_the_next_drop() {
-        let mut planner = DropPlanner::new();
+        let mut planner = DropPlanner::default();
         planner.ready(range(0, 8));
         let first = one(planner.take(0, false, STEP_BYTES));
         assert_eq!(first, range(0, 4));
@@ -374,7 +361,7 @@ mod tests {
 
     #[test]
     fn what_resists_is_backed_off_from_and_then_left() {
-        let mut planner = DropPlanner::new();
+        let mut planner = DropPlanner::default();
         planner.ready(range(0, 4));
         let mut now_ns = 0;
         for _ in 0..TRIES {
@@ -397,7 +384,7 @@ mod tests {
 
     #[test]
     fn progress_elsewhere_does_not_keep_a_stubborn_range_alive() {
-        let mut planner = DropPlanner::new();
+        let mut planner = DropPlanner::default();
         planner.ready(range(0, 4));
         let mut given_up = 0;
         let mut now_ns = 0;
@@ -417,7 +404,7 @@ mod tests {
 
     #[test]
     fn a_folio_across_two_ranges_is_tried_with_both() {
-        let mut planner = DropPlanner::new();
+        let mut planner = DropPlanner::default();
         let page = |start: u64, end: u64| ByteRange::new(start << 12, end << 12);
         planner.ready(page(0, 2));
         planner.ready(page(3, 5));
@@ -435,7 +422,7 @@ mod tests {
 
     #[test]
     fn a_folio_across_two_long_ranges_is_tried_with_both() {
-        let mut planner = DropPlanner::new();
+        let mut planner = DropPlanner::default();
         for (start, end) in [(1, 4), (4, 8), (8, 9), (9, 12)] {
             planner.ready(range(start, end));
             let taken = one(planner.take(0, true, STEP_BYTES));
@@ -454,7 +441,7 @@ mod tests {
 
     #[test]
     fn a_page_written_again_is_withdrawn() {
-        let mut planner = DropPlanner::new();
+        let mut planner = DropPlanner::default();
         planner.ready(range(0, 8));
         planner.withdraw(range(2, 4));
         assert_eq!(planner.take(0, true, STEP_BYTES), [range(0, 2)]);
@@ -471,7 +458,7 @@ mod tests {
 
     #[test]
     fn short_ranges_go_together() {
-        let mut planner = DropPlanner::new();
+        let mut planner = DropPlanner::default();
         let page = |page: u64| ByteRange::new(page << 12, (page + 1) << 12);
         let pages: Vec<ByteRange> = (0..100).map(|number| page(2 * number)).collect();
         for page in &pages {
@@ -492,7 +479,7 @@ mod tests {
 
     #[test]
     fn what_is_not_reported_yet_is_tried_as_often_as_anything_else() {
-        let mut planner = DropPlanner::new();
+        let mut planner = DropPlanner::default();
         planner.ready(range(0, 4));
         assert_eq!(planner.take(0, true, STEP_BYTES), [range(0, 4)]);
         planner.unreported(0, range(0, 4));
@@ -514,7 +501,7 @@ mod tests {
 
     #[test]
     fn one_call_is_not_for_all_of_a_long_range() {
-        let mut planner = DropPlanner::new();
+        let mut planner = DropPlanner::default();
         planner.ready(range(1, 26));
         for (start, end) in [
             (1, 4),

@@ -91,16 +91,6 @@ impl Mode {
         })
     }
 
-    /// When dirty pages are sent to the disk.
-    pub const fn writeback(self) -> Writeback {
-        self.writeback
-    }
-
-    /// What happens to the pages afterwards.
-    pub const fn residency(self) -> Residency {
-        self.residency
-    }
-
     /// Returns whether there is nothing for dropbehind to do.
     pub fn is_buffered(self) -> bool {
         self == Mode::BUFFERED

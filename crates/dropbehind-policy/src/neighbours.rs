@@ -37,7 +37,7 @@ pub struct Reads {
 }
 
 /// Whether others read from the disk.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Neighbours {
     last: Option<(u64, Reads)>,
     until_ns: u64,
@@ -45,15 +45,6 @@ pub struct Neighbours {
 }
 
 impl Neighbours {
-    /// A disk whose readers have not been sampled.
-    pub const fn new() -> Neighbours {
-        Neighbours {
-            last: None,
-            until_ns: 0,
-            yielded_ns: 0,
-        }
-    }
-
     /// Takes a sample of the disk's counters.
     pub fn sampled(&mut self, now_ns: u64, reads: Reads) {
         let Some((last_ns, last)) = self.last.replace((now_ns, reads)) else {
@@ -83,12 +74,6 @@ impl Neighbours {
     }
 }
 
-impl Default for Neighbours {
-    fn default() -> Neighbours {
-        Neighbours::new()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -97,7 +82,7 @@ mod tests {
 
     /// After a second of samples with so many reads each, of so many bytes and so long.
     fn after(count: u64, bytes: u64, time_ns: u64) -> (Neighbours, u64) {
-        let mut neighbours = Neighbours::new();
+        let mut neighbours = Neighbours::default();
         let mut reads = Reads::default();
         let mut now_ns = MS;
         neighbours.sampled(now_ns, reads);

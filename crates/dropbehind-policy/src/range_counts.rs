@@ -17,11 +17,6 @@ pub struct RangeCounts {
 }
 
 impl RangeCounts {
-    /// Counts that cover nothing.
-    pub const fn new() -> RangeCounts {
-        RangeCounts { levels: Vec::new() }
-    }
-
     /// Covers `range` once more.
     pub fn add(&mut self, range: ByteRange) {
         let mut more: Vec<ByteRange> = Vec::from([range]);
@@ -96,7 +91,7 @@ mod tests {
             seed % bound
         };
         for _ in 0..500 {
-            let mut counts = RangeCounts::new();
+            let mut counts = RangeCounts::default();
             let mut array = [0_u32; 24];
             let mut covering: Vec<ByteRange> = Vec::new();
             for _ in 0..30 {

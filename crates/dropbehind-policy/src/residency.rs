@@ -48,11 +48,6 @@ impl ResidencyMap {
             .flat_map(|known| self.resident.gaps_of(known))
     }
 
-    /// Returns whether others had, or want, a byte of `range`.
-    pub fn keeps_any(&self, range: ByteRange) -> bool {
-        self.resident.touches(range)
-    }
-
     /// Returns whether all of `range` has been looked at.
     pub fn knows(&self, range: ByteRange) -> bool {
         self.known.bytes_of(range) == range.len()

@@ -10,14 +10,6 @@ pub struct SequentialDetector {
 }
 
 impl SequentialDetector {
-    /// A detector that has seen nothing.
-    pub const fn new() -> SequentialDetector {
-        SequentialDetector {
-            next: None,
-            run_bytes: 0,
-        }
-    }
-
     /// Records an access. Returns whether it starts where the last one ended, or, for the
     /// first one, at the start of the file.
     pub fn observe(&mut self, range: ByteRange) -> bool {
@@ -51,12 +43,12 @@ mod tests {
 
     #[test]
     fn a_jump_starts_a_new_run() {
-        let mut detector = SequentialDetector::new();
+        let mut detector = SequentialDetector::default();
         assert!(detector.observe(ByteRange::new(0, 10)));
         assert!(detector.observe(ByteRange::new(10, 30)));
         assert_eq!(detector.run_bytes(), 30);
         assert!(!detector.observe(ByteRange::new(31, 32)));
         assert_eq!(detector.run_bytes(), 1);
-        assert!(!SequentialDetector::new().observe(ByteRange::new(4096, 8192)));
+        assert!(!SequentialDetector::default().observe(ByteRange::new(4096, 8192)));
     }
 }

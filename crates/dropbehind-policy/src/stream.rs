@@ -16,6 +16,7 @@
 
 mod context;
 mod lazy;
+mod lifecycle;
 mod look_ahead;
 mod outcomes;
 mod ownership;
@@ -30,13 +31,12 @@ mod tasks;
 use alloc::vec::Vec;
 
 use crate::drop_planner::{DropPlanner, STEP_BYTES};
-use crate::grace::SMALL_FILE_BYTES;
 use crate::mode::{Mode, Writeback};
 use crate::range::{ByteRange, round_up};
 use crate::range_list::gaps_between;
 use crate::reason::{Reason, ReasonBytes};
 use crate::residency::ResidencyMap;
-use crate::write_behind::{CloseKind, Moved, WriteBehind, WriteKind};
+use crate::write_behind::{Moved, WriteBehind, WriteKind};
 
 pub(crate) use context::{Context, Flight};
 use lazy::Lazy;
@@ -157,11 +157,11 @@ impl Stream {
             writeback_bytes: ReasonBytes::default(),
             ownership: Ownership::new(now_ns, &config, residency),
             sweep: Sweep::new(),
-            window: WriteBehind::new(),
+            window: WriteBehind::default(),
             window_mode: Mode::WRITE_BEHIND,
-            requests: Requests::new(),
+            requests: Requests::default(),
             lazy: Lazy::new(),
-            planner: DropPlanner::new(),
+            planner: DropPlanner::default(),
             eager: false,
             counting_lazy: false,
             sent_since_drop: false,
@@ -415,7 +415,7 @@ impl Stream {
         if random {
             let unsent = self.window.unsent();
             self.leave_to_kernel(context, unsent, self.window_mode);
-            self.window = WriteBehind::new();
+            self.window = WriteBehind::default();
             self.update_done();
         }
     }
@@ -543,86 +543,6 @@ impl Stream {
         self.progress.update(outstanding_bytes);
     }
 
-    /// The program's own fsync returned: count at once, and request nothing.
-    ///
-    /// This includes what another thread wrote during the fsync. The count finds that dirty,
-    /// and then it is requested.
-    pub(crate) fn synced(&mut self, context: &Context) {
-        let request_bytes = context.request_bytes(&self.config);
-        let unsent = self.window.take_unsent();
-        let dirty = self.sweep.take_all(unsent, request_bytes, Reason::Sync);
-        self.requests.synced(context.now_ns, dirty);
-        self.lazy.synced(context.now_ns);
-    }
-
-    /// Everything pending is to be written and dropped now.
-    pub(crate) fn flush(&mut self) {
-        self.flush = true;
-        for range in self.ownership.held_of(ByteRange::WHOLE) {
-            self.decided(range, false);
-        }
-        self.try_stuck_again();
-        let tail = self.window.take_unsent();
-        self.requests.send(Request::whole(tail, Reason::Sync));
-        // A caller waits, and the kernel may take half a minute.
-        for range in self.lazy.take().iter() {
-            self.requests.send(Request::whole(range, Reason::Sync));
-        }
-    }
-
-    /// The program closed the file.
-    pub(crate) fn closed(&mut self, context: &Context) {
-        if self.phase.is_closed() {
-            // Reported once more: nothing was written since, and the grace has been running
-            // all the time.
-            return;
-        }
-        self.try_stuck_again();
-        self.send_tail(context);
-        let dirty_bytes = self.sweep.bytes();
-        let small = dirty_bytes < SMALL_FILE_BYTES && !self.config.block_device;
-        self.phase = Phase::Closed {
-            at_ns: context.now_ns,
-            small_bytes: (small && dirty_bytes > 0).then_some(dirty_bytes),
-        };
-        self.update_done();
-    }
-
-    /// The program ends, which closes its files: what we are to write is to be requested now. Not
-    /// what threads that still run write from now on, or they would keep the program from ending.
-    pub(crate) fn submit(&mut self, context: &Context) {
-        self.send_tail(context);
-        self.submit_bytes = self.unsent_bytes();
-    }
-
-    /// Bytes that are to be requested and have not been.
-    fn unsent_bytes(&self) -> u64 {
-        let to_send_bytes = self.requests.bytes() - self.requests.asked_bytes();
-        self.sweep.bytes() + to_send_bytes
-    }
-
-    /// Returns whether [`Disk::submit`](crate::Disk::submit) leaves something to request. Files
-    /// without a name are gone when the program is.
-    pub fn has_to_submit(&self) -> bool {
-        self.submit_bytes > 0 && !self.inspection.unlinked
-    }
-
-    fn send_tail(&mut self, context: &Context) {
-        let tail = self.window.unsent();
-        let kind = CloseKind {
-            o_append: self.config.o_append,
-            new_file: self.config.size_bytes == 0,
-            at_end: self.last_write_end >= self.size_bytes,
-            appending_only: self.window_mode.writeback == Writeback::BehindAppending,
-        };
-        let window_bytes = context.window_bytes(&self.config);
-        let request_bytes = context.request_bytes(&self.config);
-        match self.window.closed(kind, window_bytes, request_bytes) {
-            Some(send) => self.requests.send(Request::whole(send, Reason::Close)),
-            None => self.leave_to_kernel(context, tail, self.window_mode),
-        }
-    }
-
     /// The trace names `range` as brought in by this I/O. If it is `held`, it is not dropped
     /// before [`Stream::decided`].
     pub(crate) fn brought(&mut self, range: ByteRange, held: bool) {
@@ -652,47 +572,5 @@ impl Stream {
         self.ownership.take_over(range);
         self.planner.withdraw(range);
         self.lazy.remove(range);
-    }
-
-    fn try_stuck_again(&mut self) {
-        for range in self.ownership.take_stuck(ByteRange::WHOLE) {
-            self.passed(range);
-        }
-    }
-
-    /// Nothing else is left to do for a closed file: stuck pages are tried together, for the
-    /// last time.
-    pub(crate) fn try_stuck_at_last(&mut self) {
-        // What a flush cannot drop may be mapped, and whoever mapped it has yet to close it.
-        if self.ownership.has_stuck() && self.phase.is_closed() && self.is_settled() {
-            self.try_stuck_again();
-            self.ownership.tried_stuck();
-        }
-    }
-
-    /// Cancels everything pending.
-    fn cancel(&mut self) {
-        self.ownership.cancel();
-        self.sweep.clear();
-        self.phase.end_grace();
-        self.window = WriteBehind::new();
-        self.requests.clear();
-        self.lazy.clear();
-        self.planner = DropPlanner::new();
-        self.update_done();
-    }
-
-    /// Ends a requested flush once everything is settled, or requested.
-    pub(crate) fn end_flush_if_settled(&mut self) {
-        if self.flush && self.is_settled() {
-            self.flush = false;
-        }
-        if self.submit_bytes > 0 {
-            let pending_bytes = self.unsent_bytes();
-            self.submit_bytes = match self.has_to_submit() {
-                true => self.submit_bytes.min(pending_bytes),
-                false => 0,
-            };
-        }
     }
 }

@@ -64,16 +64,6 @@ pub struct CloseKind {
 }
 
 impl WriteBehind {
-    /// The window of a file just opened.
-    pub const fn new() -> WriteBehind {
-        WriteBehind {
-            head: 0,
-            end: 0,
-            skipped_bytes: 0,
-            streaming: false,
-        }
-    }
-
     /// First byte of the run that has not been sent.
     pub const fn head(self) -> u64 {
         self.head
@@ -229,7 +219,7 @@ mod tests {
 
     #[test]
     fn sends_a_request_once_a_window_is_dirty() {
-        let mut window = WriteBehind::new();
+        let mut window = WriteBehind::default();
         for end in (1..W).rev().map(|back| W - back) {
             let write = ByteRange::new(end - 1, end);
             assert_eq!(window.wrote(write, PLAIN, W, R), None);
@@ -245,7 +235,7 @@ mod tests {
 
     #[test]
     fn a_long_write_leaves_one_window() {
-        let mut window = WriteBehind::new();
+        let mut window = WriteBehind::default();
         let sent = window.wrote(ByteRange::new(0, 100), PLAIN, W, R);
         assert_eq!(sent, send(0, 100 - W));
         assert_eq!(window.unsent().len(), W);
@@ -253,7 +243,7 @@ mod tests {
 
     #[test]
     fn a_jump_restarts_the_window_where_the_write_begins() {
-        let mut window = WriteBehind::new();
+        let mut window = WriteBehind::default();
         window.wrote(ByteRange::new(0, 10), PLAIN, W, R);
         assert_eq!(
             window.wrote(ByteRange::new(1000, 1010), PLAIN, W, R),
@@ -271,7 +261,7 @@ mod tests {
             o_append: true,
             appending: true,
         };
-        let mut window = WriteBehind::new();
+        let mut window = WriteBehind::default();
         // 1001 - 15 = 986, rounded up to 988: seventeen bytes, more than W.
         let sent = window.wrote(ByteRange::new(1001, 1005), append, W, R);
         assert_eq!(sent, send(988, 992));
@@ -281,7 +271,7 @@ mod tests {
     #[test]
     fn tails() {
         let tail_of = |bytes: u64, kind: CloseKind| {
-            let mut window = WriteBehind::new();
+            let mut window = WriteBehind::default();
             assert_eq!(window.wrote(ByteRange::new(0, bytes), PLAIN, W, R), None);
             window.closed(kind, W, R).map(ByteRange::len)
         };
@@ -318,7 +308,7 @@ mod tests {
             appending_only: true,
             ..CloseKind::default()
         };
-        let mut window = WriteBehind::new();
+        let mut window = WriteBehind::default();
         window.wrote(ByteRange::new(0, W), PLAIN, W, R);
         window.wrote(ByteRange::new(W, W + 1), PLAIN, W, R);
         assert_eq!(window.closed(log, W, R), Some(ByteRange::new(R, W + 1)));
@@ -328,7 +318,7 @@ mod tests {
 
     #[test]
     fn a_stream_that_turns_random_is_left_to_the_kernel_and_sent_again_once_it_is_sequential() {
-        let mut window = WriteBehind::new();
+        let mut window = WriteBehind::default();
         window.wrote(ByteRange::new(0, 2 * W), PLAIN, W, R);
         assert!(window.is_streaming());
         // Every fourth page, in order, as a look finds random writes.
@@ -364,7 +354,7 @@ mod tests {
 
     #[test]
     fn requests_that_arrive_in_another_order_are_no_random_writes() {
-        let mut window = WriteBehind::new();
+        let mut window = WriteBehind::default();
         let mut sent_bytes = 0;
         for piece in 0..32 {
             // Each even piece comes after the odd one.
@@ -383,7 +373,7 @@ mod tests {
 
     #[test]
     fn no_window_means_off() {
-        let mut window = WriteBehind::new();
+        let mut window = WriteBehind::default();
         assert_eq!(window.wrote(ByteRange::new(0, 100), PLAIN, 0, R), None);
     }
 }

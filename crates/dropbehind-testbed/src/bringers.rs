@@ -5,11 +5,10 @@ use std::fs;
 use std::io;
 use std::os::linux::fs::MetadataExt;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::mounted_device::mounted_device;
 use crate::residency::page_bytes;
-use crate::trace::{Event, READ_EVERY, Trace};
+use crate::trace::{Account, Event, Kept, Trace};
 
 /// Who brought in each page of a file system's files last, since it was made.
 ///
@@ -17,7 +16,7 @@ use crate::trace::{Event, READ_EVERY, Trace};
 /// on btrfs all are to be in one subvolume.
 #[derive(Debug)]
 pub struct Bringers {
-    watched: Arc<Mutex<Watched>>,
+    watched: Kept<Watched>,
 }
 
 #[derive(Debug)]
@@ -47,9 +46,7 @@ impl Bringers {
         let here = format!("s_dev == {}", major << 20 | minor);
         let trace = Trace::start(&[(Event::Add, &here), (Event::Delete, &here)])?;
         let last = HashMap::new();
-        let watched = Arc::new(Mutex::new(Watched { trace, last }));
-        let weak = Arc::downgrade(&watched);
-        std::thread::spawn(move || keep_reading(&weak));
+        let watched = Kept::keep(Watched { trace, last });
         Ok(Self { watched })
     }
 
@@ -59,8 +56,7 @@ impl Bringers {
     /// Where the record has gaps, too.
     pub fn of(&self, path: &Path) -> io::Result<Vec<Option<Brought>>> {
         let file = fs::metadata(path)?;
-        let mut watched = locked(&self.watched);
-        watched.read()?;
+        let watched = self.watched.now()?;
         if watched.trace.has_lost_some() {
             return Err(io::Error::other("more came at once than was recorded"));
         }
@@ -71,7 +67,7 @@ impl Bringers {
     }
 }
 
-impl Watched {
+impl Account for Watched {
     fn read(&mut self) -> io::Result<()> {
         let last = &mut self.last;
         self.trace.read(|folio| {
@@ -97,22 +93,5 @@ impl Watched {
                 }
             }
         })
-    }
-}
-
-fn locked(watched: &Mutex<Watched>) -> MutexGuard<'_, Watched> {
-    watched.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Until nobody watches any longer.
-fn keep_reading(watched: &Weak<Mutex<Watched>>) {
-    loop {
-        std::thread::sleep(READ_EVERY);
-        let Some(watched) = watched.upgrade() else {
-            return;
-        };
-        if locked(&watched).read().is_err() {
-            return;
-        }
     }
 }

@@ -11,11 +11,11 @@ use std::io;
 use std::os::linux::fs::MetadataExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::mounted_device::mounted_device;
 use crate::residency::page_bytes;
-use crate::trace::{Event, Folio, READ_EVERY, Trace};
+use crate::trace::{Account, Event, Folio, Kept, Trace};
 
 /// What the trace cannot tell apart may be in the way of an attempt, but not of
 /// several, while a mistake of ours would be in all of them.
@@ -23,6 +23,16 @@ const ATTEMPTS: u32 = 6;
 /// DAMON's threads and those that reclaim when memory is short. They serve no
 /// program, and no program of ours runs in them.
 const KERNEL_THREADS: &str = "comm ~ \"kdamond*\" || comm ~ \"kswapd*\"";
+/// What programs reclaim themselves, and drops of all caches. The trace does not tell
+/// whose pages those take.
+const UNTRACED: [&str; 6] = [
+    "pgsteal_direct",
+    "pgsteal_khugepaged",
+    "pgsteal_proactive",
+    "pginodesteal",
+    "drop_pagecache",
+    "drop_slab",
+];
 
 /// What went wrong in an attempt, and may have been the kernel.
 pub type Gone = String;
@@ -31,13 +41,17 @@ pub type Gone = String;
 /// asserts.
 ///
 /// # Panics
-/// If no attempt passes.
+/// If no attempt passes, or one finds [pages gone](Reclaim::stays) that only we can
+/// have dropped.
 pub fn in_some_attempt(attempt: impl Fn(&Reclaim) -> Result<(), Gone>) {
     let mut failed = Vec::new();
     for _ in 0..ATTEMPTS {
-        match attempt(&Reclaim::watch()) {
+        let reclaim = Reclaim::watch();
+        match attempt(&reclaim) {
             Ok(()) => return,
             Err(gone) => {
+                let ours = reclaim.ours.load(Ordering::Relaxed);
+                assert!(!ours, "{gone}, and nobody else took any");
                 println!("another attempt, since {gone}");
                 failed.push(gone);
             }
@@ -62,7 +76,20 @@ pub(crate) fn missing() -> Option<String> {
 /// Where the kernel cannot be traced, it seems to have taken none.
 #[derive(Debug)]
 pub struct Reclaim {
-    watched: Option<Arc<Mutex<Watched>>>,
+    watched: Option<Kept<Watched>>,
+    untraced: u64,
+    /// Whether pages were gone that nobody but us can have taken.
+    ours: AtomicBool,
+}
+
+/// How much was taken so far that the trace does not show.
+fn untraced() -> u64 {
+    let counters = fs::read_to_string("/proc/vmstat").expect("the kernel's counters");
+    let counters = counters.lines().filter_map(|line| line.split_once(' '));
+    let counters = counters.filter(|(name, _)| UNTRACED.contains(name));
+    counters
+        .map(|(_, count)| count.parse::<u64>().expect("a count"))
+        .sum()
 }
 
 #[derive(Debug)]
@@ -84,13 +111,13 @@ impl Reclaim {
     pub fn watch() -> Self {
         let watched = start().ok().map(|trace| {
             let taken = HashMap::new();
-            Arc::new(Mutex::new(Watched { trace, taken }))
+            Kept::keep(Watched { trace, taken })
         });
-        if let Some(watched) = &watched {
-            let watched = Arc::downgrade(watched);
-            std::thread::spawn(move || keep_reading(&watched));
+        Self {
+            watched,
+            untraced: untraced(),
+            ours: AtomicBool::new(false),
         }
-        Self { watched }
     }
 
     /// How many bytes of a file or block device the kernel took so far.
@@ -109,8 +136,7 @@ impl Reclaim {
         } else {
             (file.st_ino(), Some(mounted_device(path)?))
         };
-        let mut watched = locked(watched);
-        watched.read()?;
+        let watched = watched.now()?;
         let pages = watched.taken.get(&inode).into_iter().flatten();
         let pages = pages.filter(|page| device.is_none_or(|device| page.device == device));
         Ok(pages.count() as u64 * page_bytes())
@@ -123,6 +149,9 @@ impl Reclaim {
         if found_bytes + taken_bytes >= wanted_bytes {
             return Ok(());
         }
+        if self.watched.is_some() && untraced() == self.untraced {
+            self.ours.store(true, Ordering::Relaxed);
+        }
         Err(format!(
             "{found_bytes} of {wanted_bytes} bytes of {} are cached, and the kernel took \
              {taken_bytes}",
@@ -131,7 +160,7 @@ impl Reclaim {
     }
 }
 
-impl Watched {
+impl Account for Watched {
     fn read(&mut self) -> io::Result<()> {
         let taken = &mut self.taken;
         self.trace.read(
@@ -146,22 +175,5 @@ impl Watched {
                 pages.extend((first..first + count).map(|number| Page { device, number }));
             },
         )
-    }
-}
-
-fn locked(watched: &Mutex<Watched>) -> MutexGuard<'_, Watched> {
-    watched.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Until nobody watches any longer.
-fn keep_reading(watched: &Weak<Mutex<Watched>>) {
-    loop {
-        std::thread::sleep(READ_EVERY);
-        let Some(watched) = watched.upgrade() else {
-            return;
-        };
-        if locked(&watched).read().is_err() {
-            return;
-        }
     }
 }

@@ -54,11 +54,6 @@ pub fn sample(file: impl AsFd) -> io::Result<Counts> {
     cachestat::count(file.as_fd(), 0..u64::MAX)
 }
 
-/// Like [`sample`], for the pages that a range of bytes touches.
-pub fn sample_range(file: impl AsFd, range: Range<u64>) -> io::Result<Counts> {
-    cachestat::count(file.as_fd(), range)
-}
-
 /// The resident pages of a regular file, as util-linux's `fincore` counts
 /// them. It takes block devices for empty.
 pub fn fincore(path: &Path) -> io::Result<u64> {

@@ -7,7 +7,7 @@
 
 use std::fs::OpenOptions;
 use std::io;
-use std::ops::Range;
+use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -98,31 +98,16 @@ impl SlowDisk {
     /// Formats the disk and mounts it. That happens at full speed and is not
     /// in the record.
     pub fn mount(&self, filesystem: Fs) -> io::Result<MountedFs> {
-        self.disk.server.set_hurry(true)?;
+        self.set_hurry(true)?;
         let carrier = Carrier { disk: self.clone() };
         let mounted = MountedFs::on_disk(filesystem, self.device(), carrier)?;
-        self.disk.server.set_hurry(false)?;
+        self.set_hurry(false)?;
         self.forget_requests()?;
         let disk = self.clone();
         Ok(mounted.before_unmount(move || {
             // Without its server the disk answers with errors, and at once.
-            let _ = disk.disk.server.set_hurry(true);
+            let _ = disk.set_hurry(true);
         }))
-    }
-
-    /// Sets the speed of writes: `None` is as fast as it goes, 0 hangs.
-    pub fn set_write_speed(&self, bytes_per_second: Option<u64>) -> io::Result<()> {
-        self.disk.server.set_write_speed(bytes_per_second)
-    }
-
-    /// Sets the speed of reads: `None` is as fast as it goes, 0 hangs.
-    pub fn set_read_speed(&self, bytes_per_second: Option<u64>) -> io::Result<()> {
-        self.disk.server.set_read_speed(bytes_per_second)
-    }
-
-    /// Sets what each request takes besides its transfer.
-    pub fn set_latency(&self, latency: Duration) -> io::Result<()> {
-        self.disk.server.set_latency(latency)
     }
 
     /// Has all requests that arrive from now on fail with EIO, or none.
@@ -132,38 +117,6 @@ impl SlowDisk {
         } else {
             Failing::Nothing
         })
-    }
-
-    /// Has some kind of request fail with EIO from now on.
-    pub fn fail(&self, failing: Failing) -> io::Result<()> {
-        self.disk.server.fail(failing)
-    }
-
-    /// Makes a range of bytes bad: reads and writes that touch it fail.
-    pub fn add_bad_range(&self, range: Range<u64>) -> io::Result<()> {
-        self.disk.server.add_bad_range(range)
-    }
-
-    /// Makes all bad ranges good again.
-    pub fn clear_bad_ranges(&self) -> io::Result<()> {
-        self.disk.server.clear_bad_ranges()
-    }
-
-    /// Has this many of a million reads and writes fail, chosen by a fixed
-    /// sequence of random numbers.
-    pub fn set_error_rate(&self, per_million: u32) -> io::Result<()> {
-        self.disk.server.set_error_rate(per_million)
-    }
-
-    /// Takes the disk away: every request fails from now on, those that wait
-    /// included, and nothing brings it back.
-    pub fn vanish(&self) -> io::Result<()> {
-        self.disk.server.vanish()
-    }
-
-    /// What reached the disk so far, in order of arrival.
-    pub fn requests(&self) -> io::Result<Vec<Request>> {
-        self.disk.server.requests()
     }
 
     /// Bytes written to the disk so far, without writes that failed or wait.
@@ -176,10 +129,14 @@ impl SlowDisk {
             .map(|one| one.length)
             .sum())
     }
+}
 
-    /// Empties the record of requests.
-    pub fn forget_requests(&self) -> io::Result<()> {
-        self.disk.server.forget_requests()
+/// Its settings, and the record.
+impl Deref for SlowDisk {
+    type Target = DiskServer;
+
+    fn deref(&self) -> &DiskServer {
+        &self.disk.server
     }
 }
 
@@ -191,7 +148,7 @@ struct Carrier {
 impl Drop for Carrier {
     fn drop(&mut self) {
         // The unmount is over, or the mount failed: be slow again.
-        let _ = self.disk.disk.server.set_hurry(false);
+        let _ = self.disk.set_hurry(false);
     }
 }
 

@@ -6,8 +6,8 @@ use std::io::{self, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
@@ -20,7 +20,7 @@ const PREFIX: &str = "dropbehind-test-";
 /// Of each processor's buffer: some 40,000 folios.
 const BUFFER_KIB: &str = "4096";
 /// The buffers are emptied so often, long before they can be full.
-pub(crate) const READ_EVERY: Duration = Duration::from_millis(50);
+const READ_EVERY: Duration = Duration::from_millis(50);
 
 /// What the kernel is to record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +64,41 @@ pub(crate) struct Folio {
     pub(crate) device: (u32, u32),
     pub(crate) first: u64,
     pub(crate) count: u64,
+}
+
+/// What is made of a trace.
+pub(crate) trait Account: Send + 'static {
+    /// Takes in what was recorded since the last call.
+    fn read(&mut self) -> io::Result<()>;
+}
+
+/// An account that a thread keeps up to date while this value lives.
+#[derive(Debug)]
+pub(crate) struct Kept<A>(Arc<Mutex<A>>);
+
+impl<A: Account> Kept<A> {
+    pub(crate) fn keep(account: A) -> Self {
+        let account = Arc::new(Mutex::new(account));
+        let weak = Arc::downgrade(&account);
+        std::thread::spawn(move || {
+            let read = |account: Arc<Mutex<A>>| locked(&account).read().is_ok();
+            while weak.upgrade().is_some_and(read) {
+                std::thread::sleep(READ_EVERY);
+            }
+        });
+        Self(account)
+    }
+
+    /// The account as of now.
+    pub(crate) fn now(&self) -> io::Result<MutexGuard<'_, A>> {
+        let mut account = locked(&self.0);
+        account.read()?;
+        Ok(account)
+    }
+}
+
+fn locked<A>(account: &Mutex<A>) -> MutexGuard<'_, A> {
+    account.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Trace {

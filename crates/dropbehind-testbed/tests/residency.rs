@@ -4,8 +4,10 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::fd::AsRawFd;
+use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use dropbehind_testbed::reclaim::{Reclaim, in_some_attempt};
@@ -208,6 +210,29 @@ fn what_the_kernels_threads_take_is_told_from_what_others_drop() {
     // A device keeps its pages only while it is open.
     let _open = [0, 1].map(|disk| fs::File::open(disks[disk].path()).unwrap());
     told_apart(disks[0].path(), disks[1].path());
+}
+
+/// No other attempt can explain it.
+#[test]
+fn what_only_we_can_have_dropped_fails_at_once() {
+    need!(Need::Trace);
+    need!(all MountedFs::needs(Fs::Ext4));
+    let disk = MountedFs::new(Fs::Ext4, 64 * MIB).unwrap();
+    let path = disk.file("data");
+    fs::write(&path, vec![1; 1 << 20]).unwrap();
+    fs::File::open(&path).unwrap().sync_all().unwrap();
+    let attempts = AtomicU32::new(0);
+    let fails = || {
+        in_some_attempt(|reclaim| {
+            attempts.fetch_add(1, Ordering::Relaxed);
+            residency::warm(&path, 0..MIB);
+            drops_as("nobody", &path);
+            reclaim.stays(&path, 0, MIB)
+        });
+    };
+    assert!(panic::catch_unwind(AssertUnwindSafe(fails)).is_err());
+    // Others may have made room for theirs in some.
+    assert!(attempts.into_inner() < 4);
 }
 
 fn told_apart(path: &Path, other: &Path) {

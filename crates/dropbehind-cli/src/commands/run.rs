@@ -20,7 +20,7 @@ use dropbehind::Mode;
 use dropbehind::config::Disks;
 use dropbehind_linux::seccomp::{Holders, can_stop_at_opens, may_trace, yama_scope};
 use dropbehind_linux::{
-    Apart, Change, CommandLine, Fanotify, GroupClass, Program, SignalFd, StartState, die_by,
+    Apart, Change, CommandLine, Fanotify, Program, SignalFd, StartState, die_by,
     unshare_mount_namespace,
 };
 use dropbehind_observer::opens::{self, OpenServer, Served};
@@ -362,7 +362,7 @@ pub(super) fn sources() -> (Result<(), String>, Result<(), String>) {
 
 /// Finds out whether observing by fanotify can work, before anything is started.
 fn check_privilege() -> Result<(), Failure> {
-    let Err(error) = Fanotify::new(GroupClass::Notification) else {
+    let Err(error) = Fanotify::new() else {
         return Ok(());
     };
     let instead = "Without that, `dropbehind cp`, `write` and `read` and the library do their own \

@@ -15,11 +15,11 @@ use crate::size;
 use crate::trace_file::TraceFile;
 use clap::Args;
 use dropbehind_linux::{return_large_blocks, return_memory};
+use dropbehind_observer::Observer;
 use dropbehind_observer::rules_file::{RulesFile, RulesFileError};
 use dropbehind_observer::status;
 use journal::Journal;
 use lock::Lock;
-use observing::Observing;
 use outlets::Outlets;
 use reports::Reports;
 use service_manager::ServiceManager;
@@ -102,7 +102,7 @@ struct Watch<'a> {
     journal: Journal,
     manager: ServiceManager,
     signals: ServiceSignals,
-    observing: Observing,
+    observer: Observer,
     outlets: Outlets,
     trace: Option<TraceFile>,
     reports: Reports,
@@ -118,13 +118,13 @@ impl<'a> Watch<'a> {
         // This comes before there are any threads.
         let signals = ServiceSignals::receive()
             .map_err(|error| Failure::new(format!("cannot receive signals: {error}.")))?;
-        Observing::check()?;
+        observing::check()?;
         let directory = status::directory().map_err(|error| Failure::new(format!("{error}.")))?;
         let lock = Lock::take(&directory, config)?;
         let trace = args.trace.as_deref().map(TraceFile::start).transpose()?;
         // Searches fill large buffers: all that somebody has mapped or open.
         return_large_blocks();
-        let observing = Observing::begin(Arc::new(rules))?;
+        let observer = observing::begin(Arc::new(rules))?;
         let socket = args.socket.clone();
         let socket = socket.unwrap_or_else(|| directory.join("watch.sock"));
         Ok(Self {
@@ -136,10 +136,10 @@ impl<'a> Watch<'a> {
                 &socket,
                 args.listen,
                 args.metrics.as_deref(),
-                &observing,
+                &observer,
                 journal,
             )?,
-            observing,
+            observer,
             trace,
             reports: Reports::default(),
             hangs: false,
@@ -162,7 +162,7 @@ impl<'a> Watch<'a> {
                 Some(ServiceSignal::Leave) => break,
                 Some(ServiceSignal::Reload) => self.reload(),
                 Some(ServiceSignal::Tell) => {
-                    let snapshot = self.observing.snapshot();
+                    let snapshot = self.observer.snapshot();
                     self.journal.info(reports::status(&snapshot));
                 }
                 None => {
@@ -180,7 +180,7 @@ impl<'a> Watch<'a> {
 
     /// Tells the service manager whether the watch works; one that does not is restarted.
     fn show_life(&mut self, at_most: Duration) {
-        let hangs = !self.observing.works(at_most);
+        let hangs = !self.observer.works(at_most);
         if hangs && !self.hangs {
             self.journal.warning(
                 "a file system's server does not answer, and nothing is observed until it does",
@@ -194,7 +194,7 @@ impl<'a> Watch<'a> {
     }
 
     fn report(&mut self, tell: fn(&ServiceManager, &str)) {
-        let snapshot = self.observing.snapshot();
+        let snapshot = self.observer.snapshot();
         self.reports.log_news(&snapshot, self.journal);
         self.outlets.publish(&snapshot, self.journal);
         tell(&self.manager, &reports::status(&snapshot));
@@ -205,13 +205,13 @@ impl<'a> Watch<'a> {
         self.manager.reloading();
         match read_rules(self.config, self.journal) {
             Ok(rules) => {
-                self.observing.set_rules(Arc::new(rules));
+                self.observer.set_rules(Arc::new(rules));
                 let config = shown(self.config);
                 self.journal
                     .notice(format!("the rules of {config} are in force now"));
             }
             Err(failure) => {
-                self.observing.rules_refused();
+                self.observer.rules_refused();
                 self.journal.error(failure);
                 self.journal.error("the rules stay as they were");
             }
@@ -229,11 +229,11 @@ impl<'a> Watch<'a> {
         ));
         self.manager.stopping();
         let until = Instant::now() + SETTLE;
-        let mut settled = self.observing.settle(SETTLE_STEP);
+        let mut settled = self.observer.settle(SETTLE_STEP);
         while !settled && Instant::now() < until && self.signals.wait(Duration::ZERO).is_none() {
-            settled = self.observing.settle(SETTLE_STEP);
+            settled = self.observer.settle(SETTLE_STEP);
         }
-        let snapshot = self.observing.snapshot();
+        let snapshot = self.observer.snapshot();
         if !settled {
             self.journal.warning(format!(
                 "{} that were to be dropped stay in the page cache",
@@ -244,7 +244,7 @@ impl<'a> Watch<'a> {
         if let Some(incomplete) = self.trace.and_then(TraceFile::finish) {
             self.journal.warning(incomplete);
         }
-        if !self.observing.stop() {
+        if !self.observer.stop() {
             self.journal.warning(
                 "a file system's server does not answer: this process ends when that does, or \
                  when its mount is aborted (`umount -f`)",

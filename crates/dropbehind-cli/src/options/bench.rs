@@ -6,66 +6,55 @@ use std::ffi::OsString;
 
 const DIR: OptionSpec = OptionSpec {
     name: "dir",
-    short: None,
     value_name: "DIR",
-    env: None,
     kind: Kind::Path,
-    default: None,
     meaning: "Measure files in this directory",
     details: "The working directory unless given. A folder is made in it, and removed in the end.",
+    ..OptionSpec::PLAIN
 };
 
 const DEVICE: OptionSpec = OptionSpec {
     name: "device",
-    short: None,
     value_name: "DEVICE",
-    env: None,
     kind: Kind::Path,
-    default: None,
     meaning: "Measure a raw block device; everything on it is written over",
     details: "Refused while anything uses it, and asked about unless --yes is given. Only the \
               scenarios device-write and device-read run then.",
+    ..OptionSpec::PLAIN
 };
 
 const YES: OptionSpec = OptionSpec {
     name: "yes",
     short: Some('y'),
-    value_name: "",
-    env: None,
     kind: Kind::Flag,
-    default: None,
     meaning: "Do not ask before --device is written over",
-    details: "",
+    ..OptionSpec::PLAIN
 };
 
 const SIZE: OptionSpec = OptionSpec {
     name: "size",
-    short: None,
     value_name: "SIZE",
-    env: None,
     kind: Kind::Bytes {
         min: 1 << 20,
         max: 1 << 50,
     },
-    default: None,
     meaning: "How much each scenario moves",
     details: "Unless given, a small multiple of the workers' memory limit, which differs from \
               scenario to scenario. It may be more than the machine's memory.",
+    ..OptionSpec::PLAIN
 };
 
 const MEMORY: OptionSpec = OptionSpec {
     name: "memory",
-    short: None,
     value_name: "SIZE",
-    env: None,
     kind: Kind::Bytes {
         min: 32 << 20,
         max: 1 << 50,
     },
-    default: None,
     meaning: "Limit of the workers' memory cgroup, page cache included",
     details: "Unless given, 1GiB (256MiB with --quick), or a quarter of a --size below 4GiB; no \
               more than a quarter of the machine's memory and no less than 64MiB.",
+    ..OptionSpec::PLAIN
 };
 
 /// Ways of doing I/O that the benchmark knows.
@@ -88,86 +77,70 @@ const MODE_NAMES: [&str; 14] = [
 
 const MODES: OptionSpec = OptionSpec {
     name: "modes",
-    short: None,
     value_name: "LIST",
-    env: None,
     kind: Kind::Words {
         words: &MODE_NAMES,
         check: are_modes,
     },
-    default: None,
     meaning: "The modes to compare, with commas between them",
     details: "Those that make sense for each scenario unless given. `dropbehind bench list` tells \
               what they are.",
+    ..OptionSpec::PLAIN
 };
 
 const RUNS: OptionSpec = OptionSpec {
     name: "runs",
-    short: None,
     value_name: "N",
-    env: None,
     kind: Kind::Count { min: 1, max: 1000 },
-    default: None,
     meaning: "How often each mode runs",
     details: "From 1 to 1000; 5 unless given, 1 with --quick. Modes take turns, and another is \
               first in each round.",
+    ..OptionSpec::PLAIN
 };
 
 const QUICK: OptionSpec = OptionSpec {
     name: "quick",
-    short: None,
-    value_name: "",
-    env: None,
     kind: Kind::Flag,
-    default: None,
     meaning: "A few minutes for everything: small sizes, one run, the main modes",
     details: "To see how it looks. Cases are cut short after 4 seconds (60 without it), and only \
               the benchmark's own files are dropped from the page cache before each.",
+    ..OptionSpec::PLAIN
 };
 
 const JSON: OptionSpec = OptionSpec {
     name: "json",
-    short: None,
     value_name: "FILE",
-    env: None,
     kind: Kind::Path,
-    default: None,
     meaning: "Write all results to FILE, after every case",
     details: "For `bench compare` and `bench report`.",
+    ..OptionSpec::PLAIN
 };
 
 const HTML: OptionSpec = OptionSpec {
     name: "html",
-    short: None,
     value_name: "FILE",
-    env: None,
     kind: Kind::Path,
-    default: None,
     meaning: "Write a report to FILE, after every scenario",
     details: "One file that needs no network.",
+    ..OptionSpec::PLAIN
 };
 
 const CSV: OptionSpec = OptionSpec {
     name: "csv",
-    short: None,
     value_name: "FILE",
-    env: None,
     kind: Kind::Path,
-    default: None,
     meaning: "Write a table to FILE, after every scenario",
     details: "A figure a line: scenario, mode, role, metric, unit, which is better, median, \
               lowest, highest, and of how many runs.",
+    ..OptionSpec::PLAIN
 };
 
 const MARKDOWN: OptionSpec = OptionSpec {
     name: "markdown",
-    short: None,
     value_name: "FILE",
-    env: None,
     kind: Kind::Path,
-    default: None,
     meaning: "Write the tables to FILE in Markdown, after every scenario",
-    details: "",
+    ..OptionSpec::PLAIN
 };
 
 /// The options of `bench`.

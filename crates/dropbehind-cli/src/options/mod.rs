@@ -103,6 +103,18 @@ pub(crate) struct OptionSpec {
 }
 
 impl OptionSpec {
+    /// What most options have: neither letter nor variable nor default.
+    const PLAIN: Self = Self {
+        name: "",
+        short: None,
+        value_name: "",
+        env: None,
+        kind: Kind::Flag,
+        default: None,
+        meaning: "",
+        details: "",
+    };
+
     /// Parses a value, or says what would be one.
     pub(crate) fn parse(&self, text: &OsStr) -> Result<Value, String> {
         if let Kind::Path = self.kind {

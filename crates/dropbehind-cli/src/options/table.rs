@@ -44,38 +44,35 @@ pub(super) const MODE: OptionSpec = OptionSpec {
 
 pub(super) const WINDOW: OptionSpec = OptionSpec {
     name: "window",
-    short: None,
     value_name: "SIZE",
     env: Some("DROPBEHIND_WINDOW"),
     kind: Kind::Bytes {
         min: *WINDOW_RANGE_BYTES.start(),
         max: *WINDOW_RANGE_BYTES.end(),
     },
-    default: None,
     meaning: "How far writeback may be behind the writer",
     details: "From 64KiB to 64GiB. Of a file, at most two windows and one write are dirty or on \
               their way. Unless set, what the disk writes in a quarter of a second, at most 16MiB, \
               in the write-behind modes, and what keeps it busy in the others: 8MiB on most.",
+    ..OptionSpec::PLAIN
 };
 
 pub(super) const REQUEST: OptionSpec = OptionSpec {
     name: "request",
-    short: None,
     value_name: "SIZE",
     env: Some("DROPBEHIND_REQUEST"),
     kind: Kind::Bytes {
         min: *REQUEST_RANGE_BYTES.start(),
         max: *REQUEST_RANGE_BYTES.end(),
     },
-    default: None,
     meaning: "How much to ask the disk for at once",
     details: "From 4KiB to 1GiB; unless set, the largest request that the disk takes \
               (max_sectors_kb).",
+    ..OptionSpec::PLAIN
 };
 
 pub(super) const STRATEGY: OptionSpec = OptionSpec {
     name: "strategy",
-    short: None,
     value_name: "STRATEGY",
     env: Some("DROPBEHIND_STRATEGY"),
     kind: Kind::Words {
@@ -91,11 +88,11 @@ pub(super) const STRATEGY: OptionSpec = OptionSpec {
     details: "emulated: plain buffered I/O, with a flusher thread behind it. native: the kernel's \
               own RWF_DONTCACHE, where mode, kernel and file system allow it. auto: what is \
               measured to be better there; `dropbehind probe` tells which.",
+    ..OptionSpec::PLAIN
 };
 
 pub(super) const BLOCK_SIZE: OptionSpec = OptionSpec {
     name: "block-size",
-    short: None,
     value_name: "SIZE",
     env: Some("DROPBEHIND_BLOCK_SIZE"),
     kind: Kind::Bytes {
@@ -105,11 +102,11 @@ pub(super) const BLOCK_SIZE: OptionSpec = OptionSpec {
     default: Some("1MiB"),
     meaning: "How much to read and write in one call",
     details: "From 512 to 1GiB.",
+    ..OptionSpec::PLAIN
 };
 
 pub(super) const IO_PRIORITY: OptionSpec = OptionSpec {
     name: "io-priority",
-    short: None,
     value_name: "PRIORITY",
     env: Some("DROPBEHIND_IO_PRIORITY"),
     kind: Kind::Words {
@@ -135,61 +132,53 @@ pub(super) const IO_PRIORITY: OptionSpec = OptionSpec {
     meaning: "The I/O priority of writeback",
     details: "best-effort:0 comes first, best-effort:7 last; idle is for when nobody else wants \
               the disk. Only disks with the bfq or mq-deadline scheduler heed it.",
+    ..OptionSpec::PLAIN
 };
 
 pub(super) const STATS: OptionSpec = OptionSpec {
     name: "stats",
-    short: None,
     value_name: "FILE",
-    env: None,
     kind: Kind::Path,
-    default: None,
     meaning: "Write the run's figures to FILE, as JSON",
     details: "- is standard error. Sizes are in bytes, times in nanoseconds; peak_dirty_bytes and \
               peak_cached_bytes are those of the file written (of the file read, for read; of all \
               files together, for run).",
+    ..OptionSpec::PLAIN
 };
 
 pub(super) const STATS_JSON: OptionSpec = OptionSpec {
     name: "json",
-    short: None,
-    value_name: "",
-    env: None,
     kind: Kind::Flag,
-    default: None,
     meaning: "Write the run's figures to standard error, as --stats - does",
     details: "One line, the last one of dropbehind's own.",
+    ..OptionSpec::PLAIN
 };
 
 pub(super) const CONFIG: OptionSpec = OptionSpec {
     name: "config",
-    short: None,
     value_name: "FILE",
     env: Some("DROPBEHIND_CONFIG"),
     kind: Kind::Path,
-    default: None,
     meaning: "Take each disk's mode, window and request from FILE, unless set otherwise",
     details: "Its [disk] tables, as `watch` has them; unless set, those of /etc/dropbehind.toml, if \
               that exists. An empty name means no file. An option overrides its variable, and a \
               variable overrides the file; but on a disk with enabled = false, all files are left \
               alone.",
+    ..OptionSpec::PLAIN
 };
 
 pub(super) const TRACE: OptionSpec = OptionSpec {
     name: "trace",
-    short: None,
     value_name: "FILE",
-    env: None,
     kind: Kind::Path,
-    default: None,
     meaning: "Write each writeback and drop to FILE: when, which range, why",
     details: "A line of JSON each; or, where FILE ends in .json, an array of trace events, which \
               ui.perfetto.dev shows. docs/traces.md describes both.",
+    ..OptionSpec::PLAIN
 };
 
 pub(super) const PROGRESS: OptionSpec = OptionSpec {
     name: "progress",
-    short: None,
     value_name: "WHEN",
     env: Some("DROPBEHIND_PROGRESS"),
     kind: Kind::Words {
@@ -203,33 +192,28 @@ pub(super) const PROGRESS: OptionSpec = OptionSpec {
     meaning: "Whether to show a progress bar",
     details: "auto: if standard error is a terminal. It counts what was written, and what of it \
               has left the page cache for the disk.",
+    ..OptionSpec::PLAIN
 };
 
 pub(super) const QUIET: OptionSpec = OptionSpec {
     name: "quiet",
     short: Some('q'),
-    value_name: "",
-    env: None,
     kind: Kind::Flag,
-    default: None,
     meaning: "Show errors only: no progress bar, no notes",
-    details: "",
+    ..OptionSpec::PLAIN
 };
 
 /// No variable sets this: whether data is safe when a command returns must not depend on
 /// something set long ago.
 pub(super) const NO_SYNC: OptionSpec = OptionSpec {
     name: "no-sync",
-    short: None,
-    value_name: "",
-    env: None,
     kind: Kind::Flag,
-    default: None,
     meaning: "Return without waiting for the disk",
     details: "Without it, what was written has been synced when the command ends (fsync; also of \
               the directory of a new file), errors of the disk included. With it, the data is on \
               its way, unless the mode leaves that to the kernel. It may still be lost in a crash, \
               such errors go unseen, and what is not written back yet stays in the page cache.",
+    ..OptionSpec::PLAIN
 };
 
 /// The options of every command that moves data.
@@ -253,59 +237,47 @@ pub(super) const WRITE_END: [&OptionSpec; 1] = [&NO_SYNC];
 
 pub(super) const READS: OptionSpec = OptionSpec {
     name: "reads",
-    short: None,
-    value_name: "",
-    env: None,
     kind: Kind::Flag,
-    default: None,
     meaning: "Drop what reads bring into the page cache, too (the default)",
-    details: "",
+    ..OptionSpec::PLAIN
 };
 
 pub(super) const NO_READS: OptionSpec = OptionSpec {
     name: "no-reads",
-    short: None,
-    value_name: "",
-    env: None,
     kind: Kind::Flag,
-    default: None,
     meaning: "Keep what reads bring into the page cache",
     details: "Files that are only read are left alone. Of a file that is also written, what was \
               written is dropped and what was read stays, except what is read through a mapping.",
+    ..OptionSpec::PLAIN
 };
 
 pub(super) const ONLY: OptionSpec = OptionSpec {
     name: "only",
-    short: None,
     value_name: "GLOB",
-    env: None,
     kind: Kind::Pattern {
         check: |text| PathPattern::new(text).map(drop),
     },
-    default: None,
     meaning: "Observe files that match GLOB, and no others; may be repeated",
     details: "A pattern that begins with / is for the whole path, as the program sees it. Any \
               other one is for the end of it: *.iso is any such file, backup/* any file directly \
               in a directory of that name. * and ? do not match /, ** does; [a-z] and {a,b} \
               work; a pattern that ends with / is for everything below such a directory.",
+    ..OptionSpec::PLAIN
 };
 
 pub(super) const EXCEPT: OptionSpec = OptionSpec {
     name: "except",
-    short: None,
     value_name: "GLOB",
-    env: None,
     kind: Kind::Pattern {
         check: |text| PathPattern::new(text).map(drop),
     },
-    default: None,
     meaning: "Leave files alone that match GLOB; may be repeated",
     details: "Takes precedence over --only; same pattern syntax.",
+    ..OptionSpec::PLAIN
 };
 
 pub(super) const SETTLE: OptionSpec = OptionSpec {
     name: "settle",
-    short: None,
     value_name: "SECONDS",
     env: Some("DROPBEHIND_SETTLE"),
     kind: Kind::Seconds {
@@ -318,18 +290,17 @@ pub(super) const SETTLE: OptionSpec = OptionSpec {
               left to do. ^C ends the wait; the exit status is the program's in any case. What \
               is still dirty then is left to the kernel. There is no wait when other processes of \
               the program's are still at work.",
+    ..OptionSpec::PLAIN
 };
 
 pub(super) const MAX_DIRTY: OptionSpec = OptionSpec {
     name: "max-dirty",
-    short: None,
     value_name: "SIZE",
     env: Some("DROPBEHIND_MAX_DIRTY"),
     kind: Kind::Bytes {
         min: *MAX_DIRTY_RANGE_BYTES.start(),
         max: *MAX_DIRTY_RANGE_BYTES.end(),
     },
-    default: None,
     meaning: "Let those who write faster than the disk wait beyond SIZE",
     details: "From 16MiB to 1PiB; unless set, 96MiB, or twice the --window where that is more, and \
               two windows of each file in the modes that write behind. While \
@@ -337,13 +308,12 @@ pub(super) const MAX_DIRTY: OptionSpec = OptionSpec {
               as they would for the kernel beyond its own limits (vm.dirty_ratio). A size beyond \
               the machine's memory leaves that to the kernel. Not in the modes that leave writeback \
               to it; on ext4, xfs and btrfs.",
+    ..OptionSpec::PLAIN
 };
 
 pub(super) const SOURCE: OptionSpec = OptionSpec {
     name: "source",
-    short: None,
     value_name: "SOURCE",
-    env: None,
     kind: Kind::Words {
         words: &["auto", "fanotify", "seccomp"],
         check: |text| text.parse::<OpenSource>().map(drop),
@@ -354,30 +324,26 @@ pub(super) const SOURCE: OptionSpec = OptionSpec {
               which page into the cache. seccomp takes no privilege: it stops the program at each \
               open for some microseconds, what was cached then stays, and the rest goes. auto is \
               fanotify where it may be, and else seccomp.",
+    ..OptionSpec::PLAIN
 };
 
 pub(super) const BEST_EFFORT: OptionSpec = OptionSpec {
     name: "best-effort",
-    short: None,
-    value_name: "",
-    env: None,
     kind: Kind::Flag,
-    default: None,
     meaning: "Start the program plainly where it cannot be observed, and say so",
     details: "Without it, the program is not started then.",
+    ..OptionSpec::PLAIN
 };
 
 pub(super) const VERBOSE: OptionSpec = OptionSpec {
     name: "verbose",
     short: Some('v'),
-    value_name: "",
-    env: None,
     kind: Kind::Flag,
-    default: None,
     meaning: "End with three or four lines about what was done, on standard error",
     details: "What was written and read; how much of it was in the page cache at most and at the \
               end; what was kept because it was cached before or others brought it in; and what was \
               not possible, and why. --json has the same for programs.",
+    ..OptionSpec::PLAIN
 };
 
 /// An option of [`RUN`].
@@ -421,15 +387,13 @@ pub(super) const RUN: [&OptionSpec; 17] = [
 /// An option of [`TOP`].
 pub(super) const SOCKET: OptionSpec = OptionSpec {
     name: "socket",
-    short: None,
     value_name: "PATH",
-    env: None,
     kind: Kind::Path,
-    default: None,
     meaning: "The observer's socket, unless it is to be found",
     details: "Observers listen at watch.sock and run-PID.sock in /run/dropbehind for root, in \
               $XDG_RUNTIME_DIR/dropbehind for others, or in $DROPBEHIND_RUNTIME_DIR. Only the \
               observer's owner and root are answered.",
+    ..OptionSpec::PLAIN
 };
 
 /// An option of [`TOP`].
@@ -437,7 +401,6 @@ pub(super) const INTERVAL: OptionSpec = OptionSpec {
     name: "interval",
     short: Some('i'),
     value_name: "SECONDS",
-    env: None,
     kind: Kind::Seconds {
         min_ms: 100,
         max_ms: 60_000,
@@ -445,31 +408,26 @@ pub(super) const INTERVAL: OptionSpec = OptionSpec {
     default: Some("1"),
     meaning: "The time between two samples",
     details: "From 0.1 to 60. Speeds are averages over it.",
+    ..OptionSpec::PLAIN
 };
 
 /// An option of [`TOP`].
 pub(super) const JSON: OptionSpec = OptionSpec {
     name: "json",
-    short: None,
-    value_name: "",
-    env: None,
     kind: Kind::Flag,
-    default: None,
     meaning: "Print samples as lines of JSON, until nobody reads them",
     details: "Sizes are in bytes, times in nanoseconds. It ends with exit code 0 when the \
               observer ends.",
+    ..OptionSpec::PLAIN
 };
 
 /// An option of [`TOP`].
 pub(super) const ONCE: OptionSpec = OptionSpec {
     name: "once",
     short: Some('1'),
-    value_name: "",
-    env: None,
     kind: Kind::Flag,
-    default: None,
     meaning: "Print one sample and end",
-    details: "",
+    ..OptionSpec::PLAIN
 };
 
 /// The options of `top`.

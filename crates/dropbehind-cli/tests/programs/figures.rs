@@ -11,8 +11,14 @@ impl Figures {
     /// Runs a script in a folder to its end, observed with these options.
     #[track_caller]
     pub(crate) fn told(bed: &Bed, options: &str, folder: &str, script: &str) -> (Left, Self) {
+        Self::by(bed, &format!("{RUN} {options}"), folder, script)
+    }
+
+    /// The same with another command for `run`.
+    #[track_caller]
+    pub(crate) fn by(bed: &Bed, run: &str, folder: &str, script: &str) -> (Left, Self) {
         let path = bed.file("figures");
-        let run = format!("{RUN} --stats {} {options}", path.display());
+        let run = format!("{run} --stats {}", path.display());
         let left = bed.runs(&run, folder, script);
         let text = std::fs::read_to_string(path).unwrap_or_default();
         let figures = serde_json::from_str(&text);

@@ -6,7 +6,7 @@ use crate::kept::still_cached;
 use dropbehind_testbed::disk_io::disk_io;
 use dropbehind_testbed::reclaim::in_some_attempt;
 use dropbehind_testbed::residency::{self, evict, warm};
-use dropbehind_testbed::{Fs, Need, need};
+use dropbehind_testbed::{Fs, LoopDisk, Need, need};
 use std::path::Path;
 
 const MIB: u64 = 1 << 20;
@@ -91,6 +91,63 @@ fn by_default_what_is_read_back_stays_if_that_can_be_known() {
     assert_eq!(left.code, Some(0), "{left:?}");
     assert_eq!(bed.cached("observed"), [], "{left:?}");
     assert!(left.stderr.contains(", 0 B at the end"), "{left:?}");
+}
+
+/// The default drops all then. A disk's own mode was asked for, and who asks for this one fears
+/// drops more than what stays.
+#[test]
+fn a_disk_with_this_mode_keeps_everything_where_uses_are_unknown() {
+    need!(all needs(Fs::Ext4));
+    let bed = Bed::on(Fs::Ext4);
+    let disk = bed.device().file_name().unwrap().display();
+    let config = bed.file("config.toml");
+    std::fs::write(&config, format!("[disk.{disk}]\nmode = \"auto\"\n")).unwrap();
+    let run = format!(
+        "{DEFAULT} --config {} --source seccomp -v",
+        config.display()
+    );
+    let script = "exec $RUN sh -ec 'rm -f *; dd if=/dev/zero of=out bs=1M count=8 status=none'";
+    in_some_attempt(|reclaim| {
+        let left = bed.runs(&run, "observed", script);
+        assert_eq!(left.code, Some(0), "{left:?}");
+        let why = "what may be used again stays (mode auto)";
+        assert!(left.stderr.contains(why), "{left:?}");
+        assert!(!left.stderr.contains("at the end"), "{left:?}");
+        still_cached(reclaim, &bed.file("observed/out"), 8 * MIB)
+    });
+}
+
+/// Nothing on a device is known to be new, so what is read once after it was written may be on its
+/// way out as well.
+#[test]
+fn on_a_raw_device_what_is_read_again_stays_and_the_rest_goes() {
+    need!(all LoopDisk::needs());
+    need!(all needs(Fs::Ext4));
+    if !sees_uses() {
+        return;
+    }
+    let bed = Bed::on(Fs::Ext4);
+    // It holds the device open, whose pages would go with the last close.
+    let disk = LoopDisk::new(32 * MIB).unwrap();
+    let device = disk.path().display();
+    let script = format!(
+        "exec $RUN sh -ec 'dd if=/dev/zero of={device} bs=1M count=24 conv=notrunc status=none; \
+         for n in 1 2; do dd if={device} of=/dev/null bs=1M count=8 status=none; done'"
+    );
+    in_some_attempt(|reclaim| {
+        evict(disk.path());
+        let run = format!("{DEFAULT} -v");
+        let (left, figures) = Figures::by(&bed, &run, "observed", &script);
+        assert_eq!(left.code, Some(0), "{left:?}");
+        assert!(left.stderr.contains(", 0 B at the end"), "{left:?}");
+        for name in ["cached_bytes", "left_bytes"] {
+            assert_eq!(figures.bytes(name), 0, "{name}: {figures:?}");
+        }
+        let map = residency::resident_map(disk.path()).unwrap();
+        let once = map[(8 * MIB / residency::page_bytes()) as usize..].iter();
+        assert_eq!(once.filter(|&&page| page).count(), 0, "{figures:?}");
+        still_cached(reclaim, disk.path(), 8 * MIB)
+    });
 }
 
 #[test]

@@ -139,7 +139,7 @@ impl Reader {
     /// nothing ahead.
     pub fn new(size_bytes: u64, random: bool) -> Reader {
         Reader {
-            detector: SequentialDetector::new(),
+            detector: SequentialDetector::default(),
             ahead: VecDeque::new(),
             ahead_end: 0,
             chunk_bytes: FIRST_CHUNK_BYTES,
@@ -405,21 +405,7 @@ fn fetch(fd: BorrowedFd<'_>, range: ByteRange, step_bytes: u64) -> Vec<ByteRange
     if range.is_empty() {
         return Vec::new();
     }
-    // If that is unknown, nothing counts as ours, and all is kept.
-    let Ok(resident) = residency::resident_in(fd, range) else {
-        return Vec::new();
-    };
-    let mut brought = Vec::new();
-    let mut at = range.start;
-    for part in resident {
-        if part.start > at {
-            brought.push(ByteRange::new(at, part.start));
-        }
-        at = part.end;
-    }
-    if at < range.end {
-        brought.push(ByteRange::new(at, range.end));
-    }
+    let brought = residency::absent_in(fd, range);
     for part in &brought {
         let mut at = part.start;
         while at < part.end {

@@ -37,64 +37,41 @@ fn numbers(text: &str) -> impl Iterator<Item = u64> + '_ {
         .map_while(|number| number.parse().ok())
 }
 
-/// What a disk has done since it appeared: the counters in `/sys/block/NAME/stat`. They wrap
-/// at the size of the kernel's `long`.
+/// What a disk has done since it appeared: some of the counters in `/sys/block/NAME/stat`. They
+/// wrap at the size of the kernel's `long`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskCounters {
     /// Reads completed.
     pub read_ios: u64,
-    /// Reads merged into others before they were submitted.
-    pub read_merges: u64,
     /// Bytes read.
     pub read_bytes: u64,
     /// Time that reads took, summed over all reads.
     pub read_ticks_ms: u64,
-    /// Writes completed.
-    pub write_ios: u64,
-    /// Writes merged into others before they were submitted.
-    pub write_merges: u64,
     /// Bytes written.
     pub written_bytes: u64,
-    /// Time that writes took, summed over all writes.
-    pub write_ticks_ms: u64,
-    /// Requests on their way at the moment.
-    pub in_flight: u64,
-    /// Time during which any request was on its way.
-    pub busy_ms: u64,
-    /// Time that requests took, summed over all requests.
-    pub queued_ms: u64,
-    /// Bytes discarded (since Linux 4.18, else 0).
-    pub discarded_bytes: u64,
-    /// Cache flushes completed (since Linux 5.5, else 0).
-    pub flush_ios: u64,
-    /// Time that cache flushes took, summed over all (since Linux 5.5, else 0).
-    pub flush_ticks_ms: u64,
 }
 
 impl DiskCounters {
     fn parse(text: &str) -> Option<Self> {
-        // Older kernels show fewer.
-        let mut fields = [0; 17];
-        let found = fields.iter_mut().zip(numbers(text));
-        let count = found.map(|(field, number)| *field = number).count();
-        if count < 11 {
+        let fields: Vec<u64> = numbers(text).collect();
+        let &[
+            read_ios,
+            _,
+            read_sectors,
+            read_ticks_ms,
+            _,
+            _,
+            written_sectors,
+            ..,
+        ] = &*fields
+        else {
             return None;
-        }
+        };
         Some(Self {
-            read_ios: fields[0],
-            read_merges: fields[1],
-            read_bytes: fields[2].wrapping_mul(SECTOR_BYTES),
-            read_ticks_ms: fields[3],
-            write_ios: fields[4],
-            write_merges: fields[5],
-            written_bytes: fields[6].wrapping_mul(SECTOR_BYTES),
-            write_ticks_ms: fields[7],
-            in_flight: fields[8],
-            busy_ms: fields[9],
-            queued_ms: fields[10],
-            discarded_bytes: fields[13].wrapping_mul(SECTOR_BYTES),
-            flush_ios: fields[15],
-            flush_ticks_ms: fields[16],
+            read_ios,
+            read_bytes: read_sectors.wrapping_mul(SECTOR_BYTES),
+            read_ticks_ms,
+            written_bytes: written_sectors.wrapping_mul(SECTOR_BYTES),
         })
     }
 }
@@ -152,16 +129,15 @@ mod tests {
     #[test]
     fn counters_of_old_and_new_kernels() {
         let new = "28828 8311 3214130 18149 20483 8741 42499976 124609 2 30424 159060 3442 47 100 16295 261 7\n";
-        let counters = DiskCounters::parse(new).unwrap();
-        assert_eq!(counters.read_bytes, 3_214_130 * 512);
-        assert_eq!(counters.written_bytes, 42_499_976 * 512);
-        assert_eq!(counters.write_ticks_ms, 124_609);
-        assert_eq!(counters.in_flight, 2);
-        assert_eq!(counters.busy_ms, 30_424);
-        assert_eq!(counters.discarded_bytes, 51_200);
-        assert_eq!((counters.flush_ios, counters.flush_ticks_ms), (261, 7));
+        let counters = DiskCounters {
+            read_ios: 28_828,
+            read_bytes: 3_214_130 * 512,
+            read_ticks_ms: 18_149,
+            written_bytes: 42_499_976 * 512,
+        };
+        assert_eq!(DiskCounters::parse(new), Some(counters));
         let old = DiskCounters::parse("1 2 3 4 5 6 7 8 9 10 11").unwrap();
-        assert_eq!((old.queued_ms, old.flush_ios), (11, 0));
+        assert_eq!((old.read_ios, old.written_bytes), (1, 7 * 512));
         assert_eq!(DiskCounters::parse("1 2 3"), None);
     }
 }

@@ -1,13 +1,11 @@
 //! The events in a group's queue.
 
-use super::Fanotify;
-use std::fmt;
 use std::io;
-use std::ops::{BitOr, BitOrAssign};
-use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::ops::BitOr;
+use std::os::fd::{FromRawFd, OwnedFd};
 
 /// Kinds of events.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct EventMask(pub(super) u64);
 
 impl EventMask {
@@ -15,8 +13,6 @@ impl EventMask {
     pub const EMPTY: Self = Self(0);
     /// A file was opened, also by exec or when it was open already.
     pub const OPEN: Self = Self(libc::FAN_OPEN);
-    /// A file is about to be opened; the opener waits for the answer.
-    pub const OPEN_PERM: Self = Self(libc::FAN_OPEN_PERM);
     /// A description that was open for writing was closed for good.
     pub const CLOSE_WRITE: Self = Self(libc::FAN_CLOSE_WRITE);
     /// A description that was not open for writing was closed for good.
@@ -27,19 +23,6 @@ impl EventMask {
     pub const ACCESS: Self = Self(libc::FAN_ACCESS);
     /// Asks for events on directories, too, or says that this is one.
     pub const ON_DIR: Self = Self(libc::FAN_ONDIR);
-    /// On a directory's mark, asks for events on the files in it.
-    pub const EVENT_ON_CHILD: Self = Self(libc::FAN_EVENT_ON_CHILD);
-
-    const NAMES: [(Self, &'static str); 8] = [
-        (Self::OPEN, "OPEN"),
-        (Self::OPEN_PERM, "OPEN_PERM"),
-        (Self::CLOSE_WRITE, "CLOSE_WRITE"),
-        (Self::CLOSE_NOWRITE, "CLOSE_NOWRITE"),
-        (Self::MODIFY, "MODIFY"),
-        (Self::ACCESS, "ACCESS"),
-        (Self::ON_DIR, "ON_DIR"),
-        (Self::EVENT_ON_CHILD, "EVENT_ON_CHILD"),
-    ];
 
     /// Whether all of `other`'s events are included.
     #[must_use]
@@ -58,18 +41,6 @@ impl EventMask {
     pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
-
-    /// These events without `other`'s.
-    #[must_use]
-    pub const fn without(self, other: Self) -> Self {
-        Self(self.0 & !other.0)
-    }
-
-    /// Whether there are no events.
-    #[must_use]
-    pub const fn is_empty(self) -> bool {
-        self.0 == 0
-    }
 }
 
 impl BitOr for EventMask {
@@ -77,30 +48,6 @@ impl BitOr for EventMask {
 
     fn bitor(self, other: Self) -> Self {
         self.union(other)
-    }
-}
-
-impl BitOrAssign for EventMask {
-    fn bitor_assign(&mut self, other: Self) {
-        *self = self.union(other);
-    }
-}
-
-impl fmt::Debug for EventMask {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut rest = *self;
-        let mut separator = "";
-        for (mask, name) in Self::NAMES {
-            if self.contains(mask) {
-                write!(f, "{separator}{name}")?;
-                separator = "|";
-                rest = rest.without(mask);
-            }
-        }
-        if !rest.is_empty() || separator.is_empty() {
-            write!(f, "{separator}{:#x}", rest.0)?;
-        }
-        Ok(())
     }
 }
 
@@ -113,9 +60,7 @@ pub struct Event {
     /// The process whose thread did it, as numbered in the reader's pid namespace; 0 if it
     /// has no number there. It may have ended since, and another process may have the number.
     pub process: i32,
-    /// The file. If the mask contains [`EventMask::OPEN_PERM`], answer with
-    /// [`Fanotify::allow`] before closing this, or the program waits until the group is
-    /// closed.
+    /// The file.
     pub file: Option<OwnedFd>,
     /// Why the file could not be opened (since Linux 6.13), such as `EWOULDBLOCK` if another
     /// process has a lease on it.
@@ -161,25 +106,15 @@ impl EventBuffer {
 
 /// The events of one read, oldest first.
 ///
-/// Dropping it closes the files of events that were not taken, and allows pending permission
-/// requests.
+/// Dropping it closes the files of events that were not taken.
 #[derive(Debug)]
-pub struct Events<'a> {
-    group: &'a Fanotify,
-    rest: &'a [u8],
-}
-
-impl<'a> Events<'a> {
-    pub(super) fn new(group: &'a Fanotify, rest: &'a [u8]) -> Self {
-        Self { group, rest }
-    }
-}
+pub struct Events<'a>(pub(super) &'a [u8]);
 
 impl Iterator for Events<'_> {
     type Item = Event;
 
     fn next(&mut self) -> Option<Event> {
-        let metadata = next_metadata(&mut self.rest)?;
+        let metadata = next_metadata(&mut self.0)?;
         // SAFETY: the kernel made this descriptor for this event, nobody else
         // owns it, and the buffer's bytes are passed once.
         let file = (metadata.fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(metadata.fd) });
@@ -217,30 +152,13 @@ fn next_metadata(rest: &mut &[u8]) -> Option<libc::fanotify_event_metadata> {
 
 impl Drop for Events<'_> {
     fn drop(&mut self) {
-        while let Some(event) = self.next() {
-            if let Some(file) = event.file
-                && event.mask.contains(EventMask::OPEN_PERM)
-            {
-                let _ = self.group.allow(file.as_fd());
-            }
-        }
+        self.for_each(drop);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn masks_name_themselves() {
-        let mask = EventMask::OPEN | EventMask::ON_DIR;
-        assert_eq!(format!("{mask:?}"), "OPEN|ON_DIR");
-        assert_eq!(format!("{:?}", EventMask::EMPTY), "0x0");
-        assert_eq!(format!("{:?}", EventMask(1 << 40)), "0x10000000000");
-        assert!(mask.contains(EventMask::OPEN) && !mask.contains(mask | EventMask::MODIFY));
-        assert!(mask.intersects(EventMask::OPEN | EventMask::MODIFY));
-        assert_eq!(mask.without(EventMask::OPEN), EventMask::ON_DIR);
-    }
 
     #[test]
     fn any_records_are_taken_one_by_one_to_their_end() {

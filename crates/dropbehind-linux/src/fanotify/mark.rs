@@ -20,14 +20,9 @@ pub enum MarkTarget<'a> {
         /// of another one, such as `/proc/PID/root`.
         path: &'a Path,
     },
-    /// The mount that a descriptor was opened through; not for an `O_PATH` one.
-    MountOf(BorrowedFd<'a>),
     /// The whole file system that a path is on, through every mount of it
     /// (since Linux 4.20).
     FileSystem(&'a Path),
-    /// The whole file system of an open file (since Linux 4.20); not for an `O_PATH`
-    /// descriptor.
-    FileSystemOf(BorrowedFd<'a>),
     /// One file or directory. The kernel doesn't open it; not for an `O_PATH` descriptor.
     Inode(BorrowedFd<'a>),
 }
@@ -49,8 +44,7 @@ impl Fanotify {
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: the mask is empty; or it contains permission events, and the group is for
-    ///   notifications or the kernel has none; or [`MarkLife::Evictable`] before Linux 5.19.
+    /// - `EINVAL`: the mask is empty, or [`MarkLife::Evictable`] before Linux 5.19.
     /// - `EEXIST`: an evictable mark was requested, and the inode has one that is not
     ///   evictable.
     /// - `ENODEV`: the file system has no number of its own (`f_fsid`), and
@@ -107,9 +101,7 @@ impl Fanotify {
             MarkTarget::Mount { directory, path } => {
                 (libc::FAN_MARK_MOUNT, directory.as_raw_fd(), Some(path))
             }
-            MarkTarget::MountOf(fd) => (libc::FAN_MARK_MOUNT, fd.as_raw_fd(), None),
             MarkTarget::FileSystem(path) => (libc::FAN_MARK_FILESYSTEM, libc::AT_FDCWD, Some(path)),
-            MarkTarget::FileSystemOf(fd) => (libc::FAN_MARK_FILESYSTEM, fd.as_raw_fd(), None),
             MarkTarget::Inode(fd) => (libc::FAN_MARK_INODE, fd.as_raw_fd(), None),
         };
         self.mark(flags | kind, mask, directory, path)

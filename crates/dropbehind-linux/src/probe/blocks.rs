@@ -2,7 +2,7 @@
 
 use super::support::Support;
 use crate::block::logical_sector_bytes;
-use crate::extents::extents;
+use crate::extents::next_extent;
 use crate::file::FileKind;
 use crate::page::page_size;
 use crate::vectored::pread;
@@ -11,9 +11,9 @@ use rustix::io::Errno;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 pub(super) fn fiemap(fd: BorrowedFd<'_>) -> Support {
-    match extents(fd) {
-        Ok(extents) if extents.is_empty() => Support::ineffective("tells of no extents"),
-        Ok(_) => Support::Works,
+    match next_extent(fd, 0) {
+        Ok(None) => Support::ineffective("tells of no extents"),
+        Ok(Some(_)) => Support::Works,
         Err(error) => Support::missing(&error),
     }
 }

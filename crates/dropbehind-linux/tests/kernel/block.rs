@@ -4,7 +4,7 @@
 use crate::setup::{Loop, MIB, cached_pages, drop_all, pages, wait_until_clean};
 use dropbehind_linux::{
     FileKind, FsKind, IoFlags, Sharing, block_size_bytes, cachestat, file_info, is_read_only,
-    logical_sector_bytes, physical_sector_bytes, pwritev2, reopen, resident_ranges, size_bytes,
+    logical_sector_bytes, pwritev2, reopen, resident_ranges, size_bytes,
 };
 use dropbehind_testbed::{Need, need};
 use std::fs::File;
@@ -22,7 +22,6 @@ fn describes_a_block_device() {
     assert_eq!(block_size_bytes(fd).unwrap(), 32 * MIB);
     assert_eq!(size_bytes(fd).unwrap(), 32 * MIB);
     assert_eq!(logical_sector_bytes(fd).unwrap(), 512);
-    assert!(physical_sector_bytes(fd).unwrap() >= 512);
     assert!(!is_read_only(fd).unwrap());
     let info = file_info(fd).unwrap();
     assert_eq!(info.kind, FileKind::Block);

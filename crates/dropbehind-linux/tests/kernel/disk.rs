@@ -33,8 +33,6 @@ fn counts_what_a_file_writes() {
     let after = statistics.read().unwrap();
     let written = after.written_bytes - before.written_bytes;
     assert!(written >= 16 * MIB, "{written}");
-    assert!(after.write_ios > before.write_ios);
-    assert!(after.write_ticks_ms >= before.write_ticks_ms);
 }
 
 #[test]

@@ -2,9 +2,7 @@
 
 use crate::setup::{clean_file, directory, dirty_file, output, skip};
 use dropbehind_linux::extents::is_unsupported;
-use dropbehind_linux::{
-    ExtentFlags, FsKind, cachestat, extent_count, extents, filesystem, write_and_wait,
-};
+use dropbehind_linux::{FsKind, cachestat, extent_count, filesystem, write_and_wait};
 use dropbehind_testbed::{Need, need};
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
@@ -14,47 +12,29 @@ fn finds_all_extents_of_a_holey_file() {
     let directory = directory();
     let (path, file) = dirty_file(directory.path(), 0);
     let fd = file.as_fd();
-    // More than one batch, and none adjacent to another.
+    // None is adjacent to another.
     let (count, stride) = (300, 64 << 10);
     for index in 0..count {
         file.write_all_at(&[1; 4096], index * stride).unwrap();
     }
     write_and_wait(fd, 0, 0).unwrap();
-    let found = match extents(fd) {
-        Ok(found) => found,
+    match extent_count(fd) {
+        Ok(found) => assert_eq!(found, count),
         Err(error) if is_unsupported(&error) => {
             skip!("finds_all_extents_of_a_holey_file", "no FIEMAP here");
         }
         Err(error) => panic!("{error}"),
-    };
-    assert_eq!(found.len() as u64, count);
-    assert_eq!(extent_count(fd).unwrap(), count);
-    for (index, extent) in found.iter().enumerate() {
-        assert_eq!(extent.logical, index as u64 * stride);
-        assert_eq!(extent.len, 4096);
-        assert!(extent.physical > 0);
-        let is_last = index as u64 == count - 1;
-        assert_eq!(extent.flags.contains(ExtentFlags::LAST), is_last);
     }
     let path = path.to_str().unwrap();
-    let Some(told) = output("filefrag", &["-v", "-b1", path]) else {
+    let Some(told) = output("filefrag", &["-v", path]) else {
         skip!("finds_all_extents_of_a_holey_file", "no filefrag");
     };
-    // "   0:     0..    4095:  139264..  143359:   4096:  ...", in bytes.
-    let told: Vec<(u64, u64, u64)> = told
-        .lines()
-        .filter_map(|line| {
-            let mut fields = line.split(':');
-            fields.next()?.trim().parse::<u64>().ok()?;
-            let mut start = || fields.next()?.split("..").next()?.trim().parse().ok();
-            Some((start()?, start()?, start()?))
-        })
-        .collect();
-    let found: Vec<_> = found
-        .iter()
-        .map(|extent| (extent.logical, extent.physical, extent.len))
-        .collect();
-    assert_eq!(told, found);
+    // "   0:        0..       0:      34048..     34048:      1:   ..."
+    let is_extent = |line: &&str| {
+        line.trim_start()
+            .starts_with(|first: char| first.is_ascii_digit())
+    };
+    assert_eq!(told.lines().filter(is_extent).count() as u64, count);
 }
 
 #[test]
@@ -67,12 +47,7 @@ fn asking_does_not_write() {
         skip!("asking_does_not_write", "no ext4");
     }
     let before = cachestat(fd, 0, 0).unwrap();
-    let found = extents(fd).unwrap();
-    assert!(
-        found
-            .iter()
-            .all(|extent| extent.flags.contains(ExtentFlags::DELALLOC))
-    );
+    extent_count(fd).unwrap();
     let after = cachestat(fd, 0, 0).unwrap();
     assert_eq!(before.dirty_pages, after.dirty_pages);
     assert!(after.dirty_pages > 0);
@@ -83,8 +58,8 @@ fn an_empty_file_has_none() {
     need!(Need::Cachestat);
     let directory = directory();
     let (_, file) = clean_file(directory.path(), 0);
-    match extents(file.as_fd()) {
-        Ok(found) => assert!(found.is_empty()),
+    match extent_count(file.as_fd()) {
+        Ok(found) => assert_eq!(found, 0),
         Err(error) => assert!(is_unsupported(&error), "{error}"),
     }
 }
@@ -97,6 +72,5 @@ fn tmpfs_has_no_extents() {
     if filesystem(file.as_fd()).unwrap() != FsKind::Tmpfs {
         skip!("tmpfs_has_no_extents", "/dev/shm is no tmpfs");
     }
-    assert!(is_unsupported(&extents(file.as_fd()).unwrap_err()));
     assert!(is_unsupported(&extent_count(file.as_fd()).unwrap_err()));
 }

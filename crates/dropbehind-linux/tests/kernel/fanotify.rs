@@ -1,17 +1,13 @@
 //! Events of real files on a mount of their own, so that nothing else on the
 //! machine makes any.
 
-use crate::setup::{Mounted, as_nobody, directory, is_root, skip, wait_for};
-use dropbehind_linux::{
-    Event, EventBuffer, EventMask, Fanotify, GroupClass, Interest, MarkLife, MarkTarget, PollEntry,
-    poll,
-};
+use crate::setup::{Mounted, as_nobody, directory, is_root, skip};
+use dropbehind_linux::{Event, EventBuffer, EventMask, Fanotify, MarkLife, MarkTarget};
 use rustix::fs::CWD;
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::thread::JoinHandle;
 
 struct Watched {
     group: Fanotify,
@@ -21,12 +17,12 @@ struct Watched {
 }
 
 impl Watched {
-    fn new(class: GroupClass) -> Self {
+    fn new() -> Self {
         let directory = directory();
         let mounted = Mounted::new(&["-t", "tmpfs", "tmpfs"], &directory.path().join("at"))
             .expect("root can mount tmpfs");
         Self {
-            group: Fanotify::new(class).unwrap(),
+            group: Fanotify::new().unwrap(),
             mounted,
             _directory: directory,
         }
@@ -87,19 +83,6 @@ impl Watched {
             .filter(|target| target.starts_with(self.root()))
             .count()
     }
-
-    /// The next event, waited for.
-    fn next(&self) -> Event {
-        let mut entry = [PollEntry::new(self.group.as_fd(), Interest::Readable)];
-        assert_eq!(poll(&mut entry, None).unwrap(), 1);
-        let mut buffer = EventBuffer::new(1);
-        let mut events = self.group.read(&mut buffer).unwrap();
-        events.next().unwrap()
-    }
-}
-
-fn opener(path: PathBuf) -> JoinHandle<std::io::Result<File>> {
-    std::thread::spawn(move || File::open(path))
 }
 
 const ALL: EventMask = EventMask::OPEN
@@ -118,7 +101,7 @@ fn a_mount_tells_what_is_done_through_it() {
     if !is_root() {
         skip!("a_mount_tells_what_is_done_through_it", "needs root");
     }
-    let watched = Watched::new(GroupClass::Notification);
+    let watched = Watched::new();
     watched.mark_mount(ALL);
     let elsewhere = directory();
     std::fs::write(elsewhere.path().join("other"), b"unseen").unwrap();
@@ -171,7 +154,7 @@ fn events_that_nobody_takes_are_closed() {
     if !is_root() {
         skip!("events_that_nobody_takes_are_closed", "needs root");
     }
-    let watched = Watched::new(GroupClass::Notification);
+    let watched = Watched::new();
     watched.mark_mount(EventMask::OPEN);
     for name in ["a", "b", "c"] {
         File::create(watched.path(name)).unwrap();
@@ -191,7 +174,7 @@ fn a_small_buffer_takes_what_fits() {
     if !is_root() {
         skip!("a_small_buffer_takes_what_fits", "needs root");
     }
-    let watched = Watched::new(GroupClass::Notification);
+    let watched = Watched::new();
     watched.mark_mount(EventMask::OPEN);
     for name in ["a", "b", "c"] {
         File::create(watched.path(name)).unwrap();
@@ -209,7 +192,7 @@ fn inodes_and_whole_file_systems_are_heard() {
     if !is_root() {
         skip!("inodes_and_whole_file_systems_are_heard", "needs root");
     }
-    let watched = Watched::new(GroupClass::Notification);
+    let watched = Watched::new();
     let mut file = File::create(watched.path("data")).unwrap();
     let wanted = MarkLife::Kept;
     let group = &watched.group;
@@ -223,83 +206,16 @@ fn inodes_and_whole_file_systems_are_heard() {
     // Through another mount of it, too; a mount's mark would not hear that.
     let second = watched._directory.path().join("second");
     let bind = Mounted::new(&["--bind", watched.root().to_str().unwrap()], &second).unwrap();
-    for target in [
-        MarkTarget::FileSystem(watched.root()),
-        MarkTarget::FileSystemOf(file.as_fd()),
-    ] {
-        group.add_mark(target, EventMask::OPEN, wanted).unwrap();
-        File::open(bind.0.join("data")).unwrap();
-        assert_eq!(watched.masks(), EventMask::OPEN);
-        group.remove_mark(target, EventMask::OPEN).unwrap();
-    }
-    let target = MarkTarget::MountOf(file.as_fd());
+    let target = MarkTarget::FileSystem(watched.root());
     group.add_mark(target, EventMask::OPEN, wanted).unwrap();
+    File::open(bind.0.join("data")).unwrap();
+    assert_eq!(watched.masks(), EventMask::OPEN);
+    group.remove_mark(target, EventMask::OPEN).unwrap();
+    watched.mark_mount(EventMask::OPEN);
     File::open(bind.0.join("data")).unwrap();
     assert_eq!(watched.masks(), EventMask::EMPTY);
     File::open(watched.path("data")).unwrap();
     assert_eq!(watched.masks(), EventMask::OPEN);
-}
-
-#[test]
-fn who_opens_waits_for_the_answer() {
-    if !is_root() {
-        skip!("who_opens_waits_for_the_answer", "needs root");
-    }
-    let watched = Watched::new(GroupClass::Content);
-    std::fs::write(watched.path("data"), b"x").unwrap();
-    watched.mark_mount(EventMask::OPEN_PERM);
-    let opening = opener(watched.path("data"));
-    let event = watched.next();
-    assert!(event.mask.contains(EventMask::OPEN_PERM));
-    assert!(!opening.is_finished());
-    let file = event.file.unwrap();
-    watched.group.allow(file.as_fd()).unwrap();
-    opening.join().unwrap().unwrap();
-    let error = watched.group.allow(file.as_fd()).unwrap_err();
-    assert_eq!(error.raw_os_error(), Some(libc::ENOENT));
-}
-
-#[test]
-fn questions_that_nobody_takes_are_allowed() {
-    if !is_root() {
-        skip!("questions_that_nobody_takes_are_allowed", "needs root");
-    }
-    let watched = Watched::new(GroupClass::Content);
-    for name in ["a", "b"] {
-        std::fs::write(watched.path(name), b"x").unwrap();
-    }
-    watched.mark_mount(EventMask::OPEN_PERM);
-    let opening = ["a", "b"].map(|name| opener(watched.path(name)));
-    let mut buffer = EventBuffer::new(8);
-    wait_for("both opened", || {
-        drop(watched.group.read(&mut buffer));
-        opening.iter().all(JoinHandle::is_finished)
-    });
-    for opening in opening {
-        opening.join().unwrap().unwrap();
-    }
-    assert_eq!(watched.descriptors(), 0);
-}
-
-#[test]
-fn unanswered_questions_end_with_the_group() {
-    if !is_root() {
-        skip!("unanswered_questions_end_with_the_group", "needs root");
-    }
-    let watched = Watched::new(GroupClass::Content);
-    std::fs::write(watched.path("data"), b"x").unwrap();
-    watched.mark_mount(EventMask::OPEN_PERM);
-    let opening = opener(watched.path("data"));
-    // The descriptor is closed, and nobody can answer any more.
-    drop(watched.next());
-    assert!(!opening.is_finished());
-    let Watched {
-        group,
-        mounted: _mounted,
-        _directory,
-    } = watched;
-    drop(group);
-    opening.join().unwrap().unwrap();
 }
 
 /// The kernel takes it down later.
@@ -308,7 +224,7 @@ fn a_group_holds_nothing_once_it_is_dropped() {
     if !is_root() {
         skip!("a_group_holds_nothing_once_it_is_dropped", "needs root");
     }
-    let watched = Watched::new(GroupClass::Notification);
+    let watched = Watched::new();
     watched.mark_mount(EventMask::OPEN | EventMask::CLOSE_WRITE);
     for number in 0..100 {
         let file = File::create(watched.path(&format!("file{number}"))).unwrap();
@@ -333,10 +249,8 @@ fn nobody_gets_no_group() {
     if !is_root() {
         skip!("nobody_gets_no_group", "needs root to become nobody");
     }
-    for class in [GroupClass::Notification, GroupClass::Content] {
-        let error = as_nobody(|| Fanotify::new(class).map(drop)).unwrap_err();
-        assert_eq!(error.raw_os_error(), Some(libc::EPERM));
-    }
+    let error = as_nobody(|| Fanotify::new().map(drop)).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::EPERM));
 }
 
 #[test]
@@ -344,7 +258,7 @@ fn wrong_marks_are_refused() {
     if !is_root() {
         skip!("wrong_marks_are_refused", "needs root");
     }
-    let watched = Watched::new(GroupClass::Notification);
+    let watched = Watched::new();
     let missing = watched.path("missing");
     let wanted = MarkLife::Kept;
     let errno = |target, mask| {
@@ -357,7 +271,6 @@ fn wrong_marks_are_refused() {
         Some(libc::ENOENT)
     );
     assert_eq!(errno(root, EventMask::EMPTY), Some(libc::EINVAL));
-    assert_eq!(errno(root, EventMask::OPEN_PERM), Some(libc::EINVAL));
     let path_only = rustix::fs::open(
         watched.root(),
         rustix::fs::OFlags::PATH,

@@ -74,7 +74,7 @@ impl Files {
         process: i32,
         before: Option<CacheMap>,
     ) -> Option<FileNumber> {
-        let path = match self.rules.ask_for_paths() || overlay::is_overlay(&file) {
+        let path = match self.rules.rules.ask_for_paths() || overlay::is_overlay(&file) {
             true => path_of(file.as_fd()),
             false => PathBuf::new(),
         };
@@ -84,7 +84,8 @@ impl Files {
             self.decline(process, file.as_fd());
             return None;
         };
-        if settings.mode.is_buffered() || self.owners.have_file(info, process) {
+        let stamp = self.rules.names.stamp(process);
+        if settings.mode.is_buffered() || self.owners.have_file(info, process, stamp) {
             return None;
         }
         if self.files.len() >= MOST_FILES {

@@ -15,6 +15,8 @@ use crate::rules::Settings;
 
 /// At most this many users of a file are remembered, with what the rules say of each.
 const USERS: usize = 64;
+/// At most this many users of a file are shown.
+const SHOWN_USERS: usize = 8;
 /// Of a file, so many unclear ranges are remembered. More count as others'.
 const UNCLEAR_MAX: usize = 1 << 12;
 
@@ -205,9 +207,15 @@ impl OpenFile {
         self.users.iter_mut().find(|user| user.process == process)
     }
 
-    /// The user at this place of [`OpenFile::users`].
-    pub(super) fn user_at(&mut self, place: usize) -> Option<&mut User> {
-        self.users.get_mut(place)
+    /// The users to show: the last one that writes first, and then the others. The names of all
+    /// others are forgotten, since names are long, and users of a file may change all the time.
+    pub(super) fn shown_users(&mut self) -> Vec<&mut User> {
+        let mut users: Vec<&mut User> = self.users.iter_mut().rev().collect();
+        users.sort_by_key(|user| user.writes != Some(true));
+        for user in users.drain(users.len().min(SHOWN_USERS)..) {
+            user.names = None;
+        }
+        users
     }
 
     /// All users that are remembered.
@@ -224,5 +232,45 @@ impl OpenFile {
             self.users.remove(unwanted.unwrap_or(0));
         }
         self.users.push(user);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_shown_users_have_names() {
+        let file: OwnedFd = std::fs::File::open("/proc/self/exe").unwrap().into();
+        let id = file_stat(file.as_fd()).unwrap().id;
+        let settings = Settings {
+            mode: Mode::AUTO,
+            window_bytes: None,
+            request_bytes: None,
+            max_dirty_bytes: None,
+            reads: true,
+            rule: 0,
+        };
+        let file = Description::held(file);
+        let mut open = OpenFile::new(id, file, None, PathBuf::new(), settings);
+        for process in 1..=100 {
+            open.remember(User {
+                process,
+                stamp: None,
+                path: None,
+                settings: Some(settings),
+                rule: None,
+                writes: (process == 50).then_some(true),
+                names: None,
+            });
+            for user in open.shown_users() {
+                user.names = Some(("program".to_owned(), "unit".to_owned()));
+            }
+            let named = open.users().iter().filter(|user| user.names.is_some());
+            assert_eq!(named.count(), open.users().len().min(SHOWN_USERS));
+        }
+        let shown = open.shown_users();
+        let shown: Vec<i32> = shown.iter().map(|user| user.process).collect();
+        assert_eq!(shown, [50, 100, 99, 98, 97, 96, 95, 94]);
     }
 }

@@ -177,14 +177,15 @@ impl Strangers {
 impl Files {
     /// Finds the file with this inode that a process has open.
     pub(super) fn find_stranger(&mut self, process: i32, inode: Inode) -> Option<FileNumber> {
-        let may_be_wanted = self.programs.has(process) && self.rules.want_any();
+        let may_be_wanted = self.programs.has(process) && self.rules.rules.want_any();
         if !may_be_wanted || !self.inodes.may_be_a_file(inode) {
             return None;
         }
         if !self.strangers.is_worth_a_search(process, inode) {
             return None;
         }
-        if self.owners.have(process) {
+        let stamp = self.rules.names.stamp(process);
+        if self.owners.have(process, stamp) {
             return None;
         }
         let file = match self.inodes.unmounted_device(inode) {

@@ -22,8 +22,6 @@ use crate::snapshot::FileUser;
 
 /// At most this many ancestors of a process are searched for one that passed the file on.
 const GENERATIONS: usize = 16;
-/// At most this many users of a file are shown.
-const SHOWN_USERS: usize = 8;
 
 impl Files {
     /// Records that a process uses this file, opened by this path; `None` if that is not known.
@@ -31,14 +29,14 @@ impl Files {
         let Some(open) = self.files.get(&number) else {
             return;
         };
-        let asked = path.as_ref().filter(|_| !self.owners.have(process));
+        let stamp = self.rules.names.stamp(process);
+        let asked = path.as_ref().filter(|_| !self.owners.have(process, stamp));
         let settings = asked
             .and_then(|path| {
                 let size = || size_of(&file_stat(open.used().ok()?.as_fd()).ok()?);
                 self.rules.settings_for(path, process, open.device, size)
             })
             .filter(|settings| !settings.mode.is_buffered());
-        let stamp = self.rules.names.stamp(process);
         let before = open.user(process).filter(|user| user.stamp == stamp);
         let rule = settings.and_then(|settings| self.rules.rules.rule_name(settings.rule));
         let is_new = before.is_none();
@@ -68,17 +66,7 @@ impl Files {
     pub(super) fn facts(&mut self, number: FileNumber) -> Option<FileFacts> {
         let open = self.files.get_mut(&number)?;
         let settings = open.settings;
-        // The last one that writes first, and then the others.
-        let mut order: Vec<usize> = (0..open.users().len()).rev().collect();
-        order.sort_by_key(|&place| open.users()[place].writes != Some(true));
-        for place in order.split_off(order.len().min(SHOWN_USERS)) {
-            // Names are long, and users of a file may change all the time.
-            if let Some(user) = open.user_at(place) {
-                user.names = None;
-            }
-        }
-        let users = order.into_iter().filter_map(|place| {
-            let user = open.user_at(place)?;
+        let users = open.shown_users().into_iter().map(|user| {
             let names = user.names.get_or_insert_with(|| {
                 let name = self.rules.names.of(user.process);
                 let name = name.or_else(|| command_name(user.process).ok());
@@ -86,13 +74,13 @@ impl Files {
                 (name.unwrap_or_default(), unit_or_group(&groups))
             });
             let (program, unit) = names.clone();
-            Some(FileUser {
+            FileUser {
                 process: user.process,
                 program,
                 unit,
                 rule: user.rule.as_deref().unwrap_or_default().to_owned(),
                 writes: user.writes,
-            })
+            }
         });
         let users = users.collect();
         Some(FileFacts {
@@ -123,7 +111,7 @@ impl Files {
         let Some(open) = self.files.get(&number) else {
             return false;
         };
-        let path = if !self.rules.ask_for_paths() {
+        let path = if !self.rules.rules.ask_for_paths() {
             Some(Path::new("").into())
         } else if is_kernel_thread(process) {
             // It has no descriptors to search.
@@ -196,7 +184,7 @@ impl Files {
             return;
         }
         // It may run another program by now, be another process, or use another name.
-        let path = self.rules.ask_for_paths().then(|| path_of(file));
+        let path = self.rules.rules.ask_for_paths().then(|| path_of(file));
         self.learn_user(number, process, Some(path.unwrap_or_default().into()));
     }
 

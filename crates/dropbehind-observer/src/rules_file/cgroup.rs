@@ -24,28 +24,40 @@ fn has_units(group: &Cgroup) -> bool {
     matches!(&*group.controllers, "" | "name=systemd")
 }
 
-/// Returns whether the group belongs to such a unit. A service is in its slices, too.
-pub(super) fn is_of_unit(group: &Cgroup, units: &Patterns) -> bool {
-    has_units(group) && path(group).split('/').any(|part| units.matches(part))
+/// The units of the system that a group's path begins with: slices, and one in them. The rest of
+/// the path comes second: groups below a unit are made by its processes, as by the service manager
+/// of a user, and may have any name.
+fn split_units(path: &str) -> (Vec<&str>, Vec<&str>) {
+    let mut units: Vec<&str> = path.split('/').skip(1).collect();
+    let slices = units.iter().take_while(|part| part.ends_with(".slice"));
+    let slices = slices.count();
+    let has_other = units.get(slices).is_some_and(|part| is_unit(part));
+    let below = units.split_off(slices + usize::from(has_other));
+    (units, below)
+}
+
+fn is_unit(name: &str) -> bool {
+    WITH_PROCESSES.iter().any(|kind| name.ends_with(kind))
+}
+
+/// Returns whether the group belongs to such a unit of the system. A service is in its slices, too.
+pub(super) fn is_of_unit(group: &Cgroup, wanted: &Patterns) -> bool {
+    let (units, _) = split_units(path(group));
+    has_units(group) && units.iter().any(|unit| wanted.matches(unit))
 }
 
 /// The longest name of a unit, or end of a group's path, that is shown: `NAME_MAX`.
 const SHOWN_BYTES: usize = 255;
 
-/// The unit of a process in these groups. If it is in none, the path of its group, cut at the front
-/// to [`SHOWN_BYTES`]; empty for the root.
-///
-/// systemd's units are in its slices. What is below a unit is made by its processes, as by the
-/// service manager of a user, and may have any name. So where that looks like a unit, it is shown
-/// with the whole path.
+/// The unit of a process in these groups, if it is the system's. Otherwise the path of its group,
+/// cut at the front to [`SHOWN_BYTES`]; empty for the root. Where a group below the unit is named
+/// like one, that is shown with its whole path.
 pub(crate) fn unit_or_group(groups: &[Cgroup]) -> String {
     let paths = || groups.iter().filter(|group| has_units(group)).map(path);
-    let is_unit = |part: &&str| WITH_PROCESSES.iter().any(|kind| part.ends_with(kind));
     let mut units = paths().filter_map(|path| {
-        let is_slice = |part: &&str| part.is_empty() || part.ends_with(".slice");
-        let mut parts = path.split('/').skip_while(is_slice);
-        let unit = parts.next().filter(is_unit)?;
-        (!parts.any(|part| is_unit(&part))).then_some(unit)
+        let (units, below) = split_units(path);
+        let unit = units.last().filter(|unit| !unit.ends_with(".slice"))?;
+        (!below.iter().any(|part| is_unit(part))).then_some(*unit)
     });
     let group = || paths().find(|path| *path != "/").unwrap_or_default();
     let shown = units.next().unwrap_or_else(group);
@@ -126,20 +138,46 @@ mod tests {
     }
 
     #[test]
-    fn a_unit_is_any_part_of_systemds_path() {
-        for unit in [
-            "app-a\\x2db.scope",
-            "app-*.scope",
-            "user@1000.service",
-            "user.slice",
-        ] {
+    fn a_unit_is_in_systemds_slices() {
+        for unit in ["user@1000.service", "user-*.slice", "user.slice"] {
             assert!(of_unit(VERSION_2, unit), "{unit}");
         }
-        assert!(!of_unit(VERSION_2, "app"));
+        assert!(!of_unit(VERSION_2, "user"));
         assert!(of_unit(HYBRID, "backup.service"));
+        assert!(of_unit("0::/init.scope\n", "init.scope"));
+        assert!(of_unit(
+            "0::/system.slice/a.service (deleted)\n",
+            "a.service"
+        ));
+        assert!(of_unit(
+            "0::/a-b.slice/a-b-c.slice/x\\x2dy.service\n",
+            "x\\x2dy.service"
+        ));
         // This hierarchy is not systemd's.
         assert!(!of_unit(HYBRID, "limited"));
         assert!(!of_unit("3:cpu:/x.service\n", "x.service"));
+    }
+
+    /// Users may make groups of any name below their own service manager, and so may whoever runs
+    /// a service or a container to which its group was delegated.
+    #[test]
+    fn groups_that_others_may_make_are_no_units() {
+        for group in [
+            "/user.slice/user-1000.slice/user@1000.service/backup.service",
+            "/user.slice/user-1000.slice/user@1000.service/system.slice/backup.service",
+            "/system.slice/docker-1.scope/backup.service",
+            "/system.slice/a.service/inner/system.slice/backup.service",
+            "/lxc/one/system.slice/backup.service",
+            "/../system.slice/backup.service",
+        ] {
+            assert!(
+                !of_unit(&format!("0::{group}\n"), "backup.service"),
+                "{group}"
+            );
+        }
+        assert!(!of_unit(VERSION_2, "app.slice"));
+        assert!(!of_unit(VERSION_2, "app-a\\x2db.scope"));
+        assert!(within(VERSION_2, "/user.slice/**/app-*.scope"));
     }
 
     #[test]
@@ -161,6 +199,7 @@ mod tests {
             ("0::/../b.service\n", "/../b.service"),
             ("0::/system.slice/a.service/inner\n", "a.service"),
             ("0::/user.slice\n", "/user.slice"),
+            ("0::/init.scope\n", "init.scope"),
             ("0::/lxc/one (deleted)\n", "/lxc/one"),
             ("3:cpu:/x.service\n0::/\n", ""),
             ("", ""),

@@ -59,15 +59,6 @@ pub fn directory() -> io::Result<PathBuf> {
     }
 }
 
-/// The socket of a `watch`, in [`directory`].
-///
-/// # Errors
-///
-/// As [`directory`].
-pub fn watch_path() -> io::Result<PathBuf> {
-    Ok(directory()?.join("watch.sock"))
-}
-
 /// The socket of a `run` with this process, in [`directory`].
 ///
 /// # Errors

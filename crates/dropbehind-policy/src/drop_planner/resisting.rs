@@ -23,12 +23,6 @@ pub(super) struct Resisting {
 }
 
 impl Resisting {
-    pub(super) const fn new() -> Resisting {
-        Resisting {
-            ranges: BTreeMap::new(),
-        }
-    }
-
     pub(super) fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }

@@ -67,7 +67,7 @@ pub(super) struct Progress {
 }
 
 /// The requests of one stream.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Requests {
     to_send: VecDeque<Request>,
     to_send_bytes: u64,
@@ -84,19 +84,6 @@ pub(super) struct Requests {
 }
 
 impl Requests {
-    pub(super) const fn new() -> Requests {
-        Requests {
-            to_send: VecDeque::new(),
-            to_send_bytes: 0,
-            asked: VecDeque::new(),
-            asked_bytes: 0,
-            asked_ranges: 0,
-            covered: RangeCounts::new(),
-            next_count_ns: 0,
-            count_begun_ns: 0,
-        }
-    }
-
     pub(super) fn is_empty(&self) -> bool {
         self.to_send.is_empty() && self.asked.is_empty()
     }
@@ -307,7 +294,7 @@ mod tests {
 
     #[test]
     fn what_is_long_is_asked_for_in_parts_and_counted_as_it_gets_clean() {
-        let mut requests = Requests::new();
+        let mut requests = Requests::default();
         requests.send(Request::whole(pages(3, 20), Reason::Dontcache));
         let first = requests.take_to_send(8 * PAGE).unwrap();
         assert_eq!(first.range, pages(3, 8), "aligned from then on");
@@ -335,7 +322,7 @@ mod tests {
 
     #[test]
     fn what_others_write_again_and_again_is_not_waited_for() {
-        let mut requests = Requests::new();
+        let mut requests = Requests::default();
         let request = Request::whole(pages(0, 2), Reason::Dontcache);
         requests.ask(&context(0), request);
         let mut turns = 0;
@@ -355,7 +342,7 @@ mod tests {
 
     #[test]
     fn a_count_of_another_request_says_nothing() {
-        let mut requests = Requests::new();
+        let mut requests = Requests::default();
         requests.ask(&context(0), Request::whole(pages(0, 2), Reason::Age));
         let progress = requests.counted(&context(0), pages(2, 4), writeback(0));
         assert!(progress.is_none());

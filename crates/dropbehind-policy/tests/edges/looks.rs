@@ -107,6 +107,40 @@ impl Pages for Dirty {
     }
 }
 
+const fn mib(start: u64, end: u64) -> ByteRange {
+    ByteRange::new(start * MIB, end * MIB)
+}
+
+/// A file of 8 MiB that is overwritten, so that the kernel writes it. Looks at it from this second
+/// on, while a range is dirty, and returns what is counted as written then.
+fn overwritten(provenance: ProvenanceKind) -> impl FnMut(u64, ByteRange) -> u64 {
+    let mut disk = Disk::new(DiskConfig::default());
+    let id = StreamId(0);
+    let config = StreamConfig {
+        traced: provenance == ProvenanceKind::Traced,
+        size_bytes: 8 * MIB,
+        ..StreamConfig::default()
+    };
+    disk.opened(1, id, config, absent());
+    let mut stream = ObservedStream::new(ObservedStreamConfig {
+        id,
+        mode: Mode::WRITE_BEHIND,
+        reads: true,
+        provenance,
+        size_bytes: 8 * MIB,
+        block_device: false,
+        lag_bytes: 16 * MIB,
+        page_bytes: PAGE,
+    });
+    move |now_s, dirty| {
+        for now_ms in [0, 300, 600] {
+            let now_ns = (now_s * 1000 + now_ms) * MS;
+            stream.look(&mut disk, &Dirty { now_ns, dirty });
+        }
+        stream.counts().written_bytes
+    }
+}
+
 /// The stream forgets what it leaves to the kernel, if that is to stay.
 #[test]
 fn what_stays_dirty_is_counted_as_written_once() {
@@ -117,33 +151,7 @@ fn what_stays_dirty_is_counted_as_written_once() {
             unwritten_bytes: 0,
         },
     ] {
-        let mut disk = Disk::new(DiskConfig::default());
-        let id = StreamId(0);
-        let config = StreamConfig {
-            traced: provenance == ProvenanceKind::Traced,
-            size_bytes: 8 * MIB,
-            ..StreamConfig::default()
-        };
-        disk.opened(1, id, config, absent());
-        let mut stream = ObservedStream::new(ObservedStreamConfig {
-            id,
-            // It overwrites, so the kernel writes it.
-            mode: Mode::WRITE_BEHIND,
-            reads: true,
-            provenance,
-            size_bytes: 8 * MIB,
-            block_device: false,
-            lag_bytes: 16 * MIB,
-            page_bytes: PAGE,
-        });
-        let mut written_bytes = |now_s: u64, dirty| {
-            for now_ms in [0, 300, 600] {
-                let now_ns = (now_s * 1000 + now_ms) * MS;
-                stream.look(&mut disk, &Dirty { now_ns, dirty });
-            }
-            stream.counts().written_bytes
-        };
-        let mib = |start, end| ByteRange::new(start * MIB, end * MIB);
+        let mut written_bytes = overwritten(provenance);
         assert_eq!(written_bytes(1, mib(0, 2)), 2 * MIB, "{provenance:?}");
         assert_eq!(written_bytes(2, mib(0, 4)), 4 * MIB, "{provenance:?}");
         // The kernel has written some of it.
@@ -155,34 +163,10 @@ fn what_stays_dirty_is_counted_as_written_once() {
 /// What others wrote before the open counts as theirs only until the kernel has written it.
 #[test]
 fn what_is_written_where_others_wrote_before_is_counted() {
-    let mut disk = Disk::new(DiskConfig::default());
-    let id = StreamId(0);
-    let config = StreamConfig {
-        size_bytes: 8 * MIB,
-        ..StreamConfig::default()
-    };
-    disk.opened(1, id, config, absent());
-    let mut stream = ObservedStream::new(ObservedStreamConfig {
-        id,
-        mode: Mode::WRITE_BEHIND,
-        reads: true,
-        provenance: ProvenanceKind::ResidentAtOpen {
-            cached_bytes: 8 * MIB,
-            unwritten_bytes: 4 * MIB,
-        },
-        size_bytes: 8 * MIB,
-        block_device: false,
-        lag_bytes: 16 * MIB,
-        page_bytes: PAGE,
+    let mut written_bytes = overwritten(ProvenanceKind::ResidentAtOpen {
+        cached_bytes: 8 * MIB,
+        unwritten_bytes: 4 * MIB,
     });
-    let mut written_bytes = |now_s: u64, dirty| {
-        for now_ms in [0, 300, 600] {
-            let now_ns = (now_s * 1000 + now_ms) * MS;
-            stream.look(&mut disk, &Dirty { now_ns, dirty });
-        }
-        stream.counts().written_bytes
-    };
-    let mib = |start, end| ByteRange::new(start * MIB, end * MIB);
     // The kernel has written all of it before the first look.
     assert_eq!(written_bytes(1, mib(0, 0)), 0);
     assert_eq!(written_bytes(2, mib(0, 3)), 3 * MIB);

@@ -1,8 +1,8 @@
 //! Where others see what a watch does: a socket, an address for HTTP, and a file of metrics.
 
 use super::journal::Journal;
-use super::observing::Observing;
 use crate::error::{Doing, Failure, shown};
+use dropbehind_observer::Observer;
 use dropbehind_observer::prometheus;
 use dropbehind_observer::snapshot::Snapshot;
 use dropbehind_observer::status::{HttpServer, Server};
@@ -36,16 +36,16 @@ impl Outlets {
         socket: &Path,
         address: Option<SocketAddr>,
         metrics: Option<&Path>,
-        observing: &Observing,
+        observer: &Observer,
         journal: Journal,
     ) -> Result<Self, Failure> {
-        let server = Server::start(socket, observing.reporter())
+        let server = Server::start(socket, observer.reporter())
             .map_err(|error| Failure::new(format!("{error}. --socket names another path.")))?;
         let http = address.map(|address| {
-            HttpServer::start(address, observing.reporter())
+            HttpServer::start(address, observer.reporter())
                 .map_err(|error| refused(address, &error))
         });
-        let metrics = metrics.map(|path| Metrics::begin(path, &observing.snapshot(), journal));
+        let metrics = metrics.map(|path| Metrics::begin(path, &observer.snapshot(), journal));
         Ok(Self {
             _server: server,
             _http: http.transpose()?,
