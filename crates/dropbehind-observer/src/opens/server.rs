@@ -31,6 +31,8 @@ const QUIET: Duration = Duration::from_millis(1);
 /// pages are scattered.
 const COUNT_SHARE: u32 = 25;
 const COSTLY_COUNT: Duration = Duration::from_millis(1);
+/// What is cached of a file up to this size takes less.
+const CHEAP_BYTES: u64 = 4 << 20;
 /// As many such files are remembered.
 const COSTLY_FILES: usize = 1024;
 /// The longest wait for that at the end.
@@ -123,6 +125,7 @@ impl Serving {
         wake: Option<&OwnedFd>,
         mut each: impl FnMut(&mut Serving) -> bool,
     ) -> Stopped {
+        self.served.holders.begin(self.holder);
         let mut asked = Instant::now();
         loop {
             if asked.elapsed() >= TICK {
@@ -156,9 +159,12 @@ impl Serving {
                 return Stopped::AllGone;
             }
             if ready && let Ok(Some(call)) = served.holders.receive(self.holder, &served.listener) {
-                self.stopped(&call);
+                let opened = self.stopped(&call);
                 // Fails only for one that is gone.
                 let _ = served.holders.let_go(self.holder, &served.listener, &call);
+                if let Some((report, file)) = opened {
+                    self.report(&report, Some(&file.file));
+                }
             }
         }
     }
@@ -176,10 +182,10 @@ impl Serving {
         self.other = start_spare(served, dead).ok();
     }
 
-    /// Does all that is to be done before a call happens.
-    fn stopped(&mut self, call: &StoppedCall) {
+    /// Does all that is to be done before a call happens, and returns what to report afterwards.
+    fn stopped(&mut self, call: &StoppedCall) -> Option<(Report, LookedAt)> {
         if call.thread == 0 || self.deaf {
-            return;
+            return None;
         }
         // What this thread opened before is open by now, or was not possible.
         while let Some(at) = self
@@ -197,30 +203,30 @@ impl Serving {
                 self.report(&Report::Unstopped { process }, None);
             }
             _ if !self.looks => self.search(call.thread),
-            Request::Open { .. } | Request::OpenHow { .. } => self.opens(call),
+            Request::Open { .. } | Request::OpenHow { .. } => return self.opens(call),
         }
+        None
     }
 
-    fn opens(&mut self, call: &StoppedCall) {
+    fn opens(&mut self, call: &StoppedCall) -> Option<(Report, LookedAt)> {
         let served = Arc::clone(&self.served);
         match self.looker.look(call, &served.listener) {
             Found::Nothing => {}
             Found::File(file) => {
-                let Some(before) = self.before(&file) else {
-                    return;
-                };
+                let before = self.before(&file)?;
                 if !served.listener.waits(call) {
                     // We took so long that somebody else answered, or it was interrupted.
-                    return self.search(call.thread);
-                }
-                match file.is_to_be_truncated() {
-                    true => self.put_off(call, What::Truncated(file)),
-                    false => self.opened(call.thread, &file, before),
+                    self.search(call.thread);
+                } else if file.is_to_be_truncated() {
+                    self.put_off(call, What::Truncated(file));
+                } else {
+                    return Some((self.report_of(call.thread, &file, before), file));
                 }
             }
             Found::ToBeMade(way) => self.put_off(call, What::Made(way)),
             Found::Unclear => self.search(call.thread),
         }
+        None
     }
 
     /// What is cached of a file; `None` if the kernel does not tell us.
@@ -234,7 +240,9 @@ impl Serving {
             }
             self.next_count.remove(&file.inode);
         }
-        let budget = Budget::new(COSTLY_COUNT);
+        // What it costs is asked of the kernel as well.
+        let may_cost = file.size_bytes > CHEAP_BYTES;
+        let budget = may_cost.then(|| Budget::new(COSTLY_COUNT));
         let pages = file.size_bytes.div_ceil(page_size());
         let absent = match cachestat(file.file.as_fd(), 0, file.size_bytes) {
             Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
@@ -245,9 +253,10 @@ impl Serving {
                 let unwritten_pages = counted.dirty_pages + counted.writeback_pages;
                 Absent::none(pages * page_size(), unwritten_pages * page_size())
             }
+            Ok(counted) if counted.cached_pages == 0 && !file.is_overlay => Absent::all(),
             _ => Absent::from(&CacheMap::now(file.file.as_fd()), file.size_bytes),
         };
-        if !budget.lasts() {
+        if let Some(budget) = budget.filter(|budget| !budget.lasts()) {
             if self.next_count.len() >= COSTLY_FILES {
                 self.next_count.clear();
             }
@@ -324,14 +333,17 @@ impl Serving {
     }
 
     fn opened(&mut self, thread: i32, file: &LookedAt, before: Before) {
-        let process = self.process_of(thread);
-        let report = Report::Opened {
-            process,
+        let report = self.report_of(thread, file, before);
+        self.report(&report, Some(&file.file));
+    }
+
+    fn report_of(&mut self, thread: i32, file: &LookedAt, before: Before) -> Report {
+        Report::Opened {
+            process: self.process_of(thread),
             readable: file.is_readable(),
             writable: file.is_writable(),
             before,
-        };
-        self.report(&report, Some(&file.file));
+        }
     }
 
     fn search(&mut self, thread: i32) {
