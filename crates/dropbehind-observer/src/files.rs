@@ -36,6 +36,7 @@ pub(crate) use file_event::{Close, FileEvent};
 use crate::board::{SharedBoard, lock};
 use crate::file_path::path_of;
 use crate::inodes::Inodes;
+use crate::overlay::Overlays;
 use crate::owners::Owners;
 use crate::programs::Programs;
 use crate::rules::Rules;
@@ -84,6 +85,7 @@ pub(crate) struct Files {
     /// Bytes kept for others, by file, so that none are counted twice.
     kept: HashMap<FileId, u64>,
     mounts: MountTable,
+    overlays: Overlays,
     /// The numbers of mounts that can be unmounted while nobody holds a file there.
     unmountable: HashSet<u64>,
     /// By the kernel's number for their device.
@@ -143,6 +145,7 @@ impl Files {
             round: 0,
             kept: HashMap::new(),
             mounts: parts.mounts,
+            overlays: Overlays::default(),
             unmountable: HashSet::new(),
             filesystems: HashMap::new(),
             opens_wait: false,
