@@ -78,6 +78,7 @@ enum Kind {
 #[derive(Debug)]
 pub(super) struct Looker {
     root: Option<Root>,
+    user: u32,
     mounts: HashMap<u64, Kind>,
     threads: Threads,
     /// Of the thread that looks.
@@ -118,6 +119,7 @@ impl Looker {
     pub(super) fn new() -> Looker {
         Looker {
             root: root_in(CWD, "/proc/self/root").ok(),
+            user: rustix::process::geteuid().as_raw(),
             mounts: HashMap::new(),
             threads: Threads::default(),
             own_links: None,
@@ -196,7 +198,7 @@ impl Looker {
                 drop(named);
                 Found::Nothing
             }
-            Ok(named) => self.open(&named, call.thread, flags),
+            Ok(named) => self.open(&named, call.thread, flags, false),
             Err(Errno::NOENT) if flags.contains(OFlags::CREATE) => Found::ToBeMade(way),
             // A link of `/proc`, a way out of what we may follow, or a cache that was just busy.
             Err(Errno::LOOP | Errno::XDEV | Errno::AGAIN | Errno::MFILE | Errno::NFILE) => {
@@ -209,11 +211,11 @@ impl Looker {
     /// Looks for a file that was to be made; `None` if it is not there.
     pub(super) fn made(&mut self, way: &Way, thread: i32) -> Option<Found> {
         let named = way.name().ok()?;
-        Some(self.open(&named, thread, way.flags))
+        Some(self.open(&named, thread, way.flags, true))
     }
 
     /// Opens a file for ourselves, if that has no effect.
-    fn open(&mut self, named: &OwnedFd, thread: i32, flags: OFlags) -> Found {
+    fn open(&mut self, named: &OwnedFd, thread: i32, flags: OFlags, is_made: bool) -> Found {
         let Ok(stat) = stat(named) else {
             return Found::Nothing;
         };
@@ -221,7 +223,9 @@ impl Looker {
             return Found::Nothing;
         }
         let writes = flags.intersects(OFlags::WRONLY | OFlags::RDWR);
-        if writes && !may_write(named.as_fd()) {
+        // Whoever makes a file may write to it whatever its mode.
+        let is_maker = is_made && stat.stx_uid == self.user;
+        if writes && !is_maker && !may_write(named.as_fd()) {
             // The open will fail.
             return Found::Nothing;
         }
