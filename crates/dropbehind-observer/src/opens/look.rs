@@ -344,3 +344,25 @@ fn root_in(directory: BorrowedFd<'_>, link: &str) -> Result<Root, Errno> {
         inode: stat.stx_ino,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn a_thread_is_the_one_that_has_the_number_now() {
+        let mut ended = Command::new("true").spawn().unwrap();
+        let flags = OFlags::PATH | OFlags::DIRECTORY;
+        let of_ended = rustix::fs::open(format!("/proc/{}", ended.id()), flags, Mode::empty());
+        let of_ended = of_ended.unwrap();
+        ended.wait().unwrap();
+        assert!(root_in(of_ended.as_fd(), "root").is_err());
+        let own = own_process();
+        let mut threads = Threads(HashMap::from([(own, of_ended)]));
+        let root = |threads: &mut Threads| threads.ask(own, |directory| root_in(directory, "root"));
+        assert_eq!(root(&mut threads), root_in(CWD, "/proc/self/root"));
+        assert_eq!(root(&mut threads), root_in(CWD, "/proc/self/root"));
+        assert_eq!(threads.0.len(), 1);
+    }
+}
