@@ -6,13 +6,12 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use dropbehind_linux::{
-    Askable, KernelInode, WritebackFailure, WritebackFailures, open_named, prepare_to_ask,
-    writeback_error,
+    Askable, KernelInode, WritebackFailure, WritebackFailures, prepare_to_ask, writeback_error,
 };
 use dropbehind_policy::ByteRange;
 
@@ -197,27 +196,26 @@ enum Sign {
 #[derive(Debug)]
 struct Questioned {
     /// Our own description, which was opened before the file was written.
-    file: OwnedFd,
-    askable: Askable,
+    file: Arc<OwnedFd>,
+    /// Found out when it is first asked.
+    askable: OnceLock<Askable>,
     /// Programs may have written it since.
     written: AtomicBool,
     failed: AtomicBool,
 }
 
 impl WritebackSign {
-    /// The sign of a file where nothing traces failures. The file is asked only once it [may be
+    /// The sign of a file where nothing traces failures, by a description of our own, which may
+    /// read around the page cache from then on. The file is asked only once it [may be
     /// written](Self::may_be_written): what is read does not fail.
-    ///
-    /// # Errors
-    /// Those of opening another description of the file.
-    pub fn questioned(file: BorrowedFd<'_>) -> io::Result<WritebackSign> {
-        let file = open_named(file)?;
-        Ok(WritebackSign(Sign::Questioned(Arc::new(Questioned {
-            askable: prepare_to_ask(file.as_fd()),
+    #[must_use]
+    pub fn questioned(file: Arc<OwnedFd>) -> WritebackSign {
+        WritebackSign(Sign::Questioned(Arc::new(Questioned {
             file,
+            askable: OnceLock::new(),
             written: AtomicBool::new(false),
             failed: AtomicBool::new(false),
-        }))))
+        })))
     }
 
     /// Programs may write the file from now on.
@@ -232,7 +230,7 @@ impl WritebackSign {
     #[must_use]
     pub fn cannot_be_asked(&self) -> bool {
         matches!(&self.0, Sign::Questioned(file)
-            if file.askable == Askable::NotThisFile && file.written.load(Ordering::Relaxed))
+            if file.written.load(Ordering::Relaxed) && file.askable() == Askable::NotThisFile)
     }
 
     /// Returns whether a writeback has failed since the file's pages began to enter the cache, or
@@ -262,11 +260,21 @@ impl WritebackSign {
 }
 
 impl Questioned {
+    fn askable(&self) -> Askable {
+        *self
+            .askable
+            .get_or_init(|| prepare_to_ask(self.file.as_fd()))
+    }
+
     fn has_failed(&self, range: ByteRange) -> io::Result<bool> {
-        match self.askable {
-            // Asking once more would take the error from files opened later.
-            _ if self.failed.load(Ordering::Relaxed) => Ok(true),
-            _ if !self.written.load(Ordering::Relaxed) => Ok(false),
+        // Asking once more would take the error from files opened later.
+        if self.failed.load(Ordering::Relaxed) {
+            return Ok(true);
+        }
+        if !self.written.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        match self.askable() {
             Askable::NotThisFile => Ok(true),
             Askable::NotThere => Ok(false),
             Askable::Yes => {

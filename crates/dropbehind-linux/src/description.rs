@@ -257,8 +257,13 @@ impl Description {
         matches!(self.way_back, Some(WayBack::Device(_)))
     }
 
+    /// Takes note of whether cachestat(2) sees the pages of the file, which does not change.
+    pub fn learn_cachestat_sees(&self, sees: bool) {
+        let _ = self.cachestat_sees.set(sees);
+    }
+
     /// Returns whether cachestat(2) sees the pages of the file, of which `opened` is a
-    /// description. Asks the kernel once.
+    /// description. Asks the kernel at most once.
     pub fn cachestat_sees(&self, opened: BorrowedFd<'_>) -> bool {
         *self.cachestat_sees.get_or_init(|| cachestat_sees(opened))
     }

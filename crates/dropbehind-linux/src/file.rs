@@ -169,10 +169,7 @@ pub struct FileInfo {
 pub fn file_info(fd: BorrowedFd<'_>) -> io::Result<FileInfo> {
     let stat = rustix::fs::fstat(fd)?;
     let kind = FileKind::of(&stat);
-    let direct_io_alignment = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)
-        .ok()
-        .filter(|statx| statx.stx_mask & StatxFlags::DIOALIGN.bits() != 0)
-        .map(|statx| (statx.stx_dio_mem_align, statx.stx_dio_offset_align));
+    let direct_io_alignment = direct_io_alignment(fd);
     #[allow(clippy::unnecessary_cast)]
     Ok(FileInfo {
         id: FileId::of(&stat),
@@ -186,6 +183,17 @@ pub fn file_info(fd: BorrowedFd<'_>) -> io::Result<FileInfo> {
         direct_io_alignment,
         filesystem: filesystem_of(fd, kind)?,
     })
+}
+
+fn direct_io_alignment(fd: BorrowedFd<'_>) -> Option<(u32, u32)> {
+    let statx = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
+    let is_told = statx.stx_mask & StatxFlags::DIOALIGN.bits() != 0;
+    is_told.then_some((statx.stx_dio_mem_align, statx.stx_dio_offset_align))
+}
+
+/// Returns false if the kernel says that there is no direct I/O for this file.
+pub(crate) fn has_direct_reads(fd: BorrowedFd<'_>) -> bool {
+    !matches!(direct_io_alignment(fd), Some((0, _)))
 }
 
 fn size_of_stat(fd: BorrowedFd<'_>, stat: &Stat) -> io::Result<u64> {

@@ -111,7 +111,7 @@ pub use learned::{Operation, dontcache, remember_dontcache};
 pub use loop_device::{LoopDevice, attach_loop_device, backing_paths};
 pub use memory::{return_large_blocks, return_memory};
 pub use memory_cgroup::MemoryCgroup;
-pub use mincore::resident_ranges;
+pub use mincore::{may_write, resident_ranges};
 pub use mount_namespace::{
     HeldMountNamespace, MountNamespaceId, MountWatch, mount_namespace_of, mount_with_id, mounts_of,
     unshare_mount_namespace,
@@ -133,7 +133,7 @@ pub use processes::{
 };
 pub use processor_time::{processor_time, processor_time_of};
 pub use program::{Apart, Change, CommandLine, Program};
-pub use reopen::{Sharing, open_named, reopen};
+pub use reopen::{OwnLinks, Sharing, open_named, reopen};
 pub use ring::Ring;
 pub use signals::{Received, SignalFd, die_by, stop_by};
 pub use start_state::StartState;

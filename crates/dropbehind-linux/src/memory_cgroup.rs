@@ -4,7 +4,6 @@ use crate::mount_namespace::mounts_of;
 use crate::mounts::Mount;
 use crate::processes::{Cgroup, cgroups};
 use std::fs;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// Where a process's memory cgroup is, and how far up the groups above it can be seen.
@@ -46,10 +45,7 @@ fn has_memory(mount: &Mount, group: &Cgroup) -> bool {
     let mut controllers = group.controllers.split(',');
     match mount.filesystem.as_str() {
         "cgroup2" => group.controllers.is_empty(),
-        "cgroup" => {
-            let mut options = mount.super_options().as_bytes().split(|byte| *byte == b',');
-            controllers.any(|one| one == "memory") && options.any(|option| option == b"memory")
-        }
+        "cgroup" => controllers.any(|one| one == "memory") && mount.has_option("memory"),
         _ => false,
     }
 }
@@ -81,7 +77,7 @@ fn available_in(folder: &Path) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dropbehind_testbed::{MemoryCgroup as Bed, Need, need};
+    use dropbehind_testbed::{MemoryCgroup as Bed, need};
     use std::process::{Command, Stdio};
 
     const MIB: u64 = 1 << 20;

@@ -82,8 +82,9 @@ impl Drop for Mapping {
 }
 
 /// Whether the caller's permissions allow it to write the file now, however the descriptor
-/// was opened: what `file_permission(file, MAY_WRITE)` says.
-fn may_write(fd: BorrowedFd<'_>) -> bool {
+/// was opened, or if it only names the file: what `file_permission(file, MAY_WRITE)` says.
+#[must_use]
+pub fn may_write(fd: BorrowedFd<'_>) -> bool {
     // faccessat2(2), since Linux 5.8; rustix refuses AT_EMPTY_PATH for it.
     // SAFETY: the path is a terminated string, the rest are integers.
     let returned = unsafe {

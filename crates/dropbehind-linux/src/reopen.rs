@@ -77,9 +77,39 @@ pub fn reopen(tid: i32, fd: RawFd, expect: FileId) -> io::Result<(OwnedFd, Shari
 ///
 /// Those of open(2).
 pub fn open_named(named: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    let link = format!("/proc/thread-self/fd/{}", named.as_raw_fd());
+    open_linked(CWD, &format!("/proc/thread-self/fd/{}", named.as_raw_fd()))
+}
+
+/// The calling thread's own descriptor links. Finding them costs as much as opening a file, so a
+/// thread that opens many keeps this.
+#[derive(Debug)]
+pub struct OwnLinks(OwnedFd);
+
+impl OwnLinks {
+    /// Those of the calling thread, which alone may use them.
+    ///
+    /// # Errors
+    ///
+    /// Those of open(2).
+    pub fn new() -> io::Result<OwnLinks> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let links = rustix::fs::open("/proc/thread-self/fd", flags, Mode::empty())?;
+        Ok(OwnLinks(links))
+    }
+
+    /// Does the same as [`open_named`].
+    ///
+    /// # Errors
+    ///
+    /// Those of open(2).
+    pub fn open_named(&self, named: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+        open_linked(self.0.as_fd(), &named.as_raw_fd().to_string())
+    }
+}
+
+fn open_linked(directory: BorrowedFd<'_>, link: &str) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
-    let open = |flags| rustix::fs::open(&link, flags, Mode::empty());
+    let open = |flags| rustix::fs::openat(directory, link, flags, Mode::empty());
     let opened = open(flags | OFlags::NOATIME);
     Ok(match opened {
         // Only its owner may leave the access time as it is.

@@ -24,7 +24,7 @@
 //! as zeros, and nothing reports that (Linux 6.18).
 
 use crate::advice::{Access, advise_access};
-use crate::file::{FsKind, file_info};
+use crate::file::{FsKind, filesystem, has_direct_reads};
 use crate::page::page_size;
 use crate::writeback::writeback_error_of_description;
 use rustix::fs::OFlags;
@@ -49,7 +49,7 @@ pub enum Askable {
 /// Prepares a description of our own for [`writeback_error`]: from now on it reads around the
 /// page cache, and without readahead.
 pub fn prepare_to_ask(fd: BorrowedFd<'_>) -> Askable {
-    let Ok(info) = file_info(fd) else {
+    let Ok(filesystem) = filesystem(fd) else {
         return Askable::NotThisFile;
     };
     let known = [
@@ -58,14 +58,12 @@ pub fn prepare_to_ask(fd: BorrowedFd<'_>) -> Askable {
         FsKind::Btrfs,
         FsKind::BlockDevice,
     ];
-    if !known.contains(&info.filesystem) {
+    if !known.contains(&filesystem) {
         return Askable::NotThere;
     }
     let prepared = || -> rustix::io::Result<bool> {
         let flags = rustix::fs::fcntl_getfl(fd)?;
-        if flags & OFlags::ACCMODE == OFlags::WRONLY
-            || matches!(info.direct_io_alignment, Some((0, _)))
-        {
+        if flags & OFlags::ACCMODE == OFlags::WRONLY || !has_direct_reads(fd) {
             return Ok(false);
         }
         rustix::fs::fcntl_setfl(fd, flags | OFlags::DIRECT)?;

@@ -37,6 +37,7 @@ use crate::board::{SharedBoard, lock};
 use crate::file_path::path_of;
 use crate::inodes::Inodes;
 use crate::observer::own_process;
+use crate::overlay::Overlays;
 use crate::owners::Owners;
 use crate::programs::Programs;
 use crate::rules::Rules;
@@ -85,6 +86,7 @@ pub(crate) struct Files {
     /// Bytes kept for others, by file, so that none are counted twice.
     kept: HashMap<FileId, u64>,
     mounts: MountTable,
+    overlays: Overlays,
     /// The numbers of mounts that can be unmounted while nobody holds a file there.
     unmountable: HashSet<u64>,
     /// By the kernel's number for their device.
@@ -149,6 +151,7 @@ impl Files {
             round: 0,
             kept: HashMap::new(),
             mounts: parts.mounts,
+            overlays: Overlays::default(),
             unmountable: HashSet::new(),
             filesystems: HashMap::new(),
             opens_wait: false,

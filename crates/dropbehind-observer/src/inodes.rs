@@ -6,8 +6,8 @@ use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 
 use dropbehind_linux::{
-    FileId, FileKind, FileLink, KernelDevices, KernelInode, Mount, block_device_number, file_stat,
-    filesystem, has_subvolumes, kernel_device, mount_with_id,
+    FileId, FileKind, FileLink, FileStat, KernelDevices, KernelInode, Mount, block_device_number,
+    file_stat, filesystem, has_subvolumes, kernel_device, mount_with_id,
 };
 use dropbehind_policy::{FileNumber, Inode};
 
@@ -131,14 +131,18 @@ impl Inodes {
 
     /// The inode that has an open file's pages.
     pub(crate) fn inode_of(&mut self, file: BorrowedFd<'_>) -> Option<Inode> {
-        let info = file_stat(file).ok()?;
+        self.inode_with(&file_stat(file).ok()?, file)
+    }
+
+    /// The same of a file that this is known of.
+    pub(crate) fn inode_with(&mut self, info: &FileStat, file: BorrowedFd<'_>) -> Option<Inode> {
         if info.kind == FileKind::Block {
             return Some(Inode {
                 device: BLOCK_DEVICES,
                 number: block_device_number(file).ok()?,
             });
         }
-        let inode = self.devices.inode_of(file).ok()?;
+        let inode = self.devices.inode_with(info.id, file).ok()?;
         self.mounted.insert(inode.device);
         Some(Inode {
             device: inode.device,
@@ -187,9 +191,14 @@ impl Inodes {
     }
 
     /// Remembers the inode of a file.
-    pub(crate) fn learn(&mut self, number: FileNumber, file: BorrowedFd<'_>) -> Option<Inode> {
-        let inode = self.inode_of(file)?;
-        self.opened(file_stat(file).ok()?.id, file);
+    pub(crate) fn learn(
+        &mut self,
+        number: FileNumber,
+        info: &FileStat,
+        file: BorrowedFd<'_>,
+    ) -> Option<Inode> {
+        let inode = self.inode_with(info, file)?;
+        self.opened(info.id, file);
         self.numbers.insert(number, inode);
         Some(inode)
     }

@@ -1,12 +1,11 @@
 //! The rules in force, asked about files that are open.
 
-use rustix::fs::FileType;
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 
-use dropbehind_linux::disk_of;
+use dropbehind_linux::{FileKind, FileStat, disk_of};
 
 use crate::names::Names;
 use crate::rules::{Candidate, Rules, Settings};
@@ -69,12 +68,11 @@ impl RulesInForce {
     }
 
     /// Learns which disk carries a file, and returns the number of the file's device.
-    pub(crate) fn learn_disk(&mut self, file: BorrowedFd<'_>) -> u64 {
-        let device =
-            rustix::fs::fstat(file).map_or(0, |stat| match FileType::from_raw_mode(stat.st_mode) {
-                FileType::BlockDevice => stat.st_rdev,
-                _ => stat.st_dev,
-            });
+    pub(crate) fn learn_disk(&mut self, info: &FileStat, file: BorrowedFd<'_>) -> u64 {
+        let device = match info.kind {
+            FileKind::Block => info.special_device,
+            _ => info.id.device,
+        };
         let name = || disk_of(file).map_or_else(|_| String::new(), |disk| disk.name);
         self.disk_names.entry(device).or_insert_with(name);
         device

@@ -322,14 +322,17 @@ impl Server {
         let Ok(file) = shelved.file.open() else {
             return self.shelf.look_again(now_ns, place, flush);
         };
-        if file_stat(file.as_fd()).is_ok_and(|stat| stat.links == 0) {
-            return self.shelf.looked(now_ns, place, None, flush);
-        }
-        shelved.visited = Some(file);
+        shelved.visited = Some(Arc::clone(&file));
         let is_lazy = shelved.mode.writeback == Writeback::Lazy && !flush;
+        let may_be_held = shelved.mode.keeps_reused();
         let Some(counted) = self.count(place) else {
             return self.shelf.failed(place);
         };
+        // What is clean goes at once in any case.
+        let may_wait = counted.unwritten_bytes() > 0 || may_be_held;
+        if may_wait && file_stat(file.as_fd()).is_ok_and(|stat| stat.links == 0) {
+            return self.shelf.looked(now_ns, place, None, flush);
+        }
         let is_waited_for = counted.writeback_bytes > 0 || is_lazy && counted.dirty_bytes > 0;
         self.shelf.looked(now_ns, place, Some(counted), flush);
         let is_parked = self.shelf.is_parked(place);
@@ -343,20 +346,21 @@ impl Server {
         }
     }
 
-    fn visited(&self, place: ShelfPlace) -> Option<&OwnedFd> {
-        self.files.get(&place)?.visited.as_deref()
-    }
-
     /// Counts what is ours. Where it cannot be told what is still to be written, all of it is
     /// until its writeback was started; a drop leaves what is under way.
     fn count(&self, place: ShelfPlace) -> Option<Counted> {
-        let file = self.visited(place)?;
-        let was_written = self.files.get(&place)?.was_written;
+        let shelved = self.files.get(&place)?;
+        let fd = shelved.visited.as_ref()?.as_fd();
+        let is_seen = shelved.file.cachestat_sees(fd);
         let mut counted = Counted::default();
         for range in self.shelf.ours(place)?.iter() {
-            let fd = file.as_fd();
-            let mut pages = residency::count_observed(fd, range).ok()?;
-            if !was_written && pages.cached_bytes > 0 && !residency::tells_unwritten(fd, range) {
+            let pages = match is_seen {
+                true => residency::count_seen(fd, range),
+                false => residency::count_observed(fd, range),
+            };
+            let mut pages = pages.ok()?;
+            let is_unclear = !is_seen && !shelved.was_written && pages.cached_bytes > 0;
+            if is_unclear && !residency::tells_unwritten(fd, range) {
                 pages.dirty_bytes = pages.cached_bytes;
             }
             counted.cached_bytes += pages.cached_bytes;

@@ -128,6 +128,23 @@ fn renamed_and_linked_files_go() {
     assert_eq!(cached.sum::<u64>(), 0);
 }
 
+/// git makes its objects so: nobody else may write to them.
+#[test]
+fn files_that_are_made_read_only_go() {
+    need!(all Ordinary::needs(&["python3"]));
+    let user = Ordinary::new();
+    user.does(
+        "cat >make.py <<'END'\nimport os\n\
+         for n in range(100):\n \
+             f = os.open(f'made{n}', os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o444)\n \
+             os.write(f, b'x' * 20000)\n \
+             os.close(f)\nEND\n\
+         $RUN python3 make.py",
+    );
+    let cached = (0..100).map(|name| user.cached_pages(&format!("made{name}")));
+    assert_eq!(cached.sum::<u64>(), 0);
+}
+
 #[test]
 fn a_redirected_output_goes() {
     need!(all Ordinary::needs(&["head"]));

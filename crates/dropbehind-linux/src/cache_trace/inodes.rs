@@ -86,11 +86,19 @@ impl KernelDevices {
     /// - `NotFound`: the file is on btrfs or bcachefs, and its mount is in no known table.
     /// - Those of fstat(2).
     pub fn inode_of(&mut self, fd: BorrowedFd<'_>) -> io::Result<KernelInode> {
-        let stat = rustix::fs::fstat(fd)?;
-        let FileId { device, inode } = FileId::of(&stat);
+        let id = FileId::of(&rustix::fs::fstat(fd)?);
+        self.inode_with(id, fd)
+    }
+
+    /// The same of a file with this ID, without asking for it.
+    ///
+    /// # Errors
+    ///
+    /// - `NotFound`: as above.
+    pub fn inode_with(&mut self, id: FileId, fd: BorrowedFd<'_>) -> io::Result<KernelInode> {
         Ok(KernelInode {
-            device: self.superblock(fd, device)?,
-            number: inode,
+            device: self.superblock(fd, id.device)?,
+            number: id.inode,
         })
     }
 

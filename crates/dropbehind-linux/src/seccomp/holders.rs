@@ -17,7 +17,7 @@ struct Slot {
     notification: Notification,
     /// How many calls it has received.
     received: AtomicU64,
-    /// The thread that received the last one, in the holders' pid namespace.
+    /// The thread that receives them, in the holders' pid namespace.
     thread: AtomicI32,
 }
 
@@ -90,7 +90,7 @@ impl Holders {
         unsafe { &(*self.slot(holder)).thread }
     }
 
-    /// The thread with which this holder has received its last call; 0 if it has received none.
+    /// The thread with which this holder receives calls; 0 if it has not begun to.
     #[must_use]
     pub fn thread(&self, holder: usize) -> i32 {
         self.thread_of(holder).load(Ordering::Relaxed)
@@ -109,6 +109,12 @@ impl Holders {
         unsafe { ptr::read_volatile(&raw const (*self.slot(holder)).notification.id) }
     }
 
+    /// The calling thread receives this holder's calls from now on.
+    pub fn begin(&self, holder: usize) {
+        self.thread_of(holder)
+            .store(crate::thread_id(), Ordering::Relaxed);
+    }
+
     /// Receives the next call as this holder, and waits until there is one. `None` if its caller
     /// died meanwhile.
     ///
@@ -119,8 +125,6 @@ impl Holders {
             // SAFETY: only the address is taken.
             unsafe { &raw mut (*self.slot(holder)).notification }
         };
-        self.thread_of(holder)
-            .store(crate::thread_id(), Ordering::Relaxed);
         // The kernel takes only memory that is zero.
         // SAFETY: only this holder writes its slot, one call at a time.
         unsafe { ptr::write_volatile(place, Notification::default()) };

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use dropbehind_flusher::{CacheMap, WritebackSign};
 use dropbehind_linux::FileLink;
 use dropbehind_linux::{
-    Description, EventMask, FileKind, FileStat, MarkLife, MarkTarget, file_stat, size_bytes,
+    Description, EventMask, FileKind, FileStat, MarkLife, MarkTarget, file_stat, has_cachestat,
+    size_bytes,
 };
 use dropbehind_policy::grace::SMALL_FILE_BYTES;
 use dropbehind_policy::{FileNumber, Writeback};
@@ -26,6 +27,14 @@ use crate::shown;
 /// So many files are known at once. Each takes up to 3 KB, and more with many users; anybody can have
 /// that many open.
 const MOST_FILES: usize = 1 << 18;
+
+/// The file that has the pages of one that was opened.
+struct WithPages {
+    file: OwnedFd,
+    info: FileStat,
+    /// The overlay's file that was opened, if the pages are in another one below it.
+    overlay: Option<OwnedFd>,
+}
 
 impl Files {
     /// Opens a description of our own of a file that a process has open. A watch does so only
@@ -74,11 +83,12 @@ impl Files {
         process: i32,
         before: Option<CacheMap>,
     ) -> Option<FileNumber> {
-        let path = match self.rules.rules.ask_for_paths() || overlay::is_overlay(&file) {
+        let is_overlay = self.overlays.have(info, file.as_fd());
+        let path = match self.rules.rules.ask_for_paths() || is_overlay {
             true => path_of(file.as_fd()),
             false => PathBuf::new(),
         };
-        let device = self.rules.learn_disk(file.as_fd());
+        let device = self.rules.learn_disk(info, file.as_fd());
         let size = || size_of(info);
         let Some(settings) = self.rules.settings_for(&path, process, device, size) else {
             self.decline(process, file.as_fd());
@@ -94,10 +104,23 @@ impl Files {
             );
             return None;
         }
-        let (file, overlay) = self.file_with_pages(file, &path)?;
-        let Some(number) = self.known_by_another_name(file.as_fd()) else {
-            return self.admit_new((file, overlay), info, path, process, settings, before);
+        let (file, overlay) = match is_overlay {
+            true => (self.file_below(file.as_fd(), &path)?, Some(file)),
+            false => (file, None),
         };
+        let pages_info = match overlay {
+            Some(_) => file_stat(file.as_fd()).ok()?,
+            None => *info,
+        };
+        let file = WithPages {
+            file,
+            info: pages_info,
+            overlay,
+        };
+        let Some(number) = self.known_by_another_name(&file) else {
+            return self.admit_new(file, info, path, process, settings, before);
+        };
+        let overlay = file.overlay;
         let inode = self.inodes.of_number(number)?;
         let open = self.files.get_mut(&number)?;
         open.ids.push(info.id);
@@ -115,17 +138,22 @@ impl Files {
     /// Takes in a file that is not known by any name.
     fn admit_new(
         &mut self,
-        (file, overlay): (OwnedFd, Option<OwnedFd>),
+        with_pages: WithPages,
         info: &FileStat,
         path: PathBuf,
         process: i32,
         settings: Settings,
         before: Option<CacheMap>,
     ) -> Option<FileNumber> {
+        let WithPages {
+            file,
+            info: pages_info,
+            overlay,
+        } = with_pages;
         self.last_number += 1;
         let number = FileNumber(self.last_number);
-        let inode = self.inodes.learn(number, file.as_fd())?;
-        let device = self.rules.learn_disk(file.as_fd());
+        let inode = self.inodes.learn(number, &pages_info, file.as_fd())?;
+        let device = self.rules.learn_disk(&pages_info, file.as_fd());
         // If the file was made since the observation began, its size is the programs' doing.
         let beginning = &self.inodes.beginning;
         let made_since = info.born.is_some_and(|born| beginning.is_before(born));
@@ -178,11 +206,13 @@ impl Files {
             // The file itself is asked.
             None if self.fanotify.is_none() => {
                 let file = open.file.open();
-                let sign = file.and_then(|file| WritebackSign::questioned(file.as_fd()));
-                sign.ok()
+                file.ok().map(WritebackSign::questioned)
             }
             None => None,
         };
+        if open.overlay.is_none() {
+            open.file.learn_cachestat_sees(has_cachestat());
+        }
         if !holds && info.links > 0 {
             open.file.release();
         }
@@ -211,17 +241,14 @@ impl Files {
 
     /// Finds the known file that has the same pages: one call opens an overlay's file and the
     /// one below it, and newer kernels report both to a watch.
-    fn known_by_another_name(&mut self, file: BorrowedFd<'_>) -> Option<FileNumber> {
-        let inode = self.inodes.inode_of(file)?;
+    fn known_by_another_name(&mut self, with_pages: &WithPages) -> Option<FileNumber> {
+        let WithPages { file, info, .. } = with_pages;
+        let inode = self.inodes.inode_with(info, file.as_fd())?;
         let numbers = self.table.of_inode(inode);
-        if numbers.is_empty() {
-            return None;
-        }
-        let id = file_stat(file).ok()?.id;
         let is_it = |open: &OpenFile| {
             let known = open.file.named().and_then(|file| file_stat(file.as_fd()));
-            let same = open.file.is_device() || known.is_ok_and(|known| known.id == id);
-            same && open.file.is(file)
+            let same = open.file.is_device() || known.is_ok_and(|known| known.id == info.id);
+            same && open.file.is(file.as_fd())
         };
         let mut numbers = numbers.iter().copied();
         numbers.find(|number| self.files.get(number).is_some_and(is_it))
@@ -253,12 +280,9 @@ impl Files {
         }
     }
 
-    /// The file that has the pages, and the overlay's file, if that is another one.
-    fn file_with_pages(&self, file: OwnedFd, path: &Path) -> Option<(OwnedFd, Option<OwnedFd>)> {
-        if !overlay::is_overlay(&file) {
-            return Some((file, None));
-        }
-        let below = overlay::file_below(file.as_fd(), path);
+    /// The file that has the pages of an overlay's file.
+    fn file_below(&self, file: BorrowedFd<'_>, path: &Path) -> Option<OwnedFd> {
+        let below = overlay::file_below(file, path);
         if below.is_none() {
             lock(&self.board).user_note(format!(
                 "{}: the file below the overlay cannot be seen from here, and is left to the \
@@ -266,7 +290,7 @@ impl Files {
                 shown(path)
             ));
         }
-        Some((below?, Some(file)))
+        below
     }
 }
 

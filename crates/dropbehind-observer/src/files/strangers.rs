@@ -369,13 +369,15 @@ impl Files {
                 continue;
             };
             unused.extend(open.ids.iter().map(|id| (*id, number)));
-            for id in &open.ids {
+            let inode = self.inodes.of_number(number);
+            let inode = inode.map(|inode| (self.inodes.device_of(inode), inode.number));
+            let ids = open.ids.iter().map(|id| {
                 // stat(2) does not report an overlay's real device.
                 let device = open.overlay.is_none().then(|| kernel_device(id.device));
-                may_be_mapped.add(device, id.inode, number);
-            }
-            if let Some(inode) = self.inodes.of_number(number) {
-                may_be_mapped.add(self.inodes.device_of(inode), inode.number, number);
+                (device, id.inode)
+            });
+            for (device, inode) in ids.filter(|id| Some(*id) != inode).chain(inode) {
+                may_be_mapped.add(device, inode, number);
             }
         }
         let is_due = !unused.is_empty();

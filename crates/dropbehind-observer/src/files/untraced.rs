@@ -14,7 +14,7 @@ use crate::budget::Budget;
 
 /// Looking for files that have grown takes at most one part in this many of the time: 0.3 s may
 /// pass between two looks at 10,000 open files.
-const GROWTH_SHARE: u32 = 16;
+const GROWTH_SHARE: u32 = 32;
 
 impl Files {
     /// Without the trace, pages of a small file that are cached at its close, and were not at

@@ -6,16 +6,18 @@
 use crate::observer::own_process;
 use crate::source::has_pages;
 use dropbehind_linux::seccomp::{Listener, OpenHow, Request, StoppedCall};
-use dropbehind_linux::{mount_with_id, open_named};
+use dropbehind_linux::{OwnLinks, may_write, mount_with_id};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Mounts are remembered up to this many.
 const MOUNTS: usize = 1024;
+/// So many threads' directories are kept open.
+const THREADS: usize = 64;
 
 /// What an open leads to.
 #[derive(Debug)]
@@ -41,6 +43,8 @@ pub(super) struct LookedAt {
     pub(super) size_bytes: u64,
     /// When it was last written or truncated, in seconds and nanoseconds.
     pub(super) modified: (i64, u32),
+    /// Its pages are those of another file, and no count sees them here.
+    pub(super) is_overlay: bool,
     pub(super) flags: OFlags,
 }
 
@@ -61,19 +65,64 @@ struct Root {
     inode: u64,
 }
 
+/// What is known of a mount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Its files have no pages on a disk.
+    WithoutPages,
+    Overlay,
+    Other,
+}
+
 /// Looks at files on behalf of stopped programs.
 #[derive(Debug)]
 pub(super) struct Looker {
     root: Option<Root>,
-    /// Whether the files of a mount have pages on a disk.
-    mounts: HashMap<u64, bool>,
+    user: u32,
+    mounts: HashMap<u64, Kind>,
+    threads: Threads,
+    /// Of the thread that looks.
+    own_links: Option<OwnLinks>,
+}
+
+/// The directories of threads in `/proc`. One stays that of its thread, and leads nowhere once
+/// the thread has ended.
+#[derive(Debug, Default)]
+struct Threads(HashMap<i32, OwnedFd>);
+
+impl Threads {
+    /// Asks for something in this thread's directory.
+    fn ask<T>(
+        &mut self,
+        thread: i32,
+        ask: impl Fn(BorrowedFd<'_>) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        if let Some(known) = self.0.get(&thread) {
+            match ask(known.as_fd()) {
+                // Another thread may have its number.
+                Err(Errno::SRCH | Errno::NOENT) => {}
+                answer => return answer,
+            }
+        }
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = rustix::fs::open(format!("/proc/{thread}"), flags, Mode::empty())?;
+        let answer = ask(directory.as_fd());
+        if self.0.len() >= THREADS {
+            self.0.clear();
+        }
+        self.0.insert(thread, directory);
+        answer
+    }
 }
 
 impl Looker {
     pub(super) fn new() -> Looker {
         Looker {
-            root: root_of("self"),
+            root: root_in(CWD, "/proc/self/root").ok(),
+            user: rustix::process::geteuid().as_raw(),
             mounts: HashMap::new(),
+            threads: Threads::default(),
+            own_links: None,
         }
     }
 
@@ -109,23 +158,24 @@ impl Looker {
         if flags.contains(OFlags::DIRECTORY) || path.is_empty() || !listener.waits(call) {
             return Found::Nothing;
         }
-        let thread = call.thread.to_string();
         let is_absolute = path.as_bytes().starts_with(b"/");
-        let same_root = self.root.is_some() && root_of(&thread) == self.root;
+        let its_root = self
+            .threads
+            .ask(call.thread, |directory| root_in(directory, "root"));
+        let same_root = its_root.is_ok_and(|root| Some(root) == self.root);
         let (base, apart) = match (is_absolute, same_root) {
             (true, true) => (None, ResolveFlags::empty()),
-            (true, false) => (Some(format!("/proc/{thread}/root")), ResolveFlags::IN_ROOT),
+            (true, false) => (Some("root".to_owned()), ResolveFlags::IN_ROOT),
             (false, _) if directory == libc::AT_FDCWD => {
-                (Some(format!("/proc/{thread}/cwd")), ResolveFlags::empty())
+                (Some("cwd".to_owned()), ResolveFlags::empty())
             }
-            (false, _) => (
-                Some(format!("/proc/{thread}/fd/{directory}")),
-                ResolveFlags::empty(),
-            ),
+            (false, _) => (Some(format!("fd/{directory}")), ResolveFlags::empty()),
         };
         let base = base.map(|base| {
             let flags = OFlags::PATH | OFlags::CLOEXEC;
-            rustix::fs::open(base, flags, Mode::empty())
+            self.threads.ask(call.thread, |directory| {
+                rustix::fs::openat(directory, &base, flags, Mode::empty())
+            })
         });
         let Ok(base) = base.transpose() else {
             return Found::Unclear;
@@ -148,7 +198,7 @@ impl Looker {
                 drop(named);
                 Found::Nothing
             }
-            Ok(named) => self.open(&named, call.thread, flags),
+            Ok(named) => self.open(&named, call.thread, flags, false),
             Err(Errno::NOENT) if flags.contains(OFlags::CREATE) => Found::ToBeMade(way),
             // A link of `/proc`, a way out of what we may follow, or a cache that was just busy.
             Err(Errno::LOOP | Errno::XDEV | Errno::AGAIN | Errno::MFILE | Errno::NFILE) => {
@@ -161,54 +211,76 @@ impl Looker {
     /// Looks for a file that was to be made; `None` if it is not there.
     pub(super) fn made(&mut self, way: &Way, thread: i32) -> Option<Found> {
         let named = way.name().ok()?;
-        Some(self.open(&named, thread, way.flags))
+        Some(self.open(&named, thread, way.flags, true))
     }
 
     /// Opens a file for ourselves, if that has no effect.
-    fn open(&mut self, named: &OwnedFd, thread: i32, flags: OFlags) -> Found {
+    fn open(&mut self, named: &OwnedFd, thread: i32, flags: OFlags, is_made: bool) -> Found {
         let Ok(stat) = stat(named) else {
             return Found::Nothing;
         };
-        let is_regular = FileType::from_raw_mode(stat.stx_mode.into()) == FileType::RegularFile;
-        if !is_regular || !self.has_pages(&stat, named, thread) {
+        if FileType::from_raw_mode(stat.stx_mode.into()) != FileType::RegularFile {
             return Found::Nothing;
         }
         let writes = flags.intersects(OFlags::WRONLY | OFlags::RDWR);
-        if writes && !may_write(named) {
+        // Whoever makes a file may write to it whatever its mode.
+        let is_maker = is_made && stat.stx_uid == self.user;
+        if writes && !is_maker && !may_write(named.as_fd()) {
             // The open will fail.
             return Found::Nothing;
         }
-        match open_named(named.as_fd()) {
+        let kind = self.kind_of_mount(&stat, named, thread);
+        if kind == Kind::WithoutPages {
+            return Found::Nothing;
+        }
+        match self.open_named(named) {
             Ok(file) => Found::File(LookedAt {
                 file,
                 inode: (stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino),
                 size_bytes: stat.stx_size,
                 modified: (stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec),
+                is_overlay: kind == Kind::Overlay,
                 flags,
             }),
             Err(_) => Found::Nothing,
         }
     }
 
-    fn has_pages(&mut self, stat: &Statx, named: &OwnedFd, thread: i32) -> bool {
+    fn open_named(&mut self, named: &OwnedFd) -> io::Result<OwnedFd> {
+        let links = match self.own_links.take() {
+            Some(links) => links,
+            None => OwnLinks::new()?,
+        };
+        let opened = links.open_named(named.as_fd());
+        self.own_links = Some(links);
+        opened
+    }
+
+    fn kind_of_mount(&mut self, stat: &Statx, named: &OwnedFd, thread: i32) -> Kind {
         if let Some(known) = self.mounts.get(&stat.stx_mnt_id) {
             return *known;
         }
         // The numbers in mount tables are other ones.
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
         let by_table = rustix::fs::statx(named, c"", flags, StatxFlags::MNT_ID);
-        let Ok(by_table) = by_table else { return false };
+        let Ok(by_table) = by_table else {
+            return Kind::WithoutPages;
+        };
         let in_table_of = |process| mount_with_id(process, by_table.stx_mnt_id).ok()?;
         // The thread may have ended, and most programs share our mounts.
         let Some(mount) = in_table_of(thread).or_else(|| in_table_of(own_process())) else {
-            return false;
+            return Kind::WithoutPages;
         };
-        let has_pages = has_pages(&mount);
+        let kind = match has_pages(&mount) {
+            false => Kind::WithoutPages,
+            true if mount.filesystem == "overlay" => Kind::Overlay,
+            true => Kind::Other,
+        };
         if self.mounts.len() >= MOUNTS {
             self.mounts.clear();
         }
-        self.mounts.insert(stat.stx_mnt_id, has_pages);
-        has_pages
+        self.mounts.insert(stat.stx_mnt_id, kind);
+        kind
     }
 }
 
@@ -262,20 +334,35 @@ fn stat(file: &OwnedFd) -> Result<Statx, Errno> {
     rustix::fs::statx(file, c"", flags, StatxFlags::BASIC_STATS | MOUNT)
 }
 
-fn root_of(process: &str) -> Option<Root> {
+/// The root directory that a link of `/proc` leads to.
+fn root_in(directory: BorrowedFd<'_>, link: &str) -> Result<Root, Errno> {
     let flags = AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
-    let root = format!("/proc/{process}/root");
-    let stat = rustix::fs::statx(CWD, root, flags, StatxFlags::INO | MOUNT).ok()?;
-    Some(Root {
+    let stat = rustix::fs::statx(directory, link, flags, StatxFlags::INO | MOUNT)?;
+    Ok(Root {
         mount: stat.stx_mnt_id,
         device: (stat.stx_dev_major, stat.stx_dev_minor),
         inode: stat.stx_ino,
     })
 }
 
-/// Judges by our own rights, which are the program's, as it cannot gain any.
-fn may_write(named: &OwnedFd) -> bool {
-    use std::os::fd::AsRawFd;
-    let link = format!("/proc/thread-self/fd/{}", named.as_raw_fd());
-    rustix::fs::accessat(CWD, link, rustix::fs::Access::WRITE_OK, AtFlags::EACCESS).is_ok()
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn a_thread_is_the_one_that_has_the_number_now() {
+        let mut ended = Command::new("true").spawn().unwrap();
+        let flags = OFlags::PATH | OFlags::DIRECTORY;
+        let of_ended = rustix::fs::open(format!("/proc/{}", ended.id()), flags, Mode::empty());
+        let of_ended = of_ended.unwrap();
+        ended.wait().unwrap();
+        assert!(root_in(of_ended.as_fd(), "root").is_err());
+        let own = own_process();
+        let mut threads = Threads(HashMap::from([(own, of_ended)]));
+        let root = |threads: &mut Threads| threads.ask(own, |directory| root_in(directory, "root"));
+        assert_eq!(root(&mut threads), root_in(CWD, "/proc/self/root"));
+        assert_eq!(root(&mut threads), root_in(CWD, "/proc/self/root"));
+        assert_eq!(threads.0.len(), 1);
+    }
 }

@@ -53,7 +53,7 @@ pub(crate) struct Absent {
 }
 
 impl Absent {
-    /// All of it: it has been truncated.
+    /// All of it: nothing of it was cached, or it has been truncated.
     pub(crate) fn all() -> Absent {
         Absent {
             size_bytes: 0,

@@ -31,6 +31,8 @@ const QUIET: Duration = Duration::from_millis(1);
 /// pages are scattered.
 const COUNT_SHARE: u32 = 25;
 const COSTLY_COUNT: Duration = Duration::from_millis(1);
+/// What is cached of a file up to this size takes less.
+const CHEAP_BYTES: u64 = 4 << 20;
 /// As many such files are remembered.
 const COSTLY_FILES: usize = 1024;
 /// The longest wait for that at the end.
@@ -123,6 +125,7 @@ impl Serving {
         wake: Option<&OwnedFd>,
         mut each: impl FnMut(&mut Serving) -> bool,
     ) -> Stopped {
+        self.served.holders.begin(self.holder);
         let mut asked = Instant::now();
         loop {
             if asked.elapsed() >= TICK {
@@ -234,7 +237,9 @@ impl Serving {
             }
             self.next_count.remove(&file.inode);
         }
-        let budget = Budget::new(COSTLY_COUNT);
+        // What it costs is asked of the kernel as well.
+        let may_cost = file.size_bytes > CHEAP_BYTES;
+        let budget = may_cost.then(|| Budget::new(COSTLY_COUNT));
         let pages = file.size_bytes.div_ceil(page_size());
         let absent = match cachestat(file.file.as_fd(), 0, file.size_bytes) {
             Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
@@ -245,9 +250,10 @@ impl Serving {
                 let unwritten_pages = counted.dirty_pages + counted.writeback_pages;
                 Absent::none(pages * page_size(), unwritten_pages * page_size())
             }
+            Ok(counted) if counted.cached_pages == 0 && !file.is_overlay => Absent::all(),
             _ => Absent::from(&CacheMap::now(file.file.as_fd()), file.size_bytes),
         };
-        if !budget.lasts() {
+        if let Some(budget) = budget.filter(|budget| !budget.lasts()) {
             if self.next_count.len() >= COSTLY_FILES {
                 self.next_count.clear();
             }
@@ -324,9 +330,8 @@ impl Serving {
     }
 
     fn opened(&mut self, thread: i32, file: &LookedAt, before: Before) {
-        let process = self.process_of(thread);
         let report = Report::Opened {
-            process,
+            process: self.process_of(thread),
             readable: file.is_readable(),
             writable: file.is_writable(),
             before,
