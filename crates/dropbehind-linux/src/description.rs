@@ -20,6 +20,7 @@ use rustix::fs::{MemfdFlags, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use crate::errno::check;
+use crate::file::{FsKind, filesystem};
 use crate::{block_device_number, cachestat_sees, file_stat, open_named};
 
 /// `MAX_HANDLE_SZ`, include/linux/exportfs.h.
@@ -75,6 +76,7 @@ impl MountPoint {
 #[derive(Debug, Default)]
 pub struct FileSystem {
     place: Mutex<Place>,
+    is_nfs: OnceLock<bool>,
 }
 
 #[derive(Debug)]
@@ -107,6 +109,14 @@ impl FileSystem {
     /// [`FileSystem::mounted_at`] is called again.
     pub fn was_unreachable(&self) -> bool {
         matches!(*self.lock(), Place::Unreachable)
+    }
+
+    /// Returns whether it is NFS, of which this file is one. Handles are no use there: a client of
+    /// version 4 opens files by their names, which a handle does not have (nfs4_file_open,
+    /// fs/nfs/nfs4file.c).
+    fn is_nfs(&self, file: BorrowedFd<'_>) -> bool {
+        let ask = || filesystem(file).is_ok_and(|kind| kind == FsKind::Nfs);
+        *self.is_nfs.get_or_init(ask)
     }
 
     /// Opens one of its directories; `None` if it is not mounted any more.
@@ -205,10 +215,13 @@ impl Description {
     }
 
     /// A file on this file system, which is held until it is [released](Self::release). If
-    /// the file system has no handles, releasing has no effect.
+    /// the file system has no handles, or none that are of use, releasing has no effect.
     #[must_use]
     pub fn on(filesystem: &Arc<FileSystem>, file: OwnedFd) -> Description {
-        let handle = FileHandle::of(file.as_fd()).ok();
+        let handle = match filesystem.is_nfs(file.as_fd()) {
+            true => None,
+            false => FileHandle::of(file.as_fd()).ok(),
+        };
         Description {
             held: Mutex::new(Some(Arc::new(file))),
             way_back: handle.map(|handle| WayBack::Handle(Arc::clone(filesystem), handle)),
