@@ -24,8 +24,8 @@ use std::time::{Duration, Instant};
 
 use dropbehind_flusher::{CacheMap, FailedWriteback, Flusher, Notice, NoticeSink, ReportedTrace};
 use dropbehind_linux::{
-    CacheUses, EventMask, Fanotify, FileId, FileKind, FileSystem, MarkTarget, MemoryCgroup,
-    WritebackFailure, file_stat, kernel_device, page_size,
+    CacheUses, EventMask, Fanotify, FileId, FileKind, FileSystem, MarkTarget, WritebackFailure,
+    file_stat, kernel_device, page_size,
 };
 use dropbehind_policy::grace::SMALL_FILE_BYTES;
 use dropbehind_policy::{Brought, FileNumber, Inode, ObservedFiles};
@@ -36,7 +36,6 @@ pub(crate) use file_event::{Close, FileEvent};
 use crate::board::{SharedBoard, lock};
 use crate::file_path::path_of;
 use crate::inodes::Inodes;
-use crate::observer::own_process;
 use crate::overlay::Overlays;
 use crate::owners::Owners;
 use crate::programs::Programs;
@@ -99,8 +98,6 @@ pub(crate) struct Files {
     uses: Option<Option<CacheUses>>,
     /// When to ask again how much memory is available.
     next_memory: Option<Instant>,
-    /// The memory cgroup of a run.
-    memory_cgroup: Option<MemoryCgroup>,
 }
 
 /// What [`Files`] is made from.
@@ -123,9 +120,6 @@ pub(crate) struct Parts {
 
 impl Files {
     pub(crate) fn new(parts: Parts) -> Files {
-        // Of a watch, programs in all groups are observed.
-        let is_run = parts.programs.namespace().is_some();
-        let memory_cgroup = is_run.then(|| MemoryCgroup::of(own_process())).flatten();
         let mut files = Files {
             flusher: parts.flusher,
             rules: RulesInForce::new(parts.rules),
@@ -158,7 +152,6 @@ impl Files {
             most_held: parts.most_held,
             uses: None,
             next_memory: None,
-            memory_cgroup,
         };
         files.ask_for_memory();
         files

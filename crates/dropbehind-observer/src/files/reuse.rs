@@ -4,7 +4,7 @@ use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::time::{Duration, Instant};
 
-use dropbehind_linux::{CacheUses, KernelInode, MemoryCgroup, page_size};
+use dropbehind_linux::{CacheUses, KernelInode, page_size};
 use dropbehind_policy::{Brought, FileNumber, Used};
 
 use super::Files;
@@ -67,9 +67,7 @@ impl Files {
             return;
         }
         self.next_memory = Some(now + MEMORY);
-        let group = self.memory_cgroup.as_ref();
-        let of_group = group.and_then(MemoryCgroup::available_bytes);
-        if let Some(available_bytes) = available_memory().into_iter().chain(of_group).min() {
+        if let Some(available_bytes) = available_memory() {
             self.table.reuse_mut().set_memory(available_bytes);
         }
     }
