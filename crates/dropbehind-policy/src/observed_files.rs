@@ -729,6 +729,7 @@ mod tests {
         reuse.opened(FILE, Some((INODE, 0)), 0);
         reuse.dropped_in_any_case(FILE, pages(0, 8));
         files.brought_to_try(FILE, pages(0, 8), [None; 2]);
+        files.reuse_mut().see_uses(true);
         files.brought_to_try(FILE, pages(0, 4), [None; 2]);
         let back = Brought {
             back: true,

@@ -16,6 +16,8 @@
 //! own lists are the main queue. The ghosts are ranges of files whose pages were dropped, back to
 //! the moment since which as much was dropped as memory could have held: a page that comes back
 //! later would not be there without us, either (the kernel's refault distance, mm/workingset.c).
+//! What stayed is remembered as long: if it comes back, the kernel evicted it for something else,
+//! and it has shown before that it is used again.
 //!
 //! A page that was written is used again by its first read. A page that a read brought in is
 //! used once by that read, and again by the next.
@@ -33,7 +35,7 @@ use crate::range_set::RangeSet;
 
 /// The most pieces that wait: a file that waits takes up to 3 KB of ours.
 const PIECES: usize = 1 << 14;
-/// The most pieces that ghosts have: some 16 MB.
+/// The most pieces that ghosts have, and what stayed: some 16 MB each.
 const GHOST_PIECES: usize = 1 << 17;
 /// While nothing waits and ghosts only serve to count, they take some 0.5 MB for small files:
 /// more pieces than this only if they have so many bytes on average.
@@ -93,6 +95,9 @@ pub struct Reuse {
     files: BTreeMap<FileNumber, Tried>,
     probation: RangeQueue<FileNumber>,
     ghosts: RangeQueue<Past>,
+    /// What stayed, as far back as memory could have held it. If it comes back, the kernel has
+    /// evicted it.
+    kept: RangeQueue<Past>,
     lessons: Lessons,
     kept_bytes: u64,
 }
@@ -114,6 +119,7 @@ impl Reuse {
             files: BTreeMap::new(),
             probation: RangeQueue::new(),
             ghosts: RangeQueue::new(),
+            kept: RangeQueue::new(),
             lessons: Lessons::new(),
             kept_bytes: 0,
         }
@@ -171,8 +177,9 @@ impl Reuse {
             return Vec::new();
         };
         let back = self.ghosts.remove(past, range);
+        self.kept.remove(past, range);
         self.ghosts.add(past, range);
-        self.bound_ghosts();
+        self.bound_past();
         back
     }
 
@@ -193,11 +200,13 @@ impl Reuse {
         let mut back = self.probation.remove(file, range);
         let past = tried.past.into_iter();
         let dropped: Vec<ByteRange> = past
+            .clone()
             .flat_map(|past| self.ghosts.remove(past, range))
             .collect();
         let came_back_bytes = dropped.iter().map(|part| part.len()).sum();
         self.length.came_back(came_back_bytes);
         back.extend(&dropped);
+        back.extend(past.flat_map(|past| self.kept.remove(past, range)));
         back.sort_unstable();
         tried.back.remove(range);
         let mut parts = Vec::with_capacity(1);
@@ -219,13 +228,15 @@ impl Reuse {
             }
             parts.push((part, arrival));
         }
+        let past = self.files.get(&file).and_then(|tried| tried.past);
         for (part, arrival) in &parts {
             match arrival {
                 Arrival::Waits => self.probation.add(file, *part),
-                Arrival::Stays => self.kept_bytes += part.len(),
+                Arrival::Stays => self.stays(past, *part),
                 Arrival::Goes => {}
             }
         }
+        self.bound_past();
         (parts, dropped)
     }
 
@@ -243,7 +254,6 @@ impl Reuse {
             self.length.streams(part.len());
             if let Some(past) = tried.past {
                 self.ghosts.add(past, part);
-                self.bound_ghosts();
             }
             return Arrival::Goes;
         }
@@ -283,18 +293,21 @@ impl Reuse {
             .iter()
             .any(|part| part.start >= written_from || is_back(part));
         let stays = used.again || used.once && one_suffices;
-        let past = tried.past.filter(|_| !stays);
+        let past = tried.past;
         for part in parts {
             tried.back.remove(*part);
+        }
+        for part in parts {
+            if stays {
+                self.stays(past, *part);
+                continue;
+            }
+            self.length.used_once(part.len());
             if let Some(past) = past {
                 self.ghosts.add(past, *part);
             }
-            match stays {
-                true => self.kept_bytes += part.len(),
-                false => self.length.used_once(part.len()),
-            }
         }
-        self.bound_ghosts();
+        self.bound_past();
         self.learn(file, stays);
         stays
     }
@@ -319,7 +332,17 @@ impl Reuse {
         }
     }
 
-    fn bound_ghosts(&mut self) {
+    fn stays(&mut self, past: Option<Past>, part: ByteRange) {
+        self.kept_bytes += part.len();
+        if let Some(past) = past {
+            self.kept.add(past, part);
+        }
+    }
+
+    fn bound_past(&mut self) {
+        while self.kept.bytes() > self.memory_bytes || self.kept.pieces() > GHOST_PIECES {
+            self.kept.take_oldest();
+        }
         while self.ghosts.bytes() > self.memory_bytes || self.ghosts.pieces() > self.most_ghosts() {
             self.ghosts.take_oldest();
         }
@@ -446,6 +469,28 @@ mod tests {
         arrive(&mut reuse, later, pieces(1, 2));
         let (file, parts) = reuse.take_oldest(true).unwrap();
         assert!(!reuse.decide(file, &parts, Used::default()));
+    }
+
+    #[test]
+    fn what_stayed_and_was_evicted_stays_if_it_is_used_at_all() {
+        let mut reuse = reuse();
+        let again = Used {
+            once: true,
+            again: true,
+        };
+        arrive(&mut reuse, FILE, pieces(0, 2));
+        while let Some((file, parts)) = reuse.take_oldest(true) {
+            assert!(reuse.decide(file, &parts, again));
+        }
+        let (_, dropped) = reuse.arrived(FILE, pieces(0, 1), [None; 2]);
+        assert_eq!(dropped, [], "not by us");
+        let (file, parts) = reuse.take_oldest(true).unwrap();
+        assert!(reuse.decide(file, &parts, USED));
+        // It is back once more, and nobody uses it.
+        arrive(&mut reuse, FILE, pieces(0, 1));
+        let (file, parts) = reuse.take_oldest(true).unwrap();
+        assert!(!reuse.decide(file, &parts, Used::default()));
+        assert_eq!(reuse.kept_bytes(), 3 * PIECE);
     }
 
     #[test]
