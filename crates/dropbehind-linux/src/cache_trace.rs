@@ -43,7 +43,7 @@ use queue::Queue;
 use records::Stamped;
 use ring::{Ring, Rings};
 use runs::Runs;
-pub use runs::{ArrivalMark, TraceView, ruled_out};
+pub use runs::{ArrivalMark, TraceView};
 use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};

@@ -15,7 +15,6 @@ use std::time::{Duration, Instant, SystemTime};
 
 use dropbehind_flusher::{FailedWriteback, Flusher, NoticeSink, ReportedTrace};
 use dropbehind_linux::IoPriority;
-use dropbehind_linux::cache_trace::ruled_out;
 use dropbehind_linux::{
     CacheTrace, Fanotify, HeldMountNamespace, TIME_SLICE_MIN, WritebackFailures, process_stat,
     processor_time_of, set_thread_time_slice,
@@ -130,10 +129,7 @@ impl Observer {
         let mut notes = Vec::new();
         // Before the first file can be opened.
         let trace = match &config.opens {
-            Some(_) => {
-                let ruled_out = ruled_out().ok().flatten();
-                Err(ruled_out.unwrap_or(NOT_PERMITTED).to_owned())
-            }
+            Some(_) => Err(NOT_PERMITTED.to_owned()),
             None => open_trace(config.traced),
         };
         let trace = trace.map_err(|error| {

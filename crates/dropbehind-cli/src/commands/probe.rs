@@ -4,7 +4,7 @@ mod choice;
 mod consequence;
 
 use super::observe::tracing_is_wanted;
-use super::run::{opens_tell_all, sources};
+use super::run::sources;
 use super::{json, print, report};
 use crate::error::{Doing, Exit, Failure};
 use crate::size::show;
@@ -31,9 +31,8 @@ const WITHOUT_TRACE: &str = "without a trace of the page cache, run and watch do
      brings in which page: what was resident when a file was opened stays, and the rest goes";
 
 const STOPPED: &str = "run learns of opens from seccomp, which stops programs at each open for some \
-     microseconds: what was resident when a file was opened stays, the rest goes; started without \
-     root, nobody gains rights inside (sudo), and files of others that may only be read keep what \
-     is read of them";
+     microseconds: what was resident when a file was opened stays, the rest goes; nobody gains \
+     rights inside (sudo), and files of others that may only be read keep what is read of them";
 
 const NO_SOURCE: &str = "run cannot observe programs: neither fanotify nor seccomp tells what they \
      open";
@@ -130,7 +129,6 @@ impl Report {
         };
         let sources = sources();
         match &sources {
-            (Ok(()), Ok(())) if opens_tell_all() => consequences.push(STOPPED),
             (Ok(()), _) => {}
             (Err(_), Ok(())) => consequences.push(STOPPED),
             (Err(_), Err(_)) => consequences.push(NO_SOURCE),

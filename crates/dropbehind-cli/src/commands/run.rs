@@ -18,7 +18,6 @@ use crate::stats_file::StatsFile;
 use clap::Args;
 use dropbehind::Mode;
 use dropbehind::config::Disks;
-use dropbehind_linux::cache_trace;
 use dropbehind_linux::seccomp::{Holders, can_stop_at_opens, may_trace, yama_scope};
 use dropbehind_linux::{
     Apart, Change, CommandLine, Fanotify, Program, SignalFd, StartState, die_by,
@@ -326,22 +325,13 @@ fn choose_source(wanted: OpenSource) -> Result<Apart, Failure> {
         OpenSource::Fanotify => check_privilege().map(|()| Apart::MountNamespace),
         OpenSource::Seccomp => check_stopping(),
         OpenSource::Auto => match check_privilege() {
-            Ok(()) => Ok(match opens_tell_all() && check_stopping().is_ok() {
-                true => Apart::StoppedAtOpens,
-                false => Apart::MountNamespace,
-            }),
+            Ok(()) => Ok(Apart::MountNamespace),
             Err(mut failure) => check_stopping().map_err(|other| {
                 failure.add(&other.to_string());
                 failure
             }),
         },
     }
-}
-
-/// Whether no trace can tell which pages a program brings in. What matters then is what was cached
-/// when it opened a file, and fanotify reports that late: the program may have read by then.
-pub(super) fn opens_tell_all() -> bool {
-    !matches!(cache_trace::ruled_out(), Ok(None))
 }
 
 /// Finds out whether programs can be stopped at their opens.

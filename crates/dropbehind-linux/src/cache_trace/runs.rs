@@ -67,21 +67,6 @@ const SINCE: KernelVersion = KernelVersion {
 /// The inode of the initial pid namespace, `PROC_PID_INIT_INO` in include/linux/proc_ns.h.
 const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 
-/// Why there can be no [`CacheTrace`](super::CacheTrace), whatever privileges this process has.
-/// `None` if that takes opening one.
-///
-/// # Errors
-///
-/// Those of stat(2) on `/proc/self/ns/pid`.
-pub fn ruled_out() -> io::Result<Option<&'static str>> {
-    if kernel_version() < SINCE {
-        return Ok(Some("it needs Linux 5.12"));
-    }
-    let namespace = std::fs::metadata("/proc/self/ns/pid")?.ino();
-    Ok((namespace != FIRST_PID_NAMESPACE)
-        .then_some("bpf(2) gives the numbers of processes in another pid namespace"))
-}
-
 /// The rings of all processors, and the program that fills them.
 #[derive(Debug)]
 pub(super) struct Runs {
@@ -148,8 +133,11 @@ impl Runs {
         ring_bytes: usize,
     ) -> io::Result<Self> {
         let unsupported = |why| Err(io::Error::new(io::ErrorKind::Unsupported, why));
-        if let Some(why) = ruled_out()? {
-            return unsupported(why);
+        if kernel_version() < SINCE {
+            return unsupported("it needs Linux 5.12");
+        }
+        if std::fs::metadata("/proc/self/ns/pid")?.ino() != FIRST_PID_NAMESPACE {
+            return unsupported("bpf(2) gives the numbers of processes in another pid namespace");
         }
         if cfg!(not(all(
             target_endian = "little",
