@@ -128,6 +128,54 @@ fn renamed_and_linked_files_go() {
     assert_eq!(cached.sum::<u64>(), 0);
 }
 
+/// As a shell's script does with mv.
+#[test]
+fn files_that_another_thread_renames_go() {
+    need!(all Ordinary::needs(&["python3"]));
+    let user = Ordinary::new();
+    user.does(
+        "cat >make.py <<'END'\nimport os, threading\n\
+         def make():\n \
+             with open('tmp', 'wb') as f: f.write(b'x' * 20000)\n\
+         for n in range(100):\n \
+             thread = threading.Thread(target=make)\n \
+             thread.start(); thread.join(); os.rename('tmp', f'made{n}')\nEND\n\
+         $RUN python3 make.py",
+    );
+    let cached = (0..100).map(|name| user.cached_pages(&format!("made{name}")));
+    assert_eq!(cached.sum::<u64>(), 0);
+}
+
+#[test]
+fn a_file_is_found_while_others_open_files_all_the_time() {
+    need!(all Ordinary::needs(&["python3"]));
+    let user = Ordinary::new();
+    let script = "cat >busy.py <<'END'\n\
+         import os, signal, time\n\
+         def busy():\n \
+             child = os.fork()\n \
+             while child == 0: os.close(os.open('busy.py', os.O_RDONLY))\n \
+             return child\n\
+         children = [busy(), busy()]\n\
+         time.sleep(0.2)\n\
+         fd = os.open('data', os.O_WRONLY | os.O_CREAT)\n\
+         for n in range(64): os.write(fd, b'x' * (1 << 20))\n\
+         while not os.path.exists('stop'): time.sleep(0.01)\n\
+         for child in children: os.kill(child, signal.SIGKILL)\nEND\n\
+         $RUN python3 busy.py";
+    let mut run = user.script("", script).spawn().unwrap();
+    let data = user.file("data");
+    let is_written = || data.metadata().is_ok_and(|data| data.len() == 64 * MIB);
+    let is_gone = || is_written() && user.cached_pages("data") == 0;
+    let gone = (0..300).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        is_gone()
+    });
+    std::fs::write(user.file("stop"), "").unwrap();
+    assert!(run.wait().unwrap().success());
+    assert!(gone);
+}
+
 /// git makes its objects so: nobody else may write to them.
 #[test]
 fn files_that_are_made_read_only_go() {
