@@ -176,6 +176,26 @@ fn a_file_is_found_while_others_open_files_all_the_time() {
     assert!(gone);
 }
 
+/// Files without a name, and those that the program finds by a link of its own in `/proc`.
+#[test]
+fn files_that_can_only_be_seen_afterwards_go() {
+    need!(all Ordinary::needs(&["python3"]));
+    let user = Ordinary::new();
+    user.does(
+        "cat >make.py <<'END'\nimport os, sys, time\n\
+         name = sys.argv[2]\n\
+         if sys.argv[1] == 'unnamed': f = os.open('.', os.O_TMPFILE | os.O_WRONLY, 0o600)\n\
+         else: f = os.open('/proc/self/cwd/' + name, os.O_CREAT | os.O_WRONLY, 0o600)\n\
+         os.write(f, b'x' * (4 << 20))\n\
+         time.sleep(0.1)\n\
+         if sys.argv[1] == 'unnamed': os.system(f'ln -L /proc/{os.getpid()}/fd/{f} {name}')\nEND\n\
+         for n in $(seq 10); do for how in unnamed linked; do $RUN python3 make.py $how $how$n; done; done",
+    );
+    for name in (1..=10).flat_map(|n| ["unnamed", "linked"].map(|how| format!("{how}{n}"))) {
+        assert_eq!(user.cached_pages(&name), 0, "{name}");
+    }
+}
+
 /// git makes its objects so: nobody else may write to them.
 #[test]
 fn files_that_are_made_read_only_go() {

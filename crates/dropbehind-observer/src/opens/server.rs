@@ -70,6 +70,8 @@ struct Unfinished {
 enum What {
     Made(Way),
     Truncated(LookedAt),
+    /// Nobody could see which file it is.
+    Unclear,
 }
 
 impl Unfinished {
@@ -77,6 +79,8 @@ impl Unfinished {
         match &self.what {
             What::Made(way) => way.is_there(),
             What::Truncated(file) => file.was_modified(),
+            // Nothing shows it while the thread runs.
+            What::Unclear => false,
         }
     }
 }
@@ -209,7 +213,7 @@ impl Serving {
                 let process = self.process_of(call.thread);
                 self.report(&Report::Unstopped { process }, None);
             }
-            _ if !self.looks => self.search(call.thread),
+            _ if !self.looks => self.put_off(call, What::Unclear),
             Request::Open { .. } | Request::OpenHow { .. } => self.opens(call),
         }
     }
@@ -224,7 +228,7 @@ impl Serving {
                 };
                 if !served.listener.waits(call) {
                     // We took so long that somebody else answered, or it was interrupted.
-                    return self.search(call.thread);
+                    return self.put_off(call, What::Unclear);
                 }
                 match file.is_to_be_truncated() {
                     true => self.put_off(call, What::Truncated(file)),
@@ -232,7 +236,7 @@ impl Serving {
                 }
             }
             Found::ToBeMade(way) => self.put_off(call, What::Made(way)),
-            Found::Unclear => self.search(call.thread),
+            Found::Unclear => self.put_off(call, What::Unclear),
         }
     }
 
@@ -292,12 +296,17 @@ impl Serving {
     }
 
     fn put_off(&mut self, call: &StoppedCall, what: What) {
+        // A search finds only what is open at that moment.
+        let first = match &what {
+            What::Unclear => Duration::ZERO,
+            _ => PAUSE,
+        };
         self.unfinished.push(Unfinished {
             thread: call.thread,
             call: CallUnderWay::new(call.thread, call.number),
             what,
-            next_look: Instant::now() + PAUSE,
-            pause: 2 * PAUSE,
+            next_look: Instant::now() + first,
+            pause: (2 * first).max(PAUSE),
         });
     }
 
@@ -310,6 +319,9 @@ impl Serving {
             match open.is_done() || !open.call.may_go_on() {
                 true => self.finish(open),
                 false => {
+                    if matches!(open.what, What::Unclear) {
+                        self.search(open.thread);
+                    }
                     open.next_look = now + open.pause;
                     open.pause = (2 * open.pause).min(TICK);
                     self.unfinished.push(open);
@@ -348,6 +360,7 @@ impl Serving {
                 // The open has failed, or is not yet over.
                 false => self.search(thread),
             },
+            What::Unclear => self.search(thread),
         }
     }
 
