@@ -70,7 +70,7 @@ pub struct StoppedCall {
 /// What a stopped call asks for. Addresses are in the caller's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// open(2), openat(2), creat(2).
+    /// open(2), openat(2), creat(2); execve(2) and execveat(2), which read the file.
     Open {
         /// From where a relative path leads; may be `AT_FDCWD`.
         directory: i32,

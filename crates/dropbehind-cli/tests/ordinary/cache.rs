@@ -196,6 +196,18 @@ fn files_that_can_only_be_seen_afterwards_go() {
     }
 }
 
+#[test]
+fn a_program_that_is_only_run_goes() {
+    need!(all Ordinary::needs(&["bash"]));
+    let user = Ordinary::new();
+    user.does("cp $(command -v bash) own; sync own");
+    evict(&user.file("own"));
+    for run in ["./own -c :", "sh -c './own -c :; :'"] {
+        user.does(&format!("$RUN {run}"));
+        assert_eq!(user.cached_pages("own"), 0, "{run}");
+    }
+}
+
 /// git makes its objects so: nobody else may write to them.
 #[test]
 fn files_that_are_made_read_only_go() {
