@@ -222,6 +222,10 @@ impl Serving {
         let served = Arc::clone(&self.served);
         match self.looker.look(call, &served.listener) {
             Found::Nothing => {}
+            // If the open fails, what comes into the cache is not the program's.
+            Found::File(_) if self.looker.has_all_descriptors(call.thread) => {
+                self.put_off(call, What::Unclear);
+            }
             Found::File(file) => {
                 let Some(before) = self.before(&file) else {
                     return;
