@@ -1,4 +1,4 @@
-//! Stopping a program at each open: seccomp(2) with `SECCOMP_RET_USER_NOTIF` (since Linux 5.0;
+//! Stopping a program at each open and exec: seccomp(2) with `SECCOMP_RET_USER_NOTIF` (since Linux 5.0;
 //! without `SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV`, so before 5.19, a signal may end a stopped
 //! call with `EINTR`).
 //!

@@ -166,8 +166,8 @@ pub(super) fn request(stopped: &Notification) -> Request {
 pub(crate) struct Filter(Vec<libc::sock_filter>);
 
 impl Filter {
-    /// Stops what opens, executes or renames files, except opens of directories and those that only name a
-    /// file (`O_PATH`).
+    /// Stops what opens, executes or renames files, except opens of directories and those that
+    /// only name a file (`O_PATH`).
     ///
     /// # Errors
     /// [`io::ErrorKind::Unsupported`]: the calls of this architecture are not known.
