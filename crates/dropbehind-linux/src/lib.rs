@@ -126,8 +126,8 @@ pub use presence::Presence;
 pub use pressure::{Pressure, Resource, Stall, pressure, pressure_in};
 pub use probe::{Probe, Support, probe};
 pub use processes::{
-    CallUnderWay, Cgroup, ProcessStat, cgroups, children, command_name, executable, process_stat,
-    process_user, processes, processes_started,
+    CallUnderWay, Cgroup, ProcessStat, cgroups, children, command_name, descriptor_limit,
+    executable, process_stat, process_user, processes, processes_started,
 };
 pub use processor_time::{processor_time, processor_time_of};
 pub use program::{Apart, Change, CommandLine, Program};

@@ -1,5 +1,6 @@
 //! Which processes there are, and what they are: proc(5). They may end at any moment.
 
+use crate::errno::check;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Read};
@@ -182,6 +183,24 @@ pub struct ProcessStat {
 pub fn process_stat(process: i32) -> io::Result<ProcessStat> {
     let text = read_proc(&format!("/proc/{process}/stat"))?;
     parse_stat(&text).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// How many descriptors a thread's process may have (`RLIMIT_NOFILE`).
+///
+/// # Errors
+///
+/// - `EPERM`: it is another user's.
+/// - `ESRCH`: there is no such thread any more.
+pub fn descriptor_limit(thread: i32) -> io::Result<u64> {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    let nothing_new = std::ptr::null();
+    // SAFETY: this sets nothing and writes the limit.
+    let asked = unsafe { libc::prlimit(thread, libc::RLIMIT_NOFILE, nothing_new, &raw mut limit) };
+    check(asked.into())?;
+    Ok(limit.rlim_cur)
 }
 
 /// The kernel counts few ticks and divides the whole time in their proportion (`cputime_adjust`,

@@ -1,4 +1,4 @@
-//! Stopping a program at each open: seccomp(2) with `SECCOMP_RET_USER_NOTIF` (since Linux 5.0;
+//! Stopping a program at each open and exec: seccomp(2) with `SECCOMP_RET_USER_NOTIF` (since Linux 5.0;
 //! without `SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV`, so before 5.19, a signal may end a stopped
 //! call with `EINTR`).
 //!
@@ -70,7 +70,7 @@ pub struct StoppedCall {
 /// What a stopped call asks for. Addresses are in the caller's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// open(2), openat(2), creat(2).
+    /// open(2), openat(2), creat(2); execve(2) and execveat(2), which read the file.
     Open {
         /// From where a relative path leads; may be `AT_FDCWD`.
         directory: i32,

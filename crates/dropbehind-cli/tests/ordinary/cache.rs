@@ -128,6 +128,86 @@ fn renamed_and_linked_files_go() {
     assert_eq!(cached.sum::<u64>(), 0);
 }
 
+/// As a shell's script does with mv.
+#[test]
+fn files_that_another_thread_renames_go() {
+    need!(all Ordinary::needs(&["python3"]));
+    let user = Ordinary::new();
+    user.does(
+        "cat >make.py <<'END'\nimport os, threading\n\
+         def make():\n \
+             with open('tmp', 'wb') as f: f.write(b'x' * 20000)\n\
+         for n in range(100):\n \
+             thread = threading.Thread(target=make)\n \
+             thread.start(); thread.join(); os.rename('tmp', f'made{n}')\nEND\n\
+         $RUN python3 make.py",
+    );
+    let cached = (0..100).map(|name| user.cached_pages(&format!("made{name}")));
+    assert_eq!(cached.sum::<u64>(), 0);
+}
+
+#[test]
+fn a_file_is_found_while_others_open_files_all_the_time() {
+    need!(all Ordinary::needs(&["python3"]));
+    let user = Ordinary::new();
+    let script = "cat >busy.py <<'END'\n\
+         import os, signal, time\n\
+         def busy():\n \
+             child = os.fork()\n \
+             while child == 0: os.close(os.open('busy.py', os.O_RDONLY))\n \
+             return child\n\
+         children = [busy(), busy()]\n\
+         time.sleep(0.2)\n\
+         fd = os.open('data', os.O_WRONLY | os.O_CREAT)\n\
+         for n in range(64): os.write(fd, b'x' * (1 << 20))\n\
+         while not os.path.exists('stop'): time.sleep(0.01)\n\
+         for child in children: os.kill(child, signal.SIGKILL)\nEND\n\
+         $RUN python3 busy.py";
+    let mut run = user.script("", script).spawn().unwrap();
+    let data = user.file("data");
+    let is_written = || data.metadata().is_ok_and(|data| data.len() == 64 * MIB);
+    let is_gone = || is_written() && user.cached_pages("data") == 0;
+    let gone = (0..300).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        is_gone()
+    });
+    std::fs::write(user.file("stop"), "").unwrap();
+    assert!(run.wait().unwrap().success());
+    assert!(gone);
+}
+
+/// Files without a name, and those that the program finds by a link of its own in `/proc`.
+#[test]
+fn files_that_can_only_be_seen_afterwards_go() {
+    need!(all Ordinary::needs(&["python3"]));
+    let user = Ordinary::new();
+    user.does(
+        "cat >make.py <<'END'\nimport os, sys, time\n\
+         name = sys.argv[2]\n\
+         if sys.argv[1] == 'unnamed': f = os.open('.', os.O_TMPFILE | os.O_WRONLY, 0o600)\n\
+         else: f = os.open('/proc/self/cwd/' + name, os.O_CREAT | os.O_WRONLY, 0o600)\n\
+         os.write(f, b'x' * (4 << 20))\n\
+         time.sleep(0.1)\n\
+         if sys.argv[1] == 'unnamed': os.system(f'ln -L /proc/{os.getpid()}/fd/{f} {name}')\nEND\n\
+         for n in $(seq 10); do for how in unnamed linked; do $RUN python3 make.py $how $how$n; done; done",
+    );
+    for name in (1..=10).flat_map(|n| ["unnamed", "linked"].map(|how| format!("{how}{n}"))) {
+        assert_eq!(user.cached_pages(&name), 0, "{name}");
+    }
+}
+
+#[test]
+fn a_program_that_is_only_run_goes() {
+    need!(all Ordinary::needs(&["bash"]));
+    let user = Ordinary::new();
+    user.does("cp $(command -v bash) own; sync own");
+    evict(&user.file("own"));
+    for run in ["./own -c :", "sh -c './own -c :; :'"] {
+        user.does(&format!("$RUN {run}"));
+        assert_eq!(user.cached_pages("own"), 0, "{run}");
+    }
+}
+
 /// git makes its objects so: nobody else may write to them.
 #[test]
 fn files_that_are_made_read_only_go() {

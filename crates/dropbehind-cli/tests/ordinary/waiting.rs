@@ -1,6 +1,8 @@
 //! Opens that take long, and opens that fail.
 
 use crate::bed::Ordinary;
+use dropbehind_testbed::reclaim::in_some_attempt;
+use dropbehind_testbed::residency::evict;
 use dropbehind_testbed::{HangingFs, Need, need};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -44,6 +46,38 @@ fn a_server_that_hangs_keeps_only_those_waiting_who_asked_it() {
     }
     drop(hanging);
     assert!(run.wait().unwrap().success());
+}
+
+/// What others read of the file meanwhile is theirs.
+#[test]
+fn what_could_not_be_opened_for_lack_of_descriptors_stays() {
+    need!(all Ordinary::needs(&["python3"]));
+    let user = Ordinary::new();
+    user.does(
+        "head -c 8M /dev/urandom >data; sync data; \
+         cat >fails.py <<'END'\n\
+         import errno, os, resource, time\n\
+         null = os.open('/dev/null', os.O_RDONLY)\n\
+         resource.setrlimit(resource.RLIMIT_NOFILE, (null + 1, null + 1))\n\
+         failed = 0\n\
+         while not os.access('over', 0):\n \
+             try: os.open('data', os.O_RDONLY); os._exit(9)\n \
+             except OSError as error: assert error.errno == errno.EMFILE\n \
+             failed += 1\n \
+             if failed == 100: os.mkdir('fails')\n \
+             time.sleep(0.0005)\n\
+         END\n",
+    );
+    let data = user.file("data");
+    in_some_attempt(|reclaim| {
+        evict(&data);
+        user.does(
+            "rm -rf fails over; $RUN python3 fails.py & \
+             until [ -e fails ]; do sleep 0.1; done; cat data >/dev/null; sleep 0.5; \
+             touch over; wait $!",
+        );
+        reclaim.stays(&data, user.cached_pages("data") * 4096, 8 << 20)
+    });
 }
 
 /// A file that somebody else makes later is theirs, whether the program then sleeps or computes.

@@ -19,6 +19,10 @@ enum Form {
     OpenAt,
     /// A directory, a path, how.
     OpenAt2,
+    /// A path.
+    Exec,
+    /// A directory, a path.
+    ExecAt,
     Rename,
     Ring,
 }
@@ -38,6 +42,8 @@ const TABLES: &[Table] = &[
             (2, Form::Open),
             (437, Form::OpenAt2),
             (85, Form::Creat),
+            (59, Form::Exec),
+            (322, Form::ExecAt),
             (82, Form::Rename),
             (264, Form::Rename),
             (316, Form::Rename),
@@ -54,6 +60,8 @@ const TABLES: &[Table] = &[
             (5, Form::Open),
             (437, Form::OpenAt2),
             (8, Form::Creat),
+            (11, Form::Exec),
+            (358, Form::ExecAt),
             (38, Form::Rename),
             (302, Form::Rename),
             (353, Form::Rename),
@@ -71,6 +79,8 @@ const TABLES: &[Table] = &[
         calls: &[
             (56, Form::OpenAt),
             (437, Form::OpenAt2),
+            (221, Form::Exec),
+            (281, Form::ExecAt),
             (38, Form::Rename),
             (276, Form::Rename),
             (37, Form::Rename),
@@ -85,6 +95,8 @@ const TABLES: &[Table] = &[
             (5, Form::Open),
             (437, Form::OpenAt2),
             (8, Form::Creat),
+            (11, Form::Exec),
+            (387, Form::ExecAt),
             (38, Form::Rename),
             (329, Form::Rename),
             (382, Form::Rename),
@@ -134,6 +146,16 @@ pub(super) fn request(stopped: &Notification) -> Request {
             path: second,
             how: third,
         },
+        Some(Form::Exec) => Request::Open {
+            directory: libc::AT_FDCWD,
+            path: first,
+            flags: libc::O_RDONLY,
+        },
+        Some(Form::ExecAt) => Request::Open {
+            directory: first as i32,
+            path: second,
+            flags: libc::O_RDONLY,
+        },
         Some(Form::Ring) => Request::Ring,
         Some(Form::Rename) | None => Request::Rename,
     }
@@ -144,8 +166,8 @@ pub(super) fn request(stopped: &Notification) -> Request {
 pub(crate) struct Filter(Vec<libc::sock_filter>);
 
 impl Filter {
-    /// Stops what opens or renames files, except opens of directories and those that only name a
-    /// file (`O_PATH`).
+    /// Stops what opens, executes or renames files, except opens of directories and those that
+    /// only name a file (`O_PATH`).
     ///
     /// # Errors
     /// [`io::ErrorKind::Unsupported`]: the calls of this architecture are not known.

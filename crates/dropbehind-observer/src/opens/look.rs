@@ -6,7 +6,7 @@
 use crate::observer::own_process;
 use crate::source::has_pages;
 use dropbehind_linux::seccomp::{Listener, OpenHow, Request, StoppedCall};
-use dropbehind_linux::{OwnLinks, may_write, mount_with_id};
+use dropbehind_linux::{OwnLinks, descriptor_limit, may_write, mount_with_id};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -206,6 +206,16 @@ impl Looker {
             }
             Err(_) => Found::Nothing,
         }
+    }
+
+    /// Returns whether a thread's process has as many descriptors as it may, so that an open will
+    /// most likely fail. False before Linux 6.2, which does not count them.
+    pub(super) fn has_all_descriptors(&mut self, thread: i32) -> bool {
+        let stat = self.threads.ask(thread, |directory| {
+            rustix::fs::statx(directory, "fd", AtFlags::STATX_DONT_SYNC, StatxFlags::SIZE)
+        });
+        let open = stat.map_or(0, |stat| stat.stx_size);
+        open > 0 && descriptor_limit(thread).is_ok_and(|limit| open >= limit)
     }
 
     /// Looks for a file that was to be made; `None` if it is not there.

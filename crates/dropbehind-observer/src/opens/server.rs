@@ -23,9 +23,9 @@ use std::time::{Duration, Instant};
 /// The thread's name, by which a run within a run finds out that it is one.
 pub(super) const NAME: &str = "dropbehind-open";
 /// What an open makes or truncates is looked at when its thread opens the next file, or after
-/// this time in which nobody opens any. The pause doubles up to [`TICK`] while the open goes on:
-/// truncating a large file takes some milliseconds.
-const QUIET: Duration = Duration::from_millis(1);
+/// this time. The pause doubles up to [`TICK`] while the open goes on: truncating a large file
+/// takes some milliseconds.
+const PAUSE: Duration = Duration::from_millis(1);
 /// Counting what is cached of one file takes at most one part in this many of the time, once it
 /// has taken more of a processor than [`COSTLY_COUNT`]: 10 ms for each cached GiB, or 80 if its
 /// pages are scattered.
@@ -60,12 +60,29 @@ struct Unfinished {
     thread: i32,
     call: CallUnderWay,
     what: What,
+    /// When it is looked at next.
+    next_look: Instant,
+    /// How long to wait after that.
+    pause: Duration,
 }
 
 #[derive(Debug)]
 enum What {
     Made(Way),
     Truncated(LookedAt),
+    /// Nobody could see which file it is.
+    Unclear,
+}
+
+impl Unfinished {
+    fn is_done(&self) -> bool {
+        match &self.what {
+            What::Made(way) => way.is_there(),
+            What::Truncated(file) => file.was_modified(),
+            // Nothing shows it while the thread runs.
+            What::Unclear => false,
+        }
+    }
 }
 
 /// Why a server stopped.
@@ -86,8 +103,6 @@ pub(super) struct Serving {
     pub(super) other: Option<Pidfd>,
     looker: Looker,
     unfinished: Vec<Unfinished>,
-    /// How long to wait before they are looked at.
-    quiet: Duration,
     processes: HashMap<i32, i32>,
     told_of_others: HashSet<u32>,
     /// When what is cached of a file may be counted again.
@@ -108,7 +123,6 @@ impl Serving {
             other: None,
             looker: Looker::new(),
             unfinished: Vec::new(),
-            quiet: QUIET,
             processes: HashMap::new(),
             told_of_others: HashSet::new(),
             next_count: HashMap::new(),
@@ -135,18 +149,18 @@ impl Serving {
                     return Stopped::Enough;
                 }
             }
+            self.finish_due();
             let served = Arc::clone(&self.served);
             let mut entries = vec![PollEntry::new(served.listener.as_fd(), Interest::Readable)];
             let other = self.other.as_ref().map(AsFd::as_fd);
             let others = wake.map(AsFd::as_fd).into_iter().chain(other);
             entries.extend(others.map(|fd| PollEntry::new(fd, Interest::Readable)));
-            let timeout = match self.unfinished.is_empty() {
-                true => TICK,
-                false => self.quiet,
-            };
+            let next_look = self.unfinished.iter().map(|open| open.next_look).min();
+            let timeout = next_look.map_or(TICK, |next| {
+                next.saturating_duration_since(Instant::now()).min(TICK)
+            });
             // An interruption is no event; any other failure shows when receiving.
             if poll(&mut entries, Some(timeout)).is_ok_and(|ready| ready == 0) {
-                self.finish_some();
                 continue;
             }
             let (ready, hung_up) = (entries[0].is_ready(), entries[0].is_hung_up());
@@ -194,12 +208,12 @@ impl Serving {
             self.finish(open);
         }
         match call.request {
-            Request::Rename => {}
+            Request::Rename => self.finish_made(),
             Request::Ring => {
                 let process = self.process_of(call.thread);
                 self.report(&Report::Unstopped { process }, None);
             }
-            _ if !self.looks => self.search(call.thread),
+            _ if !self.looks => self.put_off(call, What::Unclear),
             Request::Open { .. } | Request::OpenHow { .. } => self.opens(call),
         }
     }
@@ -208,13 +222,17 @@ impl Serving {
         let served = Arc::clone(&self.served);
         match self.looker.look(call, &served.listener) {
             Found::Nothing => {}
+            // If the open fails, what comes into the cache is not the program's.
+            Found::File(_) if self.looker.has_all_descriptors(call.thread) => {
+                self.put_off(call, What::Unclear);
+            }
             Found::File(file) => {
                 let Some(before) = self.before(&file) else {
                     return;
                 };
                 if !served.listener.waits(call) {
                     // We took so long that somebody else answered, or it was interrupted.
-                    return self.search(call.thread);
+                    return self.put_off(call, What::Unclear);
                 }
                 match file.is_to_be_truncated() {
                     true => self.put_off(call, What::Truncated(file)),
@@ -222,7 +240,7 @@ impl Serving {
                 }
             }
             Found::ToBeMade(way) => self.put_off(call, What::Made(way)),
-            Found::Unclear => self.search(call.thread),
+            Found::Unclear => self.put_off(call, What::Unclear),
         }
     }
 
@@ -282,26 +300,46 @@ impl Serving {
     }
 
     fn put_off(&mut self, call: &StoppedCall, what: What) {
+        // A search finds only what is open at that moment.
+        let first = match &what {
+            What::Unclear => Duration::ZERO,
+            _ => PAUSE,
+        };
         self.unfinished.push(Unfinished {
             thread: call.thread,
             call: CallUnderWay::new(call.thread, call.number),
             what,
+            next_look: Instant::now() + first,
+            pause: (2 * first).max(PAUSE),
         });
-        self.quiet = QUIET;
     }
 
     /// Looks at what opens have made or truncated by now, or failed to.
-    fn finish_some(&mut self) {
-        self.quiet = (2 * self.quiet).min(TICK);
-        for mut open in std::mem::take(&mut self.unfinished) {
-            let is_done = match &open.what {
-                What::Made(way) => way.is_there(),
-                What::Truncated(file) => file.was_modified(),
-            };
-            match is_done || !open.call.may_go_on() {
+    fn finish_due(&mut self) {
+        let now = Instant::now();
+        let is_due = |open: &mut Unfinished| open.next_look <= now;
+        let due: Vec<_> = self.unfinished.extract_if(.., is_due).collect();
+        for mut open in due {
+            match open.is_done() || !open.call.may_go_on() {
                 true => self.finish(open),
-                false => self.unfinished.push(open),
+                false => {
+                    if matches!(open.what, What::Unclear) {
+                        self.search(open.thread);
+                    }
+                    open.next_look = now + open.pause;
+                    open.pause = (2 * open.pause).min(TICK);
+                    self.unfinished.push(open);
+                }
             }
+        }
+    }
+
+    /// Looks at what opens of any thread have made, before it may get another name.
+    fn finish_made(&mut self) {
+        let is_made = |open: &mut Unfinished| matches!(open.what, What::Made(_)) && open.is_done();
+        let made: Vec<_> = self.unfinished.extract_if(.., is_made).collect();
+        for open in made {
+            self.finish(open);
         }
     }
 
@@ -326,6 +364,7 @@ impl Serving {
                 // The open has failed, or is not yet over.
                 false => self.search(thread),
             },
+            What::Unclear => self.search(thread),
         }
     }
 
@@ -459,7 +498,7 @@ impl OpenServer {
         // It ends by itself with the last process.
         let began = Instant::now();
         while !self.thread.is_finished() && began.elapsed() < FLUSHING {
-            if let Ok(processes) = self.flushed.recv_timeout(QUIET) {
+            if let Ok(processes) = self.flushed.recv_timeout(PAUSE) {
                 return match self.is_over() {
                     true => 0,
                     false => processes.max(1),
