@@ -168,13 +168,12 @@ impl Files {
             return Some(open.path.as_path().into());
         }
         let mut users = open.users().iter();
-        let kind = command_name(process).ok()?;
-        let is_like_it = |user: &User| {
+        let kind = kernel_thread_kind(process)?;
+        let is_like_it = |user: &&User| {
             let is_same = user.stamp == self.rules.names.stamp(user.process);
-            is_same && command_name(user.process).is_ok_and(|name| name == kind)
+            is_same && kernel_thread_kind(user.process).as_ref() == Some(&kind)
         };
-        let other = users
-            .find(|user| user.path.is_some() && is_kernel_thread(user.process) && is_like_it(user));
+        let other = users.find(|user| user.path.is_some() && is_like_it(user));
         other?.path.clone()
     }
 
@@ -335,4 +334,38 @@ impl Files {
 
 fn is_kernel_thread(process: i32) -> bool {
     process_stat(process).is_ok_and(|stat| stat.is_kernel_thread())
+}
+
+/// The kind of a kernel thread: its name, without what follows the slash. The threads that work
+/// for all queues of the kernel, its SMB server's among them, have a number there, and what they
+/// did last: `kworker/0:1-ksmbd-io`.
+fn kernel_thread_kind(process: i32) -> Option<String> {
+    if !is_kernel_thread(process) {
+        return None;
+    }
+    let name = command_name(process).ok()?;
+    name.split('/').next().map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dropbehind_linux::processes;
+
+    /// There are none where a pid namespace hides them.
+    #[test]
+    fn all_workers_of_the_kernel_are_of_one_kind() {
+        let is_worker = |process: &i32| {
+            is_kernel_thread(*process)
+                && command_name(*process).is_ok_and(|name| name.starts_with("kworker/"))
+        };
+        for worker in processes().unwrap().filter(is_worker) {
+            // It may have ended meanwhile.
+            if let Some(kind) = kernel_thread_kind(worker) {
+                assert_eq!(kind, "kworker");
+            }
+        }
+        let own = i32::try_from(std::process::id()).unwrap();
+        assert_eq!(kernel_thread_kind(own), None);
+    }
 }
