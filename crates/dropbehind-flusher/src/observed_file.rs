@@ -17,7 +17,7 @@ use dropbehind_policy::observed_stream::ProvenanceKind;
 use dropbehind_policy::residency::ResidencyMap;
 use dropbehind_policy::{
     Brought, ByteRange, Counted, Mode, ObservedCounts, ObservedStream, ObservedStreamConfig,
-    StreamConfig, StreamCounters, StreamId,
+    StreamConfig, StreamCounters, StreamId, Unread,
 };
 
 use crate::arrivals::ReportedTrace;
@@ -155,10 +155,10 @@ pub(crate) enum Told {
 
 impl Told {
     /// What it says to whoever drops the file's pages next.
-    fn unread(self) -> Option<Brought> {
+    fn unread(self) -> Option<Unread> {
         match self {
-            Told::Brought(brought) => Some(brought),
-            Told::Decided { range, stays: true } => Some(Brought::new(range, false)),
+            Told::Brought(brought) => Some(Unread::Brought(brought)),
+            Told::Decided { range, stays: true } => Some(Unread::Stays(range)),
             Told::Decided { stays: false, .. } | Told::Changed { .. } | Told::Advised { .. } => {
                 None
             }
@@ -386,9 +386,8 @@ impl Observed {
         }
     }
 
-    /// What the trace reported about a finished file too late to be used. What was to stay
-    /// appears as others'.
-    pub fn take_unread(&self) -> Vec<Brought> {
+    /// What was reported about a finished file too late to be used.
+    pub fn take_unread(&self) -> Vec<Unread> {
         let told = std::mem::take(&mut *lock(&self.mailbox)).into_iter();
         told.filter_map(Told::unread).collect()
     }
@@ -415,12 +414,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_to_stay_and_was_not_read_is_not_ours() {
+    fn what_was_not_read_and_still_counts_is_passed_on() {
         let range = ByteRange::new(0, 4096);
         let decided = |stays| Told::Decided { range, stays }.unread();
-        assert_eq!(decided(true), Some(Brought::new(range, false)));
+        assert_eq!(decided(true), Some(Unread::Stays(range)));
         assert_eq!(decided(false), None);
         let brought = Brought::new(range, true);
-        assert_eq!(Told::Brought(brought).unread(), Some(brought));
+        let unread = Some(Unread::Brought(brought));
+        assert_eq!(Told::Brought(brought).unread(), unread);
     }
 }

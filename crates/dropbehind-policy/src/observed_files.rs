@@ -64,6 +64,15 @@ impl Brought {
     }
 }
 
+/// What was reported to a stream that has finished without reading it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unread {
+    /// These pages entered the cache.
+    Brought(Brought),
+    /// What was there by then stays, since it was used again.
+    Stays(ByteRange),
+}
+
 /// What the shell has to do about a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FileAction {
@@ -125,6 +134,7 @@ pub struct ObservedFiles {
     done: BTreeSet<FileNumber>,
     actions: VecDeque<FileAction>,
     waiting_bytes: u64,
+    reused_bytes: u64,
     /// For files in a mode that keeps what is used again.
     reuse: Reuse,
 }
@@ -140,6 +150,7 @@ impl ObservedFiles {
             done: BTreeSet::new(),
             actions: VecDeque::new(),
             waiting_bytes: 0,
+            reused_bytes: 0,
             reuse: Reuse::new(),
         }
     }
@@ -172,6 +183,12 @@ impl ObservedFiles {
     /// Bytes brought into open files that have no stream.
     pub fn waiting_bytes(&self) -> u64 {
         self.waiting_bytes
+    }
+
+    /// Bytes brought into files so far that stay, since they were used again, and of which neither
+    /// a stream nor the shelf was told.
+    pub fn reused_bytes(&self) -> u64 {
+        self.reused_bytes
     }
 
     /// The files with this inode.
@@ -319,7 +336,9 @@ impl ObservedFiles {
             return;
         };
         if stays {
-            self.waiting_bytes -= file.ours.remove(range);
+            let bytes = file.ours.remove(range);
+            self.waiting_bytes -= bytes;
+            self.reused_bytes += bytes;
             file.kept.insert(range);
             self.keeping.insert(number);
         } else if file.streaming {
@@ -415,9 +434,8 @@ impl ObservedFiles {
         }
     }
 
-    /// The stream of a file is done with it, and has not read these records. What it was told to
-    /// let stay is not ours any more.
-    pub fn stream_finished(&mut self, number: FileNumber, unread: Vec<Brought>) {
+    /// The stream of a file is done with it, and has not read this.
+    pub fn stream_finished(&mut self, number: FileNumber, unread: Vec<Unread>) {
         let Some(file) = self.files.get_mut(&number) else {
             return;
         };
@@ -425,7 +443,15 @@ impl ObservedFiles {
         let pending = core::mem::take(&mut file.pending);
         let kept = core::mem::take(&mut file.kept);
         self.stream_gone(number);
-        for brought in unread.into_iter().chain(pending) {
+        let pending = pending.into_iter().map(Unread::Brought);
+        for unread in unread.into_iter().chain(pending) {
+            let brought = match unread {
+                Unread::Brought(brought) => brought,
+                Unread::Stays(range) => {
+                    self.decided(number, range, true);
+                    continue;
+                }
+            };
             // It may have been decided about since.
             let waiting = match brought.ours {
                 true => self.reuse.waiting_of(number, brought.range),
@@ -680,8 +706,8 @@ mod tests {
         let mut files = streaming();
         files.closed(FILE);
         expect(&mut files, &[FileAction::Close(FILE)]);
-        let unread = vec![brought(pages(0, 4), true), brought(pages(1, 2), false)];
-        files.stream_finished(FILE, unread);
+        let unread = [brought(pages(0, 4), true), brought(pages(1, 2), false)];
+        files.stream_finished(FILE, unread.map(Unread::Brought).into());
         let kept = FileAction::KeepShelved(FILE, pages(1, 2));
         expect(&mut files, &[shelved(&[pages(0, 4)]), kept]);
     }
@@ -694,17 +720,21 @@ mod tests {
         expect(&mut files, &[FileAction::Close(FILE)]);
         // Since then, some of it was evicted and came back.
         files.brought_to_try(FILE, pages(0, 4), [None; 2]);
-        let unread = vec![brought(pages(0, 8), true), brought(pages(0, 8), false)];
+        let unread = vec![
+            Unread::Brought(brought(pages(0, 8), true)),
+            Unread::Stays(pages(0, 8)),
+        ];
         files.stream_finished(FILE, unread);
         let mut waits = RangeSet::new();
         waits.insert(pages(0, 4));
         let actions: Vec<FileAction> = core::iter::from_fn(|| files.next()).collect();
-        let keep = FileAction::KeepShelved(FILE, pages(0, 8));
+        let stays = FileAction::DecideShelved(FILE, pages(0, 8), true);
         let again = FileAction::Shelve(FILE, waits.clone(), waits);
-        let last = &actions[actions.len() - 2..];
+        let keep = FileAction::Keep(FILE, pages(4, 8));
+        let last = &actions[actions.len() - 3..];
         assert_eq!(
             alloc::format!("{last:?}"),
-            alloc::format!("{:?}", [keep, again])
+            alloc::format!("{:?}", [stays, again, keep])
         );
     }
 
@@ -715,7 +745,8 @@ mod tests {
             held: true,
             ..brought(pages(300, 310), true)
         };
-        files.stream_finished(FILE, vec![brought(pages(0, 300), true), held]);
+        let unread = [brought(pages(0, 300), true), held];
+        files.stream_finished(FILE, unread.map(Unread::Brought).into());
         let told = FileAction::Tell(FILE, vec![brought(pages(0, 310), true)]);
         expect(&mut files, &[FileAction::Stream(FILE), told]);
     }
@@ -750,7 +781,7 @@ mod tests {
         files.close_all();
         // Only now does the news arrive that the stream had finished.
         let large = brought(pages(0, 300), true);
-        files.stream_finished(FILE, vec![large]);
+        files.stream_finished(FILE, vec![Unread::Brought(large)]);
         let actions = [
             FileAction::Stream(FILE),
             FileAction::Tell(FILE, vec![large]),

@@ -99,7 +99,6 @@ pub struct Reuse {
     /// evicted it.
     kept: RangeQueue<Past>,
     lessons: Lessons,
-    kept_bytes: u64,
 }
 
 impl Default for Reuse {
@@ -121,13 +120,7 @@ impl Reuse {
             ghosts: RangeQueue::new(),
             kept: RangeQueue::new(),
             lessons: Lessons::new(),
-            kept_bytes: 0,
         }
-    }
-
-    /// Bytes so far that were to stay, since they were used again or that was expected.
-    pub fn kept_bytes(&self) -> u64 {
-        self.kept_bytes
     }
 
     /// Sets how many bytes of memory are available for files.
@@ -333,7 +326,6 @@ impl Reuse {
     }
 
     fn stays(&mut self, past: Option<Past>, part: ByteRange) {
-        self.kept_bytes += part.len();
         if let Some(past) = past {
             self.kept.add(past, part);
         }
@@ -490,7 +482,6 @@ mod tests {
         arrive(&mut reuse, FILE, pieces(0, 1));
         let (file, parts) = reuse.take_oldest(true).unwrap();
         assert!(!reuse.decide(file, &parts, Used::default()));
-        assert_eq!(reuse.kept_bytes(), 3 * PIECE);
     }
 
     #[test]

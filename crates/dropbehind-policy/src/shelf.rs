@@ -59,8 +59,8 @@ pub enum ShelfAction {
         dropped_bytes: u64,
         /// Bytes of ours that stayed.
         left_bytes: u64,
-        /// Bytes that were to stay, since they were used again.
-        kept_bytes: u64,
+        /// Bytes of ours that stay, since they were used again.
+        reused_bytes: u64,
     },
 }
 
@@ -86,9 +86,10 @@ struct SmallFile {
     ours: RangeSet,
     /// What of it is not dropped before that is decided.
     held: RangeSet,
-    /// Bytes of ours when it was put here, and those of them that are to stay.
+    /// Bytes of ours when it was put here, and those of them that stay, since they were used
+    /// again.
     bytes: u64,
-    kept_bytes: u64,
+    reused_bytes: u64,
     since_ns: u64,
     looks: u32,
     /// Looks in a row for which it could not be opened.
@@ -185,7 +186,7 @@ impl Shelf {
             ours,
             held,
             bytes,
-            kept_bytes: 0,
+            reused_bytes: 0,
             since_ns: now_ns,
             looks: 0,
             misses: 0,
@@ -216,7 +217,7 @@ impl Shelf {
             if let Some(small) = self.files.get_mut(&place) {
                 small.held.remove(range);
                 if stays {
-                    small.kept_bytes += small.ours.remove(range);
+                    small.reused_bytes += small.ours.remove(range);
                 }
             }
             self.unpark_if_decided(now_ns, place);
@@ -409,9 +410,9 @@ impl Shelf {
         self.at_once.push_back(ShelfAction::Done {
             place,
             file: small.file,
-            dropped_bytes: small.bytes - small.kept_bytes - left_bytes,
+            dropped_bytes: small.bytes - small.reused_bytes - left_bytes,
             left_bytes,
-            kept_bytes: small.kept_bytes,
+            reused_bytes: small.reused_bytes,
         });
     }
 }
@@ -445,7 +446,7 @@ mod tests {
             file: FILE,
             dropped_bytes: BYTES - left_bytes,
             left_bytes,
-            kept_bytes: 0,
+            reused_bytes: 0,
         })
     }
 
@@ -505,13 +506,13 @@ mod tests {
             let drop = ShelfNext::Do(ShelfAction::Drop(vec![place]));
             assert_eq!(shelf.next(GRACE_NS, false), drop);
             shelf.dropped(GRACE_NS, place, 0);
-            let kept_bytes = if stays { BYTES / 2 } else { 0 };
+            let reused_bytes = if stays { BYTES / 2 } else { 0 };
             let done = ShelfNext::Do(ShelfAction::Done {
                 place,
                 file: FILE,
-                dropped_bytes: BYTES - kept_bytes,
+                dropped_bytes: BYTES - reused_bytes,
                 left_bytes: 0,
-                kept_bytes,
+                reused_bytes,
             });
             assert_eq!(shelf.next(GRACE_NS, false), done);
         }

@@ -70,6 +70,32 @@ fn what_was_written_and_read_back_stays() {
     }
 }
 
+/// Whether a file has a stream, waits, is on the shelf, or is expected to be used again when that
+/// is decided.
+#[test]
+fn what_stays_was_brought_in() {
+    need!(all needs(Fs::Ext4));
+    if !sees_uses() {
+        return;
+    }
+    let bed = Bed::on(Fs::Ext4);
+    let script = "exec $RUN sh -ec 'rm -rf *; for n in 1 2 3 4 5 6 7 8 9; do mkdir $n; \
+                  for k in 1 5 16 40 80; do \
+                  dd if=/dev/zero of=$n/$k bs=64k count=$k status=none; done; \
+                  [ $n = 7 ] || cat $n/* >/dev/null; done'";
+    let options = format!("-m auto --only '{}/'", bed.file("observed").display());
+    let figures = Figures::of(&bed, &options, "observed", script);
+    let set_bytes = (1 + 5 + 16 + 40 + 80) * (64 << 10);
+    assert_eq!(figures.bytes("brought_bytes"), 9 * set_bytes, "{figures:?}");
+    let cached = bed.cached("observed").into_iter();
+    let cached_bytes = cached.map(|(_, pages)| pages * 4096).sum::<u64>();
+    assert!(cached_bytes > 0, "{figures:?}");
+    assert!(
+        cached_bytes <= figures.bytes("reused_bytes"),
+        "{cached_bytes} {figures:?}"
+    );
+}
+
 /// By default, too, unless nobody can tell what was used.
 #[test]
 fn by_default_what_is_read_back_stays_if_that_can_be_known() {

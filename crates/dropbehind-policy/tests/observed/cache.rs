@@ -287,6 +287,15 @@ impl File {
         (0..self.flags.len()).filter(page_is).collect()
     }
 
+    /// How many cached pages of ours were to stay.
+    pub(crate) fn reused_pages(&self) -> u64 {
+        let wanted = CACHED | OURS | KEPT;
+        let flags = self.flags.iter();
+        flags
+            .filter(|&&flags| flags & (wanted | LOST) == wanted)
+            .count() as u64
+    }
+
     pub(crate) fn describe(&self, page: usize) -> String {
         format!(
             "flags {:#x}, add {}, pinned until {}",
