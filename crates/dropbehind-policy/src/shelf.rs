@@ -102,8 +102,9 @@ struct SmallFile {
 pub struct Shelf {
     files: BTreeMap<ShelfPlace, SmallFile>,
     places: BTreeSet<(FileNumber, ShelfPlace)>,
-    /// Clean, and not to be dropped before that is decided.
-    parked: BTreeSet<ShelfPlace>,
+    /// Clean, and not to be dropped before that is decided; and when to look whether they were
+    /// deleted.
+    parked: BTreeMap<ShelfPlace, u64>,
     /// Closed files, oldest first.
     closed: VecDeque<ShelfPlace>,
     closed_bytes: u64,
@@ -126,7 +127,7 @@ impl Shelf {
         Shelf {
             files: BTreeMap::new(),
             places: BTreeSet::new(),
-            parked: BTreeSet::new(),
+            parked: BTreeMap::new(),
             closed: VecDeque::new(),
             closed_bytes: 0,
             again: BTreeSet::new(),
@@ -156,7 +157,7 @@ impl Shelf {
 
     /// Returns whether this file is one of them.
     pub fn is_parked(&self, place: ShelfPlace) -> bool {
-        self.parked.contains(&place)
+        self.parked.contains_key(&place)
     }
 
     /// The parts of a file that are ours.
@@ -232,14 +233,16 @@ impl Shelf {
     fn unpark_if_decided(&mut self, now_ns: u64, place: ShelfPlace) {
         let small = self.files.get(&place);
         let is_decided = small.is_some_and(|small| small.held.is_empty());
-        if is_decided && self.parked.remove(&place) {
+        if is_decided && let Some(due_ns) = self.parked.remove(&place) {
+            self.again.remove(&(due_ns, place));
             self.again.insert((now_ns, place));
         }
     }
 
     /// Nobody decides any more.
     fn unpark_all(&mut self, now_ns: u64) {
-        for place in core::mem::take(&mut self.parked) {
+        for (place, due_ns) in core::mem::take(&mut self.parked) {
+            self.again.remove(&(due_ns, place));
             if let Some(small) = self.files.get_mut(&place) {
                 small.held.clear();
             }
@@ -262,6 +265,7 @@ impl Shelf {
             && (due_ns <= now_ns || flush && self.is_lazy(place))
         {
             self.again.pop_first();
+            self.parked.remove(&place);
             return ShelfNext::Do(ShelfAction::Look(place));
         }
         match self.next_due(now_ns, flush) {
@@ -335,7 +339,11 @@ impl Shelf {
                 return self.done(place, u64::MAX);
             }
             if !flush && !small.held.is_empty() {
-                self.parked.insert(place);
+                // A deleted file counts as cached for no longer than it was there.
+                let age_ns = now_ns.saturating_sub(small.since_ns);
+                let due_ns = now_ns.saturating_add(age_ns.max(GRACE_NS));
+                self.parked.insert(place, due_ns);
+                self.again.insert((due_ns, place));
                 return;
             }
             self.clean.push(place);
@@ -496,10 +504,11 @@ mod tests {
             assert_eq!(shelf.next(GRACE_NS, false), look);
             shelf.looked(GRACE_NS, place, Some(CLEAN), false);
             assert!(shelf.is_parked(place));
-            assert_eq!(shelf.next(GRACE_NS, false), ShelfNext::Idle);
+            let waits = ShelfNext::At(2 * GRACE_NS);
+            assert_eq!(shelf.next(GRACE_NS, false), waits);
             let half = ByteRange::new(0, BYTES / 2);
             shelf.decided(GRACE_NS, FILE, half, stays);
-            assert_eq!(shelf.next(GRACE_NS, false), ShelfNext::Idle);
+            assert_eq!(shelf.next(GRACE_NS, false), waits);
             shelf.decided(GRACE_NS, FILE, ByteRange::WHOLE, false);
             assert_eq!(shelf.next(GRACE_NS, false), look);
             shelf.looked(GRACE_NS, place, Some(CLEAN), false);
@@ -532,6 +541,26 @@ mod tests {
         shelf.looked(GRACE_NS, place, Some(CLEAN), true);
         let drop = ShelfNext::Do(ShelfAction::Drop(vec![place]));
         assert_eq!(shelf.next(GRACE_NS, true), drop);
+    }
+
+    #[test]
+    fn what_is_held_and_deleted_does_not_wait_for_its_decision() {
+        let mut shelf = Shelf::new();
+        let mut ours = RangeSet::new();
+        ours.insert(ByteRange::new(0, BYTES));
+        let place = shelf.put(0, FILE, Mode::AUTO, ours.clone(), ours);
+        let look = ShelfNext::Do(ShelfAction::Look(place));
+        let mut now_ns = GRACE_NS;
+        for _ in 0..3 {
+            assert_eq!(shelf.next(now_ns, false), look);
+            shelf.looked(now_ns, place, Some(CLEAN), false);
+            assert_eq!(shelf.next(now_ns, false), ShelfNext::At(2 * now_ns));
+            now_ns *= 2;
+        }
+        assert_eq!(shelf.next(now_ns, false), look);
+        shelf.looked(now_ns, place, None, false);
+        assert_eq!(shelf.next(now_ns, false), done(place, 0));
+        assert!(shelf.is_empty());
     }
 
     #[test]

@@ -139,6 +139,10 @@ impl Pages for DescriptionPages<'_> {
         }
     }
 
+    fn is_deleted(&self) -> bool {
+        file_stat(self.fd).is_ok_and(|stat| stat.links == 0)
+    }
+
     fn now_ns(&self) -> u64 {
         (self.now_ns)()
     }
