@@ -315,16 +315,34 @@ impl ObservedFiles {
         self.forget_if_done(number);
     }
 
-    /// Decides about pages that have waited for long enough, or about `all` that wait. `used`
-    /// says what is known of the uses of some pages of a file.
-    pub fn decide(&mut self, all: bool, mut used: impl FnMut(Inode, &[ByteRange]) -> Used) {
-        while let Some((number, parts)) = self.reuse.take_oldest(all) {
+    /// Decides about pages that have waited for long enough, or about `all` that wait. `look` tells
+    /// of some pages in which folios they are, and what is known of the uses of those. A folio stays
+    /// as a whole, or goes as a whole.
+    pub fn decide(
+        &mut self,
+        all: bool,
+        mut look: impl FnMut(Inode, ByteRange) -> (ByteRange, Used),
+    ) {
+        while let Some((number, mut parts)) = self.reuse.take_oldest(all) {
             let Some(file) = self.files.get(&number) else {
                 continue;
             };
-            let used = used(file.inode, &parts);
+            let (mut folios, mut used) = (RangeSet::new(), Used::default());
+            for part in &parts {
+                let (around, of_folios) = look(file.inode, *part);
+                folios.insert(around);
+                used.once |= of_folios.once;
+                used.again |= of_folios.again;
+            }
+            for folio in folios.iter() {
+                parts.extend(self.reuse.take(number, folio));
+            }
             let stays = self.reuse.decide(number, &parts, used);
-            for range in parts {
+            let decided = match stays {
+                true => folios.iter().collect(),
+                false => parts,
+            };
+            for range in decided {
                 self.decided(number, range, stays);
             }
             self.forget_if_done(number);
@@ -775,6 +793,26 @@ mod tests {
         expect(&mut files, &[told, decided]);
     }
 
+    /// The kernel drops no part of a folio. Of this one, half has been dropped before, and so stays
+    /// after one use.
+    #[test]
+    fn a_folio_stays_as_a_whole() {
+        let mut files = opened();
+        let reuse = files.reuse_mut();
+        reuse.opened(FILE, Some((INODE, 0)), u64::MAX);
+        reuse.dropped_in_any_case(FILE, pages(0, 64));
+        let folio = pages(0, 128);
+        files.brought_to_try(FILE, folio, [None; 2]);
+        let once = Used {
+            once: true,
+            again: false,
+        };
+        files.decide(true, |_, _| (folio, once));
+        expect(&mut files, &[FileAction::Keep(FILE, folio)]);
+        assert_eq!(files.reused_bytes(), folio.len());
+        assert_eq!(files.waiting_bytes(), 0);
+    }
+
     #[test]
     fn a_stream_that_is_gone_is_told_nothing() {
         let mut files = streaming();
@@ -809,10 +847,11 @@ mod tests {
         // Nothing was left to do, and then there was.
         files.opened(FILE, INODE);
         files.brought_to_try(FILE, pages(0, 1), [None; 2]);
-        files.decide(true, |_, _| Used {
+        let again = Used {
             once: true,
             again: true,
-        });
+        };
+        files.decide(true, |_, part| (part, again));
         files.closed(FILE);
         let keep = FileAction::Keep(FILE, pages(0, 1));
         expect(&mut files, &[keep, FileAction::Forget(FILE)]);

@@ -203,8 +203,9 @@ impl Reuse {
         back.sort_unstable();
         tried.back.remove(range);
         let mut parts = Vec::with_capacity(1);
+        let some_back = !back.is_empty();
         for part in gaps_between(range, back.clone()) {
-            let arrival = self.fate(file, part);
+            let arrival = self.fate(file, part, some_back);
             parts.push((part, arrival));
         }
         for part in back {
@@ -233,17 +234,18 @@ impl Reuse {
         (parts, dropped)
     }
 
-    /// What becomes of pages that enter the cache for the first time, as far as is known.
-    fn fate(&mut self, file: FileNumber, part: ByteRange) -> Arrival {
+    /// What becomes of pages that enter the cache for the first time, as far as is known. If they
+    /// came with some that are back, they may be in one folio with those, and wait as well.
+    fn fate(&mut self, file: FileNumber, part: ByteRange, some_back: bool) -> Arrival {
         let Some(tried) = self.files.get_mut(&file) else {
             return Arrival::Goes;
         };
         let subjects = tried.subjects.into_iter().flatten();
         let mut subjects = core::iter::once(of_file(file)).chain(subjects);
-        if subjects.any(|subject| self.lessons.expects_reuse(subject)) {
+        if !some_back && subjects.any(|subject| self.lessons.expects_reuse(subject)) {
             return Arrival::Stays;
         }
-        if tried.once_bytes >= self.length.stream_bytes() {
+        if !some_back && tried.once_bytes >= self.length.stream_bytes() {
             self.length.streams(part.len());
             if let Some(past) = tried.past {
                 self.ghosts.add(past, part);
@@ -272,6 +274,11 @@ impl Reuse {
             true => self.probation.take_oldest(),
             false => None,
         }
+    }
+
+    /// Takes what waits of a part of a file, to be decided about with what is in the same folio.
+    pub fn take(&mut self, file: FileNumber, range: ByteRange) -> Vec<ByteRange> {
+        self.probation.remove(file, range)
     }
 
     /// Decides about what [`Reuse::take_oldest`] returned, from what is known of its uses.
@@ -504,8 +511,10 @@ mod tests {
         let waits = Arrival::Waits;
         let goes = Arrival::Goes;
         assert_eq!(arrivals, [waits, waits, waits, waits, goes, goes]);
-        assert_eq!(arrive(&mut reuse, NEW, pieces(5, 6)), [waits], "it is back");
-        assert_eq!(reuse.waiting_bytes(), 5 * PIECE);
+        let some_back = arrive(&mut reuse, NEW, pieces(5, 7));
+        assert_eq!(some_back, [waits, waits], "they may be one folio");
+        assert_eq!(arrive(&mut reuse, NEW, pieces(7, 8)), [goes]);
+        assert_eq!(reuse.waiting_bytes(), 6 * PIECE);
         assert_eq!(decide_oldest(&mut reuse, USED), Some((NEW, true)));
         assert_eq!(arrive(&mut reuse, NEW, pieces(6, 7)), [waits]);
     }

@@ -199,6 +199,44 @@ fn what_is_read_again_stays_and_a_reader_that_passes_leaves_nothing() {
     }
 }
 
+/// Half of each folio was dropped before, and so stays after one use. The other half would too only
+/// after two, and cannot go without the first.
+#[test]
+fn a_folio_that_is_back_in_part_stays_as_a_whole() {
+    let program = r#"
+import mmap, os
+f = os.open("../input/folios", os.O_RDONLY)
+os.posix_fadvise(f, 0, 0, os.POSIX_FADV_RANDOM)
+for at in range(0, 16 << 20, 2 << 20):
+    for piece in range(0, 1 << 20, 64 << 10):
+        os.pread(f, 64 << 10, at + piece)
+os.close(f)
+for number in range(2):
+    os.system("dd if=/dev/zero of=stream%d bs=1M count=280 status=none" % number)
+f = os.open("../input/folios", os.O_RDONLY)
+folios = mmap.mmap(f, 16 << 20, prot=mmap.PROT_READ)
+folios.madvise(mmap.MADV_HUGEPAGE)
+for at in range(0, 16 << 20, 2 << 20):
+    folios[at]
+folios.close()
+for at in range(0, 16 << 20, 1 << 20):
+    os.pread(f, 1 << 20, at)
+"#;
+    for filesystem in [Fs::Ext4, Fs::Xfs] {
+        need!(all needs(filesystem));
+        if !sees_uses() {
+            return;
+        }
+        let bed = Bed::on(filesystem);
+        bed.input("head -c 16M /dev/urandom >folios");
+        bed.cools("input");
+        std::fs::write(bed.file("program"), program).unwrap();
+        let figures = Figures::of(&bed, "-m auto", "observed", "exec $RUN python3 ../program");
+        assert!(figures.bytes("reread_bytes") > 0, "{figures:?}");
+        assert!(figures.bytes("reused_bytes") > 0, "{figures:?}");
+    }
+}
+
 /// The kernel drops a folio as a whole or not at all: what is used again keeps all of its folio,
 /// and nothing counts as left for it.
 #[test]

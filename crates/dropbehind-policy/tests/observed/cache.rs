@@ -107,10 +107,10 @@ impl File {
         }
     }
 
-    /// What is known of the uses of these parts.
-    pub(crate) fn used(&self, parts: &[ByteRange]) -> Used {
-        let pages = parts.iter().flat_map(|part| self.pages_of(*part));
-        let uses = pages.fold(0, |uses, page| uses | self.uses[page]);
+    /// What is known of the uses of these pages.
+    pub(crate) fn used(&self, range: ByteRange) -> Used {
+        let pages = self.uses[self.pages_of(range)].iter();
+        let uses = pages.fold(0, |all, uses| all | uses);
         Used {
             once: uses & ONCE != 0,
             again: uses & AGAIN != 0,

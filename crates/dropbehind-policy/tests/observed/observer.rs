@@ -302,9 +302,9 @@ impl World {
 
     fn decide(&mut self, all: bool) {
         let (files, sees_uses) = (&self.files, self.plan.sees_uses);
-        self.observer.table.decide(all, |inode, parts| {
-            let used = files[inode.number as usize].used(parts);
-            if sees_uses { used } else { Used::default() }
+        self.observer.table.decide(all, |inode, part| {
+            let used = files[inode.number as usize].used(part);
+            (part, if sees_uses { used } else { Used::default() })
         });
     }
 
