@@ -13,6 +13,9 @@
 //!   shelved, if anything of it is ours; else forgotten ◀─────────────────┘
 //! ```
 
+mod brought;
+mod file_action;
+
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
@@ -22,6 +25,8 @@ use crate::range::ByteRange;
 use crate::range_list::gaps_between;
 use crate::range_set::RangeSet;
 use crate::reuse::{Arrival, Reuse, Used};
+pub use brought::{Brought, Unread};
+pub use file_action::FileAction;
 
 /// The shell's name for a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -35,67 +40,6 @@ pub struct Inode {
     pub device: u32,
     /// The inode's number.
     pub number: u64,
-}
-
-/// Pages that entered the cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Brought {
-    /// Which pages, in whole pages.
-    pub range: ByteRange,
-    /// Whether the observed programs brought them in. Otherwise others did, and the pages
-    /// must not be dropped.
-    pub ours: bool,
-    /// Whether they are not to be dropped before it is decided that they
-    /// [go](FileAction::Decide).
-    pub held: bool,
-    /// Whether they had been dropped before.
-    pub back: bool,
-}
-
-impl Brought {
-    /// Pages that are dropped once they are clean, if they are `ours`.
-    pub const fn new(range: ByteRange, ours: bool) -> Brought {
-        Brought {
-            range,
-            ours,
-            held: false,
-            back: false,
-        }
-    }
-}
-
-/// What was reported to a stream that has finished without reading it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unread {
-    /// These pages entered the cache.
-    Brought(Brought),
-    /// What was there by then stays, since it was used again.
-    Stays(ByteRange),
-}
-
-/// What the shell has to do about a file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum FileAction {
-    /// Give the file a stream of its own.
-    Stream(FileNumber),
-    /// Tell the file's stream which pages entered the cache, in this order.
-    Tell(FileNumber, Vec<Brought>),
-    /// Tell the file's stream that nobody uses the file any more; answered, at some time,
-    /// with [`ObservedFiles::stream_finished`].
-    Close(FileNumber),
-    /// Put the small, closed file on the shelf, with these ranges of ours, of which the second
-    /// ones are held; answered, at some time, with [`ObservedFiles::unshelved`].
-    Shelve(FileNumber, RangeSet, RangeSet),
-    /// Others brought in this range of a file on the shelf.
-    KeepShelved(FileNumber, ByteRange),
-    /// Tell the file's stream that this range was used again and stays, or else goes.
-    Decide(FileNumber, ByteRange, bool),
-    /// The same of a file that has no stream, if it stays. Nothing is to be told.
-    Keep(FileNumber, ByteRange),
-    /// The same of a file on the shelf.
-    DecideShelved(FileNumber, ByteRange, bool),
-    /// Nothing is left to do for the file.
-    Forget(FileNumber),
 }
 
 #[derive(Clone, Debug)]
@@ -327,22 +271,18 @@ impl ObservedFiles {
             let Some(file) = self.files.get(&number) else {
                 continue;
             };
-            let (mut folios, mut used) = (RangeSet::new(), Used::default());
+            let (mut folios, mut used) = (Vec::new(), Used::default());
             for part in &parts {
                 let (around, of_folios) = look(file.inode, *part);
-                folios.insert(around);
+                folios.push(around);
                 used.once |= of_folios.once;
                 used.again |= of_folios.again;
             }
-            for folio in folios.iter() {
+            for folio in folios {
                 parts.extend(self.reuse.take(number, folio));
             }
             let stays = self.reuse.decide(number, &parts, used);
-            let decided = match stays {
-                true => folios.iter().collect(),
-                false => parts,
-            };
-            for range in decided {
+            for range in parts {
                 self.decided(number, range, stays);
             }
             self.forget_if_done(number);
@@ -807,7 +747,12 @@ mod tests {
             once: true,
             again: false,
         };
-        files.decide(true, |_, _| (folio, once));
+        let mut looks = 0;
+        files.decide(true, |_, _| {
+            looks += 1;
+            (folio, once)
+        });
+        assert_eq!(looks, 1);
         expect(&mut files, &[FileAction::Keep(FILE, folio)]);
         assert_eq!(files.reused_bytes(), folio.len());
         assert_eq!(files.waiting_bytes(), 0);
