@@ -70,10 +70,8 @@ impl ObservedFile {
 pub struct ObservedFiles {
     files: BTreeMap<FileNumber, ObservedFile>,
     by_inode: BTreeMap<Inode, Vec<FileNumber>>,
-    /// Files whose streams have to be told something.
+    /// Files of which something is to be told, or was not said yet to stay.
     telling: BTreeSet<FileNumber>,
-    /// Files of which something is to stay that was not said yet.
-    keeping: BTreeSet<FileNumber>,
     /// Files that may be forgotten once nothing else is to be done.
     done: BTreeSet<FileNumber>,
     actions: VecDeque<FileAction>,
@@ -90,7 +88,6 @@ impl ObservedFiles {
             files: BTreeMap::new(),
             by_inode: BTreeMap::new(),
             telling: BTreeSet::new(),
-            keeping: BTreeSet::new(),
             done: BTreeSet::new(),
             actions: VecDeque::new(),
             waiting_bytes: 0,
@@ -298,7 +295,7 @@ impl ObservedFiles {
             self.waiting_bytes -= bytes;
             self.reused_bytes += bytes;
             file.kept.insert(range);
-            self.keeping.insert(number);
+            self.telling.insert(number);
         } else if file.streaming {
             let decide = FileAction::Decide(number, range, stays);
             self.actions.push_back(decide);
@@ -461,7 +458,7 @@ impl ObservedFiles {
             if let Some(action) = self.actions.pop_front() {
                 // What there is to tell was known before.
                 if let FileAction::Close(number) | FileAction::Decide(number, ..) = action
-                    && self.telling.remove(&number) | self.keeping.remove(&number)
+                    && self.telling.remove(&number)
                 {
                     self.actions.push_front(action);
                     self.tell(number);
@@ -470,14 +467,11 @@ impl ObservedFiles {
                 return Some(action);
             }
             if let Some(number) = self.telling.pop_first() {
-                if !self.is_open(number) {
+                let file = self.files.get(&number);
+                if file.is_some_and(|file| file.opens == 0 && !file.pending.is_empty()) {
                     // Its last close was reported, but it is still in use.
                     self.actions.push_back(FileAction::Close(number));
                 }
-                self.tell(number);
-                continue;
-            }
-            if let Some(number) = self.keeping.pop_first() {
                 self.tell(number);
                 continue;
             }
