@@ -11,7 +11,7 @@ pub struct Brought {
     /// must not be dropped.
     pub ours: bool,
     /// Whether they are not to be dropped before it is decided that they
-    /// [go](FileAction::Decide).
+    /// [go](super::FileAction::Decide).
     pub held: bool,
     /// Whether they had been dropped before.
     pub back: bool,
