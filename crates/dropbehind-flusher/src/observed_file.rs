@@ -2,6 +2,7 @@
 
 mod brake;
 mod brakes;
+pub(crate) mod mailbox;
 mod observed_pages;
 pub(crate) mod source;
 mod unwritten;
@@ -17,7 +18,7 @@ use dropbehind_policy::observed_stream::ProvenanceKind;
 use dropbehind_policy::residency::ResidencyMap;
 use dropbehind_policy::{
     Brought, ByteRange, Counted, Mode, ObservedCounts, ObservedStream, ObservedStreamConfig,
-    StreamConfig, StreamCounters, StreamId,
+    StreamConfig, StreamCounters, StreamId, Unread,
 };
 
 use crate::arrivals::ReportedTrace;
@@ -31,6 +32,7 @@ use crate::{lock, residency};
 pub use brake::WriterLimit;
 use brake::{Brake, FileLimit};
 pub(crate) use brakes::Brakes;
+use mailbox::{Mailbox, Told};
 pub use observed_pages::ObservedPages;
 use source::{ObservedSource, Unreported};
 use unwritten::UnwrittenCounter;
@@ -144,31 +146,6 @@ pub struct Observed {
 /// once the file is not observed any more.
 type BrakePlace = Arc<OnceLock<Option<Arc<Brake>>>>;
 
-/// What the observer reports about a file, in order.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Told {
-    Brought(Brought),
-    Decided { range: ByteRange, stays: bool },
-    Changed { mode: Mode, reads: bool },
-    Advised { random: bool },
-}
-
-impl Told {
-    /// What it says to whoever drops the file's pages next.
-    fn unread(self) -> Option<Brought> {
-        match self {
-            Told::Brought(brought) => Some(brought),
-            Told::Decided { range, stays: true } => Some(Brought::new(range, false)),
-            Told::Decided { stays: false, .. } | Told::Changed { .. } | Told::Advised { .. } => {
-                None
-            }
-        }
-    }
-}
-
-/// What the observer has reported about a file and the disk's thread has not read yet.
-type Mailbox = Arc<Mutex<Vec<Told>>>;
-
 impl fmt::Debug for Observed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Observed")
@@ -261,7 +238,7 @@ impl Flusher {
         }
         let source = ObservedSource {
             stream,
-            mailbox: Arc::clone(&mailbox),
+            mailbox: mailbox.clone(),
             state: Arc::clone(&state),
             brake: Arc::clone(&brake),
             writeback_sign: options.writeback_sign,
@@ -375,21 +352,14 @@ impl Observed {
     }
 
     fn tell(&self, news: impl IntoIterator<Item = Told>) {
-        let was_empty = {
-            let mut told = lock(&self.mailbox);
-            let was_empty = told.is_empty();
-            told.extend(news);
-            was_empty && !told.is_empty()
-        };
-        if was_empty {
+        if self.mailbox.put(news) {
             self.disk.post(Message::Traced(self.number));
         }
     }
 
-    /// What the trace reported about a finished file too late to be used. What was to stay
-    /// appears as others'.
-    pub fn take_unread(&self) -> Vec<Brought> {
-        let told = std::mem::take(&mut *lock(&self.mailbox)).into_iter();
+    /// What was reported about a finished file too late to be used.
+    pub fn take_unread(&self) -> Vec<Unread> {
+        let told = self.mailbox.take().into_iter();
         told.filter_map(Told::unread).collect()
     }
 
@@ -407,20 +377,5 @@ impl Observed {
     /// The name of its disk, as in `/sys/block`.
     pub fn disk_name(&self) -> &str {
         self.disk.name()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_was_to_stay_and_was_not_read_is_not_ours() {
-        let range = ByteRange::new(0, 4096);
-        let decided = |stays| Told::Decided { range, stays }.unread();
-        assert_eq!(decided(true), Some(Brought::new(range, false)));
-        assert_eq!(decided(false), None);
-        let brought = Brought::new(range, true);
-        assert_eq!(Told::Brought(brought).unread(), Some(brought));
     }
 }

@@ -33,6 +33,7 @@ pub(crate) struct SmallTotals {
     pub(crate) brought_bytes: AtomicU64,
     pub(crate) dropped_bytes: AtomicU64,
     pub(crate) left_bytes: AtomicU64,
+    pub(crate) reused_bytes: AtomicU64,
     /// Bytes for which writeback was started.
     pub(crate) writeback_bytes: AtomicU64,
     /// Bytes that wait now.
@@ -286,7 +287,7 @@ impl Server {
                 file,
                 dropped_bytes,
                 left_bytes,
-                kept_bytes,
+                reused_bytes,
             } => {
                 let mode = self.files.remove(&place).map(|shelved| shelved.mode);
                 if self.held.len() > 2 * self.files.len() + HELD_MIN {
@@ -294,7 +295,7 @@ impl Server {
                 }
                 let drops = mode.is_some_and(Mode::drops);
                 let totals = &self.totals;
-                let bytes = dropped_bytes + left_bytes + kept_bytes;
+                let bytes = dropped_bytes + left_bytes + reused_bytes;
                 totals.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
                 totals.waiting_files.fetch_sub(1, Ordering::Relaxed);
                 if drops {
@@ -302,6 +303,9 @@ impl Server {
                         .dropped_bytes
                         .fetch_add(dropped_bytes, Ordering::Relaxed);
                     totals.left_bytes.fetch_add(left_bytes, Ordering::Relaxed);
+                    totals
+                        .reused_bytes
+                        .fetch_add(reused_bytes, Ordering::Relaxed);
                 }
                 let if_drops = |bytes| if drops { bytes } else { 0 };
                 self.observer.send(Input::Unshelved(Unshelved {

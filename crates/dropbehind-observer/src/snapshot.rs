@@ -72,8 +72,8 @@ pub struct Totals {
     /// Bytes cached before, or brought in by others, and so kept: of files that are done with,
     /// each as of when it last was.
     pub kept_bytes: u64,
-    /// Bytes that were to stay, since they were used again (mode `auto`). The kernel may have taken
-    /// them since; what is still there counts as kept, too.
+    /// Bytes of those brought in that stay, since they were used again (mode `auto`). The kernel may
+    /// have taken them since; what is still there counts as kept, too.
     pub reused_bytes: u64,
     /// Bytes that should have gone and could not be dropped, or of which it is not known whether an
     /// observed program brought them in.

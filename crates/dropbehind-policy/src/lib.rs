@@ -68,7 +68,7 @@ pub mod write_behind;
 pub use action::{Action, Counted, Dropped, Inspected, Next, StreamId};
 pub use disk::{Disk, DiskConfig};
 pub use mode::{Mode, Residency, Writeback};
-pub use observed_files::{Brought, FileAction, FileNumber, Inode, ObservedFiles};
+pub use observed_files::{Brought, FileAction, FileNumber, Inode, ObservedFiles, Unread};
 pub use observed_stream::{ObservedCounts, ObservedStream, ObservedStreamConfig, Pages};
 pub use range::ByteRange;
 pub use range_set::RangeSet;

@@ -13,6 +13,9 @@
 //!   shelved, if anything of it is ours; else forgotten ◀─────────────────┘
 //! ```
 
+mod brought;
+mod file_action;
+
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
@@ -22,6 +25,8 @@ use crate::range::ByteRange;
 use crate::range_list::gaps_between;
 use crate::range_set::RangeSet;
 use crate::reuse::{Arrival, Reuse, Used};
+pub use brought::{Brought, Unread};
+pub use file_action::FileAction;
 
 /// The shell's name for a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -35,58 +40,6 @@ pub struct Inode {
     pub device: u32,
     /// The inode's number.
     pub number: u64,
-}
-
-/// Pages that entered the cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Brought {
-    /// Which pages, in whole pages.
-    pub range: ByteRange,
-    /// Whether the observed programs brought them in. Otherwise others did, and the pages
-    /// must not be dropped.
-    pub ours: bool,
-    /// Whether they are not to be dropped before it is decided that they
-    /// [go](FileAction::Decide).
-    pub held: bool,
-    /// Whether they had been dropped before.
-    pub back: bool,
-}
-
-impl Brought {
-    /// Pages that are dropped once they are clean, if they are `ours`.
-    pub const fn new(range: ByteRange, ours: bool) -> Brought {
-        Brought {
-            range,
-            ours,
-            held: false,
-            back: false,
-        }
-    }
-}
-
-/// What the shell has to do about a file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum FileAction {
-    /// Give the file a stream of its own.
-    Stream(FileNumber),
-    /// Tell the file's stream which pages entered the cache, in this order.
-    Tell(FileNumber, Vec<Brought>),
-    /// Tell the file's stream that nobody uses the file any more; answered, at some time,
-    /// with [`ObservedFiles::stream_finished`].
-    Close(FileNumber),
-    /// Put the small, closed file on the shelf, with these ranges of ours, of which the second
-    /// ones are held; answered, at some time, with [`ObservedFiles::unshelved`].
-    Shelve(FileNumber, RangeSet, RangeSet),
-    /// Others brought in this range of a file on the shelf.
-    KeepShelved(FileNumber, ByteRange),
-    /// Tell the file's stream that this range was used again and stays, or else goes.
-    Decide(FileNumber, ByteRange, bool),
-    /// The same of a file that has no stream, if it stays. Nothing is to be told.
-    Keep(FileNumber, ByteRange),
-    /// The same of a file on the shelf.
-    DecideShelved(FileNumber, ByteRange, bool),
-    /// Nothing is left to do for the file.
-    Forget(FileNumber),
 }
 
 #[derive(Clone, Debug)]
@@ -117,14 +70,13 @@ impl ObservedFile {
 pub struct ObservedFiles {
     files: BTreeMap<FileNumber, ObservedFile>,
     by_inode: BTreeMap<Inode, Vec<FileNumber>>,
-    /// Files whose streams have to be told something.
+    /// Files of which something is to be told, or was not said yet to stay.
     telling: BTreeSet<FileNumber>,
-    /// Files of which something is to stay that was not said yet.
-    keeping: BTreeSet<FileNumber>,
     /// Files that may be forgotten once nothing else is to be done.
     done: BTreeSet<FileNumber>,
     actions: VecDeque<FileAction>,
     waiting_bytes: u64,
+    reused_bytes: u64,
     /// For files in a mode that keeps what is used again.
     reuse: Reuse,
 }
@@ -136,10 +88,10 @@ impl ObservedFiles {
             files: BTreeMap::new(),
             by_inode: BTreeMap::new(),
             telling: BTreeSet::new(),
-            keeping: BTreeSet::new(),
             done: BTreeSet::new(),
             actions: VecDeque::new(),
             waiting_bytes: 0,
+            reused_bytes: 0,
             reuse: Reuse::new(),
         }
     }
@@ -172,6 +124,12 @@ impl ObservedFiles {
     /// Bytes brought into open files that have no stream.
     pub fn waiting_bytes(&self) -> u64 {
         self.waiting_bytes
+    }
+
+    /// Bytes brought into files so far that stay, since they were used again, and of which neither
+    /// a stream nor the shelf was told.
+    pub fn reused_bytes(&self) -> u64 {
+        self.reused_bytes
     }
 
     /// The files with this inode.
@@ -298,14 +256,28 @@ impl ObservedFiles {
         self.forget_if_done(number);
     }
 
-    /// Decides about pages that have waited for long enough, or about `all` that wait. `used`
-    /// says what is known of the uses of some pages of a file.
-    pub fn decide(&mut self, all: bool, mut used: impl FnMut(Inode, &[ByteRange]) -> Used) {
-        while let Some((number, parts)) = self.reuse.take_oldest(all) {
+    /// Decides about pages that have waited for long enough, or about `all` that wait. `look` tells
+    /// of some pages in which folios they are, and what is known of the uses of those. A folio stays
+    /// as a whole, or goes as a whole.
+    pub fn decide(
+        &mut self,
+        all: bool,
+        mut look: impl FnMut(Inode, ByteRange) -> (ByteRange, Used),
+    ) {
+        while let Some((number, mut parts)) = self.reuse.take_oldest(all) {
             let Some(file) = self.files.get(&number) else {
                 continue;
             };
-            let used = used(file.inode, &parts);
+            let (mut folios, mut used) = (Vec::new(), Used::default());
+            for part in &parts {
+                let (around, of_folios) = look(file.inode, *part);
+                folios.push(around);
+                used.once |= of_folios.once;
+                used.again |= of_folios.again;
+            }
+            for folio in folios {
+                parts.extend(self.reuse.take(number, folio));
+            }
             let stays = self.reuse.decide(number, &parts, used);
             for range in parts {
                 self.decided(number, range, stays);
@@ -319,9 +291,11 @@ impl ObservedFiles {
             return;
         };
         if stays {
-            self.waiting_bytes -= file.ours.remove(range);
+            let bytes = file.ours.remove(range);
+            self.waiting_bytes -= bytes;
+            self.reused_bytes += bytes;
             file.kept.insert(range);
-            self.keeping.insert(number);
+            self.telling.insert(number);
         } else if file.streaming {
             let decide = FileAction::Decide(number, range, stays);
             self.actions.push_back(decide);
@@ -415,9 +389,8 @@ impl ObservedFiles {
         }
     }
 
-    /// The stream of a file is done with it, and has not read these records. What it was told to
-    /// let stay is not ours any more.
-    pub fn stream_finished(&mut self, number: FileNumber, unread: Vec<Brought>) {
+    /// The stream of a file is done with it, and has not read this.
+    pub fn stream_finished(&mut self, number: FileNumber, unread: Vec<Unread>) {
         let Some(file) = self.files.get_mut(&number) else {
             return;
         };
@@ -425,7 +398,15 @@ impl ObservedFiles {
         let pending = core::mem::take(&mut file.pending);
         let kept = core::mem::take(&mut file.kept);
         self.stream_gone(number);
-        for brought in unread.into_iter().chain(pending) {
+        let pending = pending.into_iter().map(Unread::Brought);
+        for unread in unread.into_iter().chain(pending) {
+            let brought = match unread {
+                Unread::Brought(brought) => brought,
+                Unread::Stays(range) => {
+                    self.decided(number, range, true);
+                    continue;
+                }
+            };
             // It may have been decided about since.
             let waiting = match brought.ours {
                 true => self.reuse.waiting_of(number, brought.range),
@@ -477,7 +458,7 @@ impl ObservedFiles {
             if let Some(action) = self.actions.pop_front() {
                 // What there is to tell was known before.
                 if let FileAction::Close(number) | FileAction::Decide(number, ..) = action
-                    && self.telling.remove(&number) | self.keeping.remove(&number)
+                    && self.telling.remove(&number)
                 {
                     self.actions.push_front(action);
                     self.tell(number);
@@ -486,14 +467,11 @@ impl ObservedFiles {
                 return Some(action);
             }
             if let Some(number) = self.telling.pop_first() {
-                if !self.is_open(number) {
+                let file = self.files.get(&number);
+                if file.is_some_and(|file| file.opens == 0 && !file.pending.is_empty()) {
                     // Its last close was reported, but it is still in use.
                     self.actions.push_back(FileAction::Close(number));
                 }
-                self.tell(number);
-                continue;
-            }
-            if let Some(number) = self.keeping.pop_first() {
                 self.tell(number);
                 continue;
             }
@@ -680,8 +658,8 @@ mod tests {
         let mut files = streaming();
         files.closed(FILE);
         expect(&mut files, &[FileAction::Close(FILE)]);
-        let unread = vec![brought(pages(0, 4), true), brought(pages(1, 2), false)];
-        files.stream_finished(FILE, unread);
+        let unread = [brought(pages(0, 4), true), brought(pages(1, 2), false)];
+        files.stream_finished(FILE, unread.map(Unread::Brought).into());
         let kept = FileAction::KeepShelved(FILE, pages(1, 2));
         expect(&mut files, &[shelved(&[pages(0, 4)]), kept]);
     }
@@ -694,17 +672,21 @@ mod tests {
         expect(&mut files, &[FileAction::Close(FILE)]);
         // Since then, some of it was evicted and came back.
         files.brought_to_try(FILE, pages(0, 4), [None; 2]);
-        let unread = vec![brought(pages(0, 8), true), brought(pages(0, 8), false)];
+        let unread = vec![
+            Unread::Brought(brought(pages(0, 8), true)),
+            Unread::Stays(pages(0, 8)),
+        ];
         files.stream_finished(FILE, unread);
         let mut waits = RangeSet::new();
         waits.insert(pages(0, 4));
         let actions: Vec<FileAction> = core::iter::from_fn(|| files.next()).collect();
-        let keep = FileAction::KeepShelved(FILE, pages(0, 8));
+        let stays = FileAction::DecideShelved(FILE, pages(0, 8), true);
         let again = FileAction::Shelve(FILE, waits.clone(), waits);
-        let last = &actions[actions.len() - 2..];
+        let keep = FileAction::Keep(FILE, pages(4, 8));
+        let last = &actions[actions.len() - 3..];
         assert_eq!(
             alloc::format!("{last:?}"),
-            alloc::format!("{:?}", [keep, again])
+            alloc::format!("{:?}", [stays, again, keep])
         );
     }
 
@@ -715,7 +697,8 @@ mod tests {
             held: true,
             ..brought(pages(300, 310), true)
         };
-        files.stream_finished(FILE, vec![brought(pages(0, 300), true), held]);
+        let unread = [brought(pages(0, 300), true), held];
+        files.stream_finished(FILE, unread.map(Unread::Brought).into());
         let told = FileAction::Tell(FILE, vec![brought(pages(0, 310), true)]);
         expect(&mut files, &[FileAction::Stream(FILE), told]);
     }
@@ -744,13 +727,38 @@ mod tests {
         expect(&mut files, &[told, decided]);
     }
 
+    /// The kernel drops no part of a folio. Of this one, half has been dropped before, and so stays
+    /// after one use.
+    #[test]
+    fn a_folio_stays_as_a_whole() {
+        let mut files = opened();
+        let reuse = files.reuse_mut();
+        reuse.opened(FILE, Some((INODE, 0)), u64::MAX);
+        reuse.dropped_in_any_case(FILE, pages(0, 64));
+        let folio = pages(0, 128);
+        files.brought_to_try(FILE, folio, [None; 2]);
+        let once = Used {
+            once: true,
+            again: false,
+        };
+        let mut looks = 0;
+        files.decide(true, |_, _| {
+            looks += 1;
+            (folio, once)
+        });
+        assert_eq!(looks, 1);
+        expect(&mut files, &[FileAction::Keep(FILE, folio)]);
+        assert_eq!(files.reused_bytes(), folio.len());
+        assert_eq!(files.waiting_bytes(), 0);
+    }
+
     #[test]
     fn a_stream_that_is_gone_is_told_nothing() {
         let mut files = streaming();
         files.close_all();
         // Only now does the news arrive that the stream had finished.
         let large = brought(pages(0, 300), true);
-        files.stream_finished(FILE, vec![large]);
+        files.stream_finished(FILE, vec![Unread::Brought(large)]);
         let actions = [
             FileAction::Stream(FILE),
             FileAction::Tell(FILE, vec![large]),
@@ -778,10 +786,11 @@ mod tests {
         // Nothing was left to do, and then there was.
         files.opened(FILE, INODE);
         files.brought_to_try(FILE, pages(0, 1), [None; 2]);
-        files.decide(true, |_, _| Used {
+        let again = Used {
             once: true,
             again: true,
-        });
+        };
+        files.decide(true, |_, part| (part, again));
         files.closed(FILE);
         let keep = FileAction::Keep(FILE, pages(0, 1));
         expect(&mut files, &[keep, FileAction::Forget(FILE)]);

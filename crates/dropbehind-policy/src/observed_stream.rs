@@ -12,7 +12,7 @@ mod search;
 
 use alloc::vec::Vec;
 
-use crate::action::{Counted, StreamId};
+use crate::action::{Counted, Inspected, StreamId};
 use crate::disk::Disk;
 use crate::mode::{Mode, Residency};
 use crate::observed_files::Brought;
@@ -393,6 +393,11 @@ impl ObservedStream {
         if !self.thorough {
             if self.closed {
                 disk.closed(now_ns, self.config.id);
+                // What waits for a decision has nothing done with it that would find that out.
+                if !self.config.block_device && pages.is_deleted() {
+                    let unlinked = true;
+                    disk.inspected(now_ns, self.config.id, Inspected { unlinked });
+                }
             }
             if core::mem::take(&mut self.flush) {
                 disk.flush(now_ns, self.config.id);

@@ -16,7 +16,7 @@
 //! own lists are the main queue. The ghosts are ranges of files whose pages were dropped, back to
 //! the moment since which as much was dropped as memory could have held: a page that comes back
 //! later would not be there without us, either (the kernel's refault distance, mm/workingset.c).
-//! What stayed is remembered as long: if it comes back, the kernel evicted it for something else,
+//! What stayed is a ghost, too, and remembered as long: if it comes back, the kernel evicted it for something else,
 //! and it has shown before that it is used again.
 //!
 //! A page that was written is used again by its first read. A page that a read brought in is
@@ -35,7 +35,7 @@ use crate::range_set::RangeSet;
 
 /// The most pieces that wait: a file that waits takes up to 3 KB of ours.
 const PIECES: usize = 1 << 14;
-/// The most pieces that ghosts have, and what stayed: some 16 MB each.
+/// The most pieces that ghosts have: some 16 MB.
 const GHOST_PIECES: usize = 1 << 17;
 /// While nothing waits and ghosts only serve to count, they take some 0.5 MB for small files:
 /// more pieces than this only if they have so many bytes on average.
@@ -66,6 +66,14 @@ pub enum Arrival {
 /// since the next file may get the same inode.
 pub type Past = (Inode, u64);
 
+/// What became of pages when they were decided about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Fate {
+    Dropped,
+    /// If it comes back, the kernel has evicted it.
+    Stayed,
+}
+
 /// What is known of a file.
 #[derive(Clone, Debug, Default)]
 struct Tried {
@@ -94,12 +102,9 @@ pub struct Reuse {
     has_tried: bool,
     files: BTreeMap<FileNumber, Tried>,
     probation: RangeQueue<FileNumber>,
-    ghosts: RangeQueue<Past>,
-    /// What stayed, as far back as memory could have held it. If it comes back, the kernel has
-    /// evicted it.
-    kept: RangeQueue<Past>,
+    /// As far back as memory could have held them.
+    ghosts: RangeQueue<(Past, Fate)>,
     lessons: Lessons,
-    kept_bytes: u64,
 }
 
 impl Default for Reuse {
@@ -119,15 +124,8 @@ impl Reuse {
             files: BTreeMap::new(),
             probation: RangeQueue::new(),
             ghosts: RangeQueue::new(),
-            kept: RangeQueue::new(),
             lessons: Lessons::new(),
-            kept_bytes: 0,
         }
-    }
-
-    /// Bytes so far that were to stay, since they were used again or that was expected.
-    pub fn kept_bytes(&self) -> u64 {
-        self.kept_bytes
     }
 
     /// Sets how many bytes of memory are available for files.
@@ -144,7 +142,7 @@ impl Reuse {
     /// A file is known from now on. What enters the cache of it from `written_from` on was
     /// written, unless it was there before.
     pub fn opened(&mut self, file: FileNumber, past: Option<Past>, written_from: u64) {
-        let had_it = past.is_some_and(|past| self.ghosts.has(past));
+        let had_it = past.is_some_and(|past| self.ghosts.has((past, Fate::Dropped)));
         self.files.entry(file).or_insert_with(|| Tried {
             past,
             // What it has on the disk may be read now.
@@ -176,10 +174,10 @@ impl Reuse {
         let Some(past) = past else {
             return Vec::new();
         };
-        let back = self.ghosts.remove(past, range);
-        self.kept.remove(past, range);
-        self.ghosts.add(past, range);
-        self.bound_past();
+        let back = self.ghosts.remove((past, Fate::Dropped), range);
+        self.ghosts.remove((past, Fate::Stayed), range);
+        self.remember(Some(past), Fate::Dropped, range);
+        self.bound_ghosts();
         back
     }
 
@@ -201,17 +199,18 @@ impl Reuse {
         let past = tried.past.into_iter();
         let dropped: Vec<ByteRange> = past
             .clone()
-            .flat_map(|past| self.ghosts.remove(past, range))
+            .flat_map(|past| self.ghosts.remove((past, Fate::Dropped), range))
             .collect();
         let came_back_bytes = dropped.iter().map(|part| part.len()).sum();
         self.length.came_back(came_back_bytes);
         back.extend(&dropped);
-        back.extend(past.flat_map(|past| self.kept.remove(past, range)));
+        back.extend(past.flat_map(|past| self.ghosts.remove((past, Fate::Stayed), range)));
         back.sort_unstable();
         tried.back.remove(range);
         let mut parts = Vec::with_capacity(1);
+        let some_back = !back.is_empty();
         for part in gaps_between(range, back.clone()) {
-            let arrival = self.fate(file, part);
+            let arrival = self.fate(file, part, some_back);
             parts.push((part, arrival));
         }
         for part in back {
@@ -232,29 +231,27 @@ impl Reuse {
         for (part, arrival) in &parts {
             match arrival {
                 Arrival::Waits => self.probation.add(file, *part),
-                Arrival::Stays => self.stays(past, *part),
-                Arrival::Goes => {}
+                Arrival::Stays => self.remember(past, Fate::Stayed, *part),
+                Arrival::Goes => self.remember(past, Fate::Dropped, *part),
             }
         }
-        self.bound_past();
+        self.bound_ghosts();
         (parts, dropped)
     }
 
-    /// What becomes of pages that enter the cache for the first time, as far as is known.
-    fn fate(&mut self, file: FileNumber, part: ByteRange) -> Arrival {
+    /// What becomes of pages that enter the cache for the first time, as far as is known. If they
+    /// came with some that are back, they may be in one folio with those, and wait as well.
+    fn fate(&mut self, file: FileNumber, part: ByteRange, some_back: bool) -> Arrival {
         let Some(tried) = self.files.get_mut(&file) else {
             return Arrival::Goes;
         };
         let subjects = tried.subjects.into_iter().flatten();
         let mut subjects = core::iter::once(of_file(file)).chain(subjects);
-        if subjects.any(|subject| self.lessons.expects_reuse(subject)) {
+        if !some_back && subjects.any(|subject| self.lessons.expects_reuse(subject)) {
             return Arrival::Stays;
         }
-        if tried.once_bytes >= self.length.stream_bytes() {
+        if !some_back && tried.once_bytes >= self.length.stream_bytes() {
             self.length.streams(part.len());
-            if let Some(past) = tried.past {
-                self.ghosts.add(past, part);
-            }
             return Arrival::Goes;
         }
         self.length.waits(part.len());
@@ -281,6 +278,11 @@ impl Reuse {
         }
     }
 
+    /// Takes what waits of a part of a file, to be decided about with what is in the same folio.
+    pub fn take(&mut self, file: FileNumber, range: ByteRange) -> Vec<ByteRange> {
+        self.probation.remove(file, range)
+    }
+
     /// Decides about what [`Reuse::take_oldest`] returned, from what is known of its uses.
     /// Returns whether it stays.
     pub fn decide(&mut self, file: FileNumber, parts: &[ByteRange], used: Used) -> bool {
@@ -297,17 +299,14 @@ impl Reuse {
         for part in parts {
             tried.back.remove(*part);
         }
+        let fate = if stays { Fate::Stayed } else { Fate::Dropped };
         for part in parts {
-            if stays {
-                self.stays(past, *part);
-                continue;
+            if !stays {
+                self.length.used_once(part.len());
             }
-            self.length.used_once(part.len());
-            if let Some(past) = past {
-                self.ghosts.add(past, *part);
-            }
+            self.remember(past, fate, *part);
         }
-        self.bound_past();
+        self.bound_ghosts();
         self.learn(file, stays);
         stays
     }
@@ -332,17 +331,13 @@ impl Reuse {
         }
     }
 
-    fn stays(&mut self, past: Option<Past>, part: ByteRange) {
-        self.kept_bytes += part.len();
+    fn remember(&mut self, past: Option<Past>, fate: Fate, part: ByteRange) {
         if let Some(past) = past {
-            self.kept.add(past, part);
+            self.ghosts.add((past, fate), part);
         }
     }
 
-    fn bound_past(&mut self) {
-        while self.kept.bytes() > self.memory_bytes || self.kept.pieces() > GHOST_PIECES {
-            self.kept.take_oldest();
-        }
+    fn bound_ghosts(&mut self) {
         while self.ghosts.bytes() > self.memory_bytes || self.ghosts.pieces() > self.most_ghosts() {
             self.ghosts.take_oldest();
         }
@@ -490,7 +485,6 @@ mod tests {
         arrive(&mut reuse, FILE, pieces(0, 1));
         let (file, parts) = reuse.take_oldest(true).unwrap();
         assert!(!reuse.decide(file, &parts, Used::default()));
-        assert_eq!(reuse.kept_bytes(), 3 * PIECE);
     }
 
     #[test]
@@ -513,8 +507,10 @@ mod tests {
         let waits = Arrival::Waits;
         let goes = Arrival::Goes;
         assert_eq!(arrivals, [waits, waits, waits, waits, goes, goes]);
-        assert_eq!(arrive(&mut reuse, NEW, pieces(5, 6)), [waits], "it is back");
-        assert_eq!(reuse.waiting_bytes(), 5 * PIECE);
+        let some_back = arrive(&mut reuse, NEW, pieces(5, 7));
+        assert_eq!(some_back, [waits, waits], "they may be one folio");
+        assert_eq!(arrive(&mut reuse, NEW, pieces(7, 8)), [goes]);
+        assert_eq!(reuse.waiting_bytes(), 6 * PIECE);
         assert_eq!(decide_oldest(&mut reuse, USED), Some((NEW, true)));
         assert_eq!(arrive(&mut reuse, NEW, pieces(6, 7)), [waits]);
     }

@@ -31,6 +31,10 @@ const PAUSE_DOUBLINGS: u32 = 6;
 const MISSES: u32 = 100;
 /// with `flush` after three seconds.
 const MISSES_FLUSHED: u32 = 7;
+/// A clean file that waits for a decision is looked at again after this, or once it has waited
+/// twice as long, in case it was deleted: until then it counts as cached. Opening it takes some
+/// 40 us of a processor, and thousands may wait while an archive is unpacked.
+const PARKED_LOOK_NS: u64 = 16_000_000_000;
 /// At most this many files are dropped together, after one look at what has entered the cache;
 const DROPS_TOGETHER: usize = 64;
 /// and at most this many bytes wait for others to be dropped with.
@@ -59,8 +63,8 @@ pub enum ShelfAction {
         dropped_bytes: u64,
         /// Bytes of ours that stayed.
         left_bytes: u64,
-        /// Bytes that were to stay, since they were used again.
-        kept_bytes: u64,
+        /// Bytes of ours that stay, since they were used again.
+        reused_bytes: u64,
     },
 }
 
@@ -86,9 +90,10 @@ struct SmallFile {
     ours: RangeSet,
     /// What of it is not dropped before that is decided.
     held: RangeSet,
-    /// Bytes of ours when it was put here, and those of them that are to stay.
+    /// Bytes of ours when it was put here, and those of them that stay, since they were used
+    /// again.
     bytes: u64,
-    kept_bytes: u64,
+    reused_bytes: u64,
     since_ns: u64,
     looks: u32,
     /// Looks in a row for which it could not be opened.
@@ -101,8 +106,9 @@ struct SmallFile {
 pub struct Shelf {
     files: BTreeMap<ShelfPlace, SmallFile>,
     places: BTreeSet<(FileNumber, ShelfPlace)>,
-    /// Clean, and not to be dropped before that is decided.
-    parked: BTreeSet<ShelfPlace>,
+    /// Clean, and not to be dropped before that is decided; and when to look whether they were
+    /// deleted.
+    parked: BTreeMap<ShelfPlace, u64>,
     /// Closed files, oldest first.
     closed: VecDeque<ShelfPlace>,
     closed_bytes: u64,
@@ -125,7 +131,7 @@ impl Shelf {
         Shelf {
             files: BTreeMap::new(),
             places: BTreeSet::new(),
-            parked: BTreeSet::new(),
+            parked: BTreeMap::new(),
             closed: VecDeque::new(),
             closed_bytes: 0,
             again: BTreeSet::new(),
@@ -155,7 +161,7 @@ impl Shelf {
 
     /// Returns whether this file is one of them.
     pub fn is_parked(&self, place: ShelfPlace) -> bool {
-        self.parked.contains(&place)
+        self.parked.contains_key(&place)
     }
 
     /// The parts of a file that are ours.
@@ -185,7 +191,7 @@ impl Shelf {
             ours,
             held,
             bytes,
-            kept_bytes: 0,
+            reused_bytes: 0,
             since_ns: now_ns,
             looks: 0,
             misses: 0,
@@ -216,7 +222,7 @@ impl Shelf {
             if let Some(small) = self.files.get_mut(&place) {
                 small.held.remove(range);
                 if stays {
-                    small.kept_bytes += small.ours.remove(range);
+                    small.reused_bytes += small.ours.remove(range);
                 }
             }
             self.unpark_if_decided(now_ns, place);
@@ -231,14 +237,16 @@ impl Shelf {
     fn unpark_if_decided(&mut self, now_ns: u64, place: ShelfPlace) {
         let small = self.files.get(&place);
         let is_decided = small.is_some_and(|small| small.held.is_empty());
-        if is_decided && self.parked.remove(&place) {
+        if is_decided && let Some(due_ns) = self.parked.remove(&place) {
+            self.again.remove(&(due_ns, place));
             self.again.insert((now_ns, place));
         }
     }
 
     /// Nobody decides any more.
     fn unpark_all(&mut self, now_ns: u64) {
-        for place in core::mem::take(&mut self.parked) {
+        for (place, due_ns) in core::mem::take(&mut self.parked) {
+            self.again.remove(&(due_ns, place));
             if let Some(small) = self.files.get_mut(&place) {
                 small.held.clear();
             }
@@ -261,6 +269,7 @@ impl Shelf {
             && (due_ns <= now_ns || flush && self.is_lazy(place))
         {
             self.again.pop_first();
+            self.parked.remove(&place);
             return ShelfNext::Do(ShelfAction::Look(place));
         }
         match self.next_due(now_ns, flush) {
@@ -334,7 +343,10 @@ impl Shelf {
                 return self.done(place, u64::MAX);
             }
             if !flush && !small.held.is_empty() {
-                self.parked.insert(place);
+                let age_ns = now_ns.saturating_sub(small.since_ns);
+                let due_ns = now_ns.saturating_add(age_ns.max(PARKED_LOOK_NS));
+                self.parked.insert(place, due_ns);
+                self.again.insert((due_ns, place));
                 return;
             }
             self.clean.push(place);
@@ -409,9 +421,9 @@ impl Shelf {
         self.at_once.push_back(ShelfAction::Done {
             place,
             file: small.file,
-            dropped_bytes: small.bytes - small.kept_bytes - left_bytes,
+            dropped_bytes: small.bytes - small.reused_bytes - left_bytes,
             left_bytes,
-            kept_bytes: small.kept_bytes,
+            reused_bytes: small.reused_bytes,
         });
     }
 }
@@ -445,7 +457,7 @@ mod tests {
             file: FILE,
             dropped_bytes: BYTES - left_bytes,
             left_bytes,
-            kept_bytes: 0,
+            reused_bytes: 0,
         })
     }
 
@@ -495,23 +507,24 @@ mod tests {
             assert_eq!(shelf.next(GRACE_NS, false), look);
             shelf.looked(GRACE_NS, place, Some(CLEAN), false);
             assert!(shelf.is_parked(place));
-            assert_eq!(shelf.next(GRACE_NS, false), ShelfNext::Idle);
+            let waits = ShelfNext::At(GRACE_NS + PARKED_LOOK_NS);
+            assert_eq!(shelf.next(GRACE_NS, false), waits);
             let half = ByteRange::new(0, BYTES / 2);
             shelf.decided(GRACE_NS, FILE, half, stays);
-            assert_eq!(shelf.next(GRACE_NS, false), ShelfNext::Idle);
+            assert_eq!(shelf.next(GRACE_NS, false), waits);
             shelf.decided(GRACE_NS, FILE, ByteRange::WHOLE, false);
             assert_eq!(shelf.next(GRACE_NS, false), look);
             shelf.looked(GRACE_NS, place, Some(CLEAN), false);
             let drop = ShelfNext::Do(ShelfAction::Drop(vec![place]));
             assert_eq!(shelf.next(GRACE_NS, false), drop);
             shelf.dropped(GRACE_NS, place, 0);
-            let kept_bytes = if stays { BYTES / 2 } else { 0 };
+            let reused_bytes = if stays { BYTES / 2 } else { 0 };
             let done = ShelfNext::Do(ShelfAction::Done {
                 place,
                 file: FILE,
-                dropped_bytes: BYTES - kept_bytes,
+                dropped_bytes: BYTES - reused_bytes,
                 left_bytes: 0,
-                kept_bytes,
+                reused_bytes,
             });
             assert_eq!(shelf.next(GRACE_NS, false), done);
         }
@@ -531,6 +544,26 @@ mod tests {
         shelf.looked(GRACE_NS, place, Some(CLEAN), true);
         let drop = ShelfNext::Do(ShelfAction::Drop(vec![place]));
         assert_eq!(shelf.next(GRACE_NS, true), drop);
+    }
+
+    #[test]
+    fn what_is_held_and_deleted_does_not_wait_for_its_decision() {
+        let mut shelf = Shelf::new();
+        let mut ours = RangeSet::new();
+        ours.insert(ByteRange::new(0, BYTES));
+        let place = shelf.put(0, FILE, Mode::AUTO, ours.clone(), ours);
+        let look = ShelfNext::Do(ShelfAction::Look(place));
+        let mut now_ns = GRACE_NS;
+        for pause_ns in [PARKED_LOOK_NS, GRACE_NS + PARKED_LOOK_NS] {
+            assert_eq!(shelf.next(now_ns, false), look);
+            shelf.looked(now_ns, place, Some(CLEAN), false);
+            now_ns += pause_ns;
+            assert_eq!(shelf.next(now_ns - 1, false), ShelfNext::At(now_ns));
+        }
+        assert_eq!(shelf.next(now_ns, false), look);
+        shelf.looked(now_ns, place, None, false);
+        assert_eq!(shelf.next(now_ns, false), done(place, 0));
+        assert!(shelf.is_empty());
     }
 
     #[test]

@@ -24,6 +24,8 @@ pub struct Stats {
     pub kept_bytes: u64,
     /// Bytes that should have been dropped and could not be.
     pub left_bytes: u64,
+    /// Bytes of other programs that stay, since they were used again.
+    pub reused_bytes: u64,
     /// Times a writer waited or paused for writeback.
     pub waits: u64,
     /// Nanoseconds that writers waited or paused.
@@ -47,6 +49,7 @@ impl Stats {
         self.dropped_bytes += other.dropped_bytes;
         self.kept_bytes += other.kept_bytes;
         self.left_bytes += other.left_bytes;
+        self.reused_bytes += other.reused_bytes;
         self.waits += other.waits;
         self.wait_ns += other.wait_ns;
         self.kicks += other.kicks;
@@ -62,6 +65,7 @@ impl From<&StreamCounters> for Stats {
             dropped_bytes: counters.dropped_bytes,
             kept_bytes: counters.kept_bytes,
             left_bytes: counters.left_bytes,
+            reused_bytes: counters.reused_bytes,
             writeback_bytes: counters.writeback_bytes,
             peak_dirty_bytes: counters.peak_dirty_bytes,
             peak_cached_bytes: counters.peak_brought_bytes,

@@ -78,6 +78,8 @@ pub struct StreamCounters {
     pub kept_bytes: u64,
     /// Bytes that should have been dropped and could not be.
     pub left_bytes: u64,
+    /// Bytes that stay, since they were used again.
+    pub reused_bytes: u64,
     /// Bytes for which writeback was started, by reason.
     pub writeback_bytes: ReasonBytes,
     /// Most bytes at any time that were written and not yet seen clean.
@@ -186,6 +188,7 @@ impl Stream {
             dropped_bytes: pages.dropped_bytes,
             kept_bytes: pages.kept_bytes,
             left_bytes: pages.left_bytes,
+            reused_bytes: pages.reused_bytes,
             writeback_bytes: self.writeback_bytes,
             peak_dirty_bytes: self.progress.peak_dirty_bytes(),
             peak_brought_bytes: pages.peak_brought_bytes,
@@ -560,7 +563,9 @@ impl Stream {
             true => {
                 // A flush may have let it go already.
                 self.planner.withdraw(range);
-                self.keep(range);
+                for part in self.ownership.reuse(range) {
+                    self.lazy.remove(part);
+                }
             }
             false => self.now_clean(range),
         }

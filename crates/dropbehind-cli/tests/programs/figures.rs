@@ -46,7 +46,8 @@ impl Figures {
     /// That all that was brought in is accounted for.
     #[track_caller]
     pub(crate) fn add_up(&self) {
-        let gone = self.bytes("dropped_bytes") + self.bytes("left_bytes");
-        assert_eq!(self.bytes("brought_bytes"), gone, "{self:?}");
+        let fates = ["dropped_bytes", "left_bytes", "reused_bytes"];
+        let bytes: u64 = fates.iter().map(|fate| self.bytes(fate)).sum();
+        assert_eq!(self.bytes("brought_bytes"), bytes, "{self:?}");
     }
 }

@@ -70,6 +70,32 @@ fn what_was_written_and_read_back_stays() {
     }
 }
 
+/// Whether a file has a stream, waits, is on the shelf, or is expected to be used again when that
+/// is decided.
+#[test]
+fn what_stays_was_brought_in() {
+    need!(all needs(Fs::Ext4));
+    if !sees_uses() {
+        return;
+    }
+    let bed = Bed::on(Fs::Ext4);
+    let script = "exec $RUN sh -ec 'rm -rf *; for n in 1 2 3 4 5 6 7 8 9; do mkdir $n; \
+                  for k in 1 5 16 40 80; do \
+                  dd if=/dev/zero of=$n/$k bs=64k count=$k status=none; done; \
+                  [ $n = 7 ] || cat $n/* >/dev/null; done'";
+    let options = format!("-m auto --only '{}/'", bed.file("observed").display());
+    let figures = Figures::of(&bed, &options, "observed", script);
+    let set_bytes = (1 + 5 + 16 + 40 + 80) * (64 << 10);
+    assert_eq!(figures.bytes("brought_bytes"), 9 * set_bytes, "{figures:?}");
+    let cached = bed.cached("observed").into_iter();
+    let cached_bytes = cached.map(|(_, pages)| pages * 4096).sum::<u64>();
+    assert!(cached_bytes > 0, "{figures:?}");
+    assert!(
+        cached_bytes <= figures.bytes("reused_bytes"),
+        "{cached_bytes} {figures:?}"
+    );
+}
+
 /// By default, too, unless nobody can tell what was used.
 #[test]
 fn by_default_what_is_read_back_stays_if_that_can_be_known() {
@@ -170,6 +196,44 @@ fn what_is_read_again_stays_and_a_reader_that_passes_leaves_nothing() {
             assert_eq!(cached(&bed, "input"), ["./again", "./smallagain"]);
             still_cached(reclaim, &bed.file("input/again"), 8 * MIB)
         });
+    }
+}
+
+/// Half of each folio was dropped before, and so stays after one use. The other half would too only
+/// after two, and cannot go without the first.
+#[test]
+fn a_folio_that_is_back_in_part_stays_as_a_whole() {
+    let program = r#"
+import mmap, os
+f = os.open("../input/folios", os.O_RDONLY)
+os.posix_fadvise(f, 0, 0, os.POSIX_FADV_RANDOM)
+for at in range(0, 16 << 20, 2 << 20):
+    for piece in range(0, 1 << 20, 64 << 10):
+        os.pread(f, 64 << 10, at + piece)
+os.close(f)
+for number in range(2):
+    os.system("dd if=/dev/zero of=stream%d bs=1M count=280 status=none" % number)
+f = os.open("../input/folios", os.O_RDONLY)
+folios = mmap.mmap(f, 16 << 20, prot=mmap.PROT_READ)
+folios.madvise(mmap.MADV_HUGEPAGE)
+for at in range(0, 16 << 20, 2 << 20):
+    folios[at]
+folios.close()
+for at in range(0, 16 << 20, 1 << 20):
+    os.pread(f, 1 << 20, at)
+"#;
+    for filesystem in [Fs::Ext4, Fs::Xfs] {
+        need!(all needs(filesystem));
+        if !sees_uses() {
+            return;
+        }
+        let bed = Bed::on(filesystem);
+        bed.input("head -c 16M /dev/urandom >folios");
+        bed.cools("input");
+        std::fs::write(bed.file("program"), program).unwrap();
+        let figures = Figures::of(&bed, "-m auto", "observed", "exec $RUN python3 ../program");
+        assert!(figures.bytes("reread_bytes") > 0, "{figures:?}");
+        assert!(figures.bytes("reused_bytes") > 0, "{figures:?}");
     }
 }
 

@@ -456,6 +456,13 @@ impl DiskThread {
             return;
         };
         self.unmoved.remove(&number);
+        // What was decided last, and what is left, was published to nobody yet.
+        if let Some(counters) = self.disk.forgotten(StreamId(number.into())) {
+            match &entry.source {
+                Source::Own(own) => own.file.store_counters(counters),
+                Source::Observed(observed) => observed.publish(*counters),
+            }
+        }
         lock(&self.shared.totals).close(number);
         match entry.source {
             Source::Own(own) => own.file.announce_settled(),

@@ -9,8 +9,9 @@ use dropbehind_policy::{Brought, StreamId};
 
 use super::{DiskThread, Source};
 use crate::lock;
+use crate::observed_file::Notice;
+use crate::observed_file::mailbox::Told;
 use crate::observed_file::source::{DescriptionPages, ObservedSource};
-use crate::observed_file::{Notice, Told};
 
 /// The limit on separate page ranges remembered as still to be dropped. A program that reads
 /// every second page of sparse files makes 200,000 a second, and they take our memory.
@@ -107,7 +108,7 @@ impl DiskThread {
         let Some(observed) = self.observed(number) else {
             return;
         };
-        let told = std::mem::take(&mut *lock(&observed.mailbox));
+        let told = observed.mailbox.take();
         let mut brought = Vec::new();
         for told in told {
             match told {

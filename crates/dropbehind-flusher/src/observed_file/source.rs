@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex};
 use dropbehind_linux::{Description, KernelInode, file_stat};
 use dropbehind_policy::{ByteRange, Counted, Disk, ObservedStream, Pages, StreamCounters};
 
-use super::{BrakePlace, Mailbox, Notice, NoticeSink, ObservedState};
+use super::mailbox::Mailbox;
+use super::{BrakePlace, Notice, NoticeSink, ObservedState};
 use crate::arrivals::{Arrivals, ReportedTrace};
 use crate::failed_writeback::WritebackSign;
 use crate::{lock, residency};
@@ -77,7 +78,7 @@ impl ObservedSource {
         };
         // The mailbox is read after this, so that nothing falls between the two.
         unreported.arrivals = RefCell::new(unreported.trace.unreported([unreported.inode]));
-        lock(&self.mailbox).is_empty()
+        self.mailbox.is_empty()
     }
 
     /// What of these cached parts may be dropped now.
@@ -137,6 +138,10 @@ impl Pages for DescriptionPages<'_> {
             true => residency::count_seen(self.fd, range).ok(),
             false => residency::count_observed(self.fd, range).ok(),
         }
+    }
+
+    fn is_deleted(&self) -> bool {
+        file_stat(self.fd).is_ok_and(|stat| stat.links == 0)
     }
 
     fn now_ns(&self) -> u64 {

@@ -56,7 +56,7 @@ impl Files {
         let cached_bytes = waiting_bytes + small_bytes + self.flusher.observed_bytes();
         let mut board = lock(&self.board);
         board.waiting_bytes = waiting_bytes;
-        board.reused_bytes = self.table.reuse().kept_bytes();
+        board.reused_bytes = self.table.reused_bytes();
         board.peak_cached_bytes = board.peak_cached_bytes.max(cached_bytes);
     }
 

@@ -4,10 +4,10 @@ use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::time::{Duration, Instant};
 
-use dropbehind_linux::{CacheUses, KernelInode, page_size};
+use dropbehind_linux::{CacheUses, KernelInode, PageUses, page_size};
 use dropbehind_policy::{Brought, FileNumber, Used};
 
-use super::Files;
+use super::{Files, range_of_pages};
 
 /// How much memory is available is asked this often.
 const MEMORY: Duration = Duration::from_secs(1);
@@ -79,22 +79,16 @@ impl Files {
         }
         self.ask_for_memory();
         let (uses, inodes) = (self.uses.as_ref().and_then(Option::as_ref), &self.inodes);
-        self.table.decide(all, |inode, parts| {
-            let device = inodes.device_of(inode);
-            let mut used = Used::default();
-            if let (Some(uses), Some(device)) = (uses, device) {
-                let number = inode.number;
-                for part in parts {
-                    let inode = KernelInode { device, number };
-                    // A folio stays as a whole, or goes as a whole.
-                    let (first_page, pages) =
-                        uses.folios_of(inode, part.start / page_size(), part.len() / page_size());
-                    let of_part = uses.of(inode, first_page, pages);
-                    used.once |= of_part.once;
-                    used.again |= of_part.again;
-                }
-            }
-            used
+        self.table.decide(all, |inode, part| {
+            let (Some(uses), Some(device)) = (uses, inodes.device_of(inode)) else {
+                return (part, Used::default());
+            };
+            let number = inode.number;
+            let inode = KernelInode { device, number };
+            let (first_page, pages) =
+                uses.folios_of(inode, part.start / page_size(), part.len() / page_size());
+            let PageUses { once, again } = uses.of(inode, first_page, pages);
+            (range_of_pages(first_page, pages), Used { once, again })
         });
     }
 }

@@ -57,7 +57,8 @@ impl Reporter {
         by_disk.values().for_each(|of_disk| finished += *of_disk);
         let mut totals = self.totals_without_disks(&finished);
         totals.cached_bytes += board.waiting_bytes;
-        totals.reused_bytes = board.reused_bytes;
+        totals.brought_bytes += board.reused_bytes;
+        totals.reused_bytes += board.reused_bytes;
         let mut disks: Vec<DiskSnapshot> = Vec::new();
         for disk in self.flusher.disks_stats() {
             add_disk(&mut totals, &disk);
@@ -135,6 +136,7 @@ impl Reporter {
             brought_bytes: count(&small.brought_bytes) + finished.unclear_bytes,
             dropped_bytes: count(&small.dropped_bytes),
             left_bytes: count(&small.left_bytes) + finished.unclear_bytes,
+            reused_bytes: count(&small.reused_bytes),
             cached_bytes: count(&small.waiting_bytes),
             ..Totals::default()
         };
@@ -167,6 +169,7 @@ fn add_disk(totals: &mut Totals, disk: &DiskStats) {
     totals.brought_bytes += stats.brought_bytes;
     totals.dropped_bytes += stats.dropped_bytes;
     totals.left_bytes += stats.left_bytes;
+    totals.reused_bytes += stats.reused_bytes;
     totals.cached_bytes += pages.counted.cached_bytes;
     // Disks peak at different times, so the sum is an upper bound.
     totals.peak_cached_bytes += pages.peak_cached_bytes;

@@ -16,6 +16,7 @@ pub(super) struct OwnershipCounters {
     pub(super) peak_brought_bytes: u64,
     pub(super) dropped_bytes: u64,
     pub(super) left_bytes: u64,
+    pub(super) reused_bytes: u64,
     pub(super) kept_bytes: u64,
 }
 
@@ -314,6 +315,15 @@ impl Ownership {
             self.counters.kept_bytes += self.kept.insert(*part);
         }
         given_up
+    }
+
+    /// What is ours of `range` was used again, and stays. Returns the parts that were ours.
+    pub(super) fn reuse(&mut self, range: ByteRange) -> Vec<ByteRange> {
+        let reused = self.keep(range);
+        let bytes: u64 = reused.iter().map(|part| part.len()).sum();
+        self.counters.brought_bytes += bytes;
+        self.counters.reused_bytes += bytes;
+        reused
     }
 
     /// `parts` are no longer ours: dropped, except for at most `stayed_bytes`.

@@ -5,8 +5,8 @@ use std::cell::Cell;
 use crate::quick_disk::{MIB, PAGE, absent};
 use dropbehind_policy::observed_stream::{LOOK_MIN_NS, ProvenanceKind};
 use dropbehind_policy::{
-    ByteRange, Counted, Disk, DiskConfig, Mode, Next, ObservedStream, ObservedStreamConfig, Pages,
-    StreamConfig, StreamId,
+    Brought, ByteRange, Counted, Disk, DiskConfig, Mode, Next, ObservedStream,
+    ObservedStreamConfig, Pages, StreamConfig, StreamId,
 };
 
 const MS: u64 = 1_000_000;
@@ -25,6 +25,10 @@ impl Pages for Growing {
 
     fn count(&self, _: ByteRange) -> Option<Counted> {
         Some(Counted::default())
+    }
+
+    fn is_deleted(&self) -> bool {
+        false
     }
 
     fn now_ns(&self) -> u64 {
@@ -79,10 +83,11 @@ fn next_look_ns(streams: u64, closed: bool) -> u64 {
     stream.next_look_ns()
 }
 
-/// A file whose first bytes are cached, of which all from an offset on are dirty.
+/// A file whose first bytes are cached, of which these are dirty.
 struct Dirty {
     now_ns: u64,
     dirty: ByteRange,
+    is_deleted: bool,
 }
 
 impl Pages for Dirty {
@@ -96,6 +101,10 @@ impl Pages for Dirty {
             dirty_bytes: range.intersection(self.dirty).len(),
             ..Counted::default()
         })
+    }
+
+    fn is_deleted(&self) -> bool {
+        self.is_deleted
     }
 
     fn now_ns(&self) -> u64 {
@@ -135,7 +144,12 @@ fn overwritten(provenance: ProvenanceKind) -> impl FnMut(u64, ByteRange) -> u64 
     move |now_s, dirty| {
         for now_ms in [0, 300, 600] {
             let now_ns = (now_s * 1000 + now_ms) * MS;
-            stream.look(&mut disk, &Dirty { now_ns, dirty });
+            let pages = Dirty {
+                now_ns,
+                dirty,
+                is_deleted: false,
+            };
+            stream.look(&mut disk, &pages);
         }
         stream.counts().written_bytes
     }
@@ -184,4 +198,46 @@ fn many_files_that_wait_for_a_disk_are_looked_at_in_turn() {
 #[test]
 fn a_closed_file_does_not_wait_for_its_turn() {
     assert!(next_look_ns(32, true) <= LOOK_MIN_NS);
+}
+
+/// Nothing is done with it that would show that, and its pages are gone.
+#[test]
+fn what_waits_for_a_decision_does_so_until_it_is_deleted() {
+    let mut disk = Disk::new(DiskConfig::default());
+    let id = StreamId(0);
+    let config = StreamConfig {
+        traced: true,
+        ..StreamConfig::default()
+    };
+    disk.opened(1, id, config, absent());
+    let mut stream = ObservedStream::new(ObservedStreamConfig {
+        id,
+        mode: Mode::AUTO,
+        reads: true,
+        provenance: ProvenanceKind::Traced,
+        size_bytes: 8 * MIB,
+        block_device: false,
+        lag_bytes: 16 * MIB,
+        page_bytes: PAGE,
+    });
+    let held = Brought {
+        held: true,
+        ..Brought::new(mib(0, 8), true)
+    };
+    stream.brought(1, &mut disk, [held]);
+    stream.closed(false);
+    let mut pages = Dirty {
+        now_ns: MS,
+        dirty: mib(0, 0),
+        is_deleted: false,
+    };
+    for (is_deleted, bytes) in [(false, 8 * MIB), (true, 0)] {
+        pages.now_ns += 10_000 * MS;
+        pages.is_deleted = is_deleted;
+        stream.look(&mut disk, &pages);
+        let brought_bytes = disk.stream(id).map(|stream| stream.brought_bytes());
+        assert_eq!(brought_bytes, Some(bytes));
+    }
+    while !matches!(disk.next(pages.now_ns), Next::Idle) {}
+    assert!(disk.stream(id).is_none(), "it is done with");
 }

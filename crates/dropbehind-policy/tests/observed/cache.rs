@@ -107,10 +107,10 @@ impl File {
         }
     }
 
-    /// What is known of the uses of these parts.
-    pub(crate) fn used(&self, parts: &[ByteRange]) -> Used {
-        let pages = parts.iter().flat_map(|part| self.pages_of(*part));
-        let uses = pages.fold(0, |uses, page| uses | self.uses[page]);
+    /// What is known of the uses of these pages.
+    pub(crate) fn used(&self, range: ByteRange) -> Used {
+        let pages = self.uses[self.pages_of(range)].iter();
+        let uses = pages.fold(0, |all, uses| all | uses);
         Used {
             once: uses & ONCE != 0,
             again: uses & AGAIN != 0,
@@ -285,6 +285,15 @@ impl File {
             flags & (CACHED | OURS) == CACHED | OURS && flags & (LOST | KEPT | UNWANTED) == 0
         };
         (0..self.flags.len()).filter(page_is).collect()
+    }
+
+    /// How many cached pages of ours were to stay.
+    pub(crate) fn reused_pages(&self) -> u64 {
+        let wanted = CACHED | OURS | KEPT;
+        let flags = self.flags.iter();
+        flags
+            .filter(|&&flags| flags & (wanted | LOST) == wanted)
+            .count() as u64
     }
 
     pub(crate) fn describe(&self, page: usize) -> String {

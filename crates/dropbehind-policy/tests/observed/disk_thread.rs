@@ -7,7 +7,7 @@ use dropbehind_policy::observed_stream::ProvenanceKind;
 use dropbehind_policy::residency::ResidencyMap;
 use dropbehind_policy::{
     Action, Brought, ByteRange, Disk, DiskConfig, Dropped, FileNumber, Inspected, Next,
-    ObservedStream, ObservedStreamConfig, StreamConfig, StreamId,
+    ObservedStream, ObservedStreamConfig, StreamConfig, StreamId, Unread,
 };
 
 use crate::cache::PAGE;
@@ -27,10 +27,10 @@ pub(crate) struct Letter {
 
 impl Letter {
     /// What it says to whoever drops the file's pages next.
-    pub(crate) fn unread(self) -> Vec<Brought> {
+    pub(crate) fn unread(self) -> impl Iterator<Item = Unread> {
         let stays = self.decided.into_iter().filter(|(_, stays)| *stays);
-        let stays = stays.map(|(range, _)| Brought::new(range, false));
-        self.told.into_iter().chain(stays).collect()
+        let stays = stays.map(|(range, _)| Unread::Stays(range));
+        self.told.into_iter().map(Unread::Brought).chain(stays)
     }
 }
 

@@ -25,6 +25,10 @@ impl Pages for FilePages<'_> {
         Some(self.file.count(range))
     }
 
+    fn is_deleted(&self) -> bool {
+        self.file.unlinked
+    }
+
     fn now_ns(&self) -> u64 {
         self.now_ns
     }

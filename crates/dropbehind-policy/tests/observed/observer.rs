@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use dropbehind_policy::grace::SMALL_FILE_BYTES;
 use dropbehind_policy::{
-    Brought, ByteRange, FileAction, FileNumber, Inode, ObservedFiles, RangeSet, StreamId, Used,
-    Writeback,
+    Brought, ByteRange, FileAction, FileNumber, Inode, ObservedFiles, RangeSet, StreamId, Unread,
+    Used, Writeback,
 };
 
 use crate::disk_thread::Letter;
@@ -108,8 +108,7 @@ impl World {
                 }
                 Input::Finished(number, stream) => {
                     let unread = self.threads.take_letters(stream);
-                    let unread: Vec<Brought> =
-                        unread.into_iter().flat_map(Letter::unread).collect();
+                    let unread: Vec<Unread> = unread.into_iter().flat_map(Letter::unread).collect();
                     if !unread.is_empty() {
                         self.coverage.saw("streams done with something unread");
                     }
@@ -303,9 +302,9 @@ impl World {
 
     fn decide(&mut self, all: bool) {
         let (files, sees_uses) = (&self.files, self.plan.sees_uses);
-        self.observer.table.decide(all, |inode, parts| {
-            let used = files[inode.number as usize].used(parts);
-            if sees_uses { used } else { Used::default() }
+        self.observer.table.decide(all, |inode, part| {
+            let used = files[inode.number as usize].used(part);
+            (part, if sees_uses { used } else { Used::default() })
         });
     }
 

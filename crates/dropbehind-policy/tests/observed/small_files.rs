@@ -131,10 +131,11 @@ impl World {
                 file: number,
                 dropped_bytes,
                 left_bytes,
-                kept_bytes,
+                reused_bytes,
                 ..
             } => {
-                let gone_bytes = dropped_bytes + kept_bytes;
+                self.reused_bytes += reused_bytes;
+                let gone_bytes = dropped_bytes + reused_bytes;
                 self.watch_shelf_done(place, number, gone_bytes, left_bytes);
                 self.observer.inputs.push_back(Input::Unshelved(number));
             }

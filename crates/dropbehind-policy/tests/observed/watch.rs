@@ -8,8 +8,9 @@
 //! * What waits to be used again does not go before that is decided, unless somebody asks for
 //!   everything, and what was used again stays.
 //! * Nothing is done with a file that is not known, or for a stream that is not there.
-//! * What streams and the shelf were given is dropped or left, and nothing waits in
+//! * What streams and the shelf were given is dropped, left, or used again, and nothing waits in
 //!   the end.
+//! * What was used again is counted, wherever it was when that was decided.
 //! * In the end, what is cached of ours was counted as left, and nothing is where
 //!   nothing held it.
 
@@ -110,9 +111,9 @@ impl World {
         let counters = self.threads.disk.forgotten(stream);
         let counters = *counters.expect("it was forgotten a moment ago");
         self.say(|| format!("file {file}: {counters:?}"));
-        // What was used again counts as kept, and not as brought in.
-        let gone_bytes = counters.dropped_bytes + counters.left_bytes;
-        assert_eq!(counters.brought_bytes, gone_bytes, "{counters:?}");
+        let fates_bytes = counters.dropped_bytes + counters.left_bytes + counters.reused_bytes;
+        assert_eq!(counters.brought_bytes, fates_bytes, "{counters:?}");
+        self.reused_bytes += counters.reused_bytes;
         let counts = self.threads.watches[&stream].looks.final_counts();
         assert!(counts.reread_bytes <= counts.read_bytes, "{counts:?}");
         self.leftovers[file].left_bytes += counters.left_bytes;
@@ -156,10 +157,15 @@ impl World {
         assert_eq!(self.threads.disk.stream_count(), 0);
         assert!(self.observer.known.is_empty(), "{:?}", self.observer.known);
         assert_eq!(self.observer.table.reuse().waiting_bytes(), 0);
+        let mut stayed_bytes = 0;
         for (number, file) in self.files.iter().enumerate() {
             let leftovers = self.leftovers[number];
             if file.unlinked || leftovers.uncounted {
                 continue;
+            }
+            let plan = &self.plan.files[number];
+            if !leftovers.excused && plan.reads && plan.mode.keeps_reused() {
+                stayed_bytes += file.reused_pages() * PAGE;
             }
             let pages = file.forgotten_pages();
             let bytes = pages.len() as u64 * PAGE;
@@ -174,5 +180,10 @@ impl World {
                 file.describe(*pages.first().unwrap_or(&0)),
             );
         }
+        let reused_bytes = self.reused_bytes + self.observer.table.reused_bytes();
+        assert!(
+            stayed_bytes <= reused_bytes,
+            "{stayed_bytes} bytes stay, since they were used again, and {reused_bytes} count"
+        );
     }
 }

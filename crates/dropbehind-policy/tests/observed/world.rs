@@ -29,6 +29,8 @@ pub(crate) struct World {
     pub(crate) coverage: Coverage,
     pub(crate) files: Vec<File>,
     pub(crate) leftovers: Vec<Leftovers>,
+    /// Counted as used again of streams and on the shelf.
+    pub(crate) reused_bytes: u64,
     pub(crate) programs: Vec<Program>,
     pub(crate) kernel: Kernel,
     pub(crate) observer: Observer,
@@ -63,6 +65,7 @@ impl World {
             programs: programs.collect(),
             files,
             leftovers: vec![Leftovers::default(); count],
+            reused_bytes: 0,
             kernel: Kernel::default(),
             observer: Observer::new(count, &plan),
             threads: Threads::new(),

@@ -1,0 +1,34 @@
+//! What the shell has to do about a file.
+
+use alloc::vec::Vec;
+
+use super::FileNumber;
+use super::brought::Brought;
+use crate::range::ByteRange;
+use crate::range_set::RangeSet;
+
+/// What the shell has to do about a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FileAction {
+    /// Give the file a stream of its own.
+    Stream(FileNumber),
+    /// Tell the file's stream which pages entered the cache, in this order.
+    Tell(FileNumber, Vec<Brought>),
+    /// Tell the file's stream that nobody uses the file any more; answered, at some time,
+    /// with [`ObservedFiles::stream_finished`](super::ObservedFiles::stream_finished).
+    Close(FileNumber),
+    /// Put the small, closed file on the shelf, with these ranges of ours, of which the second
+    /// ones are held; answered, at some time, with
+    /// [`ObservedFiles::unshelved`](super::ObservedFiles::unshelved).
+    Shelve(FileNumber, RangeSet, RangeSet),
+    /// Others brought in this range of a file on the shelf.
+    KeepShelved(FileNumber, ByteRange),
+    /// Tell the file's stream that this range was used again and stays, or else goes.
+    Decide(FileNumber, ByteRange, bool),
+    /// The same of a file that has no stream, if it stays. Nothing is to be told.
+    Keep(FileNumber, ByteRange),
+    /// The same of a file on the shelf.
+    DecideShelved(FileNumber, ByteRange, bool),
+    /// Nothing is left to do for the file.
+    Forget(FileNumber),
+}
