@@ -24,8 +24,8 @@ use std::time::{Duration, Instant};
 
 use dropbehind_flusher::{CacheMap, FailedWriteback, Flusher, Notice, NoticeSink, ReportedTrace};
 use dropbehind_linux::{
-    CacheUses, EventMask, Fanotify, FileId, FileKind, FileSystem, MarkTarget, WritebackFailure,
-    file_stat, kernel_device, page_size,
+    CacheUses, EventMask, Fanotify, FileId, FileKind, FileStat, FileSystem, MarkTarget,
+    WritebackFailure, file_stat, kernel_device, page_size,
 };
 use dropbehind_policy::grace::SMALL_FILE_BYTES;
 use dropbehind_policy::{Brought, FileNumber, Inode, ObservedFiles};
@@ -36,6 +36,7 @@ pub(crate) use file_event::{Close, FileEvent};
 use crate::board::{SharedBoard, lock};
 use crate::file_path::path_of;
 use crate::inodes::Inodes;
+use crate::opens::Copying;
 use crate::overlay::Overlays;
 use crate::owners::Owners;
 use crate::programs::Programs;
@@ -249,13 +250,20 @@ impl Files {
     // ---- what programs do ---------------------------------------------------
 
     /// The number of this file, if it is known.
-    fn number_of(&mut self, id: FileId, file: BorrowedFd<'_>) -> Option<FileNumber> {
-        let number = *self.by_id.get(&id)?;
-        if self.files.get(&number)?.file.is(file) {
+    fn number_of(&mut self, info: &FileStat, file: BorrowedFd<'_>) -> Option<FileNumber> {
+        let number = *self.by_id.get(&info.id)?;
+        let open = self.files.get(&number)?;
+        if open.was_copied_up(info) {
+            // Whoever opened it before still reads the known one.
+            self.by_id.remove(&info.id);
+            self.doubt(number, DOUBT_FIRST);
+            return None;
+        }
+        if open.file.is(file) {
             return Some(number);
         }
         // The known file is gone, and this one reuses its inode number.
-        self.by_id.remove(&id);
+        self.by_id.remove(&info.id);
         self.table.replaced(number);
         None
     }
@@ -263,7 +271,7 @@ impl Files {
     /// A file was opened.
     pub(crate) fn opened(&mut self, event: FileEvent) {
         self.inodes.opened(event.info.id, event.file.as_fd());
-        if let Some(number) = self.number_of(event.info.id, event.file.as_fd()) {
+        if let Some(number) = self.number_of(&event.info, event.file.as_fd()) {
             return self.opened_again(number, event.process, event.file);
         }
         let by = event.process;
@@ -273,12 +281,13 @@ impl Files {
     }
 
     /// A file is being opened, of which this was cached just before; `None` if it was made by
-    /// that. Of a known file, nobody asks.
+    /// that. Of a known file, nobody asks. An overlay may have copied it since, or still do so.
     pub(crate) fn reported(
         &mut self,
         process: i32,
         file: OwnedFd,
         (readable, writable): (bool, bool),
+        copying: Option<Copying>,
         before: impl FnOnce(BorrowedFd<'_>) -> Option<CacheMap>,
     ) {
         let Ok(info) = file_stat(file.as_fd()) else {
@@ -289,20 +298,30 @@ impl Files {
         }
         self.programs.opened(process);
         self.inodes.opened(info.id, file.as_fd());
-        let known = self.number_of(info.id, file.as_fd());
+        let known = self.number_of(&info, file.as_fd());
         let number = match known {
             Some(number) => {
                 self.opened_again(number, process, file);
                 Some(number)
             }
             None => {
-                let before = before(file.as_fd());
+                let mut before = before(file.as_fd());
+                if let Some(Copying { born, .. }) = copying
+                    && info.born != Some(born)
+                {
+                    let original = |found: &FileStat| found.born == Some(born);
+                    self.admit_copied(path_of(file.as_fd()), process, before, original);
+                    before = Some(CacheMap::empty());
+                }
                 self.admit(file, &info, process, before)
             }
         };
         let Some(open) = number.and_then(|number| self.files.get_mut(&number)) else {
             return;
         };
+        if let Some(copying) = copying {
+            open.may_be_copied = !copying.is_over;
+        }
         open.written |= writable;
         if writable {
             open.may_be_written();

@@ -12,6 +12,7 @@ mod reported;
 mod server;
 mod spare;
 
+pub(crate) use report::Copying;
 pub use report::ReportedOpens;
 use report::{Absent, Before, Report};
 pub(crate) use reported::Reported;

@@ -22,12 +22,27 @@ const LOOKS: u32 = 4;
 /// Opens the file below, through the directories that the overlay was mounted from; `None` if
 /// they cannot be seen from here, or if another file is there.
 pub(crate) fn file_below(overlay_file: BorrowedFd<'_>, path: &Path) -> Option<OwnedFd> {
+    let look = || {
+        let wanted = file_stat(overlay_file).ok()?;
+        // If all layers are on one file system, the inode numbers are the same, unless it was
+        // copied up. Else, what the overlay passes on of the file below must do: nobody can
+        // choose when a file was made.
+        look_below(path, 0, |found| {
+            found.id.inode == wanted.id.inode
+                || (found.size_bytes, found.born) == (wanted.size_bytes, wanted.born)
+        })
+    };
     // Its size may change between two looks.
-    (0..LOOKS).find_map(|_| look_below(overlay_file, path))
+    (0..LOOKS).find_map(|_| look())
 }
 
-fn look_below(overlay_file: BorrowedFd<'_>, path: &Path) -> Option<OwnedFd> {
-    let wanted = file_stat(overlay_file).ok()?;
+/// Opens the file in a lower layer that the one below was copied from, which `is_it` tells apart.
+pub(crate) fn copied_from(path: &Path, is_it: impl Fn(&FileStat) -> bool) -> Option<OwnedFd> {
+    look_below(path, 1, is_it)
+}
+
+/// Opens a file in the layers, after so many others of that name.
+fn look_below(path: &Path, skipped: usize, is_it: impl Fn(&FileStat) -> bool) -> Option<OwnedFd> {
     let own = i32::try_from(std::process::id()).ok()?;
     let mounts = mounts_of(own).ok()?;
     // The longest mount point that the path begins with.
@@ -48,14 +63,9 @@ fn look_below(overlay_file: BorrowedFd<'_>, path: &Path) -> Option<OwnedFd> {
     let mut starts = starts.filter(|start| is_local_at(&mounts, start));
     let look_from = |start| {
         let named = |layer: &PathBuf| name_in(start, layer, &inside).ok();
-        let below = layers.iter().find_map(named)?;
+        let below = layers.iter().filter_map(named).nth(skipped)?;
         let found = file_stat(below.as_fd()).ok()?;
-        // If all layers are on one file system, the inode numbers are the same. Elsewhere, what
-        // the overlay passes on of the file below must do: nobody can choose when a file was
-        // made.
-        let same = found.id.inode == wanted.id.inode
-            || (found.size_bytes, found.born) == (wanted.size_bytes, wanted.born);
-        let is_it = same && found.kind == FileKind::Regular;
+        let is_it = found.kind == FileKind::Regular && is_it(&found);
         is_it.then(|| open_named(below.as_fd()).ok())?
     };
     match is_relative {

@@ -1,10 +1,11 @@
 //! What stays in the page cache.
 
 use crate::bed::Ordinary;
-use dropbehind_testbed::need;
 use dropbehind_testbed::reclaim::in_some_attempt;
 use dropbehind_testbed::residency::{evict, resident_map, warm};
+use dropbehind_testbed::{Need, need};
 use std::fs::File;
+use std::process::Command;
 
 const MIB: u64 = 1 << 20;
 
@@ -83,6 +84,62 @@ fn a_truncated_file_is_the_programs() {
         ));
         assert_eq!(user.cached_pages("data"), 0, "{kept}");
     }
+}
+
+/// The program reads and writes a copy, which the open makes.
+#[test]
+fn what_an_overlay_copies_goes_and_its_cached_half_stays() {
+    need!(Need::Root, Need::Filesystem("overlay"));
+    need!(all Ordinary::needs(&["dd"]));
+    const NAMES: [&str; 5] = ["over", "tail", "read", "cut", "half"];
+    let user = Ordinary::new();
+    user.does(
+        "mkdir lower upper work merged; \
+         for name in over tail read cut half; do \
+         head -c 16M /dev/urandom >lower/$name; sync lower/$name; done",
+    );
+    let half = user.file("lower/half");
+    in_some_attempt(|reclaim| {
+        user.does("rm -rf upper/*");
+        for name in NAMES {
+            evict(&user.file("lower").join(name));
+        }
+        warm(&half, 0..8 * MIB);
+        let warmed = user.cached_pages("lower/half");
+        let merged = user.file("merged");
+        let [lower, upper, work] = ["lower", "upper", "work"].map(|name| user.file(name));
+        let layers = format!(
+            "lowerdir={},upperdir={},workdir={}",
+            lower.display(),
+            upper.display(),
+            work.display()
+        );
+        let mounted = Command::new("mount")
+            .args(["-t", "overlay", "overlay", "-o", &layers])
+            .arg(&merged)
+            .status();
+        assert!(mounted.unwrap().success());
+        let left = user.runs(
+            "--stats ../figures",
+            "cd merged; $RUN sh -c 'cat read >/dev/null; \
+             dd if=/dev/zero of=over bs=1M count=4 conv=notrunc status=none; \
+             for name in tail read half; do echo more >>$name; done; echo less >cut'; \
+             code=$?; cat ../figures; exit $code",
+        );
+        let unmounted = Command::new("umount").arg(&merged).status();
+        assert!(unmounted.unwrap().success());
+        assert_eq!(left.code, Some(0), "{left:?}");
+        for name in NAMES {
+            let [below, copy] = [format!("lower/{name}"), format!("upper/{name}")];
+            assert_eq!(user.cached_pages(&copy), 0, "{copy}: {left:?}");
+            if name != "half" {
+                assert_eq!(user.cached_pages(&below), 0, "{below}: {left:?}");
+            }
+        }
+        let kept = user.cached_pages("lower/half");
+        assert!(kept <= warmed, "{kept}, {warmed}");
+        reclaim.stays(&half, kept * 4096, 8 * MIB)
+    });
 }
 
 /// If an open fails, nobody's pages may go.

@@ -5,7 +5,9 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use dropbehind_flusher::{CacheMap, ObserveOptions, Provenance};
-use dropbehind_linux::{EventMask, MarkLife, MarkTarget, cached_pages, file_stat, page_size};
+use dropbehind_linux::{
+    EventMask, FileId, MarkLife, MarkTarget, cached_pages, file_stat, page_size,
+};
 use dropbehind_policy::RangeSet;
 use dropbehind_policy::{FileAction, FileNumber};
 
@@ -220,7 +222,7 @@ impl Files {
             return;
         }
         if open.file.is_device() {
-            return self.count_kept_bytes(open, open.cached_bytes);
+            return self.count_kept_bytes(open, open.ids[0], open.cached_bytes);
         }
         let Ok(file) = open.file.open() else {
             // Another process has a lease on it, or its mount is not where it was.
@@ -231,16 +233,19 @@ impl Files {
             );
         };
         // A deleted file's pages go with its last description.
-        if file_stat(file.as_fd()).is_ok_and(|stat| stat.links == 0) {
+        let Ok(info) = file_stat(file.as_fd()) else {
+            return;
+        };
+        if info.links == 0 {
             return;
         }
         let Ok(cached) = cached_pages(file.as_fd(), 0, 0) else {
             return;
         };
-        self.count_kept_bytes(open, cached * page_size());
+        self.count_kept_bytes(open, info.id, cached * page_size());
     }
 
-    fn count_kept_bytes(&mut self, open: &OpenFile, cached_bytes: u64) {
+    fn count_kept_bytes(&mut self, open: &OpenFile, id: FileId, cached_bytes: u64) {
         let cached_bytes = cached_bytes.saturating_sub(open.left_bytes);
         let unclear_bytes = open.unclear.bytes().min(cached_bytes);
         let kept_bytes = cached_bytes - unclear_bytes;
@@ -260,7 +265,7 @@ impl Files {
         if self.kept.len() >= KEPT_FILES {
             self.kept.clear();
         }
-        let before_bytes = self.kept.insert(open.ids[0], kept_bytes).unwrap_or(0);
+        let before_bytes = self.kept.insert(id, kept_bytes).unwrap_or(0);
         let mut board = lock(&self.board);
         let sums = board.sums(self.rules.disk_name(open.device), &open.rule);
         let sum = &mut sums.kept_bytes;

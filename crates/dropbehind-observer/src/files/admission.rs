@@ -57,7 +57,7 @@ impl Files {
         let Ok(info) = file_stat(file.as_fd()) else {
             return;
         };
-        if info.kind == FileKind::Other || self.number_of(info.id, file.as_fd()).is_some() {
+        if info.kind == FileKind::Other || self.number_of(&info, file.as_fd()).is_some() {
             return;
         }
         if let Some(number) = self.admit(file, &info, process, None) {
@@ -135,6 +135,49 @@ impl Files {
         Some(number)
     }
 
+    /// Takes in the file of a lower layer that an overlay has copied for a process, which reads
+    /// it through the cache. Nobody opens it by that.
+    pub(super) fn admit_copied(
+        &mut self,
+        path: PathBuf,
+        process: i32,
+        before: Option<CacheMap>,
+        is_it: impl Fn(&FileStat) -> bool,
+    ) {
+        let Some(file) = overlay::copied_from(&path, is_it) else {
+            return;
+        };
+        let Ok(info) = file_stat(file.as_fd()) else {
+            return;
+        };
+        let device = self.rules.learn_disk(&info, file.as_fd());
+        let size = || size_of(&info);
+        let Some(settings) = self.rules.settings_for(&path, process, device, size) else {
+            return;
+        };
+        let file = WithPages {
+            file,
+            info,
+            overlay: None,
+        };
+        let number = match self.known_by_another_name(&file) {
+            Some(number) => {
+                if let Some(inode) = self.inodes.of_number(number) {
+                    self.table.opened(number, inode);
+                }
+                self.learn_user(number, process, Some(path.into()));
+                Some(number)
+            }
+            None => self.admit_new(file, &info, path, process, settings, before),
+        };
+        let Some(number) = number else { return };
+        if let Some(open) = self.files.get_mut(&number) {
+            (open.close_unseen, open.may_be_copied) = (true, false);
+            open.was_read();
+        }
+        self.doubt(number, DOUBT_FIRST);
+    }
+
     /// Takes in a file that is not known by any name.
     fn admit_new(
         &mut self,
@@ -189,6 +232,7 @@ impl Files {
         };
         let mut open = OpenFile::new(info.id, file, overlay, path, settings);
         (open.opened_size_bytes, open.before) = (opened_size_bytes, before);
+        open.born = info.born;
         open.device = device;
         open.rule = self.rules.rules.rule_name(settings.rule);
         open.remember(User {

@@ -4,9 +4,10 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use dropbehind_flusher::{CacheMap, Observed, WritebackSign, WriterLimit};
-use dropbehind_linux::{Description, FileId, file_stat};
+use dropbehind_linux::{Description, FileId, FileStat, file_stat};
 use dropbehind_policy::{ByteRange, Mode, RangeSet};
 
 use crate::board::Rule;
@@ -55,6 +56,10 @@ pub(super) struct OpenFile {
     pub(super) file: Arc<Description>,
     /// The overlay's file that programs use, if the pages are in another one below it.
     pub(super) overlay: Option<Arc<OwnedFd>>,
+    /// When it was made. An overlay's file is a new one below once it was copied up.
+    pub(super) born: Option<Duration>,
+    /// An open of it is under way, and may have an overlay copy it.
+    pub(super) may_be_copied: bool,
     /// The number of the device that has the pages.
     pub(super) device: u64,
     /// Empty if no rule asks for it and nothing has looked it up.
@@ -119,6 +124,8 @@ impl OpenFile {
             ids: vec![id],
             file: Arc::new(file),
             overlay: overlay.map(Arc::new),
+            born: None,
+            may_be_copied: false,
             device: 0,
             path,
             settings,
@@ -151,6 +158,13 @@ impl OpenFile {
             Some(overlay) => Ok(Arc::clone(overlay)),
             None => self.file.named(),
         }
+    }
+
+    /// Returns whether this, which is what statx(2) returns about it now, is of a copy that an
+    /// overlay has made since.
+    pub(super) fn was_copied_up(&self, info: &FileStat) -> bool {
+        let is_on_overlay = self.overlay.is_some() || self.ids.len() > 1;
+        is_on_overlay && self.born != info.born
     }
 
     /// Records whether it is not known who brought in a range.

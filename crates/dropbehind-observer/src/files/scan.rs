@@ -14,8 +14,9 @@ use crate::owners::is_observer;
 /// A search that is under way.
 #[derive(Debug)]
 pub(super) struct Scan {
-    /// No process was found to have these open so far.
-    unused: HashMap<FileId, FileNumber>,
+    /// No process was found to have these open so far. An overlay's file that was copied up is
+    /// two below.
+    unused: HashMap<FileId, Vec<FileNumber>>,
     /// The other way around: a file on an overlay has two IDs.
     ids: HashMap<FileNumber, Vec<FileId>>,
     /// Processes still to be looked through.
@@ -34,14 +35,16 @@ pub(super) struct Scan {
 
 impl Scan {
     pub(super) fn of(
-        unused: HashMap<FileId, FileNumber>,
+        due: Vec<(FileId, FileNumber)>,
         may_be_mapped: Wanted,
         processes: Vec<i32>,
         asked: &Asked,
     ) -> Scan {
         let mut ids: HashMap<FileNumber, Vec<FileId>> = HashMap::new();
-        for (id, number) in &unused {
-            ids.entry(*number).or_default().push(*id);
+        let mut unused: HashMap<FileId, Vec<FileNumber>> = HashMap::new();
+        for (id, number) in due {
+            ids.entry(number).or_default().push(id);
+            unused.entry(id).or_default().push(number);
         }
         let mut scan = Scan {
             unused,
@@ -118,9 +121,11 @@ impl Scan {
             };
             if is_observer(*process) {
                 self.current = None;
-            } else if let Some(&number) = self.unused.get(&id) {
-                self.is_used(number);
-                used(number);
+            } else {
+                for number in self.unused.remove(&id).into_iter().flatten() {
+                    self.is_used(number);
+                    used(number);
+                }
             }
         }
         true
@@ -134,13 +139,18 @@ impl Scan {
     /// Takes out a file that is in use.
     pub(super) fn is_used(&mut self, number: FileNumber) {
         for id in self.ids.remove(&number).into_iter().flatten() {
-            self.unused.remove(&id);
+            if let Some(numbers) = self.unused.get_mut(&id) {
+                numbers.retain(|other| *other != number);
+                if numbers.is_empty() {
+                    self.unused.remove(&id);
+                }
+            }
         }
     }
 
     /// The files that no process was found to have open.
     pub(super) fn into_unused(self) -> impl Iterator<Item = FileNumber> {
-        self.unused.into_values()
+        self.ids.into_keys()
     }
 }
 
@@ -180,9 +190,9 @@ mod tests {
     #[test]
     fn many_descriptors_are_looked_through_in_steps() {
         let (used, late, unused) = (memory_file(), memory_file(), memory_file());
-        let mut numbers = HashMap::new();
+        let mut numbers = Vec::new();
         for (number, file) in [(1, &used), (2, &late), (3, &unused)] {
-            numbers.insert(file_stat(file.as_fd()).unwrap().id, FileNumber(number));
+            numbers.push((file_stat(file.as_fd()).unwrap().id, FileNumber(number)));
         }
         let mut program = program_with(&used);
         let mut child = program_with(&late);
@@ -220,7 +230,7 @@ mod tests {
         let file = memory_file();
         let id = file_stat(file.as_fd()).unwrap().id;
         let mut scan = Scan::of(
-            HashMap::from([(id, FileNumber(1))]),
+            vec![(id, FileNumber(1))],
             Wanted::default(),
             vec![1],
             &Asked::default(),

@@ -361,7 +361,7 @@ impl Files {
             .filter(|(_, doubt)| doubt.due <= now)
             .map(|(number, _)| *number)
             .collect();
-        let mut unused: HashMap<FileId, FileNumber> = HashMap::new();
+        let mut unused: Vec<(FileId, FileNumber)> = Vec::new();
         let mut may_be_mapped = Wanted::default();
         for number in due {
             let Some(open) = self.files.get(&number) else {
@@ -391,6 +391,12 @@ impl Files {
     pub(crate) fn close_unused(&mut self) {
         for number in std::mem::take(&mut self.strangers.unused) {
             self.strangers.doubts.remove(&number);
+            let open = self.files.get(&number);
+            if open.is_some_and(|open| open.may_be_copied) {
+                // Copying takes a while, and nobody has it open until then.
+                self.doubt(number, DOUBT_FIRST);
+                continue;
+            }
             self.see_what_was_brought(number);
             self.table.closed_by_all(number);
         }

@@ -3,6 +3,7 @@
 //! Nothing is opened that an open could change, or that could keep it waiting: a file is first
 //! named (`O_PATH`), and only a regular file of a file system with a disk is then opened.
 
+use super::Copying;
 use crate::observer::own_process;
 use crate::source::has_pages;
 use dropbehind_linux::seccomp::{Listener, OpenHow, Request, StoppedCall};
@@ -13,6 +14,7 @@ use std::collections::HashMap;
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 /// Mounts are remembered up to this many.
 const MOUNTS: usize = 1024;
@@ -43,6 +45,8 @@ pub(super) struct LookedAt {
     pub(super) size_bytes: u64,
     /// When it was last written or truncated, in seconds and nanoseconds.
     pub(super) modified: (i64, u32),
+    /// When it was made. An overlay's file is a new one below once it was copied up.
+    born: Option<Duration>,
     /// Its pages are those of another file, and no count sees them here.
     pub(super) is_overlay: bool,
     pub(super) flags: OFlags,
@@ -248,6 +252,7 @@ impl Looker {
                 file,
                 inode: (stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino),
                 size_bytes: stat.stx_size,
+                born: born(&stat),
                 modified: (stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec),
                 is_overlay: kind == Kind::Overlay,
                 flags,
@@ -308,6 +313,21 @@ impl LookedAt {
         self.flags.contains(OFlags::TRUNC) && self.size_bytes > 0
     }
 
+    /// What is to be known of it, if the open may have an overlay copy it.
+    pub(super) fn copying(&self) -> Option<Copying> {
+        let may_be_copied = self.is_overlay && self.is_writable() && !self.is_to_be_truncated();
+        let born = self.born.filter(|_| may_be_copied)?;
+        Some(Copying {
+            born,
+            is_over: false,
+        })
+    }
+
+    /// Returns whether an overlay has copied it since.
+    pub(super) fn was_copied(&self) -> bool {
+        stat(&self.file).is_ok_and(|stat| born(&stat) != self.born)
+    }
+
     /// Returns whether the file was written or truncated since.
     pub(super) fn was_modified(&self) -> bool {
         stat(&self.file)
@@ -341,7 +361,14 @@ const MOUNT: StatxFlags = StatxFlags::MNT_ID.union(StatxFlags::from_bits_retain(
 
 fn stat(file: &OwnedFd) -> Result<Statx, Errno> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    rustix::fs::statx(file, c"", flags, StatxFlags::BASIC_STATS | MOUNT)
+    let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME | MOUNT;
+    rustix::fs::statx(file, c"", flags, wanted)
+}
+
+fn born(stat: &Statx) -> Option<Duration> {
+    let is_known = stat.stx_mask & StatxFlags::BTIME.bits() != 0;
+    let seconds = u64::try_from(stat.stx_btime.tv_sec).ok()?;
+    is_known.then(|| Duration::new(seconds, stat.stx_btime.tv_nsec))
 }
 
 /// The root directory that a link of `/proc` leads to.

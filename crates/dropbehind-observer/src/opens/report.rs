@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The longest message. A socket takes some 200 KiB.
 const MESSAGE_BYTES: usize = 96 << 10;
@@ -22,6 +23,7 @@ pub(crate) enum Report {
         process: i32,
         readable: bool,
         writable: bool,
+        copying: Option<Copying>,
         before: Before,
     },
     /// A process may have opened a file that could not be looked at before.
@@ -32,8 +34,16 @@ pub(crate) enum Report {
     Note(String),
 }
 
+/// An open that has an overlay copy the file, unless that was done before.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Copying {
+    /// When the file was made, before that.
+    pub(crate) born: Duration,
+    pub(crate) is_over: bool,
+}
+
 /// What was cached of a file just before an open.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Before {
     /// There was no such file: the open has made it.
     Made,
@@ -44,7 +54,7 @@ pub(crate) enum Before {
 }
 
 /// What of a file was not cached.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Absent {
     size_bytes: u64,
     cached_bytes: u64,

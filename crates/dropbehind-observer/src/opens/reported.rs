@@ -65,6 +65,7 @@ impl Reported {
                         process,
                         readable,
                         writable,
+                        copying,
                         before,
                     },
                     Some(file),
@@ -74,7 +75,7 @@ impl Reported {
                         Before::Absent(absent) => Some(absent.map()),
                         Before::Uncounted => Some(CacheMap::now_without_reads_under_way(file)),
                     };
-                    files.reported(process, file, (readable, writable), before);
+                    files.reported(process, file, (readable, writable), copying, before);
                 }
                 (Report::Opened { process, .. }, None) => {
                     lock(board)

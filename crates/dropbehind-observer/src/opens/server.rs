@@ -2,7 +2,7 @@
 
 use super::look::{Found, Inode, LookedAt, Looker, Way};
 use super::spare::TICK;
-use super::{Absent, Before, Report};
+use super::{Absent, Before, Copying, Report};
 use crate::budget::Budget;
 use crate::shown;
 use dropbehind_flusher::CacheMap;
@@ -70,6 +70,8 @@ struct Unfinished {
 enum What {
     Made(Way),
     Truncated(LookedAt),
+    /// An overlay may copy the file.
+    Copied(LookedAt, Before, Copying),
     /// Nobody could see which file it is.
     Unclear,
 }
@@ -79,6 +81,7 @@ impl Unfinished {
         match &self.what {
             What::Made(way) => way.is_there(),
             What::Truncated(file) => file.was_modified(),
+            What::Copied(file, ..) => file.was_copied(),
             // Nothing shows it while the thread runs.
             What::Unclear => false,
         }
@@ -234,9 +237,13 @@ impl Serving {
                     // We took so long that somebody else answered, or it was interrupted.
                     return self.put_off(call, What::Unclear);
                 }
-                match file.is_to_be_truncated() {
-                    true => self.put_off(call, What::Truncated(file)),
-                    false => self.opened(call.thread, &file, before),
+                if file.is_to_be_truncated() {
+                    return self.put_off(call, What::Truncated(file));
+                }
+                let copying = file.copying();
+                self.opened(call.thread, &file, before.clone(), copying);
+                if let Some(copying) = copying {
+                    self.put_off(call, What::Copied(file, before, copying));
                 }
             }
             Found::ToBeMade(way) => self.put_off(call, What::Made(way)),
@@ -354,25 +361,30 @@ impl Serving {
         let thread = open.thread;
         match open.what {
             What::Made(way) => match self.looker.made(&way, thread) {
-                Some(Found::File(file)) => self.opened(thread, &file, Before::Made),
+                Some(Found::File(file)) => self.opened(thread, &file, Before::Made, None),
                 // It was renamed or deleted, or could not be made.
                 None => self.search(thread),
                 Some(_) => {}
             },
             What::Truncated(file) => match file.was_modified() {
-                true => self.opened(thread, &file, Before::Absent(Absent::all())),
+                true => self.opened(thread, &file, Before::Absent(Absent::all()), None),
                 // The open has failed, or is not yet over.
                 false => self.search(thread),
             },
+            What::Copied(file, before, mut copying) => {
+                copying.is_over = true;
+                self.opened(thread, &file, before, Some(copying));
+            }
             What::Unclear => self.search(thread),
         }
     }
 
-    fn opened(&mut self, thread: i32, file: &LookedAt, before: Before) {
+    fn opened(&mut self, thread: i32, file: &LookedAt, before: Before, copying: Option<Copying>) {
         let report = Report::Opened {
             process: self.process_of(thread),
             readable: file.is_readable(),
             writable: file.is_writable(),
+            copying,
             before,
         };
         self.report(&report, Some(&file.file));
