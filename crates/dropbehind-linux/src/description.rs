@@ -20,7 +20,6 @@ use rustix::fs::{MemfdFlags, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use crate::errno::check;
-use crate::file::{FsKind, filesystem};
 use crate::{block_device_number, cachestat_sees, file_stat, open_named};
 
 /// `MAX_HANDLE_SZ`, include/linux/exportfs.h.
@@ -76,7 +75,6 @@ impl MountPoint {
 #[derive(Debug, Default)]
 pub struct FileSystem {
     place: Mutex<Place>,
-    is_nfs: OnceLock<bool>,
 }
 
 #[derive(Debug)]
@@ -111,12 +109,11 @@ impl FileSystem {
         matches!(*self.lock(), Place::Unreachable)
     }
 
-    /// Returns whether it is NFS, of which this file is one. Handles are no use there: a client of
-    /// version 4 opens files by their names, which a handle does not have (nfs4_file_open,
-    /// fs/nfs/nfs4file.c).
-    fn is_nfs(&self, file: BorrowedFd<'_>) -> bool {
-        let ask = || filesystem(file).is_ok_and(|kind| kind == FsKind::Nfs);
-        *self.is_nfs.get_or_init(ask)
+    /// Returns whether a path that leads there is known. If a server answers for the file system,
+    /// none is, since finding one may mean asking the server. Handles are no use on NFS anyway: a
+    /// client of version 4 opens files by their names (nfs4_file_open, fs/nfs/nfs4file.c).
+    fn has_paths(&self) -> bool {
+        matches!(&*self.lock(), Place::Mounted(mounts) if !mounts.is_empty())
     }
 
     /// Opens one of its directories; `None` if it is not mounted any more.
@@ -215,16 +212,16 @@ impl Description {
     }
 
     /// A file on this file system, which is held until it is [released](Self::release). If
-    /// the file system has no handles, or none that are of use, releasing has no effect.
+    /// the file system has no handles, or no path to it is known, releasing has no effect.
     #[must_use]
     pub fn on(filesystem: &Arc<FileSystem>, file: OwnedFd) -> Description {
-        let handle = match filesystem.is_nfs(file.as_fd()) {
-            true => None,
-            false => FileHandle::of(file.as_fd()).ok(),
-        };
+        let can_be_opened = filesystem.has_paths();
+        let handle = can_be_opened.then(|| FileHandle::of(file.as_fd()).ok());
         Description {
             held: Mutex::new(Some(Arc::new(file))),
-            way_back: handle.map(|handle| WayBack::Handle(Arc::clone(filesystem), handle)),
+            way_back: handle
+                .flatten()
+                .map(|handle| WayBack::Handle(Arc::clone(filesystem), handle)),
             cachestat_sees: OnceLock::new(),
         }
     }
