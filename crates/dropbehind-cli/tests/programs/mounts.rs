@@ -142,6 +142,12 @@ fn a_file_system_that_a_process_serves() {
         assert_eq!(bed.cached("served"), [], "{left:?}");
         assert!(!left.stderr.contains("left to the kernel"), "{left:?}");
     }
+    // Who stops a program at its opens must not make one of its own there.
+    let stopped = format!("{RUN} -v --source seccomp");
+    let left = bed.runs(&stopped, "served", "exec $RUN cat data >/dev/null");
+    assert_eq!(left.code, Some(0), "{left:?}");
+    let words = "served is left to the kernel: a process serves it";
+    assert!(left.stderr.contains(words), "{left:?}");
 }
 
 /// One program has both open, and both have the same pages.

@@ -14,6 +14,7 @@ use std::collections::HashMap;
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Mounts are remembered up to this many.
@@ -87,6 +88,9 @@ pub(super) struct Looker {
     threads: Threads,
     /// Of the thread that looks.
     own_links: Option<OwnLinks>,
+    /// A mount that a process serves, met for the first time. Opening its files asks that process,
+    /// which may wait for an open of its own.
+    pub(super) left_alone: Option<PathBuf>,
 }
 
 /// The directories of threads in `/proc`. One stays that of its thread, and leads nowhere once
@@ -127,6 +131,7 @@ impl Looker {
             mounts: HashMap::new(),
             threads: Threads::default(),
             own_links: None,
+            left_alone: None,
         }
     }
 
@@ -291,6 +296,9 @@ impl Looker {
             true if mount.filesystem == "overlay" => Kind::Overlay,
             true => Kind::Other,
         };
+        if mount.filesystem.starts_with("fuse") {
+            self.left_alone = Some(mount.mount_point);
+        }
         if self.mounts.len() >= MOUNTS {
             self.mounts.clear();
         }

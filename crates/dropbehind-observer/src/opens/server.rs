@@ -223,7 +223,15 @@ impl Serving {
 
     fn opens(&mut self, call: &StoppedCall) {
         let served = Arc::clone(&self.served);
-        match self.looker.look(call, &served.listener) {
+        let found = self.looker.look(call, &served.listener);
+        if let Some(place) = self.looker.left_alone.take() {
+            let note = format!(
+                "{} is left to the kernel: a process serves it, and opening a file there asks it",
+                shown(place)
+            );
+            self.report(&Report::Note(note), None);
+        }
+        match found {
             Found::Nothing => {}
             // If the open fails, what comes into the cache is not the program's.
             Found::File(_) if self.looker.has_all_descriptors(call.thread) => {
