@@ -130,7 +130,8 @@ pub(crate) struct Board {
     pub(crate) waiting_bytes: u64,
     /// The most that was cached at once and still to be dropped.
     pub(crate) peak_cached_bytes: u64,
-    /// Stays of files, since it was used again, and was not told of to a stream or the shelf.
+    /// Bytes that stay, since they were used again: of files that had no stream then and were not on the
+    /// shelf.
     pub(crate) reused_bytes: u64,
     /// Records of the trace that the kernel had no room for.
     pub(crate) lost_records: u64,

@@ -126,8 +126,8 @@ impl ObservedFiles {
         self.waiting_bytes
     }
 
-    /// Bytes brought into files so far that stay, since they were used again, and of which neither
-    /// a stream nor the shelf was told.
+    /// Bytes brought in so far that stay, since they were used again: of files that had no stream
+    /// then and were not on the shelf. Streams and the shelf count their own.
     pub fn reused_bytes(&self) -> u64 {
         self.reused_bytes
     }
