@@ -311,7 +311,7 @@ impl Bench<'_> {
                     self.results.scenarios.len() - 1,
                 ));
                 let outcome = self.one(setting, stage, modes[index])?;
-                let name = format!("{:<22}{:<14}", setting.scenario.name, modes[index].name());
+                let name = format!("{:<22}{:<17}", setting.scenario.name, modes[index].name());
                 let result = &mut self.last().modes[index];
                 let said = match outcome {
                     Outcome::Measured(measured) => {

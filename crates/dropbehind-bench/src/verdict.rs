@@ -48,7 +48,8 @@ pub fn verdict(results: &ScenarioResults) -> Verdict {
         .filter_map(|mode| Some((mode.mode, metric.spread(mode, &results.role)?)))
         .collect();
     let of = |wanted: Mode| spreads.iter().find(|(mode, _)| *mode == wanted);
-    let Some(ours) = of(Mode::Dontcache).or_else(|| of(Mode::Run)) else {
+    let ours = [Mode::Dontcache, Mode::Run].into_iter().find_map(of);
+    let Some(ours) = ours.or_else(|| spreads.iter().find(|(mode, _)| mode.is_ours())) else {
         return unknown("No mode of dropbehind was measured.".to_owned());
     };
     let others = spreads.iter().filter(|(mode, _)| !mode.is_ours());
@@ -194,6 +195,16 @@ mod tests {
                 })
                 .collect(),
         }
+    }
+
+    #[test]
+    fn any_mode_of_ours_is_compared() {
+        let ours: &[u64] = &[100, 101];
+        let verdict = verdict(&results(&[
+            (Mode::Buffered, &[90, 91]),
+            (Mode::WriteBehind, ours),
+        ]));
+        assert_eq!(verdict.outcome, Outcome::Won, "{}", verdict.sentence);
     }
 
     #[test]
