@@ -20,6 +20,7 @@ use crate::mode::Mode;
 use crate::process::{Launcher, find_program};
 
 const CLIENT: &str = include_str!("nfs/client.py");
+const SERVER_MODE: &str = include_str!("nfs/server_mode.c");
 /// The server's name in the process table.
 pub(crate) const SERVER_NAME: &str = "ganesha.nfsd";
 /// Becomes the server, whose command line is its arguments, in a network with
@@ -84,6 +85,10 @@ impl NfsServer {
             .map(OsString::from)
             .to_vec();
         program.push(entrance.into());
+        if let Some(library) = server_mode(mode, files)? {
+            program.push("env".into());
+            program.push(format!("LD_PRELOAD={}", library.display()).into());
+        }
         program.extend([SERVER_NAME, "-F", "-f"].map(OsString::from));
         program.push(config.into());
         program.push("-p".into());
@@ -177,6 +182,29 @@ impl Drop for NfsServer {
         let _ = self.child.wait();
         let _ = fs::remove_dir_all(&self.files);
     }
+}
+
+/// Compiles what makes a plain server write as the kernel's does in this mode.
+fn server_mode(mode: Mode, files: &Path) -> Result<Option<PathBuf>, String> {
+    let define = match mode {
+        Mode::Native => "-DMODE=NATIVE",
+        Mode::Direct => "-DMODE=DIRECT",
+        _ => return Ok(None),
+    };
+    let failed = |error: &dyn std::fmt::Display| {
+        format!("compiling the server's mode failed (Debian's packages gcc and libc6-dev): {error}")
+    };
+    let (source, library) = (files.join("server_mode.c"), files.join("server_mode.so"));
+    fs::write(&source, SERVER_MODE).map_err(|error| failed(&error))?;
+    let compiled = Command::new("cc")
+        .args(["-O2", "-shared", "-fPIC", define, "-o"])
+        .args([&library, &source])
+        .output()
+        .map_err(|error| failed(&error))?;
+    if !compiled.status.success() {
+        return Err(failed(&String::from_utf8_lossy(&compiled.stderr)));
+    }
+    Ok(Some(library))
 }
 
 /// No client is waited for after the start.

@@ -1,11 +1,12 @@
-//! An NFS server on the loopback, plain and under `run`, and its clients.
+//! An NFS server on the loopback and its clients: plain, under `run`, and in the modes of the kernel's
+//! server (Linux 6.18: `io_cache_write` of nfsd, `fs/nfsd/vfs.c`).
 
 use crate::job::{Operation, Pattern, Task};
 use crate::mode::Mode;
 use crate::scenario::{Case, Scenario, Setting, Size, Stage};
 
 /// The mode is the server's; clients are what they are.
-const MODES: &[Mode] = &[Mode::Buffered, Mode::Run];
+const MODES: &[Mode] = &[Mode::Buffered, Mode::Native, Mode::Direct, Mode::Run];
 const READERS: u64 = 3;
 
 const fn scenario(
