@@ -126,7 +126,9 @@ impl Mount {
                 Some(byte)
             });
         }
-        vec![path(name), path(plain)]
+        let mut names = vec![path(name), path(plain)];
+        names.dedup();
+        names
     }
 
     /// An overlay's lower directories, topmost first. They are separated by colons, with

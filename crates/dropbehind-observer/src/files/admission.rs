@@ -112,6 +112,12 @@ impl Files {
             Some(_) => file_stat(file.as_fd()).ok()?,
             None => *info,
         };
+        // The open may have copied it.
+        let beginning = &self.inodes.beginning;
+        let is_new = |info: &FileStat| info.born.is_some_and(|born| beginning.is_before(born));
+        if overlay.is_some() && self.trace.is_some() && is_new(&pages_info) {
+            self.admit_copied(path.clone(), process, None, |_| true);
+        }
         let file = WithPages {
             file,
             info: pages_info,
@@ -136,7 +142,7 @@ impl Files {
     }
 
     /// Takes in the file of a lower layer that an overlay has copied for a process, which reads
-    /// it through the cache. Nobody opens it by that.
+    /// it through the cache. Nobody opens it by that. The trace, if there is one, tells that it was read.
     pub(super) fn admit_copied(
         &mut self,
         path: PathBuf,
@@ -150,6 +156,10 @@ impl Files {
         let Ok(info) = file_stat(file.as_fd()) else {
             return;
         };
+        let inode = self.inodes.inode_with(&info, file.as_fd());
+        if self.trace.is_some() && !inode.is_some_and(|inode| self.has_orphans(inode)) {
+            return;
+        }
         let device = self.rules.learn_disk(&info, file.as_fd());
         let size = || size_of(&info);
         let Some(settings) = self.rules.settings_for(&path, process, device, size) else {
