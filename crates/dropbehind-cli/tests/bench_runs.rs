@@ -33,6 +33,7 @@ fn modes_are_listed_with_the_scenarios() {
         "backup",
         "device-read",
         "demonstration",
+        "slow-folder",
         "scale-files-1000",
         "scale-threads-16",
         "nfs-noisy-neighbour",

@@ -11,17 +11,21 @@ use user::User;
 
 const SIZE: u64 = 8 << 20;
 
+/// The second one syncs what it has closed.
 #[test]
-fn the_demonstration_has_a_slow_disk_of_its_own() {
+fn demonstrations_have_a_slow_disk_of_their_own() {
     need!(all SlowDisk::needs());
     need!(Need::Tool("mkfs.ext4"));
     let user = User::new();
     user.does(
-        "bench demonstration --quick --size 8MiB --runs 1 --modes buffered,dontcache,direct --json r.json",
+        "bench demonstration slow-folder --quick --size 8MiB --runs 1 \
+         --modes buffered,dontcache,direct --json r.json",
     );
     let found = results(&user.file("r.json"));
-    for mode in ["buffered", "dontcache", "direct"] {
-        let run = &runs(&found, "demonstration", mode)[0];
+    let modes = ["buffered", "dontcache", "direct"];
+    let each = |name: &'static str| modes.map(|mode| (name, mode));
+    for (name, mode) in each("demonstration").into_iter().chain(each("slow-folder")) {
+        let run = &runs(&found, name, mode)[0];
         assert_eq!(run["roles"]["writer"]["bytes"], SIZE);
         assert!(run["disk"]["written_bytes"].as_u64() >= Some(SIZE), "{run}");
         // The disk takes this long at the least.

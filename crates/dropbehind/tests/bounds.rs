@@ -6,7 +6,7 @@ mod common;
 use std::fs;
 use std::io::Write;
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -284,6 +284,87 @@ fn write_behind_is_for_appending_writes_only() {
     let now = residency::sample(fs::File::open(&path).unwrap()).unwrap();
     assert_eq!(now.dirty_pages * residency::page_bytes(), 16 * MIB);
     assert_eq!(file.stats().writeback_bytes.total(), 0);
+}
+
+/// Mode 2 writes behind overwrites in order, too. What is random is left to the kernel, and what is
+/// synchronous or direct is on the disk already.
+#[test]
+fn write_behind_any_is_for_all_sequential_writes() {
+    const LENGTH: u64 = 16 * MIB;
+    const WINDOW: u64 = MIB;
+    need!(all Slow::needs(Some(Fs::Ext4)));
+    let slow = Slow::new(Some(Fs::Ext4), 1 << 40);
+    let path = slow.path("data");
+    // Direct writes need aligned memory.
+    let memory = vec![1; (64 * KIB + 4096) as usize];
+    let start = memory.as_ptr().align_offset(4096);
+    let block = &memory[start..start + (64 * KIB) as usize];
+    let unwritten_bytes = || {
+        let counts = residency::sample(fs::File::open(&path).unwrap()).unwrap();
+        counts.unwritten_pages() * residency::page_bytes()
+    };
+    for (flags, random, most_sent, most_unwritten) in [
+        (
+            0,
+            false,
+            LENGTH,
+            2 * WINDOW + 64 * KIB + counted_twice(64 * KIB),
+        ),
+        (0, true, 0, LENGTH),
+        (libc::O_DSYNC, false, 0, 0),
+        (libc::O_SYNC, false, 0, 0),
+        (libc::O_DIRECT, false, 0, 0),
+    ] {
+        fs::write(&path, pattern::filled(2, 0, LENGTH as usize)).unwrap();
+        fs::File::open(&path).unwrap().sync_all().unwrap();
+        residency::evict(&path);
+        let mut options = slow.options();
+        options.custom_flags(flags).random(random);
+        options
+            .cache_mode(Mode::WRITE_BEHIND_ANY)
+            .window_bytes(WINDOW);
+        let mut file = options.open(&path).unwrap();
+        for _ in 0..LENGTH / (64 * KIB) {
+            file.write_all(block).unwrap();
+        }
+        let what = format!("flags {flags:#o}, random: {random}");
+        let (sent, unwritten) = (file.stats().writeback_bytes.total(), unwritten_bytes());
+        println!(
+            "{what}: sent {} KiB, {} KiB not written",
+            sent >> 10,
+            unwritten >> 10
+        );
+        assert!(
+            sent <= most_sent && unwritten <= most_unwritten,
+            "{what}: {sent}, {unwritten}"
+        );
+        // Whatever was not sent is there.
+        let least_sent = most_sent.saturating_sub(most_unwritten);
+        assert!(sent >= least_sent, "{what}: {sent}");
+    }
+}
+
+/// The kernel's flusher writes the oldest dirty files, whoever dirtied them.
+#[test]
+fn what_others_have_dirty_is_left_to_the_kernel() {
+    need!(all Slow::needs(Some(Fs::Ext4)));
+    let slow = Slow::new(Some(Fs::Ext4), 1 << 40);
+    let (others, ours) = (slow.path("others"), slow.path("ours"));
+    let data = pattern::filled(1, 0, (16 * MIB) as usize);
+    in_some_attempt(|_| {
+        fs::write(&others, &data).unwrap();
+        let mut options = slow.options();
+        let mut file = options.cache_mode(Mode::DONTCACHE).open(&ours).unwrap();
+        write_pattern(&mut file, 2, 0, 64 * MIB, 64 * KIB);
+        assert!(file.settle(PATIENCE).unwrap());
+        assert_eq!(cached_bytes(&ours), 0, "{:?}", file.stats());
+        let counts = residency::sample(fs::File::open(&others).unwrap()).unwrap();
+        // The kernel may write it by itself after half a minute.
+        match counts.dirty_pages * residency::page_bytes() {
+            dirty if dirty == 16 * MIB => Ok(()),
+            _ => Err(format!("{counts:?}")),
+        }
+    });
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Carrying out a task.
 
+use std::fs::File;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -206,6 +207,10 @@ impl Stream {
                     .sync()
                     .map_err(|error| handle.trouble("syncing", path, &error))?;
             }
+            if self.task.pattern == Pattern::Tree {
+                // Each file is closed by now.
+                sync_all_around(&self.task.files[0])?;
+            }
             figures.cpu_ns += thread_cpu_ns() - cpu_before;
             figures.sync_ended_ns = now_ns();
         } else {
@@ -293,6 +298,12 @@ impl Stream {
         }
         Ok(settled)
     }
+}
+
+/// Syncs the file system that a file is on, as `sync -f` does.
+fn sync_all_around(path: &Path) -> Result<(), Trouble> {
+    let synced = File::open(path).and_then(|file| Ok(rustix::fs::syncfs(file)?));
+    synced.map_err(|error| Trouble::failed("syncing", path, &error))
 }
 
 fn threads(mode: Mode, task: &Task) -> u32 {

@@ -26,6 +26,7 @@ mod kept;
 mod languages;
 mod layouts;
 mod limits;
+mod mapped;
 mod mounts;
 mod names;
 mod others;

@@ -27,13 +27,13 @@ everywhere! {
 
 /// A setting of a disk's queue, until this is dropped. A loop device keeps it for whoever has
 /// its number next.
-struct QueueSetting {
+pub(crate) struct QueueSetting {
     path: PathBuf,
     before: String,
 }
 
 impl QueueSetting {
-    fn set(place: &Place, name: &str, value: &str) -> QueueSetting {
+    pub(crate) fn set(place: &Place, name: &str, value: &str) -> QueueSetting {
         let device = place.device().file_name().unwrap();
         let queue = Path::new("/sys/block").join(device).join("queue");
         let path = queue.join(name);

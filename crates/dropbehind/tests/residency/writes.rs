@@ -2,16 +2,22 @@
 
 use std::fs;
 use std::io::{Seek, Write};
+use std::os::unix::fs::MetadataExt;
+use std::sync::mpsc;
 use std::time::Duration;
 
 use dropbehind::flusher::Flusher;
 use dropbehind::strategy::Strategy;
+use dropbehind::trace::{ByteRange, Deed, trace_to};
 use dropbehind::{Mode, OpenOptions};
-use dropbehind_testbed::pattern;
 use dropbehind_testbed::residency::{self, Sampler};
+use dropbehind_testbed::{Fs, need, pattern};
 
 use crate::accounts::{assert_balanced, create, open_to_overwrite, settle};
-use crate::common::{Dice, KIB, MIB, PATIENCE, Place, cached_bytes, check_on_disk, write_pattern};
+use crate::common::{
+    Dice, KIB, Kind, MIB, PATIENCE, Place, cached_bytes, check_on_disk, write_pattern,
+};
+use crate::reads::QueueSetting;
 
 everywhere! {
     a_file_written_leaves_nothing_and_stays_below_64_mib: 256;
@@ -184,4 +190,37 @@ fn threads_at_one_position_leave_nothing(place: &Place) {
         place.size_bytes(),
         "the threads share one position"
     );
+}
+
+/// The kernel would cut what is longer.
+#[test]
+fn requests_are_as_long_as_the_disks() {
+    const LONGEST: u64 = 64 * KIB;
+    need!(all Kind::Mounted(Fs::Ext4).needs());
+    let (sender, records) = mpsc::channel();
+    assert!(trace_to(move |record| drop(sender.send(record))));
+    let place = Place::new(Kind::Mounted(Fs::Ext4), 24 * MIB);
+    let _sectors = QueueSetting::set(&place, "max_sectors_kb", "64");
+    // A flusher learns a disk's largest request with its first file there.
+    let flusher = Flusher::builder().build().unwrap();
+    for mode in [Mode::DONTCACHE, Mode::WRITE_BEHIND] {
+        let path = place.path().with_extension(mode.to_string());
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).cache_mode(mode);
+        let mut file = options.flusher(&flusher).open(&path).unwrap();
+        write_pattern(&mut file, 1, 0, place.size_bytes(), 4 * KIB);
+        settle(&file);
+        let inode = fs::metadata(&path).unwrap().ino();
+        let requests: Vec<_> = records
+            .try_iter()
+            .filter(|record| record.file.id.inode == inode)
+            .filter(|record| matches!(record.deed, Deed::Writeback(_)))
+            .map(|record| record.range)
+            .collect();
+        let longest = requests.iter().map(|range| range.len()).max();
+        assert_eq!(longest, Some(LONGEST), "{mode}: {requests:?}");
+        // None goes past a boundary of those that the disk takes.
+        let within = |range: &ByteRange| range.start / LONGEST == (range.end - 1) / LONGEST;
+        assert!(requests.iter().all(within), "{mode}: {requests:?}");
+    }
 }
