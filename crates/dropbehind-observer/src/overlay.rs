@@ -24,12 +24,13 @@ const LOOKS: u32 = 4;
 pub(crate) fn file_below(overlay_file: BorrowedFd<'_>, path: &Path) -> Option<OwnedFd> {
     let look = || {
         let wanted = file_stat(overlay_file).ok()?;
-        // If all layers are on one file system, the inode numbers are the same, unless it was
-        // copied up. Else, what the overlay passes on of the file below must do: nobody can
-        // choose when a file was made.
+        // The overlay passes on when the file below was made, which nobody can choose. If all
+        // layers are on one file system, the inode numbers are the same as well, unless it was
+        // copied up. Alone they say little: new file systems all begin with the same ones.
         look_below(path, 0, |found| {
-            found.id.inode == wanted.id.inode
-                || (found.size_bytes, found.born) == (wanted.size_bytes, wanted.born)
+            let is_alike = found.id.inode == wanted.id.inode
+                || wanted.born.is_some() && found.size_bytes == wanted.size_bytes;
+            found.born == wanted.born && is_alike
         })
     };
     // Its size may change between two looks.

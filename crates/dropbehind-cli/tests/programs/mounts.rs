@@ -7,6 +7,7 @@ use crate::shell::RUN;
 use dropbehind_testbed::reclaim::in_some_attempt;
 use dropbehind_testbed::residency::{cached_range, evict, page_bytes, warm};
 use dropbehind_testbed::{Fs, Need, need};
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -40,10 +41,16 @@ impl Mounted {
 fn an_overlay_with_relative_layers() {
     need!(all Bed::needs(Fs::Ext4, &["mount", "cp"]));
     need!(Need::Filesystem("overlay"));
+    // Mounted before, with files of the same inode numbers.
+    let other = Bed::on(Fs::Ext4);
+    other.runs("", "lower", "touch {1..400}");
     let bed = Bed::on(Fs::Ext4);
     for elsewhere in [false, true] {
         let data = "head -c 20000000 /dev/urandom >data; mkdir ../upper ../work";
         bed.runs("", "lower", data);
+        let inode = bed.file("lower/data").metadata().unwrap().ino();
+        let find = format!("find . -inum {inode} -exec mv {{}} data \\;; [ -e data ]");
+        assert_eq!(other.runs("", "lower", &find).code, Some(0), "{inode}");
         bed.cools("lower");
         let outside = elsewhere.then(|| dropbehind_testbed::Scratch::new().unwrap());
         let merged = match &outside {
