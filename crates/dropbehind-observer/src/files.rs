@@ -488,8 +488,9 @@ impl Files {
         self.table.records_lost();
         self.forget_orphans();
         for open in self.files.values_mut() {
-            // Any page may have come since we looked.
+            // Any page may have come since we looked, of anybody's.
             open.named.insert(ByteRange::WHOLE);
+            open.unclear.insert(ByteRange::WHOLE);
         }
     }
 

@@ -6,7 +6,7 @@ use crate::kept::still_cached;
 use crate::shell::{Left, RUN};
 use dropbehind_testbed::reclaim::in_some_attempt;
 use dropbehind_testbed::residency::{Sampler, cached, page_bytes};
-use dropbehind_testbed::{Fs, need};
+use dropbehind_testbed::{Fs, Need, need};
 use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
@@ -34,6 +34,51 @@ fn a_hot_tree_is_told_as_kept() {
             Ok(())
         });
     }
+}
+
+/// Writes two files, and then reads more pages of a third one than the observer, which is stopped,
+/// hears of.
+const UNHEARD: &str = r#"
+import os, signal, time
+small = open("small", "wb", buffering=0)
+large = open("large", "wb", buffering=0)
+small.write(bytes(300000))
+for _ in range(8): large.write(bytes(1 << 20))
+time.sleep(0.5)
+run = os.getppid()
+children = open(f"/proc/{run}/task/{run}/children").read().split()
+(observer,) = [c for c in children if b"\0observe\0" in open(f"/proc/{c}/cmdline", "rb").read()]
+sparse = os.open("sparse", os.O_RDWR | os.O_CREAT)
+os.truncate(sparse, 1 << 30)
+os.posix_fadvise(sparse, 0, 0, os.POSIX_FADV_RANDOM)
+# Each processor has a ring.
+os.sched_setaffinity(0, list(os.sched_getaffinity(0))[:1])
+for page in range(80000):
+    if page % 500 == 0: os.kill(int(observer), signal.SIGSTOP)
+    os.pread(sparse, 1, page * 3 * 4096)
+os.kill(int(observer), signal.SIGCONT)
+"#;
+
+#[test]
+fn what_stays_since_nobody_knows_whose_it_is_is_told_as_left() {
+    need!(Need::Trace);
+    need!(all Bed::needs(Fs::Ext4, &["python3"]));
+    let bed = Bed::on(Fs::Ext4);
+    std::fs::write(bed.file("unheard.py"), UNHEARD).unwrap();
+    let script = "exec $RUN python3 ../unheard.py";
+    let options = "-v -m auto --only 'observed/*'";
+    let (left, figures) = Figures::told(&bed, options, "observed", script);
+    assert_eq!(left.code, Some(0), "{left:?}");
+    assert!(left.stderr.contains("the kernel lost"), "{left:?}");
+    let cached = bed.cached("observed");
+    let cached_bytes: u64 = cached.iter().map(|(_, pages)| pages * page_bytes()).sum();
+    assert!(cached_bytes > 0, "nothing stayed: {figures:?}");
+    assert!(
+        figures.bytes("left_bytes") >= cached_bytes,
+        "{cached:?} {figures:?}"
+    );
+    assert!(!left.stderr.contains(" 0 B at the end"), "{left:?}");
+    figures.add_up();
 }
 
 /// Deleted at once.

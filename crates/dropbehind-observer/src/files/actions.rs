@@ -222,7 +222,8 @@ impl Files {
             return;
         }
         if open.file.is_device() {
-            return self.count_kept_bytes(open, open.ids[0], open.cached_bytes);
+            let unclear_bytes = open.unclear.bytes();
+            return self.count_kept_bytes(open, open.ids[0], open.cached_bytes, unclear_bytes);
         }
         let Ok(file) = open.file.open() else {
             // Another process has a lease on it, or its mount is not where it was.
@@ -242,12 +243,23 @@ impl Files {
         let Ok(cached) = cached_pages(file.as_fd(), 0, 0) else {
             return;
         };
-        self.count_kept_bytes(open, info.id, cached * page_size());
+        let unclear = open.unclear.iter();
+        let unclear = unclear.map(|part| cached_pages(file.as_fd(), part.start, part.len()));
+        let unclear: u64 = unclear.filter_map(Result::ok).sum();
+        let (cached, unclear) = (cached * page_size(), unclear * page_size());
+        self.count_kept_bytes(open, info.id, cached, unclear);
     }
 
-    fn count_kept_bytes(&mut self, open: &OpenFile, id: FileId, cached_bytes: u64) {
+    /// Of the pages that are cached, it is not known of up to `unclear_bytes` who brought them in.
+    fn count_kept_bytes(
+        &mut self,
+        open: &OpenFile,
+        id: FileId,
+        cached_bytes: u64,
+        unclear_bytes: u64,
+    ) {
         let cached_bytes = cached_bytes.saturating_sub(open.left_bytes);
-        let unclear_bytes = open.unclear.bytes().min(cached_bytes);
+        let unclear_bytes = unclear_bytes.min(cached_bytes);
         let kept_bytes = cached_bytes - unclear_bytes;
         if unclear_bytes > 0 {
             let mut board = lock(&self.board);

@@ -18,7 +18,7 @@ use crate::rules::Settings;
 const USERS: usize = 64;
 /// At most this many users of a file are shown.
 const SHOWN_USERS: usize = 8;
-/// Of a file, so many unclear ranges are remembered. More count as others'.
+/// Of a file, so many unclear ranges are remembered. After that, nothing is learned.
 const UNCLEAR_MAX: usize = 1 << 12;
 
 /// A process that uses a file.
@@ -169,11 +169,13 @@ impl OpenFile {
 
     /// Records whether it is not known who brought in a range.
     pub(super) fn note_unclear(&mut self, range: ByteRange, unclear: bool) {
-        if !unclear {
-            self.unclear.remove(range);
-        } else if self.unclear.count() < UNCLEAR_MAX {
-            self.unclear.insert(range);
+        if self.unclear.count() >= UNCLEAR_MAX {
+            return;
         }
+        match unclear {
+            true => self.unclear.insert(range),
+            false => self.unclear.remove(range),
+        };
     }
 
     /// Returns whether its writeback failed. Its pages then stay, but not for others' sake.
