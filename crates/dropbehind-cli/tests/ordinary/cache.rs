@@ -45,6 +45,30 @@ fn the_cached_half_stays_even_if_others_hold_the_file_open() {
     });
 }
 
+/// The page at the end is theirs as a whole: the kernel drops no part of one.
+#[test]
+fn what_is_appended_to_a_page_of_others_goes() {
+    need!(all Ordinary::needs(&["dd"]));
+    let user = Ordinary::new();
+    user.does("head -c 105000 /dev/urandom >data; sync data");
+    let data = user.file("data");
+    evict(&data);
+    warm(&data, 102_400..105_000);
+    assert_eq!(user.cached_pages("data"), 1);
+    let figures = user.does(
+        "$RUN --stats figures -- \
+         dd if=/dev/zero of=data bs=64K count=40 oflag=append conv=notrunc status=none; cat figures",
+    );
+    let figures: serde_json::Value = serde_json::from_str(&figures).unwrap();
+    assert_eq!(figures["settled"], true, "{figures}");
+    assert_eq!(figures["left_bytes"], 0, "{figures}");
+    assert_eq!(
+        figures["brought_bytes"], figures["dropped_bytes"],
+        "{figures}"
+    );
+    assert!(user.cached_pages("data") <= 1, "{figures}");
+}
+
 /// What others wrote a moment before is not what the program has written.
 #[test]
 fn what_was_dirty_before_does_not_count_as_written() {

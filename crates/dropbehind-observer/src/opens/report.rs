@@ -56,6 +56,7 @@ pub(crate) enum Before {
 /// What of a file was not cached.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Absent {
+    /// Of its pages: of a page that is cached, nothing is absent.
     size_bytes: u64,
     cached_bytes: u64,
     unwritten_bytes: u64,

@@ -274,6 +274,7 @@ impl Serving {
         let may_cost = file.size_bytes > CHEAP_BYTES;
         let budget = may_cost.then(|| Budget::new(COSTLY_COUNT));
         let pages = file.size_bytes.div_ceil(page_size());
+        let size_bytes = pages * page_size();
         let absent = match cachestat(file.file.as_fd(), 0, file.size_bytes) {
             Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
                 self.is_others(file);
@@ -281,10 +282,10 @@ impl Serving {
             }
             Ok(counted) if counted.cached_pages >= pages => {
                 let unwritten_pages = counted.dirty_pages + counted.writeback_pages;
-                Absent::none(pages * page_size(), unwritten_pages * page_size())
+                Absent::none(size_bytes, unwritten_pages * page_size())
             }
             Ok(counted) if counted.cached_pages == 0 && !file.is_overlay => Absent::all(),
-            _ => Absent::from(&CacheMap::now(file.file.as_fd()), file.size_bytes),
+            _ => Absent::from(&CacheMap::now(file.file.as_fd()), size_bytes),
         };
         if let Some(budget) = budget.filter(|budget| !budget.lasts()) {
             if self.next_count.len() >= COSTLY_FILES {
