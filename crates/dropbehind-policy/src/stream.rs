@@ -261,6 +261,11 @@ impl Stream {
         self.window.is_streaming()
     }
 
+    /// Returns whether the file was found to have neither a name nor a user.
+    pub fn is_deleted(&self) -> bool {
+        self.phase == Phase::Deleted
+    }
+
     /// Returns whether nothing of ours is dirty, requested, or waiting to be dropped.
     pub fn is_settled(&self) -> bool {
         self.sweep.is_empty()

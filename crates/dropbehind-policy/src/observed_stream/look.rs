@@ -237,6 +237,7 @@ impl ObservedStream {
             .unwritten_bytes()
             .saturating_sub(stream.unclean_bytes());
         let brought_bytes = stream.brought_bytes();
+        let is_deleted = stream.is_deleted();
         let ours_bytes = match &mut self.provenance {
             Provenance::Traced { .. } if self.config.mode.drops() => brought_bytes,
             Provenance::Traced { .. } => counted.cached_bytes,
@@ -256,7 +257,9 @@ impl ObservedStream {
             cached_bytes: ours_bytes,
             ..counted
         };
-        if self.is_worth_a_search(look, unknown_dirty_bytes) {
+        // A stream takes no note of what is dirty in a deleted file, so it would be found, and counted
+        // as written, with each look.
+        if !is_deleted && self.is_worth_a_search(look, unknown_dirty_bytes) {
             self.searched_ns = look.now_ns;
             self.search_written(look, all);
         }

@@ -241,3 +241,38 @@ fn what_waits_for_a_decision_does_so_until_it_is_deleted() {
     while !matches!(disk.next(pages.now_ns), Next::Idle) {}
     assert!(disk.stream(id).is_none(), "it is done with");
 }
+
+/// Its pages stay dirty for as long as we hold it.
+#[test]
+fn what_was_written_before_a_deletion_is_counted_once() {
+    let mut disk = Disk::new(DiskConfig::default());
+    let id = StreamId(0);
+    let config = StreamConfig {
+        traced: true,
+        ..StreamConfig::default()
+    };
+    disk.opened(1, id, config, absent());
+    let mut stream = ObservedStream::new(ObservedStreamConfig {
+        id,
+        mode: Mode::DONTCACHE,
+        reads: true,
+        provenance: ProvenanceKind::Traced,
+        size_bytes: 8 * MIB,
+        block_device: false,
+        lag_bytes: 16 * MIB,
+        page_bytes: PAGE,
+    });
+    stream.brought(1, &mut disk, [Brought::new(mib(0, 8), true)]);
+    stream.closed(true);
+    let mut pages = Dirty {
+        now_ns: MS,
+        dirty: mib(0, 8),
+        is_deleted: true,
+    };
+    for _ in 0..3 {
+        pages.now_ns += 10_000 * MS;
+        stream.look(&mut disk, &pages);
+        stream.flush();
+        assert_eq!(stream.counts().written_bytes, 8 * MIB);
+    }
+}
