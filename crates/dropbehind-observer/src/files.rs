@@ -136,7 +136,7 @@ impl Files {
             next_growth: None,
             failed_writeback: parts.failed_writeback,
             told_of_failure: false,
-            table: ObservedFiles::new(),
+            table: ObservedFiles::default(),
             files: HashMap::new(),
             by_id: HashMap::new(),
             last_number: 0,

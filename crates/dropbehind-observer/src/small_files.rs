@@ -107,7 +107,7 @@ impl SmallFiles {
         let totals = Arc::new(SmallTotals::default());
         let mut server = Server {
             totals: Arc::clone(&totals),
-            shelf: Shelf::new(),
+            shelf: Shelf::default(),
             files: HashMap::new(),
             held: Vec::new(),
             flushing: Vec::new(),

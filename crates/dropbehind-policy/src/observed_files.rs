@@ -34,7 +34,7 @@ pub struct FileNumber(pub u64);
 
 /// An inode as the kernel's tracepoints name it: its superblock's device and its number. On
 /// btrfs, files in different subvolumes may share one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Inode {
     /// The superblock's device, as the kernel encodes it.
     pub device: u32,
@@ -42,7 +42,7 @@ pub struct Inode {
     pub number: u64,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct ObservedFile {
     inode: Inode,
     opens: u32,
@@ -82,20 +82,6 @@ pub struct ObservedFiles {
 }
 
 impl ObservedFiles {
-    /// An empty set of files.
-    pub const fn new() -> ObservedFiles {
-        ObservedFiles {
-            files: BTreeMap::new(),
-            by_inode: BTreeMap::new(),
-            telling: BTreeSet::new(),
-            done: BTreeSet::new(),
-            actions: VecDeque::new(),
-            waiting_bytes: 0,
-            reused_bytes: 0,
-            reuse: Reuse::new(),
-        }
-    }
-
     /// What is known of pages that are used again.
     pub fn reuse(&self) -> &Reuse {
         &self.reuse
@@ -143,13 +129,7 @@ impl ObservedFiles {
             self.by_inode.entry(inode).or_default().push(number);
             ObservedFile {
                 inode,
-                opens: 0,
-                ours: RangeSet::new(),
-                back: RangeSet::new(),
-                streaming: false,
-                pending: Vec::new(),
-                kept: RangeSet::new(),
-                shelved: 0,
+                ..ObservedFile::default()
             }
         });
         file.opens += 1;
@@ -611,7 +591,7 @@ mod tests {
     }
 
     fn opened() -> ObservedFiles {
-        let mut files = ObservedFiles::new();
+        let mut files = ObservedFiles::default();
         files.opened(FILE, INODE);
         files
     }

@@ -126,24 +126,6 @@ pub struct Shelf {
 }
 
 impl Shelf {
-    /// An empty shelf.
-    pub const fn new() -> Shelf {
-        Shelf {
-            files: BTreeMap::new(),
-            places: BTreeSet::new(),
-            parked: BTreeMap::new(),
-            closed: VecDeque::new(),
-            closed_bytes: 0,
-            again: BTreeSet::new(),
-            at_once: VecDeque::new(),
-            clean: Vec::new(),
-            clean_bytes: 0,
-            crowd: 0,
-            last_place: 0,
-            waiting_bytes: 0,
-        }
-    }
-
     /// Returns whether nothing waits.
     pub fn is_empty(&self) -> bool {
         self.files.is_empty() && self.at_once.is_empty()
@@ -463,7 +445,7 @@ mod tests {
 
     #[test]
     fn after_its_grace_a_file_is_written_and_then_dropped() {
-        let mut shelf = Shelf::new();
+        let mut shelf = Shelf::default();
         let place = put(&mut shelf, 5, Mode::DONTCACHE);
         assert_eq!(shelf.next(5, false), ShelfNext::At(5 + GRACE_NS));
         let mut now_ns = 5 + GRACE_NS;
@@ -488,7 +470,7 @@ mod tests {
 
     #[test]
     fn what_others_brought_in_is_neither_dropped_nor_left() {
-        let mut shelf = Shelf::new();
+        let mut shelf = Shelf::default();
         let place = put(&mut shelf, 0, Mode::DONTCACHE);
         shelf.keep(FILE, ByteRange::new(0, BYTES / 2));
         assert_eq!(shelf.ours(place).map(RangeSet::bytes), Some(BYTES / 2));
@@ -499,7 +481,7 @@ mod tests {
     #[test]
     fn what_is_held_is_written_and_waits_for_its_decision() {
         for stays in [false, true] {
-            let mut shelf = Shelf::new();
+            let mut shelf = Shelf::default();
             let mut ours = RangeSet::new();
             ours.insert(ByteRange::new(0, BYTES));
             let place = shelf.put(0, FILE, Mode::AUTO, ours.clone(), ours);
@@ -532,7 +514,7 @@ mod tests {
 
     #[test]
     fn a_flush_waits_for_no_decision() {
-        let mut shelf = Shelf::new();
+        let mut shelf = Shelf::default();
         let mut ours = RangeSet::new();
         ours.insert(ByteRange::new(0, BYTES));
         let place = shelf.put(0, FILE, Mode::AUTO, ours.clone(), ours);
@@ -548,7 +530,7 @@ mod tests {
 
     #[test]
     fn what_is_held_and_deleted_does_not_wait_for_its_decision() {
-        let mut shelf = Shelf::new();
+        let mut shelf = Shelf::default();
         let mut ours = RangeSet::new();
         ours.insert(ByteRange::new(0, BYTES));
         let place = shelf.put(0, FILE, Mode::AUTO, ours.clone(), ours);
@@ -568,7 +550,7 @@ mod tests {
 
     #[test]
     fn a_deleted_file_is_gone() {
-        let mut shelf = Shelf::new();
+        let mut shelf = Shelf::default();
         let place = put(&mut shelf, 0, Mode::DONTCACHE);
         assert!(matches!(shelf.next(0, true), ShelfNext::Do(_)));
         shelf.looked(0, place, None, true);
@@ -577,7 +559,7 @@ mod tests {
 
     #[test]
     fn what_resists_is_left_at_last() {
-        let mut shelf = Shelf::new();
+        let mut shelf = Shelf::default();
         let place = put(&mut shelf, 0, Mode::DONTCACHE);
         let mut now_ns = GRACE_NS;
         for _ in 0..DROPS {
@@ -593,7 +575,7 @@ mod tests {
 
     #[test]
     fn a_crowd_is_not_waited_for() {
-        let mut shelf = Shelf::new();
+        let mut shelf = Shelf::default();
         for _ in 0..SMALL_FILES_COUNT {
             put(&mut shelf, 7, Mode::DONTCACHE);
             assert_eq!(shelf.next(7, false), ShelfNext::At(7 + GRACE_NS));
@@ -609,7 +591,7 @@ mod tests {
     #[test]
     fn what_cannot_be_opened_is_looked_at_again_and_left_at_last() {
         for (flush, misses) in [(false, MISSES), (true, MISSES_FLUSHED)] {
-            let mut shelf = Shelf::new();
+            let mut shelf = Shelf::default();
             let place = put(&mut shelf, 0, Mode::NOREUSE);
             let mut now_ns = GRACE_NS;
             let look = ShelfNext::Do(ShelfAction::Look(place));
@@ -630,7 +612,7 @@ mod tests {
     /// On a disk that makes writes wait, clean pages would stay cached.
     #[test]
     fn clean_files_do_not_wait_for_the_writes_of_others() {
-        let mut shelf = Shelf::new();
+        let mut shelf = Shelf::default();
         for _ in 0..4 * DROPS_TOGETHER + 1 {
             put(&mut shelf, 0, Mode::DONTCACHE);
         }
@@ -650,7 +632,7 @@ mod tests {
 
     #[test]
     fn a_flush_does_not_wait_for_the_kernel() {
-        let mut shelf = Shelf::new();
+        let mut shelf = Shelf::default();
         let place = put(&mut shelf, 0, Mode::NOREUSE);
         let look = ShelfNext::Do(ShelfAction::Look(place));
         assert_eq!(shelf.next(GRACE_NS, false), look);
