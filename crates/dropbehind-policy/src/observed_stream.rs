@@ -76,32 +76,55 @@ pub struct ObservedStreamConfig {
     pub page_bytes: u64,
 }
 
+/// What the trace has named.
+#[derive(Clone, Debug, Default)]
+struct Traced {
+    /// Ours, and not looked at yet.
+    fresh: RangeSet,
+    /// Found dirty, and not known to be ours yet.
+    suspects: Vec<ByteRange>,
+    /// Ours, and counted neither as written nor as read yet.
+    uncounted: RangeSet,
+    /// Of them: had been dropped before.
+    back: RangeSet,
+    /// Where pages that the trace had not named were counted as written, and how many bytes.
+    early: RangeSet,
+    early_bytes: u64,
+}
+
+/// What was there when the file was opened.
+#[derive(Clone, Debug)]
+struct Resident {
+    /// Bytes of others that were in the cache.
+    before_bytes: u64,
+    /// Bytes below `unwritten_end` that others had written before the open, and that no look
+    /// has found yet.
+    unwritten_bytes: u64,
+    unwritten_end: u64,
+    /// Where the search for pages that were read continues.
+    cursor: u64,
+}
+
 #[derive(Clone, Debug)]
 enum Provenance {
-    Traced {
-        /// Ours, and not looked at yet.
-        fresh: RangeSet,
-        /// Found dirty, and not known to be ours yet.
-        suspects: Vec<ByteRange>,
-        /// Ours, and counted neither as written nor as read yet.
-        uncounted: RangeSet,
-        /// Of them: had been dropped before.
-        back: RangeSet,
-        /// Where pages that the trace had not named were counted as written, and how many
-        /// bytes.
-        early: RangeSet,
-        early_bytes: u64,
-    },
-    ResidentAtOpen {
-        /// Bytes of others that were in the cache.
-        before_bytes: u64,
-        /// Bytes below `unwritten_end` that others had written before the open, and that no look
-        /// has found yet.
-        unwritten_bytes: u64,
-        unwritten_end: u64,
-        /// Where the search for pages that were read continues.
-        cursor: u64,
-    },
+    Traced(Traced),
+    ResidentAtOpen(Resident),
+}
+
+impl Provenance {
+    fn traced(&mut self) -> Option<&mut Traced> {
+        match self {
+            Provenance::Traced(traced) => Some(traced),
+            Provenance::ResidentAtOpen(_) => None,
+        }
+    }
+
+    fn resident(&mut self) -> Option<&mut Resident> {
+        match self {
+            Provenance::Traced(_) => None,
+            Provenance::ResidentAtOpen(resident) => Some(resident),
+        }
+    }
 }
 
 /// What is known about an observed file as of the last look.
@@ -163,23 +186,16 @@ impl ObservedStream {
     pub fn new(config: ObservedStreamConfig) -> ObservedStream {
         ObservedStream {
             provenance: match config.provenance {
-                ProvenanceKind::Traced => Provenance::Traced {
-                    fresh: RangeSet::new(),
-                    suspects: Vec::new(),
-                    uncounted: RangeSet::new(),
-                    back: RangeSet::new(),
-                    early: RangeSet::new(),
-                    early_bytes: 0,
-                },
+                ProvenanceKind::Traced => Provenance::Traced(Traced::default()),
                 ProvenanceKind::ResidentAtOpen {
                     cached_bytes,
                     unwritten_bytes,
-                } => Provenance::ResidentAtOpen {
+                } => Provenance::ResidentAtOpen(Resident {
                     before_bytes: cached_bytes,
                     unwritten_bytes,
                     unwritten_end: config.size_bytes,
                     cursor: 0,
-                },
+                }),
             },
             fronts: ReadFronts::new(config.lag_bytes),
             counts: ObservedCounts {
@@ -222,19 +238,13 @@ impl ObservedStream {
     /// What is known in the end, when the file is not looked at any more.
     pub fn final_counts(&self) -> ObservedCounts {
         let mut counts = self.counts;
-        if let Provenance::Traced {
-            uncounted,
-            back,
-            early_bytes,
-            ..
-        } = &self.provenance
-        {
-            counts.early_bytes = *early_bytes;
+        if let Provenance::Traced(traced) = &self.provenance {
+            counts.early_bytes = traced.early_bytes;
             match self.is_only_written() {
-                true => counts.written_bytes += uncounted.bytes(),
+                true => counts.written_bytes += traced.uncounted.bytes(),
                 false => {
-                    counts.read_bytes += uncounted.bytes();
-                    counts.reread_bytes += back.bytes();
+                    counts.read_bytes += traced.uncounted.bytes();
+                    counts.reread_bytes += traced.back.bytes();
                 }
             }
         }
@@ -244,10 +254,8 @@ impl ObservedStream {
     /// How many separate ranges of pages wait to be looked at, or to be counted.
     pub fn range_count(&self) -> usize {
         let named = match &self.provenance {
-            Provenance::Traced {
-                fresh, uncounted, ..
-            } => fresh.count().max(uncounted.count()),
-            Provenance::ResidentAtOpen { .. } => 0,
+            Provenance::Traced(traced) => traced.fresh.count().max(traced.uncounted.count()),
+            Provenance::ResidentAtOpen(_) => 0,
         };
         named.max(self.counted_dirty.count())
     }
@@ -301,33 +309,25 @@ impl ObservedStream {
         for brought in brought {
             let Brought { range, ours, .. } = brought;
             self.fronts.withdraw(range);
-            if let Provenance::Traced {
-                fresh,
-                uncounted,
-                back,
-                early,
-                early_bytes,
-                ..
-            } = &mut self.provenance
-            {
+            if let Some(traced) = self.provenance.traced() {
                 match brought.back {
-                    true => back.insert(range),
-                    false => back.remove(range),
+                    true => traced.back.insert(range),
+                    false => traced.back.remove(range),
                 };
                 if ours {
-                    fresh.insert(range);
-                    uncounted.insert(range);
+                    traced.fresh.insert(range);
+                    traced.uncounted.insert(range);
                     // What was counted as written before the trace was read is not counted
                     // again.
-                    for part in early.overlaps_of(range) {
-                        let bytes = part.len().min(*early_bytes);
+                    for part in traced.early.overlaps_of(range) {
+                        let bytes = part.len().min(traced.early_bytes);
                         let counted = ByteRange::new(part.start, part.start + bytes);
-                        *early_bytes -= uncounted.remove(counted);
-                        back.remove(counted);
+                        traced.early_bytes -= traced.uncounted.remove(counted);
+                        traced.back.remove(counted);
                     }
-                    early.remove(range);
+                    traced.early.remove(range);
                 } else {
-                    fresh.remove(range);
+                    traced.fresh.remove(range);
                 }
             }
             match ours {
@@ -432,13 +432,9 @@ impl ObservedStream {
     /// Records that `bytes` of this range were counted as written, although the trace has not
     /// named them.
     fn counted_early(&mut self, range: ByteRange, bytes: u64) {
-        if let Provenance::Traced {
-            early, early_bytes, ..
-        } = &mut self.provenance
-            && bytes > 0
-        {
-            early.insert(range);
-            *early_bytes += bytes;
+        if let Some(traced) = self.provenance.traced().filter(|_| bytes > 0) {
+            traced.early.insert(range);
+            traced.early_bytes += bytes;
         }
     }
 

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::search::Search;
-use super::{ObservedStream, Pages, Provenance, busy_parts};
+use super::{ObservedStream, Pages, Provenance, Resident, busy_parts};
 use crate::action::{Counted, StreamId};
 use crate::disk::Disk;
 use crate::range::{ByteRange, round_up};
@@ -74,20 +74,12 @@ impl ObservedStream {
             look.disk.resized(look.now_ns, self.config.id, size_bytes);
             self.fronts.withdraw(ByteRange::new(end, u64::MAX));
             self.write_cursor = self.write_cursor.min(size_bytes);
-            if let Provenance::ResidentAtOpen {
-                before_bytes,
-                unwritten_bytes,
-                unwritten_end,
-                ..
-            } = &mut self.provenance
-            {
-                *before_bytes = (*before_bytes).min(end);
-                *unwritten_bytes = (*unwritten_bytes).min(end);
-                *unwritten_end = (*unwritten_end).min(end);
+            if let Some(resident) = self.provenance.resident() {
+                resident.before_bytes = resident.before_bytes.min(end);
+                resident.unwritten_bytes = resident.unwritten_bytes.min(end);
+                resident.unwritten_end = resident.unwritten_end.min(end);
             }
-        } else if size_bytes > before_bytes
-            && let Provenance::ResidentAtOpen { .. } = self.provenance
-        {
+        } else if size_bytes > before_bytes && self.provenance.resident().is_some() {
             let start = before_bytes - before_bytes % self.config.page_bytes;
             self.grew(look, ByteRange::new(start, end));
         }
@@ -112,10 +104,10 @@ impl ObservedStream {
     /// Of the pages brought in since the last look, the dirty ones were written. The rest
     /// were read, or are just being written: they wait behind the fronts.
     fn sort_fresh<P: Pages>(&mut self, look: &mut Look<'_, P>) -> bool {
-        let Provenance::Traced { fresh, .. } = &mut self.provenance else {
+        let Some(traced) = self.provenance.traced() else {
             return false;
         };
-        let fresh = core::mem::take(fresh);
+        let fresh = core::mem::take(&mut traced.fresh);
         // What a search found dirty before the trace was read needs no second look.
         let unknown: Vec<ByteRange> = fresh
             .iter()
@@ -176,17 +168,13 @@ impl ObservedStream {
     /// Without the trace: of the bytes found written, how many others had written before the open.
     /// What the program has overwritten of those is not told apart.
     fn take_others_unwritten(&mut self, range: ByteRange, written_bytes: u64) -> u64 {
-        let Provenance::ResidentAtOpen {
-            unwritten_bytes,
-            unwritten_end,
-            ..
-        } = &mut self.provenance
-        else {
+        let Some(resident) = self.provenance.resident() else {
             return 0;
         };
-        let before = range.intersection(ByteRange::new(0, *unwritten_end));
-        let others_bytes = written_bytes.min(before.len()).min(*unwritten_bytes);
-        *unwritten_bytes -= others_bytes;
+        let before = range.intersection(ByteRange::new(0, resident.unwritten_end));
+        let others_bytes = written_bytes.min(before.len());
+        let others_bytes = others_bytes.min(resident.unwritten_bytes);
+        resident.unwritten_bytes -= others_bytes;
         others_bytes
     }
 
@@ -206,18 +194,14 @@ impl ObservedStream {
 
     /// Takes how many bytes of this range had been dropped before.
     fn take_back(&mut self, range: ByteRange) -> u64 {
-        match &mut self.provenance {
-            Provenance::Traced { back, .. } => back.remove(range),
-            Provenance::ResidentAtOpen { .. } => 0,
-        }
+        let traced = self.provenance.traced();
+        traced.map_or(0, |traced| traced.back.remove(range))
     }
 
     /// Counts what was brought into this range, now that its purpose is known.
     fn take_uncounted(&mut self, range: ByteRange) -> u64 {
-        match &mut self.provenance {
-            Provenance::Traced { uncounted, .. } => uncounted.remove(range),
-            Provenance::ResidentAtOpen { .. } => 0,
-        }
+        let traced = self.provenance.traced();
+        traced.map_or(0, |traced| traced.uncounted.remove(range))
     }
 
     fn count_all<P: Pages>(&mut self, look: &mut Look<'_, P>) -> bool {
@@ -239,18 +223,16 @@ impl ObservedStream {
         let brought_bytes = stream.brought_bytes();
         let is_deleted = stream.is_deleted();
         let ours_bytes = match &mut self.provenance {
-            Provenance::Traced { .. } if self.config.mode.drops() => brought_bytes,
-            Provenance::Traced { .. } => counted.cached_bytes,
-            Provenance::ResidentAtOpen {
-                before_bytes,
-                unwritten_bytes,
-                ..
-            } => {
+            Provenance::Traced(_) if self.config.mode.drops() => brought_bytes,
+            Provenance::Traced(_) => counted.cached_bytes,
+            Provenance::ResidentAtOpen(resident) => {
                 // Reclaim takes pages of others, too; pages that come after that are not
                 // theirs.
-                *before_bytes = (*before_bytes).min(counted.cached_bytes);
-                *unwritten_bytes = (*unwritten_bytes).min(counted.unwritten_bytes());
-                counted.cached_bytes - *before_bytes
+                let Counted { cached_bytes, .. } = counted;
+                resident.before_bytes = resident.before_bytes.min(cached_bytes);
+                let unwritten_bytes = counted.unwritten_bytes();
+                resident.unwritten_bytes = resident.unwritten_bytes.min(unwritten_bytes);
+                cached_bytes - resident.before_bytes
             }
         };
         self.counts.ours = Counted {
@@ -263,21 +245,14 @@ impl ObservedStream {
             self.searched_ns = look.now_ns;
             self.search_written(look, all);
         }
-        if let Provenance::ResidentAtOpen {
-            before_bytes,
-            cursor,
-            ..
-        } = self.provenance
+        if let Some(&mut Resident { before_bytes, .. }) = self.provenance.resident()
             && self.drops_what_appears()
         {
             let explained_bytes = before_bytes + brought_bytes + self.fronts.waiting_bytes();
             let unknown_bytes = counted.cached_bytes.saturating_sub(explained_bytes);
             if self.is_worth_a_search(look, unknown_bytes) {
                 self.searched_ns = look.now_ns;
-                let next = self.search_read(look, all, cursor);
-                if let Provenance::ResidentAtOpen { cursor, .. } = &mut self.provenance {
-                    *cursor = next;
-                }
+                self.search_read(look, all);
             }
         }
         self.tell_passed(look);
@@ -315,22 +290,18 @@ impl ObservedStream {
             }
         }
         let found = search.found;
-        let suspects = match &mut self.provenance {
-            // They may have been brought in since the trace was read. Pages that the trace
-            // doesn't name until the next search were there before.
-            Provenance::Traced { suspects, .. } if !look.thorough => {
-                let pieces = found.iter().map(|(piece, _)| *piece).collect();
-                core::mem::replace(suspects, pieces)
+        // They may have been brought in since the trace was read. Pages that the trace doesn't
+        // name until the next search were there before.
+        let doubts = !look.thorough;
+        let suspects = self.provenance.traced().map(|traced| {
+            let pieces = found.iter().map(|(piece, _)| *piece).filter(|_| doubts);
+            core::mem::replace(&mut traced.suspects, pieces.collect())
+        });
+        let Some(suspects) = suspects.filter(|_| doubts) else {
+            for (piece, bytes) in found {
+                self.found_written(look, piece, bytes);
             }
-            provenance => {
-                if let Provenance::Traced { suspects, .. } = provenance {
-                    suspects.clear();
-                }
-                for (piece, bytes) in found {
-                    self.found_written(look, piece, bytes);
-                }
-                return;
-            }
+            return;
         };
         for suspect in suspects {
             for part in look.idle_parts(self.config.id, suspect) {
@@ -342,13 +313,14 @@ impl ObservedStream {
         }
     }
 
-    /// Without the trace: finds pages that appeared. Returns where to continue.
-    fn search_read<P: Pages>(&mut self, look: &Look<'_, P>, all: ByteRange, cursor: u64) -> u64 {
-        let Some(stream) = look.disk.stream(self.config.id) else {
-            return 0;
+    /// Without the trace: finds pages that appeared.
+    fn search_read<P: Pages>(&mut self, look: &Look<'_, P>, all: ByteRange) {
+        let stream = look.disk.stream(self.config.id);
+        let (Some(stream), Some(resident)) = (stream, self.provenance.resident()) else {
+            return;
         };
         let mut search = look.search(|counted| counted.cached_bytes);
-        let mut next = 0;
+        let cursor = core::mem::take(&mut resident.cursor);
         // If a file was cached here and there, there are many gaps, most of them already
         // dropped. Always starting at the first would never reach the last ones.
         let gaps = stream.unexplained(all);
@@ -357,7 +329,7 @@ impl ObservedStream {
             for part in self.fronts.unseen(*gap) {
                 search.descend(part);
                 if search.counts == 0 {
-                    next = part.start;
+                    resident.cursor = part.start;
                     break 'gaps;
                 }
             }
@@ -365,7 +337,6 @@ impl ObservedStream {
         for (piece, _) in search.found {
             self.fronts.appeared(look.now_ns, piece);
         }
-        next
     }
 
     /// Hands the stream what the fronts have passed: its readers are done with it, or its
@@ -378,7 +349,7 @@ impl ObservedStream {
             self.fronts.passed(now_ns)
         };
         let drops = self.drops_what_appears();
-        let traced = matches!(self.provenance, Provenance::Traced { .. });
+        let traced = self.provenance.traced().is_some();
         for range in passed {
             for part in look.idle_parts(id, range) {
                 let counted = look.count(part);
