@@ -28,14 +28,7 @@ const LOST_BYTES: u64 = 16 << 20;
 /// # Errors
 /// Those of [`dropbehind_linux::count_pages`]; `ENOSYS` before Linux 6.5.
 pub fn count(fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<Counted> {
-    if range.is_empty() {
-        return Ok(Counted::default());
-    }
-    Ok(in_bytes(dropbehind_linux::count_pages(
-        fd,
-        range.start,
-        range.len(),
-    )?))
+    count_by(dropbehind_linux::count_pages, fd, range)
 }
 
 /// Counts a range of a file whose pages [`cachestat()`] sees.
@@ -43,10 +36,7 @@ pub fn count(fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<Counted> {
 /// # Errors
 /// Those of [`cachestat()`].
 pub fn count_seen(fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<Counted> {
-    if range.is_empty() {
-        return Ok(Counted::default());
-    }
-    Ok(in_bytes(cachestat(fd, range.start, range.len())?))
+    count_by(cachestat, fd, range)
 }
 
 /// Counts a range through a description of our own, on all kernels.
@@ -54,10 +44,7 @@ pub fn count_seen(fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<Counted> {
 /// # Errors
 /// Those of [`count_own_pages`]; `ENOSYS` where only the cached pages can be counted.
 pub fn count_own(fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<Counted> {
-    if range.is_empty() {
-        return Ok(Counted::default());
-    }
-    Ok(in_bytes(count_own_pages(fd, range.start, range.len())?))
+    count_by(count_own_pages, fd, range)
 }
 
 /// Counts a range of an observed file, through a description of our own. Where it cannot be
@@ -100,13 +87,20 @@ pub fn cached_bytes_of(fd: BorrowedFd<'_>, ranges: &[ByteRange]) -> io::Result<u
     ranges.iter().map(|range| cached_bytes(fd, *range)).sum()
 }
 
-fn in_bytes(pages: CacheStat) -> Counted {
-    let page_bytes = page_size();
-    Counted {
+fn count_by(
+    call: impl FnOnce(BorrowedFd<'_>, u64, u64) -> io::Result<CacheStat>,
+    fd: BorrowedFd<'_>,
+    range: ByteRange,
+) -> io::Result<Counted> {
+    if range.is_empty() {
+        return Ok(Counted::default());
+    }
+    let (pages, page_bytes) = (call(fd, range.start, range.len())?, page_size());
+    Ok(Counted {
         cached_bytes: pages.cached_pages * page_bytes,
         dirty_bytes: pages.dirty_pages * page_bytes,
         writeback_bytes: pages.writeback_pages * page_bytes,
-    }
+    })
 }
 
 /// All pages of a file of `size_bytes`.
