@@ -26,9 +26,11 @@ const FAILURES: u32 = 4;
 /// the program should get to where it learns of the failing disk.
 const FAILURE_PAUSE_NS: u64 = 250_000_000;
 
-/// Bytes that are dirty or under writeback.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Unwritten {
+/// What is dirty or under writeback, and how much may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Load {
+    /// The limit that a file's writers share with those of the disk's other observed files.
+    pub limit_bytes: u64,
     /// In one file.
     pub own_bytes: u64,
     /// In all observed files on its disk.
@@ -37,53 +39,46 @@ pub struct Unwritten {
     pub writers: u64,
 }
 
-/// The limit that a file's writers share with those of the disk's other observed files.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limit(
-    /// In bytes.
-    pub u64,
-);
-
-impl Limit {
+impl Load {
     /// How many bytes of the file may currently be unwritten.
-    pub fn share_bytes(self, now: Unwritten) -> u64 {
-        let Limit(limit_bytes) = self;
-        if now.sum_bytes <= limit_bytes {
+    pub fn share_bytes(self) -> u64 {
+        let Load { limit_bytes, .. } = self;
+        if self.sum_bytes <= limit_bytes {
             return limit_bytes;
         }
         let part_of_limit = |bytes: u64| {
-            let part = u128::from(limit_bytes) * u128::from(bytes) / u128::from(now.sum_bytes);
+            let part = u128::from(limit_bytes) * u128::from(bytes) / u128::from(self.sum_bytes);
             u64::try_from(part).unwrap_or(limit_bytes)
         };
         // Equal parts for all would be too much, together with what some have beyond theirs.
-        let equal_bytes = part_of_limit(limit_bytes / now.writers.max(1));
-        part_of_limit(now.own_bytes).max(equal_bytes.clamp(SHARE_MIN_BYTES, SHARE_BYTES))
+        let equal_bytes = part_of_limit(limit_bytes / self.writers.max(1));
+        part_of_limit(self.own_bytes).max(equal_bytes.clamp(SHARE_MIN_BYTES, SHARE_BYTES))
     }
 
     /// Returns whether the file's writers should wait.
-    pub fn is_beyond(self, now: Unwritten) -> bool {
-        now.own_bytes > self.share_bytes(now)
+    pub fn is_beyond(self) -> bool {
+        self.own_bytes > self.share_bytes()
     }
 
     /// Waiting writers go on when no more than this is unwritten, so that the disk has
     /// something to do until they wait again.
-    pub fn release_bytes(self, now: Unwritten) -> u64 {
-        self.share_bytes(now) / 4 * 3
+    pub fn release_bytes(self) -> u64 {
+        self.share_bytes() / 4 * 3
     }
 
     /// Returns whether the disk's files together are not far from the limit.
-    pub fn is_near(self, now: Unwritten) -> bool {
-        now.sum_bytes >= self.0 / 2
+    pub fn is_near(self) -> bool {
+        self.sum_bytes >= self.limit_bytes / 2
     }
 
     /// Returns whether so much of the file is unwritten that it should be counted often.
-    pub fn wants_watching(self, now: Unwritten) -> bool {
-        now.own_bytes >= self.0 / WATCHED || now.own_bytes > 0 && self.is_near(now)
+    pub fn wants_watching(self) -> bool {
+        self.own_bytes >= self.limit_bytes / WATCHED || self.own_bytes > 0 && self.is_near()
     }
 
     /// The least time that writers need to reach the limit, in nanoseconds.
-    pub fn room_ns(self, now: Unwritten) -> u64 {
-        let room_bytes = u128::from(self.0.saturating_sub(now.sum_bytes));
+    pub fn room_ns(self) -> u64 {
+        let room_bytes = u128::from(self.limit_bytes.saturating_sub(self.sum_bytes));
         let room_ns = room_bytes * 1_000_000 / u128::from(WRITERS_BYTES_PER_MS);
         let room_ns = u64::try_from(room_ns).unwrap_or(u64::MAX);
         room_ns.clamp(COUNT_MIN_NS, COUNT_MAX_NS)
@@ -133,10 +128,11 @@ mod tests {
     use super::*;
 
     const MIB: u64 = 1 << 20;
-    const LIMIT: Limit = Limit(64 * MIB);
+    const LIMIT_BYTES: u64 = 64 * MIB;
 
-    fn unwritten(own_bytes: u64, sum_bytes: u64, writers: u64) -> Unwritten {
-        Unwritten {
+    fn unwritten(own_bytes: u64, sum_bytes: u64, writers: u64) -> Load {
+        Load {
+            limit_bytes: LIMIT_BYTES,
             own_bytes,
             sum_bytes,
             writers,
@@ -146,20 +142,20 @@ mod tests {
     #[test]
     fn many_writers_of_little_are_beyond_together() {
         // Less than the amount from which a single file is watched.
-        let each_bytes = LIMIT.0 / WATCHED - MIB;
-        assert!(!LIMIT.wants_watching(unwritten(each_bytes, each_bytes, 1)));
+        let each_bytes = LIMIT_BYTES / WATCHED - MIB;
+        assert!(!unwritten(each_bytes, each_bytes, 1).wants_watching());
         let many = unwritten(each_bytes, 16 * each_bytes, 16);
-        assert!(LIMIT.wants_watching(many) && LIMIT.is_beyond(many));
+        assert!(many.wants_watching() && many.is_beyond());
         // Until they are down to what they may have together.
-        let few = unwritten(LIMIT.0 / 16, LIMIT.0, 16);
-        assert!(!LIMIT.is_beyond(few));
+        let few = unwritten(LIMIT_BYTES / 16, LIMIT_BYTES, 16);
+        assert!(!few.is_beyond());
     }
 
     #[test]
     fn one_of_little_goes_on_beside_one_of_much() {
-        let (much, little) = (2 * LIMIT.0, SHARE_BYTES / 2);
-        assert!(LIMIT.is_beyond(unwritten(much, much + little, 2)));
-        assert!(!LIMIT.is_beyond(unwritten(little, much + little, 2)));
+        let (much, little) = (2 * LIMIT_BYTES, SHARE_BYTES / 2);
+        assert!(unwritten(much, much + little, 2).is_beyond());
+        assert!(!unwritten(little, much + little, 2).is_beyond());
     }
 
     #[test]
@@ -219,19 +215,22 @@ mod tests {
                 for at in 0..writers {
                     let now = unwritten(dirty[at], sum_bytes, busy);
                     if held[at] {
-                        held[at] = dirty[at] > LIMIT.release_bytes(now);
+                        held[at] = dirty[at] > now.release_bytes();
                     } else if now_ms >= next_ms {
-                        held[at] = LIMIT.is_beyond(now);
+                        held[at] = now.is_beyond();
                     }
                 }
                 if now_ms >= next_ms {
                     let now = unwritten(0, sum_bytes, busy);
-                    let pause = pause_ns(20_000, LIMIT.room_ns(now), LIMIT.is_near(now));
+                    let pause = pause_ns(20_000, now.room_ns(), now.is_near());
                     next_ms = now_ms + pause.div_ceil(1_000_000);
                 }
             }
             let overshoot = COUNT_MAX_NS / 1_000_000 * each_bytes_per_ms * writers as u64;
-            assert!(peak_bytes <= LIMIT.0 + overshoot, "{writers}: {peak_bytes}");
+            assert!(
+                peak_bytes <= LIMIT_BYTES + overshoot,
+                "{writers}: {peak_bytes}"
+            );
             let least = wrote.iter().min().copied().unwrap_or(0);
             let fair_bytes = 5000 * disk_bytes_per_ms / writers as u64;
             assert!(

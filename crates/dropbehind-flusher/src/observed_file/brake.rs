@@ -14,10 +14,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use dropbehind_linux::monotonic_ns;
-use dropbehind_policy::brake::{HoldFailures, Limit, Unwritten};
+use dropbehind_policy::brake::{HoldFailures, Load};
 
 use super::unwritten::{Found, UnwrittenCounter, UnwrittenSum};
-use super::waits::{WaitCounters, Waits};
+use super::waits::Waits;
 use crate::lock;
 
 use apart::ReaderApart;
@@ -65,7 +65,7 @@ pub(crate) struct Brake {
     unwritten_bytes: AtomicU64,
     /// The sum over all files of the disk.
     sum: Arc<UnwrittenSum>,
-    waits: WaitCounters,
+    waits: Mutex<Waits>,
 }
 
 impl Brake {
@@ -84,7 +84,7 @@ impl Brake {
             failed: AtomicBool::new(false),
             unwritten_bytes: AtomicU64::new(0),
             sum,
-            waits: WaitCounters::default(),
+            waits: Mutex::default(),
         }
     }
 
@@ -115,29 +115,27 @@ impl Brake {
 
     /// How often writers were held, and for how long.
     pub(super) fn waits(&self) -> Waits {
-        self.waits.now()
+        *lock(&self.waits)
     }
 
-    /// What was unwritten at the last count.
-    pub(super) fn unwritten(&self) -> Unwritten {
-        Unwritten {
-            own_bytes: self.unwritten_bytes.load(Ordering::Relaxed),
-            sum_bytes: self.sum.bytes(),
-            writers: self.sum.writers(),
-        }
-    }
-
-    /// The limit now. It follows the disk's speed as the window does.
-    pub(super) fn limit(&self) -> Limit {
-        match &self.limit {
-            FileLimit::OfDisk(bytes) => Limit(*bytes),
+    /// What was unwritten at the last count, and the limit now, which follows the disk's speed as
+    /// the window does.
+    pub(super) fn load(&self) -> Load {
+        let limit_bytes = match &self.limit {
+            FileLimit::OfDisk(bytes) => *bytes,
             FileLimit::TwoWindows {
                 window_bytes,
                 is_behind,
             } => match is_behind.load(Ordering::Relaxed) {
-                true => Limit(window_bytes.load(Ordering::Relaxed).saturating_mul(2)),
-                false => Limit(u64::MAX),
+                true => window_bytes.load(Ordering::Relaxed).saturating_mul(2),
+                false => u64::MAX,
             },
+        };
+        Load {
+            limit_bytes,
+            own_bytes: self.unwritten_bytes.load(Ordering::Relaxed),
+            sum_bytes: self.sum.bytes(),
+            writers: self.sum.writers(),
         }
     }
 
@@ -147,26 +145,6 @@ impl Brake {
         if let FileLimit::TwoWindows { is_behind, .. } = &self.limit {
             is_behind.store(written_behind, Ordering::Relaxed);
         }
-    }
-
-    /// Returns whether the file should be counted often.
-    pub(super) fn wants_watching(&self) -> bool {
-        self.limit().wants_watching(self.unwritten())
-    }
-
-    /// Returns whether the disk's files together are not far from the limit.
-    pub(super) fn is_near(&self) -> bool {
-        self.limit().is_near(self.unwritten())
-    }
-
-    /// Returns whether the file's writers should wait.
-    pub(super) fn is_beyond(&self) -> bool {
-        self.limit().is_beyond(self.unwritten())
-    }
-
-    /// The least time that its writers need to reach the limit.
-    pub(super) fn room_ns(&self) -> u64 {
-        self.limit().room_ns(self.unwritten())
     }
 
     /// Records a count of what is unwritten.
@@ -228,12 +206,12 @@ mod tests {
     use super::*;
 
     pub(super) const MIB: u64 = 1 << 20;
-    pub(super) const LIMIT: Limit = Limit(64 * MIB);
+    pub(super) const LIMIT_BYTES: u64 = 64 * MIB;
 
     pub(super) fn brake(path: &Path, sum: &Arc<UnwrittenSum>) -> Arc<Brake> {
         let file = Description::held(File::open(path).unwrap().into());
         let counter = UnwrittenCounter::new(Arc::new(file));
-        let limit = FileLimit::OfDisk(LIMIT.0);
+        let limit = FileLimit::OfDisk(LIMIT_BYTES);
         Arc::new(Brake::new(counter, limit, Arc::clone(sum)))
     }
 
@@ -250,7 +228,7 @@ mod tests {
         for brake in &brakes {
             brake.counted(7 * MIB);
         }
-        assert!(brakes.iter().all(|brake| brake.is_beyond()));
+        assert!(brakes.iter().all(|brake| brake.load().is_beyond()));
         drop(brakes);
         assert_eq!((sum.bytes(), sum.writers()), (0, 0));
     }

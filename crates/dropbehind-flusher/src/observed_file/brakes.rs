@@ -124,7 +124,7 @@ impl DiskHandle {
             return;
         }
         brake.counted(unwritten_bytes);
-        if brake.wants_watching() {
+        if brake.load().wants_watching() {
             self.watch_writers(brake);
         }
     }
@@ -144,21 +144,21 @@ impl DiskHandle {
         let before = processor_time();
         for brake in watched {
             brake.count();
-            if brake.wants_watching() {
+            if brake.load().wants_watching() {
                 brake.watch_for(CALM);
             }
         }
         let cost = processor_time() - before;
         let mut room_ns = COUNT_MAX_NS;
         for brake in watched {
-            room_ns = room_ns.min(brake.room_ns());
-            if brake.is_beyond()
+            room_ns = room_ns.min(brake.load().room_ns());
+            if brake.load().is_beyond()
                 && let Some(taken) = brake.try_take()
             {
                 self.hold_writers(taken);
             }
         }
-        let near = watched.iter().any(|brake| brake.is_near());
+        let near = watched.iter().any(|brake| brake.load().is_near());
         let cost_ns = u64::try_from(cost.as_nanos()).unwrap_or(u64::MAX);
         Duration::from_nanos(pause_ns(cost_ns, room_ns, near))
     }

@@ -1,6 +1,5 @@
 //! How long writers were held.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Bounds by which lengths of waits are counted. What other programs write to a disk costs a
@@ -25,6 +24,19 @@ pub struct Waits {
     pub by_length: [u64; WAIT_LENGTHS.len() + 1],
 }
 
+impl Waits {
+    /// Records that a wait is over, which took this long.
+    pub(super) fn end(&mut self, length: Duration) {
+        let place = WAIT_LENGTHS.iter().position(|bound| length <= *bound);
+        self.by_length[place.unwrap_or(WAIT_LENGTHS.len())] += 1;
+    }
+
+    /// Adds part of a wait.
+    pub(super) fn add(&mut self, part: Duration) {
+        self.ns += u64::try_from(part.as_nanos()).unwrap_or(u64::MAX);
+    }
+}
+
 impl std::ops::AddAssign for Waits {
     fn add_assign(&mut self, other: Waits) {
         self.begun += other.begun;
@@ -35,61 +47,20 @@ impl std::ops::AddAssign for Waits {
     }
 }
 
-/// The same, while they are counted.
-#[derive(Debug, Default)]
-pub(super) struct WaitCounters {
-    begun: AtomicU64,
-    ns: AtomicU64,
-    by_length: [AtomicU64; WAIT_LENGTHS.len() + 1],
-}
-
-impl WaitCounters {
-    pub(super) fn begin(&self) {
-        self.begun.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Adds part of a wait.
-    pub(super) fn add(&self, part: Duration) {
-        let ns = u64::try_from(part.as_nanos()).unwrap_or(u64::MAX);
-        self.ns.fetch_add(ns, Ordering::Relaxed);
-    }
-
-    /// Records that a wait is over, which took this long.
-    pub(super) fn end(&self, length: Duration) {
-        let place = WAIT_LENGTHS.iter().position(|bound| length <= *bound);
-        let place = place.unwrap_or(WAIT_LENGTHS.len());
-        self.by_length[place].fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(super) fn now(&self) -> Waits {
-        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        Waits {
-            begun: load(&self.begun),
-            ns: load(&self.ns),
-            by_length: self.by_length.each_ref().map(load),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_wait_counts_for_its_length() {
-        let counters = WaitCounters::default();
+        let mut waits = Waits::default();
         for (length_ms, place) in [(0, 0), (1, 0), (2, 1), (100, 2), (101, 3), (60_000, 5)] {
-            let before = counters.now().by_length[place];
-            counters.begin();
-            counters.add(Duration::from_millis(length_ms));
-            counters.end(Duration::from_millis(length_ms));
-            assert_eq!(
-                counters.now().by_length[place],
-                before + 1,
-                "{length_ms} ms"
-            );
+            let before = waits.by_length[place];
+            waits.begun += 1;
+            waits.add(Duration::from_millis(length_ms));
+            waits.end(Duration::from_millis(length_ms));
+            assert_eq!(waits.by_length[place], before + 1, "{length_ms} ms");
         }
-        let waits = counters.now();
         assert_eq!((waits.begun, waits.ns), (6, 60_204_000_000));
         assert_eq!(waits.by_length.iter().sum::<u64>(), 6);
     }

@@ -66,11 +66,11 @@ impl Taken {
         };
         let mut held = Instant::now();
         while held.elapsed() < STAY && brake.count().is_some() {
-            if brake.is_beyond() {
-                self.hold_down_to(&reader, brake.limit().release_bytes(brake.unwritten()))?;
+            if brake.load().is_beyond() {
+                self.hold_down_to(&reader, brake.load().release_bytes())?;
                 held = Instant::now();
             } else {
-                std::thread::sleep(Duration::from_nanos(brake.room_ns()));
+                std::thread::sleep(Duration::from_nanos(brake.load().room_ns()));
             }
         }
         Ok(())
@@ -78,9 +78,9 @@ impl Taken {
 
     fn hold_down_to(&self, reader: &ReaderApart, release_bytes: u64) -> io::Result<()> {
         let mut length = Duration::ZERO;
-        self.brake.waits.begin();
+        lock(&self.brake.waits).begun += 1;
         let held = self.hold_in_steps(reader, release_bytes, &mut length);
-        self.brake.waits.end(length);
+        lock(&self.brake.waits).end(length);
         held
     }
 
@@ -100,7 +100,7 @@ impl Taken {
             let range = spread.unwrap_or_else(|| oldest(reader.as_fd(), found.within, step_bytes));
             cursor = range.end;
             let took = reader.write_range(range)?;
-            brake.waits.add(took);
+            lock(&brake.waits).add(took);
             *length += took;
             lock(&brake.failures).succeeded();
             if took < EMPTY_READ {
@@ -165,7 +165,7 @@ mod tests {
 
     use dropbehind_testbed::{Fs, MountedFs, Need, Scratch, need};
 
-    use super::super::tests::{LIMIT, MIB, brake, new_file};
+    use super::super::tests::{LIMIT_BYTES, MIB, brake, new_file};
     use super::*;
     use crate::residency;
 
@@ -178,18 +178,18 @@ mod tests {
         let scratch = Scratch::new().unwrap();
         let file = new_file(&scratch, "written");
         let brake = brake(&scratch.file("written"), &Arc::default());
-        write(&file, 0, LIMIT.0 / 2);
+        write(&file, 0, LIMIT_BYTES / 2);
         brake.count();
-        assert!(!brake.is_beyond());
-        write(&file, 0, LIMIT.0 + 32 * MIB);
+        assert!(!brake.load().is_beyond());
+        write(&file, 0, LIMIT_BYTES + 32 * MIB);
         let before = brake.count().unwrap();
-        if before.bytes <= LIMIT.0 {
+        if before.bytes <= LIMIT_BYTES {
             // Something else had it written.
             return;
         }
-        assert!(brake.is_beyond());
+        assert!(brake.load().is_beyond());
         brake.try_take().unwrap().hold().unwrap();
-        assert!(brake.count().unwrap().bytes <= LIMIT.0 / 4 * 3);
+        assert!(brake.count().unwrap().bytes <= LIMIT_BYTES / 4 * 3);
         assert_eq!(brake.waits().begun, 1);
     }
 
