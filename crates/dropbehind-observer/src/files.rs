@@ -5,7 +5,6 @@
 mod actions;
 mod admission;
 mod advice;
-mod file_event;
 mod heirs;
 mod mappings;
 mod namesakes;
@@ -31,8 +30,6 @@ use dropbehind_policy::grace::SMALL_FILE_BYTES;
 use dropbehind_policy::{Brought, FileNumber, Inode, ObservedFiles};
 use dropbehind_policy::{ByteRange, Writeback};
 
-pub(crate) use file_event::{Close, FileEvent};
-
 use crate::board::{SharedBoard, lock};
 use crate::file_path::path_of;
 use crate::inodes::Inodes;
@@ -51,6 +48,24 @@ use strangers::{DOUBT_FIRST, Strangers};
 
 /// This many known files take a few megabytes.
 const MANY_FILES: usize = 2048;
+
+/// The close of a file.
+#[derive(Debug)]
+pub(crate) struct Close {
+    pub(crate) id: FileId,
+    /// The file, if it was not known.
+    pub(crate) file: Option<OwnedFd>,
+    pub(crate) process: i32,
+    /// A process that could write closed it; the kernel does not say whether it wrote.
+    pub(crate) by_writer: bool,
+    /// The file's size then, in bytes.
+    pub(crate) size_bytes: u64,
+    /// The file was also opened, before or after that.
+    pub(crate) merged: bool,
+    /// We closed it: the open was ours, or we looked at a program's open file, held it for that
+    /// moment, and so were the last to close it.
+    pub(crate) by_us: bool,
+}
 
 /// All files of an observer.
 #[derive(Debug)]
@@ -269,13 +284,12 @@ impl Files {
     }
 
     /// A file was opened.
-    pub(crate) fn opened(&mut self, event: FileEvent) {
-        self.inodes.opened(event.info.id, event.file.as_fd());
-        if let Some(number) = self.number_of(&event.info, event.file.as_fd()) {
-            return self.opened_again(number, event.process, event.file);
+    pub(crate) fn opened(&mut self, file: OwnedFd, info: FileStat, process: i32) {
+        self.inodes.opened(info.id, file.as_fd());
+        if let Some(number) = self.number_of(&info, file.as_fd()) {
+            return self.opened_again(number, process, file);
         }
-        let by = event.process;
-        if let Some(number) = self.admit(event.file, &event.info, by, None) {
+        if let Some(number) = self.admit(file, &info, process, None) {
             self.expect_uses(number);
         }
     }

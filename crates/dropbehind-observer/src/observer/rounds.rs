@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use dropbehind_flusher::ReportedTrace;
 use dropbehind_linux::{
-    CacheTrace, CacheUses, Event, EventBuffer, EventMask, Fanotify, FileAdviceTrace, Interest,
-    PollEntry, TraceRecord, monotonic_ns, poll, thread_id,
+    CacheTrace, CacheUses, Event, EventBuffer, EventMask, Fanotify, FileAdviceTrace, FileKind,
+    FileStat, Interest, PollEntry, TraceRecord, file_stat, monotonic_ns, poll, thread_id,
 };
 use dropbehind_policy::Residency;
 
@@ -23,7 +23,7 @@ use super::inputs::Barrier;
 use super::{Input, Inputs, Shared, own_process};
 use crate::block_inodes::learn_superblock;
 use crate::board::lock;
-use crate::files::{Close, FileEvent, Files, range_of_pages};
+use crate::files::{Close, Files, range_of_pages};
 use crate::opens::Reported;
 use crate::rules::Rules;
 use crate::snapshot::KEEPS_ALL;
@@ -381,22 +381,28 @@ impl Rounds {
         if event.mask.contains(EventMask::ON_DIR) {
             return;
         }
-        let Some(event) = FileEvent::of(event) else {
+        let Event { mask, process, .. } = event;
+        let Some(file) = event.file else { return };
+        let Ok(info) = file_stat(file.as_fd()) else {
             return;
         };
-        let id = event.info.id;
-        let (opened, closed) = (event.opened() && !by_us, event.closed());
-        let by_writer = event.closed_by_writer();
-        if event.wrote() || event.read() {
-            self.files.used(id, event.wrote(), event.read());
+        if info.kind == FileKind::Other {
+            return;
         }
-        let process = event.process;
-        let size_bytes = event.info.size_bytes;
+        let FileStat { id, size_bytes, .. } = info;
+        let opened = mask.contains(EventMask::OPEN) && !by_us;
+        let closed = mask.intersects(EventMask::CLOSE_WRITE | EventMask::CLOSE_NOWRITE);
+        // Other than through a mapping.
+        let wrote = mask.contains(EventMask::MODIFY);
+        let read = mask.contains(EventMask::ACCESS);
+        if wrote || read {
+            self.files.used(id, wrote, read);
+        }
         let file = if opened {
-            self.files.opened(event);
+            self.files.opened(file, info, process);
             None
         } else {
-            (closed && !self.files.knows(id)).then_some(event.file)
+            (closed && !self.files.knows(id)).then_some(file)
         };
         // If no rule wants an open, its close is of no interest either.
         if closed && (file.is_some() || self.files.knows(id)) {
@@ -404,7 +410,7 @@ impl Rounds {
                 id,
                 file,
                 process,
-                by_writer,
+                by_writer: mask.contains(EventMask::CLOSE_WRITE),
                 size_bytes,
                 merged: opened,
                 by_us,
