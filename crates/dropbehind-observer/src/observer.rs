@@ -181,7 +181,8 @@ impl Observer {
             Source::Machine => None,
         };
         let owners = match config.opens {
-            Some(_) => Owners::without_claims(),
+            // The observed programs share others' mounts.
+            Some(_) => Owners::default(),
             None => Owners::new(observed, &mut notes),
         };
         let flusher = Flusher::builder()

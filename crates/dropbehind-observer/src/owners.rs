@@ -29,8 +29,8 @@ const KEEPER: &str = "dropbehind-keep";
 /// The observer's thread, which reads events and the trace.
 pub(crate) const LISTENER: &str = "dropbehind-hear";
 
-/// What is known of other owners.
-#[derive(Debug)]
+/// What is known of other owners. By default, nothing is claimed and no claims are seen.
+#[derive(Debug, Default)]
 pub(crate) struct Owners {
     claims: Option<Claims>,
     /// The namespace that we claim. Dropped after the claim, which would otherwise apply to the
@@ -60,18 +60,7 @@ impl Owners {
         Owners {
             claims: claims.ok(),
             _namespace: observed,
-            mounts: HashSet::new(),
-            processes: HashMap::new(),
-        }
-    }
-
-    /// Claims nothing, and sees no claims: the observed programs share others' mounts.
-    pub(crate) fn without_claims() -> Owners {
-        Owners {
-            claims: None,
-            _namespace: None,
-            mounts: HashSet::new(),
-            processes: HashMap::new(),
+            ..Owners::default()
         }
     }
 
