@@ -1,10 +1,10 @@
 //! The thread that writes and drops small files once they are closed, as the
 //! [shelf](dropbehind_policy::shelf) says.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
+use std::mem::take;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use dropbehind_flusher::trace::{Begun, Deed, DropReason, Label};
@@ -23,24 +23,27 @@ use crate::observer::{Input, Inputs};
 /// they do not wait for long.
 const GATHER: Duration = Duration::from_millis(2);
 
-/// From so many on, files that are done with are taken from the list of those that came lately.
-const HELD_MIN: usize = 1024;
-
 /// Sums over all small files.
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SmallTotals {
     /// Bytes of pages that were to be dropped.
-    pub(crate) brought_bytes: AtomicU64,
-    pub(crate) dropped_bytes: AtomicU64,
-    pub(crate) left_bytes: AtomicU64,
-    pub(crate) reused_bytes: AtomicU64,
+    pub(crate) brought_bytes: u64,
+    pub(crate) dropped_bytes: u64,
+    pub(crate) left_bytes: u64,
+    pub(crate) reused_bytes: u64,
     /// Bytes for which writeback was started.
-    pub(crate) writeback_bytes: AtomicU64,
+    pub(crate) writeback_bytes: u64,
     /// Bytes that wait now.
-    pub(crate) waiting_bytes: AtomicU64,
+    pub(crate) waiting_bytes: u64,
     /// Files that wait now, and those of them that are clean and wait for a decision.
-    waiting_files: AtomicUsize,
-    parked_files: AtomicUsize,
+    waiting_files: usize,
+    parked_files: usize,
+}
+
+type SharedTotals = Arc<Mutex<SmallTotals>>;
+
+fn lock(totals: &SharedTotals) -> MutexGuard<'_, SmallTotals> {
+    totals.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A small file that was closed.
@@ -60,15 +63,13 @@ pub(crate) struct SmallFile {
 
 /// A file that waits.
 struct Shelved {
-    file: Arc<Description>,
+    /// The shelf has what is ours of it.
+    small: SmallFile,
     label: Label,
     /// The file, open from a look on, for as long as more is to be done with it right away.
     visited: Option<Arc<OwnedFd>>,
     /// Its writeback was started.
     was_written: bool,
-    mode: Mode,
-    writeback_sign: Option<WritebackSign>,
-    inode: Option<KernelInode>,
 }
 
 enum Message {
@@ -94,7 +95,7 @@ pub(crate) struct Unshelved {
 #[derive(Clone, Debug)]
 pub(crate) struct SmallFiles {
     messages: mpsc::Sender<Message>,
-    totals: Arc<SmallTotals>,
+    totals: SharedTotals,
 }
 
 impl SmallFiles {
@@ -104,12 +105,12 @@ impl SmallFiles {
         trace: Option<ReportedTrace>,
     ) -> std::io::Result<SmallFiles> {
         let (messages, inbox) = mpsc::channel();
-        let totals = Arc::new(SmallTotals::default());
+        let totals = SharedTotals::default();
         let mut server = Server {
             totals: Arc::clone(&totals),
             shelf: Shelf::default(),
-            files: HashMap::new(),
-            held: Vec::new(),
+            files: BTreeMap::new(),
+            held_from: None,
             flushing: Vec::new(),
             started: Instant::now(),
             observer,
@@ -128,28 +129,24 @@ impl SmallFiles {
     /// Takes in a file that was closed.
     pub(crate) fn closed(&self, small: SmallFile) {
         let bytes = small.ours.bytes();
-        self.totals
-            .waiting_bytes
-            .fetch_add(bytes, Ordering::Relaxed);
-        self.totals.waiting_files.fetch_add(1, Ordering::Relaxed);
-        if small.mode.drops() {
-            self.totals
-                .brought_bytes
-                .fetch_add(bytes, Ordering::Relaxed);
+        {
+            let mut totals = lock(&self.totals);
+            totals.waiting_bytes += bytes;
+            totals.waiting_files += 1;
+            totals.brought_bytes += if small.mode.drops() { bytes } else { 0 };
         }
         let _ = self.messages.send(Message::File(small));
     }
 
     /// Bytes that wait now.
     pub(crate) fn waiting_bytes(&self) -> u64 {
-        self.totals.waiting_bytes.load(Ordering::Relaxed)
+        self.totals().waiting_bytes
     }
 
     /// Files that wait now, and hold a descriptor.
     pub(crate) fn waiting_files(&self) -> usize {
-        let parked = self.totals.parked_files.load(Ordering::Relaxed);
-        let waiting = self.totals.waiting_files.load(Ordering::Relaxed);
-        waiting.saturating_sub(parked)
+        let totals = self.totals();
+        totals.waiting_files.saturating_sub(totals.parked_files)
     }
 
     /// Decides about what was held of this part of a file.
@@ -169,17 +166,17 @@ impl SmallFiles {
         flushed.recv_timeout(timeout) == Err(mpsc::RecvTimeoutError::Disconnected)
     }
 
-    pub(crate) fn totals(&self) -> &SmallTotals {
-        &self.totals
+    pub(crate) fn totals(&self) -> SmallTotals {
+        *lock(&self.totals)
     }
 }
 
 struct Server {
-    totals: Arc<SmallTotals>,
+    totals: SharedTotals,
     shelf: Shelf,
-    files: HashMap<ShelfPlace, Shelved>,
-    /// Files that came since the descriptors of waiting files were closed.
-    held: Vec<ShelfPlace>,
+    files: BTreeMap<ShelfPlace, Shelved>,
+    /// The first file that came since the descriptors of waiting files were closed.
+    held_from: Option<ShelfPlace>,
     flushing: Vec<mpsc::Sender<()>>,
     started: Instant,
     observer: Inputs,
@@ -194,7 +191,7 @@ impl Server {
                 Some(due_ns) => Duration::from_nanos(due_ns.saturating_sub(self.now_ns())),
                 None => Duration::from_secs(3600),
             };
-            let gathers = !self.held.is_empty() && timeout > GATHER;
+            let gathers = self.held_from.is_some() && timeout > GATHER;
             if gathers {
                 timeout = GATHER;
             }
@@ -210,8 +207,7 @@ impl Server {
             while let ShelfNext::Do(action) = self.shelf.next(self.now_ns(), self.is_flushing()) {
                 self.execute(action, inbox);
             }
-            let parked = &self.totals.parked_files;
-            parked.store(self.shelf.parked(), Ordering::Relaxed);
+            lock(&self.totals).parked_files = self.shelf.parked();
             if self.shelf.is_empty() {
                 self.flushing.clear();
             }
@@ -222,9 +218,9 @@ impl Server {
     }
 
     fn release(&mut self) {
-        for place in std::mem::take(&mut self.held) {
-            if let Some(shelved) = self.files.get(&place) {
-                shelved.file.release();
+        if let Some(place) = self.held_from.take() {
+            for shelved in self.files.range(place..).map(|(_, shelved)| shelved) {
+                shelved.small.file.release();
             }
         }
     }
@@ -245,28 +241,18 @@ impl Server {
 
     fn take(&mut self, message: Message) {
         match message {
-            Message::File(small) => {
-                let SmallFile {
-                    number,
-                    file,
-                    mode,
-                    ours,
-                    held,
-                    writeback_sign,
-                    inode,
-                } = small;
-                let place = self.shelf.put(self.now_ns(), number, mode, ours, held);
+            Message::File(mut small) => {
+                let (ours, held) = (take(&mut small.ours), take(&mut small.held));
+                let (now_ns, number, mode) = (self.now_ns(), small.number, small.mode);
+                let place = self.shelf.put(now_ns, number, mode, ours, held);
                 let shelved = Shelved {
-                    file,
+                    small,
                     label: Label::default(),
                     visited: None,
                     was_written: false,
-                    mode,
-                    writeback_sign,
-                    inode,
                 };
                 self.files.insert(place, shelved);
-                self.held.push(place);
+                self.held_from.get_or_insert(place);
             }
             Message::Keep(number, range) => self.shelf.keep(number, range),
             Message::Decided(number, range, stays) => {
@@ -289,30 +275,23 @@ impl Server {
                 left_bytes,
                 reused_bytes,
             } => {
-                let mode = self.files.remove(&place).map(|shelved| shelved.mode);
-                if self.held.len() > 2 * self.files.len() + HELD_MIN {
-                    self.held.retain(|place| self.files.contains_key(place));
-                }
+                let mode = self.files.remove(&place).map(|shelved| shelved.small.mode);
                 let drops = mode.is_some_and(Mode::drops);
-                let totals = &self.totals;
-                let bytes = dropped_bytes + left_bytes + reused_bytes;
-                totals.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
-                totals.waiting_files.fetch_sub(1, Ordering::Relaxed);
-                if drops {
-                    totals
-                        .dropped_bytes
-                        .fetch_add(dropped_bytes, Ordering::Relaxed);
-                    totals.left_bytes.fetch_add(left_bytes, Ordering::Relaxed);
-                    totals
-                        .reused_bytes
-                        .fetch_add(reused_bytes, Ordering::Relaxed);
-                }
                 let if_drops = |bytes| if drops { bytes } else { 0 };
-                self.observer.send(Input::Unshelved(Unshelved {
+                let unshelved = Unshelved {
                     number: file,
                     dropped_bytes: if_drops(dropped_bytes),
                     left_bytes: if_drops(left_bytes),
-                }));
+                };
+                {
+                    let mut totals = lock(&self.totals);
+                    totals.waiting_bytes -= dropped_bytes + left_bytes + reused_bytes;
+                    totals.waiting_files -= 1;
+                    totals.dropped_bytes += unshelved.dropped_bytes;
+                    totals.left_bytes += unshelved.left_bytes;
+                    totals.reused_bytes += if_drops(reused_bytes);
+                }
+                self.observer.send(Input::Unshelved(unshelved));
             }
         }
     }
@@ -323,12 +302,12 @@ impl Server {
         let Some(shelved) = self.files.get_mut(&place) else {
             return self.shelf.failed(place);
         };
-        let Ok(file) = shelved.file.open() else {
+        let Ok(file) = shelved.small.file.open() else {
             return self.shelf.look_again(now_ns, place, flush);
         };
         shelved.visited = Some(Arc::clone(&file));
-        let is_lazy = shelved.mode.writeback == Writeback::Lazy && !flush;
-        let may_be_held = shelved.mode.keeps_reused();
+        let is_lazy = shelved.small.mode.writeback == Writeback::Lazy && !flush;
+        let may_be_held = shelved.small.mode.keeps_reused();
         let Some(counted) = self.count(place) else {
             return self.shelf.failed(place);
         };
@@ -345,7 +324,7 @@ impl Server {
         {
             shelved.visited = None;
             if is_parked {
-                shelved.file.release();
+                shelved.small.file.release();
             }
         }
     }
@@ -355,7 +334,7 @@ impl Server {
     fn count(&self, place: ShelfPlace) -> Option<Counted> {
         let shelved = self.files.get(&place)?;
         let fd = shelved.visited.as_ref()?.as_fd();
-        let is_seen = shelved.file.cachestat_sees(fd);
+        let is_seen = shelved.small.file.cachestat_sees(fd);
         let mut counted = Counted::default();
         for range in self.shelf.ours(place)?.iter() {
             let pages = match is_seen {
@@ -390,8 +369,7 @@ impl Server {
             if start_writeback(file.as_fd(), range.start, range.len()).is_ok() {
                 let deed = Deed::Writeback(Reason::Budget);
                 begun.made(deed, &shelved.label, file.as_fd(), range, range.len());
-                let started = &self.totals.writeback_bytes;
-                started.fetch_add(range.len(), Ordering::Relaxed);
+                lock(&self.totals).writeback_bytes += range.len();
             }
         }
     }
@@ -401,7 +379,7 @@ impl Server {
     fn drop_together(&mut self, places: &[ShelfPlace], inbox: &mpsc::Receiver<Message>) {
         let inodes = places
             .iter()
-            .filter_map(|place| self.files.get(place)?.inode);
+            .filter_map(|place| self.files.get(place)?.small.inode);
         let trace = self.trace.as_ref();
         let mut arrivals = trace.map(|trace| trace.unreported(inodes));
         // After that, so that nothing falls between the two.
@@ -432,13 +410,13 @@ impl Server {
             let Ok(cached) = residency::cached_of(file, &ours, counted.cached_bytes) else {
                 return self.shelf.failed(place);
             };
-            let sign = shelved.writeback_sign.as_ref();
+            let sign = shelved.small.writeback_sign.as_ref();
             // The pages are clean, so an earlier failure shows by now.
             let asked = ours.first().zip(sign);
             if asked.is_some_and(|(range, sign)| sign.has_failed_for(*range).unwrap_or(true)) {
                 return self.shelf.failed(place);
             }
-            let parts = match (arrivals, shelved.inode) {
+            let parts = match (arrivals, shelved.small.inode) {
                 (Some(arrivals), Some(inode)) => arrivals.without(inode, &cached),
                 // The trace has named it, so its inode is known.
                 (Some(_), None) => return self.shelf.failed(place),

@@ -133,18 +133,16 @@ impl Reporter {
             read_bytes: finished.read_bytes,
             reread_bytes: finished.reread_bytes,
             kept_bytes: finished.kept_bytes,
-            brought_bytes: count(&small.brought_bytes) + finished.unclear_bytes,
-            dropped_bytes: count(&small.dropped_bytes),
-            left_bytes: count(&small.left_bytes) + finished.unclear_bytes,
-            reused_bytes: count(&small.reused_bytes),
-            cached_bytes: count(&small.waiting_bytes),
+            brought_bytes: small.brought_bytes + finished.unclear_bytes,
+            dropped_bytes: small.dropped_bytes,
+            left_bytes: small.left_bytes + finished.unclear_bytes,
+            reused_bytes: small.reused_bytes,
+            cached_bytes: small.waiting_bytes,
             ..Totals::default()
         };
         add_waits(&mut totals, &finished.waits);
         let budget = Reason::Budget.name().to_owned();
-        totals
-            .writeback_bytes
-            .insert(budget, count(&small.writeback_bytes));
+        totals.writeback_bytes.insert(budget, small.writeback_bytes);
         totals
     }
 }
