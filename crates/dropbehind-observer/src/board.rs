@@ -33,6 +33,20 @@ pub(crate) struct Finished {
     pub(crate) unclear_bytes: u64,
 }
 
+impl Finished {
+    /// What was done to a file that has a stream.
+    pub(crate) fn of_stream(state: &ObservedState) -> Finished {
+        Finished {
+            written_bytes: state.counts.written_bytes,
+            read_bytes: state.counts.read_bytes,
+            stream_dropped_bytes: state.counters.dropped_bytes,
+            reread_bytes: state.counts.reread_bytes,
+            waits: state.waits,
+            ..Finished::default()
+        }
+    }
+}
+
 impl std::ops::AddAssign for Finished {
     fn add_assign(&mut self, other: Finished) {
         self.files += other.files;
@@ -219,14 +233,7 @@ impl Board {
         let Some(file) = self.files.remove(&key) else {
             return;
         };
-        *self.sums(file.observed.disk_name(), &file.facts.rule) += Finished {
-            written_bytes: state.counts.written_bytes,
-            read_bytes: state.counts.read_bytes,
-            stream_dropped_bytes: state.counters.dropped_bytes,
-            reread_bytes: state.counts.reread_bytes,
-            waits: state.waits,
-            ..Finished::default()
-        };
+        *self.sums(file.observed.disk_name(), &file.facts.rule) += Finished::of_stream(state);
     }
 }
 

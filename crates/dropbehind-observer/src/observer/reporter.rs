@@ -33,7 +33,11 @@ pub(super) struct Reporter {
 
 impl Reporter {
     pub(super) fn snapshot(&self) -> Snapshot {
-        let board = lock(&self.board).shown();
+        let mut board = lock(&self.board).shown();
+        for FileView { facts, disk, state } in &board.views {
+            let rules = board.by_disk.entry(disk.clone()).or_default();
+            *rules.entry(facts.rule.clone()).or_default() += Finished::of_stream(state);
+        }
         let mut by_rule = BTreeMap::<Arc<str>, RuleSnapshot>::new();
         let mut by_disk = HashMap::<String, Finished>::new();
         for (disk, rules) in board.by_disk {
@@ -77,24 +81,6 @@ impl Reporter {
                 Reverse(state.counts.written_bytes + state.counts.read_bytes),
             )
         });
-        for view in &views {
-            let state = &view.state;
-            totals.written_bytes += state.counts.written_bytes;
-            totals.read_bytes += state.counts.read_bytes;
-            add_waits(&mut totals, &state.waits);
-            if let Some(rule) = &view.facts.rule {
-                let of_rule = by_rule.entry(Arc::clone(rule)).or_default();
-                of_rule.written_bytes += state.counts.written_bytes;
-                of_rule.read_bytes += state.counts.read_bytes;
-                of_rule.dropped_bytes += state.counters.dropped_bytes;
-            }
-            totals.reread_bytes += state.counts.reread_bytes;
-            if let Some(disk) = disks.iter_mut().find(|disk| disk.name == view.disk) {
-                disk.written_bytes += state.counts.written_bytes;
-                disk.read_bytes += state.counts.read_bytes;
-                disk.reread_bytes += state.counts.reread_bytes;
-            }
-        }
         let listed = views.into_iter().take(LISTED).map(|view| {
             let disk = disks.iter().find(|disk| disk.name == view.disk);
             file_snapshot(view, disk.map_or(0, |disk| disk.window_bytes))
