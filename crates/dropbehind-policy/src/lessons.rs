@@ -37,14 +37,6 @@ pub struct Lessons {
 }
 
 impl Lessons {
-    /// Nothing was learned so far.
-    pub const fn new() -> Lessons {
-        Lessons {
-            scores: BTreeMap::new(),
-            order: VecDeque::new(),
-        }
-    }
-
     /// A piece was used `again` or only once.
     pub fn learn(&mut self, subject: Subject, again: bool) {
         if !self.scores.contains_key(&subject) {
@@ -92,7 +84,7 @@ mod tests {
 
     #[test]
     fn what_was_learned_can_be_unlearned() {
-        let mut lessons = Lessons::new();
+        let mut lessons = Lessons::default();
         for _ in 1..OUTCOMES {
             lessons.learn(1, true);
         }
@@ -112,7 +104,7 @@ mod tests {
 
     #[test]
     fn old_lessons_make_room() {
-        let mut lessons = Lessons::new();
+        let mut lessons = Lessons::default();
         for subject in 0..2 * LESSONS as u64 {
             for _ in 0..OUTCOMES {
                 lessons.learn(subject, true);

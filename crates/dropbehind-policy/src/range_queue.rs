@@ -31,13 +31,6 @@ pub struct RangeQueue<K> {
 
 impl<K> Default for RangeQueue<K> {
     fn default() -> RangeQueue<K> {
-        RangeQueue::new()
-    }
-}
-
-impl<K> RangeQueue<K> {
-    /// An empty queue.
-    pub const fn new() -> RangeQueue<K> {
         RangeQueue {
             pieces: BTreeMap::new(),
             places: BTreeMap::new(),
@@ -45,7 +38,9 @@ impl<K> RangeQueue<K> {
             bytes: 0,
         }
     }
+}
 
+impl<K> RangeQueue<K> {
     /// Bytes in the queue.
     pub fn bytes(&self) -> u64 {
         self.bytes
@@ -189,7 +184,7 @@ mod tests {
 
     #[test]
     fn the_oldest_comes_out_first_and_once() {
-        let mut queue = RangeQueue::new();
+        let mut queue = RangeQueue::default();
         queue.add(1, range(0, 10));
         queue.add(1, range(10, 100));
         queue.add(2, range(5, 6));
@@ -208,7 +203,7 @@ mod tests {
 
     #[test]
     fn it_holds_what_a_set_of_ranges_would() {
-        let mut queue = RangeQueue::new();
+        let mut queue = RangeQueue::default();
         let mut set = RangeSet::new();
         let mut random = 7_u64;
         let mut below = |most: u64| {
@@ -237,7 +232,7 @@ mod tests {
 
     #[test]
     fn the_last_page_of_all_can_wait() {
-        let mut queue = RangeQueue::new();
+        let mut queue = RangeQueue::default();
         queue.add(1, ByteRange::new(u64::MAX - 4096, u64::MAX));
         assert_eq!(queue.pieces(), 1);
         queue.remove(1, ByteRange::WHOLE);

@@ -108,26 +108,22 @@ pub struct Reuse {
 }
 
 impl Default for Reuse {
-    fn default() -> Reuse {
-        Reuse::new()
-    }
-}
-
-impl Reuse {
     /// Nothing waits. Until [`Reuse::set_memory`], memory is taken not to be scarce.
-    pub const fn new() -> Reuse {
+    fn default() -> Reuse {
         Reuse {
             length: QueueLength::new(),
             memory_bytes: QueueLength::new().bytes() * MEMORY_SHARE,
             sees_uses: true,
             has_tried: false,
             files: BTreeMap::new(),
-            probation: RangeQueue::new(),
-            ghosts: RangeQueue::new(),
-            lessons: Lessons::new(),
+            probation: RangeQueue::default(),
+            ghosts: RangeQueue::default(),
+            lessons: Lessons::default(),
         }
     }
+}
 
+impl Reuse {
     /// Sets how many bytes of memory are available for files.
     pub fn set_memory(&mut self, available_bytes: u64) {
         self.memory_bytes = available_bytes;
@@ -381,7 +377,7 @@ mod tests {
 
     /// With a file that was there, a new one, and room for four pieces.
     fn reuse() -> Reuse {
-        let mut reuse = Reuse::new();
+        let mut reuse = Reuse::default();
         reuse.set_memory(4 * PIECE * MEMORY_SHARE);
         reuse.opened(FILE, past(1), u64::MAX);
         reuse.opened(NEW, past(2), 0);
@@ -400,7 +396,7 @@ mod tests {
 
     #[test]
     fn ghosts_that_only_count_take_little_for_small_files() {
-        let mut reuse = Reuse::new();
+        let mut reuse = Reuse::default();
         let page = ByteRange::new(0, 4096);
         let drop = |reuse: &mut Reuse, number: u64, range| {
             let file = FileNumber(number);

@@ -202,7 +202,7 @@ fn opt(trace: &[Page]) -> usize {
 
 /// Ours, and the most that it had cached of what was not to stay.
 fn auto(trace: &[Page]) -> (usize, usize) {
-    let mut reuse = Reuse::new();
+    let mut reuse = Reuse::default();
     reuse.set_memory(MEMORY as u64 * PAGE);
     let mut known = HashSet::new();
     let mut kernel = List::default();
