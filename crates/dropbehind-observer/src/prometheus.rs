@@ -14,7 +14,7 @@ use dropbehind_flusher::WAIT_LENGTHS;
 pub use textfile::write_file;
 
 use crate::snapshot::{DiskSnapshot, FileSnapshot, RuleSnapshot, Snapshot};
-use exposition::{Exposition, Kind, Seconds};
+use exposition::{Exposition, Kind, Labels, Seconds};
 
 /// The text of a snapshot. Only the first `files` files get series, since each file is a new set
 /// of them to whoever stores them.
@@ -22,9 +22,28 @@ pub fn text(snapshot: &Snapshot, files: usize) -> String {
     let mut metrics = Exposition::new(observer(snapshot));
     observer_families(&mut metrics, snapshot);
     totals_families(&mut metrics, snapshot);
-    rule_families(&mut metrics, &snapshot.rules);
-    disk_families(&mut metrics, &snapshot.disks);
-    file_families(&mut metrics, &snapshot.files, files);
+    let rules = once_each(&snapshot.rules, |rule| vec![("rule", rule.name.clone())]);
+    figures(&mut metrics, "rule", &RULE_FIGURES, &rules);
+    let disks = once_each(&snapshot.disks, |disk| vec![("disk", disk.name.clone())]);
+    figures(&mut metrics, "disk", &DISK_FIGURES, &disks);
+    metrics.family(
+        Kind::Counter,
+        "disk_yielded_seconds_total",
+        "Time the flusher held back for other users of the disk.",
+        disks
+            .iter()
+            .map(|(labels, disk)| (labels, Seconds(disk.yielded_ns))),
+    );
+    let listed = &snapshot.files[..files.min(snapshot.files.len())];
+    let listed = once_each(listed, |file| {
+        let path = file.path.to_string_lossy().into_owned();
+        vec![
+            ("disk", file.disk.clone()),
+            ("path", path),
+            ("mode", file.mode.clone()),
+        ]
+    });
+    figures(&mut metrics, "file", &FILE_FIGURES, &listed);
     metrics.into_text()
 }
 
@@ -36,12 +55,12 @@ fn observer(snapshot: &Snapshot) -> String {
 }
 
 fn observer_families(metrics: &mut Exposition, snapshot: &Snapshot) {
-    let version = vec![("version", env!("CARGO_PKG_VERSION"))];
+    let version = vec![("version", env!("CARGO_PKG_VERSION").to_owned())];
     metrics.family(
         Kind::Gauge,
         "build_info",
         "Always 1; the labels tell which dropbehind this is.",
-        [(version, 1)],
+        [(&version, 1)],
     );
     metrics.one(
         Kind::Gauge,
@@ -78,37 +97,35 @@ fn observer_families(metrics: &mut Exposition, snapshot: &Snapshot) {
     );
 }
 
-type RuleFigure = (&'static str, &'static str, fn(&RuleSnapshot) -> u64);
+/// A metric's kind, name and help, and where its value is.
+type Figure<T> = (Kind, &'static str, &'static str, fn(&T) -> u64);
 
-const RULE_FIGURES: [RuleFigure; 4] = [
+const RULE_FIGURES: [Figure<RuleSnapshot>; 4] = [
     (
-        "files",
+        Kind::Counter,
+        "files_total",
         "Files that were observed, by the rule that applied when they were first opened.",
         |rule| rule.files,
     ),
-    ("written_bytes", "Seen written to a rule's files.", |rule| {
-        rule.written_bytes
-    }),
     (
-        "read_bytes",
+        Kind::Counter,
+        "written_bytes_total",
+        "Seen written to a rule's files.",
+        |rule| rule.written_bytes,
+    ),
+    (
+        Kind::Counter,
+        "read_bytes_total",
         "Seen read in from disks, of a rule's files.",
         |rule| rule.read_bytes,
     ),
-    ("dropped_bytes", "Dropped from a rule's files.", |rule| {
-        rule.dropped_bytes
-    }),
+    (
+        Kind::Counter,
+        "dropped_bytes_total",
+        "Dropped from a rule's files.",
+        |rule| rule.dropped_bytes,
+    ),
 ];
-
-fn rule_families(metrics: &mut Exposition, rules: &[RuleSnapshot]) {
-    let rules = once_each(rules, |rule| rule.name.clone());
-    for (name, help, figure) in RULE_FIGURES {
-        let samples = rules
-            .iter()
-            .map(|(name, rule)| (vec![("rule", name.as_str())], figure(rule)));
-        let name = format!("rule_{name}_total");
-        metrics.family(Kind::Counter, &name, help, samples);
-    }
-}
 
 fn totals_families(metrics: &mut Exposition, snapshot: &Snapshot) {
     let totals = &snapshot.totals;
@@ -146,14 +163,15 @@ fn totals_families(metrics: &mut Exposition, snapshot: &Snapshot) {
     ] {
         metrics.one(Kind::Counter, &format!("{name}_total"), help, value);
     }
+    let reasons = totals.writeback_bytes.iter();
+    let reasons: Vec<_> = reasons
+        .map(|(reason, bytes)| (vec![("reason", reason.clone())], bytes))
+        .collect();
     metrics.family(
         Kind::Counter,
         "writeback_started_bytes_total",
         "For which writeback was started, by reason.",
-        totals
-            .writeback_bytes
-            .iter()
-            .map(|(reason, bytes)| (vec![("reason", reason.as_str())], bytes)),
+        reasons.iter().map(|(labels, bytes)| (labels, bytes)),
     );
     metrics.histogram(
         "wait_seconds",
@@ -188,9 +206,7 @@ fn totals_families(metrics: &mut Exposition, snapshot: &Snapshot) {
     }
 }
 
-type DiskFigure = (Kind, &'static str, &'static str, fn(&DiskSnapshot) -> u64);
-
-const DISK_FIGURES: [DiskFigure; 12] = [
+const DISK_FIGURES: [Figure<DiskSnapshot>; 12] = [
     (
         Kind::Gauge,
         "files",
@@ -262,28 +278,7 @@ const DISK_FIGURES: [DiskFigure; 12] = [
     ),
 ];
 
-fn disk_families(metrics: &mut Exposition, disks: &[DiskSnapshot]) {
-    let disks = once_each(disks, |disk| disk.name.clone());
-    for (kind, name, help, figure) in DISK_FIGURES {
-        let samples = disks
-            .iter()
-            .map(|(name, disk)| (vec![("disk", name.as_str())], figure(disk)));
-        metrics.family(kind, &format!("disk_{name}"), help, samples);
-    }
-    let yielded = disks
-        .iter()
-        .map(|(name, disk)| (vec![("disk", name.as_str())], Seconds(disk.yielded_ns)));
-    metrics.family(
-        Kind::Counter,
-        "disk_yielded_seconds_total",
-        "Time the flusher held back for other users of the disk.",
-        yielded,
-    );
-}
-
-type FileFigure = (Kind, &'static str, &'static str, fn(&FileSnapshot) -> u64);
-
-const FILE_FIGURES: [FileFigure; 8] = [
+const FILE_FIGURES: [Figure<FileSnapshot>; 8] = [
     (
         Kind::Counter,
         "written_bytes_total",
@@ -331,31 +326,25 @@ const FILE_FIGURES: [FileFigure; 8] = [
     ),
 ];
 
-fn file_families(metrics: &mut Exposition, files: &[FileSnapshot], most: usize) {
-    let key = |file: &FileSnapshot| {
-        let path = file.path.to_string_lossy().into_owned();
-        (file.disk.clone(), path, file.mode.clone())
-    };
-    let files = once_each(&files[..most.min(files.len())], key);
-    for (kind, name, help, figure) in FILE_FIGURES {
-        let samples = files.iter().map(|((disk, path, mode), file)| {
-            let labels = vec![
-                ("disk", disk.as_str()),
-                ("path", path.as_str()),
-                ("mode", mode.as_str()),
-            ];
-            (labels, figure(file))
-        });
-        metrics.family(kind, &format!("file_{name}"), help, samples);
+/// The same figures of several.
+fn figures<T>(
+    metrics: &mut Exposition,
+    prefix: &str,
+    figures: &[Figure<T>],
+    several: &[(Labels, &T)],
+) {
+    for (kind, name, help, figure) in figures {
+        let samples = several.iter().map(|(labels, one)| (labels, figure(one)));
+        metrics.family(*kind, &format!("{prefix}_{name}"), help, samples);
     }
 }
 
 /// The first of those with the same labels, such as a removed file and one that took its name. A
 /// duplicate series makes the whole text invalid.
-fn once_each<T, K: Ord + Clone>(all: &[T], key: impl Fn(&T) -> K) -> Vec<(K, &T)> {
+fn once_each<T>(all: &[T], labels: impl Fn(&T) -> Labels) -> Vec<(Labels, &T)> {
     let mut seen = BTreeSet::new();
     all.iter()
-        .map(|one| (key(one), one))
-        .filter(|(key, _)| seen.insert(key.clone()))
+        .map(|one| (labels(one), one))
+        .filter(|(labels, _)| seen.insert(labels.clone()))
         .collect()
 }

@@ -10,6 +10,9 @@ pub(super) enum Kind {
     Gauge,
 }
 
+/// The labels of a series besides the observer's, and their texts.
+pub(super) type Labels = Vec<(&'static str, String)>;
+
 /// The text so far.
 pub(super) struct Exposition {
     text: String,
@@ -35,7 +38,7 @@ impl Exposition {
         kind: Kind,
         name: &str,
         help: &str,
-        samples: impl IntoIterator<Item = (Vec<(&'a str, &'a str)>, V)>,
+        samples: impl IntoIterator<Item = (&'a Labels, V)>,
     ) {
         let kind = match kind {
             Kind::Counter => "counter",
@@ -66,10 +69,10 @@ impl Exposition {
         let mut so_far = 0;
         for (place, bound) in bounds.chain(["+Inf".to_owned()]).enumerate() {
             so_far += counts.get(place).unwrap_or(&0);
-            self.sample(&format!("{name}_bucket"), vec![("le", &bound)], so_far);
+            self.sample(&format!("{name}_bucket"), &vec![("le", bound)], so_far);
         }
-        self.sample(&format!("{name}_sum"), Vec::new(), Seconds(sum_ns));
-        self.sample(&format!("{name}_count"), Vec::new(), so_far);
+        self.sample(&format!("{name}_sum"), &Labels::new(), Seconds(sum_ns));
+        self.sample(&format!("{name}_count"), &Labels::new(), so_far);
     }
 
     fn head(&mut self, name: &str, kind: &str, help: &str) {
@@ -80,7 +83,7 @@ impl Exposition {
         );
     }
 
-    fn sample(&mut self, name: &str, labels: Vec<(&str, &str)>, value: impl fmt::Display) {
+    fn sample(&mut self, name: &str, labels: &Labels, value: impl fmt::Display) {
         let _ = write!(
             self.text,
             "dropbehind_{name}{{observer=\"{}\"",
@@ -93,7 +96,7 @@ impl Exposition {
     }
 
     pub(super) fn one(&mut self, kind: Kind, name: &str, help: &str, value: impl fmt::Display) {
-        self.family(kind, name, help, [(Vec::new(), value)]);
+        self.family(kind, name, help, [(&Labels::new(), value)]);
     }
 }
 
