@@ -44,28 +44,6 @@ const DOUBT_LONGEST: Duration = Duration::from_secs(30);
 /// Orphans are remembered for at most this many unknown inodes.
 const ORPHANS: usize = 1 << 16;
 
-/// Pages brought into inodes before their files were known: an overlay copies a file up before
-/// the event of its open, and that event may still be unread.
-#[derive(Debug, Default)]
-struct Orphans {
-    by_inode: HashMap<Inode, RangeSet>,
-}
-
-impl Orphans {
-    fn note(&mut self, inode: Inode, range: ByteRange, ours: bool) {
-        if !ours {
-            if let Some(ranges) = self.by_inode.get_mut(&inode) {
-                ranges.remove(range);
-            }
-            return;
-        }
-        if self.by_inode.len() >= ORPHANS {
-            self.by_inode.clear();
-        }
-        self.by_inode.entry(inode).or_default().insert(range);
-    }
-}
-
 /// A file that may be closed.
 #[derive(Clone, Copy, Debug)]
 struct Doubt {
@@ -85,7 +63,9 @@ pub(super) enum Searched<T> {
 /// All searches, and what they are about.
 #[derive(Debug, Default)]
 pub(super) struct Strangers {
-    orphans: Orphans,
+    /// Pages brought into inodes before their files were known: an overlay copies a file up before
+    /// the event of its open, and that event may still be unread.
+    orphans: HashMap<Inode, RangeSet>,
     doubts: HashMap<FileNumber, Doubt>,
     /// No process had these open in the last search.
     unused: HashSet<FileNumber>,
@@ -115,10 +95,7 @@ impl Strangers {
         if !self.may_search(process) {
             return false;
         }
-        if self.missed.len() >= SEARCHES {
-            self.missed.clear();
-        }
-        let times = self.missed.entry((process, inode)).or_default();
+        let times = self.missed(process, inode);
         *times = times.saturating_add(1);
         times.is_power_of_two()
     }
@@ -167,10 +144,15 @@ impl Strangers {
 
     /// Counts as one search: the process may execute another program and keep the file open.
     fn decline(&mut self, process: i32, inode: Inode) {
+        let times = self.missed(process, inode);
+        *times = (*times).max(1);
+    }
+
+    fn missed(&mut self, process: i32, inode: Inode) -> &mut u32 {
         if self.missed.len() >= SEARCHES {
             self.missed.clear();
         }
-        self.missed.entry((process, inode)).or_insert(1);
+        self.missed.entry((process, inode)).or_default()
     }
 }
 
@@ -262,21 +244,31 @@ impl Files {
 
     /// Notes what was brought into an inode that no known file has.
     pub(super) fn note_orphan(&mut self, inode: Inode, range: ByteRange, ours: bool) {
-        self.strangers.orphans.note(inode, range, ours);
+        let orphans = &mut self.strangers.orphans;
+        if !ours {
+            if let Some(ranges) = orphans.get_mut(&inode) {
+                ranges.remove(range);
+            }
+            return;
+        }
+        if orphans.len() >= ORPHANS {
+            orphans.clear();
+        }
+        orphans.entry(inode).or_default().insert(range);
     }
 
     /// Returns whether something was brought into this inode before its file was known.
     pub(super) fn has_orphans(&self, inode: Inode) -> bool {
-        self.strangers.orphans.by_inode.contains_key(&inode)
+        self.strangers.orphans.contains_key(&inode)
     }
 
     pub(super) fn forget_orphans(&mut self) {
-        self.strangers.orphans.by_inode.clear();
+        self.strangers.orphans.clear();
     }
 
     /// Puts orphans down to their file, which is known now, unless they may be another one's.
     pub(super) fn take_orphans(&mut self, number: FileNumber, inode: Inode) {
-        let Some(ranges) = self.strangers.orphans.by_inode.remove(&inode) else {
+        let Some(ranges) = self.strangers.orphans.remove(&inode) else {
             return;
         };
         if self.has_namesakes(inode) {
