@@ -129,21 +129,19 @@ impl Files {
                 Searched::Found(path) => Some(path.into()),
                 // It maps the file, or has ended: the path is that of whoever passed it on.
                 Searched::Nothing => self.path_of_parent(number, process),
-                Searched::CutShort => match self.path_in_a_run(number, process) {
-                    Some(path) => Some(path),
-                    None => return false,
-                },
+                // In a run, programs do not have each other's pages dropped by opening a file under
+                // another name.
+                Searched::CutShort => {
+                    let in_a_run = self.programs.namespace().is_some();
+                    match self.path_of_parent(number, process).filter(|_| in_a_run) {
+                        Some(path) => Some(path),
+                        None => return false,
+                    }
+                }
             }
         };
         self.learn_user(number, process, path);
         true
-    }
-
-    /// The path by which an ancestor of a process opened the file, in a run: its programs do not
-    /// have each other's pages dropped by opening a file under another name.
-    fn path_in_a_run(&self, number: FileNumber, process: i32) -> Option<Arc<Path>> {
-        self.programs.namespace()?;
-        self.path_of_parent(number, process)
     }
 
     /// The path by which an ancestor of a process opened the file.
