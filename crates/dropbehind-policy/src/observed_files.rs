@@ -97,11 +97,6 @@ impl ObservedFiles {
         self.files.len()
     }
 
-    /// Returns whether any file is known to be open.
-    pub fn any_open(&self) -> bool {
-        self.files.values().any(|file| file.opens > 0)
-    }
-
     /// Returns whether this file is known to be open.
     pub fn is_open(&self, number: FileNumber) -> bool {
         self.files.get(&number).is_some_and(|file| file.opens > 0)
