@@ -107,7 +107,7 @@ pub(crate) struct Files {
     /// By the kernel's number for their device.
     filesystems: HashMap<u32, Arc<FileSystem>>,
     /// Open events of files already in use may still be unread.
-    opens_wait: bool,
+    pub(crate) opens_wait: bool,
     /// From this many files on, no more are held open: descriptors are limited.
     most_held: usize,
     /// What is known of uses of cached pages; `None` until a rule asks for it.
@@ -171,11 +171,6 @@ impl Files {
         };
         files.ask_for_memory();
         files
-    }
-
-    /// Sets whether open events of files already in use may still be unread.
-    pub(crate) fn opens_may_wait(&mut self, wait: bool) {
-        self.opens_wait = wait;
     }
 
     /// Sets the rules for files opened from now on.

@@ -294,7 +294,7 @@ impl Rounds {
         if let Some(reported) = &mut self.reported {
             // Finishing these files takes no more opens.
             let waits = self.shared.reporter.small.waiting_files() >= self.most_closed;
-            self.files.opens_may_wait(waits);
+            self.files.opens_wait = waits;
             let opens = reported.read(&mut self.files, &self.shared.reporter.board, waits);
             let events = &self.shared.reporter.events;
             events.fetch_add(opens as u64, Ordering::Relaxed);
@@ -312,7 +312,7 @@ impl Rounds {
             // Finishing these files takes no more events.
             let shelved = self.shared.reporter.small.waiting_files();
             let waits = shelved + self.closes.len() + closes.len() >= self.most_closed;
-            self.files.opens_may_wait(waits);
+            self.files.opens_wait = waits;
             if waits {
                 return read;
             }
