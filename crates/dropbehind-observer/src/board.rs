@@ -130,16 +130,12 @@ pub(crate) type Rule = Option<Arc<str>>;
 /// By the name of the disk, which is empty where files have none.
 type ByDisk = HashMap<String, HashMap<Rule, Finished>>;
 
-/// What the observer's thread shares with those who ask for a snapshot.
-#[derive(Debug, Default)]
-pub(crate) struct Board {
-    by_disk: ByDisk,
+/// Figures that the observer's thread keeps.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Figures {
+    pub(crate) by_disk: ByDisk,
     /// When rules were last taken, and whether others were refused since.
     pub(crate) rules_read: Option<RulesRead>,
-    notes: Vec<String>,
-    /// Notes on users' files and mounts, of which they may make as many as they like.
-    user_notes: Vec<String>,
-    files: HashMap<u64, Entry>,
     /// Brought into open files that have no stream.
     pub(crate) waiting_bytes: u64,
     /// The most that was cached at once and still to be dropped.
@@ -149,6 +145,16 @@ pub(crate) struct Board {
     pub(crate) reused_bytes: u64,
     /// Records of the trace that the kernel had no room for.
     pub(crate) lost_records: u64,
+}
+
+/// What the observer's thread shares with those who ask for a snapshot.
+#[derive(Debug, Default)]
+pub(crate) struct Board {
+    pub(crate) figures: Figures,
+    notes: Vec<String>,
+    /// Notes on users' files and mounts, of which they may make as many as they like.
+    user_notes: Vec<String>,
+    files: HashMap<u64, Entry>,
 }
 
 fn keep(notes: &mut Vec<String>, note: String) {
@@ -164,38 +170,24 @@ fn keep(notes: &mut Vec<String>, note: String) {
 /// A copy of the board, for the snapshot.
 #[derive(Debug)]
 pub(crate) struct Shown {
+    pub(crate) figures: Figures,
     pub(crate) notes: Vec<String>,
-    pub(crate) by_disk: ByDisk,
-    pub(crate) rules_read: Option<RulesRead>,
     pub(crate) views: Vec<FileView>,
-    pub(crate) waiting_bytes: u64,
-    pub(crate) peak_cached_bytes: u64,
-    pub(crate) reused_bytes: u64,
-    pub(crate) lost_records: u64,
 }
 
 impl Board {
     /// All of it at this moment.
     pub(crate) fn shown(&self) -> Shown {
-        Shown {
-            notes: [&*self.notes, &self.user_notes].concat(),
-            by_disk: self.by_disk.clone(),
-            rules_read: self.rules_read,
-            views: self.views(),
-            waiting_bytes: self.waiting_bytes,
-            peak_cached_bytes: self.peak_cached_bytes,
-            reused_bytes: self.reused_bytes,
-            lost_records: self.lost_records,
-        }
-    }
-
-    fn views(&self) -> Vec<FileView> {
         let views = self.files.values().map(|file| FileView {
             facts: file.facts.clone(),
             disk: file.observed.disk_name().to_owned(),
             state: file.observed.state(),
         });
-        views.collect()
+        Shown {
+            figures: self.figures.clone(),
+            notes: [&*self.notes, &self.user_notes].concat(),
+            views: views.collect(),
+        }
     }
 
     pub(crate) fn note(&mut self, note: String) {
@@ -209,10 +201,11 @@ impl Board {
 
     /// The sums of a disk and a rule.
     pub(crate) fn sums(&mut self, disk: &str, rule: &Rule) -> &mut Finished {
-        if !self.by_disk.contains_key(disk) {
-            self.by_disk.insert(disk.to_owned(), HashMap::new());
+        let by_disk = &mut self.figures.by_disk;
+        if !by_disk.contains_key(disk) {
+            by_disk.insert(disk.to_owned(), HashMap::new());
         }
-        let by_rule = self.by_disk.get_mut(disk).expect("it is there by now");
+        let by_rule = by_disk.get_mut(disk).expect("it is there by now");
         by_rule.entry(rule.clone()).or_default()
     }
 

@@ -194,7 +194,7 @@ impl Observer {
         for note in notes {
             lock(&board).note(note);
         }
-        lock(&board).rules_read = (config.source == Source::Machine).then(taken_now);
+        lock(&board).figures.rules_read = (config.source == Source::Machine).then(taken_now);
         let (inputs, inbox) = Inputs::new().map_err(failed("eventfd"))?;
         let reported = trace.as_ref().map(|trace| ReportedTrace::new(trace.view()));
         let small = SmallFiles::start(config.io_priority, inputs.clone(), reported.clone())
@@ -308,12 +308,12 @@ impl Observer {
     pub fn set_rules(&self, rules: Arc<dyn Rules>) {
         self.inputs.send(Input::Rules(rules));
         self.inputs.caught_up(STARTING);
-        lock(&self.shared.reporter.board).rules_read = Some(taken_now());
+        lock(&self.shared.reporter.board).figures.rules_read = Some(taken_now());
     }
 
     /// Records that other rules had a mistake, and those in force stay.
     pub fn rules_refused(&self) {
-        if let Some(read) = &mut lock(&self.shared.reporter.board).rules_read {
+        if let Some(read) = &mut lock(&self.shared.reporter.board).figures.rules_read {
             read.refused = true;
         }
     }

@@ -56,7 +56,7 @@ impl Files {
         let waiting_bytes = self.table.waiting_bytes();
         let small_bytes = self.small.waiting_bytes();
         let cached_bytes = waiting_bytes + small_bytes + self.flusher.observed_bytes();
-        let mut board = lock(&self.board);
+        let board = &mut lock(&self.board).figures;
         board.waiting_bytes = waiting_bytes;
         board.reused_bytes = self.table.reused_bytes();
         board.peak_cached_bytes = board.peak_cached_bytes.max(cached_bytes);

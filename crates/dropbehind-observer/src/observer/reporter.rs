@@ -10,7 +10,7 @@ use std::time::Instant;
 use dropbehind_flusher::{DiskStats, Flusher, ObservedState, Waits};
 use dropbehind_policy::{Reason, Writeback};
 
-use crate::board::{FileView, Finished, SharedBoard, lock};
+use crate::board::{FileView, Finished, SharedBoard, Shown, lock};
 use crate::small_files::SmallFiles;
 use crate::snapshot::{DiskSnapshot, FileSnapshot, RuleSnapshot, Snapshot, Totals};
 
@@ -33,8 +33,12 @@ pub(super) struct Reporter {
 
 impl Reporter {
     pub(super) fn snapshot(&self) -> Snapshot {
-        let mut board = lock(&self.board).shown();
-        for FileView { facts, disk, state } in &board.views {
+        let Shown {
+            figures: mut board,
+            mut notes,
+            mut views,
+        } = lock(&self.board).shown();
+        for FileView { facts, disk, state } in &views {
             let rules = board.by_disk.entry(disk.clone()).or_default();
             *rules.entry(facts.rule.clone()).or_default() += Finished::of_stream(state);
         }
@@ -49,7 +53,7 @@ impl Reporter {
                 }
             }
         }
-        let (mut notes, mut views, lost) = (board.notes, board.views, board.lost_records);
+        let lost = board.lost_records;
         notes.extend(self.flusher.degraded());
         if lost > 0 {
             notes.push(format!(

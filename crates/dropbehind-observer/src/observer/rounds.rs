@@ -484,7 +484,7 @@ impl Rounds {
         if any_lost || trace.gathered().any(is_loss) {
             files.programs.missed_forks();
             files.records_lost();
-            lock(&self.shared.reporter.board).lost_records += lost;
+            lock(&self.shared.reporter.board).figures.lost_records += lost;
         }
         of_interest
     }
