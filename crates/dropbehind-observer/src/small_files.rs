@@ -13,7 +13,7 @@ use dropbehind_linux::{
     Description, IoPriority, KernelInode, drop_clean, file_stat, start_writeback,
 };
 use dropbehind_policy::{ByteRange, Counted, Mode, RangeSet, Reason, Writeback};
-use dropbehind_policy::{FileNumber, Shelf, ShelfAction, ShelfNext, ShelfPlace};
+use dropbehind_policy::{FileNumber, Shelf, ShelfAction, ShelfPlace};
 
 use crate::observer::{Input, Inputs};
 
@@ -204,7 +204,7 @@ impl Server {
                 Err(mpsc::RecvTimeoutError::Timeout) => {}
                 Err(mpsc::RecvTimeoutError::Disconnected) => return,
             }
-            while let ShelfNext::Do(action) = self.shelf.next(self.now_ns(), self.is_flushing()) {
+            while let Some(action) = self.shelf.next(self.now_ns(), self.is_flushing()) {
                 self.execute(action, inbox);
             }
             lock(&self.totals).parked_files = self.shelf.parked();

@@ -72,17 +72,6 @@ pub enum ShelfAction {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ShelfPlace(u64);
 
-/// What to do next.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ShelfNext {
-    /// Do this now.
-    Do(ShelfAction),
-    /// Nothing before this time, unless something happens.
-    At(u64),
-    /// Nothing, until something happens.
-    Idle,
-}
-
 #[derive(Clone, Debug)]
 struct SmallFile {
     file: FileNumber,
@@ -236,41 +225,40 @@ impl Shelf {
         }
     }
 
-    /// What to do next. With `flush`, files don't wait for their grace.
-    pub fn next(&mut self, now_ns: u64, flush: bool) -> ShelfNext {
-        if let Some(action) = self.at_once.pop_front() {
-            return ShelfNext::Do(action);
+    /// What to do now; `None` if nothing is [due](Shelf::next_due). With `flush`, files don't wait for their grace.
+    pub fn next(&mut self, now_ns: u64, flush: bool) -> Option<ShelfAction> {
+        let at_once = self.at_once.pop_front();
+        if at_once.is_some() {
+            return at_once;
         }
         if flush {
             self.unpark_all(now_ns);
         }
         if self.clean.len() >= DROPS_TOGETHER || self.clean_bytes >= DROPS_TOGETHER_BYTES {
-            return self.drop_clean();
+            return Some(self.drop_clean());
         }
         if let Some(&(due_ns, place)) = self.again.first()
             && (due_ns <= now_ns || flush && self.is_lazy(place))
         {
             self.again.pop_first();
             self.parked.remove(&place);
-            return ShelfNext::Do(ShelfAction::Look(place));
+            return Some(ShelfAction::Look(place));
         }
-        match self.next_due(now_ns, flush) {
-            Some(due_ns) if due_ns <= now_ns => {}
-            _ if !self.clean.is_empty() => return self.drop_clean(),
-            Some(due_ns) => return ShelfNext::At(due_ns),
-            None => return ShelfNext::Idle,
+        if self
+            .next_due(now_ns, flush)
+            .is_none_or(|due_ns| due_ns > now_ns)
+        {
+            return (!self.clean.is_empty()).then(|| self.drop_clean());
         }
-        let Some(place) = self.closed.pop_front() else {
-            return ShelfNext::Idle;
-        };
+        let place = self.closed.pop_front()?;
         self.crowd = self.crowd.saturating_sub(1);
         self.closed_bytes -= self.files.get(&place).map_or(0, |small| small.bytes);
-        ShelfNext::Do(ShelfAction::Look(place))
+        Some(ShelfAction::Look(place))
     }
 
-    fn drop_clean(&mut self) -> ShelfNext {
+    fn drop_clean(&mut self) -> ShelfAction {
         self.clean_bytes = 0;
-        ShelfNext::Do(ShelfAction::Drop(core::mem::take(&mut self.clean)))
+        ShelfAction::Drop(core::mem::take(&mut self.clean))
     }
 
     /// When there is something to do; `None` means never, unless something happens.
@@ -433,8 +421,8 @@ mod tests {
         shelf.put(now_ns, FILE, mode, ours, RangeSet::new())
     }
 
-    fn done(place: ShelfPlace, left_bytes: u64) -> ShelfNext {
-        ShelfNext::Do(ShelfAction::Done {
+    fn done(place: ShelfPlace, left_bytes: u64) -> Option<ShelfAction> {
+        Some(ShelfAction::Done {
             place,
             file: FILE,
             dropped_bytes: BYTES - left_bytes,
@@ -447,25 +435,27 @@ mod tests {
     fn after_its_grace_a_file_is_written_and_then_dropped() {
         let mut shelf = Shelf::default();
         let place = put(&mut shelf, 5, Mode::DONTCACHE);
-        assert_eq!(shelf.next(5, false), ShelfNext::At(5 + GRACE_NS));
+        assert_eq!(shelf.next(5, false), None);
+        assert_eq!(shelf.next_due(5, false), Some(5 + GRACE_NS));
         let mut now_ns = 5 + GRACE_NS;
-        let look = ShelfNext::Do(ShelfAction::Look(place));
+        let look = Some(ShelfAction::Look(place));
         assert_eq!(shelf.next(now_ns, false), look);
         shelf.looked(now_ns, place, Some(DIRTY), false);
-        let write = ShelfNext::Do(ShelfAction::Write(place));
+        let write = Some(ShelfAction::Write(place));
         assert_eq!(shelf.next(now_ns, false), write);
-        assert_eq!(shelf.next(now_ns, false), ShelfNext::At(now_ns + LOOK_NS));
+        assert_eq!(shelf.next(now_ns, false), None);
+        assert_eq!(shelf.next_due(now_ns, false), Some(now_ns + LOOK_NS));
         now_ns += LOOK_NS;
         assert_eq!(shelf.next(now_ns, false), look);
         shelf.looked(now_ns, place, Some(CLEAN), false);
-        let drop = ShelfNext::Do(ShelfAction::Drop(vec![place]));
+        let drop = Some(ShelfAction::Drop(vec![place]));
         assert_eq!(shelf.next(now_ns, false), drop);
         shelf.dropped(now_ns, place, 0);
         assert_eq!(shelf.waiting_bytes(), 0);
         assert!(!shelf.is_empty(), "nobody has heard of it");
         assert_eq!(shelf.next(now_ns, false), done(place, 0));
         assert!(shelf.is_empty());
-        assert_eq!(shelf.next(now_ns, false), ShelfNext::Idle);
+        assert_eq!(shelf.next(now_ns, false), None);
     }
 
     #[test]
@@ -485,23 +475,25 @@ mod tests {
             let mut ours = RangeSet::new();
             ours.insert(ByteRange::new(0, BYTES));
             let place = shelf.put(0, FILE, Mode::AUTO, ours.clone(), ours);
-            let look = ShelfNext::Do(ShelfAction::Look(place));
+            let look = Some(ShelfAction::Look(place));
             assert_eq!(shelf.next(GRACE_NS, false), look);
             shelf.looked(GRACE_NS, place, Some(CLEAN), false);
             assert!(shelf.is_parked(place));
-            let waits = ShelfNext::At(GRACE_NS + PARKED_LOOK_NS);
-            assert_eq!(shelf.next(GRACE_NS, false), waits);
+            let waits = Some(GRACE_NS + PARKED_LOOK_NS);
+            assert_eq!(shelf.next(GRACE_NS, false), None);
+            assert_eq!(shelf.next_due(GRACE_NS, false), waits);
             let half = ByteRange::new(0, BYTES / 2);
             shelf.decided(GRACE_NS, FILE, half, stays);
-            assert_eq!(shelf.next(GRACE_NS, false), waits);
+            assert_eq!(shelf.next(GRACE_NS, false), None);
+            assert_eq!(shelf.next_due(GRACE_NS, false), waits);
             shelf.decided(GRACE_NS, FILE, ByteRange::WHOLE, false);
             assert_eq!(shelf.next(GRACE_NS, false), look);
             shelf.looked(GRACE_NS, place, Some(CLEAN), false);
-            let drop = ShelfNext::Do(ShelfAction::Drop(vec![place]));
+            let drop = Some(ShelfAction::Drop(vec![place]));
             assert_eq!(shelf.next(GRACE_NS, false), drop);
             shelf.dropped(GRACE_NS, place, 0);
             let reused_bytes = if stays { BYTES / 2 } else { 0 };
-            let done = ShelfNext::Do(ShelfAction::Done {
+            let done = Some(ShelfAction::Done {
                 place,
                 file: FILE,
                 dropped_bytes: BYTES - reused_bytes,
@@ -518,13 +510,13 @@ mod tests {
         let mut ours = RangeSet::new();
         ours.insert(ByteRange::new(0, BYTES));
         let place = shelf.put(0, FILE, Mode::AUTO, ours.clone(), ours);
-        let look = ShelfNext::Do(ShelfAction::Look(place));
+        let look = Some(ShelfAction::Look(place));
         assert_eq!(shelf.next(GRACE_NS, false), look);
         shelf.looked(GRACE_NS, place, Some(CLEAN), false);
         assert_eq!(shelf.next_due(GRACE_NS, true), Some(GRACE_NS));
         assert_eq!(shelf.next(GRACE_NS, true), look);
         shelf.looked(GRACE_NS, place, Some(CLEAN), true);
-        let drop = ShelfNext::Do(ShelfAction::Drop(vec![place]));
+        let drop = Some(ShelfAction::Drop(vec![place]));
         assert_eq!(shelf.next(GRACE_NS, true), drop);
     }
 
@@ -534,13 +526,14 @@ mod tests {
         let mut ours = RangeSet::new();
         ours.insert(ByteRange::new(0, BYTES));
         let place = shelf.put(0, FILE, Mode::AUTO, ours.clone(), ours);
-        let look = ShelfNext::Do(ShelfAction::Look(place));
+        let look = Some(ShelfAction::Look(place));
         let mut now_ns = GRACE_NS;
         for pause_ns in [PARKED_LOOK_NS, GRACE_NS + PARKED_LOOK_NS] {
             assert_eq!(shelf.next(now_ns, false), look);
             shelf.looked(now_ns, place, Some(CLEAN), false);
             now_ns += pause_ns;
-            assert_eq!(shelf.next(now_ns - 1, false), ShelfNext::At(now_ns));
+            assert_eq!(shelf.next(now_ns - 1, false), None);
+            assert_eq!(shelf.next_due(now_ns - 1, false), Some(now_ns));
         }
         assert_eq!(shelf.next(now_ns, false), look);
         shelf.looked(now_ns, place, None, false);
@@ -552,7 +545,7 @@ mod tests {
     fn a_deleted_file_is_gone() {
         let mut shelf = Shelf::default();
         let place = put(&mut shelf, 0, Mode::DONTCACHE);
-        assert!(matches!(shelf.next(0, true), ShelfNext::Do(_)));
+        assert!(shelf.next(0, true).is_some());
         shelf.looked(0, place, None, true);
         assert_eq!(shelf.next(0, true), done(place, 0));
     }
@@ -563,10 +556,10 @@ mod tests {
         let place = put(&mut shelf, 0, Mode::DONTCACHE);
         let mut now_ns = GRACE_NS;
         for _ in 0..DROPS {
-            let look = ShelfNext::Do(ShelfAction::Look(place));
+            let look = Some(ShelfAction::Look(place));
             assert_eq!(shelf.next(now_ns, false), look);
             shelf.looked(now_ns, place, Some(CLEAN), false);
-            assert!(matches!(shelf.next(now_ns, false), ShelfNext::Do(_)));
+            assert!(shelf.next(now_ns, false).is_some());
             shelf.dropped(now_ns, place, 4096);
             now_ns += LOOK_NS;
         }
@@ -578,11 +571,12 @@ mod tests {
         let mut shelf = Shelf::default();
         for _ in 0..SMALL_FILES_COUNT {
             put(&mut shelf, 7, Mode::DONTCACHE);
-            assert_eq!(shelf.next(7, false), ShelfNext::At(7 + GRACE_NS));
+            assert_eq!(shelf.next(7, false), None);
+            assert_eq!(shelf.next_due(7, false), Some(7 + GRACE_NS));
         }
         put(&mut shelf, 7, Mode::DONTCACHE);
         let mut looks = 0;
-        while let ShelfNext::Do(ShelfAction::Look(_)) = shelf.next(7, false) {
+        while let Some(ShelfAction::Look(_)) = shelf.next(7, false) {
             looks += 1;
         }
         assert_eq!(looks, SMALL_FILES_COUNT / 2 + 1, "the oldest half");
@@ -594,14 +588,12 @@ mod tests {
             let mut shelf = Shelf::default();
             let place = put(&mut shelf, 0, Mode::NOREUSE);
             let mut now_ns = GRACE_NS;
-            let look = ShelfNext::Do(ShelfAction::Look(place));
+            let look = Some(ShelfAction::Look(place));
             assert_eq!(shelf.next(now_ns, flush), look);
             for _ in 0..misses {
                 shelf.look_again(now_ns, place, flush);
-                let ShelfNext::At(due_ns) = shelf.next(now_ns, flush) else {
-                    panic!("it is due at once");
-                };
-                now_ns = due_ns;
+                assert_eq!(shelf.next(now_ns, flush), None, "it is not due at once");
+                now_ns = shelf.next_due(now_ns, flush).unwrap();
                 assert_eq!(shelf.next(now_ns, flush), look);
             }
             shelf.look_again(now_ns, place, flush);
@@ -619,11 +611,11 @@ mod tests {
         let (mut clean, mut dropped) = (0, Vec::new());
         for _ in 0..DROPS_TOGETHER + 2 {
             match shelf.next(GRACE_NS, false) {
-                ShelfNext::Do(ShelfAction::Look(place)) => {
+                Some(ShelfAction::Look(place)) => {
                     clean += 1;
                     shelf.looked(GRACE_NS, place, Some(CLEAN), false);
                 }
-                ShelfNext::Do(ShelfAction::Drop(places)) => dropped.push((clean, places.len())),
+                Some(ShelfAction::Drop(places)) => dropped.push((clean, places.len())),
                 other => panic!("{other:?}"),
             }
         }
@@ -634,14 +626,15 @@ mod tests {
     fn a_flush_does_not_wait_for_the_kernel() {
         let mut shelf = Shelf::default();
         let place = put(&mut shelf, 0, Mode::NOREUSE);
-        let look = ShelfNext::Do(ShelfAction::Look(place));
+        let look = Some(ShelfAction::Look(place));
         assert_eq!(shelf.next(GRACE_NS, false), look);
         shelf.looked(GRACE_NS, place, Some(DIRTY), false);
         let due_ns = GRACE_NS + LAZY_LOOK_NS;
-        assert_eq!(shelf.next(GRACE_NS, false), ShelfNext::At(due_ns));
+        assert_eq!(shelf.next(GRACE_NS, false), None);
+        assert_eq!(shelf.next_due(GRACE_NS, false), Some(due_ns));
         assert_eq!(shelf.next(GRACE_NS, true), look);
         shelf.looked(GRACE_NS, place, Some(DIRTY), true);
-        let write = ShelfNext::Do(ShelfAction::Write(place));
+        let write = Some(ShelfAction::Write(place));
         assert_eq!(shelf.next(GRACE_NS, true), write);
     }
 }

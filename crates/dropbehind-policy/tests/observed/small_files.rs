@@ -2,9 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use dropbehind_policy::{
-    ByteRange, Counted, FileNumber, RangeSet, Shelf, ShelfAction, ShelfNext, ShelfPlace,
-};
+use dropbehind_policy::{ByteRange, Counted, FileNumber, RangeSet, Shelf, ShelfAction, ShelfPlace};
 
 use crate::kernel::Mark;
 use crate::observer::Input;
@@ -40,22 +38,15 @@ impl World {
     /// True when something was done.
     pub(crate) fn small_step(&mut self) -> bool {
         let mut busy = self.read_small_inbox();
-        loop {
-            let flush = self.small.flushing;
-            match self.small.shelf.next(self.now_ns, flush) {
-                ShelfNext::Do(action) => {
-                    busy = true;
-                    self.say(|| format!("{action:?}"));
-                    self.shelf_action(action);
-                }
-                ShelfNext::At(due_ns) => {
-                    assert!(due_ns > self.now_ns, "the shelf spins");
-                    break;
-                }
-                ShelfNext::Idle => break,
-            }
+        while let Some(action) = self.small.shelf.next(self.now_ns, self.small.flushing) {
+            busy = true;
+            self.say(|| format!("{action:?}"));
+            self.shelf_action(action);
             self.work();
         }
+        let due_ns = self.small.shelf.next_due(self.now_ns, self.small.flushing);
+        let spins = due_ns.is_some_and(|due_ns| due_ns <= self.now_ns);
+        assert!(!spins, "the shelf spins");
         if self.small.shelf.is_empty() {
             self.small.flushing = false;
         }
