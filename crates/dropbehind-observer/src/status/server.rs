@@ -4,7 +4,6 @@
 //! waits for a client: one that does not take its answer keeps at most that one in memory, and
 //! is dropped when its place is needed.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -202,15 +201,16 @@ impl Service {
                 return;
             };
             self.turn += 1;
-            self.proceed(&ready);
-            if ready.contains(&Ready::Listener) && self.accept().is_err() {
+            self.proceed(&ready[2..]);
+            if ready[1].contains(PollFlags::IN) && self.accept().is_err() {
                 accept_again = Some(Instant::now() + ACCEPT_AGAIN);
             }
         }
     }
 
-    /// Waits until something can be done; `None` when the server is to end.
-    fn wait(&self, accept_again: Option<Instant>) -> Option<BTreeSet<Ready>> {
+    /// Waits until something can be done, and returns what: about the end, the listener and each
+    /// client. `None` when the server is to end.
+    fn wait(&self, accept_again: Option<Instant>) -> Option<Vec<PollFlags>> {
         let due = self.connections.iter().filter_map(Connection::due);
         let timeout = due.chain(accept_again).min().map(|due| {
             let pause = due.saturating_duration_since(Instant::now());
@@ -240,26 +240,12 @@ impl Service {
             Ok(_) | Err(Errno::INTR) => {}
             Err(_) => return None,
         }
-        if !fds[0].revents().is_empty() {
-            return None;
-        }
-        let mut ready = BTreeSet::new();
-        if fds[1].revents().contains(PollFlags::IN) {
-            ready.insert(Ready::Listener);
-        }
-        let gone = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
-        for (index, fd) in fds[2..].iter().enumerate() {
-            if fd.revents().intersects(gone) {
-                ready.insert(Ready::Gone(index));
-            } else if !fd.revents().is_empty() {
-                ready.insert(Ready::Client(index));
-            }
-        }
-        Some(ready)
+        let ready: Vec<PollFlags> = fds.iter().map(PollFd::revents).collect();
+        ready[0].is_empty().then_some(ready)
     }
 
     /// Lets all clients proceed that can. Those that ask at the same moment see the same state.
-    fn proceed(&mut self, ready: &BTreeSet<Ready>) {
+    fn proceed(&mut self, ready: &[PollFlags]) {
         let now = Instant::now();
         let same = match self.owner {
             Some(_) => Duration::ZERO,
@@ -269,16 +255,13 @@ impl Service {
         let (source, taken) = (&self.snapshot, &mut self.taken);
         let mut snapshot = || taken.get_or_insert_with(|| (now, source())).1.clone();
         let turn = self.turn;
-        let mut index = 0;
+        let gone = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
+        let mut ready = ready.iter();
         self.connections.retain_mut(|connection| {
-            let this = index;
-            index += 1;
-            if ready.contains(&Ready::Gone(this)) {
-                return false;
-            }
-            let can = ready.contains(&Ready::Client(this));
+            let can = ready.next().copied().unwrap_or(PollFlags::empty());
             let due = connection.due().is_some_and(|due| due <= now);
-            !(can || due) || connection.proceed(turn, &mut snapshot)
+            let waits = can.is_empty() && !due;
+            !can.intersects(gone) && (waits || connection.proceed(turn, &mut snapshot))
         });
     }
 
@@ -333,15 +316,4 @@ impl Service {
         }
         oldest.is_some()
     }
-}
-
-/// What can be done without waiting.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Ready {
-    /// A client wants to connect.
-    Listener,
-    /// This one can be read from or written to.
-    Client(usize),
-    /// This one has left.
-    Gone(usize),
 }
