@@ -15,20 +15,16 @@ use crate::residency;
 #[derive(Clone, Debug)]
 pub struct CacheMap {
     pub(crate) map: ResidencyMap,
-    pub(crate) cached_bytes: u64,
-    pub(crate) unwritten_bytes: u64,
+    /// Bytes that were cached.
+    pub cached_bytes: u64,
+    /// Bytes of those that were not on the disk yet; 0 where the kernel does not tell.
+    pub unwritten_bytes: u64,
 }
 
 impl CacheMap {
     /// A map in which nothing of the file is cached.
     pub fn empty() -> CacheMap {
-        let mut map = ResidencyMap::unknown();
-        map.truncated(0);
-        CacheMap {
-            map,
-            cached_bytes: 0,
-            unwritten_bytes: 0,
-        }
+        CacheMap::without(0, [], 0, 0)
     }
 
     /// A map in which nothing is known, so that all of the file counts as others'.
@@ -56,23 +52,16 @@ impl CacheMap {
     pub fn now_without_reads_under_way(fd: BorrowedFd<'_>) -> CacheMap {
         let size = size_bytes(fd).unwrap_or(u64::MAX);
         let whole = residency::whole(size);
-        let pieces = residency::cached_pieces(fd, whole);
-        let mut map = ResidencyMap::unknown();
-        map.truncated(0);
-        let mut cached_bytes = 0;
-        for piece in pieces {
+        let mut now = CacheMap::without(0, [], 0, unwritten_bytes(fd, size));
+        for piece in residency::cached_pieces(fd, whole) {
             let Ok(resident) = resident_ranges(fd, piece.start, piece.len()) else {
                 return CacheMap::now(fd);
             };
             let resident: Vec<ByteRange> = resident.into_iter().map(ByteRange::from).collect();
-            cached_bytes += resident.iter().map(|part| part.len()).sum::<u64>();
-            map.observed(piece, resident);
+            now.cached_bytes += resident.iter().map(|part| part.len()).sum::<u64>();
+            now.map.observed(piece, resident);
         }
-        CacheMap {
-            map,
-            cached_bytes,
-            unwritten_bytes: unwritten_bytes(fd, size),
-        }
+        now
     }
 
     /// The map of a file of this size of which only these parts are known not to have been cached.
@@ -105,16 +94,6 @@ impl CacheMap {
         let cached = residency::cached_parts(fd, residency::whole(size));
         let brought = cached.iter().flat_map(|part| self.map.brought(*part));
         brought.collect()
-    }
-
-    /// Bytes that were cached then.
-    pub fn cached_bytes(&self) -> u64 {
-        self.cached_bytes
-    }
-
-    /// Bytes of those that were not on the disk yet; 0 where the kernel does not tell.
-    pub fn unwritten_bytes(&self) -> u64 {
-        self.unwritten_bytes
     }
 }
 

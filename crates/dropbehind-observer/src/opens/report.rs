@@ -92,8 +92,8 @@ impl Absent {
         }
         Absent {
             size_bytes,
-            cached_bytes: map.cached_bytes(),
-            unwritten_bytes: map.unwritten_bytes(),
+            cached_bytes: map.cached_bytes,
+            unwritten_bytes: map.unwritten_bytes,
             parts: parts.iter().map(|part| (part.start, part.end)).collect(),
         }
     }
