@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
-use super::directory::{Found, connect, discover};
+use super::directory::connect;
 use crate::snapshot::Snapshot;
 
 /// A longer answer is no observer's: a state with the most files that can be asked for takes
@@ -64,11 +64,6 @@ impl Client {
         stream.set_nonblocking(false)?;
         stream.set_write_timeout(Some(PATIENCE))?;
         Ok(Self { stream })
-    }
-
-    /// Lists the observers that run, see [`discover`].
-    pub fn discover() -> Found {
-        discover()
     }
 
     /// The state now.

@@ -1,7 +1,7 @@
 //! Which observer to ask.
 
 use crate::error::{Failure, shown};
-use dropbehind_observer::status::{Client, Endpoint, Found, Samples};
+use dropbehind_observer::status::{Client, Endpoint, Found, Samples, discover};
 use std::io;
 use std::path::Path;
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub(super) fn candidates(socket: Option<&Path>) -> Result<Vec<Endpoint>, Failure
             path: path.to_owned(),
         }]);
     }
-    let Found { endpoints, refused } = Client::discover();
+    let Found { endpoints, refused } = discover();
     if !endpoints.is_empty() {
         return Ok(endpoints);
     }

@@ -7,7 +7,7 @@ use super::screen::{self, Screen};
 use super::view::{View, Wish};
 use crate::error::{Exit, Failure, shown};
 use crate::options::TopSettings;
-use dropbehind_observer::status::{Client, Samples};
+use dropbehind_observer::status::{Samples, discover};
 use nix::sys::signal::Signal;
 use std::io;
 use std::sync::Arc;
@@ -100,7 +100,7 @@ impl Live {
             Event::Sample(number, sample) if self.is_wanted(number) => {
                 self.view.take(*sample);
                 if self.discovers {
-                    self.view.update_endpoints(Client::discover().endpoints);
+                    self.view.update_endpoints(discover().endpoints);
                 }
             }
             Event::Over(number, failure) if self.is_wanted(number) => {
@@ -136,7 +136,7 @@ impl Live {
             format!("at {}", shown(&gone.path))
         };
         let mut others = if self.discovers {
-            Client::discover().endpoints
+            discover().endpoints
         } else {
             Vec::new()
         };
