@@ -70,10 +70,11 @@ pub fn prepare_to_ask(fd: BorrowedFd<'_>) -> Askable {
         Ok(true)
     };
     // btrfs retries through the page cache (`btrfs_file_read_iter`), so readahead is off.
-    if matches!(prepared(), Ok(true)) && advise_access(fd, Access::Random).is_ok() {
-        Askable::Yes
-    } else {
-        Askable::NotThisFile
+    let reads_nothing_ahead =
+        || filesystem != FsKind::Btrfs || advise_access(fd, Access::Random).is_ok();
+    match matches!(prepared(), Ok(true)) && reads_nothing_ahead() {
+        true => Askable::Yes,
+        false => Askable::NotThisFile,
     }
 }
 

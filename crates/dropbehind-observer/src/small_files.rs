@@ -51,6 +51,7 @@ fn lock(totals: &SharedTotals) -> MutexGuard<'_, SmallTotals> {
 pub(crate) struct SmallFile {
     pub(crate) number: FileNumber,
     pub(crate) file: Arc<Description>,
+    pub(crate) label: Label,
     pub(crate) mode: Mode,
     /// What of it the observed programs brought in.
     pub(crate) ours: RangeSet,
@@ -65,7 +66,6 @@ pub(crate) struct SmallFile {
 struct Shelved {
     /// The shelf has what is ours of it.
     small: SmallFile,
-    label: Label,
     /// The file, open from a look on, for as long as more is to be done with it right away.
     visited: Option<Arc<OwnedFd>>,
     /// Its writeback was started.
@@ -247,7 +247,6 @@ impl Server {
                 let place = self.shelf.put(now_ns, number, mode, ours, held);
                 let shelved = Shelved {
                     small,
-                    label: Label::default(),
                     visited: None,
                     was_written: false,
                 };
@@ -368,7 +367,7 @@ impl Server {
             let begun = Begun::now();
             if start_writeback(file.as_fd(), range.start, range.len()).is_ok() {
                 let deed = Deed::Writeback(Reason::Budget);
-                begun.made(deed, &shelved.label, file.as_fd(), range, range.len());
+                begun.made(deed, &shelved.small.label, file.as_fd(), range, range.len());
                 lock(&self.totals).writeback_bytes += range.len();
             }
         }
@@ -427,7 +426,7 @@ impl Server {
                 let begun = Begun::now();
                 if drop_clean(file, part.start, part.len()).is_ok() {
                     let deed = Deed::Drop(DropReason::Done);
-                    begun.made(deed, &shelved.label, file, part, part.len());
+                    begun.made(deed, &shelved.small.label, file, part, part.len());
                 }
             }
         }

@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
+use dropbehind_flusher::trace::Label;
 use dropbehind_flusher::{CacheMap, ObserveOptions, Provenance};
 use dropbehind_linux::{
     EventMask, FileId, MarkLife, MarkTarget, cached_pages, file_stat, page_size,
@@ -171,6 +172,10 @@ impl Files {
             true => self.small.closed(SmallFile {
                 number,
                 file: Arc::clone(&open.file),
+                label: match (&open.overlay, open.ids.first()) {
+                    (None, Some(id)) => Label::known(*id),
+                    _ => Label::default(),
+                },
                 mode,
                 ours,
                 held,
