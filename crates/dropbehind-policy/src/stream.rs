@@ -334,10 +334,9 @@ impl Stream {
         let unsent_bytes = self.window.unsent().len();
         // A file without a name is written once it has as much as may be in flight, however
         // many streams there are.
-        let shares = self.eager && unsent_bytes == 0 && !self.inspection.unlinked;
-        let ahead_bytes = match shares {
-            true => context.ahead_bytes(&self.config),
-            false => context.window_bytes(&self.config),
+        let ahead_bytes = match self.inspection.unlinked {
+            false => context.ahead_bytes(&self.config),
+            true => context.window_bytes(&self.config),
         };
         let held_bytes = unsent_bytes.max(ahead_bytes);
         // Writers count bytes, the disk writes pages. One byte in each page of a file is

@@ -102,3 +102,39 @@ fn another_programs_writeback_holds_nobody_up_for_ever() {
     }
     assert_eq!(disk.stream(ID).expect("open").done_bytes(), MIB);
 }
+
+/// Whoever writes a folder of files would else have all of it unwritten: nobody waits for a
+/// closed file.
+#[test]
+fn what_closed_files_have_on_the_way_leaves_less_room() {
+    let mut disk = Disk::new(DiskConfig::default());
+    let write = |disk: &mut Disk, id, bytes| {
+        disk.opened(1, id, StreamConfig::default(), absent());
+        disk.wrote(2, id, ByteRange::new(0, bytes), Mode::WRITE_BEHIND);
+        disk.told(2, id, bytes);
+    };
+    let window = DiskConfig::default().window_bytes;
+    for number in 1..=10 {
+        write(&mut disk, StreamId(number), 30 * MIB);
+        disk.closed(2, StreamId(number));
+    }
+    while let Next::Do(action) = disk.next(3) {
+        match action {
+            Action::Count { stream, range } => {
+                let counted = Counted {
+                    cached_bytes: range.len(),
+                    dirty_bytes: 0,
+                    writeback_bytes: range.len(),
+                };
+                disk.counted(3, stream, range, counted);
+            }
+            Action::Inspect { stream } => {
+                disk.inspected(3, stream, Inspected { unlinked: false });
+            }
+            _ => {}
+        }
+    }
+    write(&mut disk, StreamId(11), MIB);
+    let room = disk.limit_bytes(StreamId(11));
+    assert!(room < window / 2, "{room}");
+}
