@@ -320,9 +320,9 @@ impl Stream {
         context.batch_bytes(&self.config)
     }
 
-    /// How many bytes writers may count beyond [`Stream::done_bytes`]: twice what the stream
-    /// may have in flight, or two windows of write-behind, less the clean bytes that are about
-    /// to be dropped.
+    /// How many bytes writers may count beyond [`Stream::done_bytes`]: the stream's share of what
+    /// may be in flight, and as much again or what write-behind holds back, less the clean bytes
+    /// that are about to be dropped.
     ///
     /// A waiting writer has more than a batch pending outside the write-behind window, which
     /// only the writer itself moves on. So there is always work that ends the wait, even if
