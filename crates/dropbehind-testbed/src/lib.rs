@@ -36,6 +36,7 @@ pub mod reclaim;
 pub mod residency;
 pub mod skip;
 pub mod slow_disk;
+pub mod trace;
 
 mod command;
 mod context;
@@ -51,7 +52,6 @@ mod mount;
 mod mount_point;
 mod mounted_device;
 mod scratch;
-mod trace;
 
 pub use dropbehind_slowdisk::now_ns;
 pub use fail_nth::{CallFilter, FailNth, Outcome};

@@ -178,6 +178,12 @@ impl Drop for Trace {
     }
 }
 
+/// Whether the kernel has an event: `syscalls/sys_enter_fadvise64`.
+#[must_use]
+pub fn has_event(name: &str) -> bool {
+    tracefs().is_ok_and(|tracefs| tracefs.join("events").join(name).exists())
+}
+
 /// Where tracefs can be used. On a machine that has not mounted it, it gets a mount
 /// that nobody else sees.
 fn tracefs() -> io::Result<PathBuf> {

@@ -4,16 +4,16 @@ use crate::bed::Bed;
 use crate::shell::RUN;
 use dropbehind_testbed::reclaim::in_some_attempt;
 use dropbehind_testbed::residency::{page_bytes, sample};
+use dropbehind_testbed::trace::has_event;
 use dropbehind_testbed::{Fs, need, skip};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
 use std::process::Stdio;
 
 const MIB: u64 = 1 << 20;
 const MIB_WRITTEN: u64 = 96;
 
-const TRACEPOINT: &str = "/sys/kernel/tracing/events/syscalls/sys_enter_fadvise64";
+const EVENT: &str = "syscalls/sys_enter_fadvise64";
 
 /// Says so once it has written all, and goes on when it is told to.
 const PROGRAM: &str = r#"
@@ -65,8 +65,8 @@ fn left_by(bed: &Bed, advice: &str) -> (u64, u64) {
 #[test]
 fn advice_is_heeded() {
     need!(all Bed::needs(Fs::Ext4, &["python3"]));
-    if !Path::new(TRACEPOINT).exists() {
-        skip!("the kernel has no {TRACEPOINT}");
+    if !has_event(EVENT) {
+        skip!("the kernel has no {EVENT}");
     }
     let bed = Bed::on(Fs::Ext4);
     let all_bytes = MIB_WRITTEN * MIB;

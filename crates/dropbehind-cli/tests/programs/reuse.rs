@@ -6,8 +6,8 @@ use crate::kept::still_cached;
 use dropbehind_testbed::disk_io::disk_io;
 use dropbehind_testbed::reclaim::in_some_attempt;
 use dropbehind_testbed::residency::{self, evict, warm};
+use dropbehind_testbed::trace::has_event;
 use dropbehind_testbed::{Fs, LoopDisk, Need, need};
-use std::path::Path;
 
 const MIB: u64 = 1 << 20;
 const AUTO: &str = "dropbehind run -m auto";
@@ -19,7 +19,7 @@ const STREAMS: &str =
 
 /// Newer kernels tell of uses of cached pages.
 fn sees_uses() -> bool {
-    let sees = Path::new("/sys/kernel/tracing/events/filemap/mm_filemap_get_pages").exists();
+    let sees = has_event("filemap/mm_filemap_get_pages");
     if !sees {
         eprintln!("SKIPPED: this kernel does not tell which cached pages are used");
     }

@@ -4,6 +4,7 @@ use crate::commands::RULES;
 use crate::files::{assert_dropped, assert_kept, cached_mib, cold, dd, until_dropped};
 use crate::user::User;
 use crate::user::running_watch::RunningWatch;
+use dropbehind_testbed::trace::has_event;
 use dropbehind_testbed::{Need, need};
 use std::io::Read;
 use std::path::Path;
@@ -83,11 +84,11 @@ fn what_is_used_again_stays_if_another_program_with_another_rule_has_the_file_op
 }
 
 fn kernel_tells_uses() -> bool {
-    let uses = Path::new("/sys/kernel/tracing/events/filemap/mm_filemap_get_pages");
-    if !uses.exists() {
+    let tells = has_event("filemap/mm_filemap_get_pages");
+    if !tells {
         eprintln!("SKIPPED: this kernel does not tell which cached pages are used");
     }
-    uses.exists()
+    tells
 }
 
 fn read(path: &Path) {
