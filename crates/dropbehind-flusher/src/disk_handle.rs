@@ -10,7 +10,7 @@ use dropbehind_policy::ByteRange;
 use dropbehind_policy::write_behind::DEFAULT_WINDOW_BYTES;
 use dropbehind_slot::Doorbell;
 
-use crate::observed_file::{Brakes, ObservedPages};
+use crate::observed_file::{Brakes, ExcessSink, ObservedPages};
 use crate::own_file::fetchers::Fetchers;
 use crate::totals::Totals;
 use crate::{disk_thread, keeper, lock};
@@ -57,6 +57,7 @@ pub(crate) struct DiskHandle {
     pub(crate) observed: Mutex<ObservedPages>,
     /// What holds back the files' writers.
     pub(crate) brakes: Brakes,
+    pub(crate) excess: Option<ExcessSink>,
     /// Measured speed of writeback, 0 until known.
     pub(crate) bytes_per_second: AtomicU64,
     /// The window derived from that speed.
@@ -85,8 +86,13 @@ pub(crate) struct Inbox {
 }
 
 impl DiskHandle {
-    pub(crate) fn new(disk: DiskInfo, io_priority: IoPriority) -> DiskHandle {
+    pub(crate) fn new(
+        disk: DiskInfo,
+        io_priority: IoPriority,
+        excess: Option<ExcessSink>,
+    ) -> DiskHandle {
         DiskHandle {
+            excess,
             io_priority,
             bell: Doorbell::new(),
             disk,

@@ -21,7 +21,7 @@ use dropbehind_linux::{DiskId, IoPriority};
 use crate::disk_handle::{DiskHandle, Message};
 use crate::keeper::Keeper;
 use crate::lock;
-use crate::observed_file::ObservedPages;
+use crate::observed_file::{ExcessSink, ObservedPages};
 use crate::own_file::OwnFile;
 use crate::process_end;
 use dropbehind_policy::Stats;
@@ -48,6 +48,7 @@ pub(crate) struct Inner {
     generation: u32,
     /// The threads use the process's own descriptor table.
     pub(crate) observing: bool,
+    excess: Option<ExcessSink>,
 }
 
 #[derive(Debug, Default)]
@@ -62,6 +63,7 @@ struct Disks {
 pub struct FlusherBuilder {
     io_priority: IoPriority,
     observing: bool,
+    excess: Option<ExcessSink>,
 }
 
 impl FlusherBuilder {
@@ -82,6 +84,13 @@ impl FlusherBuilder {
         self
     }
 
+    /// Tells this sink while too much is unwritten in observed files whose
+    /// [writers are held](crate::Observed::hold_writers).
+    pub fn excess(mut self, sink: ExcessSink) -> FlusherBuilder {
+        self.excess = Some(sink);
+        self
+    }
+
     /// Starts the flusher.
     ///
     /// # Errors
@@ -95,6 +104,7 @@ impl FlusherBuilder {
             disks: Mutex::new(Disks::default()),
             generation: dropbehind_linux::fork_generation(),
             observing: self.observing,
+            excess: self.excess,
         });
         if !self.observing {
             process_end::wait_for(&inner);
@@ -139,6 +149,7 @@ impl Flusher {
         FlusherBuilder {
             io_priority: IoPriority::Inherit,
             observing: false,
+            excess: None,
         }
     }
 
@@ -289,10 +300,10 @@ impl Flusher {
             return Ok(Arc::clone(known));
         }
         let disk = dropbehind_linux::disk_of(fd)?;
-        let handle = disks
-            .by_id
-            .entry(disk.id)
-            .or_insert_with(|| Arc::new(DiskHandle::new(disk, self.inner.io_priority)));
+        let handle = disks.by_id.entry(disk.id).or_insert_with(|| {
+            let excess = self.inner.excess.clone();
+            Arc::new(DiskHandle::new(disk, self.inner.io_priority, excess))
+        });
         let handle = Arc::clone(handle);
         disks.by_device.insert(device, Arc::clone(&handle));
         Ok(handle)

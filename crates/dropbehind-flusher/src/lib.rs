@@ -33,8 +33,8 @@ pub use dropbehind_policy::Stats;
 pub use failed_writeback::{FailedWriteback, WritebackSign};
 pub use flusher::{DiskStats, Flusher, FlusherBuilder};
 pub use observed_file::{
-    Notice, NoticeSink, ObserveOptions, Observed, ObservedPages, ObservedState, Provenance,
-    WAIT_LENGTHS, Waits, WriterLimit,
+    ExcessSink, Notice, NoticeSink, ObserveOptions, Observed, ObservedPages, ObservedState,
+    Provenance, WAIT_LENGTHS, Waits, WriterLimit,
 };
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

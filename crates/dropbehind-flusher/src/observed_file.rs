@@ -32,6 +32,7 @@ use crate::{lock, residency};
 pub use brake::WriterLimit;
 use brake::{Brake, FileLimit};
 pub(crate) use brakes::Brakes;
+pub use brakes::ExcessSink;
 use mailbox::{Mailbox, Told};
 pub use observed_pages::ObservedPages;
 use source::{ObservedSource, Unreported};
@@ -307,8 +308,10 @@ impl Observed {
 
     /// Holds the file's writers from now on while more than this is dirty or under writeback.
     /// That holds all of the file's writers, since the kernel doesn't report who wrote which
-    /// page. Works only on ext4, xfs and btrfs. Only the first limit counts.
-    pub fn hold_writers(&self, limit: WriterLimit) {
+    /// page. Works only on ext4, xfs and btrfs. Only the first limit counts. If the disk's files
+    /// share it, the flusher's [`ExcessSink`] is told of these devices, on which programs open
+    /// them.
+    pub fn hold_writers(&self, limit: WriterLimit, devices: Vec<u64>) {
         let mut brake = None;
         self.brake.get_or_init(|| {
             let counter = UnwrittenCounter::new(Arc::clone(&self.description));
@@ -327,7 +330,7 @@ impl Observed {
                     (limit, Arc::default())
                 }
             };
-            brake = Some(Arc::new(Brake::new(counter, limit, sum)));
+            brake = Some(Arc::new(Brake::new(counter, limit, sum, devices)));
             brake.clone()
         });
         if let Some(brake) = &brake {

@@ -262,6 +262,13 @@ pub fn can_stop_at_opens() -> io::Result<()> {
     check(known)
 }
 
+/// Returns whether only a deadly signal ends a stopped call that was received, and no other one
+/// with `EINTR` (`SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV`, since Linux 5.19).
+#[must_use]
+pub fn stopped_calls_may_wait() -> bool {
+    filter::knows_wait_killable()
+}
+
 /// Whether this process may look into the memory of any other one (`CAP_SYS_PTRACE`).
 #[must_use]
 pub fn may_trace() -> bool {

@@ -331,15 +331,16 @@ impl Files {
         if let Some(copying) = copying {
             open.may_be_copied = !copying.is_over;
         }
-        open.written |= writable;
         if writable {
             open.may_be_written();
+            open.is_written_by(process);
         }
         if readable {
             open.was_read();
         }
-        // No event reports its close.
         if let Some(number) = number {
+            self.hold_own_writers(number);
+            // No event reports its close.
             self.doubt(number, DOUBT_FIRST);
         }
     }
@@ -394,7 +395,10 @@ impl Files {
         let Some(open) = self.files.get_mut(&number) else {
             return;
         };
-        open.written |= by_writer;
+        if by_writer {
+            open.is_written_by(process);
+            self.hold_own_writers(number);
+        }
         self.see_what_was_brought(number);
         // Cached pages may have been written, which nothing else reports.
         let Some(open) = self.files.get(&number) else {

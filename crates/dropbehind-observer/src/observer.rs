@@ -26,7 +26,7 @@ use crate::block_inodes;
 use crate::board::{Board, SharedBoard, lock};
 use crate::files::{self, Files};
 use crate::inodes::Inodes;
-use crate::opens::{Reported, ReportedOpens};
+use crate::opens::{self, Reported, ReportedOpens};
 use crate::owners::{LISTENER, Owners};
 use crate::programs::{Programs, Tree};
 use crate::rules::Rules;
@@ -185,9 +185,13 @@ impl Observer {
             Some(_) => Owners::default(),
             None => Owners::new(observed, &mut notes),
         };
-        let flusher = Flusher::builder()
+        let mut flusher = Flusher::builder()
             .io_priority(config.io_priority)
-            .observing()
+            .observing();
+        if let Some(opens) = &config.opens {
+            flusher = flusher.excess(opens::excess::sink(opens.clone()));
+        }
+        let flusher = flusher
             .build()
             .map_err(failed("the flusher could not be started"))?;
         let board: SharedBoard = Arc::new(Mutex::new(Board::default()));

@@ -6,6 +6,7 @@
 //! (`reported.rs`), and lets the call happen. A second process [stands by](stand_by): it has the
 //! same listener, and lets calls happen that the first one has received and does not answer.
 
+pub(crate) mod excess;
 mod look;
 mod report;
 mod reported;

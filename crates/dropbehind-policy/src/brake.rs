@@ -60,6 +60,11 @@ impl Load {
         self.own_bytes > self.share_bytes()
     }
 
+    /// Returns whether all files together have more than they may have.
+    pub fn is_excess(self) -> bool {
+        self.sum_bytes > self.limit_bytes
+    }
+
     /// Waiting writers go on when no more than this is unwritten, so that the disk has
     /// something to do until they wait again.
     pub fn release_bytes(self) -> u64 {

@@ -1,7 +1,8 @@
 //! Whoever is killed, the program's opens go on.
 
 use crate::bed::Ordinary;
-use dropbehind_testbed::need;
+use dropbehind_testbed::slow_disk::{SlowDisk, SlowDiskOptions};
+use dropbehind_testbed::{Fs, need};
 use std::path::Path;
 use std::process::Child;
 use std::time::{Duration, Instant};
@@ -26,10 +27,15 @@ struct Running {
 
 impl Running {
     fn start() -> Running {
+        Running::start_with("", OPENS, "")
+    }
+
+    /// Starts a run with these options, of this program in Python.
+    fn start_with(options: &str, program: &str, argument: &str) -> Running {
         let user = Ordinary::new();
-        std::fs::write(user.file("opens.py"), OPENS).unwrap();
+        std::fs::write(user.file("opens.py"), program).unwrap();
         let run = user
-            .script("", "exec $RUN python3 opens.py")
+            .script(options, &format!("exec $RUN python3 opens.py {argument}"))
             .spawn()
             .unwrap();
         let running = Running { user, run };
@@ -55,18 +61,29 @@ impl Running {
         }
     }
 
+    /// Where the program is in the kernel.
+    fn call(&self) -> String {
+        let is_it = |process: &i32| {
+            let folder = std::fs::read_link(format!("/proc/{process}/cwd"));
+            let line = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+            line.starts_with(b"python3\0") && folder.is_ok_and(|at| at == self.user.file(""))
+        };
+        let process = numbers().find(is_it);
+        let place =
+            process.map(|process| std::fs::read_to_string(format!("/proc/{process}/wchan")));
+        place.and_then(Result::ok).unwrap_or_default()
+    }
+
     /// The processes of this run with this command.
     fn processes(&self, command: &str) -> Vec<i32> {
         let program = std::fs::canonicalize(self.user.file("../dropbehind")).unwrap();
-        let all = std::fs::read_dir("/proc").unwrap().flatten();
-        let numbers = all.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
         let is_it = |process: &i32| {
             let line = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
             let second = line.split(|&byte| byte == 0).nth(1).unwrap_or_default();
             let runs = std::fs::read_link(format!("/proc/{process}/exe"));
             second == command.as_bytes() && runs.is_ok_and(|runs| runs == program)
         };
-        numbers.filter(is_it).collect()
+        numbers().filter(is_it).collect()
     }
 
     fn kill(&self, command: &str, signal: rustix::process::Signal) -> i32 {
@@ -92,6 +109,12 @@ impl Running {
         assert!(error.is_err(), "{error:?}");
         status.code()
     }
+}
+
+/// All processes.
+fn numbers() -> impl Iterator<Item = i32> {
+    let all = std::fs::read_dir("/proc").unwrap().flatten();
+    all.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
 use rustix::process::Signal;
@@ -165,5 +188,55 @@ fn a_stopped_supervisor_or_observer_stops_nothing() {
         rustix::process::kill_process(pid, Signal::CONT).unwrap();
         running.goes_on();
         assert_eq!(running.ends(), Some(7), "{command}");
+    }
+}
+
+/// Writes files of 2 MiB to another folder until told to stop.
+const WRITES: &str = "import os, sys\n\
+     n = 0\n\
+     while not os.path.exists('stop'):\n \
+         n += 1\n \
+         with open(f'{sys.argv[1]}/f{n}', 'wb', buffering=0) as f: f.write(bytes(2 << 20))\n \
+         with open('alive', 'wb') as f: f.write(b'%d' % n)\n\
+     os._exit(7)\n";
+
+/// An open that is held, since a disk has too much to write, goes on whoever is killed or stopped
+/// then.
+#[test]
+fn a_held_open_goes_on() {
+    need!(all Ordinary::needs(&["python3"]));
+    need!(all SlowDisk::needs());
+    for (command, signal, code) in [
+        ("observe", Signal::KILL, Some(7)),
+        ("observe", Signal::STOP, Some(7)),
+        ("run", Signal::KILL, None),
+        ("run", Signal::STOP, Some(7)),
+    ] {
+        let disk = SlowDisk::new(SlowDiskOptions::default()).unwrap();
+        let mounted = disk.mount(Fs::Ext4).unwrap();
+        let folder = mounted.file("data");
+        std::fs::create_dir(&folder).unwrap();
+        std::os::unix::fs::chown(&folder, Some(65534), Some(65534)).unwrap();
+        disk.set_write_speed(Some(0)).unwrap();
+        let options = "--max-dirty 16MiB --settle 0";
+        let running = Running::start_with(options, WRITES, &folder.display().to_string());
+        let held = |running: &Running| running.call().contains("seccomp");
+        let began = Instant::now();
+        let mut since = Instant::now();
+        while since.elapsed() < Duration::from_millis(500) {
+            if !held(&running) {
+                since = Instant::now();
+            }
+            assert!(began.elapsed() < Duration::from_secs(60), "nobody is held");
+        }
+        let process = running.kill(command, signal);
+        running.goes_on();
+        disk.set_write_speed(None).unwrap();
+        if signal == Signal::STOP {
+            let pid = rustix::process::Pid::from_raw(process).unwrap();
+            rustix::process::kill_process(pid, Signal::CONT).unwrap();
+        }
+        running.goes_on();
+        assert_eq!(running.ends(), code, "{command} {signal:?}");
     }
 }

@@ -7,8 +7,9 @@ use dropbehind_testbed::reclaim::in_some_attempt;
 use dropbehind_testbed::residency::{page_bytes, sample};
 use dropbehind_testbed::slow_disk::{SlowDisk, SlowDiskOptions};
 use dropbehind_testbed::{Fs, MountedFs, Need, need};
+use std::collections::HashMap;
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 const MIB: u64 = 1 << 20;
@@ -18,15 +19,27 @@ const DISK_BYTES_PER_SECOND: u64 = 100 * MIB;
 /// that has little of a processor.
 const PROGRAMS_BYTES_PER_SECOND: u64 = 400 * MIB;
 
+/// Writes so many files of this size, one after the other.
 const PROGRAM: &str = "\
 import sys, time
-path, mib, rate = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-begun = time.monotonic()
-with open(path, 'r+b', buffering=0) as file:
-    for written in range(mib):
-        file.write(bytes(1 << 20))
-        time.sleep(max(0, begun + (written << 20) / rate - time.monotonic()))
+path, files, mib, rate = sys.argv[1], *map(int, sys.argv[2:])
+begun, written = time.monotonic(), 0
+for number in range(files):
+    with open(f'{path}-{number}', 'wb', buffering=0) as file:
+        for _ in range(mib):
+            file.write(bytes(1 << 20))
+            written += 1 << 20
+            time.sleep(max(0, begun + written / rate - time.monotonic()))
 ";
+
+/// What programs write side by side.
+#[derive(Clone, Copy)]
+struct Load {
+    programs: u64,
+    /// Each program writes so many, one after the other.
+    files: u64,
+    mib: u64,
+}
 
 /// Who observes the programs.
 #[derive(Clone, Copy)]
@@ -37,9 +50,8 @@ enum Observer<'a> {
     Watch(&'a str),
 }
 
-/// Most that was dirty or on its way at once of what programs write side by
-/// side, a file each.
-fn peak_dirty(disk: &MountedFs, observer: Observer<'_>, programs: u64, mib_each: u64) -> u64 {
+/// Most that was dirty or on its way at once of what programs write.
+fn peak_dirty(disk: &MountedFs, observer: Observer<'_>, load: Load) -> u64 {
     let user = User::new();
     let (run, watch) = match observer {
         Observer::Run(options) => (format!("{RUN} {options} --settle 60"), None),
@@ -52,46 +64,54 @@ fn peak_dirty(disk: &MountedFs, observer: Observer<'_>, programs: u64, mib_each:
             (String::new(), Some(watch))
         }
     };
-    let folder = disk.file("");
-    let paths: Vec<PathBuf> = (0..programs)
-        .map(|number| disk.file(&format!("data-{number}")))
-        .collect();
-    let files: Vec<File> = paths
-        .iter()
-        .map(|path| {
-            File::create(path).unwrap();
-            File::open(path).unwrap()
-        })
-        .collect();
+    let folder = disk.file("data");
+    std::fs::create_dir(&folder).unwrap();
+    let Load {
+        programs,
+        files,
+        mib,
+    } = load;
     let program = user.file("program.py");
     std::fs::write(&program, PROGRAM).unwrap();
     let script = format!(
-        "exec $RUN bash -c 'for path in data-*; do \
-         python3 {} $path {mib_each} {} & done; wait'",
+        "exec $RUN bash -c 'for program in $(seq {programs}); do \
+         python3 {} $program {files} {mib} {} & done; wait'",
         program.display(),
         PROGRAMS_BYTES_PER_SECOND / programs,
     );
     let mut command = bash(&user, &run, &script);
-    command.current_dir(folder).stderr(Stdio::piped());
+    command.current_dir(&folder).stderr(Stdio::piped());
     let running = command.spawn().expect("the command");
     let mut peak = 0;
+    let mut sampled: HashMap<PathBuf, File> = HashMap::new();
     while lives(running.id()) {
+        // Each open and close is an event for a watch.
+        for path in paths_in(&folder) {
+            let open = || File::open(&path).unwrap();
+            sampled.entry(path.clone()).or_insert_with(open);
+        }
         let unwritten = |file| {
             let counts = sample(file).unwrap();
             (counts.dirty_pages + counts.writeback_pages) * page_bytes()
         };
-        peak = peak.max(files.iter().map(unwritten).sum());
+        peak = peak.max(sampled.values().map(unwritten).sum());
     }
     let left = Left::from(running.wait_with_output().expect("its end"));
     assert_eq!((left.code, left.stderr.as_str()), (Some(0), ""));
     if let Some(mut watch) = watch {
         assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
     }
-    for (file, path) in files.iter().zip(&paths) {
-        assert_eq!(file.metadata().unwrap().len(), mib_each * MIB);
-        std::fs::remove_file(path).unwrap();
-    }
+    let sizes = paths_in(&folder).map(|path| path.metadata().unwrap().len());
+    let sizes: Vec<u64> = sizes.collect();
+    assert_eq!(sizes.len() as u64, programs * files);
+    assert!(sizes.iter().all(|&bytes| bytes == mib * MIB));
+    std::fs::remove_dir_all(&folder).unwrap();
     peak
+}
+
+fn paths_in(folder: &Path) -> impl Iterator<Item = PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap();
+    entries.map(|entry| entry.unwrap().path())
 }
 
 const UNBOUNDED: Observer<'static> = Observer::Run("--max-dirty 1TiB");
@@ -99,7 +119,7 @@ const UNBOUNDED: Observer<'static> = Observer::Run("--max-dirty 1TiB");
 /// Held, less than `most_mib` is unwritten at any time, and much more otherwise.
 fn writers_wait(
     on: &[Fs],
-    (programs, mib_each): (u64, u64),
+    load: Load,
     bounded: Observer<'_>,
     unbounded: Observer<'_>,
     most_mib: u64,
@@ -117,8 +137,8 @@ fn writers_wait(
         let disk = disk.mount(filesystem).unwrap();
         // On a busy machine a look may come too late.
         in_some_attempt(|_| {
-            let bounded = peak_dirty(&disk, bounded, programs, mib_each) / MIB;
-            let unbounded = peak_dirty(&disk, unbounded, programs, mib_each) / MIB;
+            let bounded = peak_dirty(&disk, bounded, load) / MIB;
+            let unbounded = peak_dirty(&disk, unbounded, load) / MIB;
             let found = format!("{filesystem:?}: {bounded} MiB, {unbounded} MiB unbounded");
             println!("{found}");
             if bounded < most_mib && unbounded > most_mib + 50 {
@@ -129,11 +149,17 @@ fn writers_wait(
     }
 }
 
+const ONE_FILE: Load = Load {
+    programs: 1,
+    files: 1,
+    mib: 400,
+};
+
 /// Nothing but the disk bounds what a program dirties, unless it is held.
 #[test]
 fn writers_wait_for_a_slow_disk() {
     let bounded = Observer::Run("--max-dirty 32MiB");
-    writers_wait(&[Fs::Ext4, Fs::Xfs], (1, 400), bounded, UNBOUNDED, 150);
+    writers_wait(&[Fs::Ext4, Fs::Xfs], ONE_FILE, bounded, UNBOUNDED, 150);
 }
 
 /// None of these files alone has as much as may be dirty. On xfs the bound for
@@ -141,7 +167,37 @@ fn writers_wait_for_a_slow_disk() {
 #[test]
 fn writers_of_several_files_wait_together() {
     let bounded = Observer::Run("--max-dirty 256MiB");
-    writers_wait(&[Fs::Ext4], (4, 200), bounded, UNBOUNDED, 380);
+    let load = Load {
+        programs: 4,
+        files: 1,
+        mib: 200,
+    };
+    writers_wait(&[Fs::Ext4], load, bounded, UNBOUNDED, 380);
+}
+
+/// Each file is closed before the next one is opened.
+fn one_file_after_the_other(options: &str, files: u64, mib: u64) {
+    let load = Load {
+        programs: 1,
+        files,
+        mib,
+    };
+    let bounded = format!("{options} --max-dirty 32MiB");
+    let unbounded = format!("{options} --max-dirty 1TiB");
+    let (bounded, unbounded) = (Observer::Run(&bounded), Observer::Run(&unbounded));
+    writers_wait(&[Fs::Ext4, Fs::Xfs], load, bounded, unbounded, 100);
+}
+
+/// None of these files has as much as may be dirty.
+#[test]
+fn who_writes_one_file_after_the_other_waits_at_the_next_open() {
+    one_file_after_the_other("--source seccomp", 100, 4);
+}
+
+/// What was written to closed files leaves less room for the next one.
+#[test]
+fn who_writes_one_large_file_after_the_other_waits_within_them() {
+    one_file_after_the_other("--source fanotify", 20, 20);
 }
 
 /// As the kernel proposal has it: who is written behind waits beyond two windows, unless more
@@ -150,12 +206,12 @@ fn writers_of_several_files_wait_together() {
 fn writers_wait_for_what_is_written_behind_them() {
     let unbounded = Observer::Run("-m write-behind --max-dirty 1TiB");
     let bounded = Observer::Run("-m write-behind");
-    writers_wait(&[Fs::Ext4], (1, 400), bounded, unbounded, 90);
+    writers_wait(&[Fs::Ext4], ONE_FILE, bounded, unbounded, 90);
 }
 
 #[test]
 fn writers_wait_for_what_a_watch_writes_behind_them() {
     let unbounded = Observer::Watch("mode = \"write-behind\"\nmax_dirty = \"1TiB\"");
     let bounded = Observer::Watch("mode = \"write-behind\"");
-    writers_wait(&[Fs::Ext4, Fs::Xfs], (1, 400), bounded, unbounded, 150);
+    writers_wait(&[Fs::Ext4, Fs::Xfs], ONE_FILE, bounded, unbounded, 150);
 }

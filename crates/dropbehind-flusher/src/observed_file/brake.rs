@@ -59,13 +59,15 @@ pub(crate) struct Brake {
     /// A thread is holding its writers.
     held: AtomicBool,
     failures: Mutex<HoldFailures>,
-    /// Its writers cannot be held.
+    /// Its writers cannot be held. What they have written still counts.
     failed: AtomicBool,
     /// As last counted.
     unwritten_bytes: AtomicU64,
     /// The sum over all files of the disk.
     sum: Arc<UnwrittenSum>,
     waits: Mutex<Waits>,
+    /// The devices (`st_dev`) on which programs open such files.
+    devices: Vec<u64>,
 }
 
 impl Brake {
@@ -73,9 +75,11 @@ impl Brake {
         counter: UnwrittenCounter,
         limit: FileLimit,
         sum: Arc<UnwrittenSum>,
+        devices: Vec<u64>,
     ) -> Brake {
         Brake {
             limit,
+            devices,
             counter: Mutex::new(Some(counter)),
             stopped: AtomicBool::new(false),
             watched_until: Mutex::new(Instant::now()),
@@ -99,9 +103,9 @@ impl Brake {
         }
     }
 
-    /// Returns whether it will never hold writers again.
+    /// Returns whether the file is not observed any more.
     pub(super) fn is_over(&self) -> bool {
-        self.stopped.load(Ordering::SeqCst) || self.failed.load(Ordering::SeqCst)
+        self.stopped.load(Ordering::SeqCst)
     }
 
     /// Watches the file for a while, since it may come near its limit.
@@ -139,6 +143,15 @@ impl Brake {
         }
     }
 
+    /// The devices on which programs should not open more files for writing now. What they have
+    /// closed is written anyway, but holds nobody who writes to another file.
+    pub(super) fn devices_in_excess(&self) -> &[u64] {
+        match self.limit {
+            FileLimit::OfDisk(_) if self.load().is_excess() => &self.devices,
+            _ => &[],
+        }
+    }
+
     /// Records whether the policy is writing the file behind its writer. If not, nothing has been
     /// requested that the writer could wait for.
     pub(super) fn is_written_behind(&self, written_behind: bool) {
@@ -155,18 +168,32 @@ impl Brake {
         self.sum.change(before, unwritten_bytes);
     }
 
-    /// Counts what is unwritten; `None` if there is nothing to hold any more.
+    /// Counts what is unwritten; `None` if there is nothing to hold any more. Of a file that
+    /// nobody has open, the disk's thread counts that.
     pub(super) fn count(&self) -> Option<Found> {
+        if !self.is_open() {
+            return None;
+        }
         let found = self.with_counter(|counter| counter.count());
         let found = found.filter(|_| !self.is_over());
         self.counted(found.map_or(0, |found| found.bytes));
         found
     }
 
+    /// Returns whether somebody may have it open.
+    pub(super) fn is_open(&self) -> bool {
+        let counter = lock(&self.counter);
+        let counter = counter.as_ref();
+        counter.is_none_or(|counter| counter.description().is_held())
+    }
+
     /// Takes the right to hold the writers; `None` if another thread has it, or if they
     /// cannot be held.
     pub(super) fn try_take(self: &Arc<Self>) -> Option<Taken> {
-        if self.is_over() || !lock(&self.failures).may_try(monotonic_ns()) {
+        if self.is_over()
+            || self.failed.load(Ordering::SeqCst)
+            || !lock(&self.failures).may_try(monotonic_ns())
+        {
             return None;
         }
         let taken = self.held.swap(true, Ordering::SeqCst);
@@ -212,7 +239,7 @@ mod tests {
         let file = Description::held(File::open(path).unwrap().into());
         let counter = UnwrittenCounter::new(Arc::new(file));
         let limit = FileLimit::OfDisk(LIMIT_BYTES);
-        Arc::new(Brake::new(counter, limit, Arc::clone(sum)))
+        Arc::new(Brake::new(counter, limit, Arc::clone(sum), Vec::new()))
     }
 
     pub(super) fn new_file(scratch: &Scratch, name: &str) -> File {

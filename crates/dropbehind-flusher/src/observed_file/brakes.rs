@@ -1,12 +1,14 @@
 //! Watches how much of a disk's observed files is unwritten, and has their writers held
-//! beyond a limit.
+//! beyond a limit. Whoever closes a file and opens another one is not held by that, so an
+//! [`ExcessSink`] is told.
 //!
 //! That takes a thread of its own: the disk's thread waits for the disk just when much is on
 //! its way.
 
+use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dropbehind_policy::brake::{COUNT_MAX_NS, COUNT_MIN_NS, pause_ns};
 
@@ -20,9 +22,35 @@ use dropbehind_linux::processor_time;
 /// A file is watched for this long after it was used or had much unwritten. If nothing
 /// happens to it for as long, the next use is reported.
 const CALM: Duration = Duration::from_secs(1);
+/// A disk that has written nothing for this long may never write again, as one that is gone. Then
+/// nobody waits for it at an open, which would have failed at once, or not needed the disk.
+const NO_PROGRESS: Duration = Duration::from_secs(10);
 /// The most files of a disk whose writers are held at once. Each takes two threads, and a user
 /// who keeps a file's lock keeps them for ever.
 const HELD: usize = 256;
+
+/// Is told every few milliseconds, as long as more is unwritten in a disk's observed files than
+/// may be, on which devices (`st_dev`) programs open these files. Runs in the thread that watches
+/// the disk's writers, so it must not wait.
+#[derive(Clone)]
+pub struct ExcessSink(Arc<dyn Fn(u64) + Send + Sync>);
+
+impl ExcessSink {
+    /// Calls `take` with each device.
+    pub fn new(take: impl Fn(u64) + Send + Sync + 'static) -> ExcessSink {
+        ExcessSink(Arc::new(take))
+    }
+
+    fn tell(&self, device: u64) {
+        (self.0)(device);
+    }
+}
+
+impl fmt::Debug for ExcessSink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ExcessSink").finish_non_exhaustive()
+    }
+}
 
 /// The brakes of a disk's files.
 #[derive(Debug, Default)]
@@ -33,6 +61,26 @@ pub(crate) struct Brakes {
     sum: Arc<UnwrittenSum>,
     /// The files whose writers are held.
     held: Arc<AtomicUsize>,
+    progress: Mutex<Progress>,
+}
+
+/// Whether the disk still writes.
+#[derive(Debug, Default)]
+struct Progress {
+    unwritten_bytes: u64,
+    seen: Option<Instant>,
+}
+
+impl Progress {
+    /// Returns whether less was unwritten at some look of late than at the one before, or
+    /// nothing.
+    fn is_seen(&mut self, now: Instant, unwritten_bytes: u64) -> bool {
+        let before = std::mem::replace(&mut self.unwritten_bytes, unwritten_bytes);
+        if unwritten_bytes < before || before == 0 {
+            self.seen = Some(now);
+        }
+        now - *self.seen.get_or_insert(now) < NO_PROGRESS
+    }
 }
 
 #[derive(Debug, Default)]
@@ -120,7 +168,7 @@ impl DiskHandle {
         written_behind: bool,
     ) {
         brake.is_written_behind(written_behind);
-        if brake.is_over() || brake.is_watched() {
+        if brake.is_over() || brake.is_watched() && brake.is_open() {
             return;
         }
         brake.counted(unwritten_bytes);
@@ -142,15 +190,17 @@ impl DiskHandle {
     /// Starts holding the writers that should wait. Returns the time until the next look.
     fn look_at_writers(self: &Arc<Self>, watched: &[Arc<Brake>]) -> Duration {
         let before = processor_time();
+        let mut open = Vec::new();
         for brake in watched {
-            brake.count();
+            open.extend(brake.count().map(|_| brake));
             if brake.load().wants_watching() {
                 brake.watch_for(CALM);
             }
         }
         let cost = processor_time() - before;
+        self.tell_excess(watched);
         let mut room_ns = COUNT_MAX_NS;
-        for brake in watched {
+        for brake in open {
             room_ns = room_ns.min(brake.load().room_ns());
             if brake.load().is_beyond()
                 && let Some(taken) = brake.try_take()
@@ -161,6 +211,20 @@ impl DiskHandle {
         let near = watched.iter().any(|brake| brake.load().is_near());
         let cost_ns = u64::try_from(cost.as_nanos()).unwrap_or(u64::MAX);
         Duration::from_nanos(pause_ns(cost_ns, room_ns, near))
+    }
+
+    fn tell_excess(&self, watched: &[Arc<Brake>]) {
+        let Some(sink) = &self.excess else { return };
+        if !lock(&self.brakes.progress).is_seen(Instant::now(), self.brakes.sum.bytes()) {
+            return;
+        }
+        let mut told = Vec::new();
+        for &device in watched.iter().flat_map(|brake| brake.devices_in_excess()) {
+            if !told.contains(&device) {
+                told.push(device);
+                sink.tell(device);
+            }
+        }
     }
 
     fn hold_writers(self: &Arc<Self>, taken: Taken) {
@@ -211,6 +275,19 @@ impl Drop for Place {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nobody_waits_for_a_disk_that_is_gone() {
+        let mut progress = Progress::default();
+        let began = Instant::now();
+        assert!(progress.is_seen(began, 9));
+        assert!(progress.is_seen(began + NO_PROGRESS / 2, 8));
+        assert!(progress.is_seen(began + NO_PROGRESS, 9));
+        assert!(!progress.is_seen(began + NO_PROGRESS * 3 / 2, 9));
+        // One that was idle meanwhile is not.
+        assert!(progress.is_seen(began + NO_PROGRESS * 2, 0));
+        assert!(progress.is_seen(began + NO_PROGRESS * 3, 9));
+    }
 
     #[test]
     fn who_watches_and_panics_is_followed_by_another() {

@@ -81,11 +81,9 @@ impl UnwrittenCounter {
         &self.description
     }
 
-    /// Counts. Returns `None` for a deleted file, of which nothing needs to be written, and
-    /// for one that was released, since nobody has it open for writing.
+    /// Counts. Returns `None` for a deleted file, of which nothing needs to be written.
     pub(super) fn count(&mut self) -> Option<Found> {
-        let held = self.description.is_held().then(|| self.description.open());
-        let file = held?.ok()?;
+        let file = self.description.open().ok()?;
         let fd = file.as_fd();
         let stat = file_stat(fd).ok().filter(|stat| stat.links > 0)?;
         let all = residency::whole(stat.size_bytes);

@@ -167,7 +167,7 @@ fn so_many_files_at_once_have_their_writers_held() {
     for path in &files {
         observing
             .observe(path)
-            .hold_writers(WriterLimit::OfDisk(MIB));
+            .hold_writers(WriterLimit::OfDisk(MIB), Vec::new());
     }
     let notes = || observing.flusher.degraded();
     let is_told = |note: &String| note.contains("as many writers are held as may be");

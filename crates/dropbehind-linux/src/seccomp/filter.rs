@@ -223,18 +223,29 @@ impl Filter {
     }
 }
 
+const NEW_LISTENER: libc::c_uint = 1 << 3;
+/// Only a fatal signal interrupts a call that was received.
+const WAIT_KILLABLE: libc::c_uint = 1 << 5;
+
+/// Returns whether the kernel knows that flag. It looks at the flags before it reads the filter.
+pub(super) fn knows_wait_killable() -> bool {
+    let flags = NEW_LISTENER | WAIT_KILLABLE;
+    let mode = libc::SECCOMP_SET_MODE_FILTER;
+    let nowhere = std::ptr::null::<libc::sock_fprog>();
+    // SAFETY: there is no filter at this address, so the call fails.
+    let failed = unsafe { libc::syscall(libc::SYS_seccomp, mode, flags, nowhere) };
+    crate::errno::check(failed).is_err_and(|error| error.raw_os_error() == Some(libc::EFAULT))
+}
+
 /// Puts the calling thread under the filter, and returns the listener's descriptor or an errno.
 /// Makes only calls that are allowed between fork and exec.
 ///
 /// # Safety
 /// The caller knows that from here on its opens wait for an answer.
 pub(crate) unsafe fn install(filter: &Filter) -> Result<libc::c_int, libc::c_int> {
-    const NEW_LISTENER: libc::c_uint = 1 << 3;
     // The filter is no sandbox: before Linux 5.16, one slows its programs down so that they
     // cannot speculate.
     const SPEC_ALLOW: libc::c_uint = 1 << 2;
-    // Only a fatal signal interrupts a call that was received.
-    const WAIT_KILLABLE: libc::c_uint = 1 << 5;
     let program = libc::sock_fprog {
         len: filter.0.len() as u16,
         filter: filter.0.as_ptr().cast_mut(),

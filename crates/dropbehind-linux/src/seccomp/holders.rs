@@ -15,15 +15,20 @@ struct Slot {
     /// The kernel writes this, its first word being the ID; all zero while nothing waits for
     /// an answer.
     notification: Notification,
-    /// How many calls it has received.
-    received: AtomicU64,
+    /// How many calls it has received, and how often it has looked at those that it puts off.
+    done: AtomicU64,
+    /// The IDs of calls that it has received and lets wait; 0 where there is none.
+    put_off: [AtomicU64; PUT_OFF],
     /// The thread that receives them, in the holders' pid namespace.
     thread: AtomicI32,
 }
 
+/// As many calls may be put off by a holder at once.
+const PUT_OFF: usize = 256;
+
 /// The memory that two holders share, each as number 0 or 1.
 ///
-/// A holder receives one call at a time. The kernel writes it into this memory in the same call
+/// A holder receives one call at a time, and may put it off to receive the next one. The kernel writes it into this memory in the same call
 /// that marks it as received, so no moment is left in which a holder may die and nobody knows
 /// what it had received.
 #[derive(Debug)]
@@ -80,13 +85,18 @@ impl Holders {
         unsafe { self.slots.as_ptr().add(holder) }
     }
 
-    fn received_by(&self, holder: usize) -> &AtomicU64 {
+    fn done_by(&self, holder: usize) -> &AtomicU64 {
         // SAFETY: the mapping is aligned and lives as long as `self`; any value is valid.
-        unsafe { &(*self.slot(holder)).received }
+        unsafe { &(*self.slot(holder)).done }
+    }
+
+    fn put_off_by(&self, holder: usize) -> &[AtomicU64; PUT_OFF] {
+        // SAFETY: as for `done_by`.
+        unsafe { &(*self.slot(holder)).put_off }
     }
 
     fn thread_of(&self, holder: usize) -> &AtomicI32 {
-        // SAFETY: as for `received_by`.
+        // SAFETY: as for `done_by`.
         unsafe { &(*self.slot(holder)).thread }
     }
 
@@ -96,16 +106,42 @@ impl Holders {
         self.thread_of(holder).load(Ordering::Relaxed)
     }
 
-    /// How many calls this holder has received.
+    /// Grows with each call that this holder receives, and each time it
+    /// [looks](Self::looked) at those that it puts off.
     #[must_use]
     pub fn count(&self, holder: usize) -> u64 {
-        self.received_by(holder).load(Ordering::Relaxed)
+        self.done_by(holder).load(Ordering::Relaxed)
+    }
+
+    /// Shows the other holder that this one works, though it receives nothing.
+    pub fn looked(&self, holder: usize) {
+        self.done_by(holder).fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns whether this holder puts off a call.
+    #[must_use]
+    pub fn puts_off(&self, holder: usize) -> bool {
+        let mut put_off = self.put_off_by(holder).iter();
+        put_off.any(|id| id.load(Ordering::Relaxed) != 0)
+    }
+
+    /// Puts off the call that this holder has received last, which then waits until
+    /// [`Holders::let_go`]. Returns false if as many are put off as may be.
+    #[must_use]
+    pub fn put_off(&self, holder: usize, call: &StoppedCall) -> bool {
+        let mut places = self.put_off_by(holder).iter();
+        let free = places.find(|id| id.load(Ordering::Relaxed) == 0);
+        let Some(place) = free else { return false };
+        // In this order: the other one must find it in either place.
+        place.store(call.id, Ordering::SeqCst);
+        self.clear_received(holder);
+        true
     }
 
     /// The ID of the call that this holder has received and not answered, or 0.
     #[must_use]
     pub fn waiting(&self, holder: usize) -> u64 {
-        // SAFETY: as for `received_by`; the kernel and the holder write it.
+        // SAFETY: as for `done_by`; the kernel and the holder write it.
         unsafe { ptr::read_volatile(&raw const (*self.slot(holder)).notification.id) }
     }
 
@@ -134,35 +170,51 @@ impl Holders {
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(None),
             Err(error) => return Err(error),
         }
-        self.received_by(holder).fetch_add(1, Ordering::Relaxed);
+        self.looked(holder);
         // SAFETY: the kernel has written it; the other holder at most zeroes it.
         let notification = unsafe { ptr::read_volatile(place) };
         Ok((notification.id != 0).then(|| notification.call()))
     }
 
-    /// Lets a call happen that this holder has received.
+    /// Lets a call happen that this holder has received or put off.
     ///
     /// # Errors
     /// Those of ioctl(2).
     pub fn let_go(&self, holder: usize, listener: &Listener, call: &StoppedCall) -> io::Result<()> {
         let answered = listener.let_go(call.id);
-        self.clear(holder);
+        let mut places = self.put_off_by(holder).iter();
+        match places.find(|id| id.load(Ordering::Relaxed) == call.id) {
+            Some(place) => place.store(0, Ordering::Relaxed),
+            None => self.clear_received(holder),
+        }
         answered
     }
 
-    /// Lets the call happen that the other holder has received, if it has not answered yet.
+    /// Lets the calls happen that the other holder has received or put off, and has not answered
+    /// yet.
     ///
     /// # Errors
     /// Those of ioctl(2).
     pub fn let_go_for(&self, other: usize, listener: &Listener) -> io::Result<()> {
-        match self.waiting(other) {
-            0 => Ok(()),
-            id => listener.let_go(id),
+        // What it puts off meanwhile is in both places, or still in the first one.
+        let received = self.waiting(other);
+        let put_off = self.put_off_by(other).iter();
+        let put_off = put_off.map(|id| id.load(Ordering::SeqCst));
+        for id in put_off.chain([received]).filter(|&id| id != 0) {
+            listener.let_go(id)?;
+        }
+        Ok(())
+    }
+
+    /// Forgets the calls that a holder has received. Only that holder may do so while it lives.
+    pub fn clear(&self, holder: usize) {
+        self.clear_received(holder);
+        for id in self.put_off_by(holder) {
+            id.store(0, Ordering::Relaxed);
         }
     }
 
-    /// Forgets the call that a holder has received. Only that holder may do so while it lives.
-    pub fn clear(&self, holder: usize) {
+    fn clear_received(&self, holder: usize) {
         // SAFETY: the mapping is aligned and lives as long as `self`.
         unsafe { ptr::write_volatile(&raw mut (*self.slot(holder)).notification.id, 0) };
     }

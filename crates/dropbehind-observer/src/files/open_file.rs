@@ -34,7 +34,7 @@ pub(super) struct User {
     pub(super) settings: Option<Settings>,
     /// The rule that says so.
     pub(super) rule: Rule,
-    /// Whether it has the file open for writing, if that was looked up since its open.
+    /// Whether it has the file open for writing, or had until it closed it, if that is known.
     pub(super) writes: Option<bool>,
     /// Its program and its unit, if they are shown.
     pub(super) names: Option<(String, String)>,
@@ -192,6 +192,14 @@ impl OpenFile {
         }
     }
 
+    /// This process has it open for writing, or had.
+    pub(super) fn is_written_by(&mut self, process: i32) {
+        self.written = true;
+        if let Some(user) = self.user_mut(process) {
+            user.writes = Some(true);
+        }
+    }
+
     /// A process has it open for writing, or may have.
     pub(super) fn may_be_written(&self) {
         if let Some(sign) = &self.writeback_sign {
@@ -207,10 +215,16 @@ impl OpenFile {
         if self.random {
             observed.advised(true);
         }
-        if let Some(limit) = self.writer_limit {
-            observed.hold_writers(limit);
-        }
         self.observed = Some(observed);
+        self.hold_writers();
+    }
+
+    /// Has its writers held, if there is a limit.
+    pub(super) fn hold_writers(&self) {
+        if let (Some(observed), Some(limit)) = (&self.observed, self.writer_limit) {
+            let devices = self.ids.iter().map(|id| id.device).collect();
+            observed.hold_writers(limit, devices);
+        }
     }
 
     /// What is known of a process.

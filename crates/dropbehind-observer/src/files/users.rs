@@ -324,9 +324,7 @@ impl Files {
             return;
         };
         open.writer_limit = limit;
-        if let (Some(observed), Some(limit)) = (&open.observed, limit) {
-            observed.hold_writers(limit);
-        }
+        open.hold_writers();
     }
 }
 

@@ -11,10 +11,11 @@ use dropbehind_linux::{OwnLinks, descriptor_limit, may_write, mount_with_id};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 use std::collections::HashMap;
-use std::ffi::CString;
+use std::ffi::{CString, OsStr};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Mounts are remembered up to this many.
@@ -308,6 +309,11 @@ impl Looker {
 }
 
 impl LookedAt {
+    /// `st_dev`.
+    pub(super) fn device(&self) -> u64 {
+        rustix::fs::makedev(self.inode.0, self.inode.1)
+    }
+
     pub(super) fn is_readable(&self) -> bool {
         !self.flags.contains(OFlags::WRONLY)
     }
@@ -347,6 +353,21 @@ impl Way {
     /// Returns whether the file is there by now.
     pub(super) fn is_there(&self) -> bool {
         self.name().is_ok()
+    }
+
+    /// The `st_dev` of the directory that gets the file.
+    pub(super) fn device(&self) -> Option<u64> {
+        let base = self.base.as_ref().map_or(CWD, AsFd::as_fd);
+        let path = Path::new(OsStr::from_bytes(self.path.as_bytes()));
+        let directory = match path.parent()? {
+            directory if directory.as_os_str().is_empty() => Path::new("."),
+            directory => directory,
+        };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory =
+            rustix::fs::openat2(base, directory, flags, Mode::empty(), self.resolve).ok()?;
+        let stat = stat(&directory).ok()?;
+        Some(rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor))
     }
 
     fn name(&self) -> Result<OwnedFd, Errno> {

@@ -1,12 +1,13 @@
 //! The server of stopped opens: a thread of the supervisor.
 
+use super::excess::Excess;
 use super::look::{Found, Inode, LookedAt, Looker, Way};
 use super::spare::TICK;
 use super::{Absent, Before, Copying, Report};
 use crate::budget::Budget;
 use crate::shown;
 use dropbehind_flusher::CacheMap;
-use dropbehind_linux::seccomp::{Holders, Listener, Request, StoppedCall};
+use dropbehind_linux::seccomp::{Holders, Listener, Request, StoppedCall, stopped_calls_may_wait};
 use dropbehind_linux::{
     CallUnderWay, Interest, Pidfd, PollEntry, cachestat, keep_descriptors, page_size, poll,
     process_stat,
@@ -113,6 +114,10 @@ pub(super) struct Serving {
     unreported: bool,
     /// The observer is gone: nothing is looked at any more.
     deaf: bool,
+    excess: Excess,
+    /// Opens that wait until less is unwritten on this device.
+    held: Vec<(StoppedCall, u64)>,
+    may_hold: bool,
     /// Looking at a file may mean waiting for its server, so while the other holder does, this
     /// one does not look: the server may itself wait for an open.
     pub(super) looks: bool,
@@ -131,6 +136,9 @@ impl Serving {
             next_count: HashMap::new(),
             unreported: false,
             deaf: false,
+            excess: Excess::default(),
+            held: Vec::new(),
+            may_hold: stopped_calls_may_wait(),
             looks: true,
         }
     }
@@ -148,39 +156,100 @@ impl Serving {
             if asked.elapsed() >= TICK {
                 asked = Instant::now();
                 if each(self) {
+                    self.let_all_go();
                     self.finish_all();
                     return Stopped::Enough;
                 }
             }
             self.finish_due();
+            self.let_held_go();
             let served = Arc::clone(&self.served);
+            let observer = served.observer.as_fd();
             let mut entries = vec![PollEntry::new(served.listener.as_fd(), Interest::Readable)];
             let other = self.other.as_ref().map(AsFd::as_fd);
             let others = wake.map(AsFd::as_fd).into_iter().chain(other);
             entries.extend(others.map(|fd| PollEntry::new(fd, Interest::Readable)));
+            if !self.deaf {
+                entries.push(PollEntry::new(observer, Interest::Readable));
+            }
             let next_look = self.unfinished.iter().map(|open| open.next_look).min();
-            let timeout = next_look.map_or(TICK, |next| {
+            let mut timeout = next_look.map_or(TICK, |next| {
                 next.saturating_duration_since(Instant::now()).min(TICK)
             });
+            if let Some(ends_in) = self.excess.ends_in() {
+                timeout = timeout.min(ends_in);
+            }
             // An interruption is no event; any other failure shows when receiving.
             if poll(&mut entries, Some(timeout)).is_ok_and(|ready| ready == 0) {
                 continue;
             }
             let (ready, hung_up) = (entries[0].is_ready(), entries[0].is_hung_up());
+            if !self.deaf && entries.pop().is_some_and(|entry| entry.is_ready()) {
+                self.deaf = !self.excess.hear(observer);
+            }
             let is_woken = entries[1..].iter().any(PollEntry::is_ready);
             if is_woken && !hung_up && each(self) {
+                self.let_all_go();
                 return Stopped::Enough;
             }
             if hung_up {
                 self.finish_all();
                 return Stopped::AllGone;
             }
-            if ready && let Ok(Some(call)) = served.holders.receive(self.holder, &served.listener) {
-                self.stopped(&call);
+            if ready
+                && let Ok(Some(call)) = served.holders.receive(self.holder, &served.listener)
+                && self.stopped(&call)
+            {
                 // Fails only for one that is gone.
                 let _ = served.holders.let_go(self.holder, &served.listener, &call);
             }
         }
+    }
+
+    /// Holds an open for writing while too much is unwritten on its device. Returns whether it
+    /// does.
+    fn holds(&mut self, call: &StoppedCall, found: &Found) -> bool {
+        if !self.may_hold || self.excess.ends_in().is_none() {
+            return false;
+        }
+        let device = match found {
+            Found::File(file) if file.is_writable() => Some(file.device()),
+            Found::ToBeMade(way) => way.device(),
+            _ => None,
+        };
+        let Some(device) = device.filter(|&device| self.excess.is_on(device)) else {
+            return false;
+        };
+        let holds = self.served.holders.put_off(self.holder, call);
+        if holds {
+            self.held.push((*call, device));
+        }
+        holds
+    }
+
+    /// Lets opens go on that were held long enough. They are looked at again: much may have
+    /// happened to their files.
+    fn let_held_go(&mut self) {
+        if self.held.is_empty() {
+            return;
+        }
+        self.served.holders.looked(self.holder);
+        let excess = &mut self.excess;
+        let free = |held: &mut (StoppedCall, u64)| !excess.is_on(held.1);
+        let free: Vec<_> = self.held.extract_if(.., free).collect();
+        let served = Arc::clone(&self.served);
+        for (call, _) in free {
+            if served.listener.waits(&call) {
+                let found = self.looker.look(&call, &served.listener);
+                self.found(&call, found);
+            }
+            let _ = served.holders.let_go(self.holder, &served.listener, &call);
+        }
+    }
+
+    fn let_all_go(&mut self) {
+        self.excess = Excess::default();
+        self.let_held_go();
     }
 
     /// If the other holder has died, answers for it and starts another.
@@ -196,10 +265,10 @@ impl Serving {
         self.other = start_spare(served, dead).ok();
     }
 
-    /// Does all that is to be done before a call happens.
-    fn stopped(&mut self, call: &StoppedCall) {
+    /// Does all that is to be done before a call happens. Returns false if it is to wait.
+    fn stopped(&mut self, call: &StoppedCall) -> bool {
         if call.thread == 0 || self.deaf {
-            return;
+            return true;
         }
         // What this thread opened before is open by now, or was not possible.
         while let Some(at) = self
@@ -217,13 +286,21 @@ impl Serving {
                 self.report(&Report::Unstopped { process }, None);
             }
             _ if !self.looks => self.put_off(call, What::Unclear),
-            Request::Open { .. } | Request::OpenHow { .. } => self.opens(call),
+            Request::Open { .. } | Request::OpenHow { .. } => {
+                let served = Arc::clone(&self.served);
+                let found = self.looker.look(call, &served.listener);
+                if self.holds(call, &found) {
+                    return false;
+                }
+                self.found(call, found);
+            }
         }
+        true
     }
 
-    fn opens(&mut self, call: &StoppedCall) {
+    /// Handles what an open leads to, which is about to happen.
+    fn found(&mut self, call: &StoppedCall, found: Found) {
         let served = Arc::clone(&self.served);
-        let found = self.looker.look(call, &served.listener);
         if let Some(place) = self.looker.left_alone.take() {
             let note = format!(
                 "{} is left to the kernel: a process serves it, and opening a file there asks it",

@@ -31,7 +31,7 @@ pub fn stand_by(served: Served, holder: usize, other: i32, mut start_spare: Star
         let holders = &served.holders;
         let now = (holders.count(others), holders.waiting(others), ready);
         let (count, waiting, _) = now;
-        let is_stuck = now == before && (waiting != 0 || ready);
+        let is_stuck = now == before && (waiting != 0 || ready || holders.puts_off(others));
         before = now;
         if is_stuck {
             // It waits for a server at this call, was stopped, or got no processor.

@@ -54,7 +54,6 @@ impl Taken {
             && lock(&self.brake.failures).is_final(monotonic_ns(), may_pass(error))
         {
             self.brake.failed.store(true, Ordering::SeqCst);
-            self.brake.counted(0);
         }
         result
     }
@@ -285,6 +284,7 @@ mod tests {
         let brake = brake(&path, &Arc::default());
         let error = brake.try_take().unwrap().hold().unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::EOPNOTSUPP));
-        assert!(brake.is_over());
+        assert!(brake.try_take().is_none());
+        assert!(brake.count().is_some());
     }
 }
