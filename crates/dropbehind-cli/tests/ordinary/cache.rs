@@ -227,6 +227,35 @@ fn files_that_another_thread_renames_go() {
     assert_eq!(cached.sum::<u64>(), 0);
 }
 
+/// One thread makes files, and another one reads each of them as soon as something is in it. The
+/// second open finds pages that the first one's thread has brought in.
+#[test]
+fn files_that_another_thread_has_just_made_go() {
+    need!(all Ordinary::needs(&["python3"]));
+    let user = Ordinary::new();
+    let program = "\
+import queue, threading
+made, read = queue.Queue(), queue.Queue()
+def reads():
+    while (number := made.get()) is not None:
+        with open(f'file{number}', 'rb', buffering=0) as file: file.read()
+        read.put(number)
+reader = threading.Thread(target=reads)
+reader.start()
+for number in range(200):
+    with open(f'file{number}', 'wb', buffering=0) as file:
+        file.write(bytes(200_000))
+        made.put(number)
+        read.get()
+made.put(None)
+reader.join()
+";
+    std::fs::write(user.file("program.py"), program).unwrap();
+    let figures = user.does("$RUN -m dontcache --stats figures -- python3 program.py; cat figures");
+    let left = (0..200).filter(|number| user.cached_pages(&format!("file{number}")) > 0);
+    assert_eq!(left.collect::<Vec<i32>>(), [0; 0], "{figures}");
+}
+
 #[test]
 fn a_file_is_found_while_others_open_files_all_the_time() {
     need!(all Ordinary::needs(&["python3"]));

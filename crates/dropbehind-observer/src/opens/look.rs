@@ -256,7 +256,7 @@ impl Looker {
         match self.open_named(named) {
             Ok(file) => Found::File(LookedAt {
                 file,
-                inode: (stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino),
+                inode: inode_of(&stat),
                 size_bytes: stat.stx_size,
                 born: born(&stat),
                 modified: (stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec),
@@ -355,6 +355,12 @@ impl Way {
         self.name().is_ok()
     }
 
+    /// Returns whether it is there by now, and this one.
+    pub(super) fn leads_to(&self, inode: Inode) -> bool {
+        let stat = self.name().and_then(|named| stat(&named));
+        stat.is_ok_and(|stat| inode_of(&stat) == inode)
+    }
+
     /// The `st_dev` of the directory that gets the file.
     pub(super) fn device(&self) -> Option<u64> {
         let base = self.base.as_ref().map_or(CWD, AsFd::as_fd);
@@ -392,6 +398,10 @@ fn stat(file: &OwnedFd) -> Result<Statx, Errno> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME | MOUNT;
     rustix::fs::statx(file, c"", flags, wanted)
+}
+
+fn inode_of(stat: &Statx) -> Inode {
+    (stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino)
 }
 
 fn born(stat: &Statx) -> Option<Duration> {

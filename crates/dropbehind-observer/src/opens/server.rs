@@ -315,6 +315,7 @@ impl Serving {
                 self.put_off(call, What::Unclear);
             }
             Found::File(file) => {
+                self.finish_same(&file);
                 let Some(before) = self.before(&file) else {
                     return;
                 };
@@ -432,6 +433,20 @@ impl Serving {
         let is_made = |open: &mut Unfinished| matches!(open.what, What::Made(_)) && open.is_done();
         let made: Vec<_> = self.unfinished.extract_if(.., is_made).collect();
         for open in made {
+            self.finish(open);
+        }
+    }
+
+    /// If other threads have made or truncated this file, reports that first: what is cached of it
+    /// is theirs.
+    fn finish_same(&mut self, file: &LookedAt) {
+        let is_same = |open: &mut Unfinished| match &open.what {
+            What::Made(way) => way.leads_to(file.inode),
+            What::Truncated(other) => other.inode == file.inode && open.is_done(),
+            What::Copied(..) | What::Unclear => false,
+        };
+        let same: Vec<_> = self.unfinished.extract_if(.., is_same).collect();
+        for open in same {
             self.finish(open);
         }
     }
