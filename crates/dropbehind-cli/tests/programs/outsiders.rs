@@ -6,7 +6,7 @@ use crate::bed::Bed;
 use crate::figures::Figures;
 use crate::rounds::rounds;
 use crate::shell::{Running, wait_for};
-use dropbehind_testbed::bringers::Bringers;
+use dropbehind_testbed::bringers::{Bringers, Brought};
 use dropbehind_testbed::reclaim::Reclaim;
 use dropbehind_testbed::residency::{page_bytes, resident_map};
 use dropbehind_testbed::{Fs, Need, need};
@@ -88,7 +88,8 @@ struct Account {
     programs_pages: u64,
     /// Of the program's, those that are there.
     left_pages: u64,
-    left_files: Vec<PathBuf>,
+    /// The last such page of each file, and how it came.
+    left_files: Vec<(PathBuf, usize, Option<Brought>)>,
     /// Files of which pages are missing.
     missing: Vec<String>,
 }
@@ -156,6 +157,7 @@ fn one_round(bed: &Bed, round: u32) {
         let nothing = Vec::new();
         let before = before.get(path).unwrap_or(&nothing);
         let (mut wanted, mut found, mut left, mut dropped) = (0, 0, 0, 0);
+        let mut last_left = None;
         for (page, bringer) in bringers.of(path).unwrap().into_iter().enumerate() {
             let resident = after[path].get(page).copied().unwrap_or(false);
             let theirs = match bringer {
@@ -170,13 +172,14 @@ fn one_round(bed: &Bed, round: u32) {
                 let is_programs = bringer.is_some_and(|brought| !brought.taken);
                 account.programs_pages += u64::from(is_programs);
                 left += u64::from(resident);
+                if resident {
+                    last_left = Some((path.clone(), page, bringer));
+                }
             }
         }
         account.outsiders_pages += wanted / page_bytes();
-        if left > 0 {
-            account.left_pages += left;
-            account.left_files.push(path.clone());
-        }
+        account.left_pages += left;
+        account.left_files.extend(last_left);
         let gone = reclaim.stays(path, found, wanted).err();
         if dropped > 0 || gone.is_some() {
             let name = path.display();
@@ -194,7 +197,7 @@ fn one_round(bed: &Bed, round: u32) {
     account.missing.truncate(20);
     assert!(
         !wrong,
-        "round {round}: {missing_files} files lack pages, {account:#?}, {figures:?}"
+        "round {round}: {missing_files} files lack pages, {account:?}, {figures:?}"
     );
     assert!(account.programs_pages > 1000 && account.outsiders_pages > 1000);
     assert_eq!(figures.bytes("left_bytes"), 0, "{figures:?}");
