@@ -171,8 +171,10 @@ fn one_round(bed: &Bed, round: u32) {
             } else {
                 let is_programs = bringer.is_some_and(|brought| !brought.taken);
                 account.programs_pages += u64::from(is_programs);
-                left += u64::from(resident);
-                if resident {
+                // The kernel may have taken a page of others since the map was made.
+                let is_left = resident && (bringer.is_none() || is_programs);
+                left += u64::from(is_left);
+                if is_left {
                     last_left = Some((path.clone(), page, bringer));
                 }
             }
