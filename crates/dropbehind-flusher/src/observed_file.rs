@@ -32,7 +32,7 @@ use crate::{lock, residency};
 pub use brake::WriterLimit;
 use brake::{Brake, FileLimit};
 pub(crate) use brakes::Brakes;
-pub use brakes::ExcessSink;
+pub use brakes::{ExcessSink, Progress};
 use mailbox::{Mailbox, Told};
 pub use observed_pages::ObservedPages;
 use source::{ObservedSource, Unreported};

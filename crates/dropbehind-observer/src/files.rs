@@ -21,7 +21,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dropbehind_flusher::{CacheMap, FailedWriteback, Flusher, Notice, NoticeSink, ReportedTrace};
+use dropbehind_flusher::{
+    CacheMap, ExcessSink, FailedWriteback, Flusher, Notice, NoticeSink, Progress, ReportedTrace,
+    WriterLimit,
+};
 use dropbehind_linux::{
     CacheUses, EventMask, Fanotify, FileId, FileKind, FileStat, FileSystem, MarkTarget,
     WritebackFailure, file_stat, kernel_device, page_size,
@@ -110,6 +113,11 @@ pub(crate) struct Files {
     pub(crate) opens_wait: bool,
     /// From this many files on, no more are held open: descriptors are limited.
     most_held: usize,
+    excess: Option<ExcessSink>,
+    /// The devices and the limit of the last small file that was written.
+    last_written: Option<(Vec<u64>, WriterLimit)>,
+    /// Whether such files still reach the disk.
+    progress: Progress,
     /// What is known of uses of cached pages; `None` until a rule asks for it.
     uses: Option<Option<CacheUses>>,
     /// When to ask again how much memory is available.
@@ -132,6 +140,7 @@ pub(crate) struct Parts {
     pub(crate) trace: Option<ReportedTrace>,
     pub(crate) failed_writeback: Option<FailedWriteback>,
     pub(crate) most_held: usize,
+    pub(crate) excess: Option<ExcessSink>,
 }
 
 impl Files {
@@ -166,6 +175,9 @@ impl Files {
             filesystems: HashMap::new(),
             opens_wait: false,
             most_held: parts.most_held,
+            excess: parts.excess,
+            last_written: None,
+            progress: Progress::default(),
             uses: None,
             next_memory: None,
         };

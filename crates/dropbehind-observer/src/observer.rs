@@ -188,8 +188,9 @@ impl Observer {
         let mut flusher = Flusher::builder()
             .io_priority(config.io_priority)
             .observing();
-        if let Some(opens) = &config.opens {
-            flusher = flusher.excess(opens::excess::sink(opens.clone()));
+        let excess = config.opens.clone().map(opens::excess::sink);
+        if let Some(excess) = &excess {
+            flusher = flusher.excess(excess.clone());
         }
         let flusher = flusher
             .build()
@@ -233,6 +234,7 @@ impl Observer {
             trace: reported.clone(),
             failed_writeback: failed_writeback.map(FailedWriteback::new),
             most_held: rounds::most_closed() / 2,
+            excess,
         });
         files.mounted(&marks);
         let mut rounds = Rounds {

@@ -35,6 +35,8 @@ pub(crate) struct SmallTotals {
     pub(crate) writeback_bytes: u64,
     /// Bytes that wait now.
     pub(crate) waiting_bytes: u64,
+    /// Bytes of them that were not on the disk when they were last counted.
+    unwritten_bytes: u64,
     /// Files that wait now, and those of them that are clean and wait for a decision.
     waiting_files: usize,
     parked_files: usize,
@@ -57,6 +59,8 @@ pub(crate) struct SmallFile {
     pub(crate) ours: RangeSet,
     /// What of that is not dropped before it is decided.
     pub(crate) held: RangeSet,
+    /// Bytes that are not on the disk, as last counted.
+    pub(crate) unwritten_bytes: u64,
     pub(crate) writeback_sign: Option<WritebackSign>,
     /// The inode by which the trace names it.
     pub(crate) inode: Option<KernelInode>,
@@ -133,6 +137,7 @@ impl SmallFiles {
             let mut totals = lock(&self.totals);
             totals.waiting_bytes += bytes;
             totals.waiting_files += 1;
+            totals.unwritten_bytes += small.unwritten_bytes;
             totals.brought_bytes += if small.mode.drops() { bytes } else { 0 };
         }
         let _ = self.messages.send(Message::File(small));
@@ -141,6 +146,11 @@ impl SmallFiles {
     /// Bytes that wait now.
     pub(crate) fn waiting_bytes(&self) -> u64 {
         self.totals().waiting_bytes
+    }
+
+    /// Bytes that wait now and are not on the disk.
+    pub(crate) fn unwritten_bytes(&self) -> u64 {
+        self.totals().unwritten_bytes
     }
 
     /// Files that wait now, and hold a descriptor.
@@ -274,6 +284,7 @@ impl Server {
                 left_bytes,
                 reused_bytes,
             } => {
+                self.is_unwritten(place, 0);
                 let mode = self.files.remove(&place).map(|shelved| shelved.small.mode);
                 let drops = mode.is_some_and(Mode::drops);
                 let if_drops = |bytes| if drops { bytes } else { 0 };
@@ -310,6 +321,7 @@ impl Server {
         let Some(counted) = self.count(place) else {
             return self.shelf.failed(place);
         };
+        self.is_unwritten(place, counted.unwritten_bytes());
         // What is clean goes at once in any case.
         let may_wait = counted.unwritten_bytes() > 0 || may_be_held;
         if may_wait && file_stat(file.as_fd()).is_ok_and(|stat| stat.links == 0) {
@@ -325,6 +337,15 @@ impl Server {
             if is_parked {
                 shelved.small.file.release();
             }
+        }
+    }
+
+    /// Records how much of a file is not on the disk.
+    fn is_unwritten(&mut self, place: ShelfPlace, bytes: u64) {
+        if let Some(shelved) = self.files.get_mut(&place) {
+            let before = std::mem::replace(&mut shelved.small.unwritten_bytes, bytes);
+            let mut totals = lock(&self.totals);
+            totals.unwritten_bytes = totals.unwritten_bytes + bytes - before;
         }
     }
 

@@ -15,20 +15,20 @@ use std::process::Stdio;
 const MIB: u64 = 1 << 20;
 
 const DISK_BYTES_PER_SECOND: u64 = 100 * MIB;
-/// Faster than the disk, and slow enough to be found out in time by an observer
-/// that has little of a processor.
-const PROGRAMS_BYTES_PER_SECOND: u64 = 400 * MIB;
+/// An observer that has little of a processor finds a file some tenths of a second late.
+const SLOW_BYTES_PER_SECOND: u64 = 25 * MIB;
+/// Programs are so much faster than the disk.
+const FASTER: u64 = 4;
 
 /// Writes so many files of this size, one after the other.
 const PROGRAM: &str = "\
 import sys, time
-path, files, mib, rate = sys.argv[1], *map(int, sys.argv[2:])
+path, files, kib, rate = sys.argv[1], *map(int, sys.argv[2:])
 begun, written = time.monotonic(), 0
 for number in range(files):
     with open(f'{path}-{number}', 'wb', buffering=0) as file:
-        for _ in range(mib):
-            file.write(bytes(1 << 20))
-            written += 1 << 20
+        for start in range(0, kib << 10, 1 << 20):
+            written += file.write(bytes(min(1 << 20, (kib << 10) - start)))
             time.sleep(max(0, begun + written / rate - time.monotonic()))
 ";
 
@@ -38,7 +38,9 @@ struct Load {
     programs: u64,
     /// Each program writes so many, one after the other.
     files: u64,
-    mib: u64,
+    kib: u64,
+    /// To a disk as fast as this.
+    disk_bytes_per_second: u64,
 }
 
 /// Who observes the programs.
@@ -69,15 +71,16 @@ fn peak_dirty(disk: &MountedFs, observer: Observer<'_>, load: Load) -> u64 {
     let Load {
         programs,
         files,
-        mib,
+        kib,
+        disk_bytes_per_second,
     } = load;
     let program = user.file("program.py");
     std::fs::write(&program, PROGRAM).unwrap();
     let script = format!(
         "exec $RUN bash -c 'for program in $(seq {programs}); do \
-         python3 {} $program {files} {mib} {} & done; wait'",
+         python3 {} $program {files} {kib} {} & done; wait'",
         program.display(),
-        PROGRAMS_BYTES_PER_SECOND / programs,
+        FASTER * disk_bytes_per_second / programs,
     );
     let mut command = bash(&user, &run, &script);
     command.current_dir(&folder).stderr(Stdio::piped());
@@ -104,7 +107,7 @@ fn peak_dirty(disk: &MountedFs, observer: Observer<'_>, load: Load) -> u64 {
     let sizes = paths_in(&folder).map(|path| path.metadata().unwrap().len());
     let sizes: Vec<u64> = sizes.collect();
     assert_eq!(sizes.len() as u64, programs * files);
-    assert!(sizes.iter().all(|&bytes| bytes == mib * MIB));
+    assert!(sizes.iter().all(|&bytes| bytes == kib << 10));
     std::fs::remove_dir_all(&folder).unwrap();
     peak
 }
@@ -130,7 +133,7 @@ fn writers_wait(
         need!(all filesystem.needs());
         let disk = SlowDisk::new(SlowDiskOptions {
             size_bytes: 1024 * MIB,
-            write_bytes_per_second: Some(DISK_BYTES_PER_SECOND),
+            write_bytes_per_second: Some(load.disk_bytes_per_second),
             ..SlowDiskOptions::default()
         })
         .unwrap();
@@ -152,7 +155,8 @@ fn writers_wait(
 const ONE_FILE: Load = Load {
     programs: 1,
     files: 1,
-    mib: 400,
+    kib: 400 << 10,
+    disk_bytes_per_second: DISK_BYTES_PER_SECOND,
 };
 
 /// Nothing but the disk bounds what a program dirties, unless it is held.
@@ -170,34 +174,42 @@ fn writers_of_several_files_wait_together() {
     let load = Load {
         programs: 4,
         files: 1,
-        mib: 200,
+        kib: 200 << 10,
+        disk_bytes_per_second: DISK_BYTES_PER_SECOND,
     };
     writers_wait(&[Fs::Ext4], load, bounded, UNBOUNDED, 380);
 }
 
 /// Each file is closed before the next one is opened.
-fn one_file_after_the_other(options: &str, files: u64, mib: u64) {
+fn one_file_after_the_other(options: &str, files: u64, kib: u64) {
     let load = Load {
         programs: 1,
         files,
-        mib,
+        kib,
+        disk_bytes_per_second: SLOW_BYTES_PER_SECOND,
     };
     let bounded = format!("{options} --max-dirty 32MiB");
     let unbounded = format!("{options} --max-dirty 1TiB");
     let (bounded, unbounded) = (Observer::Run(&bounded), Observer::Run(&unbounded));
-    writers_wait(&[Fs::Ext4, Fs::Xfs], load, bounded, unbounded, 100);
+    writers_wait(&[Fs::Ext4, Fs::Xfs], load, bounded, unbounded, 90);
 }
 
 /// None of these files has as much as may be dirty.
 #[test]
 fn who_writes_one_file_after_the_other_waits_at_the_next_open() {
-    one_file_after_the_other("--source seccomp", 100, 4);
+    one_file_after_the_other("--source seccomp", 50, 4 << 10);
+}
+
+/// These have no stream of their own.
+#[test]
+fn who_writes_one_small_file_after_the_other_waits_at_the_next_open() {
+    one_file_after_the_other("--source seccomp", 400, 512);
 }
 
 /// What was written to closed files leaves less room for the next one.
 #[test]
 fn who_writes_one_large_file_after_the_other_waits_within_them() {
-    one_file_after_the_other("--source fanotify", 20, 20);
+    one_file_after_the_other("--source fanotify", 10, 20 << 10);
 }
 
 /// As the kernel proposal has it: who is written behind waits beyond two windows, unless more

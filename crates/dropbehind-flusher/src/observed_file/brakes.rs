@@ -41,7 +41,8 @@ impl ExcessSink {
         ExcessSink(Arc::new(take))
     }
 
-    fn tell(&self, device: u64) {
+    /// Tells it of a device.
+    pub fn tell(&self, device: u64) {
         (self.0)(device);
     }
 }
@@ -64,9 +65,9 @@ pub(crate) struct Brakes {
     progress: Mutex<Progress>,
 }
 
-/// Whether the disk still writes.
+/// Whether a disk still writes.
 #[derive(Debug, Default)]
-struct Progress {
+pub struct Progress {
     unwritten_bytes: u64,
     seen: Option<Instant>,
 }
@@ -74,7 +75,7 @@ struct Progress {
 impl Progress {
     /// Returns whether less was unwritten at some look of late than at the one before, or
     /// nothing.
-    fn is_seen(&mut self, now: Instant, unwritten_bytes: u64) -> bool {
+    pub fn is_seen(&mut self, now: Instant, unwritten_bytes: u64) -> bool {
         let before = std::mem::replace(&mut self.unwritten_bytes, unwritten_bytes);
         if unwritten_bytes < before || before == 0 {
             self.seen = Some(now);

@@ -3,9 +3,10 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::time::Instant;
 
 use dropbehind_flusher::trace::Label;
-use dropbehind_flusher::{CacheMap, ObserveOptions, Provenance};
+use dropbehind_flusher::{CacheMap, ObserveOptions, Provenance, WriterLimit};
 use dropbehind_linux::{
     EventMask, FileId, MarkLife, MarkTarget, cached_pages, file_stat, page_size,
 };
@@ -168,6 +169,11 @@ impl Files {
         };
         // A deleted file's blocks become free only when nobody has it open.
         let deleted = open.file.is_held() && is_deleted(open);
+        if open.written
+            && let Some(limit @ WriterLimit::OfDisk(_)) = open.settings.writer_limit()
+        {
+            self.last_written = Some((open.ids.iter().map(|id| id.device).collect(), limit));
+        }
         match wanted && !deleted {
             true => self.small.closed(SmallFile {
                 number,
@@ -177,12 +183,27 @@ impl Files {
                     _ => Label::default(),
                 },
                 mode,
+                unwritten_bytes: if open.written { ours.bytes() } else { 0 },
                 ours,
                 held,
                 writeback_sign: open.writeback_sign.clone(),
                 inode: self.inodes.kernel_inode(number),
             }),
             false => self.table.unshelved(number),
+        }
+    }
+
+    /// Has opens wait while too much of closed small files is unwritten. Most likely all of them
+    /// are where the last one is.
+    pub(crate) fn tell_excess(&mut self) {
+        let (Some(sink), Some((devices, WriterLimit::OfDisk(most_bytes)))) =
+            (&self.excess, &self.last_written)
+        else {
+            return;
+        };
+        let unwritten_bytes = self.small.unwritten_bytes();
+        if self.progress.is_seen(Instant::now(), unwritten_bytes) && unwritten_bytes > *most_bytes {
+            devices.iter().for_each(|device| sink.tell(*device));
         }
     }
 

@@ -211,6 +211,7 @@ impl Rounds {
         self.files.close_unused();
         self.files.find_grown();
         self.files.act();
+        self.files.tell_excess();
         if let (Some(reported), Some(mark)) = (&self.reported_trace, mark) {
             reported.reported_until(mark);
         }
