@@ -52,6 +52,17 @@ use strangers::{DOUBT_FIRST, Strangers};
 /// This many known files take a few megabytes.
 const MANY_FILES: usize = 2048;
 
+/// The open of a file, as its server reports it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReportedOpen {
+    pub(crate) process: i32,
+    pub(crate) readable: bool,
+    pub(crate) writable: bool,
+    pub(crate) copying: Option<Copying>,
+    /// When what was cached before was counted (`CLOCK_MONOTONIC`).
+    pub(crate) counted_ns: u64,
+}
+
 /// The close of a file.
 #[derive(Debug)]
 pub(crate) struct Close {
@@ -113,6 +124,9 @@ pub(crate) struct Files {
     pub(crate) opens_wait: bool,
     /// From this many files on, no more are held open: descriptors are limited.
     most_held: usize,
+    /// Without the trace, what others had of files that were forgotten last, and when that was
+    /// (`CLOCK_MONOTONIC`).
+    forgotten: HashMap<FileId, (u64, CacheMap)>,
     excess: Option<ExcessSink>,
     /// The devices and the limit of the last small file that was written.
     last_written: Option<(Vec<u64>, WriterLimit)>,
@@ -175,6 +189,7 @@ impl Files {
             filesystems: HashMap::new(),
             opens_wait: false,
             most_held: parts.most_held,
+            forgotten: HashMap::new(),
             excess: parts.excess,
             last_written: None,
             progress: Progress::default(),
@@ -305,12 +320,17 @@ impl Files {
     /// that. Of a known file, nobody asks. An overlay may have copied it since, or still do so.
     pub(crate) fn reported(
         &mut self,
-        process: i32,
         file: OwnedFd,
-        (readable, writable): (bool, bool),
-        copying: Option<Copying>,
+        opened: ReportedOpen,
         before: impl FnOnce(BorrowedFd<'_>) -> Option<CacheMap>,
     ) {
+        let ReportedOpen {
+            process,
+            readable,
+            writable,
+            copying,
+            counted_ns,
+        } = opened;
         let Ok(info) = file_stat(file.as_fd()) else {
             return;
         };
@@ -327,6 +347,12 @@ impl Files {
             }
             None => {
                 let mut before = before(file.as_fd());
+                if before.is_some()
+                    && let Some((forgotten_ns, since)) = self.forgotten.get(&info.id)
+                    && counted_ns < *forgotten_ns
+                {
+                    before = Some(since.clone());
+                }
                 if let Some(Copying { born, .. }) = copying
                     && info.born != Some(born)
                 {
@@ -613,8 +639,7 @@ impl Files {
                 let unread = open.observed.take().map(|observed| observed.take_unread());
                 open.left_bytes += state.counters.left_bytes;
                 if self.trace.is_none() {
-                    let file = open.file.open();
-                    open.before = file.ok().map(|file| CacheMap::now(file.as_fd()));
+                    // It may be open again, and what came since is the program's.
                     self.may_grow.insert(number);
                 }
                 self.table

@@ -256,6 +256,40 @@ reader.join()
     assert_eq!(left.collect::<Vec<i32>>(), [0; 0], "{figures}");
 }
 
+/// Threads use the same files at the same time, so that each is opened again while its last pages
+/// are dropped.
+#[test]
+fn files_that_several_threads_use_go() {
+    need!(all Ordinary::needs(&["python3"]));
+    let user = Ordinary::new();
+    let program = "\
+import os, random, threading
+def uses(seed):
+    chance = random.Random(seed)
+    for _ in range(120):
+        file = os.open(f'file{chance.randrange(8)}', os.O_CREAT | os.O_RDWR)
+        if chance.random() < 0.5:
+            os.pwrite(file, bytes(1 << 20), chance.randrange(8) << 20)
+        else:
+            while os.read(file, 1 << 20): pass
+        os.close(file)
+threads = [threading.Thread(target=uses, args=(seed,)) for seed in range(4)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+";
+    std::fs::write(user.file("program.py"), program).unwrap();
+    for _ in 0..3 {
+        let figures = user.does(
+            "rm -f file*; $RUN -m dontcache --stats figures -- python3 program.py; cat figures",
+        );
+        let figures: serde_json::Value = serde_json::from_str(&figures).unwrap();
+        let left = (0..8).filter(|number| user.cached_pages(&format!("file{number}")) > 0);
+        assert_eq!(left.collect::<Vec<i32>>(), [0; 0], "{figures}");
+        assert_eq!(figures["left_bytes"], 0, "{figures}");
+        assert_eq!(figures["kept_bytes"], 0, "{figures}");
+    }
+}
+
 #[test]
 fn a_file_is_found_while_others_open_files_all_the_time() {
     need!(all Ordinary::needs(&["python3"]));

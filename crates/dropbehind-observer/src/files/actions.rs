@@ -8,7 +8,7 @@ use std::time::Instant;
 use dropbehind_flusher::trace::Label;
 use dropbehind_flusher::{CacheMap, ObserveOptions, Provenance, WriterLimit};
 use dropbehind_linux::{
-    EventMask, FileId, MarkLife, MarkTarget, cached_pages, file_stat, page_size,
+    EventMask, FileId, MarkLife, MarkTarget, cached_pages, file_stat, monotonic_ns, page_size,
 };
 use dropbehind_policy::RangeSet;
 use dropbehind_policy::{FileAction, FileNumber};
@@ -23,6 +23,8 @@ use crate::small_files::SmallFile;
 
 /// Kept bytes are remembered for at most this many files.
 const KEPT_FILES: usize = 1 << 16;
+/// As many forgotten files are remembered, for reports that are still under way.
+const FORGOTTEN_FILES: usize = 1 << 10;
 
 impl Files {
     /// Carries out all that the table has decided.
@@ -219,6 +221,12 @@ impl Files {
         self.inodes.forget(number);
         self.note_failure(&open);
         self.count_kept(&open);
+        if let (Some(before), None) = (open.before, &self.trace) {
+            if self.forgotten.len() >= FORGOTTEN_FILES {
+                self.forgotten.clear();
+            }
+            self.forgotten.insert(open.ids[0], (monotonic_ns(), before));
+        }
     }
 
     /// Says what is known of a file's writeback from asking it, as nothing traces failures.
@@ -285,6 +293,12 @@ impl Files {
         unclear_bytes: u64,
     ) {
         let cached_bytes = cached_bytes.saturating_sub(open.left_bytes);
+        // What came since the open is the program's, which may be about to open the file again.
+        let others_bytes = match &open.before {
+            Some(before) if self.trace.is_none() && open.settings.reads => before.cached_bytes,
+            _ => u64::MAX,
+        };
+        let cached_bytes = cached_bytes.min(others_bytes);
         let unclear_bytes = unclear_bytes.min(cached_bytes);
         let kept_bytes = cached_bytes - unclear_bytes;
         if unclear_bytes > 0 {

@@ -25,6 +25,8 @@ pub(crate) enum Report {
         writable: bool,
         copying: Option<Copying>,
         before: Before,
+        /// When what was cached before was counted (`CLOCK_MONOTONIC`).
+        counted_ns: u64,
     },
     /// A process may have opened a file that could not be looked at before.
     Search { process: i32 },

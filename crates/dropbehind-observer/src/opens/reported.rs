@@ -3,7 +3,7 @@
 use super::Report;
 use super::report::{Before, Heard, ReportedOpens};
 use crate::board::{SharedBoard, lock};
-use crate::files::Files;
+use crate::files::{Files, ReportedOpen};
 use dropbehind_flusher::CacheMap;
 use std::collections::HashSet;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -67,6 +67,7 @@ impl Reported {
                         writable,
                         copying,
                         before,
+                        counted_ns,
                     },
                     Some(file),
                 ) => {
@@ -75,7 +76,14 @@ impl Reported {
                         Before::Absent(absent) => Some(absent.map()),
                         Before::Uncounted => Some(CacheMap::now_without_reads_under_way(file)),
                     };
-                    files.reported(process, file, (readable, writable), copying, before);
+                    let opened = ReportedOpen {
+                        process,
+                        readable,
+                        writable,
+                        copying,
+                        counted_ns,
+                    };
+                    files.reported(file, opened, before);
                 }
                 (Report::Opened { process, .. }, None) => {
                     lock(board)

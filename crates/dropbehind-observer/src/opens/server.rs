@@ -9,8 +9,8 @@ use crate::shown;
 use dropbehind_flusher::CacheMap;
 use dropbehind_linux::seccomp::{Holders, Listener, Request, StoppedCall, stopped_calls_may_wait};
 use dropbehind_linux::{
-    CallUnderWay, Interest, Pidfd, PollEntry, cachestat, keep_descriptors, page_size, poll,
-    process_stat,
+    CallUnderWay, Interest, Pidfd, PollEntry, cachestat, keep_descriptors, monotonic_ns, page_size,
+    poll, process_stat,
 };
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::{HashMap, HashSet};
@@ -67,12 +67,15 @@ struct Unfinished {
     pause: Duration,
 }
 
+/// What was cached, and when that was counted.
+type Counted = (Before, u64);
+
 #[derive(Debug)]
 enum What {
     Made(Way),
     Truncated(LookedAt),
     /// An overlay may copy the file.
-    Copied(LookedAt, Before, Copying),
+    Copied(LookedAt, Counted, Copying),
     /// Nobody could see which file it is.
     Unclear,
 }
@@ -316,9 +319,11 @@ impl Serving {
             }
             Found::File(file) => {
                 self.finish_same(&file);
+                let counted_ns = monotonic_ns();
                 let Some(before) = self.before(&file) else {
                     return;
                 };
+                let before = (before, counted_ns);
                 if !served.listener.waits(call) {
                     // We took so long that somebody else answered, or it was interrupted.
                     return self.put_off(call, What::Unclear);
@@ -462,13 +467,19 @@ impl Serving {
         let thread = open.thread;
         match open.what {
             What::Made(way) => match self.looker.made(&way, thread) {
-                Some(Found::File(file)) => self.opened(thread, &file, Before::Made, None),
+                Some(Found::File(file)) => {
+                    let before = (Before::Made, monotonic_ns());
+                    self.opened(thread, &file, before, None);
+                }
                 // It was renamed or deleted, or could not be made.
                 None => self.search(thread),
                 Some(_) => {}
             },
             What::Truncated(file) => match file.was_modified() {
-                true => self.opened(thread, &file, Before::Absent(Absent::all()), None),
+                true => {
+                    let before = (Before::Absent(Absent::all()), monotonic_ns());
+                    self.opened(thread, &file, before, None);
+                }
                 // The open has failed, or is not yet over.
                 false => self.search(thread),
             },
@@ -480,13 +491,20 @@ impl Serving {
         }
     }
 
-    fn opened(&mut self, thread: i32, file: &LookedAt, before: Before, copying: Option<Copying>) {
+    fn opened(
+        &mut self,
+        thread: i32,
+        file: &LookedAt,
+        (before, counted_ns): Counted,
+        copying: Option<Copying>,
+    ) {
         let report = Report::Opened {
             process: self.process_of(thread),
             readable: file.is_readable(),
             writable: file.is_writable(),
             copying,
             before,
+            counted_ns,
         };
         self.report(&report, Some(&file.file));
     }
