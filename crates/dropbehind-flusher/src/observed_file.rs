@@ -32,7 +32,7 @@ use crate::{lock, residency};
 pub use brake::WriterLimit;
 use brake::{Brake, FileLimit};
 pub(crate) use brakes::Brakes;
-pub use brakes::{ExcessSink, Progress};
+pub use brakes::ExcessSink;
 use mailbox::{Mailbox, Told};
 pub use observed_pages::ObservedPages;
 use source::{ObservedSource, Unreported};
@@ -289,6 +289,7 @@ impl Observed {
     pub fn touched(&self) {
         self.disk.post(Message::Touched(self.number));
         if let Some(Some(brake)) = self.brake.get() {
+            brake.set_open(true);
             self.disk.watch_writers(brake);
         }
     }
@@ -341,6 +342,9 @@ impl Observed {
     /// The file was closed. Unless it is still written to, everything left is written and
     /// dropped, and the file is finished.
     pub fn closed(&self) {
+        if let Some(Some(brake)) = self.brake.get() {
+            brake.set_open(false);
+        }
         self.disk.post(Message::LastClosed(self.number));
     }
 

@@ -22,8 +22,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dropbehind_flusher::{
-    CacheMap, ExcessSink, FailedWriteback, Flusher, Notice, NoticeSink, Progress, ReportedTrace,
-    WriterLimit,
+    CacheMap, ExcessSink, FailedWriteback, Flusher, Notice, NoticeSink, ReportedTrace, WriterLimit,
 };
 use dropbehind_linux::{
     CacheUses, EventMask, Fanotify, FileId, FileKind, FileStat, FileSystem, MarkTarget,
@@ -130,8 +129,6 @@ pub(crate) struct Files {
     excess: Option<ExcessSink>,
     /// The devices and the limit of the last small file that was written.
     last_written: Option<(Vec<u64>, WriterLimit)>,
-    /// Whether such files still reach the disk.
-    progress: Progress,
     /// What is known of uses of cached pages; `None` until a rule asks for it.
     uses: Option<Option<CacheUses>>,
     /// When to ask again how much memory is available.
@@ -192,7 +189,6 @@ impl Files {
             forgotten: HashMap::new(),
             excess: parts.excess,
             last_written: None,
-            progress: Progress::default(),
             uses: None,
             next_memory: None,
         };
@@ -378,8 +374,7 @@ impl Files {
         }
         if let Some(number) = number {
             self.hold_own_writers(number);
-            // No event reports its close.
-            self.doubt(number, DOUBT_FIRST);
+            self.is_being_opened(number);
         }
     }
 

@@ -60,9 +60,10 @@ impl Load {
         self.own_bytes > self.share_bytes()
     }
 
-    /// Returns whether all files together have more than they may have.
-    pub fn is_excess(self) -> bool {
-        self.sum_bytes > self.limit_bytes
+    /// Returns whether all files together have more than they may have, and those that nobody has
+    /// open, which have `closed_bytes`, a good part of it.
+    pub fn is_excess(self, closed_bytes: u64) -> bool {
+        self.sum_bytes > self.limit_bytes && closed_bytes > self.limit_bytes / 2
     }
 
     /// Waiting writers go on when no more than this is unwritten, so that the disk has

@@ -280,7 +280,8 @@ for thread in threads: thread.join()
     std::fs::write(user.file("program.py"), program).unwrap();
     for _ in 0..3 {
         let figures = user.does(
-            "rm -f file*; $RUN -m dontcache --stats figures -- python3 program.py; cat figures",
+            "rm -f file*; $RUN -m dontcache --only 'file*' --stats figures -- python3 program.py; \
+             cat figures",
         );
         let figures: serde_json::Value = serde_json::from_str(&figures).unwrap();
         let left = (0..8).filter(|number| user.cached_pages(&format!("file{number}")) > 0);

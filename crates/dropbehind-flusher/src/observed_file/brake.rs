@@ -52,6 +52,8 @@ pub(crate) struct Brake {
     /// `None` once the file is not observed any more: a deleted file's blocks are freed only
     /// when nobody has it open.
     counter: Mutex<Option<UnwrittenCounter>>,
+    /// Nobody has it open any more.
+    closed: AtomicBool,
     /// The file is not observed any more.
     stopped: AtomicBool,
     /// The file is watched until then.
@@ -81,6 +83,7 @@ impl Brake {
             limit,
             devices,
             counter: Mutex::new(Some(counter)),
+            closed: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
             watched_until: Mutex::new(Instant::now()),
             held: AtomicBool::new(false),
@@ -143,11 +146,11 @@ impl Brake {
         }
     }
 
-    /// The devices on which programs should not open more files for writing now. What they have
-    /// closed is written anyway, but holds nobody who writes to another file.
-    pub(super) fn devices_in_excess(&self) -> &[u64] {
+    /// The devices on which programs should not open more files for writing while this much of
+    /// closed files is unwritten. Only these hold nobody.
+    pub(super) fn devices_in_excess(&self, closed_bytes: u64) -> &[u64] {
         match self.limit {
-            FileLimit::OfDisk(_) if self.load().is_excess() => &self.devices,
+            FileLimit::OfDisk(_) if self.load().is_excess(closed_bytes) => &self.devices,
             _ => &[],
         }
     }
@@ -168,10 +171,10 @@ impl Brake {
         self.sum.change(before, unwritten_bytes);
     }
 
-    /// Counts what is unwritten; `None` if there is nothing to hold any more. Of a file that
-    /// nobody has open, the disk's thread counts that.
+    /// Counts what is unwritten; `None` if there is nothing to hold any more. Of a file that was
+    /// released, the disk's thread counts that.
     pub(super) fn count(&self) -> Option<Found> {
-        if !self.is_open() {
+        if !self.is_counted() {
             return None;
         }
         let found = self.with_counter(|counter| counter.count());
@@ -180,8 +183,18 @@ impl Brake {
         found
     }
 
+    /// Records whether somebody may have it open.
+    pub(super) fn set_open(&self, open: bool) {
+        self.closed.store(!open, Ordering::Relaxed);
+    }
+
     /// Returns whether somebody may have it open.
     pub(super) fn is_open(&self) -> bool {
+        !self.closed.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether it is counted here.
+    pub(super) fn is_counted(&self) -> bool {
         let counter = lock(&self.counter);
         let counter = counter.as_ref();
         counter.is_none_or(|counter| counter.description().is_held())

@@ -8,7 +8,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dropbehind_policy::brake::{COUNT_MAX_NS, COUNT_MIN_NS, pause_ns};
 
@@ -22,9 +22,6 @@ use dropbehind_linux::processor_time;
 /// A file is watched for this long after it was used or had much unwritten. If nothing
 /// happens to it for as long, the next use is reported.
 const CALM: Duration = Duration::from_secs(1);
-/// A disk that has written nothing for this long may never write again, as one that is gone. Then
-/// nobody waits for it at an open, which would have failed at once, or not needed the disk.
-const NO_PROGRESS: Duration = Duration::from_secs(10);
 /// The most files of a disk whose writers are held at once. Each takes two threads, and a user
 /// who keeps a file's lock keeps them for ever.
 const HELD: usize = 256;
@@ -62,26 +59,6 @@ pub(crate) struct Brakes {
     sum: Arc<UnwrittenSum>,
     /// The files whose writers are held.
     held: Arc<AtomicUsize>,
-    progress: Mutex<Progress>,
-}
-
-/// Whether a disk still writes.
-#[derive(Debug, Default)]
-pub struct Progress {
-    unwritten_bytes: u64,
-    seen: Option<Instant>,
-}
-
-impl Progress {
-    /// Returns whether less was unwritten at some look of late than at the one before, or
-    /// nothing.
-    pub fn is_seen(&mut self, now: Instant, unwritten_bytes: u64) -> bool {
-        let before = std::mem::replace(&mut self.unwritten_bytes, unwritten_bytes);
-        if unwritten_bytes < before || before == 0 {
-            self.seen = Some(now);
-        }
-        now - *self.seen.get_or_insert(now) < NO_PROGRESS
-    }
 }
 
 #[derive(Debug, Default)]
@@ -169,7 +146,7 @@ impl DiskHandle {
         written_behind: bool,
     ) {
         brake.is_written_behind(written_behind);
-        if brake.is_over() || brake.is_watched() && brake.is_open() {
+        if brake.is_over() || brake.is_watched() && brake.is_counted() {
             return;
         }
         brake.counted(unwritten_bytes);
@@ -193,7 +170,8 @@ impl DiskHandle {
         let before = processor_time();
         let mut open = Vec::new();
         for brake in watched {
-            open.extend(brake.count().map(|_| brake));
+            let found = brake.count();
+            open.extend(found.filter(|_| brake.is_open()).map(|_| brake));
             if brake.load().wants_watching() {
                 brake.watch_for(CALM);
             }
@@ -216,11 +194,13 @@ impl DiskHandle {
 
     fn tell_excess(&self, watched: &[Arc<Brake>]) {
         let Some(sink) = &self.excess else { return };
-        if !lock(&self.brakes.progress).is_seen(Instant::now(), self.brakes.sum.bytes()) {
-            return;
-        }
+        let closed = watched.iter().filter(|brake| !brake.is_open());
+        let closed_bytes: u64 = closed.map(|brake| brake.load().own_bytes).sum();
         let mut told = Vec::new();
-        for &device in watched.iter().flat_map(|brake| brake.devices_in_excess()) {
+        for &device in watched
+            .iter()
+            .flat_map(|brake| brake.devices_in_excess(closed_bytes))
+        {
             if !told.contains(&device) {
                 told.push(device);
                 sink.tell(device);
@@ -276,19 +256,6 @@ impl Drop for Place {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn nobody_waits_for_a_disk_that_is_gone() {
-        let mut progress = Progress::default();
-        let began = Instant::now();
-        assert!(progress.is_seen(began, 9));
-        assert!(progress.is_seen(began + NO_PROGRESS / 2, 8));
-        assert!(progress.is_seen(began + NO_PROGRESS, 9));
-        assert!(!progress.is_seen(began + NO_PROGRESS * 3 / 2, 9));
-        // One that was idle meanwhile is not.
-        assert!(progress.is_seen(began + NO_PROGRESS * 2, 0));
-        assert!(progress.is_seen(began + NO_PROGRESS * 3, 9));
-    }
 
     #[test]
     fn who_watches_and_panics_is_followed_by_another() {

@@ -200,10 +200,9 @@ impl Holders {
         let received = self.waiting(other);
         let put_off = self.put_off_by(other).iter();
         let put_off = put_off.map(|id| id.load(Ordering::SeqCst));
-        for id in put_off.chain([received]).filter(|&id| id != 0) {
-            listener.let_go(id)?;
-        }
-        Ok(())
+        let ids = put_off.chain([received]).filter(|&id| id != 0);
+        // One that fails must not keep the others waiting.
+        ids.map(|id| listener.let_go(id)).fold(Ok(()), Result::and)
     }
 
     /// Forgets the calls that a holder has received. Only that holder may do so while it lives.

@@ -3,7 +3,6 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::time::Instant;
 
 use dropbehind_flusher::trace::Label;
 use dropbehind_flusher::{CacheMap, ObserveOptions, Provenance, WriterLimit};
@@ -204,7 +203,7 @@ impl Files {
             return;
         };
         let unwritten_bytes = self.small.unwritten_bytes();
-        if self.progress.is_seen(Instant::now(), unwritten_bytes) && unwritten_bytes > *most_bytes {
+        if unwritten_bytes > *most_bytes {
             devices.iter().for_each(|device| sink.tell(*device));
         }
     }

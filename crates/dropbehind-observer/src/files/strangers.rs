@@ -303,6 +303,13 @@ impl Files {
         self.strangers.doubts.entry(number).or_insert(doubt);
     }
 
+    /// A file is being opened, which no event will tell the close of. No search may look before that
+    /// is over: its thread still has to get a processor.
+    pub(super) fn is_being_opened(&mut self, number: FileNumber) {
+        self.strangers.doubts.remove(&number);
+        self.doubt(number, DOUBT_FIRST);
+    }
+
     /// Takes one step of searching `/proc` for processes that have files open, since events
     /// merge and some files have none.
     pub(crate) fn settle_doubts(&mut self) {

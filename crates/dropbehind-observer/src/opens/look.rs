@@ -361,6 +361,10 @@ impl Way {
         stat.is_ok_and(|stat| inode_of(&stat) == inode)
     }
 
+    pub(super) fn is_writable(&self) -> bool {
+        self.flags.intersects(OFlags::WRONLY | OFlags::RDWR)
+    }
+
     /// The `st_dev` of the directory that gets the file.
     pub(super) fn device(&self) -> Option<u64> {
         let base = self.base.as_ref().map_or(CWD, AsFd::as_fd);

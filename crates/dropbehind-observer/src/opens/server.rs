@@ -36,6 +36,9 @@ const COSTLY_COUNT: Duration = Duration::from_millis(1);
 const CHEAP_BYTES: u64 = 4 << 20;
 /// As many such files are remembered.
 const COSTLY_FILES: usize = 1024;
+/// No open is held for longer: the disk may write nothing any more, or others may fill it all the
+/// time.
+const HELD: Duration = Duration::from_secs(2);
 /// The longest wait for that at the end.
 const FLUSHING: Duration = Duration::from_secs(1);
 /// As many threads are remembered.
@@ -118,8 +121,8 @@ pub(super) struct Serving {
     /// The observer is gone: nothing is looked at any more.
     deaf: bool,
     excess: Excess,
-    /// Opens that wait until less is unwritten on this device.
-    held: Vec<(StoppedCall, u64)>,
+    /// Opens that wait until less is unwritten on this device, and since when.
+    held: Vec<(StoppedCall, u64, Instant)>,
     may_hold: bool,
     /// Looking at a file may mean waiting for its server, so while the other holder does, this
     /// one does not look: the server may itself wait for an open.
@@ -217,7 +220,7 @@ impl Serving {
         }
         let device = match found {
             Found::File(file) if file.is_writable() => Some(file.device()),
-            Found::ToBeMade(way) => way.device(),
+            Found::ToBeMade(way) if way.is_writable() => way.device(),
             _ => None,
         };
         let Some(device) = device.filter(|&device| self.excess.is_on(device)) else {
@@ -225,7 +228,7 @@ impl Serving {
         };
         let holds = self.served.holders.put_off(self.holder, call);
         if holds {
-            self.held.push((*call, device));
+            self.held.push((*call, device, Instant::now()));
         }
         holds
     }
@@ -238,13 +241,19 @@ impl Serving {
         }
         self.served.holders.looked(self.holder);
         let excess = &mut self.excess;
-        let free = |held: &mut (StoppedCall, u64)| !excess.is_on(held.1);
-        let free: Vec<_> = self.held.extract_if(.., free).collect();
+        let mut free = |&mut (_, device, since): &mut (StoppedCall, u64, Instant)| {
+            !excess.is_on(device) || since.elapsed() >= HELD
+        };
+        let free: Vec<_> = self.held.extract_if(.., &mut free).collect();
         let served = Arc::clone(&self.served);
-        for (call, _) in free {
-            if served.listener.waits(&call) {
-                let found = self.looker.look(&call, &served.listener);
-                self.found(&call, found);
+        for (call, ..) in free {
+            match served.listener.waits(&call) {
+                true => {
+                    let found = self.looker.look(&call, &served.listener);
+                    self.found(&call, found);
+                }
+                // The other holder has answered, or the thread has ended.
+                false => self.put_off(&call, What::Unclear),
             }
             let _ = served.holders.let_go(self.holder, &served.listener, &call);
         }
