@@ -28,9 +28,9 @@ const PUT_OFF: usize = 256;
 
 /// The memory that two holders share, each as number 0 or 1.
 ///
-/// A holder receives one call at a time, and may put it off to receive the next one. The kernel writes it into this memory in the same call
-/// that marks it as received, so no moment is left in which a holder may die and nobody knows
-/// what it had received.
+/// A holder receives one call at a time, and may put it off to receive the next one. The kernel
+/// writes it into this memory in the same call that marks it as received, so no moment is left in
+/// which a holder may die and nobody knows what it had received.
 #[derive(Debug)]
 pub struct Holders {
     memory: OwnedFd,

@@ -303,8 +303,8 @@ impl Files {
         self.strangers.doubts.entry(number).or_insert(doubt);
     }
 
-    /// A file is being opened, which no event will tell the close of. No search may look before that
-    /// is over: its thread still has to get a processor.
+    /// A file is being opened, and no event will report its close. A search must not look before
+    /// the open is over: the thread still has to get a processor.
     pub(super) fn is_being_opened(&mut self, number: FileNumber) {
         self.strangers.doubts.remove(&number);
         self.doubt(number, DOUBT_FIRST);
