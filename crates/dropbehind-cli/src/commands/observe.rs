@@ -12,12 +12,15 @@ use super::run::messages::{Connection, FromObserver, Heard, ToObserver, Wishes};
 use super::run::rules::RunRules;
 use crate::error::Exit;
 use crate::trace_file::TraceFile;
-use dropbehind_linux::{Interest, PollEntry, SignalsBlocked, poll, return_large_blocks};
+use dropbehind_linux::{
+    Interest, PollEntry, SignalsBlocked, poll, process_stat, return_large_blocks,
+};
 use dropbehind_observer::opens::ReportedOpens;
 use dropbehind_observer::status;
 use dropbehind_observer::{Observer, ObserverConfig, ObserverError, Source};
 use emigrants::Emigrants;
 use inhabitants::Inhabitants;
+use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::AsFd;
@@ -109,11 +112,21 @@ fn observe(supervisor: &mut Connection) -> Result<(), FromObserver> {
     let mut emigrants = Emigrants::of(process, &inhabitants);
     // Opens are reported from any namespace, and of its inhabitants most are not the program's.
     let home = (!wishes.opens_reported).then_some(&inhabitants);
+    let mut stopped = None;
     let processes = loop {
-        match next_order(supervisor, home.map(|_| emigrants.pause())) {
+        let pause = match stopped {
+            Some(_) => Some(SLICE),
+            None => home.map(|_| emigrants.pause()),
+        };
+        match next_order(supervisor, pause) {
             Ok(ToObserver::ProgramEnded { processes }) => break processes,
+            Ok(ToObserver::Stops { supervisor }) => stopped = Some(supervisor),
+            Ok(ToObserver::GoesOn) => stopped = None,
             Ok(_) => {}
-            Err(Silence::Quiet) => emigrants.look(),
+            Err(Silence::Quiet) => match stopped {
+                Some(supervisor) => continue_with(process, supervisor),
+                None => emigrants.look(),
+            },
             Err(Silence::Gone) => {
                 stay(&observer, home, wishes.settle);
                 trace.and_then(TraceFile::finish);
@@ -148,6 +161,17 @@ fn observe(supervisor: &mut Connection) -> Result<(), FromObserver> {
     }
     observer.stop();
     Ok(())
+}
+
+/// Continues a stopped supervisor if the program is not stopped any more.
+fn continue_with(program: i32, supervisor: i32) {
+    let is_stopped = |process| process_stat(process).is_ok_and(|stat| stat.state == 'T');
+    if is_stopped(supervisor)
+        && !is_stopped(program)
+        && let Some(supervisor) = Pid::from_raw(supervisor)
+    {
+        let _ = kill_process(supervisor, Signal::CONT);
+    }
 }
 
 fn begin(process: i32, wishes: &Wishes) -> Result<Observer, FromObserver> {

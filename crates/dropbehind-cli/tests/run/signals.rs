@@ -73,7 +73,11 @@ fn stops_are_shared_and_taken_back() {
         let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
         stat.rsplit_once(") ").unwrap().1.chars().next().unwrap()
     };
-    for (signal, to) in [("STOP", program), ("TSTP", running.id())] {
+    for (signal, to, continued) in [
+        ("STOP", program, running.id()),
+        ("STOP", program, program),
+        ("TSTP", running.id(), running.id()),
+    ] {
         // An orphaned process group is not stopped by SIGTSTP, plain or not.
         if signal == "TSTP" && is_orphaned(running.id()) {
             continue;
@@ -82,7 +86,7 @@ fn stops_are_shared_and_taken_back() {
         wait_for("both stopped", || {
             state(program) == 'T' && state(running.id()) == 'T'
         });
-        kill("CONT", running.id());
+        kill("CONT", continued);
         wait_for("both going on", || {
             state(program) != 'T' && state(running.id()) != 'T'
         });

@@ -199,7 +199,7 @@ impl Supervisor {
             }
             match program.change()? {
                 Some(Change::Stopped(signal)) => {
-                    stop_by(signal);
+                    self.stop_with_program(signal);
                     continue;
                 }
                 Some(change) => {
@@ -231,6 +231,13 @@ impl Supervisor {
                 starting = false;
             }
         }
+    }
+
+    fn stop_with_program(&mut self, signal: i32) {
+        let supervisor = rustix::process::getpid().as_raw_pid();
+        self.observer.tell(&ToObserver::Stops { supervisor });
+        stop_by(signal);
+        self.observer.tell(&ToObserver::GoesOn);
     }
 
     /// Passes on signals that the program did not get without us.
