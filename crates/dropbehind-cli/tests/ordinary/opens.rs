@@ -52,11 +52,16 @@ fn links_directories_and_descriptors_lead_where_the_program_finds_them() {
 fn openat2_creat_and_rings_are_known() {
     need!(all Ordinary::needs(&["python3"]));
     let user = Ordinary::new();
-    let script = "cat >calls.py <<'END'\n\
+    let script = "mkdir root; touch root/inside; cat >calls.py <<'END'\n\
          import ctypes, os, platform, struct\n\
          libc = ctypes.CDLL(None, use_errno=True)\n\
          how = ctypes.create_string_buffer(struct.pack('QQQ', os.O_WRONLY | os.O_CREAT, 0o600, 8))\n\
          fd = libc.syscall(437, -100, b'beneath', how, 24)\n\
+         assert fd >= 0, ctypes.get_errno()\n\
+         os.write(fd, b'x' * (4 << 20))\n\
+         root = os.open('root', os.O_RDONLY)\n\
+         how = ctypes.create_string_buffer(struct.pack('QQQ', os.O_WRONLY, 0, 16))\n\
+         fd = libc.syscall(437, root, b'/inside', how, 24)\n\
          assert fd >= 0, ctypes.get_errno()\n\
          os.write(fd, b'x' * (4 << 20))\n\
          fd = libc.creat(b'made', 0o600)\n\
@@ -68,7 +73,7 @@ fn openat2_creat_and_rings_are_known() {
     let left = user.runs("", script);
     assert_eq!(left.code, Some(0), "{left:?}");
     assert!(left.stderr.contains("io_uring"), "{left:?}");
-    for name in ["beneath", "made"] {
+    for name in ["beneath", "root/inside", "made"] {
         assert_eq!(user.cached_pages(name), 0, "{name}");
     }
 }

@@ -168,7 +168,10 @@ impl Looker {
         if flags.contains(OFlags::DIRECTORY) || path.is_empty() || !listener.waits(call) {
             return Found::Nothing;
         }
-        let is_absolute = path.as_bytes().starts_with(b"/");
+        let asked = ResolveFlags::from_bits_retain(how.resolve);
+        // Or else an absolute path begins at the directory that the call names.
+        let below = asked.contains(ResolveFlags::IN_ROOT);
+        let is_absolute = !below && path.as_bytes().starts_with(b"/");
         let its_root = self
             .threads
             .ask(call.thread, |directory| root_in(directory, "root"));
@@ -192,11 +195,10 @@ impl Looker {
         };
         // Links in our `/proc/self` are not the program's. A path that begins below another root
         // could lead out of it here.
-        let apart = match same_root || is_absolute {
+        let apart = match same_root || is_absolute || below {
             true => apart,
             false => ResolveFlags::BENEATH,
         };
-        let asked = ResolveFlags::from_bits_retain(how.resolve);
         let way = Way {
             base,
             path,
