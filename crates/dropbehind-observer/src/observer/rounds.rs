@@ -136,8 +136,14 @@ impl Rounds {
     /// Waits for something to happen, `pause` at most.
     fn wait(&mut self, mut pause: Duration) {
         let mut wake = [PollEntry::new(self.inputs.as_fd(), Interest::Readable)];
-        if self.trace.is_some() && poll(&mut wake, Some(GATHER)).is_ok_and(|ready| ready > 0) {
-            return self.inputs.woken();
+        if self.others_only {
+            pause = pause.min(OTHERS);
+        }
+        if self.trace.is_some() {
+            if poll(&mut wake, Some(GATHER)).is_ok_and(|ready| ready > 0) {
+                return self.inputs.woken();
+            }
+            pause = pause.saturating_sub(GATHER);
         }
         let mut entries = vec![
             PollEntry::new(self.inputs.as_fd(), Interest::Readable),
@@ -146,12 +152,10 @@ impl Rounds {
         let fanotify = self.fanotify.as_ref().map(|fanotify| fanotify.as_fd());
         let opens = fanotify.or_else(|| self.reported.as_ref()?.opens());
         entries.extend(opens.map(|opens| PollEntry::new(opens, Interest::Readable)));
-        if self.others_only {
-            pause = pause.min(OTHERS);
-        } else if let Some(trace) = &self.trace {
+        if let Some(trace) = self.trace.as_ref().filter(|_| !self.others_only) {
             entries.push(PollEntry::new(trace.as_fd(), Interest::Readable));
         }
-        if poll(&mut entries, Some(pause.saturating_sub(GATHER))).is_err() {
+        if poll(&mut entries, Some(pause)).is_err() {
             return;
         }
         if entries[0].is_ready() {
