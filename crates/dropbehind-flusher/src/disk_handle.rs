@@ -57,6 +57,7 @@ pub(crate) struct DiskHandle {
     pub(crate) observed: Mutex<ObservedPages>,
     /// What holds back the files' writers.
     pub(crate) brakes: Brakes,
+    /// Is told while its observed files have too much unwritten.
     pub(crate) excess: Option<ExcessSink>,
     /// Measured speed of writeback, 0 until known.
     pub(crate) bytes_per_second: AtomicU64,

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dropbehind_flusher::{
-    CacheMap, ExcessSink, FailedWriteback, Flusher, Notice, NoticeSink, ReportedTrace, WriterLimit,
+    CacheMap, ExcessSink, FailedWriteback, Flusher, Notice, NoticeSink, ReportedTrace,
 };
 use dropbehind_linux::{
     CacheUses, EventMask, Fanotify, FileId, FileKind, FileStat, FileSystem, MarkTarget,
@@ -126,9 +126,11 @@ pub(crate) struct Files {
     /// Without the trace, what others had of files that were forgotten last, and when that was
     /// (`CLOCK_MONOTONIC`).
     forgotten: HashMap<FileId, (u64, CacheMap)>,
+    /// Has opens for writing wait; `None` where nobody can.
     excess: Option<ExcessSink>,
-    /// The devices and the limit of the last small file that was written.
-    last_written: Option<(Vec<u64>, WriterLimit)>,
+    /// The devices of the last small file that was written, and how many bytes may be unwritten
+    /// there.
+    last_written: Option<(Vec<u64>, u64)>,
     /// What is known of uses of cached pages; `None` until a rule asks for it.
     uses: Option<Option<CacheUses>>,
     /// When to ask again how much memory is available.

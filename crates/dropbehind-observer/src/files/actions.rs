@@ -171,9 +171,10 @@ impl Files {
         // A deleted file's blocks become free only when nobody has it open.
         let deleted = open.file.is_held() && is_deleted(open);
         if open.written
-            && let Some(limit @ WriterLimit::OfDisk(_)) = open.settings.writer_limit()
+            && let Some(WriterLimit::OfDisk(most_bytes)) = open.settings.writer_limit()
         {
-            self.last_written = Some((open.ids.iter().map(|id| id.device).collect(), limit));
+            let devices = open.ids.iter().map(|id| id.device).collect();
+            self.last_written = Some((devices, most_bytes));
         }
         match wanted && !deleted {
             true => self.small.closed(SmallFile {
@@ -197,13 +198,10 @@ impl Files {
     /// Has opens wait while too much of closed small files is unwritten. Most likely all of them
     /// are where the last one is.
     pub(crate) fn tell_excess(&mut self) {
-        let (Some(sink), Some((devices, WriterLimit::OfDisk(most_bytes)))) =
-            (&self.excess, &self.last_written)
-        else {
+        let (Some(sink), Some((devices, most_bytes))) = (&self.excess, &self.last_written) else {
             return;
         };
-        let unwritten_bytes = self.small.unwritten_bytes();
-        if unwritten_bytes > *most_bytes {
+        if self.small.unwritten_bytes() > *most_bytes {
             devices.iter().for_each(|device| sink.tell(*device));
         }
     }
