@@ -81,11 +81,7 @@ impl Hierarchy {
             path,
             version: self.version,
         };
-        let limit = match self.version {
-            Version::V1 => "memory.limit_in_bytes",
-            Version::V2 => "memory.max",
-        };
-        fs::write(group.path.join(limit), limit_bytes.to_string())?;
+        group.limit(&limit_bytes.to_string())?;
         Ok(group)
     }
 }
@@ -106,6 +102,22 @@ fn delegate_memory(root: &Path) -> Result<(), String> {
 }
 
 impl MemoryGroup {
+    fn limit(&self, limit: &str) -> io::Result<()> {
+        let name = match self.version {
+            Version::V1 => "memory.limit_in_bytes",
+            Version::V2 => "memory.max",
+        };
+        fs::write(self.path.join(name), limit)
+    }
+
+    /// Takes the limit away.
+    pub(crate) fn lift(&self) -> io::Result<()> {
+        self.limit(match self.version {
+            Version::V1 => "-1",
+            Version::V2 => "max",
+        })
+    }
+
     /// The file that a process enters by.
     pub(crate) fn entrance(&self) -> PathBuf {
         self.path.join("cgroup.procs")

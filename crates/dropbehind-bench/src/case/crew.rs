@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::Stand;
 use crate::job::{Answer, Done, Job, WorkerOrder};
@@ -13,12 +13,19 @@ use crate::scenario::{Case, ProcessPlan};
 
 /// How often a wait looks whether the user wants to end.
 const LOOK: Duration = Duration::from_millis(100);
+/// A case whose workers have not ended after so many times its limit hangs. One that fsyncs in a
+/// memory cgroup of version 1 full of dirty pages, which it does not throttle, may hold locks of
+/// pages that it waits for itself to be written (`reclaim_throttle`, seen with Linux 6.18).
+const HANGING: u32 = 10;
+const HANGS: &str = "the workers hang: the kernel frees no memory of their cgroup. The limit was \
+                     lifted to end them; --memory sets a larger one";
 
 pub(super) struct Crew {
     workers: Vec<Worker>,
     events: Receiver<Event>,
     /// What they answered in the end.
     pub(super) done: Vec<Option<Done>>,
+    hangs_from: Option<Instant>,
 }
 
 /// Why a case has no figures.
@@ -35,6 +42,8 @@ pub(super) fn hire(case: &Case, stand: &Stand<'_>) -> Result<Crew, End> {
         workers: Vec::new(),
         events,
         done: case.processes.iter().map(|_| None).collect(),
+        hangs_from: (stand.limit_ms > 0)
+            .then(|| Instant::now() + Duration::from_millis(stand.limit_ms) * HANGING),
     };
     for (number, plan) in case.processes.iter().enumerate() {
         if let Some(why) = stand.launcher.missing(plan.mode) {
@@ -85,7 +94,12 @@ impl Crew {
     fn next(&mut self, stand: &Stand<'_>) -> Result<(usize, Answer), End> {
         loop {
             if stand.interrupted.load(Ordering::Relaxed) {
+                lift(stand);
                 return Err(End::Interrupted);
+            }
+            if self.hangs_from.is_some_and(|from| Instant::now() >= from) {
+                lift(stand);
+                return Err(End::Failed(HANGS.to_owned()));
             }
             match self.events.recv_timeout(LOOK) {
                 Ok((_, Some(Answer::Unavailable(why)))) => return Err(End::Unavailable(why)),
@@ -141,6 +155,13 @@ impl Crew {
             }
         }
         Ok(())
+    }
+}
+
+/// Lets workers go on, and end, that wait for memory to become free: not even SIGKILL ends those.
+fn lift(stand: &Stand<'_>) {
+    for group in [stand.group, stand.small_group].into_iter().flatten() {
+        let _ = group.lift();
     }
 }
 
