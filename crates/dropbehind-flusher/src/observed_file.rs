@@ -307,6 +307,12 @@ impl Observed {
         self.tell([Told::Advised { random }]);
     }
 
+    /// An open has truncated the file to nothing: without a trace, all that is cached of it from
+    /// now on was brought in ([`Provenance::ResidentAtOpen`]).
+    pub fn emptied(&self) {
+        self.tell([Told::Emptied]);
+    }
+
     /// Holds the file's writers from now on while more than this is dirty or under writeback.
     /// That holds all of the file's writers, since the kernel doesn't report who wrote which
     /// page. Works only on ext4, xfs and btrfs. Only the first limit counts. If the disk's files

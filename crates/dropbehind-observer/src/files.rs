@@ -60,6 +60,8 @@ pub(crate) struct ReportedOpen {
     pub(crate) copying: Option<Copying>,
     /// When what was cached before was counted (`CLOCK_MONOTONIC`).
     pub(crate) counted_ns: u64,
+    /// It has truncated the file to nothing.
+    pub(crate) is_emptied: bool,
 }
 
 /// The close of a file.
@@ -315,7 +317,7 @@ impl Files {
     }
 
     /// A file is being opened, of which this was cached just before; `None` if it was made by
-    /// that. Of a known file, nobody asks. An overlay may have copied it since, or still do so.
+    /// that. Of a known file, nobody asks, unless the open has emptied it. An overlay may have copied it since, or still do so.
     pub(crate) fn reported(
         &mut self,
         file: OwnedFd,
@@ -328,6 +330,7 @@ impl Files {
             writable,
             copying,
             counted_ns,
+            is_emptied,
         } = opened;
         let Ok(info) = file_stat(file.as_fd()) else {
             return;
@@ -366,6 +369,9 @@ impl Files {
         };
         if let Some(copying) = copying {
             open.may_be_copied = !copying.is_over;
+        }
+        if is_emptied {
+            open.is_emptied();
         }
         if writable {
             open.may_be_written();

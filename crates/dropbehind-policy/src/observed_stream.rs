@@ -270,6 +270,13 @@ impl ObservedStream {
         self.thorough
     }
 
+    /// The file was truncated to nothing. Without the trace, nothing is others' from now on.
+    pub fn emptied(&mut self) {
+        if let Some(resident) = self.provenance.resident() {
+            (resident.before_bytes, resident.unwritten_bytes) = (0, 0);
+        }
+    }
+
     /// The file is in use: look at it soon.
     pub fn touched(&mut self, now_ns: u64) {
         self.interval_ns = 0;

@@ -111,6 +111,28 @@ fn a_truncated_file_is_the_programs() {
 }
 
 /// The program reads and writes a copy, which the open makes.
+/// The program has it open when it truncates it, and reads what is others' until then.
+#[test]
+fn a_file_in_use_is_the_programs_once_it_is_truncated() {
+    need!(all Ordinary::needs(&["python3"]));
+    let user = Ordinary::new();
+    for kib in [200, 8 << 10] {
+        user.does(&format!(
+            "head -c {kib}K /dev/urandom >data; sync data; cat data >/dev/null; \
+             cat >truncate.py <<'END'\n\
+             import os, time\n\
+             first = os.open('data', os.O_RDONLY)\n\
+             data = os.read(first, {kib} << 10)\n\
+             time.sleep(0.1)\n\
+             again = os.open('data', os.O_WRONLY | os.O_TRUNC)\n\
+             os.write(again, data)\n\
+             END\n\
+             $RUN python3 truncate.py"
+        ));
+        assert_eq!(user.cached_pages("data"), 0, "{kib} KiB");
+    }
+}
+
 #[test]
 fn what_an_overlay_copies_goes_and_its_cached_half_stays() {
     need!(Need::Root, Need::Filesystem("overlay"));

@@ -126,6 +126,11 @@ impl DiskThread {
                     let id = StreamId(number.into());
                     self.disk.advised(now_ns, id, random);
                 }
+                Told::Emptied => {
+                    // The next look sees its size.
+                    self.disk.resized(now_ns, StreamId(number.into()), 0);
+                    self.with_observed(number, |observed| observed.stream.emptied());
+                }
             }
         }
         self.brought(now_ns, number, brought);

@@ -13,6 +13,7 @@ pub(crate) enum Told {
     Decided { range: ByteRange, stays: bool },
     Changed { mode: Mode, reads: bool },
     Advised { random: bool },
+    Emptied,
 }
 
 impl Told {
@@ -21,9 +22,10 @@ impl Told {
         match self {
             Told::Brought(brought) => Some(Unread::Brought(brought)),
             Told::Decided { range, stays: true } => Some(Unread::Stays(range)),
-            Told::Decided { stays: false, .. } | Told::Changed { .. } | Told::Advised { .. } => {
-                None
-            }
+            Told::Decided { stays: false, .. }
+            | Told::Changed { .. }
+            | Told::Advised { .. }
+            | Told::Emptied => None,
         }
     }
 }

@@ -192,6 +192,16 @@ impl OpenFile {
         }
     }
 
+    /// It was truncated to nothing: without the trace, nothing of it is others' from now on.
+    pub(super) fn is_emptied(&mut self) {
+        if let Some(before) = &mut self.before {
+            *before = CacheMap::empty();
+        }
+        if let Some(observed) = &self.observed {
+            observed.emptied();
+        }
+    }
+
     /// This process has it open for writing, or had.
     pub(super) fn is_written_by(&mut self, process: i32) {
         self.written = true;

@@ -49,6 +49,8 @@ pub(crate) struct Copying {
 pub(crate) enum Before {
     /// There was no such file: the open has made it.
     Made,
+    /// The open has truncated it to nothing.
+    Emptied,
     /// All but this.
     Absent(Absent),
     /// Nobody counted, since that took long the last time. Most likely the file is known.

@@ -71,8 +71,10 @@ impl Reported {
                     },
                     Some(file),
                 ) => {
+                    let is_emptied = matches!(before, Before::Emptied);
                     let before = |file: BorrowedFd<'_>| match before {
                         Before::Made => None,
+                        Before::Emptied => Some(CacheMap::empty()),
                         Before::Absent(absent) => Some(absent.map()),
                         Before::Uncounted => Some(CacheMap::now_without_reads_under_way(file)),
                     };
@@ -82,6 +84,7 @@ impl Reported {
                         writable,
                         copying,
                         counted_ns,
+                        is_emptied,
                     };
                     files.reported(file, opened, before);
                 }

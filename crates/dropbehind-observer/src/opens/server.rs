@@ -486,7 +486,7 @@ impl Serving {
             },
             What::Truncated(file) => match file.was_modified() {
                 true => {
-                    let before = (Before::Absent(Absent::all()), monotonic_ns());
+                    let before = (Before::Emptied, monotonic_ns());
                     self.opened(thread, &file, before, None);
                 }
                 // The open has failed, or is not yet over.
