@@ -23,9 +23,8 @@ const HOUR_ROUNDS: u32 = 180;
 /// Memory that it may have taken more at the end: some 40 KiB were seen, and on a
 /// busy machine, where events gather, 190.
 const MORE_KIB: u64 = 512;
-/// Files that it may hold open at once: a thousand small ones wait to be written,
-/// and where the disk or its own threads are behind, more of a round's on their
-/// way or with events still to be seen to. Of two rounds they would be more.
+/// Files that it may hold open at once: those of a round, which begins once none of the last
+/// one's is held. How many of them wait depends on the disk.
 const MOST_DESCRIPTORS: usize = 2 * FILES as usize + 256;
 
 /// What a watch takes.
@@ -132,6 +131,7 @@ fn takes_no_more_after(rounds: u32) {
     // Files that are still young, and the log.
     let most_descriptors = idle.descriptors + 8;
     let round = || {
+        taken_at_rest(&watch, most_descriptors);
         for folder in [&wanted, &other] {
             work(folder, FILES);
         }
