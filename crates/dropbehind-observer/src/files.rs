@@ -312,7 +312,7 @@ impl Files {
             return self.opened_again(number, process, file);
         }
         if let Some(number) = self.admit(file, &info, process, None) {
-            self.expect_uses(number);
+            self.expect_uses(number, info.size_bytes);
         }
     }
 
@@ -394,6 +394,7 @@ impl Files {
         let Some(open) = self.files.get_mut(&number) else {
             return;
         };
+        open.is_out_of_the_cache = false;
         if holds && !open.file.is_held() {
             open.file.hold(Arc::new(file));
         }
@@ -615,6 +616,7 @@ impl Files {
     pub(crate) fn unshelved(&mut self, unshelved: Unshelved) {
         if let Some(open) = self.files.get_mut(&unshelved.number) {
             open.left_bytes += unshelved.left_bytes;
+            open.is_out_of_the_cache = unshelved.is_out_of_the_cache;
             let mut board = lock(&self.board);
             let finished = board.sums(self.rules.disk_name(open.device), &open.rule);
             finished.dropped_bytes += unshelved.dropped_bytes;

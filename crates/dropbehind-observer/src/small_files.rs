@@ -76,6 +76,18 @@ struct Shelved {
     was_written: bool,
 }
 
+impl Shelved {
+    /// Returns whether nothing of the file is cached, as far as is known without opening it.
+    fn is_out_of_the_cache(&self) -> bool {
+        let Some(file) = &self.visited else {
+            return false;
+        };
+        let counted = || residency::count_seen(file.as_fd(), ByteRange::WHOLE);
+        self.small.file.cachestat_sees(file.as_fd())
+            && counted().is_ok_and(|counted| counted.cached_bytes == 0)
+    }
+}
+
 enum Message {
     File(SmallFile),
     /// Others brought this in.
@@ -93,6 +105,8 @@ pub(crate) struct Unshelved {
     pub(crate) dropped_bytes: u64,
     /// Bytes that should have been dropped, and stayed.
     pub(crate) left_bytes: u64,
+    /// Nothing of the file was cached then, of anybody's.
+    pub(crate) is_out_of_the_cache: bool,
 }
 
 /// The small files of an observer, and the thread that writes and drops them.
@@ -285,13 +299,16 @@ impl Server {
                 reused_bytes,
             } => {
                 self.is_unwritten(place, 0);
-                let mode = self.files.remove(&place).map(|shelved| shelved.small.mode);
+                let shelved = self.files.remove(&place);
+                let mode = shelved.as_ref().map(|shelved| shelved.small.mode);
                 let drops = mode.is_some_and(Mode::drops);
                 let if_drops = |bytes| if drops { bytes } else { 0 };
                 let unshelved = Unshelved {
                     number: file,
                     dropped_bytes: if_drops(dropped_bytes),
                     left_bytes: if_drops(left_bytes),
+                    is_out_of_the_cache: drops
+                        && shelved.is_some_and(|shelved| shelved.is_out_of_the_cache()),
                 };
                 {
                     let mut totals = lock(&self.totals);

@@ -252,9 +252,23 @@ impl Files {
         if !open.settings.mode.drops() || open.has_failed_writeback() {
             return;
         }
+        // What came since the open is the program's, which may be about to open the file again.
+        let others_bytes = match &open.before {
+            Some(before) if self.trace.is_none() && open.settings.reads => before.cached_bytes,
+            _ => u64::MAX,
+        };
+        if others_bytes == 0 || open.is_out_of_the_cache {
+            return;
+        }
+        let kept_of = |cached_bytes: u64| {
+            cached_bytes
+                .saturating_sub(open.left_bytes)
+                .min(others_bytes)
+        };
         if open.file.is_device() {
             let unclear_bytes = open.unclear.bytes();
-            return self.count_kept_bytes(open, open.ids[0], open.cached_bytes, unclear_bytes);
+            let cached_bytes = kept_of(open.cached_bytes);
+            return self.count_kept_bytes(open, open.ids[0], cached_bytes, unclear_bytes);
         }
         let Ok(file) = open.file.open() else {
             // Another process has a lease on it, or its mount is not where it was.
@@ -278,7 +292,7 @@ impl Files {
         let unclear = unclear.map(|part| cached_pages(file.as_fd(), part.start, part.len()));
         let unclear: u64 = unclear.filter_map(Result::ok).sum();
         let (cached, unclear) = (cached * page_size(), unclear * page_size());
-        self.count_kept_bytes(open, info.id, cached, unclear);
+        self.count_kept_bytes(open, info.id, kept_of(cached), unclear);
     }
 
     /// Of the pages that are cached, it is not known of up to `unclear_bytes` who brought them in.
@@ -289,13 +303,6 @@ impl Files {
         cached_bytes: u64,
         unclear_bytes: u64,
     ) {
-        let cached_bytes = cached_bytes.saturating_sub(open.left_bytes);
-        // What came since the open is the program's, which may be about to open the file again.
-        let others_bytes = match &open.before {
-            Some(before) if self.trace.is_none() && open.settings.reads => before.cached_bytes,
-            _ => u64::MAX,
-        };
-        let cached_bytes = cached_bytes.min(others_bytes);
         let unclear_bytes = unclear_bytes.min(cached_bytes);
         let kept_bytes = cached_bytes - unclear_bytes;
         if unclear_bytes > 0 {

@@ -9,7 +9,6 @@ use dropbehind_flusher::{CacheMap, WritebackSign};
 use dropbehind_linux::FileLink;
 use dropbehind_linux::{
     Description, EventMask, FileKind, FileStat, MarkLife, MarkTarget, file_stat, has_cachestat,
-    size_bytes,
 };
 use dropbehind_policy::grace::SMALL_FILE_BYTES;
 use dropbehind_policy::{FileNumber, Writeback};
@@ -67,7 +66,7 @@ impl Files {
                     open.may_be_written();
                 }
             }
-            self.expect_uses(number);
+            self.expect_uses(number, info.size_bytes);
             if self.fanotify.is_none() {
                 self.doubt(number, DOUBT_FIRST);
             }
@@ -311,12 +310,10 @@ impl Files {
     /// Asks for events of a large file's first read and, unless its writeback is lazy, of its
     /// first write: a write to cached pages brings nothing in. Only of the first, since an event
     /// for each would slow the programs down.
-    pub(super) fn expect_uses(&mut self, number: FileNumber) {
+    pub(super) fn expect_uses(&mut self, number: FileNumber, size_bytes: u64) {
         let Some(open) = self.files.get_mut(&number) else {
             return;
         };
-        let file = open.file.named();
-        let size_bytes = file.and_then(|file| size_bytes(file.as_fd())).unwrap_or(0);
         let early = open.settings.mode.writeback != Writeback::Lazy;
         let wanted = match early && size_bytes > SMALL_FILE_BYTES {
             true => EventMask::MODIFY | EventMask::ACCESS,

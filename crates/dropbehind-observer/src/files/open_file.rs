@@ -96,6 +96,8 @@ pub(super) struct OpenFile {
     pub(super) left_bytes: u64,
     /// Stays, since it is not known whether an observed program brought it in.
     pub(super) unclear: RangeSet,
+    /// Nothing of it is cached: its pages were dropped, and none was brought in since.
+    pub(super) is_out_of_the_cache: bool,
     /// Bytes that were cached when its last stream ended.
     pub(super) cached_bytes: u64,
     /// Its user says that it writes at random places.
@@ -144,6 +146,7 @@ impl OpenFile {
             writer_limit: None,
             left_bytes: 0,
             unclear: RangeSet::new(),
+            is_out_of_the_cache: false,
             cached_bytes: 0,
             random: false,
             advised_over: None,

@@ -6,7 +6,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::Arc;
 
-use dropbehind_linux::{FileLink, backing_paths, cgroups, command_name, file_stat, process_stat};
+use dropbehind_linux::{
+    FileLink, backing_paths, cgroups, command_name, file_stat, process_stat, size_bytes,
+};
 use dropbehind_policy::{Brought, ByteRange, FileNumber, Writeback};
 
 use super::Files;
@@ -207,11 +209,15 @@ impl Files {
             self.table.brought_of(number, Brought::new(range, ours));
         }
         self.act();
-        let open = self.files.get(&number);
-        if let Some(observed) = open.and_then(|open| open.observed.as_ref()) {
+        let Some(open) = self.files.get(&number) else {
+            return;
+        };
+        if let Some(observed) = &open.observed {
             observed.change(now.mode, now.reads);
         }
-        self.expect_uses(number);
+        let file = open.file.named();
+        let size_bytes = file.and_then(|file| size_bytes(file.as_fd()));
+        self.expect_uses(number, size_bytes.unwrap_or(0));
         self.show_facts(number);
     }
 
