@@ -387,6 +387,14 @@ impl Rounds {
             return;
         }
         let Event { mask, process, .. } = event;
+        let opened = mask.contains(EventMask::OPEN) && !by_us;
+        let closed = mask.intersects(EventMask::CLOSE_WRITE | EventMask::CLOSE_NOWRITE);
+        // Other than through a mapping.
+        let wrote = mask.contains(EventMask::MODIFY);
+        let read = mask.contains(EventMask::ACCESS);
+        if !(opened || closed || wrote || read) {
+            return;
+        }
         let Some(file) = event.file else { return };
         let Ok(info) = file_stat(file.as_fd()) else {
             return;
@@ -395,11 +403,6 @@ impl Rounds {
             return;
         }
         let FileStat { id, size_bytes, .. } = info;
-        let opened = mask.contains(EventMask::OPEN) && !by_us;
-        let closed = mask.intersects(EventMask::CLOSE_WRITE | EventMask::CLOSE_NOWRITE);
-        // Other than through a mapping.
-        let wrote = mask.contains(EventMask::MODIFY);
-        let read = mask.contains(EventMask::ACCESS);
         if wrote || read {
             self.files.used(id, wrote, read);
         }
