@@ -14,6 +14,8 @@ pub struct Received {
     /// Whether a process sent it, with kill(2) or the like, to us or to our group. Otherwise
     /// the kernel did: for a key on the terminal, a timer, or the end of a child.
     pub sent: bool,
+    /// Which process that was; `None` if it is in another pid namespace.
+    pub sender: Option<u32>,
 }
 
 /// Every signal that can be received as data instead of taking effect.
@@ -83,9 +85,11 @@ impl SignalFd {
         // SAFETY: the struct is made of integers, and there are enough bytes.
         let info: libc::signalfd_siginfo =
             unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) };
+        let sent = [libc::SI_USER, libc::SI_QUEUE, libc::SI_TKILL].contains(&info.ssi_code);
         Ok(Some(Received {
             signal: i32::try_from(info.ssi_signo).unwrap_or_default(),
-            sent: [libc::SI_USER, libc::SI_QUEUE, libc::SI_TKILL].contains(&info.ssi_code),
+            sent,
+            sender: (sent && info.ssi_pid > 0).then_some(info.ssi_pid),
         }))
     }
 }

@@ -20,7 +20,7 @@ use dropbehind_observer::status;
 use dropbehind_observer::{Observer, ObserverConfig, ObserverError, Source};
 use emigrants::Emigrants;
 use inhabitants::Inhabitants;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Signal, getppid, kill_process};
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::AsFd;
@@ -112,21 +112,25 @@ fn observe(supervisor: &mut Connection) -> Result<(), FromObserver> {
     let mut emigrants = Emigrants::of(process, &inhabitants);
     // Opens are reported from any namespace, and of its inhabitants most are not the program's.
     let home = (!wishes.opens_reported).then_some(&inhabitants);
-    let mut stopped = None;
+    let mut supervisor_stops = false;
     let processes = loop {
-        let pause = match stopped {
-            Some(_) => Some(SLICE),
-            None => home.map(|_| emigrants.pause()),
+        let pause = match supervisor_stops {
+            true => Some(SLICE),
+            false => home.map(|_| emigrants.pause()),
         };
         match next_order(supervisor, pause) {
             Ok(ToObserver::ProgramEnded { processes }) => break processes,
-            Ok(ToObserver::Stops { supervisor }) => stopped = Some(supervisor),
-            Ok(ToObserver::GoesOn) => stopped = None,
+            Ok(ToObserver::Stops) => supervisor_stops = true,
+            Ok(ToObserver::GoesOn) => supervisor_stops = false,
             Ok(_) => {}
-            Err(Silence::Quiet) => match stopped {
-                Some(supervisor) => continue_with(process, supervisor),
-                None => emigrants.look(),
-            },
+            Err(Silence::Quiet) => {
+                if supervisor_stops && goes_on(process) {
+                    continue_supervisor();
+                }
+                if home.is_some() {
+                    emigrants.look();
+                }
+            }
             Err(Silence::Gone) => {
                 stay(&observer, home, wishes.settle);
                 trace.and_then(TraceFile::finish);
@@ -163,12 +167,27 @@ fn observe(supervisor: &mut Connection) -> Result<(), FromObserver> {
     Ok(())
 }
 
-/// Continues a stopped supervisor if the program is not stopped any more.
-fn continue_with(program: i32, supervisor: i32) {
-    let is_stopped = |process| process_stat(process).is_ok_and(|stat| stat.state == 'T');
-    if is_stopped(supervisor)
-        && !is_stopped(program)
-        && let Some(supervisor) = Pid::from_raw(supervisor)
+/// Returns whether a process that was stopped goes on, or has ended.
+fn goes_on(process: i32) -> bool {
+    match process_stat(process).map(|stat| stat.state) {
+        Ok('R' | 'S') => true,
+        // Its first thread has ended. Others that are left may be stopped.
+        Ok('Z') => {
+            let threads = std::fs::read_dir(format!("/proc/{process}/task"));
+            threads.is_ok_and(|threads| threads.count() <= 1)
+        }
+        // Stopped, traced, or not clear now.
+        _ => false,
+    }
+}
+
+/// Continues the supervisor if it is stopped. None is our parent if it was killed, or is in
+/// another pid namespace.
+fn continue_supervisor() {
+    let supervisor = getppid();
+    let stat = supervisor.map(|supervisor| process_stat(supervisor.as_raw_nonzero().get()));
+    if let (Some(supervisor), Some(Ok(stat))) = (supervisor, stat)
+        && stat.state == 'T'
     {
         let _ = kill_process(supervisor, Signal::CONT);
     }

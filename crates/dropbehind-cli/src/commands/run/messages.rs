@@ -46,12 +46,9 @@ pub(crate) enum ToObserver {
         /// What is to be done.
         wishes: Box<Wishes>,
     },
-    /// The program is stopped, and so will be the supervisor, whose process this is. A stopped
-    /// process does not notice that its child goes on.
-    Stops {
-        /// Whom to continue when the program goes on.
-        supervisor: i32,
-    },
+    /// The program is stopped, and so will be the supervisor. A stopped process does not notice
+    /// that its child goes on.
+    Stops,
     /// The supervisor is not stopped any more.
     GoesOn,
     /// The program has ended: finish what is left, and report.

@@ -41,6 +41,11 @@ impl ObserverProcess {
         })
     }
 
+    /// Its process.
+    pub(super) fn process(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Whether it has died.
     pub(super) fn is_gone(&self) -> bool {
         self.gone

@@ -234,8 +234,7 @@ impl Supervisor {
     }
 
     fn stop_with_program(&mut self, signal: i32) {
-        let supervisor = rustix::process::getpid().as_raw_pid();
-        self.observer.tell(&ToObserver::Stops { supervisor });
+        self.observer.tell(&ToObserver::Stops);
         stop_by(signal);
         self.observer.tell(&ToObserver::GoesOn);
     }
@@ -245,6 +244,8 @@ impl Supervisor {
         let signal = received.signal;
         let wanted = match signal {
             SIGCHLD => false,
+            // The observer continues us, and nobody else, because the program goes on.
+            SIGCONT if received.sender == Some(self.observer.process()) => false,
             // The whole group most likely got it: only a program that is still stopped needs it.
             SIGCONT => is_stopped(program),
             // When a terminal goes away, only the session leader gets the signal.
