@@ -22,7 +22,7 @@ use crate::sampler::{Sampler, Seen, Watched};
 use crate::scenario::Case;
 use crate::worker::add_series;
 use accounts::{Accounts, cpu, server_cpu};
-use crew::{End, hire};
+use crew::{End, hire, lift};
 
 /// How long pages that somebody drops behind may take to go.
 const DROP_PATIENCE_STEPS: u32 = 20;
@@ -79,6 +79,7 @@ fn measure(case: &Case, watched: Arc<Watched>, stand: &Stand<'_>) -> Result<Run,
     let sampler = Sampler::start(Arc::clone(&watched), at_ns);
     let worked = crew.work(case, at_ns, stand);
     if worked.is_err() {
+        lift(stand);
         sampler.finish();
         worked?;
         unreachable!("it was an error");

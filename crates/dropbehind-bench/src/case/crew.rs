@@ -13,10 +13,11 @@ use crate::scenario::{Case, ProcessPlan};
 
 /// How often a wait looks whether the user wants to end.
 const LOOK: Duration = Duration::from_millis(100);
-/// A case whose workers have not ended after so many times its limit hangs. One that fsyncs in a
-/// memory cgroup of version 1 full of dirty pages, which it does not throttle, may hold locks of
-/// pages that it waits for itself to be written (`reclaim_throttle`, seen with Linux 6.18).
-const HANGING: u32 = 10;
+/// Workers that have not ended this long after their limit hang. A slow disk needs minutes for
+/// what is dirty then. One that fsyncs in a memory cgroup of version 1 full of dirty pages, which
+/// it does not throttle, may hold locks of pages that it waits for itself to be written
+/// (`reclaim_throttle`, seen with Linux 6.18).
+const HANGING: Duration = Duration::from_secs(600);
 const HANGS: &str = "the workers hang: the kernel frees no memory of their cgroup. The limit was \
                      lifted to end them; --memory sets a larger one";
 
@@ -43,7 +44,7 @@ pub(super) fn hire(case: &Case, stand: &Stand<'_>) -> Result<Crew, End> {
         events,
         done: case.processes.iter().map(|_| None).collect(),
         hangs_from: (stand.limit_ms > 0)
-            .then(|| Instant::now() + Duration::from_millis(stand.limit_ms) * HANGING),
+            .then(|| Instant::now() + Duration::from_millis(stand.limit_ms) + HANGING),
     };
     for (number, plan) in case.processes.iter().enumerate() {
         if let Some(why) = stand.launcher.missing(plan.mode) {
@@ -94,11 +95,9 @@ impl Crew {
     fn next(&mut self, stand: &Stand<'_>) -> Result<(usize, Answer), End> {
         loop {
             if stand.interrupted.load(Ordering::Relaxed) {
-                lift(stand);
                 return Err(End::Interrupted);
             }
             if self.hangs_from.is_some_and(|from| Instant::now() >= from) {
-                lift(stand);
                 return Err(End::Failed(HANGS.to_owned()));
             }
             match self.events.recv_timeout(LOOK) {
@@ -158,8 +157,8 @@ impl Crew {
     }
 }
 
-/// Lets workers go on, and end, that wait for memory to become free: not even SIGKILL ends those.
-fn lift(stand: &Stand<'_>) {
+/// Lets workers go on, and so be killed, that wait for memory to become free: not even SIGKILL ends those.
+pub(super) fn lift(stand: &Stand<'_>) {
     for group in [stand.group, stand.small_group].into_iter().flatten() {
         let _ = group.lift();
     }
