@@ -317,7 +317,8 @@ impl Files {
     }
 
     /// A file is being opened, of which this was cached just before; `None` if it was made by
-    /// that. Of a known file, nobody asks, unless the open has emptied it. An overlay may have copied it since, or still do so.
+    /// that. Of a known file, nobody asks, unless the open has emptied it. An overlay may have
+    /// copied it since, or still do so.
     pub(crate) fn reported(
         &mut self,
         file: OwnedFd,
@@ -546,6 +547,7 @@ impl Files {
             // Any page may have come since we looked, of anybody's.
             open.named.insert(ByteRange::WHOLE);
             open.unclear.insert(ByteRange::WHOLE);
+            open.is_out_of_the_cache = false;
         }
     }
 

@@ -274,6 +274,7 @@ impl ObservedStream {
     pub fn emptied(&mut self) {
         if let Some(resident) = self.provenance.resident() {
             (resident.before_bytes, resident.unwritten_bytes) = (0, 0);
+            self.fronts.withdraw(ByteRange::WHOLE);
         }
     }
 

@@ -110,7 +110,6 @@ fn a_truncated_file_is_the_programs() {
     }
 }
 
-/// The program reads and writes a copy, which the open makes.
 /// The program has it open when it truncates it, and reads what is others' until then.
 #[test]
 fn a_file_in_use_is_the_programs_once_it_is_truncated() {
@@ -133,6 +132,7 @@ fn a_file_in_use_is_the_programs_once_it_is_truncated() {
     }
 }
 
+/// The program reads and writes a copy, which the open makes.
 #[test]
 fn what_an_overlay_copies_goes_and_its_cached_half_stays() {
     need!(Need::Root, Need::Filesystem("overlay"));

@@ -127,6 +127,7 @@ impl DiskThread {
                     self.disk.advised(now_ns, id, random);
                 }
                 Told::Emptied => {
+                    self.brought(now_ns, number, std::mem::take(&mut brought));
                     // The next look sees its size.
                     self.disk.resized(now_ns, StreamId(number.into()), 0);
                     self.with_observed(number, |observed| observed.stream.emptied());

@@ -129,6 +129,7 @@ impl Files {
         let inode = self.inodes.of_number(number)?;
         let open = self.files.get_mut(&number)?;
         open.ids.push(info.id);
+        open.is_out_of_the_cache = false;
         self.by_id.insert(info.id, number);
         if overlay.is_some() && open.overlay.is_none() && open.observed.is_none() {
             // The path that users know, and write rules for.

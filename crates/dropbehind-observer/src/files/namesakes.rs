@@ -90,10 +90,11 @@ impl Files {
 
     /// Remembers that the trace has named pages of a file, if we have looked at it.
     pub(super) fn was_named(&mut self, number: FileNumber, range: ByteRange) {
-        if let Some(open) = self.files.get_mut(&number)
-            && self.trace.is_some()
-            && open.before.is_some()
-        {
+        let Some(open) = self.files.get_mut(&number) else {
+            return;
+        };
+        open.is_out_of_the_cache = false;
+        if self.trace.is_some() && open.before.is_some() {
             let many = open.named.count() >= NAMED_MAX;
             let range = if many { ByteRange::WHOLE } else { range };
             open.named.insert(range);

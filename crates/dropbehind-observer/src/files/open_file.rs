@@ -229,6 +229,7 @@ impl OpenFile {
             observed.advised(true);
         }
         self.observed = Some(observed);
+        self.is_out_of_the_cache = false;
         self.hold_writers();
     }
 

@@ -41,9 +41,6 @@ impl Files {
 
     /// Pages of a file entered the cache, brought in by this process.
     pub(super) fn bring(&mut self, number: FileNumber, process: i32, brought: Brought) {
-        if let Some(open) = self.files.get_mut(&number) {
-            open.is_out_of_the_cache = false;
-        }
         let Some(open) = self.files.get(&number).filter(|_| brought.ours) else {
             return self.table.brought_of(number, brought);
         };

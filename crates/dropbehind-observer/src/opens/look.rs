@@ -8,7 +8,9 @@ use crate::observer::own_process;
 use crate::source::has_pages;
 use dropbehind_linux::seccomp::{Listener, OpenHow, Request, StoppedCall};
 use dropbehind_linux::{OwnLinks, descriptor_limit, may_write, mount_with_id};
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Statx, StatxAttributes, StatxFlags,
+};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::ffi::{CString, OsStr};
@@ -247,7 +249,9 @@ impl Looker {
         let writes = flags.intersects(OFlags::WRONLY | OFlags::RDWR);
         // Whoever makes a file may write to it whatever its mode.
         let is_maker = is_made && stat.stx_uid == self.user;
-        if writes && !is_maker && !may_write(named.as_fd()) {
+        let truncates = flags.contains(OFlags::TRUNC);
+        let is_append_only = stat.stx_attributes.contains(StatxAttributes::APPEND);
+        if truncates && is_append_only || writes && !is_maker && !may_write(named.as_fd()) {
             // The open will fail.
             return Found::Nothing;
         }
