@@ -57,7 +57,7 @@ pub(crate) struct DiskHandle {
     pub(crate) observed: Mutex<ObservedPages>,
     /// What holds back the files' writers.
     pub(crate) brakes: Brakes,
-    /// Is told while its observed files have too much unwritten.
+    /// Receives a report while too much of its observed files is unwritten.
     pub(crate) excess: Option<ExcessSink>,
     /// Measured speed of writeback, 0 until known.
     pub(crate) bytes_per_second: AtomicU64,

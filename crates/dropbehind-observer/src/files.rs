@@ -128,7 +128,7 @@ pub(crate) struct Files {
     /// Without the trace, what others had of files that were forgotten last, and when that was
     /// (`CLOCK_MONOTONIC`).
     forgotten: HashMap<FileId, (u64, CacheMap)>,
-    /// Has opens for writing wait; `None` where nobody can.
+    /// Makes opens for writing wait; `None` where the source of opens cannot.
     excess: Option<ExcessSink>,
     /// The devices of the last small file that was written, and how many bytes may be unwritten
     /// there.

@@ -105,7 +105,7 @@ pub(crate) struct Unshelved {
     pub(crate) dropped_bytes: u64,
     /// Bytes that should have been dropped, and stayed.
     pub(crate) left_bytes: u64,
-    /// Nothing of the file was cached then, of anybody's.
+    /// No page of the file was cached then, whoever had brought it in.
     pub(crate) is_out_of_the_cache: bool,
 }
 

@@ -157,7 +157,7 @@ impl Crew {
     }
 }
 
-/// Lets workers go on, and so be killed, that wait for memory to become free: not even SIGKILL ends those.
+/// Lets workers go on that wait for memory to become free: until then, not even SIGKILL ends them.
 pub(super) fn lift(stand: &Stand<'_>) {
     for group in [stand.group, stand.small_group].into_iter().flatten() {
         let _ = group.lift();

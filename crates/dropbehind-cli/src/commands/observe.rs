@@ -181,7 +181,7 @@ fn goes_on(process: i32) -> bool {
     }
 }
 
-/// Continues the supervisor if it is stopped. None is our parent if it was killed, or is in
+/// Continues the supervisor if it is stopped. It is our parent, unless it was killed or is in
 /// another pid namespace.
 fn continue_supervisor() {
     let supervisor = getppid();

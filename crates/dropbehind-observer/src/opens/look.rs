@@ -171,7 +171,7 @@ impl Looker {
             return Found::Nothing;
         }
         let asked = ResolveFlags::from_bits_retain(how.resolve);
-        // Or else an absolute path begins at the directory that the call names.
+        // Then an absolute path begins at the directory that the call names, not at the root.
         let below = asked.contains(ResolveFlags::IN_ROOT);
         let is_absolute = !below && path.as_bytes().starts_with(b"/");
         let its_root = self
