@@ -96,6 +96,8 @@ impl Owners {
             return *owned;
         }
         let owned = has_thread(process, KEEPER)
+            // It opens files through mounts that are not its programs'.
+            || is_observer(process)
             || mount_namespace_of(process)
                 .is_ok_and(|namespace| self.is_claimed(Claimed::Namespace(namespace)));
         if self.processes.len() >= PROCESSES {

@@ -16,6 +16,7 @@ use dropbehind_linux::{
 use rustix::fs::{AtFlags, Statx, StatxFlags};
 
 use crate::in_time::in_time;
+use crate::observer::own_process;
 use crate::rules::Rules;
 use crate::shown;
 
@@ -81,13 +82,22 @@ const REMOTE: [&str; 9] = [
 pub(crate) struct Marks {
     source: Source,
     watch: MountWatch,
-    /// The root directory from which the mount points are seen.
-    root: Arc<OwnedFd>,
+    view: View,
     namespace: MountNamespaceId,
     marked: HashMap<u64, Marked>,
+    /// In a run, the mounts that we see ourselves, with what the kernel calls their devices.
+    unmarked: Vec<(u32, Marked)>,
+    own_root: Arc<OwnedFd>,
+}
+
+/// A mount table, and the root directory from which its mount points are seen.
+#[derive(Debug)]
+struct View {
+    root: Arc<OwnedFd>,
     mounts: Vec<Mount>,
 }
 
+/// Where something is mounted.
 #[derive(Debug)]
 struct Marked {
     point: PathBuf,
@@ -111,16 +121,14 @@ impl Marks {
         let mut marks = Marks {
             source,
             watch: MountWatch::new(process)?,
-            root: Arc::new(
-                File::options()
-                    .read(true)
-                    .custom_flags(libc::O_PATH | libc::O_DIRECTORY)
-                    .open(format!("/proc/{process}/root"))?
-                    .into(),
-            ),
+            view: View {
+                root: root_of(process)?,
+                mounts: Vec::new(),
+            },
             namespace: mount_namespace_of(process)?,
             marked: HashMap::new(),
-            mounts: Vec::new(),
+            unmarked: Vec::new(),
+            own_root: root_of(own_process())?,
         };
         marks.refresh(rules, fanotify, notes)?;
         Ok(marks)
@@ -128,7 +136,7 @@ impl Marks {
 
     /// All that is mounted.
     pub(crate) fn mounts(&self) -> &[Mount] {
-        &self.mounts
+        &self.view.mounts
     }
 
     /// The numbers of marked mounts, which no other mounts get.
@@ -136,16 +144,41 @@ impl Marks {
         self.marked.values().filter_map(|marked| marked.number)
     }
 
-    /// Where this device, as the kernel encodes it, is mounted and marked.
+    /// Where this device, as the kernel encodes it, is mounted. A run's marks are on its own mounts:
+    /// what we open through ours is not reported to us.
     pub(crate) fn points_of(&self, device: u32) -> Vec<MountPoint> {
-        let mounts = self.mounts.iter();
-        let of_device = mounts.filter(|mount| kernel_device(mount.device) == device);
-        let point = |mount: &Mount| {
-            let number = self.marked.get(&mount.id)?.number?;
-            let path = from_root(mount).to_owned();
-            Some(MountPoint::new(Arc::clone(&self.root), path, number))
+        let point = |root: &Arc<OwnedFd>, mounted: &Marked| {
+            let path = from_root(&mounted.point).to_owned();
+            Some(MountPoint::new(Arc::clone(root), path, mounted.number?))
         };
-        of_device.filter_map(point).collect()
+        let unmarked = self.unmarked.iter().filter(|(own, _)| *own == device);
+        let unmarked = unmarked.filter_map(|(_, mounted)| point(&self.own_root, mounted));
+        let mounts = self.view.mounts.iter();
+        let of_device = mounts.filter(|mount| kernel_device(mount.device) == device);
+        let marked = of_device.filter_map(|mount| self.marked.get(&mount.id));
+        unmarked
+            .chain(marked.filter_map(|mounted| point(&self.view.root, mounted)))
+            .collect()
+    }
+
+    /// The mounts that we see ourselves.
+    fn find_unmarked(&self) -> io::Result<Vec<(u32, Marked)>> {
+        if self.source == Source::Machine {
+            return Ok(Vec::new());
+        }
+        let view = View {
+            root: Arc::clone(&self.own_root),
+            mounts: MountWatch::new(own_process())?.mounts()?,
+        };
+        let mounts = view.mounts.iter().filter(|mount| {
+            let has_disk = !WITHOUT_DISK.contains(&mount.filesystem.as_str());
+            has_disk && !view.is_served(mount) && !view.is_covered(mount)
+        });
+        let marked = mounts.map(|mount| {
+            let (point, number) = (mount.mount_point.clone(), view.number(mount));
+            (kernel_device(mount.device), Marked { point, number })
+        });
+        Ok(marked.collect())
     }
 
     /// The numbers of mounts that could be unmounted: all but the root directory's.
@@ -184,10 +217,13 @@ impl Marks {
         notes: &mut Vec<String>,
     ) -> io::Result<()> {
         let mounts = self.watch.mounts()?;
-        self.mounts.clone_from(&mounts);
+        self.view.mounts.clone_from(&mounts);
+        // Without marks, no open is reported to us.
+        let unmarked = fanotify.and_then(|_| self.find_unmarked().ok());
+        self.unmarked = unmarked.unwrap_or_default();
         let mut marked = HashMap::new();
         for mount in mounts {
-            let served = self.is_served(&mount);
+            let served = self.view.is_served(&mount);
             let is_wanted =
                 !served || self.source != Source::Machine || rules.name(&mount.mount_point);
             if WITHOUT_DISK.contains(&mount.filesystem.as_str()) {
@@ -203,13 +239,13 @@ impl Marks {
                 continue;
             }
             let known = self.marked.remove(&mount.id);
-            if !served && self.is_covered(&mount) {
+            if !served && self.view.is_covered(&mount) {
                 // Its path leads to another mount, and must not be marked in its place.
                 marked.extend(known.map(|known| (mount.id, known)));
                 continue;
             }
             // Asking for its number may mean asking the server.
-            let number = (!served).then(|| self.number(&mount)).flatten();
+            let number = (!served).then(|| self.view.number(&mount)).flatten();
             let is_known = known
                 .is_some_and(|known| (known.point == mount.mount_point) && known.number == number);
             if !is_known
@@ -243,14 +279,28 @@ impl Marks {
         Ok(())
     }
 
+    fn mark(&self, fanotify: &Arc<Fanotify>, mount: &Mount, served: bool) -> io::Result<()> {
+        let source = self.source;
+        if !served {
+            return mark(source, fanotify, self.view.root.as_fd(), mount);
+        }
+        let (fanotify, root) = (Arc::clone(fanotify), Arc::clone(&self.view.root));
+        let mount = mount.clone();
+        in_time(move || mark(source, &fanotify, root.as_fd(), &mount))
+            .unwrap_or_else(|| Err(io::Error::new(io::ErrorKind::TimedOut, "no answer yet")))
+    }
+}
+
+impl View {
     fn number(&self, mount: &Mount) -> Option<u64> {
-        mount_number(self.root.as_fd(), from_root(mount)).ok()?
+        mount_number(self.root.as_fd(), from_root(&mount.mount_point)).ok()?
     }
 
     /// Returns whether something is mounted over it.
     fn is_covered(&self, mount: &Mount) -> bool {
         let flags = AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
-        let statx = rustix::fs::statx(&self.root, from_root(mount), flags, StatxFlags::MNT_ID);
+        let point = from_root(&mount.mount_point);
+        let statx = rustix::fs::statx(&self.root, point, flags, StatxFlags::MNT_ID);
         let is_told = |statx: &Statx| statx.stx_mask & StatxFlags::MNT_ID.bits() != 0;
         statx.is_ok_and(|statx| is_told(&statx) && statx.stx_mnt_id != mount.id)
     }
@@ -261,17 +311,16 @@ impl Marks {
         let mut above = self.mounts.iter().filter(below);
         above.any(|asking| reaches_server(&self.mounts, asking))
     }
+}
 
-    fn mark(&self, fanotify: &Arc<Fanotify>, mount: &Mount, served: bool) -> io::Result<()> {
-        let source = self.source;
-        if !served {
-            return mark(source, fanotify, self.root.as_fd(), mount);
-        }
-        let (fanotify, root) = (Arc::clone(fanotify), Arc::clone(&self.root));
-        let mount = mount.clone();
-        in_time(move || mark(source, &fanotify, root.as_fd(), &mount))
-            .unwrap_or_else(|| Err(io::Error::new(io::ErrorKind::TimedOut, "no answer yet")))
-    }
+/// Names the root directory of a process.
+fn root_of(process: i32) -> io::Result<Arc<OwnedFd>> {
+    let mut options = File::options();
+    options
+        .read(true)
+        .custom_flags(libc::O_PATH | libc::O_DIRECTORY);
+    let root: OwnedFd = options.open(format!("/proc/{process}/root"))?.into();
+    Ok(Arc::new(root))
 }
 
 /// Returns whether a server answers for each file.
@@ -378,7 +427,7 @@ fn mark(
         fanotify.add_mark(target, USE, MarkLife::Kept)
     };
     if source != Source::Machine {
-        return by_mount(root, from_root(mount));
+        return by_mount(root, from_root(&mount.mount_point));
     }
     let target = MarkTarget::FileSystem(&mount.mount_point);
     match fanotify.add_mark(target, USE, MarkLife::Kept) {
@@ -395,9 +444,9 @@ fn mark(
     }
 }
 
-/// The mount point as a path from the root directory's descriptor.
-fn from_root(mount: &Mount) -> &Path {
-    below_root(&mount.mount_point).unwrap_or(Path::new("."))
+/// A mount point as a path from the root directory's descriptor.
+fn from_root(point: &Path) -> &Path {
+    below_root(point).unwrap_or(Path::new("."))
 }
 
 /// `None` for the root directory itself.
