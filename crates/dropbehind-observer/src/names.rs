@@ -95,7 +95,8 @@ impl Names {
     }
 
     fn end(&mut self, process: i32, time_ns: u64) {
-        let known = self.living.get(&process).copied().unwrap_or_default();
+        // perf also reports an end when a process executes a setuid program, which it then leaves.
+        let known = self.known(process).unwrap_or_default();
         if known.time_ns > time_ns {
             // The number belongs to its next process already.
             return;
@@ -193,6 +194,19 @@ mod tests {
         assert_eq!(names.stamp(2), before);
         names.take(2, forked(1, 2));
         assert_ne!(names.stamp(2), before);
+    }
+
+    /// perf reports its end, and later the process's own.
+    #[test]
+    fn a_process_is_the_same_when_it_has_executed_a_setuid_program() {
+        let mut names = Names::default();
+        let name = ProgramName::new(b"cat");
+        names.take(1, TraceRecord::Named { process: 2, name });
+        let before = names.stamp(2);
+        names.take(2, TraceRecord::Ended { process: 2 });
+        names.take(3, TraceRecord::Ended { process: 2 });
+        assert_eq!(names.stamp(2), before);
+        assert_eq!(names.of(2).as_deref(), Some("cat"));
     }
 
     #[test]
