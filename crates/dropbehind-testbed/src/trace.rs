@@ -119,6 +119,8 @@ impl Trace {
             lost: false,
         };
         trace.set("buffer_size_kb", BUFFER_KIB)?;
+        // The processors' own clocks may differ by more than two events do.
+        trace.set("trace_clock", "mono")?;
         for (event, filter) in events {
             trace.set(&format!("{}/filter", event.folder()), filter)?;
         }
