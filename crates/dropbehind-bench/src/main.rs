@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// Does the work of `dropbehind bench`, whose --help tells about it. Sizes are numbers of bytes
+/// Does the work of `dropbehind bench`, whose --help describes it. Sizes are numbers of bytes
 /// here.
 #[derive(Debug, Parser)]
 #[command(name = "dropbehind-bench", version, propagate_version = true)]

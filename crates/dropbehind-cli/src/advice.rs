@@ -76,7 +76,7 @@ pub(crate) fn next_step(doing: Doing, path: &Path, error: &io::Error) -> String 
         Some(Errno::NOSYS) if matches!(doing, Doing::Count | Doing::Drop) => {
             "it takes Linux 6.5 or later, outside a sandbox that hides cachestat(2)".into()
         }
-        Some(Errno::OPNOTSUPP) => "`dropbehind probe` tells what works there".into(),
+        Some(Errno::OPNOTSUPP) => "`dropbehind probe` shows what works there".into(),
         _ => "the kernel's log (dmesg) may say more".into(),
     }
 }

@@ -17,7 +17,7 @@ pub struct CacheMap {
     pub(crate) map: ResidencyMap,
     /// Bytes that were cached.
     pub cached_bytes: u64,
-    /// Bytes of those that were not on the disk yet; 0 where the kernel does not tell.
+    /// Bytes of those that were not on the disk yet; 0 where the kernel does not say.
     pub unwritten_bytes: u64,
 }
 

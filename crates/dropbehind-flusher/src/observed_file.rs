@@ -33,7 +33,7 @@ pub use brake::WriterLimit;
 use brake::{Brake, FileLimit};
 pub(crate) use brakes::Brakes;
 pub use brakes::ExcessSink;
-use mailbox::{Mailbox, Told};
+use mailbox::{Mail, Mailbox};
 pub use observed_pages::ObservedPages;
 use source::{ObservedSource, Unreported};
 use unwritten::UnwrittenCounter;
@@ -187,7 +187,7 @@ impl Flusher {
         let counted = residency::count_observed(file.as_fd(), whole)?;
         if !residency::tells_unwritten(file.as_fd(), whole) {
             self.note(
-                "this kernel does not tell on all file systems what is still to be written: no \
+                "this kernel does not show on all file systems what is still to be written: no \
                  writeback is started there before pages are dropped"
                     .into(),
             );
@@ -298,19 +298,19 @@ impl Observed {
     /// drops affects only what is brought in afterwards: first tell [`Observed::brought`]
     /// that everything else stays.
     pub fn change(&self, mode: Mode, reads: bool) {
-        self.tell([Told::Changed { mode, reads }]);
+        self.tell([Mail::Changed { mode, reads }]);
     }
 
     /// Whether its users say that they write at random places (`POSIX_FADV_RANDOM`): nothing is
     /// written behind them then.
     pub fn advised(&self, random: bool) {
-        self.tell([Told::Advised { random }]);
+        self.tell([Mail::Advised { random }]);
     }
 
     /// An open has truncated the file to nothing: without a trace, all that is cached of it from
     /// now on was brought in ([`Provenance::ResidentAtOpen`]).
     pub fn emptied(&self) {
-        self.tell([Told::Emptied]);
+        self.tell([Mail::Emptied]);
     }
 
     /// Holds the file's writers from now on while more than this is dirty or under writeback.
@@ -356,15 +356,15 @@ impl Observed {
 
     /// These pages entered the cache, in this order ([`Provenance::Traced`]).
     pub fn brought(&self, brought: impl IntoIterator<Item = Brought>) {
-        self.tell(brought.into_iter().map(Told::Brought));
+        self.tell(brought.into_iter().map(Mail::Brought));
     }
 
     /// What was [held](Brought::held) of this range stays, or is dropped like all else.
     pub fn decided(&self, range: ByteRange, stays: bool) {
-        self.tell([Told::Decided { range, stays }]);
+        self.tell([Mail::Decided { range, stays }]);
     }
 
-    fn tell(&self, news: impl IntoIterator<Item = Told>) {
+    fn tell(&self, news: impl IntoIterator<Item = Mail>) {
         if self.mailbox.put(news) {
             self.disk.post(Message::Traced(self.number));
         }
@@ -373,7 +373,7 @@ impl Observed {
     /// What was reported about a finished file too late to be used.
     pub fn take_unread(&self) -> Vec<Unread> {
         let told = self.mailbox.take().into_iter();
-        told.filter_map(Told::unread).collect()
+        told.filter_map(Mail::unread).collect()
     }
 
     /// Another process has read from the file. If pages that reads bring in are to stay, so

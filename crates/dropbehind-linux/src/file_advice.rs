@@ -65,7 +65,7 @@ impl FileAdviceTrace {
         let (tracepoint, text) = tracefs::tracepoint(TRACEPOINT)?;
         let field = |name| Field::find(&text, name).ok_or_else(strange_format);
         let (descriptor, advice) = (field("fd")?, field("advice")?);
-        let rings = Rings::of_all_processors(Recorded::Tracepoint(tracepoint), Tasks::Untold, 0)?;
+        let rings = Rings::of_all_processors(Recorded::Tracepoint(tracepoint), Tasks::Ignored, 0)?;
         for ring in rings.iter() {
             let filtered = ring.filter(FILTER);
             filtered.map_err(|error| CacheTraceError::Other("filter of an event", error))?;

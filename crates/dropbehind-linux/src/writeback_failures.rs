@@ -187,7 +187,7 @@ impl WritebackFailures {
 
 fn rings(tracepoint: u64, ring_bytes: usize) -> Result<Rings, CacheTraceError> {
     let recorded = Recorded::Tracepoint(tracepoint);
-    let rings = Rings::of_all_processors(recorded, Tasks::Untold, ring_bytes)?;
+    let rings = Rings::of_all_processors(recorded, Tasks::Ignored, ring_bytes)?;
     for ring in rings.iter() {
         ring.enable()?;
     }

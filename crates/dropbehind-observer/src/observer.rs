@@ -139,8 +139,8 @@ impl Observer {
                 None => ", but for what came before we looked at the file",
             };
             notes.push(format!(
-                "the kernel does not tell who brings in which page ({error}): what was resident \
-                 when a file was opened stays, the rest goes{except}"
+                "the kernel does not report which process brings in which page ({error}): what was \
+                 resident when a file was opened stays, the rest goes{except}"
             ));
         });
         let mut trace = trace.ok();
@@ -150,7 +150,7 @@ impl Observer {
         let failed_writeback = failures.then(|| WritebackFailures::open(ring_bytes));
         let failed_writeback = failed_writeback.transpose().unwrap_or_else(|error| {
             notes.push(format!(
-                "the kernel does not tell when writeback fails ({error}): then programs may read \
+                "the kernel does not report when writeback fails ({error}): then programs may read \
                  back older data than they wrote"
             ));
             None

@@ -59,7 +59,7 @@ fn observer_families(metrics: &mut Exposition, snapshot: &Snapshot) {
     metrics.family(
         Kind::Gauge,
         "build_info",
-        "Always 1; the labels tell which dropbehind this is.",
+        "Always 1; the labels say which dropbehind this is.",
         [(&version, 1)],
     );
     metrics.one(

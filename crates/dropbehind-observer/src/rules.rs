@@ -88,7 +88,7 @@ pub trait Rules: Send + Sync + std::fmt::Debug {
     }
 
     /// What becomes of pages of this disk that are to stay if they are [used
-    /// again](Mode::keeps_reused), where the kernel does not tell what is used.
+    /// again](Mode::keeps_reused), where the kernel does not report what is used.
     fn unless_uses_are_known(&self, _disk: &str) -> Residency {
         Residency::Keep
     }

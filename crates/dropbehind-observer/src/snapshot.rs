@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize, Serializer};
 
 /// How a note begins that says why the mode `auto` keeps everything here.
-pub const KEEPS_ALL: &str = "what may be used again stays (mode auto): the kernel does not tell which \
-                             cached pages are used";
+pub const KEEPS_ALL: &str = "what may be used again stays (mode auto): the kernel does not report \
+                             which cached pages are used";
 
 /// Everything at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -433,8 +433,8 @@ impl Disk {
     }
 
     /// All writes up to the writers' count of `written_bytes` have been reported.
-    pub fn told(&mut self, now_ns: u64, id: StreamId, written_bytes: u64) {
-        self.with(now_ns, id, |stream, _| stream.told(written_bytes));
+    pub fn written_until(&mut self, now_ns: u64, id: StreamId, written_bytes: u64) {
+        self.with(now_ns, id, |stream, _| stream.written_until(written_bytes));
     }
 
     /// A read brought `range` into the cache.

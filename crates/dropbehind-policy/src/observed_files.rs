@@ -51,9 +51,9 @@ struct ObservedFile {
     /// Of them: had been dropped before.
     back: RangeSet,
     streaming: bool,
-    /// Records for its stream, which gets them with the next [`FileAction::Tell`].
+    /// Records for its stream, which gets them with the next [`FileAction::Report`].
     pending: Vec<Brought>,
-    /// What is to stay of what was brought in before, which is told after them.
+    /// What is to stay of what was brought in before, which is reported after them.
     kept: RangeSet,
     /// How many places it has on the shelf.
     shelved: u32,
@@ -70,8 +70,8 @@ impl ObservedFile {
 pub struct ObservedFiles {
     files: BTreeMap<FileNumber, ObservedFile>,
     by_inode: BTreeMap<Inode, Vec<FileNumber>>,
-    /// Files of which something is to be told, or was not said yet to stay.
-    telling: BTreeSet<FileNumber>,
+    /// Files of which something is to be reported, or was not yet said to stay.
+    reporting: BTreeSet<FileNumber>,
     /// Files that may be forgotten once nothing else is to be done.
     done: BTreeSet<FileNumber>,
     actions: VecDeque<FileAction>,
@@ -161,7 +161,7 @@ impl ObservedFiles {
                 }
                 _ => file.pending.push(brought),
             }
-            self.telling.insert(number);
+            self.reporting.insert(number);
             return;
         }
         if ours {
@@ -270,7 +270,7 @@ impl ObservedFiles {
             self.waiting_bytes -= bytes;
             self.reused_bytes += bytes;
             file.kept.insert(range);
-            self.telling.insert(number);
+            self.reporting.insert(number);
         } else if file.streaming {
             let decide = FileAction::Decide(number, range, stays);
             self.actions.push_back(decide);
@@ -316,7 +316,7 @@ impl ObservedFiles {
             }
         }
         file.back.clear();
-        self.telling.insert(number);
+        self.reporting.insert(number);
         self.actions.push_back(FileAction::Stream(number));
     }
 
@@ -431,23 +431,23 @@ impl ObservedFiles {
     pub fn next(&mut self) -> Option<FileAction> {
         loop {
             if let Some(action) = self.actions.pop_front() {
-                // What there is to tell was known before.
+                // What there is to report was known before.
                 if let FileAction::Close(number) | FileAction::Decide(number, ..) = action
-                    && self.telling.remove(&number)
+                    && self.reporting.remove(&number)
                 {
                     self.actions.push_front(action);
-                    self.tell(number);
+                    self.report(number);
                     continue;
                 }
                 return Some(action);
             }
-            if let Some(number) = self.telling.pop_first() {
+            if let Some(number) = self.reporting.pop_first() {
                 let file = self.files.get(&number);
                 if file.is_some_and(|file| file.opens == 0 && !file.pending.is_empty()) {
                     // Its last close was reported, but it is still in use.
                     self.actions.push_back(FileAction::Close(number));
                 }
-                self.tell(number);
+                self.report(number);
                 continue;
             }
             // After all else that is to be done about them. Some were used again just when they
@@ -459,8 +459,8 @@ impl ObservedFiles {
         }
     }
 
-    /// Puts what there is to tell of a file before all other actions.
-    fn tell(&mut self, number: FileNumber) {
+    /// Puts what there is to report of a file before all other actions.
+    fn report(&mut self, number: FileNumber) {
         let Some(file) = self.files.get_mut(&number) else {
             return;
         };
@@ -472,7 +472,7 @@ impl ObservedFiles {
         }
         let pending = core::mem::take(&mut file.pending);
         if !pending.is_empty() {
-            self.actions.push_front(FileAction::Tell(number, pending));
+            self.actions.push_front(FileAction::Report(number, pending));
         }
     }
 
@@ -530,9 +530,9 @@ impl ObservedFiles {
         true
     }
 
-    /// The stream of a file is gone, so there is nothing to tell of its close.
+    /// The stream of a file is gone, so its close is not reported.
     fn stream_gone(&mut self, number: FileNumber) {
-        self.telling.remove(&number);
+        self.reporting.remove(&number);
         let close = FileAction::Close(number);
         self.actions.retain(|action| *action != close);
     }
@@ -596,7 +596,7 @@ mod tests {
         let mut files = opened();
         let large = brought(pages(0, 300), true);
         files.brought_of(FILE, large);
-        let told = FileAction::Tell(FILE, vec![large]);
+        let told = FileAction::Report(FILE, vec![large]);
         expect(&mut files, &[FileAction::Stream(FILE), told]);
         files
     }
@@ -624,7 +624,7 @@ mod tests {
         let more = brought(pages(300, 310), true);
         files.brought_of(FILE, more);
         files.closed(FILE);
-        let told = FileAction::Tell(FILE, vec![more]);
+        let told = FileAction::Report(FILE, vec![more]);
         expect(&mut files, &[told, FileAction::Close(FILE)]);
     }
 
@@ -674,7 +674,7 @@ mod tests {
         };
         let unread = [brought(pages(0, 300), true), held];
         files.stream_finished(FILE, unread.map(Unread::Brought).into());
-        let told = FileAction::Tell(FILE, vec![brought(pages(0, 310), true)]);
+        let told = FileAction::Report(FILE, vec![brought(pages(0, 310), true)]);
         expect(&mut files, &[FileAction::Stream(FILE), told]);
     }
 
@@ -697,7 +697,7 @@ mod tests {
             held: true,
             ..brought(pages(0, 4), true)
         };
-        let told = FileAction::Tell(FILE, vec![back, again]);
+        let told = FileAction::Report(FILE, vec![back, again]);
         let decided = FileAction::Decide(FILE, pages(4, 8), true);
         expect(&mut files, &[told, decided]);
     }
@@ -736,7 +736,7 @@ mod tests {
         files.stream_finished(FILE, vec![Unread::Brought(large)]);
         let actions = [
             FileAction::Stream(FILE),
-            FileAction::Tell(FILE, vec![large]),
+            FileAction::Report(FILE, vec![large]),
             FileAction::Close(FILE),
         ];
         expect(&mut files, &actions);

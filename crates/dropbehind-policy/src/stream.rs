@@ -540,7 +540,7 @@ impl Stream {
 
     /// Writers have counted `written_bytes` up to now, and all ranges up to there have been
     /// reported.
-    pub(crate) fn told(&mut self, written_bytes: u64) {
+    pub(crate) fn written_until(&mut self, written_bytes: u64) {
         let outstanding_bytes = self.outstanding_bytes();
         self.progress.wrote(written_bytes, outstanding_bytes);
     }

@@ -31,7 +31,7 @@ use std::io::{self, Write};
     version,
     propagate_version = true,
     max_term_width = 100,
-    after_help = "`dropbehind COMMAND --help` tells about sizes, defaults and exit codes.",
+    after_help = "`dropbehind COMMAND --help` explains sizes, defaults and exit codes.",
     after_long_help = EXIT_CODES,
     subcommand_required = true,
     arg_required_else_help = true

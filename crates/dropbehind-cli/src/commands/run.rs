@@ -60,9 +60,10 @@ pub(super) const AFTER_HELP: &str = "\
 The program gets the same environment, limits, descriptors, terminal and signals as without \
 dropbehind, but for a mount namespace of its own: mounts that are not shared and that others \
 remove while it runs stay busy until it ends. That is with fanotify, which takes CAP_SYS_ADMIN; \
-the kernel then also tells who brings which page into the cache, unless DROPBEHIND_NO_TRACE is \
-set. Without root, seccomp stops the program at each open for some microseconds instead: what \
-was cached then stays, the rest goes, and nobody inside gains rights by sudo and the like.
+the kernel then also reports which process brings which page into the cache, unless \
+DROPBEHIND_NO_TRACE is set. Without root, seccomp stops the program at each open for some \
+microseconds instead: what was cached then stays, the rest goes, and nobody inside gains rights by \
+sudo and the like.
 
 Signals that others send to dropbehind go to the program, SIGUSR1 among them, which asks the other \
 commands how far they are: a run shows its figures in `dropbehind top` instead.

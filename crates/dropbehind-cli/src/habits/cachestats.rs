@@ -41,7 +41,7 @@ pub(super) fn run(name: &OsStr, args: &[OsString]) -> ExitCode {
         Ok(counted) => counted,
         Err(error) if Errno::from_io_error(&error) == Some(Errno::PERM) => {
             complain!(
-                "{}: the kernel tells of its cached pages only to its owner, to who may write it, \
+                "{}: the kernel shows its cached pages only to its owner, to who may write it, \
                  and to root",
                 shown(Path::new(path))
             );

@@ -87,7 +87,7 @@ pub(super) const STRATEGY: OptionSpec = OptionSpec {
     meaning: "Who drops the pages: dropbehind or the kernel",
     details: "emulated: plain buffered I/O, with a flusher thread behind it. native: the kernel's \
               own RWF_DONTCACHE, where mode, kernel and file system allow it. auto: what is \
-              measured to be better there; `dropbehind probe` tells which.",
+              measured to be better there; `dropbehind probe` says which.",
     ..OptionSpec::PLAIN
 };
 
@@ -320,10 +320,10 @@ pub(super) const SOURCE: OptionSpec = OptionSpec {
     },
     default: Some("auto"),
     meaning: "How to learn which files the program opens",
-    details: "fanotify takes CAP_SYS_ADMIN, which root has; the kernel then also tells who brings \
-              which page into the cache. seccomp takes no privilege: it stops the program at each \
-              open for some microseconds, what was cached then stays, and the rest goes. auto is \
-              fanotify where it may be, and else seccomp.",
+    details: "fanotify takes CAP_SYS_ADMIN, which root has; the kernel then also reports which \
+              process brings which page into the cache. seccomp takes no privilege: it stops the \
+              program at each open for some microseconds, what was cached then stays, and the rest \
+              goes. auto is fanotify where it may be, and else seccomp.",
     ..OptionSpec::PLAIN
 };
 
@@ -350,8 +350,8 @@ pub(super) const VERBOSE: OptionSpec = OptionSpec {
 const RUN_MODE: OptionSpec = OptionSpec {
     default: Some("auto"),
     details: "auto: write back at once, and drop what the program brought in unless it is used \
-              again. Unless you ask for auto, that becomes dontcache where the kernel does not tell \
-              what is used again: without root, and on kernels without the tracepoint \
+              again. Unless you ask for auto, that becomes dontcache where the kernel does not \
+              report what is used again: without root, and on kernels without the tracepoint \
               filemap:mm_filemap_get_pages. buffered: as without dropbehind. dontcache: write back \
               at once, and drop the pages that the program brought in. noreuse: the kernel writes \
               back when it likes, and the pages are dropped then. write-behind: write back one \

@@ -80,7 +80,7 @@ fn a_file_below_an_overlay_that_a_sleeping_process_holds_open() {
     }
 }
 
-/// The kernel tells of a device's pages as it does of a file's. While it is held
+/// The kernel reports a device's pages as it does a file's. While it is held
 /// open, they do not go with the program's close.
 #[test]
 fn a_raw_device_that_a_sleeping_process_holds_open() {

@@ -21,7 +21,7 @@ const STREAMS: &str =
 fn sees_uses() -> bool {
     let sees = has_event("filemap/mm_filemap_get_pages");
     if !sees {
-        eprintln!("SKIPPED: this kernel does not tell which cached pages are used");
+        eprintln!("SKIPPED: this kernel does not report which cached pages are used");
     }
     sees
 }

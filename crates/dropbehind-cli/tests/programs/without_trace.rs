@@ -1,4 +1,4 @@
-//! Where the kernel does not tell who brings in which page, one rule holds: what was
+//! Where the kernel does not report which process brings in which page, one rule holds: what was
 //! resident when a file was opened stays, the rest goes.
 
 use crate::bed::Bed;

@@ -86,7 +86,7 @@ fn what_is_used_again_stays_if_another_program_with_another_rule_has_the_file_op
 fn kernel_tells_uses() -> bool {
     let tells = has_event("filemap/mm_filemap_get_pages");
     if !tells {
-        eprintln!("SKIPPED: this kernel does not tell which cached pages are used");
+        eprintln!("SKIPPED: this kernel does not report which cached pages are used");
     }
     tells
 }

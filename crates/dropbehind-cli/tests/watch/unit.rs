@@ -66,7 +66,7 @@ fn the_units_privileges_are_enough() {
     assert_dropped(&secret, &watch);
     let untraced = watch
         .log()
-        .contains("does not tell who brings in which page");
+        .contains("does not report which process brings in which page");
     assert!(!untraced, "{}", watch.log());
     // What it wrote before we came counts as others'.
     let left = cached_mib(&open_before);

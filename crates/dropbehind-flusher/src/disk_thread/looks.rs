@@ -10,7 +10,7 @@ use dropbehind_policy::{Brought, StreamId};
 use super::{DiskThread, Source};
 use crate::lock;
 use crate::observed_file::Notice;
-use crate::observed_file::mailbox::Told;
+use crate::observed_file::mailbox::Mail;
 use crate::observed_file::source::{DescriptionPages, ObservedSource};
 
 /// The limit on separate page ranges remembered as still to be dropped. A program that reads
@@ -112,21 +112,21 @@ impl DiskThread {
         let mut brought = Vec::new();
         for told in told {
             match told {
-                Told::Brought(pages) => brought.push(pages),
-                Told::Decided { range, stays } => {
+                Mail::Brought(pages) => brought.push(pages),
+                Mail::Decided { range, stays } => {
                     self.brought(now_ns, number, std::mem::take(&mut brought));
                     let id = StreamId(number.into());
                     self.disk.decided(now_ns, id, range, stays);
                 }
-                Told::Changed { mode, reads } => {
+                Mail::Changed { mode, reads } => {
                     self.brought(now_ns, number, std::mem::take(&mut brought));
                     self.with_observed(number, |observed| observed.stream.change(mode, reads));
                 }
-                Told::Advised { random } => {
+                Mail::Advised { random } => {
                     let id = StreamId(number.into());
                     self.disk.advised(now_ns, id, random);
                 }
-                Told::Emptied => {
+                Mail::Emptied => {
                     self.brought(now_ns, number, std::mem::take(&mut brought));
                     // The next look sees its size.
                     self.disk.resized(now_ns, StreamId(number.into()), 0);

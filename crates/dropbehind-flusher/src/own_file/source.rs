@@ -141,7 +141,7 @@ impl OwnSource {
         }
         if writes.complete {
             self.written_total = written_total;
-            disk.told(now_ns, id, written_total);
+            disk.written_until(now_ns, id, written_total);
         }
         writes.complete && reads.complete
     }

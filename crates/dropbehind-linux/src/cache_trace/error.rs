@@ -56,7 +56,7 @@ impl fmt::Display for CacheTraceError {
             Self::NoTracepoint(error) => {
                 write!(f, "the kernel does not trace the page cache: {error}")
             }
-            Self::NoOrder => f.write_str("the kernel does not tell the size of a folio"),
+            Self::NoOrder => f.write_str("the kernel does not report the size of a folio"),
             Self::Other(call, error) => write!(f, "{call}: {error}"),
         }
     }

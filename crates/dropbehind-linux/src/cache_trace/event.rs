@@ -51,7 +51,7 @@ struct Attributes {
 /// What an event also records about tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tasks {
-    Untold,
+    Ignored,
     /// Forks and exits.
     Forks,
     /// Names.
@@ -85,7 +85,7 @@ impl Event {
             Recorded::Nothing => (PERF_TYPE_SOFTWARE, PERF_COUNT_SW_DUMMY),
         };
         let tasks = match tasks {
-            Tasks::Untold => 0,
+            Tasks::Ignored => 0,
             Tasks::Forks => TASK,
             Tasks::Names => COMM,
         };

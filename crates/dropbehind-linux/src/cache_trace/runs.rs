@@ -32,7 +32,7 @@ const HEAD: usize = 0;
 /// How many folios were lost for lack of room.
 const LOST: usize = 8;
 /// How much was added since the last wake-up.
-const UNTOLD: usize = 16;
+const SINCE_WAKE: usize = 16;
 /// How many runs we are done with; in its own cache line.
 const TAIL: usize = 64;
 /// The runs, used as a ring.
@@ -153,7 +153,7 @@ impl Runs {
         let program = Program::load(ProgramKind::Tracepoint, &instructions)?;
         let online = processors::online()?;
         let first = *online.first().ok_or(io::ErrorKind::NotFound)?;
-        let event = Event::open(Recorded::Tracepoint(tracepoint), Tasks::Untold, first, 0)?;
+        let event = Event::open(Recorded::Tracepoint(tracepoint), Tasks::Ignored, first, 0)?;
         event.run(program.as_fd())?;
         Ok(Self {
             readers: vec![Reader::default(); count],

@@ -91,7 +91,7 @@ impl CacheUses {
     /// # Errors
     ///
     /// Those of [`CacheTrace::open`](super::CacheTrace::open);
-    /// [`CacheTraceError::NoTracepoint`] also where the kernel does not tell of reads.
+    /// [`CacheTraceError::NoTracepoint`] also where the kernel does not report reads.
     pub fn open() -> Result<Self, CacheTraceError> {
         let failed = |error| CacheTraceError::of("the program in the kernel", error);
         if cfg!(not(all(
@@ -108,7 +108,7 @@ impl CacheUses {
             .ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
         let run = |tracepoint, instructions: &[u64]| -> io::Result<Event> {
             let program = Program::load(ProgramKind::Tracepoint, instructions)?;
-            let event = Event::open(Recorded::Tracepoint(tracepoint), Tasks::Untold, first, 0)?;
+            let event = Event::open(Recorded::Tracepoint(tracepoint), Tasks::Ignored, first, 0)?;
             event.run(program.as_fd())?;
             Ok(event)
         };
@@ -228,7 +228,7 @@ mod tests {
         match CacheUses::open() {
             Ok(uses) => Some(uses),
             Err(CacheTraceError::NoTracepoint(error)) => {
-                eprintln!("SKIPPED: this kernel does not tell of uses: {error}");
+                eprintln!("SKIPPED: this kernel does not report uses: {error}");
                 None
             }
             Err(error) => panic!("{error}"),

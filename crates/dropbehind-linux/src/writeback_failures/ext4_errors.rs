@@ -25,7 +25,7 @@ impl Ext4Errors {
     pub(super) fn open() -> Result<Self, CacheTraceError> {
         let (tracepoint, text) = tracefs::tracepoint(TRACEPOINT)?;
         let device = Field::find(&text, "dev").ok_or_else(strange_format)?;
-        let rings = Rings::of_all_processors(Recorded::Tracepoint(tracepoint), Tasks::Untold, 0)?;
+        let rings = Rings::of_all_processors(Recorded::Tracepoint(tracepoint), Tasks::Ignored, 0)?;
         for ring in rings.iter() {
             ring.enable()?;
         }

@@ -1,4 +1,4 @@
-//! What the kernel tells of pages that enter the cache. It tells of the whole
+//! What the kernel reports of pages that enter the cache. It reports the whole
 //! machine, so each test looks for its own files.
 
 use crate::setup::{Loop, MIB, as_nobody, directory, drop_all, pages, uncached_file};

@@ -32,7 +32,7 @@ impl Files {
         while let Some(action) = self.table.next() {
             match action {
                 FileAction::Stream(number) => self.stream(number),
-                FileAction::Tell(number, brought) => {
+                FileAction::Report(number, brought) => {
                     if let Some(observed) = self.observed_of(number) {
                         observed.brought(brought);
                     }

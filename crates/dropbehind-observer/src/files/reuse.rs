@@ -18,7 +18,7 @@ impl Files {
         self.uses.is_some()
     }
 
-    /// Uses of cached pages are noted from now on, if the kernel tells of them.
+    /// Uses of cached pages are noted from now on, if the kernel reports them.
     pub(crate) fn look_for_uses(&mut self, uses: Option<CacheUses>) {
         self.table.reuse_mut().see_uses(uses.is_some());
         self.uses = Some(uses);

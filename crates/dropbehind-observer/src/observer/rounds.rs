@@ -271,7 +271,7 @@ impl Rounds {
         match FileAdviceTrace::open() {
             Ok(advice) => self.advice = Some(advice),
             Err(error) => self.note(format!(
-                "the kernel does not tell what programs advise about files ({error}): \
+                "the kernel does not report what programs advise about files ({error}): \
                  posix_fadvise(2) changes nothing here"
             )),
         }

@@ -351,7 +351,7 @@ impl Serving {
         }
     }
 
-    /// What is cached of a file; `None` if the kernel does not tell us.
+    /// What is cached of a file; `None` if the kernel does not show it.
     fn before(&mut self, file: &LookedAt) -> Option<Before> {
         if file.size_bytes == 0 || file.is_to_be_truncated() {
             return Some(Before::Absent(Absent::all()));

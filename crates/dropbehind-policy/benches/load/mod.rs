@@ -77,7 +77,7 @@ impl Load {
         let told = *start;
         self.disk
             .wrote(self.now_ns, StreamId(id), range, Mode::DONTCACHE);
-        self.disk.told(self.now_ns, StreamId(id), told);
+        self.disk.written_until(self.now_ns, StreamId(id), told);
     }
 
     /// A write of one page, by each stream in turn, is told to the policy.
@@ -114,7 +114,8 @@ impl Load {
         let range = ByteRange::new(0, 4 * PAGE_BYTES);
         self.disk
             .wrote(self.now_ns, StreamId(id), range, Mode::DONTCACHE);
-        self.disk.told(self.now_ns, StreamId(id), range.end);
+        self.disk
+            .written_until(self.now_ns, StreamId(id), range.end);
         self.disk.closed(self.now_ns, StreamId(id));
         self.now_ns += range.end * NS_PER_BYTE;
         self.work();
@@ -136,7 +137,8 @@ impl Load {
             self.written[0] += DRAIN_PAGES * PAGE_BYTES;
             self.disk
                 .wrote_all(self.now_ns, StreamId(0), self.told.drain(..));
-            self.disk.told(self.now_ns, StreamId(0), self.written[0]);
+            self.disk
+                .written_until(self.now_ns, StreamId(0), self.written[0]);
         }
         self.settle();
     }

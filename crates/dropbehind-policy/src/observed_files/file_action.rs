@@ -12,9 +12,9 @@ use crate::range_set::RangeSet;
 pub enum FileAction {
     /// Give the file a stream of its own.
     Stream(FileNumber),
-    /// Tell the file's stream which pages entered the cache, in this order.
-    Tell(FileNumber, Vec<Brought>),
-    /// Tell the file's stream that nobody uses the file any more; answered, at some time,
+    /// Report to the file's stream which pages entered the cache, in this order.
+    Report(FileNumber, Vec<Brought>),
+    /// Report to the file's stream that nobody uses the file any more; answered, at some time,
     /// with [`ObservedFiles::stream_finished`](super::ObservedFiles::stream_finished).
     Close(FileNumber),
     /// Put the small, closed file on the shelf, with these ranges of ours, of which the second
@@ -23,9 +23,9 @@ pub enum FileAction {
     Shelve(FileNumber, RangeSet, RangeSet),
     /// Others brought in this range of a file on the shelf.
     KeepShelved(FileNumber, ByteRange),
-    /// Tell the file's stream that this range was used again and stays, or else goes.
+    /// Report to the file's stream that this range was used again and stays, or else goes.
     Decide(FileNumber, ByteRange, bool),
-    /// The same of a file that has no stream, if it stays. Nothing is to be told.
+    /// The same of a file that has no stream, if it stays. Nobody needs a report.
     Keep(FileNumber, ByteRange),
     /// The same of a file on the shelf.
     DecideShelved(FileNumber, ByteRange, bool),

@@ -58,7 +58,8 @@ impl ObservedStream {
             self.next_count_ns = look.pages.now_ns().saturating_add(pause_ns);
         }
         let written_bytes = self.counts.written_bytes;
-        look.disk.told(look.now_ns, self.config.id, written_bytes);
+        look.disk
+            .written_until(look.now_ns, self.config.id, written_bytes);
         changed
     }
 

@@ -11,7 +11,7 @@ use dropbehind_policy::{
 fn a_flush_of_a_nameless_file_ends() {
     let mut disk = disk_with(StreamConfig::default());
     disk.wrote(2, ID, ByteRange::new(0, 2 * MIB), Mode::DONTCACHE);
-    disk.told(2, ID, 2 * MIB);
+    disk.written_until(2, ID, 2 * MIB);
     let asked = requests(&settle(&mut disk, 3, true));
     assert_eq!(asked, [], "a nameless file is not written for us");
     disk.flush(4, ID);
@@ -74,7 +74,7 @@ fn a_closed_file_that_is_written_again_is_open() {
     disk.wrote(2, ID, ByteRange::new(0, PAGE), Mode::DONTCACHE);
     disk.closed(2, ID);
     disk.wrote(3, ID, ByteRange::new(0, 8 * MIB), Mode::DONTCACHE);
-    disk.told(3, ID, 8 * MIB + PAGE);
+    disk.written_until(3, ID, 8 * MIB + PAGE);
     let asked = requests(&settle(&mut disk, 4, false));
     assert!(asked.len() >= 5, "a batch is a batch again: {asked:?}");
     settle_all(&mut disk, 5);
@@ -225,7 +225,7 @@ fn a_deleted_and_closed_file_is_forgotten_whatever_is_found_of_it() {
     for find in finds {
         let mut disk = disk_with(StreamConfig::default());
         disk.wrote(2, ID, all, Mode::DONTCACHE);
-        disk.told(2, ID, all.len());
+        disk.written_until(2, ID, all.len());
         disk.closed(2, ID);
         assert_eq!(disk.next(3), Next::Do(Action::Inspect { stream: ID }));
         disk.inspected(3, ID, Inspected { unlinked: true });
@@ -244,7 +244,7 @@ fn a_file_closed_twice_waits_for_its_grace_once() {
     let mut disk = disk_with(StreamConfig::default());
     let all = ByteRange::new(0, MIB / 2);
     disk.wrote(2, ID, all, Mode::DONTCACHE);
-    disk.told(2, ID, all.len());
+    disk.written_until(2, ID, all.len());
     disk.closed(3, ID);
     assert_eq!(requests(&settle(&mut disk, GRACE_NS / 2, false)), []);
     disk.closed(GRACE_NS / 2, ID);
@@ -260,7 +260,7 @@ fn a_file_deleted_while_its_rest_waits_is_forgotten_soon() {
     let mut disk = disk_with(StreamConfig::default());
     let rest = ByteRange::new(30 * MIB, 30 * MIB + PAGE);
     disk.wrote(2, ID, rest, Mode::DONTCACHE);
-    disk.told(2, ID, rest.len());
+    disk.written_until(2, ID, rest.len());
     disk.closed(3, ID);
     let deleted_ns = GRACE_NS / 4;
     let mut now = 3;

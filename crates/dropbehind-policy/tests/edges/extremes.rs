@@ -11,7 +11,7 @@ fn a_thousand_idle_streams_cost_nothing() {
         let id = StreamId(number);
         disk.opened(1, id, StreamConfig::default(), absent());
         disk.wrote(1, id, ByteRange::new(0, PAGE), Mode::DONTCACHE);
-        disk.told(1, id, PAGE);
+        disk.written_until(1, id, PAGE);
     }
     settle_all(&mut disk, 2);
     // What is below a drop's worth waits for more, or for the close.
@@ -32,7 +32,7 @@ fn a_hundred_thousand_scattered_pages_are_no_problem() {
             let start = (count - number) * 16 * MIB;
             disk.wrote(2, ID, ByteRange::new(start, start + 100), mode);
         }
-        disk.told(2, ID, count * 100);
+        disk.written_until(2, ID, count * 100);
         disk.closed(2, ID);
         let actions = settle_all(&mut disk, 3);
         assert!(
@@ -70,7 +70,7 @@ fn the_largest_numbers_overflow_nothing() {
                 ] {
                     disk.wrote(2, ID, range, mode);
                     disk.read(2, ID, range);
-                    disk.told(2, ID, 20 * MIB);
+                    disk.written_until(2, ID, 20 * MIB);
                     disk.resized(2, ID, u64::MAX);
                     disk.synced(2, ID);
                 }
@@ -99,7 +99,7 @@ fn a_page_written_a_million_times_holds_nobody_up() {
         let now = 2 + round * 1000;
         written += 1000 * PAGE;
         disk.wrote(now, ID, ByteRange::new(0, PAGE), Mode::DONTCACHE);
-        disk.told(now, ID, written);
+        disk.written_until(now, ID, written);
         let done = disk.stream(ID).expect("open").done_bytes();
         assert!(written - done <= 2 * PAGE, "{} outstanding", written - done);
     }
@@ -117,7 +117,7 @@ fn a_byte_in_each_page_counts_as_the_page() {
         let start = page * 2 * PAGE;
         disk.wrote(2, ID, ByteRange::new(start, start + 1), Mode::DONTCACHE);
     }
-    disk.told(2, ID, pages);
+    disk.written_until(2, ID, pages);
     let done = disk.stream(ID).expect("open").done_bytes();
     assert!(
         pages - done > disk.limit_bytes(ID),

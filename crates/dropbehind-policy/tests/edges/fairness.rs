@@ -26,7 +26,7 @@ fn a_busy_start_of_a_file_does_not_starve_its_end() {
             );
             written += PAGE;
         }
-        disk.told(now, ID, written);
+        disk.written_until(now, ID, written);
         for (range, _) in requests(&settle(&mut disk, now, false)) {
             if range.overlaps(far) {
                 return;
@@ -78,7 +78,7 @@ fn streams_of_one_disk_take_turns() {
 fn another_programs_writeback_holds_nobody_up_for_ever() {
     let mut disk = disk_with(StreamConfig::default());
     disk.wrote(2, ID, ByteRange::new(0, MIB), Mode::WRITE_THROUGH);
-    disk.told(2, ID, MIB);
+    disk.written_until(2, ID, MIB);
     let mut now = 3;
     let mut count = 0;
     for _ in 0..1000 {
@@ -111,7 +111,7 @@ fn what_closed_files_have_on_the_way_leaves_less_room() {
     let write = |disk: &mut Disk, id, bytes| {
         disk.opened(1, id, StreamConfig::default(), absent());
         disk.wrote(2, id, ByteRange::new(0, bytes), Mode::WRITE_BEHIND);
-        disk.told(2, id, bytes);
+        disk.written_until(2, id, bytes);
     };
     let window = DiskConfig::default().window_bytes;
     for number in 1..=10 {

@@ -51,7 +51,7 @@ fn waited_for(streams: u64) -> (Disk, ObservedStream) {
         };
         disk.opened(1, id, config, absent());
         disk.wrote(1, id, ByteRange::new(0, 4 * MIB), Mode::DONTCACHE);
-        disk.told(1, id, 4 * MIB);
+        disk.written_until(1, id, 4 * MIB);
     }
     while let Next::Do(_) = disk.next(1) {}
     let stream = ObservedStream::new(ObservedStreamConfig {

@@ -17,7 +17,7 @@ fn steady_writing_is_asked_for_in_whole_requests() {
     while at < 200 * MIB {
         let end = at + 300_000;
         disk.wrote(now, ID, ByteRange::new(at, end), Mode::DONTCACHE);
-        disk.told(now, ID, end);
+        disk.written_until(now, ID, end);
         asked.extend(requests(&settle(&mut disk, now, false)));
         at = end;
         now += 20_000_000;
@@ -34,7 +34,7 @@ fn a_window_that_shrinks_sends_what_it_no_longer_holds() {
     let mut disk = disk_with(StreamConfig::default());
     let mode = Mode::new(Writeback::Behind, Residency::Drop);
     disk.wrote(2, ID, ByteRange::new(0, 31 * MIB), mode);
-    disk.told(2, ID, 31 * MIB);
+    disk.written_until(2, ID, 31 * MIB);
     let mut now = 3;
     for _ in 0..200_000 {
         match disk.next(now) {
@@ -69,7 +69,7 @@ fn one_long_write_is_asked_for_in_requests() {
     for mode in [Mode::DONTCACHE, Mode::WRITE_BEHIND] {
         let mut disk = disk_with(StreamConfig::default());
         disk.wrote(2, ID, ByteRange::new(PAGE, 100 * MIB), mode);
-        disk.told(2, ID, 100 * MIB - PAGE);
+        disk.written_until(2, ID, 100 * MIB - PAGE);
         let asked = requests(&settle_all(&mut disk, 3));
         assert!(asked.len() > 80);
         for (range, _) in asked {
@@ -88,7 +88,7 @@ fn what_is_dirty_again_when_it_is_dropped_is_written_again() {
         let range = ByteRange::new(0, 4 * MIB);
         let mut disk = disk_with(StreamConfig::default());
         disk.wrote(1, ID, range, mode);
-        disk.told(1, ID, range.len());
+        disk.written_until(1, ID, range.len());
         let (mut now, mut redirtied, mut asked) = (1, 0, 0);
         let mut dirty_bytes = range.len();
         while disk.stream(ID).unwrap().brought_bytes() > 0 {
@@ -149,7 +149,7 @@ fn what_is_read_between_the_ranges_of_a_request_is_dropped() {
         let range = ByteRange::new(start, start + PAGE);
         disk.wrote(2, ID, range, Mode::DONTCACHE);
     }
-    disk.told(2, ID, pages * PAGE);
+    disk.written_until(2, ID, pages * PAGE);
     let mut now = 3;
     let under_way = loop {
         match disk.next(now) {

@@ -17,7 +17,7 @@ fn beyond_the_budget_the_oldest_small_files_are_written_and_no_others_looked_at(
         let id = StreamId(count - number);
         disk.opened(1, id, StreamConfig::default(), absent());
         disk.wrote(1, id, ByteRange::new(0, PAGE), Mode::DONTCACHE);
-        disk.told(1, id, PAGE);
+        disk.written_until(1, id, PAGE);
         disk.closed(1, id);
         actions.extend(settle(&mut disk, 1, false));
     }

@@ -352,7 +352,7 @@ impl World {
             self.watch_file_action(&action);
             match action {
                 FileAction::Stream(number) => self.stream(number),
-                FileAction::Tell(number, told) => self.tell(number, told),
+                FileAction::Report(number, told) => self.tell(number, told),
                 FileAction::Close(number) => {
                     let stream = self.observer.known[&number].stream;
                     self.threads.closed.extend(stream);

@@ -37,7 +37,7 @@ pub(crate) struct Plan {
     pub(crate) wish_in_thousand: u64,
     /// Memory for pages that may be used again.
     pub(crate) memory_bytes: u64,
-    /// The kernel tells of uses of cached pages.
+    /// The kernel reports uses of cached pages.
     pub(crate) sees_uses: bool,
 }
 

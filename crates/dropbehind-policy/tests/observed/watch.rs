@@ -52,7 +52,7 @@ impl World {
     pub(crate) fn watch_file_action(&self, action: &FileAction) {
         let (number, needs_stream) = match action {
             FileAction::Stream(number) => (number, Some(false)),
-            FileAction::Tell(number, _) | FileAction::Close(number) => (number, Some(true)),
+            FileAction::Report(number, _) | FileAction::Close(number) => (number, Some(true)),
             FileAction::Shelve(number, ..)
             | FileAction::KeepShelved(number, _)
             | FileAction::Decide(number, ..)

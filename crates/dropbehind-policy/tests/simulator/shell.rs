@@ -250,7 +250,7 @@ impl World {
         }
         opening.told_total = opening.slot.total;
         opening.untold_excess = 0;
-        self.policy.told(now, id, opening.told_total);
+        self.policy.written_until(now, id, opening.told_total);
         self.publish(id);
     }
 

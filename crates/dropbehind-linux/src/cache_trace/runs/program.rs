@@ -3,8 +3,8 @@
 //! meanwhile.
 
 use super::{
-    FIRST_PAGE, HEAD, INODE, LOST, OWNER, PAGES, PAGES_OF_RUN, RUN_BYTES, RUN_NS, RUNS, TAIL, TIME,
-    UNTOLD, WAKE_PAGES,
+    FIRST_PAGE, HEAD, INODE, LOST, OWNER, PAGES, PAGES_OF_RUN, RUN_BYTES, RUN_NS, RUNS, SINCE_WAKE,
+    TAIL, TIME, WAKE_PAGES,
 };
 use crate::bpf::instruction::Condition::{AtLeast, Equal, Greater, Less, NotEqual};
 use crate::bpf::instruction::Operation::{Add, And, Move, Mul, Or, ShiftLeft, ShiftRight, Sub};
@@ -101,9 +101,9 @@ pub(super) fn write(
     p.store(Eight, R3, in_run(TIME), R4);
     p.compute(Move, R4, 1);
     p.fetch_add(R9, HEAD as i16, R4);
-    p.load(Eight, R1, R9, UNTOLD as i16);
+    p.load(Eight, R1, R9, SINCE_WAKE as i16);
     p.compute(Add, R1, PAGES_OF_RUN);
-    p.store(Eight, R9, UNTOLD as i16, R1);
+    p.store(Eight, R9, SINCE_WAKE as i16, R1);
     p.jump("count");
 
     p.label("full");
@@ -111,13 +111,13 @@ pub(super) fn write(
     p.fetch_add(R9, LOST as i16, R1);
 
     p.label("count");
-    p.load(Eight, R1, R9, UNTOLD as i16);
+    p.load(Eight, R1, R9, SINCE_WAKE as i16);
     p.load(Eight, R2, R10, NEW_PAGES);
     p.compute(Add, R1, R2);
-    p.store(Eight, R9, UNTOLD as i16, R1);
+    p.store(Eight, R9, SINCE_WAKE as i16, R1);
     p.jump_if(Less, R1, WAKE_PAGES, "end");
     p.compute(Move, R1, 0);
-    p.store(Eight, R9, UNTOLD as i16, R1);
+    p.store(Eight, R9, SINCE_WAKE as i16, R1);
     p.load_map(R1, wake);
     p.compute(Move, R2, R10);
     p.compute(Add, R2, i32::from(NOW));
