@@ -8,6 +8,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 const PROG_LOAD: c_long = 5;
 const OBJ_GET_INFO_BY_FD: c_long = 15;
 const RAW_TRACEPOINT_OPEN: c_long = 17;
+/// The verifier gives up with `EAGAIN` when a signal arrives (`do_check`, kernel/bpf/verifier.c).
+/// Handling it takes less time than verifying, so few attempts fail.
+const LOAD_ATTEMPTS: u32 = 100;
 /// The project's own. None of the helpers we call is GPL-only.
 const LICENSE: &CStr = c"MIT OR Apache-2.0";
 
@@ -89,8 +92,15 @@ impl Program {
         };
         // SAFETY: the kernel reads as many instructions as there are, and a zero-terminated
         // text; the command creates a descriptor.
-        let fd = unsafe { bpf_open(PROG_LOAD, &mut attributes) }?;
-        Ok(Self { fd })
+        let mut load = || unsafe { bpf_open(PROG_LOAD, &mut attributes) };
+        let mut loaded = load();
+        for _ in 1..LOAD_ATTEMPTS {
+            match &loaded {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => loaded = load(),
+                _ => break,
+            }
+        }
+        Ok(Self { fd: loaded? })
     }
 
     /// Runs a program for raw tracepoints on all processors until this descriptor is closed.
@@ -133,5 +143,45 @@ impl Program {
 impl AsFd for Program {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bpf::instruction::Assembler;
+    use crate::bpf::instruction::Operation::{Add, Move};
+    use crate::bpf::instruction::Register::R0;
+    use dropbehind_testbed::{Need, need};
+    use std::os::unix::thread::JoinHandleExt;
+    use std::time::Duration;
+
+    #[test]
+    fn a_program_is_loaded_though_signals_arrive() {
+        extern "C" fn handle(_: libc::c_int) {}
+
+        need!(Need::Root);
+        let handler = handle as extern "C" fn(libc::c_int);
+        // SAFETY: the handler does nothing, and no other test uses this signal.
+        unsafe { libc::signal(libc::SIGUSR2, handler as libc::sighandler_t) };
+        let loader = std::thread::spawn(|| {
+            let mut program = Assembler::default();
+            program.compute(Move, R0, 0);
+            for _ in 0..200 {
+                program.compute(Add, R0, 1);
+            }
+            program.compute(Move, R0, 0);
+            program.exit();
+            let instructions = program.finish();
+            for _ in 0..2000 {
+                Program::load(ProgramKind::Tracepoint, &instructions).unwrap();
+            }
+        });
+        while !loader.is_finished() {
+            // SAFETY: the thread was not joined yet, so its handle is valid.
+            unsafe { libc::pthread_kill(loader.as_pthread_t(), libc::SIGUSR2) };
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        loader.join().unwrap();
     }
 }
