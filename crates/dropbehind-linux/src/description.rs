@@ -13,14 +13,14 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::fs::{MemfdFlags, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use crate::errno::check;
-use crate::{block_device_number, cachestat_sees, file_stat, open_named};
+use crate::{block_device_number, cachestat_sees, mount_number, open_named};
 
 /// `MAX_HANDLE_SZ`, include/linux/exportfs.h.
 const HANDLE_BYTES: usize = 128;
@@ -46,9 +46,9 @@ impl MountPoint {
     }
 
     /// Opens the mounted directory; `None` if the path does not lead there now. Never waits,
-    /// whatever users have put into the path.
+    /// whatever users have put into the path, or mounted there.
     fn open(&self) -> io::Result<Option<OwnedFd>> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         // A mount point is in the kernel's dentry cache, and so are all directories above it.
         let resolve = ResolveFlags::CACHED | ResolveFlags::NO_SYMLINKS;
         let open = || rustix::fs::openat2(&self.root, &self.path, flags, Mode::empty(), resolve);
@@ -58,13 +58,17 @@ impl MountPoint {
             std::thread::yield_now();
             opened = open();
         }
-        let directory = match opened {
-            Ok(directory) => directory,
-            Err(Errno::AGAIN | Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(None),
-            Err(error) => return Err(error.into()),
+        let named = match opened {
+            Ok(named) => named,
+            Err(error @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM)) => return Err(error.into()),
+            Err(_) => return Ok(None),
         };
-        let mount = file_stat(directory.as_fd())?.mount;
-        Ok((mount == Some(self.number)).then_some(directory))
+        // A server that is mounted there by now must not be asked.
+        if mount_number(named.as_fd(), Path::new(""))? != Some(self.number) {
+            return Ok(None);
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        Ok(Some(rustix::fs::openat(&named, ".", flags, Mode::empty())?))
     }
 }
 
@@ -354,11 +358,10 @@ fn gone() -> io::Result<OwnedFd> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{cachestat, mount_number};
+    use crate::{cachestat, file_stat};
     use dropbehind_testbed::{Fs, MountedFs, Scratch, need};
     use std::ffi::OsStr;
     use std::fs::File;
-    use std::path::Path;
     use std::process::Command;
     use std::time::Duration;
 

@@ -10,13 +10,13 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 /// The number of the mount that a path is on, which is not reused until the next boot; `None`
-/// before Linux 6.8.
+/// before Linux 6.8. An empty path means the directory itself.
 ///
 /// # Errors
 ///
 /// Those of statx(2).
 pub fn mount_number(directory: BorrowedFd<'_>, path: &Path) -> io::Result<Option<u64>> {
-    let flags = AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+    let flags = AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC | AtFlags::EMPTY_PATH;
     let statx = rustix::fs::statx(directory, path, flags, MNT_ID_UNIQUE)?;
     let is_told = statx.stx_mask & MNT_ID_UNIQUE.bits() != 0;
     Ok(is_told.then_some(statx.stx_mnt_id))

@@ -105,7 +105,7 @@ impl Names {
         if self.ended.len() >= ENDED {
             self.ended_before = std::mem::take(&mut self.ended);
         }
-        let ended_ns = time_ns;
+        let ended_ns = known.ended_ns.max(time_ns);
         self.ended.insert(process, Known { ended_ns, ..known });
     }
 

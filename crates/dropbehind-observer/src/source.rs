@@ -81,18 +81,19 @@ const REMOTE: [&str; 9] = [
 #[derive(Debug)]
 pub(crate) struct Marks {
     source: Source,
-    watch: MountWatch,
     view: View,
     namespace: MountNamespaceId,
     marked: HashMap<u64, Marked>,
-    /// In a run, the mounts that we see ourselves, with what the kernel calls their devices.
+    /// In a run, what we see ourselves; `None` if nothing is marked, and so no open reported.
+    own: Option<View>,
+    /// The mounts there, with what the kernel calls their devices.
     unmarked: Vec<(u32, Marked)>,
-    own_root: Arc<OwnedFd>,
 }
 
 /// A mount table, and the root directory from which its mount points are seen.
 #[derive(Debug)]
 struct View {
+    watch: MountWatch,
     root: Arc<OwnedFd>,
     mounts: Vec<Mount>,
 }
@@ -118,17 +119,14 @@ impl Marks {
             Source::Namespace { process } => process,
             Source::Machine => i32::try_from(std::process::id()).unwrap_or(0),
         };
+        let differs = source != Source::Machine && fanotify.is_some();
         let mut marks = Marks {
             source,
-            watch: MountWatch::new(process)?,
-            view: View {
-                root: root_of(process)?,
-                mounts: Vec::new(),
-            },
+            view: View::of(process)?,
             namespace: mount_namespace_of(process)?,
             marked: HashMap::new(),
+            own: differs.then(|| View::of(own_process())).transpose()?,
             unmarked: Vec::new(),
-            own_root: root_of(own_process())?,
         };
         marks.refresh(rules, fanotify, notes)?;
         Ok(marks)
@@ -151,34 +149,37 @@ impl Marks {
             let path = from_root(&mounted.point).to_owned();
             Some(MountPoint::new(Arc::clone(root), path, mounted.number?))
         };
-        let unmarked = self.unmarked.iter().filter(|(own, _)| *own == device);
-        let unmarked = unmarked.filter_map(|(_, mounted)| point(&self.own_root, mounted));
+        let own = self.own.iter().flat_map(|own| {
+            let unmarked = self.unmarked.iter().filter(|(own, _)| *own == device);
+            unmarked.filter_map(|(_, mounted)| point(&own.root, mounted))
+        });
         let mounts = self.view.mounts.iter();
         let of_device = mounts.filter(|mount| kernel_device(mount.device) == device);
         let marked = of_device.filter_map(|mount| self.marked.get(&mount.id));
-        unmarked
-            .chain(marked.filter_map(|mounted| point(&self.view.root, mounted)))
+        own.chain(marked.filter_map(|mounted| point(&self.view.root, mounted)))
             .collect()
     }
 
-    /// The mounts that we see ourselves.
-    fn find_unmarked(&self) -> io::Result<Vec<(u32, Marked)>> {
-        if self.source == Source::Machine {
-            return Ok(Vec::new());
-        }
-        let view = View {
-            root: Arc::clone(&self.own_root),
-            mounts: MountWatch::new(own_process())?.mounts()?,
+    /// Finds the mounts that we see ourselves.
+    fn find_unmarked(&mut self) -> io::Result<()> {
+        self.unmarked.clear();
+        let Some(own) = &mut self.own else {
+            return Ok(());
         };
-        let mounts = view.mounts.iter().filter(|mount| {
+        own.mounts = own.watch.mounts()?;
+        for mount in &own.mounts {
             let has_disk = !WITHOUT_DISK.contains(&mount.filesystem.as_str());
-            has_disk && !view.is_served(mount) && !view.is_covered(mount)
-        });
-        let marked = mounts.map(|mount| {
-            let (point, number) = (mount.mount_point.clone(), view.number(mount));
-            (kernel_device(mount.device), Marked { point, number })
-        });
-        Ok(marked.collect())
+            if !has_disk || own.is_served(mount) {
+                continue;
+            }
+            // In this order: if something is mounted there meanwhile, it is the one that covers.
+            let (point, number) = (mount.mount_point.clone(), own.number(mount));
+            if !own.is_covered(mount) {
+                let device = kernel_device(mount.device);
+                self.unmarked.push((device, Marked { point, number }));
+            }
+        }
+        Ok(())
     }
 
     /// The numbers of mounts that could be unmounted: all but the root directory's.
@@ -189,13 +190,20 @@ impl Marks {
     }
 
     /// For polling: urgent when something was mounted or unmounted.
-    pub(crate) fn watch(&self) -> BorrowedFd<'_> {
-        self.watch.as_fd()
+    pub(crate) fn watches(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.views().map(|view| view.watch.as_fd())
     }
 
     /// Returns whether something was mounted or unmounted since the last call.
     pub(crate) fn have_changed(&self) -> bool {
-        self.watch.has_changed().unwrap_or(false)
+        let changed = self
+            .views()
+            .filter(|view| view.watch.has_changed().unwrap_or(false));
+        changed.count() > 0
+    }
+
+    fn views(&self) -> impl Iterator<Item = &View> {
+        [&self.view].into_iter().chain(&self.own)
     }
 
     /// The mount namespace whose processes are observed; `None` for all.
@@ -216,11 +224,10 @@ impl Marks {
         fanotify: Option<&Arc<Fanotify>>,
         notes: &mut Vec<String>,
     ) -> io::Result<()> {
-        let mounts = self.watch.mounts()?;
+        let mounts = self.view.watch.mounts()?;
         self.view.mounts.clone_from(&mounts);
-        // Without marks, no open is reported to us.
-        let unmarked = fanotify.and_then(|_| self.find_unmarked().ok());
-        self.unmarked = unmarked.unwrap_or_default();
+        // The marked ones do as well.
+        let _ = self.find_unmarked();
         let mut marked = HashMap::new();
         for mount in mounts {
             let served = self.view.is_served(&mount);
@@ -292,6 +299,20 @@ impl Marks {
 }
 
 impl View {
+    /// What this process sees, except for the mounts.
+    fn of(process: i32) -> io::Result<View> {
+        let mut options = File::options();
+        options
+            .read(true)
+            .custom_flags(libc::O_PATH | libc::O_DIRECTORY);
+        let root: OwnedFd = options.open(format!("/proc/{process}/root"))?.into();
+        Ok(View {
+            watch: MountWatch::new(process)?,
+            root: Arc::new(root),
+            mounts: Vec::new(),
+        })
+    }
+
     fn number(&self, mount: &Mount) -> Option<u64> {
         mount_number(self.root.as_fd(), from_root(&mount.mount_point)).ok()?
     }
@@ -311,16 +332,6 @@ impl View {
         let mut above = self.mounts.iter().filter(below);
         above.any(|asking| reaches_server(&self.mounts, asking))
     }
-}
-
-/// Names the root directory of a process.
-fn root_of(process: i32) -> io::Result<Arc<OwnedFd>> {
-    let mut options = File::options();
-    options
-        .read(true)
-        .custom_flags(libc::O_PATH | libc::O_DIRECTORY);
-    let root: OwnedFd = options.open(format!("/proc/{process}/root"))?.into();
-    Ok(Arc::new(root))
 }
 
 /// Returns whether a server answers for each file.

@@ -216,6 +216,9 @@ fn begin(process: i32, wishes: &Wishes) -> Result<Observer, FromObserver> {
         sentence: format!("{error}."),
         impossible: !matches!(error, ObserverError::Failed { .. }),
     })?;
+    // A watch that has looked at this process before it had its threads looks again: for a watch,
+    // whoever has a new name may be another program.
+    let _ = rustix::thread::set_name(c"dropbehind");
     // No event reports files opened in the old namespace, or by other processes.
     observer.inherit(process);
     Ok(observer)

@@ -71,13 +71,14 @@ impl Scan {
         }
     }
 
-    /// Goes on for as long as it `lasts`, and reports which files are `used`. Returns true at
-    /// the end, when no process has the others open.
+    /// Goes on for as long as it `lasts`, and reports which files are `used`, and by which
+    /// descriptor, if they are not mapped. Returns true at the end, when no process has the others
+    /// open.
     pub(super) fn go_on(
         &mut self,
         mut lasts: impl FnMut() -> bool,
         mut list: impl FnMut() -> Vec<i32>,
-        mut used: impl FnMut(FileNumber),
+        mut used: impl FnMut(FileNumber, Option<(i32, FileLink)>),
     ) -> bool {
         while !self.unused.is_empty() {
             if !lasts() {
@@ -87,7 +88,7 @@ impl Scan {
                 match mapped.go_on() {
                     Progress::Used(number) => {
                         self.is_used(number);
-                        used(number);
+                        used(number, None);
                     }
                     Progress::Waits => return false,
                     Progress::Done => return true,
@@ -116,15 +117,16 @@ impl Scan {
             };
             let wanted = link.filter(|link| self.unused.contains_key(&link.id));
             let open = wanted.filter(|link| link.writable().is_some());
-            let Some(FileLink { id, .. }) = open else {
+            let Some(link) = open else {
                 continue;
             };
-            if is_observer(*process) {
+            let process = *process;
+            if is_observer(process) {
                 self.current = None;
             } else {
-                for number in self.unused.remove(&id).into_iter().flatten() {
+                for number in self.unused.remove(&link.id).into_iter().flatten() {
                     self.is_used(number);
-                    used(number);
+                    used(number, Some((process, link)));
                 }
             }
         }
@@ -210,7 +212,7 @@ mod tests {
             // The second process is a child made meanwhile.
             let list = || vec![first, process(&child)];
             steps += 1;
-            if scan.go_on(lasts, list, |number| found.push(number.0)) {
+            if scan.go_on(lasts, list, |number, _| found.push(number.0)) {
                 break;
             }
             assert!(steps < 10_000);
@@ -235,9 +237,9 @@ mod tests {
             vec![1],
             &Asked::default(),
         );
-        assert!(!scan.go_on(|| false, Vec::new, |_| ()));
+        assert!(!scan.go_on(|| false, Vec::new, |_, _| ()));
         scan.is_used(FileNumber(1));
-        assert!(scan.go_on(|| true, Vec::new, |_| ()));
+        assert!(scan.go_on(|| true, Vec::new, |_, _| ()));
         assert_eq!(scan.into_unused().count(), 0);
     }
 }

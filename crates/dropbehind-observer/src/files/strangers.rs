@@ -6,6 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dropbehind_linux::{FileId, FileLink, file_links, file_stat, kernel_device};
@@ -322,28 +323,21 @@ impl Files {
         let Some(mut scan) = scan.or_else(|| self.begin_scan(now)) else {
             return;
         };
-        let holds = self.may_hold();
-        let (doubts, files) = (&mut self.strangers.doubts, &self.files);
+        let mut used = Vec::new();
         let list = || self.programs.list();
         let is_done = scan.go_on(
             || budget.lasts(),
             list,
-            |number| {
-                if let Some(doubt) = doubts.get_mut(&number) {
-                    doubt.pause = (doubt.pause * 2).min(DOUBT_LONGEST);
-                    doubt.due = Instant::now() + doubt.pause;
-                }
-                if let Some(open) = files.get(&number)
-                    && holds
-                    && !open.file.is_held()
-                    && !open.file.is_device()
-                    && let Ok(file) = open.file.open()
-                {
-                    open.file.hold(file);
-                }
-            },
+            |number, link| used.push((number, link)),
         );
         self.strangers.limit_reached |= scan.limit_reached();
+        for (number, link) in used {
+            if let Some(doubt) = self.strangers.doubts.get_mut(&number) {
+                doubt.pause = (doubt.pause * 2).min(DOUBT_LONGEST);
+                doubt.due = Instant::now() + doubt.pause;
+            }
+            self.hold_again(number, link);
+        }
         match is_done {
             // By the next round, the trace has named what was brought in before this.
             true => self.strangers.unused.extend(scan.into_unused()),
@@ -351,6 +345,22 @@ impl Files {
         }
         let pause = (budget.cost() * SCAN_SHARE).max(SCAN_PAUSE);
         self.strangers.next_scan = Some(Instant::now() + pause);
+    }
+
+    /// Holds a file that a process has open, through the mount that this keeps busy anyway.
+    fn hold_again(&mut self, number: FileNumber, link: Option<(i32, FileLink)>) {
+        let (Some(open), Some((process, link))) = (self.files.get(&number), link) else {
+            return;
+        };
+        if !self.may_hold() || open.file.is_held() || open.file.is_device() {
+            return;
+        }
+        if let Some(file) = self.open_again(process, link)
+            && let Some(open) = self.files.get(&number)
+            && open.file.is(file.as_fd())
+        {
+            open.file.hold(Arc::new(file));
+        }
     }
 
     /// Begins a search for users of the files whose doubts are due.

@@ -145,10 +145,10 @@ impl Rounds {
             }
             pause = pause.saturating_sub(GATHER);
         }
-        let mut entries = vec![
-            PollEntry::new(self.inputs.as_fd(), Interest::Readable),
-            PollEntry::new(self.marks.watch(), Interest::Urgent),
-        ];
+        let mut entries = vec![PollEntry::new(self.inputs.as_fd(), Interest::Readable)];
+        let watches = self.marks.watches();
+        entries.extend(watches.map(|watch| PollEntry::new(watch, Interest::Urgent)));
+        let watched = entries.len();
         let fanotify = self.fanotify.as_ref().map(|fanotify| fanotify.as_fd());
         let opens = fanotify.or_else(|| self.reported.as_ref()?.opens());
         entries.extend(opens.map(|opens| PollEntry::new(opens, Interest::Readable)));
@@ -162,7 +162,7 @@ impl Rounds {
             self.inputs.woken();
         }
         // The poll resets it.
-        self.remounted |= entries[1].is_ready();
+        self.remounted |= entries[1..watched].iter().any(PollEntry::is_ready);
     }
 
     /// Marks what was mounted since the last round.
