@@ -4,8 +4,8 @@
 //! The kernel doesn't report attempts to unmount. So while there is nothing to do for a file,
 //! we keep only its handle (name_to_handle_at(2), since Linux 2.6.39), which holds nothing.
 //! We open that for each task (open_by_handle_at(2), with `CAP_DAC_READ_SEARCH`). fanotify
-//! reports such an open as an event, unlike what is done through the descriptors that it
-//! hands out.
+//! reports such an open as an event if the mount is marked, unlike what is done through the
+//! descriptors that it hands out.
 //!
 //! The last close of a block device writes all of it and empties its cache (`bdev_release`,
 //! block/bdev.c). While we have the device open, a program's close is not the last one. So of a
@@ -45,9 +45,18 @@ impl MountPoint {
         MountPoint { root, path, number }
     }
 
-    /// Opens the mounted directory; `None` if the path does not lead there now. Never waits,
+    /// Opens the mounted directory; `None` if that is not possible by this path now. Never waits,
     /// whatever users have put into the path, or mounted there.
     fn open(&self) -> io::Result<Option<OwnedFd>> {
+        match self.open_directory() {
+            Err(error @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM)) => Err(error.into()),
+            // Another path may lead there.
+            Err(_) => Ok(None),
+            Ok(opened) => Ok(opened),
+        }
+    }
+
+    fn open_directory(&self) -> Result<Option<OwnedFd>, Errno> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         // A mount point is in the kernel's dentry cache, and so are all directories above it.
         let resolve = ResolveFlags::CACHED | ResolveFlags::NO_SYMLINKS;
@@ -58,17 +67,14 @@ impl MountPoint {
             std::thread::yield_now();
             opened = open();
         }
-        let named = match opened {
-            Ok(named) => named,
-            Err(error @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM)) => return Err(error.into()),
-            Err(_) => return Ok(None),
-        };
-        // A server that is mounted there by now must not be asked.
-        if mount_number(named.as_fd(), Path::new(""))? != Some(self.number) {
+        let named = opened?;
+        // A server may be mounted there by now, which must not be asked.
+        let number = mount_number(named.as_fd(), Path::new("")).ok().flatten();
+        if number != Some(self.number) {
             return Ok(None);
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        Ok(Some(rustix::fs::openat(&named, ".", flags, Mode::empty())?))
+        rustix::fs::openat(&named, ".", flags, Mode::empty()).map(Some)
     }
 }
 
@@ -359,7 +365,7 @@ fn gone() -> io::Result<OwnedFd> {
 mod tests {
     use super::*;
     use crate::{cachestat, file_stat};
-    use dropbehind_testbed::{Fs, MountedFs, Scratch, need};
+    use dropbehind_testbed::{Fs, HangingFs, MountedFs, Scratch, need};
     use std::ffi::OsStr;
     use std::fs::File;
     use std::process::Command;
@@ -381,7 +387,10 @@ mod tests {
         need!(all MountedFs::needs(filesystem));
         let disk = MountedFs::new(filesystem, 300 << 20).unwrap();
         let mounted = Arc::new(FileSystem::default());
-        mounted.mounted_at(vec![mount_point(disk.path())]);
+        // A path that leads nowhere, for another reason than that nothing is there.
+        let root = Arc::new(File::open("/").unwrap().into());
+        let too_long = MountPoint::new(root, "x".repeat(300).into(), 1);
+        mounted.mounted_at(vec![too_long, mount_point(disk.path())]);
         let path = disk.path().join("file");
         std::fs::write(&path, vec![1; 64 << 10]).unwrap();
         let description = Description::on(&mounted, File::open(&path).unwrap().into());
@@ -460,6 +469,23 @@ mod tests {
         mounted.unmounted();
         let file = description.open().unwrap();
         assert_eq!(file_stat(file.as_fd()).unwrap().links, 0, "unmounted");
+    }
+
+    #[test]
+    fn a_server_that_was_mounted_since_is_not_asked() {
+        need!(all HangingFs::needs());
+        let hanging = HangingFs::new().unwrap();
+        let root = Arc::new(File::open("/").unwrap().into());
+        let path = hanging.path().strip_prefix("/").unwrap().to_owned();
+        let before = MountPoint::new(root, path, 1);
+        let hangs = hanging.hang();
+        let opens = std::thread::spawn(move || before.open().unwrap());
+        while !opens.is_finished() && hanging.waiting() == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(hanging.waiting(), 0, "the server was asked");
+        drop(hangs);
+        assert!(opens.join().unwrap().is_none());
     }
 
     #[test]

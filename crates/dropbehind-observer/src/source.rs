@@ -84,9 +84,9 @@ pub(crate) struct Marks {
     view: View,
     namespace: MountNamespaceId,
     marked: HashMap<u64, Marked>,
-    /// In a run, what we see ourselves; `None` if nothing is marked, and so no open reported.
+    /// In a run, the mounts of our own namespace. `None` in a watch, and without fanotify.
     own: Option<View>,
-    /// The mounts there, with what the kernel calls their devices.
+    /// Those of them through which files can be opened, each with the kernel's number of its device.
     unmarked: Vec<(u32, Marked)>,
 }
 
@@ -226,7 +226,7 @@ impl Marks {
     ) -> io::Result<()> {
         let mounts = self.view.watch.mounts()?;
         self.view.mounts.clone_from(&mounts);
-        // The marked ones do as well.
+        // If that fails, files are opened through the marked mounts.
         let _ = self.find_unmarked();
         let mut marked = HashMap::new();
         for mount in mounts {
@@ -299,7 +299,7 @@ impl Marks {
 }
 
 impl View {
-    /// What this process sees, except for the mounts.
+    /// The view of this process. Its mounts are not read yet.
     fn of(process: i32) -> io::Result<View> {
         let mut options = File::options();
         options

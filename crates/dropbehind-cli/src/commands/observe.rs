@@ -216,8 +216,8 @@ fn begin(process: i32, wishes: &Wishes) -> Result<Observer, FromObserver> {
         sentence: format!("{error}."),
         impossible: !matches!(error, ObserverError::Failed { .. }),
     })?;
-    // A watch that has looked at this process before it had its threads looks again: for a watch,
-    // whoever has a new name may be another program.
+    // A watch may have looked at this process before it had an observer's threads. A process that
+    // names itself may be another program, so the watch looks again.
     let _ = rustix::thread::set_name(c"dropbehind");
     // No event reports files opened in the old namespace, or by other processes.
     observer.inherit(process);

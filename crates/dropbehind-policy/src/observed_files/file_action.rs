@@ -25,7 +25,7 @@ pub enum FileAction {
     KeepShelved(FileNumber, ByteRange),
     /// Report to the file's stream that this range was used again and stays, or else goes.
     Decide(FileNumber, ByteRange, bool),
-    /// The same of a file that has no stream, if it stays. Nobody needs a report.
+    /// The same of a file that has no stream, if it stays. No thread needs to know.
     Keep(FileNumber, ByteRange),
     /// The same of a file on the shelf.
     DecideShelved(FileNumber, ByteRange, bool),
