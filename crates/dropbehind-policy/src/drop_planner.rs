@@ -41,7 +41,7 @@ const PARTS: usize = 64;
 /// their lists before it frees them, and on a busy machine it may hold them for some hundred
 /// milliseconds.
 pub const TRIES: u32 = 7;
-/// Further tries of a range whose neighbours are still being written or are to be dropped.
+/// Further tries of a range whose neighbours are still being written or wait to be dropped.
 /// With pauses that double, that is four minutes, eight times what the kernel takes to write
 /// what is left to it.
 const NEIGHBOUR_TRIES: u32 = 8;
@@ -234,9 +234,13 @@ impl DropPlanner {
         Verdict::Again
     }
 
-    /// Returns whether any part of `range` waits for its first drop.
+    /// Returns whether any part of `range` waits to be dropped, or dropped again, or is being
+    /// dropped.
     pub fn is_waiting(&self, range: ByteRange) -> bool {
-        self.ready.touches(range) || self.overlap.touches(range)
+        self.ready.touches(range)
+            || self.overlap.touches(range)
+            || self.resisting.touches(range)
+            || self.taken.iter().any(|(taken, _)| taken.overlaps(range))
     }
 
     /// Retries the range that was given up last after all. Returns false if that was done
@@ -475,6 +479,57 @@ mod tests {
         }
         assert!(!planner.is_empty(), "one is not answered yet");
         assert_eq!(planner.unanswered(), Some(range(8, 12)));
+    }
+
+    #[test]
+    fn halves_of_a_folio_that_are_dropped_at_once_are_joined() {
+        let [half, other, far] = [range(0, 1), range(1, 2), range(9, 10)]
+            .map(|range| ByteRange::new(range.start >> 8, range.end >> 8));
+        let mut planner = DropPlanner::default();
+        planner.ready(half);
+        let mut now_ns = 0;
+        for _ in 0..TRIES {
+            assert_eq!(planner.take(now_ns, true, STEP_BYTES), [half]);
+            assert_eq!(planner.verified(now_ns, half, 0, 4096), Verdict::Again);
+            now_ns = planner.due_ns(true, STEP_BYTES).unwrap();
+        }
+        planner.ready(other);
+        planner.ready(far);
+        let taken = planner.take(now_ns, true, STEP_BYTES);
+        assert_eq!(taken, [other, half, far]);
+        assert!(planner.is_waiting(half), "it is being dropped");
+        assert_eq!(planner.verified(now_ns, other, 0, 4096), Verdict::Again);
+        assert!(planner.is_waiting(other), "it is to be dropped again");
+        assert_eq!(planner.verified(now_ns, half, 0, 4096), Verdict::GivenUp);
+        assert!(planner.wait_for_neighbours(now_ns, half));
+        assert_eq!(planner.verified(now_ns, far, 4096, 0), Verdict::Gone);
+        now_ns = planner.due_ns(true, STEP_BYTES).unwrap();
+        let folio = ByteRange::new(half.start, other.end);
+        assert_eq!(planner.take(now_ns, true, STEP_BYTES), [folio]);
+        assert_eq!(planner.verified(now_ns, folio, 8192, 0), Verdict::Gone);
+        assert!(planner.is_empty());
+    }
+
+    /// Its first drop is not answered yet when it is written, and ready, once more.
+    #[test]
+    fn a_range_that_resists_twice_is_tried_again_once() {
+        let (mut planner, mut now_ns) = (DropPlanner::default(), 0);
+        for _ in 0..2 {
+            planner.ready(range(0, 2));
+            assert_eq!(planner.take(now_ns, true, STEP_BYTES), [range(0, 2)]);
+        }
+        for _ in 0..2 {
+            let verdict = planner.verified(now_ns, range(0, 2), 0, 4096);
+            assert_eq!(verdict, Verdict::Again);
+            now_ns += 1;
+        }
+        now_ns = planner.due_ns(true, STEP_BYTES).unwrap();
+        assert_eq!(planner.take(now_ns, true, STEP_BYTES), [range(0, 2)]);
+        assert_eq!(
+            planner.verified(now_ns, range(0, 2), 4096, 0),
+            Verdict::Gone
+        );
+        assert!(planner.is_empty());
     }
 
     #[test]

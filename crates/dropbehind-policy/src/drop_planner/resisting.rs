@@ -48,6 +48,11 @@ impl Resisting {
         Some((ByteRange::new(start, end), tries))
     }
 
+    pub(super) fn touches(&self, range: ByteRange) -> bool {
+        let mut ranges = self.ranges.iter();
+        ranges.any(|(&(_, start), &(end, _))| ByteRange::new(start, end).overlaps(range))
+    }
+
     /// Removes all that lies in `range`.
     #[inline]
     pub(super) fn withdraw(&mut self, range: ByteRange) {
@@ -65,13 +70,14 @@ impl Resisting {
 
     /// Retries a range later, joined with its neighbours: a folio that straddles the border of
     /// two ranges is dropped with neither. Of a long neighbour it takes the part up to the
-    /// next place that no folio straddles.
+    /// next place that no folio straddles. A range that was written while it was being dropped
+    /// may come back twice, so what overlaps is joined as well.
     pub(super) fn insert(&mut self, now_ns: u64, mut range: ByteRange, mut tries: u32) {
         let folios = DropPlanner::folios_of(range);
         let mut near = self.parts(|part| part.end >= folios.start && part.start <= folios.end);
         while let Some(at) = near
             .iter()
-            .position(|(_, part, _)| part.end == range.start || part.start == range.end)
+            .position(|(_, part, _)| part.end >= range.start && part.start <= range.end)
         {
             let (due_ns, part, tried) = near.swap_remove(at);
             let mut joined = ByteRange::new(range.start.min(part.start), range.end.max(part.end));
@@ -81,7 +87,7 @@ impl Resisting {
                     joined.end.min(range.end.max(folios.end)),
                 );
             }
-            if joined != range {
+            if part.overlaps(joined) {
                 self.shorten(due_ns, part, tried, joined);
                 range = joined;
                 // Joined, they have not been tried at all, but a page that resists for good

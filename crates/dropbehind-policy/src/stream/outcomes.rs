@@ -6,7 +6,7 @@ use super::phase::Phase;
 use super::request::Request;
 use super::{Context, Stream};
 use crate::action::{Counted, Dropped, Inspected};
-use crate::drop_planner::Verdict;
+use crate::drop_planner::{DropPlanner, Verdict};
 use crate::range::ByteRange;
 use crate::range_list::{gaps_between, intersections};
 
@@ -165,11 +165,14 @@ impl Stream {
         }
     }
 
-    /// Returns whether we are writing the page before or after, or it waits for its first
-    /// drop.
+    /// Returns whether we are writing or dropping the page before or after, where a folio may
+    /// straddle the border.
     fn is_busy_next_to(&self, context: &Context, range: ByteRange) -> bool {
-        let before = ByteRange::new(range.start.saturating_sub(context.page_bytes), range.start);
-        let after = ByteRange::new(range.end, range.end.saturating_add(context.page_bytes));
+        let folios = DropPlanner::folios_of(range);
+        let before = range.start.saturating_sub(context.page_bytes);
+        let after = range.end.saturating_add(context.page_bytes);
+        let before = ByteRange::new(before.max(folios.start), range.start);
+        let after = ByteRange::new(range.end, after.min(folios.end));
         [before, after]
             .into_iter()
             .filter(|page| !page.is_empty())
