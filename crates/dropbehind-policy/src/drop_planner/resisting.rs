@@ -95,6 +95,7 @@ impl Resisting {
                 tries = tries.min(tried);
             }
         }
+        debug_assert!(!self.touches(range), "{range:?} {:?}", self.ranges);
         let due_ns = now_ns.saturating_add(RETRY_NS << tries);
         self.ranges
             .insert((due_ns, range.start), (range.end, tries));
