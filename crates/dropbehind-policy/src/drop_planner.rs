@@ -41,10 +41,10 @@ const PARTS: usize = 64;
 /// their lists before it frees them, and on a busy machine it may hold them for some hundred
 /// milliseconds.
 pub const TRIES: u32 = 7;
-/// Further tries of a range whose neighbours are still being written or wait to be dropped.
-/// With pauses that double, that is four minutes, eight times what the kernel takes to write
-/// what is left to it.
-const NEIGHBOUR_TRIES: u32 = 8;
+/// Further tries of a range while its neighbours are being written, or wait to be dropped or
+/// dropped again. With pauses of two seconds, that is four minutes, eight times what the kernel
+/// takes to write what is left to it.
+const NEIGHBOUR_TRIES: u32 = 120;
 
 /// The clean ranges of one stream that wait to be dropped.
 #[derive(Clone, Debug, Default)]

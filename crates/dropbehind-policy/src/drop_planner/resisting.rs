@@ -9,6 +9,8 @@ use crate::range::ByteRange;
 /// The pause before the first retry; it doubles each time. Folios leave the per-CPU batches
 /// as soon as others are added there, mostly within milliseconds.
 const RETRY_NS: u64 = 4_000_000;
+/// How often it doubles: up to two seconds, since nothing says when a neighbour is gone.
+const DOUBLINGS: u32 = 9;
 /// The longest range that is joined from whole neighbours: two that were dropped separately.
 const JOINED_BYTES: u64 = 2 * CALL_BYTES;
 /// At most this many ranges are retried. Beyond that, something holds the file's pages for
@@ -70,8 +72,8 @@ impl Resisting {
 
     /// Retries a range later, joined with its neighbours: a folio that straddles the border of
     /// two ranges is dropped with neither. Of a long neighbour it takes the part up to the
-    /// next place that no folio straddles. A range that was written while it was being dropped
-    /// may come back twice, so what overlaps is joined as well.
+    /// next place that no folio straddles. A range that was written or read again while it was
+    /// being dropped may come back twice, so what overlaps is joined as well.
     pub(super) fn insert(&mut self, now_ns: u64, mut range: ByteRange, mut tries: u32) {
         let folios = DropPlanner::folios_of(range);
         let mut near = self.parts(|part| part.end >= folios.start && part.start <= folios.end);
@@ -96,7 +98,7 @@ impl Resisting {
             }
         }
         debug_assert!(!self.touches(range), "{range:?} {:?}", self.ranges);
-        let due_ns = now_ns.saturating_add(RETRY_NS << tries);
+        let due_ns = now_ns.saturating_add(RETRY_NS << tries.min(DOUBLINGS));
         self.ranges
             .insert((due_ns, range.start), (range.end, tries));
     }
