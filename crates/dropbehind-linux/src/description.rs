@@ -149,6 +149,22 @@ impl FileSystem {
     }
 }
 
+/// A directory of the file system on which a file was last opened. Its mount is busy until this is
+/// dropped.
+#[derive(Debug, Default)]
+pub struct Visit(Option<(Arc<FileSystem>, OwnedFd)>);
+
+impl Visit {
+    fn directory(&mut self, filesystem: &Arc<FileSystem>) -> io::Result<Option<BorrowedFd<'_>>> {
+        let is_there = |(visited, _): &(Arc<FileSystem>, _)| Arc::ptr_eq(visited, filesystem);
+        if !self.0.as_ref().is_some_and(is_there) {
+            let opened = filesystem.open()?;
+            self.0 = opened.map(|opened| (Arc::clone(filesystem), opened));
+        }
+        Ok(self.0.as_ref().map(|(_, directory)| directory.as_fd()))
+    }
+}
+
 /// `struct file_handle`, open_by_handle_at(2), with room for the largest.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -317,14 +333,23 @@ impl Description {
     ///   system](FileSystem::was_unreachable).
     /// - `EMFILE` and others of open_by_handle_at(2).
     pub fn open(&self) -> io::Result<Arc<OwnedFd>> {
+        self.open_on(&mut Visit::default())
+    }
+
+    /// The same for one of many files: the next one on the same file system is opened by the same
+    /// directory, which `visit` keeps open.
+    ///
+    /// # Errors
+    /// Those of [`Description::open`].
+    pub fn open_on(&self, visit: &mut Visit) -> io::Result<Arc<OwnedFd>> {
         if let Some(held) = &*self.lock() {
             return Ok(Arc::clone(held));
         }
         let opened = match &self.way_back {
             None => return Err(io::Error::from_raw_os_error(libc::EBADF)),
-            Some(WayBack::Handle(filesystem, handle)) => match filesystem.open()? {
+            Some(WayBack::Handle(filesystem, handle)) => match visit.directory(filesystem)? {
                 None => Err(Errno::STALE.into()),
-                Some(directory) => handle.open(directory.as_fd()),
+                Some(directory) => handle.open(directory),
             },
             Some(WayBack::Device(named)) => open_named(named.as_fd()),
         };
@@ -486,6 +511,37 @@ mod tests {
         assert_eq!(hanging.waiting(), 0, "the server was asked");
         drop(hangs);
         assert!(opens.join().unwrap().is_none());
+    }
+
+    #[test]
+    fn one_visit_opens_files_of_several_file_systems() {
+        need!(all MountedFs::needs(Fs::Ext4));
+        need!(all MountedFs::needs(Fs::Xfs));
+        let made = |filesystem| {
+            let disk = MountedFs::new(filesystem, 300 << 20).unwrap();
+            let mounted = Arc::new(FileSystem::default());
+            mounted.mounted_at(vec![mount_point(disk.path())]);
+            let file = File::create(disk.path().join("file")).unwrap();
+            let description = Description::on(&mounted, file.into());
+            description.release();
+            (disk, mounted, description)
+        };
+        let (ext4, xfs) = (made(Fs::Ext4), made(Fs::Xfs));
+        let mut visit = Visit::default();
+        for (disk, _, description) in [&ext4, &xfs, &ext4] {
+            let opened = description.open_on(&mut visit).unwrap();
+            let file = File::open(disk.path().join("file")).unwrap();
+            let [opened, file] = [opened.as_fd(), file.as_fd()].map(|fd| file_stat(fd).unwrap().id);
+            assert_eq!(opened, file);
+        }
+        let (disk, mounted, description) = &ext4;
+        mounted.mounted_at(Vec::new());
+        description.open_on(&mut visit).unwrap();
+        description.open().unwrap_err();
+        let unmount = || Command::new("umount").arg(disk.path()).output().unwrap();
+        assert!(!unmount().status.success(), "visited");
+        drop(visit);
+        assert!(unmount().status.success());
     }
 
     #[test]

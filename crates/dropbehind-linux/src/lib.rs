@@ -87,7 +87,7 @@ pub use cache_trace::{
 pub use cachestat::{CacheStat, cachestat};
 pub use claims::{Claimed, Claims};
 pub use close::close;
-pub use description::{Description, FileSystem, MountPoint};
+pub use description::{Description, FileSystem, MountPoint, Visit};
 pub use descriptor_table::{
     give_up_inherited_descriptors, keep_descriptors, unshare_descriptor_table,
 };

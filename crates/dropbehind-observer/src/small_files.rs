@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use dropbehind_flusher::trace::{Begun, Deed, DropReason, Label};
 use dropbehind_flusher::{Arrivals, ReportedTrace, WritebackSign, residency};
 use dropbehind_linux::{
-    Description, IoPriority, KernelInode, drop_clean, file_stat, start_writeback,
+    Description, IoPriority, KernelInode, Visit, drop_clean, file_stat, start_writeback,
 };
 use dropbehind_policy::{ByteRange, Counted, Mode, RangeSet, Reason, Writeback};
 use dropbehind_policy::{FileNumber, Shelf, ShelfAction, ShelfPlace};
@@ -130,6 +130,7 @@ impl SmallFiles {
             files: BTreeMap::new(),
             held_from: None,
             flushing: Vec::new(),
+            visit: Visit::default(),
             started: Instant::now(),
             observer,
             trace,
@@ -202,6 +203,7 @@ struct Server {
     /// The first file that came since the descriptors of waiting files were closed.
     held_from: Option<ShelfPlace>,
     flushing: Vec<mpsc::Sender<()>>,
+    visit: Visit,
     started: Instant,
     observer: Inputs,
     /// Shows what enters the cache before the observer reports it.
@@ -231,6 +233,7 @@ impl Server {
             while let Some(action) = self.shelf.next(self.now_ns(), self.is_flushing()) {
                 self.execute(action, inbox);
             }
+            self.visit = Visit::default();
             lock(&self.totals).parked_files = self.shelf.parked();
             if self.shelf.is_empty() {
                 self.flushing.clear();
@@ -329,7 +332,7 @@ impl Server {
         let Some(shelved) = self.files.get_mut(&place) else {
             return self.shelf.failed(place);
         };
-        let Ok(file) = shelved.small.file.open() else {
+        let Ok(file) = shelved.small.file.open_on(&mut self.visit) else {
             return self.shelf.look_again(now_ns, place, flush);
         };
         shelved.visited = Some(Arc::clone(&file));
