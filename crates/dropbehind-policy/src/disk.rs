@@ -20,6 +20,9 @@ pub struct DiskConfig {
     pub window_bytes: u64,
     /// The size of one writeback request: the disk's `max_sectors_kb`.
     pub request_bytes: u64,
+    /// The most that scattered writes may hold back for neighbours, see
+    /// [`Pace::gather_bytes`](crate::pace::Pace::gather_bytes); 0 if they shall not.
+    pub gather_bytes: u64,
     /// The system's page size.
     pub page_bytes: u64,
 }
@@ -29,6 +32,7 @@ impl Default for DiskConfig {
         DiskConfig {
             window_bytes: DEFAULT_WINDOW_BYTES,
             request_bytes: 1 << 20,
+            gather_bytes: 0,
             page_bytes: 4096,
         }
     }
@@ -75,7 +79,7 @@ impl Disk {
         Disk {
             config,
             pace,
-            flight: Flight::at(&pace, config.window_bytes, config.request_bytes),
+            flight: Flight::at(&pace, &config),
             neighbours: Neighbours::default(),
             streams: BTreeMap::new(),
             queue: BTreeSet::new(),
@@ -117,12 +121,7 @@ impl Disk {
     }
 
     fn update_flight(&mut self) {
-        let DiskConfig {
-            window_bytes,
-            request_bytes,
-            ..
-        } = self.config;
-        self.flight = Flight::at(&self.pace, window_bytes, request_bytes);
+        self.flight = Flight::at(&self.pace, &self.config);
     }
 
     /// Returns whether a stream waits for room on the disk: [`Disk::found_idle`].

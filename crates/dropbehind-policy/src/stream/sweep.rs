@@ -12,6 +12,13 @@ use crate::reason::Reason;
 /// Dirty ranges closer together than a request are sent in one call: the kernel walks dirty
 /// pages only, so the gaps cost nothing. A call covers at most this many.
 const RANGES_PER_CALL: usize = 64;
+/// Dirty ranges of which there are as many as this, and which are shorter than this on average,
+/// are worth holding back for neighbours,
+const GATHER_RANGES: u64 = 16;
+const GATHER_RANGE_BYTES: u64 = 32 << 10;
+/// if the span they lie in is at most so many times what may be held back. In a larger one, hardly
+/// any page has a neighbour, however long it waits.
+const GATHER_SPAN: u64 = 32;
 
 /// What one stream has written eagerly and not requested yet.
 #[derive(Clone, Debug)]
@@ -25,6 +32,8 @@ pub(super) struct Sweep {
     since_ns: u64,
     /// The mode of the last write.
     mode: Mode,
+    /// What is dirty is held back for neighbours.
+    gathers: bool,
 }
 
 impl Sweep {
@@ -35,6 +44,7 @@ impl Sweep {
             cursor: 0,
             since_ns: 0,
             mode: Mode::DONTCACHE,
+            gathers: false,
         }
     }
 
@@ -57,12 +67,25 @@ impl Sweep {
         self.dirty.overlaps_of(range)
     }
 
-    pub(super) fn wrote(&mut self, now_ns: u64, range: ByteRange, mode: Mode) {
+    /// Records a write. Scattered ones may hold back `gather_bytes`.
+    pub(super) fn wrote(&mut self, now_ns: u64, range: ByteRange, mode: Mode, gather_bytes: u64) {
         if self.dirty.is_empty() {
             self.since_ns = now_ns;
         }
         self.mode = mode;
         self.dirty.insert(range);
+        // The writer goes on during a sweep, however few ranges it leaves.
+        if self.left_bytes == 0 {
+            let ranges = self.dirty.count() as u64;
+            self.gathers = ranges >= GATHER_RANGES
+                && self.dirty.bytes() / ranges < GATHER_RANGE_BYTES
+                && self.dirty.span().len() / GATHER_SPAN <= gather_bytes;
+        }
+    }
+
+    /// Returns whether what is dirty is held back for neighbours.
+    pub(super) fn gathers(&self) -> bool {
+        self.gathers
     }
 
     /// When the next request is due, and why, if there is a batch or the rest of one.
@@ -130,6 +153,7 @@ impl Sweep {
     ) -> impl Iterator<Item = Request> + '_ {
         self.dirty.insert(more);
         self.left_bytes = 0;
+        self.gathers = false;
         core::iter::from_fn(move || self.take_near(gap_bytes, u64::MAX, reason))
     }
 
@@ -172,6 +196,7 @@ impl Sweep {
     pub(super) fn clear(&mut self) {
         self.dirty.clear();
         self.left_bytes = 0;
+        self.gathers = false;
     }
 }
 
@@ -193,11 +218,11 @@ mod tests {
     #[test]
     fn a_busy_beginning_does_not_starve_the_end() {
         let mut sweep = Sweep::new();
-        sweep.wrote(0, mib(0, 1), Mode::DONTCACHE);
-        sweep.wrote(0, mib(3, 4), Mode::DONTCACHE);
-        sweep.wrote(0, mib(100, 106), Mode::DONTCACHE);
+        sweep.wrote(0, mib(0, 1), Mode::DONTCACHE, 0);
+        sweep.wrote(0, mib(3, 4), Mode::DONTCACHE, 0);
+        sweep.wrote(0, mib(100, 106), Mode::DONTCACHE, 0);
         assert_eq!(take(&mut sweep), Some((mib(0, 4), 2 * MIB)), "over the gap");
-        sweep.wrote(0, mib(0, 1), Mode::DONTCACHE);
+        sweep.wrote(0, mib(0, 1), Mode::DONTCACHE, 0);
         assert_eq!(take(&mut sweep), Some((mib(100, 104), 4 * MIB)));
         assert_eq!(take(&mut sweep), Some((mib(104, 106), 2 * MIB)));
         assert_eq!(take(&mut sweep), Some((mib(0, 1), MIB)));
@@ -211,7 +236,7 @@ mod tests {
         for (reason, begun) in [(Reason::Dontcache, false), (Reason::Age, true)] {
             let mut sweep = Sweep::new();
             for start in [0, 10, 20, 30] {
-                sweep.wrote(0, mib(start, start + 1), Mode::DONTCACHE);
+                sweep.wrote(0, mib(start, start + 1), Mode::DONTCACHE, 0);
             }
             assert_eq!(
                 sweep.batch_due(0, batch_bytes),
