@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use dropbehind_linux::monotonic_ns;
-use dropbehind_policy::brake::{HoldFailures, Load};
+use dropbehind_policy::brake::{HoldFailures, Load, pause_ns};
 
 use super::unwritten::{Found, UnwrittenCounter, UnwrittenSum};
 use super::waits::Waits;
@@ -213,6 +213,11 @@ impl Brake {
         (!taken).then(|| Taken::of(Arc::clone(self)))
     }
 
+    /// Returns whether a thread is holding its writers.
+    pub(super) fn is_held(&self) -> bool {
+        self.held.load(Ordering::SeqCst)
+    }
+
     fn reader(&self) -> io::Result<Option<ReaderApart>> {
         let file = self.with_counter(|counter| Some(counter.description().open()));
         let reader = file.map(|file| file.and_then(ReaderApart::start));
@@ -227,6 +232,12 @@ impl Brake {
         }
         result
     }
+}
+
+/// How long to wait after a count that took this much of a processor; see [`pause_ns`].
+pub(super) fn pause(cost: Duration, room_ns: u64, near: bool) -> Duration {
+    let cost_ns = u64::try_from(cost.as_nanos()).unwrap_or(u64::MAX);
+    Duration::from_nanos(pause_ns(cost_ns, room_ns, near))
 }
 
 impl Drop for Brake {

@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use dropbehind_policy::brake::{COUNT_MAX_NS, COUNT_MIN_NS, pause_ns};
+use dropbehind_policy::brake::{COUNT_MAX_NS, COUNT_MIN_NS};
 
-use super::brake::{Brake, Taken};
+use super::brake::{Brake, Taken, pause};
 use super::unwritten::UnwrittenSum;
 use crate::disk_handle::DiskHandle;
 use crate::keeper::spawn;
@@ -170,8 +170,11 @@ impl DiskHandle {
         let before = processor_time();
         let mut open = Vec::new();
         for brake in watched {
-            let found = brake.count();
-            open.extend(found.filter(|_| brake.is_open()).map(|_| brake));
+            // Who holds its writers counts it.
+            if !brake.is_held() {
+                let found = brake.count();
+                open.extend(found.filter(|_| brake.is_open()).map(|_| brake));
+            }
             if brake.load().wants_watching() {
                 brake.watch_for(CALM);
             }
@@ -188,8 +191,7 @@ impl DiskHandle {
             }
         }
         let near = watched.iter().any(|brake| brake.load().is_near());
-        let cost_ns = u64::try_from(cost.as_nanos()).unwrap_or(u64::MAX);
-        Duration::from_nanos(pause_ns(cost_ns, room_ns, near))
+        pause(cost, room_ns, near)
     }
 
     fn tell_excess(&self, watched: &[Arc<Brake>]) {

@@ -6,18 +6,20 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use dropbehind_linux::{DirectReader, monotonic_ns, page_size};
+use dropbehind_linux::{DirectReader, monotonic_ns, page_size, processor_time};
 use dropbehind_policy::ByteRange;
 use dropbehind_policy::brake::COUNT_MIN_NS;
 
-use super::Brake;
 use super::apart::ReaderApart;
+use super::{Brake, pause};
 use crate::lock;
 use crate::observed_file::unwritten::{Found, place_of, unwritten_bytes};
 
 /// The most that one read waits for. A writer that is killed or stopped waits no longer than
 /// the disk takes for this much.
 const STEP_BYTES: u64 = 8 << 20;
+/// The search for it goes in parts of at most this.
+const PART_MAX_BYTES: u64 = DirectReader::RANGE_MAX_BYTES / 4;
 /// A read that took less than this had nothing to wait for: the unwritten pages are gone, or
 /// cannot be written.
 const EMPTY_READ: Duration = Duration::from_micros(200);
@@ -64,12 +66,18 @@ impl Taken {
             return Ok(());
         };
         let mut held = Instant::now();
-        while held.elapsed() < STAY && brake.count().is_some() {
-            if brake.load().is_beyond() {
-                self.hold_down_to(&reader, brake.load().release_bytes())?;
+        while held.elapsed() < STAY {
+            let before = processor_time();
+            if brake.count().is_none() {
+                break;
+            }
+            let cost = processor_time() - before;
+            let load = brake.load();
+            if load.is_beyond() {
+                self.hold_down_to(&reader, load.release_bytes())?;
                 held = Instant::now();
             } else {
-                std::thread::sleep(Duration::from_nanos(brake.load().room_ns()));
+                std::thread::sleep(pause(cost, load.room_ns(), load.is_near()));
             }
         }
         Ok(())
@@ -91,19 +99,26 @@ impl Taken {
     ) -> io::Result<()> {
         let brake = &self.brake;
         let mut cursor = 0;
-        while let Some(found) = brake.count()
+        while let Some(mut found) = brake.count()
             && found.bytes > release_bytes
         {
-            let step_bytes = (found.bytes - release_bytes).min(STEP_BYTES);
-            let spread = spread(reader.as_fd(), found, cursor, step_bytes);
-            let range = spread.unwrap_or_else(|| oldest(reader.as_fd(), found.within, step_bytes));
-            cursor = range.end;
-            let took = reader.write_range(range)?;
-            lock(&brake.waits).add(took);
-            *length += took;
-            lock(&brake.failures).succeeded();
-            if took < EMPTY_READ {
-                std::thread::sleep(Duration::from_nanos(COUNT_MIN_NS));
+            // A count visits each page that the file has in the cache. So what was read is
+            // taken off, and all is counted again when enough has been read.
+            while found.bytes > release_bytes && !brake.is_over() {
+                let step_bytes = (found.bytes - release_bytes).min(STEP_BYTES);
+                let Some(next) = next(reader.as_fd(), found, cursor, step_bytes) else {
+                    break;
+                };
+                cursor = next.within.end;
+                let took = reader.write_range(next.within)?;
+                lock(&brake.waits).add(took);
+                *length += took;
+                lock(&brake.failures).succeeded();
+                if took < EMPTY_READ {
+                    std::thread::sleep(Duration::from_nanos(COUNT_MIN_NS));
+                    break;
+                }
+                found.bytes = found.bytes.saturating_sub(next.bytes);
             }
         }
         Ok(())
@@ -120,40 +135,59 @@ fn may_pass(error: &io::Error) -> bool {
     )
 }
 
-/// A range from `cursor` on that has some `bytes` unwritten bytes, if they are spread evenly, as
-/// after random writes. Searching all of such a file for its first unwritten pages visits each
-/// page that it has in the cache, several times over.
-fn spread(fd: BorrowedFd<'_>, found: Found, cursor: u64, bytes: u64) -> Option<ByteRange> {
-    let Found { within, bytes: all } = found;
-    let len = u128::from(within.len()) * u128::from(bytes) / u128::from(all.max(1));
-    let len = u64::try_from(len).ok()?.next_multiple_of(page_size());
-    let room = within.start..=within.end.saturating_sub(len);
-    let start = if room.contains(&cursor) {
-        cursor
-    } else {
-        within.start
+/// The next range from `cursor` on that has some `step_bytes` unwritten bytes, and how many it has;
+/// `None` if nothing is unwritten any more.
+///
+/// Pages are mostly written in the order of their offsets, so once a range is written, what lies
+/// before it is, too. Each page of the file is counted at most twice.
+fn next(fd: BorrowedFd<'_>, found: Found, cursor: u64, step_bytes: u64) -> Option<Found> {
+    let Found { within, bytes } = found;
+    // If the unwritten pages are spread evenly, four parts have so much.
+    let len = u128::from(within.len()) * u128::from(step_bytes) / u128::from(4 * bytes.max(1));
+    let len = u64::try_from(len).unwrap_or(u64::MAX);
+    let len = len.clamp(1, PART_MAX_BYTES).next_multiple_of(page_size());
+    let start = match within.start < cursor && cursor < within.end {
+        true => cursor,
+        false => within.start,
     };
-    let range = ByteRange::new(start, start + len);
-    let is_readable = len <= DirectReader::RANGE_MAX_BYTES;
-    let there = is_readable.then(|| unwritten_bytes(fd, range))?;
-    (bytes / 2..=bytes * 2).contains(&there).then_some(range)
+    let from_start = ByteRange::new(start, within.end);
+    let before = ByteRange::new(within.start, start);
+    next_in(fd, from_start, len, step_bytes).or_else(|| next_in(fd, before, len, step_bytes))
 }
 
-/// The range of the first `bytes` unwritten bytes. Pages are mostly written in the order of
-/// their offsets, so once the last of these is written, the others are.
-fn oldest(fd: BorrowedFd<'_>, within: ByteRange, bytes: u64) -> ByteRange {
-    let start = place_of(fd, within, 0);
-    read_range(start, place_of(fd, within, bytes))
+fn next_in(fd: BorrowedFd<'_>, all: ByteRange, len: u64, step_bytes: u64) -> Option<Found> {
+    let starts = (all.start..all.end).step_by(usize::try_from(len).ok()?);
+    let mut next: Option<Found> = None;
+    for start in starts {
+        let part = ByteRange::new(start, all.end.min(start + len));
+        let there = unwritten_bytes(fd, part);
+        let before = next.map_or(0, |next| next.bytes);
+        if before + there == 0 {
+            continue;
+        }
+        let first = next.map_or(start, |next| next.within.start);
+        if before + there > 2 * step_bytes {
+            // At least a page: others may have been written between the two searches.
+            let end = place_of(fd, part, step_bytes - before).max(start + page_size());
+            return Some(readable(first, end, step_bytes));
+        }
+        let so_far = readable(first, part.end, before + there);
+        if so_far.bytes >= step_bytes / 2 {
+            return Some(so_far);
+        }
+        next = Some(so_far);
+    }
+    next
 }
 
-/// The range to read for the pages from `start` to `end`. It is at least one page, since
-/// another one before them may have been written between the two searches, and at most as
-/// long as a read can be. Of a longer range it is the end: before that, there may be a header
-/// that is written again and again.
-fn read_range(start: u64, end: u64) -> ByteRange {
-    let end = end.max(start + page_size());
+/// A range that a read can cover. Of a longer one it is the end: before that, there may be a
+/// header that is written again and again.
+fn readable(start: u64, end: u64, bytes: u64) -> Found {
     let longest_start = end.saturating_sub(DirectReader::RANGE_MAX_BYTES);
-    ByteRange::new(start.max(longest_start), end)
+    Found {
+        within: ByteRange::new(start.max(longest_start), end),
+        bytes,
+    }
 }
 
 #[cfg(test)]
@@ -192,6 +226,11 @@ mod tests {
         assert_eq!(brake.waits().begun, 1);
     }
 
+    fn found(file: &File, bytes: u64) -> Found {
+        let within = residency::whole(file.metadata().unwrap().len());
+        Found { within, bytes }
+    }
+
     #[test]
     fn a_page_written_again_and_again_does_not_hide_what_lies_far_behind() {
         let scratch = Scratch::new().unwrap();
@@ -199,11 +238,11 @@ mod tests {
         let far = 4 * DirectReader::RANGE_MAX_BYTES;
         write(&file, 0, page_size());
         write(&file, far, STEP_BYTES);
-        let all = residency::whole(far + STEP_BYTES);
-        let range = oldest(file.as_fd(), all, STEP_BYTES);
-        assert!(range.start > 0 && range.len() <= DirectReader::RANGE_MAX_BYTES);
-        let found = residency::count(file.as_fd(), range).unwrap();
-        assert_eq!(found.unwritten_bytes(), STEP_BYTES - page_size());
+        let all = found(&file, STEP_BYTES + page_size());
+        let next = next(file.as_fd(), all, 0, STEP_BYTES).unwrap().within;
+        assert!(next.start > 0 && next.len() <= DirectReader::RANGE_MAX_BYTES);
+        let counted = residency::count(file.as_fd(), next).unwrap();
+        assert!(counted.unwritten_bytes() >= STEP_BYTES - page_size());
     }
 
     #[test]
@@ -213,30 +252,41 @@ mod tests {
         for page in 0..1024 {
             write(&file, 4 * page * page_size(), page_size());
         }
-        let within = residency::whole(4096 * page_size());
         let bytes = 1024 * page_size();
-        let found = Found { within, bytes };
-        let first = spread(file.as_fd(), found, 0, bytes / 8).unwrap();
-        assert_eq!(first, ByteRange::new(0, within.len() / 8));
-        let second = spread(file.as_fd(), found, first.end, bytes / 8).unwrap();
-        assert_eq!((second.start, second.len()), (first.end, first.len()));
-        let last = spread(file.as_fd(), found, within.end, bytes / 8);
-        assert_eq!(last, Some(first));
-        write(&file, 4096 * page_size(), bytes);
-        let within = residency::whole(8192 * page_size());
-        let uneven = Found {
-            within,
-            bytes: 2 * bytes,
-        };
-        let beyond_all = spread(file.as_fd(), uneven, 6144 * page_size(), bytes / 8);
-        assert_eq!(beyond_all, None);
+        let all = found(&file, bytes);
+        let mut cursor = 0;
+        let mut taken_bytes = 0;
+        while taken_bytes < bytes {
+            let next = next(file.as_fd(), all, cursor, bytes / 8).unwrap();
+            assert_eq!(next.within.start, cursor);
+            assert!((bytes / 16..=bytes / 4).contains(&next.bytes), "{next:?}");
+            taken_bytes += next.bytes;
+            cursor = next.within.end;
+        }
+        assert_eq!(taken_bytes, bytes);
+        // From the end on, it begins again.
+        let first = next(file.as_fd(), all, cursor, bytes / 8).unwrap();
+        assert_eq!(first.within.start, 0);
     }
 
     #[test]
-    fn a_page_written_to_between_two_searches_is_no_harm() {
-        let page_bytes = page_size();
-        let range = read_range(10 * page_bytes, 2 * page_bytes);
-        assert_eq!((range.start, range.len()), (10 * page_bytes, page_bytes));
+    fn of_many_pages_side_by_side_the_first_are_taken() {
+        let scratch = Scratch::new().unwrap();
+        let file = new_file(&scratch, "behind");
+        write(&file, 256 * MIB, 64 * MIB);
+        let next = next(file.as_fd(), found(&file, 64 * MIB), 0, STEP_BYTES).unwrap();
+        assert!(next.within.start <= 256 * MIB);
+        assert_eq!(next.within.end, 256 * MIB + next.bytes);
+        assert!((STEP_BYTES / 2..=2 * STEP_BYTES).contains(&next.bytes));
+    }
+
+    #[test]
+    fn where_nothing_is_unwritten_there_is_no_next_range() {
+        let scratch = Scratch::new().unwrap();
+        let file = new_file(&scratch, "written");
+        write(&file, 0, MIB);
+        file.sync_all().unwrap();
+        assert_eq!(next(file.as_fd(), found(&file, MIB), 0, STEP_BYTES), None);
     }
 
     #[test]
