@@ -58,8 +58,6 @@ pub struct DropPlanner {
     taken: VecDeque<(ByteRange, u32)>,
     /// Whether the last range taken was a retry.
     retried: bool,
-    /// The tries of the range that was last given up.
-    given_up_tries: u32,
     /// When a range that had waited was last taken.
     taken_ns: u64,
 }
@@ -225,8 +223,7 @@ impl DropPlanner {
         let tries = if dropped_bytes > 0 { 1 } else { tries + 1 };
         if tries > TRIES || self.resisting.is_full() {
             self.overlap.remove(range);
-            self.given_up_tries = tries;
-            return Verdict::GivenUp;
+            return Verdict::GivenUp { tries };
         }
         if !again.is_empty() {
             self.resisting.insert(now_ns, again, tries);
@@ -243,15 +240,14 @@ impl DropPlanner {
             || self.taken.iter().any(|(taken, _)| taken.overlaps(range))
     }
 
-    /// Retries the range that was given up last after all. Returns false if that was done
-    /// often enough.
-    pub fn wait_for_neighbours(&mut self, now_ns: u64, range: ByteRange) -> bool {
-        let tries = self.given_up_tries;
-        if tries > TRIES + NEIGHBOUR_TRIES || self.resisting.is_full() {
-            return false;
-        }
+    /// Returns whether a range that was given up after so many tries may wait for its neighbours.
+    pub fn may_wait_for_neighbours(&self, tries: u32) -> bool {
+        tries <= TRIES + NEIGHBOUR_TRIES && !self.resisting.is_full()
+    }
+
+    /// Retries a range that was given up after so many tries.
+    pub fn wait_for_neighbours(&mut self, now_ns: u64, range: ByteRange, tries: u32) {
         self.resisting.insert(now_ns, range, tries);
-        true
     }
 }
 
@@ -279,7 +275,10 @@ pub enum Verdict {
     /// Something is left, and will be retried.
     Again,
     /// What is left stays.
-    GivenUp,
+    GivenUp {
+        /// Tries without progress.
+        tries: u32,
+    },
 }
 
 #[cfg(test)]
@@ -288,6 +287,10 @@ mod tests {
 
     fn range(start: u64, end: u64) -> ByteRange {
         ByteRange::new(start << 20, end << 20)
+    }
+
+    fn is_given_up(verdict: Verdict) -> bool {
+        matches!(verdict, Verdict::GivenUp { .. })
     }
 
     fn one(taken: Vec<ByteRange>) -> ByteRange {
@@ -379,10 +382,7 @@ mod tests {
             now_ns = due_ns;
         }
         let taken = one(planner.take(now_ns, true, STEP_BYTES));
-        assert_eq!(
-            planner.verified(now_ns, taken, 0, taken.len()),
-            Verdict::GivenUp
-        );
+        assert!(is_given_up(planner.verified(now_ns, taken, 0, taken.len())));
         assert!(planner.is_empty());
     }
 
@@ -399,8 +399,7 @@ mod tests {
                 let stubborn = taken.start == 0;
                 let left = if stubborn { 4096 } else { 0 };
                 let gone = if stubborn { 0 } else { taken.len() };
-                given_up +=
-                    u32::from(planner.verified(now_ns, taken, gone, left) == Verdict::GivenUp);
+                given_up += u32::from(is_given_up(planner.verified(now_ns, taken, gone, left)));
             }
         }
         assert_eq!(given_up, 1);
@@ -500,8 +499,11 @@ mod tests {
         assert!(planner.is_waiting(half), "it is being dropped");
         assert_eq!(planner.verified(now_ns, other, 0, 4096), Verdict::Again);
         assert!(planner.is_waiting(other), "it is to be dropped again");
-        assert_eq!(planner.verified(now_ns, half, 0, 4096), Verdict::GivenUp);
-        assert!(planner.wait_for_neighbours(now_ns, half));
+        let Verdict::GivenUp { tries } = planner.verified(now_ns, half, 0, 4096) else {
+            panic!("tried {TRIES} times");
+        };
+        assert!(planner.may_wait_for_neighbours(tries));
+        planner.wait_for_neighbours(now_ns, half, tries);
         assert_eq!(planner.verified(now_ns, far, 4096, 0), Verdict::Gone);
         now_ns = planner.due_ns(true, STEP_BYTES).unwrap();
         let folio = ByteRange::new(half.start, other.end);
@@ -546,7 +548,7 @@ mod tests {
             now_ns = planner.due_ns(true, STEP_BYTES).unwrap();
             assert_eq!(planner.take(now_ns, true, STEP_BYTES), [range(0, 4)]);
             tries += 1;
-            if planner.verified(now_ns, range(0, 4), 0, 4096) == Verdict::GivenUp {
+            if is_given_up(planner.verified(now_ns, range(0, 4), 0, 4096)) {
                 break;
             }
         }

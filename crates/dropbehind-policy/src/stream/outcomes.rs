@@ -135,10 +135,12 @@ impl Stream {
             }
         };
         // A folio that straddles the border is dropped only together with the other part.
-        if verdict == Verdict::GivenUp
+        if let Verdict::GivenUp { tries } = verdict
+            && self.planner.may_wait_for_neighbours(tries)
             && self.is_busy_next_to(context, range)
-            && self.planner.wait_for_neighbours(context.now_ns, range)
         {
+            self.planner
+                .wait_for_neighbours(context.now_ns, range, tries);
             verdict = Verdict::Again;
         }
         let stayed_bytes = match verdict {
@@ -150,8 +152,8 @@ impl Stream {
                 return;
             }
             Verdict::Gone => 0,
-            Verdict::GivenUp if self.ownership.hold_stuck(range) => return,
-            Verdict::GivenUp => after_bytes,
+            Verdict::GivenUp { .. } if self.ownership.hold_stuck(range) => return,
+            Verdict::GivenUp { .. } => after_bytes,
         };
         // What was written since is dropped after its own writeback, and what a read brought
         // in again by another drop. Mostly there is none of either, and checking is cheaper
