@@ -418,8 +418,8 @@ impl Stream {
             Writeback::Lazy => self.leave_to_kernel(context, range, mode),
             Writeback::Eager => {
                 self.lazy.remove(range);
-                let gather_bytes = context.gather_bytes(&self.config);
-                self.sweep.wrote(context.now_ns, range, mode, gather_bytes);
+                self.sweep.wrote(context.now_ns, range, mode);
+                self.sweep.gather(|| context.gather_bytes(&self.config));
             }
             Writeback::BehindAppending if !kind.appending => {
                 self.leave_to_kernel(context, range, mode);

@@ -67,19 +67,22 @@ impl Sweep {
         self.dirty.overlaps_of(range)
     }
 
-    /// Records a write. Scattered ones may hold back `gather_bytes`.
-    pub(super) fn wrote(&mut self, now_ns: u64, range: ByteRange, mode: Mode, gather_bytes: u64) {
+    pub(super) fn wrote(&mut self, now_ns: u64, range: ByteRange, mode: Mode) {
         if self.dirty.is_empty() {
             self.since_ns = now_ns;
         }
         self.mode = mode;
         self.dirty.insert(range);
-        // The writer goes on during a sweep, however few ranges it leaves.
+    }
+
+    /// Finds out after a write whether what is dirty is worth holding back for neighbours, if
+    /// `most_bytes` may be. During a sweep that stays as it is, however few ranges the sweep leaves.
+    pub(super) fn gather(&mut self, most_bytes: impl FnOnce() -> u64) {
         if self.left_bytes == 0 {
             let ranges = self.dirty.count() as u64;
             self.gathers = ranges >= GATHER_RANGES
-                && self.dirty.bytes() / ranges < GATHER_RANGE_BYTES
-                && self.dirty.span().len() / GATHER_SPAN <= gather_bytes;
+                && self.dirty.bytes() < ranges * GATHER_RANGE_BYTES
+                && self.dirty.span().len() / GATHER_SPAN <= most_bytes();
         }
     }
 
@@ -218,11 +221,11 @@ mod tests {
     #[test]
     fn a_busy_beginning_does_not_starve_the_end() {
         let mut sweep = Sweep::new();
-        sweep.wrote(0, mib(0, 1), Mode::DONTCACHE, 0);
-        sweep.wrote(0, mib(3, 4), Mode::DONTCACHE, 0);
-        sweep.wrote(0, mib(100, 106), Mode::DONTCACHE, 0);
+        sweep.wrote(0, mib(0, 1), Mode::DONTCACHE);
+        sweep.wrote(0, mib(3, 4), Mode::DONTCACHE);
+        sweep.wrote(0, mib(100, 106), Mode::DONTCACHE);
         assert_eq!(take(&mut sweep), Some((mib(0, 4), 2 * MIB)), "over the gap");
-        sweep.wrote(0, mib(0, 1), Mode::DONTCACHE, 0);
+        sweep.wrote(0, mib(0, 1), Mode::DONTCACHE);
         assert_eq!(take(&mut sweep), Some((mib(100, 104), 4 * MIB)));
         assert_eq!(take(&mut sweep), Some((mib(104, 106), 2 * MIB)));
         assert_eq!(take(&mut sweep), Some((mib(0, 1), MIB)));
@@ -236,7 +239,7 @@ mod tests {
         for (reason, begun) in [(Reason::Dontcache, false), (Reason::Age, true)] {
             let mut sweep = Sweep::new();
             for start in [0, 10, 20, 30] {
-                sweep.wrote(0, mib(start, start + 1), Mode::DONTCACHE, 0);
+                sweep.wrote(0, mib(start, start + 1), Mode::DONTCACHE);
             }
             assert_eq!(
                 sweep.batch_due(0, batch_bytes),
