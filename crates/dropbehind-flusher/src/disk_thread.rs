@@ -13,8 +13,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use dropbehind_linux::{
-    Description, DiskStatistics, InFlight, TIME_SLICE_MIN, futex_wait, own_memory,
-    set_thread_time_slice,
+    Description, DiskStatistics, InFlight, TIME_SLICE_MIN, futex_wait, set_thread_time_slice,
 };
 use dropbehind_policy::neighbours::{Reads, SAMPLE_NS};
 use dropbehind_policy::residency::ResidencyMap;
@@ -42,11 +41,6 @@ const SWEEP: Duration = Duration::from_millis(200);
 const NAP: Duration = Duration::from_micros(600);
 /// The disk's count of requests is read no more often than this: that takes as long as several polls.
 const IN_FLIGHT_NS: u64 = 400_000;
-/// Scattered writes may hold back one part in this many of the memory that this process can have,
-/// about as much as the kernel lets be dirty before it writes (`vm.dirty_background_ratio`, 10 %),
-const GATHER_PART: u64 = 8;
-/// and at most this.
-const GATHER_MAX_BYTES: u64 = 128 << 20;
 
 /// A file that is handed to the disk's thread.
 #[derive(Debug)]
@@ -121,8 +115,6 @@ pub(crate) fn run(shared: Arc<DiskHandle>) {
         disk: Disk::new(DiskConfig {
             window_bytes: DEFAULT_WINDOW_BYTES,
             request_bytes: shared.disk.request_bytes.max(dropbehind_linux::page_size()),
-            gather_bytes: own_memory()
-                .map_or(0, |bytes| (bytes / GATHER_PART).min(GATHER_MAX_BYTES)),
             page_bytes: dropbehind_linux::page_size(),
         }),
         entries: HashMap::new(),

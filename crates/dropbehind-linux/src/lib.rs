@@ -108,7 +108,7 @@ pub use kernel::{KernelVersion, kernel_version};
 pub use large_read::{LargeRead, huge_page_size};
 pub use learned::{Operation, dontcache, remember_dontcache};
 pub use loop_device::{LoopDevice, attach_loop_device, backing_paths};
-pub use memory::{available_memory, own_memory, return_large_blocks, return_memory};
+pub use memory::{return_large_blocks, return_memory};
 pub use mincore::{may_write, resident_ranges};
 pub use mount_namespace::{
     HeldMountNamespace, MountNamespaceId, MountWatch, mount_namespace_of, mount_with_id, mounts_of,

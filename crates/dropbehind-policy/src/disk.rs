@@ -20,9 +20,6 @@ pub struct DiskConfig {
     pub window_bytes: u64,
     /// The size of one writeback request: the disk's `max_sectors_kb`.
     pub request_bytes: u64,
-    /// The most that scattered writes may hold back for neighbours, see
-    /// [`Pace::gather_bytes`](crate::pace::Pace::gather_bytes); 0 if they shall not.
-    pub gather_bytes: u64,
     /// The system's page size.
     pub page_bytes: u64,
 }
@@ -32,7 +29,6 @@ impl Default for DiskConfig {
         DiskConfig {
             window_bytes: DEFAULT_WINDOW_BYTES,
             request_bytes: 1 << 20,
-            gather_bytes: 0,
             page_bytes: 4096,
         }
     }
@@ -79,7 +75,7 @@ impl Disk {
         Disk {
             config,
             pace,
-            flight: Flight::at(&pace, &config),
+            flight: Flight::at(&pace, config.window_bytes, config.request_bytes),
             neighbours: Neighbours::default(),
             streams: BTreeMap::new(),
             queue: BTreeSet::new(),
@@ -121,7 +117,12 @@ impl Disk {
     }
 
     fn update_flight(&mut self) {
-        self.flight = Flight::at(&self.pace, &self.config);
+        let DiskConfig {
+            window_bytes,
+            request_bytes,
+            ..
+        } = self.config;
+        self.flight = Flight::at(&self.pace, window_bytes, request_bytes);
     }
 
     /// Returns whether a stream waits for room on the disk: [`Disk::found_idle`].

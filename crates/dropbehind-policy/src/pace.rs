@@ -203,21 +203,6 @@ impl Pace {
             .min(self.window_bytes(default_bytes, request_bytes))
     }
 
-    /// What scattered writes may hold back for neighbours: what the disk writes in
-    /// [`WINDOW_NS`], and at most `most_bytes`. Until the disk's speed is known, nothing.
-    ///
-    /// A disk takes hardly longer for some adjacent pages than for one. If a program writes a file
-    /// of 256 MiB in random order, the disk gets 100 pages in 88 runs while 16 MiB are dirty, and
-    /// in 56 while 72 MiB are (`tests/edges/scattered.rs`).
-    pub fn gather_bytes(&self, most_bytes: u64) -> u64 {
-        let flushers = u64::from(self.flushers);
-        let speed = self
-            .bytes_per_second()
-            .unwrap_or(0)
-            .saturating_mul(flushers);
-        scale(speed, WINDOW_NS, 1_000_000_000).min(most_bytes) / flushers
-    }
-
     /// How many dirty bytes make a batch worth submitting, if so much may be in flight.
     pub fn batch_bytes(&self, flight_bytes: u64, request_bytes: u64) -> u64 {
         let by_speed = self

@@ -320,20 +320,6 @@ impl Stream {
         context.batch_bytes(&self.config)
     }
 
-    /// What it may hold back at present, for neighbours of what is dirty.
-    fn gather_bytes(&self, context: &Context) -> u64 {
-        match self.sweep.gathers() {
-            true => context.gather_bytes(&self.config),
-            false => 0,
-        }
-    }
-
-    /// How many dirty bytes begin a sweep.
-    fn sweep_bytes(&self, context: &Context) -> u64 {
-        let gathered_bytes = self.gather_bytes(context) / 2;
-        context.batch_bytes(&self.config).max(gathered_bytes)
-    }
-
     /// How many bytes writers may count beyond [`Stream::done_bytes`]: the stream's share of what
     /// may be in flight, and as much again or what write-behind holds back, less the clean bytes
     /// that are about to be dropped.
@@ -352,9 +338,7 @@ impl Stream {
             false => context.ahead_bytes(&self.config),
             true => context.window_bytes(&self.config),
         };
-        let held_bytes = unsent_bytes
-            .max(ahead_bytes)
-            .max(self.gather_bytes(context));
+        let held_bytes = unsent_bytes.max(ahead_bytes);
         // Writers count bytes, the disk writes pages. One byte in each page of a file is
         // little to the former and all of it to the latter.
         let counted_bytes = self.progress.dirty_bytes();
@@ -419,7 +403,6 @@ impl Stream {
             Writeback::Eager => {
                 self.lazy.remove(range);
                 self.sweep.wrote(context.now_ns, range, mode);
-                self.sweep.gather(|| context.gather_bytes(&self.config));
             }
             Writeback::BehindAppending if !kind.appending => {
                 self.leave_to_kernel(context, range, mode);

@@ -88,9 +88,7 @@ impl OpenOptions {
     /// quarter of that. The default is that of the disk in the configuration file. Without one,
     /// it is what the disk writes in a quarter of a second, up to 16 MiB, in the write-behind
     /// modes. In the others it is the least that keeps the disk busy, 8 MiB on most, and a
-    /// share of that if many files are written. Without a window of their own, writes at random
-    /// places may also have dirty what the disk writes in a quarter of a second, up to 128 MiB or
-    /// an eighth of the memory that the process can have, so that pages find neighbours.
+    /// share of that if many files are written.
     pub fn window_bytes(&mut self, bytes: u64) -> &mut OpenOptions {
         self.settings.window_bytes = Some(bytes);
         self

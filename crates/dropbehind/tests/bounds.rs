@@ -263,58 +263,6 @@ fn who_does_not_write_has_no_large_share_of_a_disk() {
 }
 
 /// Mode 1 writes behind what is appended, and leaves overwrites to the kernel.
-/// The numbers below `count` in an order without pattern (Fisher and Yates).
-fn shuffled(count: u64) -> Vec<u64> {
-    let mut numbers: Vec<u64> = (0..count).collect();
-    let mut state = 1_u64;
-    for last in (1..count).rev() {
-        // Knuth's MMIX.
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        numbers.swap(last as usize, ((state >> 33) % (last + 1)) as usize);
-    }
-    numbers
-}
-
-/// How long they wait depends on the disk's speed. That it helps is shown by the policy's tests.
-#[test]
-fn writes_at_random_places_wait_for_neighbours_within_a_bound() {
-    const PAGES: u64 = 32 * 1024;
-    need!(all Slow::needs(Some(Fs::Ext4)));
-    let slow = Slow::new(Some(Fs::Ext4), 100_000_000);
-    let path = slow.path("data");
-    let prepared = fs::File::create_new(&path).unwrap();
-    slow.disk.set_hurry(true).unwrap();
-    for at in (0..PAGES * 4 * KIB).step_by(MIB as usize) {
-        let mib = pattern::filled(1, at, MIB as usize);
-        prepared.write_all_at(&mib, at).unwrap();
-    }
-    prepared.sync_all().unwrap();
-    drop_clean(prepared.as_fd(), 0, 0).unwrap();
-    slow.disk.set_hurry(false).unwrap();
-    let mut options = slow.options();
-    options.cache_mode(Mode::DONTCACHE);
-    let file = options.open(&path).unwrap();
-    let sampler = watch(&path);
-    for page in shuffled(PAGES) {
-        let at = page * 4 * KIB;
-        file.write_all_at(&pattern::filled(2, at, 4096), at)
-            .unwrap();
-    }
-    let bytes = unwritten_bytes(&sampler.stop().unwrap());
-    file.sync_all().unwrap();
-    assert!(file.stats().waits > 0, "the disk was not slow");
-    assert!(file.settle(PATIENCE).unwrap());
-    assert_eq!(cached_bytes(&path), 0);
-    let read = fs::read(&path).unwrap();
-    assert_eq!(read, pattern::filled(2, 0, read.len()));
-    println!("at most {} MiB not written", bytes / MIB);
-    // What is in flight, as much again, and what the disk writes in a quarter of a second. A page
-    // that is written again while under writeback counts twice.
-    assert!(bytes <= 2 * 8 * MIB + 25 * MIB + MIB, "{bytes}");
-}
-
 #[test]
 fn write_behind_is_for_appending_writes_only() {
     need!(all Slow::needs(Some(Fs::Ext4)));

@@ -4,7 +4,7 @@ use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::time::{Duration, Instant};
 
-use dropbehind_linux::{CacheUses, KernelInode, PageUses, available_memory, page_size};
+use dropbehind_linux::{CacheUses, KernelInode, PageUses, page_size};
 use dropbehind_policy::{Brought, FileNumber, Used};
 
 use super::{Files, range_of_pages};
@@ -91,6 +91,16 @@ impl Files {
             (range_of_pages(first_page, pages), Used { once, again })
         });
     }
+}
+
+/// How many bytes programs can have without swapping, page cache included: `MemAvailable` in
+/// proc(5).
+fn available_memory() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let mut lines = text.lines();
+    let line = lines.find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kib.saturating_mul(1024))
 }
 
 /// Whom there is to learn about. Numbers of files are lower.

@@ -1,7 +1,6 @@
 //! The disk's state that a stream bases its decisions on, and the amounts derived from it.
 
 use super::StreamConfig;
-use crate::disk::DiskConfig;
 use crate::neighbours::BATCHES;
 use crate::pace::{BATCH_MAX_BYTES, Pace};
 use crate::write_behind::DEFAULT_WINDOW_BYTES;
@@ -34,14 +33,11 @@ pub(crate) struct Context {
 pub(crate) struct Flight {
     bytes: u64,
     beside_readers_bytes: u64,
-    /// What scattered writes of all streams that share the disk may hold back.
-    gather_bytes: u64,
 }
 
 impl Flight {
-    pub(crate) fn at(pace: &Pace, config: &DiskConfig) -> Flight {
-        let request_bytes = config.request_bytes;
-        let default_bytes = match config.window_bytes {
+    pub(crate) fn at(pace: &Pace, default_window_bytes: u64, request_bytes: u64) -> Flight {
+        let default_bytes = match default_window_bytes {
             0 => DEFAULT_WINDOW_BYTES,
             bytes => bytes,
         };
@@ -50,7 +46,6 @@ impl Flight {
         Flight {
             bytes,
             beside_readers_bytes: batch_bytes.saturating_mul(BATCHES),
-            gather_bytes: pace.gather_bytes(config.gather_bytes),
         }
     }
 }
@@ -131,17 +126,6 @@ impl Context {
         share
             .max(BATCH_MAX_BYTES / 2)
             .min(self.window_bytes(config))
-    }
-
-    /// What a stream's scattered writes may hold back for neighbours.
-    ///
-    /// A window of its own says how much it may have dirty. Of observed files, more than is in
-    /// flight counts against the limit at which their programs are held.
-    pub(super) fn gather_bytes(&self, config: &StreamConfig) -> u64 {
-        match config.window_bytes.is_some() || config.traced {
-            true => 0,
-            false => self.flight.gather_bytes / self.streams(),
-        }
     }
 
     /// How many streams share the disk. Those that wait mostly have something in flight, too.

@@ -259,7 +259,6 @@ impl Requests {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::DiskConfig;
     use crate::pace::Pace;
     use crate::stream::context::Flight;
     use alloc::vec::Vec;
@@ -276,7 +275,7 @@ mod tests {
             busy_streams: 1,
             asked_bytes: 0,
             beside_readers: false,
-            flight: Flight::at(&Pace::new(), &DiskConfig::default()),
+            flight: Flight::at(&Pace::new(), 16 << 20, 1 << 20),
             waiting_streams: 0,
             idle: false,
         }

@@ -12,13 +12,6 @@ use crate::reason::Reason;
 /// Dirty ranges closer together than a request are sent in one call: the kernel walks dirty
 /// pages only, so the gaps cost nothing. A call covers at most this many.
 const RANGES_PER_CALL: usize = 64;
-/// Dirty ranges of which there are as many as this, and which are shorter than this on average,
-/// are worth holding back for neighbours,
-const GATHER_RANGES: u64 = 16;
-const GATHER_RANGE_BYTES: u64 = 32 << 10;
-/// if the span they lie in is at most so many times what may be held back. In a larger one, hardly
-/// any page has a neighbour, however long it waits.
-const GATHER_SPAN: u64 = 32;
 
 /// What one stream has written eagerly and not requested yet.
 #[derive(Clone, Debug)]
@@ -32,8 +25,6 @@ pub(super) struct Sweep {
     since_ns: u64,
     /// The mode of the last write.
     mode: Mode,
-    /// What is dirty is held back for neighbours.
-    gathers: bool,
 }
 
 impl Sweep {
@@ -44,7 +35,6 @@ impl Sweep {
             cursor: 0,
             since_ns: 0,
             mode: Mode::DONTCACHE,
-            gathers: false,
         }
     }
 
@@ -73,22 +63,6 @@ impl Sweep {
         }
         self.mode = mode;
         self.dirty.insert(range);
-    }
-
-    /// Finds out after a write whether what is dirty is worth holding back for neighbours, if
-    /// `most_bytes` may be. During a sweep that stays as it is, however few ranges the sweep leaves.
-    pub(super) fn gather(&mut self, most_bytes: impl FnOnce() -> u64) {
-        if self.left_bytes == 0 {
-            let ranges = self.dirty.count() as u64;
-            self.gathers = ranges >= GATHER_RANGES
-                && self.dirty.bytes() < ranges * GATHER_RANGE_BYTES
-                && self.dirty.span().len() / GATHER_SPAN <= most_bytes();
-        }
-    }
-
-    /// Returns whether what is dirty is held back for neighbours.
-    pub(super) fn gathers(&self) -> bool {
-        self.gathers
     }
 
     /// When the next request is due, and why, if there is a batch or the rest of one.
@@ -156,7 +130,6 @@ impl Sweep {
     ) -> impl Iterator<Item = Request> + '_ {
         self.dirty.insert(more);
         self.left_bytes = 0;
-        self.gathers = false;
         core::iter::from_fn(move || self.take_near(gap_bytes, u64::MAX, reason))
     }
 
@@ -199,7 +172,6 @@ impl Sweep {
     pub(super) fn clear(&mut self) {
         self.dirty.clear();
         self.left_bytes = 0;
-        self.gathers = false;
     }
 }
 

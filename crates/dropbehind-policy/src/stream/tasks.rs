@@ -226,9 +226,8 @@ impl Stream {
         if self.flush {
             return (context.now_ns, Reason::Sync);
         }
-        let batch_due = self
-            .sweep
-            .batch_due(context.now_ns, self.sweep_bytes(context));
+        let batch_bytes = context.batch_bytes(&self.config);
+        let batch_due = self.sweep.batch_due(context.now_ns, batch_bytes);
         match (self.phase, batch_due) {
             (Phase::Closed { at_ns, small_bytes }, batch_due) => match (small_bytes, batch_due) {
                 (Some(_), _) if self.place.over_budget => (context.now_ns, Reason::Budget),
@@ -299,7 +298,7 @@ impl Stream {
         let request = match to_send {
             Some(request) => request,
             None => {
-                let batch_bytes = self.sweep_bytes(context);
+                let batch_bytes = context.batch_bytes(&self.config);
                 let now_ns = context.now_ns;
                 let taken = self
                     .sweep

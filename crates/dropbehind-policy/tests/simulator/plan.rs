@@ -138,7 +138,6 @@ impl Plan {
         let policy = DiskConfig {
             window_bytes,
             request_bytes: random.pick(&[64 << 10, 128 << 10, 1 << 20, 1 << 20, 1_310_720, 5000]),
-            gather_bytes: random.pick(&[0, 1 << 20, 16 << 20]),
             page_bytes: PAGE,
         };
         let bytes_per_second = random.pick(&[4, 20, 60, 200, 500, 2400]) * 1_000_000;

@@ -23,15 +23,9 @@ impl World {
         }
         // Redirtied and skipped pages stray; what is left is to be bounded.
         let unwritten = self.balance[opening.name as usize].max(0) as u64 * PAGE;
-        // What scattered writes may hold back, and a window in flight.
-        let gathered = match plan.window_bytes {
-            Some(_) => 0,
-            None => self.plan.policy.gather_bytes,
-        };
         let bound = window
             .max(PAGE)
             .saturating_mul(2)
-            .max(window.saturating_add(gathered))
             .saturating_add(opening.longest_write + opening.passed_excess);
         self.coverage.bounds += 1;
         assert!(
