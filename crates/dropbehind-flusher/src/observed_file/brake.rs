@@ -213,11 +213,6 @@ impl Brake {
         (!taken).then(|| Taken::of(Arc::clone(self)))
     }
 
-    /// Returns whether a thread is holding its writers.
-    pub(super) fn is_held(&self) -> bool {
-        self.held.load(Ordering::SeqCst)
-    }
-
     fn reader(&self) -> io::Result<Option<ReaderApart>> {
         let file = self.with_counter(|counter| Some(counter.description().open()));
         let reader = file.map(|file| file.and_then(ReaderApart::start));

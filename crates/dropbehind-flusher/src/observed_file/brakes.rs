@@ -170,11 +170,8 @@ impl DiskHandle {
         let before = processor_time();
         let mut open = Vec::new();
         for brake in watched {
-            // Who holds its writers counts it.
-            if !brake.is_held() {
-                let found = brake.count();
-                open.extend(found.filter(|_| brake.is_open()).map(|_| brake));
-            }
+            let found = brake.count();
+            open.extend(found.filter(|_| brake.is_open()).map(|_| brake));
             if brake.load().wants_watching() {
                 brake.watch_for(CALM);
             }
