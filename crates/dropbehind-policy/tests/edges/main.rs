@@ -6,5 +6,6 @@ mod fairness;
 mod looks;
 mod quick_disk;
 mod requests;
+mod scattered;
 mod small_files;
 mod told;
