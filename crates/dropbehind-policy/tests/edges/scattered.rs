@@ -103,6 +103,12 @@ impl Model {
         (self.chance >> 33) % below
     }
 
+    /// Writes a page at a random place. Returns false if the program has to wait.
+    fn write_somewhere(&mut self, number: usize) -> bool {
+        let page = self.at_random(self.files[number].pages());
+        self.write(number, page)
+    }
+
     /// Writes a page. Returns false if the program has to wait.
     fn write(&mut self, number: usize, page: u64) -> bool {
         let id = StreamId(number as u64);
@@ -210,8 +216,7 @@ fn many_scattered_writers_share_a_disk() {
     while model.now_ns < end_ns {
         let mut all_wait = true;
         for &file in &files {
-            let page = model.at_random(model.files[file].pages());
-            all_wait &= !model.write(file, page);
+            all_wait &= !model.write_somewhere(file);
         }
         if all_wait {
             model.pass_to(end_ns);
@@ -230,8 +235,7 @@ fn a_disk_that_gets_slow_keeps_nobody_waiting() {
     let mut model = Model::new(100_000, 8_000);
     let file = model.open(1024 * MIB);
     for _ in 0..30_000 {
-        let page = model.at_random(model.files[file].pages());
-        while !model.write(file, page) {
+        while !model.write_somewhere(file) {
             model.pass_to(u64::MAX);
         }
     }
@@ -254,8 +258,7 @@ fn what_a_slow_writer_scatters_does_not_stay_dirty() {
         let file = model.open(1024 * MIB);
         let end_ns = model.now_ns + 5 * SECOND;
         while model.now_ns < end_ns {
-            let page = model.at_random(model.files[file].pages());
-            assert!(model.write(file, page), "the disk is faster");
+            assert!(model.write_somewhere(file), "the disk is faster");
             let next_ns = model.now_ns + pause_ns;
             while model.now_ns < next_ns {
                 model.pass_to(next_ns);
