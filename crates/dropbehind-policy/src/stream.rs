@@ -65,6 +65,8 @@ pub struct StreamConfig {
     /// Whether [`Disk::brought`](crate::Disk::brought) names the pages that this I/O brings
     /// in.
     pub traced: bool,
+    /// Whether other processes write it. Looks find what they wrote, and not in that order.
+    pub observed: bool,
 }
 
 /// A stream's counters.
@@ -435,9 +437,8 @@ impl Stream {
         let window_bytes = context.window_bytes(&self.config);
         let request_bytes = context.request_bytes(&self.config);
         if window_bytes > 0 && !self.window.continues(range, window_bytes) {
-            // The write is elsewhere; what the window held is left to the kernel.
-            let before = self.window.unsent();
-            self.leave_to_kernel(context, before, self.window_mode);
+            let moved = self.window.jumped(self.config.observed, request_bytes);
+            self.moved(context, moved);
         } else {
             // What lies before the window was sent, and is now dirty again.
             let head = self.window.unsent().start;

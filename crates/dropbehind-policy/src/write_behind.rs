@@ -13,6 +13,11 @@
 //! wrong, nothing is worse than without write-behind; and it takes no more than a window until
 //! half of it is written again. If random writes are taken for sequential ones, more than half
 //! of a window was written, and is once more if it is written to again.
+//!
+//! A write elsewhere ends the run. In the proposal, the kernel writes what the window held then.
+//! So it is here, unless looks find the writes: a sequential write that one look finds in part is
+//! elsewhere when the next look finds the rest. Where looks ended a run that could be sent, it is
+//! sent. Otherwise pieces between those sent before stayed dirty until the kernel wrote them.
 
 use crate::range::{ByteRange, round_up};
 
@@ -79,8 +84,19 @@ impl WriteBehind {
         ByteRange::new(self.head, self.end)
     }
 
-    /// Records a write of `range`. Returns what the window no longer holds. There may be more:
-    /// [`WriteBehind::moved`] returns it.
+    /// The next write is elsewhere. Returns what the window held. `found`: a look found that write.
+    pub fn jumped(&mut self, found: bool, request_bytes: u64) -> Moved {
+        let long = self.unsent().len() >= request_bytes.max(1);
+        self.streaming = found && long && self.is_dense();
+        let unsent = self.take_unsent();
+        match self.streaming {
+            true => Moved::Send(unsent),
+            false => Moved::Leave(unsent),
+        }
+    }
+
+    /// Records a write of `range`, after [`WriteBehind::jumped`] if it is elsewhere. Returns what
+    /// the window no longer holds. There may be more: [`WriteBehind::moved`] returns it.
     pub fn wrote(
         &mut self,
         range: ByteRange,
@@ -102,7 +118,6 @@ impl WriteBehind {
             };
             self.end = self.head;
             self.skipped_bytes = 0;
-            self.streaming = false;
         } else if range.start > self.end {
             self.skipped_bytes += range.start - self.end;
         } else {

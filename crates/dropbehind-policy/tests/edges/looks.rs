@@ -1,9 +1,10 @@
 //! When observed files are looked at.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 
-use crate::quick_disk::{MIB, PAGE, absent};
+use crate::quick_disk::{MIB, PAGE, absent, requests, settle};
 use dropbehind_policy::observed_stream::{LOOK_MIN_NS, ProvenanceKind};
+use dropbehind_policy::range_set::RangeSet;
 use dropbehind_policy::{
     Brought, ByteRange, Counted, Disk, DiskConfig, Mode, Next, ObservedStream,
     ObservedStreamConfig, Pages, StreamConfig, StreamId,
@@ -275,4 +276,89 @@ fn what_was_written_before_a_deletion_is_counted_once() {
         stream.flush();
         assert_eq!(stream.counts().written_bytes, 8 * MIB);
     }
+}
+
+/// A cached file of 96 MiB that a program writes.
+struct Written {
+    now_ns: Cell<u64>,
+    dirty: RefCell<RangeSet>,
+}
+
+impl Pages for Written {
+    fn size_bytes(&self) -> Option<u64> {
+        Some(96 * MIB)
+    }
+
+    fn count(&self, range: ByteRange) -> Option<Counted> {
+        Some(Counted {
+            cached_bytes: range.len(),
+            dirty_bytes: self.dirty.borrow().bytes_of(range),
+            ..Counted::default()
+        })
+    }
+
+    fn is_deleted(&self) -> bool {
+        false
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.now_ns.get()
+    }
+
+    fn processor_ns(&self) -> u64 {
+        0
+    }
+}
+
+/// What is dirty of a file that is written behind its writer once it has been looked at ten times,
+/// of so many bytes every so many.
+fn left_dirty(bytes: u64, every_bytes: u64) -> u64 {
+    let mut disk = Disk::new(DiskConfig::default());
+    let id = StreamId(0);
+    let config = StreamConfig {
+        traced: true,
+        observed: true,
+        size_bytes: 96 * MIB,
+        ..StreamConfig::default()
+    };
+    disk.opened(1, id, config, absent());
+    let mut stream = ObservedStream::new(ObservedStreamConfig {
+        id,
+        mode: Mode::WRITE_BEHIND_ANY,
+        reads: true,
+        provenance: ProvenanceKind::Traced,
+        size_bytes: 96 * MIB,
+        block_device: false,
+        lag_bytes: 16 * MIB,
+        page_bytes: PAGE,
+    });
+    let mut dirty = RangeSet::new();
+    for start in (0..96 * MIB).step_by(usize::try_from(every_bytes).unwrap()) {
+        dirty.insert(ByteRange::new(start, start + bytes));
+    }
+    let pages = Written {
+        now_ns: Cell::new(1),
+        dirty: RefCell::new(dirty),
+    };
+    for _ in 0..10 {
+        pages.now_ns.set(pages.now_ns() + 300 * MS);
+        stream.look(&mut disk, &pages);
+        let actions = settle(&mut disk, pages.now_ns(), false);
+        for (range, _) in requests(&actions) {
+            pages.dirty.borrow_mut().remove(range);
+        }
+    }
+    pages.dirty.borrow().bytes()
+}
+
+/// What lies between was found and sent before. Each piece is less than a window.
+#[test]
+fn long_pieces_that_looks_find_apart_are_sent() {
+    assert!(left_dirty(14 * MIB, 32 * MIB) <= 14 * MIB);
+}
+
+#[test]
+fn random_writes_that_looks_find_are_left_to_the_kernel() {
+    assert_eq!(left_dirty(MIB / 2, 32 * MIB), 3 * MIB / 2);
+    assert_eq!(left_dirty(MIB / 8, MIB / 2), 24 * MIB);
 }
