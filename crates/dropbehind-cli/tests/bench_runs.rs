@@ -181,8 +181,11 @@ fn programs_that_drive_a_ring_are_measured() {
 
 fn check_run(run: &Value, role: &str, block: u64, mode: &str) {
     let role = &run["roles"][role];
-    assert_eq!(role["bytes"], SIZE, "{mode}");
-    assert_eq!(role["operations"], SIZE / block, "{mode}");
+    let bytes = role["bytes"].as_u64().expect("a count");
+    // A busy machine may not get through all of it in the time that a quick run has.
+    let cut_short = role["cut_short"] == true;
+    assert!(bytes == SIZE || cut_short && bytes < SIZE, "{mode}: {role}");
+    assert_eq!(role["operations"], bytes / block, "{mode}");
     let ns = |key: &str| role[key].as_u64().expect("a time");
     assert!(0 < ns("io_ns") && ns("io_ns") <= ns("total_ns"), "{mode}");
     let latency = |key: &str| role["latency"][key].as_u64().expect("a latency");
@@ -193,12 +196,12 @@ fn check_run(run: &Value, role: &str, block: u64, mode: &str) {
         .iter()
         .filter_map(Value::as_u64)
         .sum();
-    assert_eq!(series, SIZE, "{mode}");
+    assert_eq!(series, bytes, "{mode}");
     let memory = |key: &str| run["memory"][key].as_u64().expect("a count");
     let left = memory("left_cached_bytes");
     match mode {
         // All of it, but for what the machine reclaims by itself (DAMON).
-        "buffered" => assert!(left >= SIZE / 4 * 3, "{left}"),
+        "buffered" => assert!(left >= bytes / 4 * 3, "{left}"),
         "dontcache" | "direct" => assert_eq!(left, 0),
         _ => {}
     }
