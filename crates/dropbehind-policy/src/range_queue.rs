@@ -19,7 +19,7 @@ struct Piece {
     pages: u64,
 }
 
-/// Pieces in the order in which something of them was first added.
+/// Pieces in the order in which something of them was first added, or added behind all else.
 #[derive(Clone, Debug)]
 pub struct RangeQueue<K> {
     /// By file, and number within the file. None is empty.
@@ -75,6 +75,20 @@ impl<K: Copy + Ord> RangeQueue<K> {
             add_parts(&mut parts, number, piece.pages & mask(range, number));
         }
         parts
+    }
+
+    /// Adds a range, in whole pages, behind all else, with what is already in the queue of its pieces.
+    pub fn add_last(&mut self, key: K, range: ByteRange) {
+        self.add(key, range);
+        let pieces = self
+            .pieces
+            .range_mut((key, range.start / PIECE_BYTES)..(key, range.end.div_ceil(PIECE_BYTES)));
+        for (&piece_key, piece) in pieces {
+            self.places.remove(&piece.place);
+            self.last_place += 1;
+            piece.place = self.last_place;
+            self.places.insert(piece.place, piece_key);
+        }
     }
 
     /// Adds what of the range, in whole pages, is not in the queue yet.
@@ -202,6 +216,21 @@ mod tests {
     }
 
     #[test]
+    fn what_is_added_last_comes_out_last() {
+        let mut queue = RangeQueue::default();
+        queue.add(1, range(0, 100));
+        queue.add(2, range(0, 1));
+        queue.add_last(1, range(3, 70));
+        queue.add_last(1, range(0, 1));
+        assert_eq!(queue.take_oldest(), Some((2, vec![range(0, 1)])));
+        assert_eq!(queue.take_oldest(), Some((1, vec![range(64, 100)])));
+        assert_eq!(queue.take_oldest(), Some((1, vec![range(0, 64)])));
+        assert_eq!((queue.take_oldest(), queue.bytes()), (None, 0));
+        queue.add_last(1, range(3, 3));
+        assert_eq!(queue.pieces(), 0);
+    }
+
+    #[test]
     fn it_holds_what_a_set_of_ranges_would() {
         let mut queue = RangeQueue::default();
         let mut set = RangeSet::new();
@@ -214,7 +243,10 @@ mod tests {
             let start = below(300);
             let range = range(start, start + 1 + below(90));
             if below(2) == 0 {
-                queue.add(1, range);
+                match below(2) {
+                    0 => queue.add(1, range),
+                    _ => queue.add_last(1, range),
+                }
                 set.insert(range);
             } else {
                 let expected: Vec<ByteRange> = set.overlaps_of(range).collect();

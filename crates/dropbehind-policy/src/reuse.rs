@@ -18,7 +18,8 @@
 //! later would not be there without us, either (the kernel's refault distance, mm/workingset.c).
 //! What stayed is a ghost, too: if it comes back, the kernel has evicted it, and it has shown before
 //! that it is used again. It is remembered for as long as memory could hold what has stayed since.
-//! What is dropped meanwhile takes no room from it, and may be many times as much.
+//! What is dropped meanwhile takes no room from it, and may be many times as much. What comes back
+//! shows that its neighbours in the file are still used, too: they become the youngest ghosts with it.
 //!
 //! A page that was written is used again by its first read. A page that a read brought in is
 //! used once by that read, and again by the next.
@@ -333,7 +334,7 @@ impl Reuse {
         let Some(past) = past else { return };
         let (memory_bytes, has_tried) = (self.memory_bytes, self.has_tried);
         let ghosts = self.ghosts_of(fate);
-        ghosts.add(past, part);
+        ghosts.add_last(past, part);
         let most_pieces = |bytes: u64| match has_tried {
             true => GHOST_PIECES,
             false => {
@@ -541,6 +542,31 @@ mod tests {
                 assert_eq!(comes(&mut reuse, file, USED), stays, "{file} {used:?}");
             }
         }
+    }
+
+    #[test]
+    fn what_comes_back_shows_that_its_neighbours_are_used() {
+        let mut reuse = reuse();
+        let again = Used {
+            once: true,
+            again: true,
+        };
+        let most = 4 * MEMORY_SHARE;
+        assert!(comes(&mut reuse, 0, again));
+        let number = FileNumber(10);
+        reuse.opened(number, past(10), u64::MAX);
+        let mut page_comes = |reuse: &mut Reuse, page: u64| {
+            arrive(reuse, number, ByteRange::new(page << 12, (page + 1) << 12));
+            let (file, parts) = reuse.take_oldest(true).unwrap();
+            reuse.decide(file, &parts, USED)
+        };
+        for file in 1..3 * most {
+            assert!(comes(&mut reuse, file, again));
+            if file % (most / 2) == 0 {
+                assert!(page_comes(&mut reuse, 0));
+            }
+        }
+        assert!(page_comes(&mut reuse, 1), "it has not come back before");
     }
 
     #[test]
