@@ -94,7 +94,6 @@ pub struct StreamCounters {
 #[derive(Clone, Debug)]
 pub struct Stream {
     config: StreamConfig,
-    /// A write from here on appends. Of an observed file, that is the size when it was opened.
     size_bytes: u64,
     last_write_end: u64,
 
@@ -414,9 +413,7 @@ impl Stream {
                 self.wrote_behind(context, range, kind, mode);
             }
         }
-        if !self.config.observed {
-            self.size_bytes = self.size_bytes.max(range.end);
-        }
+        self.size_bytes = self.size_bytes.max(range.end);
         self.last_write_end = range.end;
         self.phase = Phase::Open;
         self.ownership.reopened();

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 
-use crate::quick_disk::{MIB, PAGE, absent, requests, settle, settle_all};
+use crate::quick_disk::{MIB, PAGE, absent, requests, settle};
 use dropbehind_policy::observed_stream::{LOOK_MIN_NS, ProvenanceKind};
 use dropbehind_policy::range_set::RangeSet;
 use dropbehind_policy::{
@@ -355,30 +355,6 @@ fn left_dirty(bytes: u64, every_bytes: u64) -> u64 {
 #[test]
 fn long_pieces_that_looks_find_apart_are_sent() {
     assert!(left_dirty(14 * MIB, 32 * MIB) <= 14 * MIB);
-}
-
-/// How often something is requested, if these parts of a new file are found one after another.
-fn requests_behind(mode: Mode, parts: &[ByteRange]) -> usize {
-    let mut disk = Disk::new(DiskConfig::default());
-    let id = StreamId(0);
-    let config = StreamConfig {
-        observed: true,
-        ..StreamConfig::default()
-    };
-    disk.opened(1, id, config, absent());
-    for part in parts {
-        disk.wrote(1, id, *part, mode);
-    }
-    requests(&settle_all(&mut disk, 1)).len()
-}
-
-#[test]
-fn what_is_appended_is_written_behind_in_whatever_order_looks_find_it() {
-    let late = [mib(32, 46), mib(0, 14), mib(64, 78)];
-    for mode in [Mode::WRITE_BEHIND, Mode::WRITE_BEHIND_ANY] {
-        assert_eq!(requests_behind(mode, &late[..1]), 0);
-        assert_eq!(requests_behind(mode, &late), 28, "{mode:?}");
-    }
 }
 
 #[test]
