@@ -257,7 +257,6 @@ impl Flusher {
                 size_bytes: options.opened_size_bytes.min(size_bytes),
                 block_device,
                 traced: provenance == ProvenanceKind::Traced,
-                observed: true,
                 ..StreamConfig::default()
             },
             before,

@@ -412,7 +412,14 @@ impl Disk {
     /// The program wrote `range` in `mode`.
     pub fn wrote(&mut self, now_ns: u64, id: StreamId, range: ByteRange, mode: Mode) {
         self.with(now_ns, id, |stream, context| {
-            stream.wrote(context, range, mode);
+            stream.wrote(context, range, None, mode);
+        });
+    }
+
+    /// A look at a file that other processes write found `bytes` dirty in `range`.
+    pub fn found(&mut self, now_ns: u64, id: StreamId, range: ByteRange, bytes: u64, mode: Mode) {
+        self.with(now_ns, id, |stream, context| {
+            stream.wrote(context, range, Some(bytes), mode);
         });
     }
 
@@ -426,7 +433,7 @@ impl Disk {
     ) {
         self.with(now_ns, id, |stream, context| {
             for (range, mode) in writes {
-                stream.wrote(context, range, mode);
+                stream.wrote(context, range, None, mode);
                 stream.move_window(context);
             }
         });

@@ -65,8 +65,6 @@ pub struct StreamConfig {
     /// Whether [`Disk::brought`](crate::Disk::brought) names the pages that this I/O brings
     /// in.
     pub traced: bool,
-    /// Whether other processes write it. Looks find what they wrote, and not in that order.
-    pub observed: bool,
 }
 
 /// A stream's counters.
@@ -379,7 +377,14 @@ impl Stream {
         self.update_done();
     }
 
-    pub(crate) fn wrote(&mut self, context: &Context, range: ByteRange, mode: Mode) {
+    /// `found_bytes`: a look found the write, with so much of the range dirty.
+    pub(crate) fn wrote(
+        &mut self,
+        context: &Context,
+        range: ByteRange,
+        found_bytes: Option<u64>,
+        mode: Mode,
+    ) {
         let range = range.page_aligned_outward(context.page_bytes);
         if range.is_empty() || self.phase == Phase::Deleted {
             return;
@@ -388,6 +393,7 @@ impl Stream {
         let kind = WriteKind {
             o_append: self.config.o_append,
             appending: self.config.o_append || range.start >= size_page,
+            found_bytes,
         };
         self.planner.withdraw(range);
         if mode.drops() {
@@ -436,19 +442,23 @@ impl Stream {
         }
         let window_bytes = context.window_bytes(&self.config);
         let request_bytes = context.request_bytes(&self.config);
-        if window_bytes > 0 && !self.window.continues(range, window_bytes) {
-            let moved = self.window.jumped(self.config.observed, request_bytes);
-            self.moved(context, moved);
-        } else {
+        if window_bytes == 0 {
+            self.window_mode = mode;
+            self.leave_to_kernel(context, range, mode);
+            return;
+        }
+        if self.window.continues(range, window_bytes) {
             // What lies before the window was sent, and is now dirty again.
             let head = self.window.unsent().start;
             let sent = range.intersection(ByteRange::new(0, head));
             self.leave_to_kernel(context, sent, mode);
         }
+        let [ended, moved] = self.window.wrote(range, kind, window_bytes, request_bytes);
+        if let Some(ended) = ended {
+            self.moved(context, ended);
+        }
         self.window_mode = mode;
-        if window_bytes == 0 {
-            self.leave_to_kernel(context, range, mode);
-        } else if let Some(moved) = self.window.wrote(range, kind, window_bytes, request_bytes) {
+        if let Some(moved) = moved {
             self.moved(context, moved);
             self.move_window(context);
         }
@@ -472,11 +482,12 @@ impl Stream {
             Moved::Send(send) => self
                 .requests
                 .send(Request::whole(send, Reason::WriteBehind)),
-            Moved::Leave(range) => {
+            Moved::Leave(range) if self.window_mode.drops() => {
                 for part in self.written_of_window(range) {
                     self.leave_to_kernel(context, part, self.window_mode);
                 }
             }
+            Moved::Leave(_) => {}
         }
     }
 

@@ -15,9 +15,9 @@
 //! of a window was written, and is once more if it is written to again.
 //!
 //! A write elsewhere ends the run. In the proposal, the kernel writes what the window held then.
-//! So it is here, unless looks find the writes: a sequential write that one look finds in part is
-//! elsewhere when the next look finds the rest. Where looks ended a run that could be sent, it is
-//! sent. Otherwise pieces between those sent before stayed dirty until the kernel wrote them.
+//! So it is here, unless looks find the writes: if one look finds a sequential write in part, what
+//! the next look finds of it is elsewhere. So a run of a quarter of a window or more that such a
+//! find ends is sent. Otherwise it would stay dirty between those that were sent before.
 
 use crate::range::{ByteRange, round_up};
 
@@ -53,6 +53,8 @@ pub struct WriteKind {
     pub o_append: bool,
     /// Whether the write started at the end of the file.
     pub appending: bool,
+    /// If a look found the write: how many bytes of the range were dirty.
+    pub found_bytes: Option<u64>,
 }
 
 /// What is known about a file when it is closed.
@@ -84,30 +86,22 @@ impl WriteBehind {
         ByteRange::new(self.head, self.end)
     }
 
-    /// The next write is elsewhere. Returns what the window held. `found`: a look found that write.
-    pub fn jumped(&mut self, found: bool, request_bytes: u64) -> Moved {
-        let long = self.unsent().len() >= request_bytes.max(1);
-        self.streaming = found && long && self.is_dense();
-        let unsent = self.take_unsent();
-        match self.streaming {
-            true => Moved::Send(unsent),
-            false => Moved::Leave(unsent),
-        }
-    }
-
-    /// Records a write of `range`, after [`WriteBehind::jumped`] if it is elsewhere. Returns what
-    /// the window no longer holds. There may be more: [`WriteBehind::moved`] returns it.
+    /// Records a write of `range`. Returns what becomes of the run that it ends, if it is elsewhere,
+    /// and what the window no longer holds. There may be more of the latter:
+    /// [`WriteBehind::moved`] returns it.
     pub fn wrote(
         &mut self,
         range: ByteRange,
         kind: WriteKind,
         window_bytes: u64,
         request_bytes: u64,
-    ) -> Option<Moved> {
+    ) -> [Option<Moved>; 2] {
         if window_bytes == 0 {
-            return None;
+            return [None, None];
         }
+        let mut ended = None;
         if !self.continues(range, window_bytes) {
+            ended = self.end_run(kind, window_bytes, request_bytes);
             let begin = range.start;
             // Small appends through several openings of a log: look back as far as one
             // window, to a request boundary, to cover earlier ones.
@@ -117,7 +111,6 @@ impl WriteBehind {
                 begin
             };
             self.end = self.head;
-            self.skipped_bytes = 0;
         } else if range.start > self.end {
             self.skipped_bytes += range.start - self.end;
         } else {
@@ -125,8 +118,25 @@ impl WriteBehind {
             let before_end = range.intersection(self.unsent());
             self.skipped_bytes = self.skipped_bytes.saturating_sub(before_end.len());
         }
+        if let Some(bytes) = kind.found_bytes {
+            self.skipped_bytes += range.len().saturating_sub(bytes);
+        }
         self.end = self.end.max(range.end);
-        self.moved(window_bytes, request_bytes)
+        [ended, self.moved(window_bytes, request_bytes)]
+    }
+
+    /// Ends the run, and returns what becomes of it.
+    fn end_run(&mut self, kind: WriteKind, window_bytes: u64, request_bytes: u64) -> Option<Moved> {
+        let least_bytes = request_bytes.clamp(window_bytes / 4, window_bytes / 2);
+        let is_long = self.end - self.head >= least_bytes;
+        let sends = kind.found_bytes.is_some() && is_long && self.is_dense();
+        self.streaming = false;
+        let unsent = self.take_unsent();
+        match sends {
+            _ if unsent.is_empty() => None,
+            true => Some(Moved::Send(unsent)),
+            false => Some(Moved::Leave(unsent)),
+        }
     }
 
     /// Returns whether a write of `range` continues the run, so that the window keeps what it
@@ -226,10 +236,16 @@ mod tests {
     const PLAIN: WriteKind = WriteKind {
         o_append: false,
         appending: true,
+        found_bytes: None,
     };
+    const NOTHING: [Option<Moved>; 2] = [None, None];
 
-    fn send(start: u64, end: u64) -> Option<Moved> {
-        Some(Moved::Send(ByteRange::new(start, end)))
+    fn send(start: u64, end: u64) -> [Option<Moved>; 2] {
+        [None, Some(Moved::Send(ByteRange::new(start, end)))]
+    }
+
+    fn leave(start: u64, end: u64) -> [Option<Moved>; 2] {
+        [Some(Moved::Leave(ByteRange::new(start, end))), None]
     }
 
     #[test]
@@ -237,7 +253,7 @@ mod tests {
         let mut window = WriteBehind::default();
         for end in (1..W).rev().map(|back| W - back) {
             let write = ByteRange::new(end - 1, end);
-            assert_eq!(window.wrote(write, PLAIN, W, R), None);
+            assert_eq!(window.wrote(write, PLAIN, W, R), NOTHING);
         }
         let write = ByteRange::new(W - 1, W);
         assert_eq!(
@@ -262,19 +278,44 @@ mod tests {
         window.wrote(ByteRange::new(0, 10), PLAIN, W, R);
         assert_eq!(
             window.wrote(ByteRange::new(1000, 1010), PLAIN, W, R),
-            None,
+            leave(0, 10),
             "ten bytes are no window"
         );
         assert_eq!(window.unsent(), ByteRange::new(1000, 1010));
-        window.wrote(ByteRange::new(8, 9), PLAIN, W, R);
-        assert_eq!(window.unsent(), ByteRange::new(8, 9), "backwards too");
+        let backwards = window.wrote(ByteRange::new(8, 9), PLAIN, W, R);
+        assert_eq!(backwards, leave(1000, 1010));
+        assert_eq!(window.unsent(), ByteRange::new(8, 9));
+        // Farther than a window from the head, though not from the end.
+        window.wrote(ByteRange::new(9, 8 + W - 1), PLAIN, W, R);
+        let jump = ByteRange::new(8 + W + 1, 8 + W + 2);
+        assert_eq!(window.wrote(jump, PLAIN, W, R), leave(8, 8 + W - 1));
+        assert_eq!(window.unsent(), jump);
+    }
+
+    #[test]
+    fn a_long_run_that_a_find_ends_is_sent() {
+        let found = |range: ByteRange, bytes| {
+            let kind = WriteKind {
+                found_bytes: Some(bytes),
+                ..PLAIN
+            };
+            let mut window = WriteBehind::default();
+            window.wrote(range, kind, W, R);
+            window.wrote(ByteRange::new(1000, 1001), kind, W, R)[0]
+        };
+        let long = ByteRange::new(100, 100 + W / 4);
+        assert_eq!(found(long, long.len()), Some(Moved::Send(long)));
+        assert_eq!(found(long, long.len() / 2), Some(Moved::Send(long)));
+        assert_eq!(found(long, 1), Some(Moved::Leave(long)), "hardly any of it");
+        let short = ByteRange::new(100, 99 + W / 4);
+        assert_eq!(found(short, short.len()), Some(Moved::Leave(short)));
     }
 
     #[test]
     fn an_o_append_jump_looks_back_a_window_to_a_request_boundary() {
         let append = WriteKind {
             o_append: true,
-            appending: true,
+            ..PLAIN
         };
         let mut window = WriteBehind::default();
         // 1001 - 15 = 986, rounded up to 988: seventeen bytes, more than W.
@@ -287,7 +328,7 @@ mod tests {
     fn tails() {
         let tail_of = |bytes: u64, kind: CloseKind| {
             let mut window = WriteBehind::default();
-            assert_eq!(window.wrote(ByteRange::new(0, bytes), PLAIN, W, R), None);
+            assert_eq!(window.wrote(ByteRange::new(0, bytes), PLAIN, W, R), NOTHING);
             window.closed(kind, W, R).map(ByteRange::len)
         };
         let old = CloseKind::default();
@@ -339,7 +380,7 @@ mod tests {
         // Every fourth page, in order, as a look finds random writes.
         let mut moved = Vec::new();
         for page in (2 * W..8 * W).step_by(4) {
-            moved.extend(window.wrote(ByteRange::new(page, page + 1), PLAIN, W, R));
+            moved.extend(window.wrote(ByteRange::new(page, page + 1), PLAIN, W, R)[1]);
             while let Some(more) = window.moved(W, R) {
                 moved.push(more);
             }
@@ -362,7 +403,7 @@ mod tests {
         );
         assert!(!window.is_streaming());
         // What is sequential again is sent, but for a window at the most.
-        let again = window.wrote(ByteRange::new(8 * W, 11 * W), PLAIN, W, R);
+        let [_, again] = window.wrote(ByteRange::new(8 * W, 11 * W), PLAIN, W, R);
         assert!(matches!(again, Some(Moved::Send(sent)) if sent.end >= 10 * W));
         assert!(window.is_streaming());
     }
@@ -374,7 +415,7 @@ mod tests {
         for piece in 0..32 {
             // Each even piece comes after the odd one.
             let start = (piece ^ 1) * R;
-            let mut moved = window.wrote(ByteRange::new(start, start + R), PLAIN, W, R);
+            let [_, mut moved] = window.wrote(ByteRange::new(start, start + R), PLAIN, W, R);
             while let Some(piece) = moved {
                 let Moved::Send(sent) = piece else {
                     panic!("{piece:?}")
@@ -389,6 +430,6 @@ mod tests {
     #[test]
     fn no_window_means_off() {
         let mut window = WriteBehind::default();
-        assert_eq!(window.wrote(ByteRange::new(0, 100), PLAIN, 0, R), None);
+        assert_eq!(window.wrote(ByteRange::new(0, 100), PLAIN, 0, R), NOTHING);
     }
 }

@@ -150,7 +150,7 @@ impl ObservedStream {
         self.fronts.withdraw(range);
         self.take_back(range);
         let (id, mode) = (self.config.id, self.config.mode);
-        look.disk.wrote(look.now_ns, id, range, mode);
+        look.disk.found(look.now_ns, id, range, written_bytes, mode);
         // With the trace, each page brought in is counted once, plus what is written to pages
         // that were there before.
         let brought_bytes = self.take_uncounted(range);

@@ -317,7 +317,6 @@ fn left_dirty(bytes: u64, every_bytes: u64) -> u64 {
     let id = StreamId(0);
     let config = StreamConfig {
         traced: true,
-        observed: true,
         size_bytes: 96 * MIB,
         ..StreamConfig::default()
     };
@@ -355,10 +354,13 @@ fn left_dirty(bytes: u64, every_bytes: u64) -> u64 {
 #[test]
 fn long_pieces_that_looks_find_apart_are_sent() {
     assert!(left_dirty(14 * MIB, 32 * MIB) <= 14 * MIB);
+    assert!(left_dirty(8 * MIB, 20 * MIB) <= 8 * MIB);
 }
 
 #[test]
 fn random_writes_that_looks_find_are_left_to_the_kernel() {
     assert_eq!(left_dirty(MIB / 2, 32 * MIB), 3 * MIB / 2);
     assert_eq!(left_dirty(MIB / 8, MIB / 2), 24 * MIB);
+    // A search finds pieces of 128 KiB.
+    assert_eq!(left_dirty(PAGE, MIB / 8), 96 * 8 * PAGE);
 }

@@ -77,7 +77,6 @@ impl World {
     pub(crate) fn attach(&mut self, number: FileNumber, file: usize, stream: StreamId) {
         let config = StreamConfig {
             traced: true,
-            observed: true,
             ..StreamConfig::default()
         };
         let now_ns = self.now_ns;
