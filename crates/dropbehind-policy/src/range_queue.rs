@@ -19,7 +19,7 @@ struct Piece {
     pages: u64,
 }
 
-/// Pieces in the order in which something of them was first added, or added behind all else.
+/// Pieces in the order in which something of them was first added, or last moved to the end.
 #[derive(Clone, Debug)]
 pub struct RangeQueue<K> {
     /// By file, and number within the file. None is empty.
@@ -77,8 +77,11 @@ impl<K: Copy + Ord> RangeQueue<K> {
         parts
     }
 
-    /// Adds a range, in whole pages, behind all else, with what is already in the queue of its pieces.
+    /// Adds a range, in whole pages. All that the queue has of its pieces moves to the end.
     pub fn add_last(&mut self, key: K, range: ByteRange) {
+        if range.is_empty() {
+            return;
+        }
         self.add(key, range);
         let pieces = self
             .pieces
@@ -222,12 +225,11 @@ mod tests {
         queue.add(2, range(0, 1));
         queue.add_last(1, range(3, 70));
         queue.add_last(1, range(0, 1));
+        queue.add_last(1, range(70, 70));
         assert_eq!(queue.take_oldest(), Some((2, vec![range(0, 1)])));
         assert_eq!(queue.take_oldest(), Some((1, vec![range(64, 100)])));
         assert_eq!(queue.take_oldest(), Some((1, vec![range(0, 64)])));
         assert_eq!((queue.take_oldest(), queue.bytes()), (None, 0));
-        queue.add_last(1, range(3, 3));
-        assert_eq!(queue.pieces(), 0);
     }
 
     #[test]

@@ -18,8 +18,8 @@
 //! later would not be there without us, either (the kernel's refault distance, mm/workingset.c).
 //! What stayed is a ghost, too: if it comes back, the kernel has evicted it, and it has shown before
 //! that it is used again. It is remembered for as long as memory could hold what has stayed since.
-//! What is dropped meanwhile takes no room from it, and may be many times as much. What comes back
-//! shows that its neighbours in the file are still used, too: they become the youngest ghosts with it.
+//! What is dropped meanwhile takes no room from it, and may be many times as much. With each new ghost,
+//! those of the same 256 KiB and fate become the youngest: they are likely still used.
 //!
 //! A page that was written is used again by its first read. A page that a read brought in is
 //! used once by that read, and again by the next.
@@ -130,6 +130,8 @@ impl Reuse {
     pub fn set_memory(&mut self, available_bytes: u64) {
         self.memory_bytes = available_bytes;
         self.length.set_memory(available_bytes);
+        self.bound_ghosts(Fate::Dropped);
+        self.bound_ghosts(Fate::Stayed);
     }
 
     /// Without it, what comes back after it was dropped stays at once, and nothing else does.
@@ -331,10 +333,14 @@ impl Reuse {
     }
 
     fn remember(&mut self, past: Option<Past>, fate: Fate, part: ByteRange) {
-        let Some(past) = past else { return };
+        if let Some(past) = past {
+            self.ghosts_of(fate).add_last(past, part);
+            self.bound_ghosts(fate);
+        }
+    }
+
+    fn bound_ghosts(&mut self, fate: Fate) {
         let (memory_bytes, has_tried) = (self.memory_bytes, self.has_tried);
-        let ghosts = self.ghosts_of(fate);
-        ghosts.add_last(past, part);
         let most_pieces = |bytes: u64| match has_tried {
             true => GHOST_PIECES,
             false => {
@@ -342,6 +348,7 @@ impl Reuse {
                 of_large.clamp(COUNTING_PIECES, GHOST_PIECES)
             }
         };
+        let ghosts = self.ghosts_of(fate);
         while ghosts.bytes() > memory_bytes || ghosts.pieces() > most_pieces(ghosts.bytes()) {
             ghosts.take_oldest();
         }
@@ -555,7 +562,7 @@ mod tests {
         assert!(comes(&mut reuse, 0, again));
         let number = FileNumber(10);
         reuse.opened(number, past(10), u64::MAX);
-        let mut page_comes = |reuse: &mut Reuse, page: u64| {
+        let page_comes = |reuse: &mut Reuse, page: u64| {
             arrive(reuse, number, ByteRange::new(page << 12, (page + 1) << 12));
             let (file, parts) = reuse.take_oldest(true).unwrap();
             reuse.decide(file, &parts, USED)
