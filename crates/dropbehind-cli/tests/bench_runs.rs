@@ -184,7 +184,12 @@ fn check_run(run: &Value, role: &str, block: u64, mode: &str) {
     let bytes = role["bytes"].as_u64().expect("a count");
     // A busy machine may not get through all of it in the time that a quick run has.
     let cut_short = role["cut_short"] == true;
-    assert!(bytes == SIZE || cut_short && bytes < SIZE, "{mode}: {role}");
+    let whole = if cut_short {
+        SIZE / 16..SIZE
+    } else {
+        SIZE..SIZE + 1
+    };
+    assert!(whole.contains(&bytes), "{mode}: {role}");
     assert_eq!(role["operations"], bytes / block, "{mode}");
     let ns = |key: &str| role[key].as_u64().expect("a time");
     assert!(0 < ns("io_ns") && ns("io_ns") <= ns("total_ns"), "{mode}");
