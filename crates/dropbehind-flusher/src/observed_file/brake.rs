@@ -111,6 +111,11 @@ impl Brake {
         self.stopped.load(Ordering::SeqCst)
     }
 
+    /// Returns whether a limit holds for the file now.
+    pub(super) fn is_limited(&self) -> bool {
+        !self.is_over() && self.load().limit_bytes < u64::MAX
+    }
+
     /// Watches the file for a while, since it may come near its limit.
     pub(super) fn watch_for(&self, time: Duration) {
         *lock(&self.watched_until) = Instant::now() + time;

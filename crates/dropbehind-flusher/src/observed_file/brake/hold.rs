@@ -99,12 +99,13 @@ impl Taken {
     ) -> io::Result<()> {
         let brake = &self.brake;
         let mut cursor = 0;
-        while let Some(mut found) = brake.count()
+        while brake.is_limited()
+            && let Some(mut found) = brake.count()
             && found.bytes > release_bytes
         {
             // A count visits each page that the file has in the cache. So what was read is
             // taken off, and all is counted again when enough has been read.
-            while found.bytes > release_bytes && !brake.is_over() {
+            while found.bytes > release_bytes && brake.is_limited() {
                 let step_bytes = (found.bytes - release_bytes).clamp(page_size(), STEP_BYTES);
                 let Some(next) = next(reader.as_fd(), found, cursor, step_bytes) else {
                     std::thread::sleep(Duration::from_nanos(COUNT_MIN_NS));
@@ -207,10 +208,13 @@ mod tests {
     use std::os::unix::fs::FileExt;
     use std::process::Command;
 
+    use dropbehind_linux::Description;
     use dropbehind_testbed::{Fs, MountedFs, Need, Scratch, need};
 
+    use super::super::FileLimit;
     use super::super::tests::{LIMIT_BYTES, MIB, brake, new_file};
     use super::*;
+    use crate::observed_file::unwritten::UnwrittenCounter;
     use crate::residency;
 
     fn write(file: &File, start: u64, bytes: u64) {
@@ -235,6 +239,30 @@ mod tests {
         brake.try_take().unwrap().hold().unwrap();
         assert!(brake.count().unwrap().bytes <= LIMIT_BYTES / 4 * 3);
         assert_eq!(brake.waits().begun, 1);
+    }
+
+    /// The policy may see that the writes are random while they are held.
+    #[test]
+    fn who_is_not_written_behind_any_more_is_not_held_any_more() {
+        let scratch = Scratch::new().unwrap();
+        let file = new_file(&scratch, "random");
+        let description = Description::held(File::open(scratch.file("random")).unwrap().into());
+        let limit = FileLimit::TwoWindows {
+            window_bytes: Arc::new(MIB.into()),
+            is_behind: false.into(),
+        };
+        let counter = UnwrittenCounter::new(Arc::new(description));
+        let brake = Arc::new(Brake::new(counter, limit, Arc::default(), Vec::new()));
+        for (is_behind, is_held) in [(false, false), (true, true)] {
+            write(&file, 0, 8 * MIB);
+            let before = brake.count().unwrap().bytes;
+            brake.is_written_behind(is_behind);
+            let reader = brake.reader().unwrap().unwrap();
+            let taken = brake.try_take().unwrap();
+            taken.hold_down_to(&reader, 0).unwrap();
+            let waited = brake.waits().ns > 0;
+            assert_eq!(waited, is_held && before > 0, "{is_behind}");
+        }
     }
 
     fn found(file: &File, bytes: u64) -> Found {
