@@ -16,10 +16,9 @@
 //! own lists are the main queue. The ghosts are ranges of files whose pages were dropped, back to
 //! the moment since which as much was dropped as memory could have held: a page that comes back
 //! later would not be there without us, either (the kernel's refault distance, mm/workingset.c).
-//! What stayed is a ghost, too: if it comes back, the kernel has evicted it, and it has shown before
-//! that it is used again. It is remembered for as long as memory could hold what has stayed since.
-//! What is dropped meanwhile takes no room from it, and may be many times as much. With each new ghost,
-//! those of the same 256 KiB and fate become the youngest: they are likely still used.
+//! What stayed is a ghost, too, and remembered as long: if it comes back, the kernel evicted it for something else,
+//! and it has shown before that it is used again. With each new ghost, those of the same 256 KiB and
+//! fate become the youngest: they are likely still used.
 //!
 //! A page that was written is used again by its first read. A page that a read brought in is
 //! used once by that read, and again by the next.
@@ -37,7 +36,7 @@ use crate::range_set::RangeSet;
 
 /// The most pieces that wait: a file that waits takes up to 3 KB of ours.
 const PIECES: usize = 1 << 14;
-/// The most pieces that ghosts of each fate have: some 16 MB.
+/// The most pieces that ghosts have: some 16 MB.
 const GHOST_PIECES: usize = 1 << 17;
 /// While nothing waits and ghosts only serve to count, they take some 0.5 MB for small files:
 /// more pieces than this only if they have so many bytes on average.
@@ -69,7 +68,7 @@ pub enum Arrival {
 pub type Past = (Inode, u64);
 
 /// What became of pages when they were decided about.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fate {
     Dropped,
     /// If it comes back, the kernel has evicted it.
@@ -104,8 +103,8 @@ pub struct Reuse {
     has_tried: bool,
     files: BTreeMap<FileNumber, Tried>,
     probation: RangeQueue<FileNumber>,
-    /// Those of each fate, as far back as memory could have held them.
-    ghosts: [RangeQueue<Past>; 2],
+    /// As far back as memory could have held them.
+    ghosts: RangeQueue<(Past, Fate)>,
     lessons: Lessons,
 }
 
@@ -119,7 +118,7 @@ impl Default for Reuse {
             has_tried: false,
             files: BTreeMap::new(),
             probation: RangeQueue::default(),
-            ghosts: Default::default(),
+            ghosts: RangeQueue::default(),
             lessons: Lessons::default(),
         }
     }
@@ -130,8 +129,6 @@ impl Reuse {
     pub fn set_memory(&mut self, available_bytes: u64) {
         self.memory_bytes = available_bytes;
         self.length.set_memory(available_bytes);
-        self.bound_ghosts(Fate::Dropped);
-        self.bound_ghosts(Fate::Stayed);
     }
 
     /// Without it, what comes back after it was dropped stays at once, and nothing else does.
@@ -142,7 +139,7 @@ impl Reuse {
     /// A file is known from now on. What enters the cache of it from `written_from` on was
     /// written, unless it was there before.
     pub fn opened(&mut self, file: FileNumber, past: Option<Past>, written_from: u64) {
-        let had_it = past.is_some_and(|past| self.ghosts_of(Fate::Dropped).has(past));
+        let had_it = past.is_some_and(|past| self.ghosts.has((past, Fate::Dropped)));
         self.files.entry(file).or_insert_with(|| Tried {
             past,
             // What it has on the disk may be read now.
@@ -174,9 +171,10 @@ impl Reuse {
         let Some(past) = past else {
             return Vec::new();
         };
-        let back = self.ghosts_of(Fate::Dropped).remove(past, range);
-        self.ghosts_of(Fate::Stayed).remove(past, range);
+        let back = self.ghosts.remove((past, Fate::Dropped), range);
+        self.ghosts.remove((past, Fate::Stayed), range);
         self.remember(Some(past), Fate::Dropped, range);
+        self.bound_ghosts();
         back
     }
 
@@ -195,18 +193,17 @@ impl Reuse {
         self.has_tried = true;
         // What waited was evicted meanwhile.
         let mut back = self.probation.remove(file, range);
-        tried.back.remove(range);
-        let past = tried.past;
-        let mut ghosts = |fate| match past {
-            Some(past) => self.ghosts_of(fate).remove(past, range),
-            None => Vec::new(),
-        };
-        let dropped = ghosts(Fate::Dropped);
-        back.extend(&dropped);
-        back.extend(ghosts(Fate::Stayed));
-        back.sort_unstable();
+        let past = tried.past.into_iter();
+        let dropped: Vec<ByteRange> = past
+            .clone()
+            .flat_map(|past| self.ghosts.remove((past, Fate::Dropped), range))
+            .collect();
         let came_back_bytes = dropped.iter().map(|part| part.len()).sum();
         self.length.came_back(came_back_bytes);
+        back.extend(&dropped);
+        back.extend(past.flat_map(|past| self.ghosts.remove((past, Fate::Stayed), range)));
+        back.sort_unstable();
+        tried.back.remove(range);
         let mut parts = Vec::with_capacity(1);
         let some_back = !back.is_empty();
         for part in gaps_between(range, back.clone()) {
@@ -227,6 +224,7 @@ impl Reuse {
             }
             parts.push((part, arrival));
         }
+        let past = self.files.get(&file).and_then(|tried| tried.past);
         for (part, arrival) in &parts {
             match arrival {
                 Arrival::Waits => self.probation.add(file, *part),
@@ -234,6 +232,7 @@ impl Reuse {
                 Arrival::Goes => self.remember(past, Fate::Dropped, *part),
             }
         }
+        self.bound_ghosts();
         (parts, dropped)
     }
 
@@ -304,6 +303,7 @@ impl Reuse {
             }
             self.remember(past, fate, *part);
         }
+        self.bound_ghosts();
         self.learn(file, stays);
         stays
     }
@@ -328,30 +328,25 @@ impl Reuse {
         }
     }
 
-    fn ghosts_of(&mut self, fate: Fate) -> &mut RangeQueue<Past> {
-        &mut self.ghosts[fate as usize]
-    }
-
     fn remember(&mut self, past: Option<Past>, fate: Fate, part: ByteRange) {
         if let Some(past) = past {
-            self.ghosts_of(fate).add_last(past, part);
-            self.bound_ghosts(fate);
+            self.ghosts.add_last((past, fate), part);
         }
     }
 
-    fn bound_ghosts(&mut self, fate: Fate) {
-        let (memory_bytes, has_tried) = (self.memory_bytes, self.has_tried);
-        let most_pieces = |bytes: u64| match has_tried {
-            true => GHOST_PIECES,
-            false => {
-                let of_large = usize::try_from(bytes / COUNTING_PIECE_BYTES).unwrap_or(usize::MAX);
-                of_large.clamp(COUNTING_PIECES, GHOST_PIECES)
-            }
-        };
-        let ghosts = self.ghosts_of(fate);
-        while ghosts.bytes() > memory_bytes || ghosts.pieces() > most_pieces(ghosts.bytes()) {
-            ghosts.take_oldest();
+    fn bound_ghosts(&mut self) {
+        while self.ghosts.bytes() > self.memory_bytes || self.ghosts.pieces() > self.most_ghosts() {
+            self.ghosts.take_oldest();
         }
+    }
+
+    fn most_ghosts(&self) -> usize {
+        if self.has_tried {
+            return GHOST_PIECES;
+        }
+        let of_large = self.ghosts.bytes() / COUNTING_PIECE_BYTES;
+        let of_large = usize::try_from(of_large).unwrap_or(usize::MAX);
+        of_large.clamp(COUNTING_PIECES, GHOST_PIECES)
     }
 }
 
@@ -413,10 +408,10 @@ mod tests {
         for number in 0..2 * COUNTING_PIECES as u64 {
             drop(&mut reuse, number, page);
         }
-        assert_eq!(reuse.ghosts_of(Fate::Dropped).pieces(), COUNTING_PIECES);
+        assert_eq!(reuse.ghosts.pieces(), COUNTING_PIECES);
         reuse.set_memory(1 << 40);
         drop(&mut reuse, u64::MAX, pieces(0, 2 * COUNTING_PIECES as u64));
-        assert!(reuse.ghosts_of(Fate::Dropped).pieces() > 2 * COUNTING_PIECES - 10);
+        assert!(reuse.ghosts.pieces() > 2 * COUNTING_PIECES - 10);
     }
 
     #[test]
@@ -518,62 +513,47 @@ mod tests {
     }
 
     /// A file's only piece comes, and is decided about.
-    fn comes(reuse: &mut Reuse, file: u64, used: Used) -> bool {
+    fn comes(reuse: &mut Reuse, file: u64) -> bool {
         let number = FileNumber(10 + file);
         reuse.opened(number, past(10 + file), u64::MAX);
         arrive(reuse, number, pieces(0, 1));
         let (number, parts) = reuse.take_oldest(true).unwrap();
-        let stays = reuse.decide(number, &parts, used);
-        reuse.forget(number);
-        stays
+        reuse.decide(number, &parts, USED)
     }
 
     #[test]
     fn ghosts_go_back_as_far_as_memory_would() {
-        let most = 4 * MEMORY_SHARE;
-        let again = Used {
-            once: true,
-            again: true,
-        };
-        for used in [USED, again] {
-            let mut reuse = reuse();
-            for file in 0..most + 1 {
-                assert_eq!(comes(&mut reuse, file, used), used.again);
-            }
-            // What has another fate takes no room from them.
-            let other = if used.again { USED } else { again };
-            for file in most + 1..2 * most {
-                assert_eq!(comes(&mut reuse, file, other), other.again);
-            }
-            for (file, stays) in [(1, true), (0, false)] {
-                assert_eq!(comes(&mut reuse, file, USED), stays, "{file} {used:?}");
-            }
+        let mut reuse = reuse();
+        for file in 0..4 * MEMORY_SHARE + 1 {
+            assert!(!comes(&mut reuse, file));
         }
+        assert!(comes(&mut reuse, 1));
+        assert!(!comes(&mut reuse, 0));
     }
 
     #[test]
     fn what_comes_back_shows_that_its_neighbours_are_used() {
         let mut reuse = reuse();
-        let again = Used {
-            once: true,
-            again: true,
-        };
-        let most = 4 * MEMORY_SHARE;
-        assert!(comes(&mut reuse, 0, again));
-        let number = FileNumber(10);
-        reuse.opened(number, past(10), u64::MAX);
+        assert!(!comes(&mut reuse, 0));
         let page_comes = |reuse: &mut Reuse, page: u64| {
-            arrive(reuse, number, ByteRange::new(page << 12, (page + 1) << 12));
+            arrive(
+                reuse,
+                FileNumber(10),
+                ByteRange::new(page << 12, (page + 1) << 12),
+            );
             let (file, parts) = reuse.take_oldest(true).unwrap();
             reuse.decide(file, &parts, USED)
         };
+        // Both are ghosts of the same fate from then on.
+        assert!(page_comes(&mut reuse, 0) && page_comes(&mut reuse, 1));
+        let most = 4 * MEMORY_SHARE;
         for file in 1..3 * most {
-            assert!(comes(&mut reuse, file, again));
+            assert!(!comes(&mut reuse, file));
             if file % (most / 2) == 0 {
                 assert!(page_comes(&mut reuse, 0));
             }
         }
-        assert!(page_comes(&mut reuse, 1), "it has not come back before");
+        assert!(page_comes(&mut reuse, 1), "it has not come back since");
     }
 
     #[test]
