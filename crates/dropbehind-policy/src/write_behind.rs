@@ -15,9 +15,9 @@
 //! of a window was written, and is once more if it is written to again.
 //!
 //! A write elsewhere ends the run. In the proposal, the kernel writes what the window held then.
-//! So it is here, unless looks find the writes: if one look finds a sequential write in part, what
-//! the next look finds of it is elsewhere. So a run of a quarter of a window or more that such a
-//! find ends is sent. Otherwise it would stay dirty between those that were sent before.
+//! So it is here, unless looks find the writes. A look may find only a part of a sequential write,
+//! and the next look finds the rest elsewhere. If a find ends a dense run of at least a quarter of a
+//! window, that run is sent: otherwise it would stay dirty between runs that were sent before.
 
 use crate::range::{ByteRange, round_up};
 

@@ -12,6 +12,20 @@ use dropbehind_policy::{
 
 const MS: u64 = 1_000_000;
 
+/// The stream of an observed file, with the number 0.
+fn observed(mode: Mode, provenance: ProvenanceKind, size_bytes: u64) -> ObservedStream {
+    ObservedStream::new(ObservedStreamConfig {
+        id: StreamId(0),
+        mode,
+        reads: true,
+        provenance,
+        size_bytes,
+        block_device: false,
+        lag_bytes: 16 * MIB,
+        page_bytes: PAGE,
+    })
+}
+
 /// A file that grows with each look.
 struct Growing {
     now_ns: u64,
@@ -55,16 +69,7 @@ fn waited_for(streams: u64) -> (Disk, ObservedStream) {
         disk.written_until(1, id, 4 * MIB);
     }
     while let Next::Do(_) = disk.next(1) {}
-    let stream = ObservedStream::new(ObservedStreamConfig {
-        id: StreamId(0),
-        mode: Mode::DONTCACHE,
-        reads: true,
-        provenance: ProvenanceKind::Traced,
-        size_bytes: 0,
-        block_device: false,
-        lag_bytes: 16 * MIB,
-        page_bytes: PAGE,
-    });
+    let stream = observed(Mode::DONTCACHE, ProvenanceKind::Traced, 0);
     (disk, stream)
 }
 
@@ -132,16 +137,7 @@ fn overwritten(provenance: ProvenanceKind) -> impl FnMut(u64, ByteRange) -> u64 
         ..StreamConfig::default()
     };
     disk.opened(1, id, config, absent());
-    let mut stream = ObservedStream::new(ObservedStreamConfig {
-        id,
-        mode: Mode::WRITE_BEHIND,
-        reads: true,
-        provenance,
-        size_bytes: 8 * MIB,
-        block_device: false,
-        lag_bytes: 16 * MIB,
-        page_bytes: PAGE,
-    });
+    let mut stream = observed(Mode::WRITE_BEHIND, provenance, 8 * MIB);
     move |now_s, dirty| {
         for now_ms in [0, 300, 600] {
             let now_ns = (now_s * 1000 + now_ms) * MS;
@@ -211,16 +207,7 @@ fn what_waits_for_a_decision_does_so_until_it_is_deleted() {
         ..StreamConfig::default()
     };
     disk.opened(1, id, config, absent());
-    let mut stream = ObservedStream::new(ObservedStreamConfig {
-        id,
-        mode: Mode::AUTO,
-        reads: true,
-        provenance: ProvenanceKind::Traced,
-        size_bytes: 8 * MIB,
-        block_device: false,
-        lag_bytes: 16 * MIB,
-        page_bytes: PAGE,
-    });
+    let mut stream = observed(Mode::AUTO, ProvenanceKind::Traced, 8 * MIB);
     let held = Brought {
         held: true,
         ..Brought::new(mib(0, 8), true)
@@ -253,16 +240,7 @@ fn what_was_written_before_a_deletion_is_counted_once() {
         ..StreamConfig::default()
     };
     disk.opened(1, id, config, absent());
-    let mut stream = ObservedStream::new(ObservedStreamConfig {
-        id,
-        mode: Mode::DONTCACHE,
-        reads: true,
-        provenance: ProvenanceKind::Traced,
-        size_bytes: 8 * MIB,
-        block_device: false,
-        lag_bytes: 16 * MIB,
-        page_bytes: PAGE,
-    });
+    let mut stream = observed(Mode::DONTCACHE, ProvenanceKind::Traced, 8 * MIB);
     stream.brought(1, &mut disk, [Brought::new(mib(0, 8), true)]);
     stream.closed(true);
     let mut pages = Dirty {
@@ -321,16 +299,7 @@ fn left_dirty(bytes: u64, every_bytes: u64) -> u64 {
         ..StreamConfig::default()
     };
     disk.opened(1, id, config, absent());
-    let mut stream = ObservedStream::new(ObservedStreamConfig {
-        id,
-        mode: Mode::WRITE_BEHIND_ANY,
-        reads: true,
-        provenance: ProvenanceKind::Traced,
-        size_bytes: 96 * MIB,
-        block_device: false,
-        lag_bytes: 16 * MIB,
-        page_bytes: PAGE,
-    });
+    let mut stream = observed(Mode::WRITE_BEHIND_ANY, ProvenanceKind::Traced, 96 * MIB);
     let mut dirty = RangeSet::new();
     for start in (0..96 * MIB).step_by(usize::try_from(every_bytes).unwrap()) {
         dirty.insert(ByteRange::new(start, start + bytes));
