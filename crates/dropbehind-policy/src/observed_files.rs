@@ -233,11 +233,13 @@ impl ObservedFiles {
 
     /// Decides about pages that have waited for long enough, or about `all` that wait. `look` tells
     /// of some pages in which folios they are, and what is known of the uses of those. A folio stays
-    /// as a whole, or goes as a whole.
+    /// as a whole, or goes as a whole. `kept` tells how many bytes of a range are cached, or were
+    /// recently evicted by the kernel.
     pub fn decide(
         &mut self,
         all: bool,
         mut look: impl FnMut(Inode, ByteRange) -> (ByteRange, Used),
+        mut kept: impl FnMut(FileNumber, ByteRange) -> u64,
     ) {
         while let Some((number, mut parts)) = self.reuse.take_oldest(all) {
             let Some(file) = self.files.get(&number) else {
@@ -252,6 +254,10 @@ impl ObservedFiles {
             }
             for folio in folios {
                 parts.extend(self.reuse.take(number, folio));
+            }
+            if used.once && !used.again {
+                used.again = Reuse::surroundings(&parts)
+                    .is_some_and(|around| kept(number, around.range) >= around.kept_bytes);
             }
             let stays = self.reuse.decide(number, &parts, used);
             for range in parts {
@@ -717,10 +723,14 @@ mod tests {
             again: false,
         };
         let mut looks = 0;
-        files.decide(true, |_, _| {
-            looks += 1;
-            (folio, once)
-        });
+        files.decide(
+            true,
+            |_, _| {
+                looks += 1;
+                (folio, once)
+            },
+            |_, _| 0,
+        );
         assert_eq!(looks, 1);
         expect(&mut files, &[FileAction::Keep(FILE, folio)]);
         assert_eq!(files.reused_bytes(), folio.len());
@@ -765,7 +775,7 @@ mod tests {
             once: true,
             again: true,
         };
-        files.decide(true, |_, part| (part, again));
+        files.decide(true, |_, part| (part, again), |_, _| 0);
         files.closed(FILE);
         let keep = FileAction::Keep(FILE, pages(0, 1));
         expect(&mut files, &[keep, FileAction::Forget(FILE)]);

@@ -205,7 +205,8 @@ fn auto(trace: &[Page]) -> (usize, usize) {
     let mut reuse = Reuse::default();
     reuse.set_memory(MEMORY as u64 * PAGE);
     let mut known = HashSet::new();
-    let mut kernel = List::default();
+    // The kernel's list, and what it has evicted as far back as memory could have held it.
+    let (mut kernel, mut shadows) = (List::default(), List::default());
     // Since each page was brought in: whether it was used again.
     let mut uses: HashMap<Page, bool> = HashMap::new();
     let (mut hits, mut most) = (0, 0);
@@ -225,8 +226,14 @@ fn auto(trace: &[Page]) -> (usize, usize) {
             continue;
         }
         kernel.push(page);
-        if kernel.len() > MEMORY {
-            kernel.pop();
+        shadows.remove(page);
+        if kernel.len() > MEMORY
+            && let Some(evicted) = kernel.pop()
+        {
+            shadows.push(evicted);
+            if shadows.len() > MEMORY {
+                shadows.pop();
+            }
         }
         uses.insert(page, false);
         let range = ByteRange::new(number * PAGE, (number + 1) * PAGE);
@@ -242,9 +249,16 @@ fn auto(trace: &[Page]) -> (usize, usize) {
                 .iter()
                 .flat_map(|part| part.start / PAGE..part.end / PAGE);
             let pages: Vec<Page> = pages.map(|page| (file.0, page)).collect();
+            let around_is_kept = Reuse::surroundings(&parts).is_some_and(|around| {
+                let pages = around.range.start / PAGE..around.range.end / PAGE;
+                let kept = pages
+                    .map(|page| (file.0, page))
+                    .filter(|page| kernel.has(*page) || shadows.has(*page));
+                kept.count() as u64 * PAGE >= around.kept_bytes
+            });
             let used = Used {
                 once: true,
-                again: pages.iter().any(|page| uses[page]),
+                again: around_is_kept || pages.iter().any(|page| uses[page]),
             };
             if !reuse.decide(file, &parts, used) {
                 for page in pages {

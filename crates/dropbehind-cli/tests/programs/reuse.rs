@@ -263,6 +263,59 @@ fn what_is_used_again_keeps_its_folio() {
     }
 }
 
+/// Page 7 of each 256 KiB is read once: it stays if the rest of these is cached, or was evicted by the
+/// kernel. It goes if half of these is cached, or nothing.
+#[test]
+fn what_returns_among_pages_that_the_kernel_keeps_stays() {
+    let others = r#"
+import mmap, os
+f = os.open("data", os.O_RDONLY)
+os.posix_fadvise(f, 0, 0, os.POSIX_FADV_RANDOM)
+for page in range(1536):
+    if page >= 1024 or (page % 64 != 7 if page < 512 else page % 2 == 0):
+        os.pread(f, 4096, page * 4096)
+evicted = mmap.mmap(f, 2 << 20, prot=mmap.PROT_READ, offset=4 << 20)
+sum(evicted[at] for at in range(0, 2 << 20, 4096))
+evicted.madvise(21) # MADV_PAGEOUT, which takes what is mapped
+"#;
+    let program = r#"
+import os
+f = os.open("../input/data", os.O_RDONLY)
+os.posix_fadvise(f, 0, 0, os.POSIX_FADV_RANDOM)
+for page in range(7, 2048, 64):
+    os.pread(f, 4096, page * 4096)
+"#;
+    for filesystem in [Fs::Ext4, Fs::Xfs, Fs::Btrfs] {
+        need!(all needs(filesystem));
+        if !sees_uses() {
+            return;
+        }
+        let bed = Bed::on(filesystem);
+        bed.input("head -c 8M /dev/urandom >data");
+        let data = bed.file("input/data");
+        std::fs::write(bed.file("others"), others).unwrap();
+        std::fs::write(bed.file("program"), program).unwrap();
+        let cached_bytes = |mib: [u64; 2]| {
+            let range = mib[0] * MIB..mib[1] * MIB;
+            residency::cached_range(&data, range).unwrap().cached_pages * 4096
+        };
+        in_some_attempt(|reclaim| {
+            bed.cools("input");
+            bed.input("python3 ../others");
+            let evicted = cached_bytes([4, 6]);
+            assert!(evicted < MIB / 4, "{evicted} were not evicted");
+            let before = cached_bytes([0, 2]) + evicted;
+            let options = format!("-m auto --only '{}'", data.display());
+            let figures = Figures::of(&bed, &options, "observed", "exec $RUN python3 ../program");
+            assert_eq!(figures.bytes("reused_bytes"), 16 * 4096, "{figures:?}");
+            assert_eq!(cached_bytes([2, 4]), MIB, "{figures:?}");
+            assert_eq!(cached_bytes([6, 8]), 0, "{figures:?}");
+            let stayed = cached_bytes([0, 2]) + cached_bytes([4, 6]);
+            reclaim.stays(&data, stayed, before + 16 * 4096)
+        });
+    }
+}
+
 /// As programs load weights: mapped, and mapped again.
 #[test]
 fn what_is_mapped_again_stays() {

@@ -2,11 +2,13 @@
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use dropbehind_linux::{CacheUses, KernelInode, PageUses, page_size};
-use dropbehind_policy::{Brought, FileNumber, Used};
+use dropbehind_linux::{CacheUses, KernelInode, PageUses, cachestat, page_size};
+use dropbehind_policy::{Brought, ByteRange, FileNumber, Inode, Used};
 
+use super::open_file::OpenFile;
 use super::{Files, range_of_pages};
 
 /// How much memory is available is asked this often.
@@ -79,7 +81,7 @@ impl Files {
         }
         self.ask_for_memory();
         let (uses, inodes) = (self.uses.as_ref().and_then(Option::as_ref), &self.inodes);
-        self.table.decide(all, |inode, part| {
+        let look = |inode: Inode, part: ByteRange| {
             let (Some(uses), Some(device)) = (uses, inodes.device_of(inode)) else {
                 return (part, Used::default());
             };
@@ -89,8 +91,26 @@ impl Files {
                 uses.folios_of(inode, part.start / page_size(), part.len() / page_size());
             let PageUses { once, again } = uses.of(inode, first_page, pages);
             (range_of_pages(first_page, pages), Used { once, again })
+        };
+        let files = &self.files;
+        self.table.decide(all, look, |number, range| {
+            files.get(&number).map_or(0, |open| kept_bytes(open, range))
         });
     }
+}
+
+/// How many bytes of a range are cached, or were recently evicted by the kernel. What was dropped
+/// does not count, since it leaves no shadow entry (mm/workingset.c).
+fn kept_bytes(open: &OpenFile, range: ByteRange) -> u64 {
+    // Opening a device may wait. Of a shorter file, not enough is around anything.
+    if open.file.is_device() || open.opened_size_bytes < range.end {
+        return 0;
+    }
+    let file = open.file.open();
+    let stat = file.and_then(|file| cachestat(file.as_fd(), range.start, range.len()));
+    stat.map_or(0, |stat| {
+        (stat.cached_pages + stat.recently_evicted_pages) * page_size()
+    })
 }
 
 /// How many bytes programs can have without swapping, page cache included: `MemAvailable` in

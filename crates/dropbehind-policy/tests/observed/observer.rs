@@ -304,10 +304,11 @@ impl World {
 
     fn decide(&mut self, all: bool) {
         let (files, sees_uses) = (&self.files, self.plan.sees_uses);
-        self.observer.table.decide(all, |inode, part| {
+        let look = |inode: Inode, part| {
             let used = files[inode.number as usize].used(part);
             (part, if sees_uses { used } else { Used::default() })
-        });
+        };
+        self.observer.table.decide(all, look, |_, _| 0);
     }
 
     fn note_orphan(&mut self, file: usize, range: ByteRange, ours: bool, add: u32) {
