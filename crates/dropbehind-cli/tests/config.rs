@@ -56,6 +56,10 @@ fn a_disk_has_a_mode_of_its_own_unless_one_is_set() {
     std::fs::write(user.file("disks.d/fast.toml"), table).unwrap();
     user.does("cp --config disks.toml source i");
     goes("i");
+    // Which need not be there.
+    std::fs::rename(user.file("disks.toml"), user.file("elsewhere")).unwrap();
+    user.does("cp --config disks.toml source j");
+    std::fs::rename(user.file("elsewhere"), user.file("disks.toml")).unwrap();
     std::fs::remove_dir_all(user.file("disks.d")).unwrap();
     need!(Need::Root);
     user.does("run --config disks.toml cp source g");

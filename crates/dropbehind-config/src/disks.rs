@@ -26,6 +26,16 @@ pub const REQUEST_RANGE_BYTES: RangeInclusive<u64> = 4 << 10..=1 << 30;
 /// The limits on dirty data that can be set, in bytes.
 pub const MAX_DIRTY_RANGE_BYTES: RangeInclusive<u64> = 16 << 20..=1 << 50;
 
+/// The keys of the file itself.
+pub const FILE_KEYS: [&str; 7] = [
+    "mode",
+    "window",
+    "request",
+    "max_dirty",
+    "reads",
+    "rule",
+    "disk",
+];
 const DISK_KEYS: [&str; 5] = ["enabled", "mode", "window", "request", "max_dirty"];
 
 /// One disk's table.
@@ -86,7 +96,8 @@ impl Disks {
     ///
     /// # Errors
     /// The file cannot be read, although an option or the environment names it; or its disks have
-    /// mistakes, or it is no TOML. Mistakes in its rules are none here.
+    /// mistakes, or the file has a key that it cannot have, or it is no TOML. Mistakes in its rules
+    /// are none here.
     pub fn find(named: Option<&Path>) -> Result<Disks, FileError> {
         let variable = std::env::var_os(CONFIG_VARIABLE);
         let named = named.map(|path| path.as_os_str().to_owned());
@@ -136,7 +147,8 @@ impl Disks {
     pub fn parse(text: &str) -> Result<Disks, Vec<Problem>> {
         let mut mistakes = Mistakes::in_text(text);
         let table = mistakes.tables(text)?;
-        let disks = read_disks(table.get_ref().get("disk"), &mut mistakes);
+        let file = Section::new(table.get_ref(), "the file", &FILE_KEYS, &mut mistakes);
+        let disks = read_disks(file.value("disk"), &mut mistakes);
         match mistakes.sorted() {
             none if none.is_empty() => Ok(disks),
             some => Err(some),
@@ -226,6 +238,12 @@ mod tests {
         assert_eq!(sda.window_bytes, Some(1 << 20));
         assert!(!disks.get("sdb").unwrap().enabled);
         assert_eq!(disks.get("sdc"), None);
+    }
+
+    #[test]
+    fn a_misspelt_table_is_no_table_that_is_left_out() {
+        let problems = Disks::parse("[dsik.\"sda\"]\nenabled = false\n").unwrap_err();
+        assert!(problems[0].message.contains("did you mean \"disk\"?"));
     }
 
     #[test]

@@ -14,8 +14,8 @@ mod texts;
 pub mod values;
 
 pub use disks::{
-    CONFIG_VARIABLE, DEFAULT_PATH, DiskSettings, Disks, MAX_DIRTY_RANGE_BYTES, REQUEST_RANGE_BYTES,
-    WINDOW_RANGE_BYTES, read_disks,
+    CONFIG_VARIABLE, DEFAULT_PATH, DiskSettings, Disks, FILE_KEYS, MAX_DIRTY_RANGE_BYTES,
+    REQUEST_RANGE_BYTES, WINDOW_RANGE_BYTES, read_disks,
 };
 pub use nearest::nearest;
 pub use problem::{FileError, Problem};

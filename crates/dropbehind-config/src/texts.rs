@@ -29,14 +29,16 @@ pub fn folder_of(path: &Path) -> PathBuf {
 }
 
 /// Reads a file, and then those of its [folder](folder_of) that end in `.toml`, in the order of
-/// their names; each of at most 1 MiB. The folder need not be there.
+/// their names; each of at most 1 MiB. The folder need not be there. If it has files, the first file
+/// need not be there, either, and counts as empty.
 ///
 /// # Errors
 /// The first file that cannot be read, or is larger or not UTF-8; or the folder, if it cannot be
 /// read, or belongs to somebody else than root and the file's owner.
 pub fn read_texts(path: &Path) -> Result<Vec<ConfigText>, FileError> {
-    let mut texts = vec![read_text(path)?];
-    for path in drop_ins(path)? {
+    let drop_ins = drop_ins(path)?;
+    let mut texts = vec![read_first(path, &drop_ins)?];
+    for path in drop_ins {
         texts.push(read_text(&path)?);
     }
     Ok(texts)
@@ -44,12 +46,24 @@ pub fn read_texts(path: &Path) -> Result<Vec<ConfigText>, FileError> {
 
 /// The same of what can be read.
 pub(crate) fn readable_texts(path: &Path) -> Vec<ConfigText> {
-    let Ok(first) = read_text(path) else {
+    let others = drop_ins(path).unwrap_or_default();
+    let Ok(first) = read_first(path, &others) else {
         return Vec::new();
     };
-    let others = drop_ins(path).unwrap_or_default();
     let others = others.iter().filter_map(|path| read_text(path).ok());
     std::iter::once(first).chain(others).collect()
+}
+
+fn read_first(path: &Path, others: &[PathBuf]) -> Result<ConfigText, FileError> {
+    match read_text(path) {
+        Err(FileError::Unreadable(path, error))
+            if error.kind() == io::ErrorKind::NotFound && !others.is_empty() =>
+        {
+            let text = String::new();
+            Ok(ConfigText { path, text })
+        }
+        first => first,
+    }
 }
 
 fn drop_ins(path: &Path) -> Result<Vec<PathBuf>, FileError> {

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use dropbehind_config::values::{Mistakes, Section, Text, shown_value};
-use dropbehind_config::{Problem, read_disks, size};
+use dropbehind_config::{FILE_KEYS, Problem, read_disks, size};
 use nix::unistd::User;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -17,15 +17,6 @@ use super::{Defaults, Rules};
 use crate::glob::Glob;
 use crate::rules::{MAX_DIRTY_RANGE_BYTES, REQUEST_RANGE_BYTES, WINDOW_RANGE_BYTES};
 
-const FILE_KEYS: [&str; 7] = [
-    "mode",
-    "window",
-    "request",
-    "max_dirty",
-    "reads",
-    "rule",
-    "disk",
-];
 const RULE_KEYS: [&str; 13] = [
     "name",
     "path",

@@ -1,7 +1,10 @@
 //! `watch --check`: what the rules mean.
 
 use super::super::print;
+use super::super::probe::WITHOUT_USES;
 use crate::error::{Exit, shown};
+use dropbehind_linux::{CacheTraceError, CacheUses};
+use dropbehind_observer::rules::Rules;
 use dropbehind_observer::rules_file::RulesFile;
 use std::path::Path;
 
@@ -14,10 +17,13 @@ pub(super) fn run(path: &Path) -> Exit {
         1 => "1 rule".to_owned(),
         count => format!("{count} rules"),
     };
-    let mut files = vec![shown(path)];
+    let mut files: Vec<String> = path.exists().then(|| shown(path)).into_iter().collect();
     files.extend_from_slice(rules.drop_ins());
     let files = files.join(", ");
     let exit = print(format!("{files}: {count}, no mistake\n{rules}").as_bytes());
+    if rules.keep_reused() && matches!(CacheUses::open(), Err(CacheTraceError::NoTracepoint(_))) {
+        complain!("note: {WITHOUT_USES}");
+    }
     for remark in rules.remarks() {
         complain!("note: {remark}");
     }
