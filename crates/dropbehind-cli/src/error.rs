@@ -197,7 +197,8 @@ impl Failure {
     /// A configuration file that cannot be used.
     pub(crate) fn config(error: &FileError) -> Self {
         Self::new(format!(
-            "{error}. Correct the file, or name another one with --config; --config '' reads none."
+            "{error}. Correct the file, or name another one with --config or DROPBEHIND_CONFIG; an \
+             empty name reads none."
         ))
     }
 
@@ -215,12 +216,12 @@ impl Failure {
         } else {
             format!("{so_far}; {step}")
         };
+        let name = match path.as_os_str().is_empty() {
+            true => "''".to_owned(),
+            false => shown(path),
+        };
         Self {
-            sentence: format!(
-                "cannot {} {}: {error}. {ending}.",
-                doing.verb(),
-                shown(path)
-            ),
+            sentence: format!("cannot {} {name}: {error}. {ending}.", doing.verb()),
             as_cp: format!("{}: {}", doing.like_cp(path), reason(error)),
             exit: exit_of(doing, error),
         }

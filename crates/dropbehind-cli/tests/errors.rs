@@ -50,9 +50,13 @@ fn what_was_meant_is_guessed() {
         ("write -", 1, "./- for one of that name"),
         (
             "run --modee buffered true",
-            127,
-            "no option of `dropbehind run`",
+            2,
+            "similar argument exists: '--mode'",
         ),
+        ("cp --reflink=maybe a b", 2, "Usage: dropbehind cp"),
+        ("sta a", 2, "subcommand exists: 'stat'"),
+        ("copy a b", 2, "subcommand exists: 'cp'"),
+        ("stat --bs a", 2, "--block-size sets"),
         ("bench seq-wirte-1m", 2, "Did you mean seq-write-1m?"),
         ("bench report a", 1, "holds no results"),
     ] {
@@ -71,7 +75,7 @@ fn variables_are_read_and_checked() {
     let user = User::new();
     user.has("a", 10);
     let mut command = user.dropbehind(["cp", "a", "b"]);
-    finish(command.env("DROPBEHIND_MODE", "fast")).fails(2, "--mode");
+    finish(command.env("DROPBEHIND_MODE", "fast")).fails(2, "in the variable DROPBEHIND_MODE");
     assert!(!user.file("b").exists());
     let mut command = user.dropbehind(["cp", "--mode", "buffered", "a", "b"]);
     assert_eq!(finish(command.env("DROPBEHIND_MODE", "fast")).code, 0);

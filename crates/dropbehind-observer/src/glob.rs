@@ -40,7 +40,14 @@ impl Glob {
         }
         match fast_glob::validate(&glob) {
             Ok(()) => Ok(Glob(glob)),
-            Err(error) => Err(error.to_string()),
+            Err(error) => {
+                // Its place counts what was put in front of the pattern.
+                let text = error.to_string();
+                let what = text.split(" at byte").next().unwrap_or_default();
+                Err(format!(
+                    "{what}; put a backslash before what is to be taken as it is"
+                ))
+            }
         }
     }
 

@@ -271,7 +271,8 @@ impl Outcome {
     /// "dropped 1.0 GiB; 12 MiB stayed: 8.0 MiB dirty (--sync writes them first)".
     fn line(&self, path: &Path, sync: bool) -> String {
         if self.files == 0 {
-            return format!("{}: dropped what is clean\n", shown(path));
+            let name = shown(path);
+            return format!("{name}: dropped its clean pages; nobody may count them here\n");
         }
         let mut line = format!("{}: dropped {}", shown(path), show(self.dropped_bytes));
         if self.files + self.blind > 1 {

@@ -200,7 +200,9 @@ fn page(command: &Command) -> Vec<u8> {
     let mut page = Vec::new();
     let written = write_page(command, &mut page);
     written.expect("memory takes everything");
-    page
+    // The help's end, for which clap_mangen has no usual heading.
+    let text = String::from_utf8(page).expect("help is text");
+    text.replace("\n.SH EXTRA\n", "\n.SH NOTES\n").into_bytes()
 }
 
 fn write_page(command: &Command, page: &mut Vec<u8>) -> io::Result<()> {

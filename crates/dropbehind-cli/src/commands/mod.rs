@@ -19,7 +19,8 @@ use crate::error::{Exit, Failure, shown};
 use crate::options::instead_of;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
+use dropbehind_config::nearest;
 use dropbehind_observer::shown_json;
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -171,13 +172,43 @@ fn with_hint(mut error: clap::Error) -> clap::Error {
         _ => None,
     };
     if suggests_abbreviation || hint.is_some() {
-        error.insert(ContextKind::SuggestedArg, ContextValue::None);
+        error.remove(ContextKind::SuggestedArg);
+    }
+    let command = match error.get(ContextKind::InvalidSubcommand) {
+        Some(ContextValue::String(typed)) => meant_command(typed),
+        _ => None,
+    };
+    if error.kind() == ErrorKind::InvalidSubcommand {
+        // clap suggests hidden ones, too.
+        error.remove(ContextKind::SuggestedSubcommand);
+        if let Some(command) = command {
+            let meant = ContextValue::String(command);
+            error.insert(ContextKind::SuggestedSubcommand, meant);
+        }
     }
     if let Some(hint) = hint {
         let hints = vec![StyledStr::from(hint)];
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(hints));
     }
     error
+}
+
+/// The command that was meant by a name that is none.
+fn meant_command(typed: &str) -> Option<String> {
+    let other_names = match typed {
+        "copy" => Some("cp"),
+        "cat" => Some("read"),
+        "tee" => Some("write"),
+        "exec" | "start" => Some("run"),
+        "evict" | "free" => Some("drop"),
+        _ => None,
+    };
+    let command = Cli::command();
+    let visible = command
+        .get_subcommands()
+        .filter(|command| !command.is_hide_set());
+    let nearest = || nearest(typed, visible.map(clap::Command::get_name));
+    other_names.or_else(nearest).map(str::to_owned)
 }
 
 /// The error with nothing that controls the terminal, unless it is clap's own colours. Words come

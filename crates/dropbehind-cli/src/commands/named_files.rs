@@ -144,6 +144,6 @@ pub(crate) fn uncounted(files: &[PathBuf]) -> Option<String> {
     };
     Some(format!(
         "what is cached of {which} cannot be counted: the kernel shows that only to a file's owner \
-         and to those who may write to it"
+         and to those who may write to it. Run this as one of them, or as root"
     ))
 }

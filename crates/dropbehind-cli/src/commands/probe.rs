@@ -11,7 +11,7 @@ use crate::size::show;
 use choice::{Choice, choices};
 use clap::Args;
 use consequence::consequences;
-use dropbehind_linux::{Probe, Support};
+use dropbehind_linux::{CacheUses, Probe, Support};
 use serde::Serialize;
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -29,6 +29,11 @@ pub(super) struct ProbeArgs {
 
 const WITHOUT_TRACE: &str = "without a trace of the page cache, run and watch do not know who \
      brings in which page: what was resident when a file was opened stays, and the rest goes";
+
+/// What it means that the kernel does not report which cached pages are used.
+pub(super) const WITHOUT_USES: &str = "the kernel does not report which cached pages are used \
+     (Linux 6.12 and later do, to root): run uses dontcache by default; run -m auto, and watch with \
+     the mode auto, leave everything cached";
 
 const STOPPED: &str = "run learns of opens from seccomp, which stops programs at each open for some \
      microseconds: what was resident when a file was opened stays, the rest goes; nobody gains \
@@ -119,6 +124,10 @@ impl Report {
         if trace.is_err() {
             consequences.push(WITHOUT_TRACE);
         }
+        let uses = CacheUses::open();
+        if uses.is_err() {
+            consequences.push(WITHOUT_USES);
+        }
         let feature = |name, tried: Result<(), String>| Feature {
             name,
             works: tried.is_ok(),
@@ -136,6 +145,8 @@ impl Report {
         works.push(feature("fanotify, for run", sources.0));
         works.push(feature("seccomp, for run", sources.1));
         works.push(feature("page cache trace", trace.map(|_| ())));
+        let uses = uses.map(|_| ()).map_err(|error| error.to_string());
+        works.push(feature("use of cached pages", uses));
         Self {
             kernel: found.kernel.to_string(),
             filesystem: found.filesystem.to_string(),

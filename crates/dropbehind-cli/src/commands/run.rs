@@ -49,7 +49,6 @@ pub(super) struct RunArgs {
         value_name = "CMD",
         required = true,
         trailing_var_arg = true,
-        allow_hyphen_values = true,
         value_hint = clap::ValueHint::CommandWithArguments
     )]
     command: Vec<OsString>,
@@ -112,24 +111,28 @@ fn start(args: &RunArgs) -> Result<Exit, Failure> {
     })?;
     let command = CommandLine::new(args.command.iter().cloned())
         .map_err(|error| own(format!("cannot run {name}: {error}. Check the command.")))?;
+    let plainly = |failure| plainly(failure, settings, &command, start, &name);
     let stats_file = settings.stats.as_deref().map(StatsFile::open);
-    let stats_file = stats_file.transpose().map_err(|mut failure| {
-        failure.exit = Exit::OwnFailure;
-        failure
-    })?;
-    let disks = Disks::find(settings.config.as_deref()).map_err(|error| {
-        let mut failure = Failure::config(&error);
-        failure.add(&format!("{name} was not started."));
-        failure.exit = Exit::OwnFailure;
-        failure
-    })?;
+    let disks = Disks::find(settings.config.as_deref());
+    let (stats_file, disks) = match (stats_file.transpose(), disks) {
+        (Ok(stats_file), Ok(disks)) => (stats_file, disks),
+        (Err(mut failure), _) => {
+            failure.exit = Exit::OwnFailure;
+            return plainly(failure);
+        }
+        (_, Err(error)) => {
+            let mut failure = Failure::config(&error);
+            failure.exit = Exit::OwnFailure;
+            return plainly(failure);
+        }
+    };
     let modes: Vec<Mode> = match settings.mode {
         Some(mode) => vec![mode],
         None => disks.iter().filter_map(|(_, disk)| disk.mode).collect(),
     };
     let mut source = match choose_source(settings.source) {
         Ok(source) => source,
-        Err(failure) => return plainly(failure, settings, &command, start, &name),
+        Err(failure) => return plainly(failure),
     };
     loop {
         if source == Apart::StoppedAtOpens {
@@ -162,7 +165,7 @@ fn start(args: &RunArgs) -> Result<Exit, Failure> {
                 source = Apart::StoppedAtOpens;
             }
             Err(NotObserved::WithoutNamespace(failure) | NotObserved::Else(failure)) => {
-                return plainly(failure, settings, &command, start, &name);
+                return plainly(failure);
             }
         }
     }
@@ -323,12 +326,23 @@ fn wishes(args: &RunArgs, disks: Disks, opens_reported: bool) -> Wishes {
 /// How the program's opens can become known here.
 fn choose_source(wanted: OpenSource) -> Result<Apart, Failure> {
     match wanted {
-        OpenSource::Fanotify => check_privilege().map(|()| Apart::MountNamespace),
+        OpenSource::Fanotify => match check_privilege() {
+            Ok(()) => Ok(Apart::MountNamespace),
+            Err(mut failure) => {
+                if check_stopping().is_ok() {
+                    failure.add("Or leave out --source: `run` then uses seccomp.");
+                }
+                Err(failure)
+            }
+        },
         OpenSource::Seccomp => check_stopping(),
         OpenSource::Auto => match check_privilege() {
             Ok(()) => Ok(Apart::MountNamespace),
             Err(mut failure) => check_stopping().map_err(|other| {
                 failure.add(&other.to_string());
+                failure.add(
+                    "`dropbehind cp`, `write` and `read` and the library work without either.",
+                );
                 failure
             }),
         },
@@ -366,16 +380,13 @@ fn check_privilege() -> Result<(), Failure> {
     let Err(error) = Fanotify::new() else {
         return Ok(());
     };
-    let instead = "Without that, `dropbehind cp`, `write` and `read` and the library do their own \
-                   I/O in the same way.";
     Err(match error.raw_os_error() {
         Some(nix::libc::EPERM) => Failure::impossible(format!(
             "fanotify takes CAP_SYS_ADMIN in the machine's first user namespace, which \
-             is missing: run this as root, outside of unprivileged containers. {instead}"
+             is missing: run this as root, outside of unprivileged containers."
         )),
         Some(nix::libc::ENOSYS) => Failure::impossible(format!(
-            "observing programs takes a kernel with fanotify, and no sandbox that hides it. \
-             {instead}"
+            "fanotify is missing: it takes a kernel that has it, and no sandbox that hides it."
         )),
         _ => own(format!(
             "cannot observe programs: {error}. Raise fs.fanotify.max_user_groups, or the limit on \
@@ -415,12 +426,14 @@ fn no_namespace(error: &io::Error) -> Failure {
 /// Reports a program that could not be run, and returns the exit code.
 fn not_run(name: &str, error: &io::Error) -> Exit {
     let missing = error.kind() == io::ErrorKind::NotFound;
-    let step = if missing && name.starts_with('-') {
-        "It is no option of `dropbehind run`; see its --help."
-    } else if missing {
+    let step = if missing {
         "Check the name, and PATH."
+    } else if Path::new(name).is_dir() {
+        "It is a directory."
+    } else if error.kind() == io::ErrorKind::PermissionDenied {
+        "Check whether you may execute it (chmod +x)."
     } else {
-        "Check its permissions, and what it is."
+        "Check what it is: a program for this machine, or a script that begins with #!."
     };
     say(&format!("cannot run {name}: {error}. {step}"));
     if missing {
@@ -486,6 +499,10 @@ fn tell(account: Result<&Account, &NoAccount>, settings: &RunSettings, modes: &[
         }
     };
     if !settings.verbose {
+        // Whoever asks for the mode would take what is cached for what is used again.
+        let notes = account.snapshot.notes.iter();
+        let of_mode = notes.filter(|note| settings.mode.is_some() && note.starts_with(KEEPS_ALL));
+        of_mode.for_each(|note| say(&format!("{note}.")));
         return;
     }
     if account.processes > 0 {

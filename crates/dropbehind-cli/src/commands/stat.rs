@@ -92,12 +92,12 @@ pub(super) fn open(path: &Path) -> Result<File, Failure> {
     let metadata = pinned.metadata().map_err(failed)?;
     if !is_cached_kind(&metadata) {
         let kind = if metadata.is_dir() {
-            "it is a directory (-r looks at all files in it)"
+            "it is a directory. Use -r for all files in it"
         } else {
-            "it is neither a regular file nor a block device"
+            "it is neither a regular file nor a block device. Name one"
         };
         return Err(Failure::new(format!(
-            "cannot look into the page cache for {}: {kind}. Name files.",
+            "cannot look into the page cache for {}: {kind}.",
             shown(path)
         )));
     }

@@ -68,7 +68,7 @@ pub(super) struct WatchArgs {
     socket: Option<PathBuf>,
     /// Give the metrics, without names of files, to anybody who asks for /metrics by HTTP at this
     /// address, such as 127.0.0.1:9599
-    #[arg(long, value_name = "IP:PORT")]
+    #[arg(long, value_name = "IP:PORT", value_parser = address)]
     listen: Option<SocketAddr>,
     /// Keep a file of metrics, ending in .prom, for the textfile collector of Prometheus' node
     /// exporter; it is removed at the end
@@ -77,6 +77,13 @@ pub(super) struct WatchArgs {
     /// Write each writeback and drop to FILE: when, which range, why; see docs/traces.md
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     trace: Option<PathBuf>,
+}
+
+fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| {
+        "expected an IP address and a port, such as 127.0.0.1:9599; names are not looked up"
+            .to_owned()
+    })
 }
 
 pub(super) fn run(args: &WatchArgs) -> Exit {
@@ -114,11 +121,11 @@ struct Watch<'a> {
 impl<'a> Watch<'a> {
     fn begin(args: &'a WatchArgs, journal: Journal) -> Result<Self, Failure> {
         let config = &args.config;
+        observing::check()?;
         let rules = read_rules(config, journal)?;
         // This comes before there are any threads.
         let signals = ServiceSignals::receive()
             .map_err(|error| Failure::new(format!("cannot receive signals: {error}.")))?;
-        observing::check()?;
         let directory = status::directory().map_err(|error| Failure::new(format!("{error}.")))?;
         let lock = Lock::take(&directory, config)?;
         let trace = args.trace.as_deref().map(TraceFile::start).transpose()?;
@@ -267,8 +274,8 @@ fn read_rules(path: &Path, journal: Journal) -> Result<RulesFile, Failure> {
 fn explained(error: &RulesFileError) -> String {
     match error {
         RulesFileError::Unreadable(..) => format!(
-            "{error}\nBegin with a copy of packaging/dropbehind.toml, or name another file with \
-             --config."
+            "{error}\nWrite the rules (the line `mode = \"auto\"` is one for all files; \
+             dropbehind.toml(5) has examples), or name another file with --config."
         ),
         RulesFileError::Wrong(..) => error.to_string(),
     }

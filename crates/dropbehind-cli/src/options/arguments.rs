@@ -5,7 +5,8 @@ use crate::error::shown;
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, Command};
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 
 impl OptionSpec {
     /// The option as clap knows it.
@@ -40,6 +41,13 @@ impl OptionSpec {
     }
 }
 
+/// Whether a variable has this value, and no word of the command line does.
+fn is_from_variable(name: &str, value: &OsStr) -> bool {
+    let ends_with_it = |word: &OsString| word.as_bytes().ends_with(value.as_bytes());
+    std::env::var_os(name).is_some_and(|text| text == value)
+        && !std::env::args_os().any(|word| ends_with_it(&word))
+}
+
 /// Lets clap read values through the table.
 #[derive(Clone)]
 struct Parser(&'static OptionSpec);
@@ -54,13 +62,14 @@ impl TypedValueParser for Parser {
         text: &OsStr,
     ) -> Result<Value, clap::Error> {
         self.0.parse(text).map_err(|reason| {
+            let option = arg.map_or_else(|| self.0.name.to_owned(), ToString::to_string);
+            let place = match self.0.env.filter(|name| is_from_variable(name, text)) {
+                Some(name) => format!("in the variable {name} (as for '{option}')"),
+                None => format!("for '{option}'"),
+            };
             let mut error = clap::Error::raw(
                 ErrorKind::ValueValidation,
-                format!(
-                    "invalid value '{}' for '{}': {reason}\n",
-                    shown(text),
-                    arg.map_or_else(|| self.0.name.to_owned(), ToString::to_string),
-                ),
+                format!("invalid value '{}' {place}: {reason}\n", shown(text)),
             );
             error = error.with_cmd(command);
             error.insert(

@@ -3,7 +3,7 @@
 /// What to use instead of an option of another tool; `None` if it is none of theirs.
 pub(crate) fn instead_of(option: &str) -> Option<&'static str> {
     let name = option.split('=').next().unwrap_or(option);
-    Some(match name.trim_start_matches('-') {
+    Some(match name.strip_prefix('-')?.trim_start_matches('-') {
         "bs" | "ibs" | "obs" | "buffer-size" | "B" => {
             "--block-size sets how much is read and written in one call"
         }

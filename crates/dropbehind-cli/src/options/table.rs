@@ -301,7 +301,7 @@ pub(super) const MAX_DIRTY: OptionSpec = OptionSpec {
         min: *MAX_DIRTY_RANGE_BYTES.start(),
         max: *MAX_DIRTY_RANGE_BYTES.end(),
     },
-    meaning: "Let those who write faster than the disk wait beyond SIZE",
+    meaning: "Make writers wait for the disk while more than SIZE is dirty",
     details: "From 16MiB to 1PiB; unless set, 96MiB, or twice the --window where that is more, and \
               two windows of each file in the modes that write behind. While \
               more than that is dirty or on its way, those who write to the file wait for the disk, \
@@ -330,8 +330,9 @@ pub(super) const SOURCE: OptionSpec = OptionSpec {
 pub(super) const BEST_EFFORT: OptionSpec = OptionSpec {
     name: "best-effort",
     kind: Kind::Flag,
-    meaning: "Start the program plainly where it cannot be observed, and say so",
-    details: "Without it, the program is not started then.",
+    meaning: "If dropbehind itself fails, start the program unobserved, and say so",
+    details: "Whether the program cannot be observed, or the configuration has a mistake, or --stats \
+              or --trace cannot be written. Without it, the program is not started then.",
     ..OptionSpec::PLAIN
 };
 
@@ -389,7 +390,7 @@ pub(super) const SOCKET: OptionSpec = OptionSpec {
     name: "socket",
     value_name: "PATH",
     kind: Kind::Path,
-    meaning: "The observer's socket, unless it is to be found",
+    meaning: "The observer's socket; found by itself unless given",
     details: "Observers listen at watch.sock and run-PID.sock in /run/dropbehind for root, in \
               $XDG_RUNTIME_DIR/dropbehind for others, or in $DROPBEHIND_RUNTIME_DIR. Only the \
               observer's owner and root are answered.",

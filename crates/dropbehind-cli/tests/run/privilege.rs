@@ -18,8 +18,7 @@ fn it_is_said_and_nothing_is_started() {
     assert_eq!(left.code, Some(3));
     for saying in [
         "CAP_SYS_ADMIN",
-        "`dropbehind cp`",
-        "the library",
+        "leave out --source",
         "touch was not started",
     ] {
         assert!(left.stderr.contains(saying), "{saying}: {left:?}");
@@ -127,6 +126,32 @@ fn in_a_pid_namespace_there_is_no_trace() {
     let script = format!("unshare --pid --fork --mount-proc {here} probe");
     let said = once(&user, RUN, &script).stdout;
     assert!(said.contains("in another pid namespace"), "{said}");
+}
+
+/// Somebody else may have made a mistake in the configuration, or removed a folder.
+#[test]
+fn best_effort_starts_it_whatever_is_wrong_with_our_files() {
+    let user = User::new();
+    std::fs::write(user.file("wrong.toml"), "[dsik.sda]\nenabled = false\n").unwrap();
+    for (option, saying) in [
+        ("--config none.toml", "none.toml: cannot be read"),
+        ("--config wrong.toml", "did you mean \"disk\"?"),
+        ("--stats none/stats", "Create the directory none first"),
+        ("--trace none/trace", "none"),
+    ] {
+        let left = once(&user, RUN, &format!("$RUN {option} sh -c 'exit 7'"));
+        assert_eq!(left.code, Some(125), "{left:?}");
+        assert!(left.stderr.contains("sh was not started"), "{left:?}");
+        assert!(left.stderr.contains(saying), "{left:?}");
+        let left = once(
+            &user,
+            RUN,
+            &format!("$RUN --best-effort {option} sh -c 'exit 7'"),
+        );
+        assert_eq!(left.code, Some(7), "{left:?}");
+        assert!(left.stderr.contains("sh runs plainly"), "{left:?}");
+        assert!(left.stderr.contains(saying), "{left:?}");
+    }
 }
 
 #[test]

@@ -418,11 +418,9 @@ fn check_paths(
     no_directory: bool,
 ) -> Result<(), clap::Error> {
     match paths {
-        [] => Err(wrong(
-            "missing file operand; the usage is cp [OPTIONS] SRC... DST",
-        )),
+        [] => Err(wrong("missing file operand")),
         [only] if directory.is_none() => Err(wrong(&format!(
-            "missing destination file operand after '{}'; the usage is cp [OPTIONS] SRC... DST",
+            "missing destination file operand after '{}'",
             crate::error::shown(only)
         ))),
         [_, _, extra, ..] if no_directory => Err(wrong(&format!(
@@ -461,7 +459,8 @@ fn choose(option: &str, text: &str, words: &[&'static str]) -> Result<&'static s
 }
 
 fn wrong(reason: &str) -> clap::Error {
-    clap::Error::raw(ErrorKind::ValueValidation, format!("{reason}\n"))
+    let mut command = Choices::augment_args(Command::new("cp").bin_name("dropbehind cp"));
+    command.error(ErrorKind::ValueValidation, reason)
 }
 
 fn selinux_is_enabled() -> bool {

@@ -50,8 +50,8 @@ fn not_possible(error: &ObserverError) -> Failure {
         _ => "Run it on another kernel, or without a sandbox that hides the call.",
     };
     Failure::impossible(format!(
-        "cannot watch: {error}. {step} `dropbehind cp`, `write` and `read`, and the library, work \
-         without it."
+        "cannot watch: {error}. {step} `dropbehind run`, `cp`, `write` and `read`, and the library, \
+         work without it."
     ))
 }
 
