@@ -6,16 +6,16 @@
 
 /// What usually waits at most, if memory is not scarce. With this much, a build, a clone with its
 /// `gc` and databases of 120 MB read nothing from the disk that they would find in the cache
-/// plainly: see the second table in `docs/auto.md`.
+/// plainly: see the first table in `docs/results/auto.md`.
 const USUAL_BYTES: u64 = 256 << 20;
 /// Of the memory that is available, at most one part in this many waits.
 pub(crate) const MEMORY_SHARE: u64 = 16;
 /// Streams that do not wait leave one part in this many. `dd` of 1000 MiB had 362 MiB cached
-/// before they took any, and 261 MiB with this: `docs/auto.md`.
+/// before they took any, and 261 MiB with this: `docs/results/auto.md`.
 const LEFT_BY_STREAMS: u64 = 2;
 /// Of what was used once, one part in this many shortens a queue that was lengthened. So it grows
 /// as long as more than that comes back. With this, RocksDB reads 87 MiB in place of 153:
-/// `docs/auto.md`. Other shares were not tried.
+/// `docs/results/auto.md`. Other shares were not tried.
 const FORGET_SHARE: u64 = 8;
 
 /// The length of the queue, in bytes.

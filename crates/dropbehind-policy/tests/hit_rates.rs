@@ -3,7 +3,7 @@
 //! Ours is [`Reuse`] in front of the kernel's lists, which are an LRU list here. LRU is plain
 //! buffered I/O, ARC and S3-FIFO are what research has, and OPT (Belady's) knows the future.
 //! `cargo test -p dropbehind-policy --test hit_rates -- --nocapture` prints the table of
-//! `docs/auto.md`.
+//! `docs/results/auto.md`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
