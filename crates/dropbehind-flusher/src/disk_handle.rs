@@ -26,8 +26,8 @@ pub(crate) enum Message {
     Flush(u32),
     /// A finished read of a file brought in this range, and the file's ring is full.
     Read(u32, ByteRange),
-    /// An observed file is in use.
-    Touched(u32),
+    /// A program has opened an observed file.
+    Reopened(u32),
     /// The last user of an observed file closed it.
     LastClosed(u32),
     /// The trace has named pages of an observed file.

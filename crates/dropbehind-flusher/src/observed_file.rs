@@ -101,7 +101,7 @@ impl fmt::Debug for NoticeSink {
 #[derive(Debug)]
 pub enum Notice {
     /// It has not changed for a second, so from now on it is looked at every two seconds.
-    /// [`Observed::touched`] or [`Observed::brought`] ends that.
+    /// [`Observed::reopened`] or [`Observed::brought`] ends that.
     Idle {
         /// The file.
         key: u64,
@@ -285,9 +285,9 @@ const LAG_MIN_BYTES: u64 = 16 << 20;
 const LAG_MAX_BYTES: u64 = 64 << 20;
 
 impl Observed {
-    /// The file is in use: look at it often.
-    pub fn touched(&self) {
-        self.disk.post(Message::Touched(self.number));
+    /// A program has opened the file: look at it often, and keep what its readers have not read.
+    pub fn reopened(&self) {
+        self.disk.post(Message::Reopened(self.number));
         if let Some(Some(brake)) = self.brake.get() {
             brake.set_open(true);
             self.disk.watch_writers(brake);

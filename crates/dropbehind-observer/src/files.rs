@@ -400,7 +400,7 @@ impl Files {
             open.file.hold(Arc::new(file));
         }
         if let Some(observed) = &open.observed {
-            observed.touched();
+            observed.reopened();
         }
         if self.trace.is_none() {
             self.may_grow.insert(number);

@@ -522,6 +522,11 @@ impl Disk {
         self.with(now_ns, id, |stream, context| stream.closed(context));
     }
 
+    /// Somebody opens the file of a stream that is not forgotten yet: its readers are not done.
+    pub fn reopened(&mut self, now_ns: u64, id: StreamId) {
+        self.with(now_ns, id, |stream, _| stream.reopened());
+    }
+
     /// The program ends: all that is to be written of the stream is to be requested now, without
     /// waiting for what the disk has in flight. [`Stream::has_to_submit`] says when that is done.
     pub fn submit(&mut self, now_ns: u64, id: StreamId) {

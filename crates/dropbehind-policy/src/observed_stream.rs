@@ -294,6 +294,13 @@ impl ObservedStream {
         }
     }
 
+    /// A program opens the file, which somebody had closed last.
+    pub fn reopened(&mut self, now_ns: u64, disk: &mut Disk) {
+        self.closed = false;
+        disk.reopened(now_ns, self.config.id);
+        self.touched(now_ns);
+    }
+
     /// The file could not be looked at now: the next look is later and later.
     pub fn not_looked(&mut self, now_ns: u64) {
         self.interval_ns = (self.interval_ns * 2).clamp(LOOK_MIN_NS, LOOK_MAX_NS);

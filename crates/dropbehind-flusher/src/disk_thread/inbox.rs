@@ -41,9 +41,7 @@ impl DiskThread {
                 Message::Read(number, range) => {
                     self.disk.read(now_ns, StreamId(number.into()), range);
                 }
-                Message::Touched(number) => {
-                    self.with_observed(number, |observed| observed.stream.touched(now_ns));
-                }
+                Message::Reopened(number) => self.reopened(now_ns, number),
                 Message::LastClosed(number) => self.left(number),
                 Message::Traced(number) => self.read_mailbox(now_ns, number),
                 Message::WasRead(number) => {

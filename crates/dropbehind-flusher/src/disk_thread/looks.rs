@@ -93,6 +93,16 @@ impl DiskThread {
         }
     }
 
+    /// A program opens an observed file, which may have been closed before.
+    pub(super) fn reopened(&mut self, now_ns: u64, number: u32) {
+        if let Some(entry) = self.entries.get_mut(&number)
+            && let Source::Observed(observed) = &mut entry.source
+        {
+            observed.stream.reopened(now_ns, &mut self.disk);
+            self.queue_look(number);
+        }
+    }
+
     fn queue_look(&mut self, number: u32) {
         let Some(observed) = self.observed(number) else {
             return;

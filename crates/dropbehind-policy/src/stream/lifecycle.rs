@@ -56,6 +56,14 @@ impl Stream {
         self.update_done();
     }
 
+    /// The file is open again.
+    pub(crate) fn reopened(&mut self) {
+        if matches!(self.phase, Phase::Closed { .. }) {
+            self.phase = Phase::Open;
+            self.ownership.reopened();
+        }
+    }
+
     /// The program ends, which closes its files: what we are to write is to be requested now. Not
     /// what threads that still run write from now on, or they would keep the program from ending.
     pub(crate) fn submit(&mut self, context: &Context) {

@@ -6,7 +6,7 @@ use crate::quick_disk::{MIB, PAGE, absent, requests, settle};
 use dropbehind_policy::observed_stream::{LOOK_MIN_NS, ProvenanceKind};
 use dropbehind_policy::range_set::RangeSet;
 use dropbehind_policy::{
-    Brought, ByteRange, Counted, Disk, DiskConfig, Mode, Next, ObservedStream,
+    Action, Brought, ByteRange, Counted, Disk, DiskConfig, Mode, Next, ObservedStream,
     ObservedStreamConfig, Pages, StreamConfig, StreamId,
 };
 
@@ -195,6 +195,53 @@ fn many_files_that_wait_for_a_disk_are_looked_at_in_turn() {
 #[test]
 fn a_closed_file_does_not_wait_for_its_turn() {
     assert!(next_look_ns(32, true) <= LOOK_MIN_NS);
+}
+
+/// Something of it still waits for a decision. Its next reader has all that is read ahead for it
+/// dropped otherwise, again and again.
+#[test]
+fn what_is_read_ahead_after_another_open_is_not_dropped_before_it_is_read() {
+    let mut disk = Disk::new(DiskConfig::default());
+    let id = StreamId(0);
+    let config = StreamConfig {
+        traced: true,
+        ..StreamConfig::default()
+    };
+    disk.opened(1, id, config, absent());
+    let mut stream = observed(Mode::AUTO, ProvenanceKind::Traced, 8 * MIB);
+    let held = Brought {
+        held: true,
+        ..Brought::new(mib(0, 4), true)
+    };
+    stream.brought(1, &mut disk, [held]);
+    stream.closed(false);
+    let mut pages = Dirty {
+        now_ns: 10_000 * MS,
+        dirty: mib(0, 0),
+        is_deleted: false,
+    };
+    stream.look(&mut disk, &pages);
+    stream.reopened(pages.now_ns, &mut disk);
+    stream.brought(pages.now_ns, &mut disk, [Brought::new(mib(4, 8), true)]);
+    for _ in 0..10 {
+        pages.now_ns += MS;
+        stream.look(&mut disk, &pages);
+        let actions = settle(&mut disk, pages.now_ns, false);
+        let drops = actions
+            .iter()
+            .find(|action| matches!(action, Action::Drop { .. }));
+        assert_eq!(drops, None);
+    }
+    stream.closed(false);
+    pages.now_ns += MS;
+    stream.look(&mut disk, &pages);
+    pages.now_ns += 100 * MS;
+    let actions = settle(&mut disk, pages.now_ns, false);
+    let dropped_bytes = actions.iter().map(|action| match action {
+        Action::Drop { ranges, .. } => ranges.iter().map(|range| range.len()).sum(),
+        _ => 0,
+    });
+    assert_eq!(dropped_bytes.sum::<u64>(), 4 * MIB);
 }
 
 /// Nothing is done with it that would show that, and its pages are gone.

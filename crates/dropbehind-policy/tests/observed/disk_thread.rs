@@ -45,13 +45,19 @@ pub(crate) struct Watch {
     pub(crate) told_add: u32,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    Closed,
+    Reopened,
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct Threads {
     pub(crate) disk: Disk,
     pub(crate) watches: BTreeMap<StreamId, Watch>,
     pub(crate) letters: BTreeMap<StreamId, Vec<Letter>>,
-    /// To be told that their files were closed.
-    pub(crate) closed: Vec<StreamId>,
+    /// Streams whose files were closed, or opened again.
+    pub(crate) uses: Vec<(StreamId, Use)>,
     pub(crate) flushes: bool,
     actions_at_once: (u64, u64),
 }
@@ -62,7 +68,7 @@ impl Threads {
             disk: Disk::new(DiskConfig::default()),
             watches: BTreeMap::new(),
             letters: BTreeMap::new(),
-            closed: Vec::new(),
+            uses: Vec::new(),
             flushes: false,
             actions_at_once: (0, 0),
         }
@@ -137,12 +143,19 @@ impl World {
             }
             self.read_letters(stream);
         }
-        for stream in std::mem::take(&mut self.threads.closed) {
+        for (stream, used) in std::mem::take(&mut self.threads.uses) {
             let Some(watch) = self.threads.watches.get_mut(&stream) else {
                 continue;
             };
-            watch.closed = true;
-            watch.looks.closed(self.files[watch.file].unlinked);
+            watch.closed = used == Use::Closed;
+            match used {
+                Use::Closed => watch.looks.closed(self.files[watch.file].unlinked),
+                Use::Reopened => {
+                    self.coverage
+                        .saw("files opened again while their streams live");
+                    watch.looks.reopened(self.now_ns, &mut self.threads.disk);
+                }
+            }
             self.look_at(stream);
         }
         if std::mem::take(&mut self.threads.flushes) {

@@ -9,7 +9,7 @@ use dropbehind_policy::{
     Used, Writeback,
 };
 
-use crate::disk_thread::Letter;
+use crate::disk_thread::{Letter, Use};
 use crate::kernel::{Event, Mark, Record};
 use crate::plan::{MS, Plan};
 use crate::small_files::SmallMessage;
@@ -173,6 +173,9 @@ impl World {
             self.coverage.saw("files opened again while done with");
         }
         let inode = inode_of(known.file);
+        self.threads
+            .uses
+            .extend(known.stream.map(|id| (id, Use::Reopened)));
         self.observer.table.opened(number, inode);
         let pause_ns = (20 * MS) << self.random.below(6);
         if let Some(known) = self.observer.known.get_mut(&number) {
@@ -356,7 +359,7 @@ impl World {
                 FileAction::Report(number, told) => self.tell(number, told),
                 FileAction::Close(number) => {
                     let stream = self.observer.known[&number].stream;
-                    self.threads.closed.extend(stream);
+                    self.threads.uses.extend(stream.map(|id| (id, Use::Closed)));
                 }
                 FileAction::Shelve(number, ours, held) => self.shelve(number, ours, held),
                 FileAction::Decide(number, range, stays) => {
