@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
-use dropbehind_linux::{DiskId, IoPriority};
+use dropbehind_linux::{DiskId, IoPriority, filesystem_tag};
 
 use crate::disk_handle::{DiskHandle, Message};
 use crate::keeper::Keeper;
@@ -54,8 +54,9 @@ pub(crate) struct Inner {
 #[derive(Debug, Default)]
 struct Disks {
     by_id: HashMap<DiskId, Arc<DiskHandle>>,
-    /// The disk that each `st_dev` or `st_rdev` resolved to, since sysfs is slow.
-    by_device: HashMap<u64, Arc<DiskHandle>>,
+    /// The disk that each `st_dev` or `st_rdev` resolved to, by that and the [file
+    /// system](filesystem_tag), since sysfs is slow.
+    by_device: HashMap<(u64, u64), Arc<DiskHandle>>,
 }
 
 /// Settings for a flusher of one's own.
@@ -295,6 +296,7 @@ impl Flusher {
 
     /// The disk that an open file is on.
     pub(crate) fn disk_of(&self, fd: BorrowedFd<'_>, device: u64) -> io::Result<Arc<DiskHandle>> {
+        let device = (device, filesystem_tag(fd, device));
         let mut disks = lock(&self.inner.disks);
         if let Some(known) = disks.by_device.get(&device) {
             return Ok(Arc::clone(known));

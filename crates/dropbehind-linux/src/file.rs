@@ -288,6 +288,16 @@ fn filesystem_of(fd: BorrowedFd<'_>, kind: FileKind) -> io::Result<FsKind> {
     Ok(FsKind::from_magic(statfs.f_type as i64))
 }
 
+/// Tells apart file systems that have one after the other the same device number: the kernel makes up
+/// those of btrfs, overlayfs, NFS and others, and uses them again after an unmount. It is `f_fsid` of
+/// statvfs(3), or 0 for a device with a driver, whose number stays.
+pub fn filesystem_tag(fd: BorrowedFd<'_>, device: u64) -> u64 {
+    match rustix::fs::major(device) {
+        0 => rustix::fs::fstatvfs(fd).map_or(0, |stat| stat.f_fsid),
+        _ => 0,
+    }
+}
+
 /// The file system that a file's pages belong to: fstatfs(2).
 ///
 /// # Errors

@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 
-use dropbehind_linux::{FileKind, FileStat, disk_of};
+use dropbehind_linux::{FileKind, FileStat, disk_of, filesystem_tag};
 
 use crate::names::Names;
 use crate::rules::{Candidate, Rules, Settings};
@@ -16,8 +16,8 @@ pub(crate) struct RulesInForce {
     pub(crate) rules: Arc<dyn Rules>,
     /// The names of programs, which rules ask for.
     pub(crate) names: Names,
-    /// By device number: sysfs is slow.
-    disk_names: HashMap<u64, String>,
+    /// By device number, each with the last [file system](filesystem_tag) that has it: sysfs is slow.
+    disk_names: HashMap<u64, (u64, String)>,
     /// Nobody tells what is used again.
     uses_are_unknown: bool,
 }
@@ -73,13 +73,17 @@ impl RulesInForce {
             FileKind::Block => info.special_device,
             _ => info.id.device,
         };
-        let name = || disk_of(file).map_or_else(|_| String::new(), |disk| disk.name);
-        self.disk_names.entry(device).or_insert_with(name);
+        let tag = filesystem_tag(file, device);
+        let known = self.disk_names.get(&device);
+        if known.is_none_or(|(known, _)| *known != tag) {
+            let name = disk_of(file).map_or_else(|_| String::new(), |disk| disk.name);
+            self.disk_names.insert(device, (tag, name));
+        }
         device
     }
 
     /// The name of the disk that carries this device's files; empty if there is none.
     pub(crate) fn disk_name(&self, device: u64) -> &str {
-        self.disk_names.get(&device).map_or("", String::as_str)
+        self.disk_names.get(&device).map_or("", |(_, name)| name)
     }
 }
