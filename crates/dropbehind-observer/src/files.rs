@@ -635,7 +635,10 @@ impl Files {
             }
             Notice::Finished { key, mut state, .. } => {
                 let number = FileNumber(key);
-                let Some(open) = self.files.get_mut(&number) else {
+                let open = self.files.get_mut(&number);
+                let known = open.and_then(|open| open.observed.take().map(|it| (open, it)));
+                // One that began too late is nobody's.
+                let Some((open, observed)) = known else {
                     return lock(&self.board).end(key, &state);
                 };
                 let counts = &mut state.counts;
@@ -643,14 +646,13 @@ impl Files {
                 open.early_bytes += counts.early_bytes;
                 open.cached_bytes = counts.counted.cached_bytes;
                 lock(&self.board).end(key, &state);
-                let unread = open.observed.take().map(|observed| observed.take_unread());
+                let unread = observed.take_unread();
                 open.left_bytes += state.counters.left_bytes;
                 if self.trace.is_none() {
                     // It may be open again, and what came since is the program's.
                     self.may_grow.insert(number);
                 }
-                self.table
-                    .stream_finished(number, unread.unwrap_or_default());
+                self.table.stream_finished(number, unread);
             }
         }
     }

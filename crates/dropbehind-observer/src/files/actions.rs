@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use dropbehind_flusher::trace::Label;
-use dropbehind_flusher::{CacheMap, ObserveOptions, Provenance, WriterLimit};
+use dropbehind_flusher::{CacheMap, ObserveOptions, Observed, Provenance, WriterLimit};
 use dropbehind_linux::{
     EventMask, FileId, MarkLife, MarkTarget, cached_pages, file_stat, monotonic_ns, page_size,
 };
@@ -16,7 +16,7 @@ use super::Files;
 use super::open_file::{OpenFile, is_deleted};
 use crate::board::lock;
 use crate::file_path::path_of;
-use crate::in_time::in_time;
+use crate::in_time::in_time_or;
 use crate::shown;
 use crate::small_files::SmallFile;
 
@@ -65,7 +65,7 @@ impl Files {
         board.peak_cached_bytes = board.peak_cached_bytes.max(cached_bytes);
     }
 
-    fn observed_of(&self, number: FileNumber) -> Option<&dropbehind_flusher::Observed> {
+    fn observed_of(&self, number: FileNumber) -> Option<&Observed> {
         self.files.get(&number)?.observed.as_ref()
     }
 
@@ -73,6 +73,9 @@ impl Files {
         let Some(open) = self.files.get_mut(&number) else {
             return;
         };
+        if open.is_too_slow {
+            return self.table.stream_refused(number);
+        }
         if open.path.as_os_str().is_empty() {
             open.path = open.used().map(path_of).unwrap_or_default();
         }
@@ -101,8 +104,13 @@ impl Files {
         let is_device = open.file.is_device();
         let (flusher, file) = (self.flusher.clone(), Arc::clone(&open.file));
         let observe = move || flusher.observe(file, options);
+        // An observation that begins too late is not this file's any more.
+        let end = |late: io::Result<Observed>| drop(late.map(|observed| observed.closed()));
         let observed = match is_device {
-            true => in_time(observe).unwrap_or_else(|| Err(io::ErrorKind::TimedOut.into())),
+            true => in_time_or(observe, end).unwrap_or_else(|| {
+                open.is_too_slow = true;
+                Err(io::ErrorKind::TimedOut.into())
+            }),
             false => observe(),
         };
         match observed {

@@ -88,6 +88,8 @@ pub(super) struct OpenFile {
     pub(super) counted: bool,
     /// Shows whether its writeback failed, where that can be known.
     pub(super) writeback_sign: Option<WritebackSign>,
+    /// A device that could not be opened in time, and is left to the kernel.
+    pub(super) is_too_slow: bool,
     /// Its stream, while there is one.
     pub(super) observed: Option<Observed>,
     /// The limit beyond which its writers are held.
@@ -142,6 +144,7 @@ impl OpenFile {
             early_bytes: 0,
             counted: false,
             writeback_sign: None,
+            is_too_slow: false,
             observed: None,
             writer_limit: None,
             left_bytes: 0,
