@@ -74,8 +74,6 @@ pub(crate) struct Inodes {
     has_subvolumes: bool,
     numbers: HashMap<FileNumber, Inode>,
     subvolumes: Subvolumes,
-    /// Whether there is a block device with this number.
-    block_devices: HashMap<u64, bool>,
     /// When the observation began.
     pub(crate) beginning: Beginning,
 }
@@ -90,7 +88,6 @@ impl Inodes {
             has_subvolumes: false,
             numbers: HashMap::new(),
             subvolumes: Subvolumes::default(),
-            block_devices: HashMap::new(),
             beginning: Beginning::now(),
         }
     }
@@ -246,17 +243,6 @@ impl Inodes {
         let device = u32::try_from(inode.number).ok()?;
         let unmounted = inode.device == BLOCK_DEVICES && !self.mounted.contains(&device);
         unmounted.then_some(device)
-    }
-
-    /// Returns false if no program can have the inode open.
-    pub(crate) fn may_be_a_file(&mut self, inode: Inode) -> bool {
-        if inode.device != BLOCK_DEVICES {
-            return true;
-        }
-        let is_there = self.block_devices.entry(inode.number);
-        *is_there.or_insert_with(|| {
-            u32::try_from(inode.number).is_ok_and(|device| in_sysfs(device).exists())
-        })
     }
 
     /// Returns false if a file that a process has open has another inode.

@@ -229,7 +229,10 @@ impl Files {
         let holds = self.may_hold();
         let is_device = info.kind == FileKind::Block && self.trace.is_some();
         let file = match self.filesystems.get(&inode.device) {
-            _ if is_device => Description::of_device(file.as_fd()).ok()?,
+            _ if is_device => {
+                let named = Description::of_device(file.as_fd());
+                named.inspect_err(|_| self.inodes.forget(number)).ok()?
+            }
             // Without the trace, the observer looks at the file often.
             Some(filesystem)
                 if (can_unmount || !holds || waits)

@@ -161,10 +161,7 @@ impl Files {
     /// Finds the file with this inode that a process has open.
     pub(super) fn find_stranger(&mut self, process: i32, inode: Inode) -> Option<FileNumber> {
         let may_be_wanted = self.programs.has(process) && self.rules.rules.want_any();
-        if !may_be_wanted || !self.inodes.may_be_a_file(inode) {
-            return None;
-        }
-        if !self.strangers.is_worth_a_search(process, inode) {
+        if !may_be_wanted || !self.strangers.is_worth_a_search(process, inode) {
             return None;
         }
         let stamp = self.rules.names.stamp(process);
