@@ -34,7 +34,7 @@ pub use failed_writeback::{FailedWriteback, WritebackSign};
 pub use flusher::{DiskStats, Flusher, FlusherBuilder};
 pub use observed_file::{
     ExcessSink, Notice, NoticeSink, ObserveOptions, Observed, ObservedPages, ObservedState,
-    Provenance, WAIT_LENGTHS, Waits, WriterLimit,
+    Provenance, Sink, WAIT_LENGTHS, Waits, WriterLimit,
 };
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

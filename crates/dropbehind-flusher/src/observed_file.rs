@@ -32,7 +32,6 @@ use crate::{lock, residency};
 pub use brake::WriterLimit;
 use brake::{Brake, FileLimit};
 pub(crate) use brakes::Brakes;
-pub use brakes::ExcessSink;
 use mailbox::{Mail, Mailbox};
 pub use observed_pages::ObservedPages;
 use source::{ObservedSource, Unreported};
@@ -75,25 +74,38 @@ pub enum Provenance {
     ResidentAtOpen(CacheMap),
 }
 
-/// Receives the notices of observed files. Runs in the disk's thread, so it must pass them on
-/// without waiting.
-#[derive(Clone)]
-pub struct NoticeSink(Arc<dyn Fn(Notice) + Send + Sync>);
+/// Receives what a disk's threads tell of observed files. Runs in these threads, so it must pass
+/// that on without waiting.
+pub struct Sink<T>(Arc<dyn Fn(T) + Send + Sync>);
 
-impl NoticeSink {
-    /// Calls `take` with each notice.
-    pub fn new(take: impl Fn(Notice) + Send + Sync + 'static) -> NoticeSink {
-        NoticeSink(Arc::new(take))
+/// Receives the notices of observed files.
+pub type NoticeSink = Sink<Notice>;
+
+/// Is told every few milliseconds, as long as more is unwritten in a disk's observed files than
+/// may be, on which devices (`st_dev`) programs open these files.
+pub type ExcessSink = Sink<u64>;
+
+impl<T> Sink<T> {
+    /// Calls `take` with each.
+    pub fn new(take: impl Fn(T) + Send + Sync + 'static) -> Sink<T> {
+        Sink(Arc::new(take))
     }
 
-    pub(super) fn tell(&self, notice: Notice) {
-        (self.0)(notice);
+    /// Tells it.
+    pub fn tell(&self, told: T) {
+        (self.0)(told);
     }
 }
 
-impl fmt::Debug for NoticeSink {
+impl<T> Clone for Sink<T> {
+    fn clone(&self) -> Sink<T> {
+        Sink(Arc::clone(&self.0))
+    }
+}
+
+impl<T> fmt::Debug for Sink<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NoticeSink").finish_non_exhaustive()
+        f.debug_struct("Sink").finish_non_exhaustive()
     }
 }
 

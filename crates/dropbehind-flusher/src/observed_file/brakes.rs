@@ -5,8 +5,6 @@
 //! That takes a thread of its own: the disk's thread waits for the disk just when much is on
 //! its way.
 
-use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -26,30 +24,6 @@ const CALM: Duration = Duration::from_secs(1);
 /// who keeps a file's lock keeps them for ever.
 const HELD: usize = 256;
 
-/// Is told every few milliseconds, as long as more is unwritten in a disk's observed files than
-/// may be, on which devices (`st_dev`) programs open these files. Runs in the thread that watches
-/// the disk's writers, so it must not wait.
-#[derive(Clone)]
-pub struct ExcessSink(Arc<dyn Fn(u64) + Send + Sync>);
-
-impl ExcessSink {
-    /// Calls `take` with each device.
-    pub fn new(take: impl Fn(u64) + Send + Sync + 'static) -> ExcessSink {
-        ExcessSink(Arc::new(take))
-    }
-
-    /// Tells it of a device.
-    pub fn tell(&self, device: u64) {
-        (self.0)(device);
-    }
-}
-
-impl fmt::Debug for ExcessSink {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ExcessSink").finish_non_exhaustive()
-    }
-}
-
 /// The brakes of a disk's files.
 #[derive(Debug, Default)]
 pub(crate) struct Brakes {
@@ -57,8 +31,8 @@ pub(crate) struct Brakes {
     /// Signals that there is another file to watch.
     news: Condvar,
     sum: Arc<UnwrittenSum>,
-    /// The files whose writers are held.
-    held: Arc<AtomicUsize>,
+    /// Shared by as many threads as hold writers.
+    held: Arc<()>,
 }
 
 #[derive(Debug, Default)]
@@ -208,13 +182,15 @@ impl DiskHandle {
     }
 
     fn hold_writers(self: &Arc<Self>, taken: Taken) {
-        let Some(place) = Place::take(&self.brakes.held) else {
+        // The threads that hold writers have the others. Nobody but this thread takes one.
+        let place = Arc::clone(&self.brakes.held);
+        if Arc::strong_count(&place) > 1 + HELD {
             return self.note(format!(
                 "writers of some files on {} are not held back where they outrun the disk: as \
                  many writers are held as may be at once",
                 self.name()
             ));
-        };
+        }
         let disk = Arc::clone(self);
         // If no thread can be started, dropping `taken` gives the right back.
         let _ = spawn("dropbehind-hold", move || {
@@ -227,28 +203,6 @@ impl DiskHandle {
                 ));
             }
         });
-    }
-}
-
-/// One of the places for files whose writers are held.
-struct Place {
-    held: Arc<AtomicUsize>,
-}
-
-impl Place {
-    /// Takes one, if there is one.
-    fn take(held: &Arc<AtomicUsize>) -> Option<Place> {
-        let place = Place {
-            held: Arc::clone(held),
-        };
-        // If there is none, dropping it takes it off again.
-        (held.fetch_add(1, Ordering::SeqCst) < HELD).then_some(place)
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.held.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
