@@ -687,23 +687,19 @@ mod tests {
     #[test]
     fn what_came_back_since_is_decided_about_anew() {
         let mut files = streaming();
-        let reuse = files.reuse_mut();
-        // What comes back stays, and nothing else.
-        reuse.see_uses(false);
-        reuse.opened(FILE, Some((INODE, 0)), 0);
-        reuse.dropped_in_any_case(FILE, pages(0, 8));
+        files.reuse_mut().opened(FILE, Some((INODE, 0)), 0);
         files.brought_to_try(FILE, pages(0, 8), [None; 2]);
-        files.reuse_mut().see_uses(true);
+        let again = Used {
+            once: true,
+            again: true,
+        };
+        files.decide(true, |_, part| (part, again), |_, _| 0);
         files.brought_to_try(FILE, pages(0, 4), [None; 2]);
-        let back = Brought {
-            back: true,
-            ..brought(pages(0, 8), true)
-        };
-        let again = Brought {
+        let held = |range| Brought {
             held: true,
-            ..brought(pages(0, 4), true)
+            ..brought(range, true)
         };
-        let told = FileAction::Report(FILE, vec![back, again]);
+        let told = FileAction::Report(FILE, vec![held(pages(0, 8)), held(pages(0, 4))]);
         let decided = FileAction::Decide(FILE, pages(4, 8), true);
         expect(&mut files, &[told, decided]);
     }

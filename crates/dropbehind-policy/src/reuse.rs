@@ -110,8 +110,6 @@ struct Tried {
 pub struct Reuse {
     length: QueueLength,
     memory_bytes: u64,
-    /// Whether uses of cached pages are known.
-    sees_uses: bool,
     /// Whether pages were to stay if they are used again.
     has_tried: bool,
     files: BTreeMap<FileNumber, Tried>,
@@ -127,7 +125,6 @@ impl Default for Reuse {
         Reuse {
             length: QueueLength::new(),
             memory_bytes: QueueLength::new().bytes() * MEMORY_SHARE,
-            sees_uses: true,
             has_tried: false,
             files: BTreeMap::new(),
             probation: RangeQueue::default(),
@@ -142,11 +139,6 @@ impl Reuse {
     pub fn set_memory(&mut self, available_bytes: u64) {
         self.memory_bytes = available_bytes;
         self.length.set_memory(available_bytes);
-    }
-
-    /// Without it, what comes back after it was dropped stays at once, and nothing else does.
-    pub fn see_uses(&mut self, sees_uses: bool) {
-        self.sees_uses = sees_uses;
     }
 
     /// A file is known from now on. What enters the cache of it from `written_from` on was
@@ -223,19 +215,12 @@ impl Reuse {
             let arrival = self.fate(file, part, some_back);
             parts.push((part, arrival));
         }
-        for part in back {
-            let arrival = match self.sees_uses {
+        if let Some(tried) = self.files.get_mut(&file) {
+            for part in back {
                 // It may be written anew, and not read.
-                true => Arrival::Waits,
-                false => {
-                    self.learn(file, true);
-                    Arrival::Stays
-                }
-            };
-            if let Some(tried) = self.files.get_mut(&file).filter(|_| self.sees_uses) {
                 tried.back.insert(part);
+                parts.push((part, Arrival::Waits));
             }
-            parts.push((part, arrival));
         }
         let past = self.files.get(&file).and_then(|tried| tried.past);
         for (part, arrival) in &parts {
@@ -512,16 +497,6 @@ mod tests {
         arrive(&mut reuse, FILE, pieces(0, 1));
         let (file, parts) = reuse.take_oldest(true).unwrap();
         assert!(!reuse.decide(file, &parts, Used::default()));
-    }
-
-    #[test]
-    fn where_uses_are_not_seen_only_what_comes_back_stays() {
-        let mut reuse = reuse();
-        reuse.see_uses(false);
-        arrive(&mut reuse, NEW, pieces(0, 1));
-        let (file, parts) = reuse.take_oldest(true).unwrap();
-        assert!(!reuse.decide(file, &parts, Used::default()));
-        assert_eq!(arrive(&mut reuse, NEW, pieces(0, 1)), [Arrival::Stays]);
     }
 
     #[test]

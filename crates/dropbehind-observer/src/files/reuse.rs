@@ -22,7 +22,6 @@ impl Files {
 
     /// Uses of cached pages are noted from now on, if the kernel reports them.
     pub(crate) fn look_for_uses(&mut self, uses: Option<CacheUses>) {
-        self.table.reuse_mut().see_uses(uses.is_some());
         self.uses = Some(uses);
     }
 
@@ -36,7 +35,6 @@ impl Files {
         if self.uses.is_some() {
             self.decide(true);
             self.act();
-            self.table.reuse_mut().see_uses(false);
             self.uses = None;
         }
     }

@@ -61,7 +61,6 @@ impl Observer {
         };
         let reuse = observer.table.reuse_mut();
         reuse.set_memory(plan.memory_bytes);
-        reuse.see_uses(plan.sees_uses);
         observer
     }
 }
