@@ -74,6 +74,8 @@ impl fmt::Display for Support {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Works => f.write_str("works"),
+            // The kernel's own words have the number.
+            Self::Missing { why, .. } if why.contains("(os error") => write!(f, "missing: {why}"),
             Self::Missing { errno, why } => write!(f, "missing: {why} (errno {errno})"),
             Self::Ineffective { why } => write!(f, "no effect: {why}"),
             Self::Untested { why } => write!(f, "untested: {why}"),
