@@ -3,13 +3,6 @@
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
-/// What a metric is.
-#[derive(Clone, Copy)]
-pub(super) enum Kind {
-    Counter,
-    Gauge,
-}
-
 /// The labels of a series besides the observer's, and their texts.
 pub(super) type Labels = Vec<(&'static str, String)>;
 
@@ -32,17 +25,17 @@ impl Exposition {
         self.text
     }
 
-    /// One metric and its samples; nothing if there are none. A counter's name ends in `_total`.
+    /// One metric and its samples; nothing if there are none. It is a counter if its name ends in
+    /// `_total`, and else a gauge.
     pub(super) fn family<'a, V: fmt::Display>(
         &mut self,
-        kind: Kind,
         name: &str,
         help: &str,
         samples: impl IntoIterator<Item = (&'a Labels, V)>,
     ) {
-        let kind = match kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
+        let kind = match name.ends_with("_total") {
+            true => "counter",
+            false => "gauge",
         };
         let mut samples = samples.into_iter().peekable();
         if samples.peek().is_none() {
@@ -95,8 +88,8 @@ impl Exposition {
         let _ = writeln!(self.text, "}} {value}");
     }
 
-    pub(super) fn one(&mut self, kind: Kind, name: &str, help: &str, value: impl fmt::Display) {
-        self.family(kind, name, help, [(&Labels::new(), value)]);
+    pub(super) fn one(&mut self, name: &str, help: &str, value: impl fmt::Display) {
+        self.family(name, help, [(&Labels::new(), value)]);
     }
 }
 
