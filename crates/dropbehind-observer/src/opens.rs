@@ -20,6 +20,7 @@ pub(crate) use reported::Reported;
 pub use server::{OpenServer, Served, StartSpare};
 pub use spare::stand_by;
 
+use crate::owners::has_thread;
 use dropbehind_linux::{message_sockets, process_stat};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -43,16 +44,7 @@ pub fn are_served() -> bool {
     let own = i32::try_from(std::process::id()).unwrap_or(0);
     // Numbers are reused, so this may lead in a circle.
     let mut ancestors = std::iter::successors(parent(&own), parent).take(GENERATIONS);
-    ancestors.any(serves)
-}
-
-fn serves(process: i32) -> bool {
-    let threads = std::fs::read_dir(format!("/proc/{process}/task"));
-    let mut threads = threads.into_iter().flatten().flatten();
-    threads.any(|thread| {
-        let name = std::fs::read_to_string(thread.path().join("comm"));
-        name.is_ok_and(|name| name.trim_end() == server::NAME)
-    })
+    ancestors.any(|process| has_thread(process, server::NAME))
 }
 
 /// The server's and the observer's end of a connection.

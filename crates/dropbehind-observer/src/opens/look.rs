@@ -246,7 +246,7 @@ impl Looker {
         if FileType::from_raw_mode(stat.stx_mode.into()) != FileType::RegularFile {
             return Found::Nothing;
         }
-        let writes = flags.intersects(OFlags::WRONLY | OFlags::RDWR);
+        let writes = writes(flags);
         // Whoever makes a file may write to it whatever its mode.
         let is_maker = is_made && stat.stx_uid == self.user;
         let truncates = flags.contains(OFlags::TRUNC);
@@ -324,10 +324,6 @@ impl LookedAt {
         !self.flags.contains(OFlags::WRONLY)
     }
 
-    pub(super) fn is_writable(&self) -> bool {
-        self.flags.intersects(OFlags::WRONLY | OFlags::RDWR)
-    }
-
     /// Returns whether the open discards what the file contains.
     pub(super) fn is_to_be_truncated(&self) -> bool {
         self.flags.contains(OFlags::TRUNC) && self.size_bytes > 0
@@ -335,7 +331,7 @@ impl LookedAt {
 
     /// What is to be known of it, if the open may have an overlay copy it.
     pub(super) fn copying(&self) -> Option<Copying> {
-        let may_be_copied = self.is_overlay && self.is_writable() && !self.is_to_be_truncated();
+        let may_be_copied = self.is_overlay && writes(self.flags) && !self.is_to_be_truncated();
         let born = self.born.filter(|_| may_be_copied)?;
         Some(Copying {
             born,
@@ -367,10 +363,6 @@ impl Way {
         stat.is_ok_and(|stat| inode_of(&stat) == inode)
     }
 
-    pub(super) fn is_writable(&self) -> bool {
-        self.flags.intersects(OFlags::WRONLY | OFlags::RDWR)
-    }
-
     /// The `st_dev` of the directory that gets the file.
     pub(super) fn device(&self) -> Option<u64> {
         let base = self.base.as_ref().map_or(CWD, AsFd::as_fd);
@@ -391,6 +383,10 @@ impl Way {
         let flags = OFlags::PATH | OFlags::CLOEXEC | (self.flags & OFlags::NOFOLLOW);
         rustix::fs::openat2(base, &self.path, flags, Mode::empty(), self.resolve)
     }
+}
+
+pub(super) fn writes(flags: OFlags) -> bool {
+    flags.intersects(OFlags::WRONLY | OFlags::RDWR)
 }
 
 fn unreadable(error: &io::Error) -> Found {

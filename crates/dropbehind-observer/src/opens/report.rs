@@ -58,7 +58,7 @@ pub(crate) enum Before {
 }
 
 /// What of a file was not cached.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Absent {
     /// Of its pages: of a page that is cached, nothing is absent.
     size_bytes: u64,
@@ -70,12 +70,7 @@ pub(crate) struct Absent {
 impl Absent {
     /// All of it: nothing of it was cached, or it has been truncated.
     pub(crate) fn all() -> Absent {
-        Absent {
-            size_bytes: 0,
-            cached_bytes: 0,
-            unwritten_bytes: 0,
-            parts: Vec::new(),
-        }
+        Absent::default()
     }
 
     /// None of it: all of its pages were cached.

@@ -1,7 +1,7 @@
 //! The server of stopped opens: a thread of the supervisor.
 
 use super::excess::Excess;
-use super::look::{Found, Inode, LookedAt, Looker, Way};
+use super::look::{Found, Inode, LookedAt, Looker, Way, writes};
 use super::spare::TICK;
 use super::{Absent, Before, Copying, Report};
 use crate::budget::Budget;
@@ -219,8 +219,8 @@ impl Serving {
             return false;
         }
         let device = match found {
-            Found::File(file) if file.is_writable() => Some(file.device()),
-            Found::ToBeMade(way) if way.is_writable() => way.device(),
+            Found::File(file) if writes(file.flags) => Some(file.device()),
+            Found::ToBeMade(way) if writes(way.flags) => way.device(),
             _ => None,
         };
         let Some(device) = device.filter(|&device| self.excess.is_on(device)) else {
@@ -283,14 +283,7 @@ impl Serving {
             return true;
         }
         // What this thread opened before is open by now, or was not possible.
-        while let Some(at) = self
-            .unfinished
-            .iter()
-            .position(|open| open.thread == call.thread)
-        {
-            let open = self.unfinished.swap_remove(at);
-            self.finish(open);
-        }
+        self.finish_where(|open| open.thread == call.thread);
         match call.request {
             Request::Rename => self.finish_made(),
             Request::Ring => {
@@ -444,29 +437,26 @@ impl Serving {
 
     /// Looks at what opens of any thread have made, before it may get another name.
     fn finish_made(&mut self) {
-        let is_made = |open: &mut Unfinished| matches!(open.what, What::Made(_)) && open.is_done();
-        let made: Vec<_> = self.unfinished.extract_if(.., is_made).collect();
-        for open in made {
-            self.finish(open);
-        }
+        self.finish_where(|open| matches!(open.what, What::Made(_)) && open.is_done());
     }
 
     /// If other threads have made or truncated this file, reports that first: what is cached of it
     /// is theirs.
     fn finish_same(&mut self, file: &LookedAt) {
-        let is_same = |open: &mut Unfinished| match &open.what {
+        self.finish_where(|open| match &open.what {
             What::Made(way) => way.leads_to(file.inode),
             What::Truncated(other) => other.inode == file.inode && open.is_done(),
             What::Copied(..) | What::Unclear => false,
-        };
-        let same: Vec<_> = self.unfinished.extract_if(.., is_same).collect();
-        for open in same {
-            self.finish(open);
-        }
+        });
     }
 
     fn finish_all(&mut self) {
-        for open in std::mem::take(&mut self.unfinished) {
+        self.finish_where(|_| true);
+    }
+
+    fn finish_where(&mut self, is_wanted: impl FnMut(&mut Unfinished) -> bool) {
+        let wanted: Vec<_> = self.unfinished.extract_if(.., is_wanted).collect();
+        for open in wanted {
             self.finish(open);
         }
     }
@@ -510,7 +500,7 @@ impl Serving {
         let report = Report::Opened {
             process: self.process_of(thread),
             readable: file.is_readable(),
-            writable: file.is_writable(),
+            writable: writes(file.flags),
             copying,
             before,
             counted_ns,

@@ -60,18 +60,6 @@ impl Programs {
     }
 }
 
-impl Users {
-    fn has(&self, user: u32) -> bool {
-        self.known.iter().any(|(_, known)| *known == Some(user))
-    }
-}
-
-impl Sizes {
-    fn has(&self, bytes: u64) -> bool {
-        self.ranges.iter().any(|(_, range)| range.contains(&bytes))
-    }
-}
-
 impl Condition {
     /// Its key in the file.
     pub(super) fn key(&self) -> &'static str {
@@ -128,9 +116,15 @@ impl Condition {
         };
         match self {
             Self::Path(paths) => Some(paths.matches(candidate.path)),
-            Self::Size(sizes) => candidate.size_bytes.map(|bytes| sizes.has(bytes)),
+            Self::Size(sizes) => candidate.size_bytes.map(|bytes| {
+                let mut ranges = sizes.ranges.iter();
+                ranges.any(|(_, range)| range.contains(&bytes))
+            }),
             Self::Program(programs) => programs.holds(process),
-            Self::User(users) => process.user().map(|user| users.has(user)),
+            Self::User(users) => process.user().map(|user| {
+                let mut known = users.known.iter();
+                known.any(|(_, known)| *known == Some(user))
+            }),
             Self::Unit(units) => any_group(is_of_unit, units),
             Self::Cgroup(groups) => any_group(is_within, groups),
         }

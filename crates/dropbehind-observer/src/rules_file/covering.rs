@@ -5,7 +5,7 @@
 
 use std::ops::RangeInclusive;
 
-use super::condition::{Condition, Programs, Sizes, Users};
+use super::condition::Condition;
 use super::patterns::{Patterns, is_glob};
 use super::rule::Rule;
 
@@ -23,9 +23,19 @@ impl Condition {
             (Self::Path(mine), Self::Path(its))
             | (Self::Unit(mine), Self::Unit(its))
             | (Self::Cgroup(mine), Self::Cgroup(its)) => mine.cover(its),
-            (Self::Size(mine), Self::Size(its)) => mine.cover(its),
-            (Self::Program(mine), Self::Program(its)) => mine.cover(its),
-            (Self::User(mine), Self::User(its)) => mine.cover(its),
+            (Self::Size(mine), Self::Size(its)) => {
+                let is_covered = |its: &RangeInclusive<u64>| {
+                    let mut mine = mine.ranges.iter();
+                    mine.any(|(_, mine)| mine.contains(its.start()) && mine.contains(its.end()))
+                };
+                its.ranges.iter().all(|(_, its)| is_covered(its))
+            }
+            (Self::Program(mine), Self::Program(its)) => {
+                mine.names.cover(&its.names) && mine.paths.cover(&its.paths)
+            }
+            (Self::User(mine), Self::User(its)) => {
+                its.known.iter().all(|its| mine.known.contains(its))
+            }
             _ => false,
         }
     }
@@ -46,26 +56,4 @@ impl Patterns {
 fn is_in_folder(pattern: &str, folder: &str) -> bool {
     let root = folder.strip_suffix("**").unwrap_or(folder);
     root.starts_with('/') && root.ends_with('/') && !is_glob(root) && pattern.starts_with(root)
-}
-
-impl Programs {
-    fn cover(&self, others: &Self) -> bool {
-        self.names.cover(&others.names) && self.paths.cover(&others.paths)
-    }
-}
-
-impl Users {
-    fn cover(&self, others: &Self) -> bool {
-        others.known.iter().all(|its| self.known.contains(its))
-    }
-}
-
-impl Sizes {
-    fn cover(&self, others: &Self) -> bool {
-        let is_covered = |its: &RangeInclusive<u64>| {
-            let mut mine = self.ranges.iter();
-            mine.any(|(_, mine)| mine.contains(its.start()) && mine.contains(its.end()))
-        };
-        others.ranges.iter().all(|(_, its)| is_covered(its))
-    }
 }
