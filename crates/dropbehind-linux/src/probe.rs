@@ -91,7 +91,8 @@ pub fn probe(path: &Path) -> io::Result<Probe> {
         // On SMB a file without a name can be opened, and then not even be looked at.
         let tried = ScratchFile::new(directory).and_then(|scratch| scratch.probe(directory));
         return tried.or_else(|error| {
-            let why = format!("no scratch file works there ({error}); name a folder you may write to");
+            let why =
+                format!("no scratch file works there ({error}); name a folder you may write to");
             probe_by_reading(&path, &why)
         });
     }

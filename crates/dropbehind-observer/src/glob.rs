@@ -43,10 +43,12 @@ impl Glob {
             Err(error) => {
                 // Its place counts what was put in front of the pattern.
                 let text = error.to_string();
-                let what = text.split(" at byte").next().unwrap_or_default();
-                Err(format!(
-                    "{what}; put a backslash before what is to be taken as it is"
-                ))
+                Err(match text.split_once(" at byte ") {
+                    Some((what, rest)) => {
+                        what.to_owned() + rest.trim_start_matches(char::is_numeric)
+                    }
+                    None => text,
+                })
             }
         }
     }

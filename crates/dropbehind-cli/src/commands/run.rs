@@ -381,13 +381,13 @@ fn check_privilege() -> Result<(), Failure> {
         return Ok(());
     };
     Err(match error.raw_os_error() {
-        Some(nix::libc::EPERM) => Failure::impossible(format!(
+        Some(nix::libc::EPERM) => Failure::impossible(
             "fanotify takes CAP_SYS_ADMIN in the machine's first user namespace, which \
-             is missing: run this as root, outside of unprivileged containers."
-        )),
-        Some(nix::libc::ENOSYS) => Failure::impossible(format!(
-            "fanotify is missing: it takes a kernel that has it, and no sandbox that hides it."
-        )),
+             is missing: run this as root, outside of unprivileged containers.",
+        ),
+        Some(nix::libc::ENOSYS) => Failure::impossible(
+            "fanotify is missing: it takes a kernel that has it, and no sandbox that hides it.",
+        ),
         _ => own(format!(
             "cannot observe programs: {error}. Raise fs.fanotify.max_user_groups, or the limit on \
              open files (ulimit -n)."

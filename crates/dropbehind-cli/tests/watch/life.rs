@@ -149,5 +149,5 @@ fn without_the_privilege_it_says_what_is_missing() {
     let mut command = user.wrapped(&["setpriv", "--bounding-set"], "-sys_admin", &watch);
     let said = finish(&mut command);
     said.fails(3, "CAP_SYS_ADMIN");
-    said.fails(3, "`dropbehind cp`");
+    said.fails(3, "`dropbehind run`");
 }

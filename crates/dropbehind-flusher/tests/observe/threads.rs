@@ -120,7 +120,7 @@ fn files_that_cannot_be_opened_stop_no_others() {
         .unwrap();
     let mut leased = BufReader::new(holder.stdout.take().unwrap());
     leased.read_line(&mut String::new()).unwrap();
-    observed.iter().for_each(Observed::touched);
+    observed.iter().for_each(Observed::reopened);
 
     let mut file = writer(&place);
     let other = observing.observe(&place.path());
