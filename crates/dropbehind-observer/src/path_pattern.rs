@@ -3,45 +3,28 @@
 use crate::glob::Glob;
 use std::path::Path;
 
-/// One pattern.
-#[derive(Clone, Debug)]
-pub struct PathPattern(Glob);
-
-impl PathPattern {
-    /// Reads a pattern. One that does not begin with a slash matches any end of a path, and one
-    /// that ends with a slash matches all that is in that folder.
-    ///
-    /// # Errors
-    ///
-    /// What is wrong with it.
-    pub fn new(text: &str) -> Result<Self, String> {
-        if text.is_empty() {
-            return Err("expected a pattern such as *.iso or /srv/**".to_owned());
-        }
-        if text.split('/').any(|part| part == "." || part == "..") {
-            return Err(
-                "a pattern begins with / or with a name; . and .. are not resolved".to_owned(),
-            );
-        }
-        if has_partial_double_star(text) {
-            return Err(
-                "** stands for whole folders, as in /srv/**; within a name, write *".to_owned(),
-            );
-        }
-        let mut whole = String::new();
-        if !text.starts_with('/') {
-            whole.push_str("**/");
-        }
-        whole.push_str(text);
-        if text.ends_with('/') {
-            whole.push_str("**");
-        }
-        Glob::new(&whole).map(Self)
+/// Reads a pattern, as [`PathPatterns`] explains.
+pub(crate) fn glob(text: &str) -> Result<Glob, String> {
+    if text.is_empty() {
+        return Err("expected a pattern such as *.iso or /srv/**".to_owned());
     }
-
-    pub(crate) fn into_glob(self) -> Glob {
-        self.0
+    if text.split('/').any(|part| part == "." || part == "..") {
+        return Err("a pattern begins with / or with a name; . and .. are not resolved".to_owned());
     }
+    if has_partial_double_star(text) {
+        return Err(
+            "** stands for whole folders, as in /srv/**; within a name, write *".to_owned(),
+        );
+    }
+    let mut whole = String::new();
+    if !text.starts_with('/') {
+        whole.push_str("**/");
+    }
+    whole.push_str(text);
+    if text.ends_with('/') {
+        whole.push_str("**");
+    }
+    Glob::new(&whole)
 }
 
 /// Within a name, `**` would quietly mean a single `*`.
@@ -56,7 +39,8 @@ fn has_partial_double_star(text: &str) -> bool {
     })
 }
 
-/// Several patterns, one of which has to match.
+/// Patterns, one of which has to match. One that does not begin with a slash matches any end of a
+/// path, and one that ends with a slash all that is in that folder.
 #[derive(Clone, Debug)]
 pub struct PathPatterns(Vec<Glob>);
 
@@ -66,8 +50,8 @@ impl PathPatterns {
     /// # Errors
     ///
     /// What is wrong with one.
-    pub fn new<'a>(texts: impl IntoIterator<Item = &'a String>) -> Result<Self, String> {
-        let globs = texts.into_iter().map(|text| Ok(PathPattern::new(text)?.0));
+    pub fn new(texts: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Self, String> {
+        let globs = texts.into_iter().map(|text| glob(text.as_ref()));
         globs.collect::<Result<_, _>>().map(Self)
     }
 
@@ -89,9 +73,7 @@ mod tests {
     use super::*;
 
     fn matches(pattern: &str, path: &str) -> bool {
-        let patterns = [pattern.to_owned()];
-        let patterns = PathPatterns::new(&patterns).unwrap();
-        patterns.matches(Path::new(path))
+        glob(pattern).unwrap().matches(path.as_ref())
     }
 
     #[test]
@@ -136,7 +118,7 @@ mod tests {
             ("/a/b**", "whole folders"),
             ("/a/***", "whole folders"),
         ] {
-            let error = PathPattern::new(pattern).map(drop).unwrap_err();
+            let error = glob(pattern).unwrap_err();
             assert!(error.contains(saying), "{pattern}: {error}");
         }
     }

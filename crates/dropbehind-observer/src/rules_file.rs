@@ -36,17 +36,11 @@ pub use dropbehind_config::{FileError as RulesFileError, Problem};
 /// The rules of a file, and of those in its folder.
 #[derive(Clone, Debug)]
 pub struct RulesFile {
-    rules: Rules,
-    /// The names of the files in its folder.
-    drop_ins: Vec<String>,
-}
-
-/// What the files say.
-#[derive(Clone, Debug)]
-struct Rules {
     defaults: Defaults,
     rules: Vec<Rule>,
     disks: Disks,
+    /// The names of the files in its folder.
+    drop_ins: Vec<String>,
 }
 
 /// The keys above the rules. The mode is for files that no rule matches; the others apply where
@@ -91,22 +85,21 @@ impl RulesFile {
 
     /// Adds what a later file says.
     fn add(&mut self, later: Self, name: &str) {
-        let (all, later) = (&mut self.rules, later.rules);
-        all.rules.extend(later.rules.into_iter().map(|mut rule| {
+        self.rules.extend(later.rules.into_iter().map(|mut rule| {
             rule.place.push_str(" of ");
             rule.place.push_str(name);
             rule
         }));
-        all.disks.add(later.disks);
-        all.defaults = Defaults {
-            mode: later.defaults.mode.or(all.defaults.mode),
-            window_bytes: later.defaults.window_bytes.or(all.defaults.window_bytes),
-            request_bytes: later.defaults.request_bytes.or(all.defaults.request_bytes),
+        self.disks.add(later.disks);
+        self.defaults = Defaults {
+            mode: later.defaults.mode.or(self.defaults.mode),
+            window_bytes: later.defaults.window_bytes.or(self.defaults.window_bytes),
+            request_bytes: later.defaults.request_bytes.or(self.defaults.request_bytes),
             max_dirty_bytes: later
                 .defaults
                 .max_dirty_bytes
-                .or(all.defaults.max_dirty_bytes),
-            reads: later.defaults.reads.or(all.defaults.reads),
+                .or(self.defaults.max_dirty_bytes),
+            reads: later.defaults.reads.or(self.defaults.reads),
         };
     }
 
@@ -116,11 +109,7 @@ impl RulesFile {
     ///
     /// All its mistakes, in the order of its lines.
     pub fn parse(text: &str) -> Result<Self, Vec<Problem>> {
-        let rules = parse::parse(text)?;
-        Ok(Self {
-            rules,
-            drop_ins: Vec::new(),
-        })
+        parse::parse(text)
     }
 
     /// The names of the files in its folder, in the order in which they were read.
@@ -132,17 +121,15 @@ impl RulesFile {
     /// The number of rules, not counting the mode for all other files.
     #[must_use]
     pub fn rule_count(&self) -> usize {
-        self.rules.rules.len()
+        self.rules.len()
     }
 
     /// Returns whether every file is left alone.
     #[must_use]
     pub fn leaves_all_alone(&self) -> bool {
-        self.rules.modes().all(Mode::is_buffered)
+        self.modes().all(Mode::is_buffered)
     }
-}
 
-impl Rules {
     fn modes(&self) -> impl Iterator<Item = Mode> + '_ {
         let disks = self.disks.iter().filter_map(|(_, disk)| disk.mode);
         let rules = self.rules.iter().map(|rule| rule.mode);
@@ -192,20 +179,20 @@ impl Rules {
 
 impl rules::Rules for RulesFile {
     fn settings_for(&self, candidate: Candidate<'_>) -> Option<Settings> {
-        if self.rules.is_off(candidate.disk) {
+        if self.is_off(candidate.disk) {
             return None;
         }
         let process = ProcessFacts::of(candidate.process, candidate.name);
-        let mut rules = self.rules.rules.iter().enumerate();
+        let mut rules = self.rules.iter().enumerate();
         let rule = rules.find(|(_, rule)| rule.matches(candidate, &process) == Some(true));
-        self.rules.settings(rule, candidate.disk)
+        self.settings(rule, candidate.disk)
     }
 
     fn rule_name(&self, number: usize) -> Option<Arc<str>> {
         let Some(index) = number.checked_sub(1) else {
             return Some("others".into());
         };
-        let rule = self.rules.rules.get(index)?;
+        let rule = self.rules.get(index)?;
         let number = || number.to_string();
         Some(rule.name.clone().unwrap_or_else(number).into())
     }
@@ -215,26 +202,22 @@ impl rules::Rules for RulesFile {
     }
 
     fn heed_advice(&self) -> bool {
-        self.rules.modes().any(Mode::heeds_advice)
+        self.modes().any(Mode::heeds_advice)
     }
 
     fn keep_reused(&self) -> bool {
-        self.rules.modes().any(Mode::keeps_reused)
+        self.modes().any(Mode::keeps_reused)
     }
 
     fn name(&self, folder: &Path) -> bool {
-        let wanting = self
-            .rules
-            .rules
-            .iter()
-            .filter(|rule| !rule.mode.is_buffered());
+        let wanting = self.rules.iter().filter(|rule| !rule.mode.is_buffered());
         let conditions = wanting.flat_map(|rule| &rule.conditions);
         let mut paths = conditions.filter_map(Condition::paths);
         paths.any(|paths| paths.name(folder))
     }
 
     fn ask_for_sizes(&self) -> bool {
-        let rules = self.rules.rules.iter();
+        let rules = self.rules.iter();
         let mut conditions = rules.flat_map(|rule| rule.conditions.iter().chain(&rule.exceptions));
         conditions.any(|condition| matches!(condition, Condition::Size(_)))
     }

@@ -1,7 +1,7 @@
 //! The rows of the table.
 
 use super::{Kind, OpenSource, OptionSpec};
-use crate::path_pattern::PathPattern;
+use crate::path_pattern::PathPatterns;
 use dropbehind::Mode;
 use dropbehind::strategy::Strategy;
 use dropbehind_linux::IoPriority;
@@ -255,7 +255,7 @@ pub(super) const ONLY: OptionSpec = OptionSpec {
     name: "only",
     value_name: "GLOB",
     kind: Kind::Pattern {
-        check: |text| PathPattern::new(text).map(drop),
+        check: |text| PathPatterns::new([text]).map(drop),
     },
     meaning: "Observe files that match GLOB, and no others; may be repeated",
     details: "A pattern that begins with / is for the whole path, as the program sees it. Any \
@@ -269,7 +269,7 @@ pub(super) const EXCEPT: OptionSpec = OptionSpec {
     name: "except",
     value_name: "GLOB",
     kind: Kind::Pattern {
-        check: |text| PathPattern::new(text).map(drop),
+        check: |text| PathPatterns::new([text]).map(drop),
     },
     meaning: "Leave files alone that match GLOB; may be repeated",
     details: "Takes precedence over --only; same pattern syntax.",

@@ -16,27 +16,16 @@ pub(super) struct Programs {
     pub(super) paths: Patterns,
 }
 
-/// Users by name or number.
-#[derive(Clone, Debug)]
-pub(super) struct Users {
-    /// As written, each with its number, if there is such a user.
-    pub(super) known: Vec<(String, Option<u32>)>,
-}
-
-/// Sizes in bytes, as written and as ranges.
-#[derive(Clone, Debug)]
-pub(super) struct Sizes {
-    pub(super) ranges: Vec<(String, RangeInclusive<u64>)>,
-}
-
 /// A condition. In the order in which they are tried: what the event tells comes first, while
 /// the process must be looked up.
 #[derive(Clone, Debug)]
 pub(super) enum Condition {
     Path(Patterns),
-    Size(Sizes),
+    /// In bytes, as written and as ranges.
+    Size(Vec<(String, RangeInclusive<u64>)>),
     Program(Programs),
-    User(Users),
+    /// By name or number as written, each with its number, if there is such a user.
+    User(Vec<(String, Option<u32>)>),
     Unit(Patterns),
     Cgroup(Patterns),
 }
@@ -79,9 +68,9 @@ impl Condition {
             Self::Path(patterns) | Self::Unit(patterns) | Self::Cgroup(patterns) => {
                 patterns.texts().to_vec()
             }
-            Self::Size(sizes) => sizes.ranges.iter().map(|(text, _)| text.clone()).collect(),
+            Self::Size(sizes) => sizes.iter().map(|(text, _)| text.clone()).collect(),
             Self::Program(programs) => [programs.names.texts(), programs.paths.texts()].concat(),
-            Self::User(users) => users.known.iter().map(|(text, _)| text.clone()).collect(),
+            Self::User(users) => users.iter().map(|(text, _)| text.clone()).collect(),
         };
         texts.join(" or ")
     }
@@ -97,7 +86,7 @@ impl Condition {
     /// The names of users that there are not.
     pub(super) fn unknown_users(&self) -> impl Iterator<Item = &str> {
         let known = match self {
-            Self::User(users) => users.known.as_slice(),
+            Self::User(users) => users.as_slice(),
             _ => &[],
         };
         let unknown = known.iter().filter(|(_, number)| number.is_none());
@@ -117,13 +106,13 @@ impl Condition {
         match self {
             Self::Path(paths) => Some(paths.matches(candidate.path)),
             Self::Size(sizes) => candidate.size_bytes.map(|bytes| {
-                let mut ranges = sizes.ranges.iter();
-                ranges.any(|(_, range)| range.contains(&bytes))
+                let mut sizes = sizes.iter();
+                sizes.any(|(_, range)| range.contains(&bytes))
             }),
             Self::Program(programs) => programs.holds(process),
             Self::User(users) => process.user().map(|user| {
-                let mut known = users.known.iter();
-                known.any(|(_, known)| *known == Some(user))
+                let mut users = users.iter();
+                users.any(|(_, known)| *known == Some(user))
             }),
             Self::Unit(units) => any_group(is_of_unit, units),
             Self::Cgroup(groups) => any_group(is_within, groups),

@@ -25,17 +25,15 @@ impl Condition {
             | (Self::Cgroup(mine), Self::Cgroup(its)) => mine.cover(its),
             (Self::Size(mine), Self::Size(its)) => {
                 let is_covered = |its: &RangeInclusive<u64>| {
-                    let mut mine = mine.ranges.iter();
+                    let mut mine = mine.iter();
                     mine.any(|(_, mine)| mine.contains(its.start()) && mine.contains(its.end()))
                 };
-                its.ranges.iter().all(|(_, its)| is_covered(its))
+                its.iter().all(|(_, its)| is_covered(its))
             }
             (Self::Program(mine), Self::Program(its)) => {
                 mine.names.cover(&its.names) && mine.paths.cover(&its.paths)
             }
-            (Self::User(mine), Self::User(its)) => {
-                its.known.iter().all(|its| mine.known.contains(its))
-            }
+            (Self::User(mine), Self::User(its)) => its.iter().all(|its| mine.contains(its)),
             _ => false,
         }
     }

@@ -16,15 +16,14 @@ impl RulesFile {
     /// else that the candidate's process would show is said to.
     #[must_use]
     pub fn explain(&self, file: Candidate<'_>, program: Option<&str>) -> String {
-        let all = &self.rules;
         let disk = shown(file.disk);
-        if all.is_off(file.disk) {
+        if self.is_off(file.disk) {
             return format!("disk {disk} is off: all its files are left alone\n");
         }
         let process = ProcessFacts::of_program(program);
         let mut text = String::new();
         let mut decides = None;
-        for (number, rule) in all.rules.iter().enumerate() {
+        for (number, rule) in self.rules.iter().enumerate() {
             let title = rule.title(number + 1);
             let mode = mode_name(rule.mode);
             let matches = rule.matches(file, &process);
@@ -40,14 +39,14 @@ impl RulesFile {
                 break;
             }
         }
-        let settings = all.settings(decides, file.disk);
+        let settings = self.settings(decides, file.disk);
         if decides.is_none() {
-            let of_disk = all.disks.get(file.disk).and_then(|disk| disk.mode);
+            let of_disk = self.disks.get(file.disk).and_then(|disk| disk.mode);
             let place = match of_disk {
                 Some(_) => format!("other files on disk {disk}"),
                 None => "all other files".to_owned(),
             };
-            let mode = mode_name(of_disk.unwrap_or(all.other_mode()));
+            let mode = mode_name(of_disk.unwrap_or(self.other_mode()));
             let _ = writeln!(text, "{place}: {mode}");
         }
         let _ = consequence(&mut text, settings);

@@ -13,26 +13,25 @@ use crate::{shown, size};
 /// The rules in words, in the order in which they are tried.
 impl fmt::Display for RulesFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let all = &self.rules;
-        for (number, rule) in all.rules.iter().enumerate() {
+        for (number, rule) in self.rules.iter().enumerate() {
             writeln!(f, "{}: {}", rule.title(number + 1), mode_name(rule.mode))?;
             conditions(f, rule)?;
-            consequence(f, all.settings(Some((number, rule)), ""))?;
+            consequence(f, self.settings(Some((number, rule)), ""))?;
         }
-        let others = if all.rules.is_empty() {
+        let others = if self.rules.is_empty() {
             "all files"
         } else {
             "all other files"
         };
         let has_mode = |(_, disk): (&str, &DiskSettings)| disk.enabled && disk.mode.is_some();
-        let elsewhere = if all.disks.iter().any(has_mode) {
+        let elsewhere = if self.disks.iter().any(has_mode) {
             " on other disks"
         } else {
             ""
         };
-        writeln!(f, "{others}{elsewhere}: {}", mode_name(all.other_mode()))?;
-        consequence(f, all.settings(None, ""))?;
-        for (name, disk) in all.disks.iter() {
+        writeln!(f, "{others}{elsewhere}: {}", mode_name(self.other_mode()))?;
+        consequence(f, self.settings(None, ""))?;
+        for (name, disk) in self.disks.iter() {
             let mut says = sizes(disk.window_bytes, disk.request_bytes, disk.max_dirty_bytes);
             if let Some(mode) = disk.mode {
                 let comma = if says.is_empty() { "" } else { "; " };
@@ -48,7 +47,7 @@ impl fmt::Display for RulesFile {
             }
             writeln!(f, "disk {}: {says}", shown(name))?;
         }
-        if all.disks.iter().any(|(_, disk)| disk.enabled) {
+        if self.disks.iter().any(|(_, disk)| disk.enabled) {
             writeln!(
                 f,
                 "A rule's sizes override a disk's, and a disk's those at the top."

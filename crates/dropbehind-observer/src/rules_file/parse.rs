@@ -9,11 +9,11 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::cgroup::full_unit_name;
-use super::condition::{Condition, Programs, Sizes, Users};
-use super::patterns::{Patterns, is_glob, literal, name_glob, path_glob, unit_glob};
+use super::condition::{Condition, Programs};
+use super::patterns::{Patterns, is_glob, name_glob, path_glob, unit_glob};
 use super::process_facts::NAME_BYTES;
 use super::rule::Rule;
-use super::{Defaults, Rules};
+use super::{Defaults, RulesFile};
 use crate::glob::Glob;
 use crate::rules::{MAX_DIRTY_RANGE_BYTES, REQUEST_RANGE_BYTES, WINDOW_RANGE_BYTES};
 
@@ -35,11 +35,11 @@ const RULE_KEYS: [&str; 13] = [
 const CONDITION_KEYS: [&str; 6] = ["path", "size", "program", "user", "unit", "cgroup"];
 
 /// Parses the text. All mistakes are listed, not only the first.
-pub(super) fn parse(text: &str) -> Result<Rules, Vec<Problem>> {
+pub(super) fn parse(text: &str) -> Result<RulesFile, Vec<Problem>> {
     let mut mistakes = Mistakes::in_text(text);
     let table = mistakes.tables(text)?;
     let file = Section::new(table.get_ref(), "the file", &FILE_KEYS, &mut mistakes);
-    let rules = Rules {
+    let rules = RulesFile {
         defaults: Defaults {
             mode: file.mode(&mut mistakes),
             window_bytes: file.size("window", &WINDOW_RANGE_BYTES, &mut mistakes),
@@ -49,6 +49,7 @@ pub(super) fn parse(text: &str) -> Result<Rules, Vec<Problem>> {
         },
         rules: read_rules(file.value("rule"), text, &mut mistakes),
         disks: read_disks(file.value("disk"), &mut mistakes),
+        drop_ins: Vec::new(),
     };
     match mistakes.sorted() {
         none if none.is_empty() => Ok(rules),
@@ -211,14 +212,17 @@ fn program_globs(name: &str) -> Result<Vec<Glob>, String> {
         return Err("\"\" is no name of a program; leave the key out to match all".to_owned());
     }
     if !is_glob(name) && name.len() > NAME_BYTES && name.is_char_boundary(NAME_BYTES) {
-        globs.push(literal(&name[..NAME_BYTES])?);
+        globs.push(Glob::literal(&name[..NAME_BYTES])?);
     }
     Ok(globs)
 }
 
-fn users(section: Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> Option<Users> {
+fn users(
+    section: Section<'_, '_>,
+    mistakes: &mut Mistakes<'_>,
+) -> Option<Vec<(String, Option<u32>)>> {
     let texts = section.texts("user", mistakes)?;
-    let known = texts.iter().map(|text| {
+    let users = texts.iter().map(|text| {
         let name = *text.get_ref();
         let number = name
             .parse()
@@ -226,19 +230,20 @@ fn users(section: Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> Option<Users>
             .or_else(|| Some(User::from_name(name).ok()??.uid.as_raw()));
         (name.to_owned(), number)
     });
-    let known = known.collect();
-    Some(Users { known })
+    Some(users.collect())
 }
 
-fn sizes(section: Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> Option<Sizes> {
+fn sizes(
+    section: Section<'_, '_>,
+    mistakes: &mut Mistakes<'_>,
+) -> Option<Vec<(String, RangeInclusive<u64>)>> {
     let texts = section.texts("size", mistakes)?;
     let ranges = texts.iter().filter_map(|text| {
         let range = size_range(text.get_ref()).map_err(|wrong| format!("size {wrong}"));
         let range = mistakes.take(text.span().start, range)?;
         Some(((*text.get_ref()).to_owned(), range))
     });
-    let ranges = ranges.collect();
-    Some(Sizes { ranges })
+    Some(ranges.collect())
 }
 
 /// The sizes that a text such as `>= 1GiB` is about.

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use crate::glob::Glob;
-use crate::path_pattern::PathPattern;
+use crate::path_pattern;
 
 /// Characters that stand for more than themselves.
 const GLOBS: [char; 5] = ['*', '?', '[', '{', '\\'];
@@ -65,9 +65,7 @@ pub(super) fn is_glob(text: &str) -> bool {
 
 /// A glob over whole paths.
 pub(super) fn path_glob(text: &str) -> Result<Glob, String> {
-    let pattern =
-        PathPattern::new(text).map_err(|wrong| format!("{text:?} is no glob: {wrong}"))?;
-    Ok(pattern.into_glob())
+    path_pattern::glob(text).map_err(|wrong| format!("{text:?} is no glob: {wrong}"))
 }
 
 /// A glob over a single name.
@@ -78,9 +76,4 @@ pub(super) fn name_glob(text: &str) -> Result<Glob, String> {
 /// The same for names in which a backslash is an ordinary character, as in systemd's.
 pub(super) fn unit_glob(text: &str) -> Result<Glob, String> {
     Glob::new(&text.replace('\\', "\\\\")).map_err(|wrong| format!("{text:?} is no glob: {wrong}"))
-}
-
-/// A glob that matches this text and nothing else.
-pub(super) fn literal(text: &str) -> Result<Glob, String> {
-    Glob::literal(text)
 }

@@ -13,11 +13,11 @@ impl RulesFile {
     /// Remarks on rules that cannot have any effect on this machine as it is.
     #[must_use]
     pub fn remarks(&self) -> Vec<String> {
-        let paths = self.rules.rules.iter().flat_map(|rule| {
+        let paths = self.rules.iter().flat_map(|rule| {
             let texts = rule.path_texts();
             texts.filter_map(move |text| Some(format!("{}: {}", rule.place, of_path(text)?)))
         });
-        let rules = &self.rules.rules;
+        let rules = &self.rules;
         let idle = rules.iter().enumerate().filter_map(|(index, rule)| {
             let earlier = rules[..index].iter().find(|earlier| earlier.covers(rule))?;
             Some(format!(
@@ -31,7 +31,7 @@ impl RulesFile {
             let unknown = conditions.flat_map(Condition::unknown_users);
             unknown.map(move |name| format!("{}: there is no user {name} now", rule.place))
         });
-        let disks = self.rules.disks.iter();
+        let disks = self.disks.iter();
         let disks = disks.filter_map(|(name, _)| of_disk(name));
         let all = paths.chain(idle).chain(users).chain(disks);
         let mut remarks: Vec<String> = all.map(shown).collect();
