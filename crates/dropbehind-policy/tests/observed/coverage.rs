@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 /// Everything that has to occur in some seed.
-const KINDS: [&str; 59] = [
+const KINDS: [&str; 60] = [
     "opens by observed programs",
     "opens by outsiders",
     "reads",
@@ -63,6 +63,7 @@ const KINDS: [&str; 59] = [
     "used again and kept",
     "used once and dropped",
     "decisions for shelved files",
+    "files opened again while their streams live",
 ];
 
 #[derive(Clone, Debug, Default)]
