@@ -72,7 +72,8 @@ fn nowait_does_not_wait_for_the_disk() {
     let directory = directory();
     // The call starts the read and looks once more: a fast disk may have answered.
     let error = (0..1000).find_map(|_| {
-        let (_, file) = uncached_file(directory.path(), 8 * page_size());
+        let (path, file) = uncached_file(directory.path(), 8 * page_size());
+        std::fs::remove_file(path).unwrap();
         let mut byte = [0];
         let mut parts = [IoSliceMut::new(&mut byte)];
         preadv2(file.as_fd(), &mut parts, Some(0), IoFlags::NOWAIT).err()
