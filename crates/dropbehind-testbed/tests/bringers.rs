@@ -5,6 +5,7 @@ use dropbehind_testbed::residency::{evict, page_bytes, warm};
 use dropbehind_testbed::{Fs, MountedFs, Need, need};
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 #[test]
 fn the_last_to_bring_a_page_in_is_told() {
@@ -61,5 +62,11 @@ fn the_last_to_bring_a_page_in_is_told() {
 fn drop_by_dropbehind(path: &Path) {
     let path = path.to_owned();
     let thread = std::thread::Builder::new().name("dropbehind-disk".into());
-    thread.spawn(move || evict(&path)).unwrap().join().unwrap();
+    let drop = move || {
+        evict(&path);
+        // The kernel notes a thread's name for the trace when the thread next gives up its processor,
+        // and what joins it goes on before it does so for good (kernel/trace/trace_sched_switch.c).
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    thread.spawn(drop).unwrap().join().unwrap();
 }
