@@ -2,8 +2,9 @@
 
 use crate::setup::{directory, dirty_file};
 use dropbehind_linux::{
-    AccessMode, FileKind, FsKind, file_info, filesystem, size_bytes, status_flags,
+    AccessMode, FileKind, FsKind, file_info, filesystem, filesystem_tag, size_bytes, status_flags,
 };
+use dropbehind_testbed::{Fs, MountedFs, need};
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -62,4 +63,20 @@ fn status_flags_are_told_apart() {
     let flags = open(File::options().read(true), libc::O_PATH);
     assert_eq!(flags.access, AccessMode::Path);
     assert!(!flags.access.is_readable() && !flags.access.is_writable());
+}
+
+/// A btrfs may get the device number of another one that was unmounted.
+#[test]
+fn file_systems_with_made_up_numbers_are_told_apart() {
+    need!(all MountedFs::needs(Fs::Btrfs));
+    let tag = || {
+        let disk = MountedFs::new(Fs::Btrfs, 0).unwrap();
+        let root = File::open(disk.path()).unwrap();
+        filesystem_tag(root.as_fd(), root.metadata().unwrap().dev())
+    };
+    // One after the other, so that the second may have the first one's number.
+    assert_ne!(tag(), tag());
+    // A number with a driver needs none.
+    let file = File::open("/dev/null").unwrap();
+    assert_eq!(filesystem_tag(file.as_fd(), rustix::fs::makedev(8, 1)), 0);
 }

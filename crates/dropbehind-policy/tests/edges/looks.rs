@@ -197,24 +197,29 @@ fn a_closed_file_does_not_wait_for_its_turn() {
     assert!(next_look_ns(32, true) <= LOOK_MIN_NS);
 }
 
-/// Something of it still waits for a decision. Its next reader has all that is read ahead for it
-/// dropped otherwise, again and again.
-#[test]
-fn what_is_read_ahead_after_another_open_is_not_dropped_before_it_is_read() {
+/// A file of 8 MiB that was closed while a range of it waits for a decision.
+fn closed_while_some_waits(range: ByteRange) -> (Disk, ObservedStream) {
     let mut disk = Disk::new(DiskConfig::default());
-    let id = StreamId(0);
     let config = StreamConfig {
         traced: true,
         ..StreamConfig::default()
     };
-    disk.opened(1, id, config, absent());
+    disk.opened(1, StreamId(0), config, absent());
     let mut stream = observed(Mode::AUTO, ProvenanceKind::Traced, 8 * MIB);
     let held = Brought {
         held: true,
-        ..Brought::new(mib(0, 4), true)
+        ..Brought::new(range, true)
     };
     stream.brought(1, &mut disk, [held]);
     stream.closed(false);
+    (disk, stream)
+}
+
+/// Something of it still waits for a decision. Its next reader has all that is read ahead for it
+/// dropped otherwise, again and again.
+#[test]
+fn what_is_read_ahead_after_another_open_is_not_dropped_before_it_is_read() {
+    let (mut disk, mut stream) = closed_while_some_waits(mib(0, 4));
     let mut pages = Dirty {
         now_ns: 10_000 * MS,
         dirty: mib(0, 0),
@@ -247,20 +252,8 @@ fn what_is_read_ahead_after_another_open_is_not_dropped_before_it_is_read() {
 /// Nothing is done with it that would show that, and its pages are gone.
 #[test]
 fn what_waits_for_a_decision_does_so_until_it_is_deleted() {
-    let mut disk = Disk::new(DiskConfig::default());
     let id = StreamId(0);
-    let config = StreamConfig {
-        traced: true,
-        ..StreamConfig::default()
-    };
-    disk.opened(1, id, config, absent());
-    let mut stream = observed(Mode::AUTO, ProvenanceKind::Traced, 8 * MIB);
-    let held = Brought {
-        held: true,
-        ..Brought::new(mib(0, 8), true)
-    };
-    stream.brought(1, &mut disk, [held]);
-    stream.closed(false);
+    let (mut disk, mut stream) = closed_while_some_waits(mib(0, 8));
     let mut pages = Dirty {
         now_ns: MS,
         dirty: mib(0, 0),
