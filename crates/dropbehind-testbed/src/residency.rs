@@ -73,7 +73,7 @@ pub fn page_bytes() -> u64 {
 }
 
 /// The program `cachestat-witness FILE [OFFSET LENGTH]`: prints the cached,
-/// dirty and writeback pages. Returns the exit code.
+/// dirty, writeback and recently evicted pages. Returns the exit code.
 pub fn witness_main(arguments: &[OsString]) -> i32 {
     match testimony(arguments) {
         Ok(counts) => {

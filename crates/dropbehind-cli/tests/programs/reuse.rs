@@ -269,6 +269,8 @@ fn what_is_used_again_keeps_its_folio() {
 fn what_returns_among_pages_that_the_kernel_keeps_stays() {
     let others = r#"
 import mmap, os
+# What another CPU is about to put on its lists cannot be evicted.
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 f = os.open("data", os.O_RDONLY)
 os.posix_fadvise(f, 0, 0, os.POSIX_FADV_RANDOM)
 for page in range(1536):
@@ -295,23 +297,29 @@ for page in range(7, 2048, 64):
         let data = bed.file("input/data");
         std::fs::write(bed.file("others"), others).unwrap();
         std::fs::write(bed.file("program"), program).unwrap();
-        let cached_bytes = |mib: [u64; 2]| {
+        let counts = |mib: [u64; 2]| {
             let range = mib[0] * MIB..mib[1] * MIB;
-            residency::cached_range(&data, range).unwrap().cached_pages * 4096
+            residency::cached_range(&data, range).unwrap()
         };
+        let cached_bytes = |mib| counts(mib).cached_pages * 4096;
         in_some_attempt(|reclaim| {
             bed.cools("input");
             bed.input("python3 ../others");
-            let evicted = cached_bytes([4, 6]);
-            assert!(evicted < MIB / 4, "{evicted} were not evicted");
-            let before = cached_bytes([0, 2]) + evicted;
+            let evicted = counts([4, 6]);
+            if evicted.cached_pages > 0 {
+                return Err(format!("pages were not evicted: {evicted:?}"));
+            }
+            let before = cached_bytes([0, 4]);
             let options = format!("-m auto --only '{}'", data.display());
             let figures = Figures::of(&bed, &options, "observed", "exec $RUN python3 ../program");
+            let evicted = counts([4, 6]);
+            if evicted.cached_pages + evicted.recently_evicted_pages < 512 {
+                return Err(format!("the kernel forgot pages: {evicted:?}"));
+            }
             assert_eq!(figures.bytes("reused_bytes"), 16 * 4096, "{figures:?}");
-            assert_eq!(cached_bytes([2, 4]), MIB, "{figures:?}");
+            assert!(cached_bytes([2, 4]) <= MIB, "{figures:?}");
             assert_eq!(cached_bytes([6, 8]), 0, "{figures:?}");
-            let stayed = cached_bytes([0, 2]) + cached_bytes([4, 6]);
-            reclaim.stays(&data, stayed, before + 16 * 4096)
+            reclaim.stays(&data, cached_bytes([0, 6]), before + 16 * 4096)
         });
     }
 }

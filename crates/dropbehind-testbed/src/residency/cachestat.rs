@@ -20,6 +20,8 @@ pub struct Counts {
     pub dirty_pages: u64,
     /// On their way to the disk.
     pub writeback_pages: u64,
+    /// Evicted by the kernel, and so lately that their return would show a lack of memory.
+    pub recently_evicted_pages: u64,
 }
 
 impl Counts {
@@ -34,8 +36,8 @@ impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} {} {}",
-            self.cached_pages, self.dirty_pages, self.writeback_pages
+            "{} {} {} {}",
+            self.cached_pages, self.dirty_pages, self.writeback_pages, self.recently_evicted_pages
         )
     }
 }
@@ -49,12 +51,18 @@ impl FromStr for Counts {
             .map_while(|one| one.parse().ok())
             .collect();
         match numbers[..] {
-            [cached_pages, dirty_pages, writeback_pages] => Ok(Self {
+            [
                 cached_pages,
                 dirty_pages,
                 writeback_pages,
+                recently_evicted_pages,
+            ] => Ok(Self {
+                cached_pages,
+                dirty_pages,
+                writeback_pages,
+                recently_evicted_pages,
             }),
-            _ => Err(io::Error::other(format!("no three counts in {text:?}"))),
+            _ => Err(io::Error::other(format!("no four counts in {text:?}"))),
         }
     }
 }
@@ -112,6 +120,7 @@ pub(super) fn count(file: BorrowedFd<'_>, range: Range<u64>) -> io::Result<Count
         cached_pages: answer.cached,
         dirty_pages: answer.dirty,
         writeback_pages: answer.writeback,
+        recently_evicted_pages: answer.recently_evicted,
     })
 }
 
