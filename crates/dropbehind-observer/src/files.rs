@@ -106,6 +106,8 @@ pub(crate) struct Files {
     table: ObservedFiles,
     files: HashMap<FileNumber, OpenFile>,
     by_id: HashMap<FileId, FileNumber>,
+    /// Small files that are done with, and are about to be forgotten.
+    unshelved: Vec<Unshelved>,
     last_number: u64,
     strangers: Strangers,
     heirs: Heirs,
@@ -178,6 +180,7 @@ impl Files {
             table: ObservedFiles::default(),
             files: HashMap::new(),
             by_id: HashMap::new(),
+            unshelved: Vec::new(),
             last_number: 0,
             strangers: Strangers::default(),
             heirs: Heirs::default(),
@@ -265,10 +268,10 @@ impl Files {
         filesystems.any(|filesystem| filesystem.was_unreachable())
     }
 
-    /// Returns false once so many files are known that none may be held open between uses: users
-    /// may open as many as they like.
+    /// Returns false once so many files are held open that no more may be, between uses: users may
+    /// open as many as they like.
     fn may_hold(&self) -> bool {
-        self.files.len() < self.most_held
+        self.files.len() < self.most_held + self.small.released_files()
     }
 
     /// Returns whether the file is known.
@@ -625,6 +628,7 @@ impl Files {
             finished.left_bytes += unshelved.left_bytes;
         }
         self.table.unshelved(unshelved.number);
+        self.unshelved.push(unshelved);
     }
 
     /// Handles a notice from the flusher.

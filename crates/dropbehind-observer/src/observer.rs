@@ -202,8 +202,14 @@ impl Observer {
         lock(&board).figures.rules_read = (config.source == Source::Machine).then(taken_now);
         let (inputs, inbox) = Inputs::new().map_err(failed("eventfd"))?;
         let reported = trace.as_ref().map(|trace| ReportedTrace::new(trace.view()));
-        let small = SmallFiles::start(config.io_priority, inputs.clone(), reported.clone())
-            .map_err(failed("a thread could not be started"))?;
+        let most_closed = rounds::most_closed();
+        let small = SmallFiles::start(
+            config.io_priority,
+            inputs.clone(),
+            reported.clone(),
+            most_closed / 2,
+        )
+        .map_err(failed("a thread could not be started"))?;
         let shared = Arc::new(Shared {
             reporter: Reporter {
                 kind: config.kind,
@@ -233,7 +239,7 @@ impl Observer {
             mounts: MountTable::new().map_err(failed("the mounts could not be read"))?,
             trace: reported.clone(),
             failed_writeback: failed_writeback.map(FailedWriteback::new),
-            most_held: rounds::most_closed() / 2,
+            most_held: most_closed,
             excess,
         });
         files.mounted(&marks);
@@ -256,7 +262,7 @@ impl Observer {
             next_mounts: Instant::now(),
             next_learning: Instant::now() + rounds::LEARNING,
             others_only: false,
-            most_closed: rounds::most_closed(),
+            most_closed,
         };
         rounds.listen_to_advice();
         rounds.look_for_uses();

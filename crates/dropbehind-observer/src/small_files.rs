@@ -1,7 +1,7 @@
 //! The thread that writes and drops small files once they are closed, as the
 //! [shelf](dropbehind_policy::shelf) says.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::mem::take;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
@@ -37,9 +37,10 @@ pub(crate) struct SmallTotals {
     pub(crate) waiting_bytes: u64,
     /// Bytes of them that were not on the disk when they were last counted.
     unwritten_bytes: u64,
-    /// Files that wait now, and those of them that are clean and wait for a decision.
+    /// Files that wait now or that the observer has not forgotten since, and those of them that
+    /// hold no descriptor.
     waiting_files: usize,
-    parked_files: usize,
+    released_files: usize,
 }
 
 type SharedTotals = Arc<Mutex<SmallTotals>>;
@@ -74,11 +75,22 @@ struct Shelved {
     visited: Option<Arc<OwnedFd>>,
     /// Its writeback was started.
     was_written: bool,
+    /// After the last drop, nothing of the file was cached.
+    is_out_of_the_cache: bool,
+    /// It holds no descriptor.
+    is_released: bool,
 }
 
 impl Shelved {
-    /// Returns whether nothing of the file is cached, as far as is known without opening it.
-    fn is_out_of_the_cache(&self) -> bool {
+    /// Closes its descriptor. Returns whether it had one and can be opened again.
+    fn release(&mut self) -> bool {
+        self.small.file.release();
+        let can_be = self.small.file.can_be_released();
+        !std::mem::replace(&mut self.is_released, can_be) && can_be
+    }
+
+    /// Returns whether nothing of the file is cached, as far as the kernel tells.
+    fn has_nothing_cached(&self) -> bool {
         let Some(file) = &self.visited else {
             return false;
         };
@@ -107,6 +119,8 @@ pub(crate) struct Unshelved {
     pub(crate) left_bytes: u64,
     /// No page of the file was cached then, whoever had brought it in.
     pub(crate) is_out_of_the_cache: bool,
+    /// It held no descriptor any more.
+    was_released: bool,
 }
 
 /// The small files of an observer, and the thread that writes and drops them.
@@ -117,10 +131,12 @@ pub(crate) struct SmallFiles {
 }
 
 impl SmallFiles {
+    /// At most `most_parked` files wait for a decision with a descriptor that cannot be released.
     pub(crate) fn start(
         io_priority: IoPriority,
         observer: Inputs,
         trace: Option<ReportedTrace>,
+        most_parked: usize,
     ) -> std::io::Result<SmallFiles> {
         let (messages, inbox) = mpsc::channel();
         let totals = SharedTotals::default();
@@ -129,6 +145,8 @@ impl SmallFiles {
             shelf: Shelf::default(),
             files: BTreeMap::new(),
             held_from: None,
+            parked: VecDeque::new(),
+            most_parked,
             flushing: Vec::new(),
             visit: Visit::default(),
             started: Instant::now(),
@@ -158,6 +176,14 @@ impl SmallFiles {
         let _ = self.messages.send(Message::File(small));
     }
 
+    /// The observer has forgotten these files, so their descriptors are closed.
+    pub(crate) fn forgotten(&self, files: &[Unshelved]) {
+        let released = files.iter().filter(|file| file.was_released);
+        let mut totals = lock(&self.totals);
+        totals.waiting_files -= files.len();
+        totals.released_files -= released.count();
+    }
+
     /// Bytes that wait now.
     pub(crate) fn waiting_bytes(&self) -> u64 {
         self.totals().waiting_bytes
@@ -168,10 +194,15 @@ impl SmallFiles {
         self.totals().unwritten_bytes
     }
 
-    /// Files that wait now, and hold a descriptor.
+    /// Files that hold a descriptor, and wait now or were not [forgotten](Self::forgotten) since.
     pub(crate) fn waiting_files(&self) -> usize {
         let totals = self.totals();
-        totals.waiting_files.saturating_sub(totals.parked_files)
+        totals.waiting_files.saturating_sub(totals.released_files)
+    }
+
+    /// Files like these that hold no descriptor.
+    pub(crate) fn released_files(&self) -> usize {
+        self.totals().released_files
     }
 
     /// Decides about what was held of this part of a file.
@@ -202,6 +233,9 @@ struct Server {
     files: BTreeMap<ShelfPlace, Shelved>,
     /// The first file that came since the descriptors of waiting files were closed.
     held_from: Option<ShelfPlace>,
+    /// Files that have waited for a decision with a descriptor, oldest first.
+    parked: VecDeque<ShelfPlace>,
+    most_parked: usize,
     flushing: Vec<mpsc::Sender<()>>,
     visit: Visit,
     started: Instant,
@@ -234,7 +268,6 @@ impl Server {
                 self.execute(action, inbox);
             }
             self.visit = Visit::default();
-            lock(&self.totals).parked_files = self.shelf.parked();
             if self.shelf.is_empty() {
                 self.flushing.clear();
             }
@@ -246,9 +279,10 @@ impl Server {
 
     fn release(&mut self) {
         if let Some(place) = self.held_from.take() {
-            for shelved in self.files.range(place..).map(|(_, shelved)| shelved) {
-                shelved.small.file.release();
-            }
+            let late = self.files.range_mut(place..).map(|(_, shelved)| shelved);
+            let released = late.filter_map(|shelved| shelved.release().then_some(()));
+            let released = released.count();
+            lock(&self.totals).released_files += released;
         }
     }
 
@@ -276,13 +310,15 @@ impl Server {
                     small,
                     visited: None,
                     was_written: false,
+                    is_out_of_the_cache: false,
+                    is_released: false,
                 };
                 self.files.insert(place, shelved);
                 self.held_from.get_or_insert(place);
             }
             Message::Keep(number, range) => self.shelf.keep(number, range),
             Message::Decided(number, range, stays) => {
-                self.shelf.decided(self.now_ns(), number, range, stays);
+                self.shelf.decided(number, range, stays);
             }
             // Nothing is ever sent; the other end notices when this one is gone.
             Message::Flush(done) => self.flushing.push(done),
@@ -311,12 +347,14 @@ impl Server {
                     dropped_bytes: if_drops(dropped_bytes),
                     left_bytes: if_drops(left_bytes),
                     is_out_of_the_cache: drops
-                        && shelved.is_some_and(|shelved| shelved.is_out_of_the_cache()),
+                        && shelved
+                            .as_ref()
+                            .is_some_and(|shelved| shelved.is_out_of_the_cache),
+                    was_released: shelved.is_some_and(|shelved| shelved.is_released),
                 };
                 {
                     let mut totals = lock(&self.totals);
                     totals.waiting_bytes -= dropped_bytes + left_bytes + reused_bytes;
-                    totals.waiting_files -= 1;
                     totals.dropped_bytes += unshelved.dropped_bytes;
                     totals.left_bytes += unshelved.left_bytes;
                     totals.reused_bytes += if_drops(reused_bytes);
@@ -354,9 +392,17 @@ impl Server {
             && let Some(shelved) = self.files.get_mut(&place)
         {
             shelved.visited = None;
-            if is_parked {
-                shelved.small.file.release();
+            if is_parked && shelved.release() {
+                lock(&self.totals).released_files += 1;
             }
+            if is_parked && !shelved.is_released {
+                self.parked.push_back(place);
+            }
+        }
+        if self.parked.len() > self.most_parked
+            && let Some(oldest) = self.parked.pop_front()
+        {
+            self.shelf.unpark(oldest);
         }
     }
 
@@ -435,7 +481,16 @@ impl Server {
     }
 
     fn drop_ours(&mut self, place: ShelfPlace, arrivals: Option<&mut Arrivals>) {
-        let now_ns = self.now_ns();
+        let (now_ns, flush) = (self.now_ns(), self.is_flushing());
+        let Some(shelved) = self.files.get_mut(&place) else {
+            return self.shelf.failed(place);
+        };
+        if shelved.visited.is_none() {
+            match shelved.small.file.open_on(&mut self.visit) {
+                Ok(file) => shelved.visited = Some(file),
+                Err(_) => return self.shelf.look_again(now_ns, place, flush),
+            }
+        }
         // It may have been written again since the last look.
         let Some(counted) = self.count(place) else {
             return self.shelf.failed(place);
@@ -469,6 +524,12 @@ impl Server {
                     let deed = Deed::Drop(DropReason::Done);
                     begun.made(deed, &shelved.small.label, file, part, part.len());
                 }
+            }
+        }
+        if let Some(shelved) = self.files.get_mut(&place) {
+            shelved.is_out_of_the_cache = shelved.has_nothing_cached();
+            if shelved.is_out_of_the_cache {
+                return self.shelf.dropped(now_ns, place, 0);
             }
         }
         match self.count(place) {

@@ -125,12 +125,7 @@ impl Shelf {
         self.waiting_bytes
     }
 
-    /// How many files are clean, and wait for a decision.
-    pub fn parked(&self) -> usize {
-        self.parked.len()
-    }
-
-    /// Returns whether this file is one of them.
+    /// Returns whether this file is clean, and waits for a decision.
     pub fn is_parked(&self, place: ShelfPlace) -> bool {
         self.parked.contains_key(&place)
     }
@@ -183,12 +178,12 @@ impl Shelf {
                 small.ours.remove(range);
                 small.held.remove(range);
             }
-            self.unpark_if_decided(0, place);
+            self.unpark_if_decided(place);
         }
     }
 
     /// What was held in this range stays, or goes.
-    pub fn decided(&mut self, now_ns: u64, file: FileNumber, range: ByteRange, stays: bool) {
+    pub fn decided(&mut self, file: FileNumber, range: ByteRange, stays: bool) {
         for place in self.places_of(file) {
             if let Some(small) = self.files.get_mut(&place) {
                 small.held.remove(range);
@@ -196,7 +191,7 @@ impl Shelf {
                     small.reused_bytes += small.ours.remove(range);
                 }
             }
-            self.unpark_if_decided(now_ns, place);
+            self.unpark_if_decided(place);
         }
     }
 
@@ -205,36 +200,47 @@ impl Shelf {
         self.places.range(all).map(|(_, place)| *place).collect()
     }
 
-    fn unpark_if_decided(&mut self, now_ns: u64, place: ShelfPlace) {
+    fn unpark_if_decided(&mut self, place: ShelfPlace) {
         let small = self.files.get(&place);
-        let is_decided = small.is_some_and(|small| small.held.is_empty());
-        if is_decided && let Some(due_ns) = self.parked.remove(&place) {
-            self.again.remove(&(due_ns, place));
-            self.again.insert((now_ns, place));
+        if small.is_some_and(|small| small.held.is_empty()) {
+            self.unpark(place);
         }
     }
 
-    /// Nobody decides any more.
-    fn unpark_all(&mut self, now_ns: u64) {
-        for (place, due_ns) in core::mem::take(&mut self.parked) {
-            self.again.remove(&(due_ns, place));
-            if let Some(small) = self.files.get_mut(&place) {
-                small.held.clear();
+    /// If the file waits for a decision, that is to drop what is left of ours.
+    pub fn unpark(&mut self, place: ShelfPlace) {
+        let Some(due_ns) = self.parked.remove(&place) else {
+            return;
+        };
+        self.again.remove(&(due_ns, place));
+        let Some(small) = self.files.get_mut(&place) else {
+            return;
+        };
+        small.held.clear();
+        match small.ours.bytes() {
+            0 => self.done(place, 0),
+            bytes => {
+                self.clean.push(place);
+                self.clean_bytes += bytes;
             }
-            self.again.insert((now_ns, place));
         }
     }
 
     /// What to do now; `None` if nothing is [due](Shelf::next_due). With `flush`, files don't wait for their grace.
     pub fn next(&mut self, now_ns: u64, flush: bool) -> Option<ShelfAction> {
+        if flush {
+            // Nobody decides any more.
+            while !self.has_batch()
+                && let Some((&place, _)) = self.parked.first_key_value()
+            {
+                self.unpark(place);
+            }
+        }
         let at_once = self.at_once.pop_front();
         if at_once.is_some() {
             return at_once;
         }
-        if flush {
-            self.unpark_all(now_ns);
-        }
-        if self.clean.len() >= DROPS_TOGETHER || self.clean_bytes >= DROPS_TOGETHER_BYTES {
+        if self.has_batch() {
             return Some(self.drop_clean());
         }
         if let Some(&(due_ns, place)) = self.again.first()
@@ -244,16 +250,19 @@ impl Shelf {
             self.parked.remove(&place);
             return Some(ShelfAction::Look(place));
         }
-        if self
-            .next_due(now_ns, flush)
-            .is_none_or(|due_ns| due_ns > now_ns)
-        {
-            return (!self.clean.is_empty()).then(|| self.drop_clean());
+        let closed_due_ns = self.closed_due(now_ns, flush);
+        if closed_due_ns.is_some_and(|due_ns| due_ns <= now_ns) {
+            let place = self.closed.pop_front()?;
+            self.crowd = self.crowd.saturating_sub(1);
+            self.closed_bytes -= self.files.get(&place).map_or(0, |small| small.bytes);
+            return Some(ShelfAction::Look(place));
         }
-        let place = self.closed.pop_front()?;
-        self.crowd = self.crowd.saturating_sub(1);
-        self.closed_bytes -= self.files.get(&place).map_or(0, |small| small.bytes);
-        Some(ShelfAction::Look(place))
+        (!self.clean.is_empty()).then(|| self.drop_clean())
+    }
+
+    /// Returns whether so much is clean that it is to be dropped now.
+    fn has_batch(&self) -> bool {
+        self.clean.len() >= DROPS_TOGETHER || self.clean_bytes >= DROPS_TOGETHER_BYTES
     }
 
     fn drop_clean(&mut self) -> ShelfAction {
@@ -263,9 +272,8 @@ impl Shelf {
 
     /// When there is something to do; `None` means never, unless something happens.
     pub fn next_due(&self, now_ns: u64, flush: bool) -> Option<u64> {
-        let waits = !(self.closed.is_empty() && self.parked.is_empty());
-        let at_once = !self.at_once.is_empty() || flush && waits;
-        if at_once || self.crowd > 0 {
+        let at_once = !self.at_once.is_empty() || !self.clean.is_empty();
+        if at_once || flush && !self.parked.is_empty() {
             return Some(now_ns);
         }
         let again = self.again.first();
@@ -273,9 +281,17 @@ impl Shelf {
             true => now_ns,
             false => due_ns,
         });
-        let oldest = self.closed.front().and_then(|place| self.files.get(place));
-        let closed = oldest.map(|oldest| oldest.since_ns.saturating_add(GRACE_NS));
+        let closed = self.closed_due(now_ns, flush);
         again.into_iter().chain(closed).min()
+    }
+
+    /// When the oldest closed file is due.
+    fn closed_due(&self, now_ns: u64, flush: bool) -> Option<u64> {
+        let oldest = self.files.get(self.closed.front()?)?;
+        match flush || self.crowd > 0 {
+            true => Some(now_ns),
+            false => Some(oldest.since_ns.saturating_add(GRACE_NS)),
+        }
     }
 
     /// Returns whether the kernel is to write the file.
@@ -338,8 +354,8 @@ impl Shelf {
         self.again.insert((now_ns + pause_ns, place));
     }
 
-    /// The answer to [`ShelfAction::Look`] if the file cannot be opened now: another process
-    /// has a lease on it, or its mount is not where it was. It is looked at again, for less long
+    /// The answer to [`ShelfAction::Look`] or [`ShelfAction::Drop`] if the file cannot be opened
+    /// now: another process has a lease on it, or its mount is not where it was. It is looked at again, for less long
     /// with `flush`.
     pub fn look_again(&mut self, now_ns: u64, place: ShelfPlace, flush: bool) {
         let Some(small) = self.files.get_mut(&place) else {
@@ -483,12 +499,11 @@ mod tests {
             assert_eq!(shelf.next(GRACE_NS, false), None);
             assert_eq!(shelf.next_due(GRACE_NS, false), waits);
             let half = ByteRange::new(0, BYTES / 2);
-            shelf.decided(GRACE_NS, FILE, half, stays);
+            shelf.decided(FILE, half, stays);
             assert_eq!(shelf.next(GRACE_NS, false), None);
             assert_eq!(shelf.next_due(GRACE_NS, false), waits);
-            shelf.decided(GRACE_NS, FILE, ByteRange::WHOLE, false);
-            assert_eq!(shelf.next(GRACE_NS, false), look);
-            shelf.looked(GRACE_NS, place, Some(CLEAN), false);
+            shelf.decided(FILE, ByteRange::WHOLE, false);
+            assert_eq!(shelf.next_due(GRACE_NS, false), Some(GRACE_NS));
             let drop = Some(ShelfAction::Drop(vec![place]));
             assert_eq!(shelf.next(GRACE_NS, false), drop);
             shelf.dropped(GRACE_NS, place, 0);
@@ -514,8 +529,6 @@ mod tests {
         assert_eq!(shelf.next(GRACE_NS, false), look);
         shelf.looked(GRACE_NS, place, Some(CLEAN), false);
         assert_eq!(shelf.next_due(GRACE_NS, true), Some(GRACE_NS));
-        assert_eq!(shelf.next(GRACE_NS, true), look);
-        shelf.looked(GRACE_NS, place, Some(CLEAN), true);
         let drop = Some(ShelfAction::Drop(vec![place]));
         assert_eq!(shelf.next(GRACE_NS, true), drop);
     }

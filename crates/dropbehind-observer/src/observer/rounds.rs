@@ -29,7 +29,7 @@ use crate::rules::Rules;
 use crate::snapshot::KEEPS_ALL;
 use crate::source::Marks;
 
-/// Events are read this many at a time; each opens a descriptor.
+/// Events are read this many at a time, or fewer where descriptors are scarce: each opens one.
 const EVENTS: usize = 256;
 /// The most events that a watch reads in a round. The kernel's queue holds no more
 /// (`fs.fanotify.max_queued_events`), so this covers all that happened before the round. Users
@@ -101,17 +101,17 @@ pub(super) struct Rounds {
 }
 
 /// How many closed files may be not done with, given the limit on descriptors: an event that
-/// finds no descriptor left is lost, with its file.
+/// finds no descriptor left is lost, with its file. A file on an overlay holds two.
 pub(super) fn most_closed() -> usize {
     use rustix::process::{Resource, getrlimit};
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    usize::try_from(limit / 2).unwrap_or(usize::MAX)
+    usize::try_from(limit / 4).unwrap_or(usize::MAX)
 }
 
 impl Rounds {
     pub(super) fn run(mut self) {
         self.shared.thread.store(thread_id(), Ordering::Relaxed);
-        let mut buffer = EventBuffer::new(EVENTS);
+        let mut buffer = EventBuffer::new(EVENTS.min(self.most_closed / 4));
         let mut pause = ACTIVE;
         while !self.shared.stopping.load(Ordering::SeqCst) {
             self.wait(pause);

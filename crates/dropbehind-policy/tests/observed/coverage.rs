@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 /// Everything that has to occur in some seed.
-const KINDS: [&str; 60] = [
+const KINDS: [&str; 61] = [
     "opens by observed programs",
     "opens by outsiders",
     "reads",
@@ -58,6 +58,7 @@ const KINDS: [&str; 60] = [
     "stream drops put off for losses",
     "stream drops put off for arrivals",
     "shelf drops put off for reports",
+    "shelf drops that could not be made",
     "pages held by streams",
     "pages held on the shelf",
     "used again and kept",

@@ -64,8 +64,7 @@ impl World {
                     self.put(number, file, ours, held);
                 }
                 SmallMessage::Decide(number, range, stays) => {
-                    let now_ns = self.now_ns;
-                    self.small.shelf.decided(now_ns, number, range, stays);
+                    self.small.shelf.decided(number, range, stays);
                 }
                 SmallMessage::Keep(number, range) => self.small.shelf.keep(number, range),
                 SmallMessage::Flush => {
@@ -194,6 +193,12 @@ impl World {
     fn drop_small(&mut self, place: ShelfPlace, reported: Mark) {
         let file = self.small.places[&place].file;
         self.meddle(file);
+        if self.random.chance(self.plan.refuse_in_thousand) {
+            self.coverage.saw("shelf drops that could not be made");
+            self.excuse(file);
+            let flush = self.small.flushing;
+            return self.small.shelf.look_again(self.now_ns, place, flush);
+        }
         self.coverage.saw("shelf drops");
         let reported_add = self.kernel.reported_add(reported);
         let mut is_reported = reported_add.is_some();
