@@ -2,11 +2,12 @@
 
 use crate::bed::Bed;
 use crate::figures::Figures;
+use crate::mounts::Mounted;
 use crate::shell::{Left, RUN, Running, lives, observer_of, wait_for};
 use dropbehind_testbed::disk_io::disk_io;
 use dropbehind_testbed::reclaim::in_some_attempt;
 use dropbehind_testbed::residency::{cached, page_bytes, sample};
-use dropbehind_testbed::{Fs, need};
+use dropbehind_testbed::{Fs, Need, need};
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -289,4 +290,21 @@ fn more_files_than_there_are_descriptors() {
                   $RUN tar -xf ../input/archive";
     let figures = Figures::of(&bed, "--only 'observed/**'", "observed", script);
     assert_eq!(bed.cached("observed"), [], "{figures:?}");
+}
+
+/// An overlay's files cannot be opened by a handle: each keeps two descriptors while it waits.
+#[test]
+fn more_files_of_an_overlay_than_there_are_descriptors() {
+    need!(Need::Filesystem("overlay"));
+    need!(all Bed::needs(Fs::Ext4, &["tar", "setpriv"]));
+    let bed = Bed::on(Fs::Ext4);
+    bed.input(TREE);
+    bed.input("tar -cf archive tree; mkdir ../lower ../upper ../work");
+    bed.cools("input");
+    let _mounted = Mounted::overlay(&bed);
+    let script = "ulimit -n 1024; exec setpriv --bounding-set=-sys_resource \
+                  $RUN tar -xf ../input/archive";
+    let figures = Figures::of(&bed, "--only 'merged/**'", "merged", script);
+    assert_eq!(figures.bytes("files"), 5001, "{figures:?}");
+    assert_eq!(bed.cached("upper"), [], "{figures:?}");
 }
