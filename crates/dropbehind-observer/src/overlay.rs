@@ -9,15 +9,44 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use dropbehind_linux::{
-    FileKind, FileStat, FsKind, Mount, MountWatch, file_stat, filesystem, open_named,
-};
+use dropbehind_linux::{FileKind, FileStat, FsKind, Mount, file_stat, filesystem, open_named};
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 
 use crate::source::{is_local, mount_at};
 
 /// How often to look for a file that is not found.
 const LOOKS: u32 = 4;
+
+/// Opens the file below, through the directories that the overlay was mounted from, with these
+/// mounts; `None` if they cannot be seen from here, or if another file is there.
+pub(crate) fn file_below(
+    mounts: &[Mount],
+    overlay_file: BorrowedFd<'_>,
+    path: &Path,
+) -> Option<OwnedFd> {
+    let look = || {
+        let wanted = file_stat(overlay_file).ok()?;
+        // The overlay passes on when the file below was made, which nobody can choose. If all
+        // layers are on one file system, the inode numbers are the same as well, unless it was
+        // copied up. Alone they say little: new file systems all begin with the same ones.
+        look_below(mounts, path, 0, |found| {
+            let is_alike = found.id.inode == wanted.id.inode
+                || wanted.born.is_some() && found.size_bytes == wanted.size_bytes;
+            found.born == wanted.born && is_alike
+        })
+    };
+    // Its size may change between two looks.
+    (0..LOOKS).find_map(|_| look())
+}
+
+/// Opens the file in a lower layer that the one below was copied from, which `is_it` tells apart.
+pub(crate) fn copied_from(
+    mounts: &[Mount],
+    path: &Path,
+    is_it: impl Fn(&FileStat) -> bool,
+) -> Option<OwnedFd> {
+    look_below(mounts, path, 1, is_it)
+}
 
 /// Opens a file in the layers, after so many others of that name.
 fn look_below(
@@ -80,70 +109,15 @@ fn name_in(start: &Path, layer: &Path, inside: &Path) -> io::Result<OwnedFd> {
 /// So many mounts are remembered.
 const MOUNTS: usize = 1024;
 
-/// The overlays that are mounted, and the files below theirs.
+/// Which mounts are of overlayfs, by numbers that are not reused.
 #[derive(Debug, Default)]
-pub(crate) struct Overlays {
-    /// Which mounts are of overlayfs, by numbers that are not reused.
-    known: HashMap<u64, bool>,
-    /// Our own mount table as it was when it last changed.
-    table: Option<(MountWatch, Vec<Mount>)>,
-}
+pub(crate) struct Overlays(HashMap<u64, bool>);
 
 impl Overlays {
-    /// Opens the file below, through the directories that the overlay was mounted from; `None` if
-    /// they cannot be seen from here, or if another file is there.
-    pub(crate) fn file_below(
-        &mut self,
-        overlay_file: BorrowedFd<'_>,
-        path: &Path,
-    ) -> Option<OwnedFd> {
-        let mounts = self.mounts().ok()?;
-        let look = || {
-            let wanted = file_stat(overlay_file).ok()?;
-            // The overlay passes on when the file below was made, which nobody can choose. If all
-            // layers are on one file system, the inode numbers are the same as well, unless it was
-            // copied up. Alone they say little: new file systems all begin with the same ones.
-            look_below(mounts, path, 0, |found| {
-                let is_alike = found.id.inode == wanted.id.inode
-                    || wanted.born.is_some() && found.size_bytes == wanted.size_bytes;
-                found.born == wanted.born && is_alike
-            })
-        };
-        // Its size may change between two looks.
-        (0..LOOKS).find_map(|_| look())
-    }
-
-    /// Opens the file in a lower layer that the one below was copied from, which `is_it` tells
-    /// apart.
-    pub(crate) fn copied_from(
-        &mut self,
-        path: &Path,
-        is_it: impl Fn(&FileStat) -> bool,
-    ) -> Option<OwnedFd> {
-        look_below(self.mounts().ok()?, path, 1, is_it)
-    }
-
-    /// What is mounted now. Reading the table takes longer than all else that is done for a file.
-    fn mounts(&mut self) -> io::Result<&[Mount]> {
-        let (watch, known) = match self.table.take() {
-            Some((watch, known)) => (watch, Some(known)),
-            None => {
-                let own = i32::try_from(std::process::id()).map_err(io::Error::other)?;
-                (MountWatch::new(own)?, None)
-            }
-        };
-        let known = known.filter(|_| watch.has_changed().is_ok_and(|changed| !changed));
-        let mounts = match known {
-            Some(mounts) => mounts,
-            None => watch.mounts()?,
-        };
-        Ok(&self.table.insert((watch, mounts)).1)
-    }
-
     /// Returns whether this is a file of overlayfs.
     pub(crate) fn have(&mut self, info: &FileStat, file: BorrowedFd<'_>) -> bool {
         let mount = info.mount.filter(|_| info.kind == FileKind::Regular);
-        if let Some(known) = mount.and_then(|mount| self.known.get(&mount)) {
+        if let Some(known) = mount.and_then(|mount| self.0.get(&mount)) {
             return *known;
         }
         let Ok(filesystem) = filesystem(file) else {
@@ -151,10 +125,10 @@ impl Overlays {
         };
         let is_overlay = filesystem == FsKind::Overlay;
         if let Some(mount) = mount {
-            if self.known.len() >= MOUNTS {
-                self.known.clear();
+            if self.0.len() >= MOUNTS {
+                self.0.clear();
             }
-            self.known.insert(mount, is_overlay);
+            self.0.insert(mount, is_overlay);
         }
         is_overlay
     }

@@ -354,15 +354,21 @@ impl MountTable {
         Ok(MountTable { watch, mounts })
     }
 
+    /// What is mounted now, in our own mount namespace.
+    pub(crate) fn current(&mut self) -> &[Mount] {
+        // What changes while it is read is seen the next time.
+        if self.watch.has_changed().unwrap_or(true) {
+            self.mounts = self.watch.mounts().unwrap_or_default();
+        }
+        &self.mounts
+    }
+
     /// Returns whether a watch may open a file of a process on this mount: one whose server
     /// cannot hang, or one that a rule names. The caller holds the mount, since the kernel gives
     /// the ID of one that is gone to the next one, and users mount what they like. So only what
     /// a table shows by now as another file system is harmless.
     pub(crate) fn may_open(&mut self, rules: &dyn Rules, process: i32, mount: u64) -> bool {
-        // What changes while it is read is seen the next time.
-        if self.watch.has_changed().unwrap_or(true) {
-            self.mounts = self.watch.mounts().unwrap_or_default();
-        }
+        self.current();
         match self.mounts.iter().find(|own| own.id == mount) {
             Some(own) => !reaches_server(&self.mounts, own) || rules.name(&own.mount_point),
             None => {

@@ -19,6 +19,7 @@ use super::strangers::DOUBT_FIRST;
 use super::untraced::resident_at_open;
 use crate::board::lock;
 use crate::file_path::path_of;
+use crate::overlay;
 use crate::rules::Settings;
 use crate::shown;
 
@@ -149,7 +150,7 @@ impl Files {
         before: Option<CacheMap>,
         is_it: impl Fn(&FileStat) -> bool,
     ) {
-        let Some(file) = self.overlays.copied_from(&path, is_it) else {
+        let Some(file) = overlay::copied_from(self.mounts.current(), &path, is_it) else {
             return;
         };
         let Ok(info) = file_stat(file.as_fd()) else {
@@ -336,7 +337,7 @@ impl Files {
 
     /// The file that has the pages of an overlay's file.
     fn file_below(&mut self, file: BorrowedFd<'_>, path: &Path) -> Option<OwnedFd> {
-        let below = self.overlays.file_below(file, path);
+        let below = overlay::file_below(self.mounts.current(), file, path);
         if below.is_none() {
             lock(&self.board).user_note(format!(
                 "{}: the file below the overlay cannot be seen from here, and is left to the \
