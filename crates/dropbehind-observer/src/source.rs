@@ -357,9 +357,15 @@ impl MountTable {
     /// What is mounted now, in our own mount namespace.
     pub(crate) fn current(&mut self) -> &[Mount] {
         // What changes while it is read is seen the next time.
-        if self.watch.has_changed().unwrap_or(true) {
-            self.mounts = self.watch.mounts().unwrap_or_default();
+        match self.watch.has_changed().unwrap_or(true) {
+            true => self.read_again(),
+            false => &self.mounts,
         }
+    }
+
+    /// The same. The kernel does not report that a directory above a mount was renamed.
+    pub(crate) fn read_again(&mut self) -> &[Mount] {
+        self.mounts = self.watch.mounts().unwrap_or_default();
         &self.mounts
     }
 
