@@ -69,7 +69,6 @@ impl FailedWriteback {
     #[must_use]
     pub fn sign_of(&self, device: Option<u32>, number: u64) -> WritebackSign {
         let mut state = lock(&self.0);
-        state.read();
         let has_failed = state.has_failed_lately(device, number);
         if let (true, Some(device)) = (has_failed, device) {
             let inode = KernelInode { device, number };

@@ -12,7 +12,6 @@ use crate::bpf::instruction::Width::Four;
 use crate::bpf::instruction::{Assembler, Helper};
 use crate::bpf::{ArrayMap, Program, ProgramKind};
 use crate::deferred_close::close_deferred;
-use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::Acquire;
@@ -23,8 +22,6 @@ pub(super) struct Counter {
     program: Program,
     /// Runs the program on all processors while it is open.
     link: Option<OwnedFd>,
-    /// What the program had counted when its misses were read, and those.
-    read: Cell<(u64, u64)>,
 }
 
 impl Counter {
@@ -39,20 +36,14 @@ impl Counter {
             count,
             program,
             link: Some(link),
-            read: Cell::default(),
         })
     }
 
     /// The failures so far.
     pub(super) fn failures(&self) -> u64 {
-        let count = self.count.word(0, 0).load(Acquire);
-        let (counted, mut misses) = self.read.get();
-        // The kernel skips the program where it interrupts itself, and what it interrupts counts.
-        if count != counted {
-            misses = self.program.misses().unwrap_or(misses);
-            self.read.set((count, misses));
-        }
-        count + misses
+        // The kernel skips the program where it interrupts itself.
+        let misses = self.program.misses().unwrap_or(0);
+        self.count.word(0, 0).load(Acquire) + misses
     }
 }
 
