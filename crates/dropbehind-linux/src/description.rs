@@ -304,6 +304,11 @@ impl Description {
         *self.cachestat_sees.get_or_init(|| cachestat_sees(opened))
     }
 
+    /// Returns whether cachestat(2) is known to see the pages of the file.
+    pub fn is_seen_by_cachestat(&self) -> bool {
+        self.cachestat_sees.get() == Some(&true)
+    }
+
     /// Returns whether the file is held.
     pub fn is_held(&self) -> bool {
         self.lock().is_some()

@@ -268,10 +268,10 @@ impl Files {
         filesystems.any(|filesystem| filesystem.was_unreachable())
     }
 
-    /// Returns false once so many files are held open that no more may be, between uses: users may
-    /// open as many as they like.
+    /// Returns false once so many files are known that none may be held open between uses: users
+    /// may open as many as they like.
     fn may_hold(&self) -> bool {
-        self.files.len() < self.most_held + self.small.released_files()
+        self.files.len() < self.most_held
     }
 
     /// Returns whether the file is known.

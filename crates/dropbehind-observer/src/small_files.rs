@@ -1,7 +1,7 @@
 //! The thread that writes and drops small files once they are closed, as the
 //! [shelf](dropbehind_policy::shelf) says.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::mem::take;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
@@ -37,10 +37,16 @@ pub(crate) struct SmallTotals {
     pub(crate) waiting_bytes: u64,
     /// Bytes of them that were not on the disk when they were last counted.
     unwritten_bytes: u64,
-    /// Files that wait now or that the observer has not forgotten since, and those of them that
-    /// hold no descriptor.
+    /// Files that wait now or that the observer has not forgotten since, and those of them whose
+    /// descriptor was closed for as long as they wait.
     waiting_files: usize,
     released_files: usize,
+}
+
+impl SmallTotals {
+    fn files_with_descriptor(&self) -> usize {
+        self.waiting_files - self.released_files
+    }
 }
 
 type SharedTotals = Arc<Mutex<SmallTotals>>;
@@ -60,6 +66,8 @@ pub(crate) struct SmallFile {
     pub(crate) ours: RangeSet,
     /// What of that is not dropped before it is decided.
     pub(crate) held: RangeSet,
+    /// It may be dirty.
+    pub(crate) written: bool,
     /// Bytes that are not on the disk, as last counted.
     pub(crate) unwritten_bytes: u64,
     pub(crate) writeback_sign: Option<WritebackSign>,
@@ -77,7 +85,7 @@ struct Shelved {
     was_written: bool,
     /// After the last drop, nothing of the file was cached.
     is_out_of_the_cache: bool,
-    /// It holds no descriptor.
+    /// Its descriptor was closed for as long as it waits.
     is_released: bool,
 }
 
@@ -131,12 +139,12 @@ pub(crate) struct SmallFiles {
 }
 
 impl SmallFiles {
-    /// At most `most_parked` files wait for a decision with a descriptor that cannot be released.
+    /// From `crowd` files that hold a descriptor on, none waits for its grace.
     pub(crate) fn start(
         io_priority: IoPriority,
         observer: Inputs,
         trace: Option<ReportedTrace>,
-        most_parked: usize,
+        crowd: usize,
     ) -> std::io::Result<SmallFiles> {
         let (messages, inbox) = mpsc::channel();
         let totals = SharedTotals::default();
@@ -145,8 +153,7 @@ impl SmallFiles {
             shelf: Shelf::default(),
             files: BTreeMap::new(),
             held_from: None,
-            parked: VecDeque::new(),
-            most_parked,
+            crowd,
             flushing: Vec::new(),
             visit: Visit::default(),
             started: Instant::now(),
@@ -196,13 +203,7 @@ impl SmallFiles {
 
     /// Files that hold a descriptor, and wait now or were not [forgotten](Self::forgotten) since.
     pub(crate) fn waiting_files(&self) -> usize {
-        let totals = self.totals();
-        totals.waiting_files.saturating_sub(totals.released_files)
-    }
-
-    /// Files like these that hold no descriptor.
-    pub(crate) fn released_files(&self) -> usize {
-        self.totals().released_files
+        self.totals().files_with_descriptor()
     }
 
     /// Decides about what was held of this part of a file.
@@ -233,9 +234,8 @@ struct Server {
     files: BTreeMap<ShelfPlace, Shelved>,
     /// The first file that came since the descriptors of waiting files were closed.
     held_from: Option<ShelfPlace>,
-    /// Files that have waited for a decision with a descriptor, oldest first.
-    parked: VecDeque<ShelfPlace>,
-    most_parked: usize,
+    /// From so many files that hold a descriptor on, none waits for its grace.
+    crowd: usize,
     flushing: Vec<mpsc::Sender<()>>,
     visit: Visit,
     started: Instant,
@@ -279,9 +279,9 @@ impl Server {
 
     fn release(&mut self) {
         if let Some(place) = self.held_from.take() {
-            let late = self.files.range_mut(place..).map(|(_, shelved)| shelved);
-            let released = late.filter_map(|shelved| shelved.release().then_some(()));
-            let released = released.count();
+            let late = self.files.range_mut(place..);
+            let released = late.map(|(_, shelved)| shelved.release());
+            let released = released.filter(|released| *released).count();
             lock(&self.totals).released_files += released;
         }
     }
@@ -305,7 +305,8 @@ impl Server {
             Message::File(mut small) => {
                 let (ours, held) = (take(&mut small.ours), take(&mut small.held));
                 let (now_ns, number, mode) = (self.now_ns(), small.number, small.mode);
-                let place = self.shelf.put(now_ns, number, mode, ours, held);
+                let written = small.written;
+                let place = self.shelf.put(now_ns, number, mode, ours, held, written);
                 let shelved = Shelved {
                     small,
                     visited: None,
@@ -315,6 +316,9 @@ impl Server {
                 };
                 self.files.insert(place, shelved);
                 self.held_from.get_or_insert(place);
+                if lock(&self.totals).files_with_descriptor() >= self.crowd {
+                    self.shelf.hurry();
+                }
             }
             Message::Keep(number, range) => self.shelf.keep(number, range),
             Message::Decided(number, range, stays) => {
@@ -329,6 +333,7 @@ impl Server {
         match action {
             ShelfAction::Look(place) => self.look(place),
             ShelfAction::Write(place) => self.write(place),
+            ShelfAction::Park(place) => self.park(place),
             ShelfAction::Drop(places) => self.drop_together(&places, inbox),
             ShelfAction::Done {
                 place,
@@ -387,22 +392,19 @@ impl Server {
         }
         let is_waited_for = counted.writeback_bytes > 0 || is_lazy && counted.dirty_bytes > 0;
         self.shelf.looked(now_ns, place, Some(counted), flush);
-        let is_parked = self.shelf.is_parked(place);
-        if (is_waited_for || is_parked)
-            && let Some(shelved) = self.files.get_mut(&place)
-        {
+        if is_waited_for && let Some(shelved) = self.files.get_mut(&place) {
             shelved.visited = None;
-            if is_parked && shelved.release() {
-                lock(&self.totals).released_files += 1;
-            }
-            if is_parked && !shelved.is_released {
-                self.parked.push_back(place);
-            }
         }
-        if self.parked.len() > self.most_parked
-            && let Some(oldest) = self.parked.pop_front()
-        {
-            self.shelf.unpark(oldest);
+    }
+
+    /// Closes the descriptor of a file that can be opened again.
+    fn park(&mut self, place: ShelfPlace) {
+        let Some(shelved) = self.files.get_mut(&place) else {
+            return;
+        };
+        shelved.visited = None;
+        if shelved.release() {
+            lock(&self.totals).released_files += 1;
         }
     }
 

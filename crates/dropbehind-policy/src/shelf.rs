@@ -50,6 +50,8 @@ pub enum ShelfAction {
     Look(ShelfPlace),
     /// Start its writeback; no answer.
     Write(ShelfPlace),
+    /// It is clean and waits for a decision, perhaps for long, without being open; no answer.
+    Park(ShelfPlace),
     /// Drop the clean pages of ours in these files; answered for each with
     /// [`Shelf::dropped`].
     Drop(Vec<ShelfPlace>),
@@ -83,6 +85,8 @@ struct SmallFile {
     /// again.
     bytes: u64,
     reused_bytes: u64,
+    /// Observed programs may have written it.
+    written: bool,
     since_ns: u64,
     looks: u32,
     /// Looks in a row for which it could not be opened.
@@ -125,18 +129,13 @@ impl Shelf {
         self.waiting_bytes
     }
 
-    /// Returns whether this file is clean, and waits for a decision.
-    pub fn is_parked(&self, place: ShelfPlace) -> bool {
-        self.parked.contains_key(&place)
-    }
-
     /// The parts of a file that are ours.
     pub fn ours(&self, place: ShelfPlace) -> Option<&RangeSet> {
         Some(&self.files.get(&place)?.ours)
     }
 
     /// A file was closed; `ours` are its pages that are ours, of which those that are `held` are
-    /// not dropped before [`Shelf::decided`].
+    /// not dropped before [`Shelf::decided`]. Unless it was `written`, it counts as clean.
     pub fn put(
         &mut self,
         now_ns: u64,
@@ -144,6 +143,7 @@ impl Shelf {
         mode: Mode,
         ours: RangeSet,
         held: RangeSet,
+        written: bool,
     ) -> ShelfPlace {
         self.last_place += 1;
         let place = ShelfPlace(self.last_place);
@@ -158,6 +158,7 @@ impl Shelf {
             held,
             bytes,
             reused_bytes: 0,
+            written,
             since_ns: now_ns,
             looks: 0,
             misses: 0,
@@ -166,9 +167,14 @@ impl Shelf {
         self.files.insert(place, small);
         self.places.insert((file, place));
         if self.closed.len() > SMALL_FILES_COUNT || self.closed_bytes > SMALL_FILES_BYTES {
-            self.crowd = self.crowd.max(self.closed.len().div_ceil(2));
+            self.hurry();
         }
         place
+    }
+
+    /// Half of the closed files, the oldest, are due now.
+    pub fn hurry(&mut self) {
+        self.crowd = self.crowd.max(self.closed.len().div_ceil(2));
     }
 
     /// Others brought in this range, so nothing there is ours any more.
@@ -207,8 +213,8 @@ impl Shelf {
         }
     }
 
-    /// If the file waits for a decision, that is to drop what is left of ours.
-    pub fn unpark(&mut self, place: ShelfPlace) {
+    /// If the file waits for a decision, what is left of ours goes.
+    fn unpark(&mut self, place: ShelfPlace) {
         let Some(due_ns) = self.parked.remove(&place) else {
             return;
         };
@@ -250,14 +256,27 @@ impl Shelf {
             self.parked.remove(&place);
             return Some(ShelfAction::Look(place));
         }
-        let closed_due_ns = self.closed_due(now_ns, flush);
-        if closed_due_ns.is_some_and(|due_ns| due_ns <= now_ns) {
-            let place = self.closed.pop_front()?;
-            self.crowd = self.crowd.saturating_sub(1);
-            self.closed_bytes -= self.files.get(&place).map_or(0, |small| small.bytes);
-            return Some(ShelfAction::Look(place));
+        if let Some(place) = self.take_closed(now_ns, flush) {
+            let small = self.files.get(&place)?;
+            if small.written {
+                return Some(ShelfAction::Look(place));
+            }
+            self.is_clean(now_ns, place, flush);
+            return self.next(now_ns, flush);
         }
         (!self.clean.is_empty()).then(|| self.drop_clean())
+    }
+
+    /// The oldest closed file, if it is due.
+    fn take_closed(&mut self, now_ns: u64, flush: bool) -> Option<ShelfPlace> {
+        let due_ns = self.closed_due(now_ns, flush)?;
+        if due_ns > now_ns {
+            return None;
+        }
+        let place = self.closed.pop_front()?;
+        self.crowd = self.crowd.saturating_sub(1);
+        self.closed_bytes -= self.files.get(&place).map_or(0, |small| small.bytes);
+        Some(place)
     }
 
     /// Returns whether so much is clean that it is to be dropped now.
@@ -325,19 +344,7 @@ impl Shelf {
             return self.done(place, 0);
         }
         if counted.unwritten_bytes() == 0 {
-            if !small.mode.drops() {
-                return self.done(place, u64::MAX);
-            }
-            if !flush && !small.held.is_empty() {
-                let age_ns = now_ns.saturating_sub(small.since_ns);
-                let due_ns = now_ns.saturating_add(age_ns.max(PARKED_LOOK_NS));
-                self.parked.insert(place, due_ns);
-                self.again.insert((due_ns, place));
-                return;
-            }
-            self.clean.push(place);
-            self.clean_bytes += counted.cached_bytes;
-            return;
+            return self.is_clean(now_ns, place, flush);
         }
         let (looks, pause_ns) = match lazy {
             true => (LAZY_LOOKS, LAZY_LOOK_NS),
@@ -352,6 +359,25 @@ impl Shelf {
             self.at_once.push_back(ShelfAction::Write(place));
         }
         self.again.insert((now_ns + pause_ns, place));
+    }
+
+    /// A clean file is dropped, or waits for a decision.
+    fn is_clean(&mut self, now_ns: u64, place: ShelfPlace, flush: bool) {
+        let Some(small) = self.files.get(&place) else {
+            return;
+        };
+        if !small.mode.drops() {
+            self.done(place, u64::MAX);
+        } else if !flush && !small.held.is_empty() {
+            let age_ns = now_ns.saturating_sub(small.since_ns);
+            let due_ns = now_ns.saturating_add(age_ns.max(PARKED_LOOK_NS));
+            self.parked.insert(place, due_ns);
+            self.again.insert((due_ns, place));
+            self.at_once.push_back(ShelfAction::Park(place));
+        } else {
+            self.clean_bytes += small.ours.bytes();
+            self.clean.push(place);
+        }
     }
 
     /// The answer to [`ShelfAction::Look`] or [`ShelfAction::Drop`] if the file cannot be opened
@@ -434,7 +460,7 @@ mod tests {
     fn put(shelf: &mut Shelf, now_ns: u64, mode: Mode) -> ShelfPlace {
         let mut ours = RangeSet::new();
         ours.insert(ByteRange::new(0, BYTES));
-        shelf.put(now_ns, FILE, mode, ours, RangeSet::new())
+        shelf.put(now_ns, FILE, mode, ours, RangeSet::new(), true)
     }
 
     fn done(place: ShelfPlace, left_bytes: u64) -> Option<ShelfAction> {
@@ -490,11 +516,11 @@ mod tests {
             let mut shelf = Shelf::default();
             let mut ours = RangeSet::new();
             ours.insert(ByteRange::new(0, BYTES));
-            let place = shelf.put(0, FILE, Mode::AUTO, ours.clone(), ours);
+            let place = shelf.put(0, FILE, Mode::AUTO, ours.clone(), ours, true);
             let look = Some(ShelfAction::Look(place));
             assert_eq!(shelf.next(GRACE_NS, false), look);
             shelf.looked(GRACE_NS, place, Some(CLEAN), false);
-            assert!(shelf.is_parked(place));
+            assert_eq!(shelf.next(GRACE_NS, false), Some(ShelfAction::Park(place)));
             let waits = Some(GRACE_NS + PARKED_LOOK_NS);
             assert_eq!(shelf.next(GRACE_NS, false), None);
             assert_eq!(shelf.next_due(GRACE_NS, false), waits);
@@ -520,14 +546,39 @@ mod tests {
     }
 
     #[test]
+    fn what_was_only_read_needs_no_look() {
+        for held_bytes in [0, BYTES] {
+            let mut shelf = Shelf::default();
+            let [mut ours, mut held] = [RangeSet::new(), RangeSet::new()];
+            ours.insert(ByteRange::new(0, BYTES));
+            held.insert(ByteRange::new(0, held_bytes));
+            let place = shelf.put(0, FILE, Mode::AUTO, ours, held, false);
+            assert_eq!(shelf.next(GRACE_NS - 1, false), None);
+            if held_bytes > 0 {
+                assert_eq!(shelf.next(GRACE_NS, false), Some(ShelfAction::Park(place)));
+                assert_eq!(shelf.next(GRACE_NS, false), None);
+                shelf.decided(FILE, ByteRange::WHOLE, false);
+            }
+            let drop = Some(ShelfAction::Drop(vec![place]));
+            assert_eq!(shelf.next(GRACE_NS, false), drop);
+            // It was dirty all the same.
+            shelf.dropped(GRACE_NS, place, BYTES);
+            let look = Some(ShelfAction::Look(place));
+            assert_eq!(shelf.next(GRACE_NS + LOOK_NS, false), look);
+        }
+    }
+
+    #[test]
     fn a_flush_waits_for_no_decision() {
         let mut shelf = Shelf::default();
         let mut ours = RangeSet::new();
         ours.insert(ByteRange::new(0, BYTES));
-        let place = shelf.put(0, FILE, Mode::AUTO, ours.clone(), ours);
+        let place = shelf.put(0, FILE, Mode::AUTO, ours.clone(), ours, true);
         let look = Some(ShelfAction::Look(place));
         assert_eq!(shelf.next(GRACE_NS, false), look);
         shelf.looked(GRACE_NS, place, Some(CLEAN), false);
+        assert_eq!(shelf.next_due(GRACE_NS, true), Some(GRACE_NS));
+        assert_eq!(shelf.next(GRACE_NS, false), Some(ShelfAction::Park(place)));
         assert_eq!(shelf.next_due(GRACE_NS, true), Some(GRACE_NS));
         let drop = Some(ShelfAction::Drop(vec![place]));
         assert_eq!(shelf.next(GRACE_NS, true), drop);
@@ -538,12 +589,13 @@ mod tests {
         let mut shelf = Shelf::default();
         let mut ours = RangeSet::new();
         ours.insert(ByteRange::new(0, BYTES));
-        let place = shelf.put(0, FILE, Mode::AUTO, ours.clone(), ours);
+        let place = shelf.put(0, FILE, Mode::AUTO, ours.clone(), ours, true);
         let look = Some(ShelfAction::Look(place));
         let mut now_ns = GRACE_NS;
         for pause_ns in [PARKED_LOOK_NS, GRACE_NS + PARKED_LOOK_NS] {
             assert_eq!(shelf.next(now_ns, false), look);
             shelf.looked(now_ns, place, Some(CLEAN), false);
+            assert_eq!(shelf.next(now_ns, false), Some(ShelfAction::Park(place)));
             now_ns += pause_ns;
             assert_eq!(shelf.next(now_ns - 1, false), None);
             assert_eq!(shelf.next_due(now_ns - 1, false), Some(now_ns));

@@ -194,6 +194,8 @@ impl Files {
                     _ => Label::default(),
                 },
                 mode,
+                // Where cachestat does not see its pages, only writeback shows whether it is clean.
+                written: open.written || !open.file.is_seen_by_cachestat(),
                 unwritten_bytes: if open.written { ours.bytes() } else { 0 },
                 ours,
                 held,

@@ -96,12 +96,12 @@ pub(super) struct Rounds {
     pub(super) next_learning: Instant,
     /// Pages entered the cache in the last round, and all of them were of no interest.
     pub(super) others_only: bool,
-    /// While this many closed files are not done with, events wait in the kernel's queue.
+    /// While this many closed files hold a descriptor, events wait in the kernel's queue.
     pub(super) most_closed: usize,
 }
 
-/// How many closed files may be not done with, given the limit on descriptors: an event that
-/// finds no descriptor left is lost, with its file. A file on an overlay holds two.
+/// How many closed files may hold a descriptor, given the limit on those: an event that finds none
+/// left is lost, with its file. A file on an overlay holds two.
 pub(super) fn most_closed() -> usize {
     use rustix::process::{Resource, getrlimit};
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
@@ -229,7 +229,8 @@ impl Rounds {
             self.look_for_uses();
             self.files.set_rules(rules);
         }
-        let count = self.files.count();
+        // The files of events that wait are not known yet.
+        let count = self.files.count().max(usize::from(self.files.opens_wait));
         let waits = self.files.have_heirs();
         self.barriers.retain(|barrier| {
             let keeps = barrier.when_all_found && waits;

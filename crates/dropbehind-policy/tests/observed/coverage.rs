@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 /// Everything that has to occur in some seed.
-const KINDS: [&str; 61] = [
+const KINDS: [&str; 62] = [
     "opens by observed programs",
     "opens by outsiders",
     "reads",
@@ -59,6 +59,7 @@ const KINDS: [&str; 61] = [
     "stream drops put off for arrivals",
     "shelf drops put off for reports",
     "shelf drops that could not be made",
+    "shelf files that wait for a decision",
     "pages held by streams",
     "pages held on the shelf",
     "used again and kept",

@@ -50,7 +50,7 @@ use world::World;
 
 /// Some 5 to 10 s of one core, with or without optimisation.
 const SEEDS: u64 = if cfg!(debug_assertions) {
-    1_500
+    3_000
 } else {
     10_000
 };

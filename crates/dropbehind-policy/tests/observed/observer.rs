@@ -445,9 +445,9 @@ impl World {
 
     fn shelve(&mut self, number: FileNumber, ours: RangeSet, held: RangeSet) {
         let known = &self.observer.known[&number];
-        let file = known.file;
+        let (file, written) = (known.file, known.written);
         let plan = self.plan.files[file];
-        let wanted = known.written || plan.reads;
+        let wanted = written || plan.reads;
         let refused = self.random.chance(self.plan.refuse_in_thousand);
         if refused {
             self.refused(file);
@@ -463,7 +463,7 @@ impl World {
         self.coverage.saw("shelved");
         self.small
             .inbox
-            .push_back(SmallMessage::File(number, file, ours, held));
+            .push_back(SmallMessage::File(number, file, ours, held, written));
     }
 
     fn forget(&mut self, number: FileNumber) {

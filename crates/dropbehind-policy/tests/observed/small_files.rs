@@ -10,7 +10,7 @@ use crate::world::World;
 
 #[derive(Clone, Debug)]
 pub(crate) enum SmallMessage {
-    File(FileNumber, usize, RangeSet, RangeSet),
+    File(FileNumber, usize, RangeSet, RangeSet, bool),
     Keep(FileNumber, ByteRange),
     Decide(FileNumber, ByteRange, bool),
     Flush,
@@ -59,9 +59,9 @@ impl World {
         let mut any = false;
         while let Some(message) = self.small.inbox.pop_front() {
             match message {
-                SmallMessage::File(number, file, ours, held) => {
+                SmallMessage::File(number, file, ours, held, written) => {
                     any = true;
-                    self.put(number, file, ours, held);
+                    self.put(number, file, ours, held, written);
                 }
                 SmallMessage::Decide(number, range, stays) => {
                     self.small.shelf.decided(number, range, stays);
@@ -76,19 +76,27 @@ impl World {
         any
     }
 
-    fn put(&mut self, number: FileNumber, file: usize, ours: RangeSet, held: RangeSet) {
+    fn put(
+        &mut self,
+        number: FileNumber,
+        file: usize,
+        ours: RangeSet,
+        held: RangeSet,
+        written: bool,
+    ) {
         let pages = held.bytes() / crate::cache::PAGE;
         self.coverage.saw_times("pages held on the shelf", pages);
         let bytes = ours.bytes();
         let twice = self.small.places.values().any(|place| place.file == file);
         self.coverage.saw_times("shelved twice", u64::from(twice));
         let mode = self.plan.files[file].mode;
-        let place = self.small.shelf.put(self.now_ns, number, mode, ours, held);
+        let shelf = &mut self.small.shelf;
+        let place = shelf.put(self.now_ns, number, mode, ours, held, written);
         let small = Place {
             number,
             file,
             bytes,
-            unwritten_bytes: None,
+            unwritten_bytes: (!written).then_some(0),
         };
         self.small.places.insert(place, small);
     }
@@ -96,7 +104,7 @@ impl World {
     fn shelf_action(&mut self, action: ShelfAction) {
         let place = match action {
             ShelfAction::Look(place) | ShelfAction::Write(place) => place,
-            ShelfAction::Done { place, .. } => place,
+            ShelfAction::Park(place) | ShelfAction::Done { place, .. } => place,
             ShelfAction::Drop(places) => {
                 self.coverage
                     .saw_times("shelf drops of several", u64::from(places.len() > 1));
@@ -116,6 +124,7 @@ impl World {
                     self.start_writeback(file, range);
                 }
             }
+            ShelfAction::Park(_) => self.coverage.saw("shelf files that wait for a decision"),
             ShelfAction::Drop(_) => unreachable!("it is of several places"),
             ShelfAction::Done {
                 file: number,
