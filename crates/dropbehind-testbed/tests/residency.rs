@@ -91,7 +91,7 @@ fn the_witness_program_prints_counts() {
     let pages = 8192 / residency::page_bytes();
     assert_eq!(
         String::from_utf8_lossy(&output.stdout),
-        format!("{pages} 0 0\n")
+        format!("{pages} 0 0 0\n")
     );
     let output = witness.arg("surplus").output().unwrap();
     assert_eq!(output.status.code(), Some(1));
