@@ -1,5 +1,5 @@
-//! `cachestat-witness FILE [OFFSET LENGTH]` prints the file's cached, dirty
-//! and writeback pages, on one line.
+//! `cachestat-witness FILE [OFFSET LENGTH]` prints the file's cached, dirty,
+//! writeback and recently evicted pages, on one line.
 
 use std::process::exit;
 
