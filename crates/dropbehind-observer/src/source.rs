@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use dropbehind_linux::{
     EventMask, Fanotify, MarkLife, MarkTarget, Mount, MountNamespaceId, MountPoint, MountWatch,
@@ -340,32 +341,54 @@ fn asks_server(mount: &Mount) -> bool {
     filesystem.starts_with("fuse") || REMOTE.contains(&filesystem)
 }
 
+/// Container hosts have tables that take milliseconds to read, and any user may open files that
+/// none explains.
+const READ_AGAIN: Duration = Duration::from_secs(1);
+
 /// The mount table that we see, as of now.
 #[derive(Debug)]
 pub(crate) struct MountTable {
     watch: MountWatch,
     mounts: Vec<Mount>,
+    /// When it may be read next though no change was reported.
+    next_read: Instant,
 }
 
 impl MountTable {
     pub(crate) fn new() -> io::Result<MountTable> {
         let watch = MountWatch::new(thread_id())?;
         let mounts = watch.mounts()?;
-        Ok(MountTable { watch, mounts })
+        Ok(MountTable {
+            watch,
+            mounts,
+            next_read: Instant::now(),
+        })
     }
 
     /// What is mounted now, in our own mount namespace.
     pub(crate) fn current(&mut self) -> &[Mount] {
         // What changes while it is read is seen the next time.
         match self.watch.has_changed().unwrap_or(true) {
-            true => self.read_again(),
+            true => self.read(),
             false => &self.mounts,
         }
     }
 
-    /// The same. The kernel does not report that a directory above a mount was renamed.
-    pub(crate) fn read_again(&mut self) -> &[Mount] {
-        self.mounts = self.watch.mounts().unwrap_or_default();
+    /// Reads the table though no change was reported, as none is when a directory above a mount is
+    /// renamed. `None` if that was done a moment ago: for some files, no table helps.
+    pub(crate) fn read_again(&mut self) -> Option<&[Mount]> {
+        let now = Instant::now();
+        if now < self.next_read {
+            return None;
+        }
+        self.next_read = now + READ_AGAIN;
+        Some(self.read())
+    }
+
+    fn read(&mut self) -> &[Mount] {
+        if let Ok(mounts) = self.watch.mounts() {
+            self.mounts = mounts;
+        }
         &self.mounts
     }
 

@@ -123,6 +123,27 @@ fn an_overlay() {
     }
 }
 
+/// The kernel does not report that a directory above a mount was renamed.
+#[test]
+fn an_overlay_that_moves_with_the_directory_above_it() {
+    need!(all Bed::needs(Fs::Ext4, &["mount", "mv"]));
+    need!(Need::Filesystem("overlay"));
+    let bed = Bed::on(Fs::Ext4);
+    let data = "for file in before after; do head -c 20000000 /dev/urandom >$file; done";
+    bed.runs("", "lower", data);
+    bed.runs("", "above", "mkdir merged ../upper ../work");
+    bed.cools("lower");
+    let script = "set -e; in=$(cd ..; pwd); \
+                  mount -t overlay overlay merged \
+                  -o lowerdir=$in/lower,upperdir=$in/upper,workdir=$in/work; \
+                  status=0; $RUN sh -ec 'cksum <merged/before; mv ../above ../moved; \
+                  cksum <../moved/merged/after; sleep 1; mv ../moved ../above' || status=$?; \
+                  umount merged; exit $status";
+    let left = bed.runs(RUN, "above", script);
+    assert_eq!(left.code, Some(0), "{left:?}");
+    assert_eq!(bed.cached("lower"), []);
+}
+
 /// Its pages are clean as soon as they are written.
 #[test]
 fn a_file_system_that_a_process_serves() {

@@ -269,6 +269,8 @@ impl Files {
         };
         if open.overlay.is_none() {
             open.file.learn_cachestat_sees(has_cachestat());
+        } else if let Ok(file) = open.file.open() {
+            open.file.cachestat_sees(file.as_fd());
         }
         if !holds && info.links > 0 {
             open.file.release();
@@ -338,7 +340,7 @@ impl Files {
     /// The file that has the pages of an overlay's file.
     fn file_below(&mut self, file: BorrowedFd<'_>, path: &Path) -> Option<OwnedFd> {
         let below = overlay::file_below(self.mounts.current(), file, path)
-            .or_else(|| overlay::file_below(self.mounts.read_again(), file, path));
+            .or_else(|| overlay::file_below(self.mounts.read_again()?, file, path));
         if below.is_none() {
             lock(&self.board).user_note(format!(
                 "{}: the file below the overlay cannot be seen from here, and is left to the \
