@@ -139,7 +139,7 @@ pub(crate) struct SmallFiles {
 }
 
 impl SmallFiles {
-    /// From `crowd` files that hold a descriptor on, none waits for its grace.
+    /// From `crowd` files that hold a descriptor on, the oldest half does not wait for its grace.
     pub(crate) fn start(
         io_priority: IoPriority,
         observer: Inputs,
@@ -234,7 +234,7 @@ struct Server {
     files: BTreeMap<ShelfPlace, Shelved>,
     /// The first file that came since the descriptors of waiting files were closed.
     held_from: Option<ShelfPlace>,
-    /// From so many files that hold a descriptor on, none waits for its grace.
+    /// From so many files that hold a descriptor on, the oldest half does not wait for its grace.
     crowd: usize,
     flushing: Vec<mpsc::Sender<()>>,
     visit: Visit,

@@ -50,7 +50,8 @@ pub enum ShelfAction {
     Look(ShelfPlace),
     /// Start its writeback; no answer.
     Write(ShelfPlace),
-    /// It is clean and waits for a decision, perhaps for long, without being open; no answer.
+    /// It counts as clean and waits for a decision, perhaps for long, without being open; no
+    /// answer.
     Park(ShelfPlace),
     /// Drop the clean pages of ours in these files; answered for each with
     /// [`Shelf::dropped`].
@@ -223,13 +224,17 @@ impl Shelf {
             return;
         };
         small.held.clear();
-        match small.ours.bytes() {
-            0 => self.done(place, 0),
-            bytes => {
-                self.clean.push(place);
-                self.clean_bytes += bytes;
-            }
+        self.drop_with_others(place);
+    }
+
+    /// What is ours of a clean file is to be dropped, together with others.
+    fn drop_with_others(&mut self, place: ShelfPlace) {
+        let ours = self.ours(place).map_or(0, RangeSet::bytes);
+        if ours == 0 {
+            return self.done(place, 0);
         }
+        self.clean.push(place);
+        self.clean_bytes += ours;
     }
 
     /// What to do now; `None` if nothing is [due](Shelf::next_due). With `flush`, files don't wait for their grace.
@@ -340,9 +345,6 @@ impl Shelf {
             small.mode.writeback = Writeback::Eager;
         }
         let lazy = small.mode.writeback == Writeback::Lazy;
-        if small.ours.is_empty() {
-            return self.done(place, 0);
-        }
         if counted.unwritten_bytes() == 0 {
             return self.is_clean(now_ns, place, flush);
         }
@@ -375,8 +377,7 @@ impl Shelf {
             self.again.insert((due_ns, place));
             self.at_once.push_back(ShelfAction::Park(place));
         } else {
-            self.clean_bytes += small.ours.bytes();
-            self.clean.push(place);
+            self.drop_with_others(place);
         }
     }
 

@@ -195,7 +195,7 @@ impl Files {
                 },
                 mode,
                 // Where cachestat does not see its pages, only writeback shows whether it is clean.
-                written: open.written || !open.file.is_seen_by_cachestat(),
+                written: open.written || open.close_unseen || !open.file.is_seen_by_cachestat(),
                 unwritten_bytes: if open.written { ours.bytes() } else { 0 },
                 ours,
                 held,
