@@ -37,8 +37,8 @@ pub(crate) struct SmallTotals {
     pub(crate) waiting_bytes: u64,
     /// Bytes of them that were not on the disk when they were last counted.
     unwritten_bytes: u64,
-    /// Files that wait now or that the observer has not forgotten since, and those of them whose
-    /// descriptor was closed for as long as they wait.
+    /// Files that were handed over and that the observer has not forgotten yet, and how many of
+    /// them have released their descriptor.
     waiting_files: usize,
     released_files: usize,
 }
@@ -85,7 +85,7 @@ struct Shelved {
     was_written: bool,
     /// After the last drop, nothing of the file was cached.
     is_out_of_the_cache: bool,
-    /// Its descriptor was closed for as long as it waits.
+    /// It has released its descriptor.
     is_released: bool,
 }
 
@@ -139,7 +139,7 @@ pub(crate) struct SmallFiles {
 }
 
 impl SmallFiles {
-    /// From `crowd` files that hold a descriptor on, the oldest half does not wait for its grace.
+    /// Once `crowd` files hold a descriptor, the oldest half does not wait for its grace.
     pub(crate) fn start(
         io_priority: IoPriority,
         observer: Inputs,
@@ -234,7 +234,7 @@ struct Server {
     files: BTreeMap<ShelfPlace, Shelved>,
     /// The first file that came since the descriptors of waiting files were closed.
     held_from: Option<ShelfPlace>,
-    /// From so many files that hold a descriptor on, the oldest half does not wait for its grace.
+    /// Once so many files hold a descriptor, the oldest half does not wait for its grace.
     crowd: usize,
     flushing: Vec<mpsc::Sender<()>>,
     visit: Visit,

@@ -341,8 +341,8 @@ fn asks_server(mount: &Mount) -> bool {
     filesystem.starts_with("fuse") || REMOTE.contains(&filesystem)
 }
 
-/// Container hosts have tables that take milliseconds to read, and any user may open files that
-/// none explains.
+/// Reading the table of a container host takes milliseconds, and any user may open files of an
+/// overlay that it does not list.
 const READ_AGAIN: Duration = Duration::from_secs(1);
 
 /// The mount table that we see, as of now.
@@ -375,7 +375,7 @@ impl MountTable {
     }
 
     /// Reads the table though no change was reported, as none is when a directory above a mount is
-    /// renamed. `None` if that was done a moment ago: for some files, no table helps.
+    /// renamed. `None` if it was read again less than [`READ_AGAIN`] ago.
     pub(crate) fn read_again(&mut self) -> Option<&[Mount]> {
         let now = Instant::now();
         if now < self.next_read {

@@ -50,8 +50,7 @@ pub enum ShelfAction {
     Look(ShelfPlace),
     /// Start its writeback; no answer.
     Write(ShelfPlace),
-    /// It counts as clean and waits for a decision, perhaps for long, without being open; no
-    /// answer.
+    /// Close its descriptor; no answer. It counts as clean, and may wait long for a decision.
     Park(ShelfPlace),
     /// Drop the clean pages of ours in these files; answered for each with
     /// [`Shelf::dropped`].
@@ -237,7 +236,8 @@ impl Shelf {
         self.clean_bytes += ours;
     }
 
-    /// What to do now; `None` if nothing is [due](Shelf::next_due). With `flush`, files don't wait for their grace.
+    /// What to do now; `None` if nothing is [due](Shelf::next_due). With `flush`, files don't wait
+    /// for their grace.
     pub fn next(&mut self, now_ns: u64, flush: bool) -> Option<ShelfAction> {
         if flush {
             // Nobody decides any more.
