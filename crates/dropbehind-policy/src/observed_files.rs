@@ -338,12 +338,17 @@ impl ObservedFiles {
 
     /// A file was closed.
     pub fn closed(&mut self, number: FileNumber) {
-        if let Some(file) = self.files.get_mut(&number) {
-            file.opens = file.opens.saturating_sub(1);
-            if file.opens == 0 {
-                self.leave(number);
-            }
+        let Some(file) = self.files.get_mut(&number) else {
+            return;
+        };
+        file.opens = file.opens.saturating_sub(1);
+        if file.opens > 0 {
+            return;
         }
+        if file.shelved > 0 && !file.streaming && file.ours.is_empty() {
+            self.actions.push_back(FileAction::Release(number));
+        }
+        self.leave(number);
     }
 
     /// Nobody has this file open any more, whatever closes were reported.
@@ -619,6 +624,9 @@ mod tests {
         let kept = FileAction::KeepShelved(FILE, pages(8, 10));
         expect(&mut files, &[shelved(&[pages(0, 4), pages(6, 10)]), kept]);
         assert_eq!(files.waiting_bytes(), 0);
+        files.opened(FILE, INODE);
+        files.closed(FILE);
+        expect(&mut files, &[FileAction::Release(FILE)]);
         files.unshelved(FILE);
         expect(&mut files, &[FileAction::Forget(FILE)]);
         assert_eq!(files.count(), 0);

@@ -347,3 +347,19 @@ fn a_mount_that_the_program_unmounts() {
         with_a_mount_of_its_own(filesystem, unmount);
     }
 }
+
+/// Small files wait for long to be used again, and this one is used without reading the disk.
+#[test]
+fn a_mount_whose_files_wait_can_be_unmounted_after_they_were_opened_again() {
+    need!(all Bed::needs(Fs::Ext4, &["mount", "umount"]));
+    let bed = Bed::on(Fs::Ext4);
+    std::fs::create_dir(bed.file("inner")).unwrap();
+    let device = bed.device().display();
+    let script = format!(
+        "$RUN -m auto sh -c 'mount {device} inner && echo text >inner/small && sleep 4 && \
+         cat inner/small && for try in $(seq 500); do umount inner && exit; sleep 0.01; done; \
+         exit 1'; echo $?"
+    );
+    let left = bed.runs(RUN, ".", &script);
+    assert_eq!(left.stdout, "text\n0\n", "{left:?}");
+}

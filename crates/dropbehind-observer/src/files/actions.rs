@@ -43,6 +43,7 @@ impl Files {
                     }
                 }
                 FileAction::Shelve(number, ours, held) => self.shelve(number, ours, held),
+                FileAction::Release(number) => self.release(number),
                 FileAction::Decide(number, range, stays) => {
                     if let Some(observed) = self.observed_of(number) {
                         observed.decided(range, stays);

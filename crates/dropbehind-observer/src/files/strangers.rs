@@ -282,9 +282,15 @@ impl Files {
     /// not be opened again, though, and a file whose writers are held must be held itself.
     pub(super) fn may_be_closed(&mut self, number: FileNumber, after: Duration) {
         self.doubt(number, after);
+        let open = self.files.get(&number);
+        if open.is_some_and(|open| open.writer_limit.is_none()) && self.table.is_open(number) {
+            self.release(number);
+        }
+    }
+
+    /// Stops keeping a file's mount busy, unless the file could not be opened again.
+    pub(super) fn release(&self, number: FileNumber) {
         if let Some(open) = self.files.get(&number)
-            && self.table.is_open(number)
-            && open.writer_limit.is_none()
             && open.file.is_held()
             && !is_deleted(open)
         {

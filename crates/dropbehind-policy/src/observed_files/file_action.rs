@@ -21,6 +21,8 @@ pub enum FileAction {
     /// ones are held; answered, at some time, with
     /// [`ObservedFiles::unshelved`](super::ObservedFiles::unshelved).
     Shelve(FileNumber, RangeSet, RangeSet),
+    /// Close the file, which waits on the shelf, and of which nothing came while it was open again.
+    Release(FileNumber),
     /// Others brought in this range of a file on the shelf.
     KeepShelved(FileNumber, ByteRange),
     /// Report to the file's stream that this range was used again and stays, or else goes.

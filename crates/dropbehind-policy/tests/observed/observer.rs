@@ -361,6 +361,8 @@ impl World {
                     self.threads.uses.extend(stream.map(|id| (id, Use::Closed)));
                 }
                 FileAction::Shelve(number, ours, held) => self.shelve(number, ours, held),
+                // Descriptors are not simulated.
+                FileAction::Release(_) => {}
                 FileAction::Decide(number, range, stays) => {
                     self.saw_decision(number, range, stays);
                     if let Some(letter) = self.letter(number) {

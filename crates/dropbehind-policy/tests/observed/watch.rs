@@ -54,6 +54,7 @@ impl World {
             FileAction::Stream(number) => (number, Some(false)),
             FileAction::Report(number, _) | FileAction::Close(number) => (number, Some(true)),
             FileAction::Shelve(number, ..)
+            | FileAction::Release(number)
             | FileAction::KeepShelved(number, _)
             | FileAction::Decide(number, ..)
             | FileAction::Keep(number, _)
