@@ -203,13 +203,10 @@ impl Observer {
         let (inputs, inbox) = Inputs::new().map_err(failed("eventfd"))?;
         let reported = trace.as_ref().map(|trace| ReportedTrace::new(trace.view()));
         let most_closed = rounds::most_closed();
-        let small = SmallFiles::start(
-            config.io_priority,
-            inputs.clone(),
-            reported.clone(),
-            most_closed / 2,
-        )
-        .map_err(failed("a thread could not be started"))?;
+        // Before events have to wait.
+        let crowd = most_closed / 2;
+        let small = SmallFiles::start(config.io_priority, inputs.clone(), reported.clone(), crowd)
+            .map_err(failed("a thread could not be started"))?;
         let shared = Arc::new(Shared {
             reporter: Reporter {
                 kind: config.kind,

@@ -247,29 +247,29 @@ impl Shelf {
                 self.unpark(place);
             }
         }
-        let at_once = self.at_once.pop_front();
-        if at_once.is_some() {
-            return at_once;
-        }
-        if self.has_batch() {
-            return Some(self.drop_clean());
-        }
-        if let Some(&(due_ns, place)) = self.again.first()
-            && (due_ns <= now_ns || flush && self.is_lazy(place))
-        {
-            self.again.pop_first();
-            self.parked.remove(&place);
-            return Some(ShelfAction::Look(place));
-        }
-        if let Some(place) = self.take_closed(now_ns, flush) {
-            let small = self.files.get(&place)?;
-            if small.written {
+        loop {
+            let at_once = self.at_once.pop_front();
+            if at_once.is_some() {
+                return at_once;
+            }
+            if self.has_batch() {
+                return Some(self.drop_clean());
+            }
+            if let Some(&(due_ns, place)) = self.again.first()
+                && (due_ns <= now_ns || flush && self.is_lazy(place))
+            {
+                self.again.pop_first();
+                self.parked.remove(&place);
+                return Some(ShelfAction::Look(place));
+            }
+            let Some(place) = self.take_closed(now_ns, flush) else {
+                return (!self.clean.is_empty()).then(|| self.drop_clean());
+            };
+            if self.files.get(&place)?.written {
                 return Some(ShelfAction::Look(place));
             }
             self.is_clean(now_ns, place, flush);
-            return self.next(now_ns, flush);
         }
-        (!self.clean.is_empty()).then(|| self.drop_clean())
     }
 
     /// The oldest closed file, if it is due.
