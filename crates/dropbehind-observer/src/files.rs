@@ -35,7 +35,7 @@ use dropbehind_policy::{ByteRange, Writeback};
 use crate::board::{SharedBoard, lock};
 use crate::file_path::path_of;
 use crate::inodes::Inodes;
-use crate::opens::Copying;
+use crate::opens::{Before, Copying, Opened};
 use crate::overlay::Overlays;
 use crate::owners::Owners;
 use crate::programs::Programs;
@@ -50,19 +50,6 @@ use strangers::{DOUBT_FIRST, Strangers};
 
 /// This many known files take a few megabytes.
 const MANY_FILES: usize = 2048;
-
-/// The open of a file, as its server reports it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ReportedOpen {
-    pub(crate) process: i32,
-    pub(crate) readable: bool,
-    pub(crate) writable: bool,
-    pub(crate) copying: Option<Copying>,
-    /// When what was cached before was counted (`CLOCK_MONOTONIC`).
-    pub(crate) counted_ns: u64,
-    /// It has truncated the file to nothing.
-    pub(crate) is_emptied: bool,
-}
 
 /// The close of a file.
 #[derive(Debug)]
@@ -319,23 +306,13 @@ impl Files {
         }
     }
 
-    /// A file is being opened, of which this was cached just before; `None` if it was made by
-    /// that. Of a known file, nobody asks, unless the open has emptied it. An overlay may have
-    /// copied it since, or still do so.
-    pub(crate) fn reported(
-        &mut self,
-        file: OwnedFd,
-        opened: ReportedOpen,
-        before: impl FnOnce(BorrowedFd<'_>) -> Option<CacheMap>,
-    ) {
-        let ReportedOpen {
-            process,
-            readable,
-            writable,
-            copying,
-            counted_ns,
-            is_emptied,
+    /// A file is being opened. What was cached of it before counts only if it was not known, or
+    /// if the open has emptied it. An overlay may have copied it since, or still do so.
+    pub(crate) fn reported(&mut self, file: OwnedFd, opened: Opened) {
+        let Opened {
+            process, copying, ..
         } = opened;
+        let is_emptied = matches!(opened.before, Before::Emptied);
         let Ok(info) = file_stat(file.as_fd()) else {
             return;
         };
@@ -351,10 +328,10 @@ impl Files {
                 Some(number)
             }
             None => {
-                let mut before = before(file.as_fd());
+                let mut before = opened.before.map(file.as_fd());
                 if before.is_some()
                     && let Some((forgotten_ns, since)) = self.forgotten.get(&info.id)
-                    && counted_ns < *forgotten_ns
+                    && opened.counted_ns < *forgotten_ns
                 {
                     before = Some(since.clone());
                 }
@@ -377,11 +354,11 @@ impl Files {
         if is_emptied {
             open.is_emptied();
         }
-        if writable {
+        if opened.writable {
             open.may_be_written();
             open.is_written_by(process);
         }
-        if readable {
+        if opened.readable {
             open.was_read();
         }
         if let Some(number) = number {

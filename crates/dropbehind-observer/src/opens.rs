@@ -13,9 +13,9 @@ mod reported;
 mod server;
 mod spare;
 
-pub(crate) use report::Copying;
 pub use report::ReportedOpens;
-use report::{Absent, Before, Report};
+use report::{Absent, Report};
+pub(crate) use report::{Before, Copying, Opened};
 pub(crate) use reported::Reported;
 pub use server::{OpenServer, Served, StartSpare};
 pub use spare::stand_by;

@@ -19,21 +19,25 @@ const PARTS: usize = 2048;
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Report {
     /// A process opens the file whose descriptor comes with this.
-    Opened {
-        process: i32,
-        readable: bool,
-        writable: bool,
-        copying: Option<Copying>,
-        before: Before,
-        /// When what was cached before was counted (`CLOCK_MONOTONIC`).
-        counted_ns: u64,
-    },
+    Opened(Opened),
     /// A process may have opened a file that could not be looked at before.
     Search { process: i32 },
     /// A process opens files without being stopped, through io_uring.
     Unstopped { process: i32 },
     /// For the end of the run.
     Note(String),
+}
+
+/// The open of a file.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Opened {
+    pub(crate) process: i32,
+    pub(crate) readable: bool,
+    pub(crate) writable: bool,
+    pub(crate) copying: Option<Copying>,
+    pub(crate) before: Before,
+    /// When what was cached before was counted (`CLOCK_MONOTONIC`).
+    pub(crate) counted_ns: u64,
 }
 
 /// An open that has an overlay copy the file, unless that was done before.
@@ -55,6 +59,18 @@ pub(crate) enum Before {
     Absent(Absent),
     /// Nobody counted, since that took long the last time. Most likely the file is known.
     Uncounted,
+}
+
+impl Before {
+    /// What was cached of this file; `None` if it was made by the open.
+    pub(crate) fn map(self, file: BorrowedFd<'_>) -> Option<CacheMap> {
+        match self {
+            Before::Made => None,
+            Before::Emptied => Some(CacheMap::empty()),
+            Before::Absent(absent) => Some(absent.map()),
+            Before::Uncounted => Some(CacheMap::now_without_reads_under_way(file)),
+        }
+    }
 }
 
 /// What of a file was not cached.
@@ -97,7 +113,7 @@ impl Absent {
         }
     }
 
-    pub(crate) fn map(&self) -> CacheMap {
+    fn map(&self) -> CacheMap {
         let parts = self.parts.iter();
         let parts = parts.filter(|(start, end)| start < end);
         let parts = parts.map(|(start, end)| ByteRange::new(*start, *end));

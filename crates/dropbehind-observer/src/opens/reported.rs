@@ -1,10 +1,9 @@
 //! Reports of opens, as the observer's thread takes them.
 
 use super::Report;
-use super::report::{Before, Heard, ReportedOpens};
+use super::report::{Heard, ReportedOpens};
 use crate::board::{SharedBoard, lock};
-use crate::files::{Files, ReportedOpen};
-use dropbehind_flusher::CacheMap;
+use crate::files::Files;
 use std::collections::HashSet;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
@@ -60,38 +59,11 @@ impl Reported {
             };
             read += 1;
             match (report, file) {
-                (
-                    Report::Opened {
-                        process,
-                        readable,
-                        writable,
-                        copying,
-                        before,
-                        counted_ns,
-                    },
-                    Some(file),
-                ) => {
-                    let is_emptied = matches!(before, Before::Emptied);
-                    let before = |file: BorrowedFd<'_>| match before {
-                        Before::Made => None,
-                        Before::Emptied => Some(CacheMap::empty()),
-                        Before::Absent(absent) => Some(absent.map()),
-                        Before::Uncounted => Some(CacheMap::now_without_reads_under_way(file)),
-                    };
-                    let opened = ReportedOpen {
-                        process,
-                        readable,
-                        writable,
-                        copying,
-                        counted_ns,
-                        is_emptied,
-                    };
-                    files.reported(file, opened, before);
-                }
-                (Report::Opened { process, .. }, None) => {
+                (Report::Opened(opened), Some(file)) => files.reported(file, opened),
+                (Report::Opened(opened), None) => {
                     lock(board)
                         .note("out of descriptors: some files are left to the kernel".to_owned());
-                    files.programs.opened(process);
+                    files.programs.opened(opened.process);
                 }
                 (Report::Search { process }, _) => {
                     files.programs.opened(process);

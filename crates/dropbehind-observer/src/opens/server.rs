@@ -3,7 +3,7 @@
 use super::excess::Excess;
 use super::look::{Found, Inode, LookedAt, Looker, Way, writes};
 use super::spare::TICK;
-use super::{Absent, Before, Copying, Report};
+use super::{Absent, Before, Copying, Opened, Report};
 use crate::budget::Budget;
 use crate::shown;
 use dropbehind_flusher::CacheMap;
@@ -497,7 +497,7 @@ impl Serving {
         (before, counted_ns): Counted,
         copying: Option<Copying>,
     ) {
-        let report = Report::Opened {
+        let opened = Opened {
             process: self.process_of(thread),
             readable: file.is_readable(),
             writable: writes(file.flags),
@@ -505,7 +505,7 @@ impl Serving {
             before,
             counted_ns,
         };
-        self.report(&report, Some(&file.file));
+        self.report(&Report::Opened(opened), Some(&file.file));
     }
 
     fn search(&mut self, thread: i32) {
