@@ -52,12 +52,10 @@ pub const POLL_MIN_NS: u64 = 100_000;
 /// waiting writer notices more, and at one per millisecond polls take half a percent of a
 /// core.
 pub const POLL_MAX_NS: u64 = 1_000_000;
-/// If other flushers write back to the disk, each pauses this many times as long as there are
-/// of them, since most polls find another's writes,
-const POLL_SHARED_NS: u64 = 100_000;
-/// and at most this long. Otherwise, polls of 32 flushers on two processors took a fifth of all
-/// CPU time (`bench files-32`).
-pub const POLL_SHARED_MAX_NS: u64 = 4_000_000;
+/// The same if other flushers write back to the disk, too, which stays busy with theirs while one
+/// of them pauses. With 4 ms, polls of 32 flushers took a quarter of two processors' time
+/// (`bench files-32`).
+pub const POLL_SHARED_MAX_NS: u64 = 8_000_000;
 /// The speed is measured over roughly this much of the time in which the disk was busy.
 const SMOOTHING_NS: u64 = 200_000_000;
 /// Until this much was measured, no speed is reported: the first piece of the first lump
@@ -224,17 +222,15 @@ impl Pace {
     /// How long to wait before checking whether pages have been written, with so much in flight.
     pub fn poll_ns(&self, asked_bytes: u64) -> u64 {
         let poll_bytes = (asked_bytes / POLL_PART).clamp(POLL_MIN_BYTES, POLL_MAX_BYTES);
-        let by_speed = match self.bytes_per_second() {
-            None => POLL_MIN_NS,
+        let longest_ns = match self.flushers {
+            1 => POLL_MAX_NS,
+            _ => POLL_SHARED_MAX_NS,
+        };
+        let pause_ns = match self.bytes_per_second() {
+            None => POLL_MIN_NS.saturating_mul(self.flushers.into()),
             Some(speed) => scale(poll_bytes, 1_000_000_000, speed),
         };
-        let shared_ns = match self.flushers {
-            1 => 0,
-            flushers => POLL_SHARED_NS.saturating_mul(flushers.into()),
-        };
-        by_speed
-            .clamp(POLL_MIN_NS, POLL_MAX_NS)
-            .max(shared_ns.min(POLL_SHARED_MAX_NS))
+        pause_ns.clamp(POLL_MIN_NS, longest_ns)
     }
 }
 
@@ -275,14 +271,21 @@ mod tests {
 
     #[test]
     fn many_flushers_poll_no_more_often_than_one() {
-        let mut pace = paced(8_000_000);
-        assert_eq!(pace.poll_ns(FLIGHT_MIN_BYTES), POLL_MIN_NS);
-        pace.shared_by(4);
-        assert_eq!(pace.poll_ns(FLIGHT_MIN_BYTES), 4 * POLL_SHARED_NS);
-        pace.shared_by(1000);
-        assert_eq!(pace.poll_ns(FLIGHT_MIN_BYTES), POLL_SHARED_MAX_NS);
-        pace.shared_by(1);
-        assert_eq!(pace.poll_ns(FLIGHT_MIN_BYTES), POLL_MIN_NS);
+        let mut unknown = Pace::new();
+        unknown.shared_by(4);
+        assert_eq!(unknown.poll_ns(FLIGHT_MIN_BYTES), 4 * POLL_MIN_NS);
+        // 4 GB/s, of which each measures its share.
+        let pauses = [1, 4, 32, 1000].map(|flushers| {
+            let mut pace = paced(4_000_000 / flushers);
+            pace.shared_by(flushers);
+            pace.poll_ns(FLIGHT_MIN_BYTES)
+        });
+        assert!(pauses.is_sorted());
+        for (pause_ns, flushers) in pauses.into_iter().zip([1, 4, 32]) {
+            let alone_ns = pause_ns / flushers;
+            assert!(alone_ns.abs_diff(pauses[0]) < pauses[0] / 10, "{pauses:?}");
+        }
+        assert_eq!(pauses[3], POLL_SHARED_MAX_NS);
     }
 
     #[test]
