@@ -49,6 +49,8 @@ fn man_pages_are_made() {
         "{page}"
     );
     std::fs::create_dir(user.file("pages")).unwrap();
+    let synopsis = ".SH SYNOPSIS\ndropbehind cp [OPTIONS] SRC... DST\n";
+    assert!(page.contains(synopsis), "{page}");
     user.does("man --dir pages");
     assert!(user.file("pages/dropbehind.1").exists());
     assert!(user.file("pages/dropbehind-cp.1").exists());

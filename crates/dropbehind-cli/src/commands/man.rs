@@ -202,7 +202,23 @@ fn page(command: &Command) -> Vec<u8> {
     written.expect("memory takes everything");
     // The help's end, for which clap_mangen has no usual heading.
     let text = String::from_utf8(page).expect("help is text");
-    text.replace("\n.SH EXTRA\n", "\n.SH NOTES\n").into_bytes()
+    let text = text.replace("\n.SH EXTRA\n", "\n.SH NOTES\n");
+    // Its synopsis has each option, and none of their values.
+    let (name, rest) = text.split_once(".SH SYNOPSIS\n").expect("a synopsis");
+    let (_, description) = rest.split_once(".SH DESCRIPTION\n").expect("a description");
+    format!("{name}{}.SH DESCRIPTION\n{description}", synopsis(command)).into_bytes()
+}
+
+/// The usage that help shows.
+fn synopsis(command: &Command) -> String {
+    let usage = command.clone().render_usage().to_string();
+    let usage = usage.trim_start_matches("Usage:").lines().map(str::trim);
+    let mut section = Roff::new();
+    section.control("SH", ["SYNOPSIS"]);
+    for line in usage {
+        section.text([roman(line)]).control("br", []);
+    }
+    section.to_roff()
 }
 
 fn write_page(command: &Command, page: &mut Vec<u8>) -> io::Result<()> {
