@@ -52,11 +52,22 @@ impl Claims {
     /// of the range is claimed.
     pub(crate) fn begin_drop(&self, range: ByteRange) -> Option<Dropping<'_>> {
         let mut state = lock(&self.state);
-        if state.reading.iter().any(|claimed| claimed.overlaps(range)) {
+        if state.is_claimed(range) {
             return None;
         }
         state.dropping = range;
         Some(Dropping { claims: self })
+    }
+
+    /// Returns whether any part of a range is claimed.
+    pub(crate) fn overlap(&self, range: ByteRange) -> bool {
+        lock(&self.state).is_claimed(range)
+    }
+}
+
+impl State {
+    fn is_claimed(&self, range: ByteRange) -> bool {
+        self.reading.iter().any(|claimed| claimed.overlaps(range))
     }
 }
 

@@ -60,7 +60,7 @@ struct Chunk {
     brought: Vec<ByteRange>,
     /// The read that brings it in, if another thread waits for that.
     fetch: Option<Arc<Fetch>>,
-    /// The reader has reached this chunk.
+    /// A reader has read of this chunk, and so what must be cached behind it is.
     entered: bool,
 }
 
@@ -78,8 +78,11 @@ impl Chunk {
 /// What a single read brings in, to be handed over when it is done.
 #[derive(Debug, Default)]
 pub struct Prepared {
+    pages: ByteRange,
     claimed: ByteRange,
     once: Vec<ByteRange>,
+    /// What the kernel may read ahead.
+    beyond: Vec<ByteRange>,
     coming: Vec<(ByteRange, Arc<Fetch>)>,
     /// What must be cached before the read begins, whether or not it will be read, and the
     /// fetches that bring it in.
@@ -178,10 +181,20 @@ impl Reader {
             .page_aligned_outward(page_bytes)
             .intersection(ByteRange::new(0, file_end));
         if self.random || !self.detector.observe(range) {
-            file.claims.claim(pages);
+            // It may read a large folio of a stream, whose next pages are dropped by now. The
+            // kernel's readahead begins no further ahead than its window, and is no longer.
+            let window_bytes = match self.advised {
+                true => read_ahead.own_bytes.min(READ_AHEAD_MOST_BYTES),
+                false => 0,
+            };
+            let end = (pages.end + 2 * window_bytes).min(file_end).max(pages.end);
+            let claimed = ByteRange::new(pages.start, end);
+            file.claims.claim(claimed);
             return Prepared {
-                claimed: pages,
+                pages,
+                claimed,
                 once: fetch(fd, pages, read_ahead.call_bytes),
+                beyond: residency::absent_in(fd, ByteRange::new(pages.end, end)),
                 ..Prepared::default()
             };
         }
@@ -214,13 +227,14 @@ impl Reader {
             self.fetch_until(fd, file, wanted.min(file_end), file_end);
         }
         let mut appearing = ByteRange::default();
-        for chunk in &mut self.ahead {
-            let here = is_here(chunk);
-            if let (true, false, Some(end)) = (here, chunk.entered, looks_until(chunk)) {
+        for chunk in &self.ahead {
+            if let (true, false, Some(end)) = (is_here(chunk), chunk.entered, looks_until(chunk)) {
                 appearing = ByteRange::new(chunk.range.end, end.min(file_end).max(chunk.range.end));
             }
-            chunk.entered |= here;
         }
+        // Other threads may read what follows, and finish first.
+        let claimed = ByteRange::new(pages.start, pages.end.max(appearing.end));
+        file.claims.claim(claimed);
         let bring = self
             .ahead
             .iter()
@@ -234,6 +248,8 @@ impl Reader {
             .iter()
             .filter(|chunk| !chunk.range.intersection(pages).is_empty());
         Prepared {
+            pages,
+            claimed,
             appearing,
             coming: needed
                 .filter_map(|chunk| Some((chunk.range, chunk.fetch.clone()?)))
@@ -326,6 +342,14 @@ impl Reader {
         for part in prepared.once {
             file.read(fd, part);
         }
+        for part in prepared.beyond {
+            for came in residency::resident_in(fd, part).unwrap_or_default() {
+                file.read(fd, came);
+            }
+        }
+        for chunk in &mut self.ahead {
+            chunk.entered |= chunk.range.overlaps(prepared.pages);
+        }
         // Inside the file, the page at the position is still to be read.
         let done = if position >= self.size_bytes {
             u64::MAX
@@ -380,6 +404,10 @@ impl Reader {
 /// ask whether its writeback failed.
 fn drop_read(fd: BorrowedFd<'_>, file: &OwnFile, range: ByteRange) {
     if file.was_written() {
+        return;
+    }
+    // Readers claim with the lock held that we hold now.
+    if file.claims.overlap(range) {
         return;
     }
     let begun = Begun::now();

@@ -2,7 +2,10 @@
 
 use std::fs;
 use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use dropbehind::flusher::Flusher;
@@ -23,6 +26,7 @@ everywhere! {
     reads_on_a_disk_with_much_readahead_leave_what_was_cached: 64;
     reads_after_more_readahead_was_set_leave_nothing: 96;
     long_reads_after_a_jump_leave_nothing: 32;
+    threads_that_read_a_file_together_leave_nothing: 96;
 }
 
 /// A setting of a disk's queue, until this is dropped. A loop device keeps it for whoever has
@@ -46,6 +50,32 @@ impl QueueSetting {
 impl Drop for QueueSetting {
     fn drop(&mut self) {
         fs::write(&self.path, self.before.trim()).unwrap();
+    }
+}
+
+/// They take blocks in turn, and may finish in another order.
+fn threads_that_read_a_file_together_leave_nothing(place: &Place) {
+    let path = place.cold_file(1);
+    let file = File::open(&path).unwrap();
+    for _ in 0..3 {
+        let next = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let mut block = vec![0; MIB as usize];
+                    loop {
+                        let offset = next.fetch_add(MIB, Relaxed);
+                        if offset >= place.size_bytes() {
+                            return;
+                        }
+                        file.read_exact_at(&mut block, offset).unwrap();
+                        pattern::check(1, offset, &block).unwrap();
+                    }
+                });
+            }
+        });
+        settle(&file);
+        assert_eq!(cached_bytes(&path), 0, "{:?}", file.stats());
     }
 }
 
