@@ -16,39 +16,29 @@ fn number_of(error: &io::Error) -> c_int {
     })
 }
 
+/// The value, or -1 with `errno`.
+fn or_minus_one<C: From<i8>>(result: io::Result<C>) -> C {
+    result.unwrap_or_else(|error| {
+        set(number_of(&error));
+        C::from(-1)
+    })
+}
+
 /// 0, or -1 with `errno`.
 pub(crate) fn status(result: io::Result<()>) -> c_int {
-    match result {
-        Ok(()) => 0,
-        Err(error) => {
-            set(number_of(&error));
-            -1
-        }
-    }
+    or_minus_one(result.map(|()| 0))
 }
 
 /// The count, or -1 with `errno`.
 pub(crate) fn count(result: io::Result<usize>) -> isize {
-    match result {
-        // No call moves more than `isize::MAX` bytes.
-        Ok(count) => count as isize,
-        Err(error) => {
-            set(number_of(&error));
-            -1
-        }
-    }
+    // No call moves more than `isize::MAX` bytes.
+    or_minus_one(result.map(|count| count as isize))
 }
 
 /// The position, or -1 with `errno`.
 pub(crate) fn position(result: io::Result<u64>) -> i64 {
-    match result {
-        // The kernel's positions are signed.
-        Ok(position) => position as i64,
-        Err(error) => {
-            set(number_of(&error));
-            -1
-        }
-    }
+    // The kernel's positions are signed.
+    or_minus_one(result.map(|position| position as i64))
 }
 
 /// A pointer that the caller owns, or NULL with `errno`.

@@ -33,25 +33,34 @@ unsafe fn of<'a>(file: *const dropbehind_file) -> &'a File {
 ///
 /// # Safety
 /// `buffer` is valid for `length` bytes of writes, or `length` is 0.
-unsafe fn buffer_mut<'a>(buffer: *mut c_void, length: size_t) -> &'a mut [u8] {
+unsafe fn buffer_mut<'a>(buffer: *mut c_void, length: size_t) -> io::Result<&'a mut [u8]> {
     if length == 0 {
-        return &mut [];
+        return Ok(&mut []);
     }
-    // SAFETY: by the caller; only the kernel looks at what is in it. It takes no more than
-    // SSIZE_MAX bytes.
-    unsafe { slice::from_raw_parts_mut(buffer.cast(), length.min(isize::MAX as usize)) }
+    check_length(length)?;
+    // SAFETY: by the caller; only the kernel looks at what is in it.
+    Ok(unsafe { slice::from_raw_parts_mut(buffer.cast(), length) })
 }
 
 /// The caller's buffer, to be written.
 ///
 /// # Safety
 /// `buffer` is valid for `length` bytes of reads, or `length` is 0.
-unsafe fn buffer<'a>(buffer: *const c_void, length: size_t) -> &'a [u8] {
+unsafe fn buffer<'a>(buffer: *const c_void, length: size_t) -> io::Result<&'a [u8]> {
     if length == 0 {
-        return &[];
+        return Ok(&[]);
     }
-    // SAFETY: by the caller; the kernel takes no more than SSIZE_MAX bytes.
-    unsafe { slice::from_raw_parts(buffer.cast(), length.min(isize::MAX as usize)) }
+    check_length(length)?;
+    // SAFETY: by the caller.
+    Ok(unsafe { slice::from_raw_parts(buffer.cast(), length) })
+}
+
+/// No memory is longer than `SSIZE_MAX`: that is a negative length. The kernel moves nothing then.
+fn check_length(length: size_t) -> io::Result<()> {
+    match isize::try_from(length) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(io::Error::from_raw_os_error(libc::EINVAL)),
+    }
 }
 
 /// The caller's list of buffers.
@@ -132,7 +141,7 @@ pub unsafe extern "C" fn dropbehind_read(
 ) -> ssize_t {
     // SAFETY: both are valid, as the header's head requires.
     let (mut file, buf) = unsafe { (of(file), buffer_mut(buf, count)) };
-    errno::count(file.read(buf))
+    errno::count(buf.and_then(|buf| file.read(buf)))
 }
 
 /// As write(2).
@@ -144,7 +153,7 @@ pub unsafe extern "C" fn dropbehind_write(
 ) -> ssize_t {
     // SAFETY: both are valid, as the header's head requires.
     let (mut file, buf) = unsafe { (of(file), buffer(buf, count)) };
-    errno::count(file.write(buf))
+    errno::count(buf.and_then(|buf| file.write(buf)))
 }
 
 /// As pread(2).
@@ -157,7 +166,7 @@ pub unsafe extern "C" fn dropbehind_pread(
 ) -> ssize_t {
     // SAFETY: both are valid, as the header's head requires.
     let (file, buf) = unsafe { (of(file), buffer_mut(buf, count)) };
-    errno::count(errno::offset(offset).and_then(|offset| file.read_at(buf, offset)))
+    errno::count(buf.and_then(|buf| file.read_at(buf, errno::offset(offset)?)))
 }
 
 /// As pwrite(2).
@@ -170,7 +179,7 @@ pub unsafe extern "C" fn dropbehind_pwrite(
 ) -> ssize_t {
     // SAFETY: both are valid, as the header's head requires.
     let (file, buf) = unsafe { (of(file), buffer(buf, count)) };
-    errno::count(errno::offset(offset).and_then(|offset| file.write_at(buf, offset)))
+    errno::count(buf.and_then(|buf| file.write_at(buf, errno::offset(offset)?)))
 }
 
 /// As readv(2).
@@ -184,7 +193,7 @@ pub unsafe extern "C" fn dropbehind_readv(
     let mut file = unsafe { of(file) };
     // SAFETY: the same.
     errno::count(
-        unsafe { vector(iov, iovcnt) }.and_then(|list| file.read_vectored(&mut slices_mut(list))),
+        unsafe { vector(iov, iovcnt) }.and_then(|list| file.read_vectored(&mut slices_mut(list)?)),
     )
 }
 
@@ -198,7 +207,9 @@ pub unsafe extern "C" fn dropbehind_writev(
     // SAFETY: valid, as the header's head requires.
     let mut file = unsafe { of(file) };
     // SAFETY: the same.
-    errno::count(unsafe { vector(iov, iovcnt) }.and_then(|list| file.write_vectored(&slices(list))))
+    errno::count(
+        unsafe { vector(iov, iovcnt) }.and_then(|list| file.write_vectored(&slices(list)?)),
+    )
 }
 
 /// As preadv(2).
@@ -214,7 +225,7 @@ pub unsafe extern "C" fn dropbehind_preadv(
     // SAFETY: the same.
     errno::count(
         unsafe { vector(iov, iovcnt) }
-            .and_then(|list| file.read_vectored_at(&mut slices_mut(list), errno::offset(offset)?)),
+            .and_then(|list| file.read_vectored_at(&mut slices_mut(list)?, errno::offset(offset)?)),
     )
 }
 
@@ -231,22 +242,24 @@ pub unsafe extern "C" fn dropbehind_pwritev(
     // SAFETY: the same.
     errno::count(
         unsafe { vector(iov, iovcnt) }
-            .and_then(|list| file.write_vectored_at(&slices(list), errno::offset(offset)?)),
+            .and_then(|list| file.write_vectored_at(&slices(list)?, errno::offset(offset)?)),
     )
 }
 
-fn slices<'a>(list: &[iovec]) -> Vec<IoSlice<'a>> {
-    list.iter()
-        // SAFETY: the caller's list is of valid buffers.
-        .map(|part| IoSlice::new(unsafe { buffer(part.iov_base, part.iov_len) }))
-        .collect()
+fn slices<'a>(list: &[iovec]) -> io::Result<Vec<IoSlice<'a>>> {
+    // SAFETY: the caller's list is of valid buffers.
+    let parts = list
+        .iter()
+        .map(|part| unsafe { buffer(part.iov_base, part.iov_len) });
+    parts.map(|part| part.map(IoSlice::new)).collect()
 }
 
-fn slices_mut<'a>(list: &[iovec]) -> Vec<IoSliceMut<'a>> {
-    list.iter()
-        // SAFETY: the caller's list is of valid buffers.
-        .map(|part| IoSliceMut::new(unsafe { buffer_mut(part.iov_base, part.iov_len) }))
-        .collect()
+fn slices_mut<'a>(list: &[iovec]) -> io::Result<Vec<IoSliceMut<'a>>> {
+    // SAFETY: the caller's list is of valid buffers.
+    let parts = list
+        .iter()
+        .map(|part| unsafe { buffer_mut(part.iov_base, part.iov_len) });
+    parts.map(|part| part.map(IoSliceMut::new)).collect()
 }
 
 /// As lseek(2), with SEEK_SET, SEEK_CUR and SEEK_END.

@@ -71,6 +71,8 @@ static void calls(const char *path)
     CHECK(dropbehind_writev(file, NULL, 0) == 0);
     FAILS(dropbehind_writev(file, parts, -1) == -1, EINVAL);
     FAILS(dropbehind_writev(file, parts, 100000) == -1, EINVAL);
+    FAILS(dropbehind_read(file, text, (size_t)-1) == -1, EINVAL);
+    FAILS(dropbehind_pwrite(file, text, (size_t)-1, 0) == -1, EINVAL);
     CHECK(dropbehind_lseek(file, 0, SEEK_CUR) == 10);
     CHECK(dropbehind_lseek(file, -4, SEEK_END) == 10);
     FAILS(dropbehind_lseek(file, -1, SEEK_SET) == -1, EINVAL);
