@@ -68,7 +68,8 @@ fn write(session: &mut Session, args: &WriteArgs) -> Result<(), Failure> {
     let wanted = Wanted {
         append: args.append,
         permissions: 0o666,
-        keeps_data: args.seek.is_some(),
+        // Until there is room.
+        keeps_data: args.seek.is_some() || args.size.is_some(),
         bytes: total.map(|total| total.saturating_add(args.seek.unwrap_or(0))),
         source: (Path::new("standard input"), Identity::of(&input.metadata)),
     };
@@ -79,13 +80,20 @@ fn write(session: &mut Session, args: &WriteArgs) -> Result<(), Failure> {
         sought.map_err(|error| Failure::io(Doing::Write, &destination.path, &error))?;
     }
     if let Some(bytes) = args.size {
-        reserve(&destination, args.seek, bytes).inspect_err(|_| {
+        let start = args.seek.unwrap_or(0);
+        reserve(&destination, start, bytes, "Nothing was written.").inspect_err(|_| {
             give_back(&destination);
             if destination.is_new {
                 // It is empty.
                 let _ = std::fs::remove_file(&destination.path);
             }
         })?;
+        if args.seek.is_none() && !destination.is_new {
+            // That gives the room back, too.
+            let emptied = destination.output.set_len(0);
+            emptied.map_err(|error| Failure::io(Doing::Write, &destination.path, &error))?;
+            reserve(&destination, 0, bytes, "It is empty now.")?;
+        }
     }
     let moved = copy(
         &mut input,
@@ -124,8 +132,13 @@ fn write(session: &mut Session, args: &WriteArgs) -> Result<(), Failure> {
     synced.and(closed)
 }
 
-/// Reserves room behind what the file holds, or from a place in it on. Its size stays.
-fn reserve(destination: &Destination, seek: Option<u64>, bytes: u64) -> Result<(), Failure> {
+/// Reserves room from a place in the file on. Its size stays. `otherwise` says what a failure leaves.
+fn reserve(
+    destination: &Destination,
+    start: u64,
+    bytes: u64,
+    otherwise: &str,
+) -> Result<(), Failure> {
     let path = &destination.path;
     if !destination.is_regular {
         return Err(Failure::new(format!(
@@ -134,16 +147,13 @@ fn reserve(destination: &Destination, seek: Option<u64>, bytes: u64) -> Result<(
         )));
     }
     let file = destination.output.as_fd();
-    let reserved = fstat(file).and_then(|stat| {
-        let end = u64::try_from(stat.st_size).unwrap_or(0);
-        fallocate(file, FallocateFlags::KEEP_SIZE, seek.unwrap_or(end), bytes)
-    });
+    let reserved = fallocate(file, FallocateFlags::KEEP_SIZE, start, bytes);
     reserved.map_err(|errno| {
         let mut failure = Failure::io(Doing::Write, path, &errno.into());
         if errno == Errno::OPNOTSUPP {
             failure.add("Nothing can be reserved there: leave out --size.");
         } else {
-            failure.add("Nothing was written.");
+            failure.add(otherwise);
         }
         failure
     })
