@@ -27,7 +27,7 @@ pub(super) struct DropArgs {
     #[command(flatten)]
     files: NamedFiles,
     /// Bring dirty pages to the disk first (fsync), so that they can be dropped, too; without it,
-    /// nothing is written
+    /// they stay
     #[arg(long)]
     sync: bool,
     /// Show errors only
