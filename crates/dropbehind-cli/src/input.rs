@@ -276,12 +276,12 @@ impl AsFd for Input {
 
 /// Waits for a file's pages to go, and says so if they stay.
 pub(crate) fn settle(file: &File, session: &Session, path: &Path) {
-    let settled = file.settle(SETTLE_LIMIT);
+    let _ = file.settle(SETTLE_LIMIT);
     let left = file.stats().left_bytes;
-    if !matches!(settled, Ok(true)) && left > 0 {
+    if left > 0 {
         session.note(&format!(
-            "{} of {} are still in the page cache, because another program uses them. \
-             `dropbehind drop` drops them later.",
+            "{} of {} are still in the page cache: another program uses them, or they could not \
+             be dropped safely. `dropbehind drop` drops them later.",
             crate::size::show(left),
             shown(path)
         ));
