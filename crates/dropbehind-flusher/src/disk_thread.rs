@@ -188,6 +188,7 @@ impl DiskThread {
         loop {
             // Cleared before any counter is read, so that later writes kick again.
             self.shared.bell.answer();
+            self.incomplete = false;
             self.read_inbox();
             self.drain_kicked();
             let now_ns = self.now_ns();

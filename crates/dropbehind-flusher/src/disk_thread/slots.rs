@@ -47,7 +47,7 @@ impl DiskThread {
             && let Ok(file) = entry.description.open()
         {
             let fd = file.as_fd();
-            self.incomplete = !own.drain(now_ns, fd, &mut self.disk, &mut self.told);
+            self.incomplete |= !own.drain(now_ns, fd, &mut self.disk, &mut self.told);
             self.publish(number);
         }
     }
