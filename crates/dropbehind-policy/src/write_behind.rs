@@ -71,11 +71,6 @@ pub struct CloseKind {
 }
 
 impl WriteBehind {
-    /// First byte of the run that has not been sent.
-    pub const fn head(self) -> u64 {
-        self.head
-    }
-
     /// Returns whether part of this run has been sent.
     pub const fn is_streaming(self) -> bool {
         self.streaming
@@ -321,7 +316,7 @@ mod tests {
         // 1001 - 15 = 986, rounded up to 988: seventeen bytes, more than W.
         let sent = window.wrote(ByteRange::new(1001, 1005), append, W, R);
         assert_eq!(sent, send(988, 992));
-        assert_eq!(window.head(), 992);
+        assert_eq!(window.unsent().start, 992);
     }
 
     #[test]
