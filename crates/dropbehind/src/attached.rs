@@ -146,8 +146,7 @@ impl<F: AsFd> Attached<F> {
     /// # Errors
     /// Those of `posix_fadvise(2)` and `cachestat(2)`.
     pub fn drop_behind(&self, range: Range<u64>) -> io::Result<DropOutcome> {
-        let handle = self.handle().filter(|_| self.facts.mode.drops());
-        operations::drop_behind(self.fd(), handle, range.into())
+        operations::drop_behind(self.fd(), self.facts.mode, self.handle(), range.into())
     }
 
     /// An `fsync` or `fdatasync` by the program has returned this. Call it for each one: after a

@@ -219,6 +219,28 @@ fn what_was_reported_is_finished_after_the_end() {
 }
 
 #[test]
+fn who_has_brought_nothing_in_drops_nothing() {
+    let kind = Kind::Mounted(Fs::Ext4);
+    need!(all kind.needs());
+    let place = Place::new(kind, MIB);
+    let path = place.cold_file(1);
+    in_some_attempt(|reclaim| {
+        residency::warm(&path, 0..MIB);
+        let file = File::open(&path).unwrap();
+        let attached = dontcache().attach(&file).unwrap();
+        let ours = dontcache().read(true).open(&path).unwrap();
+        for dropped in [
+            attached.drop_behind(0..u64::MAX),
+            ours.drop_behind(0..u64::MAX),
+        ] {
+            let dropped = dropped.unwrap();
+            assert_eq!((dropped.dropped_bytes, dropped.left_bytes), (0, 0));
+        }
+        reclaim.stays(&path, cached_bytes(&path), MIB)
+    });
+}
+
+#[test]
 fn nothing_unreported_is_touched() {
     let kind = Kind::Mounted(Fs::Ext4);
     need!(all kind.needs());

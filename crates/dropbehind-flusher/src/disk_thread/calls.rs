@@ -413,12 +413,14 @@ impl DiskThread {
         let asked = ours
             .iter()
             .find_map(|part| own.keeping(file.as_fd(), *part, false).ok());
-        match asked.flatten() {
-            Some(keeping) => {
+        match asked {
+            Some(None) => ours,
+            Some(Some(keeping)) => {
                 self.keep_all(number, keeping);
                 Vec::new()
             }
-            None => ours,
+            // What looks clean may be what the disk never got.
+            None => Vec::new(),
         }
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use dropbehind_linux::{drop_clean, page_size, size_bytes, start_writeback as start};
 use dropbehind_policy::bisection::bisect;
-use dropbehind_policy::{ByteRange, Reason};
+use dropbehind_policy::{ByteRange, Mode, Reason};
 
 use super::{CacheState, DropOutcome};
 use dropbehind_flusher::own_file::OwnFile;
@@ -77,14 +77,17 @@ pub(crate) fn wait_clean(fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<()>
 
 pub(crate) fn drop_behind(
     fd: BorrowedFd<'_>,
+    mode: Mode,
     handle: Option<&Arc<OwnFile>>,
     range: ByteRange,
 ) -> io::Result<DropOutcome> {
     let file_end = size_bytes(fd)?.next_multiple_of(page_size());
     let range = range.intersection(ByteRange::new(0, file_end));
     let ours = match handle {
+        _ if !mode.drops() => vec![range],
         Some(handle) => handle.brought_in(fd, range),
-        None => vec![range],
+        // Nobody knows what this file brought in.
+        None => Vec::new(),
     };
     let mut outcome = DropOutcome::default();
     let mut at = range.start;

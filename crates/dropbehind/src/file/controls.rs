@@ -33,14 +33,14 @@ impl File {
     }
 
     /// Drops the clean pages of a range from the cache and reports what stayed. In a mode
-    /// that drops, pages that were cached before this file's I/O are kept. In other modes
-    /// that isn't tracked: all clean pages go, even those whose writeback failed.
+    /// that drops, only what this file's I/O brought in goes; in the child of a fork, nothing does.
+    /// In other modes that isn't tracked: all clean pages go, even those whose writeback failed.
     ///
     /// # Errors
     /// Those of `posix_fadvise(2)` and `cachestat(2)`.
     pub fn drop_behind(&self, range: Range<u64>) -> io::Result<DropOutcome> {
-        let line = self.line().filter(|_| self.mode().drops());
-        operations::drop_behind(self.as_fd(), line.as_deref(), range.into())
+        let line = self.line();
+        operations::drop_behind(self.as_fd(), self.mode(), line.as_deref(), range.into())
     }
 
     /// Counts the cached, dirty and writeback pages of a range.
