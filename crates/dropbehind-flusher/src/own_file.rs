@@ -85,6 +85,10 @@ pub struct OwnFile {
     /// One of the program's fsyncs has failed, perhaps before the flusher had its
     /// description.
     failed_sync: AtomicBool,
+    /// The program closed it before the flusher had its description.
+    closed_early: AtomicBool,
+    /// The program has taken it back, and may have it open.
+    given_back: AtomicBool,
     generation: u32,
 }
 
@@ -126,6 +130,8 @@ impl OwnFile {
             helped_bytes: AtomicU64::new(0),
             append_mode: AtomicU8::new(0),
             failed_sync: AtomicBool::new(false),
+            closed_early: AtomicBool::new(false),
+            given_back: AtomicBool::new(false),
             generation: dropbehind_linux::fork_generation(),
         })
     }
@@ -192,10 +198,11 @@ impl OwnFile {
     }
 
     /// Announces a read of `range`, in whole pages: none of it is dropped before
-    /// [`OwnFile::read_done`]. Returns the parts that are not cached.
+    /// [`OwnFile::read_done`]. Returns the parts that are in the file and not cached.
     pub fn will_read(&self, fd: BorrowedFd<'_>, range: ByteRange) -> Vec<ByteRange> {
         self.claims.claim(range);
-        residency::absent_in(fd, range)
+        let size_bytes = dropbehind_linux::size_bytes(fd).unwrap_or(0);
+        residency::absent_in(fd, range.intersection(residency::whole(size_bytes)))
     }
 
     /// A read that was announced is over; it brought in `brought`.
@@ -343,23 +350,39 @@ impl OwnFile {
     /// Records the keeper's answer.
     pub(crate) fn registered(&self, accepted: bool) {
         let state = if accepted { REGISTERED } else { REFUSED };
-        self.registration.store(state, Ordering::Release);
+        self.registration.store(state, Ordering::SeqCst);
         if !accepted {
             // No flusher will ever count this stream's pages as clean.
             self.slot.abandon();
             let _ = futex_wake(self.slot.wait_word(), u32::MAX >> 1);
         }
         let _ = futex_wake(&self.registration, u32::MAX >> 1);
+        self.tell_closed_early();
+    }
+
+    fn tell_closed_early(&self) {
+        let is_registered = self.registration.load(Ordering::SeqCst) == REGISTERED;
+        if is_registered && self.closed_early.swap(false, Ordering::SeqCst) {
+            self.disk.post(Message::Closed(self.number));
+        }
+    }
+
+    fn has_work(&self) -> bool {
+        self.slot.writes.total() > 0 || self.slot.reads.total() > 0
     }
 
     /// Waits until the flusher has its own description, if there is work for it. Returns
     /// false if there is none, or no flusher.
     fn await_registration(self: &Arc<Self>, fd: BorrowedFd<'_>) -> bool {
-        let pending = self.slot.writes.total() > 0 || self.slot.reads.total() > 0;
-        if !pending || !self.is_ours() {
+        if !self.has_work() || !self.is_ours() {
             return false;
         }
         self.register(fd);
+        self.await_keeper()
+    }
+
+    /// Waits for the keeper's answer. Returns false if there is none in time, or no flusher.
+    fn await_keeper(&self) -> bool {
         let started = Instant::now();
         loop {
             match self.registration.load(Ordering::Acquire) {
@@ -385,10 +408,25 @@ impl OwnFile {
         lock(&self.before).take().unwrap_or_default()
     }
 
-    /// Tells the flusher that the program closed the file or took it back.
+    /// Tells the flusher that the program takes the file back, and may keep it open: without a name,
+    /// its pages are still in use.
+    pub fn give_back(self: &Arc<Self>, fd: BorrowedFd<'_>) {
+        self.given_back.store(true, Ordering::SeqCst);
+        self.close(fd);
+    }
+
+    pub(crate) fn was_given_back(&self) -> bool {
+        self.given_back.load(Ordering::SeqCst)
+    }
+
+    /// Tells the flusher that the program closed the file.
     pub fn close(self: &Arc<Self>, fd: BorrowedFd<'_>) {
         if self.await_registration(fd) {
             self.disk.post(Message::Closed(self.number));
+        } else {
+            // The keeper may still wait for the file's server.
+            self.closed_early.store(true, Ordering::SeqCst);
+            self.tell_closed_early();
         }
     }
 
@@ -422,15 +460,18 @@ impl OwnFile {
         {
             before.truncated(size_bytes.next_multiple_of(dropbehind_linux::page_size()));
         }
-        if self.registration.load(Ordering::Acquire) == REGISTERED {
+        let registration = self.registration.load(Ordering::Acquire);
+        // The keeper may have taken the size of before just now.
+        if registration != UNREGISTERED && self.await_keeper() {
             self.disk.post(Message::Resized(self.number, size_bytes));
         }
     }
 
-    /// Waits until everything is clean and dropped. Returns false if time runs out first.
+    /// Waits until everything is clean and dropped. Returns false if time runs out first, or if
+    /// the file is left to the kernel.
     pub fn settle(self: &Arc<Self>, fd: BorrowedFd<'_>, timeout: Duration) -> bool {
         if !self.await_registration(fd) {
-            return true;
+            return !self.has_work();
         }
         let started = Instant::now();
         let mut seen = self.settled_word.load(Ordering::SeqCst);

@@ -183,7 +183,7 @@ impl<F: AsFd> Attached<F> {
 
     fn end(&self) {
         if let (Some(handle), Some(file)) = (self.handle(), &self.file) {
-            handle.close(file.as_fd());
+            handle.give_back(file.as_fd());
         }
     }
 }

@@ -77,7 +77,7 @@ impl fmt::Debug for File {
 impl File {
     /// Returns the underlying file. The flusher still finishes what was written.
     pub fn into_std(mut self) -> fs::File {
-        self.detach();
+        self.detach(OwnFile::give_back);
         self.file.take().expect("nobody else takes it")
     }
 
@@ -232,6 +232,6 @@ impl File {
 
 impl Drop for File {
     fn drop(&mut self) {
-        self.detach();
+        self.detach(OwnFile::close);
     }
 }

@@ -218,6 +218,42 @@ fn what_was_reported_is_finished_after_the_end() {
     assert_eq!(file.metadata().unwrap().len(), SIZE, "it is still open");
 }
 
+/// Its pages are in use until the program closes it, too.
+#[test]
+fn of_a_nameless_file_that_is_given_back_nothing_stays_either() {
+    let kind = Kind::Mounted(Fs::Ext4);
+    need!(all kind.needs());
+    let place = Place::new(kind, SIZE);
+    let flusher = dropbehind::flusher::Flusher::builder().build().unwrap();
+    let file = open(&place);
+    std::fs::remove_file(place.path()).unwrap();
+    let attached = dontcache().flusher(&flusher).attach(&file).unwrap();
+    write_all(&attached);
+    attached.detach();
+    assert!(flusher.drain(PATIENCE));
+    let opened = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
+    assert_eq!(cached_bytes(opened.as_ref()), 0);
+    assert_eq!(flusher.stats().dropped_bytes, SIZE);
+}
+
+/// A program reads with a buffer that is longer than the file.
+#[test]
+fn what_lies_behind_the_end_is_not_counted() {
+    let kind = Kind::Mounted(Fs::Ext4);
+    need!(all kind.needs());
+    let place = Place::new(kind, BLOCK);
+    let path = place.cold_file(1);
+    let file = File::open(&path).unwrap();
+    let attached = dontcache().attach(&file).unwrap();
+    let mut data = vec![0; MIB as usize];
+    let reading = attached.will_read(0, MIB);
+    assert_eq!(file.read_at(&mut data, 0).unwrap() as u64, BLOCK);
+    attached.read_done(reading);
+    assert!(attached.settle(PATIENCE));
+    assert_eq!(attached.stats().dropped_bytes, BLOCK);
+    assert_eq!(cached_bytes(&path), 0);
+}
+
 #[test]
 fn who_has_brought_nothing_in_drops_nothing() {
     let kind = Kind::Mounted(Fs::Ext4);

@@ -433,7 +433,8 @@ impl DiskThread {
             .description
             .open()
             .and_then(|file| file_stat(file.as_fd()));
-        let unlinked = stat.is_ok_and(|stat| stat.links == 0);
+        let in_use = matches!(&entry.source, Source::Own(own) if own.file.was_given_back());
+        let unlinked = !in_use && stat.is_ok_and(|stat| stat.links == 0);
         let now_ns = self.now_ns();
         self.disk
             .inspected(now_ns, StreamId(number.into()), Inspected { unlinked });

@@ -1,7 +1,7 @@
 //! An open file's line to this process's flusher.
 
 use std::ops::Deref;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -82,14 +82,14 @@ impl File {
         shared.facts.new_handle(self.as_fd(), size_bytes)
     }
 
-    /// Tells the flusher that the file is closed, if this is the last clone.
-    pub(super) fn detach(&self) {
+    /// Tells the flusher that the file is closed or given back, if this is the last clone.
+    pub(super) fn detach(&self, tell: fn(&Arc<OwnFile>, BorrowedFd<'_>)) {
         if self.file.is_none() || self.shared.open.fetch_sub(1, Ordering::AcqRel) > 1 {
             return;
         }
         if let Some(handle) = self.line() {
             lock(&handle.reader).finish(self.as_fd(), &handle);
-            handle.close(self.as_fd());
+            tell(&handle, self.as_fd());
         }
     }
 }
