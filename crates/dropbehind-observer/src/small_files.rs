@@ -534,7 +534,11 @@ impl Server {
                 return self.shelf.dropped(now_ns, place, 0);
             }
         }
-        match self.count(place) {
+        let counted = self.count(place);
+        if let Some(shelved) = self.files.get_mut(&place) {
+            shelved.visited = None;
+        }
+        match counted {
             Some(Counted { cached_bytes, .. }) if cached_bytes > 0 && !is_reported => {
                 self.shelf.unreported(now_ns, place);
             }
