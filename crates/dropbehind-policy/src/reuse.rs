@@ -172,6 +172,8 @@ impl Reuse {
     /// Pages of ours entered the cache that are dropped in any case. Returns the parts that had
     /// been dropped before.
     pub fn dropped_in_any_case(&mut self, file: FileNumber, range: ByteRange) -> Vec<ByteRange> {
+        // What waited was evicted meanwhile.
+        self.probation.remove(file, range);
         let past = self.files.get(&file).and_then(|tried| tried.past);
         let Some(past) = past else {
             return Vec::new();
