@@ -225,7 +225,7 @@ impl Observer {
         let notices = inputs.clone();
         let mut files = Files::new(files::Parts {
             flusher,
-            rules: Arc::clone(&config.rules),
+            rules: config.rules,
             fanotify: fanotify.clone(),
             small,
             programs,
@@ -245,7 +245,6 @@ impl Observer {
             reported: config.opens.map(Reported::new),
             fanotify,
             marks,
-            rules: config.rules,
             next_rules: None,
             trace,
             advice: None,

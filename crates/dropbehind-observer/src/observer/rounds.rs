@@ -72,7 +72,6 @@ pub(super) struct Rounds {
     pub(super) fanotify: Option<Arc<Fanotify>>,
     pub(super) reported: Option<Reported>,
     pub(super) marks: Marks,
-    pub(super) rules: Arc<dyn Rules>,
     /// To be in force once all that happened before they came has been read.
     pub(super) next_rules: Option<Arc<dyn Rules>>,
     pub(super) trace: Option<CacheTrace>,
@@ -172,9 +171,9 @@ impl Rounds {
         if changed || now >= self.next_mounts && self.files.miss_mounts() {
             self.next_mounts = now + MOUNTS;
             let mut notes = Vec::new();
-            let _ = self
-                .marks
-                .refresh(&*self.rules, self.fanotify.as_ref(), &mut notes);
+            let rules = &*self.files.rules.rules;
+            let fanotify = self.fanotify.as_ref();
+            let _ = self.marks.refresh(rules, fanotify, &mut notes);
             self.files.mounted(&self.marks);
             for note in notes {
                 lock(&self.shared.reporter.board).user_note(note);
@@ -222,12 +221,11 @@ impl Rounds {
         self.files.settle_doubts();
         self.files.shrink();
         if let Some(rules) = self.next_rules.take() {
-            self.rules = Arc::clone(&rules);
+            self.files.set_rules(rules);
             // They may name other file systems.
             self.remounted = true;
             self.listen_to_advice();
             self.look_for_uses();
-            self.files.set_rules(rules);
         }
         // The files of events that wait are not known yet.
         let count = self.files.count().max(usize::from(self.files.opens_wait));
@@ -245,7 +243,8 @@ impl Rounds {
     /// Notes which cached pages are used while that may count: each read(2) on the machine takes
     /// longer then.
     pub(super) fn look_for_uses(&mut self) {
-        if !self.rules.keep_reused() {
+        let rules = Arc::clone(&self.files.rules.rules);
+        if !rules.keep_reused() {
             return self.files.look_for_uses_no_more();
         }
         if self.files.looks_for_uses() {
@@ -257,7 +256,7 @@ impl Rounds {
         };
         if let Err(error) = &uses {
             self.files.uses_are_unknown();
-            if self.rules.unless_uses_are_known("") == Residency::Keep {
+            if rules.unless_uses_are_known("") == Residency::Keep {
                 self.note(format!("{KEEPS_ALL} ({error})"));
             }
         }
@@ -266,7 +265,7 @@ impl Rounds {
 
     /// Records what programs say about their use of files, if that may count by now.
     pub(super) fn listen_to_advice(&mut self) {
-        if self.trace.is_none() || self.advice.is_some() || !self.rules.heed_advice() {
+        if self.trace.is_none() || self.advice.is_some() || !self.files.rules.rules.heed_advice() {
             return;
         }
         match FileAdviceTrace::open() {
