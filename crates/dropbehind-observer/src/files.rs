@@ -507,7 +507,16 @@ impl Files {
                         self.note_orphan(inode, range, ours);
                         return ours;
                     }
-                    None => return false,
+                    None => {
+                        if self.opens_wait {
+                            lock(&self.board).note(
+                                "files were closed faster than they could be written: what \
+                                 programs brought in of others meanwhile stays"
+                                    .into(),
+                            );
+                        }
+                        return false;
+                    }
                 }
             }
             [number] if !self.has_namesakes(inode) => self.brought_of(number, process, range),
