@@ -55,6 +55,8 @@ const MANY_FILES: usize = 2048;
 #[derive(Debug)]
 pub(crate) struct Close {
     pub(crate) id: FileId,
+    /// The file, if it was known when the event was read: its ID may be another's since.
+    pub(crate) number: Option<FileNumber>,
     /// The file, if it was not known.
     pub(crate) file: Option<OwnedFd>,
     pub(crate) process: i32,
@@ -261,9 +263,9 @@ impl Files {
         self.files.len() < self.most_held
     }
 
-    /// Returns whether the file is known.
-    pub(crate) fn knows(&self, id: FileId) -> bool {
-        self.by_id.contains_key(&id)
+    /// The file with this ID, if it is known.
+    pub(crate) fn known(&self, id: FileId) -> Option<FileNumber> {
+        self.by_id.get(&id).copied()
     }
 
     /// Doubts all files: a search of `/proc` shows which are still open.
@@ -292,6 +294,7 @@ impl Files {
         // The known file is gone, and this one reuses its inode number.
         self.by_id.remove(&info.id);
         self.table.replaced(number);
+        self.doubt(number, DOUBT_FIRST);
         None
     }
 
@@ -400,6 +403,7 @@ impl Files {
     pub(crate) fn closed(&mut self, close: Close) {
         let Close {
             id,
+            number,
             file,
             process,
             by_writer,
@@ -407,11 +411,13 @@ impl Files {
             merged,
             by_us,
         } = close;
-        let known = match (self.by_id.get(&id), file) {
-            (Some(&number), None) => Some(number),
-            // The file became known after this close, so the close belongs to an earlier open.
-            (Some(&number), Some(_)) => return self.doubt(number, Duration::ZERO),
-            (None, Some(file)) => self.missed(file, process),
+        let known = match (number, file) {
+            (Some(number), _) => Some(number),
+            (None, Some(file)) => match self.known(id) {
+                // The file became known after this close, so the close belongs to an earlier open.
+                Some(number) => return self.doubt(number, Duration::ZERO),
+                None => self.missed(file, process),
+            },
             (None, None) => None,
         };
         let Some(number) = known else { return };

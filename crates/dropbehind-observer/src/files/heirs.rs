@@ -118,7 +118,7 @@ impl Files {
                 self.inodes.found_open(heir.process, link);
             }
             if let Some((heir, link)) = found
-                && !self.knows(link.id)
+                && self.known(link.id).is_none()
                 && let Some(writable) = link.seems_writable()
                 && (writable || !heir.writable)
                 // Opening a device does something, and a process may exchange one that it can

@@ -412,12 +412,15 @@ impl Rounds {
             self.files.opened(file, info, process);
             None
         } else {
-            (closed && !self.files.knows(id)).then_some(file)
+            Some(file)
         };
+        let number = self.files.known(id);
+        let file = file.filter(|_| number.is_none());
         // If no rule wants an open, its close is of no interest either.
-        if closed && (file.is_some() || self.files.knows(id)) {
+        if closed && (file.is_some() || number.is_some()) {
             closes.push(Close {
                 id,
+                number,
                 file,
                 process,
                 by_writer: mask.contains(EventMask::CLOSE_WRITE),
