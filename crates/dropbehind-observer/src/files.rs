@@ -471,22 +471,22 @@ impl Files {
     }
 
     /// Handles the first write to a file, or the first read, since that event was asked for.
-    pub(crate) fn used(&mut self, id: FileId, wrote: bool, read: bool) {
-        let Some(&number) = self.by_id.get(&id) else {
-            return;
-        };
-        let Some(open) = self.files.get_mut(&number) else {
-            return;
-        };
+    pub(crate) fn used(&mut self, file: BorrowedFd<'_>, id: FileId, wrote: bool, read: bool) {
         let told = match (wrote, read) {
             (true, true) => EventMask::MODIFY | EventMask::ACCESS,
             (true, false) => EventMask::MODIFY,
             _ => EventMask::ACCESS,
         };
-        if let (Ok(used), Some(fanotify)) = (open.used(), &self.fanotify) {
-            let target = MarkTarget::Inode(used.as_fd());
-            let _ = fanotify.remove_mark(target, told);
+        // The mark stays with the inode when the file is forgotten here.
+        if let Some(fanotify) = &self.fanotify {
+            let _ = fanotify.remove_mark(MarkTarget::Inode(file), told);
         }
+        let Some(number) = self.known(id) else {
+            return;
+        };
+        let Some(open) = self.files.get_mut(&number) else {
+            return;
+        };
         if read {
             open.was_read();
         }

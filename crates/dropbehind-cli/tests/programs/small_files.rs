@@ -161,6 +161,31 @@ fn reads_of_an_open_file_are_not_told_each_time() {
     assert!(running.ends().success());
 }
 
+/// Somebody else reads it, whose opens are of no interest.
+#[test]
+fn reads_of_a_file_that_is_done_with_are_told_once() {
+    need!(all Bed::needs(Fs::Ext4, &["sh"]));
+    let bed = Bed::on(Fs::Ext4);
+    bed.input("true");
+    let script = "exec $RUN -m dontcache sh -c \
+                  'head -c 4000000 /dev/zero >large; until [ -e go ]; do sleep 0.1; done'";
+    let mut running = Running::start(bed.bash(RUN, "input", script));
+    let large = bed.file("input/large");
+    wait_for("it is dropped", || {
+        let is_written = large.metadata().is_ok_and(|large| large.len() == 4_000_000);
+        is_written && cached(&large).unwrap().cached_pages == 0
+    });
+    std::thread::sleep(Duration::from_millis(300));
+    let observer = observer_of(running.id()).expect("an observer");
+    assert!(is_told_of_reads(observer, &large));
+    assert_eq!(std::fs::read(&large).unwrap().len(), 4_000_000);
+    wait_for("its reads are not told", || {
+        !is_told_of_reads(observer, &large)
+    });
+    std::fs::write(bed.file("input/go"), "").unwrap();
+    assert!(running.ends().success());
+}
+
 /// What is gone within a second or so was never to be written.
 #[test]
 fn files_that_are_soon_deleted_are_not_written() {

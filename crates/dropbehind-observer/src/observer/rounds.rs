@@ -406,7 +406,7 @@ impl Rounds {
         }
         let FileStat { id, size_bytes, .. } = info;
         if wrote || read {
-            self.files.used(id, wrote, read);
+            self.files.used(file.as_fd(), id, wrote, read);
         }
         let file = if opened {
             self.files.opened(file, info, process);
