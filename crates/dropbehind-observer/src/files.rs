@@ -421,10 +421,13 @@ impl Files {
             (None, None) => None,
         };
         let Some(number) = known else { return };
-        let Some(open) = self.files.get_mut(&number) else {
+        let Some(open) = self.files.get(&number) else {
             return;
         };
-        if by_writer {
+        // Where reads stay, no other's writing makes pages go that were read.
+        let reads = open.settings.reads;
+        let counts = by_writer && (reads || self.is_ours(number, process) != Some(false));
+        if counts && let Some(open) = self.files.get_mut(&number) {
             open.is_written_by(process);
             self.hold_own_writers(number);
         }

@@ -253,6 +253,38 @@ fn who_has_a_file_open_decides_nothing_for_others() {
     }
 }
 
+/// Where reads stay, they do so whoever else writes to the file.
+#[test]
+fn no_others_writing_makes_go_what_was_only_read() {
+    need!(Need::Root, Need::Cachestat);
+    let user = User::new();
+    let rule = |name| format!("[[rule]]\nprogram = \"{name}\"\nmode = \"dontcache\"\n");
+    let rules = rule("dbt-drops") + &rule("dbt-reads") + "reads = false\n";
+    user.writes("rules", &rules);
+    let [drops, reads] = ["dbt-drops", "dbt-reads"].map(|name| program(&user, name));
+    let home = std::fs::canonicalize(user.file("")).unwrap();
+    let small = cold(home.join("small"), 512 << 10);
+    let marker = cold(home.join("marker"), 32 << 20);
+    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
+    watch.says("READY=1");
+    let from = format!("if={}", small.display());
+    let mut reader = Command::new(&reads)
+        .args([&from, "bs=512K", "status=none"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let output = reader.stdout.as_mut().unwrap();
+    output.read_exact(&mut [0; 4096]).unwrap();
+    drop(std::fs::File::options().append(true).open(&small).unwrap());
+    drop(Reader(reader));
+    let marking = Reader::of(&drops, &marker);
+    until_dropped(&marker, &watch, 8);
+    drop(marking);
+    assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
+    let stays = residency::cached(&small).unwrap().cached_pages;
+    assert!(stays > 64, "{stays} pages\n{}", watch.log());
+}
+
 /// A rule counts for each process by what it opens, and by which program it is.
 #[test]
 fn sizes_and_exceptions_decide_about_each_open() {
