@@ -190,11 +190,18 @@ impl Reader {
             let end = (pages.end + 2 * window_bytes).min(file_end).max(pages.end);
             let claimed = ByteRange::new(pages.start, end);
             file.claims.claim(claimed);
+            let once = fetch(fd, pages, read_ahead.call_bytes);
+            let all_new = once.iter().map(|part| part.len()).sum::<u64>() >= pages.len();
+            let has_own = !self.ahead.is_empty() || file.slot.undropped_bytes() > 0;
+            let beyond = match has_own && !all_new {
+                true => residency::absent_in(fd, ByteRange::new(pages.end, end)),
+                false => Vec::new(),
+            };
             return Prepared {
                 pages,
                 claimed,
-                once: fetch(fd, pages, read_ahead.call_bytes),
-                beyond: residency::absent_in(fd, ByteRange::new(pages.end, end)),
+                once,
+                beyond,
                 ..Prepared::default()
             };
         }
