@@ -221,6 +221,9 @@ impl Files {
     pub(crate) fn begin_round(&mut self) {
         self.round += 1;
         self.crowded.clear();
+        if self.inodes.forget_long_ago() {
+            self.unknown_opened();
+        }
         self.programs.begin_round();
         self.begin_searches();
     }

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use dropbehind_linux::{
     FileId, FileKind, FileLink, FileStat, KernelDevices, KernelInode, Mount, block_device_number,
@@ -20,6 +21,9 @@ const BLOCK_DEVICES: u32 = u32::MAX;
 const PLACES: usize = 1 << 18;
 /// Stands for several subvolumes.
 const SEVERAL: u32 = u32::MAX;
+/// Places are remembered for this long, and at most twice as long: in time, all of them would be
+/// several files'. What is open for longer is found again in `/proc`.
+const GENERATION: Duration = Duration::from_secs(3600);
 
 /// The subvolumes in which files were open, by superblock and inode number: on btrfs, files in
 /// different ones may share both, and the trace does not tell them apart. Users choose how many
@@ -30,6 +34,10 @@ struct Subvolumes {
     hasher: RandomState,
     /// Each holds a subvolume's device, [`SEVERAL`], or 0.
     places: Vec<u32>,
+    /// Those of the generation before.
+    before: Vec<u32>,
+    /// When this generation began.
+    since: Option<Instant>,
 }
 
 impl Subvolumes {
@@ -39,7 +47,18 @@ impl Subvolumes {
         usize::try_from(hash % PLACES as u64).unwrap_or(0)
     }
 
+    /// Begins another generation, if it is time. Returns whether it was.
+    fn age(&mut self, now: Instant) -> bool {
+        let is_old = self.since.is_some_and(|since| now - since >= GENERATION);
+        if is_old {
+            self.before = std::mem::take(&mut self.places);
+            self.since = Some(now);
+        }
+        is_old
+    }
+
     fn opened(&mut self, superblock: u32, subvolume: u32, number: u64) {
+        self.since.get_or_insert_with(Instant::now);
         self.places.resize(PLACES, 0);
         let place = self.place(superblock, number);
         let held = &mut self.places[place];
@@ -53,8 +72,13 @@ impl Subvolumes {
     /// Returns whether files of several subvolumes may have this number.
     fn share(&self, superblock: u32, number: u64) -> bool {
         let held = |superblock| {
-            let held = self.places.get(self.place(superblock, number));
-            held.copied().unwrap_or(0)
+            let place = self.place(superblock, number);
+            let of = |places: &[u32]| places.get(place).copied().unwrap_or(0);
+            match (of(&self.places), of(&self.before)) {
+                (held, 0) | (0, held) => held,
+                (held, before) if held == before => held,
+                _ => SEVERAL,
+            }
         };
         let (known, unknown) = (held(superblock), held(0));
         known == SEVERAL || unknown != 0 && unknown != known
@@ -100,6 +124,12 @@ impl Inodes {
         let types = ["btrfs", "bcachefs"];
         let mut mounts = mounts.iter();
         self.has_subvolumes = mounts.any(|mount| types.contains(&mount.filesystem.as_str()));
+    }
+
+    /// Forgets what was open long ago, if it is time. Returns whether it was: what is open still
+    /// is to be [found](Self::found_open) again.
+    pub(crate) fn forget_long_ago(&mut self) -> bool {
+        self.subvolumes.age(Instant::now())
     }
 
     /// Returns whether files in different subvolumes may have the same inode number anywhere.
@@ -275,6 +305,25 @@ pub(crate) fn in_sysfs(device: u32) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn subvolumes_are_told_apart_again_once_one_of_them_was_left_alone() {
+        let mut subvolumes = Subvolumes::default();
+        let began = Instant::now();
+        assert!(!subvolumes.age(began));
+        subvolumes.opened(1, 2, 10);
+        subvolumes.opened(1, 3, 10);
+        assert!(subvolumes.share(1, 10));
+        let later = |hours| began + Duration::from_secs(1) + hours * GENERATION;
+        assert!(subvolumes.age(later(1)));
+        subvolumes.opened(1, 2, 10);
+        assert!(subvolumes.share(1, 10), "it may still be open there");
+        assert!(!subvolumes.age(later(1)));
+        assert!(subvolumes.age(later(2)));
+        assert!(!subvolumes.share(1, 10));
+        subvolumes.opened(1, 3, 10);
+        assert!(subvolumes.share(1, 10));
+    }
 
     /// Users choose inode numbers on file systems of their own, and hide their mounts.
     #[test]
