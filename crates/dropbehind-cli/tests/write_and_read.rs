@@ -165,8 +165,8 @@ fn room_is_reserved_before_anything_is_written() {
     std::fs::write(&file, "old").unwrap();
     user.pipes(b"abc", &format!("write --append --size 1M {path}"))
         .fails(2, "cannot be used with");
-    for place in ["--seek 3", ""] {
-        user.pipes(b"abc", &format!("write {place} --size 1G {path}"))
+    for options in ["--seek 3 --size 1G", "--size 1G"] {
+        user.pipes(b"abc", &format!("write {options} {path}"))
             .fails(1, "Nothing was written");
         assert!(std::fs::read(&file).unwrap() == b"old" && used() < 1 << 20);
     }
