@@ -78,6 +78,7 @@ impl Chunk {
 /// What a single read brings in, to be handed over when it is done.
 #[derive(Debug, Default)]
 pub struct Prepared {
+    /// What a stream reads.
     pages: ByteRange,
     claimed: ByteRange,
     once: Vec<ByteRange>,
@@ -198,7 +199,6 @@ impl Reader {
                 false => Vec::new(),
             };
             return Prepared {
-                pages,
                 claimed,
                 once,
                 beyond,
