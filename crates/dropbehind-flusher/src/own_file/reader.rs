@@ -136,6 +136,11 @@ pub struct Reader {
     read_ahead: Option<ReadAhead>,
     /// Nothing is read ahead.
     random: bool,
+    /// Reads under way.
+    reading: u32,
+    /// What a stream's only read under way would claim: while it is the only one, nobody gives up
+    /// the chunks that it reads.
+    unclaimed: ByteRange,
 }
 
 impl Reader {
@@ -152,6 +157,8 @@ impl Reader {
             advised: false,
             read_ahead: None,
             random,
+            reading: 0,
+            unclaimed: ByteRange::default(),
         }
     }
 
@@ -169,6 +176,10 @@ impl Reader {
         file: &Arc<OwnFile>,
         range: ByteRange,
     ) -> Prepared {
+        self.reading += 1;
+        if !self.unclaimed.is_empty() {
+            file.claims.claim(std::mem::take(&mut self.unclaimed));
+        }
         let page_bytes = page_size();
         let read_ahead = self.read_ahead(file);
         if range.end > self.size_bytes {
@@ -241,7 +252,10 @@ impl Reader {
         }
         // Other threads may read what follows, and finish first.
         let claimed = ByteRange::new(pages.start, pages.end.max(appearing.end));
-        file.claims.claim(claimed);
+        match self.reading {
+            1 => self.unclaimed = claimed,
+            _ => file.claims.claim(claimed),
+        }
         let bring = self
             .ahead
             .iter()
@@ -345,7 +359,11 @@ impl Reader {
     ) {
         // Released first, or the flusher would find a range claimed that it was just told to
         // drop.
-        file.claims.release(prepared.claimed);
+        self.reading -= 1;
+        match self.unclaimed.is_empty() {
+            true => file.claims.release(prepared.claimed),
+            false => self.unclaimed = ByteRange::default(),
+        }
         for part in prepared.once {
             file.read(fd, part);
         }
