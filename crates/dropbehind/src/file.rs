@@ -60,7 +60,7 @@ struct Shared {
 /// wait for the disk; what is not clean by then stays cached. Nothing is synced automatically:
 /// use [`File::sync_all`] as with any file.
 pub struct File {
-    /// `Some` until `into_std`.
+    /// `Some` until `into_std` or `close`.
     file: Option<fs::File>,
     shared: Arc<Shared>,
 }
@@ -84,7 +84,7 @@ impl File {
     pub(crate) fn file(&self) -> &fs::File {
         self.file
             .as_ref()
-            .expect("only into_std takes it, with the File")
+            .expect("who takes it takes the File, too")
     }
 
     pub(crate) fn with_settings(file: fs::File, settings: FileSettings) -> io::Result<File> {
@@ -225,8 +225,10 @@ impl File {
     /// # Errors
     /// Those of `close(2)`: on NFS and FUSE it may be the first call to report a failed
     /// write. The descriptor is gone in any case.
-    pub fn close(self) -> io::Result<()> {
-        dropbehind_linux::close(self.into_std().into())
+    pub fn close(mut self) -> io::Result<()> {
+        self.detach(OwnFile::close);
+        let file = self.file.take().expect("nobody else takes it");
+        dropbehind_linux::close(file.into())
     }
 }
 

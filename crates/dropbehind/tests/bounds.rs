@@ -416,13 +416,20 @@ fn a_temporary_file_deleted_soon_is_not_written() {
         let path = slow.path(&format!("temporary-{round}"));
         let mut file = slow.options().flusher(&flusher).open(&path).unwrap();
         write_pattern(&mut file, round, 0, 600 * KIB, 64 * KIB);
-        if round % 2 == 0 {
-            // Some are deleted while open, some after they are closed.
-            fs::remove_file(&path).unwrap();
-            drop(file);
-        } else {
-            drop(file);
-            fs::remove_file(&path).unwrap();
+        // Some are deleted while open, some after they are closed.
+        match round % 3 {
+            0 => {
+                fs::remove_file(&path).unwrap();
+                drop(file);
+            }
+            1 => {
+                fs::remove_file(&path).unwrap();
+                file.close().unwrap();
+            }
+            _ => {
+                drop(file);
+                fs::remove_file(&path).unwrap();
+            }
         }
     }
     // Longer than the grace of a small file.
