@@ -123,7 +123,7 @@ int dropbehind_synced(dropbehind_attached *attached, int error);
 // Waits until all that was reported is clean and dropped. Syncs nothing. A negative timeout
 // waits for as long as it takes.
 //
-// ETIMEDOUT: the milliseconds have passed.
+// ETIMEDOUT: the milliseconds have passed, or the file is left to the kernel.
 int dropbehind_attached_settle(dropbehind_attached *attached, int timeout_ms);
 
 // Returns why the mode has no effect on this file, or NULL if it has one. The text is valid
@@ -202,7 +202,7 @@ int dropbehind_fdatasync(dropbehind_file *file);
 // Waits until everything this file brought into the cache is clean and dropped. Syncs nothing.
 // A negative timeout waits for as long as it takes.
 //
-// ETIMEDOUT: the milliseconds have passed.
+// ETIMEDOUT: the milliseconds have passed, or the file is left to the kernel.
 int dropbehind_settle(dropbehind_file *file, int timeout_ms);
 
 // Drops the clean pages of a range, and returns how many bytes left the cache. A length of 0

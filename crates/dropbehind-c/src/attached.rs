@@ -152,7 +152,7 @@ pub unsafe extern "C" fn dropbehind_synced(
 /// Waits until all that was reported is clean and dropped. Syncs nothing. A negative timeout
 /// waits for as long as it takes.
 ///
-/// ETIMEDOUT: the milliseconds have passed.
+/// ETIMEDOUT: the milliseconds have passed, or the file is left to the kernel.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dropbehind_attached_settle(
     attached: *mut dropbehind_attached,

@@ -55,7 +55,8 @@ unsafe fn buffer<'a>(buffer: *const c_void, length: size_t) -> io::Result<&'a [u
     Ok(unsafe { slice::from_raw_parts(buffer.cast(), length) })
 }
 
-/// No memory is longer than `SSIZE_MAX`: that is a negative length. The kernel moves nothing then.
+/// Refuses lengths beyond `SSIZE_MAX`, which are negative as a `ssize_t`: the kernel moves nothing
+/// for those.
 fn check_length(length: size_t) -> io::Result<()> {
     match isize::try_from(length) {
         Ok(_) => Ok(()),
@@ -306,7 +307,7 @@ pub unsafe extern "C" fn dropbehind_fdatasync(file: *mut dropbehind_file) -> c_i
 /// Waits until everything this file brought into the cache is clean and dropped. Syncs nothing.
 /// A negative timeout waits for as long as it takes.
 ///
-/// ETIMEDOUT: the milliseconds have passed.
+/// ETIMEDOUT: the milliseconds have passed, or the file is left to the kernel.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dropbehind_settle(file: *mut dropbehind_file, timeout_ms: c_int) -> c_int {
     // SAFETY: valid, as the header's head requires.

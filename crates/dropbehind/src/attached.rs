@@ -168,7 +168,8 @@ impl<F: AsFd> Attached<F> {
     }
 
     /// Waits until all that was reported is clean and dropped. Returns false if `timeout` passes
-    /// first. Syncs nothing.
+    /// first, or at once if the file could not be opened again for the flusher, which leaves it to
+    /// the kernel. Syncs nothing.
     pub fn settle(&self, timeout: Duration) -> bool {
         self.handle()
             .is_none_or(|handle| handle.settle(self.fd(), timeout))

@@ -208,7 +208,8 @@ impl File {
     }
 
     /// Waits until everything this file brought into the cache is clean and dropped. Returns
-    /// false if `timeout` passes first. Syncs nothing.
+    /// false if `timeout` passes first, or at once if the file could not be opened again for the
+    /// flusher, which leaves it to the kernel. Syncs nothing.
     ///
     /// # Errors
     /// None today.
