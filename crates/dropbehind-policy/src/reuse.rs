@@ -412,6 +412,15 @@ mod tests {
         Some((file, reuse.decide(file, &parts, used)))
     }
 
+    /// It was evicted meanwhile, and came back through a program whose rule drops it.
+    #[test]
+    fn what_is_to_go_in_any_case_waits_for_nothing() {
+        let mut reuse = reuse();
+        assert_eq!(arrive(&mut reuse, FILE, pieces(0, 2)), [Arrival::Waits]);
+        reuse.dropped_in_any_case(FILE, pieces(0, 1));
+        assert_eq!(reuse.waiting_of(FILE, pieces(0, 2)), [pieces(1, 2)]);
+    }
+
     #[test]
     fn ghosts_that_only_count_take_little_for_small_files() {
         let mut reuse = Reuse::default();
