@@ -427,7 +427,7 @@ impl Files {
         let Some(open) = self.files.get(&number) else {
             return;
         };
-        // Where reads stay, no other's writing makes pages go that were read.
+        // Where reads stay, a writer that no rule applies to must not make them go.
         let reads = open.settings.reads;
         let counts = by_writer && (reads || self.is_ours(number, process) != Some(false));
         if counts && let Some(open) = self.files.get_mut(&number) {
@@ -483,7 +483,7 @@ impl Files {
             (true, false) => EventMask::MODIFY,
             _ => EventMask::ACCESS,
         };
-        // The mark stays with the inode when the file is forgotten here.
+        // The mark stays on the inode, even if the file is forgotten here.
         if let Some(fanotify) = &self.fanotify {
             let _ = fanotify.remove_mark(MarkTarget::Inode(file), told);
         }
@@ -523,7 +523,7 @@ impl Files {
                         if self.opens_wait {
                             lock(&self.board).note(
                                 "files were closed faster than they could be written: what \
-                                 programs brought in of others meanwhile stays"
+                                 programs brought into other files meanwhile stays cached"
                                     .into(),
                             );
                         }

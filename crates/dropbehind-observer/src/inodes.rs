@@ -21,8 +21,9 @@ const BLOCK_DEVICES: u32 = u32::MAX;
 const PLACES: usize = 1 << 18;
 /// Stands for several subvolumes.
 const SEVERAL: u32 = u32::MAX;
-/// Places are remembered for this long, and at most twice as long: in time, all of them would be
-/// several files'. What is open for longer is found again in `/proc`.
+/// Places are remembered for this long, and at most twice as long. Otherwise, all of them would
+/// stand for several subvolumes in time. Files that are open for longer are found again in
+/// `/proc`.
 const GENERATION: Duration = Duration::from_secs(3600);
 
 /// The subvolumes in which files were open, by superblock and inode number: on btrfs, files in
@@ -47,7 +48,7 @@ impl Subvolumes {
         usize::try_from(hash % PLACES as u64).unwrap_or(0)
     }
 
-    /// Begins another generation, if it is time. Returns whether it was.
+    /// Begins another generation, if it is time. Returns whether it did.
     fn age(&mut self, now: Instant) -> bool {
         let is_old = self.since.is_some_and(|since| now - since >= GENERATION);
         if is_old {
@@ -126,8 +127,8 @@ impl Inodes {
         self.has_subvolumes = mounts.any(|mount| types.contains(&mount.filesystem.as_str()));
     }
 
-    /// Forgets what was open long ago, if it is time. Returns whether it was: what is open still
-    /// is to be [found](Self::found_open) again.
+    /// Forgets what was open long ago, if it is time. Returns whether it did: then what is still
+    /// open has to be [found](Self::found_open) again.
     pub(crate) fn forget_long_ago(&mut self) -> bool {
         self.subvolumes.age(Instant::now())
     }

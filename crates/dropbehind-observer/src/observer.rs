@@ -203,7 +203,7 @@ impl Observer {
         let (inputs, inbox) = Inputs::new().map_err(failed("eventfd"))?;
         let reported = trace.as_ref().map(|trace| ReportedTrace::new(trace.view()));
         let most_closed = rounds::most_closed();
-        // Before events have to wait.
+        // Small files are hurried before events have to wait.
         let crowd = most_closed / 2;
         let small = SmallFiles::start(config.io_priority, inputs.clone(), reported.clone(), crowd)
             .map_err(failed("a thread could not be started"))?;

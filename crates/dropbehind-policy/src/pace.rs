@@ -52,8 +52,8 @@ pub const POLL_MIN_NS: u64 = 100_000;
 /// waiting writer notices more, and at one per millisecond polls take half a percent of a
 /// core.
 pub const POLL_MAX_NS: u64 = 1_000_000;
-/// The same if other flushers write back to the disk, too, which stays busy with theirs while one
-/// of them pauses. With 4 ms, polls of 32 flushers took a quarter of two processors' time
+/// The longest pause for one of several flushers: the disk is busy with the others' writes
+/// meanwhile. When it was 4 ms, polls of 32 flushers took a quarter of two processors' time
 /// (`bench files-32`).
 pub const POLL_SHARED_MAX_NS: u64 = 8_000_000;
 /// The speed is measured over roughly this much of the time in which the disk was busy.

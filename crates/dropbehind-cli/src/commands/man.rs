@@ -203,7 +203,7 @@ fn page(command: &Command) -> Vec<u8> {
     // The help's end, for which clap_mangen has no usual heading.
     let text = String::from_utf8(page).expect("help is text");
     let text = text.replace("\n.SH EXTRA\n", "\n.SH NOTES\n");
-    // Its synopsis has each option, and none of their values.
+    // clap_mangen's synopsis lists every option without its value.
     let (name, rest) = text.split_once(".SH SYNOPSIS\n").expect("a synopsis");
     let (_, description) = rest.split_once(".SH DESCRIPTION\n").expect("a description");
     format!("{name}{}.SH DESCRIPTION\n{description}", synopsis(command)).into_bytes()

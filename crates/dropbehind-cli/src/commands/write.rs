@@ -68,7 +68,7 @@ fn write(session: &mut Session, args: &WriteArgs) -> Result<(), Failure> {
     let wanted = Wanted {
         append: args.append,
         permissions: 0o666,
-        // Until there is room.
+        // The old contents stay until there is room for the new ones.
         keeps_data: args.seek.is_some() || args.size.is_some(),
         bytes: total.map(|total| total.saturating_add(args.seek.unwrap_or(0))),
         source: (Path::new("standard input"), Identity::of(&input.metadata)),
@@ -89,10 +89,11 @@ fn write(session: &mut Session, args: &WriteArgs) -> Result<(), Failure> {
             }
         })?;
         if args.seek.is_none() && !destination.is_new {
-            // That gives the room back, too.
+            // This gives up the room that was just reserved, too.
             let emptied = destination.output.set_len(0);
             emptied.map_err(|error| Failure::io(Doing::Write, &destination.path, &error))?;
-            reserve(&destination, 0, bytes, "It is empty now.")?;
+            reserve(&destination, 0, bytes, "It is empty now.")
+                .inspect_err(|_| give_back(&destination))?;
         }
     }
     let moved = copy(
@@ -132,7 +133,8 @@ fn write(session: &mut Session, args: &WriteArgs) -> Result<(), Failure> {
     synced.and(closed)
 }
 
-/// Reserves room from a place in the file on. Its size stays. `otherwise` says what a failure leaves.
+/// Reserves room from `start` on. The file's size stays. If that fails, the message ends with
+/// `otherwise`.
 fn reserve(
     destination: &Destination,
     start: u64,

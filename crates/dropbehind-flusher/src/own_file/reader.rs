@@ -60,7 +60,7 @@ struct Chunk {
     brought: Vec<ByteRange>,
     /// The read that brings it in, if another thread waits for that.
     fetch: Option<Arc<Fetch>>,
-    /// A reader has read of this chunk, and so what must be cached behind it is.
+    /// A read of this chunk is over, so what must be cached behind it is cached.
     entered: bool,
 }
 
@@ -78,11 +78,11 @@ impl Chunk {
 /// What a single read brings in, to be handed over when it is done.
 #[derive(Debug, Default)]
 pub struct Prepared {
-    /// What a stream reads.
+    /// The pages read, if the read goes on with the stream.
     pages: ByteRange,
     claimed: ByteRange,
     once: Vec<ByteRange>,
-    /// What the kernel may read ahead.
+    /// Parts that were not cached, and that the kernel may read ahead.
     beyond: Vec<ByteRange>,
     coming: Vec<(ByteRange, Arc<Fetch>)>,
     /// What must be cached before the read begins, whether or not it will be read, and the
@@ -138,8 +138,8 @@ pub struct Reader {
     random: bool,
     /// Reads under way.
     reading: u32,
-    /// What a stream's only read under way would claim: while it is the only one, nobody gives up
-    /// the chunks that it reads.
+    /// What the stream's read would claim, while no other read is under way: until one begins,
+    /// nobody gives up the chunks that it reads.
     unclaimed: ByteRange,
 }
 
@@ -193,8 +193,9 @@ impl Reader {
             .page_aligned_outward(page_bytes)
             .intersection(ByteRange::new(0, file_end));
         if self.random || !self.detector.observe(range) {
-            // It may read a large folio of a stream, whose next pages are dropped by now. The
-            // kernel's readahead begins no further ahead than its window, and is no longer.
+            // It may touch a large folio of the stream, and the pages behind that may be dropped by
+            // now. Then the kernel reads ahead: it begins within its window, and reads at most as
+            // much again.
             let window_bytes = match self.advised {
                 true => read_ahead.own_bytes.min(READ_AHEAD_MOST_BYTES),
                 false => 0,
@@ -431,7 +432,7 @@ fn drop_read(fd: BorrowedFd<'_>, file: &OwnFile, range: ByteRange) {
     if file.was_written() {
         return;
     }
-    // Readers claim with the lock held that we hold now.
+    // Readers claim only under the reader's lock, which the caller holds.
     if file.claims.overlap(range) {
         return;
     }

@@ -150,7 +150,7 @@ impl Rounds {
         let watched = entries.len();
         let fanotify = self.fanotify.as_ref().map(|fanotify| fanotify.as_fd());
         let opens = fanotify.or_else(|| self.reported.as_ref()?.opens());
-        // What waits there is always ready.
+        // While events wait there, it is always readable.
         let opens = opens.filter(|_| !self.files.opens_wait);
         entries.extend(opens.map(|opens| PollEntry::new(opens, Interest::Readable)));
         if let Some(trace) = self.trace.as_ref().filter(|_| !self.others_only) {

@@ -21,7 +21,8 @@ pub enum FileAction {
     /// ones are held; answered, at some time, with
     /// [`ObservedFiles::unshelved`](super::ObservedFiles::unshelved).
     Shelve(FileNumber, RangeSet, RangeSet),
-    /// Close the file, which waits on the shelf, and of which nothing came while it was open again.
+    /// Give up the descriptor of a file on the shelf: it was opened again, and closed with nothing
+    /// more brought in.
     Release(FileNumber),
     /// Others brought in this range of a file on the shelf.
     KeepShelved(FileNumber, ByteRange),
