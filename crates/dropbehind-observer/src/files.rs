@@ -621,7 +621,7 @@ impl Files {
             open.left_bytes += unshelved.left_bytes;
             open.is_out_of_the_cache = unshelved.is_out_of_the_cache;
             let mut board = lock(&self.board);
-            let finished = board.sums(self.rules.disk_name(open.device), &open.rule);
+            let finished = board.sums(&open.disk, &open.rule);
             finished.dropped_bytes += unshelved.dropped_bytes;
             finished.left_bytes += unshelved.left_bytes;
         }

@@ -17,7 +17,7 @@ pub(crate) struct RulesInForce {
     /// The names of programs, which rules ask for.
     pub(crate) names: Names,
     /// By device number, each with the last [file system](filesystem_tag) that has it: sysfs is slow.
-    disk_names: HashMap<u64, (u64, String)>,
+    disk_names: HashMap<u64, (u64, Arc<str>)>,
     /// Nobody tells what is used again.
     uses_are_unknown: bool,
 }
@@ -43,16 +43,15 @@ impl RulesInForce {
         self.rules.keep_reused() && !self.uses_are_unknown
     }
 
-    /// How to observe this file, which `process` opened by `path`; `size` is asked if that makes a
-    /// difference.
+    /// How to observe this file on `disk`, which `process` opened by `path`; `size` is asked if that
+    /// makes a difference.
     pub(crate) fn settings_for(
         &self,
         path: &Path,
         process: i32,
-        device: u64,
+        disk: &str,
         size: impl FnOnce() -> Option<u64>,
     ) -> Option<Settings> {
-        let disk = self.disk_name(device);
         let name = self.names.of(process);
         let mut settings = self.rules.settings_for(Candidate {
             path,
@@ -67,23 +66,20 @@ impl RulesInForce {
         Some(settings)
     }
 
-    /// Learns which disk carries a file, and returns the number of the file's device.
-    pub(crate) fn learn_disk(&mut self, info: &FileStat, file: BorrowedFd<'_>) -> u64 {
+    /// The name of the disk that carries a file; empty if there is none.
+    pub(crate) fn disk_name(&mut self, info: &FileStat, file: BorrowedFd<'_>) -> Arc<str> {
         let device = match info.kind {
             FileKind::Block => info.special_device,
             _ => info.id.device,
         };
         let tag = filesystem_tag(file, device);
-        let known = self.disk_names.get(&device);
-        if known.is_none_or(|(known, _)| *known != tag) {
-            let name = disk_of(file).map_or_else(|_| String::new(), |disk| disk.name);
-            self.disk_names.insert(device, (tag, name));
+        match self.disk_names.get(&device) {
+            Some((known, name)) if *known == tag => Arc::clone(name),
+            _ => {
+                let name = disk_of(file).map_or_else(|_| "".into(), |disk| disk.name.into());
+                self.disk_names.insert(device, (tag, Arc::clone(&name)));
+                name
+            }
         }
-        device
-    }
-
-    /// The name of the disk that carries this device's files; empty if there is none.
-    pub(crate) fn disk_name(&self, device: u64) -> &str {
-        self.disk_names.get(&device).map_or("", |(_, name)| name)
     }
 }

@@ -1,7 +1,8 @@
-//! The thread that writes and drops small files once they are closed, as the
-//! [shelf](dropbehind_policy::shelf) says.
+//! The threads that write and drop small files once they are closed, as the
+//! [shelf](dropbehind_policy::shelf) says. Each disk has its own, since writeback waits for a disk
+//! that is slow or gone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::mem::take;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
@@ -51,8 +52,8 @@ impl SmallTotals {
 
 type SharedTotals = Arc<Mutex<SmallTotals>>;
 
-fn lock(totals: &SharedTotals) -> MutexGuard<'_, SmallTotals> {
-    totals.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A small file that was closed.
@@ -131,11 +132,24 @@ pub(crate) struct Unshelved {
     was_released: bool,
 }
 
-/// The small files of an observer, and the thread that writes and drops them.
+/// The small files of an observer, and the threads that write and drop them.
 #[derive(Clone, Debug)]
 pub(crate) struct SmallFiles {
-    messages: mpsc::Sender<Message>,
+    /// By the name of the disk; the first one has none.
+    disks: Arc<Mutex<HashMap<String, mpsc::Sender<Message>>>>,
     totals: SharedTotals,
+    settings: Settings,
+}
+
+/// What each thread is started with.
+#[derive(Clone, Debug)]
+struct Settings {
+    io_priority: IoPriority,
+    observer: Inputs,
+    /// Shows what enters the cache before the observer reports it.
+    trace: Option<ReportedTrace>,
+    /// Once so many files hold a descriptor, the oldest half of a disk does not wait for its grace.
+    crowd: usize,
 }
 
 impl SmallFiles {
@@ -146,32 +160,37 @@ impl SmallFiles {
         trace: Option<ReportedTrace>,
         crowd: usize,
     ) -> std::io::Result<SmallFiles> {
-        let (messages, inbox) = mpsc::channel();
-        let totals = SharedTotals::default();
-        let mut server = Server {
-            totals: Arc::clone(&totals),
-            shelf: Shelf::default(),
-            files: BTreeMap::new(),
-            held_from: None,
-            crowd,
-            flushing: Vec::new(),
-            visit: Visit::default(),
-            started: Instant::now(),
+        let settings = Settings {
+            io_priority,
             observer,
             trace,
+            crowd,
         };
-        std::thread::Builder::new()
-            .name("dropbehind-smal".into())
-            .spawn(move || {
-                // If it is refused, the flusher has said so.
-                let _ = dropbehind_linux::set_thread_io_priority(io_priority);
-                server.serve(&inbox);
-            })?;
-        Ok(SmallFiles { messages, totals })
+        let totals = SharedTotals::default();
+        let first = Server::start(&totals, &settings)?;
+        Ok(SmallFiles {
+            disks: Arc::new(Mutex::new(HashMap::from([(String::new(), first)]))),
+            totals,
+            settings,
+        })
     }
 
-    /// Takes in a file that was closed.
-    pub(crate) fn closed(&self, small: SmallFile) {
+    /// Sends a message to a disk's thread, or to the first one if no more can be started.
+    fn send(&self, disk: &str, message: Message) {
+        let mut disks = lock(&self.disks);
+        if !disks.contains_key(disk)
+            && let Ok(started) = Server::start(&self.totals, &self.settings)
+        {
+            disks.insert(disk.to_owned(), started);
+        }
+        let _ = match disks.get(disk) {
+            Some(messages) => messages.send(message),
+            None => disks[""].send(message),
+        };
+    }
+
+    /// Takes in a file of this disk that was closed.
+    pub(crate) fn closed(&self, disk: &str, small: SmallFile) {
         let bytes = small.ours.bytes();
         {
             let mut totals = lock(&self.totals);
@@ -180,7 +199,7 @@ impl SmallFiles {
             totals.unwritten_bytes += small.unwritten_bytes;
             totals.brought_bytes += if small.mode.drops() { bytes } else { 0 };
         }
-        let _ = self.messages.send(Message::File(small));
+        self.send(disk, Message::File(small));
     }
 
     /// The observer has forgotten these files, so their descriptors are closed.
@@ -206,20 +225,23 @@ impl SmallFiles {
         self.totals().files_with_descriptor()
     }
 
-    /// Decides about what was held of this part of a file.
-    pub(crate) fn decided(&self, number: FileNumber, range: ByteRange, stays: bool) {
-        let _ = self.messages.send(Message::Decided(number, range, stays));
+    /// Decides about what was held of this part of a file of this disk.
+    pub(crate) fn decided(&self, disk: &str, number: FileNumber, range: ByteRange, stays: bool) {
+        self.send(disk, Message::Decided(number, range, stays));
     }
 
-    /// Records that others brought in this part of a file.
-    pub(crate) fn keep(&self, number: FileNumber, range: ByteRange) {
-        let _ = self.messages.send(Message::Keep(number, range));
+    /// Records that others brought in this part of a file of this disk.
+    pub(crate) fn keep(&self, disk: &str, number: FileNumber, range: ByteRange) {
+        self.send(disk, Message::Keep(number, range));
     }
 
     /// Writes and drops what waits. Returns false if `timeout` passed first.
     pub(crate) fn flush(&self, timeout: Duration) -> bool {
         let (done, flushed) = mpsc::channel();
-        let _ = self.messages.send(Message::Flush(done));
+        for messages in lock(&self.disks).values() {
+            let _ = messages.send(Message::Flush(done.clone()));
+        }
+        drop(done);
         flushed.recv_timeout(timeout) == Err(mpsc::RecvTimeoutError::Disconnected)
     }
 
@@ -234,17 +256,35 @@ struct Server {
     files: BTreeMap<ShelfPlace, Shelved>,
     /// The first file that came since the descriptors of waiting files were closed.
     held_from: Option<ShelfPlace>,
-    /// Once so many files hold a descriptor, the oldest half does not wait for its grace.
-    crowd: usize,
+    settings: Settings,
     flushing: Vec<mpsc::Sender<()>>,
     visit: Visit,
     started: Instant,
-    observer: Inputs,
-    /// Shows what enters the cache before the observer reports it.
-    trace: Option<ReportedTrace>,
 }
 
 impl Server {
+    fn start(totals: &SharedTotals, settings: &Settings) -> std::io::Result<mpsc::Sender<Message>> {
+        let (messages, inbox) = mpsc::channel();
+        let mut server = Server {
+            totals: Arc::clone(totals),
+            shelf: Shelf::default(),
+            files: BTreeMap::new(),
+            held_from: None,
+            settings: settings.clone(),
+            flushing: Vec::new(),
+            visit: Visit::default(),
+            started: Instant::now(),
+        };
+        std::thread::Builder::new()
+            .name("dropbehind-smal".into())
+            .spawn(move || {
+                // If it is refused, the flusher has said so.
+                let _ = dropbehind_linux::set_thread_io_priority(server.settings.io_priority);
+                server.serve(&inbox);
+            })?;
+        Ok(messages)
+    }
+
     fn serve(&mut self, inbox: &mpsc::Receiver<Message>) {
         loop {
             let mut timeout = match self.shelf.next_due(self.now_ns(), self.is_flushing()) {
@@ -316,7 +356,7 @@ impl Server {
                 };
                 self.files.insert(place, shelved);
                 self.held_from.get_or_insert(place);
-                if lock(&self.totals).files_with_descriptor() >= self.crowd {
+                if lock(&self.totals).files_with_descriptor() >= self.settings.crowd {
                     self.shelf.hurry();
                 }
             }
@@ -364,7 +404,7 @@ impl Server {
                     totals.left_bytes += unshelved.left_bytes;
                     totals.reused_bytes += if_drops(reused_bytes);
                 }
-                self.observer.send(Input::Unshelved(unshelved));
+                self.settings.observer.send(Input::Unshelved(unshelved));
             }
         }
     }
@@ -468,7 +508,7 @@ impl Server {
         let inodes = places
             .iter()
             .filter_map(|place| self.files.get(place)?.small.inode);
-        let trace = self.trace.as_ref();
+        let trace = self.settings.trace.as_ref();
         let mut arrivals = trace.map(|trace| trace.unreported(inodes));
         // After that, so that nothing falls between the two.
         self.take_all(inbox);

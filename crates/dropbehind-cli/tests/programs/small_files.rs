@@ -7,8 +7,10 @@ use crate::shell::{Left, RUN, Running, lives, observer_of, wait_for};
 use dropbehind_testbed::disk_io::disk_io;
 use dropbehind_testbed::reclaim::in_some_attempt;
 use dropbehind_testbed::residency::{cached, page_bytes, sample};
+use dropbehind_testbed::slow_disk::{SlowDisk, SlowDiskOptions};
 use dropbehind_testbed::{Fs, Need, need};
 use std::fs::File;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Stdio;
@@ -334,4 +336,37 @@ fn more_files_of_an_overlay_than_there_are_descriptors() {
     let figures = Figures::of(&bed, "--only 'merged/**'", "merged", script);
     assert_eq!(figures.bytes("files"), 5001, "{figures:?}");
     assert_eq!(bed.cached("upper"), [], "{figures:?}");
+}
+
+/// Writeback waits for a disk whose queue is full.
+#[test]
+fn small_files_do_not_wait_for_a_disk_that_is_not_theirs() {
+    need!(all Bed::needs(Fs::Ext4, &["fincore"]));
+    need!(all SlowDisk::needs());
+    let bed = Bed::on(Fs::Ext4);
+    let hanging = SlowDisk::new(SlowDiskOptions::default()).expect("a disk");
+    let elsewhere = hanging.mount(Fs::Ext4).expect("a file system");
+    hanging.set_write_speed(Some(0)).expect("a disk that hangs");
+    let script = format!(
+        "for i in $(seq 600); do head -c 16384 /dev/zero >{}/$i; done; sleep 3; \
+         for i in $(seq 20); do head -c 16384 /dev/zero >$i; done; \
+         for look in $(seq 100); do sleep 0.1; \
+left=0; \
+         for bytes in $(fincore -bno RES *); do left=$((left + bytes)); done; \
+         [ $left = 0 ] && echo dropped && break; done; \
+         echo end",
+        elsewhere.path().display()
+    );
+    let script = format!("exec $RUN -m dontcache bash -c '{script}'");
+    let mut command = bed.bash(RUN, "observed", &script);
+    let mut running = command.stdout(Stdio::piped()).spawn().expect("the command");
+    let mut line = String::new();
+    let mut stdout = BufReader::new(running.stdout.take().expect("its output"));
+    let read = stdout.read_line(&mut line);
+    let written = hanging.written_bytes();
+    hanging.set_write_speed(None).expect("a disk that works");
+    let end = running.wait();
+    assert_eq!(written.ok(), Some(0), "the disk did not hang");
+    assert_eq!((read.ok(), line.as_str()), (Some(8), "dropped\n"));
+    assert!(end.is_ok_and(|status| status.success()));
 }

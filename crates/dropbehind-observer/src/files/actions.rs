@@ -51,9 +51,12 @@ impl Files {
                 }
                 FileAction::Keep(..) => {}
                 FileAction::DecideShelved(number, range, stays) => {
-                    self.small.decided(number, range, stays);
+                    self.small
+                        .decided(self.disk_of(number), number, range, stays);
                 }
-                FileAction::KeepShelved(number, range) => self.small.keep(number, range),
+                FileAction::KeepShelved(number, range) => {
+                    self.small.keep(self.disk_of(number), number, range);
+                }
                 FileAction::Forget(number) => self.forget(number),
             }
         }
@@ -65,6 +68,12 @@ impl Files {
         board.waiting_bytes = waiting_bytes;
         board.reused_bytes = self.table.reused_bytes();
         board.peak_cached_bytes = board.peak_cached_bytes.max(cached_bytes);
+    }
+
+    /// The name of the disk that carries a file; empty if there is none.
+    fn disk_of(&self, number: FileNumber) -> &str {
+        let open = self.files.get(&number);
+        open.map_or("", |open| &open.disk)
     }
 
     fn observed_of(&self, number: FileNumber) -> Option<&Observed> {
@@ -161,7 +170,7 @@ impl Files {
         let back_bytes = self.table.take_back_bytes(number);
         {
             let mut board = lock(&self.board);
-            let finished = board.sums(self.rules.disk_name(open.device), &open.rule);
+            let finished = board.sums(&open.disk, &open.rule);
             finished.files += u64::from(!open.counted);
             open.counted = true;
             match open.written {
@@ -186,25 +195,26 @@ impl Files {
             let devices = open.ids.iter().map(|id| id.device).collect();
             self.last_written = Some((devices, most_bytes));
         }
-        match wanted && !deleted {
-            true => self.small.closed(SmallFile {
-                number,
-                file: Arc::clone(&open.file),
-                label: match (&open.overlay, open.ids.first()) {
-                    (None, Some(id)) => Label::known(*id),
-                    _ => Label::default(),
-                },
-                mode,
-                // Where cachestat does not see its pages, only writeback shows whether it is clean.
-                written: open.written || open.close_unseen || !open.file.is_seen_by_cachestat(),
-                unwritten_bytes: if open.written { ours.bytes() } else { 0 },
-                ours,
-                held,
-                writeback_sign: open.writeback_sign.clone(),
-                inode: self.inodes.kernel_inode(number),
-            }),
-            false => self.table.unshelved(number),
+        if !wanted || deleted {
+            return self.table.unshelved(number);
         }
+        let small = SmallFile {
+            number,
+            file: Arc::clone(&open.file),
+            label: match (&open.overlay, open.ids.first()) {
+                (None, Some(id)) => Label::known(*id),
+                _ => Label::default(),
+            },
+            mode,
+            // Where cachestat does not see its pages, only writeback shows whether it is clean.
+            written: open.written || open.close_unseen || !open.file.is_seen_by_cachestat(),
+            unwritten_bytes: if open.written { ours.bytes() } else { 0 },
+            ours,
+            held,
+            writeback_sign: open.writeback_sign.clone(),
+            inode: self.inodes.kernel_inode(number),
+        };
+        self.small.closed(&open.disk, small);
     }
 
     /// Has opens wait while too much of closed small files is unwritten. Most likely all of them
@@ -319,7 +329,7 @@ impl Files {
         let kept_bytes = cached_bytes - unclear_bytes;
         if unclear_bytes > 0 {
             let mut board = lock(&self.board);
-            let sums = board.sums(self.rules.disk_name(open.device), &open.rule);
+            let sums = board.sums(&open.disk, &open.rule);
             sums.unclear_bytes += unclear_bytes;
             board.note(
                 "of some pages it is not known whether an observed program brought them in: they \
@@ -335,7 +345,7 @@ impl Files {
         }
         let before_bytes = self.kept.insert(id, kept_bytes).unwrap_or(0);
         let mut board = lock(&self.board);
-        let sums = board.sums(self.rules.disk_name(open.device), &open.rule);
+        let sums = board.sums(&open.disk, &open.rule);
         let sum = &mut sums.kept_bytes;
         *sum = (*sum + kept_bytes).saturating_sub(before_bytes);
     }

@@ -87,9 +87,9 @@ impl Files {
             true => path_of(file.as_fd()),
             false => PathBuf::new(),
         };
-        let device = self.rules.learn_disk(info, file.as_fd());
+        let disk = self.rules.disk_name(info, file.as_fd());
         let size = || size_of(info);
-        let Some(settings) = self.rules.settings_for(&path, process, device, size) else {
+        let Some(settings) = self.rules.settings_for(&path, process, &disk, size) else {
             self.decline(process, file.as_fd());
             return None;
         };
@@ -160,9 +160,9 @@ impl Files {
         if self.trace.is_some() && !inode.is_some_and(|inode| self.has_orphans(inode)) {
             return;
         }
-        let device = self.rules.learn_disk(&info, file.as_fd());
+        let disk = self.rules.disk_name(&info, file.as_fd());
         let size = || size_of(&info);
-        let Some(settings) = self.rules.settings_for(&path, process, device, size) else {
+        let Some(settings) = self.rules.settings_for(&path, process, &disk, size) else {
             return;
         };
         let file = WithPages {
@@ -206,7 +206,7 @@ impl Files {
         self.last_number += 1;
         let number = FileNumber(self.last_number);
         let inode = self.inodes.learn(number, &pages_info, file.as_fd())?;
-        let device = self.rules.learn_disk(&pages_info, file.as_fd());
+        let disk = self.rules.disk_name(&pages_info, file.as_fd());
         // If the file was made since the observation began, its size is the programs' doing.
         let beginning = &self.inodes.beginning;
         let made_since = info.born.is_some_and(|born| beginning.is_before(born));
@@ -246,7 +246,7 @@ impl Files {
         let mut open = OpenFile::new(info.id, file, overlay, path, settings);
         (open.opened_size_bytes, open.before) = (opened_size_bytes, before);
         open.born = info.born;
-        open.device = device;
+        open.disk = disk;
         open.rule = self.rules.rules.rule_name(settings.rule);
         open.remember(User {
             process,

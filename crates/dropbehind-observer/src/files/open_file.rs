@@ -60,8 +60,8 @@ pub(super) struct OpenFile {
     pub(super) born: Option<Duration>,
     /// An open of it is under way, and may have an overlay copy it.
     pub(super) may_be_copied: bool,
-    /// The number of the device that has the pages.
-    pub(super) device: u64,
+    /// The name of the disk that has the pages; empty if there is none.
+    pub(super) disk: Arc<str>,
     /// Empty if no rule asks for it and nothing has looked it up.
     pub(super) path: PathBuf,
     /// Settings that suit all its users. The window and the request are those of the first user.
@@ -130,7 +130,7 @@ impl OpenFile {
             overlay: overlay.map(Arc::new),
             born: None,
             may_be_copied: false,
-            device: 0,
+            disk: "".into(),
             path,
             settings,
             rule: None,

@@ -36,7 +36,7 @@ impl Files {
         let settings = asked
             .and_then(|path| {
                 let size = || size_of(&file_stat(open.used().ok()?.as_fd()).ok()?);
-                self.rules.settings_for(path, process, open.device, size)
+                self.rules.settings_for(path, process, &open.disk, size)
             })
             .filter(|settings| !settings.mode.is_buffered());
         let before = open.user(process).filter(|user| user.stamp == stamp);
