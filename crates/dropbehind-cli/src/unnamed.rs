@@ -7,7 +7,7 @@ use std::fs::File;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 
-/// The name that a file is to get.
+/// The name that a file is to get. Dropped before that, it leaves nothing of the file.
 #[derive(Debug)]
 pub(crate) struct Unnamed {
     directory: File,
@@ -59,13 +59,13 @@ impl Unnamed {
     }
 
     /// Gives the file its name, in the place of whatever has it.
-    pub(crate) fn publish(self, file: BorrowedFd<'_>) -> Result<(), Errno> {
+    pub(crate) fn publish(mut self, file: BorrowedFd<'_>) -> Result<(), Errno> {
         let link = |name: &Path| {
             let flags = AtFlags::SYMLINK_FOLLOW;
             rustix::fs::linkat(CWD, proc_path(file), &self.directory, name, flags)
         };
-        let temporary = match &self.temporary {
-            Some(temporary) => temporary.clone(),
+        let temporary = match self.temporary.take() {
+            Some(temporary) => temporary,
             None => match link(&self.name) {
                 Err(Errno::EXIST) => take_name(link)?,
                 linked => return linked,
@@ -74,14 +74,15 @@ impl Unnamed {
         let directory = &self.directory;
         let renamed = rustix::fs::renameat(directory, &temporary, directory, &self.name);
         if renamed.is_err() {
-            let _ = rustix::fs::unlinkat(directory, &temporary, AtFlags::empty());
+            self.temporary = Some(temporary);
         }
         renamed
     }
+}
 
-    /// Leaves nothing of the file.
-    pub(crate) fn discard(self) {
-        if let Some(temporary) = self.temporary {
+impl Drop for Unnamed {
+    fn drop(&mut self) {
+        if let Some(temporary) = &self.temporary {
             let _ = rustix::fs::unlinkat(&self.directory, temporary, AtFlags::empty());
         }
     }

@@ -103,9 +103,6 @@ impl Finishing {
         if !is_complete {
             let Copied { input, destination } = copied;
             input.finish(session, false);
-            if let Some(unnamed) = destination.unnamed {
-                unnamed.discard();
-            }
             let closed = destination.output.finish(session, &destination.path, false);
             if let Err(failure) = closed {
                 session.fail(&failure);
@@ -232,9 +229,6 @@ impl Finishing {
             input.finish(session, false);
             if is_clean && let Err(failure) = destination.publish() {
                 session.fail(&failure);
-            }
-            if let Some(unnamed) = destination.unnamed {
-                unnamed.discard();
             }
             let closed = destination
                 .output
