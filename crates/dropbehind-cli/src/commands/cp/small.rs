@@ -187,11 +187,11 @@ pub(super) fn sync_together<'a>(copies: impl Iterator<Item = BorrowedFd<'a>>) ->
     let copies: Vec<BorrowedFd<'_>> = copies.collect();
     let first = *copies.first().filter(|_| copies.len() >= SYNC_TOGETHER)?;
     let kind = dropbehind_linux::filesystem(first).ok()?;
-    // Of others it is not known whether that brings all to the disk; before Linux 5.8 it does
-    // not say what failed.
+    // Of others it is not known whether that brings all to the disk; before Linux 5.17 it does
+    // not say all that failed.
     let is_known = matches!(kind, FsKind::Ext4 | FsKind::Xfs | FsKind::Btrfs);
     let kernel = dropbehind_linux::kernel_version();
-    if !is_known || (kernel.major, kernel.minor) < (5, 8) {
+    if !is_known || (kernel.major, kernel.minor) < (5, 17) {
         return None;
     }
     let device = |copy| Some(rustix::fs::fstat(copy).ok()?.st_dev);
@@ -204,5 +204,10 @@ pub(super) fn sync_together<'a>(copies: impl Iterator<Item = BorrowedFd<'a>>) ->
     }
     // The oldest description: it reports all that failed since it was opened.
     rustix::fs::syncfs(first).ok()?;
+    // It succeeds on a file system that became read-only after an error, and on ext4 before 6.13
+    // once that was shut down. Syncing a file fails then, and takes no time otherwise.
+    for copy in [Some(&first), copies.last()].into_iter().flatten() {
+        rustix::fs::fsync(copy).ok()?;
+    }
     Some(first_device)
 }
