@@ -5,10 +5,9 @@
 //! would cost each of them a turn of the disk.
 
 use super::descent;
-use super::small::{Small, sync_and_drop, sync_together};
+use super::small::{Small, Synced, sync_and_drop, sync_together};
 use super::verification::verify;
 use crate::destination::Destination;
-use crate::error::Failure;
 use crate::input::Input;
 use crate::output::{sync_directory, sync_open_directory};
 use crate::session::Session;
@@ -51,7 +50,7 @@ pub(super) struct Finishing {
     small_bytes: u64,
     small_files: usize,
     /// The small files that are being synced.
-    syncing: Option<JoinHandle<(Vec<Failure>, Option<u64>)>>,
+    syncing: Option<JoinHandle<Synced>>,
     syncing_bytes: u64,
     /// The file system that the last batch was synced with: all that was made there before it.
     synced_device: Option<u64>,
@@ -152,18 +151,18 @@ impl Finishing {
     fn end_small(&mut self, session: &mut Session) {
         if let Some(thread) = self.syncing.take() {
             match thread.join() {
-                Ok(done) => self.take_synced(session, done),
+                Ok(synced) => self.take_synced(session, synced),
                 Err(panic) => std::panic::resume_unwind(panic),
             }
         }
     }
 
-    fn take_synced(&mut self, session: &mut Session, done: (Vec<Failure>, Option<u64>)) {
-        let (failures, device) = done;
-        self.synced_device = device;
+    fn take_synced(&mut self, session: &mut Session, synced: Synced) {
+        self.synced_device = synced.device;
+        session.stats.left_bytes += synced.left_bytes;
         let counters = session.progress.counters();
         counters.unsynced.fetch_sub(self.syncing_bytes, Relaxed);
-        for failure in failures {
+        for failure in synced.failures {
             session.fail(&failure);
         }
     }

@@ -94,7 +94,8 @@ impl Copying<'_> {
         })?;
         let counters = self.session.progress.counters();
         counters.read.fetch_add(len as u64, Relaxed);
-        counters.unsynced.fetch_add(len as u64, Relaxed);
+        let unsynced = counters.unsynced.fetch_add(len as u64, Relaxed) + len as u64;
+        self.session.stats.peak_cached_bytes = self.session.stats.peak_cached_bytes.max(unsynced);
         counters.written.fetch_add(len as u64, Relaxed);
         if self.has_more_names(&original.metadata, is_named)
             && let Ok(metadata) = copy.metadata()
@@ -159,13 +160,22 @@ impl Copying<'_> {
     }
 }
 
-/// Brings copies to the disk, and drops their pages. Returns what went wrong, and the device
-/// that was synced as a whole.
-pub(super) fn sync_and_drop(batch: &[Small]) -> (Vec<Failure>, Option<u64>) {
-    let together = sync_together(batch.iter().map(|small| small.copy.as_fd()));
-    let mut failures = Vec::new();
+/// What became of a batch.
+#[derive(Debug)]
+pub(super) struct Synced {
+    pub(super) failures: Vec<Failure>,
+    /// The device that was synced as a whole.
+    pub(super) device: Option<u64>,
+    /// Bytes that are on the disk and could not be dropped.
+    pub(super) left_bytes: u64,
+}
+
+/// Brings copies to the disk, and drops their pages.
+pub(super) fn sync_and_drop(batch: &[Small]) -> Synced {
+    let device = sync_together(batch.iter().map(|small| small.copy.as_fd()));
+    let (mut failures, mut left_bytes) = (Vec::new(), 0);
     for small in batch {
-        let synced = match together {
+        let synced = match device {
             Some(_) => Ok(()),
             None => small.copy.sync_all(),
         };
@@ -173,12 +183,17 @@ pub(super) fn sync_and_drop(batch: &[Small]) -> (Vec<Failure>, Option<u64>) {
             Ok(()) => {
                 // Pages that somebody else reads just now cannot be dropped.
                 let _ = drop_clean(small.copy.as_fd(), 0, 0);
+                left_bytes += cached_pages(small.copy.as_fd(), 0, 0).unwrap_or(0) * page_size();
             }
             // The cache may hold the only copy.
             Err(error) => failures.push(Failure::io(Doing::Sync, &small.path, &error)),
         }
     }
-    (failures, together)
+    Synced {
+        failures,
+        device,
+        left_bytes,
+    }
 }
 
 /// Syncs the file system of many copies, and returns its device. `None` if that was not possible, or
