@@ -2,6 +2,7 @@
 
 mod user;
 
+use dropbehind_testbed::{LoopDisk, need};
 use rustix::process::{Pid, Signal, kill_process};
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
@@ -45,6 +46,18 @@ fn a_half_file_is_removed() {
         assert!(said.contains(&format!("stopped by {name}")), "{said}");
         assert!(!user.file("out").exists());
     }
+}
+
+#[test]
+fn a_half_image_of_a_device_is_removed() {
+    need!(all LoopDisk::needs());
+    let user = User::new();
+    let disk = LoopDisk::new(BYTES as u64).expect("a disk");
+    let line = format!("cp --block-size 512 {} out", disk.path().display());
+    let (died_of, said) = stopped(&user, &line, Signal::INT);
+    assert_eq!(died_of, Some(Signal::INT.as_raw()), "{said}");
+    assert!(said.contains("half copied, and is removed"), "{said}");
+    assert!(!user.file("out").exists());
 }
 
 #[test]

@@ -43,7 +43,7 @@ impl Copying<'_> {
             )));
         }
         // A pipe may keep us waiting as long as it likes.
-        let waited = self.interruption.wait(!original.metadata.is_file());
+        let waited = self.interruption.wait(!is_cached_kind(&original.metadata));
         let copied = self.readable(original, source, target, is_named);
         self.interruption.wait(waited);
         copied
