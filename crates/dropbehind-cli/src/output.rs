@@ -101,8 +101,12 @@ impl Output {
         path: &Path,
         is_clean: bool,
     ) -> Result<(), Failure> {
-        let Self::Cached(file) = self else {
-            return Ok(());
+        let file = match self {
+            Self::Cached(file) => file,
+            Self::Plain(file) => {
+                return dropbehind_linux::close(file.into())
+                    .map_err(|error| Failure::io(Doing::Close, path, &error));
+            }
         };
         if is_clean && file.mode().drops() {
             settle(&file, session, path);

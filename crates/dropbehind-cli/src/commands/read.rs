@@ -92,7 +92,7 @@ fn read(session: &mut Session, args: &ReadArgs) -> Result<(), Failure> {
                     size::show(length)
                 ));
             }
-            Ok(())
+            output.finish(session, stdout, false)
         }
         Err(TransferError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
             session.broken_pipe();
