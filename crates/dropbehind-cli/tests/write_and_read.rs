@@ -64,6 +64,25 @@ fn nothing_is_left_dirty_without_a_sync() {
 }
 
 #[test]
+fn a_file_is_not_read_into_itself_for_ever() {
+    let user = User::new();
+    user.has("file", 100_000);
+    let said = user.sh("ulimit -f 1000; dropbehind read file >> file");
+    assert_eq!(said.code, 1, "{}", said.stderr);
+    assert!(
+        said.stderr.contains("never come to its end"),
+        "{}",
+        said.stderr
+    );
+    holds(&user.file("file"), 100_000);
+    let said = user.sh("dropbehind read file 1<> file");
+    assert_eq!(said.code, 0, "{}", said.stderr);
+    holds(&user.file("file"), 100_000);
+    let said = user.sh("dropbehind read --length 1000 file >> file; stat -c %s file");
+    assert_eq!((said.code, said.stdout.as_slice()), (0, &b"101000\n"[..]));
+}
+
+#[test]
 fn append_keeps_what_is_there() {
     let user = User::new();
     let data = pattern::filled(1, 0, 100_000);

@@ -11,7 +11,9 @@ use crate::session::Session;
 use crate::size;
 use crate::transfer::{TransferError, copy};
 use clap::Args;
+use rustix::fs::OFlags;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, Args)]
@@ -70,6 +72,13 @@ fn read(session: &mut Session, args: &ReadArgs) -> Result<(), Failure> {
     }
     let stdout = Path::new("standard output");
     let mut output = Output::stdout().map_err(|error| Failure::io(Doing::Write, stdout, &error))?;
+    if args.length.is_none() && ends_nowhere(&input, &output, args.offset) {
+        return Err(Failure::new(format!(
+            "{} is standard output, too: reading would never come to its end. Write to another \
+             file, or give --length.",
+            shown(&args.file)
+        )));
+    }
     if let Some(file) = input.file() {
         session.progress.attach(file);
     }
@@ -101,4 +110,15 @@ fn read(session: &mut Session, args: &ReadArgs) -> Result<(), Failure> {
         Err(TransferError::Write(error)) => Err(Failure::io(Doing::Write, stdout, &error)),
         Err(TransferError::Read(error)) => Err(Failure::io(Doing::Read, &args.file, &error)),
     }
+}
+
+/// Returns whether what is written is read again.
+fn ends_nowhere(input: &Input, output: &Output, offset: u64) -> bool {
+    let Ok(stat) = rustix::fs::fstat(output) else {
+        return false;
+    };
+    let is_same = (stat.st_dev, stat.st_ino) == (input.metadata.dev(), input.metadata.ino());
+    let appends = rustix::fs::fcntl_getfl(output).is_ok_and(|flags| flags.contains(OFlags::APPEND));
+    let writes_behind = || rustix::fs::tell(output).is_ok_and(|written| written > offset);
+    is_same && input.metadata.is_file() && (appends || writes_behind())
 }
