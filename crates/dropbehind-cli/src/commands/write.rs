@@ -31,8 +31,8 @@ pub(super) struct WriteArgs {
     /// How much of standard input to write; to its end, unless given
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     count: Option<u64>,
-    /// Reserve room for this much before anything is written (fallocate); what is not used is
-    /// given back
+    /// Reserve room for this much before anything is written (fallocate); what lies beyond the
+    /// end of the file is given back
     #[arg(long, value_name = "SIZE", value_parser = size::parse, conflicts_with = "append")]
     size: Option<u64>,
     #[command(flatten)]
