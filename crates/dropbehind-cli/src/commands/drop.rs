@@ -118,8 +118,12 @@ impl Dropped {
 fn drop_pages(path: &Path, file: &File, sync: bool) -> Result<Dropped, Failure> {
     let failed = |error: io::Error| Failure::io(Doing::Count, path, &error);
     let before = match counted(file) {
-        // Its clean pages go all the same. With --sync, its owner would have to write them.
+        // Its clean pages go all the same.
         Err(error) if Errno::from_io_error(&error) == Some(Errno::PERM) => {
+            if sync {
+                file.sync_data()
+                    .map_err(|error| Failure::io(Doing::Sync, path, &error))?;
+            }
             drop_clean(file.as_fd(), 0, 0)
                 .map_err(|error| Failure::io(Doing::Drop, path, &error))?;
             return Ok(Dropped::Blind);

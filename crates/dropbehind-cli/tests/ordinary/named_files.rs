@@ -1,6 +1,7 @@
 //! `stat` and `drop` of files of others, trees and lists.
 
 use crate::bed::{Ordinary, is_root};
+use dropbehind_testbed::residency::cached;
 use dropbehind_testbed::{Need, need};
 use std::os::unix::fs::PermissionsExt;
 
@@ -31,6 +32,20 @@ fn files_of_others_are_dropped_though_nobody_may_count_them() {
         assert!(looks < 100);
         user.runs("", "$DROPBEHIND drop roots");
     }
+}
+
+#[test]
+fn files_of_others_are_synced_before_they_are_dropped() {
+    need!(Need::Root);
+    need!(all Ordinary::needs(&[]));
+    let user = Ordinary::new();
+    let file = user.file("roots");
+    std::fs::write(&file, vec![1; 4 << 20]).unwrap();
+    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o644)).unwrap();
+    assert!(cached(&file).unwrap().dirty_pages > 0);
+    let left = user.runs("", "$DROPBEHIND drop --sync roots");
+    assert_eq!(left.code, Some(0), "{left:?}");
+    assert_eq!(cached(&file).unwrap().cached_pages, 0);
 }
 
 #[test]
