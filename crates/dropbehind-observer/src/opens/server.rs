@@ -601,8 +601,9 @@ impl OpenServer {
             // If memory is short, it may.
             let _ = keep_descriptors(&kept);
             let mut each = |serving: &mut Serving| {
+                // Also if an earlier round has answered, or the poll finds it again at once.
+                let _ = rustix::io::read(&*waker, &mut [0; 8]);
                 if ask.swap(false, Ordering::SeqCst) {
-                    let _ = rustix::io::read(&*waker, &mut [0; 8]);
                     serving.finish_all();
                     let _ = done.send(serving.count_processes());
                 }
