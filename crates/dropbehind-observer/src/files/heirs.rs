@@ -63,7 +63,11 @@ impl Files {
     /// Observes the files that a process has open already, whose opens no event will report.
     pub(crate) fn inherit(&mut self, process: i32) {
         let writable = false;
-        self.heirs.waiting.push_back(Heir { process, writable });
+        let heir = Heir { process, writable };
+        // A search that has not begun finds what was opened meanwhile.
+        if !self.heirs.waiting.contains(&heir) {
+            self.heirs.waiting.push_back(heir);
+        }
     }
 
     /// After events were lost, searches for files that are open for writing. Known files may
