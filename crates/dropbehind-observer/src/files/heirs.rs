@@ -2,12 +2,14 @@
 //! steps, since any process may have a million descriptors.
 
 use std::collections::{HashSet, VecDeque};
+use std::io;
 use std::time::{Duration, Instant};
 
 use dropbehind_linux::{FileKind, FileLink, FileLinks, file_links};
 
 use super::Files;
 use super::user_limit::UserLimit;
+use crate::board::lock;
 use crate::budget::Budget;
 use crate::observer::own_process;
 
@@ -31,6 +33,8 @@ pub(super) struct Heirs {
     waiting: VecDeque<Heir>,
     current: Option<(Heir, FileLinks)>,
     limit: UserLimit,
+    /// A process did not let us look at its files.
+    refused: bool,
     /// Some process may have a file open of which nobody knows, not even which one it is.
     unknown: bool,
     /// When that was last searched for.
@@ -46,8 +50,10 @@ impl Heirs {
                 return None;
             };
             let may_look = self.limit.may_look(heir.process);
-            let files = may_look.then(|| file_links(heir.process).ok()).flatten();
-            self.current = files.map(|files| (heir, files));
+            let files = may_look.then(|| file_links(heir.process));
+            let refused = |error: &io::Error| error.kind() == io::ErrorKind::PermissionDenied;
+            self.refused |= matches!(&files, Some(Err(error)) if refused(error));
+            self.current = files.and_then(Result::ok).map(|files| (heir, files));
             return Some(None);
         };
         let looks = self.limit.look(heir.process);
@@ -118,6 +124,13 @@ impl Files {
                 return;
             };
             self.strangers.limit_reached |= self.heirs.limit.is_reached();
+            if std::mem::take(&mut self.heirs.refused) {
+                lock(&self.board).note(
+                    "some programs let nobody look at what they have open (prctl(2), \
+                     PR_SET_DUMPABLE): their files are left to the kernel"
+                        .to_owned(),
+                );
+            }
             if let Some((heir, link)) = found {
                 self.inodes.found_open(heir.process, link);
             }
