@@ -247,11 +247,12 @@ impl Notification {
 }
 
 /// Finds out whether this kernel and whatever sandbox we are in know the filter's answer
-/// (`SECCOMP_GET_ACTION_AVAIL`, since Linux 4.14).
+/// (`SECCOMP_GET_ACTION_AVAIL`, since Linux 4.14), and let us look at files with openat2(2) (since
+/// Linux 5.6).
 ///
 /// # Errors
 /// - `EOPNOTSUPP`: the kernel has no listeners.
-/// - `ENOSYS`, `EPERM`: a sandbox forbids seccomp(2).
+/// - `ENOSYS`, `EPERM`: a sandbox forbids one of the two calls.
 /// - [`io::ErrorKind::Unsupported`]: the calls of this architecture are not known.
 pub fn can_stop_at_opens() -> io::Result<()> {
     const GET_ACTION_AVAIL: libc::c_uint = 2;
@@ -259,7 +260,11 @@ pub fn can_stop_at_opens() -> io::Result<()> {
     let action: u32 = libc::SECCOMP_RET_USER_NOTIF;
     // SAFETY: the kernel reads one number.
     let known = unsafe { libc::syscall(libc::SYS_seccomp, GET_ACTION_AVAIL, 0, &raw const action) };
-    check(known)
+    check(known)?;
+    use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    openat2(CWD, "/", flags, Mode::empty(), ResolveFlags::empty())?;
+    Ok(())
 }
 
 /// Returns whether only a deadly signal ends a stopped call that was received, and no other one

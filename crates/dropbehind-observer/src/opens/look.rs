@@ -269,6 +269,9 @@ impl Looker {
                 is_overlay: kind == Kind::Overlay,
                 flags,
             }),
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
+                Found::Unclear
+            }
             Err(_) => Found::Nothing,
         }
     }
