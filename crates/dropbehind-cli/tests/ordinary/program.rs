@@ -90,6 +90,32 @@ fn a_run_within_a_run_is_the_outer_ones() {
     assert!(left.stderr.contains("inside of another"), "{left:?}");
 }
 
+/// As in a terminal multiplexer that was started under `run`.
+#[test]
+fn a_run_whose_parents_have_left_the_outer_run_is_still_its_own() {
+    need!(all Ordinary::needs(&["setsid"]));
+    let user = Ordinary::new();
+    let inner = "sleep 0.3; $RUN -v sh -c \"exit 4\" 2>log; echo $? >code";
+    user.does(&format!(
+        "$RUN sh -c '(setsid sh -c '\\''{inner}'\\'' &); sleep 1.5'"
+    ));
+    let read = |name| std::fs::read_to_string(user.file(name)).unwrap_or_default();
+    let (code, log) = (read("code"), read("log"));
+    assert_eq!(code, "4\n", "{log}");
+    assert!(log.contains("inside of another"), "{log}");
+}
+
+#[test]
+fn programs_that_let_nobody_look_are_told() {
+    need!(all Ordinary::needs(&["python3"]));
+    let user = Ordinary::new();
+    let script = "import ctypes; ctypes.CDLL(None).prctl(4, 0, 0, 0, 0); \
+                  open(\"data\", \"wb\").write(bytes(1 << 20))";
+    let left = user.runs("", &format!("$RUN -v python3 -c '{script}'"));
+    assert_eq!(left.code, Some(0), "{left:?}");
+    assert!(left.stderr.contains("let nobody look"), "{left:?}");
+}
+
 #[test]
 fn too_few_descriptors_are_told_and_nothing_is_started() {
     need!(all Ordinary::needs(&["touch"]));
