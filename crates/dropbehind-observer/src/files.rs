@@ -124,8 +124,8 @@ pub(crate) struct Files {
     /// The devices of the last small file that was written, and how many bytes may be unwritten
     /// there.
     last_written: Option<(Vec<u64>, u64)>,
-    /// What is known of uses of cached pages; `None` until a rule asks for it.
-    uses: Option<Option<CacheUses>>,
+    /// What is known of uses of cached pages, if a rule asks for it.
+    uses: Option<CacheUses>,
     /// When to ask again how much memory is available.
     next_memory: Option<Instant>,
 }
@@ -192,10 +192,13 @@ impl Files {
         files
     }
 
-    /// Sets the rules for files opened from now on.
-    pub(crate) fn set_rules(&mut self, rules: Arc<dyn Rules>) {
-        self.rules.rules = rules;
+    /// The rules in force have changed: also for files that are open.
+    pub(crate) fn rules_changed(&mut self) {
         self.forget_declined();
+        let known: Vec<FileNumber> = self.files.keys().copied().collect();
+        for number in known {
+            self.ask_again(number);
+        }
     }
 
     /// How many files are open, or still to be written or dropped.

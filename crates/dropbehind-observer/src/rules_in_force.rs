@@ -32,10 +32,10 @@ impl RulesInForce {
         }
     }
 
-    /// From now on, modes that keep what is used again do as the [rules
+    /// If uses are unknown, modes that keep what is used again do as the [rules
     /// say](Rules::unless_uses_are_known).
-    pub(crate) fn uses_are_unknown(&mut self) {
-        self.uses_are_unknown = true;
+    pub(crate) fn uses_are_unknown(&mut self, unknown: bool) {
+        self.uses_are_unknown = unknown;
     }
 
     /// Whether pages may wait until it is known whether they are used again.

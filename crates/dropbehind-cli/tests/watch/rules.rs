@@ -6,9 +6,10 @@ use crate::files::{
 use crate::user::User;
 use crate::user::running_watch::RunningWatch;
 use dropbehind_testbed::{Need, need, residency};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 #[test]
 fn files_are_looked_after_by_the_rules_in_force() {
@@ -328,4 +329,61 @@ fn sizes_and_exceptions_decide_about_each_open() {
     assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
     assert_kept(&small, &watch);
     assert_kept(&spared, &watch);
+}
+
+/// A database keeps its files open for months.
+#[test]
+fn changed_rules_hold_for_files_that_are_open() {
+    need!(Need::Root, Need::Cachestat);
+    let user = User::new();
+    let home = std::fs::canonicalize(user.file("")).unwrap();
+    let rule = |path: &str| {
+        let path = home.join(path);
+        format!("[[rule]]\npath = {path:?}\nmode = \"dontcache\"\n")
+    };
+    user.writes("rules", &rule("held"));
+    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
+    watch.says("READY=1");
+    // The shell writes by itself.
+    let script = "exec 3>held; while read word; do printf %8388608s >&3; sync held; done";
+    let mut shell = Command::new("bash")
+        .args(["-c", script])
+        .current_dir(&home)
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = shell.stdin.take().unwrap();
+    let held = home.join("held");
+    let mut size_mib = 0;
+    let mut write = || {
+        input.write_all(b"more\n").unwrap();
+        size_mib += 8;
+        while std::fs::metadata(&held).map_or(0, |found| found.len()) < size_mib << 20 {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    };
+    write();
+    until_cached(&held, 0, &watch);
+    for (rules, cached) in [(rule("other"), 8), (rule("held"), 8), (rule("other"), 16)] {
+        user.writes("rules", &rules);
+        watch.signal("HUP");
+        watch.says("RELOADING=1");
+        watch.says("READY=1");
+        write();
+        until_cached(&held, cached, &watch);
+    }
+    assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
+    assert_eq!(cached_mib(&held), 16, "{}", watch.log());
+    drop(input);
+    assert!(shell.wait().unwrap().success());
+}
+
+/// Waits until so many MiB of a file are cached.
+fn until_cached(path: &Path, mib: u64, watch: &RunningWatch) {
+    let mut looks = 0;
+    while cached_mib(path) != mib {
+        looks += 1;
+        assert!(looks < 500, "{} MiB: {}", cached_mib(path), watch.log());
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }

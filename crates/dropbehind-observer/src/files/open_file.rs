@@ -106,7 +106,7 @@ pub(super) struct OpenFile {
     pub(super) random: bool,
     /// The mode that its user's advice has changed.
     pub(super) advised_over: Option<Mode>,
-    users: Vec<User>,
+    pub(super) users: Vec<User>,
 }
 
 impl OpenFile {

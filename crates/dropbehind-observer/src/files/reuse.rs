@@ -15,19 +15,15 @@ use super::{Files, range_of_pages};
 const MEMORY: Duration = Duration::from_secs(1);
 
 impl Files {
-    /// Returns whether uses of cached pages are noted, or that was tried.
+    /// Returns whether uses of cached pages are noted.
     pub(crate) fn looks_for_uses(&self) -> bool {
         self.uses.is_some()
     }
 
-    /// Uses of cached pages are noted from now on, if the kernel reports them.
+    /// Uses of cached pages are noted from now on; if not, no mode can know what is used again.
     pub(crate) fn look_for_uses(&mut self, uses: Option<CacheUses>) {
-        self.uses = Some(uses);
-    }
-
-    /// No mode can know what is used again.
-    pub(crate) fn uses_are_unknown(&mut self) {
-        self.rules.uses_are_unknown();
+        self.rules.uses_are_unknown(uses.is_none());
+        self.uses = uses;
     }
 
     /// No rule asks for uses any more: all that waits is decided about.
@@ -78,7 +74,7 @@ impl Files {
             return;
         }
         self.ask_for_memory();
-        let (uses, inodes) = (self.uses.as_ref().and_then(Option::as_ref), &self.inodes);
+        let (uses, inodes) = (self.uses.as_ref(), &self.inodes);
         let look = |inode: Inode, part: ByteRange| {
             let (Some(uses), Some(device)) = (uses, inodes.device_of(inode)) else {
                 return (part, Used::default());

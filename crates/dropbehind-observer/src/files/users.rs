@@ -9,7 +9,7 @@ use std::sync::Arc;
 use dropbehind_linux::{
     FileLink, backing_paths, cgroups, command_name, file_stat, process_stat, size_bytes,
 };
-use dropbehind_policy::{Brought, ByteRange, FileNumber, Writeback};
+use dropbehind_policy::{Brought, ByteRange, FileNumber, Mode, Writeback};
 
 use super::Files;
 use super::admission::size_of;
@@ -20,6 +20,7 @@ use crate::file_path::path_of;
 use crate::names::Stamp;
 use crate::rules::Settings;
 use crate::rules_file::unit_or_group;
+use crate::rules_in_force::RulesInForce;
 use crate::snapshot::FileUser;
 
 /// At most this many ancestors of a process are searched for one that passed the file on.
@@ -33,12 +34,7 @@ impl Files {
         };
         let stamp = self.rules.names.stamp(process);
         let asked = path.as_ref().filter(|_| !self.owners.have(process, stamp));
-        let settings = asked
-            .and_then(|path| {
-                let size = || size_of(&file_stat(open.used().ok()?.as_fd()).ok()?);
-                self.rules.settings_for(path, process, &open.disk, size)
-            })
-            .filter(|settings| !settings.mode.is_buffered());
+        let settings = asked.and_then(|path| settings_of(&self.rules, open, process, path));
         let before = open.user(process).filter(|user| user.stamp == stamp);
         let rule = settings.and_then(|settings| self.rules.rules.rule_name(settings.rule));
         let is_new = before.is_none();
@@ -187,6 +183,48 @@ impl Files {
         self.learn_user(number, process, Some(path.unwrap_or_default().into()));
     }
 
+    /// Applies rules that have changed to the users of a file.
+    pub(super) fn ask_again(&mut self, number: FileNumber) {
+        let Some(open) = self.files.get_mut(&number) else {
+            return;
+        };
+        let before = open.settings;
+        let mut users = std::mem::take(&mut open.users);
+        users.retain(|user| self.rules.names.stamp(user.process) == user.stamp);
+        if users.is_empty() {
+            // What the programs that have ended left is finished as it was begun.
+            return;
+        }
+        // A process whose path made no difference is looked at once it brings something in.
+        let asks = self.rules.rules.ask_for_paths();
+        let is_known = |path: &Arc<Path>| !asks || !path.as_os_str().is_empty();
+        users.retain(|user| user.path.as_ref().is_none_or(is_known));
+        let mut all: Option<Settings> = None;
+        for user in &mut users {
+            let is_owner = self.owners.have(user.process, user.stamp);
+            let path = user.path.as_ref().filter(|_| !is_owner);
+            user.settings =
+                path.and_then(|path| settings_of(&self.rules, open, user.process, path));
+            user.rule =
+                (user.settings).and_then(|settings| self.rules.rules.rule_name(settings.rule));
+            if let Some(settings) = user.settings {
+                let all = all.get_or_insert(settings);
+                all.mode = all.mode.and(settings.mode);
+                all.reads |= settings.reads;
+            }
+        }
+        open.users = users;
+        open.advised_over = None;
+        match all {
+            Some(all) => {
+                open.settings = all;
+                open.rule = self.rules.rules.rule_name(all.rule);
+            }
+            None => open.settings.mode = Mode::BUFFERED,
+        }
+        self.settings_changed(number, before);
+    }
+
     /// Adapts the file's settings to one more user.
     pub(super) fn serve(&mut self, number: FileNumber, settings: Settings) {
         let Some(open) = self.files.get_mut(&number) else {
@@ -199,6 +237,13 @@ impl Files {
         }
         open.settings.mode = open.settings.mode.and(settings.mode);
         open.settings.reads |= settings.reads;
+        self.settings_changed(number, before);
+    }
+
+    fn settings_changed(&mut self, number: FileNumber, before: Settings) {
+        let Some(open) = self.files.get(&number) else {
+            return;
+        };
         let now = open.settings;
         if now == before {
             return;
@@ -347,6 +392,18 @@ fn kernel_thread_kind(process: i32) -> Option<String> {
     }
     let name = command_name(process).ok()?;
     name.split('/').next().map(str::to_owned)
+}
+
+/// What the rules say of a process's use of a file; `None` if nothing of it is to be observed.
+fn settings_of(
+    rules: &RulesInForce,
+    open: &OpenFile,
+    process: i32,
+    path: &Path,
+) -> Option<Settings> {
+    let size = || size_of(&file_stat(open.used().ok()?.as_fd()).ok()?);
+    let settings = rules.settings_for(path, process, &open.disk, size);
+    settings.filter(|settings| !settings.mode.is_buffered())
 }
 
 #[cfg(test)]

@@ -223,11 +223,12 @@ impl Rounds {
         self.files.settle_doubts();
         self.files.shrink();
         if let Some(rules) = self.next_rules.take() {
-            self.files.set_rules(rules);
+            self.files.rules.rules = rules;
             // They may name other file systems.
             self.remounted = true;
             self.listen_to_advice();
             self.look_for_uses();
+            self.files.rules_changed();
         }
         // The files of events that wait are not known yet.
         let count = self.files.count().max(usize::from(self.files.opens_wait));
@@ -256,11 +257,10 @@ impl Rounds {
             Some(_) => CacheUses::open().map_err(|error| error.to_string()),
             None => Err("nor who brings in which page".to_owned()),
         };
-        if let Err(error) = &uses {
-            self.files.uses_are_unknown();
-            if rules.unless_uses_are_known("") == Residency::Keep {
-                self.note(format!("{KEEPS_ALL} ({error})"));
-            }
+        if let Err(error) = &uses
+            && rules.unless_uses_are_known("") == Residency::Keep
+        {
+            self.note(format!("{KEEPS_ALL} ({error})"));
         }
         self.files.look_for_uses(uses.ok());
     }
