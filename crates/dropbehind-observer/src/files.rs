@@ -306,6 +306,9 @@ impl Files {
 
     /// A file was opened.
     pub(crate) fn opened(&mut self, file: OwnedFd, info: FileStat, process: i32) {
+        if self.trace.is_none() {
+            self.programs.opened(process);
+        }
         self.inodes.opened(info.id, file.as_fd());
         if let Some(number) = self.number_of(&info, file.as_fd()) {
             return self.opened_again(number, process, file);

@@ -48,6 +48,26 @@ fn what_was_resident_at_the_open_stays_and_the_rest_goes() {
     }
 }
 
+/// Nothing reports forks then. A file that none of the programs has open counts as closed.
+#[test]
+fn files_of_children_that_pause_are_dropped_while_they_are_open() {
+    need!(all Bed::needs(Fs::Ext4, &["dd", "fincore"]));
+    let bed = Bed::on(Fs::Ext4);
+    let write = "dd if=/dev/zero bs=1M count=32 status=none >&3; sleep 3; \
+                 fincore -bno RES data | xargs";
+    let child = format!("exec 3>data; {write}; {write}; {write}");
+    let script = format!("$RUN sh -c 'bash -c \"{child}\"; true'");
+    let left = bed.runs(&format!("{UNTRACED} {RUN}"), "observed", &script);
+    assert_eq!(left.code, Some(0), "{left:?}");
+    let cached = left
+        .stdout
+        .lines()
+        .map(|bytes| bytes.parse().unwrap_or(u64::MAX));
+    let cached: Vec<u64> = cached.collect();
+    let few = |bytes: &u64| *bytes <= MIB;
+    assert!(cached.len() == 3 && cached.iter().all(few), "{left:?}");
+}
+
 #[test]
 fn the_summary_says_so() {
     need!(all Bed::needs(Fs::Ext4, &["dd"]));
