@@ -38,16 +38,8 @@ pub(crate) struct SmallTotals {
     pub(crate) waiting_bytes: u64,
     /// Bytes of them that were not on the disk when they were last counted.
     unwritten_bytes: u64,
-    /// Files that were handed over and that the observer has not forgotten yet, and how many of
-    /// them have released their descriptor.
-    waiting_files: usize,
-    released_files: usize,
-}
-
-impl SmallTotals {
-    fn files_with_descriptor(&self) -> usize {
-        self.waiting_files - self.released_files
-    }
+    /// Files that were handed over and hold a descriptor, until the observer forgets them.
+    files_with_descriptor: usize,
 }
 
 type SharedTotals = Arc<Mutex<SmallTotals>>;
@@ -195,7 +187,7 @@ impl SmallFiles {
         {
             let mut totals = lock(&self.totals);
             totals.waiting_bytes += bytes;
-            totals.waiting_files += 1;
+            totals.files_with_descriptor += 1;
             totals.unwritten_bytes += small.unwritten_bytes;
             totals.brought_bytes += if small.mode.drops() { bytes } else { 0 };
         }
@@ -204,10 +196,8 @@ impl SmallFiles {
 
     /// The observer has forgotten these files, so their descriptors are closed.
     pub(crate) fn forgotten(&self, files: &[Unshelved]) {
-        let released = files.iter().filter(|file| file.was_released);
-        let mut totals = lock(&self.totals);
-        totals.waiting_files -= files.len();
-        totals.released_files -= released.count();
+        let held = files.iter().filter(|file| !file.was_released);
+        lock(&self.totals).files_with_descriptor -= held.count();
     }
 
     /// Bytes that wait now.
@@ -222,7 +212,7 @@ impl SmallFiles {
 
     /// Files that hold a descriptor, and wait now or were not [forgotten](Self::forgotten) since.
     pub(crate) fn waiting_files(&self) -> usize {
-        self.totals().files_with_descriptor()
+        self.totals().files_with_descriptor
     }
 
     /// Decides about what was held of this part of a file of this disk.
@@ -322,7 +312,7 @@ impl Server {
             let late = self.files.range_mut(place..);
             let released = late.map(|(_, shelved)| shelved.release());
             let released = released.filter(|released| *released).count();
-            lock(&self.totals).released_files += released;
+            lock(&self.totals).files_with_descriptor -= released;
         }
     }
 
@@ -356,7 +346,7 @@ impl Server {
                 };
                 self.files.insert(place, shelved);
                 self.held_from.get_or_insert(place);
-                if lock(&self.totals).files_with_descriptor() >= self.settings.crowd {
+                if lock(&self.totals).files_with_descriptor >= self.settings.crowd {
                     self.shelf.hurry();
                 }
             }
@@ -367,6 +357,12 @@ impl Server {
             // Nothing is ever sent; the other end notices when this one is gone.
             Message::Flush(done) => self.flushing.push(done),
         }
+    }
+
+    /// A file that has a place.
+    fn shelved(&mut self, place: ShelfPlace) -> &mut Shelved {
+        let shelved = self.files.get_mut(&place);
+        shelved.expect("a file stays until the shelf is done with it")
     }
 
     fn execute(&mut self, action: ShelfAction, inbox: &mpsc::Receiver<Message>) {
@@ -383,19 +379,17 @@ impl Server {
                 reused_bytes,
             } => {
                 self.is_unwritten(place, 0);
-                let shelved = self.files.remove(&place);
-                let mode = shelved.as_ref().map(|shelved| shelved.small.mode);
-                let drops = mode.is_some_and(Mode::drops);
+                let Some(shelved) = self.files.remove(&place) else {
+                    return;
+                };
+                let drops = shelved.small.mode.drops();
                 let if_drops = |bytes| if drops { bytes } else { 0 };
                 let unshelved = Unshelved {
                     number: file,
                     dropped_bytes: if_drops(dropped_bytes),
                     left_bytes: if_drops(left_bytes),
-                    is_out_of_the_cache: drops
-                        && shelved
-                            .as_ref()
-                            .is_some_and(|shelved| shelved.is_out_of_the_cache),
-                    was_released: shelved.is_some_and(|shelved| shelved.is_released),
+                    is_out_of_the_cache: drops && shelved.is_out_of_the_cache,
+                    was_released: shelved.is_released,
                 };
                 {
                     let mut totals = lock(&self.totals);
@@ -412,12 +406,11 @@ impl Server {
     fn look(&mut self, place: ShelfPlace) {
         let now_ns = self.now_ns();
         let flush = self.is_flushing();
-        let Some(shelved) = self.files.get_mut(&place) else {
-            return self.shelf.failed(place);
-        };
-        let Ok(file) = shelved.small.file.open_on(&mut self.visit) else {
+        let description = Arc::clone(&self.shelved(place).small.file);
+        let Ok(file) = description.open_on(&mut self.visit) else {
             return self.shelf.look_again(now_ns, place, flush);
         };
+        let shelved = self.shelved(place);
         shelved.visited = Some(Arc::clone(&file));
         let is_lazy = shelved.small.mode.writeback == Writeback::Lazy && !flush;
         let may_be_held = shelved.small.mode.keeps_reused();
@@ -432,29 +425,25 @@ impl Server {
         }
         let is_waited_for = counted.writeback_bytes > 0 || is_lazy && counted.dirty_bytes > 0;
         self.shelf.looked(now_ns, place, Some(counted), flush);
-        if is_waited_for && let Some(shelved) = self.files.get_mut(&place) {
-            shelved.visited = None;
+        if is_waited_for {
+            self.shelved(place).visited = None;
         }
     }
 
     /// Closes the descriptor of a file that can be opened again.
     fn park(&mut self, place: ShelfPlace) {
-        let Some(shelved) = self.files.get_mut(&place) else {
-            return;
-        };
+        let shelved = self.shelved(place);
         shelved.visited = None;
         if shelved.release() {
-            lock(&self.totals).released_files += 1;
+            lock(&self.totals).files_with_descriptor -= 1;
         }
     }
 
     /// Records how much of a file is not on the disk.
     fn is_unwritten(&mut self, place: ShelfPlace, bytes: u64) {
-        if let Some(shelved) = self.files.get_mut(&place) {
-            let before = std::mem::replace(&mut shelved.small.unwritten_bytes, bytes);
-            let mut totals = lock(&self.totals);
-            totals.unwritten_bytes = totals.unwritten_bytes + bytes - before;
-        }
+        let before = std::mem::replace(&mut self.shelved(place).small.unwritten_bytes, bytes);
+        let mut totals = lock(&self.totals);
+        totals.unwritten_bytes = totals.unwritten_bytes + bytes - before;
     }
 
     /// Counts what is ours. Where it cannot be told what is still to be written, all of it is
@@ -524,12 +513,10 @@ impl Server {
 
     fn drop_ours(&mut self, place: ShelfPlace, arrivals: Option<&mut Arrivals>) {
         let (now_ns, flush) = (self.now_ns(), self.is_flushing());
-        let Some(shelved) = self.files.get_mut(&place) else {
-            return self.shelf.failed(place);
-        };
-        if shelved.visited.is_none() {
-            match shelved.small.file.open_on(&mut self.visit) {
-                Ok(file) => shelved.visited = Some(file),
+        if self.shelved(place).visited.is_none() {
+            let description = Arc::clone(&self.shelved(place).small.file);
+            match description.open_on(&mut self.visit) {
+                Ok(file) => self.shelved(place).visited = Some(file),
                 Err(_) => return self.shelf.look_again(now_ns, place, flush),
             }
         }
@@ -568,16 +555,13 @@ impl Server {
                 }
             }
         }
-        if let Some(shelved) = self.files.get_mut(&place) {
-            shelved.is_out_of_the_cache = shelved.has_nothing_cached();
-            if shelved.is_out_of_the_cache {
-                return self.shelf.dropped(now_ns, place, 0);
-            }
+        let shelved = self.shelved(place);
+        shelved.is_out_of_the_cache = shelved.has_nothing_cached();
+        if shelved.is_out_of_the_cache {
+            return self.shelf.dropped(now_ns, place, 0);
         }
         let counted = self.count(place);
-        if let Some(shelved) = self.files.get_mut(&place) {
-            shelved.visited = None;
-        }
+        self.shelved(place).visited = None;
         match counted {
             Some(Counted { cached_bytes, .. }) if cached_bytes > 0 && !is_reported => {
                 self.shelf.unreported(now_ns, place);
