@@ -261,7 +261,7 @@ impl Observer {
             most_closed,
         };
         rounds.listen_to_advice();
-        rounds.look_for_uses();
+        rounds.files.look_for_uses();
         let observer = Observer {
             shared,
             inputs,

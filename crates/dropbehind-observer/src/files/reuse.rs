@@ -3,36 +3,48 @@
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dropbehind_linux::{CacheUses, KernelInode, PageUses, cachestat, page_size};
-use dropbehind_policy::{Brought, ByteRange, FileNumber, Inode, Used};
+use dropbehind_policy::{Brought, ByteRange, FileNumber, Inode, Residency, Used};
 
 use super::open_file::OpenFile;
 use super::{Files, range_of_pages};
+use crate::board::lock;
+use crate::snapshot::KEEPS_ALL;
 
 /// How much memory is available is asked this often.
 const MEMORY: Duration = Duration::from_secs(1);
 
 impl Files {
-    /// Returns whether uses of cached pages are noted.
-    pub(crate) fn looks_for_uses(&self) -> bool {
-        self.uses.is_some()
-    }
-
-    /// Uses of cached pages are noted from now on; if not, no mode can know what is used again.
-    pub(crate) fn look_for_uses(&mut self, uses: Option<CacheUses>) {
-        self.rules.uses_are_unknown(uses.is_none());
-        self.uses = uses;
-    }
-
-    /// No rule asks for uses any more: all that waits is decided about.
-    pub(crate) fn look_for_uses_no_more(&mut self) {
-        if self.uses.is_some() {
-            self.decide(true);
-            self.act();
-            self.uses = None;
+    /// Notes which cached pages are used while that may count: each read(2) on the machine takes
+    /// longer then. Where uses cannot be noted, no mode can know what is used again.
+    pub(crate) fn look_for_uses(&mut self) {
+        let rules = Arc::clone(&self.rules.rules);
+        if !rules.keep_reused() {
+            // No rule asks for uses any more: all that waits is decided about.
+            if self.uses.is_some() {
+                self.decide(true);
+                self.act();
+                self.uses = None;
+            }
+            return;
         }
+        if self.uses.is_some() {
+            return;
+        }
+        let uses = match self.trace {
+            Some(_) => CacheUses::open().map_err(|error| error.to_string()),
+            None => Err("nor who brings in which page".to_owned()),
+        };
+        self.rules.uses_are_unknown(uses.is_err());
+        if let Err(error) = &uses
+            && rules.unless_uses_are_known("") == Residency::Keep
+        {
+            lock(&self.board).note(format!("{KEEPS_ALL} ({error})"));
+        }
+        self.uses = uses.ok();
     }
 
     /// Pages of a file entered the cache, brought in by this process.

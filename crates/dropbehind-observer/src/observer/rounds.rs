@@ -14,10 +14,9 @@ use std::time::{Duration, Instant};
 
 use dropbehind_flusher::ReportedTrace;
 use dropbehind_linux::{
-    CacheTrace, CacheUses, Event, EventBuffer, EventMask, Fanotify, FileAdviceTrace, FileKind,
-    FileStat, Interest, PollEntry, TraceRecord, file_stat, monotonic_ns, poll, thread_id,
+    CacheTrace, Event, EventBuffer, EventMask, Fanotify, FileAdviceTrace, FileKind, FileStat,
+    Interest, PollEntry, TraceRecord, file_stat, monotonic_ns, poll, thread_id,
 };
-use dropbehind_policy::Residency;
 
 use super::inputs::Barrier;
 use super::{Input, Inputs, Shared, own_process};
@@ -26,7 +25,6 @@ use crate::board::lock;
 use crate::files::{Close, Files, range_of_pages};
 use crate::opens::Reported;
 use crate::rules::Rules;
-use crate::snapshot::KEEPS_ALL;
 use crate::source::Marks;
 
 /// Events are read this many at a time, or fewer where descriptors are scarce: each opens one.
@@ -227,7 +225,7 @@ impl Rounds {
             // They may name other file systems.
             self.remounted = true;
             self.listen_to_advice();
-            self.look_for_uses();
+            self.files.look_for_uses();
             self.files.rules_changed();
         }
         // The files of events that wait are not known yet.
@@ -241,28 +239,6 @@ impl Rounds {
             keeps
         });
         inputs + events > 0 || traced
-    }
-
-    /// Notes which cached pages are used while that may count: each read(2) on the machine takes
-    /// longer then.
-    pub(super) fn look_for_uses(&mut self) {
-        let rules = Arc::clone(&self.files.rules.rules);
-        if !rules.keep_reused() {
-            return self.files.look_for_uses_no_more();
-        }
-        if self.files.looks_for_uses() {
-            return;
-        }
-        let uses = match self.trace {
-            Some(_) => CacheUses::open().map_err(|error| error.to_string()),
-            None => Err("nor who brings in which page".to_owned()),
-        };
-        if let Err(error) = &uses
-            && rules.unless_uses_are_known("") == Residency::Keep
-        {
-            self.note(format!("{KEEPS_ALL} ({error})"));
-        }
-        self.files.look_for_uses(uses.ok());
     }
 
     /// Records what programs say about their use of files, if that may count by now.
