@@ -212,7 +212,6 @@ impl Files {
         if self.files.capacity() > 2 * MANY_FILES && self.files.len() < MANY_FILES {
             self.files.shrink_to(MANY_FILES);
             self.by_id.shrink_to(MANY_FILES);
-            self.inodes.shrink_to(MANY_FILES);
             self.shrink_searches();
             if let Some(failed) = &self.failed_writeback {
                 failed.forget_unasked();
@@ -401,9 +400,8 @@ impl Files {
             // Pages that were dropped since may be brought in again.
             self.look_again(number);
         }
-        let inode = self.inodes.of_number(number);
-        if let Some(inode) = inode {
-            self.table.opened(number, inode);
+        if let Some(open) = self.files.get(&number) {
+            self.table.opened(number, open.inode);
         }
     }
 

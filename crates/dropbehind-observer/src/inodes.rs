@@ -1,6 +1,6 @@
 //! Inodes as the kernel's tracepoints name them, and the files that have them.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use dropbehind_linux::{
     FileId, FileKind, FileLink, FileStat, KernelDevices, KernelInode, Mount, block_device_number,
     file_stat, filesystem, has_subvolumes, kernel_device, mount_with_id,
 };
-use dropbehind_policy::{FileNumber, Inode};
+use dropbehind_policy::Inode;
 
 use crate::beginning::Beginning;
 
@@ -97,7 +97,6 @@ pub(crate) struct Inodes {
     mounted: HashSet<u32>,
     /// Whether any of it has subvolumes.
     has_subvolumes: bool,
-    numbers: HashMap<FileNumber, Inode>,
     subvolumes: Subvolumes,
     /// When the observation began.
     pub(crate) beginning: Beginning,
@@ -111,7 +110,6 @@ impl Inodes {
             block_devices_superblock,
             mounted: HashSet::new(),
             has_subvolumes: false,
-            numbers: HashMap::new(),
             subvolumes: Subvolumes::default(),
             beginning: Beginning::now(),
         }
@@ -218,19 +216,6 @@ impl Inodes {
         is_made_up(inode.device) && self.subvolumes.share(inode.device, inode.number)
     }
 
-    /// Remembers the inode of a file.
-    pub(crate) fn learn(
-        &mut self,
-        number: FileNumber,
-        info: &FileStat,
-        file: BorrowedFd<'_>,
-    ) -> Option<Inode> {
-        let inode = self.inode_with(info, file)?;
-        self.opened(info.id, file);
-        self.numbers.insert(number, inode);
-        Some(inode)
-    }
-
     /// The device by which tracepoints name this inode, if known.
     pub(crate) fn device_of(&self, inode: Inode) -> Option<u32> {
         match inode.device {
@@ -239,28 +224,12 @@ impl Inodes {
         }
     }
 
-    /// The inode of a known file.
-    pub(crate) fn of_number(&self, number: FileNumber) -> Option<Inode> {
-        self.numbers.get(&number).copied()
-    }
-
-    /// The inode of a known file as tracepoints name it, if its device is known.
-    pub(crate) fn kernel_inode(&self, number: FileNumber) -> Option<KernelInode> {
-        let inode = self.of_number(number)?;
+    /// The inode as tracepoints name it, if its device is known.
+    pub(crate) fn kernel_inode(&self, inode: Inode) -> Option<KernelInode> {
         Some(KernelInode {
             device: self.device_of(inode)?,
             number: inode.number,
         })
-    }
-
-    /// Forgets a file.
-    pub(crate) fn forget(&mut self, number: FileNumber) {
-        self.numbers.remove(&number);
-    }
-
-    /// Gives back the memory for more files than this.
-    pub(crate) fn shrink_to(&mut self, files: usize) {
-        self.numbers.shrink_to(files);
     }
 
     /// Returns whether the inode is a block device's.

@@ -90,7 +90,7 @@ impl Files {
         if open.path.as_os_str().is_empty() {
             open.path = open.used().map(path_of).unwrap_or_default();
         }
-        let provenance = match (&self.trace, self.inodes.kernel_inode(number)) {
+        let provenance = match (&self.trace, self.inodes.kernel_inode(open.inode)) {
             (Some(trace), Some(inode)) => Provenance::Traced(trace.clone(), inode),
             // The trace has named it, so its inode is known.
             (Some(_), None) => return self.table.stream_refused(number),
@@ -212,7 +212,7 @@ impl Files {
             ours,
             held,
             writeback_sign: open.writeback_sign.clone(),
-            inode: self.inodes.kernel_inode(number),
+            inode: self.inodes.kernel_inode(open.inode),
         };
         self.small.closed(&open.disk, small);
     }
@@ -237,7 +237,6 @@ impl Files {
                 self.by_id.remove(id);
             }
         }
-        self.inodes.forget(number);
         self.note_failure(&open);
         self.count_kept(&open);
         if let (Some(before), None) = (open.before, &self.trace) {

@@ -126,8 +126,8 @@ impl Files {
             return self.admit_new(file, info, path, process, settings, before);
         };
         let overlay = file.overlay;
-        let inode = self.inodes.of_number(number)?;
         let open = self.files.get_mut(&number)?;
+        let inode = open.inode;
         open.ids.push(info.id);
         open.is_out_of_the_cache = false;
         self.by_id.insert(info.id, number);
@@ -172,8 +172,8 @@ impl Files {
         };
         let number = match self.known_by_another_name(&file) {
             Some(number) => {
-                if let Some(inode) = self.inodes.of_number(number) {
-                    self.table.opened(number, inode);
+                if let Some(open) = self.files.get(&number) {
+                    self.table.opened(number, open.inode);
                 }
                 self.learn_user(number, process, Some(path.into()));
                 Some(number)
@@ -205,7 +205,8 @@ impl Files {
         } = with_pages;
         self.last_number += 1;
         let number = FileNumber(self.last_number);
-        let inode = self.inodes.learn(number, &pages_info, file.as_fd())?;
+        let inode = self.inodes.inode_with(&pages_info, file.as_fd())?;
+        self.inodes.opened(pages_info.id, file.as_fd());
         let disk = self.rules.disk_name(&pages_info, file.as_fd());
         // If the file was made since the observation began, its size is the programs' doing.
         let beginning = &self.inodes.beginning;
@@ -229,10 +230,7 @@ impl Files {
         let holds = self.may_hold();
         let is_device = info.kind == FileKind::Block && self.trace.is_some();
         let file = match self.filesystems.get(&inode.device) {
-            _ if is_device => {
-                let named = Description::of_device(file.as_fd());
-                named.inspect_err(|_| self.inodes.forget(number)).ok()?
-            }
+            _ if is_device => Description::of_device(file.as_fd()).ok()?,
             // Without the trace, the observer looks at the file often.
             Some(filesystem)
                 if (can_unmount || !holds || waits)
@@ -243,7 +241,7 @@ impl Files {
             }
             _ => Description::held(file),
         };
-        let mut open = OpenFile::new(info.id, file, overlay, path, settings);
+        let mut open = OpenFile::new(info.id, inode, file, overlay, path, settings);
         (open.opened_size_bytes, open.before) = (opened_size_bytes, before);
         open.born = info.born;
         open.disk = disk;

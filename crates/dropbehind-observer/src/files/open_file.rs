@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use dropbehind_flusher::{CacheMap, Observed, WritebackSign, WriterLimit};
 use dropbehind_linux::{Description, FileId, FileStat, file_stat};
-use dropbehind_policy::{ByteRange, Mode, RangeSet};
+use dropbehind_policy::{ByteRange, Inode, Mode, RangeSet};
 
 use crate::board::Rule;
 use crate::names::Stamp;
@@ -52,6 +52,8 @@ pub(super) struct OpenFile {
     /// The file's identities. An overlay's file is not the file below it, though both have the
     /// same pages.
     pub(super) ids: Vec<FileId>,
+    /// The inode that has the pages.
+    pub(super) inode: Inode,
     /// The file that has the pages.
     pub(super) file: Arc<Description>,
     /// The overlay's file that programs use, if the pages are in another one below it.
@@ -119,6 +121,7 @@ impl OpenFile {
 
     pub(super) fn new(
         id: FileId,
+        inode: Inode,
         file: Description,
         overlay: Option<OwnedFd>,
         path: PathBuf,
@@ -126,6 +129,7 @@ impl OpenFile {
     ) -> OpenFile {
         OpenFile {
             ids: vec![id],
+            inode,
             file: Arc::new(file),
             overlay: overlay.map(Arc::new),
             born: None,
@@ -299,7 +303,11 @@ mod tests {
             rule: 0,
         };
         let file = Description::held(file);
-        let mut open = OpenFile::new(id, file, None, PathBuf::new(), settings);
+        let inode = Inode {
+            device: 0,
+            number: id.inode,
+        };
+        let mut open = OpenFile::new(id, inode, file, None, PathBuf::new(), settings);
         for process in 1..=100 {
             open.remember(User {
                 process,

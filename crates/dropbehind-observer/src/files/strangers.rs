@@ -381,14 +381,13 @@ impl Files {
                 continue;
             };
             unused.extend(open.ids.iter().map(|id| (*id, number)));
-            let inode = self.inodes.of_number(number);
-            let inode = inode.map(|inode| (self.inodes.device_of(inode), inode.number));
+            let inode = (self.inodes.device_of(open.inode), open.inode.number);
             let ids = open.ids.iter().map(|id| {
                 // stat(2) does not report an overlay's real device.
                 let device = open.overlay.is_none().then(|| kernel_device(id.device));
                 (device, id.inode)
             });
-            for (device, inode) in ids.filter(|id| Some(*id) != inode).chain(inode) {
+            for (device, inode) in ids.filter(|id| *id != inode).chain([inode]) {
                 may_be_mapped.add(device, inode, number);
             }
         }
