@@ -267,6 +267,13 @@ pub fn can_stop_at_opens() -> io::Result<()> {
     Ok(())
 }
 
+/// Returns whether this process's opens are stopped already, by a filter that it inherited. There
+/// can be only one listener for a process.
+#[must_use]
+pub fn are_stopped_at_opens() -> bool {
+    filter::is_in_force()
+}
+
 /// Returns whether only a deadly signal ends a stopped call that was received, and no other one
 /// with `EINTR` (`SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV`, since Linux 5.19).
 #[must_use]

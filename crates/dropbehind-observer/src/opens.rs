@@ -20,43 +20,14 @@ pub(crate) use reported::Reported;
 pub use server::{OpenServer, Served, StartSpare};
 pub use spare::stand_by;
 
-use crate::owners::has_thread;
-use dropbehind_linux::{message_sockets, process_stat};
+use dropbehind_linux::message_sockets;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
-/// At most this many ancestors are looked at.
-const GENERATIONS: usize = 256;
 /// How long a program is held up by an observer that does not read. What cannot be reported is
 /// left to the kernel.
 const PATIENCE: Duration = Duration::from_millis(100);
-
-/// Returns whether the opens of this process are served already: by an ancestor, or, if the run
-/// was left by its own parents, by any process of this user. There can be only one listener for a
-/// process.
-#[must_use]
-pub fn are_served() -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    if !status.lines().any(|line| line == "Seccomp:\t2") {
-        return false;
-    }
-    let parent = |process: &i32| process_stat(*process).ok().map(|stat| stat.parent);
-    let own = i32::try_from(std::process::id()).unwrap_or(0);
-    // Numbers are reused, so this may lead in a circle.
-    let mut ancestors = std::iter::successors(parent(&own), parent).take(GENERATIONS);
-    let serves = |process: i32| has_thread(process, server::NAME);
-    ancestors.any(serves) || own_processes().any(serves)
-}
-
-/// The processes of this user.
-fn own_processes() -> impl Iterator<Item = i32> {
-    let user = rustix::process::getuid().as_raw();
-    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let own = processes.filter(move |entry| entry.metadata().is_ok_and(|of| of.uid() == user));
-    own.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-}
 
 /// The server's and the observer's end of a connection.
 ///

@@ -121,7 +121,7 @@ pub(crate) fn is_observer(process: i32) -> bool {
 }
 
 /// If a process has more threads than [`SEARCH`] allows for, only the oldest count.
-pub(crate) fn has_thread(process: i32, wanted: &str) -> bool {
+fn has_thread(process: i32, wanted: &str) -> bool {
     let Ok(threads) = std::fs::read_dir(format!("/proc/{process}/task")) else {
         return false;
     };

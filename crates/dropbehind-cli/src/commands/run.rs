@@ -18,7 +18,9 @@ use crate::stats_file::StatsFile;
 use clap::Args;
 use dropbehind::Mode;
 use dropbehind::config::Disks;
-use dropbehind_linux::seccomp::{Holders, can_stop_at_opens, may_trace, yama_scope};
+use dropbehind_linux::seccomp::{
+    Holders, are_stopped_at_opens, can_stop_at_opens, may_trace, yama_scope,
+};
 use dropbehind_linux::{
     Apart, Change, CommandLine, Fanotify, Program, SignalFd, StartState, die_by,
     unshare_mount_namespace,
@@ -136,7 +138,7 @@ fn start(args: &RunArgs) -> Result<Exit, Failure> {
     };
     loop {
         if source == Apart::StoppedAtOpens {
-            if opens::are_served() {
+            if are_stopped_at_opens() {
                 // Another run observes us, and with us the program.
                 if settings.verbose || settings.stats.is_some() {
                     say(&format!(
@@ -360,8 +362,8 @@ fn check_stopping() -> Result<Apart, Failure> {
     match can_stop_at_opens() {
         Ok(()) => Ok(Apart::StoppedAtOpens),
         Err(error) => Err(Failure::impossible(format!(
-            "seccomp is no source of opens here: {error}. It takes Linux 5.5 or later, and no \
-             sandbox that forbids seccomp(2)."
+            "seccomp is no source of opens here: {error}. It takes Linux 5.6 or later, and no \
+             sandbox that forbids seccomp(2) or openat2(2)."
         ))),
     }
 }

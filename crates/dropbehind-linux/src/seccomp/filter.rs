@@ -116,6 +116,11 @@ const X32: u32 = 0x4000_0000;
 /// `__O_TMPFILE`, which `O_TMPFILE` combines with `O_DIRECTORY`.
 const UNNAMED: u32 = (libc::O_TMPFILE & !libc::O_DIRECTORY) as u32;
 
+/// The filter answers this operation of seccomp(2), which is none, with this error. So a process
+/// finds out that it is under the filter, whatever became of those that put it there.
+const QUESTION: u32 = u32::from_be_bytes(*b"drop");
+const ANSWER: i32 = libc::EALREADY;
+
 /// What a stopped call asks for.
 pub(super) fn request(stopped: &Notification) -> Request {
     let mut tables = TABLES.iter();
@@ -193,6 +198,15 @@ impl Filter {
         let mut program = vec![step(LOAD, ARCHITECTURE_AT, 0, 0)];
         for table in TABLES {
             let mut block = vec![step(LOAD, NUMBER_AT, 0, 0), step(AND, !X32, 0, 0)];
+            if table.architecture == TABLES[0].architecture {
+                block.extend([
+                    step(IF_EQUAL, libc::SYS_seccomp as u32, 0, 4),
+                    step(LOAD, ARGUMENTS_AT, 0, 0),
+                    step(IF_EQUAL, QUESTION, 0, 1),
+                    step(RETURN, libc::SECCOMP_RET_ERRNO | ANSWER as u32, 0, 0),
+                    allow,
+                ]);
+            }
             for (number, form) in table.calls {
                 let flags = match form {
                     Form::Open => Some(1),
@@ -235,6 +249,14 @@ pub(super) fn knows_wait_killable() -> bool {
     // SAFETY: there is no filter at this address, so the call fails.
     let failed = unsafe { libc::syscall(libc::SYS_seccomp, mode, flags, nowhere) };
     crate::errno::check(failed).is_err_and(|error| error.raw_os_error() == Some(libc::EFAULT))
+}
+
+/// Returns whether the calling thread is under the filter.
+pub(super) fn is_in_force() -> bool {
+    let nothing = std::ptr::null::<libc::c_void>();
+    // SAFETY: the kernel knows no such operation, and reads nothing.
+    let answer = unsafe { libc::syscall(libc::SYS_seccomp, QUESTION, 0, nothing) };
+    crate::errno::check(answer).is_err_and(|error| error.raw_os_error() == Some(ANSWER))
 }
 
 /// Puts the calling thread under the filter, and returns the listener's descriptor or an errno.
@@ -295,7 +317,7 @@ mod tests {
             assert!(position + 1 + furthest <= program.len(), "{position}");
         }
         for table in TABLES {
-            assert!(table.calls.len() * 7 + 3 < 256);
+            assert!(table.calls.len() * 7 + 8 < 256);
         }
     }
 }

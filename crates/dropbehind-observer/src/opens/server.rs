@@ -21,8 +21,8 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// The thread's name, by which a run within a run finds out that it is one.
-pub(super) const NAME: &str = "dropbehind-open";
+/// The thread's name.
+const NAME: &str = "dropbehind-open";
 /// What an open makes or truncates is looked at when its thread opens the next file, or after
 /// this time. The pause doubles up to [`TICK`] while the open goes on: truncating a large file
 /// takes some milliseconds.

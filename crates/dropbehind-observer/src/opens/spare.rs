@@ -1,8 +1,7 @@
 //! The holder that stands by while another one serves.
 
-use super::server::{NAME, Served, Serving, StartSpare, Stopped};
+use super::server::{Served, Serving, StartSpare, Stopped};
 use dropbehind_linux::{Interest, Pidfd, PollEntry, poll, process_stat};
-use std::ffi::CString;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,8 +49,6 @@ pub fn stand_by(served: Served, holder: usize, other: i32, mut start_spare: Star
         }
     }
     serving.looks = true;
-    // By this name, a run within this one knows it.
-    let _ = rustix::thread::set_name(&CString::new(NAME).unwrap_or_default());
     // From here on, this one serves and another one stands by.
     serving.replace_dead(&mut start_spare);
     serving.serve(None, |serving| {
