@@ -8,7 +8,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{PermissionsExt, chown};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -219,9 +219,12 @@ fn sockets_of_the_dead_are_removed_and_others_are_not() {
         drop(UnixListener::bind(scratch.file(dead)).unwrap());
     }
     fs::write(scratch.file("run-3.sock"), "not a socket").unwrap();
+    // It takes no such connection, and is alive.
+    let _other = UnixDatagram::bind(scratch.file("run-4.sock")).unwrap();
     let watch = Server::start(scratch.file("watch.sock"), counting()).unwrap();
     assert!(!scratch.file("run-1.sock").exists());
     assert!(scratch.file("run-3.sock").exists());
+    assert!(scratch.file("run-4.sock").exists());
     assert!(scratch.file("other.sock").exists());
     assert!(ask(alive.path(), "snapshot\n").starts_with('{'));
     assert!(ask(watch.path(), "snapshot\n").starts_with('{'));

@@ -337,7 +337,8 @@ impl Held {
     /// Removes a socket that nobody listens on. While the directory is held, no socket can be
     /// bound without listening.
     fn remove_dead(&self, path: &Path) {
-        if let Answer::No = answers(path) {
+        // Any other error, such as a lack of descriptors, says nothing about the listener.
+        if let Err(Errno::CONNREFUSED) = connect(path) {
             // If this fails, the next bind fails as well, and says so.
             let _ = fs::remove_file(path);
         }
