@@ -35,7 +35,8 @@ pub struct Snapshot {
     pub rules: Vec<RuleSnapshot>,
     /// How the reading of rules went; `None` for a run.
     pub rules_read: Option<RulesRead>,
-    /// Files that are observed now, the most active first.
+    /// Files that are observed now, the most active first; at most
+    /// [`FILES_MAX`](crate::status::FILES_MAX).
     pub files: Vec<FileSnapshot>,
     /// What is not possible here, and why.
     pub notes: Vec<String>,

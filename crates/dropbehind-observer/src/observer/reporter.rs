@@ -13,9 +13,7 @@ use dropbehind_policy::{Reason, Writeback};
 use crate::board::{FileView, Finished, SharedBoard, Shown, lock};
 use crate::small_files::SmallFiles;
 use crate::snapshot::{DiskSnapshot, FileSnapshot, RuleSnapshot, Snapshot, Totals};
-
-/// At most this many files are listed in a snapshot.
-const LISTED: usize = 200;
+use crate::status::FILES_MAX;
 
 /// All counters of an observer.
 pub(super) struct Reporter {
@@ -85,7 +83,7 @@ impl Reporter {
                 Reverse(state.counts.written_bytes + state.counts.read_bytes),
             )
         });
-        let listed = views.into_iter().take(LISTED).map(|view| {
+        let listed = views.into_iter().take(FILES_MAX).map(|view| {
             let disk = disks.iter().find(|disk| disk.name == view.disk);
             file_snapshot(view, disk.map_or(0, |disk| disk.window_bytes))
         });

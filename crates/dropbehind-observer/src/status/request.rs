@@ -8,8 +8,8 @@ pub const STREAM_MIN_MS: u64 = 100;
 pub const STREAM_MAX_MS: u64 = 3_600_000;
 /// The pause if the client names none.
 const STREAM_MS: u64 = 1000;
-/// The most files in the metrics: each is eight time series.
-pub const FILES_MAX: usize = 1000;
+/// The most files in a snapshot, and in the metrics: each is eight time series there.
+pub const FILES_MAX: usize = 200;
 /// The longest request, HTTP headers included.
 pub(super) const REQUEST_MAX_BYTES: usize = 8192;
 
@@ -133,7 +133,7 @@ mod tests {
             "\n",
             "stream 0\n",
             "stream 1 2\n",
-            "metrics 1001\n",
+            "metrics 201\n",
             "GET /\n",
         ] {
             assert!(matches!(reads(wrong), Some(Err(_))), "{wrong:?}");

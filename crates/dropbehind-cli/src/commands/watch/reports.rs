@@ -39,10 +39,29 @@ pub(super) fn status(snapshot: &Snapshot) -> String {
     let totals = &snapshot.totals;
     format!(
         "{} files observed now, {} so far; {} written, {} dropped, {} kept for others",
-        snapshot.files.len(),
+        snapshot.disks.iter().map(|disk| disk.files).sum::<u64>(),
         totals.files,
         show(totals.written_bytes),
         show(totals.dropped_bytes),
         show(totals.kept_bytes),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dropbehind_observer::snapshot::DiskSnapshot;
+
+    #[test]
+    fn files_that_are_not_listed_are_counted() {
+        let disk = |files| DiskSnapshot {
+            files,
+            ..DiskSnapshot::default()
+        };
+        let snapshot = Snapshot {
+            disks: vec![disk(1), disk(300)],
+            ..Snapshot::default()
+        };
+        assert!(status(&snapshot).starts_with("301 files observed now, "));
+    }
 }
