@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
 
 use dropbehind_flusher::{Observed, ObservedState, Waits, WritebackSign};
 use dropbehind_policy::{Mode, Residency, Writeback};
@@ -134,7 +135,7 @@ type ByDisk = HashMap<String, HashMap<Rule, Finished>>;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Figures {
     pub(crate) by_disk: ByDisk,
-    /// When rules were last taken, and whether others were refused since.
+    /// `None` for a run.
     pub(crate) rules_read: Option<RulesRead>,
     /// Brought into open files that have no stream.
     pub(crate) waiting_bytes: u64,
@@ -197,6 +198,14 @@ impl Board {
     /// Adds a note that users can cause, which displaces no other kind.
     pub(crate) fn user_note(&mut self, note: String) {
         keep(&mut self.user_notes, note);
+    }
+
+    /// Records that the rules that were read last are in force.
+    pub(crate) fn rules_taken(&mut self) {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let read = self.figures.rules_read.get_or_insert_default();
+        read.in_force_since = now.map_or(0, |since| since.as_secs());
+        read.waiting = false;
     }
 
     /// The sums of a disk and a rule.

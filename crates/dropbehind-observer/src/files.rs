@@ -199,6 +199,7 @@ impl Files {
         for number in known {
             self.ask_again(number);
         }
+        lock(&self.board).rules_taken();
     }
 
     /// How many files are open, or still to be written or dropped.

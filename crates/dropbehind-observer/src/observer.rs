@@ -11,7 +11,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use dropbehind_flusher::{FailedWriteback, Flusher, NoticeSink, ReportedTrace};
 use dropbehind_linux::IoPriority;
@@ -31,7 +31,7 @@ use crate::owners::{LISTENER, Owners};
 use crate::programs::{Programs, Tree};
 use crate::rules::Rules;
 use crate::small_files::SmallFiles;
-use crate::snapshot::{RulesRead, Snapshot};
+use crate::snapshot::Snapshot;
 use crate::source::{Marks, MountTable, Source};
 use error::failed;
 pub(crate) use inputs::{Input, Inputs};
@@ -199,7 +199,9 @@ impl Observer {
         for note in notes {
             lock(&board).note(note);
         }
-        lock(&board).figures.rules_read = (config.source == Source::Machine).then(taken_now);
+        if config.source == Source::Machine {
+            lock(&board).rules_taken();
+        }
         let (inputs, inbox) = Inputs::new().map_err(failed("eventfd"))?;
         let reported = trace.as_ref().map(|trace| ReportedTrace::new(trace.view()));
         let most_closed = rounds::most_closed();
@@ -311,12 +313,16 @@ impl Observer {
         processor_time_of(thread.as_ref()?).ok()
     }
 
-    /// Applies other rules to files opened from now on. They are in force when this returns,
-    /// unless the observer's thread is kept from its work for long.
-    pub fn set_rules(&self, rules: Arc<dyn Rules>) {
+    /// Applies other rules, also to files that are open. Returns whether they are in force by
+    /// then. Otherwise the observer's thread waits for a file system's server, or has much to do,
+    /// and takes them after that.
+    pub fn set_rules(&self, rules: Arc<dyn Rules>) -> bool {
+        if let Some(read) = &mut lock(&self.shared.reporter.board).figures.rules_read {
+            read.refused = false;
+            read.waiting = true;
+        }
         self.inputs.send(Input::Rules(rules));
-        self.inputs.caught_up(STARTING);
-        lock(&self.shared.reporter.board).figures.rules_read = Some(taken_now());
+        self.inputs.caught_up(STARTING).is_some()
     }
 
     /// Records that other rules had a mistake, and those in force stay.
@@ -392,14 +398,6 @@ impl Observer {
 impl Drop for Observer {
     fn drop(&mut self) {
         self.stop();
-    }
-}
-
-fn taken_now() -> RulesRead {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    RulesRead {
-        in_force_since: now.map_or(0, |since| since.as_secs()),
-        refused: false,
     }
 }
 

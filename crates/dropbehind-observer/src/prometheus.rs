@@ -133,12 +133,13 @@ fn observer_families(metrics: &mut Exposition, snapshot: &Snapshot) {
     };
     metrics.one(
         "rules_last_reload_successful",
-        "Whether the rules that were read last are in force; 0 if they had a mistake.",
-        u8::from(!read.refused),
+        "Whether the rules that were read last are in force; 0 if they had a mistake, or the observer \
+         is not free to take them.",
+        u8::from(!read.refused && !read.waiting),
     );
     metrics.one(
         "rules_last_reload_success_timestamp_seconds",
-        "When the rules in force were read, in seconds since 1970.",
+        "When the rules in force were taken, in seconds since 1970.",
         read.in_force_since,
     );
 }

@@ -115,6 +115,8 @@ pub struct RulesRead {
     pub in_force_since: u64,
     /// Whether others were refused since, for a mistake.
     pub refused: bool,
+    /// Whether others come into force once the observer's thread is free.
+    pub waiting: bool,
 }
 
 /// One disk.

@@ -52,6 +52,7 @@ fn busy() -> Snapshot {
         rules_read: Some(RulesRead {
             in_force_since: 1_790_000_000,
             refused: true,
+            ..RulesRead::default()
         }),
         disks: ["sda", "sdb", "sda"]
             .map(|name| DiskSnapshot {

@@ -212,10 +212,17 @@ impl<'a> Watch<'a> {
         self.manager.reloading();
         match read_rules(self.config, self.journal) {
             Ok(rules) => {
-                self.observer.set_rules(Arc::new(rules));
+                let are_in_force = self.observer.set_rules(Arc::new(rules));
                 let config = shown(self.config);
-                self.journal
-                    .notice(format!("the rules of {config} are in force now"));
+                match are_in_force {
+                    true => self
+                        .journal
+                        .notice(format!("the rules of {config} are in force now")),
+                    false => self.journal.warning(format!(
+                        "the rules of {config} come into force once the observer is free; it \
+                         waits for a file system's server"
+                    )),
+                }
             }
             Err(failure) => {
                 self.observer.rules_refused();

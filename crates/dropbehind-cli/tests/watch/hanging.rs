@@ -1,6 +1,7 @@
 //! File systems whose server does not answer.
 
 use crate::files::{cached_mib, dd, until_dropped};
+use crate::outlets::asked;
 use crate::user::User;
 use crate::user::running_watch::RunningWatch;
 use dropbehind_testbed::{HangingFs, Need, need};
@@ -268,6 +269,46 @@ fn one_that_a_rule_names_is_waited_for_in_the_open() {
     assert!(watch.child.try_wait().unwrap().is_none());
     drop(hanging);
     assert_eq!(watch.child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn rules_that_wait_for_one_are_not_said_to_be_in_force() {
+    need!(Need::Root, Need::Tool("python3"));
+    need!(all HangingFs::needs());
+    let user = User::new();
+    let fs = HangingFs::new().unwrap();
+    let named = fs.path().join("*");
+    user.writes(
+        "rules",
+        &format!("[[rule]]\npath = {named:?}\nmode = \"dontcache\"\n"),
+    );
+    let mut watch = user.watch("--config rules");
+    let mut watch = RunningWatch::start(&user, watch.env("WATCHDOG_USEC", "600000"));
+    watch.says("WATCHDOG=1");
+    let _somebody = Somebody::uses(&fs);
+    let hanging = fs.hang_for(watch.child.id());
+    watch.says("STATUS=a file system's server does not answer");
+    user.writes("rules", "mode = \"buffered\"\n");
+    watch.signal("HUP");
+    watch.says("RELOADING=1");
+    watch.says("READY=1");
+    let log = watch.log();
+    assert!(!log.contains("are in force now"), "{log}");
+    assert!(
+        log.contains("come into force once the observer is free"),
+        "{log}"
+    );
+    let socket = user.file("runtime/watch.sock");
+    let is_in_force = || {
+        let metrics = asked(&socket, "metrics\n");
+        metrics.contains("\ndropbehind_rules_last_reload_successful{observer=\"watch\"} 1\n")
+    };
+    assert!(!is_in_force());
+    drop(hanging);
+    while !is_in_force() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
 }
 
 /// To hold a file's writers takes its lock, and whoever writes what a server does not give keeps
