@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use dropbehind_linux::{
     kernel_device, mount_namespace_of, mount_number, mount_with_id, thread_id,
 };
 
-use rustix::fs::{AtFlags, Statx, StatxFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, Statx, StatxFlags};
 
 use crate::in_time::in_time;
 use crate::observer::own_process;
@@ -215,7 +215,8 @@ impl Marks {
         }
     }
 
-    /// Marks what was mounted, or became wanted, since the last time.
+    /// Marks what was mounted, or became wanted, since the last time, and removes the marks of what
+    /// is wanted no more.
     ///
     /// Where a server answers for the files, a watch marks only what a rule names: any user may
     /// run a server, and one that hangs would stop it. A run marks all that its programs see.
@@ -230,6 +231,7 @@ impl Marks {
         // If that fails, files are opened through the marked mounts.
         let _ = self.find_unmarked();
         let mut marked = HashMap::new();
+        let mut unwanted = Vec::new();
         for mount in mounts {
             let served = self.view.is_served(&mount);
             let is_wanted =
@@ -244,6 +246,8 @@ impl Marks {
                     shown(&mount.mount_point),
                     shown(&mount.filesystem)
                 ));
+                let known = self.marked.remove(&mount.id);
+                unwanted.extend(known.map(|known| (mount, known)));
                 continue;
             }
             let known = self.marked.remove(&mount.id);
@@ -283,6 +287,16 @@ impl Marks {
             let point = mount.mount_point;
             marked.insert(mount.id, Marked { point, number });
         }
+        let all = self.view.mounts.iter();
+        let wanted = all.filter(|mount| marked.contains_key(&mount.id));
+        let wanted: HashSet<u64> = wanted.map(|mount| mount.device).collect();
+        for (mount, known) in unwanted {
+            // A file system has one mark for all its mounts.
+            let stays = wanted.contains(&mount.device);
+            if stays || fanotify.is_some_and(|fanotify| !self.unmark(fanotify, &mount)) {
+                marked.insert(mount.id, known);
+            }
+        }
         self.marked = marked;
         Ok(())
     }
@@ -296,6 +310,28 @@ impl Marks {
         let mount = mount.clone();
         in_time(move || mark(source, &fanotify, root.as_fd(), &mount))
             .unwrap_or_else(|| Err(io::Error::new(io::ErrorKind::TimedOut, "no answer yet")))
+    }
+
+    /// Returns false if its path leads to another mount, whose mark must stay.
+    fn unmark(&self, fanotify: &Arc<Fanotify>, mount: &Mount) -> bool {
+        let (fanotify, root) = (Arc::clone(fanotify), Arc::clone(&self.view.root));
+        let (point, id) = (mount.mount_point.clone(), mount.id);
+        let unmark = move || {
+            let flags = OFlags::PATH | OFlags::CLOEXEC;
+            let place = rustix::fs::openat(&root, from_root(&point), flags, Mode::empty())?;
+            if is_other(&place, Path::new(""), id) {
+                return Ok(false);
+            }
+            // What is mounted there from now on keeps its mark.
+            let path = format!("/proc/thread-self/fd/{}", place.as_raw_fd());
+            let (directory, path) = (rustix::fs::CWD, Path::new(&path));
+            // It has one of them.
+            let _ = fanotify.remove_mark(MarkTarget::FileSystem(path), USE);
+            let _ = fanotify.remove_mark(MarkTarget::Mount { directory, path }, USE);
+            io::Result::Ok(true)
+        };
+        // One that is gone has no mark. If the server does not answer yet, it is removed then.
+        in_time(unmark).and_then(Result::ok).unwrap_or(true)
     }
 }
 
@@ -320,11 +356,7 @@ impl View {
 
     /// Returns whether something is mounted over it.
     fn is_covered(&self, mount: &Mount) -> bool {
-        let flags = AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
-        let point = from_root(&mount.mount_point);
-        let statx = rustix::fs::statx(&self.root, point, flags, StatxFlags::MNT_ID);
-        let is_told = |statx: &Statx| statx.stx_mask & StatxFlags::MNT_ID.bits() != 0;
-        statx.is_ok_and(|statx| is_told(&statx) && statx.stx_mnt_id != mount.id)
+        is_other(&self.root, from_root(&mount.mount_point), mount.id)
     }
 
     /// Returns whether a server must answer before a file is opened, or its mount is found.
@@ -333,6 +365,14 @@ impl View {
         let mut above = self.mounts.iter().filter(below);
         above.any(|asking| reaches_server(&self.mounts, asking))
     }
+}
+
+/// Returns whether a path leads to another mount than this; since Linux 5.8.
+fn is_other(directory: &OwnedFd, path: &Path, mount: u64) -> bool {
+    let flags = AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC | AtFlags::EMPTY_PATH;
+    let statx = rustix::fs::statx(directory, path, flags, StatxFlags::MNT_ID);
+    let is_told = |statx: &Statx| statx.stx_mask & StatxFlags::MNT_ID.bits() != 0;
+    statx.is_ok_and(|statx| is_told(&statx) && statx.stx_mnt_id != mount)
 }
 
 /// Returns whether a server answers for each file.

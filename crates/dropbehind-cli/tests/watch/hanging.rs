@@ -6,6 +6,7 @@ use crate::user::User;
 use crate::user::running_watch::RunningWatch;
 use dropbehind_testbed::{HangingFs, Need, need};
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -308,6 +309,33 @@ fn rules_that_wait_for_one_are_not_said_to_be_in_force() {
     while !is_in_force() {
         std::thread::sleep(Duration::from_millis(10));
     }
+    assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
+}
+
+#[test]
+fn one_that_no_rule_names_any_more_is_left_alone() {
+    need!(Need::Root, Need::Cachestat, Need::Tool("python3"));
+    need!(all HangingFs::needs());
+    let user = User::new();
+    let fs = HangingFs::new().unwrap();
+    let rule = |path| format!("[[rule]]\npath = {path:?}\nmode = \"dontcache\"\n");
+    let others = rule(Path::new("*"));
+    user.writes("rules", &(rule(&fs.path().join("*")) + &others));
+    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
+    watch.says("READY=1");
+    user.writes("rules", &others);
+    watch.signal("HUP");
+    watch.says("RELOADING=1");
+    // The marks follow the rules in the next round.
+    while !watch.log().contains("(fuse) is left to the kernel") {
+        watch.says("STATUS=");
+    }
+    let _somebody = Somebody::uses(&fs);
+    let _hanging = fs.hang_for(watch.child.id());
+    let file = user.file("a");
+    dd(&file);
+    until_dropped(&file, &watch, 0);
+    assert_eq!(fs.waiting(), 0, "the server was asked");
     assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
 }
 
