@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use dropbehind_linux::{FileKind, FileStat, FsKind, Mount, file_stat, filesystem, open_named};
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 
-use crate::source::{is_local, mount_at};
+use crate::source::{Places, is_local};
 
 /// How often to look for a file that is not found.
 const LOOKS: u32 = 4;
@@ -70,7 +70,6 @@ fn look_below(
     let mount_points = mounts.iter().map(|mount| mount.mount_point.as_path());
     let above = mount.mount_point.ancestors().skip(1);
     let starts = above.chain(mount_points);
-    let mut starts = starts.filter(|start| is_local_at(mounts, start));
     let look_from = |start| {
         let named = |layer: &PathBuf| name_in(start, layer, &inside).ok();
         let below = layers.iter().filter_map(named).nth(skipped)?;
@@ -79,14 +78,14 @@ fn look_below(
         is_it.then(|| open_named(below.as_fd()).ok())?
     };
     match is_relative {
-        true => starts.find_map(look_from),
+        true => {
+            let places = Places::of(mounts);
+            let is_local_at = |start: &&Path| places.mount_at(start).is_some_and(is_local);
+            let mut starts = starts.filter(is_local_at);
+            starts.find_map(look_from)
+        }
         false => look_from(Path::new("/")),
     }
-}
-
-/// Returns whether what is mounted at this path needs no server.
-fn is_local_at(mounts: &[Mount], path: &Path) -> bool {
-    mount_at(mounts, path).is_some_and(is_local)
 }
 
 /// Names a file of a layer, whose own name may be relative to `start`. At any moment, users may

@@ -168,9 +168,10 @@ impl Marks {
             return Ok(());
         };
         own.mounts = own.watch.mounts()?;
+        let served = own.served();
         for mount in &own.mounts {
             let has_disk = !WITHOUT_DISK.contains(&mount.filesystem.as_str());
-            if !has_disk || own.is_served(mount) {
+            if !has_disk || served.contains(&mount.id) {
                 continue;
             }
             // In this order: if something is mounted there meanwhile, it is the one that covers.
@@ -232,8 +233,9 @@ impl Marks {
         let _ = self.find_unmarked();
         let mut marked = HashMap::new();
         let mut unwanted = Vec::new();
+        let all_served = self.view.served();
         for mount in mounts {
-            let served = self.view.is_served(&mount);
+            let served = all_served.contains(&mount.id);
             let is_wanted =
                 !served || self.source != Source::Machine || rules.name(&mount.mount_point);
             if WITHOUT_DISK.contains(&mount.filesystem.as_str()) {
@@ -359,11 +361,17 @@ impl View {
         is_other(&self.root, from_root(&mount.mount_point), mount.id)
     }
 
-    /// Returns whether a server must answer before a file is opened, or its mount is found.
-    fn is_served(&self, mount: &Mount) -> bool {
-        let below = |asking: &&Mount| mount.mount_point.starts_with(&asking.mount_point);
-        let mut above = self.mounts.iter().filter(below);
-        above.any(|asking| reaches_server(&self.mounts, asking))
+    /// The IDs of mounts where a server must answer before a file is opened, or the mount is found.
+    fn served(&self) -> HashSet<u64> {
+        let places = Places::of(&self.mounts);
+        let asking = self.mounts.iter().filter(|one| places.reach_server(one));
+        let asking: HashSet<&Path> = asking.map(|one| one.mount_point.as_path()).collect();
+        let is_served = |mount: &&Mount| {
+            let mut above = mount.mount_point.ancestors();
+            above.any(|place| asking.contains(place))
+        };
+        let served = self.mounts.iter().filter(is_served);
+        served.map(|mount| mount.id).collect()
     }
 }
 
@@ -439,7 +447,11 @@ impl MountTable {
     pub(crate) fn may_open(&mut self, rules: &dyn Rules, process: i32, mount: u64) -> bool {
         self.current();
         match self.mounts.iter().find(|own| own.id == mount) {
-            Some(own) => !reaches_server(&self.mounts, own) || rules.name(&own.mount_point),
+            Some(own) => {
+                is_local(own)
+                    || !Places::of(&self.mounts).reach_server(own)
+                    || rules.name(&own.mount_point)
+            }
             None => {
                 mount_with_id(process, mount).is_ok_and(|its| its.is_some_and(|its| is_local(&its)))
             }
@@ -453,7 +465,8 @@ impl MountTable {
 /// Those of reading the mount table.
 pub fn left_alone(path: &Path, rules: &dyn Rules) -> io::Result<Option<String>> {
     let mounts = MountTable::new()?.mounts;
-    let Some(mount) = mount_at(&mounts, path) else {
+    let places = Places::of(&mounts);
+    let Some(mount) = places.mount_at(path) else {
         return Ok(None);
     };
     let place = format!(
@@ -464,7 +477,7 @@ pub fn left_alone(path: &Path, rules: &dyn Rules) -> io::Result<Option<String>> 
     if WITHOUT_DISK.contains(&mount.filesystem.as_str()) {
         return Ok(Some(format!("{place} has no disk")));
     }
-    let is_served = reaches_server(&mounts, mount) && !rules.name(&mount.mount_point);
+    let is_served = places.reach_server(mount) && !rules.name(&mount.mount_point);
     Ok(is_served.then(|| {
         format!("the server of {place} may hang; a rule whose path begins with it has it observed")
     }))
@@ -481,25 +494,40 @@ pub(crate) fn is_local(mount: &Mount) -> bool {
     !asks_server(mount) && mount.filesystem != "overlay"
 }
 
-/// Returns whether a server answers for each file, or for one below an overlay, judging by these
-/// mounts.
-fn reaches_server(mounts: &[Mount], mount: &Mount) -> bool {
-    let of_layers = |overlay: &Mount| {
-        let layers = overlay.layers().into_iter();
-        layers.filter_map(|layer| mount_at(mounts, &layer))
-    };
-    // Two levels are enough: the kernel stacks overlays no deeper.
-    asks_server(mount)
-        || of_layers(mount).any(|layer| asks_server(layer) || of_layers(layer).any(asks_server))
-}
+/// A mount table by mount points: it may have thousands of mounts, and each overlay dozens of
+/// layers.
+#[derive(Debug)]
+pub(crate) struct Places<'a>(HashMap<&'a Path, &'a Mount>);
 
-/// The mount that a path leads to, unless by links.
-pub(crate) fn mount_at<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
-    // Of two mounts at one place, the later covers the other.
-    let above = mounts
-        .iter()
-        .filter(|mount| path.starts_with(&mount.mount_point));
-    above.max_by_key(|mount| mount.mount_point.as_os_str().len())
+impl<'a> Places<'a> {
+    pub(crate) fn of(mounts: &'a [Mount]) -> Places<'a> {
+        // Of two mounts at one place, the later covers the other.
+        let places = mounts.iter().map(|one| (one.mount_point.as_path(), one));
+        Places(places.collect())
+    }
+
+    /// The mount that a path leads to, unless by links.
+    pub(crate) fn mount_at(&self, path: &Path) -> Option<&'a Mount> {
+        let mut above = path.ancestors();
+        above.find_map(|place| self.0.get(place).copied())
+    }
+
+    /// Returns whether a server answers for each file, or for one below an overlay, judging by
+    /// these mounts.
+    fn reach_server(&self, mount: &Mount) -> bool {
+        let of_layers = |overlay: &Mount| {
+            let layers = overlay.layers().into_iter();
+            let mut below: Vec<_> = layers.filter_map(|one| self.mount_at(&one)).collect();
+            below.dedup_by_key(|mount| mount.id);
+            below
+        };
+        let asks_below = |overlay| of_layers(overlay).into_iter().any(asks_server);
+        // Two levels are enough: the kernel stacks overlays no deeper.
+        asks_server(mount)
+            || of_layers(mount)
+                .into_iter()
+                .any(|layer| asks_server(layer) || asks_below(layer))
+    }
 }
 
 fn mark(
@@ -572,8 +600,9 @@ mod tests {
         let scratch = Scratch::new().unwrap();
         let script = format!(
             "mount -t tmpfs tmpfs {0} && mkdir {0}/l {0}/m && \
-             mount -t overlay -o lowerdir={0}/l:/ overlay {0}/m && echo && read _",
-            scratch.file("").display()
+             mount -t overlay -o lowerdir={0}/l:{1} overlay {0}/m && echo && read _",
+            scratch.file("").display(),
+            served.path().display()
         );
         let mut program = Command::new("unshare")
             .args(["--mount", "sh", "-c", &script])
@@ -608,6 +637,13 @@ mod tests {
         assert!(!may_open(&nothing, process, of(process, "overlay")));
         assert!(!may_open(&nothing, process, of(own, "fuse")));
         assert!(may_open(&named, process, of(own, "fuse")));
+        let mut view = View::of(process).unwrap();
+        view.mounts = mounts_of(process).unwrap();
+        let served = view.served();
+        for (filesystem, is_served) in [("fuse", true), ("overlay", true), ("tmpfs", false)] {
+            let mount = of(process, filesystem);
+            assert_eq!(served.contains(&mount), is_served, "{filesystem}");
+        }
         // No table has it: the mount is nowhere in the tree.
         assert!(!may_open(&nothing, process, u64::MAX));
         drop(program.stdin.take());
