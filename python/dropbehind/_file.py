@@ -4,6 +4,7 @@ import ctypes
 import errno
 import io
 import os
+import shutil
 import stat as stat_module
 from typing import Any, Callable, Iterable, Optional, Union
 
@@ -340,10 +341,28 @@ def open(
 
 def copy(source: Path, destination: Path, *, cache_mode: Optional[str] = None) -> int:
     """Copies a file's data to a new or overwritten file and syncs it. Returns the bytes. Both
-    leave nothing in the page cache but what was there before."""
+    leave nothing in the page cache but what was there before. Raises `shutil.SameFileError`, and
+    changes nothing, if both are one file."""
     total = 0
     with open(source, "rb", 0, cache_mode=cache_mode) as reader:
-        with open(destination, "wb", 0, cache_mode=cache_mode) as writer:
+        from_status = os.fstat(reader.fileno())
+
+        def other_file(path: Any, flags: int) -> int:
+            # Emptied only once it is known to be another file. Names may change until it is open.
+            fd = os.open(path, flags & ~os.O_TRUNC, 0o666)
+            try:
+                status = os.fstat(fd)
+                if os.path.samestat(status, from_status):
+                    raise shutil.SameFileError(f"{source!r} and {destination!r} are the same file")
+                # O_TRUNC means nothing to the others, and ftruncate fails on them.
+                if stat_module.S_ISREG(status.st_mode):
+                    os.ftruncate(fd, 0)
+            except BaseException:
+                os.close(fd)
+                raise
+            return fd
+
+        with open(destination, "wb", 0, opener=other_file, cache_mode=cache_mode) as writer:
             data = memoryview(bytearray(_READ_BYTES))
             while got := reader.readinto(data):
                 part = data[:got]

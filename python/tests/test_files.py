@@ -108,6 +108,37 @@ class Residency(Case):
         with self.assertRaises(OSError):
             dropbehind.drop(self.home)
 
+    def test_copy_to_itself_changes_nothing(self):
+        data = data_of(MIB)
+        self.plain(data)
+        hard, symbolic = self.path + ".hard", self.path + ".symbolic"
+        os.link(self.path, hard)
+        os.symlink(self.path, symbolic)
+        for source, destination in (
+            (self.path, self.path),
+            (self.path, hard),
+            (self.path, symbolic),
+            (symbolic, self.path),
+            (hard, symbolic),
+        ):
+            with self.assertRaises(shutil.SameFileError):
+                dropbehind.copy(source, destination)
+            self.assertEqual(self.read_plainly(), data, (source, destination))
+
+    def test_copy_over_other_files(self):
+        self.plain(b"short")
+        other = self.path + ".other"
+        with open(other, "wb") as file:
+            file.write(data_of(MIB))
+        self.assertEqual(dropbehind.copy(self.path, other), 5)
+        with open(other, "rb") as file:
+            self.assertEqual(file.read(), b"short")
+        before = os.umask(0o027)
+        self.addCleanup(os.umask, before)
+        new = self.path + ".new"
+        dropbehind.copy(self.path, new)
+        self.assertEqual(os.stat(new).st_mode & 0o777, 0o640)
+
     def test_reading_by_other_means(self):
         data = data_of(8 * MIB)
         self.plain(data)
