@@ -7,7 +7,7 @@ import os
 from typing import Any, Iterator, Optional
 
 from ._file import Path, _timeout_ms
-from ._library import Handle, Options, Stats, failed, library
+from ._library import Handle, Options, Stats, failed, library, signed, unsigned
 
 
 class Attached:
@@ -38,7 +38,7 @@ class Attached:
     def wrote(self, offset: int, length: int) -> bool:
         """Reports a write that has completed. Never waits. True if so much is unwritten that the
         program should write no more before `wait_for_room`."""
-        return bool(self._handle.call(library.wrote, offset, length))
+        return bool(self._handle.call(library.wrote, unsigned(offset), unsigned(length)))
 
     def wait_for_room(self) -> None:
         """Waits until `wrote` would return False."""
@@ -48,7 +48,7 @@ class Attached:
     def reading(self, offset: int, length: int) -> Iterator[None]:
         """A read within the `with`: what it brings in is dropped at its end, and what was cached
         before stays. The kernel may read ahead of it; `random=True` prevents that."""
-        reading = self._handle.call(library.will_read, offset, length)
+        reading = self._handle.call(library.will_read, unsigned(offset), unsigned(length))
         try:
             yield
         finally:
@@ -73,7 +73,7 @@ class Attached:
     def drop(self, offset: int = 0, length: int = 0) -> int:
         """Drops the clean pages of a range that were not cached before, to the file's end if
         `length` is 0. Returns how many bytes left the cache."""
-        dropped = self._handle.call(library.attached_drop, offset, length)
+        dropped = self._handle.call(library.attached_drop, signed(offset), signed(length))
         if dropped < 0:
             raise failed(getattr(self.file, "name", None))
         return int(dropped)

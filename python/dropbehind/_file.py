@@ -9,7 +9,7 @@ import stat as stat_module
 from typing import Any, Callable, Iterable, Optional, Union
 
 from ._buffer import Buffer
-from ._library import CacheState, Handle, Options, Stats, failed, library
+from ._library import CacheState, Handle, Options, Stats, failed, library, signed
 
 Path = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 # As much as `io.DEFAULT_BUFFER_SIZE` is too little for: a report costs more than a copy.
@@ -116,14 +116,14 @@ class FileIO(io.FileIO):
         # behind, so it is told where they lead.
         if whence not in (os.SEEK_SET, os.SEEK_CUR, os.SEEK_END):
             offset, whence = super().seek(offset, whence), os.SEEK_SET
-        position = self._call(library.lseek, offset, whence)
+        position = self._call(library.lseek, signed(offset), whence)
         assert position is not None
         return position
 
     def truncate(self, size: Optional[int] = None) -> int:
         if not self.writable():
             raise io.UnsupportedOperation("File not open for writing")
-        size = self.tell() if size is None else size
+        size = self.tell() if size is None else signed(size)
         self._call(library.ftruncate, size)
         return size
 
@@ -160,7 +160,7 @@ class FileIO(io.FileIO):
     def drop(self, offset: int = 0, length: int = 0) -> int:
         """Drops the clean pages of a range, to the file's end if `length` is 0, but not what was
         cached before in a mode that drops. Returns how many bytes left the cache."""
-        return self._call(library.drop, offset, length) or 0
+        return self._call(library.drop, signed(offset), signed(length)) or 0
 
     def close(self) -> None:
         handle = getattr(self, "_handle", None)

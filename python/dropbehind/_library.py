@@ -1,6 +1,7 @@
 """The C library, and what ctypes must know of it. `man 3 dropbehind` describes the functions."""
 
 import ctypes
+import operator
 import os
 import sys
 import weakref
@@ -121,6 +122,24 @@ def failed(path: Any = None) -> OSError:
     return OSError(number, os.strerror(number), path)
 
 
+def _in_range(value: Any, least: int, most: int) -> int:
+    number = operator.index(value)
+    if not least <= number <= most:
+        raise OverflowError(f"{number} is not from {least} to {most}")
+    return number
+
+
+def signed(value: Any) -> int:
+    """A number for an `int64_t` of the library. ctypes would cut off what doesn't fit, and pass
+    another number."""
+    return _in_range(value, -(1 << 63), (1 << 63) - 1)
+
+
+def unsigned(value: Any) -> int:
+    """The same for a `uint64_t`."""
+    return _in_range(value, 0, (1 << 64) - 1)
+
+
 class _Pointer(int):
     """What the library knows a file by. It ends with the last reference to it, or before."""
 
@@ -224,13 +243,13 @@ class Options:
             if window is not None:
                 self._set(
                     library.options_set_window,
-                    window,
+                    signed(window),
                     f"a window of {window} bytes is too small; give at least {64 << 10}",
                 )
             if request is not None:
                 self._set(
                     library.options_set_request,
-                    request,
+                    signed(request),
                     f"a request of {request} bytes is too small; give at least a page",
                 )
             library.options_set_random(self.pointer, random)

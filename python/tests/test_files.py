@@ -244,6 +244,41 @@ class LikeOpen(Case):
                     function(*arguments)
                 found.append(type(raised.exception))
             self.assertEqual(found[0], found[1], arguments)
+
+    def test_numbers_beyond_64_bits(self):
+        data = data_of(8192)
+        self.plain(data)
+        beyond = (1 << 64, (1 << 64) + 5, 1 << 63, -(1 << 63) - 1, -(1 << 64))
+        with open(self.path, "rb+", 0) as plain, dropbehind.open(self.path, "rb+", 0) as ours:
+            for file in (plain, ours):
+                for number in beyond:
+                    for function in (file.seek, file.truncate):
+                        with self.assertRaises(OverflowError):
+                            function(number)
+                for function in (file.seek, file.truncate):
+                    with self.assertRaises(TypeError):
+                        function(1.5)
+                with self.assertRaises(OSError):
+                    file.truncate(-1)
+            for number in beyond:
+                for arguments in ((number,), (0, number)):
+                    with self.assertRaises(OverflowError):
+                        ours.drop(*arguments)
+            with dropbehind.attach(plain) as attached:
+                for number in (-1, 1 << 64, (1 << 64) + 5):
+                    for arguments in ((number, 1), (0, number)):
+                        with self.assertRaises(OverflowError):
+                            attached.wrote(*arguments)
+                        with self.assertRaises(OverflowError), attached.reading(*arguments):
+                            pass
+                with self.assertRaises(OverflowError):
+                    attached.drop(1 << 64)
+            self.assertEqual((plain.tell(), ours.tell()), (0, 0))
+        for option in ("window", "request"):
+            with self.assertRaises(OverflowError):
+                dropbehind.open(self.path, "wb", **{option: (1 << 64) + MIB})
+        self.assertEqual(self.read_plainly(), data)
+
     def test_a_refused_option_creates_nothing(self):
         for wrong in ({"cache_mode": "fast"}, {"window": 1}, {"window": -1}, {"request": 1}):
             with self.assertRaises(ValueError):
