@@ -146,10 +146,11 @@ dropbehind_file *dropbehind_open(const char *path,
                                  mode_t mode,
                                  const dropbehind_options *options);
 
-// Takes over an open descriptor, which dropbehind_close will close. Pages that are cached or
-// dirty already are left alone. `options` may be NULL.
+// Takes over an open descriptor, which dropbehind_close will close. After a failure it is still
+// the caller's, and open. Pages that are cached or dirty already are left alone. `options` may be
+// NULL.
 //
-// EBADF: it is not open.
+// EBADF: it is not open. Other errors: those of fstat(2), fcntl(2) and posix_fadvise(2).
 dropbehind_file *dropbehind_adopt(int fd, const dropbehind_options *options);
 
 // The descriptor, for calls that the library doesn't have. What is written through it directly

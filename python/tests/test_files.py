@@ -285,6 +285,18 @@ class LikeOpen(Case):
                 dropbehind.open(self.path, "wb", **wrong)
             self.assertFalse(os.path.exists(self.path), wrong)
 
+    def test_a_file_that_cannot_be_taken_is_closed_once(self):
+        self.plain(b"there")
+        open_before = os.listdir("/proc/self/fd")
+        with self.assertRaises(OSError) as raised:
+            # It cannot be told that the access will be random.
+            dropbehind.open(
+                self.path, "rb", 0, opener=lambda path, _: os.open(path, os.O_PATH), random=True
+            )
+        # The one of taking it, and not of a close.
+        self.assertEqual((raised.exception.errno, raised.exception.filename), (errno.EBADF, self.path))
+        self.assertEqual(os.listdir("/proc/self/fd"), open_before)
+
     def test_closed_and_unfit(self):
         file = dropbehind.open(self.path, "wb")
         with self.assertRaises(io.UnsupportedOperation):

@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::fs;
 use std::io::{self, IoSlice, IoSliceMut, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd};
 use std::slice;
 use std::time::Duration;
 
@@ -100,10 +100,11 @@ pub unsafe extern "C" fn dropbehind_open(
     errno::owned(open())
 }
 
-/// Takes over an open descriptor, which dropbehind_close will close. Pages that are cached or
-/// dirty already are left alone. `options` may be NULL.
+/// Takes over an open descriptor, which dropbehind_close will close. After a failure it is still
+/// the caller's, and open. Pages that are cached or dirty already are left alone. `options` may be
+/// NULL.
 ///
-/// EBADF: it is not open.
+/// EBADF: it is not open. Other errors: those of fstat(2), fcntl(2) and posix_fadvise(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dropbehind_adopt(
     fd: c_int,
@@ -117,10 +118,15 @@ pub unsafe extern "C" fn dropbehind_adopt(
         }
         // SAFETY: the caller's, and open if the next line says so.
         rustix::io::fcntl_getfd(unsafe { BorrowedFd::borrow_raw(fd) })?;
-        // SAFETY: the caller gives it away.
+        // SAFETY: the caller gives it away, and gets it back if that fails.
         let file = unsafe { fs::File::from_raw_fd(fd) };
-        let file = settings.adopt(file)?;
-        Ok(dropbehind_file { file })
+        match settings.try_adopt(file) {
+            Ok(file) => Ok(dropbehind_file { file }),
+            Err((file, error)) => {
+                let _ = file.into_raw_fd();
+                Err(error)
+            }
+        }
     };
     errno::owned(adopt())
 }

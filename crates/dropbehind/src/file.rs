@@ -87,8 +87,15 @@ impl File {
             .expect("who takes it takes the File, too")
     }
 
-    pub(crate) fn with_settings(file: fs::File, settings: FileSettings) -> io::Result<File> {
-        let facts = Facts::of(file.as_fd(), settings)?;
+    /// Gives the file back if it fails.
+    pub(crate) fn with_settings(
+        file: fs::File,
+        settings: FileSettings,
+    ) -> Result<File, (fs::File, io::Error)> {
+        let facts = match Facts::of(file.as_fd(), settings) {
+            Ok(facts) => facts,
+            Err(error) => return Err((file, error)),
+        };
         let position = if facts.without_effect.is_none() || facts.flags.direct {
             (&file).stream_position().unwrap_or(0)
         } else {

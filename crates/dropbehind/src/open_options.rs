@@ -135,18 +135,29 @@ impl OpenOptions {
     /// out of range. In that case nothing has been opened or created.
     pub fn open(&self, path: impl AsRef<Path>) -> io::Result<File> {
         self.settings.check()?;
-        let file = self.options.open(path)?;
-        File::with_settings(file, self.settings.clone())
+        self.try_adopt(self.options.open(path)?)
+            .map_err(|(_, error)| error)
     }
 
     /// Takes over an open file with these settings. Its open flags don't change. Pages that
-    /// are already cached or dirty are left alone.
+    /// are already cached or dirty are left alone. A failure closes the file; with
+    /// [`OpenOptions::try_adopt`] it doesn't.
     ///
     /// # Errors
     /// Those of `fstat(2)` and `fcntl(2)`; [`io::ErrorKind::InvalidInput`] if the window or
     /// request size is out of range.
     pub fn adopt(&self, file: fs::File) -> io::Result<File> {
-        self.settings.check()?;
+        self.try_adopt(file).map_err(|(_, error)| error)
+    }
+
+    /// Does what [`OpenOptions::adopt`] does, but gives the file back if it fails.
+    ///
+    /// # Errors
+    /// Those of [`OpenOptions::adopt`], with the file.
+    pub fn try_adopt(&self, file: fs::File) -> Result<File, (fs::File, io::Error)> {
+        if let Err(error) = self.settings.check() {
+            return Err((file, error));
+        }
         File::with_settings(file, self.settings.clone())
     }
 }

@@ -42,7 +42,11 @@ impl File {
 
     pub(crate) fn moved_to(&self, _position: u64) {}
 
-    pub(crate) fn with_settings(file: fs::File, settings: FileSettings) -> io::Result<File> {
+    /// Does not fail here.
+    pub(crate) fn with_settings(
+        file: fs::File,
+        settings: FileSettings,
+    ) -> Result<File, (fs::File, io::Error)> {
         let mode = settings.mode.unwrap_or(Mode::DONTCACHE);
         Ok(File {
             file,

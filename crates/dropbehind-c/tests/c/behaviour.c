@@ -107,6 +107,14 @@ static void calls(const char *path)
     FAILS(dropbehind_write(file, "a", 1) == -1, EBADF);
     CHECK(dropbehind_close(file) == 0);
     CHECK(fcntl(fd, F_GETFD) == -1);
+    /* What cannot be advised is refused, and stays the caller's. */
+    options = dropbehind_options_new();
+    dropbehind_options_set_random(options, 1);
+    fd = open(path, O_PATH);
+    CHECK(fd >= 0);
+    FAILS(dropbehind_adopt(fd, options) == NULL, EBADF);
+    CHECK(close(fd) == 0);
+    dropbehind_options_free(options);
 
     FAILS(dropbehind_attach(-1, NULL) == NULL, EBADF);
     FAILS(dropbehind_attach(1000, NULL) == NULL, EBADF);
