@@ -7,6 +7,7 @@ use super::RulesFile;
 use super::condition::Condition;
 use super::patterns::is_glob;
 
+use crate::in_time::in_time;
 use crate::shown;
 
 impl RulesFile {
@@ -15,7 +16,12 @@ impl RulesFile {
     pub fn remarks(&self) -> Vec<String> {
         let paths = self.rules.iter().flat_map(|rule| {
             let texts = rule.path_texts();
-            texts.filter_map(move |text| Some(format!("{}: {}", rule.place, of_path(text)?)))
+            texts.filter_map(move |text| {
+                let asked = text.to_owned();
+                // A server that the rule names may hang.
+                let remark = in_time(move || of_path(&asked)).flatten()?;
+                Some(format!("{}: {remark}", rule.place))
+            })
         });
         let rules = &self.rules;
         let idle = rules.iter().enumerate().filter_map(|(index, rule)| {
