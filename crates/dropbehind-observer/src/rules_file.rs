@@ -36,22 +36,35 @@ pub use dropbehind_config::{FileError as RulesFileError, Problem};
 /// The rules of a file, and of those in its folder.
 #[derive(Clone, Debug)]
 pub struct RulesFile {
-    defaults: Defaults,
+    /// What stands above the rules. The mode is for files that no rule matches; the others apply
+    /// where nothing else sets them.
+    defaults: Keys,
     rules: Vec<Rule>,
     disks: Disks,
     /// The names of the files in its folder.
     drop_ins: Vec<String>,
 }
 
-/// The keys above the rules. The mode is for files that no rule matches; the others apply where
-/// nothing else sets them.
-#[derive(Clone, Copy, Debug)]
-struct Defaults {
+/// What a rule, a disk or the top of the file may set.
+#[derive(Clone, Copy, Debug, Default)]
+struct Keys {
     mode: Option<Mode>,
     window_bytes: Option<u64>,
     request_bytes: Option<u64>,
     max_dirty_bytes: Option<u64>,
     reads: Option<bool>,
+}
+
+impl Keys {
+    fn or(self, further: Keys) -> Keys {
+        Keys {
+            mode: self.mode.or(further.mode),
+            window_bytes: self.window_bytes.or(further.window_bytes),
+            request_bytes: self.request_bytes.or(further.request_bytes),
+            max_dirty_bytes: self.max_dirty_bytes.or(further.max_dirty_bytes),
+            reads: self.reads.or(further.reads),
+        }
+    }
 }
 
 impl RulesFile {
@@ -91,16 +104,7 @@ impl RulesFile {
             rule
         }));
         self.disks.add(later.disks);
-        self.defaults = Defaults {
-            mode: later.defaults.mode.or(self.defaults.mode),
-            window_bytes: later.defaults.window_bytes.or(self.defaults.window_bytes),
-            request_bytes: later.defaults.request_bytes.or(self.defaults.request_bytes),
-            max_dirty_bytes: later
-                .defaults
-                .max_dirty_bytes
-                .or(self.defaults.max_dirty_bytes),
-            reads: later.defaults.reads.or(self.defaults.reads),
-        };
+        self.defaults = later.defaults.or(self.defaults);
     }
 
     /// Parses a text.
@@ -147,33 +151,25 @@ impl RulesFile {
     /// Each setting comes from the nearest place that has it: rule, disk, top of the file. A rule
     /// comes with its index.
     fn settings(&self, rule: Option<(usize, &Rule)>, disk: &str) -> Option<Settings> {
-        let number = rule.map_or(0, |(index, _)| index + 1);
-        let rule = rule.map(|(_, rule)| rule);
-        let disk = self.disks.get(disk);
-        let mode = rule.map(|rule| rule.mode);
-        let mode = mode.or(disk.and_then(|disk| disk.mode));
-        let mode = mode.unwrap_or(self.other_mode());
-        let settings = Settings {
-            mode,
-            window_bytes: rule
-                .and_then(|rule| rule.window_bytes)
-                .or(disk.and_then(|disk| disk.window_bytes))
-                .or(self.defaults.window_bytes),
-            request_bytes: rule
-                .and_then(|rule| rule.request_bytes)
-                .or(disk.and_then(|disk| disk.request_bytes))
-                .or(self.defaults.request_bytes),
-            max_dirty_bytes: rule
-                .and_then(|rule| rule.max_dirty_bytes)
-                .or(disk.and_then(|disk| disk.max_dirty_bytes))
-                .or(self.defaults.max_dirty_bytes),
-            reads: rule
-                .and_then(|rule| rule.reads)
-                .or(self.defaults.reads)
-                .unwrap_or(true),
-            rule: number,
+        let of_rule = rule.map(|(_, rule)| rule.keys).unwrap_or_default();
+        let disk = self.disks.get(disk).cloned().unwrap_or_default();
+        let of_disk = Keys {
+            mode: disk.mode,
+            window_bytes: disk.window_bytes,
+            request_bytes: disk.request_bytes,
+            max_dirty_bytes: disk.max_dirty_bytes,
+            reads: None,
         };
-        (!mode.is_buffered()).then_some(settings)
+        let keys = of_rule.or(of_disk).or(self.defaults);
+        let mode = keys.mode.unwrap_or(Mode::BUFFERED);
+        (!mode.is_buffered()).then_some(Settings {
+            mode,
+            window_bytes: keys.window_bytes,
+            request_bytes: keys.request_bytes,
+            max_dirty_bytes: keys.max_dirty_bytes,
+            reads: keys.reads.unwrap_or(true),
+            rule: rule.map_or(0, |(index, _)| index + 1),
+        })
     }
 }
 

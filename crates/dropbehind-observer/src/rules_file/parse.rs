@@ -13,7 +13,7 @@ use super::condition::{Condition, Programs};
 use super::patterns::{Patterns, is_glob, name_glob, path_glob, unit_glob};
 use super::process_facts::NAME_BYTES;
 use super::rule::Rule;
-use super::{Defaults, RulesFile};
+use super::{Keys, RulesFile};
 use crate::glob::Glob;
 use crate::rules::{MAX_DIRTY_RANGE_BYTES, REQUEST_RANGE_BYTES, WINDOW_RANGE_BYTES};
 
@@ -40,13 +40,7 @@ pub(super) fn parse(text: &str) -> Result<RulesFile, Vec<Problem>> {
     let table = mistakes.tables(text)?;
     let file = Section::new(table.get_ref(), "the file", &FILE_KEYS, &mut mistakes);
     let rules = RulesFile {
-        defaults: Defaults {
-            mode: file.mode(&mut mistakes),
-            window_bytes: file.size("window", &WINDOW_RANGE_BYTES, &mut mistakes),
-            request_bytes: file.size("request", &REQUEST_RANGE_BYTES, &mut mistakes),
-            max_dirty_bytes: file.size("max_dirty", &MAX_DIRTY_RANGE_BYTES, &mut mistakes),
-            reads: file.flag("reads", &mut mistakes),
-        },
+        defaults: keys_of(file, &mut mistakes),
         rules: read_rules(file.value("rule"), text, &mut mistakes),
         disks: read_disks(file.value("disk"), &mut mistakes),
         drop_ins: Vec::new(),
@@ -114,6 +108,7 @@ fn read_rule(
              write-behind, write-behind-any, write-through, auto, or a pair such as behind+drop",
         );
     }
+    let keys = keys_of(rule, mistakes);
     Some(Rule {
         name: rule
             .text("name", mistakes)
@@ -121,12 +116,19 @@ fn read_rule(
         place: format!("line {}", Problem::at(text, start, String::new()).line),
         conditions,
         exceptions,
-        window_bytes: rule.size("window", &WINDOW_RANGE_BYTES, mistakes),
-        request_bytes: rule.size("request", &REQUEST_RANGE_BYTES, mistakes),
-        max_dirty_bytes: rule.size("max_dirty", &MAX_DIRTY_RANGE_BYTES, mistakes),
-        reads: rule.flag("reads", mistakes),
-        mode: rule.mode(mistakes)?,
+        mode: keys.mode?,
+        keys,
     })
+}
+
+fn keys_of(section: Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> Keys {
+    Keys {
+        mode: section.mode(mistakes),
+        window_bytes: section.size("window", &WINDOW_RANGE_BYTES, mistakes),
+        request_bytes: section.size("request", &REQUEST_RANGE_BYTES, mistakes),
+        max_dirty_bytes: section.size("max_dirty", &MAX_DIRTY_RANGE_BYTES, mistakes),
+        reads: section.flag("reads", mistakes),
+    }
 }
 
 /// The conditions of a rule, or of its key `not`, in the order of [`Condition`].

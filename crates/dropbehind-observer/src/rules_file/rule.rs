@@ -2,6 +2,7 @@
 
 use dropbehind_policy::Mode;
 
+use super::Keys;
 use super::condition::Condition;
 use super::process_facts::ProcessFacts;
 use crate::rules::Candidate;
@@ -18,10 +19,7 @@ pub(super) struct Rule {
     /// None of these may hold.
     pub(super) exceptions: Vec<Condition>,
     pub(super) mode: Mode,
-    pub(super) window_bytes: Option<u64>,
-    pub(super) max_dirty_bytes: Option<u64>,
-    pub(super) request_bytes: Option<u64>,
-    pub(super) reads: Option<bool>,
+    pub(super) keys: Keys,
 }
 
 impl Rule {
