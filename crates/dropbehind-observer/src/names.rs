@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use dropbehind_linux::{ProgramName, TraceRecord, process_stat};
 
-/// At least this many ended processes are remembered, and at most twice as many.
+/// At least this many ended processes are remembered.
 const ENDED: usize = 8192;
 /// From this many living processes on, it is checked which have ended: records may be lost.
 const LIVING: usize = 1 << 15;
@@ -15,10 +15,8 @@ const LIVING: usize = 1 << 15;
 /// The names of the processes that were started or named since the trace began.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
-    living: HashMap<i32, Known>,
+    known: HashMap<i32, Known>,
     sweep_len: usize,
-    ended: HashMap<i32, Known>,
-    ended_before: HashMap<i32, Known>,
 }
 
 /// What is known of a process.
@@ -54,17 +52,20 @@ impl Names {
     pub(crate) fn take(&mut self, time_ns: u64, record: TraceRecord) {
         match record {
             TraceRecord::Named { process, name } => {
-                let made = self.known(process).and_then(|known| known.made);
+                let made = self.known.get(&process).and_then(|known| known.made);
                 self.learn(process, time_ns, name, made);
             }
             TraceRecord::Forked { child, parent } => {
                 // Never the name of a former process with this number.
-                let name = self.known(parent).map(|known| known.name);
+                let name = self.known.get(&parent).map(|known| known.name);
                 let made = Some(Made { parent, time_ns });
                 self.learn(child, time_ns, name.unwrap_or_default(), made);
             }
             TraceRecord::Ended { process } => self.end(process, time_ns),
             TraceRecord::Added { .. } | TraceRecord::Lost { .. } => {}
+        }
+        if self.known.len() >= self.sweep_len.max(2 * ENDED) {
+            self.sweep();
         }
     }
 
@@ -75,7 +76,7 @@ impl Names {
             made,
             ended_ns: 0,
         };
-        let of_before = self.known_mut(process);
+        let of_before = self.known.get_mut(&process);
         if let Some(newer) = of_before.filter(|known| known.time_ns.max(known.ended_ns) > time_ns) {
             match newer.time_ns > time_ns {
                 true => newer.made = newer.made.or(made),
@@ -86,56 +87,45 @@ impl Names {
             }
             return;
         }
-        self.living.insert(process, known);
-        if self.living.len() >= self.sweep_len.max(LIVING) {
-            self.living
-                .retain(|process, _| process_stat(*process).is_ok());
-            self.sweep_len = 2 * self.living.len();
-        }
+        self.known.insert(process, known);
     }
 
     fn end(&mut self, process: i32, time_ns: u64) {
         // perf also reports an end when a process executes a setuid program, which it then leaves.
-        let known = self.known(process).unwrap_or_default();
-        if known.time_ns > time_ns {
-            // The number belongs to its next process already.
-            return;
+        let known = self.known.entry(process).or_default();
+        // Otherwise the number belongs to its next process already.
+        if known.time_ns <= time_ns {
+            known.ended_ns = known.ended_ns.max(time_ns);
         }
-        self.living.remove(&process);
-        if self.ended.len() >= ENDED {
-            self.ended_before = std::mem::take(&mut self.ended);
-        }
-        let ended_ns = known.ended_ns.max(time_ns);
-        self.ended.insert(process, Known { ended_ns, ..known });
     }
 
-    fn known(&self, process: i32) -> Option<Known> {
-        let ended = || self.ended.get(&process);
-        let known = self.living.get(&process).or_else(ended);
-        known.or_else(|| self.ended_before.get(&process)).copied()
-    }
-
-    fn known_mut(&mut self, process: i32) -> Option<&mut Known> {
-        let before = self.ended_before.get_mut(&process);
-        let ended = self.ended.get_mut(&process).or(before);
-        self.living.get_mut(&process).or(ended)
+    /// Forgets all but the last processes that have ended.
+    fn sweep(&mut self) {
+        let mut ends: Vec<u64> = self.known.values().map(|known| known.ended_ns).collect();
+        let (_, &mut forgotten_ns, _) = ends.select_nth_unstable_by(ENDED, |a, b| b.cmp(a));
+        let living = ends.iter().filter(|&&ended_ns| ended_ns == 0).count();
+        self.known.retain(|process, known| match known.ended_ns {
+            0 => living < LIVING || process_stat(*process).is_ok(),
+            ended_ns => ended_ns > forgotten_ns,
+        });
+        self.sweep_len = 2 * self.known.len();
     }
 
     /// What shows whether a process is still the same and executes the same program, if known.
     /// The end of a process that is older than the trace makes it no other one.
     pub(crate) fn stamp(&self, process: i32) -> Option<Stamp> {
-        let Known { time_ns, made, .. } = self.known(process)?;
+        let &Known { time_ns, made, .. } = self.known.get(&process)?;
         (time_ns > 0).then_some(Stamp { time_ns, made })
     }
 
     /// The last name that this process had, padded with zeros, if it is known.
     pub(crate) fn bytes_of(&self, process: i32) -> Option<ProgramName> {
-        Some(self.known(process)?.name)
+        Some(self.known.get(&process)?.name)
     }
 
     /// The last name that this process had, if it is known.
     pub(crate) fn of(&self, process: i32) -> Option<String> {
-        let known = self.known(process)?;
+        let known = self.known.get(&process)?;
         let name = String::from_utf8_lossy(known.name.as_bytes());
         (!name.is_empty()).then(|| name.into_owned())
     }
@@ -215,20 +205,19 @@ mod tests {
         let name = ProgramName::new(b"x");
         let own = i32::try_from(std::process::id()).unwrap();
         names.take(1, TraceRecord::Named { process: own, name });
-        for process in (1..100_000).map(|number| number + 10_000_000) {
+        for (time_ns, process) in (3..).zip(10_000_001..10_100_000) {
             names.take(2, forked(own, process));
-            names.take(3, TraceRecord::Ended { process });
-            assert!(names.living.len() <= 2);
-            assert!(names.ended.len() + names.ended_before.len() <= 2 * ENDED);
+            names.take(time_ns, TraceRecord::Ended { process });
+            assert!(names.known.len() < 2 * (ENDED + 2));
         }
         assert_eq!(names.of(own).as_deref(), Some("x"));
-        assert_eq!(names.of(10_099_999).as_deref(), Some("x"));
+        assert!((10_100_000 - 8192..10_100_000).all(|process| names.of(process).is_some()));
         assert_eq!(names.of(10_000_001), None);
         // The records of their ends were lost.
         for process in (1..100_000).map(|number| number + 20_000_000) {
             names.take(4, forked(own, process));
         }
-        assert!(names.living.len() < 2 * LIVING, "{}", names.living.len());
+        assert!(names.known.len() < 2 * LIVING, "{}", names.known.len());
         assert_eq!(names.of(own).as_deref(), Some("x"));
     }
 
@@ -246,11 +235,11 @@ mod tests {
         names.take(1, forked(1, 2));
         names.take(2, named);
         assert_eq!(names.of(2).as_deref(), Some("cp"));
-        assert!(names.living.is_empty());
+        assert_eq!(names.known[&2].ended_ns, 3);
         // The next process with its number appears before it ends.
         names.take(9, forked(1, 2));
         names.take(8, ended);
         assert_eq!(names.stamp(2).unwrap().made.unwrap().time_ns, 9);
-        assert_eq!(names.living.len(), 1);
+        assert_eq!(names.known[&2].ended_ns, 0);
     }
 }
