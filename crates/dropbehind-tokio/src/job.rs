@@ -44,8 +44,17 @@ enum What {
         back: i64,
     },
     Seek(SeekFrom),
+    Whole(Whole),
     /// It has been done.
     Nothing,
+}
+
+/// A call about the whole file, which leaves its position and what was read alone.
+#[derive(Debug)]
+pub(crate) enum Whole {
+    SyncAll,
+    SyncData,
+    SetLen(u64),
 }
 
 /// What came of it.
@@ -54,6 +63,7 @@ pub(crate) enum Deed {
     Read(io::Result<()>),
     Wrote(io::Result<()>),
     Sought(io::Result<u64>),
+    Whole(io::Result<()>),
 }
 
 /// One call. A write that was taken is done even if the pool drops the job, as it does when the
@@ -98,6 +108,10 @@ impl Job {
         Self::new(file, buffer, What::Seek(to))
     }
 
+    pub(crate) fn whole(file: &Arc<dropbehind::File>, buffer: Buffer, whole: Whole) -> Self {
+        Self::new(file, buffer, What::Whole(whole))
+    }
+
     fn new(file: &Arc<dropbehind::File>, buffer: Buffer, what: What) -> Self {
         let file = Arc::clone(file);
         Self { file, buffer, what }
@@ -109,6 +123,11 @@ impl Job {
             What::Read { most_bytes } => Deed::Read(self.read_into_buffer(most_bytes)),
             What::Write { back } => Deed::Wrote(self.write_buffer(back)),
             What::Seek(to) => Deed::Sought((&*self.file).seek(to)),
+            What::Whole(whole) => Deed::Whole(match whole {
+                Whole::SyncAll => self.file.sync_all(),
+                Whole::SyncData => self.file.sync_data(),
+                Whole::SetLen(bytes) => self.file.set_len(bytes),
+            }),
             What::Nothing => unreachable!("only this takes it"),
         };
         (deed, std::mem::take(&mut self.buffer))

@@ -23,7 +23,8 @@ mod job;
 
 pub use dropbehind::{Mode, OpenOptions};
 
-use job::{Buffer, Deed, Job};
+use job::{Buffer, Deed, Job, Whole};
+use std::future::poll_fn;
 use std::io::{self, SeekFrom};
 use std::path::Path;
 use std::pin::Pin;
@@ -40,15 +41,16 @@ use tokio::task::{JoinHandle, spawn_blocking};
 /// runtime ends, at once.
 ///
 /// Dropping the future of a call loses nothing: bytes that a read had under way come with the
-/// next read, and a write that was taken is done.
+/// next read, and a write that was taken is done. A sync or a change of the length that has begun
+/// is over before the next call begins, and its error is reported as a write's is.
 ///
 /// Its methods and traits panic outside of a runtime, as those of `tokio::fs::File` do.
 #[derive(Debug)]
 pub struct File {
     file: Arc<dropbehind::File>,
     state: State,
-    /// Of a write that ended when somebody else than a writer looked.
-    write_error: Option<io::Error>,
+    /// Of a write, a sync or a change of the length that nobody waited for.
+    unreported: Option<io::Error>,
     /// Where the last seek went.
     position: u64,
 }
@@ -66,7 +68,7 @@ impl From<dropbehind::File> for File {
         Self {
             file: Arc::new(file),
             state: State::Idle(Buffer::default()),
-            write_error: None,
+            unreported: None,
             position: 0,
         }
     }
@@ -129,7 +131,7 @@ impl File {
     /// The one of an earlier write, else those of `fsync(2)`. Each writeback error is reported
     /// once, as with a plain file.
     pub async fn sync_all(&mut self) -> io::Result<()> {
-        self.after_writes(dropbehind::File::sync_all).await
+        self.after_writes(Whole::SyncAll).await
     }
 
     /// `fdatasync(2)`, once what was written before is with the kernel.
@@ -137,7 +139,7 @@ impl File {
     /// # Errors
     /// Those of [`File::sync_all`].
     pub async fn sync_data(&mut self) -> io::Result<()> {
-        self.after_writes(dropbehind::File::sync_data).await
+        self.after_writes(Whole::SyncData).await
     }
 
     /// `ftruncate(2)`, once what was written before is with the kernel.
@@ -145,27 +147,42 @@ impl File {
     /// # Errors
     /// The one of an earlier write, else those of `ftruncate(2)`.
     pub async fn set_len(&mut self, bytes: u64) -> io::Result<()> {
-        self.after_writes(move |file| file.set_len(bytes)).await
+        self.after_writes(Whole::SetLen(bytes)).await
     }
 
-    async fn after_writes<T: Send + 'static>(
-        &mut self,
-        call: impl FnOnce(&dropbehind::File) -> io::Result<T> + Send + 'static,
-    ) -> io::Result<T> {
+    async fn after_writes(&mut self, whole: Whole) -> io::Result<()> {
         self.flush().await?;
-        let file = Arc::clone(&self.file);
-        blocking(move || call(&file)).await
+        let buffer = self.idle_buffer();
+        self.start(Job::whole(&self.file, buffer, whole));
+        // If this is dropped here, the next call finds the job in the state.
+        match poll_fn(|context| self.poll_deed(context)).await? {
+            Some(Deed::Whole(result)) => result,
+            other => unreachable!("nobody else starts a job meanwhile: {other:?}"),
+        }
     }
 
     fn start(&mut self, job: Job) {
         self.state = State::Busy(spawn_blocking(|| job.done()));
     }
 
-    /// Waits until nothing is under way. Keeps a write's error for the next writer.
+    /// Waits until nothing is under way. Keeps the error of what nobody waited for.
     ///
     /// # Errors
     /// The runtime ends, so nothing can be waited for.
     fn poll_idle(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Deed>>> {
+        let deed = ready!(self.poll_deed(context))?;
+        if let Some(Deed::Wrote(Err(error)) | Deed::Whole(Err(error))) = deed {
+            self.unreported.get_or_insert(error);
+            return Poll::Ready(Ok(None));
+        }
+        Poll::Ready(Ok(deed))
+    }
+
+    /// Waits until nothing is under way, and says what came of it.
+    ///
+    /// # Errors
+    /// The runtime ends, so nothing can be waited for.
+    fn poll_deed(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Deed>>> {
         let State::Busy(handle) = &mut self.state else {
             return Poll::Ready(Ok(None));
         };
@@ -173,10 +190,6 @@ impl File {
         self.state = State::Idle(Buffer::default());
         let (deed, buffer) = ended.map_err(io::Error::other)?;
         self.state = State::Idle(buffer);
-        if let Deed::Wrote(Err(error)) = deed {
-            self.write_error.get_or_insert(error);
-            return Poll::Ready(Ok(None));
-        }
         Poll::Ready(Ok(Some(deed)))
     }
 
@@ -228,7 +241,7 @@ impl AsyncWrite for File {
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         ready!(this.poll_idle(context))?;
-        if let Some(error) = this.write_error.take() {
+        if let Some(error) = this.unreported.take() {
             return Poll::Ready(Err(error));
         }
         let buffer = this.idle_buffer();
@@ -240,7 +253,7 @@ impl AsyncWrite for File {
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         ready!(this.poll_idle(context))?;
-        Poll::Ready(this.write_error.take().map_or(Ok(()), Err))
+        Poll::Ready(this.unreported.take().map_or(Ok(()), Err))
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

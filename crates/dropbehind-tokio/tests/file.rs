@@ -5,7 +5,7 @@ use dropbehind_testbed::{Scratch, pattern, residency};
 use dropbehind_tokio::{File, Mode, OpenOptions};
 use std::future::poll_fn;
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::mpsc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -31,10 +31,26 @@ fn one_at_a_time() -> Runtime {
     builder.max_blocking_threads(1).build().unwrap()
 }
 
+/// Keeps the pool busy until what this returns is dropped.
+fn busy_pool() -> mpsc::Sender<()> {
+    let (end, wait) = mpsc::channel();
+    tokio::task::spawn_blocking(move || wait.recv());
+    end
+}
+
+/// Begins a call, and stops waiting for it, as a timeout does.
+async fn forget<T>(call: impl Future<Output = T>) {
+    let mut call = pin!(call);
+    poll_fn(|context| {
+        assert!(call.as_mut().poll(context).is_pending());
+        Poll::Ready(())
+    })
+    .await;
+}
+
 /// Begins a read, and stops waiting for it before it is done: the pool is busy.
 async fn forget_a_read(file: &mut File, bytes: usize) {
-    let (end, wait) = mpsc::channel::<()>();
-    tokio::task::spawn_blocking(move || wait.recv());
+    let end = busy_pool();
     let mut memory = vec![0; bytes];
     poll_fn(|context| {
         let mut wanted = ReadBuf::new(&mut memory);
@@ -147,6 +163,70 @@ async fn forgotten_reads() {
         ours.into_inner().await.unwrap().stream_position().unwrap(),
         10
     );
+}
+
+#[test]
+fn what_nobody_waits_for_is_over_before_the_next_call() {
+    one_at_a_time().block_on(forgotten_changes());
+}
+
+async fn forgotten_changes() {
+    let home = Scratch::new().unwrap();
+    let (mut ours, _) = both(&home).await;
+    ours.write_all(b"before").await.unwrap();
+    ours.flush().await.unwrap();
+    ours.rewind().await.unwrap();
+    let busy = busy_pool();
+    forget(ours.set_len(0)).await;
+    // A write that was taken now could be done first, and then be cut off.
+    forget(ours.write(b"after")).await;
+    drop(busy);
+    ours.write_all(b"after").await.unwrap();
+    ours.flush().await.unwrap();
+    assert_eq!(std::fs::read(home.file("ours")).unwrap(), b"after");
+    // What was read and not taken stays.
+    ours.rewind().await.unwrap();
+    forget_a_read(&mut ours, 1000).await;
+    let mut letter = [0];
+    ours.read_exact(&mut letter).await.unwrap();
+    let busy = busy_pool();
+    forget(ours.sync_all()).await;
+    drop(busy);
+    ours.sync_data().await.unwrap();
+    let mut rest = String::new();
+    ours.read_to_string(&mut rest).await.unwrap();
+    assert_eq!((&letter, rest.as_str()), (b"a", "fter"));
+}
+
+#[test]
+fn an_error_that_nobody_waited_for_is_reported_once() {
+    one_at_a_time().block_on(forgotten_errors());
+}
+
+async fn forgotten_errors() {
+    // It can be neither synced nor cut.
+    let mut options = OpenOptions::new();
+    options.read(true).write(true);
+    let mut file = File::open_with(options, "/dev/zero").await.unwrap();
+    let is_invalid = |result: io::Result<()>| {
+        assert_eq!(result.unwrap_err().kind(), io::ErrorKind::InvalidInput);
+    };
+    for call in 0..3 {
+        let busy = busy_pool();
+        match call {
+            0 => forget(file.sync_all()).await,
+            1 => forget(file.sync_data()).await,
+            _ => forget(file.set_len(0)).await,
+        }
+        drop(busy);
+        // A reader does not take it away.
+        file.read_exact(&mut [1; 10]).await.unwrap();
+        is_invalid(file.flush().await);
+        file.flush().await.unwrap();
+    }
+    // Who waits is told at once, and nobody else.
+    is_invalid(file.sync_all().await);
+    file.flush().await.unwrap();
 }
 
 #[tokio::test]
