@@ -10,8 +10,10 @@ const MOST_BYTES: usize = 2 << 20;
 /// Bytes on their way to the file or from it.
 #[derive(Debug, Default)]
 pub(crate) struct Buffer {
+    /// What was read, of which so many have been taken.
     bytes: Vec<u8>,
     taken: usize,
+    to_write: Vec<u8>,
 }
 
 impl Buffer {
@@ -24,13 +26,16 @@ impl Buffer {
         count
     }
 
-    /// Forgets what was read and not taken: so many bytes the file's position is too far.
-    pub(crate) fn forget(&mut self) -> i64 {
-        let left = self.bytes.len() - self.taken;
+    /// What was read and not taken: so many bytes the file's position is too far.
+    pub(crate) fn left_bytes(&self) -> i64 {
+        // At most MOST_BYTES.
+        (self.bytes.len() - self.taken) as i64
+    }
+
+    /// Forgets what was read.
+    fn forget(&mut self) {
         self.bytes.clear();
         self.taken = 0;
-        // At most MOST_BYTES.
-        left as i64
     }
 }
 
@@ -39,10 +44,8 @@ enum What {
     Read {
         most_bytes: usize,
     },
-    /// After the position went back by so much, over what was read and not taken.
-    Write {
-        back: i64,
-    },
+    /// After the position went back over what was read and not taken.
+    Write,
     Seek(SeekFrom),
     Whole(Whole),
     /// It has been done.
@@ -92,19 +95,12 @@ impl Job {
         mut buffer: Buffer,
         data: &[u8],
     ) -> (Self, usize) {
-        let back = buffer.forget();
         let taken = data.len().min(MOST_BYTES);
-        buffer.bytes.extend_from_slice(&data[..taken]);
-        (Self::new(file, buffer, What::Write { back }), taken)
+        buffer.to_write.extend_from_slice(&data[..taken]);
+        (Self::new(file, buffer, What::Write), taken)
     }
 
-    pub(crate) fn seek(file: &Arc<dropbehind::File>, mut buffer: Buffer, to: SeekFrom) -> Self {
-        let back = buffer.forget();
-        let to = match to {
-            // The caller counts from what it has taken.
-            SeekFrom::Current(by) => SeekFrom::Current(by.saturating_sub(back)),
-            other => other,
-        };
+    pub(crate) fn seek(file: &Arc<dropbehind::File>, buffer: Buffer, to: SeekFrom) -> Self {
         Self::new(file, buffer, What::Seek(to))
     }
 
@@ -121,8 +117,8 @@ impl Job {
     pub(crate) fn done(mut self) -> (Deed, Buffer) {
         let deed = match std::mem::replace(&mut self.what, What::Nothing) {
             What::Read { most_bytes } => Deed::Read(self.read_into_buffer(most_bytes)),
-            What::Write { back } => Deed::Wrote(self.write_buffer(back)),
-            What::Seek(to) => Deed::Sought((&*self.file).seek(to)),
+            What::Write => Deed::Wrote(self.write_buffer()),
+            What::Seek(to) => Deed::Sought(self.seek_to(to)),
             What::Whole(whole) => Deed::Whole(match whole {
                 Whole::SyncAll => self.file.sync_all(),
                 Whole::SyncData => self.file.sync_data(),
@@ -147,22 +143,43 @@ impl Job {
         result.map(drop)
     }
 
-    fn write_buffer(&mut self, back: i64) -> io::Result<()> {
-        let mut file = &*self.file;
-        if back != 0 {
-            file.seek(SeekFrom::Current(-back))?;
-        }
-        let result = file.write_all(&self.buffer.bytes);
-        self.buffer.bytes.clear();
+    fn write_buffer(&mut self) -> io::Result<()> {
+        let result = self
+            .go_back()
+            .and_then(|()| (&*self.file).write_all(&self.buffer.to_write));
+        self.buffer.to_write.clear();
         result
+    }
+
+    fn go_back(&mut self) -> io::Result<()> {
+        if self.buffer.left_bytes() == 0 {
+            return Ok(());
+        }
+        match self.seek_to(SeekFrom::Current(0)) {
+            // A FIFO, terminal or socket has no position. The next read gets what this one left.
+            Err(error) if error.kind() == io::ErrorKind::NotSeekable => Ok(()),
+            result => result.map(drop),
+        }
+    }
+
+    /// Counts from what the caller has taken. If it fails, the rest of what was read is still what
+    /// comes next.
+    fn seek_to(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let to = match to {
+            SeekFrom::Current(by) => SeekFrom::Current(by.saturating_sub(self.buffer.left_bytes())),
+            other => other,
+        };
+        let position = (&*self.file).seek(to)?;
+        self.buffer.forget();
+        Ok(position)
     }
 }
 
 impl Drop for Job {
     fn drop(&mut self) {
-        if let What::Write { back } = self.what {
+        if let What::Write = self.what {
             // Nobody is left who could be told of an error.
-            let _ = self.write_buffer(back);
+            let _ = self.write_buffer();
         }
     }
 }

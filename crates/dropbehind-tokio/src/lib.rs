@@ -114,8 +114,8 @@ impl File {
     /// The one of an earlier write, or of `lseek(2)`. The file is dropped then.
     pub async fn into_inner(mut self) -> io::Result<dropbehind::File> {
         self.flush().await?;
-        if let State::Idle(buffer) = &mut self.state {
-            let back = buffer.forget();
+        if let State::Idle(buffer) = &self.state {
+            let back = buffer.left_bytes();
             if back != 0 {
                 let file = Arc::clone(&self.file);
                 blocking(move || io::Seek::seek(&mut &*file, SeekFrom::Current(-back))).await?;

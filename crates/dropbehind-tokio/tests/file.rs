@@ -5,6 +5,8 @@ use dropbehind_testbed::{Scratch, pattern, residency};
 use dropbehind_tokio::{File, Mode, OpenOptions};
 use std::future::poll_fn;
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::pin::{Pin, pin};
 use std::sync::mpsc;
 use std::task::{Context, Poll, Waker};
@@ -163,6 +165,52 @@ async fn forgotten_reads() {
         ours.into_inner().await.unwrap().stream_position().unwrap(),
         10
     );
+}
+
+#[test]
+fn what_was_read_stays_if_the_file_cannot_go_back() {
+    one_at_a_time().block_on(no_way_back());
+}
+
+async fn no_way_back() {
+    // A socket has no position, and what is read has nothing to do with what is written.
+    let (socket, mut peer) = UnixStream::pair().unwrap();
+    let socket = std::fs::File::from(OwnedFd::from(socket));
+    let mut ours = File::from(OpenOptions::new().adopt(socket).unwrap());
+    peer.write_all(b"question").unwrap();
+    forget_a_read(&mut ours, 1000).await;
+    ours.write_all(b"answer").await.unwrap();
+    ours.flush().await.unwrap();
+    let mut text = [0; 6];
+    peer.read_exact(&mut text).unwrap();
+    assert_eq!(&text, b"answer");
+    let mut text = [0; 8];
+    ours.read_exact(&mut text).await.unwrap();
+    assert_eq!(&text, b"question");
+    // Somebody has moved the position meanwhile, so there is nothing before it.
+    let home = Scratch::new().unwrap();
+    let (mut ours, _) = both(&home).await;
+    ours.write_all(b"content").await.unwrap();
+    ours.rewind().await.unwrap();
+    forget_a_read(&mut ours, 1000).await;
+    let mut letter = [0];
+    ours.read_exact(&mut letter).await.unwrap();
+    let mut file = ours.get_ref();
+    file.rewind().unwrap();
+    ours.write_all(b"written").await.unwrap();
+    let error = ours.flush().await.unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+    let mut rest = [0; 6];
+    ours.read_exact(&mut rest).await.unwrap();
+    assert_eq!(&rest, b"ontent");
+    // The same after a seek to nowhere.
+    ours.rewind().await.unwrap();
+    forget_a_read(&mut ours, 1000).await;
+    ours.read_exact(&mut letter).await.unwrap();
+    assert!(ours.seek(SeekFrom::Current(-2)).await.is_err());
+    ours.read_exact(&mut rest).await.unwrap();
+    assert_eq!(&rest, b"ontent");
+    assert_eq!(std::fs::read(home.file("ours")).unwrap(), b"content");
 }
 
 #[test]
