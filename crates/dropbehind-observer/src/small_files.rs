@@ -24,6 +24,9 @@ use crate::observer::{Input, Inputs};
 /// they do not wait for long.
 const GATHER: Duration = Duration::from_millis(2);
 
+/// So many disks have a thread of their own. File systems without a disk count as one each.
+const DISKS: usize = 64;
+
 /// Sums over all small files.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SmallTotals {
@@ -167,18 +170,19 @@ impl SmallFiles {
         })
     }
 
-    /// Sends a message to a disk's thread, or to the first one if no more can be started.
+    /// Sends a message to a disk's thread, or to the first one if none could be started.
     fn send(&self, disk: &str, message: Message) {
         let mut disks = lock(&self.disks);
-        if !disks.contains_key(disk)
-            && let Ok(started) = Server::start(&self.totals, &self.settings)
-        {
-            disks.insert(disk.to_owned(), started);
+        if !disks.contains_key(disk) {
+            let started = match disks.len() < DISKS {
+                true => Server::start(&self.totals, &self.settings).ok(),
+                false => None,
+            };
+            // All messages about a file go to the same thread.
+            let messages = started.unwrap_or_else(|| disks[""].clone());
+            disks.insert(disk.to_owned(), messages);
         }
-        let _ = match disks.get(disk) {
-            Some(messages) => messages.send(message),
-            None => disks[""].send(message),
-        };
+        let _ = disks[disk].send(message);
     }
 
     /// Takes in a file of this disk that was closed.
