@@ -33,6 +33,7 @@ use dropbehind_policy::{Brought, FileNumber, Inode, ObservedFiles};
 use dropbehind_policy::{ByteRange, Writeback};
 
 use crate::board::{SharedBoard, lock};
+use crate::budget::Budget;
 use crate::file_path::path_of;
 use crate::inodes::Inodes;
 use crate::opens::{Before, Copying, Opened};
@@ -50,6 +51,8 @@ use strangers::{DOUBT_FIRST, Strangers};
 
 /// This many known files take a few megabytes.
 const MANY_FILES: usize = 2048;
+/// The most processor time that applying changed rules takes in a round.
+const RULES_STEP: Duration = Duration::from_millis(5);
 
 /// The close of a file.
 #[derive(Debug)]
@@ -124,6 +127,8 @@ pub(crate) struct Files {
     /// The devices of the last small file that was written, and how many bytes may be unwritten
     /// there.
     last_written: Option<(Vec<u64>, u64)>,
+    /// Files for which the rules before those in force still hold.
+    outdated: Vec<FileNumber>,
     /// What is known of uses of cached pages, if a rule asks for it.
     uses: Option<CacheUses>,
     /// When to ask again how much memory is available.
@@ -185,6 +190,7 @@ impl Files {
             forgotten: HashMap::new(),
             excess: parts.excess,
             last_written: None,
+            outdated: Vec::new(),
             uses: None,
             next_memory: None,
         };
@@ -195,11 +201,28 @@ impl Files {
     /// The rules in force have changed: also for files that are open.
     pub(crate) fn rules_changed(&mut self) {
         self.forget_declined();
-        let known: Vec<FileNumber> = self.files.keys().copied().collect();
-        for number in known {
+        // Where no rule names a server's files any more, no event reports closes.
+        self.doubt_all();
+        self.outdated = self.files.keys().copied().collect();
+        self.apply_rules();
+    }
+
+    /// Returns whether the rules before those in force still hold for some files.
+    pub(crate) fn have_outdated(&self) -> bool {
+        !self.outdated.is_empty()
+    }
+
+    /// Applies the rules in force to files that are open, in steps: there may be many.
+    pub(crate) fn apply_rules(&mut self) {
+        let budget = Budget::new(RULES_STEP);
+        while budget.lasts()
+            && let Some(number) = self.outdated.pop()
+        {
             self.ask_again(number);
         }
-        lock(&self.board).rules_taken();
+        if self.outdated.is_empty() {
+            lock(&self.board).rules_taken();
+        }
     }
 
     /// How many files are open, or still to be written or dropped.

@@ -220,7 +220,7 @@ impl<'a> Watch<'a> {
                         .notice(format!("the rules of {config} are in force now")),
                     false => self.journal.warning(format!(
                         "the rules of {config} come into force once the observer is free; it \
-                         waits for a file system's server"
+                         waits for a file system's server, or has much to do"
                     )),
                 }
             }

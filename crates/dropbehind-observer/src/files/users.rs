@@ -9,7 +9,7 @@ use std::sync::Arc;
 use dropbehind_linux::{
     FileLink, backing_paths, cgroups, command_name, file_stat, process_stat, size_bytes,
 };
-use dropbehind_policy::{Brought, ByteRange, FileNumber, Mode, Writeback};
+use dropbehind_policy::{Brought, ByteRange, FileNumber, Mode, Residency, Writeback};
 
 use super::Files;
 use super::admission::size_of;
@@ -20,7 +20,6 @@ use crate::file_path::path_of;
 use crate::names::Stamp;
 use crate::rules::Settings;
 use crate::rules_file::unit_or_group;
-use crate::rules_in_force::RulesInForce;
 use crate::snapshot::FileUser;
 
 /// At most this many ancestors of a process are searched for one that passed the file on.
@@ -34,7 +33,12 @@ impl Files {
         };
         let stamp = self.rules.names.stamp(process);
         let asked = path.as_ref().filter(|_| !self.owners.have(process, stamp));
-        let settings = asked.and_then(|path| settings_of(&self.rules, open, process, path));
+        let settings = asked
+            .and_then(|path| {
+                let size = || size_of(&file_stat(open.used().ok()?.as_fd()).ok()?);
+                self.rules.settings_for(path, process, &open.disk, size)
+            })
+            .filter(|settings| !settings.mode.is_buffered());
         let before = open.user(process).filter(|user| user.stamp == stamp);
         let rule = settings.and_then(|settings| self.rules.rules.rule_name(settings.rule));
         let is_new = before.is_none();
@@ -183,46 +187,59 @@ impl Files {
         self.learn_user(number, process, Some(path.unwrap_or_default().into()));
     }
 
-    /// Applies rules that have changed to the users of a file.
+    /// Applies rules that have changed to the users of a file. Asks nothing that a file system's
+    /// server would have to answer.
     pub(super) fn ask_again(&mut self, number: FileNumber) {
         let Some(open) = self.files.get_mut(&number) else {
             return;
         };
         let before = open.settings;
         let mut users = std::mem::take(&mut open.users);
-        users.retain(|user| self.rules.names.stamp(user.process) == user.stamp);
-        if users.is_empty() {
-            // What the programs that have ended left is finished as it was begun.
-            return;
-        }
-        // A process whose path made no difference is looked at once it brings something in.
-        let asks = self.rules.rules.ask_for_paths();
-        let is_known = |path: &Arc<Path>| !asks || !path.as_os_str().is_empty();
-        users.retain(|user| user.path.as_ref().is_none_or(is_known));
+        let size = || Some(open.opened_size_bytes);
+        let advised = open.advised_over.is_some();
         let mut all: Option<Settings> = None;
         for user in &mut users {
-            let is_owner = self.owners.have(user.process, user.stamp);
-            let path = user.path.as_ref().filter(|_| !is_owner);
-            user.settings =
-                path.and_then(|path| settings_of(&self.rules, open, user.process, path));
-            user.rule =
-                (user.settings).and_then(|settings| self.rules.rules.rule_name(settings.rule));
-            if let Some(settings) = user.settings {
-                let all = all.get_or_insert(settings);
+            let (process, stamp) = (user.process, user.stamp);
+            // What programs that have ended left is finished as it was begun.
+            let lives = self.rules.names.stamp(process) == stamp && process_stat(process).is_ok();
+            if lives
+                && !self.owners.have(process, stamp)
+                && let Some(path) = &user.path
+            {
+                let settings = self.rules.settings_for(path, process, &open.disk, size);
+                user.settings = settings.filter(|settings| !settings.mode.is_buffered());
+                let rules = &self.rules.rules;
+                user.rule = user
+                    .settings
+                    .and_then(|settings| rules.rule_name(settings.rule));
+            }
+            if let Some(settings) = &mut user.settings {
+                let all = all.get_or_insert(*settings);
                 all.mode = all.mode.and(settings.mode);
                 all.reads |= settings.reads;
+                if advised {
+                    settings.mode.residency = Residency::Drop;
+                }
             }
         }
         open.users = users;
-        open.advised_over = None;
-        match all {
-            Some(all) => {
-                open.settings = all;
-                open.rule = self.rules.rules.rule_name(all.rule);
-            }
-            None => open.settings.mode = Mode::BUFFERED,
+        if open.users.is_empty() {
+            return;
         }
-        self.settings_changed(number, before);
+        let mut mode = all.map_or(Mode::BUFFERED, |all| all.mode);
+        if advised && all.is_some() {
+            open.advised_over = Some(mode);
+            mode.residency = Residency::Drop;
+        }
+        // A stream keeps its window and its request.
+        if let Some(all) = all.filter(|_| open.observed.is_none()) {
+            open.settings = all;
+        }
+        open.settings.mode = mode;
+        open.settings.reads = all.is_some_and(|all| all.reads);
+        let size_bytes = open.opened_size_bytes;
+        self.settings_changed(number, before, Some(size_bytes));
+        self.hold_own_writers(number);
     }
 
     /// Adapts the file's settings to one more user.
@@ -237,10 +254,11 @@ impl Files {
         }
         open.settings.mode = open.settings.mode.and(settings.mode);
         open.settings.reads |= settings.reads;
-        self.settings_changed(number, before);
+        self.settings_changed(number, before, None);
     }
 
-    fn settings_changed(&mut self, number: FileNumber, before: Settings) {
+    /// The file's size is looked up unless it is given.
+    fn settings_changed(&mut self, number: FileNumber, before: Settings, size: Option<u64>) {
         let Some(open) = self.files.get(&number) else {
             return;
         };
@@ -260,9 +278,8 @@ impl Files {
         if let Some(observed) = &open.observed {
             observed.change(now.mode, now.reads);
         }
-        let file = open.file.named();
-        let size_bytes = file.and_then(|file| size_bytes(file.as_fd()));
-        self.expect_uses(number, size_bytes.unwrap_or(0));
+        let now = || size_bytes(open.file.named().ok()?.as_fd()).ok();
+        self.expect_uses(number, size.or_else(now).unwrap_or(0));
         self.show_facts(number);
     }
 
@@ -392,18 +409,6 @@ fn kernel_thread_kind(process: i32) -> Option<String> {
     }
     let name = command_name(process).ok()?;
     name.split('/').next().map(str::to_owned)
-}
-
-/// What the rules say of a process's use of a file; `None` if nothing of it is to be observed.
-fn settings_of(
-    rules: &RulesInForce,
-    open: &OpenFile,
-    process: i32,
-    path: &Path,
-) -> Option<Settings> {
-    let size = || size_of(&file_stat(open.used().ok()?.as_fd()).ok()?);
-    let settings = rules.settings_for(path, process, &open.disk, size);
-    settings.filter(|settings| !settings.mode.is_buffered())
 }
 
 #[cfg(test)]

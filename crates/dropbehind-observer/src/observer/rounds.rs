@@ -121,7 +121,8 @@ impl Rounds {
                 true => ACTIVE,
                 false => (pause * 2).min(slowest),
             };
-            if !self.closes.is_empty() || self.files.have_heirs() {
+            let has_more = self.files.have_heirs() || self.files.have_outdated();
+            if !self.closes.is_empty() || has_more {
                 pause = GATHER;
             }
             if let Some(doubts) = self.files.doubts_due() {
@@ -227,12 +228,15 @@ impl Rounds {
             self.listen_to_advice();
             self.files.look_for_uses();
             self.files.rules_changed();
+        } else if self.files.have_outdated() {
+            self.files.apply_rules();
         }
         // The files of events that wait are not known yet.
         let count = self.files.count().max(usize::from(self.files.opens_wait));
         let waits = self.files.have_heirs();
+        let outdated = self.files.have_outdated();
         self.barriers.retain(|barrier| {
-            let keeps = barrier.when_all_found && waits;
+            let keeps = barrier.when_all_found && waits || outdated;
             if !keeps {
                 let _ = barrier.answer.send(count);
             }
