@@ -1,7 +1,7 @@
 //! What the server tells the observer: JSON, and a descriptor of the file.
 
 use dropbehind_flusher::CacheMap;
-use dropbehind_linux::{receive_message, send_message};
+use dropbehind_linux::send_message;
 use dropbehind_policy::ByteRange;
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -9,8 +9,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The longest message. A socket takes some 200 KiB.
-const MESSAGE_BYTES: usize = 96 << 10;
 /// Of a file whose cached pages are scattered so much, the smallest parts that are not cached
 /// count as others'.
 const PARTS: usize = 2048;
@@ -137,16 +135,6 @@ impl Report {
     }
 }
 
-/// What was read from the server.
-#[derive(Debug)]
-pub(crate) enum Heard {
-    Report(Report, Option<OwnedFd>),
-    Nothing,
-    /// All processes that were stopped at their opens have ended, or nobody answers them any
-    /// more.
-    Gone,
-}
-
 /// The observer's end of the connection to the server.
 #[derive(Clone, Debug)]
 pub struct ReportedOpens(Arc<OwnedFd>);
@@ -156,20 +144,6 @@ impl ReportedOpens {
     #[must_use]
     pub fn new(socket: OwnedFd) -> ReportedOpens {
         ReportedOpens(Arc::new(socket))
-    }
-
-    pub(crate) fn hear(&self, buffer: &mut Vec<u8>) -> Heard {
-        buffer.resize(MESSAGE_BYTES, 0);
-        match receive_message(self.0.as_fd(), buffer) {
-            Ok(None) => Heard::Nothing,
-            Ok(Some((0, _))) => Heard::Gone,
-            Ok(Some((length, file))) => match serde_json::from_slice(&buffer[..length]) {
-                Ok(report) => Heard::Report(report, file),
-                Err(_) => Heard::Gone,
-            },
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => Heard::Nothing,
-            Err(_) => Heard::Gone,
-        }
     }
 }
 

@@ -1,13 +1,17 @@
 //! Reports of opens, as the observer's thread takes them.
 
 use super::Report;
-use super::report::{Heard, ReportedOpens};
+use super::report::ReportedOpens;
 use crate::board::{SharedBoard, lock};
 use crate::files::Files;
+use dropbehind_linux::receive_message;
 use std::collections::HashSet;
+use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
+/// The longest message. A socket takes some 200 KiB.
+const MESSAGE_BYTES: usize = 96 << 10;
 /// As many reports are read in a round.
 const READ: usize = 4096;
 /// How often processes are looked at that open files without being stopped.
@@ -29,7 +33,7 @@ impl Reported {
         Reported {
             opens,
             over: false,
-            buffer: Vec::new(),
+            buffer: vec![0; MESSAGE_BYTES],
             unstopped: HashSet::new(),
             next_look: Instant::now(),
         }
@@ -49,13 +53,17 @@ impl Reported {
     pub(crate) fn read(&mut self, files: &mut Files, board: &SharedBoard, wait: bool) -> usize {
         let mut read = 0;
         while !wait && !self.over && read < READ {
-            let (report, file) = match self.opens.hear(&mut self.buffer) {
-                Heard::Report(report, file) => (report, file),
-                Heard::Nothing => break,
-                Heard::Gone => {
-                    self.over = true;
-                    break;
-                }
+            let (length, file) = match receive_message(self.opens.as_fd(), &mut self.buffer) {
+                Ok(Some(received)) => received,
+                Ok(None) => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => break,
+                Err(_) => (0, None),
+            };
+            // An empty message comes once all processes that were stopped at their opens have
+            // ended, or nobody answers them any more.
+            let Ok(report) = serde_json::from_slice(&self.buffer[..length]) else {
+                self.over = true;
+                break;
             };
             read += 1;
             match (report, file) {
