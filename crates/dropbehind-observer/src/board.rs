@@ -241,8 +241,8 @@ impl Board {
 
 pub(crate) type SharedBoard = Arc<Mutex<Board>>;
 
-pub(crate) fn lock(board: &SharedBoard) -> MutexGuard<'_, Board> {
-    board.lock().unwrap_or_else(PoisonError::into_inner)
+pub(crate) fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

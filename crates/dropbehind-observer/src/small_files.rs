@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::mem::take;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use dropbehind_flusher::trace::{Begun, Deed, DropReason, Label};
@@ -16,6 +16,7 @@ use dropbehind_linux::{
 use dropbehind_policy::{ByteRange, Counted, Mode, RangeSet, Reason, Writeback};
 use dropbehind_policy::{FileNumber, Shelf, ShelfAction, ShelfPlace};
 
+use crate::board::lock;
 use crate::observer::{Input, Inputs};
 
 /// Files that come within this time are taken together: waking the thread costs more than taking
@@ -24,7 +25,8 @@ use crate::observer::{Input, Inputs};
 /// they do not wait for long.
 const GATHER: Duration = Duration::from_millis(2);
 
-/// So many disks have a thread of their own. File systems without a disk count as one each.
+/// At most this many disks have a thread of their own. File systems without a disk count as one
+/// each.
 const DISKS: usize = 64;
 
 /// Sums over all small files.
@@ -46,10 +48,6 @@ pub(crate) struct SmallTotals {
 }
 
 type SharedTotals = Arc<Mutex<SmallTotals>>;
-
-fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// A small file that was closed.
 #[derive(Debug)]
