@@ -210,8 +210,10 @@ const TOLERANCE: u64 = 3;
 /// A system call in which a thread was, at a moment when it executed nothing else.
 #[derive(Clone, Copy, Debug)]
 pub struct CallUnderWay {
-    thread: i32,
-    number: i32,
+    /// The thread.
+    pub thread: i32,
+    /// The call's number, on the thread's architecture.
+    pub number: i32,
     user_ticks: Option<u64>,
 }
 

@@ -25,8 +25,8 @@ use dropbehind_flusher::{
     CacheMap, ExcessSink, FailedWriteback, Flusher, Notice, NoticeSink, ReportedTrace,
 };
 use dropbehind_linux::{
-    CacheUses, EventMask, Fanotify, FileId, FileKind, FileStat, FileSystem, MarkTarget,
-    WritebackFailure, file_stat, kernel_device, page_size,
+    CacheUses, CallUnderWay, EventMask, Fanotify, FileId, FileKind, FileStat, FileSystem,
+    MarkTarget, WritebackFailure, file_stat, kernel_device, page_size,
 };
 use dropbehind_policy::grace::SMALL_FILE_BYTES;
 use dropbehind_policy::{Brought, FileNumber, Inode, ObservedFiles};
@@ -36,7 +36,7 @@ use crate::board::{SharedBoard, lock};
 use crate::budget::Budget;
 use crate::file_path::path_of;
 use crate::inodes::Inodes;
-use crate::opens::{Before, Copying, Opened};
+use crate::opens::{Before, Opened};
 use crate::overlay::Overlays;
 use crate::owners::Owners;
 use crate::programs::Programs;
@@ -344,9 +344,7 @@ impl Files {
     /// A file is being opened. What was cached of it before counts only if it was not known, or
     /// if the open has emptied it. An overlay may have copied it since, or still do so.
     pub(crate) fn reported(&mut self, file: OwnedFd, opened: Opened) {
-        let Opened {
-            process, copying, ..
-        } = opened;
+        let process = opened.process;
         let is_emptied = matches!(opened.before, Before::Emptied);
         let Ok(info) = file_stat(file.as_fd()) else {
             return;
@@ -370,7 +368,7 @@ impl Files {
                 {
                     before = Some(since.clone());
                 }
-                if let Some(Copying { born, .. }) = copying
+                if let Some(born) = opened.copied_born
                     && info.born != Some(born)
                 {
                     let original = |found: &FileStat| found.born == Some(born);
@@ -383,9 +381,6 @@ impl Files {
         let Some(open) = number.and_then(|number| self.files.get_mut(&number)) else {
             return;
         };
-        if let Some(copying) = copying {
-            open.may_be_copied = !copying.is_over;
-        }
         if is_emptied {
             open.is_emptied();
         }
@@ -398,7 +393,7 @@ impl Files {
         }
         if let Some(number) = number {
             self.hold_own_writers(number);
-            self.is_being_opened(number);
+            self.is_being_opened(number, CallUnderWay::new(opened.thread, opened.call_number));
         }
     }
 

@@ -15,7 +15,7 @@ mod spare;
 
 pub use report::ReportedOpens;
 use report::{Absent, Report};
-pub(crate) use report::{Before, Copying, Opened};
+pub(crate) use report::{Before, Opened};
 pub(crate) use reported::Reported;
 pub use server::{OpenServer, Served, StartSpare};
 pub use spare::stand_by;

@@ -313,6 +313,36 @@ for thread in threads: thread.join()
     }
 }
 
+/// The program gets a processor so seldom that it opens a file long after the observer was told so.
+#[test]
+fn files_go_whose_program_waits_for_a_processor() {
+    need!(all Ordinary::needs(&["python3"]));
+    let user = Ordinary::new();
+    let program = "\
+import os, signal, time
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+busy = os.fork()
+while busy == 0: pass
+os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+time.sleep(0.1)
+for number in range(10):
+    file = os.open(f'file{number}', os.O_CREAT | os.O_RDWR)
+    os.close(file)
+    file = os.open(f'file{number}', os.O_RDWR)
+    os.write(file, bytes(200_000))
+    os.close(file)
+os.kill(busy, signal.SIGKILL)
+";
+    std::fs::write(user.file("program.py"), program).unwrap();
+    let figures = user.does(
+        "$RUN -m dontcache --only 'file*' --stats figures -- python3 program.py; cat figures",
+    );
+    let figures: serde_json::Value = serde_json::from_str(&figures).unwrap();
+    let left = (0..10).filter(|number| user.cached_pages(&format!("file{number}")) > 0);
+    assert_eq!(left.collect::<Vec<i32>>(), [0; 0], "{figures}");
+    assert_eq!(figures["kept_bytes"], 0, "{figures}");
+}
+
 #[test]
 fn a_file_is_found_while_others_open_files_all_the_time() {
     need!(all Ordinary::needs(&["python3"]));

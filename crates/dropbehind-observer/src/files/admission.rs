@@ -182,7 +182,7 @@ impl Files {
         };
         let Some(number) = number else { return };
         if let Some(open) = self.files.get_mut(&number) {
-            (open.close_unseen, open.may_be_copied) = (true, false);
+            open.close_unseen = true;
             open.was_read();
         }
         self.doubt(number, DOUBT_FIRST);

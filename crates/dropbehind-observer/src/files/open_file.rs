@@ -60,8 +60,6 @@ pub(super) struct OpenFile {
     pub(super) overlay: Option<Arc<OwnedFd>>,
     /// When it was made. An overlay's file is a new one below once it was copied up.
     pub(super) born: Option<Duration>,
-    /// An open of it is under way, and may have an overlay copy it.
-    pub(super) may_be_copied: bool,
     /// The name of the disk that has the pages; empty if there is none.
     pub(super) disk: Arc<str>,
     /// Empty if no rule asks for it and nothing has looked it up.
@@ -133,7 +131,6 @@ impl OpenFile {
             file: Arc::new(file),
             overlay: overlay.map(Arc::new),
             born: None,
-            may_be_copied: false,
             disk: "".into(),
             path,
             settings,

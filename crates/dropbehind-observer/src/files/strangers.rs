@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dropbehind_linux::{FileId, FileLink, file_links, file_stat, kernel_device};
+use dropbehind_linux::{CallUnderWay, FileId, FileLink, file_links, file_stat, kernel_device};
 use dropbehind_policy::{Brought, FileNumber, Inode};
 use dropbehind_policy::{ByteRange, RangeSet};
 
@@ -68,6 +68,8 @@ pub(super) struct Strangers {
     /// the event of its open, and that event may still be unread.
     orphans: HashMap<Inode, RangeSet>,
     doubts: HashMap<FileNumber, Doubt>,
+    /// The last open of each thread that is stopped at its opens.
+    opening: HashMap<i32, (FileNumber, CallUnderWay)>,
     /// No process had these open in the last search.
     unused: HashSet<FileNumber>,
     /// How often a process brought in pages of an inode that was not found, such as a file
@@ -307,9 +309,10 @@ impl Files {
         self.strangers.doubts.entry(number).or_insert(doubt);
     }
 
-    /// A file is being opened, and no event will report its close. A search must not look before
-    /// the open is over: the thread still has to get a processor.
-    pub(super) fn is_being_opened(&mut self, number: FileNumber) {
+    /// A file is being opened, and no event will report its close. No search looks for it before
+    /// the open is over: the thread still has to get a processor, and an overlay may copy the file.
+    pub(super) fn is_being_opened(&mut self, number: FileNumber, call: CallUnderWay) {
+        self.strangers.opening.insert(call.thread, (number, call));
         self.strangers.doubts.remove(&number);
         self.doubt(number, DOUBT_FIRST);
     }
@@ -368,11 +371,26 @@ impl Files {
 
     /// Begins a search for users of the files whose doubts are due.
     fn begin_scan(&mut self, now: Instant) -> Option<Scan> {
-        let doubts = self.strangers.doubts.iter();
-        let due: Vec<FileNumber> = doubts
+        let strangers = &mut self.strangers;
+        let doubts = strangers.doubts.iter();
+        let mut due: HashSet<FileNumber> = doubts
             .filter(|(_, doubt)| doubt.due <= now)
             .map(|(number, _)| *number)
             .collect();
+        strangers.opening.retain(|_, (number, call)| {
+            if !self.files.contains_key(number) {
+                return false;
+            }
+            if !due.contains(number) {
+                return true;
+            }
+            let goes_on = call.may_go_on();
+            if goes_on && let Some(doubt) = strangers.doubts.get_mut(number) {
+                due.remove(number);
+                doubt.due = now + DOUBT_FIRST;
+            }
+            goes_on
+        });
         let mut unused: Vec<(FileId, FileNumber)> = Vec::new();
         let mut may_be_mapped = Wanted::default();
         for number in due {
@@ -402,12 +420,6 @@ impl Files {
     pub(crate) fn close_unused(&mut self) {
         for number in std::mem::take(&mut self.strangers.unused) {
             self.strangers.doubts.remove(&number);
-            let open = self.files.get(&number);
-            if open.is_some_and(|open| open.may_be_copied) {
-                // Copying takes a while, and nobody has it open until then.
-                self.doubt(number, DOUBT_FIRST);
-                continue;
-            }
             self.see_what_was_brought(number);
             self.table.closed_by_all(number);
         }

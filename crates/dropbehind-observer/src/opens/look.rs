@@ -3,7 +3,6 @@
 //! Nothing is opened that an open could change, or that could keep it waiting: a file is first
 //! named (`O_PATH`), and only a regular file of a file system with a disk is then opened.
 
-use super::Copying;
 use crate::observer::own_process;
 use crate::source::has_pages;
 use dropbehind_linux::seccomp::{Listener, OpenHow, Request, StoppedCall};
@@ -332,14 +331,10 @@ impl LookedAt {
         self.flags.contains(OFlags::TRUNC) && self.size_bytes > 0
     }
 
-    /// What is to be known of it, if the open may have an overlay copy it.
-    pub(super) fn copying(&self) -> Option<Copying> {
+    /// When it was made, if the open may have an overlay copy it.
+    pub(super) fn copied_born(&self) -> Option<Duration> {
         let may_be_copied = self.is_overlay && writes(self.flags) && !self.is_to_be_truncated();
-        let born = self.born.filter(|_| may_be_copied)?;
-        Some(Copying {
-            born,
-            is_over: false,
-        })
+        self.born.filter(|_| may_be_copied)
     }
 
     /// Returns whether an overlay has copied it since.

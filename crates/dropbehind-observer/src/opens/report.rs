@@ -30,20 +30,16 @@ pub(crate) enum Report {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Opened {
     pub(crate) process: i32,
+    pub(crate) thread: i32,
+    /// The number of the system call, which may still be under way.
+    pub(crate) call_number: i32,
     pub(crate) readable: bool,
     pub(crate) writable: bool,
-    pub(crate) copying: Option<Copying>,
+    /// When the file was made that an overlay copies for this open, unless that was done before.
+    pub(crate) copied_born: Option<Duration>,
     pub(crate) before: Before,
     /// When what was cached before was counted (`CLOCK_MONOTONIC`).
     pub(crate) counted_ns: u64,
-}
-
-/// An open that has an overlay copy the file, unless that was done before.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(crate) struct Copying {
-    /// When the file was made, before that.
-    pub(crate) born: Duration,
-    pub(crate) is_over: bool,
 }
 
 /// What was cached of a file just before an open.

@@ -3,7 +3,7 @@
 use super::excess::Excess;
 use super::look::{Found, Inode, LookedAt, Looker, Way, writes};
 use super::spare::TICK;
-use super::{Absent, Before, Copying, Opened, Report};
+use super::{Absent, Before, Opened, Report};
 use crate::budget::Budget;
 use crate::shown;
 use dropbehind_flusher::CacheMap;
@@ -61,7 +61,6 @@ pub struct Served {
 /// An open that was let go before its file could be looked at as it is now.
 #[derive(Debug)]
 struct Unfinished {
-    thread: i32,
     call: CallUnderWay,
     what: What,
     /// When it is looked at next.
@@ -78,7 +77,7 @@ enum What {
     Made(Way),
     Truncated(LookedAt),
     /// An overlay may copy the file.
-    Copied(LookedAt, Counted, Copying),
+    Copied(LookedAt, Counted, Duration),
     /// Nobody could see which file it is.
     Unclear,
 }
@@ -283,7 +282,7 @@ impl Serving {
             return true;
         }
         // What this thread opened before is open by now, or was not possible.
-        self.finish_where(|open| open.thread == call.thread);
+        self.finish_where(|open| open.call.thread == call.thread);
         match call.request {
             Request::Rename => self.finish_made(),
             Request::Ring => {
@@ -333,10 +332,11 @@ impl Serving {
                 if file.is_to_be_truncated() {
                     return self.put_off(call, What::Truncated(file));
                 }
-                let copying = file.copying();
-                self.opened(call.thread, &file, before.clone(), copying);
-                if let Some(copying) = copying {
-                    self.put_off(call, What::Copied(file, before, copying));
+                let copied_born = file.copied_born();
+                let under_way = CallUnderWay::new(call.thread, call.number);
+                self.opened(under_way, &file, before.clone(), copied_born);
+                if let Some(born) = copied_born {
+                    self.put_off(call, What::Copied(file, before, born));
                 }
             }
             Found::ToBeMade(way) => self.put_off(call, What::Made(way)),
@@ -407,7 +407,6 @@ impl Serving {
             _ => PAUSE,
         };
         self.unfinished.push(Unfinished {
-            thread: call.thread,
             call: CallUnderWay::new(call.thread, call.number),
             what,
             next_look: Instant::now() + first,
@@ -425,7 +424,7 @@ impl Serving {
                 true => self.finish(open),
                 false => {
                     if matches!(open.what, What::Unclear) {
-                        self.search(open.thread);
+                        self.search(open.call.thread);
                     }
                     open.next_look = now + open.pause;
                     open.pause = (2 * open.pause).min(TICK);
@@ -463,12 +462,12 @@ impl Serving {
 
     /// Looks at what an open has made or truncated.
     fn finish(&mut self, open: Unfinished) {
-        let thread = open.thread;
+        let (call, thread) = (open.call, open.call.thread);
         match open.what {
             What::Made(way) => match self.looker.made(&way, thread) {
                 Some(Found::File(file)) => {
                     let before = (Before::Made, monotonic_ns());
-                    self.opened(thread, &file, before, None);
+                    self.opened(call, &file, before, None);
                 }
                 // It was renamed or deleted, or could not be made.
                 None => self.search(thread),
@@ -477,31 +476,30 @@ impl Serving {
             What::Truncated(file) => match file.was_modified() {
                 true => {
                     let before = (Before::Emptied, monotonic_ns());
-                    self.opened(thread, &file, before, None);
+                    self.opened(call, &file, before, None);
                 }
                 // The open has failed, or is not yet over.
                 false => self.search(thread),
             },
-            What::Copied(file, before, mut copying) => {
-                copying.is_over = true;
-                self.opened(thread, &file, before, Some(copying));
-            }
+            What::Copied(file, before, born) => self.opened(call, &file, before, Some(born)),
             What::Unclear => self.search(thread),
         }
     }
 
     fn opened(
         &mut self,
-        thread: i32,
+        call: CallUnderWay,
         file: &LookedAt,
         (before, counted_ns): Counted,
-        copying: Option<Copying>,
+        copied_born: Option<Duration>,
     ) {
         let opened = Opened {
-            process: self.process_of(thread),
+            process: self.process_of(call.thread),
+            thread: call.thread,
+            call_number: call.number,
             readable: file.is_readable(),
             writable: writes(file.flags),
-            copying,
+            copied_born,
             before,
             counted_ns,
         };
