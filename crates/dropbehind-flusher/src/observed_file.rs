@@ -53,6 +53,9 @@ pub struct ObserveOptions {
     pub reads: bool,
     /// The file's size in bytes when the observed programs opened it.
     pub opened_size_bytes: u64,
+    /// Nobody has opened it for reading. What appears in it then counts as written until
+    /// [`Observed::was_read`].
+    pub only_written: bool,
     /// How to know whose a page is.
     pub provenance: Provenance,
     /// Reports whether the file's writeback has failed, where that can be known. Its pages
@@ -232,6 +235,7 @@ impl Flusher {
             provenance,
             size_bytes,
             block_device,
+            only_written: options.only_written,
             // If a reader has doubled its readahead (`POSIX_FADV_SEQUENTIAL`), two windows
             // are four times the disk's.
             lag_bytes: (4 * disk.read_ahead().call_bytes).clamp(LAG_MIN_BYTES, LAG_MAX_BYTES),

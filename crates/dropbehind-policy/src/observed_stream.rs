@@ -70,6 +70,8 @@ pub struct ObservedStreamConfig {
     pub size_bytes: u64,
     /// A block device, whose size doesn't change when it is written.
     pub block_device: bool,
+    /// Nobody has opened it for reading so far.
+    pub only_written: bool,
     /// How far a reader may be behind the end of its readahead, in bytes.
     pub lag_bytes: u64,
     /// The size of a page in bytes.
@@ -462,7 +464,8 @@ impl ObservedStream {
     /// have to look before the program writes them back, or a request for pages beside them
     /// does.
     fn is_only_written(&self) -> bool {
-        self.counts.written_bytes > 0 && !self.was_read
+        let is_written = self.config.only_written || self.counts.written_bytes > 0;
+        is_written && !self.was_read
     }
 
     fn all(&self) -> ByteRange {

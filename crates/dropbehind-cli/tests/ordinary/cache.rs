@@ -343,6 +343,32 @@ os.kill(busy, signal.SIGKILL)
     assert_eq!(figures["kept_bytes"], 0, "{figures}");
 }
 
+/// ext4 writes back a file at its close if it was truncated before, so it looks as if it had been
+/// read.
+#[test]
+fn files_that_are_truncated_and_written_count_as_written() {
+    need!(all Ordinary::needs(&["python3"]));
+    let user = Ordinary::new();
+    let program = "\
+import os, time
+for number in range(30):
+    file = os.open(f'file{number % 5}', os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
+    os.write(file, bytes(1_500_000))
+    os.close(file)
+    time.sleep(0.05)
+";
+    std::fs::write(user.file("program.py"), program).unwrap();
+    let figures = user.does(
+        "$RUN -m dontcache --no-reads --only 'file*' --stats figures -- python3 program.py; \
+         cat figures",
+    );
+    let figures: serde_json::Value = serde_json::from_str(&figures).unwrap();
+    let left = (0..5).filter(|number| user.cached_pages(&format!("file{number}")) > 0);
+    assert_eq!(left.collect::<Vec<i32>>(), [0; 0], "{figures}");
+    assert_eq!(figures["bytes_read"], 0, "{figures}");
+    assert_eq!(figures["kept_bytes"], 0, "{figures}");
+}
+
 #[test]
 fn a_file_is_found_while_others_open_files_all_the_time() {
     need!(all Ordinary::needs(&["python3"]));

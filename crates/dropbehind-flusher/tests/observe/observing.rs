@@ -34,6 +34,7 @@ impl Observing {
                 request_bytes: None,
                 reads: true,
                 opened_size_bytes: u64::MAX,
+                only_written: false,
                 provenance: Provenance::ResidentAtOpen(CacheMap::empty()),
                 writeback_sign: None,
                 key: 7,

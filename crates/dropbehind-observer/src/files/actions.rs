@@ -107,6 +107,8 @@ impl Files {
             request_bytes: settings.request_bytes,
             reads: settings.reads,
             opened_size_bytes: open.opened_size_bytes,
+            // Reported opens say what for.
+            only_written: self.fanotify.is_none() && open.written && !open.read,
             provenance,
             writeback_sign: open.writeback_sign.clone(),
             key: number.0,

@@ -79,7 +79,7 @@ pub(super) struct OpenFile {
     /// A process that could write has closed it.
     pub(super) written: bool,
     /// A process has read it, or may have: clean pages then count as read.
-    read: bool,
+    pub(super) read: bool,
     /// No event will report its close.
     pub(super) close_unseen: bool,
     /// Counted as written before the trace named these pages, which it may still do.

@@ -21,6 +21,7 @@ fn observed(mode: Mode, provenance: ProvenanceKind, size_bytes: u64) -> Observed
         provenance,
         size_bytes,
         block_device: false,
+        only_written: false,
         lag_bytes: 16 * MIB,
         page_bytes: PAGE,
     })

@@ -98,6 +98,7 @@ impl World {
                 provenance: ProvenanceKind::Traced,
                 size_bytes: self.files[file].size_pages as u64 * PAGE,
                 block_device: false,
+                only_written: false,
                 lag_bytes: self.plan.lag_bytes,
                 page_bytes: PAGE,
             }),
