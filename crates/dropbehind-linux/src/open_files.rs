@@ -182,8 +182,8 @@ impl FileLink {
     }
 }
 
-/// The files that a process has mapped shared and writable: its writes there make no events.
-/// A file may appear several times, and every other mapping yields `None`. For a device, or a
+/// The files that a process has mapped: all, or those shared and writable, where writes make no
+/// events. A file may appear several times, and every other mapping yields `None`. For a device, or a
 /// file on an overlay, this is the inode that the process opened, which has no pages.
 ///
 /// Reading this takes the process's `mmap_lock`. Whoever holds that may be waiting for a file
@@ -194,20 +194,24 @@ impl FileLink {
 ///
 /// - `ENOENT`, `ESRCH`: there is no such process any more.
 /// - `EACCES`: it is another user's (`PTRACE_MODE_READ`).
-pub fn mapped_files(process: i32) -> io::Result<impl Iterator<Item = Option<KernelInode>>> {
+pub fn mapped_files(
+    process: i32,
+    all: bool,
+) -> io::Result<impl Iterator<Item = Option<KernelInode>>> {
     let maps = fs::File::open(format!("/proc/{process}/maps"))?;
     let lines = BufReader::new(maps).split(b'\n');
     Ok(lines
         .map_while(Result::ok)
-        .map(|line| shared_writable(&line)))
+        .map(move |line| mapped_file(&line, all)))
 }
 
-/// The inode in a line of proc_pid_maps(5), if it is mapped shared and writable:
-/// `7f0-7f1 rw-s 00000000 fe:01 42   /path`.
-fn shared_writable(line: &[u8]) -> Option<KernelInode> {
+/// The inode in a line of proc_pid_maps(5), such as `7f0-7f1 rw-s 00000000 fe:01 42   /path`, if
+/// all count or it is mapped shared and writable.
+fn mapped_file(line: &[u8], all: bool) -> Option<KernelInode> {
     let mut fields = line.split(|&byte| byte == b' ');
     let rights = fields.nth(1)?;
-    if !(rights.get(1) == Some(&b'w') && rights.get(3) == Some(&b's')) {
+    let is_counted = all || rights.get(1) == Some(&b'w') && rights.get(3) == Some(&b's');
+    if !is_counted {
         return None;
     }
     let mut text = || std::str::from_utf8(fields.next()?).ok();
@@ -370,11 +374,11 @@ mod tests {
     fn any_text_of_proc_is_read_or_refused() {
         dropbehind_testbed::fuzz("tests/corpus/proc", |bytes| {
             for line in bytes.split(|&byte| byte == b'\n') {
-                if let Some(inode) = shared_writable(line) {
+                if let Some(inode) = mapped_file(line, false) {
                     let (major, minor) = (inode.device >> 20, inode.device & 0xf_ffff);
                     let number = inode.number;
                     let again = format!("1-2 rw-s 0 {major:x}:{minor:x} {number} /path");
-                    assert_eq!(shared_writable(again.as_bytes()), Some(inode));
+                    assert_eq!(mapped_file(again.as_bytes(), false), Some(inode));
                 }
             }
             let text = String::from_utf8_lossy(bytes);

@@ -369,6 +369,29 @@ for number in range(30):
     assert_eq!(figures["kept_bytes"], 0, "{figures}");
 }
 
+/// A mapping uses a file whose descriptor is closed.
+#[test]
+fn what_a_mapping_reads_after_the_close_goes() {
+    need!(all Ordinary::needs(&["python3"]));
+    let user = Ordinary::new();
+    let program = "\
+import mmap, os, time
+file = os.open('data', os.O_RDONLY)
+mapping = mmap.mmap(file, 0, mmap.MAP_PRIVATE, mmap.PROT_READ)
+os.close(file)
+for descriptor in range(3, 20):
+    try: os.close(descriptor)
+    except OSError: pass
+time.sleep(1)
+for page in range(0, len(mapping), 4096): mapping[page]
+";
+    std::fs::write(user.file("program.py"), program).unwrap();
+    user.does("head -c 16M /dev/urandom >data; sync data");
+    evict(&user.file("data"));
+    let figures = user.does("$RUN --stats figures -- python3 program.py; cat figures");
+    assert_eq!(user.cached_pages("data"), 0, "{figures}");
+}
+
 #[test]
 fn a_file_is_found_while_others_open_files_all_the_time() {
     need!(all Ordinary::needs(&["python3"]));

@@ -205,7 +205,7 @@ fn shared_writable_mappings_outlive_their_descriptors() {
         unsafe { mmap(std::ptr::null_mut(), 8192, rights, flags, &file, 0) }.unwrap()
     };
     let times = || {
-        let files = mapped_files(self_id()).unwrap().flatten();
+        let files = mapped_files(self_id(), false).unwrap().flatten();
         files.filter(|file| *file == inode).count()
     };
     let both = ProtFlags::READ | ProtFlags::WRITE;

@@ -24,18 +24,24 @@ const WAITING: usize = 8;
 const STEP: Duration = Duration::from_millis(5);
 const REST: u32 = 25;
 
-/// Files that may be mapped, by the numbers of their inodes.
+/// Files that may be mapped.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Wanted(HashMap<u64, Vec<(Option<u32>, FileNumber)>>);
+pub(super) struct Wanted {
+    /// By the numbers of their inodes.
+    files: HashMap<u64, Vec<(Option<u32>, FileNumber)>>,
+    /// All mappings count, and not only those through which programs write: nothing reports what
+    /// the others bring in.
+    pub(super) all: bool,
+}
 
 impl Wanted {
     /// If the inode's device is not known, an inode of this number on any device counts.
     pub(super) fn add(&mut self, device: Option<u32>, number: u64, file: FileNumber) {
-        self.0.entry(number).or_default().push((device, file));
+        self.files.entry(number).or_default().push((device, file));
     }
 
     fn files_of(&self, inode: KernelInode) -> impl Iterator<Item = FileNumber> {
-        let of_number = self.0.get(&inode.number).into_iter().flatten();
+        let of_number = self.files.get(&inode.number).into_iter().flatten();
         let is_it = move |device: Option<u32>| device.is_none_or(|device| device == inode.device);
         of_number.filter_map(move |(device, file)| is_it(*device).then_some(*file))
     }
@@ -85,7 +91,7 @@ pub(super) enum Progress {
 }
 
 impl Search {
-    /// Searches these processes for shared, writable mappings of the files.
+    /// Searches these processes for mappings of the files.
     pub(super) fn start(wanted: Arc<Wanted>, processes: Vec<i32>, asked: &Asked) -> Self {
         let (say, seen) = mpsc::channel();
         let mut rest = processes.clone();
@@ -154,7 +160,7 @@ fn look_at(
     say: &mpsc::Sender<Seen>,
 ) -> Result<(), mpsc::SendError<Seen>> {
     let mut budget = Budget::new(STEP);
-    for inode in mapped_files(process).into_iter().flatten() {
+    for inode in mapped_files(process, wanted.all).into_iter().flatten() {
         if !budget.lasts() {
             std::thread::sleep(budget.cost() * REST);
             budget = Budget::new(STEP);

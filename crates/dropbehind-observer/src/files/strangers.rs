@@ -393,6 +393,7 @@ impl Files {
         });
         let mut unused: Vec<(FileId, FileNumber)> = Vec::new();
         let mut may_be_mapped = Wanted::default();
+        may_be_mapped.all = self.trace.is_none();
         for number in due {
             let Some(open) = self.files.get(&number) else {
                 self.strangers.doubts.remove(&number);
