@@ -212,8 +212,7 @@ const TOLERANCE: u64 = 3;
 pub struct CallUnderWay {
     /// The thread.
     pub thread: i32,
-    /// The call's number, on the thread's architecture.
-    pub number: i32,
+    number: i32,
     user_ticks: Option<u64>,
 }
 

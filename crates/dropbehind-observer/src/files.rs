@@ -25,8 +25,8 @@ use dropbehind_flusher::{
     CacheMap, ExcessSink, FailedWriteback, Flusher, Notice, NoticeSink, ReportedTrace,
 };
 use dropbehind_linux::{
-    CacheUses, CallUnderWay, EventMask, Fanotify, FileId, FileKind, FileStat, FileSystem,
-    MarkTarget, WritebackFailure, file_stat, kernel_device, page_size,
+    CacheUses, EventMask, Fanotify, FileId, FileKind, FileStat, FileSystem, MarkTarget,
+    WritebackFailure, file_stat, kernel_device, page_size,
 };
 use dropbehind_policy::grace::SMALL_FILE_BYTES;
 use dropbehind_policy::{Brought, FileNumber, Inode, ObservedFiles};
@@ -345,7 +345,7 @@ impl Files {
     /// if the open has emptied it. An overlay may have copied it since, or still do so.
     pub(crate) fn reported(&mut self, file: OwnedFd, opened: Opened) {
         let process = opened.process;
-        let is_emptied = matches!(opened.before, Before::Emptied);
+        let is_emptied = matches!(opened.before, Before::Emptied | Before::Made);
         let Ok(info) = file_stat(file.as_fd()) else {
             return;
         };
@@ -362,22 +362,22 @@ impl Files {
             }
             None => {
                 let mut before = opened.before.map(file.as_fd());
-                if before.is_some()
-                    && let Some((forgotten_ns, since)) = self.forgotten.get(&info.id)
+                if let Some((forgotten_ns, since)) = self.forgotten.get(&info.id)
                     && opened.counted_ns < *forgotten_ns
                 {
-                    before = Some(since.clone());
+                    before = since.clone();
                 }
                 if let Some(born) = opened.copied_born
                     && info.born != Some(born)
                 {
                     let original = |found: &FileStat| found.born == Some(born);
-                    self.admit_copied(path_of(file.as_fd()), process, before, original);
-                    before = Some(CacheMap::empty());
+                    self.admit_copied(path_of(file.as_fd()), process, Some(before), original);
+                    before = CacheMap::empty();
                 }
-                self.admit(file, &info, process, before)
+                self.admit(file, &info, process, Some(before))
             }
         };
+        self.is_being_opened(opened.thread, number.filter(|_| opened.is_under_way));
         let Some(open) = number.and_then(|number| self.files.get_mut(&number)) else {
             return;
         };
@@ -393,7 +393,7 @@ impl Files {
         }
         if let Some(number) = number {
             self.hold_own_writers(number);
-            self.is_being_opened(number, CallUnderWay::new(opened.thread, opened.call_number));
+            self.doubt_anew(number);
         }
     }
 

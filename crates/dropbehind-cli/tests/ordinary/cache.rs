@@ -343,6 +343,95 @@ os.kill(busy, signal.SIGKILL)
     assert_eq!(figures["kept_bytes"], 0, "{figures}");
 }
 
+/// As `cp -p` does, which truncates what it overwrites, and sets the times that it had.
+#[test]
+fn files_whose_times_are_set_go() {
+    need!(all Ordinary::needs(&["cp"]));
+    let user = Ordinary::new();
+    user.does(
+        "mkdir from to; for n in $(seq 30); do head -c 100K /dev/urandom >from/$n; done; \
+         cp -p from/* to; sync to/*",
+    );
+    for number in 1..=30 {
+        evict(&user.file(&format!("to/{number}")));
+    }
+    user.does("$RUN cp -p from/* to");
+    let left = (1..=30).filter(|number| user.cached_pages(&format!("to/{number}")) > 0);
+    assert_eq!(left.collect::<Vec<i32>>(), [0; 0]);
+}
+
+/// A thread that waits in the open of a FIFO has closed what it had opened before.
+#[test]
+fn a_file_goes_whose_thread_waits_in_another_open() {
+    need!(all Ordinary::needs(&["python3"]));
+    let user = Ordinary::new();
+    let program = "\
+import os
+file = os.open('data', os.O_RDONLY)
+os.read(file, 1 << 20)
+os.close(file)
+os.open('fifo', os.O_RDONLY)
+";
+    std::fs::write(user.file("program.py"), program).unwrap();
+    user.does("head -c 1M /dev/urandom >data; sync data; mkfifo fifo");
+    let data = user.file("data");
+    evict(&data);
+    let mut run = user.script("", "$RUN python3 program.py").spawn().unwrap();
+    let has_read = |_| {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        user.cached_pages("data") > 0
+    };
+    // It may be gone before this sees it.
+    let _ = (0..100).any(has_read);
+    let is_gone = |_| {
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        user.cached_pages("data") == 0
+    };
+    let gone = (0..100).any(is_gone);
+    let waits = run.try_wait().unwrap().is_none();
+    user.does("echo >fifo");
+    assert!(run.wait().unwrap().success());
+    assert!(gone && waits);
+}
+
+/// After a file was open for seconds, its close is noticed soon. What others bring in later, and
+/// before it is opened again, is theirs.
+#[test]
+fn what_others_read_between_two_uses_stays() {
+    need!(all Ordinary::needs(&["python3"]));
+    let user = Ordinary::new();
+    let program = "\
+import os, time
+def use(seconds):
+    file = os.open('data', os.O_RDONLY)
+    for _ in range(10 * seconds + 1):
+        os.pread(file, 4096, 0)
+        time.sleep(0.1)
+    os.close(file)
+use(6)
+time.sleep(3)
+os.close(os.open('closed', os.O_CREAT | os.O_WRONLY))
+while not os.path.exists('read'): time.sleep(0.01)
+use(0)
+time.sleep(3)
+";
+    std::fs::write(user.file("program.py"), program).unwrap();
+    user.does("head -c 16M /dev/urandom >data; sync data");
+    let data = user.file("data");
+    evict(&data);
+    let mut run = user.script("", "$RUN python3 program.py").spawn().unwrap();
+    while !user.file("closed").exists() {
+        assert_eq!(run.try_wait().unwrap(), None);
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    warm(&data, 0..16 * MIB);
+    std::fs::write(user.file("read"), "").unwrap();
+    assert!(run.wait().unwrap().success());
+    // The kernel may take back a few by itself.
+    let cached_bytes = user.cached_pages("data") * 4096;
+    assert!(cached_bytes >= 12 * MIB, "{cached_bytes}");
+}
+
 /// ext4 writes back a file at its close if it was truncated before, so it looks as if it had been
 /// read.
 #[test]

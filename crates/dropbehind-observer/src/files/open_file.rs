@@ -199,8 +199,10 @@ impl OpenFile {
         }
     }
 
-    /// It was truncated to nothing: without the trace, nothing of it is others' from now on.
+    /// It was made, or truncated to nothing: without the trace, nothing of it is others' from now
+    /// on.
     pub(super) fn is_emptied(&mut self) {
+        self.opened_size_bytes = 0;
         if let Some(before) = &mut self.before {
             *before = CacheMap::empty();
         }

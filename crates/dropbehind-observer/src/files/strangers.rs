@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dropbehind_linux::{CallUnderWay, FileId, FileLink, file_links, file_stat, kernel_device};
+use dropbehind_linux::{FileId, FileLink, file_links, file_stat, kernel_device};
 use dropbehind_policy::{Brought, FileNumber, Inode};
 use dropbehind_policy::{ByteRange, RangeSet};
 
@@ -40,8 +40,10 @@ const COSTLY_SEARCH: Duration = Duration::from_millis(1);
 /// How long until `/proc` is asked whether a file is still open. The pause doubles each time
 /// that it is: fanotify merges closes, and only `/proc` shows how many descriptors are left.
 pub(super) const DOUBT_FIRST: Duration = Duration::from_millis(20);
-/// The longest such pause.
+/// The longest such pause, and the longest where no event reports closes. Until then, a deleted
+/// file's blocks stay in use, and what others bring in counts as the program's.
 const DOUBT_LONGEST: Duration = Duration::from_secs(30);
+const DOUBT_LONGEST_UNSEEN: Duration = Duration::from_secs(1);
 /// Orphans are remembered for at most this many unknown inodes.
 const ORPHANS: usize = 1 << 16;
 
@@ -68,8 +70,8 @@ pub(super) struct Strangers {
     /// the event of its open, and that event may still be unread.
     orphans: HashMap<Inode, RangeSet>,
     doubts: HashMap<FileNumber, Doubt>,
-    /// The last open of each thread that is stopped at its opens.
-    opening: HashMap<i32, (FileNumber, CallUnderWay)>,
+    /// The files that threads are opening.
+    opening: HashMap<i32, FileNumber>,
     /// No process had these open in the last search.
     unused: HashSet<FileNumber>,
     /// How often a process brought in pages of an inode that was not found, such as a file
@@ -309,10 +311,18 @@ impl Files {
         self.strangers.doubts.entry(number).or_insert(doubt);
     }
 
-    /// A file is being opened, and no event will report its close. No search looks for it before
-    /// the open is over: the thread still has to get a processor, and an overlay may copy the file.
-    pub(super) fn is_being_opened(&mut self, number: FileNumber, call: CallUnderWay) {
-        self.strangers.opening.insert(call.thread, (number, call));
+    /// This is the file that a thread is opening, or none any more. No search looks for its users
+    /// before the open is over: the thread still has to get a processor, and an overlay may copy
+    /// the file.
+    pub(crate) fn is_being_opened(&mut self, thread: i32, number: Option<FileNumber>) {
+        match number {
+            Some(number) => self.strangers.opening.insert(thread, number),
+            None => self.strangers.opening.remove(&thread),
+        };
+    }
+
+    /// A file was opened, and no event will report its close.
+    pub(super) fn doubt_anew(&mut self, number: FileNumber) {
         self.strangers.doubts.remove(&number);
         self.doubt(number, DOUBT_FIRST);
     }
@@ -337,9 +347,13 @@ impl Files {
             |number, link| used.push((number, link)),
         );
         self.strangers.limit_reached |= scan.limit_reached();
+        let longest = match self.fanotify {
+            Some(_) => DOUBT_LONGEST,
+            None => DOUBT_LONGEST_UNSEEN,
+        };
         for (number, link) in used {
             if let Some(doubt) = self.strangers.doubts.get_mut(&number) {
-                doubt.pause = (doubt.pause * 2).min(DOUBT_LONGEST);
+                doubt.pause = (doubt.pause * 2).min(longest);
                 doubt.due = Instant::now() + doubt.pause;
             }
             self.hold_again(number, link);
@@ -371,26 +385,18 @@ impl Files {
 
     /// Begins a search for users of the files whose doubts are due.
     fn begin_scan(&mut self, now: Instant) -> Option<Scan> {
-        let strangers = &mut self.strangers;
-        let doubts = strangers.doubts.iter();
+        let doubts = self.strangers.doubts.iter();
         let mut due: HashSet<FileNumber> = doubts
             .filter(|(_, doubt)| doubt.due <= now)
             .map(|(number, _)| *number)
             .collect();
-        strangers.opening.retain(|_, (number, call)| {
-            if !self.files.contains_key(number) {
-                return false;
-            }
-            if !due.contains(number) {
-                return true;
-            }
-            let goes_on = call.may_go_on();
-            if goes_on && let Some(doubt) = strangers.doubts.get_mut(number) {
-                due.remove(number);
+        for number in self.strangers.opening.values() {
+            if due.remove(number)
+                && let Some(doubt) = self.strangers.doubts.get_mut(number)
+            {
                 doubt.due = now + DOUBT_FIRST;
             }
-            goes_on
-        });
+        }
         let mut unused: Vec<(FileId, FileNumber)> = Vec::new();
         let mut may_be_mapped = Wanted::default();
         may_be_mapped.all = self.trace.is_none();

@@ -46,8 +46,9 @@ pub(super) struct LookedAt {
     pub(super) file: OwnedFd,
     pub(super) inode: Inode,
     pub(super) size_bytes: u64,
-    /// When it was last written or truncated, in seconds and nanoseconds.
-    pub(super) modified: (i64, u32),
+    /// When it was last changed, in seconds and nanoseconds. Programs set the time of the last
+    /// write as they like, but not this.
+    pub(super) changed: (i64, u32),
     /// When it was made. An overlay's file is a new one below once it was copied up.
     born: Option<Duration>,
     /// Its pages are those of another file, and no count sees them here.
@@ -95,10 +96,10 @@ pub(super) struct Looker {
     pub(super) left_alone: Option<PathBuf>,
 }
 
-/// The directories of threads in `/proc`. One stays that of its thread, and leads nowhere once
-/// the thread has ended.
+/// The directories of threads in `/proc`, with the process of each. A directory stays that of its
+/// thread, and leads nowhere once the thread has ended.
 #[derive(Debug, Default)]
-struct Threads(HashMap<i32, OwnedFd>);
+struct Threads(HashMap<i32, (OwnedFd, i32)>);
 
 impl Threads {
     /// Asks for something in this thread's directory.
@@ -107,7 +108,7 @@ impl Threads {
         thread: i32,
         ask: impl Fn(BorrowedFd<'_>) -> Result<T, Errno>,
     ) -> Result<T, Errno> {
-        if let Some(known) = self.0.get(&thread) {
+        if let Some((known, _)) = self.0.get(&thread) {
             match ask(known.as_fd()) {
                 // Another thread may have its number.
                 Err(Errno::SRCH | Errno::NOENT) => {}
@@ -120,7 +121,8 @@ impl Threads {
         if self.0.len() >= THREADS {
             self.0.clear();
         }
-        self.0.insert(thread, directory);
+        let process = process_in(directory.as_fd()).unwrap_or(thread);
+        self.0.insert(thread, (directory, process));
         answer
     }
 }
@@ -221,6 +223,18 @@ impl Looker {
         }
     }
 
+    /// The process that this thread belongs to.
+    pub(super) fn process_of(&mut self, thread: i32) -> i32 {
+        // Any question finds out whether it is still the same thread.
+        let _ = self
+            .threads
+            .ask(thread, |directory| root_in(directory, "root"));
+        self.threads
+            .0
+            .get(&thread)
+            .map_or(thread, |(_, process)| *process)
+    }
+
     /// Returns whether a thread's process has as many descriptors as it may, so that an open will
     /// most likely fail. False before Linux 6.2, which does not count them.
     pub(super) fn has_all_descriptors(&mut self, thread: i32) -> bool {
@@ -264,7 +278,7 @@ impl Looker {
                 inode: inode_of(&stat),
                 size_bytes: stat.stx_size,
                 born: born(&stat),
-                modified: (stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec),
+                changed: changed(&stat),
                 is_overlay: kind == Kind::Overlay,
                 flags,
             }),
@@ -344,8 +358,9 @@ impl LookedAt {
 
     /// Returns whether the file was written or truncated since.
     pub(super) fn was_modified(&self) -> bool {
-        stat(&self.file)
-            .is_ok_and(|stat| (stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec) != self.modified)
+        let is_changed =
+            |stat: Statx| (changed(&stat), stat.stx_size) != (self.changed, self.size_bytes);
+        stat(&self.file).is_ok_and(is_changed)
     }
 }
 
@@ -408,6 +423,18 @@ fn inode_of(stat: &Statx) -> Inode {
     (stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino)
 }
 
+/// The process of the thread that has this directory in `/proc`.
+fn process_in(directory: BorrowedFd<'_>) -> Option<i32> {
+    let status = rustix::fs::openat(directory, "status", OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let status = io::read_to_string(std::fs::File::from(status)).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
+    line.trim().parse().ok()
+}
+
+fn changed(stat: &Statx) -> (i64, u32) {
+    (stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec)
+}
+
 fn born(stat: &Statx) -> Option<Duration> {
     let is_known = stat.stx_mask & StatxFlags::BTIME.bits() != 0;
     let seconds = u64::try_from(stat.stx_btime.tv_sec).ok()?;
@@ -439,10 +466,11 @@ mod tests {
         ended.wait().unwrap();
         assert!(root_in(of_ended.as_fd(), "root").is_err());
         let own = own_process();
-        let mut threads = Threads(HashMap::from([(own, of_ended)]));
+        let mut threads = Threads(HashMap::from([(own, (of_ended, 1))]));
         let root = |threads: &mut Threads| threads.ask(own, |directory| root_in(directory, "root"));
         assert_eq!(root(&mut threads), root_in(CWD, "/proc/self/root"));
         assert_eq!(root(&mut threads), root_in(CWD, "/proc/self/root"));
-        assert_eq!(threads.0.len(), 1);
+        let known: Vec<i32> = threads.0.values().map(|(_, process)| *process).collect();
+        assert_eq!(known, [own]);
     }
 }

@@ -18,6 +18,8 @@ const PARTS: usize = 2048;
 pub(crate) enum Report {
     /// A process opens the file whose descriptor comes with this.
     Opened(Opened),
+    /// The open of a thread that was [under way](Opened::is_under_way) is over.
+    Over { thread: i32 },
     /// A process may have opened a file that could not be looked at before.
     Search { process: i32 },
     /// A process opens files without being stopped, through io_uring.
@@ -31,8 +33,8 @@ pub(crate) enum Report {
 pub(crate) struct Opened {
     pub(crate) process: i32,
     pub(crate) thread: i32,
-    /// The number of the system call, which may still be under way.
-    pub(crate) call_number: i32,
+    /// The open may not be over yet. Once it is, there is another report of this thread.
+    pub(crate) is_under_way: bool,
     pub(crate) readable: bool,
     pub(crate) writable: bool,
     /// When the file was made that an overlay copies for this open, unless that was done before.
@@ -56,13 +58,12 @@ pub(crate) enum Before {
 }
 
 impl Before {
-    /// What was cached of this file; `None` if it was made by the open.
-    pub(crate) fn map(self, file: BorrowedFd<'_>) -> Option<CacheMap> {
+    /// What was cached of this file.
+    pub(crate) fn map(self, file: BorrowedFd<'_>) -> CacheMap {
         match self {
-            Before::Made => None,
-            Before::Emptied => Some(CacheMap::empty()),
-            Before::Absent(absent) => Some(absent.map()),
-            Before::Uncounted => Some(CacheMap::now_without_reads_under_way(file)),
+            Before::Made | Before::Emptied => CacheMap::empty(),
+            Before::Absent(absent) => absent.map(),
+            Before::Uncounted => CacheMap::now_without_reads_under_way(file),
         }
     }
 }

@@ -73,6 +73,7 @@ impl Reported {
                         .note("out of descriptors: some files are left to the kernel".to_owned());
                     files.programs.opened(opened.process);
                 }
+                (Report::Over { thread }, _) => files.is_being_opened(thread, None),
                 (Report::Search { process }, _) => {
                     files.programs.opened(process);
                     files.inherit(process);

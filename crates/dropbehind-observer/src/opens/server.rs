@@ -41,8 +41,8 @@ const COSTLY_FILES: usize = 1024;
 const HELD: Duration = Duration::from_secs(2);
 /// The longest wait for that at the end.
 const FLUSHING: Duration = Duration::from_secs(1);
-/// As many threads are remembered.
-const THREADS: usize = 4096;
+/// As many processes are remembered.
+const PROCESSES: usize = 4096;
 
 /// Starts another process that stands by as holder number `holder`.
 pub type StartSpare = Box<dyn FnMut(&Served, usize) -> io::Result<Pidfd> + Send>;
@@ -61,7 +61,10 @@ pub struct Served {
 /// An open that was let go before its file could be looked at as it is now.
 #[derive(Debug)]
 struct Unfinished {
+    process: i32,
     call: CallUnderWay,
+    /// Its thread has called again since.
+    is_over: bool,
     what: What,
     /// When it is looked at next.
     next_look: Instant,
@@ -80,16 +83,19 @@ enum What {
     Copied(LookedAt, Counted, Duration),
     /// Nobody could see which file it is.
     Unclear,
+    /// Nothing but that it is over is still to be reported.
+    Reported,
 }
 
 impl Unfinished {
-    fn is_done(&self) -> bool {
+    /// Returns whether the file shows what the open has done.
+    fn shows(&self) -> bool {
         match &self.what {
             What::Made(way) => way.is_there(),
             What::Truncated(file) => file.was_modified(),
             What::Copied(file, ..) => file.was_copied(),
             // Nothing shows it while the thread runs.
-            What::Unclear => false,
+            What::Unclear | What::Reported => false,
         }
     }
 }
@@ -112,7 +118,8 @@ pub(super) struct Serving {
     pub(super) other: Option<Pidfd>,
     looker: Looker,
     unfinished: Vec<Unfinished>,
-    processes: HashMap<i32, i32>,
+    /// Those that have opened something.
+    processes: HashSet<i32>,
     told_of_others: HashSet<u32>,
     /// When what is cached of a file may be counted again.
     next_count: HashMap<Inode, Instant>,
@@ -136,7 +143,7 @@ impl Serving {
             other: None,
             looker: Looker::new(),
             unfinished: Vec::new(),
-            processes: HashMap::new(),
+            processes: HashSet::new(),
             told_of_others: HashSet::new(),
             next_count: HashMap::new(),
             unreported: false,
@@ -162,7 +169,7 @@ impl Serving {
                 asked = Instant::now();
                 if each(self) {
                     self.let_all_go();
-                    self.finish_all();
+                    self.end_all();
                     return Stopped::Enough;
                 }
             }
@@ -195,10 +202,11 @@ impl Serving {
             let is_woken = entries[1..].iter().any(PollEntry::is_ready);
             if is_woken && !hung_up && each(self) {
                 self.let_all_go();
+                self.end_all();
                 return Stopped::Enough;
             }
             if hung_up {
-                self.finish_all();
+                self.end_all();
                 return Stopped::AllGone;
             }
             if ready
@@ -282,24 +290,40 @@ impl Serving {
             return true;
         }
         // What this thread opened before is open by now, or was not possible.
-        self.finish_where(|open| open.call.thread == call.thread);
-        match call.request {
-            Request::Rename => self.finish_made(),
+        let opens = self.unfinished.iter_mut();
+        let earlier = opens.filter(|open| open.call.thread == call.thread);
+        earlier.for_each(|open| open.is_over = true);
+        self.finish_where(|open| open.is_over && !matches!(open.what, What::Reported));
+        let holds = match call.request {
+            Request::Rename => {
+                self.finish_made();
+                false
+            }
             Request::Ring => {
                 let process = self.process_of(call.thread);
                 self.report(&Report::Unstopped { process }, None);
+                false
             }
-            _ if !self.looks => self.put_off(call, What::Unclear),
+            _ if !self.looks => {
+                let note = "a directory or a server kept dropbehind waiting while programs opened \
+                            files: what they use of some of those may stay cached";
+                self.report(&Report::Note(note.to_owned()), None);
+                self.put_off(call, What::Unclear);
+                false
+            }
             Request::Open { .. } | Request::OpenHow { .. } => {
                 let served = Arc::clone(&self.served);
                 let found = self.looker.look(call, &served.listener);
-                if self.holds(call, &found) {
-                    return false;
+                let holds = self.holds(call, &found);
+                if !holds {
+                    self.found(call, found);
                 }
-                self.found(call, found);
+                holds
             }
-        }
-        true
+        };
+        // Unless this open was reported instead.
+        self.finish_where(|open| open.is_over);
+        !holds
     }
 
     /// Handles what an open leads to, which is about to happen.
@@ -333,11 +357,15 @@ impl Serving {
                     return self.put_off(call, What::Truncated(file));
                 }
                 let copied_born = file.copied_born();
-                let under_way = CallUnderWay::new(call.thread, call.number);
-                self.opened(under_way, &file, before.clone(), copied_born);
-                if let Some(born) = copied_born {
-                    self.put_off(call, What::Copied(file, before, born));
-                }
+                let (process, thread) = (self.process_of(call.thread), call.thread);
+                self.opened((process, thread, true), &file, before.clone(), copied_born);
+                self.put_off(
+                    call,
+                    match copied_born {
+                        Some(born) => What::Copied(file, before, born),
+                        None => What::Reported,
+                    },
+                );
             }
             Found::ToBeMade(way) => self.put_off(call, What::Made(way)),
             Found::Unclear => self.put_off(call, What::Unclear),
@@ -401,12 +429,15 @@ impl Serving {
     }
 
     fn put_off(&mut self, call: &StoppedCall, what: What) {
+        let process = self.process_of(call.thread);
         // A search finds only what is open at that moment.
         let first = match &what {
             What::Unclear => Duration::ZERO,
             _ => PAUSE,
         };
         self.unfinished.push(Unfinished {
+            process,
+            is_over: false,
             call: CallUnderWay::new(call.thread, call.number),
             what,
             next_look: Instant::now() + first,
@@ -420,11 +451,16 @@ impl Serving {
         let is_due = |open: &mut Unfinished| open.next_look <= now;
         let due: Vec<_> = self.unfinished.extract_if(.., is_due).collect();
         for mut open in due {
-            match open.is_done() || !open.call.may_go_on() {
+            if open.shows() {
+                self.finish(open);
+                continue;
+            }
+            open.is_over = !open.call.may_go_on();
+            match open.is_over {
                 true => self.finish(open),
                 false => {
                     if matches!(open.what, What::Unclear) {
-                        self.search(open.call.thread);
+                        self.search(open.process);
                     }
                     open.next_look = now + open.pause;
                     open.pause = (2 * open.pause).min(TICK);
@@ -436,7 +472,7 @@ impl Serving {
 
     /// Looks at what opens of any thread have made, before it may get another name.
     fn finish_made(&mut self) {
-        self.finish_where(|open| matches!(open.what, What::Made(_)) && open.is_done());
+        self.finish_where(|open| matches!(open.what, What::Made(_)) && open.shows());
     }
 
     /// If other threads have made or truncated this file, reports that first: what is cached of it
@@ -444,13 +480,23 @@ impl Serving {
     fn finish_same(&mut self, file: &LookedAt) {
         self.finish_where(|open| match &open.what {
             What::Made(way) => way.leads_to(file.inode),
-            What::Truncated(other) => other.inode == file.inode && open.is_done(),
-            What::Copied(..) | What::Unclear => false,
+            What::Truncated(other) | What::Copied(other, ..) => {
+                other.inode == file.inode && open.shows()
+            }
+            What::Unclear | What::Reported => false,
         });
     }
 
     fn finish_all(&mut self) {
-        self.finish_where(|_| true);
+        self.finish_where(|open| !matches!(open.what, What::Reported));
+    }
+
+    /// Nobody looks any more whether opens are over.
+    fn end_all(&mut self) {
+        self.finish_where(|open| {
+            open.is_over = true;
+            true
+        });
     }
 
     fn finish_where(&mut self, is_wanted: impl FnMut(&mut Unfinished) -> bool) {
@@ -461,42 +507,50 @@ impl Serving {
     }
 
     /// Looks at what an open has made or truncated.
-    fn finish(&mut self, open: Unfinished) {
-        let (call, thread) = (open.call, open.call.thread);
-        match open.what {
-            What::Made(way) => match self.looker.made(&way, thread) {
+    fn finish(&mut self, mut open: Unfinished) {
+        let thread = open.call.thread;
+        let whose = (open.process, thread, !open.is_over);
+        match &open.what {
+            What::Made(way) => match self.looker.made(way, thread) {
                 Some(Found::File(file)) => {
                     let before = (Before::Made, monotonic_ns());
-                    self.opened(call, &file, before, None);
+                    self.opened(whose, &file, before, None);
                 }
                 // It was renamed or deleted, or could not be made.
-                None => self.search(thread),
-                Some(_) => {}
+                None => return self.search(open.process),
+                Some(_) => return,
             },
             What::Truncated(file) => match file.was_modified() {
                 true => {
                     let before = (Before::Emptied, monotonic_ns());
-                    self.opened(call, &file, before, None);
+                    self.opened(whose, file, before, None);
                 }
                 // The open has failed, or is not yet over.
-                false => self.search(thread),
+                false => return self.search(open.process),
             },
-            What::Copied(file, before, born) => self.opened(call, &file, before, Some(born)),
-            What::Unclear => self.search(thread),
+            What::Copied(file, before, born) => {
+                self.opened(whose, file, before.clone(), Some(*born));
+            }
+            What::Unclear => return self.search(open.process),
+            What::Reported => return self.report(&Report::Over { thread }, None),
+        }
+        if !open.is_over {
+            open.what = What::Reported;
+            self.unfinished.push(open);
         }
     }
 
     fn opened(
         &mut self,
-        call: CallUnderWay,
+        (process, thread, is_under_way): (i32, i32, bool),
         file: &LookedAt,
         (before, counted_ns): Counted,
         copied_born: Option<Duration>,
     ) {
         let opened = Opened {
-            process: self.process_of(call.thread),
-            thread: call.thread,
-            call_number: call.number,
+            process,
+            thread,
+            is_under_way,
             readable: file.is_readable(),
             writable: writes(file.flags),
             copied_born,
@@ -504,10 +558,13 @@ impl Serving {
             counted_ns,
         };
         self.report(&Report::Opened(opened), Some(&file.file));
+        // This says as well that the thread's earlier open is over.
+        self.unfinished.retain(|open| {
+            !(open.is_over && open.call.thread == thread && matches!(open.what, What::Reported))
+        });
     }
 
-    fn search(&mut self, thread: i32) {
-        let process = self.process_of(thread);
+    fn search(&mut self, process: i32) {
         self.report(&Report::Search { process }, None);
     }
 
@@ -537,27 +594,17 @@ impl Serving {
 
     /// How many processes that have opened something still run.
     fn count_processes(&self) -> usize {
-        let processes: HashSet<i32> = self.processes.values().copied().collect();
         let runs = |process: &&i32| process_stat(**process).is_ok_and(|stat| stat.state != 'Z');
-        processes.iter().filter(runs).count()
+        self.processes.iter().filter(runs).count()
     }
 
     /// The process that a thread belongs to.
     fn process_of(&mut self, thread: i32) -> i32 {
-        if let Some(process) = self.processes.get(&thread) {
-            return *process;
-        }
-        let status = std::fs::read_to_string(format!("/proc/{thread}/status"));
-        let line = |status: String| {
-            let mut lines = status.lines();
-            let line = lines.find_map(|line| line.strip_prefix("Tgid:"))?;
-            line.trim().parse().ok()
-        };
-        let process = status.ok().and_then(line).unwrap_or(thread);
-        if self.processes.len() >= THREADS {
+        let process = self.looker.process_of(thread);
+        if self.processes.len() >= PROCESSES {
             self.processes.clear();
         }
-        self.processes.insert(thread, process);
+        self.processes.insert(process);
         process
     }
 }
