@@ -12,11 +12,15 @@
 //!   for it marks the error as seen, and an error that has been seen is not reported to files
 //!   opened later.
 //!
-//! So the flags are asked first. They show nothing after any process's fsync(2) has reported
-//! the error, since that clears them, too. But then the `errseq_t` has already been seen, and
-//! asking for it as well takes nothing from anybody. One case remains: a failure that is
-//! recorded between the two questions, within a microsecond, is marked as seen. Processes
-//! that have the file open by then still get the error.
+//! So the flags are asked first. They show nothing once anybody has cleared them. fsync(2) does
+//! so as it reports the error. Then the `errseq_t` has been seen, and asking for it as well takes
+//! nothing from anybody. But other calls clear the flags and leave the `errseq_t` unseen: any
+//! direct read, which this question is itself, and `FS_IOC_FIEMAP` with `FIEMAP_FLAG_SYNC`. If
+//! another process made such a call after the failure, the question marks the error as seen, and
+//! files opened later don't get it. Nobody can tell the two cases apart. Processes that had the
+//! file open before the question still get the error. A failure that is recorded between the two questions,
+//! within a microsecond, is marked as seen, too. So a process that knows of a failure must not ask
+//! again, through any description of the file.
 //!
 //! The other way round would be worse: marking an error as seen, and then making the kernel
 //! write the pages again to get a new error. If the disk works again by then, the error is
@@ -105,8 +109,9 @@ fn page_len() -> usize {
 /// The page at `offset` should be clean, and on btrfs cached: a dirty page there is written
 /// and waited for. Except on block devices, the call takes the inode's lock, shared, and so
 /// waits for a write(2) under way. It takes the error from other processes' direct reads, as
-/// fsync(2) does, too. It changes the access time like any read, unless the description has
-/// `O_NOATIME`.
+/// fsync(2) does, too. Once it has returned the error, another call, through any description, may
+/// take the error from files opened later. It changes the access time like any read, unless the
+/// description has `O_NOATIME`.
 ///
 /// # Errors
 ///

@@ -8,7 +8,7 @@ use dropbehind_policy::drop_planner::SHORT_BYTES;
 use dropbehind_policy::{Action, ByteRange, Counted, Dropped, Inspected, StreamId};
 
 use super::{DiskThread, Entry, Source};
-use crate::own_file::source::Keeping;
+use crate::own_file::source::{Keeping, OwnSource};
 use crate::trace::{Begun, Deed, DropReason};
 use crate::{lock, residency};
 
@@ -209,9 +209,14 @@ impl DiskThread {
 
     /// Notes that writeback of an own file failed: pages that look clean from now on are not on
     /// the disk.
+    ///
+    /// All of this process's files of that inode learn of it. A question of theirs would find the
+    /// inode's flags clear, and then take the error from files opened later.
     fn failed_to_write(&self, entry: &Entry) {
         if let Source::Own(own) = &entry.source {
-            own.writeback_failed();
+            let all = self.own_sources();
+            all.filter(|other| other.file.file_id == own.file.file_id)
+                .for_each(OwnSource::writeback_failed);
             self.shared.note(Keeping::WritebackFailed.note().into());
         }
     }
@@ -288,6 +293,11 @@ impl DiskThread {
         match self.observed(number) {
             // The observer reports it, and names the file.
             Some(observed) => observed.stream.keep_all(),
+            None if keeping == Keeping::WritebackFailed => {
+                if let Some(entry) = self.entries.get(&number) {
+                    self.failed_to_write(entry);
+                }
+            }
             None => self.shared.note(keeping.note().into()),
         }
     }
@@ -318,7 +328,6 @@ impl DiskThread {
             && is_own
             && is_failure(error)
         {
-            self.failed_to_write(entry);
             return Ok(Err(Keeping::WritebackFailed));
         }
         if let Some(Ok(before)) = &before

@@ -7,6 +7,7 @@ use dropbehind_policy::StreamId;
 use super::{Attachment, DiskThread, Source};
 use crate::disk_handle::Message;
 use crate::lock;
+use crate::own_file::source::OwnSource;
 use crate::totals::OpenFile;
 
 impl DiskThread {
@@ -80,7 +81,14 @@ impl DiskThread {
         let id = StreamId(number.into());
         self.disk.opened(now_ns, id, config, before);
         let open = match &entry.source {
-            Source::Own(own) => OpenFile::Own(Arc::clone(&own.file)),
+            Source::Own(own) => {
+                let mut others = self.own_sources();
+                let same = |other: &OwnSource| other.file.file_id == own.file.file_id;
+                if others.any(|other| same(other) && other.has_failed()) {
+                    own.writeback_failed();
+                }
+                OpenFile::Own(Arc::clone(&own.file))
+            }
             Source::Observed(observed) => OpenFile::Observed(Arc::clone(&observed.state)),
         };
         lock(&self.shared.totals).open(number, open);

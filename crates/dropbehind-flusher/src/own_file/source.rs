@@ -163,9 +163,14 @@ impl OwnSource {
         self.counted.set(true);
     }
 
-    /// Notes that writeback failed, as the wait for it reported.
+    /// Notes that writeback of the file failed.
     pub(crate) fn writeback_failed(&self) {
         self.keeping.set(Some(Keeping::WritebackFailed));
+    }
+
+    /// Returns whether writeback of the file is known to have failed.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.keeping.get() == Some(Keeping::WritebackFailed)
     }
 
     /// Why nothing of the file may be dropped, if that is so. Call it after `range` was

@@ -57,6 +57,29 @@ fn errors_after_close(side: Side, filesystem: Option<Fs>) -> Log {
     log
 }
 
+/// Two writers of one process. The second one writes to a good place, and its pages are dropped
+/// only if nothing has failed. Finding that out must not take the error from a later opener.
+fn errors_of_two_writers(side: Side, filesystem: Option<Fs>, second_is_late: bool) -> Log {
+    let bed = BadSpot::new(filesystem);
+    let mut log = Log::default();
+    let mut first = side.open(&bed.path);
+    let mut second = (!second_is_late).then(|| side.open(&bed.path));
+    if let Some(second) = &mut second {
+        log.note("write", second.write(&[2; 4096]));
+        second.settle();
+    }
+    BadSpot::overwrite(&mut log, &mut first);
+    first.settle();
+    let mut second = second.unwrap_or_else(|| side.open(&bed.path));
+    log.note("write", second.write(&[2; 4096]));
+    second.settle();
+    let later = open_to_ask(&bed.path);
+    log.note_done("sync of one opened later", later.sync_all());
+    log.note_done("sync of the first", first.sync_all());
+    log.note_done("sync of the second", second.sync_all());
+    log
+}
+
 fn errors_are_the_same(filesystem: Option<Fs>, modes: &[Mode]) {
     need!(all BadSpot::needs(filesystem));
     let plain = errors_of_syncs(Side::Plain, filesystem, false);
@@ -72,6 +95,14 @@ fn errors_are_the_same(filesystem: Option<Fs>, modes: &[Mode]) {
     for &mode in modes {
         let ours = errors_after_close(Side::Ours(mode), filesystem);
         assert_eq!(ours, plain, "{mode}");
+    }
+    for second_is_late in [false, true] {
+        let plain = errors_of_two_writers(Side::Plain, filesystem, second_is_late);
+        assert_eq!(plain.errors(), 3, "{plain:?}");
+        for &mode in modes {
+            let ours = errors_of_two_writers(Side::Ours(mode), filesystem, second_is_late);
+            assert_eq!(ours, plain, "{mode}, second opened late: {second_is_late}");
+        }
     }
 }
 
