@@ -33,7 +33,7 @@ impl DiskThread {
                 Message::Resized(number, size_bytes) => {
                     self.drain(number);
                     if let Some(own) = self.own(number) {
-                        own.size_bytes = size_bytes;
+                        own.resized(size_bytes);
                     }
                     self.disk
                         .resized(now_ns, StreamId(number.into()), size_bytes);

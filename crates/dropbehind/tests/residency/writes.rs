@@ -24,6 +24,7 @@ everywhere! {
     a_file_overwritten_leaves_nothing: 64;
     a_closed_file_leaves_nothing_once_drained: 48;
     appends_leave_nothing: 24;
+    appends_to_a_file_that_others_truncate_leave_nothing: 24;
     native_writes_of_a_new_file_leave_nothing: 24;
     random_writes_leave_nothing: 64;
     threads_at_one_position_leave_nothing: 64;
@@ -121,6 +122,35 @@ fn appends_leave_nothing(place: &Place) {
     assert!(Flusher::shared().unwrap().drain(PATIENCE));
     assert_eq!(cached_bytes(&path), 0);
     check_on_disk(&path, 1, end);
+}
+
+/// As a log is rotated by copying and truncating it.
+fn appends_to_a_file_that_others_truncate_leave_nothing(place: &Place) {
+    if place.is_raw() {
+        return;
+    }
+    let path = place.path();
+    let other = fs::File::create(&path).unwrap();
+    let mut file = OpenOptions::new().append(true).open(&path).unwrap();
+    // Each time, the file grows again to less or to more than what it was.
+    for length in [6 * MIB, 4 * MIB, 64 * KIB, 3 * MIB, 16 * KIB, 64 * KIB] {
+        other.set_len(0).unwrap();
+        write_pattern(&mut file, 1, 0, length, MIB);
+        settle(&file);
+        let stats = file.stats();
+        assert_eq!((cached_bytes(&path), stats.left_bytes), (0, 0), "{stats:?}");
+        assert_balanced(&stats);
+        check_on_disk(&path, 1, length);
+    }
+    let mut dice = Dice::new(4);
+    for _ in 0..500 {
+        write_pattern(&mut file, 1, 0, dice.below(200 * KIB) + 1, 30_000);
+        if dice.once_in(10) {
+            other.set_len(dice.below(MIB)).unwrap();
+        }
+    }
+    settle(&file);
+    assert_eq!(cached_bytes(&path), 0, "{:?}", file.stats());
 }
 
 fn native_writes_of_a_new_file_leave_nothing(place: &Place) {
