@@ -47,7 +47,8 @@ typedef struct {
   uint64_t peak_cached_bytes;
   // Bytes that this I/O brought into the cache.
   uint64_t brought_bytes;
-  // Those of them that have left the cache again.
+  // Those of them that have left the cache again. A closed file without a name counts as gone
+  // at once, though its pages stay for as long as somebody else has it open.
   uint64_t dropped_bytes;
   // Bytes that had been cached before, and were kept.
   uint64_t kept_bytes;

@@ -19,7 +19,8 @@ pub struct dropbehind_stats {
     pub peak_cached_bytes: u64,
     /// Bytes that this I/O brought into the cache.
     pub brought_bytes: u64,
-    /// Those of them that have left the cache again.
+    /// Those of them that have left the cache again. A closed file without a name counts as gone
+    /// at once, though its pages stay for as long as somebody else has it open.
     pub dropped_bytes: u64,
     /// Bytes that had been cached before, and were kept.
     pub kept_bytes: u64,

@@ -124,6 +124,6 @@ pub enum Dropped {
 /// What fstat found out about the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inspected {
-    /// The file has no name any more.
+    /// The file has no name any more, and none of its known users has it open.
     pub unlinked: bool,
 }

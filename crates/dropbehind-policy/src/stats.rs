@@ -18,7 +18,8 @@ pub struct Stats {
     /// Bytes that this I/O brought into the cache. After very many scattered writes at once,
     /// this includes the gaps between them if mincore(2) does not report the file's pages.
     pub brought_bytes: u64,
-    /// Those of them that have left the cache again.
+    /// Those of them that have left the cache again. A closed file without a name counts as gone
+    /// at once, though its pages stay for as long as somebody else has it open.
     pub dropped_bytes: u64,
     /// Bytes that had been cached before, and were kept.
     pub kept_bytes: u64,

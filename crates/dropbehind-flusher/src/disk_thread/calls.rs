@@ -442,7 +442,13 @@ impl DiskThread {
             .description
             .open()
             .and_then(|file| file_stat(file.as_fd()));
-        let in_use = matches!(&entry.source, Source::Own(own) if own.file.was_given_back());
+        let in_use = match &entry.source {
+            Source::Own(own) => self
+                .own_sources()
+                .filter(|user| user.file.file_id == own.file.file_id)
+                .any(|user| user.file.was_given_back() || own.closed && !user.closed),
+            Source::Observed(_) => false,
+        };
         let unlinked = !in_use && stat.is_ok_and(|stat| stat.links == 0);
         let now_ns = self.now_ns();
         self.disk

@@ -196,9 +196,9 @@ impl Stream {
         self.inspection.at_ns = Some(context.now_ns);
         self.inspection.unlinked = inspected.unlinked;
         if inspected.unlinked && self.phase.is_closed() {
-            // Nobody can read it again: the kernel frees the pages unwritten once the last
-            // descriptor, perhaps ours, is closed. A look before that finds them again, but
-            // nothing should hold them for it.
+            // Nobody can open it again: the kernel frees the pages unwritten once the last
+            // descriptor, perhaps ours, is closed. Who else has one is not known. A look before
+            // that finds them again, but nothing should hold them for it.
             self.phase = Phase::Deleted;
             self.ownership.freed_all();
             self.cancel();

@@ -12,8 +12,8 @@ pub(super) enum Phase {
         /// Bytes that are dirty, if so few that they wait for the file's grace.
         small_bytes: Option<u64>,
     },
-    /// Nobody has the file open, and it was unlinked: the kernel frees its pages unwritten.
-    /// The stream only has to be forgotten.
+    /// The file was closed and has no name: the kernel frees its pages unwritten once nobody has
+    /// it open. The stream only has to be forgotten.
     Deleted,
     /// Nothing is left to do.
     Forgotten,

@@ -1,13 +1,15 @@
 //! A program that ends, or closes its file, leaves nothing dirty behind.
 
 use std::fs;
+use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use dropbehind::flusher::Flusher;
 use dropbehind::{File, Mode, OpenOptions};
 use dropbehind_testbed::{Fs, SlowDisk, SlowDiskOptions, need, residency};
 
-use crate::common::{FILE_VARIABLE, Kind, MIB, PATIENCE, Place, part, write_pattern};
+use crate::accounts::{assert_balanced, settle};
+use crate::common::{FILE_VARIABLE, Kind, MIB, PATIENCE, Place, cached_bytes, part, write_pattern};
 
 const SIZE: u64 = 40 * MIB;
 
@@ -34,6 +36,26 @@ fn the_tail_of_a_stream_is_requested_at_its_close() {
         assert!(started.elapsed() < PATIENCE, "{:?}", flusher.stats());
         std::thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// The kernel does not free its pages at the first close.
+#[test]
+fn of_a_nameless_file_that_is_open_twice_nothing_stays_either() {
+    need!(all Kind::Mounted(Fs::Ext4).needs());
+    let place = Place::new(Kind::Mounted(Fs::Ext4), SIZE);
+    let flusher = Flusher::builder().build().unwrap();
+    let mut file = log(Mode::DONTCACHE, Some(&flusher), &place.path());
+    let mut other = log(Mode::DONTCACHE, Some(&flusher), &place.path());
+    fs::remove_file(place.path()).unwrap();
+    let page = residency::page_bytes();
+    write_pattern(&mut other, 1, 0, page, page);
+    settle(&other);
+    write_pattern(&mut file, 1, page, SIZE, MIB);
+    drop(file);
+    assert!(flusher.drain(PATIENCE), "{:?}", flusher.stats());
+    let opened = format!("/proc/{}/fd/{}", std::process::id(), other.as_raw_fd());
+    assert_eq!(cached_bytes(opened.as_ref()), 0, "{:?}", flusher.stats());
+    assert_balanced(&flusher.stats());
 }
 
 #[test]
