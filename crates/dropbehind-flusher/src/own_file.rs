@@ -419,8 +419,10 @@ impl OwnFile {
         self.given_back.load(Ordering::SeqCst)
     }
 
-    /// Tells the flusher that the program closed the file.
+    /// Tells the flusher that the program closed the file. No read is under way any more, even if
+    /// one was announced.
     pub fn close(self: &Arc<Self>, fd: BorrowedFd<'_>) {
+        self.claims.release_all();
         if self.await_registration(fd) {
             self.disk.post(Message::Closed(self.number));
         } else {

@@ -41,7 +41,7 @@ impl<F: AsFd> fmt::Debug for Attached<F> {
 }
 
 /// A read that was announced. It keeps the flusher from dropping pages of its range until it is
-/// [done](Attached::read_done).
+/// [done](Attached::read_done), or the file is detached.
 #[derive(Debug)]
 #[must_use = "pages of its range are not dropped before `Attached::read_done`"]
 pub struct Reading {

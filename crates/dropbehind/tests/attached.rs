@@ -236,6 +236,24 @@ fn of_a_nameless_file_that_is_given_back_nothing_stays_either() {
     assert_eq!(flusher.stats().dropped_bytes, SIZE);
 }
 
+/// Nobody can report the end of the read any more.
+#[test]
+fn a_read_that_was_only_announced_ends_with_the_file() {
+    let kind = Kind::Mounted(Fs::Ext4);
+    need!(all kind.needs());
+    let place = Place::new(kind, SIZE);
+    let flusher = dropbehind::flusher::Flusher::builder().build().unwrap();
+    let file = open(&place);
+    let attached = dontcache().flusher(&flusher).attach(&file).unwrap();
+    let reading = attached.will_read(0, BLOCK);
+    write_all(&attached);
+    drop(reading);
+    drop(attached);
+    assert!(flusher.drain(PATIENCE), "{:?}", flusher.disks_stats());
+    assert_eq!(cached_bytes(&place.path()), 0);
+    assert_eq!(flusher.disks_stats()[0].files, 0);
+}
+
 /// A program reads with a buffer that is longer than the file.
 #[test]
 fn what_lies_behind_the_end_is_not_counted() {

@@ -48,6 +48,11 @@ impl Claims {
         }
     }
 
+    /// Gives all claims up.
+    pub(crate) fn release_all(&self) {
+        lock(&self.state).reading.clear();
+    }
+
     /// Starts a drop of `range`, which lasts until the result is dropped; `None` if any part
     /// of the range is claimed.
     pub(crate) fn begin_drop(&self, range: ByteRange) -> Option<Dropping<'_>> {
