@@ -258,9 +258,15 @@ impl OwnSource {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
         }
-        let error = writeback_error(fd, range.start)?;
-        self.counted.set(false);
-        Ok(error.map(|_| Keeping::WritebackFailed))
+        match writeback_error(fd, range.start) {
+            // The file ends before it, so there is nothing to keep, and nothing was asked.
+            Err(error) if error.raw_os_error() == Some(libc::ENXIO) => Ok(None),
+            answered => {
+                let error = answered?;
+                self.counted.set(false);
+                Ok(error.map(|_| Keeping::WritebackFailed))
+            }
+        }
     }
 
     /// Publishes the policy's answers in the slot: how much is done, and the writers' pace.

@@ -25,6 +25,7 @@ everywhere! {
     a_closed_file_leaves_nothing_once_drained: 48;
     appends_leave_nothing: 24;
     appends_to_a_file_that_others_truncate_leave_nothing: 24;
+    scattered_writes_that_others_truncate_leave_nothing: 24;
     native_writes_of_a_new_file_leave_nothing: 24;
     random_writes_leave_nothing: 64;
     threads_at_one_position_leave_nothing: 64;
@@ -151,6 +152,24 @@ fn appends_to_a_file_that_others_truncate_leave_nothing(place: &Place) {
     }
     settle(&file);
     assert_eq!(cached_bytes(&path), 0, "{:?}", file.stats());
+}
+
+/// Nothing of them is cached any more, so nothing is left either.
+fn scattered_writes_that_others_truncate_leave_nothing(place: &Place) {
+    if place.is_raw() {
+        return;
+    }
+    let path = place.path();
+    let file = create(place, Mode::DONTCACHE);
+    for number in 0..100 {
+        file.write_at(&[1; 4096], number * 64 * KIB).unwrap();
+    }
+    let other = fs::OpenOptions::new().write(true).open(&path).unwrap();
+    other.set_len(0).unwrap();
+    settle(&file);
+    let stats = file.stats();
+    assert_eq!((cached_bytes(&path), stats.left_bytes), (0, 0), "{stats:?}");
+    assert_balanced(&stats);
 }
 
 fn native_writes_of_a_new_file_leave_nothing(place: &Place) {
