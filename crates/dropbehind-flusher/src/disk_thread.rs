@@ -13,8 +13,10 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use dropbehind_linux::{
-    Description, DiskStatistics, InFlight, TIME_SLICE_MIN, futex_wait, set_thread_time_slice,
+    Description, DiskStatistics, InFlight, TIME_SLICE_MIN, descriptor_limit, futex_wait,
+    set_thread_time_slice, thread_id,
 };
+use dropbehind_policy::grace::SMALL_FILES_COUNT;
 use dropbehind_policy::neighbours::{Reads, SAMPLE_NS};
 use dropbehind_policy::residency::ResidencyMap;
 use dropbehind_policy::write_behind::DEFAULT_WINDOW_BYTES;
@@ -116,6 +118,7 @@ pub(crate) fn run(shared: Arc<DiskHandle>) {
             window_bytes: DEFAULT_WINDOW_BYTES,
             request_bytes: shared.disk.request_bytes.max(dropbehind_linux::page_size()),
             page_bytes: dropbehind_linux::page_size(),
+            small_files: most_small_files(),
         }),
         entries: HashMap::new(),
         looks: BTreeSet::new(),
@@ -147,6 +150,13 @@ pub(crate) fn run(shared: Arc<DiskHandle>) {
             own.abandon();
         }
     }
+}
+
+/// How many small closed files may wait. They take a quarter of the descriptors that the process may
+/// have, since open files and those that are being written need some, too.
+fn most_small_files() -> usize {
+    let limit = descriptor_limit(thread_id()).unwrap_or(u64::MAX) / 4;
+    usize::try_from(limit).map_or(SMALL_FILES_COUNT, |limit| limit.min(SMALL_FILES_COUNT))
 }
 
 /// Nanoseconds since the thread started, plus one: in some places, zero means "at once".

@@ -3,7 +3,7 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 
 use crate::action::{Action, Counted, Dropped, Inspected, Next, StreamId};
-use crate::grace::SmallFiles;
+use crate::grace::{SMALL_FILES_COUNT, SmallFiles};
 use crate::mode::Mode;
 use crate::neighbours::{Neighbours, Reads};
 use crate::pace::Pace;
@@ -22,6 +22,8 @@ pub struct DiskConfig {
     pub request_bytes: u64,
     /// The system's page size.
     pub page_bytes: u64,
+    /// The most small closed files that wait.
+    pub small_files: usize,
 }
 
 impl Default for DiskConfig {
@@ -30,6 +32,7 @@ impl Default for DiskConfig {
             window_bytes: DEFAULT_WINDOW_BYTES,
             request_bytes: 1 << 20,
             page_bytes: 4096,
+            small_files: SMALL_FILES_COUNT,
         }
     }
 }
@@ -81,7 +84,7 @@ impl Disk {
             queue: BTreeSet::new(),
             turns: 0,
             waiting: BTreeSet::new(),
-            small: SmallFiles::default(),
+            small: SmallFiles::new(config.small_files),
             small_queue: BTreeMap::new(),
             asked_bytes: 0,
             completed_bytes: 0,

@@ -11,20 +11,31 @@ pub const SMALL_FILE_BYTES: u64 = 1 << 20;
 pub const GRACE_NS: u64 = 2_000_000_000;
 /// The budget of a disk's small files together: beyond it, the oldest are written.
 pub const SMALL_FILES_BYTES: u64 = 32 << 20;
-/// The most small files, since each holds a descriptor.
+/// The most small files, since each holds a descriptor. Where a process may have few of those, it
+/// is less.
 pub const SMALL_FILES_COUNT: usize = 256;
 /// How long an open file's dirty pages wait if they don't fill a batch, and its clean ones if
 /// they are too few for a drop.
 pub const AGE_NS: u64 = 1_000_000_000;
 
 /// The small closed files of one disk.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct SmallFiles {
     bytes: u64,
     count: usize,
+    most: usize,
 }
 
 impl SmallFiles {
+    /// None yet, and room for `most` files.
+    pub fn new(most: usize) -> SmallFiles {
+        SmallFiles {
+            bytes: 0,
+            count: 0,
+            most,
+        }
+    }
+
     /// Adds a file.
     pub fn join(&mut self, bytes: u64) {
         self.bytes += bytes;
@@ -40,7 +51,7 @@ impl SmallFiles {
     /// Returns whether there are too many bytes or files, so that the oldest should be
     /// written.
     pub fn over_budget(&self) -> bool {
-        self.bytes > SMALL_FILES_BYTES || self.count > SMALL_FILES_COUNT
+        self.bytes > SMALL_FILES_BYTES || self.count > self.most
     }
 }
 
@@ -50,7 +61,7 @@ mod tests {
 
     #[test]
     fn who_leaves_makes_room() {
-        let mut small = SmallFiles::default();
+        let mut small = SmallFiles::new(SMALL_FILES_COUNT);
         for _ in 0..10 * SMALL_FILES_COUNT {
             small.join(SMALL_FILES_BYTES);
             small.leave(SMALL_FILES_BYTES);

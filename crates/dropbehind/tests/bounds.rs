@@ -13,7 +13,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{KIB, Kind, MIB, PATIENCE, Place, cached_bytes, write_pattern};
+use common::{FILE_VARIABLE, KIB, Kind, MIB, PATIENCE, Place, cached_bytes, part, write_pattern};
 use dropbehind::flusher::Flusher;
 use dropbehind::stats::Reason;
 use dropbehind::{File, Mode, OpenOptions};
@@ -22,6 +22,7 @@ use dropbehind_testbed::reclaim::in_some_attempt;
 use dropbehind_testbed::residency::{self, Peaks, Sampler};
 use dropbehind_testbed::slow_disk::RequestKind;
 use dropbehind_testbed::{Fs, MountedFs, Need, SlowDisk, SlowDiskOptions, need, pattern};
+use rustix::process::{Resource, Rlimit, setrlimit};
 
 struct Slow {
     disk: SlowDisk,
@@ -515,6 +516,43 @@ fn small_files_are_batched_and_none_is_forgotten() {
         assert_eq!(data.len(), length(number));
         pattern::check(number, 0, &data).unwrap();
     }
+}
+
+/// Waiting files would take the descriptors that the next ones need.
+#[test]
+fn fewer_small_files_wait_where_descriptors_are_few() {
+    need!(all Kind::Mounted(Fs::Ext4).needs());
+    let place = Place::new(Kind::Mounted(Fs::Ext4), 64 * MIB);
+    let status = part("makes_small_files_with_few_descriptors")
+        .env(FILE_VARIABLE, place.path())
+        .status();
+    assert!(status.unwrap().success());
+}
+
+#[test]
+#[ignore = "a part"]
+fn makes_small_files_with_few_descriptors() {
+    const DESCRIPTORS: u64 = 160;
+    // So few that they fit beside each other.
+    const FILES: u64 = DESCRIPTORS / 2;
+    let limit = Rlimit {
+        current: Some(DESCRIPTORS),
+        maximum: Some(DESCRIPTORS),
+    };
+    setrlimit(Resource::Nofile, limit).unwrap();
+    let path = PathBuf::from(std::env::var_os(FILE_VARIABLE).unwrap());
+    let flusher = Flusher::builder().build().unwrap();
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).flusher(&flusher);
+    for number in 0..FILES {
+        let mut file = options.open(path.with_extension(number.to_string()));
+        file.as_mut().unwrap().write_all(&[1; 4096]).unwrap();
+    }
+    assert!(flusher.drain(PATIENCE), "{:?}", flusher.stats());
+    let stats = flusher.stats();
+    assert!(stats.writeback_bytes[Reason::Budget] > 0, "{stats:?}");
+    assert_eq!(stats.dropped_bytes, FILES * 4096, "{stats:?}");
+    assert!(flusher.degraded().is_empty(), "{:?}", flusher.degraded());
 }
 
 #[test]

@@ -139,6 +139,7 @@ impl Plan {
             window_bytes,
             request_bytes: random.pick(&[64 << 10, 128 << 10, 1 << 20, 1 << 20, 1_310_720, 5000]),
             page_bytes: PAGE,
+            ..DiskConfig::default()
         };
         let bytes_per_second = random.pick(&[4, 20, 60, 200, 500, 2400]) * 1_000_000;
         let nature = Nature {
