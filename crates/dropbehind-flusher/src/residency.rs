@@ -119,7 +119,7 @@ pub fn whole(size_bytes: u64) -> ByteRange {
 /// be resident.
 pub fn map_of_file(fd: BorrowedFd<'_>, size_bytes: u64) -> ResidencyMap {
     let mut map = ResidencyMap::unknown();
-    let inside = ByteRange::new(0, size_bytes.next_multiple_of(page_size()));
+    let inside = whole(size_bytes);
     map.truncated(inside.end);
     if let Ok(resident) = resident_in(fd, inside) {
         map.observed(inside, resident);
@@ -425,6 +425,15 @@ mod tests {
         let file = File::open(scratch.file("strides")).unwrap();
         let all = ByteRange::new(0, start + LOST_BYTES);
         assert_eq!(cached_parts(file.as_fd(), all), written);
+    }
+
+    #[test]
+    fn what_is_cached_of_a_file_of_unknown_size_is_others() {
+        let scratch = Scratch::new().unwrap();
+        let file = File::create_new(scratch.file("unsized")).unwrap();
+        file.write_all_at(&[1; 5000], 0).unwrap();
+        let map = map_of_file(file.as_fd(), u64::MAX);
+        assert_eq!(map.brought(ByteRange::new(0, 5000)).next(), None);
     }
 
     /// A drop passes over folios that lie in two of its parts.
