@@ -117,7 +117,13 @@ impl DiskHandle {
     }
 
     /// Hands a file to the disk's thread, and starts the thread if there is none.
+    ///
+    /// # Errors
+    /// If it cannot be started, or has panicked: nobody would read the inbox.
     pub(crate) fn attach(self: &Arc<Self>, attachment: disk_thread::Attachment) -> io::Result<()> {
+        if self.is_dead() {
+            return Err(io::Error::other("its last one has failed"));
+        }
         let mut inbox = lock(&self.inbox);
         inbox
             .messages
@@ -216,5 +222,42 @@ impl DiskHandle {
         if !notes.contains(&note) {
             notes.push(note);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::AsFd;
+
+    use dropbehind_linux::file_info;
+    use dropbehind_policy::{Mode, StreamConfig};
+    use dropbehind_testbed::Scratch;
+
+    use super::*;
+    use crate::flusher::Flusher;
+    use crate::own_file::OwnFile;
+
+    /// Its inbox would hold their descriptors for good.
+    #[test]
+    fn a_thread_that_has_failed_gets_no_files() {
+        let scratch = Scratch::new().unwrap();
+        let file = File::create_new(scratch.file("data")).unwrap();
+        let fd = file.as_fd();
+        let flusher = Flusher::builder().build().unwrap();
+        let id = file_info(fd).unwrap().id;
+        let own = OwnFile::new(flusher, fd, id.device, id, StreamConfig::default());
+        let own = Arc::new(own.unwrap());
+        lock(&own.disk.inbox).thread_runs = true;
+        own.disk.dead.store(true, Ordering::SeqCst);
+        own.wrote(fd, ByteRange::new(0, 4096), 4096, Mode::DONTCACHE);
+        // Waits for the keeper's answer.
+        own.close(fd);
+        assert!(lock(&own.disk.inbox).messages.is_empty());
+        let notes = lock(&own.disk.notes);
+        assert!(
+            notes.iter().any(|note| note.contains("has failed")),
+            "{notes:?}"
+        );
     }
 }
