@@ -72,6 +72,8 @@ pub struct OwnFile {
     /// Here and not in the library's file: after a fork, the child's files get new handles. A
     /// lock that another thread held at the fork would stay locked in the child forever.
     pub reader: Mutex<Reader>,
+    /// Held during a read at the position: the next read must know where it is then.
+    pub turns: Mutex<()>,
     pub(crate) claims: Claims,
     /// The file in records that do not come from its flusher.
     pub(crate) label: Label,
@@ -122,6 +124,7 @@ impl OwnFile {
             before: Mutex::new(None),
             looked: AtomicBool::new(false),
             reader: Mutex::new(Reader::new(config.size_bytes, config.random)),
+            turns: Mutex::default(),
             claims: Claims::default(),
             label: Label::default(),
             registration: AtomicU32::new(UNREGISTERED),

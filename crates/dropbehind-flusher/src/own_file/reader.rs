@@ -192,7 +192,9 @@ impl Reader {
         let pages = range
             .page_aligned_outward(page_bytes)
             .intersection(ByteRange::new(0, file_end));
-        if self.random || !self.detector.observe(range) {
+        // A read of several chunks is a stream by itself.
+        let goes_on = self.detector.observe(range) || range.len() > CHUNK_BYTES;
+        if self.random || !goes_on {
             // It may touch a large folio of the stream, and the pages behind that may be dropped by
             // now. Then the kernel reads ahead: it begins within its window, and reads at most as
             // much again.
@@ -387,7 +389,6 @@ impl Reader {
 
     /// Hands over chunks to be dropped: those before `position`, or all.
     fn release(&mut self, fd: BorrowedFd<'_>, file: &Arc<OwnFile>, position: Option<u64>) {
-        let mut released = ByteRange::default();
         while let Some(chunk) = self.ahead.front() {
             if position.is_some_and(|position| chunk.range.end > position) {
                 break;
@@ -404,20 +405,11 @@ impl Reader {
             file.claims.release(chunk.range);
             for part in chunk.brought {
                 file.read(fd, part);
-                released = part;
+                if file.slot.undropped_bytes() > HELP_BYTES {
+                    drop_read(fd, file, part);
+                }
             }
         }
-        if !released.is_empty() && file.slot.undropped_bytes() > HELP_BYTES {
-            self.help(fd, file, released);
-        }
-    }
-
-    /// Drops what the flusher has not got to yet.
-    fn help(&self, fd: BorrowedFd<'_>, file: &Arc<OwnFile>, last: ByteRange) {
-        let undropped = file.slot.undropped_bytes();
-        let range = ByteRange::new(last.end.saturating_sub(undropped), last.end);
-        // Only within the chunk just read are all pages known to be ours.
-        drop_read(fd, file, range.intersection(last));
     }
 
     /// Hands over everything that was read ahead: the file is being closed or given back.

@@ -10,8 +10,11 @@ use dropbehind_policy::{ByteRange, Mode};
 use super::File;
 use dropbehind_flusher::lock;
 
-/// A longer read is split into pieces, to bound how much is cached ahead of it.
+/// A longer read at an offset is split into pieces, to bound how much is cached ahead of it.
 const READ_PIECE_BYTES: usize = 2 << 20;
+/// Reads at the position of at least this much come one after the other. For shorter ones, the
+/// lock would cost too much.
+const TURN_BYTES: usize = 64 << 10;
 /// The kernel reads at most this much in one call.
 const READ_MAX_BYTES: usize = 0x7fff_f000;
 
@@ -22,7 +25,10 @@ impl File {
         offset: Option<u64>,
         mode: Mode,
     ) -> io::Result<usize> {
-        if let [only] = bufs
+        // At the position, others may read between two pieces: only a single call gets bytes that
+        // follow each other.
+        if let Some(offset) = offset
+            && let [only] = bufs
             && only.len() > READ_PIECE_BYTES
             && mode.drops()
             && self.shared.applies
@@ -32,13 +38,13 @@ impl File {
         self.read_once(bufs, offset, mode)
     }
 
-    fn read_long(&self, buf: &mut [u8], offset: Option<u64>, mode: Mode) -> io::Result<usize> {
+    fn read_long(&self, buf: &mut [u8], offset: u64, mode: Mode) -> io::Result<usize> {
         let most = buf.len().min(READ_MAX_BYTES);
         let mut done = 0;
         for piece in buf[..most].chunks_mut(READ_PIECE_BYTES) {
             let wanted = piece.len();
-            let at = offset.map(|offset| offset + done as u64);
-            match self.read_once(&mut [IoSliceMut::new(piece)], at, mode) {
+            let at = offset + done as u64;
+            match self.read_once(&mut [IoSliceMut::new(piece)], Some(at), mode) {
                 Ok(count) => {
                     done += count;
                     if count < wanted {
@@ -60,6 +66,7 @@ impl File {
         mode: Mode,
     ) -> io::Result<usize> {
         let wanted: usize = bufs.iter().map(|buf| buf.len()).sum();
+        let wanted = wanted.min(READ_MAX_BYTES);
         let line = if mode.drops() && wanted > 0 && self.shared.applies {
             if self.native_wanted(Operation::Read)
                 && let Some(result) = self.read_native(bufs, offset)
@@ -73,6 +80,10 @@ impl File {
         let Some(handle) = line else {
             return self.read_plain(bufs, offset);
         };
+        // A read that begins before another one has moved the position looks in the wrong place,
+        // and what it brings in stays.
+        let takes_turns = offset.is_none() && wanted >= TURN_BYTES;
+        let _turn = takes_turns.then(|| lock(&handle.turns));
         let start = offset.unwrap_or_else(|| self.shared.position.load(Ordering::Relaxed));
         let range = ByteRange::new(start, start.saturating_add(wanted as u64));
         let fd = self.as_fd();

@@ -13,13 +13,14 @@ use crate::accounts::{all_kept, assert_balanced, settle};
 use crate::common::{
     Dice, KIB, MIB, Place, cached_bytes, check_on_disk, read_pattern, write_pattern,
 };
-use crate::reads::random_reads;
+use crate::reads::{long_reads, random_reads};
 
 everywhere! {
     a_read_keeps_exactly_what_others_had: 32;
     an_overwrite_keeps_exactly_what_others_had: 32;
     an_overwrite_without_read_permission_keeps_exactly_what_others_had: 32;
     random_reads_keep_exactly_what_others_had: 32;
+    long_reads_at_one_position_keep_exactly_what_others_had: 96;
     what_others_cache_ahead_of_a_stream_stays: 64;
     mapped_pages_stay_and_are_counted_as_left: 32;
 }
@@ -102,6 +103,16 @@ fn random_reads_keep_exactly_what_others_had(place: &Place) {
         residency::evict(&path);
         let before = warm_half(&path, place.size_bytes());
         let file = random_reads(place, &path);
+        all_kept(reclaim, &path, &before, &file)
+    });
+}
+
+fn long_reads_at_one_position_keep_exactly_what_others_had(place: &Place) {
+    let path = place.cold_file(1);
+    in_some_attempt(|reclaim| {
+        residency::evict(&path);
+        let before = warm_half(&path, place.size_bytes());
+        let file = long_reads(place, &path);
         all_kept(reclaim, &path, &before, &file)
     });
 }

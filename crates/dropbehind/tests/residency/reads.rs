@@ -1,9 +1,10 @@
 //! Files that are read leave nothing behind.
 
 use std::fs;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{IoSliceMut, Read, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -27,6 +28,8 @@ everywhere! {
     reads_after_more_readahead_was_set_leave_nothing: 96;
     long_reads_after_a_jump_leave_nothing: 32;
     threads_that_read_a_file_together_leave_nothing: 96;
+    long_reads_at_one_position_are_whole_and_leave_nothing: 96;
+    a_long_read_caches_little_more_than_it_returns: 96;
 }
 
 /// A setting of a disk's queue, until this is dropped. A loop device keeps it for whoever has
@@ -77,6 +80,77 @@ fn threads_that_read_a_file_together_leave_nothing(place: &Place) {
         settle(&file);
         assert_eq!(cached_bytes(&path), 0, "{:?}", file.stats());
     }
+}
+
+const LONG_BYTES: u64 = 12 * MIB;
+
+/// Threads share one position. Each read gets bytes that follow each other, and all reads
+/// together get the whole file.
+pub(crate) fn long_reads(place: &Place, path: &Path) -> File {
+    let file = File::open(path).unwrap();
+    let seen = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (file, seen) = (&file, &seen);
+            scope.spawn(move || {
+                let mut from = file;
+                let mut long = vec![0; LONG_BYTES as usize];
+                loop {
+                    let count = match thread {
+                        0 => {
+                            let (one, other) = long.split_at_mut(100_000);
+                            let bufs = &mut [IoSliceMut::new(one), IoSliceMut::new(other)];
+                            from.read_vectored(bufs).unwrap()
+                        }
+                        _ => from.read(&mut long).unwrap(),
+                    };
+                    if count == 0 {
+                        return;
+                    }
+                    assert_eq!(count as u64, LONG_BYTES);
+                    let begins = |offset: &u64| pattern::check(1, *offset, &long[..4096]).is_ok();
+                    let mut offsets = (0..place.size_bytes()).step_by(LONG_BYTES as usize);
+                    let offset = offsets.find(begins).expect("a read begins elsewhere");
+                    pattern::check(1, offset, &long).unwrap();
+                    seen.lock().unwrap().push(offset);
+                }
+            });
+        }
+    });
+    let mut seen = seen.into_inner().unwrap();
+    seen.sort_unstable();
+    assert!(
+        seen.into_iter()
+            .eq((0..place.size_bytes()).step_by(LONG_BYTES as usize))
+    );
+    settle(&file);
+    assert_balanced(&file.stats());
+    file
+}
+
+fn long_reads_at_one_position_are_whole_and_leave_nothing(place: &Place) {
+    let path = place.cold_file(1);
+    for _ in 0..3 {
+        let file = long_reads(place, &path);
+        assert_eq!(cached_bytes(&path), 0, "{:?}", file.stats());
+        assert_eq!(file.stats().left_bytes, 0);
+    }
+}
+
+/// It is a single call, so all that it returns is cached at once.
+fn a_long_read_caches_little_more_than_it_returns(place: &Place) {
+    let path = place.cold_file(1);
+    let mut file = File::open(&path).unwrap();
+    let sampler = Sampler::start(&path, Duration::from_millis(1)).unwrap();
+    assert_eq!(read_pattern(&mut file, 1, LONG_BYTES), place.size_bytes());
+    let peak_bytes = sampler.stop().unwrap().cached_pages * residency::page_bytes();
+    assert!(
+        peak_bytes > 0 && peak_bytes <= LONG_BYTES + 16 * MIB,
+        "{} KiB at once",
+        peak_bytes >> 10
+    );
+    settle(&file);
+    assert_eq!(cached_bytes(&path), 0, "{:?}", file.stats());
 }
 
 fn sequential_reads_cost_one_read_and_little_memory(place: &Place) {
