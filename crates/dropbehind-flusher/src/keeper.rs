@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use dropbehind_linux::{Description, futex_wait, futex_wake, reopen, thread_id};
+use dropbehind_policy::residency::ResidencyMap;
 
 use crate::disk_thread::{Attachment, Entry, Source};
 use crate::lock;
@@ -124,12 +125,11 @@ impl Keeper {
             }
         };
         let disk = Arc::clone(&file.disk);
-        let before = file.take_before();
         let source = OwnSource::new(Arc::clone(&file), description.as_fd(), sharing);
         let attachment = Attachment {
             number: file.number,
             config: file.config(),
-            before,
+            before: ResidencyMap::unknown(),
             entry: Entry {
                 description: Arc::new(Description::held(description)),
                 source: Source::Own(source),

@@ -66,7 +66,7 @@ pub struct OwnFile {
     pub(crate) disk: Arc<DiskHandle>,
     flusher: Flusher,
     config: Mutex<StreamConfig>,
-    /// The cache before the first I/O; taken at registration.
+    /// The cache before the first I/O that may have to drop. The flusher takes it.
     before: Mutex<Option<ResidencyMap>>,
     looked: AtomicBool,
     /// Here and not in the library's file: after a fork, the child's files get new handles. A
@@ -407,8 +407,13 @@ impl OwnFile {
         Mode::from_bits(self.append_mode.load(Ordering::Relaxed))
     }
 
-    pub(crate) fn take_before(&self) -> ResidencyMap {
-        lock(&self.before).take().unwrap_or_default()
+    /// What was cached before the first I/O that may have to drop, if that has begun and this was
+    /// not called since.
+    pub(crate) fn take_before(&self) -> Option<ResidencyMap> {
+        match self.looked.load(Ordering::Acquire) {
+            true => lock(&self.before).take(),
+            false => None,
+        }
     }
 
     /// Tells the flusher that the program takes the file back, and may keep it open: without a name,

@@ -412,6 +412,12 @@ impl Disk {
             .insert(id, Stream::new(now_ns, config, residency));
     }
 
+    /// What was cached before the stream's first I/O that is to be dropped, if nobody had looked
+    /// when it was opened.
+    pub fn was_cached(&mut self, now_ns: u64, id: StreamId, residency: ResidencyMap) {
+        self.with(now_ns, id, |stream, _| stream.was_cached(residency));
+    }
+
     /// The program wrote `range` in `mode`.
     pub fn wrote(&mut self, now_ns: u64, id: StreamId, range: ByteRange, mode: Mode) {
         self.with(now_ns, id, |stream, context| {

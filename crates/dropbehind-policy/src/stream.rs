@@ -352,6 +352,10 @@ impl Stream {
             .saturating_sub(undropped_bytes)
     }
 
+    pub(crate) fn was_cached(&mut self, map: ResidencyMap) {
+        self.ownership.was_cached(map);
+    }
+
     pub(crate) fn looked(
         &mut self,
         now_ns: u64,

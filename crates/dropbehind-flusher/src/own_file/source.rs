@@ -47,6 +47,8 @@ pub(crate) struct OwnSource {
     askable: Askable,
     /// Pages have been counted since the file was last asked.
     counted: Cell<bool>,
+    /// The policy knows what was cached before.
+    knows_before: bool,
     /// Permanent. Asking once more would take the error from files opened later.
     keeping: Cell<Option<Keeping>>,
     size_bytes: u64,
@@ -83,6 +85,7 @@ impl OwnSource {
                 Sharing::Shared => Askable::NotThisFile,
             },
             counted: Cell::new(false),
+            knows_before: false,
             keeping: Cell::new(None),
             written_total: 0,
             read_total: 0,
@@ -136,6 +139,13 @@ impl OwnSource {
                 told.push((run.range(), run.mode()));
             }
         });
+        // Writers look before they write, so the map that decides about these writes is there.
+        if !self.knows_before
+            && let Some(before) = file.take_before()
+        {
+            self.knows_before = true;
+            disk.was_cached(now_ns, id, before);
+        }
         disk.wrote_all(now_ns, id, told.drain(..));
         if o_append && self.appended_total < written_total {
             self.drain_appended(now_ns, fd, disk, written_total);

@@ -87,6 +87,13 @@ impl Ownership {
         }
     }
 
+    /// What was in the cache before our I/O, learned only now.
+    pub(super) fn was_cached(&mut self, map: ResidencyMap) {
+        if let Provenance::Mapped { residency, .. } = &mut self.provenance {
+            *residency = map;
+        }
+    }
+
     /// A look at `range` found these parts in the cache.
     pub(super) fn looked(
         &mut self,

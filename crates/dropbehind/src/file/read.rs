@@ -4,7 +4,7 @@ use std::io::{self, IoSliceMut};
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 
-use dropbehind_linux::{IoFlags, Operation};
+use dropbehind_linux::{AccessMode, IoFlags, Operation};
 use dropbehind_policy::{ByteRange, Mode};
 
 use super::File;
@@ -80,6 +80,10 @@ impl File {
         let Some(handle) = line else {
             return self.read_plain(bufs, offset);
         };
+        // Before a later write, pages of this read would be cached, too.
+        if self.shared.facts.flags.access == AccessMode::ReadWrite {
+            handle.look_before(self.as_fd(), mode);
+        }
         // A read that begins before another one has moved the position looks in the wrong place,
         // and what it brings in stays.
         let takes_turns = offset.is_none() && wanted >= TURN_BYTES;

@@ -2,6 +2,7 @@
 
 use std::io::{Seek, SeekFrom};
 use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -19,6 +20,8 @@ everywhere! {
     a_read_keeps_exactly_what_others_had: 32;
     an_overwrite_keeps_exactly_what_others_had: 32;
     an_overwrite_without_read_permission_keeps_exactly_what_others_had: 32;
+    an_overwrite_after_a_read_keeps_exactly_what_others_had: 32;
+    an_overwrite_after_a_mode_that_keeps_keeps_exactly_what_was_there: 32;
     random_reads_keep_exactly_what_others_had: 32;
     long_reads_at_one_position_keep_exactly_what_others_had: 96;
     what_others_cache_ahead_of_a_stream_stays: 64;
@@ -93,6 +96,44 @@ fn overwrite_keeps(place: &Place, readable: bool) {
         let cached_bytes = cached_bytes(&path);
         assert!(cached_bytes <= stats.kept_bytes, "{stats:?}");
         reclaim.stays(&path, cached_bytes, stats.kept_bytes)
+    });
+    check_on_disk(&path, 2, place.size_bytes());
+}
+
+fn an_overwrite_after_a_read_keeps_exactly_what_others_had(place: &Place) {
+    overwrite_after(place, 0, |file| {
+        let mut block = vec![0; MIB as usize];
+        file.read_exact_at(&mut block, 0).unwrap();
+    });
+}
+
+/// What the first mode has written is there, too.
+fn an_overwrite_after_a_mode_that_keeps_keeps_exactly_what_was_there(place: &Place) {
+    overwrite_after(place, 2 * MIB, |file| {
+        file.set_mode(Mode::WRITE_THROUGH);
+        write_pattern(&mut &*file, 2, 0, 2 * MIB, MIB);
+        (&*file).rewind().unwrap();
+    });
+}
+
+/// Writes the whole file in a mode that drops, once the flusher knows it by what happened `first`,
+/// which leaves `kept_bytes` at the start.
+fn overwrite_after(place: &Place, kept_bytes: u64, first: impl Fn(&File)) {
+    let path = place.cold_file(1);
+    in_some_attempt(|reclaim| {
+        residency::evict(&path);
+        let mut before = warm_half(&path, place.size_bytes());
+        before[..(kept_bytes / residency::page_bytes()) as usize].fill(true);
+        let mut options = OpenOptions::new();
+        let mut file = options.read(true).write(true).open(&path).unwrap();
+        first(&file);
+        settle(&file);
+        file.set_mode(Mode::DONTCACHE);
+        write_pattern(&mut file, 2, 0, place.size_bytes(), MIB);
+        file.sync_all().unwrap();
+        settle(&file);
+        assert_balanced(&file.stats());
+        all_kept(reclaim, &path, &before, &file)
     });
     check_on_disk(&path, 2, place.size_bytes());
 }

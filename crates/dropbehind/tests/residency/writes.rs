@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{Seek, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -29,6 +29,7 @@ everywhere! {
     native_writes_of_a_new_file_leave_nothing: 24;
     random_writes_leave_nothing: 64;
     threads_at_one_position_leave_nothing: 64;
+    writes_after_a_read_leave_nothing: 16;
 }
 
 fn a_file_written_leaves_nothing_and_stays_below_64_mib(place: &Place) {
@@ -170,6 +171,37 @@ fn scattered_writes_that_others_truncate_leave_nothing(place: &Place) {
     let stats = file.stats();
     assert_eq!((cached_bytes(&path), stats.left_bytes), (0, 0), "{stats:?}");
     assert_balanced(&stats);
+}
+
+/// An archive is read at its start, of which more is cached ahead, or at its end. Then it is written
+/// anew and made longer.
+fn writes_after_a_read_leave_nothing(place: &Place) {
+    for from_start in [true, false] {
+        let path = place.cold_file(1);
+        let mut options = OpenOptions::new();
+        let mut file = options.read(true).write(true).open(&path).unwrap();
+        let mut block = vec![0; (64 * KIB) as usize];
+        if from_start {
+            file.read_exact_at(&mut block, 0).unwrap();
+        } else {
+            let end = place.size_bytes() - 64 * KIB;
+            file.read_exact_at(&mut block, end).unwrap();
+            // The flusher knows the file before it is written.
+            settle(&file);
+        }
+        let length = match place.is_raw() {
+            true => place.size_bytes(),
+            false => 2 * place.size_bytes(),
+        };
+        write_pattern(&mut file, 2, 0, length, MIB);
+        file.sync_all().unwrap();
+        settle(&file);
+        assert_eq!(cached_bytes(&path), 0, "{:?}", file.stats());
+        assert_balanced(&file.stats());
+        assert_eq!(file.stats().kept_bytes, 0);
+        drop(file);
+        check_on_disk(&path, 2, length);
+    }
 }
 
 fn native_writes_of_a_new_file_leave_nothing(place: &Place) {
