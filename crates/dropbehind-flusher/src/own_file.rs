@@ -153,7 +153,11 @@ impl OwnFile {
         if self.looked.load(Ordering::Acquire) {
             return;
         }
-        let size_bytes = lock(&self.config).size_bytes;
+        // Others may have made it longer since it was opened, and have the new pages cached.
+        if let Ok(size_bytes) = dropbehind_linux::size_bytes(fd) {
+            lock(&self.config).size_bytes = size_bytes;
+        }
+        let size_bytes = self.config().size_bytes;
         *before = Some(residency::map_of_file(fd, size_bytes));
         self.looked.store(true, Ordering::Release);
     }

@@ -22,6 +22,7 @@ everywhere! {
     an_overwrite_without_read_permission_keeps_exactly_what_others_had: 32;
     an_overwrite_after_a_read_keeps_exactly_what_others_had: 32;
     an_overwrite_after_a_mode_that_keeps_keeps_exactly_what_was_there: 32;
+    an_overwrite_keeps_what_others_appended_since_the_open: 16;
     random_reads_keep_exactly_what_others_had: 32;
     long_reads_at_one_position_keep_exactly_what_others_had: 96;
     what_others_cache_ahead_of_a_stream_stays: 64;
@@ -136,6 +137,36 @@ fn overwrite_after(place: &Place, kept_bytes: u64, first: impl Fn(&File)) {
         all_kept(reclaim, &path, &before, &file)
     });
     check_on_disk(&path, 2, place.size_bytes());
+}
+
+fn an_overwrite_keeps_what_others_appended_since_the_open(place: &Place) {
+    if place.is_raw() {
+        // A device does not grow.
+        return;
+    }
+    let path = place.path();
+    let end = place.size_bytes();
+    in_some_attempt(|reclaim| {
+        // Opened empty, and with something in it.
+        for open_bytes in [0, MIB + 1] {
+            let mut others = std::fs::File::create(&path).unwrap();
+            write_pattern(&mut others, 1, 0, open_bytes, MIB);
+            others.sync_all().unwrap();
+            residency::evict(&path);
+            let mut file = OpenOptions::new().write(true).open(&path).unwrap();
+            write_pattern(&mut others, 1, open_bytes, end - open_bytes, MIB);
+            others.sync_all().unwrap();
+            let before = residency::resident_map(&path).unwrap();
+            assert!(cached_bytes(&path) > end / 2);
+            write_pattern(&mut file, 2, 0, end, MIB);
+            file.sync_all().unwrap();
+            settle(&file);
+            assert_balanced(&file.stats());
+            all_kept(reclaim, &path, &before, &file)?;
+            check_on_disk(&path, 2, end);
+        }
+        Ok(())
+    });
 }
 
 fn random_reads_keep_exactly_what_others_had(place: &Place) {
