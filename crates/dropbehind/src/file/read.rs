@@ -18,6 +18,10 @@ const TURN_BYTES: usize = 64 << 10;
 /// The kernel reads at most this much in one call.
 const READ_MAX_BYTES: usize = 0x7fff_f000;
 
+fn length(bufs: &[IoSliceMut<'_>]) -> usize {
+    bufs.iter().map(|buf| buf.len()).sum()
+}
+
 impl File {
     pub(crate) fn read_pieces(
         &self,
@@ -25,31 +29,48 @@ impl File {
         offset: Option<u64>,
         mode: Mode,
     ) -> io::Result<usize> {
-        // At the position, others may read between two pieces: only a single call gets bytes that
-        // follow each other.
-        if let Some(offset) = offset
-            && let [only] = bufs
-            && only.len() > READ_PIECE_BYTES
-            && mode.drops()
-            && self.shared.applies
-        {
-            return self.read_long(only, offset, mode);
+        match offset {
+            Some(offset)
+                if length(bufs) > READ_PIECE_BYTES && mode.drops() && self.shared.applies =>
+            {
+                self.read_long(bufs, offset, mode)
+            }
+            // At the position, others may read between two pieces: only a single call gets bytes
+            // that follow each other.
+            _ => self.read_once(bufs, offset, mode),
         }
-        self.read_once(bufs, offset, mode)
     }
 
-    fn read_long(&self, buf: &mut [u8], offset: u64, mode: Mode) -> io::Result<usize> {
-        let most = buf.len().min(READ_MAX_BYTES);
+    fn read_long(
+        &self,
+        mut bufs: &mut [IoSliceMut<'_>],
+        offset: u64,
+        mode: Mode,
+    ) -> io::Result<usize> {
         let mut done = 0;
-        for piece in buf[..most].chunks_mut(READ_PIECE_BYTES) {
-            let wanted = piece.len();
-            let at = offset + done as u64;
-            match self.read_once(&mut [IoSliceMut::new(piece)], Some(at), mode) {
+        while done < READ_MAX_BYTES && !bufs.is_empty() {
+            let most = READ_PIECE_BYTES.min(READ_MAX_BYTES - done);
+            let at = Some(offset + done as u64);
+            let (wanted, result) = if bufs[0].len() > most {
+                let piece = &mut [IoSliceMut::new(&mut bufs[0][..most])];
+                (most, self.read_once(piece, at, mode))
+            } else {
+                let mut sum = 0;
+                let fits = |buf: &&IoSliceMut<'_>| {
+                    sum += buf.len();
+                    sum <= most
+                };
+                let whole = bufs.iter().take_while(fits).count();
+                let piece = &mut bufs[..whole];
+                (length(piece), self.read_once(piece, at, mode))
+            };
+            match result {
                 Ok(count) => {
                     done += count;
                     if count < wanted {
                         break;
                     }
+                    IoSliceMut::advance_slices(&mut bufs, count);
                 }
                 // As with a single call, an error after some bytes is left to the next call.
                 Err(_) if done > 0 => break,
@@ -65,8 +86,7 @@ impl File {
         offset: Option<u64>,
         mode: Mode,
     ) -> io::Result<usize> {
-        let wanted: usize = bufs.iter().map(|buf| buf.len()).sum();
-        let wanted = wanted.min(READ_MAX_BYTES);
+        let wanted = length(bufs).min(READ_MAX_BYTES);
         let line = if mode.drops() && wanted > 0 && self.shared.applies {
             if self.native_wanted(Operation::Read)
                 && let Some(result) = self.read_native(bufs, offset)

@@ -30,6 +30,7 @@ everywhere! {
     threads_that_read_a_file_together_leave_nothing: 96;
     long_reads_at_one_position_are_whole_and_leave_nothing: 96;
     a_long_read_caches_little_more_than_it_returns: 96;
+    a_long_read_at_an_offset_caches_little: 64;
 }
 
 /// A setting of a disk's queue, until this is dropped. A loop device keeps it for whoever has
@@ -151,6 +152,38 @@ fn a_long_read_caches_little_more_than_it_returns(place: &Place) {
     );
     settle(&file);
     assert_eq!(cached_bytes(&path), 0, "{:?}", file.stats());
+}
+
+fn a_long_read_at_an_offset_caches_little(place: &Place) {
+    let path = place.cold_file(1);
+    let size = place.size_bytes() as usize;
+    let start = 12_345;
+    // One buffer, few long ones, many short ones, and all sorts.
+    for lengths in [
+        vec![size],
+        vec![size / 4; 4],
+        vec![80_000; 900],
+        vec![0, 5 << 20, 100, 0, 2 << 20, 1, (2 << 20) - 1, size],
+    ] {
+        residency::evict(&path);
+        let mut memory: Vec<_> = lengths.iter().map(|length| vec![0; *length]).collect();
+        let mut bufs: Vec<_> = memory.iter_mut().map(|one| IoSliceMut::new(one)).collect();
+        let file = File::open(&path).unwrap();
+        let sampler = Sampler::start(&path, Duration::from_millis(1)).unwrap();
+        let count = file.read_vectored_at(&mut bufs, start).unwrap();
+        let peak_bytes = sampler.stop().unwrap().cached_pages * residency::page_bytes();
+        assert_eq!(count, size - start as usize);
+        pattern::check(1, start, &memory.concat()[..count]).unwrap();
+        let buffers = lengths.len();
+        assert!(
+            peak_bytes > 0 && peak_bytes <= 16 * MIB,
+            "{buffers} buffers: {} KiB at once",
+            peak_bytes >> 10
+        );
+        settle(&file);
+        assert_eq!(cached_bytes(&path), 0, "{:?}", file.stats());
+        assert_balanced(&file.stats());
+    }
 }
 
 fn sequential_reads_cost_one_read_and_little_memory(place: &Place) {
