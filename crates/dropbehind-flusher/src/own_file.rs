@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use dropbehind_linux::{FileId, futex_wait, futex_wake};
+use dropbehind_linux::{FileId, futex_wait, futex_wake, monotonic_ns};
 use dropbehind_policy::residency::ResidencyMap;
 use dropbehind_policy::{ByteRange, Mode, StreamConfig, StreamCounters};
 
@@ -52,6 +52,10 @@ const NAP_MAX: Duration = Duration::from_micros(200);
 /// start at once have not noticed each other.
 const UNHEARD_LIMIT_BYTES: u64 = 1 << 20;
 
+/// What a reader has seen cached counts for a write within this time, in nanoseconds.
+const LOOK_AGE_NS: u64 = 1_000_000_000;
+const WRITER_LOOKED: u64 = u64::MAX;
+
 const UNREGISTERED: u32 = 0;
 const PENDING: u32 = 1;
 const REGISTERED: u32 = 2;
@@ -68,7 +72,11 @@ pub struct OwnFile {
     config: Mutex<StreamConfig>,
     /// The cache before the first I/O that may have to drop. The flusher takes it.
     before: Mutex<Option<ResidencyMap>>,
-    looked: AtomicBool,
+    /// The flusher has not taken it yet.
+    before_is_new: AtomicBool,
+    /// When a reader looked (`CLOCK_MONOTONIC`); 0 before that, and [`WRITER_LOOKED`] once a writer
+    /// has.
+    looked_ns: AtomicU64,
     /// Here and not in the library's file: after a fork, the child's files get new handles. A
     /// lock that another thread held at the fork would stay locked in the child forever.
     pub reader: Mutex<Reader>,
@@ -122,7 +130,8 @@ impl OwnFile {
             flusher,
             config: Mutex::new(config),
             before: Mutex::new(None),
-            looked: AtomicBool::new(false),
+            before_is_new: AtomicBool::new(false),
+            looked_ns: AtomicU64::new(0),
             reader: Mutex::new(Reader::new(config.size_bytes, config.random)),
             turns: Mutex::default(),
             claims: Claims::default(),
@@ -144,13 +153,32 @@ impl OwnFile {
         self.generation == dropbehind_linux::fork_generation()
     }
 
-    /// Records what is cached before the first I/O that may have to drop.
+    /// Records what is cached before the first write that may have to drop.
     pub fn look_before(&self, fd: BorrowedFd<'_>, mode: Mode) {
-        if !mode.drops() || self.looked.load(Ordering::Acquire) {
+        if mode.drops() && self.looked_ns.load(Ordering::Acquire) != WRITER_LOOKED {
+            self.look(fd, WRITER_LOOKED);
+        }
+    }
+
+    /// Records what is cached before the first read that may have to drop: before a write that soon
+    /// follows, pages of the read would be cached, too.
+    pub fn look_before_read(&self, fd: BorrowedFd<'_>) {
+        if self.looked_ns.load(Ordering::Acquire) == 0 {
+            self.look(fd, monotonic_ns());
+        }
+    }
+
+    fn look(&self, fd: BorrowedFd<'_>, when: u64) {
+        let mut before = lock(&self.before);
+        let looked_ns = self.looked_ns.load(Ordering::Acquire);
+        let is_writer = when == WRITER_LOOKED;
+        let is_fresh = monotonic_ns().saturating_sub(looked_ns) < LOOK_AGE_NS;
+        if looked_ns == WRITER_LOOKED || looked_ns != 0 && !is_writer {
             return;
         }
-        let mut before = lock(&self.before);
-        if self.looked.load(Ordering::Acquire) {
+        self.looked_ns.store(when, Ordering::Release);
+        // After a while, others may have brought in more.
+        if looked_ns != 0 && is_fresh {
             return;
         }
         // Others may have made it longer since it was opened, and have the new pages cached.
@@ -159,7 +187,7 @@ impl OwnFile {
         }
         let size_bytes = self.config().size_bytes;
         *before = Some(residency::map_of_file(fd, size_bytes));
-        self.looked.store(true, Ordering::Release);
+        self.before_is_new.store(true, Ordering::Release);
     }
 
     /// Reports a write that has returned, and does whatever is due.
@@ -411,13 +439,15 @@ impl OwnFile {
         Mode::from_bits(self.append_mode.load(Ordering::Relaxed))
     }
 
-    /// What was cached before the first I/O that may have to drop, if that has begun and this was
-    /// not called since.
+    /// What was cached before the first I/O that may have to drop, if somebody has looked since this
+    /// was called last.
     pub(crate) fn take_before(&self) -> Option<ResidencyMap> {
-        match self.looked.load(Ordering::Acquire) {
-            true => lock(&self.before).take(),
-            false => None,
+        if !self.before_is_new.load(Ordering::Acquire) {
+            return None;
         }
+        let mut before = lock(&self.before);
+        self.before_is_new.store(false, Ordering::Relaxed);
+        before.take()
     }
 
     /// Tells the flusher that the program takes the file back, and may keep it open: without a name,
@@ -469,7 +499,7 @@ impl OwnFile {
     /// Tells the flusher that the file's size was set.
     pub fn resized(&self, size_bytes: u64) {
         lock(&self.config).size_bytes = size_bytes;
-        if self.looked.load(Ordering::Acquire)
+        if self.looked_ns.load(Ordering::Acquire) != 0
             && let Some(before) = lock(&self.before).as_mut()
         {
             before.truncated(size_bytes.next_multiple_of(dropbehind_linux::page_size()));

@@ -47,8 +47,6 @@ pub(crate) struct OwnSource {
     askable: Askable,
     /// Pages have been counted since the file was last asked.
     counted: Cell<bool>,
-    /// The policy knows what was cached before.
-    knows_before: bool,
     /// Permanent. Asking once more would take the error from files opened later.
     keeping: Cell<Option<Keeping>>,
     size_bytes: u64,
@@ -85,7 +83,6 @@ impl OwnSource {
                 Sharing::Shared => Askable::NotThisFile,
             },
             counted: Cell::new(false),
-            knows_before: false,
             keeping: Cell::new(None),
             written_total: 0,
             read_total: 0,
@@ -140,10 +137,7 @@ impl OwnSource {
             }
         });
         // Writers look before they write, so the map that decides about these writes is there.
-        if !self.knows_before
-            && let Some(before) = file.take_before()
-        {
-            self.knows_before = true;
+        if let Some(before) = file.take_before() {
             disk.was_cached(now_ns, id, before);
         }
         disk.wrote_all(now_ns, id, told.drain(..));
@@ -195,7 +189,8 @@ impl OwnSource {
         self.size_bytes = size_bytes;
         self.appended_total = written_total;
         if is_truncated {
-            disk.resized(now_ns, id, start);
+            // In doubt, what others had in front of its end stays.
+            disk.resized(now_ns, id, if first <= 0 { start } else { size_bytes });
         }
         let range = ByteRange::new(start, size_bytes);
         disk.wrote(now_ns, id, range, self.file.append_mode());

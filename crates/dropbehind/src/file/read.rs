@@ -100,9 +100,8 @@ impl File {
         let Some(handle) = line else {
             return self.read_plain(bufs, offset);
         };
-        // Before a later write, pages of this read would be cached, too.
         if self.shared.facts.flags.access == AccessMode::ReadWrite {
-            handle.look_before(self.as_fd(), mode);
+            handle.look_before_read(self.as_fd());
         }
         // A read that begins before another one has moved the position looks in the wrong place,
         // and what it brings in stays.

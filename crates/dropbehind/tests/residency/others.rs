@@ -21,6 +21,7 @@ everywhere! {
     an_overwrite_keeps_exactly_what_others_had: 32;
     an_overwrite_without_read_permission_keeps_exactly_what_others_had: 32;
     an_overwrite_after_a_read_keeps_exactly_what_others_had: 32;
+    an_overwrite_long_after_a_read_keeps_what_others_read: 32;
     an_overwrite_after_a_mode_that_keeps_keeps_exactly_what_was_there: 32;
     an_overwrite_keeps_what_others_appended_since_the_open: 16;
     random_reads_keep_exactly_what_others_had: 32;
@@ -106,6 +107,28 @@ fn an_overwrite_after_a_read_keeps_exactly_what_others_had(place: &Place) {
         let mut block = vec![0; MIB as usize];
         file.read_exact_at(&mut block, 0).unwrap();
     });
+}
+
+/// What others read between a first read and the first write is theirs.
+fn an_overwrite_long_after_a_read_keeps_what_others_read(place: &Place) {
+    let path = place.cold_file(1);
+    in_some_attempt(|reclaim| {
+        residency::evict(&path);
+        let mut options = OpenOptions::new();
+        let mut file = options.read(true).write(true).open(&path).unwrap();
+        let mut block = vec![0; 4096];
+        file.read_exact_at(&mut block, place.size_bytes() - 4096)
+            .unwrap();
+        settle(&file);
+        std::thread::sleep(std::time::Duration::from_millis(1200));
+        let before = warm_half(&path, place.size_bytes());
+        write_pattern(&mut file, 2, 0, place.size_bytes(), MIB);
+        file.sync_all().unwrap();
+        settle(&file);
+        assert_balanced(&file.stats());
+        all_kept(reclaim, &path, &before, &file)
+    });
+    check_on_disk(&path, 2, place.size_bytes());
 }
 
 /// What the first mode has written is there, too.
