@@ -107,8 +107,11 @@ impl Files {
             request_bytes: settings.request_bytes,
             reads: settings.reads,
             opened_size_bytes: open.opened_size_bytes,
-            // Reported opens say what for.
-            only_written: self.fanotify.is_none() && open.written && !open.read,
+            // Reported opens say what for. Others may have been for reading.
+            only_written: self.fanotify.is_none()
+                && open.written
+                && !open.read
+                && !open.close_unseen,
             provenance,
             writeback_sign: open.writeback_sign.clone(),
             key: number.0,
