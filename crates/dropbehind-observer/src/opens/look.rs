@@ -426,8 +426,11 @@ fn inode_of(stat: &Statx) -> Inode {
 /// The process of the thread that has this directory in `/proc`.
 fn process_in(directory: BorrowedFd<'_>) -> Option<i32> {
     let status = rustix::fs::openat(directory, "status", OFlags::CLOEXEC, Mode::empty()).ok()?;
-    let status = io::read_to_string(std::fs::File::from(status)).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
+    let mut text = Vec::new();
+    io::Read::read_to_end(&mut std::fs::File::from(status), &mut text).ok()?;
+    // The name, which comes first, may be cut in the middle of a character.
+    let text = String::from_utf8_lossy(&text);
+    let line = text.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
     line.trim().parse().ok()
 }
 
