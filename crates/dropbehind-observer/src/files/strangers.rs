@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dropbehind_linux::{FileId, FileLink, file_links, file_stat, kernel_device};
+use dropbehind_linux::{FileId, FileLink, file_links, file_stat, kernel_device, process_stat};
 use dropbehind_policy::{Brought, FileNumber, Inode};
 use dropbehind_policy::{ByteRange, RangeSet};
 
@@ -40,9 +40,10 @@ const COSTLY_SEARCH: Duration = Duration::from_millis(1);
 /// How long until `/proc` is asked whether a file is still open. The pause doubles each time
 /// that it is: fanotify merges closes, and only `/proc` shows how many descriptors are left.
 pub(super) const DOUBT_FIRST: Duration = Duration::from_millis(20);
-/// The longest such pause, and the longest where no event reports closes. Until then, a deleted
-/// file's blocks stay in use, and what others bring in counts as the program's.
+/// The longest such pause.
 const DOUBT_LONGEST: Duration = Duration::from_secs(30);
+/// The same where no event reports closes. Until the close is found, a deleted file's blocks stay in
+/// use, and what others bring in counts as the program's.
 const DOUBT_LONGEST_UNSEEN: Duration = Duration::from_secs(1);
 /// Orphans are remembered for at most this many unknown inodes.
 const ORPHANS: usize = 1 << 16;
@@ -311,7 +312,7 @@ impl Files {
         self.strangers.doubts.entry(number).or_insert(doubt);
     }
 
-    /// This is the file that a thread is opening, or none any more. No search looks for its users
+    /// Notes which file a thread is opening, or that it is done. No search looks for its users
     /// before the open is over: the thread still has to get a processor, and an overlay may copy
     /// the file.
     pub(crate) fn is_being_opened(&mut self, thread: i32, number: Option<FileNumber>) {
@@ -390,13 +391,19 @@ impl Files {
             .filter(|(_, doubt)| doubt.due <= now)
             .map(|(number, _)| *number)
             .collect();
-        for number in self.strangers.opening.values() {
-            if due.remove(number)
-                && let Some(doubt) = self.strangers.doubts.get_mut(number)
-            {
+        let doubts = &mut self.strangers.doubts;
+        self.strangers.opening.retain(|thread, number| {
+            if !due.contains(number) {
+                return true;
+            }
+            // If whoever was to report the end of the open has died, so may the thread have.
+            let lives = process_stat(*thread).is_ok();
+            if lives && let Some(doubt) = doubts.get_mut(number) {
+                due.remove(number);
                 doubt.due = now + DOUBT_FIRST;
             }
-        }
+            lives
+        });
         let mut unused: Vec<(FileId, FileNumber)> = Vec::new();
         let mut may_be_mapped = Wanted::default();
         may_be_mapped.all = self.trace.is_none();

@@ -63,7 +63,7 @@ pub struct Served {
 struct Unfinished {
     process: i32,
     call: CallUnderWay,
-    /// Its thread has called again since.
+    /// The call is over, as far as can be known.
     is_over: bool,
     what: What,
     /// When it is looked at next.
@@ -169,7 +169,7 @@ impl Serving {
                 asked = Instant::now();
                 if each(self) {
                     self.let_all_go();
-                    self.end_all();
+                    self.finish_all();
                     return Stopped::Enough;
                 }
             }
@@ -202,7 +202,7 @@ impl Serving {
             let is_woken = entries[1..].iter().any(PollEntry::is_ready);
             if is_woken && !hung_up && each(self) {
                 self.let_all_go();
-                self.end_all();
+                self.finish_all();
                 return Stopped::Enough;
             }
             if hung_up {
@@ -446,7 +446,7 @@ impl Serving {
     }
 
     /// Looks at what opens have made or truncated by now, or failed to.
-    fn finish_due(&mut self) {
+    pub(super) fn finish_due(&mut self) {
         let now = Instant::now();
         let is_due = |open: &mut Unfinished| open.next_look <= now;
         let due: Vec<_> = self.unfinished.extract_if(.., is_due).collect();
@@ -506,7 +506,7 @@ impl Serving {
         }
     }
 
-    /// Looks at what an open has made or truncated.
+    /// Reports what an open has made or truncated, or that it is over.
     fn finish(&mut self, mut open: Unfinished) {
         let thread = open.call.thread;
         let whose = (open.process, thread, !open.is_over);
@@ -532,7 +532,14 @@ impl Serving {
                 self.opened(whose, file, before.clone(), Some(*born));
             }
             What::Unclear => return self.search(open.process),
-            What::Reported => return self.report(&Report::Over { thread }, None),
+            What::Reported => {
+                self.report(&Report::Over { thread }, None);
+                if self.unreported {
+                    open.next_look = Instant::now() + TICK;
+                    self.unfinished.push(open);
+                }
+                return;
+            }
         }
         if !open.is_over {
             open.what = What::Reported;

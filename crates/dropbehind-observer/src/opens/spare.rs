@@ -20,6 +20,7 @@ pub fn stand_by(served: Served, holder: usize, other: i32, mut start_spare: Star
     let mut before = (0, 0, false);
     while let Some(other) = &serving.other {
         let is_dead = other.wait(Some(TICK)).unwrap_or(false);
+        serving.finish_due();
         let mut entry = [PollEntry::new(served.listener.as_fd(), Interest::Readable)];
         let ready = poll(&mut entry, Some(Duration::ZERO)).is_ok_and(|ready| ready > 0);
         if entry[0].is_hung_up() {
