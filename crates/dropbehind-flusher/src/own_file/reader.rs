@@ -51,7 +51,8 @@ const READ_AHEAD_MOST_BYTES: u64 = 8 << 20;
 const SLACK_BYTES: u64 = CHUNK_BYTES / 4;
 const APPEAR_STEP: Duration = Duration::from_micros(20);
 /// When the flusher is this far behind, the reader drops pages itself. With the chunks ahead
-/// and the one being read, this stays below 16 MiB.
+/// and the one being read, this stays below 16 MiB. A long read at the position is one call, and
+/// has all that it reads in the cache at once.
 const HELP_BYTES: u64 = 2 << 20;
 /// A chunk that was read ahead, and which parts of it are ours.
 #[derive(Debug)]
