@@ -152,8 +152,8 @@ pub(crate) fn run(shared: Arc<DiskHandle>) {
     }
 }
 
-/// How many small closed files may wait. They take a quarter of the descriptors that the process may
-/// have, since open files and those that are being written need some, too.
+/// How many small closed files of this disk may wait. They take a quarter of the descriptors that the
+/// process may have, since open files and those that are being written need some, too.
 fn most_small_files() -> usize {
     let limit = descriptor_limit(thread_id()).unwrap_or(u64::MAX) / 4;
     usize::try_from(limit).map_or(SMALL_FILES_COUNT, |limit| limit.min(SMALL_FILES_COUNT))

@@ -80,7 +80,7 @@ pub struct OwnFile {
     /// Here and not in the library's file: after a fork, the child's files get new handles. A
     /// lock that another thread held at the fork would stay locked in the child forever.
     pub reader: Mutex<Reader>,
-    /// Held during a read at the position: the next read must know where it is then.
+    /// Held during a long read at the position: the next one must know where it is then.
     pub turns: Mutex<()>,
     pub(crate) claims: Claims,
     /// The file in records that do not come from its flusher.

@@ -76,7 +76,7 @@ pub(super) struct OpenFile {
     pub(super) named: RangeSet,
     /// The round in which that was looked up.
     pub(super) round: u64,
-    /// A process that could write has closed it.
+    /// A process that could write has closed it, or has opened it where the server reports opens.
     pub(super) written: bool,
     /// A process has read it, or may have: clean pages then count as read.
     pub(super) read: bool,
