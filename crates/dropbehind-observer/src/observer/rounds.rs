@@ -137,12 +137,10 @@ impl Rounds {
         if self.others_only {
             pause = pause.min(OTHERS);
         }
-        if self.trace.is_some() {
-            if poll(&mut wake, Some(GATHER)).is_ok_and(|ready| ready > 0) {
-                return self.inputs.woken();
-            }
-            pause = pause.saturating_sub(GATHER);
+        if poll(&mut wake, Some(GATHER)).is_ok_and(|ready| ready > 0) {
+            return self.inputs.woken();
         }
+        pause = pause.saturating_sub(GATHER);
         let mut entries = vec![PollEntry::new(self.inputs.as_fd(), Interest::Readable)];
         let watches = self.marks.watches();
         entries.extend(watches.map(|watch| PollEntry::new(watch, Interest::Urgent)));

@@ -89,6 +89,8 @@ pub(super) struct Looker {
     user: u32,
     mounts: HashMap<u64, Kind>,
     threads: Threads,
+    /// The thread that the last look was for, if its directory has answered.
+    asked: Option<i32>,
     /// Of the thread that looks.
     own_links: Option<OwnLinks>,
     /// A mount that a process serves, met for the first time. Opening its files asks that process,
@@ -134,6 +136,7 @@ impl Looker {
             user: rustix::process::geteuid().as_raw(),
             mounts: HashMap::new(),
             threads: Threads::default(),
+            asked: None,
             own_links: None,
             left_alone: None,
         }
@@ -141,6 +144,7 @@ impl Looker {
 
     /// Looks at what a call opens. If the call does not wait any more, the result may be wrong.
     pub(super) fn look(&mut self, call: &StoppedCall, listener: &Listener) -> Found {
+        self.asked = None;
         let (directory, address, how) = match call.request {
             Request::Open {
                 directory,
@@ -178,6 +182,7 @@ impl Looker {
         let its_root = self
             .threads
             .ask(call.thread, |directory| root_in(directory, "root"));
+        self.asked = its_root.is_ok().then_some(call.thread);
         let same_root = its_root.is_ok_and(|root| Some(root) == self.root);
         let (base, apart) = match (is_absolute, same_root) {
             (true, true) => (None, ResolveFlags::empty()),
@@ -226,9 +231,10 @@ impl Looker {
     /// The process that this thread belongs to.
     pub(super) fn process_of(&mut self, thread: i32) -> i32 {
         // Any question finds out whether it is still the same thread.
-        let _ = self
-            .threads
-            .ask(thread, |directory| root_in(directory, "root"));
+        if self.asked != Some(thread) {
+            let ask = |directory: BorrowedFd<'_>| root_in(directory, "root");
+            let _ = self.threads.ask(thread, ask);
+        }
         self.threads
             .0
             .get(&thread)

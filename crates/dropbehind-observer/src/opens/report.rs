@@ -1,4 +1,4 @@
-//! What the server tells the observer: JSON, and a descriptor of the file.
+//! What the server tells the observer: a message, and a descriptor of the file.
 
 use dropbehind_flusher::CacheMap;
 use dropbehind_linux::send_message;
@@ -128,7 +128,14 @@ impl Report {
         file: Option<BorrowedFd<'_>>,
         waits: bool,
     ) -> io::Result<()> {
-        send_message(socket, &serde_json::to_vec(self)?, file, waits)
+        let message = postcard::to_allocvec(self).map_err(io::Error::other)?;
+        send_message(socket, &message, file, waits)
+    }
+
+    /// `None` if the message is none of these: an empty one comes once all processes that were
+    /// stopped at their opens have ended, or nobody answers them any more.
+    pub(crate) fn from_message(message: &[u8]) -> Option<Report> {
+        postcard::from_bytes(message).ok()
     }
 }
 

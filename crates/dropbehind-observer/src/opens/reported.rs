@@ -59,9 +59,7 @@ impl Reported {
                 Err(error) if error.kind() == ErrorKind::Interrupted => break,
                 Err(_) => (0, None),
             };
-            // An empty message comes once all processes that were stopped at their opens have
-            // ended, or nobody answers them any more.
-            let Ok(report) = serde_json::from_slice(&self.buffer[..length]) else {
+            let Some(report) = Report::from_message(&self.buffer[..length]) else {
                 self.over = true;
                 break;
             };
