@@ -210,10 +210,13 @@ impl DiskThread {
     /// Notes that writeback of an own file failed: pages that look clean from now on are not on
     /// the disk.
     ///
-    /// All of this process's files of that inode learn of it. A question of theirs would find the
-    /// inode's flags clear, and then take the error from files opened later.
+    /// All of this process's files of that inode learn of it, also those opened later. A question of
+    /// theirs would find the inode's flags clear, and then take the error from files opened later.
     fn failed_to_write(&self, entry: &Entry) {
         if let Source::Own(own) = &entry.source {
+            if let Ok(file) = entry.description.open() {
+                self.shared.remember_failure(own.file.file_id, file.as_fd());
+            }
             let all = self.own_sources();
             all.filter(|other| other.file.file_id == own.file.file_id)
                 .for_each(OwnSource::writeback_failed);

@@ -1,5 +1,6 @@
 //! Messages from other threads: files that come and go, and requests.
 
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use dropbehind_policy::StreamId;
@@ -7,7 +8,6 @@ use dropbehind_policy::StreamId;
 use super::{Attachment, DiskThread, Source};
 use crate::disk_handle::Message;
 use crate::lock;
-use crate::own_file::source::OwnSource;
 use crate::totals::OpenFile;
 
 impl DiskThread {
@@ -82,9 +82,10 @@ impl DiskThread {
         self.disk.opened(now_ns, id, config, before);
         let open = match &entry.source {
             Source::Own(own) => {
-                let mut others = self.own_sources();
-                let same = |other: &OwnSource| other.file.file_id == own.file.file_id;
-                if others.any(|other| same(other) && other.has_failed()) {
+                let id = own.file.file_id;
+                if let Ok(file) = entry.description.open()
+                    && self.shared.remembers_failure(id, file.as_fd())
+                {
                     own.writeback_failed();
                 }
                 OpenFile::Own(Arc::clone(&own.file))

@@ -213,11 +213,6 @@ impl OwnSource {
         self.keeping.set(Some(Keeping::WritebackFailed));
     }
 
-    /// Returns whether writeback of the file is known to have failed.
-    pub(crate) fn has_failed(&self) -> bool {
-        self.keeping.get() == Some(Keeping::WritebackFailed)
-    }
-
     /// Why nothing of the file may be dropped, if that is so. Call it after `range` was
     /// counted as clean: `just_now`, or in the policy's last count of it.
     ///
