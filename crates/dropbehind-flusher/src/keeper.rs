@@ -5,18 +5,25 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, RawFd};
+use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
-use dropbehind_linux::{Description, futex_wait, futex_wake, reopen, thread_id};
+use dropbehind_linux::{Description, Sharing, futex_wait, futex_wake, reopen, thread_id};
 use dropbehind_policy::residency::ResidencyMap;
 
 use crate::disk_thread::{Attachment, Entry, Source};
 use crate::lock;
 use crate::own_file::OwnFile;
 use crate::own_file::source::OwnSource;
+use crate::totals::OpenFile;
 use crate::trace::Label;
+
+/// While all descriptors are in use, a file waits for one for this long. Its program, which closes
+/// it, waits with it.
+const DESCRIPTOR_PATIENCE: Duration = Duration::from_secs(2);
+const DESCRIPTOR_PAUSE: Duration = Duration::from_millis(1);
 
 #[derive(Debug)]
 pub(crate) struct Keeper {
@@ -96,12 +103,13 @@ impl Keeper {
                  program's, and closing one releases the program's record locks on that file"
             ));
         }
+        let mut waits = true;
         loop {
             let seen = self.bell.load(Ordering::SeqCst);
             let next = lock(&self.requests).pop_front();
             match next {
                 Some(request) => {
-                    self.attach(request);
+                    self.attach(request, &mut waits);
                     self.pending.fetch_sub(1, Ordering::SeqCst);
                 }
                 None if self.stopping.load(Ordering::SeqCst) => return,
@@ -112,16 +120,33 @@ impl Keeper {
         }
     }
 
-    fn attach(&self, request: Request) {
-        let Request { file, fd, thread } = request;
-        let (description, sharing) = match reopen(thread, fd, file.file_id) {
+    /// Opens a file again. While all descriptors are in use, waits for the disks to finish closed
+    /// files, unless that has taken too long since the last file was opened.
+    fn reopen(&self, request: &Request, waits: &mut bool) -> io::Result<(OwnedFd, Sharing)> {
+        let began = Instant::now();
+        loop {
+            let opened = reopen(request.thread, request.fd, request.file.file_id);
+            let lacks_descriptors = |error: &io::Error| {
+                matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
+            };
+            if !*waits || !opened.as_ref().is_err_and(lacks_descriptors) {
+                *waits |= opened.is_ok();
+                return opened;
+            }
+            *waits = began.elapsed() < DESCRIPTOR_PATIENCE;
+            std::thread::sleep(DESCRIPTOR_PAUSE);
+        }
+    }
+
+    fn attach(&self, request: Request, waits: &mut bool) {
+        let opened = self.reopen(&request, waits);
+        let Request { file, .. } = request;
+        let (description, sharing) = match opened {
             Ok(opened) => opened,
             Err(error) => {
-                file.disk.note(format!(
-                    "a file could not be opened again ({error}): it is left to the kernel"
-                ));
-                file.registered(false);
-                return;
+                let note =
+                    format!("a file could not be opened again ({error}): it is left to the kernel");
+                return refuse(&file, note);
             }
         };
         let disk = Arc::clone(&file.disk);
@@ -139,11 +164,19 @@ impl Keeper {
         match disk.attach(attachment) {
             Ok(()) => file.registered(true),
             Err(error) => {
-                disk.note(format!("no thread for the disk could be started ({error})"));
-                file.registered(false);
+                let note = format!("no thread for the disk could be started ({error})");
+                refuse(&file, note);
             }
         }
     }
+}
+
+/// Leaves a file to the kernel.
+fn refuse(file: &Arc<OwnFile>, note: String) {
+    file.disk.note(note);
+    let left = OpenFile::Own(Arc::clone(file));
+    lock(&file.disk.totals).open(file.number, left);
+    file.registered(false);
 }
 
 /// Starts a thread on which none of the program's signal handlers run.

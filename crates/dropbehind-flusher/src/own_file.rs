@@ -345,7 +345,7 @@ impl OwnFile {
 
     /// Waits until no more than the limit is outstanding.
     pub fn wait_for_room(&self) {
-        if self.registration.load(Ordering::Acquire) == REFUSED {
+        if self.is_refused() {
             self.slot.abandon();
             return;
         }
@@ -396,9 +396,13 @@ impl OwnFile {
     }
 
     fn tell_closed_early(&self) {
-        let is_registered = self.registration.load(Ordering::SeqCst) == REGISTERED;
-        if is_registered && self.closed_early.swap(false, Ordering::SeqCst) {
-            self.disk.post(Message::Closed(self.number));
+        let registration = self.registration.load(Ordering::SeqCst);
+        let is_answered = matches!(registration, REGISTERED | REFUSED);
+        if is_answered && self.closed_early.swap(false, Ordering::SeqCst) {
+            match registration {
+                REGISTERED => self.disk.post(Message::Closed(self.number)),
+                _ => lock(&self.disk.totals).close(self.number),
+            }
         }
     }
 
@@ -472,6 +476,10 @@ impl OwnFile {
             self.closed_early.store(true, Ordering::SeqCst);
             self.tell_closed_early();
         }
+    }
+
+    fn is_refused(&self) -> bool {
+        self.registration.load(Ordering::SeqCst) == REFUSED
     }
 
     /// Tells the flusher that the program's fsync returned. After a failed one, nothing of
@@ -559,13 +567,20 @@ impl OwnFile {
     pub fn stats(&self) -> Stats {
         let slot = &self.slot;
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let mut counters = Stats::from(&*lock(&self.counters));
+        if self.is_refused() {
+            let written = slot.writes.total() * u64::from(self.append_mode().drops());
+            let brought = written + slot.reads.total();
+            counters.brought_bytes = brought.next_multiple_of(dropbehind_linux::page_size());
+            counters.left_bytes = counters.brought_bytes;
+        }
         Stats {
             bytes_written: slot.writes.total(),
             waits: load(&slot.waits),
             wait_ns: load(&slot.wait_ns),
             kicks: load(&slot.kicks),
             kicks_coalesced: load(&slot.kicks_coalesced),
-            ..Stats::from(&*lock(&self.counters))
+            ..counters
         }
     }
 

@@ -518,13 +518,14 @@ fn small_files_are_batched_and_none_is_forgotten() {
     }
 }
 
-/// Waiting files would take the descriptors that the next ones need.
+/// Waiting files would take the descriptors that the next ones need. On a slow disk, so do those
+/// that are being written.
 #[test]
 fn fewer_small_files_wait_where_descriptors_are_few() {
-    need!(all Kind::Mounted(Fs::Ext4).needs());
-    let place = Place::new(Kind::Mounted(Fs::Ext4), 64 * MIB);
+    need!(all Slow::needs(Some(Fs::Ext4)));
+    let slow = Slow::new(Some(Fs::Ext4), 50_000_000);
     let status = part("makes_small_files_with_few_descriptors")
-        .env(FILE_VARIABLE, place.path())
+        .env(FILE_VARIABLE, slow.path("small"))
         .status();
     assert!(status.unwrap().success());
 }
@@ -533,8 +534,8 @@ fn fewer_small_files_wait_where_descriptors_are_few() {
 #[ignore = "a part"]
 fn makes_small_files_with_few_descriptors() {
     const DESCRIPTORS: u64 = 160;
-    // So few that they fit beside each other.
-    const FILES: u64 = DESCRIPTORS / 2;
+    const FILES: u64 = 4 * DESCRIPTORS;
+    const BYTES: u64 = 128 * KIB;
     let limit = Rlimit {
         current: Some(DESCRIPTORS),
         maximum: Some(DESCRIPTORS),
@@ -544,15 +545,51 @@ fn makes_small_files_with_few_descriptors() {
     let flusher = Flusher::builder().build().unwrap();
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).flusher(&flusher);
+    let data = vec![1; BYTES as usize];
     for number in 0..FILES {
         let mut file = options.open(path.with_extension(number.to_string()));
-        file.as_mut().unwrap().write_all(&[1; 4096]).unwrap();
+        file.as_mut().unwrap().write_all(&data).unwrap();
     }
     assert!(flusher.drain(PATIENCE), "{:?}", flusher.stats());
     let stats = flusher.stats();
     assert!(stats.writeback_bytes[Reason::Budget] > 0, "{stats:?}");
-    assert_eq!(stats.dropped_bytes, FILES * 4096, "{stats:?}");
+    assert_eq!(stats.dropped_bytes, FILES * BYTES, "{stats:?}");
     assert!(flusher.degraded().is_empty(), "{:?}", flusher.degraded());
+}
+
+#[test]
+fn what_finds_no_descriptor_is_reported_as_left() {
+    need!(all Kind::Mounted(Fs::Ext4).needs());
+    let place = Place::new(Kind::Mounted(Fs::Ext4), 16 * MIB);
+    let status = part("writes_without_descriptors")
+        .env(FILE_VARIABLE, place.path())
+        .status();
+    assert!(status.unwrap().success());
+    assert_eq!(cached_bytes(&place.path()), MIB);
+}
+
+#[test]
+#[ignore = "a part"]
+fn writes_without_descriptors() {
+    let path = PathBuf::from(std::env::var_os(FILE_VARIABLE).unwrap());
+    let flusher = Flusher::builder().build().unwrap();
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).flusher(&flusher);
+    let mut file = options.open(&path).unwrap();
+    let none = Rlimit {
+        current: Some(0),
+        maximum: Some(0),
+    };
+    setrlimit(Resource::Nofile, none).unwrap();
+    write_pattern(&mut file, 1, 0, MIB, MIB);
+    assert!(!file.settle(PATIENCE).unwrap());
+    let open = flusher.stats();
+    drop(file);
+    for stats in [open, flusher.stats()] {
+        assert_eq!(stats.left_bytes, MIB, "{stats:?}");
+        assert_eq!(stats.brought_bytes, MIB, "{stats:?}");
+    }
+    assert!(!flusher.degraded().is_empty());
 }
 
 #[test]
