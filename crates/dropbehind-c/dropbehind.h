@@ -211,7 +211,8 @@ int dropbehind_settle(dropbehind_file *file, int timeout_ms);
 // means to the end of the file. In a mode that drops, pages that were cached before this
 // file's I/O are kept; in the others all clean pages go.
 //
-// Errors: those of posix_fadvise(2) and cachestat(2).
+// Errors: those of posix_fadvise(2) and cachestat(2); EIO or ENOSPC if writing back the file
+// failed, so that the cache may have the only copy: nothing goes then.
 int64_t dropbehind_drop(dropbehind_file *file, int64_t offset, int64_t length);
 
 // Counts the cached pages of a range in bytes. A length of 0 means to the end of the file.

@@ -242,6 +242,32 @@ fn what_the_disk_never_got_stays_cached() {
     }
 }
 
+/// Pages whose writeback failed look clean.
+#[test]
+fn drop_keeps_what_the_disk_never_got() {
+    need!(Need::Cachestat);
+    let user = User::new();
+    for filesystem in [Fs::Ext4NoJournal, Fs::Xfs] {
+        need!(all FailingDisk::needs(Some(filesystem)));
+        in_some_attempt(|reclaim| {
+            let disk = FailingDisk::formatted(filesystem).unwrap();
+            let path = disk.file("a");
+            let bytes = FailingDisk::TOO_MUCH_BYTES;
+            std::fs::write(&path, pattern::filled(1, 0, bytes as usize)).unwrap();
+            let file = std::fs::File::open(&path).unwrap();
+            let file = dropbehind::File::from_std(file, dropbehind::Mode::BUFFERED).unwrap();
+            file.wait_clean(0..u64::MAX).unwrap();
+            for options in ["", "--sync "] {
+                user.runs(&format!("drop {options}{}", path.display()))
+                    .fails(1, "stays cached: writing it back failed");
+                let found = file.residency(0..u64::MAX).unwrap().cached_bytes;
+                reclaim.stays(&path, found, bytes)?;
+            }
+            Ok(())
+        });
+    }
+}
+
 #[test]
 fn a_read_only_file_system_is_told() {
     need!(all MountedFs::needs(Fs::Ext4));

@@ -500,7 +500,8 @@ impl OwnFile {
         self.slot.writes.total() > 0
     }
 
-    pub(crate) fn has_failed_sync(&self) -> bool {
+    /// Returns whether an fsync of the program's failed.
+    pub fn has_failed_sync(&self) -> bool {
         self.failed_sync.load(Ordering::SeqCst)
     }
 

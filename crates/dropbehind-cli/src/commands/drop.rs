@@ -6,7 +6,10 @@ use crate::error::{Doing, Exit, Failure, shown};
 use crate::progress::{answer, take_question};
 use crate::size::show;
 use clap::Args;
-use dropbehind_linux::{FsKind, cached_pages, count_own_pages, drop_clean, filesystem, page_size};
+use dropbehind_linux::{
+    Askable, FsKind, cached_pages, count_own_pages, drop_clean, filesystem, page_size,
+    prepare_to_ask, writeback_error,
+};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io;
@@ -120,10 +123,7 @@ fn drop_pages(path: &Path, file: &File, sync: bool) -> Result<Dropped, Failure> 
     let before = match counted(file) {
         // Its clean pages go all the same.
         Err(error) if Errno::from_io_error(&error) == Some(Errno::PERM) => {
-            if sync {
-                file.sync_data()
-                    .map_err(|error| Failure::io(Doing::Sync, path, &error))?;
-            }
+            safe(path, file, sync, 0)?;
             drop_clean(file.as_fd(), 0, 0)
                 .map_err(|error| Failure::io(Doing::Drop, path, &error))?;
             return Ok(Dropped::Blind);
@@ -134,20 +134,21 @@ fn drop_pages(path: &Path, file: &File, sync: bool) -> Result<Dropped, Failure> 
         return Ok(Dropped::NoDisk(before));
     }
     let count = || counted(file).map_err(failed);
-    if sync && before.unwritten != Some(Unwritten::default()) {
-        file.sync_data()
-            .map_err(|error| Failure::io(Doing::Sync, path, &error))?;
+    let clean_ranges = || match before.unwritten {
+        Some(_) => clean_ranges(file).map_err(failed),
+        None => Ok(std::iter::once(0..u64::MAX >> 1).collect()),
+    };
+    // Also where nothing is dirty: pages whose writeback failed look clean.
+    let at = clean_ranges()?.first().map_or(0, |range| range.start);
+    if sync || before.clean_bytes() > 0 {
+        safe(path, file, sync, at)?;
     }
     let mut after = before;
     for attempt in 0..ATTEMPTS {
         if attempt > 0 {
             std::thread::sleep(BETWEEN_ATTEMPTS);
         }
-        let clean = match before.unwritten {
-            Some(_) => clean_ranges(file),
-            None => Ok(std::iter::once(0..u64::MAX >> 1).collect()),
-        };
-        for range in clean.map_err(failed)? {
+        for range in clean_ranges()? {
             drop_clean(file.as_fd(), range.start, range.end - range.start)
                 .map_err(|error| Failure::io(Doing::Drop, path, &error))?;
         }
@@ -157,6 +158,32 @@ fn drop_pages(path: &Path, file: &File, sync: bool) -> Result<Dropped, Failure> 
         }
     }
     Ok(Dropped::Counted(before, after))
+}
+
+/// Finds out whether writing back the file failed: then the cache may have the only copy. `at` is
+/// a clean page.
+fn safe(path: &Path, file: &File, sync: bool, at: u64) -> Result<(), Failure> {
+    let synced = match sync {
+        true => file.sync_data(),
+        false => Ok(()),
+    };
+    let answer = match synced {
+        // A file system that is never written has no such call.
+        Err(error) if Errno::from_io_error(&error) != Some(Errno::INVAL) => Ok(Some(error)),
+        _ if prepare_to_ask(file.as_fd()) != Askable::Yes => Ok(None),
+        _ => writeback_error(file.as_fd(), at),
+    };
+    match answer {
+        Ok(None) => Ok(()),
+        // The file ends before it.
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::NXIO) => Ok(()),
+        Ok(Some(error)) => Err(Failure::new(format!(
+            "{} stays cached: writing it back failed ({error}), so the disk may not have it. Copy \
+             it to another disk before you drop it.",
+            shown(path)
+        ))),
+        Err(error) => Err(Failure::io(Doing::Drop, path, &error)),
+    }
 }
 
 /// What is cached of a file.

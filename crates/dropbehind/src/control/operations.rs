@@ -1,11 +1,14 @@
 //! The operations on a range of an open file.
 
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use dropbehind_linux::{drop_clean, page_size, size_bytes, start_writeback as start};
+use dropbehind_linux::{
+    Askable, Sharing, SignalsBlocked, drop_clean, file_info, page_size, prepare_to_ask, reopen,
+    size_bytes, start_writeback as start, thread_id, unshare_descriptor_table, writeback_error,
+};
 use dropbehind_policy::bisection::bisect;
 use dropbehind_policy::{ByteRange, Mode, Reason};
 
@@ -84,7 +87,17 @@ pub(crate) fn drop_behind(
     let file_end = size_bytes(fd)?.next_multiple_of(page_size());
     let range = range.intersection(ByteRange::new(0, file_end));
     let ours = match handle {
-        _ if !mode.drops() => vec![range],
+        _ if !mode.drops() => {
+            if handle.is_some_and(|handle| handle.has_failed_sync()) {
+                return Err(io::Error::from_raw_os_error(libc::EIO));
+            }
+            if let Some(clean) = clean_parts(fd, range)?.first()
+                && let Some(error) = failed_writeback(fd, clean.start)?
+            {
+                return Err(error);
+            }
+            vec![range]
+        }
         Some(handle) => handle.brought_in(fd, range),
         // Nobody knows what this file brought in.
         None => Vec::new(),
@@ -98,6 +111,32 @@ pub(crate) fn drop_behind(
     }
     outcome.kept_bytes += cache::count(fd, ByteRange::new(at, range.end))?.cached_bytes;
     Ok(outcome)
+}
+
+/// Asks at a clean page whether writeback of the file failed. Then the cache has the only copy.
+///
+/// A thread with a descriptor table of its own opens and closes the description that is asked: a
+/// close in the program's table would release the program's record locks on the file.
+fn failed_writeback(fd: BorrowedFd<'_>, at: u64) -> io::Result<Option<io::Error>> {
+    let (caller, id) = (thread_id(), file_info(fd)?.id);
+    let ask = || {
+        unshare_descriptor_table()?;
+        let (own, sharing) = reopen(caller, fd.as_raw_fd(), id)?;
+        if sharing == Sharing::Shared || prepare_to_ask(own.as_fd()) != Askable::Yes {
+            return Ok(None);
+        }
+        match writeback_error(own.as_fd(), at) {
+            // The file ends before it by now.
+            Err(error) if error.raw_os_error() == Some(libc::ENXIO) => Ok(None),
+            answered => answered,
+        }
+    };
+    std::thread::scope(|scope| {
+        let _blocked = SignalsBlocked::new()?;
+        let thread = std::thread::Builder::new().name("dropbehind-ask".into());
+        let answer = thread.spawn_scoped(scope, ask)?.join();
+        answer.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
 }
 
 fn drop_part(fd: BorrowedFd<'_>, range: ByteRange, outcome: &mut DropOutcome) -> io::Result<()> {

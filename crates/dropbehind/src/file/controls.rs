@@ -34,10 +34,13 @@ impl File {
 
     /// Drops the clean pages of a range from the cache and reports what stayed. In a mode
     /// that drops, only what this file's I/O brought in goes; in the child of a fork, nothing does.
-    /// In other modes that isn't tracked: all clean pages go, even those whose writeback failed.
+    /// In other modes that isn't tracked: all clean pages go.
     ///
     /// # Errors
-    /// Those of `posix_fadvise(2)` and `cachestat(2)`.
+    /// Those of `posix_fadvise(2)` and `cachestat(2)`. In a mode that doesn't drop, `EIO`, `ENOSPC`
+    /// or the like if writing back the file failed: the cache may have the only copy, so nothing
+    /// goes. File systems other than ext4, xfs and btrfs cannot be asked for that, and neither can
+    /// a file whose error an `fsync` has returned already.
     pub fn drop_behind(&self, range: Range<u64>) -> io::Result<DropOutcome> {
         let line = self.line();
         operations::drop_behind(self.as_fd(), self.mode(), line.as_deref(), range.into())

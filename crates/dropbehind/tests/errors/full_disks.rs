@@ -208,3 +208,27 @@ fn a_full_disk_says_so_in_the_same_write() {
         assert!(ours.2.abs_diff(accepted) <= MIB, "{side:?}: {}", ours.2);
     }
 }
+
+#[test]
+fn a_drop_that_is_asked_for_keeps_what_the_disk_never_got() {
+    need!(all FailingDisk::needs(Some(Fs::Ext4NoJournal)));
+    need!(Need::Cachestat);
+    in_some_attempt(|reclaim| {
+        let disk = FailingDisk::new().unwrap();
+        let path = disk.file("data");
+        let block = vec![7; TOO_MUCH_BYTES as usize];
+        fs::write(&path, block).unwrap();
+        let file = File::from_std(fs::File::open(&path).unwrap(), Mode::BUFFERED).unwrap();
+        file.wait_clean(0..u64::MAX).unwrap();
+        let error = file.drop_behind(0..u64::MAX).unwrap_err();
+        assert!(
+            matches!(error.raw_os_error(), Some(libc::EIO | libc::ENOSPC)),
+            "{error}"
+        );
+        reclaim.stays(
+            &path,
+            residency::cached(&path).unwrap().cached_pages * residency::page_bytes(),
+            TOO_MUCH_BYTES,
+        )
+    });
+}
