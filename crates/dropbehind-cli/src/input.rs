@@ -3,7 +3,7 @@
 use crate::error::{Doing, Failure, shown};
 use crate::place::{Place, make_blocking};
 use crate::session::{SETTLE_LIMIT, Session};
-use dropbehind::File;
+use dropbehind::{File, Stats};
 use rustix::fs::{Mode, OFlags, SeekFrom as FdSeek};
 use rustix::io::Errno;
 use std::cell::OnceCell;
@@ -260,7 +260,7 @@ impl Input {
             settle(&file, session, &self.path);
         }
         session.progress.detach(&file);
-        session.stats.add(&file.stats(), watched);
+        session.stats.add(&last_stats(&file), watched);
         // Nothing was written: closing has nothing to report.
     }
 }
@@ -286,4 +286,14 @@ pub(crate) fn settle(file: &File, session: &Session, path: &Path) {
             shown(path)
         ));
     }
+}
+
+/// A file's figures at its end. What did not go by then is left, also where nobody waited for it.
+pub(crate) fn last_stats(file: &File) -> Stats {
+    let mut stats = file.stats();
+    if file.mode().drops() {
+        let stayed_bytes = stats.brought_bytes.saturating_sub(stats.dropped_bytes);
+        stats.left_bytes = stats.left_bytes.max(stayed_bytes);
+    }
+    stats
 }

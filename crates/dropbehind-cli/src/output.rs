@@ -1,9 +1,10 @@
 //! Where bytes go: an open destination, and how it ends.
 
 use crate::error::{Doing, Failure};
-use crate::input::settle;
+use crate::input::{last_stats, settle};
 use crate::session::Session;
 use dropbehind::File;
+use dropbehind::strategy::Strategy;
 use rustix::io::Errno;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -12,8 +13,9 @@ use std::sync::Arc;
 
 /// An open destination.
 pub(crate) enum Output {
-    /// A regular file or block device.
-    Cached(Arc<File>),
+    /// A regular file or block device; and what was cached of it at first, if the kernel is to
+    /// drop what is written, which nobody counts then.
+    Cached(Arc<File>, Option<u64>),
     /// A pipe, terminal, `/dev/null` or the like: modes do not apply, and there
     /// is nothing to sync.
     Plain(std::fs::File),
@@ -24,7 +26,9 @@ impl Output {
     pub(crate) fn cached(file: File, session: &Session) -> Self {
         let file = Arc::new(file);
         session.progress.attach(&file);
-        Self::Cached(file)
+        let is_native = session.settings.strategy == Strategy::Native;
+        let before_bytes = is_native.then(|| cached_bytes(&file)).flatten();
+        Self::Cached(file, before_bytes)
     }
 
     /// Standard output, always plain: the modes are for the file that the command names.
@@ -35,13 +39,13 @@ impl Output {
 
     /// Whether it is a file or block device.
     pub(crate) fn is_cached(&self) -> bool {
-        matches!(self, Self::Cached(_))
+        matches!(self, Self::Cached(..))
     }
 
     /// Writes some of the bytes.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Self::Cached(file) => file.as_ref().write(bytes),
+            Self::Cached(file, _) => file.as_ref().write(bytes),
             Self::Plain(file) => file.write(bytes),
         }
     }
@@ -49,7 +53,7 @@ impl Output {
     /// Goes to this place.
     pub(crate) fn seek(&mut self, offset: u64) -> io::Result<()> {
         match self {
-            Self::Cached(file) => file.as_ref().seek(SeekFrom::Start(offset))?,
+            Self::Cached(file, _) => file.as_ref().seek(SeekFrom::Start(offset))?,
             Self::Plain(file) => file.seek(SeekFrom::Start(offset))?,
         };
         Ok(())
@@ -59,7 +63,7 @@ impl Output {
     pub(crate) fn skip(&mut self, bytes: u64) -> io::Result<()> {
         let by = SeekFrom::Current(i64::try_from(bytes).map_err(io::Error::other)?);
         match self {
-            Self::Cached(file) => file.as_ref().seek(by)?,
+            Self::Cached(file, _) => file.as_ref().seek(by)?,
             Self::Plain(file) => file.seek(by)?,
         };
         Ok(())
@@ -68,14 +72,14 @@ impl Output {
     /// Makes a file this long.
     pub(crate) fn set_len(&self, bytes: u64) -> io::Result<()> {
         match self {
-            Self::Cached(file) => file.set_len(bytes),
+            Self::Cached(file, _) => file.set_len(bytes),
             Self::Plain(file) => file.set_len(bytes),
         }
     }
 
     /// Starts writing back what is dirty, so that a later sync finds less.
     pub(crate) fn start_writeback(&self) {
-        if let Self::Cached(file) = self {
+        if let Self::Cached(file, _) = self {
             // Only a head start: the sync reports what goes wrong.
             let _ = file.start_writeback(0..u64::MAX);
         }
@@ -84,7 +88,7 @@ impl Output {
     /// Brings everything to the disk.
     pub(crate) fn sync(&self, path: &Path) -> Result<(), Failure> {
         match self {
-            Self::Cached(file) => file
+            Self::Cached(file, _) => file
                 .sync_all()
                 .map_err(|error| Failure::io(Doing::Sync, path, &error)),
             Self::Plain(_) => Ok(()),
@@ -101,8 +105,8 @@ impl Output {
         path: &Path,
         is_clean: bool,
     ) -> Result<(), Failure> {
-        let file = match self {
-            Self::Cached(file) => file,
+        let (file, before_bytes) = match self {
+            Self::Cached(file, before_bytes) => (file, before_bytes),
             Self::Plain(file) => {
                 return dropbehind_linux::close(file.into())
                     .map_err(|error| Failure::io(Doing::Close, path, &error));
@@ -112,7 +116,15 @@ impl Output {
             settle(&file, session, path);
         }
         session.progress.detach(&file);
-        session.stats.add(&file.stats(), true);
+        let mut stats = last_stats(&file);
+        if let Some(before_bytes) = before_bytes.filter(|_| file.mode().drops())
+            && stats.brought_bytes == 0
+        {
+            let now_bytes = cached_bytes(&file).unwrap_or(before_bytes);
+            stats.left_bytes = now_bytes.saturating_sub(before_bytes);
+            stats.brought_bytes = stats.left_bytes;
+        }
+        session.stats.add(&stats, true);
         match Arc::into_inner(file) {
             Some(file) => file
                 .close()
@@ -122,10 +134,16 @@ impl Output {
     }
 }
 
+/// What is cached of a file now, if that can be told.
+fn cached_bytes(file: &File) -> Option<u64> {
+    let state = file.residency(0..u64::MAX);
+    state.ok().map(|state| state.cached_bytes)
+}
+
 impl AsFd for Output {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            Self::Cached(file) => file.as_fd(),
+            Self::Cached(file, _) => file.as_fd(),
             Self::Plain(file) => file.as_fd(),
         }
     }

@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use user::{User, finish};
 
+const BYTES: usize = 32 << 20;
+
 #[test]
 fn stat_agrees_with_fincore() {
     need!(Need::Cachestat, Need::Tool("fincore"));
@@ -204,4 +206,36 @@ fn a_pipe_in_a_files_place_is_not_waited_for() {
         }
         ended.store(true, Ordering::Relaxed);
     });
+}
+
+/// Also where nobody waits for the disk, and where the kernel drops what is written natively.
+#[test]
+fn what_stays_cached_is_in_the_figures() {
+    need!(Need::Cachestat);
+    let user = User::new();
+    user.has("a", BYTES);
+    for line in [
+        "cp --no-sync -m noreuse --reflink=never --stats s.json a b",
+        "cp --no-sync --reflink=never --stats s.json a b",
+        "write --seek 0 --strategy native --stats s.json b",
+    ] {
+        user.sh("cat a > b; dropbehind drop -q --sync b");
+        let said = user.sh(&format!("dropbehind {line} < a"));
+        assert_eq!(said.code, 0, "{line}: {}", said.stderr);
+        let stats = std::fs::read(user.file("s.json")).unwrap();
+        let stats: serde_json::Value = serde_json::from_slice(&stats).unwrap();
+        let of = |name: &str| stats[name].as_u64().unwrap();
+        let left = of("left_bytes");
+        assert_eq!(
+            of("brought_bytes"),
+            of("dropped_bytes") + left,
+            "{line}: {stats}"
+        );
+        let cached = residency::cached(&user.file("b")).unwrap().cached_pages;
+        let cached_bytes = cached * residency::page_bytes();
+        println!("{line}: {left} left, {cached_bytes} cached");
+        // What is under writeback may be clean by now, and the kernel may take it.
+        assert!(left >= cached_bytes, "{line}: {left}, not {cached_bytes}");
+        std::fs::remove_file(user.file("b")).unwrap();
+    }
 }
