@@ -97,3 +97,16 @@ fn whoever_waits_for_a_pipe_is_stopped_at_once() {
     );
     assert_eq!(said.text(), "143\n");
 }
+
+/// `timeout` says 137 if it has to kill.
+#[test]
+fn whoever_waits_for_a_pipes_reader_is_stopped_at_once() {
+    let user = User::new();
+    user.has("a", 1 << 20);
+    for reader in ["", "exec 3<>pipe;"] {
+        let said = user.sh(&format!(
+            "mkfifo pipe; {reader} timeout -k 20 1 dropbehind cp a pipe; echo $?; rm pipe"
+        ));
+        assert_eq!(said.text(), "124\n", "{reader}: {}", said.stderr);
+    }
+}

@@ -42,7 +42,7 @@ impl Copying<'_> {
                 shown(source.path)
             )));
         }
-        // A pipe may keep us waiting as long as it likes.
+        // A pipe's writer may keep us waiting as long as it likes.
         let waited = self.interruption.wait(!is_cached_kind(&original.metadata));
         let copied = self.readable(original, source, target, is_named);
         self.interruption.wait(waited);
@@ -64,6 +64,8 @@ impl Copying<'_> {
         else {
             return Ok(());
         };
+        let waits = !is_cached_kind(&input.metadata) || !destination.output.is_cached();
+        self.interruption.wait(waits);
         let backup = self.backup.as_deref();
         let backup = backup.map(|backup| shown_path(target, backup));
         self.announce(&input.path, target.path, backup.as_deref());
@@ -136,6 +138,13 @@ impl Copying<'_> {
                     return Ok(Some(made));
                 }
                 Way::Into(existing) => {
+                    if !is_cached_kind(&existing) {
+                        // As may a pipe's reader.
+                        self.interruption.wait(true);
+                        if self.interruption.signal().is_some() {
+                            return Ok(None);
+                        }
+                    }
                     let session = &self.session;
                     match Destination::open_existing(session, target, &wanted, &existing)? {
                         Ok(opened) => return Ok(Some(opened)),
