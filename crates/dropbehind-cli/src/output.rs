@@ -1,10 +1,11 @@
 //! Where bytes go: an open destination, and how it ends.
 
-use crate::error::{Doing, Failure};
+use crate::error::{Doing, Failure, shown};
 use crate::input::{last_stats, settle};
 use crate::session::Session;
 use dropbehind::File;
 use dropbehind::strategy::Strategy;
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -157,12 +158,19 @@ pub(crate) fn sync_directory(directory: &Path) -> Result<(), Failure> {
     } else {
         directory
     };
-    match std::fs::File::open(directory) {
+    let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let opened = rustix::fs::open(directory, flags, Mode::empty());
+    match opened.map(std::fs::File::from) {
         Ok(opened) => sync_open_directory(&opened, directory),
         // A user may be able to make files in a directory but not to read it. Then it cannot be
         // synced.
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
-        Err(error) => Err(Failure::io(Doing::Sync, directory, &error)),
+        Err(Errno::ACCESS) => Ok(()),
+        Err(Errno::NOTDIR) => Err(Failure::new(format!(
+            "cannot sync {}: somebody put something else in its place. Find where it is now, and \
+             run `sync` on it.",
+            shown(directory)
+        ))),
+        Err(errno) => Err(Failure::io(Doing::Sync, directory, &errno.into())),
     }
 }
 

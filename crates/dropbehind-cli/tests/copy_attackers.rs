@@ -256,3 +256,15 @@ for _ in range(5000):
         said.stderr
     );
 }
+
+/// Opening a pipe by its name would wait for its writer.
+#[test]
+fn a_pipe_in_place_of_the_directory_does_not_keep_the_copy_from_its_end() {
+    let user = User::new();
+    let said = user.sh("mkdir to; mkfifo pipe; exec 3<>pipe; echo 1 >&3
+        timeout -k 1 30 dropbehind cp pipe to/out 3<&- &
+        until [ -s to/out ]; do :; done; mv to away; mkfifo to; exec 3<&-; wait $!; echo $?");
+    assert_eq!(said.text(), "1\n", "{}", said.stderr);
+    let told = "cannot sync to: somebody put something else in its place";
+    assert!(said.stderr.contains(told), "{}", said.stderr);
+}
