@@ -235,6 +235,10 @@ void dropbehind_get_stats(const dropbehind_file *file, dropbehind_stats *stats, 
 // written, while the process lives. It syncs nothing: call dropbehind_fsync first. NULL is allowed.
 int dropbehind_close(dropbehind_file *file);
 
+// Ends the file as dropbehind_close does, but returns its descriptor, open. So the process keeps
+// its record locks on the file, which closing any of its descriptors releases.
+int dropbehind_release(dropbehind_file *file);
+
 // New options, all with their defaults.
 dropbehind_options *dropbehind_options_new(void);
 

@@ -55,15 +55,18 @@ class FileIO(io.FileIO):
         # Refused before anything is created.
         with Options(cache_mode, window, request, random) as options:
             super().__init__(file, mode, closefd, opener)
-            duplicate = os.dup(self.fileno())
-            handle = library.adopt(duplicate, options)
+            # Closing a duplicate would release the program's record locks on the file.
+            fd = os.dup(self.fileno()) if closefd else self.fileno()
+            handle = library.adopt(fd, options)
         if not handle:
             error = failed(self.name)
-            os.close(duplicate)
+            if closefd:
+                os.close(fd)
             super().close()
             raise error
         # Not through self, which would then wait for the garbage collector.
-        self._handle = Handle(handle, _ending(self.name), "I/O operation on closed file")
+        end = _ending(self.name) if closefd else library.release
+        self._handle = Handle(handle, end, "I/O operation on closed file")
 
     def _opened(self) -> Handle:
         if self._handle is None:

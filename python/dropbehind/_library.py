@@ -77,6 +77,7 @@ _SIGNATURES = {
     "options_set_random": (None, [c_void_p, c_int]),
     "adopt": (c_void_p, [c_int, c_void_p]),
     "close": (c_int, [c_void_p]),
+    "release": (c_int, [c_void_p]),
     "read": (c_ssize_t, [c_void_p, c_void_p, c_size_t]),
     "write": (c_ssize_t, [c_void_p, c_void_p, c_size_t]),
     "lseek": (c_int64, [c_void_p, c_int64, c_int]),

@@ -312,6 +312,20 @@ class LikeOpen(Case):
         with dropbehind.open(self.path, "wb", 0) as raw, self.assertRaises((TypeError, BufferError)):
             raw.write("text")
 
+    def test_a_descriptor_that_stays_open_keeps_its_locks(self):
+        self.plain(b"abc")
+        lock = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'r+b'), 6)"
+        fd = os.open(self.path, os.O_RDWR)
+        self.addCleanup(os.close, fd)
+        fcntl.lockf(fd, fcntl.LOCK_EX)
+        with dropbehind.open(fd, "r+b", closefd=False) as file:
+            self.assertEqual(file.read(), b"abc")
+            file.write(b"d")
+        self.assertEqual(os.pread(fd, 9, 0), b"abcd")
+        self.assertEqual(fcntl.LOCK_EX | fcntl.LOCK_NB, 6)
+        other = subprocess.run([sys.executable, "-c", lock, self.path], stderr=subprocess.PIPE)
+        self.assertIn(b"BlockingIOError", other.stderr)
+
     def test_text(self):
         with dropbehind.open(self.path, "w", encoding="utf-8", newline="\r\n") as file:
             file.write("eins\nzwei: ä\n")

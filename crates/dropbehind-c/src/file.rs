@@ -417,3 +417,12 @@ pub unsafe extern "C" fn dropbehind_close(file: *mut dropbehind_file) -> c_int {
     let file = unsafe { Box::from_raw(file) };
     errno::status(file.file.close())
 }
+
+/// Ends the file as dropbehind_close does, but returns its descriptor, open. So the process keeps
+/// its record locks on the file, which closing any of its descriptors releases.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dropbehind_release(file: *mut dropbehind_file) -> c_int {
+    // SAFETY: it came from us, and nobody uses it any more.
+    let file = unsafe { Box::from_raw(file) };
+    file.file.into_std().into_raw_fd()
+}

@@ -107,6 +107,10 @@ static void calls(const char *path)
     FAILS(dropbehind_write(file, "a", 1) == -1, EBADF);
     CHECK(dropbehind_close(file) == 0);
     CHECK(fcntl(fd, F_GETFD) == -1);
+    fd = open(path, O_RDONLY);
+    file = dropbehind_adopt(fd, NULL);
+    CHECK(file && dropbehind_release(file) == fd);
+    CHECK(read(fd, text, 3) == 3 && memcmp(text, "aXY", 3) == 0 && close(fd) == 0);
     /* What cannot be advised is refused, and stays the caller's. */
     options = dropbehind_options_new();
     dropbehind_options_set_random(options, 1);
