@@ -141,6 +141,11 @@ def unsigned(value: Any) -> int:
     return _in_range(value, 0, (1 << 64) - 1)
 
 
+def descriptor(value: Any) -> int:
+    """The same for an `int`."""
+    return _in_range(value, -(1 << 31), (1 << 31) - 1)
+
+
 class _Pointer(int):
     """What the library knows a file by. It ends with the last reference to it, or before."""
 
@@ -260,7 +265,9 @@ class Options:
 
     def _set(self, function: Any, value: Any, complaint: str) -> None:
         # ctypes takes -1 as a large number.
-        if isinstance(value, int) and value < 0 or function(self.pointer, value) < 0:
+        # C takes a name with a zero for what is before it.
+        is_wrong = value < 0 if isinstance(value, int) else b"\0" in value
+        if is_wrong or function(self.pointer, value) < 0:
             raise ValueError(complaint)
 
     def __enter__(self) -> Any:

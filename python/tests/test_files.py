@@ -273,6 +273,8 @@ class LikeOpen(Case):
                             pass
                 with self.assertRaises(OverflowError):
                     attached.drop(1 << 64)
+            with self.assertRaises(OverflowError):
+                dropbehind.attach((1 << 32) + plain.fileno())
             self.assertEqual((plain.tell(), ours.tell()), (0, 0))
         for option in ("window", "request"):
             with self.assertRaises(OverflowError):
@@ -280,7 +282,8 @@ class LikeOpen(Case):
         self.assertEqual(self.read_plainly(), data)
 
     def test_a_refused_option_creates_nothing(self):
-        for wrong in ({"cache_mode": "fast"}, {"window": 1}, {"window": -1}, {"request": 1}):
+        modes = ({"cache_mode": mode} for mode in ("fast", "dontcache\0fast"))
+        for wrong in (*modes, {"window": 1}, {"window": -1}, {"request": 1}):
             with self.assertRaises(ValueError):
                 dropbehind.open(self.path, "wb", **wrong)
             self.assertFalse(os.path.exists(self.path), wrong)
