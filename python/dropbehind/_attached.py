@@ -128,7 +128,8 @@ def reading(path: Path, *, timeout: Optional[float] = 30) -> Iterator[Path]:
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         with Attached(fd) as attached:
-            with attached.reading(0, os.fstat(fd).st_size):
+            # A device's status has no size.
+            with attached.reading(0, os.lseek(fd, 0, os.SEEK_END)):
                 yield path
             attached.settle(timeout)
     finally:

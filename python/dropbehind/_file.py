@@ -342,6 +342,24 @@ def open(
         raise
 
 
+def _is_cached_kind(status: os.stat_result) -> bool:
+    """Others have no pages, cannot be synced, and may keep an open waiting."""
+    return stat_module.S_ISREG(status.st_mode) or stat_module.S_ISBLK(status.st_mode)
+
+
+def _look_at(path: Path) -> FileIO:
+    """Opens a file whose pages are to be counted or dropped."""
+
+    def at_once(path: Any, flags: int) -> int:
+        return os.open(path, flags | os.O_NONBLOCK)
+
+    file = FileIO(path, opener=at_once, cache_mode="buffered")
+    if not _is_cached_kind(os.fstat(file.fileno())):
+        file.close()
+        raise OSError(errno.EINVAL, "neither a regular file nor a block device", path)
+    return file
+
+
 def copy(source: Path, destination: Path, *, cache_mode: Optional[str] = None) -> int:
     """Copies a file's data to a new or overwritten file and syncs it. Returns the bytes. Both
     leave nothing in the page cache but what was there before. Raises `shutil.SameFileError`, and
@@ -372,7 +390,8 @@ def copy(source: Path, destination: Path, *, cache_mode: Optional[str] = None) -
                 while part:
                     part = part[writer.write(part) :]
                 total += got
-            writer.sync()
+            if _is_cached_kind(os.fstat(writer.fileno())):
+                writer.sync()
             writer.settle(_SETTLE_SECONDS)
         reader.settle(_SETTLE_SECONDS)
     return total
@@ -380,13 +399,13 @@ def copy(source: Path, destination: Path, *, cache_mode: Optional[str] = None) -
 
 def stat(path: Path) -> CacheState:
     """What of a file is cached. Linux 6.5 or later; of files that one owns or may write."""
-    with FileIO(path, cache_mode="buffered") as file:
+    with _look_at(path) as file:
         return file.residency()
 
 
 def drop(path: Path) -> int:
     """Drops a file's clean pages from the cache, and returns how many bytes that were."""
-    with FileIO(path, cache_mode="buffered") as file:
+    with _look_at(path) as file:
         if not stat_module.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(errno.EINVAL, "not a regular file", path)
         return file.drop()

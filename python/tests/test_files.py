@@ -139,6 +139,31 @@ class Residency(Case):
         dropbehind.copy(self.path, new)
         self.assertEqual(os.stat(new).st_mode & 0o777, 0o640)
 
+    def test_other_kinds_of_files(self):
+        self.plain(b"short")
+        self.assertEqual(dropbehind.copy(self.path, "/dev/null"), 5)
+        pipe = self.path + ".pipe"
+        os.mkfifo(pipe)
+        for function in ("stat", "drop"):
+            # It would wait for a writer.
+            code = f"import dropbehind, sys; dropbehind.{function}(sys.argv[1])"
+            command = [sys.executable, "-c", code, pipe]
+            said = subprocess.run(command, stderr=subprocess.PIPE, timeout=PATIENCE)
+            self.assertIn(b"neither a regular file nor a block device", said.stderr)
+
+    @unittest.skipUnless(os.geteuid() == 0 and os.path.exists("/dev/loop-control"), "needs root")
+    def test_reading_a_device(self):
+        self.plain(data_of(8 * MIB))
+        losetup = ["losetup", "--find", "--show", self.path]
+        device = subprocess.check_output(losetup, text=True).strip()
+        self.addCleanup(subprocess.run, ["losetup", "--detach", device], check=True)
+        # A device's last close empties its cache.
+        with open(device, "rb", 0) as witness:
+            with dropbehind.reading(device) as path, open(path, "rb", 0) as file:
+                while file.read(MIB):
+                    pass
+            self.assertLess(dropbehind.stat(witness.name).cached_bytes, MIB)
+
     def test_reading_by_other_means(self):
         data = data_of(8 * MIB)
         self.plain(data)
