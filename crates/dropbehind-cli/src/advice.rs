@@ -64,6 +64,7 @@ pub(crate) fn next_step(doing: Doing, path: &Path, error: &io::Error) -> String 
         Some(Errno::TXTBSY) => "the program is running; stop it, or use -f to replace it".into(),
         Some(Errno::BUSY) => "end what uses it and run the command again".into(),
         Some(Errno::MFILE) => "raise the limit on open files (ulimit -n)".into(),
+        Some(Errno::BADF) => "it is closed; redirect it".into(),
         Some(Errno::PIPE) => "whoever read it is gone".into(),
         Some(Errno::IO) if writing => "the disk failed, and what was written cannot be trusted; \
                                        look at the kernel's log (dmesg)"

@@ -4,6 +4,7 @@ use crate::error::{Doing, Failure, shown};
 use crate::place::{Place, make_blocking};
 use crate::session::{SETTLE_LIMIT, Session};
 use dropbehind::{File, Stats};
+use dropbehind_linux::StartState;
 use rustix::fs::{Mode, OFlags, SeekFrom as FdSeek};
 use rustix::io::Errno;
 use std::cell::OnceCell;
@@ -35,6 +36,14 @@ impl Identity {
         } else {
             Self::File(metadata.dev(), metadata.ino())
         }
+    }
+}
+
+/// Fails if a standard descriptor was closed when the program started, and is `/dev/null` now.
+pub(crate) fn check_open(fd: i32) -> io::Result<()> {
+    match StartState::get().is_ok_and(|start| start.had_closed(fd)) {
+        true => Err(Errno::BADF.into()),
+        false => Ok(()),
     }
 }
 
@@ -145,6 +154,7 @@ impl Input {
     pub(crate) fn stdin(session: &Session) -> Result<Self, Failure> {
         let path = PathBuf::from("standard input");
         let failed = |error: io::Error| Failure::io(Doing::Open, &path, &error);
+        check_open(0).map_err(failed)?;
         let stdin = io::stdin().as_fd().try_clone_to_owned().map_err(failed)?;
         let stdin = std::fs::File::from(stdin);
         let metadata = stdin.metadata().map_err(failed)?;

@@ -1,7 +1,7 @@
 //! Where bytes go: an open destination, and how it ends.
 
 use crate::error::{Doing, Failure, shown};
-use crate::input::{last_stats, settle};
+use crate::input::{check_open, last_stats, settle};
 use crate::session::Session;
 use dropbehind::File;
 use dropbehind::strategy::Strategy;
@@ -34,6 +34,7 @@ impl Output {
 
     /// Standard output, always plain: the modes are for the file that the command names.
     pub(crate) fn stdout() -> io::Result<Self> {
+        check_open(1)?;
         let stdout = io::stdout().as_fd().try_clone_to_owned()?;
         Ok(Self::Plain(stdout.into()))
     }

@@ -242,6 +242,25 @@ fn what_the_disk_never_got_stays_cached() {
     }
 }
 
+/// Rust opens `/dev/null` in its place.
+#[test]
+fn a_closed_standard_descriptor_is_told() {
+    let user = User::new();
+    user.has("a", 10);
+    for line in [
+        "read a >&-",
+        "stat --json a >&-",
+        "drop a >&-",
+        "write a <&-",
+        "read - <&-",
+        "stat --files0-from - <&-",
+    ] {
+        user.sh(&format!("dropbehind {line}"))
+            .fails(1, "Bad file descriptor");
+    }
+    holds(&user.file("a"), 10);
+}
+
 /// Pages whose writeback failed look clean.
 #[test]
 fn drop_keeps_what_the_disk_never_got() {

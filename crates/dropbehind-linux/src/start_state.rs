@@ -100,6 +100,12 @@ impl StartState {
         (1..=LAST_SIGNAL).contains(&signal) && self.blocked & bit(signal) != 0
     }
 
+    /// Whether the standard descriptor was closed: in its place Rust opens `/dev/null`.
+    #[must_use]
+    pub fn had_closed(self, fd: i32) -> bool {
+        (0..3).contains(&fd) && self.closed & (1 << fd) != 0
+    }
+
     /// Restores this state in the calling process. The mask comes last, so that nothing can
     /// go wrong in between. Makes only calls that are allowed between fork and exec.
     ///
@@ -118,7 +124,7 @@ impl StartState {
             unsafe { libc::signal(signal, action) };
         }
         for fd in 0..3 {
-            if self.closed & (1 << fd) != 0 {
+            if self.had_closed(fd) {
                 // SAFETY: the caller does not use it.
                 unsafe { libc::close(fd) };
             }

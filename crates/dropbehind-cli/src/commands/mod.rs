@@ -16,6 +16,7 @@ mod watch;
 mod write;
 
 use crate::error::{Exit, Failure, shown};
+use crate::input::check_open;
 use crate::options::instead_of;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -260,7 +261,8 @@ fn note(sentence: &str) {
 /// Prints a command's result.
 fn print(bytes: &[u8]) -> Exit {
     let mut stdout = io::stdout().lock();
-    match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
+    let written = check_open(1).and_then(|()| stdout.write_all(bytes));
+    match written.and_then(|()| stdout.flush()) {
         Ok(()) => Exit::Done,
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Exit::BrokenPipe,
         Err(error) => report(&Failure::new(format!(

@@ -1,6 +1,7 @@
 //! The files that a command line names: each by itself, in a list, or as a tree.
 
 use crate::error::{Doing, Failure, shown};
+use crate::input::check_open;
 use clap::Args;
 use rustix::fs::{Dir, FileType, Mode, OFlags, ResolveFlags, openat2};
 use std::ffi::OsString;
@@ -42,7 +43,9 @@ impl NamedFiles {
         let failed = |error: io::Error| Failure::io(Doing::Read, list, &error);
         let mut names = Vec::new();
         match list.as_os_str() == "-" {
-            true => io::stdin().read_to_end(&mut names).map_err(failed)?,
+            true => check_open(0)
+                .and_then(|()| io::stdin().read_to_end(&mut names))
+                .map_err(failed)?,
             false => File::open(list)
                 .and_then(|mut list| list.read_to_end(&mut names))
                 .map_err(failed)?,
