@@ -11,6 +11,7 @@ use std::io::{self, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// An open destination.
 pub(crate) enum Output {
@@ -116,6 +117,11 @@ impl Output {
         };
         if is_clean && file.mode().drops() {
             settle(&file, session, path);
+        }
+        // Nobody looks at it any more.
+        if let Ok(state) = file.residency(0..u64::MAX) {
+            let unwritten = &session.progress.counters().unwritten;
+            unwritten.fetch_add(state.dirty_bytes + state.writeback_bytes, Relaxed);
         }
         session.progress.detach(&file);
         let mut stats = last_stats(&file);

@@ -39,6 +39,8 @@ pub(crate) struct Counters {
     pub(crate) skipped: AtomicU64,
     /// Bytes that were written without the library, and are not synced yet.
     pub(crate) unsynced: AtomicU64,
+    /// Bytes of closed files that were not on the disk yet.
+    pub(crate) unwritten: AtomicU64,
 }
 
 /// The run as both threads see it.
@@ -48,8 +50,8 @@ struct Watched {
     files: Mutex<Vec<Arc<File>>>,
     peak_dirty: AtomicU64,
     peak_cached: AtomicU64,
-    /// Dirty bytes at the last look.
-    dirty: AtomicU64,
+    /// Bytes of open files that were not on the disk at the last look.
+    unwritten: AtomicU64,
     /// How much there is to do, if known.
     total: AtomicU64,
 }
@@ -181,9 +183,6 @@ impl Watched {
     /// caller the only handle.
     fn look(&self) {
         let files = lock(&self.files);
-        if files.is_empty() {
-            return;
-        }
         let (mut dirty, mut writeback, mut cached) = (0, 0, 0);
         for state in files
             .iter()
@@ -193,7 +192,7 @@ impl Watched {
             writeback += state.writeback_bytes;
             cached += state.cached_bytes;
         }
-        self.dirty.store(dirty, Relaxed);
+        self.unwritten.store(dirty + writeback, Relaxed);
         self.peak_dirty.fetch_max(dirty + writeback, Relaxed);
         self.peak_cached.fetch_max(cached, Relaxed);
     }
@@ -207,8 +206,8 @@ impl Watched {
         let counters = &self.counters;
         // In this order, what is written meanwhile is not taken for synced.
         let written = counters.written.load(Relaxed);
-        let unsynced = self.dirty.load(Relaxed) + counters.unsynced.load(Relaxed);
-        let at_disk = written.saturating_sub(unsynced);
+        let of_closed = counters.unsynced.load(Relaxed) + counters.unwritten.load(Relaxed);
+        let at_disk = written.saturating_sub(of_closed + self.unwritten.load(Relaxed));
         let of = match self.total.load(Relaxed) {
             0 => String::new(),
             total => format!(" of {}", show(total.max(self.done()))),

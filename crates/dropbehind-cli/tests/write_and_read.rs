@@ -11,6 +11,8 @@ use std::os::unix::fs::MetadataExt;
 use std::process::Stdio;
 use user::{User, holds};
 
+const BYTES: usize = 16 << 20;
+
 #[test]
 fn every_mode_writes_and_reads_every_byte() {
     let user = User::new();
@@ -263,6 +265,38 @@ fn nothing_is_said_to_be_at_the_disk_before_it_is() {
     stderr.read_line(&mut answer).unwrap();
     disk.set_write_speed(None).unwrap();
     assert!(answer.contains(" 0 B at the disk"), "{answer}");
+    assert!(child.wait().unwrap().success());
+}
+
+/// Nobody looks at a file that is closed.
+#[test]
+fn what_is_dirty_after_its_copy_is_not_said_to_be_at_the_disk() {
+    need!(Need::Cachestat);
+    let user = User::new();
+    user.has("big", BYTES);
+    user.sh("mkdir to");
+    let line = "cp --no-sync -m buffered --reflink=never -v big /dev/stdin to";
+    let mut command = user.dropbehind(line.split(' '));
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // The second file has begun.
+    let mut told = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(told.any(|line| line.unwrap().contains("/dev/stdin")));
+    kill_process(Pid::from_child(&child), Signal::USR1).unwrap();
+    let mut answer = String::new();
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    stderr.read_line(&mut answer).unwrap();
+    let found = residency::cached(&user.file("to/big")).unwrap();
+    let unwritten_bytes = (found.dirty_pages + found.writeback_pages) * residency::page_bytes();
+    // Others may sync the machine at any time.
+    if unwritten_bytes == BYTES as u64 {
+        assert!(answer.contains(" 0 B at the disk"), "{answer}");
+    }
+    drop(child.stdin.take());
     assert!(child.wait().unwrap().success());
 }
 
