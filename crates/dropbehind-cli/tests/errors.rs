@@ -334,6 +334,39 @@ fn what_one_may_not_write_is_told() {
 }
 
 #[test]
+fn what_stays_as_it_is_needs_no_source_that_can_be_read() {
+    need!(Need::Root, Need::Tool("setpriv"));
+    let user = User::new();
+    let nobody = "setpriv --reuid 65534 --regid 65534 --clear-groups \"$(which dropbehind)\"";
+    user.sh(
+        "chmod 755 .; mkdir from; echo new > from/a; chmod 600 from/a; echo new > from/b
+         mkdir to; echo old > to/a; chmod -R a+rwX to; chmod 644 from/b",
+    );
+    for options in ["-n", "-u", "-rn", "-ru"] {
+        let sources = if options.contains('r') {
+            "from/."
+        } else {
+            "from/a from/b"
+        };
+        let said = user.sh(&format!(
+            "rm -f to/b; {nobody} cp {options} {sources} to; cat to/*"
+        ));
+        assert_eq!(
+            (said.code, said.text()),
+            (0, "old\nnew\n".into()),
+            "{options}: {}",
+            said.stderr
+        );
+        assert_eq!(said.stderr, "", "{options}");
+    }
+    user.sh(&format!(
+        "touch -d yesterday to/a; {nobody} cp -u from/a to"
+    ))
+    .fails(1, "Run as a user who may read it.");
+    assert_eq!(std::fs::read(user.file("to/a")).unwrap(), b"old\n");
+}
+
+#[test]
 fn force_replaces_what_cannot_be_opened() {
     need!(Need::Root, Need::Tool("setpriv"));
     let user = User::new();

@@ -11,7 +11,7 @@ use crate::options::Voice;
 use crate::place::Place;
 use rustix::fs::{Access, AtFlags};
 use rustix::io::Errno;
-use std::fs::Metadata;
+use std::fs::{File, Metadata};
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -166,6 +166,28 @@ impl Copying<'_> {
             false => 1,
         };
         to >= from - from.rem_euclid(step)
+    }
+
+    /// Whether what is there stays as it is, whatever the source holds.
+    pub(super) fn stays(&self, source: &Place<'_>, from: &Metadata, target: &Place<'_>) -> bool {
+        let look = |found: Result<File, Errno>| metadata_of(&found.ok()?, target).ok();
+        let Some(itself) = look(target.pin()) else {
+            return false;
+        };
+        let to = match itself.is_symlink() && self.follows_target(from, target) {
+            true => look(target.look()),
+            false => Some(itself.clone()),
+        };
+        to.is_some_and(|to| {
+            self.choices.leaves_what_is_there()
+                || self.is_newer(&Sides {
+                    source,
+                    from,
+                    target,
+                    itself: &itself,
+                    to: &to,
+                })
+        })
     }
 
     /// Asks whether to overwrite something.

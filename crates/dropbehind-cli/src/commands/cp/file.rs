@@ -42,6 +42,10 @@ impl Copying<'_> {
                 shown(source.path)
             )));
         }
+        let metadata = &original.metadata;
+        if !original.is_readable && metadata.is_file() && self.stays(source, metadata, target) {
+            return self.way(source, metadata, target, is_named).map(drop);
+        }
         // A pipe's writer may keep us waiting as long as it likes.
         let waited = self.interruption.wait(!is_cached_kind(&original.metadata));
         let copied = self.readable(original, source, target, is_named);

@@ -1,6 +1,6 @@
 //! A source, opened for looking or for reading.
 
-use super::choices::{Choices, Dereference, Making};
+use super::choices::{Choices, Dereference, Making, Overwrite};
 use super::making::metadata_of;
 use crate::error::{Doing, Failure};
 use crate::input::Input;
@@ -26,15 +26,26 @@ impl Choices {
         }
     }
 
+    /// Whether whatever is there stays as it is.
+    pub(super) fn leaves_what_is_there(&self) -> bool {
+        matches!(self.overwrite, Overwrite::Skip | Overwrite::Fail)
+    }
+
     /// Opens a source, of which its directory said that it was of this kind.
     pub(super) fn original(&self, source: &Place<'_>, kind: FileType) -> Result<Original, Failure> {
         if kind == FileType::RegularFile && self.making == Making::Copies {
-            let (file, metadata) = Input::open_regular(source)?;
-            return Ok(Original {
-                file,
-                metadata,
-                is_readable: true,
-            });
+            match Input::open_regular(source) {
+                Ok((file, metadata)) => {
+                    return Ok(Original {
+                        file,
+                        metadata,
+                        is_readable: true,
+                    });
+                }
+                // What stays as it is needs no source that can be read.
+                Err(_) if self.only_newer || self.leaves_what_is_there() => {}
+                Err(failure) => return Err(failure),
+            }
         }
         let file = source
             .look()
