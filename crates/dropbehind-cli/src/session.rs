@@ -150,7 +150,8 @@ impl Session {
             // What is still to be requested belongs into it.
             self.flusher.submit(SETTLE_LIMIT);
             if let Some(incomplete) = trace.finish() {
-                self.note(&format!("{incomplete}."));
+                // Whoever asked for a trace has to know, however quiet it is to be.
+                self.progress.say(&format!("dropbehind: {incomplete}."));
             }
         }
         if let Some(file) = self.stats_file.take()

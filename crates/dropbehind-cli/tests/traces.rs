@@ -188,7 +188,7 @@ fn a_trace_that_cannot_be_written_is_an_error_before_and_a_note_after() {
     user.runs("cp --trace no/where a b")
         .fails(1, "Create the directory no first.");
     assert!(!user.file("b").exists());
-    let said = user.does("cp --trace /dev/full a b");
+    let said = user.does("cp -q --trace /dev/full a b");
     assert!(
         said.stderr.contains("/dev/full is not complete"),
         "{}",
