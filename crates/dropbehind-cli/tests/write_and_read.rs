@@ -184,6 +184,11 @@ fn room_is_reserved_before_anything_is_written() {
         .fails(1, "No space left on device");
     assert!(!file.exists());
     std::fs::write(&file, "old").unwrap();
+    user.pipes(b"abc", "write --seek 15E new")
+        .fails(1, "Choose another --seek");
+    assert!(!user.file("new").exists());
+    assert_eq!(user.pipes(b"", "write --size 0 new").code, 0);
+    holds(&user.file("new"), 0);
     user.pipes(b"abc", &format!("write --append --size 1M {path}"))
         .fails(2, "cannot be used with");
     for options in ["--seek 3 --size 1G", "--size 1G"] {

@@ -61,41 +61,27 @@ fn write(session: &mut Session, args: &WriteArgs) -> Result<(), Failure> {
         ));
     }
     let mut input = Input::stdin(session)?;
+    let size = args.size.filter(|&bytes| bytes > 0);
     let total = match (input.remaining(), args.count) {
         (Some(left), Some(count)) => Some(left.min(count)),
-        (left, count) => left.or(count).or(args.size),
+        (left, count) => left.or(count).or(size),
     };
     let wanted = Wanted {
         append: args.append,
         permissions: 0o666,
         // The old contents stay until there is room for the new ones.
-        keeps_data: args.seek.is_some() || args.size.is_some(),
+        keeps_data: args.seek.is_some() || size.is_some(),
         bytes: total.map(|total| total.saturating_add(args.seek.unwrap_or(0))),
         source: (Path::new("standard input"), Identity::of(&input.metadata)),
     };
     let mut destination = Destination::open(session, &args.file, &wanted)?;
     session.progress.set_total(total.unwrap_or(0));
-    if let Some(seek) = args.seek {
-        let sought = destination.output.seek(seek);
-        sought.map_err(|error| Failure::io(Doing::Write, &destination.path, &error))?;
-    }
-    if let Some(bytes) = args.size {
-        let start = args.seek.unwrap_or(0);
-        reserve(&destination, start, bytes, "Nothing was written.").inspect_err(|_| {
-            give_back(&destination);
-            if destination.is_new {
-                // It is empty.
-                let _ = std::fs::remove_file(&destination.path);
-            }
-        })?;
-        if args.seek.is_none() && !destination.is_new {
-            // This gives up the room that was just reserved, too.
-            let emptied = destination.output.set_len(0);
-            emptied.map_err(|error| Failure::io(Doing::Write, &destination.path, &error))?;
-            reserve(&destination, 0, bytes, "It is empty now.")
-                .inspect_err(|_| give_back(&destination))?;
+    prepare(&mut destination, args.seek, size).inspect_err(|_| {
+        if destination.is_new {
+            // It is empty.
+            let _ = std::fs::remove_file(&destination.path);
         }
-    }
+    })?;
     let moved = copy(
         &mut input,
         &mut destination.output,
@@ -113,7 +99,7 @@ fn write(session: &mut Session, args: &WriteArgs) -> Result<(), Failure> {
             TransferError::Write(error) => Failure::after(Doing::Write, path, &error, &so_far),
         }
     });
-    if args.size.is_some() {
+    if size.is_some() {
         give_back(&destination);
     }
     let synced = match moved {
@@ -131,6 +117,36 @@ fn write(session: &mut Session, args: &WriteArgs) -> Result<(), Failure> {
     let closed = destination.output.finish(session, path, is_clean);
     // Of several errors, the first says most.
     synced.and(closed)
+}
+
+/// Goes to where writing begins, and reserves room there.
+fn prepare(
+    destination: &mut Destination,
+    seek: Option<u64>,
+    size: Option<u64>,
+) -> Result<(), Failure> {
+    let failed = |error| Failure::io(Doing::Write, &destination.path, &error);
+    if let Some(seek) = seek {
+        destination.output.seek(seek).map_err(|error| {
+            Failure::new(format!(
+                "cannot begin writing {} at {seek}: {error}. Choose another --seek.",
+                shown(&destination.path)
+            ))
+        })?;
+    }
+    let Some(bytes) = size else {
+        return Ok(());
+    };
+    let start = seek.unwrap_or(0);
+    reserve(destination, start, bytes, "Nothing was written.")
+        .inspect_err(|_| give_back(destination))?;
+    if seek.is_none() && !destination.is_new {
+        // This gives up the room that was just reserved, too.
+        destination.output.set_len(0).map_err(failed)?;
+        reserve(destination, 0, bytes, "It is empty now.")
+            .inspect_err(|_| give_back(destination))?;
+    }
+    Ok(())
 }
 
 /// Reserves room from `start` on. The file's size stays. If that fails, the message ends with
