@@ -93,6 +93,8 @@ fn a_tree_is_verified_and_a_pipe_is_not() {
     assert_eq!(user.sh("diff -r tree copy").code, 0);
     user.runs("cp --verify pipe out")
         .fails(1, "cannot be read twice");
+    user.runs("cp --verify tree/hole /dev/null")
+        .fails(1, "cannot be read back");
     user.runs("cp --verify --no-sync tree/empty out")
         .fails(2, "cannot be combined");
     assert!(!user.file("out").exists());

@@ -143,6 +143,13 @@ impl Copying<'_> {
                 }
                 Way::Into(existing) => {
                     if !is_cached_kind(&existing) {
+                        if self.choices.verify {
+                            return Err(Failure::new(format!(
+                                "cannot verify a copy in {}: it cannot be read back. Leave out \
+                                 --verify.",
+                                shown(target.path)
+                            )));
+                        }
                         // As may a pipe's reader.
                         self.interruption.wait(true);
                         if self.interruption.signal().is_some() {
