@@ -45,6 +45,13 @@ impl Output {
         matches!(self, Self::Cached(..))
     }
 
+    /// Whether it is what standard output is.
+    pub(crate) fn is_stdout(&self) -> bool {
+        let inode = |stat: rustix::fs::Stat| (stat.st_dev, stat.st_ino);
+        let stdout = rustix::fs::fstat(io::stdout()).map(inode);
+        stdout.is_ok() && stdout == rustix::fs::fstat(self).map(inode)
+    }
+
     /// Writes some of the bytes.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {

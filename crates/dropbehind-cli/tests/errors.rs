@@ -389,6 +389,14 @@ fn a_closed_output_is_told() {
         .fails(1, "standard output: No space left");
 }
 
+#[test]
+fn a_copy_to_standard_output_ends_as_its_reader_does() {
+    let user = User::new();
+    user.has("a", 1 << 20);
+    let said = user.sh("dropbehind cp a /dev/stdout | head -c 1 >b; echo ${PIPESTATUS[0]}");
+    assert_eq!((said.text(), said.stderr), ("141\n".into(), String::new()));
+}
+
 /// The table in the manual is complete, and every line of it is true.
 #[test]
 fn each_exit_code_means_what_the_manual_says() {

@@ -193,6 +193,12 @@ impl Copying<'_> {
         };
         let counters = self.session.progress.counters();
         let is_read = matches!(result, Err(Failed::Transfer(TransferError::Read(_))));
+        let is_unread = match &result {
+            Err(Failed::Transfer(TransferError::Write(error))) => {
+                error.kind() == io::ErrorKind::BrokenPipe && destination.output.is_stdout()
+            }
+            _ => false,
+        };
         let result = result.map_err(|error| {
             let written = counters.written.load(Relaxed) - written_before;
             let so_far = so_far(written, bytes);
@@ -242,6 +248,10 @@ impl Copying<'_> {
         });
         self.finishing
             .add(&mut self.session, input, destination, is_complete);
+        if is_unread {
+            self.session.broken_pipe();
+            return Ok(());
+        }
         result
     }
 
