@@ -387,6 +387,11 @@ fn a_closed_output_is_told() {
         .fails(1, "standard output: No space left");
     user.sh("dropbehind stat a > /dev/full")
         .fails(1, "standard output: No space left");
+    user.sh("dropbehind cp -v a b > /dev/full")
+        .fails(1, "standard output: No space left");
+    user.sh("dropbehind cp -v a b >&-")
+        .fails(1, "standard output: Bad file descriptor");
+    holds(&user.file("b"), 10);
 }
 
 #[test]

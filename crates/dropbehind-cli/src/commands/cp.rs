@@ -23,8 +23,9 @@ mod xattrs;
 
 pub(super) use choices::Choices;
 
-use super::report;
+use super::{report, unprinted};
 use crate::error::{Doing, Exit, Failure, quoted, reason, shown};
+use crate::input::check_open;
 use crate::options::{Voice, When};
 use crate::place::Place;
 use crate::progress::take_question;
@@ -37,6 +38,7 @@ use links::{Anchor, Links};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit, setrlimit};
+use std::cell::OnceCell;
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs::File;
@@ -63,6 +65,8 @@ struct Copying<'a> {
     /// Pairs of devices, between which no data can be shared.
     cannot_share: HashSet<(u64, u64)>,
     interruption: Interruption,
+    /// The first error of standard output.
+    unprinted: OnceCell<io::Error>,
     umask: u32,
 }
 
@@ -119,12 +123,16 @@ pub(super) fn run(choices: &Choices) -> Exit {
         backup: None,
         cannot_share: HashSet::new(),
         interruption,
+        unprinted: OnceCell::new(),
         umask: umask.as_raw_mode(),
     };
     if let Err(failure) = copying.all() {
         copying.session.fail(&failure);
     }
     copying.finishing.end(&mut copying.session);
+    if let Some(error) = copying.unprinted.get() {
+        copying.session.fail(&unprinted(error));
+    }
     let signal = copying.interruption.signal();
     if let Some(signal) = signal {
         copying.session.fail(&Interruption::failure(signal));
@@ -329,8 +337,18 @@ impl Copying<'_> {
             if let Some(backup) = backup {
                 line.push_str(&format!(" (backup: {})", quoted(backup)));
             }
-            // Whoever closed standard output does not want to know; the copy goes on.
-            let _ = writeln!(io::stdout(), "{line}");
+            self.tell(&line);
+        }
+    }
+
+    /// Writes a line to standard output. If that fails, the copy goes on.
+    fn tell(&self, line: &str) {
+        match check_open(1).and_then(|()| writeln!(io::stdout(), "{line}")) {
+            // Whoever stopped reading does not want to know.
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+                let _ = self.unprinted.set(error);
+            }
+            _ => {}
         }
     }
 }

@@ -15,7 +15,7 @@ mod top;
 mod watch;
 mod write;
 
-use crate::error::{Exit, Failure, shown};
+use crate::error::{Exit, Failure, reason, shown};
 use crate::input::check_open;
 use crate::options::instead_of;
 use clap::builder::StyledStr;
@@ -265,10 +265,15 @@ fn print(bytes: &[u8]) -> Exit {
     match written.and_then(|()| stdout.flush()) {
         Ok(()) => Exit::Done,
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Exit::BrokenPipe,
-        Err(error) => report(&Failure::new(format!(
-            "cannot write standard output: {error}. Check where it goes."
-        ))),
+        Err(error) => report(&unprinted(&error)),
     }
+}
+
+fn unprinted(error: &io::Error) -> Failure {
+    Failure::new(format!(
+        "cannot write standard output: {error}. Check where it goes."
+    ))
+    .like_cp(format!("write error: {}", reason(error)))
 }
 
 /// A JSON text as it is printed, on lines of its own.

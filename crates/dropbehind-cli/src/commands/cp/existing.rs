@@ -366,7 +366,7 @@ impl Copying<'_> {
     pub(super) fn remove(&self, target: &Place<'_>, says_so: bool) -> Result<Way, Failure> {
         match rustix::fs::unlinkat(target.directory, target.name, AtFlags::empty()) {
             Ok(()) if says_so => {
-                let _ = writeln!(io::stdout(), "removed {}", quoted(target.path));
+                self.tell(&format!("removed {}", quoted(target.path)));
             }
             Ok(()) | Err(Errno::NOENT) => {}
             Err(errno) => return Err(Failure::io(Doing::Remove, target.path, &errno.into())),

@@ -19,7 +19,7 @@ use crate::sparse::copy_sparse;
 use crate::transfer::{Buffer, TransferError, copy};
 use rustix::fs::AtFlags;
 use rustix::io::Errno;
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::Ordering::Relaxed;
@@ -165,8 +165,7 @@ impl Copying<'_> {
                                 |errno| Failure::io(Doing::Remove, target.path, &errno.into()),
                             )?;
                             if self.choices.verbose {
-                                let name = quoted(target.path);
-                                let _ = writeln!(io::stdout(), "removed {name}");
+                                self.tell(&format!("removed {}", quoted(target.path)));
                             }
                         }
                         Err(failure) => return Err(failure),
@@ -320,7 +319,7 @@ impl Copying<'_> {
     /// Says how a file was copied, if asked to.
     fn debug(&self, line: &str) {
         if self.choices.debug {
-            let _ = writeln!(io::stdout(), "{line}");
+            self.tell(line);
         }
     }
 
