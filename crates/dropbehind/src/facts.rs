@@ -14,6 +14,9 @@ use dropbehind_policy::{Mode, StreamConfig, Writeback};
 use crate::config::{self, DiskSettings};
 use crate::settings::FileSettings;
 
+/// As good as no limit, and no sum overflows with it.
+const UNLIMITED_BYTES: u64 = 1 << 40;
+
 /// What is known about a file when it is opened or attached.
 #[derive(Clone, Debug)]
 pub(crate) struct Facts {
@@ -57,11 +60,12 @@ impl Facts {
             (true, true) => cannot.or(Some("it is open with O_DIRECT")),
             (true, false) => cannot,
         };
+        let least = |bytes: Option<u64>| bytes.map(|bytes| bytes.min(UNLIMITED_BYTES));
         Ok(Facts {
             mode: settings.mode.or(disk.mode).unwrap_or(Mode::DONTCACHE),
             settings: FileSettings {
-                window_bytes: settings.window_bytes.or(disk.window_bytes),
-                request_bytes: settings.request_bytes.or(disk.request_bytes),
+                window_bytes: least(settings.window_bytes.or(disk.window_bytes)),
+                request_bytes: least(settings.request_bytes.or(disk.request_bytes)),
                 ..settings
             },
             without_effect,

@@ -50,6 +50,12 @@ static void calls(const char *path)
     FAILS(dropbehind_options_set_mode(options, "nonsense") == -1, EINVAL);
     FAILS(dropbehind_open("/nowhere/at/all", O_RDONLY, 0, NULL) == NULL, ENOENT);
     FAILS(dropbehind_options_set_window(options, 1) == -1, EINVAL);
+    CHECK(dropbehind_options_set_window(options, UINT64_MAX) == 0);
+    CHECK(dropbehind_options_set_request(options, UINT64_MAX) == 0);
+    file = dropbehind_open(path, O_RDWR | O_CREAT, 0640, options);
+    CHECK(file && dropbehind_write(file, filled(1), PIECE) == PIECE);
+    CHECK(dropbehind_settle(file, -1) == 0 && dropbehind_ftruncate(file, 0) == 0);
+    CHECK(dropbehind_close(file) == 0 && unlink(path) == 0);
     FAILS(dropbehind_options_set_request(options, 1) == -1, EINVAL);
     CHECK(dropbehind_options_set_window(options, 1 << 20) == 0);
     CHECK(dropbehind_options_set_request(options, 1 << 16) == 0);
