@@ -38,6 +38,9 @@ pub(crate) fn next_step(doing: Doing, path: &Path, error: &io::Error) -> String 
         }
         Some(Errno::ACCESS | Errno::PERM) if writing => "run as a user who may write it".into(),
         Some(Errno::ACCESS | Errno::PERM) => "run as a user who may read it".into(),
+        Some(Errno::NOENT) if path.exists() && !Path::new("/proc/self").exists() => {
+            "that takes /proc, which is not there; mount it (mount -t proc proc /proc)".into()
+        }
         Some(Errno::NOENT) if matches!(doing, Doing::Create | Doing::MakeDirectory) => {
             match path.parent() {
                 // As /proc, which is there, but takes no files.

@@ -36,6 +36,19 @@ fn stat_agrees_with_fincore() {
 }
 
 #[test]
+fn a_missing_proc_is_told() {
+    need!(Need::Root);
+    let user = User::new();
+    user.has("a", 10);
+    for command in ["stat a", "drop a", "drop -r .", "cp --verify a b"] {
+        user.sh(&format!(
+            "exec unshare --mount bash -c 'umount -l /proc && exec dropbehind {command}'"
+        ))
+        .fails(1, "mount -t proc proc /proc");
+    }
+}
+
+#[test]
 fn stat_prints_a_line_a_file() {
     need!(Need::Cachestat);
     let user = User::new();
