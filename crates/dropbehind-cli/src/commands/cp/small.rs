@@ -71,14 +71,12 @@ impl Copying<'_> {
             // It is only a wish; the copy is what counts.
             let _ = drop_clean(original.file.as_fd(), 0, 0);
         }
-        let Some(len) = read else {
-            let rewound = original.file.rewind();
-            return rewound
-                .map(|()| Some(original))
-                .map_err(|error| Failure::io(Doing::Read, source.path, &error));
-        };
         let permissions = self.first_permissions(&attributes);
-        let Some(mut copy) = Destination::make_file(target, permissions)? else {
+        let made = match read {
+            Some(len) => Destination::make_file(target, permissions)?.map(|copy| (copy, len)),
+            None => None,
+        };
+        let Some((mut copy, len)) = made else {
             let rewound = original.file.rewind();
             return rewound
                 .map(|()| Some(original))
