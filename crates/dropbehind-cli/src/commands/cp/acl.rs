@@ -1,8 +1,8 @@
 //! POSIX access control lists, as the kernel keeps them in extended attributes
 //! (include/uapi/linux/posix_acl_xattr.h).
 
+use super::xattrs;
 use crate::place::proc_path;
-use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 
@@ -12,10 +12,6 @@ const USER_OBJ: u16 = 0x01;
 const GROUP_OBJ: u16 = 0x04;
 const MASK: u16 = 0x10;
 const OTHER: u16 = 0x20;
-
-const USUAL_BYTES: usize = 256;
-/// `XATTR_SIZE_MAX`.
-const MOST_BYTES: usize = 1 << 16;
 
 /// One of a file's lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,33 +39,15 @@ pub(super) struct Acl(Vec<u8>);
 impl Acl {
     /// A file's list, if it has one.
     pub(super) fn of(file: BorrowedFd<'_>, kind: Kind) -> Result<Option<Self>, Errno> {
-        let mut bytes = Vec::with_capacity(USUAL_BYTES);
-        loop {
-            let spare = rustix::buffer::spare_capacity(&mut bytes);
-            let got = match rustix::fs::fgetxattr(file, kind.name(), spare) {
-                // The descriptor was opened with `O_PATH`.
-                Err(Errno::BADF) => {
-                    let spare = rustix::buffer::spare_capacity(&mut bytes);
-                    rustix::fs::getxattr(proc_path(file), kind.name(), spare)
-                }
-                got => got,
-            };
-            match got {
-                Ok(_) => return Ok(Some(Self(bytes))),
-                Err(Errno::RANGE) if bytes.capacity() < MOST_BYTES => bytes.reserve(MOST_BYTES),
-                Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(None),
-                Err(errno) => return Err(errno),
-            }
+        match xattrs::value(file, kind.name()) {
+            Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(None),
+            got => got.map(|bytes| Some(Self(bytes))),
         }
     }
 
     /// Gives a file this list.
     pub(super) fn set(&self, file: BorrowedFd<'_>, kind: Kind) -> Result<(), Errno> {
-        let flags = XattrFlags::empty();
-        match rustix::fs::fsetxattr(file, kind.name(), &self.0, flags) {
-            Err(Errno::BADF) => rustix::fs::setxattr(proc_path(file), kind.name(), &self.0, flags),
-            set => set,
-        }
+        xattrs::set(file, kind.name(), &self.0)
     }
 
     /// Removes a list that a file may have inherited.

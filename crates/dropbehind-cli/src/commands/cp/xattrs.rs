@@ -4,6 +4,7 @@ use super::choices::Preserve;
 use crate::place::proc_path;
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
+use rustix::path::Arg;
 use std::ffi::CStr;
 use std::os::fd::BorrowedFd;
 
@@ -84,27 +85,38 @@ fn is_data(name: &[u8]) -> bool {
 }
 
 fn copy(name: &CStr, from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> Result<(), Errno> {
+    match value(from, name) {
+        // Somebody removed it.
+        Err(Errno::NODATA) => Ok(()),
+        got => set(to, name, &got?),
+    }
+}
+
+/// An attribute's value, also of a file that is open with `O_PATH`.
+pub(super) fn value(file: BorrowedFd<'_>, name: impl Arg + Copy) -> Result<Vec<u8>, Errno> {
     let mut value = Vec::with_capacity(USUAL_BYTES);
     loop {
         let spare = rustix::buffer::spare_capacity(&mut value);
-        let got = match rustix::fs::fgetxattr(from, name, spare) {
+        let got = match rustix::fs::fgetxattr(file, name, spare) {
             Err(Errno::BADF) => {
                 let spare = rustix::buffer::spare_capacity(&mut value);
-                rustix::fs::getxattr(proc_path(from), name, spare)
+                rustix::fs::getxattr(proc_path(file), name, spare)
             }
             got => got,
         };
         match got {
-            Ok(_) => break,
+            Ok(_) => return Ok(value),
             Err(Errno::RANGE) if value.capacity() < MOST_BYTES => value.reserve(MOST_BYTES),
-            // Somebody removed it.
-            Err(Errno::NODATA) => return Ok(()),
             Err(errno) => return Err(errno),
         }
     }
+}
+
+/// Sets an attribute, also of a file that is open with `O_PATH`.
+pub(super) fn set(file: BorrowedFd<'_>, name: impl Arg + Copy, value: &[u8]) -> Result<(), Errno> {
     let flags = XattrFlags::empty();
-    match rustix::fs::fsetxattr(to, name, &value, flags) {
-        Err(Errno::BADF) => rustix::fs::setxattr(proc_path(to), name, &value, flags),
+    match rustix::fs::fsetxattr(file, name, value, flags) {
+        Err(Errno::BADF) => rustix::fs::setxattr(proc_path(file), name, value, flags),
         set => set,
     }
 }
