@@ -1,6 +1,6 @@
 //! The file that cachestats or cachedel is asked about, and their errors.
 
-use crate::error::shown;
+use crate::error::{reason, shown};
 use rustix::fs::OFlags;
 use std::ffi::OsStr;
 use std::fs::File;
@@ -14,9 +14,7 @@ const CALL_FAILED: u8 = 255;
 
 /// Reports a failed call as perror(3) does.
 pub(super) fn call_failed(call: &str, error: &io::Error) -> ExitCode {
-    let text = error.to_string();
-    let text = text.split(" (os error").next().unwrap_or_default();
-    complain!("{call}: {text}");
+    complain!("{call}: {}", reason(error));
     ExitCode::from(CALL_FAILED)
 }
 
