@@ -92,7 +92,7 @@ pub(crate) fn drop_behind(
                 return Err(io::Error::from_raw_os_error(libc::EIO));
             }
             if let Some(clean) = clean_parts(fd, range)?.first()
-                && let Some(error) = failed_writeback(fd, clean.start)?
+                && let Some(error) = failed_writeback(fd, clean.start - clean.start % page_size())?
             {
                 return Err(error);
             }
