@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::{Duration, SystemTime};
 
 use dropbehind::{File, OpenOptions};
-use dropbehind_testbed::Scratch;
+use dropbehind_testbed::{Scratch, residency};
 
 /// Code that knows nothing of us.
 fn in_place(file: &impl FileExt) -> io::Result<[u8; 4]> {
@@ -35,6 +35,23 @@ fn positioned_io_by_the_trait() {
     assert_eq!(file.metadata().unwrap().mode() & 0o7777, 0o640);
     let again = options.open(home.file("file")).unwrap_err();
     assert_eq!(again.kind(), io::ErrorKind::AlreadyExists);
+}
+
+#[test]
+fn a_read_beyond_all_files_after_a_stream() {
+    let home = Scratch::new().unwrap();
+    let path = home.file("file");
+    std::fs::write(&path, vec![1; 32 << 20]).unwrap();
+    residency::evict(&path);
+    let file = File::open(&path).unwrap();
+    let mut data = vec![0; 1 << 20];
+    for at in 0..16 {
+        file.read_exact_at(&mut data, at << 20).unwrap();
+    }
+    let plain = std::fs::File::open(&path).unwrap();
+    let error = |read: io::Result<usize>| read.unwrap_err().raw_os_error();
+    let expected = error(plain.read_at(&mut data, u64::MAX));
+    assert_eq!(error(file.read_at(&mut data, u64::MAX)), expected);
 }
 
 #[test]

@@ -203,7 +203,8 @@ impl Reader {
                 true => read_ahead.own_bytes.min(READ_AHEAD_MOST_BYTES),
                 false => 0,
             };
-            let end = (pages.end + 2 * window_bytes).min(file_end).max(pages.end);
+            let end = pages.end.saturating_add(2 * window_bytes);
+            let end = end.min(file_end).max(pages.end);
             let claimed = ByteRange::new(pages.start, end);
             file.claims.claim(claimed);
             let once = fetch(fd, pages, read_ahead.call_bytes);
