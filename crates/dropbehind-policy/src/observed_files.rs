@@ -251,6 +251,7 @@ impl ObservedFiles {
                 folios.push(around);
                 used.once |= of_folios.once;
                 used.again |= of_folios.again;
+                used.unknown |= of_folios.unknown;
             }
             for folio in folios {
                 parts.extend(self.reuse.take(number, folio));
@@ -700,6 +701,7 @@ mod tests {
         let again = Used {
             once: true,
             again: true,
+            unknown: false,
         };
         files.decide(true, |_, part| (part, again), |_, _| 0);
         files.brought_to_try(FILE, pages(0, 4), [None; 2]);
@@ -725,6 +727,7 @@ mod tests {
         let once = Used {
             once: true,
             again: false,
+            unknown: false,
         };
         let mut looks = 0;
         files.decide(
@@ -778,6 +781,7 @@ mod tests {
         let again = Used {
             once: true,
             again: true,
+            unknown: false,
         };
         files.decide(true, |_, part| (part, again), |_, _| 0);
         files.closed(FILE);

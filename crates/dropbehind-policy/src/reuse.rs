@@ -53,6 +53,8 @@ pub struct Used {
     pub once: bool,
     /// Some page was used at two different times.
     pub again: bool,
+    /// Nobody knows of some page.
+    pub unknown: bool,
 }
 
 /// Pages around some that wait, and how many of their bytes the kernel must have kept for those
@@ -291,7 +293,7 @@ impl Reuse {
         let one_suffices = parts
             .iter()
             .any(|part| part.start >= written_from || is_back(part));
-        let stays = used.again || used.once && one_suffices;
+        let stays = used.again || used.unknown || used.once && one_suffices;
         let past = tried.past;
         for part in parts {
             tried.back.remove(*part);
@@ -304,7 +306,9 @@ impl Reuse {
             self.remember(past, fate, *part);
         }
         self.bound_ghosts();
-        self.learn(file, stays);
+        if !used.unknown {
+            self.learn(file, stays);
+        }
         stays
     }
 
@@ -383,6 +387,7 @@ mod tests {
     const USED: Used = Used {
         once: true,
         again: false,
+        unknown: false,
     };
 
     fn past(number: u64) -> Option<Past> {
@@ -451,6 +456,7 @@ mod tests {
         let again = Used {
             once: true,
             again: true,
+            unknown: false,
         };
         assert_eq!(decide_oldest(&mut reuse, again), Some((FILE, true)));
         assert_eq!(decide_oldest(&mut reuse, USED), Some((NEW, true)));
@@ -495,6 +501,7 @@ mod tests {
         let again = Used {
             once: true,
             again: true,
+            unknown: false,
         };
         arrive(&mut reuse, FILE, pieces(0, 2));
         while let Some((file, parts)) = reuse.take_oldest(true) {

@@ -259,6 +259,7 @@ fn auto(trace: &[Page]) -> (usize, usize) {
             let used = Used {
                 once: true,
                 again: around_is_kept || pages.iter().any(|page| uses[page]),
+                unknown: false,
             };
             if !reuse.decide(file, &parts, used) {
                 for page in pages {

@@ -66,6 +66,8 @@ pub struct PageUses {
     pub once: bool,
     /// Some page was used at two different times.
     pub again: bool,
+    /// Of some page, the table had no room for its uses.
+    pub unknown: bool,
 }
 
 /// Where a use's record has its pages.
@@ -142,7 +144,9 @@ impl CacheUses {
         let mut at = first_page;
         while at < end {
             let next = (at - at % BLOCK_PAGES).saturating_add(BLOCK_PAGES).min(end);
-            let (used, again) = self.of_block(inode, at / BLOCK_PAGES);
+            let found = self.of_block(inode, at / BLOCK_PAGES);
+            uses.unknown |= found.is_none();
+            let (used, again) = found.unwrap_or((0, 0));
             let wanted = (u64::MAX << (at % BLOCK_PAGES))
                 & (u64::MAX >> (BLOCK_PAGES - 1 - (next - 1) % BLOCK_PAGES));
             uses.once |= used & wanted != 0;
@@ -172,11 +176,9 @@ impl CacheUses {
         (start, end - start)
     }
 
-    fn of_block(&self, inode: KernelInode, block: u64) -> (u64, u64) {
-        let found = self.find(inode, block);
-        found.map_or((0, 0), |(set, entry)| {
-            (self.word(set, entry, USED), self.word(set, entry, AGAIN))
-        })
+    fn of_block(&self, inode: KernelInode, block: u64) -> Option<(u64, u64)> {
+        let (set, entry) = self.find(inode, block)?;
+        Some((self.word(set, entry, USED), self.word(set, entry, AGAIN)))
     }
 
     /// The set of a block, and its place there.
@@ -252,14 +254,17 @@ mod tests {
     const UNUSED: PageUses = PageUses {
         once: false,
         again: false,
+        unknown: false,
     };
     const ONCE: PageUses = PageUses {
         once: true,
         again: false,
+        unknown: false,
     };
     const AGAIN: PageUses = PageUses {
         once: true,
         again: true,
+        unknown: false,
     };
 
     #[test]

@@ -95,8 +95,17 @@ impl Files {
             let inode = KernelInode { device, number };
             let (first_page, pages) =
                 uses.folios_of(inode, part.start / page_size(), part.len() / page_size());
-            let PageUses { once, again } = uses.of(inode, first_page, pages);
-            (range_of_pages(first_page, pages), Used { once, again })
+            let PageUses {
+                once,
+                again,
+                unknown,
+            } = uses.of(inode, first_page, pages);
+            let used = Used {
+                once,
+                again,
+                unknown,
+            };
+            (range_of_pages(first_page, pages), used)
         };
         let files = &self.files;
         self.table.decide(all, look, |number, range| {

@@ -114,6 +114,7 @@ impl File {
         Used {
             once: uses & ONCE != 0,
             again: uses & AGAIN != 0,
+            unknown: false,
         }
     }
 
