@@ -100,6 +100,10 @@ struct Tried {
     subjects: [Option<Subject>; 2],
     /// Bytes that entered since something was used again.
     once_bytes: u64,
+    /// Bytes that stayed since then, as they were expected to be used again.
+    trusted_bytes: u64,
+    /// Of what waits: came back after we dropped it.
+    dropped: RangeSet,
     /// Of what waits: came back after it was dropped.
     back: RangeSet,
     /// The subjects have learned that something of it was used once, or again.
@@ -207,12 +211,14 @@ impl Reuse {
             .clone()
             .flat_map(|past| self.ghosts.remove((past, Fate::Dropped), range))
             .collect();
-        let came_back_bytes = dropped.iter().map(|part| part.len()).sum();
-        self.length.came_back(came_back_bytes);
         back.extend(&dropped);
         back.extend(past.flat_map(|past| self.ghosts.remove((past, Fate::Stayed), range)));
         back.sort_unstable();
         tried.back.remove(range);
+        tried.dropped.remove(range);
+        for part in &dropped {
+            tried.dropped.insert(*part);
+        }
         let mut parts = Vec::with_capacity(1);
         let some_back = !back.is_empty();
         for part in gaps_between(range, back.clone()) {
@@ -246,7 +252,9 @@ impl Reuse {
         };
         let subjects = tried.subjects.into_iter().flatten();
         let mut subjects = core::iter::once(of_file(file)).chain(subjects);
-        if !some_back && subjects.any(|subject| self.lessons.expects_reuse(subject)) {
+        let trusts = !some_back && tried.trusted_bytes < self.length.stream_bytes();
+        if trusts && subjects.any(|subject| self.lessons.expects_reuse(subject)) {
+            tried.trusted_bytes += part.len();
             return Arrival::Stays;
         }
         if !some_back && tried.once_bytes >= self.length.stream_bytes() {
@@ -263,6 +271,7 @@ impl Reuse {
         self.probation.remove(file, range);
         if let Some(tried) = self.files.get_mut(&file) {
             tried.back.remove(range);
+            tried.dropped.remove(range);
         }
     }
 
@@ -295,8 +304,14 @@ impl Reuse {
             .any(|part| part.start >= written_from || is_back(part));
         let stays = used.again || used.unknown || used.once && one_suffices;
         let past = tried.past;
+        let mut came_back_bytes = 0;
         for part in parts {
             tried.back.remove(*part);
+            came_back_bytes += tried.dropped.remove(*part);
+        }
+        // Otherwise it was written anew.
+        if used.once {
+            self.length.came_back(came_back_bytes);
         }
         let fate = if stays { Fate::Stayed } else { Fate::Dropped };
         for part in parts {
@@ -334,7 +349,7 @@ impl Reuse {
             return;
         };
         if again {
-            tried.once_bytes = 0;
+            (tried.once_bytes, tried.trusted_bytes) = (0, 0);
         }
         self.lessons.learn(of_file(file), again);
         // Large files count no more than small ones.
