@@ -26,7 +26,7 @@ use dropbehind_flusher::{
 };
 use dropbehind_linux::{
     CacheUses, EventMask, Fanotify, FileId, FileKind, FileStat, FileSystem, MarkTarget,
-    WritebackFailure, file_stat, kernel_device, page_size,
+    WritebackFailure, cachestat, file_stat, kernel_device, page_size,
 };
 use dropbehind_policy::grace::SMALL_FILE_BYTES;
 use dropbehind_policy::{Brought, FileNumber, Inode, ObservedFiles};
@@ -53,6 +53,9 @@ use strangers::{DOUBT_FIRST, Strangers};
 const MANY_FILES: usize = 2048;
 /// The most processor time that applying changed rules takes in a round.
 const RULES_STEP: Duration = Duration::from_millis(5);
+
+/// Of a larger file, a close does not count what is to be written.
+const COUNTED_BYTES: u64 = 4 << 20;
 
 /// The close of a file.
 #[derive(Debug)]
@@ -463,7 +466,21 @@ impl Files {
             return;
         };
         let early = open.settings.mode.writeback != Writeback::Lazy;
-        if by_writer && early && open.observed.is_none() && size_bytes > SMALL_FILE_BYTES {
+        // A stream takes longer to make than to count what is cached of a file up to this size.
+        let may_be_dirty = |open: &OpenFile| {
+            if size_bytes > COUNTED_BYTES {
+                return true;
+            }
+            let file = open.file.open().ok();
+            let counted = file.and_then(|file| cachestat(file.as_fd(), 0, 0).ok());
+            counted.is_none_or(|counted| counted.dirty_pages + counted.writeback_pages > 0)
+        };
+        if by_writer
+            && early
+            && open.observed.is_none()
+            && size_bytes > SMALL_FILE_BYTES
+            && may_be_dirty(open)
+        {
             self.table.stream(number);
         }
         if by_us {

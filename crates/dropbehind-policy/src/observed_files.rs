@@ -51,6 +51,8 @@ struct ObservedFile {
     /// Of them: had been dropped before.
     back: RangeSet,
     streaming: bool,
+    /// Its stream's close is still to be reported.
+    closing: bool,
     /// Records for its stream, which gets them with the next [`FileAction::Report`].
     pending: Vec<Brought>,
     /// What is to stay of what was brought in before, which is reported after them.
@@ -451,6 +453,11 @@ impl ObservedFiles {
                     self.report(number);
                     continue;
                 }
+                if let FileAction::Close(number) = action
+                    && let Some(file) = self.files.get_mut(&number)
+                {
+                    file.closing = false;
+                }
                 return Some(action);
             }
             if let Some(number) = self.reporting.pop_first() {
@@ -458,6 +465,9 @@ impl ObservedFiles {
                 if file.is_some_and(|file| file.opens == 0 && !file.pending.is_empty()) {
                     // Its last close was reported, but it is still in use.
                     self.actions.push_back(FileAction::Close(number));
+                    if let Some(file) = self.files.get_mut(&number) {
+                        file.closing = true;
+                    }
                 }
                 self.report(number);
                 continue;
@@ -494,7 +504,7 @@ impl ObservedFiles {
             return;
         };
         if file.streaming {
-            if !self.actions.contains(&FileAction::Close(number)) {
+            if !core::mem::replace(&mut file.closing, true) {
                 self.actions.push_back(FileAction::Close(number));
             }
             return;
@@ -545,8 +555,11 @@ impl ObservedFiles {
     /// The stream of a file is gone, so its close is not reported.
     fn stream_gone(&mut self, number: FileNumber) {
         self.reporting.remove(&number);
-        let close = FileAction::Close(number);
-        self.actions.retain(|action| *action != close);
+        let file = self.files.get_mut(&number);
+        if file.is_some_and(|file| core::mem::take(&mut file.closing)) {
+            let close = FileAction::Close(number);
+            self.actions.retain(|action| *action != close);
+        }
     }
 }
 
