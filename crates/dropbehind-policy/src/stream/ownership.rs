@@ -316,10 +316,13 @@ impl Ownership {
             Provenance::Mapped { residency, .. } => residency.keep(range),
         }
         let given_up = self.ours_of(range);
+        let counts_kept = matches!(self.provenance, Provenance::Mapped { .. });
         for part in &given_up {
             let bytes = self.ours.remove(*part);
             self.counters.brought_bytes -= bytes.min(self.counters.brought_bytes);
-            self.counters.kept_bytes += self.kept.insert(*part);
+            if counts_kept {
+                self.counters.kept_bytes += self.kept.insert(*part);
+            }
         }
         given_up
     }
