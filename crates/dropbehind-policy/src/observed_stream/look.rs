@@ -224,7 +224,10 @@ impl ObservedStream {
         let brought_bytes = stream.brought_bytes();
         let is_deleted = stream.is_deleted();
         let ours_bytes = match &mut self.provenance {
-            Provenance::Traced(_) if self.config.mode.drops() => brought_bytes,
+            // The kernel may have evicted some.
+            Provenance::Traced(_) if self.config.mode.drops() => {
+                brought_bytes.min(counted.cached_bytes)
+            }
             Provenance::Traced(_) => counted.cached_bytes,
             Provenance::ResidentAtOpen(resident) => {
                 // Reclaim takes pages of others, too; pages that come after that are not
