@@ -14,6 +14,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::fs::{MemfdFlags, Mode, OFlags, ResolveFlags};
@@ -215,6 +216,8 @@ impl FileHandle {
 pub struct Description {
     held: Mutex<Option<Arc<OwnedFd>>>,
     way_back: Option<WayBack>,
+    /// It is held although it could be released.
+    stays_held: AtomicBool,
     cachestat_sees: OnceLock<bool>,
 }
 
@@ -233,6 +236,7 @@ impl Description {
         Description {
             held: Mutex::new(Some(Arc::new(file))),
             way_back: None,
+            stays_held: AtomicBool::new(false),
             cachestat_sees: OnceLock::new(),
         }
     }
@@ -248,6 +252,7 @@ impl Description {
             way_back: handle
                 .flatten()
                 .map(|handle| WayBack::Handle(Arc::clone(filesystem), handle)),
+            stays_held: AtomicBool::new(false),
             cachestat_sees: OnceLock::new(),
         }
     }
@@ -264,6 +269,7 @@ impl Description {
         Ok(Description {
             held: Mutex::new(None),
             way_back: Some(WayBack::Device(Arc::new(named))),
+            stays_held: AtomicBool::new(false),
             cachestat_sees: OnceLock::new(),
         })
     }
@@ -271,14 +277,25 @@ impl Description {
     /// Closes our description, so that the mount is not busy because of it. What was opened
     /// by [`Description::open`] stays open.
     pub fn release(&self) {
-        if self.way_back.is_some() {
+        if self.can_be_released() {
             *self.lock() = None;
         }
     }
 
     /// Returns whether [`Description::release`] gives up the file, which can be opened again.
     pub fn can_be_released(&self) -> bool {
-        self.way_back.is_some()
+        self.way_back.is_some() && !self.stays_held.load(Relaxed)
+    }
+
+    /// Has [`Description::release`] do nothing until [`Description::may_be_released`].
+    pub fn stay_held(&self) {
+        self.stays_held.store(true, Relaxed);
+    }
+
+    /// From now on it is released where it can be. Returns whether that is so.
+    pub fn may_be_released(&self) -> bool {
+        self.stays_held.store(false, Relaxed);
+        self.can_be_released()
     }
 
     /// Holds the file again, through this description of it, unless it is a device.
@@ -318,8 +335,9 @@ impl Description {
     /// file is held: afterwards, a new file may get the number.
     pub fn is(&self, file: BorrowedFd<'_>) -> bool {
         match &self.way_back {
-            Some(WayBack::Handle(_, handle)) if !self.is_held() => {
-                FileHandle::of(file).is_ok_and(|other| other == *handle)
+            Some(WayBack::Handle(filesystem, handle)) if !self.is_held() => {
+                let is_there = !matches!(*filesystem.lock(), Place::Unmounted);
+                is_there && FileHandle::of(file).is_ok_and(|other| other == *handle)
             }
             Some(WayBack::Device(named)) => {
                 let number = block_device_number(named.as_fd());

@@ -208,10 +208,11 @@ impl Files {
         let inode = self.inodes.inode_with(&pages_info, file.as_fd())?;
         self.inodes.opened(pages_info.id, file.as_fd());
         let disk = self.rules.disk_name(&pages_info, file.as_fd());
-        // If the file was made since the observation began, its size is the programs' doing.
+        // If this open may have made the file, its size is the program's doing.
         let beginning = &self.inodes.beginning;
-        let made_since = info.born.is_some_and(|born| beginning.is_before(born));
-        let opened_size_bytes = if made_since { 0 } else { info.size_bytes };
+        let is_new = |born| beginning.is_before(born) && beginning.is_recent(born);
+        let is_new = info.born.is_some_and(is_new);
+        let opened_size_bytes = if is_new { 0 } else { info.size_bytes };
         let before = match self.trace.is_some() {
             true => self
                 .has_namesakes(inode)
@@ -232,18 +233,19 @@ impl Files {
         let file = match self.filesystems.get(&inode.device) {
             _ if is_device => Description::of_device(file.as_fd()).ok()?,
             // Without the trace, the observer looks at the file often.
-            Some(filesystem)
-                if (can_unmount || !holds || waits)
-                    && overlay.is_none()
-                    && self.trace.is_some() =>
-            {
-                Description::on(filesystem, file)
+            Some(filesystem) if overlay.is_none() && self.trace.is_some() => {
+                let description = Description::on(filesystem, file);
+                if !(can_unmount || !holds || waits) {
+                    description.stay_held();
+                }
+                description
             }
             _ => Description::held(file),
         };
         let mut open = OpenFile::new(info.id, inode, file, overlay, path, settings);
         (open.opened_size_bytes, open.before) = (opened_size_bytes, before);
         open.born = info.born;
+        open.size_bytes = info.size_bytes;
         open.disk = disk;
         open.rule = self.rules.rules.rule_name(settings.rule);
         open.remember(User {
@@ -274,15 +276,18 @@ impl Files {
             open.file.release();
         }
         self.by_id.insert(info.id, number);
-        let past = info.born.map(|born| (inode, born.as_nanos() as u64));
-        let reuse = self.table.reuse_mut();
-        // What is on a device is not known to be new.
+        // A snapshot's file has the inode number and the date of the original.
+        let subvolume = pages_info.id.device.rotate_left(32);
+        let past = info
+            .born
+            .map(|born| (inode, born.as_nanos() as u64 ^ subvolume));
+        // What is on a device is not known to be new, nor what a file had that was there before.
         let written_from = if is_device {
             u64::MAX
         } else {
             opened_size_bytes
         };
-        reuse.opened(number, past, written_from);
+        self.table.reuse_mut().opened(number, past, written_from);
         self.files.insert(number, open);
         if self.trace.is_none() {
             self.may_grow.insert(number);

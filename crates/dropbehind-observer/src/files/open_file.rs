@@ -69,6 +69,8 @@ pub(super) struct OpenFile {
     /// The rule that applied to the first user, and that its figures count for.
     pub(super) rule: Rule,
     pub(super) opened_size_bytes: u64,
+    /// Its size when it became known.
+    pub(super) size_bytes: u64,
     /// What was cached when it was opened, where the kernel does not report who brought in what,
     /// or into which of two files.
     pub(super) before: Option<CacheMap>,
@@ -136,6 +138,7 @@ impl OpenFile {
             settings,
             rule: None,
             opened_size_bytes: 0,
+            size_bytes: 0,
             before: None,
             named: RangeSet::new(),
             round: 0,

@@ -59,7 +59,7 @@ impl Files {
         let user = open.user(process).and_then(|user| user.settings);
         let tries = user.unwrap_or(open.settings).mode.keeps_reused();
         // What waits must hold neither the mount nor the blocks of a deleted file.
-        if !tries || !open.file.can_be_released() {
+        if !tries || !open.file.may_be_released() {
             return self.table.brought_to_drop(number, brought.range);
         }
         let directory = open.path.parent().map(subject);
@@ -118,7 +118,7 @@ impl Files {
 /// does not count, since it leaves no shadow entry (mm/workingset.c).
 fn kept_bytes(open: &OpenFile, range: ByteRange) -> u64 {
     // Opening a device may wait. Of a shorter file, not enough is around anything.
-    if open.file.is_device() || open.opened_size_bytes < range.end {
+    if open.file.is_device() {
         return 0;
     }
     let file = open.file.open();

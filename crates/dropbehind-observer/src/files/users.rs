@@ -195,7 +195,7 @@ impl Files {
         };
         let before = open.settings;
         let mut users = std::mem::take(&mut open.users);
-        let size = || Some(open.opened_size_bytes);
+        let size = || Some(open.size_bytes);
         let advised = open.advised_over.is_some();
         let mut all: Option<Settings> = None;
         for user in &mut users {
@@ -237,7 +237,7 @@ impl Files {
         }
         open.settings.mode = mode;
         open.settings.reads = all.is_some_and(|all| all.reads);
-        let size_bytes = open.opened_size_bytes;
+        let size_bytes = open.size_bytes;
         self.settings_changed(number, before, Some(size_bytes));
         self.hold_own_writers(number);
     }
