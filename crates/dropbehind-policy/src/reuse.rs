@@ -595,6 +595,36 @@ mod tests {
     }
 
     #[test]
+    fn what_nobody_knows_the_uses_of_stays() {
+        let mut reuse = reuse();
+        arrive(&mut reuse, FILE, pieces(0, 1));
+        let (file, parts) = reuse.take_oldest(true).unwrap();
+        let unknown = Used {
+            unknown: true,
+            ..Used::default()
+        };
+        assert!(reuse.decide(file, &parts, unknown));
+    }
+
+    #[test]
+    fn only_what_is_read_again_lengthens_the_queue() {
+        let mut reuse = Reuse::default();
+        reuse.set_memory(1 << 40);
+        reuse.opened(NEW, past(2), 0);
+        let mut passes = |used| {
+            let before_bytes = reuse.length.bytes();
+            arrive(&mut reuse, NEW, pieces(0, 100));
+            while let Some((file, parts)) = reuse.take_oldest(true) {
+                reuse.decide(file, &parts, used);
+            }
+            reuse.length.bytes() - before_bytes
+        };
+        assert_eq!(passes(Used::default()), 0);
+        assert_eq!(passes(Used::default()), 0, "it was written anew");
+        assert_eq!(passes(USED), 100 * PIECE);
+    }
+
+    #[test]
     fn what_others_brought_in_is_not_decided_about() {
         let mut reuse = reuse();
         arrive(&mut reuse, FILE, pieces(0, 2));
@@ -624,5 +654,11 @@ mod tests {
         assert_eq!(parts, [(pieces(0, 1), Arrival::Stays)]);
         let (parts, _) = reuse.arrived(number, pieces(1, 2), [None; 2]);
         assert_eq!(parts, [(pieces(1, 2), Arrival::Waits)]);
+        // One that is read once all the same gets no more than a stream does.
+        let stays = (2..100).filter(|&piece| {
+            let (parts, _) = reuse.arrived(number, pieces(piece, piece + 1), [compiler, None]);
+            parts == [(pieces(piece, piece + 1), Arrival::Stays)]
+        });
+        assert_eq!(stays.count(), 3);
     }
 }
