@@ -313,6 +313,24 @@ mod tests {
         }
     }
 
+    /// Go's programs change the thread by themselves.
+    #[test]
+    fn a_page_that_two_threads_share_in_passing_was_used_once() {
+        need!(Need::Root);
+        let Some(uses) = uses() else { return };
+        let (file, inode) = written();
+        let half = page_size() / 2;
+        for piece in (0..PAGES - 4).step_by(3) {
+            let mut buffer = vec![0; (3 * page_size()) as usize];
+            let offset = piece * page_size() + half;
+            let read = || file.read_exact_at(&mut buffer, offset).unwrap();
+            std::thread::scope(|scope| scope.spawn(read).join()).unwrap();
+        }
+        assert_eq!(uses.of(inode, 0, PAGES), ONCE);
+        std::thread::scope(|scope| scope.spawn(|| read(&file, 10, 3)).join()).unwrap();
+        assert_eq!(uses.of(inode, 10, 3), AGAIN);
+    }
+
     #[test]
     fn what_is_mapped_again_was_used_again() {
         need!(Need::Root);

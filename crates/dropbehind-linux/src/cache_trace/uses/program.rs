@@ -147,11 +147,11 @@ pub(super) fn of_uses(format: UseFormat, table: BorrowedFd<'_>) -> Vec<u64> {
         p.store(Four, R0, word(USER), R5);
         p.jump_if(Equal, R3, R5, "same thread");
         // Where another thread goes on, the page that both share was used once: R3 is the first
-        // page of this use, and the last one's ends there.
+        // page of this use, which has more, and the last one's ends there.
+        p.jump_if(Equal, R8, R9, "another use");
         p.compute(Move, R3, 0);
         p.compute(Sub, R3, R4);
         p.compute(And, R3, R4);
-        p.jump_if(Equal, R3, R4, "another use");
         p.compute(Move, R5, R3);
         p.compute(ShiftLeft, R5, 1);
         p.compute(And, R5, R2);
