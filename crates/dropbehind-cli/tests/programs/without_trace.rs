@@ -48,6 +48,21 @@ fn what_was_resident_at_the_open_stays_and_the_rest_goes() {
     }
 }
 
+/// A file is not new to its reader because it is younger than the run.
+#[test]
+fn what_others_made_during_the_run_stays() {
+    need!(all Bed::needs(Fs::Ext4, &["cat", "head", "sync"]));
+    let bed = Bed::on(Fs::Ext4);
+    let script = "$RUN sh -c ': >begun; until [ -e go ]; do sleep 0.1; done; cat made >/dev/null' & \
+                  until [ -e begun ]; do sleep 0.1; done; \
+                  head -c 16M /dev/urandom >made; sync made; sleep 3; : >go; wait $!";
+    in_some_attempt(|reclaim| {
+        let left = bed.runs(&format!("{UNTRACED} {RUN}"), "observed", script);
+        assert_eq!((left.code, left.stderr.as_str()), (Some(0), ""));
+        still_cached(reclaim, &bed.file("observed/made"), 16 * MIB)
+    });
+}
+
 /// Nothing reports forks then. A file that none of the programs has open counts as closed.
 #[test]
 fn files_of_children_that_pause_are_dropped_while_they_are_open() {
