@@ -517,6 +517,9 @@ mod tests {
         mounted.unmounted();
         let file = description.open().unwrap();
         assert_eq!(file_stat(file.as_fd()).unwrap().links, 0, "unmounted");
+        mount(vec![disk.device().as_ref(), disk.path().as_ref()]);
+        let again = File::open(&other).unwrap();
+        assert!(!description.is(again.as_fd()), "it could not be opened");
     }
 
     #[test]
