@@ -28,7 +28,8 @@ pub use reader::Reader;
 
 /// A waiting writer checks this often that its flusher is still alive.
 const WAIT_STEP: Duration = Duration::from_millis(200);
-/// The keeper does nothing but open descriptions. If it takes longer than this, it is gone.
+/// The keeper opens descriptions, and waits for descriptors if there are none. If it takes longer
+/// than this, the file is left to the kernel.
 const REGISTRATION_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Writes of at least this much pause one by one,
@@ -500,6 +501,16 @@ impl OwnFile {
         self.slot.writes.total() > 0
     }
 
+    /// Returns whether writeback of the file failed before, as far as its flusher knows.
+    pub fn remembers_failure(&self, fd: BorrowedFd<'_>) -> bool {
+        self.disk.remembers_failure(self.file_id, fd)
+    }
+
+    /// Remembers that writeback of the file failed.
+    pub fn remember_failure(&self, fd: BorrowedFd<'_>) {
+        self.disk.remember_failure(self.file_id, fd);
+    }
+
     /// Returns whether an fsync of the program's failed.
     pub fn has_failed_sync(&self) -> bool {
         self.failed_sync.load(Ordering::SeqCst)
@@ -573,7 +584,9 @@ impl OwnFile {
             let written = slot.writes.total() * u64::from(self.append_mode().drops());
             let brought = written + slot.reads.total();
             counters.brought_bytes = brought.next_multiple_of(dropbehind_linux::page_size());
-            counters.left_bytes = counters.brought_bytes;
+            // Its readers drop behind themselves.
+            counters.dropped_bytes = load(&self.helped_bytes).min(counters.brought_bytes);
+            counters.left_bytes = counters.brought_bytes - counters.dropped_bytes;
         }
         Stats {
             bytes_written: slot.writes.total(),

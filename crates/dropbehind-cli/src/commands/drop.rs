@@ -123,7 +123,10 @@ fn drop_pages(path: &Path, file: &File, sync: bool) -> Result<Dropped, Failure> 
     let before = match counted(file) {
         // Its clean pages go all the same.
         Err(error) if Errno::from_io_error(&error) == Some(Errno::PERM) => {
-            safe(path, file, sync, 0)?;
+            if sync {
+                synced(path, file)?;
+            }
+            ask(path, file, 0)?;
             drop_clean(file.as_fd(), 0, 0)
                 .map_err(|error| Failure::io(Doing::Drop, path, &error))?;
             return Ok(Dropped::Blind);
@@ -138,17 +141,20 @@ fn drop_pages(path: &Path, file: &File, sync: bool) -> Result<Dropped, Failure> 
         Some(_) => clean_ranges(file).map_err(failed),
         None => Ok(std::iter::once(0..u64::MAX >> 1).collect()),
     };
-    // Also where nothing is dirty: pages whose writeback failed look clean.
-    let at = clean_ranges()?.first().map_or(0, |range| range.start);
-    if sync || before.clean_bytes() > 0 {
-        safe(path, file, sync, at)?;
+    if sync {
+        // Also where nothing is dirty: pages whose writeback failed look clean.
+        synced(path, file)?;
     }
     let mut after = before;
     for attempt in 0..ATTEMPTS {
         if attempt > 0 {
             std::thread::sleep(BETWEEN_ATTEMPTS);
         }
-        for range in clean_ranges()? {
+        let clean = clean_ranges()?;
+        if let Some(first) = clean.first() {
+            ask(path, file, first.start)?;
+        }
+        for range in clean {
             drop_clean(file.as_fd(), range.start, range.end - range.start)
                 .map_err(|error| Failure::io(Doing::Drop, path, &error))?;
         }
@@ -160,30 +166,36 @@ fn drop_pages(path: &Path, file: &File, sync: bool) -> Result<Dropped, Failure> 
     Ok(Dropped::Counted(before, after))
 }
 
-/// Finds out whether writing back the file failed: then the cache may have the only copy. `at` is
-/// a clean page.
-fn safe(path: &Path, file: &File, sync: bool, at: u64) -> Result<(), Failure> {
-    let synced = match sync {
-        true => file.sync_data(),
-        false => Ok(()),
-    };
-    let answer = match synced {
+fn synced(path: &Path, file: &File) -> Result<(), Failure> {
+    match file.sync_data() {
         // A file system that is never written has no such call.
-        Err(error) if Errno::from_io_error(&error) != Some(Errno::INVAL) => Ok(Some(error)),
-        _ if prepare_to_ask(file.as_fd()) != Askable::Yes => Ok(None),
-        _ => writeback_error(file.as_fd(), at),
-    };
-    match answer {
+        Err(error) if Errno::from_io_error(&error) != Some(Errno::INVAL) => {
+            Err(only_copy(path, &error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Finds out whether writing back the file failed. `at` is a page that was counted as clean before.
+fn ask(path: &Path, file: &File, at: u64) -> Result<(), Failure> {
+    if prepare_to_ask(file.as_fd()) != Askable::Yes {
+        return Ok(());
+    }
+    match writeback_error(file.as_fd(), at) {
         Ok(None) => Ok(()),
         // The file ends before it.
         Err(error) if Errno::from_io_error(&error) == Some(Errno::NXIO) => Ok(()),
-        Ok(Some(error)) => Err(Failure::new(format!(
-            "{} stays cached: writing it back failed ({error}), so the disk may not have it. Copy \
-             it to another disk before you drop it.",
-            shown(path)
-        ))),
+        Ok(Some(error)) => Err(only_copy(path, &error)),
         Err(error) => Err(Failure::io(Doing::Drop, path, &error)),
     }
+}
+
+fn only_copy(path: &Path, error: &io::Error) -> Failure {
+    Failure::new(format!(
+        "{} stays cached: writing it back failed ({error}), so the disk may not have it. Copy it \
+         to another disk before you drop it.",
+        shown(path)
+    ))
 }
 
 /// What is cached of a file.

@@ -87,33 +87,46 @@ pub(crate) fn drop_behind(
     let file_end = size_bytes(fd)?.next_multiple_of(page_size());
     let range = range.intersection(ByteRange::new(0, file_end));
     let ours = match handle {
-        _ if !mode.drops() => {
-            if handle.is_some_and(|handle| handle.has_failed_sync()) {
-                return Err(io::Error::from_raw_os_error(libc::EIO));
-            }
-            if let Some(clean) = clean_parts(fd, range)?.first()
-                && let Some(error) = failed_writeback(fd, clean.start - clean.start % page_size())?
-            {
-                return Err(error);
-            }
-            vec![range]
-        }
+        _ if !mode.drops() => vec![range],
         Some(handle) => handle.brought_in(fd, range),
         // Nobody knows what this file brought in.
         None => Vec::new(),
+    };
+    // In a mode that drops, the flusher asks.
+    let ask = |clean: Option<&ByteRange>| match clean {
+        Some(clean) if !mode.drops() => ask_about(fd, handle, clean.start),
+        _ => Ok(()),
     };
     let mut outcome = DropOutcome::default();
     let mut at = range.start;
     for part in ours {
         outcome.kept_bytes += cache::count(fd, ByteRange::new(at, part.start))?.cached_bytes;
-        drop_part(fd, part, &mut outcome)?;
+        drop_part(fd, part, &ask, &mut outcome)?;
         at = part.end;
     }
     outcome.kept_bytes += cache::count(fd, ByteRange::new(at, range.end))?.cached_bytes;
     Ok(outcome)
 }
 
-/// Asks at a clean page whether writeback of the file failed. Then the cache has the only copy.
+/// Fails if writeback of the file failed, since the cache may have the only copy then. `at` was
+/// counted as clean before. Once it has failed, nobody asks again: that would take the error from
+/// files opened later, and find none in the end.
+fn ask_about(fd: BorrowedFd<'_>, handle: Option<&Arc<OwnFile>>, at: u64) -> io::Result<()> {
+    if handle.is_some_and(|handle| handle.has_failed_sync() || handle.remembers_failure(fd)) {
+        return Err(io::Error::from_raw_os_error(libc::EIO));
+    }
+    match failed_writeback(fd, at - at % page_size())? {
+        Some(error) => {
+            if let Some(handle) = handle {
+                handle.remember_failure(fd);
+            }
+            Err(error)
+        }
+        None => Ok(()),
+    }
+}
+
+/// Asks at a clean page whether writeback of the file failed.
 ///
 /// A thread with a descriptor table of its own opens and closes the description that is asked: a
 /// close in the program's table would release the program's record locks on the file.
@@ -139,7 +152,12 @@ fn failed_writeback(fd: BorrowedFd<'_>, at: u64) -> io::Result<Option<io::Error>
     })
 }
 
-fn drop_part(fd: BorrowedFd<'_>, range: ByteRange, outcome: &mut DropOutcome) -> io::Result<()> {
+fn drop_part(
+    fd: BorrowedFd<'_>,
+    range: ByteRange,
+    ask: &dyn Fn(Option<&ByteRange>) -> io::Result<()>,
+    outcome: &mut DropOutcome,
+) -> io::Result<()> {
     let begun = Begun::now();
     let first = cache::count(fd, range)?;
     let mut now = first;
@@ -150,10 +168,13 @@ fn drop_part(fd: BorrowedFd<'_>, range: ByteRange, outcome: &mut DropOutcome) ->
         if now.unwritten_bytes() > 0 {
             // On dirty pages the call would start writeback and drain every CPU's LRU
             // batches, so only the clean stretches between them are dropped.
-            for part in clean_parts(fd, range)? {
+            let clean = clean_parts(fd, range)?;
+            ask(clean.first())?;
+            for part in clean {
                 drop_clean(fd, part.start, part.len())?;
             }
         } else {
+            ask(Some(&range))?;
             drop_clean(fd, range.start, range.len())?;
         }
         let after = cache::count(fd, range)?;
