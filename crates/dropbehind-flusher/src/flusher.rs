@@ -251,14 +251,12 @@ impl Flusher {
             return true;
         }
         let started = Instant::now();
-        if !self.await_keeper(started, timeout) {
-            return false;
-        }
+        let are_open = self.await_keeper(started, timeout / 2);
         let disks = self.disks().into_iter();
         let asked: Vec<_> = disks
             .filter_map(|disk| disk.ask(Message::SubmitAll).map(|done| (disk, done)))
             .collect();
-        asked.iter().all(|(disk, done)| {
+        let are_submitted = asked.iter().all(|(disk, done)| {
             // Without blocking on the channel: at the process's end, that needs thread-local
             // values that are gone.
             while done.try_recv() == Err(TryRecvError::Empty) && !disk.is_dead() {
@@ -268,7 +266,8 @@ impl Flusher {
                 std::thread::sleep(POLL);
             }
             true
-        })
+        });
+        are_open && are_submitted
     }
 
     /// Waits until the keeper has opened all that it was asked for.

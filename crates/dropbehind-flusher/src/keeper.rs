@@ -1,7 +1,8 @@
 //! The keeper: opens the flusher's own descriptions.
 //!
-//! It does nothing that can block on a disk. So a program that closes a file it has just
-//! written waits for a wake-up at most until the flusher has its own description.
+//! It does nothing that can block on a disk, unless all descriptors are in use. So a program that
+//! closes a file it has just written mostly waits for a wake-up until the flusher has its own
+//! description.
 
 use std::collections::VecDeque;
 use std::io;
@@ -133,7 +134,8 @@ impl Keeper {
                 *waits |= opened.is_ok();
                 return opened;
             }
-            *waits = began.elapsed() < DESCRIPTOR_PATIENCE;
+            let ends = self.stopping.load(Ordering::SeqCst);
+            *waits = !ends && began.elapsed() < DESCRIPTOR_PATIENCE;
             std::thread::sleep(DESCRIPTOR_PAUSE);
         }
     }
