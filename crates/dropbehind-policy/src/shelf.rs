@@ -346,11 +346,7 @@ impl Shelf {
         }
         let lazy = small.mode.writeback == Writeback::Lazy;
         if counted.unwritten_bytes() == 0 {
-            return match counted.cached_bytes {
-                // The kernel has evicted it.
-                0 => self.done(place, 0),
-                _ => self.is_clean(now_ns, place, flush),
-            };
+            return self.is_clean(now_ns, place, flush);
         }
         let (looks, pause_ns) = match lazy {
             true => (LAZY_LOOKS, LAZY_LOOK_NS),
