@@ -6,8 +6,6 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// The clock was set if it differs by more than this from one that nobody sets.
 const SET: Duration = Duration::from_secs(1);
-/// The event of the open that made a file is read sooner.
-const RECENT: Duration = Duration::from_secs(2);
 
 /// Tells files that were made since the observation began from those that were there.
 ///
@@ -42,11 +40,6 @@ impl Beginning {
             uptime: time(ClockId::Boottime),
         };
         self.is_before_at(born, now)
-    }
-
-    /// Returns whether a file with this date of birth was made just now.
-    pub(crate) fn is_recent(&self, born: Duration) -> bool {
-        time(ClockId::Realtime).abs_diff(born) < RECENT
     }
 
     fn is_before_at(&self, born: Duration, now: Clocks) -> bool {

@@ -100,6 +100,9 @@ pub(crate) struct Inodes {
     subvolumes: Subvolumes,
     /// When the observation began.
     pub(crate) beginning: Beginning,
+    /// When all events were read last: of a file that was made since, the open that made it may be
+    /// read now.
+    pub(crate) all_read: Beginning,
 }
 
 impl Inodes {
@@ -112,6 +115,7 @@ impl Inodes {
             has_subvolumes: false,
             subvolumes: Subvolumes::default(),
             beginning: Beginning::now(),
+            all_read: Beginning::now(),
         }
     }
 

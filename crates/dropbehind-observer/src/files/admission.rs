@@ -209,9 +209,8 @@ impl Files {
         self.inodes.opened(pages_info.id, file.as_fd());
         let disk = self.rules.disk_name(&pages_info, file.as_fd());
         // If this open may have made the file, its size is the program's doing.
-        let beginning = &self.inodes.beginning;
-        let is_new = |born| beginning.is_before(born) && beginning.is_recent(born);
-        let is_new = info.born.is_some_and(is_new);
+        let all_read = &self.inodes.all_read;
+        let is_new = info.born.is_some_and(|born| all_read.is_before(born));
         let opened_size_bytes = if is_new { 0 } else { info.size_bytes };
         let before = match self.trace.is_some() {
             true => self

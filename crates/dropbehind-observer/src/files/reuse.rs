@@ -118,7 +118,7 @@ impl Files {
 /// does not count, since it leaves no shadow entry (mm/workingset.c).
 fn kept_bytes(open: &OpenFile, range: ByteRange) -> u64 {
     // Opening a device may wait. Of a shorter file, not enough is around anything.
-    if open.file.is_device() {
+    if open.file.is_device() || open.opened_size_bytes < range.end {
         return 0;
     }
     let file = open.file.open();

@@ -20,6 +20,7 @@ use dropbehind_linux::{
 
 use super::inputs::Barrier;
 use super::{Input, Inputs, Shared, own_process};
+use crate::beginning::Beginning;
 use crate::block_inodes::learn_superblock;
 use crate::board::lock;
 use crate::files::{Close, Files, range_of_pages};
@@ -33,6 +34,8 @@ const EVENTS: usize = 256;
 /// (`fs.fanotify.max_queued_events`), so this covers all that happened before the round. Users
 /// may make events faster than they can be read.
 const QUEUE: usize = 16_384;
+/// From so many on, there may be more.
+const MANY: usize = 4096;
 /// The shortest pause between rounds: what happens meanwhile costs less together.
 const GATHER: Duration = Duration::from_millis(1);
 /// The longest pause while pages enter the cache: at 2 GB/s, 4 MiB.
@@ -193,6 +196,7 @@ impl Rounds {
         self.files.look_at_heirs();
         // Taken before the events are read, so that every file in use by then is known.
         let until_ns = monotonic_ns();
+        let began = Beginning::now();
         self.follow_mounts();
         let mut closes = Vec::new();
         let events = self.read_events(buffer, &mut closes);
@@ -216,6 +220,9 @@ impl Rounds {
         self.files.tell_excess();
         if let (Some(reported), Some(mark)) = (&self.reported_trace, mark) {
             reported.reported_until(mark);
+        }
+        if !self.files.opens_wait && events < MANY {
+            self.files.inodes.all_read = began;
         }
         self.files.settle_doubts();
         self.files.shrink();
