@@ -6,6 +6,7 @@ use crate::user::User;
 use crate::user::running_watch::RunningWatch;
 use dropbehind_testbed::trace::has_event;
 use dropbehind_testbed::{Need, need};
+use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -21,11 +22,7 @@ fn what_is_used_again_stays_and_the_rest_goes_in_time() {
     }
     let user = User::new();
     let home = std::fs::canonicalize(user.file("")).unwrap();
-    let rule = format!(
-        "[[rule]]\npath = \"{}/**\"\nmode = \"auto\"\n",
-        home.display()
-    );
-    user.writes("rules", &rule);
+    user.writes("rules", &rule_for(&home, "auto"));
     let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
     watch.says("READY=1");
     let [again, once] = ["again", "once"].map(|name| home.join(name));
@@ -81,6 +78,64 @@ fn what_is_used_again_stays_if_another_program_with_another_rule_has_the_file_op
     holder.wait().unwrap();
     stream_until_dropped(&once, &home, &watch);
     assert_kept(&shared, &watch);
+}
+
+/// The first read of what was written is another use. It is not if somebody else wrote it long before.
+#[test]
+fn a_file_that_is_younger_than_the_watch_is_not_new_for_ever() {
+    need!(Need::Root, Need::Cachestat);
+    if !kernel_tells_uses() {
+        return;
+    }
+    let user = User::new();
+    let home = std::fs::canonicalize(user.file("")).unwrap();
+    user.writes("rules", &rule_for(&home, "auto"));
+    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
+    watch.says("READY=1");
+    let once = home.join("once");
+    let made = Command::new("dd")
+        .arg(format!("of={}", once.display()))
+        .args(["if=/dev/zero", "oflag=direct", "bs=1M", "count=32"])
+        .stderr(Stdio::null())
+        .status();
+    assert!(made.unwrap().success());
+    std::thread::sleep(Duration::from_secs(3));
+    read(&once);
+    stream_until_dropped(&once, &home, &watch);
+}
+
+#[test]
+fn what_was_open_before_the_rules_said_auto_may_stay() {
+    need!(Need::Root, Need::Cachestat);
+    if !kernel_tells_uses() {
+        return;
+    }
+    let user = User::new();
+    let home = std::fs::canonicalize(user.file("")).unwrap();
+    user.writes("rules", &rule_for(&home, "dontcache"));
+    let open = cold(home.join("open"), 32 << 20);
+    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
+    watch.says("READY=1");
+    let mut reader = File::open(&open).unwrap();
+    reader.read_exact(&mut [0]).unwrap();
+    until_dropped(&open, &watch, 4);
+    user.writes("rules", &rule_for(&home, "auto"));
+    watch.signal("HUP");
+    watch.says("RELOADING=1");
+    watch.says("READY=1");
+    read(&open);
+    read(&open);
+    let once = home.join("once");
+    dd(&once);
+    stream_until_dropped(&once, &home, &watch);
+    assert_kept(&open, &watch);
+}
+
+fn rule_for(home: &Path, mode: &str) -> String {
+    format!(
+        "[[rule]]\npath = \"{}/**\"\nmode = \"{mode}\"\n",
+        home.display()
+    )
 }
 
 fn kernel_tells_uses() -> bool {
