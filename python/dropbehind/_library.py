@@ -264,8 +264,7 @@ class Options:
             raise
 
     def _set(self, function: Any, value: Any, complaint: str) -> None:
-        # ctypes takes -1 as a large number.
-        # C takes a name with a zero for what is before it.
+        # ctypes takes -1 as a large number, and C ends a name at its first zero byte.
         is_wrong = value < 0 if isinstance(value, int) else b"\0" in value
         if is_wrong or function(self.pointer, value) < 0:
             raise ValueError(complaint)

@@ -8,10 +8,10 @@
 //! look at one cache line.
 //!
 //! A reader that reads a page in several small pieces uses it once: what the last use of a
-//! block had already does not count as another, if it was the same thread's. What is mapped makes
-//! no event after the first, and cannot be dropped meanwhile. `mm_filemap_fault` comes before
-//! the page does, and is not needed: what a fault can map at once, it does (fault-around). A fault
-//! that writes makes no event that counts.
+//! block had already does not count as another, if it was the same thread's, nor does the page where
+//! another thread goes on. What is mapped makes no event after the first, and cannot be dropped
+//! meanwhile. `mm_filemap_fault` comes before the page does, and is not needed: what a fault can map
+//! at once, it does (fault-around). A fault that writes makes no event that counts.
 
 mod program;
 
@@ -66,7 +66,7 @@ pub struct PageUses {
     pub once: bool,
     /// Some page was used at two different times.
     pub again: bool,
-    /// Of some page, the table had no room for its uses.
+    /// The table had no room for the uses of some page.
     pub unknown: bool,
 }
 

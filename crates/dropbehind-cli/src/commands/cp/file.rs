@@ -44,7 +44,10 @@ impl Copying<'_> {
         }
         let metadata = &original.metadata;
         if !original.is_readable && metadata.is_file() && self.stays(source, metadata, target) {
-            return self.way(source, metadata, target, is_named).map(drop);
+            return match self.way(source, metadata, target, is_named)? {
+                Way::Skip | Way::Newer => Ok(()),
+                _ => Err(target.was_replaced()),
+            };
         }
         // A pipe's writer may keep us waiting as long as it likes.
         let waited = self.interruption.wait(!is_cached_kind(&original.metadata));
