@@ -60,8 +60,14 @@ impl Files {
             return;
         }
         if let Some(number) = self.admit(file, &info, process, None) {
+            let beginning = &self.inodes.beginning;
+            let is_new = info.born.is_some_and(|born| beginning.is_before(born));
             if let Some(open) = self.files.get_mut(&number) {
                 open.close_unseen = true;
+                if self.trace.is_none() && is_new {
+                    // Nothing shows whether the process made it, but most likely it did.
+                    open.is_emptied();
+                }
                 if self.fanotify.is_none() {
                     open.may_be_written();
                 }
