@@ -144,7 +144,7 @@ impl<F: AsFd> Attached<F> {
     /// Drops the clean pages of a range that were not cached before, and reports what stayed.
     ///
     /// # Errors
-    /// Those of `posix_fadvise(2)` and `cachestat(2)`.
+    /// Those of [`File::drop_behind`](crate::File::drop_behind).
     pub fn drop_behind(&self, range: Range<u64>) -> io::Result<DropOutcome> {
         operations::drop_behind(self.fd(), self.facts.mode, self.handle(), range.into())
     }
