@@ -8,7 +8,7 @@ use dropbehind_testbed::trace::has_event;
 use dropbehind_testbed::{Need, need};
 use std::fs::File;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -21,10 +21,7 @@ fn what_is_used_again_stays_and_the_rest_goes_in_time() {
         return;
     }
     let user = User::new();
-    let home = std::fs::canonicalize(user.file("")).unwrap();
-    user.writes("rules", &rule_for(&home, "auto"));
-    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
-    watch.says("READY=1");
+    let (home, mut watch) = watching(&user, "auto");
     let [again, once] = ["again", "once"].map(|name| home.join(name));
     dd(&again);
     dd(&once);
@@ -88,10 +85,7 @@ fn a_file_that_is_younger_than_the_watch_is_not_new_for_ever() {
         return;
     }
     let user = User::new();
-    let home = std::fs::canonicalize(user.file("")).unwrap();
-    user.writes("rules", &rule_for(&home, "auto"));
-    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
-    watch.says("READY=1");
+    let (home, watch) = watching(&user, "auto");
     let once = home.join("once");
     let made = Command::new("dd")
         .arg(format!("of={}", once.display()))
@@ -111,11 +105,8 @@ fn what_was_open_before_the_rules_said_auto_may_stay() {
         return;
     }
     let user = User::new();
-    let home = std::fs::canonicalize(user.file("")).unwrap();
-    user.writes("rules", &rule_for(&home, "dontcache"));
+    let (home, mut watch) = watching(&user, "dontcache");
     let open = cold(home.join("open"), 32 << 20);
-    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
-    watch.says("READY=1");
     let mut reader = File::open(&open).unwrap();
     reader.read_exact(&mut [0]).unwrap();
     until_dropped(&open, &watch, 4);
@@ -129,6 +120,15 @@ fn what_was_open_before_the_rules_said_auto_may_stay() {
     dd(&once);
     stream_until_dropped(&once, &home, &watch);
     assert_kept(&open, &watch);
+}
+
+/// A watch with one rule, for all of the user's files.
+fn watching(user: &User, mode: &str) -> (PathBuf, RunningWatch) {
+    let home = std::fs::canonicalize(user.file("")).unwrap();
+    user.writes("rules", &rule_for(&home, mode));
+    let mut watch = RunningWatch::start(user, &mut user.watch("--config rules"));
+    watch.says("READY=1");
+    (home, watch)
 }
 
 fn rule_for(home: &Path, mode: &str) -> String {
