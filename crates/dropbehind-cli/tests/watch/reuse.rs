@@ -6,7 +6,6 @@ use crate::user::User;
 use crate::user::running_watch::RunningWatch;
 use dropbehind_testbed::trace::has_event;
 use dropbehind_testbed::{Need, need};
-use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -96,30 +95,6 @@ fn a_file_that_is_younger_than_the_watch_is_not_new_for_ever() {
     std::thread::sleep(Duration::from_secs(3));
     read(&once);
     stream_until_dropped(&once, &home, &watch);
-}
-
-#[test]
-fn what_was_open_before_the_rules_said_auto_may_stay() {
-    need!(Need::Root, Need::Cachestat);
-    if !kernel_tells_uses() {
-        return;
-    }
-    let user = User::new();
-    let (home, mut watch) = watching(&user, "dontcache");
-    let open = cold(home.join("open"), 32 << 20);
-    let mut reader = File::open(&open).unwrap();
-    reader.read_exact(&mut [0]).unwrap();
-    until_dropped(&open, &watch, 4);
-    user.writes("rules", &rule_for(&home, "auto"));
-    watch.signal("HUP");
-    watch.says("RELOADING=1");
-    watch.says("READY=1");
-    read(&open);
-    read(&open);
-    let once = home.join("once");
-    dd(&once);
-    stream_until_dropped(&once, &home, &watch);
-    assert_kept(&open, &watch);
 }
 
 /// A watch with one rule, for all of the user's files.
