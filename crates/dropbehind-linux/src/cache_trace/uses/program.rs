@@ -4,8 +4,8 @@
 //! or some memory.
 
 use super::{
-    AGAIN, BLOCK_PAGES, BLOCK_SHIFT, BLOCKS, ENTRY_BYTES, INODE_FACTOR, LAST, MIX_FACTOR,
-    MIX_SHIFT, ORDER, SET_MASK, SET_SHIFT, TAG, USED, USER, UseFormat,
+    AGAIN, BLOCK_PAGES, BLOCK_SHIFT, BLOCKS, FIELD_BYTES, INODE_FACTOR, LAST, MIX_FACTOR,
+    MIX_SHIFT, ORDER, SET_MASK, SET_SHIFT, TAG, USED, USER, UseFormat, WAYS, WORD_BYTES,
 };
 use crate::bpf::instruction::Condition::{AtLeast, Equal, Greater, Less};
 use crate::bpf::instruction::Operation::{
@@ -31,7 +31,7 @@ const fn word(field: usize) -> i16 {
 }
 
 /// Pages that enter the cache have not been used. A block that is not in the table takes the
-/// place of the older one of two.
+/// place of the one of its set that entered first.
 pub(super) fn of_arrivals(format: &Format, table: BorrowedFd<'_>) -> Vec<u64> {
     let p = &mut Assembler::default();
     p.compute(Move, R6, R1);
@@ -62,15 +62,13 @@ pub(super) fn of_arrivals(format: &Format, table: BorrowedFd<'_>) -> Vec<u64> {
         p.compute(Move, R1, R8);
         find_set(p, table);
         p.jump_if(Equal, R0, 0, "end");
-        p.load(Eight, R1, R10, WANTED_TAG);
-        p.load(Eight, R2, R0, word(TAG));
-        p.jump_if(Equal, R2, R1, "found");
-        p.load(Eight, R3, R0, word(ENTRY_BYTES + TAG));
-        p.jump_if(Equal, R3, R1, "second");
-        p.store(Eight, R0, word(ENTRY_BYTES + TAG), R2);
-        for field in [USED, AGAIN, LAST, USER] {
-            p.load(Eight, R3, R0, word(field));
-            p.store(Eight, R0, word(ENTRY_BYTES + field), R3);
+        find_entry(p, "found");
+        p.compute(Sub, R0, FIELD_BYTES as i32);
+        for field in [TAG, USED, AGAIN, LAST, USER] {
+            for entry in (1..WAYS).rev() {
+                p.load(Eight, R3, R0, word(field + (entry - 1) * WORD_BYTES));
+                p.store(Eight, R0, word(field + entry * WORD_BYTES), R3);
+            }
         }
         p.compute(Move, R3, 0);
         for field in [USED, AGAIN, LAST] {
@@ -78,8 +76,6 @@ pub(super) fn of_arrivals(format: &Format, table: BorrowedFd<'_>) -> Vec<u64> {
         }
         p.store(Eight, R0, word(TAG), R1);
         p.jump("next");
-        p.label("second");
-        p.compute(Add, R0, ENTRY_BYTES as i32);
         p.label("found");
         p.compute(Move, R4, R9);
         p.compute(Xor, R4, -1);
@@ -116,12 +112,7 @@ pub(super) fn of_uses(format: UseFormat, table: BorrowedFd<'_>) -> Vec<u64> {
         p.compute(ShiftRight, R1, BLOCK_SHIFT);
         find_set(p, table);
         p.jump_if(Equal, R0, 0, "end");
-        p.load(Eight, R1, R10, WANTED_TAG);
-        p.load(Eight, R2, R0, word(TAG));
-        p.jump_if(Equal, R2, R1, "found");
-        p.load(Eight, R2, R0, word(ENTRY_BYTES + TAG));
-        p.compute(Add, R0, ENTRY_BYTES as i32);
-        p.jump_if(Equal, R2, R1, "found");
+        find_entry(p, "found");
         p.jump("next");
         // R4: the pages in this block, from R2 to R3.
         p.label("found");
@@ -201,6 +192,17 @@ fn find_set(p: &mut Assembler, table: BorrowedFd<'_>) {
     p.compute(Move, R2, R10);
     p.compute(Add, R2, i32::from(SET));
     p.call(Helper::MapLookup);
+}
+
+/// Jumps to `found` with the entry that has the wanted tag in R0. If the set in R0 has none, R0 is
+/// `FIELD_BYTES` higher, and the tag in R1.
+fn find_entry(p: &mut Assembler, found: &'static str) {
+    p.load(Eight, R1, R10, WANTED_TAG);
+    for _ in 0..WAYS {
+        p.load(Eight, R2, R0, word(TAG));
+        p.jump_if(Equal, R2, R1, found);
+        p.compute(Add, R0, WORD_BYTES as i32);
+    }
 }
 
 fn end(p: &mut Assembler) -> Vec<u64> {
