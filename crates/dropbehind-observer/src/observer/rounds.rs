@@ -400,7 +400,10 @@ impl Rounds {
             Some(file)
         };
         let number = self.files.known(id);
-        let file = file.filter(|_| number.is_none());
+        // A file whose open was missed is looked for in a run only. Otherwise the closes of
+        // everybody's files would take descriptors until the next round.
+        let in_run = self.files.programs.namespace().is_some();
+        let file = file.filter(|_| number.is_none() && in_run);
         // If no rule wants an open, its close is of no interest either.
         if closed && (file.is_some() || number.is_some()) {
             closes.push(Close {
