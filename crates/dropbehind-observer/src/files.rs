@@ -684,6 +684,10 @@ impl Files {
                     return lock(&self.board).end(key, &state);
                 };
                 let counts = &mut state.counts;
+                if self.trace.is_some() && !open.written {
+                    // What was dirty in pages that were there before, others have written.
+                    counts.written_bytes -= std::mem::take(&mut counts.early_bytes);
+                }
                 counts.written_bytes -= open.take_early(counts.written_bytes);
                 open.early_bytes += counts.early_bytes;
                 open.cached_bytes = counts.counted.cached_bytes;
