@@ -233,8 +233,8 @@ impl WritebackSign {
     }
 
     /// Returns whether a writeback has failed since the file's pages began to enter the cache, or
-    /// may have since the file cannot be asked. A call after the pages of `range` were counted as
-    /// clean covers those pages.
+    /// may have since the file cannot be asked. A call after pages were counted as clean covers
+    /// those pages. `range` is one that is cached: on btrfs, the question would cache it.
     ///
     /// # Errors
     /// Those of [`writeback_error`]: ask again later.

@@ -538,7 +538,7 @@ impl Server {
             };
             let sign = shelved.small.writeback_sign.as_ref();
             // The pages are clean, so an earlier failure shows by now.
-            let asked = ours.first().zip(sign);
+            let asked = cached.first().zip(sign);
             if asked.is_some_and(|(range, sign)| sign.has_failed_for(*range).unwrap_or(true)) {
                 return self.shelf.failed(place);
             }

@@ -8,6 +8,7 @@ use dropbehind_policy::drop_planner::SHORT_BYTES;
 use dropbehind_policy::{Action, ByteRange, Counted, Dropped, Inspected, StreamId};
 
 use super::{DiskThread, Entry, Source};
+use crate::failed_writeback::WritebackSign;
 use crate::own_file::source::{Keeping, OwnSource};
 use crate::trace::{Begun, Deed, DropReason};
 use crate::{lock, residency};
@@ -351,8 +352,8 @@ impl DiskThread {
                 keeping => keeping?,
             },
             Source::Observed(observed) => {
-                let sign = observed.writeback_sign.as_ref();
-                match sign.map_or(Ok(false), |sign| sign.has_failed_for(range)) {
+                let asked = observed.writeback_sign.as_ref().zip(cached.first());
+                match asked.map_or(Ok(false), |(sign, cached)| sign.has_failed_for(*cached)) {
                     Ok(failed) => failed.then_some(Keeping::WritebackFailed),
                     Err(_) => return Ok(Ok(Dropped::NotClean)),
                 }
@@ -383,10 +384,12 @@ impl DiskThread {
         {
             // What was dirty stayed, and is being written.
             let waited = dropbehind_linux::write_and_wait_unseen(fd, range.start, range.len());
-            let sign = observed.writeback_sign.as_ref();
-            if waited.is_err_and(|error| is_failure(&error))
-                || sign.is_some_and(|sign| sign.has_failed_for(range).unwrap_or(true))
-            {
+            let still = residency::cached_of(fd, &cached, *after_bytes)?;
+            let asked = observed.writeback_sign.as_ref().zip(still.first());
+            let failed = |(sign, still): (&WritebackSign, &ByteRange)| {
+                sign.has_failed_for(*still).unwrap_or(true)
+            };
+            if waited.is_err_and(|error| is_failure(&error)) || asked.is_some_and(failed) {
                 return Ok(Err(Keeping::WritebackFailed));
             }
             dropped = residency::drop_mapped(fd, &cached, &observed.droppable(&cached));
