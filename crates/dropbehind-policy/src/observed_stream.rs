@@ -20,6 +20,7 @@ use crate::range::{ByteRange, round_up};
 use crate::range_list::gaps_between;
 use crate::range_set::RangeSet;
 use crate::read_fronts::ReadFronts;
+use crate::stream::StreamCounters;
 use look::Look;
 pub use pages::Pages;
 
@@ -356,10 +357,30 @@ impl ObservedStream {
         self.touched(now_ns);
     }
 
-    /// Stops dropping anything of the file, for good.
-    pub fn keep_all(&mut self) {
-        self.keeps_all = true;
-        self.config.mode.residency = Residency::Keep;
+    /// Nothing of the file can be dropped, for good. Call this before [`Disk::failed`].
+    ///
+    /// With the trace, its stream leaves what it brings in. Without, the pages that the stream
+    /// has left would be found again and again.
+    pub fn keep_all(&mut self, disk: &Disk) {
+        if !core::mem::replace(&mut self.keeps_all, true) {
+            for dirty in busy_parts(disk, self.config.id, ByteRange::WHOLE) {
+                self.counted_dirty.insert(dirty);
+            }
+        }
+        if self.provenance.resident().is_some() {
+            self.config.mode.residency = Residency::Keep;
+        }
+    }
+
+    /// The stream's counters, with all that it leaves without knowing.
+    pub fn counters_of(&self, mut counters: StreamCounters) -> StreamCounters {
+        if self.keeps_all && matches!(self.provenance, Provenance::ResidentAtOpen(_)) {
+            let cached_bytes = self.counts.ours.cached_bytes;
+            let more_bytes = cached_bytes.saturating_sub(counters.left_bytes);
+            counters.left_bytes += more_bytes;
+            counters.brought_bytes += more_bytes;
+        }
+        counters
     }
 
     /// The file is used in another way from now on. Before it first drops, the observer must
@@ -367,8 +388,8 @@ impl ObservedStream {
     pub fn change(&mut self, mode: Mode, reads: bool) {
         self.config.mode = mode;
         self.config.reads = reads;
-        if self.keeps_all {
-            self.keep_all();
+        if self.keeps_all && self.provenance.resident().is_some() {
+            self.config.mode.residency = Residency::Keep;
         }
     }
 

@@ -290,20 +290,21 @@ impl DiskThread {
         })
     }
 
-    /// Stops dropping anything of the file, for good.
+    /// Stops dropping anything of the file.
     fn keep_all(&mut self, number: u32, keeping: Keeping) {
         let now_ns = self.now_ns();
-        self.disk.failed(now_ns, StreamId(number.into()));
-        match self.observed(number) {
-            // The observer reports it, and names the file.
-            Some(observed) => observed.stream.keep_all(),
-            None if keeping == Keeping::WritebackFailed => {
-                if let Some(entry) = self.entries.get(&number) {
+        if let Some(entry) = self.entries.get_mut(&number) {
+            match (&mut entry.source, keeping) {
+                // The observer reports it, and names the file.
+                (Source::Observed(observed), _) => observed.stream.keep_all(&self.disk),
+                (Source::Own(_), Keeping::WritebackFailed) => {
+                    let entry = &self.entries[&number];
                     self.failed_to_write(entry);
                 }
+                (Source::Own(_), _) => self.shared.note(keeping.note().into()),
             }
-            None => self.shared.note(keeping.note().into()),
         }
+        self.disk.failed(now_ns, StreamId(number.into()));
     }
 
     /// The result of dropping the range, or why nothing of the file may be dropped.

@@ -65,7 +65,7 @@ impl ObservedSource {
         let waits = brake.map(|brake| brake.waits()).unwrap_or_default();
         *lock(&self.state) = ObservedState {
             counts: self.stream.counts(),
-            counters,
+            counters: self.stream.counters_of(counters),
             waits,
         };
     }

@@ -155,7 +155,7 @@ impl ObservedStream {
         // that were there before.
         let brought_bytes = self.take_uncounted(range);
         let known_bytes = self.counted_dirty.bytes_of(range).min(written_bytes);
-        if !mode.drops() {
+        if !mode.drops() || self.keeps_all {
             let dirty = ByteRange::new(range.start, range.start + written_bytes.min(range.len()));
             self.counted_dirty.insert(dirty);
         }
@@ -222,11 +222,12 @@ impl ObservedStream {
             .unwritten_bytes()
             .saturating_sub(stream.unclean_bytes());
         let brought_bytes = stream.brought_bytes();
+        let left_bytes = stream.counters().left_bytes;
         let is_deleted = stream.is_deleted();
         let ours_bytes = match &mut self.provenance {
             // The kernel may have evicted some.
             Provenance::Traced(_) if self.config.mode.drops() => {
-                brought_bytes.min(counted.cached_bytes)
+                (brought_bytes + left_bytes).min(counted.cached_bytes)
             }
             Provenance::Traced(_) => counted.cached_bytes,
             Provenance::ResidentAtOpen(resident) => {
