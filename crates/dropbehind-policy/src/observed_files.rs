@@ -55,8 +55,6 @@ struct ObservedFile {
     closing: bool,
     /// Records for its stream, which gets them with the next [`FileAction::Report`].
     pending: Vec<Brought>,
-    /// What is to stay of what was brought in before, which is reported after them.
-    kept: RangeSet,
     /// How many places it has on the shelf.
     shelved: u32,
 }
@@ -72,7 +70,7 @@ impl ObservedFile {
 pub struct ObservedFiles {
     files: BTreeMap<FileNumber, ObservedFile>,
     by_inode: BTreeMap<Inode, Vec<FileNumber>>,
-    /// Files of which something is to be reported, or was not yet said to stay.
+    /// Files of which something is to be reported.
     reporting: BTreeSet<FileNumber>,
     /// Files that may be forgotten once nothing else is to be done.
     done: BTreeSet<FileNumber>,
@@ -147,8 +145,6 @@ impl ObservedFiles {
         let Brought {
             range, ours, back, ..
         } = brought;
-        // That was decided about pages that have since been evicted.
-        file.kept.remove(range);
         if file.shelved > 0 && !ours {
             self.actions
                 .push_back(FileAction::KeepShelved(number, range));
@@ -278,13 +274,14 @@ impl ObservedFiles {
             let bytes = file.ours.remove(range);
             self.waiting_bytes -= bytes;
             self.reused_bytes += bytes;
-            file.kept.insert(range);
-            self.reporting.insert(number);
-        } else if file.streaming {
+        }
+        let (is_told, is_shelved) = (stays || file.streaming, file.shelved > 0);
+        if is_told {
+            self.report(number);
             let decide = FileAction::Decide(number, range, stays);
             self.actions.push_back(decide);
         }
-        if file.shelved > 0 {
+        if is_shelved {
             let decide = FileAction::DecideShelved(number, range, stays);
             self.actions.push_back(decide);
         }
@@ -384,11 +381,8 @@ impl ObservedFiles {
             return;
         };
         file.streaming = false;
-        let pending = core::mem::take(&mut file.pending);
-        let kept = core::mem::take(&mut file.kept);
-        self.stream_gone(number);
-        let pending = pending.into_iter().map(Unread::Brought);
-        for unread in unread.into_iter().chain(pending) {
+        let untold = self.take_untold(number);
+        for unread in unread.into_iter().chain(untold) {
             let brought = match unread {
                 Unread::Brought(brought) => brought,
                 Unread::Stays(range) => {
@@ -410,9 +404,6 @@ impl ObservedFiles {
                 self.note(number, brought);
             }
         }
-        for range in kept.iter() {
-            self.decided(number, range, true);
-        }
         if self.files.get(&number).is_some_and(|file| file.opens == 0) {
             self.leave(number);
         }
@@ -422,9 +413,7 @@ impl ObservedFiles {
     pub fn stream_refused(&mut self, number: FileNumber) {
         if let Some(file) = self.files.get_mut(&number) {
             file.streaming = false;
-            file.pending.clear();
-            file.kept.clear();
-            self.stream_gone(number);
+            self.take_untold(number);
             self.forget_if_done(number);
         }
     }
@@ -445,14 +434,6 @@ impl ObservedFiles {
     pub fn next(&mut self) -> Option<FileAction> {
         loop {
             if let Some(action) = self.actions.pop_front() {
-                // What there is to report was known before.
-                if let FileAction::Close(number) | FileAction::Decide(number, ..) = action
-                    && self.reporting.remove(&number)
-                {
-                    self.actions.push_front(action);
-                    self.report(number);
-                    continue;
-                }
                 if let FileAction::Close(number) = action
                     && let Some(file) = self.files.get_mut(&number)
                 {
@@ -462,14 +443,11 @@ impl ObservedFiles {
             }
             if let Some(number) = self.reporting.pop_first() {
                 let file = self.files.get(&number);
-                if file.is_some_and(|file| file.opens == 0 && !file.pending.is_empty()) {
+                match file.is_some_and(|file| file.opens == 0 && !file.pending.is_empty()) {
                     // Its last close was reported, but it is still in use.
-                    self.actions.push_back(FileAction::Close(number));
-                    if let Some(file) = self.files.get_mut(&number) {
-                        file.closing = true;
-                    }
+                    true => self.leave(number),
+                    false => self.report(number),
                 }
-                self.report(number);
                 continue;
             }
             // After all else that is to be done about them. Some were used again just when they
@@ -481,20 +459,14 @@ impl ObservedFiles {
         }
     }
 
-    /// Puts what there is to report of a file before all other actions.
+    /// Has what is known of a file by now reported before what follows.
     fn report(&mut self, number: FileNumber) {
-        let Some(file) = self.files.get_mut(&number) else {
-            return;
-        };
-        for range in core::mem::take(&mut file.kept).iter() {
-            self.actions.push_front(match file.streaming {
-                true => FileAction::Decide(number, range, true),
-                false => FileAction::Keep(number, range),
-            });
-        }
-        let pending = core::mem::take(&mut file.pending);
-        if !pending.is_empty() {
-            self.actions.push_front(FileAction::Report(number, pending));
+        self.reporting.remove(&number);
+        if let Some(file) = self.files.get_mut(&number)
+            && !file.pending.is_empty()
+        {
+            let pending = core::mem::take(&mut file.pending);
+            self.actions.push_back(FileAction::Report(number, pending));
         }
     }
 
@@ -504,7 +476,9 @@ impl ObservedFiles {
             return;
         };
         if file.streaming {
-            if !core::mem::replace(&mut file.closing, true) {
+            let was_closing = core::mem::replace(&mut file.closing, true);
+            if !was_closing || !file.pending.is_empty() {
+                self.report(number);
                 self.actions.push_back(FileAction::Close(number));
             }
             return;
@@ -552,14 +526,26 @@ impl ObservedFiles {
         true
     }
 
-    /// The stream of a file is gone, so its close is not reported.
-    fn stream_gone(&mut self, number: FileNumber) {
-        self.reporting.remove(&number);
-        let file = self.files.get_mut(&number);
-        if file.is_some_and(|file| core::mem::take(&mut file.closing)) {
-            let close = FileAction::Close(number);
-            self.actions.retain(|action| *action != close);
+    /// Takes back what the stream of a file, which is gone, was still to be told.
+    fn take_untold(&mut self, number: FileNumber) -> Vec<Unread> {
+        self.report(number);
+        if let Some(file) = self.files.get_mut(&number) {
+            file.closing = false;
         }
+        let mut untold = Vec::new();
+        self.actions.retain(|action| match action {
+            FileAction::Report(of, brought) if *of == number => {
+                untold.extend(brought.iter().copied().map(Unread::Brought));
+                false
+            }
+            FileAction::Decide(of, range, stays) if *of == number => {
+                untold.extend(stays.then_some(Unread::Stays(*range)));
+                false
+            }
+            FileAction::Close(of) => *of != number,
+            _ => true,
+        });
+        untold
     }
 }
 
@@ -683,13 +669,13 @@ mod tests {
         let mut waits = RangeSet::new();
         waits.insert(pages(0, 4));
         let actions: Vec<FileAction> = core::iter::from_fn(|| files.next()).collect();
-        let stays = FileAction::DecideShelved(FILE, pages(0, 8), true);
+        let stays = FileAction::Decide(FILE, pages(0, 8), true);
+        let shelved_stays = FileAction::DecideShelved(FILE, pages(0, 8), true);
         let again = FileAction::Shelve(FILE, waits.clone(), waits);
-        let keep = FileAction::Keep(FILE, pages(4, 8));
         let last = &actions[actions.len() - 3..];
         assert_eq!(
             alloc::format!("{last:?}"),
-            alloc::format!("{:?}", [stays, again, keep])
+            alloc::format!("{:?}", [stays, shelved_stays, again])
         );
     }
 
@@ -722,9 +708,11 @@ mod tests {
             held: true,
             ..brought(range, true)
         };
-        let told = FileAction::Report(FILE, vec![held(pages(0, 8)), held(pages(0, 4))]);
-        let decided = FileAction::Decide(FILE, pages(4, 8), true);
-        expect(&mut files, &[told, decided]);
+        let told = FileAction::Report(FILE, vec![held(pages(0, 8))]);
+        let decided = FileAction::Decide(FILE, pages(0, 8), true);
+        // After that, so it waits again.
+        let back = FileAction::Report(FILE, vec![held(pages(0, 4))]);
+        expect(&mut files, &[told, decided, back]);
     }
 
     /// The kernel drops no part of a folio. Of this one, half has been dropped before, and so stays
@@ -752,7 +740,9 @@ mod tests {
             |_, _| 0,
         );
         assert_eq!(looks, 1);
-        expect(&mut files, &[FileAction::Keep(FILE, folio)]);
+        let stays = |part| FileAction::Decide(FILE, part, true);
+        let halves = [pages(64, 128), pages(0, 64)];
+        expect(&mut files, &halves.map(stays));
         assert_eq!(files.reused_bytes(), folio.len());
         assert_eq!(files.waiting_bytes(), 0);
     }
@@ -798,8 +788,8 @@ mod tests {
         };
         files.decide(true, |_, part| (part, again), |_, _| 0);
         files.closed(FILE);
-        let keep = FileAction::Keep(FILE, pages(0, 1));
-        expect(&mut files, &[keep, FileAction::Forget(FILE)]);
+        let stays = FileAction::Decide(FILE, pages(0, 1), true);
+        expect(&mut files, &[stays, FileAction::Forget(FILE)]);
     }
 
     #[test]

@@ -49,7 +49,6 @@ impl Files {
                         observed.decided(range, stays);
                     }
                 }
-                FileAction::Keep(..) => {}
                 FileAction::DecideShelved(number, range, stays) => {
                     self.small
                         .decided(self.disk_of(number), number, range, stays);

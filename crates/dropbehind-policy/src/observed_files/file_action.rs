@@ -26,10 +26,9 @@ pub enum FileAction {
     Release(FileNumber),
     /// Others brought in this range of a file on the shelf.
     KeepShelved(FileNumber, ByteRange),
-    /// Report to the file's stream that this range was used again and stays, or else goes.
+    /// This range was used again and stays, or else goes: report that to the file's stream, if
+    /// there is one.
     Decide(FileNumber, ByteRange, bool),
-    /// The same of a file that has no stream, if it stays. No thread needs to know.
-    Keep(FileNumber, ByteRange),
     /// The same of a file on the shelf.
     DecideShelved(FileNumber, ByteRange, bool),
     /// Nothing is left to do for the file.

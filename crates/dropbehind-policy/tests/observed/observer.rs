@@ -369,7 +369,6 @@ impl World {
                         letter.decided.push((range, stays));
                     }
                 }
-                FileAction::Keep(number, range) => self.saw_decision(number, range, true),
                 FileAction::DecideShelved(number, range, stays) => {
                     self.coverage.saw("decisions for shelved files");
                     let decide = SmallMessage::Decide(number, range, stays);

@@ -57,7 +57,6 @@ impl World {
             | FileAction::Release(number)
             | FileAction::KeepShelved(number, _)
             | FileAction::Decide(number, ..)
-            | FileAction::Keep(number, _)
             | FileAction::DecideShelved(number, ..)
             | FileAction::Forget(number) => (number, None),
         };
