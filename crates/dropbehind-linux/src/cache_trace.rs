@@ -41,7 +41,7 @@ use event::{Recorded, Tasks};
 use format::{Format, Unusable};
 use queue::Queue;
 use records::Stamped;
-use ring::{Ring, Rings};
+use ring::Rings;
 use runs::Runs;
 pub use runs::{ArrivalMark, TraceView};
 use rustix::event::epoll;
@@ -140,8 +140,6 @@ pub struct CacheTrace {
     runs: Runs,
     epoll: OwnedFd,
     pending: Queue,
-    /// Scratch space for records that wrap around a ring's end.
-    joined: Vec<u8>,
 }
 
 impl CacheTrace {
@@ -191,19 +189,18 @@ impl CacheTrace {
         add(runs.as_fd())?;
         let of_tasks = |tasks| Rings::of_all_processors(Recorded::Nothing, tasks, ring_bytes / 4);
         let (rings, names) = (of_tasks(Tasks::Forks)?, of_tasks(Tasks::Names)?);
-        for ring in rings.iter() {
-            add(ring.event().as_fd())?;
-            ring.enable()?;
+        for event in rings.events() {
+            add(event.as_fd())?;
         }
+        rings.enable()?;
         // These don't wake pollers.
-        names.iter().try_for_each(Ring::enable)?;
+        names.enable()?;
         Ok(Self {
             rings,
             names,
             runs,
             epoll,
             pending: Queue::default(),
-            joined: Vec::new(),
         })
     }
 
@@ -217,33 +214,28 @@ impl CacheTrace {
     /// its time: forks and names are needed before the pages that follow.
     /// [`CacheTrace::read`] brings all of it again.
     pub fn gather(&mut self, mut take: impl FnMut(u64, TraceRecord)) {
-        for ring in self.rings.iter_mut() {
-            let was_full = ring.drain(&mut self.joined, |bytes| {
-                let Some(stamped) = records::parse(bytes) else {
-                    return;
-                };
-                if !matches!(stamped.record, TraceRecord::Lost { .. }) {
-                    take(stamped.time_ns, stamped.record);
-                }
-                self.pending.push(stamped);
-            });
-            if was_full {
-                // The kernel says how many were lost with the next record that fits.
-                self.pending.push(records::loss(0));
+        let was_full = self.rings.drain(|bytes| {
+            let Some(stamped) = records::parse(bytes) else {
+                return;
+            };
+            if !matches!(stamped.record, TraceRecord::Lost { .. }) {
+                take(stamped.time_ns, stamped.record);
             }
+            self.pending.push(stamped);
+        });
+        if was_full {
+            // The kernel says how many were lost with the next record that fits.
+            self.pending.push(records::loss(0));
         }
-        for ring in self.names.iter_mut() {
-            ring.drain(&mut self.joined, |bytes| {
-                let named = records::parse(bytes);
-                // A lost name can still be looked up while the process exists.
-                let is_told =
-                    |stamped: &Stamped| matches!(stamped.record, TraceRecord::Named { .. });
-                if let Some(stamped) = named.filter(is_told) {
-                    take(stamped.time_ns, stamped.record);
-                    self.pending.push(stamped);
-                }
-            });
-        }
+        self.names.drain(|bytes| {
+            let named = records::parse(bytes);
+            // A lost name can still be looked up while the process exists.
+            let is_told = |stamped: &Stamped| matches!(stamped.record, TraceRecord::Named { .. });
+            if let Some(stamped) = named.filter(is_told) {
+                take(stamped.time_ns, stamped.record);
+                self.pending.push(stamped);
+            }
+        });
         self.runs.drain(|stamped| self.pending.push(stamped));
         self.runs
             .look_for_misses(|stamped| self.pending.push(stamped));

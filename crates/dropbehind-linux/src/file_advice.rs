@@ -49,8 +49,6 @@ pub struct FileAdviceTrace {
     rings: Rings,
     descriptor: Field,
     advice: Field,
-    /// Scratch space for records that wrap around a ring's end.
-    joined: Vec<u8>,
 }
 
 impl FileAdviceTrace {
@@ -66,37 +64,32 @@ impl FileAdviceTrace {
         let field = |name| Field::find(&text, name).ok_or_else(strange_format);
         let (descriptor, advice) = (field("fd")?, field("advice")?);
         let rings = Rings::of_all_processors(Recorded::Tracepoint(tracepoint), Tasks::Ignored, 0)?;
-        for ring in rings.iter() {
-            let filtered = ring.filter(FILTER);
-            filtered.map_err(|error| CacheTraceError::Other("filter of an event", error))?;
-            ring.enable()?;
-        }
+        let filtered = rings.filter(FILTER);
+        filtered.map_err(|error| CacheTraceError::Other("filter of an event", error))?;
+        rings.enable()?;
         Ok(Self {
             rings,
             descriptor,
             advice,
-            joined: Vec::new(),
         })
     }
 
     /// Takes what was said since the last call; in order for each processor.
     pub fn read(&mut self) -> Vec<FileAdvice> {
         let mut said = Vec::new();
-        for ring in self.rings.iter_mut() {
-            ring.drain(&mut self.joined, |record| {
-                if let Some((process, raw)) = records::sampled_of(record)
-                    && let Some(descriptor) = self.descriptor.read(raw)
-                    && let Ok(descriptor) = i32::try_from(descriptor)
-                    && let Some(usage) = self.advice.read(raw).and_then(usage)
-                {
-                    said.push(FileAdvice {
-                        process,
-                        descriptor,
-                        usage,
-                    });
-                }
-            });
-        }
+        self.rings.drain(|record| {
+            if let Some((process, raw)) = records::sampled_of(record)
+                && let Some(descriptor) = self.descriptor.read(raw)
+                && let Ok(descriptor) = i32::try_from(descriptor)
+                && let Some(usage) = self.advice.read(raw).and_then(usage)
+            {
+                said.push(FileAdvice {
+                    process,
+                    descriptor,
+                    usage,
+                });
+            }
+        });
         said
     }
 }

@@ -15,7 +15,6 @@
 mod counter;
 mod ext4_errors;
 
-use crate::cache_trace::event::{Recorded, Tasks};
 use crate::cache_trace::format::Field;
 use crate::cache_trace::ring::Rings;
 use crate::cache_trace::{
@@ -62,8 +61,6 @@ pub struct WritebackFailures {
     number: Field,
     /// `None` while ext4 is not loaded.
     ext4_errors: Option<Ext4Errors>,
-    /// Scratch space for records that wrap around a ring's end.
-    joined: Vec<u8>,
 }
 
 impl WritebackFailures {
@@ -82,7 +79,7 @@ impl WritebackFailures {
         let field = |name| Field::find(&text, name).ok_or_else(strange_format);
         let (device, number) = (field("s_dev")?, field("i_ino")?);
         let counter = Counter::new();
-        let rings = rings(tracepoint, ring_bytes)?;
+        let rings = Rings::of_tracepoint(tracepoint, ring_bytes)?;
         let recorded = counter.as_ref().map_or(0, Counter::failures);
         Ok(Self {
             rings,
@@ -94,7 +91,6 @@ impl WritebackFailures {
             device,
             number,
             ext4_errors: Ext4Errors::open().ok(),
-            joined: Vec::new(),
         })
     }
 
@@ -109,7 +105,7 @@ impl WritebackFailures {
     pub fn read(&mut self, mut take: impl FnMut(WritebackFailure)) {
         if let Some(errors) = &mut self.ext4_errors {
             let failed = |device| take(WritebackFailure::FileSystem(device));
-            if errors.drain(&mut self.joined, failed) {
+            if errors.drain(failed) {
                 take(WritebackFailure::Lost);
             }
         }
@@ -143,7 +139,7 @@ impl WritebackFailures {
 
     /// Opens new rings, for the processors that have lost theirs.
     fn replace_rings(&mut self, take: &mut impl FnMut(WritebackFailure)) {
-        let Ok(rings) = rings(self.tracepoint, self.ring_bytes) else {
+        let Ok(rings) = Rings::of_tracepoint(self.tracepoint, self.ring_bytes) else {
             return;
         };
         let until_ns = monotonic_ns();
@@ -166,32 +162,20 @@ impl WritebackFailures {
     fn drain_until(&mut self, until_ns: u64, take: &mut impl FnMut(WritebackFailure)) -> bool {
         let mut lost = false;
         let counts = self.rings_from_ns + 1..=until_ns;
-        for ring in self.rings.iter_mut() {
-            let was_full = ring.drain(&mut self.joined, |record| {
-                if records::is_loss(record) {
-                    lost = true;
-                } else if let Some((time_ns, raw)) = records::sampled(record)
-                    && let Some(device) = self.device.read(raw)
-                    && let Some(number) = self.number.read(raw)
-                    && let Ok(device) = u32::try_from(device)
-                {
-                    self.recorded += u64::from(counts.contains(&time_ns));
-                    take(WritebackFailure::File(KernelInode { device, number }));
-                }
-            });
-            lost |= was_full;
-        }
-        lost
+        let was_full = self.rings.drain(|record| {
+            if records::is_loss(record) {
+                lost = true;
+            } else if let Some((time_ns, raw)) = records::sampled(record)
+                && let Some(device) = self.device.read(raw)
+                && let Some(number) = self.number.read(raw)
+                && let Ok(device) = u32::try_from(device)
+            {
+                self.recorded += u64::from(counts.contains(&time_ns));
+                take(WritebackFailure::File(KernelInode { device, number }));
+            }
+        });
+        lost || was_full
     }
-}
-
-fn rings(tracepoint: u64, ring_bytes: usize) -> Result<Rings, CacheTraceError> {
-    let recorded = Recorded::Tracepoint(tracepoint);
-    let rings = Rings::of_all_processors(recorded, Tasks::Ignored, ring_bytes)?;
-    for ring in rings.iter() {
-        ring.enable()?;
-    }
-    Ok(rings)
 }
 
 #[cfg(test)]
@@ -243,7 +227,7 @@ mod tests {
         let _alone = ONE_AT_A_TIME.lock();
         let disk = FailingDisk::raw().unwrap();
         let mut failures = WritebackFailures::open(1 << 16).unwrap();
-        failures.rings = Rings::none();
+        failures.rings = Rings::default();
         let device = File::options().write(true).open(disk.device()).unwrap();
         let block = vec![1; 1 << 20];
         for _ in 0..FailingDisk::TOO_MUCH_BYTES >> 20 {

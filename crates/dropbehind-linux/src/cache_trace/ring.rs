@@ -39,12 +39,24 @@ pub(crate) struct Ring {
 }
 
 /// The rings of all processors. Dropping them doesn't wait until their events are closed.
-#[derive(Debug)]
-pub(crate) struct Rings(Vec<Ring>);
+#[derive(Debug, Default)]
+pub(crate) struct Rings {
+    rings: Vec<Ring>,
+    /// Scratch space for records that wrap around a ring's end.
+    joined: Vec<u8>,
+}
 
 impl Rings {
+    /// Rings of at least `ring_bytes` that record this tracepoint from now on.
+    pub(crate) fn of_tracepoint(number: u64, ring_bytes: usize) -> Result<Self, CacheTraceError> {
+        let recorded = Recorded::Tracepoint(number);
+        let rings = Self::of_all_processors(recorded, Tasks::Ignored, ring_bytes)?;
+        rings.enable()?;
+        Ok(rings)
+    }
+
     /// A ring of at least `ring_bytes` for each online processor. None records anything until
-    /// it is [enabled](Ring::enable).
+    /// they are [enabled](Self::enable).
     pub(crate) fn of_all_processors(
         recorded: Recorded,
         tasks: Tasks,
@@ -62,28 +74,44 @@ impl Rings {
                 ring => rings.push(ring?),
             }
         }
-        Ok(Self(rings))
+        Ok(Self {
+            rings,
+            joined: Vec::new(),
+        })
     }
 
-    /// As if all processors had gone offline.
-    #[cfg(test)]
-    pub(crate) fn none() -> Self {
-        Self(Vec::new())
+    /// Records only where this holds.
+    pub(crate) fn filter(&self, condition: &CStr) -> io::Result<()> {
+        let mut events = self.events();
+        events.try_for_each(|event| event.filter(condition))
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Ring> {
-        self.0.iter()
+    /// Starts recording.
+    pub(crate) fn enable(&self) -> Result<(), CacheTraceError> {
+        let enabled = self.events().try_for_each(Event::enable);
+        enabled.map_err(|error| CacheTraceError::Other("ioctl of an event", error))
     }
 
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Ring> {
-        self.0.iter_mut()
+    pub(super) fn events(&self) -> impl Iterator<Item = &Event> {
+        self.rings.iter().map(|ring| &ring.event)
+    }
+
+    /// Takes all records, the oldest of each processor first. Returns true if a ring was so full
+    /// that a record may have been lost: the kernel itself reports that only with the next record
+    /// that fits.
+    pub(crate) fn drain(&mut self, mut take: impl FnMut(&[u8])) -> bool {
+        let mut was_full = false;
+        for ring in &mut self.rings {
+            was_full |= ring.drain(&mut self.joined, &mut take);
+        }
+        was_full
     }
 }
 
 impl Drop for Rings {
     fn drop(&mut self) {
         // The mapping holds the event, too.
-        let events = self.0.drain(..).map(|Ring { event, map, .. }| {
+        let events = self.rings.drain(..).map(|Ring { event, map, .. }| {
             drop(map);
             event.into()
         });
@@ -126,25 +154,9 @@ impl Ring {
         })
     }
 
-    /// Starts recording.
-    pub(crate) fn enable(&self) -> Result<(), CacheTraceError> {
-        let enabled = self.event.enable();
-        enabled.map_err(|error| CacheTraceError::Other("ioctl of an event", error))
-    }
-
-    /// Records only where this holds.
-    pub(crate) fn filter(&self, condition: &CStr) -> io::Result<()> {
-        self.event.filter(condition)
-    }
-
-    pub(super) fn event(&self) -> &Event {
-        &self.event
-    }
-
-    /// Takes all records, oldest first. Uses `joined` for records that wrap around the end.
-    /// Returns true if the ring was so full that a record may have been lost: the kernel
-    /// itself reports that only with the next record that fits.
-    pub(crate) fn drain(&mut self, joined: &mut Vec<u8>, take: impl FnMut(&[u8])) -> bool {
+    /// Takes all records, oldest first, as [`Rings::drain`]. Uses `joined` for records that wrap
+    /// around the end.
+    fn drain(&mut self, joined: &mut Vec<u8>, take: impl FnMut(&[u8])) -> bool {
         // Acquire: see what the kernel wrote before it moved the head.
         let head = self.map.word(DATA_HEAD).load(Ordering::Acquire);
         if head == self.tail {

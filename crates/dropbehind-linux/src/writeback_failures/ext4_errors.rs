@@ -4,7 +4,6 @@
 //! (`ext4_end_io_end`, fs/ext4/page-io.c). If the journal fails, these pages stop being under
 //! writeback without an error of their own. The file system reports its error before that.
 
-use crate::cache_trace::event::{Recorded, Tasks};
 use crate::cache_trace::format::Field;
 use crate::cache_trace::ring::Rings;
 use crate::cache_trace::{CacheTraceError, records, strange_format, tracefs};
@@ -25,29 +24,23 @@ impl Ext4Errors {
     pub(super) fn open() -> Result<Self, CacheTraceError> {
         let (tracepoint, text) = tracefs::tracepoint(TRACEPOINT)?;
         let device = Field::find(&text, "dev").ok_or_else(strange_format)?;
-        let rings = Rings::of_all_processors(Recorded::Tracepoint(tracepoint), Tasks::Ignored, 0)?;
-        for ring in rings.iter() {
-            ring.enable()?;
-        }
+        let rings = Rings::of_tracepoint(tracepoint, 0)?;
         Ok(Self { rings, device })
     }
 
     /// Passes on the file systems' devices, as tracepoints name them. Returns whether records
     /// were lost.
-    pub(super) fn drain(&mut self, joined: &mut Vec<u8>, mut take: impl FnMut(u32)) -> bool {
+    pub(super) fn drain(&mut self, mut take: impl FnMut(u32)) -> bool {
         let mut lost = false;
-        for ring in self.rings.iter_mut() {
-            let was_full = ring.drain(joined, |record| {
-                lost |= records::is_loss(record);
-                if let Some((_, raw)) = records::sampled(record)
-                    && let Some(device) = self.device.read(raw)
-                    && let Ok(device) = u32::try_from(device)
-                {
-                    take(device);
-                }
-            });
-            lost |= was_full;
-        }
-        lost
+        let was_full = self.rings.drain(|record| {
+            lost |= records::is_loss(record);
+            if let Some((_, raw)) = records::sampled(record)
+                && let Some(device) = self.device.read(raw)
+                && let Ok(device) = u32::try_from(device)
+            {
+                take(device);
+            }
+        });
+        lost || was_full
     }
 }
