@@ -16,17 +16,8 @@ pub(super) struct Format {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Field {
     offset: usize,
-    size: Size,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Size {
-    /// No record has it: it is always 0.
-    Zero,
-    One,
-    Two,
-    Four,
-    Eight,
+    /// `None` if no record has it: it is always 0.
+    width: Option<Width>,
 }
 
 /// Why a format cannot be used.
@@ -48,7 +39,7 @@ impl Format {
             device: field("s_dev")?,
             order: Field {
                 offset: 0,
-                size: Size::Zero,
+                width: None,
             },
         };
         match Field::find(text, "order") {
@@ -71,13 +62,13 @@ impl Field {
         let number = |key| value(key)?.parse::<usize>().ok();
         Some(Self {
             offset: number("offset:")?,
-            size: match number("size:")? {
-                1 => Size::One,
-                2 => Size::Two,
-                4 => Size::Four,
-                8 => Size::Eight,
+            width: Some(match number("size:")? {
+                1 => Width::One,
+                2 => Width::Two,
+                4 => Width::Four,
+                8 => Width::Eight,
                 _ => return None,
-            },
+            }),
         })
     }
 
@@ -87,12 +78,8 @@ impl Field {
 
     /// Emits a load of this field from the record that a register points to.
     pub(super) fn load(self, program: &mut Assembler, to: Register, record: Register) {
-        let width = match self.size {
-            Size::Zero => return program.compute(Operation::Move, to, 0),
-            Size::One => Width::One,
-            Size::Two => Width::Two,
-            Size::Four => Width::Four,
-            Size::Eight => Width::Eight,
+        let Some(width) = self.width else {
+            return program.compute(Operation::Move, to, 0);
         };
         // The kernel's verifier refuses this offset for one that is too large.
         let offset = i16::try_from(self.offset).unwrap_or(i16::MAX);
@@ -101,12 +88,12 @@ impl Field {
 
     pub(crate) fn read(self, record: &[u8]) -> Option<u64> {
         let bytes = record.get(self.offset..)?;
-        Some(match self.size {
-            Size::Zero => 0,
-            Size::One => u64::from(*bytes.first()?),
-            Size::Two => u64::from(u16::from_ne_bytes(*bytes.first_chunk()?)),
-            Size::Four => u64::from(u32::from_ne_bytes(*bytes.first_chunk()?)),
-            Size::Eight => u64::from_ne_bytes(*bytes.first_chunk()?),
+        Some(match self.width {
+            None => 0,
+            Some(Width::One) => u64::from(*bytes.first()?),
+            Some(Width::Two) => u64::from(u16::from_ne_bytes(*bytes.first_chunk()?)),
+            Some(Width::Four) => u64::from(u32::from_ne_bytes(*bytes.first_chunk()?)),
+            Some(Width::Eight) => u64::from_ne_bytes(*bytes.first_chunk()?),
         })
     }
 }
@@ -257,12 +244,12 @@ print fmt: \"dev %d:%d ino %lx pfn=0x%lx ofs=%lu order=%u\", REC->order
 
     impl Field {
         fn bytes(self) -> usize {
-            match self.size {
-                Size::Zero => 0,
-                Size::One => 1,
-                Size::Two => 2,
-                Size::Four => 4,
-                Size::Eight => 8,
+            match self.width {
+                None => 0,
+                Some(Width::One) => 1,
+                Some(Width::Two) => 2,
+                Some(Width::Four) => 4,
+                Some(Width::Eight) => 8,
             }
         }
     }
