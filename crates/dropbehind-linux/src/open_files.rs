@@ -13,7 +13,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxFlags};
 use std::fs;
 use std::io::{self, BufRead, BufReader};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Where the descriptors of a process lead: one item for each, `None` for all but regular files
 /// and block devices.
@@ -51,15 +51,36 @@ fn of_another_thread(process: i32) -> Option<(i32, fs::ReadDir)> {
 /// something else than a regular file or a block device.
 #[must_use]
 pub fn file_link(process: i32, descriptor: i32) -> Option<FileLink> {
-    let path = format!("/proc/{process}/fd/{descriptor}");
-    let (id, kind, block_device) = file_behind(Path::new(&path))?;
+    // Without asking a remote server.
+    let stat: Statx = rustix::fs::statx(
+        CWD,
+        format!("/proc/{process}/fd/{descriptor}"),
+        AtFlags::STATX_DONT_SYNC,
+        StatxFlags::TYPE | StatxFlags::INO,
+    )
+    .ok()?;
+    let (kind, block_device) = match FileType::from_raw_mode(stat.stx_mode.into()) {
+        FileType::RegularFile => (FileKind::Regular, 0),
+        FileType::BlockDevice => {
+            let number = rustix::fs::makedev(stat.stx_rdev_major, stat.stx_rdev_minor);
+            (FileKind::Block, number)
+        }
+        _ => return None,
+    };
     Some(FileLink {
         process,
         descriptor,
-        id,
+        id: id_of(&stat),
         kind,
         block_device,
     })
+}
+
+fn id_of(stat: &Statx) -> FileId {
+    FileId {
+        device: rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor),
+        inode: stat.stx_ino,
+    }
 }
 
 /// A process's descriptors: [`file_links`].
@@ -80,7 +101,8 @@ impl Iterator for FileLinks {
             entry = self.entries.next();
         }
         self.found_any = true;
-        Some(FileLink::of(self.process, &entry?.ok()?))
+        let descriptor = numbered(&entry?.ok()?);
+        Some(descriptor.and_then(|descriptor| file_link(self.process, descriptor)))
     }
 }
 
@@ -99,17 +121,6 @@ pub struct FileLink {
 }
 
 impl FileLink {
-    fn of(process: i32, entry: &fs::DirEntry) -> Option<Self> {
-        let (id, kind, block_device) = file_behind(&entry.path())?;
-        Some(Self {
-            process,
-            descriptor: numbered(entry)?,
-            id,
-            kind,
-            block_device,
-        })
-    }
-
     /// Whether the process may write to the file. `None` if the descriptor can only name the file
     /// (`O_PATH`) or control it (access mode 3, open(2)), which is no use of it. `None`, too,
     /// if the descriptor was closed meanwhile, or reused for another file: an event reports
@@ -150,11 +161,17 @@ impl FileLink {
     /// - `ENOENT`, `ESRCH`: there is no such descriptor, or it is another file by now.
     /// - Those of open(2) with `O_PATH`.
     pub fn name(self) -> io::Result<NamedFile> {
-        let named = NamedFile::by(self.path_of_link().as_ref())?;
-        match named.id == self.id {
-            true => Ok(named),
-            false => Err(io::ErrorKind::NotFound.into()),
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let fd = rustix::fs::open(self.path_of_link(), flags, Mode::empty())?;
+        let wanted = StatxFlags::INO | StatxFlags::MNT_ID;
+        let asked = AtFlags::STATX_DONT_SYNC | AtFlags::EMPTY_PATH;
+        let stat = rustix::fs::statx(&fd, "", asked, wanted)?;
+        if id_of(&stat) != self.id {
+            return Err(io::ErrorKind::NotFound.into());
         }
+        let is_told = stat.stx_mask & StatxFlags::MNT_ID.bits() != 0;
+        let mount = is_told.then_some(stat.stx_mnt_id);
+        Ok(NamedFile { fd, mount })
     }
 
     /// The path by which the process opened it, from the kernel: nothing is opened.
@@ -224,30 +241,6 @@ fn mapped_file(line: &[u8], all: bool) -> Option<KernelInode> {
     })
 }
 
-/// What a link in `/proc` leads to, without asking a remote server.
-fn file_behind(link: &Path) -> Option<(FileId, FileKind, u64)> {
-    let stat: Statx = rustix::fs::statx(
-        CWD,
-        link,
-        AtFlags::STATX_DONT_SYNC,
-        StatxFlags::TYPE | StatxFlags::INO,
-    )
-    .ok()?;
-    let id = FileId {
-        device: rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor),
-        inode: stat.stx_ino,
-    };
-    match FileType::from_raw_mode(stat.stx_mode.into()) {
-        FileType::RegularFile => Some((id, FileKind::Regular, 0)),
-        FileType::BlockDevice => Some((
-            id,
-            FileKind::Block,
-            rustix::fs::makedev(stat.stx_rdev_major, stat.stx_rdev_minor),
-        )),
-        _ => None,
-    }
-}
-
 /// The access mode's bits: `O_ACCMODE`, unless a C library includes `O_PATH` in that.
 const ACCESS_MODE: i32 = 3;
 
@@ -291,27 +284,10 @@ impl Description {
 #[derive(Debug)]
 pub struct NamedFile {
     fd: OwnedFd,
-    id: FileId,
     mount: Option<u64>,
 }
 
 impl NamedFile {
-    fn by(link: &Path) -> io::Result<Self> {
-        let fd = rustix::fs::open(link, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-        let wanted = StatxFlags::INO | StatxFlags::MNT_ID;
-        let asked = AtFlags::STATX_DONT_SYNC | AtFlags::EMPTY_PATH;
-        let stat = rustix::fs::statx(&fd, "", asked, wanted)?;
-        let mount = stat.stx_mask & StatxFlags::MNT_ID.bits() != 0;
-        Ok(Self {
-            id: FileId {
-                device: rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor),
-                inode: stat.stx_ino,
-            },
-            mount: mount.then_some(stat.stx_mnt_id),
-            fd,
-        })
-    }
-
     /// The ID of the mount that it is on ([`Mount::id`](crate::Mount::id)); `None` before
     /// Linux 5.8. No other mount gets this ID as long as this value exists.
     #[must_use]
