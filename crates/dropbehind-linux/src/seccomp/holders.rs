@@ -15,6 +15,12 @@ struct Slot {
     /// The kernel writes this, its first word being the ID; all zero while nothing waits for
     /// an answer.
     notification: Notification,
+    shared: Shared,
+}
+
+/// What a holder tells the other one.
+#[repr(C)]
+struct Shared {
     /// How many calls it has received, and how often it has looked at those that it puts off.
     done: AtomicU64,
     /// The IDs of calls that it has received and lets wait; 0 where there is none.
@@ -85,43 +91,33 @@ impl Holders {
         unsafe { self.slots.as_ptr().add(holder) }
     }
 
-    fn done_by(&self, holder: usize) -> &AtomicU64 {
+    fn shared(&self, holder: usize) -> &Shared {
         // SAFETY: the mapping is aligned and lives as long as `self`; any value is valid.
-        unsafe { &(*self.slot(holder)).done }
-    }
-
-    fn put_off_by(&self, holder: usize) -> &[AtomicU64; PUT_OFF] {
-        // SAFETY: as for `done_by`.
-        unsafe { &(*self.slot(holder)).put_off }
-    }
-
-    fn thread_of(&self, holder: usize) -> &AtomicI32 {
-        // SAFETY: as for `done_by`.
-        unsafe { &(*self.slot(holder)).thread }
+        unsafe { &(*self.slot(holder)).shared }
     }
 
     /// The thread with which this holder receives calls; 0 if it has not begun to.
     #[must_use]
     pub fn thread(&self, holder: usize) -> i32 {
-        self.thread_of(holder).load(Ordering::Relaxed)
+        self.shared(holder).thread.load(Ordering::Relaxed)
     }
 
     /// Grows with each call that this holder receives, and each time it
     /// [looks](Self::looked) at those that it puts off.
     #[must_use]
     pub fn count(&self, holder: usize) -> u64 {
-        self.done_by(holder).load(Ordering::Relaxed)
+        self.shared(holder).done.load(Ordering::Relaxed)
     }
 
     /// Shows the other holder that this one works, though it receives nothing.
     pub fn looked(&self, holder: usize) {
-        self.done_by(holder).fetch_add(1, Ordering::Relaxed);
+        self.shared(holder).done.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Returns whether this holder puts off a call.
     #[must_use]
     pub fn puts_off(&self, holder: usize) -> bool {
-        let mut put_off = self.put_off_by(holder).iter();
+        let mut put_off = self.shared(holder).put_off.iter();
         put_off.any(|id| id.load(Ordering::Relaxed) != 0)
     }
 
@@ -129,7 +125,7 @@ impl Holders {
     /// [`Holders::let_go`]. Returns false if as many are put off as may be.
     #[must_use]
     pub fn put_off(&self, holder: usize, call: &StoppedCall) -> bool {
-        let mut places = self.put_off_by(holder).iter();
+        let mut places = self.shared(holder).put_off.iter();
         let free = places.find(|id| id.load(Ordering::Relaxed) == 0);
         let Some(place) = free else { return false };
         // In this order: the other one must find it in either place.
@@ -141,13 +137,14 @@ impl Holders {
     /// The ID of the call that this holder has received and not answered, or 0.
     #[must_use]
     pub fn waiting(&self, holder: usize) -> u64 {
-        // SAFETY: as for `done_by`; the kernel and the holder write it.
+        // SAFETY: as for `shared`; the kernel and the holder write it.
         unsafe { ptr::read_volatile(&raw const (*self.slot(holder)).notification.id) }
     }
 
     /// The calling thread receives this holder's calls from now on.
     pub fn begin(&self, holder: usize) {
-        self.thread_of(holder)
+        self.shared(holder)
+            .thread
             .store(crate::thread_id(), Ordering::Relaxed);
     }
 
@@ -182,7 +179,7 @@ impl Holders {
     /// Those of ioctl(2).
     pub fn let_go(&self, holder: usize, listener: &Listener, call: &StoppedCall) -> io::Result<()> {
         let answered = listener.let_go(call.id);
-        let mut places = self.put_off_by(holder).iter();
+        let mut places = self.shared(holder).put_off.iter();
         match places.find(|id| id.load(Ordering::Relaxed) == call.id) {
             Some(place) => place.store(0, Ordering::Relaxed),
             None => self.clear_received(holder),
@@ -198,7 +195,7 @@ impl Holders {
     pub fn let_go_for(&self, other: usize, listener: &Listener) -> io::Result<()> {
         // What it puts off meanwhile is in both places, or still in the first one.
         let received = self.waiting(other);
-        let put_off = self.put_off_by(other).iter();
+        let put_off = self.shared(other).put_off.iter();
         let put_off = put_off.map(|id| id.load(Ordering::SeqCst));
         let ids = put_off.chain([received]).filter(|&id| id != 0);
         // One that fails must not keep the others waiting.
@@ -208,7 +205,7 @@ impl Holders {
     /// Forgets the calls that a holder has received. Only that holder may do so while it lives.
     pub fn clear(&self, holder: usize) {
         self.clear_received(holder);
-        for id in self.put_off_by(holder) {
+        for id in &self.shared(holder).put_off {
             id.store(0, Ordering::Relaxed);
         }
     }
