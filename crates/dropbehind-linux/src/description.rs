@@ -233,9 +233,13 @@ impl Description {
     /// A file that is held for as long as this exists.
     #[must_use]
     pub fn held(file: OwnedFd) -> Description {
+        Description::new(Some(file), None)
+    }
+
+    fn new(held: Option<OwnedFd>, way_back: Option<WayBack>) -> Description {
         Description {
-            held: Mutex::new(Some(Arc::new(file))),
-            way_back: None,
+            held: Mutex::new(held.map(Arc::new)),
+            way_back,
             stays_held: AtomicBool::new(false),
             cachestat_sees: OnceLock::new(),
         }
@@ -247,14 +251,8 @@ impl Description {
     pub fn on(filesystem: &Arc<FileSystem>, file: OwnedFd) -> Description {
         let can_be_opened = filesystem.has_paths();
         let handle = can_be_opened.then(|| FileHandle::of(file.as_fd()).ok());
-        Description {
-            held: Mutex::new(Some(Arc::new(file))),
-            way_back: handle
-                .flatten()
-                .map(|handle| WayBack::Handle(Arc::clone(filesystem), handle)),
-            stays_held: AtomicBool::new(false),
-            cachestat_sees: OnceLock::new(),
-        }
+        let way_back = |handle| WayBack::Handle(Arc::clone(filesystem), handle);
+        Description::new(Some(file), handle.flatten().map(way_back))
     }
 
     /// A block device, of which this descriptor is open or only names it (`O_PATH`). It is
@@ -266,12 +264,8 @@ impl Description {
         let link = format!("/proc/self/fd/{}", file.as_raw_fd());
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let named = rustix::fs::open(link, flags, Mode::empty())?;
-        Ok(Description {
-            held: Mutex::new(None),
-            way_back: Some(WayBack::Device(Arc::new(named))),
-            stays_held: AtomicBool::new(false),
-            cachestat_sees: OnceLock::new(),
-        })
+        let way_back = WayBack::Device(Arc::new(named));
+        Ok(Description::new(None, Some(way_back)))
     }
 
     /// Closes our description, so that the mount is not busy because of it. What was opened
