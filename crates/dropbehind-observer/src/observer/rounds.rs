@@ -17,6 +17,7 @@ use dropbehind_linux::{
     CacheTrace, Event, EventBuffer, EventMask, Fanotify, FileAdviceTrace, FileKind, FileStat,
     Interest, PollEntry, TraceRecord, file_stat, monotonic_ns, poll, thread_id,
 };
+use dropbehind_policy::{ByteRange, Inode};
 
 use super::inputs::Barrier;
 use super::{Input, Inputs, Shared, own_process};
@@ -56,16 +57,6 @@ pub(super) const LEARNING: Duration = Duration::from_secs(1);
 /// The kernel does not report that a directory above a mount was renamed. So while no path leads
 /// to a file system, the mount table is read this often.
 const MOUNTS: Duration = Duration::from_secs(1);
-
-/// Folios that one process brought in one after another.
-#[derive(Clone, Copy, Debug)]
-struct Run {
-    process: i32,
-    device: u32,
-    number: u64,
-    first_page: u64,
-    pages: u64,
-}
 
 pub(super) struct Rounds {
     pub(super) shared: Arc<Shared>,
@@ -436,7 +427,8 @@ impl Rounds {
             self.next_learning = Instant::now() + LEARNING.max(began.elapsed() * 1000);
         }
         trace.gather(|time_ns, record| files.rules.names.take(time_ns, record));
-        let mut run: Option<Run> = None;
+        // Of folios that one process brought in one after another.
+        let mut run: Option<(i32, Inode, ByteRange)> = None;
         let (mut any, mut of_interest) = (false, false);
         let (mut any_lost, mut lost) = (false, 0);
         trace.read(until_ns, |record| {
@@ -448,22 +440,19 @@ impl Rounds {
                     first_page,
                     pages,
                 } => {
-                    if let Some(run) = &mut run
-                        && run.process == process
-                        && (run.device, run.number) == (inode.device, inode.number)
-                        && run.first_page + run.pages == first_page
-                    {
-                        run.pages += pages;
-                        return;
+                    let inode = files.inodes.traced(inode.device, inode.number);
+                    let added = range_of_pages(first_page, pages);
+                    match &mut run {
+                        Some((by, to, range))
+                            if (*by, *to, range.end) == (process, inode, added.start) =>
+                        {
+                            range.end = added.end;
+                        }
+                        _ => {
+                            let ended = run.replace((process, inode, added));
+                            of_interest |= end_run(files, ended);
+                        }
                     }
-                    of_interest |= end_run(files, run.take());
-                    run = Some(Run {
-                        process,
-                        device: inode.device,
-                        number: inode.number,
-                        first_page,
-                        pages,
-                    });
                 }
                 TraceRecord::Forked { child, parent } => {
                     of_interest |= end_run(files, run.take());
@@ -492,9 +481,6 @@ impl Rounds {
 }
 
 /// Returns whether the pages are of interest.
-fn end_run(files: &mut Files, run: Option<Run>) -> bool {
-    let Some(run) = run else { return false };
-    let inode = files.inodes.traced(run.device, run.number);
-    let range = range_of_pages(run.first_page, run.pages);
-    files.brought(run.process, inode, range)
+fn end_run(files: &mut Files, run: Option<(i32, Inode, ByteRange)>) -> bool {
+    run.is_some_and(|(process, inode, range)| files.brought(process, inode, range))
 }
