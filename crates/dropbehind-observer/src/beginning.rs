@@ -12,11 +12,7 @@ const SET: Duration = Duration::from_secs(1);
 /// A clock that is set forward, as on boards that learn the time from a server, may pass the dates
 /// of files that were there all along. So once it was set, no date says anything any more.
 #[derive(Debug)]
-pub(crate) struct Beginning(Clocks);
-
-/// Two clocks, read at the same moment.
-#[derive(Clone, Copy, Debug)]
-struct Clocks {
+pub(crate) struct Beginning {
     /// Since the epoch.
     date: Duration,
     /// Since the machine started, including the time it was suspended.
@@ -26,27 +22,22 @@ struct Clocks {
 impl Beginning {
     /// Begins now.
     pub(crate) fn now() -> Beginning {
-        Beginning(Clocks {
+        Beginning {
             // File systems date files by this one, which lags a little.
             date: time(ClockId::RealtimeCoarse),
             uptime: time(ClockId::Boottime),
-        })
+        }
     }
 
     /// Returns whether a file with this date of birth was made since.
     pub(crate) fn is_before(&self, born: Duration) -> bool {
-        let now = Clocks {
-            date: time(ClockId::Realtime),
-            uptime: time(ClockId::Boottime),
-        };
-        self.is_before_at(born, now)
+        self.is_before_at(born, time(ClockId::Realtime), time(ClockId::Boottime))
     }
 
-    fn is_before_at(&self, born: Duration, now: Clocks) -> bool {
-        let Beginning(start) = self;
-        let expected = start.date + now.uptime.saturating_sub(start.uptime);
-        let was_set = expected.abs_diff(now.date) > SET;
-        !was_set && (start.date..=now.date).contains(&born)
+    fn is_before_at(&self, born: Duration, date: Duration, uptime: Duration) -> bool {
+        let expected = self.date + uptime.saturating_sub(self.uptime);
+        let was_set = expected.abs_diff(date) > SET;
+        !was_set && (self.date..=date).contains(&born)
     }
 }
 
@@ -64,33 +55,30 @@ mod tests {
 
     use super::*;
 
-    const START: Clocks = clocks(1000, 10);
+    const START: Beginning = Beginning {
+        date: Duration::from_secs(1000),
+        uptime: Duration::from_secs(10),
+    };
 
-    const fn clocks(date: u64, uptime: u64) -> Clocks {
-        Clocks {
-            date: Duration::from_secs(date),
-            uptime: Duration::from_secs(uptime),
-        }
-    }
-
-    fn made_since(born: u64, now: Clocks) -> bool {
-        Beginning(START).is_before_at(Duration::from_secs(born), now)
+    fn made_since(born: u64, (date, uptime): (u64, u64)) -> bool {
+        let [born, date, uptime] = [born, date, uptime].map(Duration::from_secs);
+        START.is_before_at(born, date, uptime)
     }
 
     #[test]
     fn a_file_counts_as_made_from_the_beginning_until_now() {
-        let now = clocks(1100, 110);
+        let now = (1100, 110);
         let made = [999, 1000, 1050, 1100, 1101].map(|born| made_since(born, now));
         assert_eq!(made, [false, true, true, true, false]);
     }
 
     #[test]
     fn once_the_clock_was_set_nothing_counts_as_made() {
-        for now in [clocks(9000, 110), clocks(1102, 110), clocks(1098, 110)] {
+        for now in [(9000, 110), (1102, 110), (1098, 110)] {
             assert!(!made_since(1050, now), "{now:?}");
         }
         // What keeps clocks exact moves it by less.
-        assert!(made_since(1050, clocks(1101, 110)));
+        assert!(made_since(1050, (1101, 110)));
     }
 
     #[test]
