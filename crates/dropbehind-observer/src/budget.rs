@@ -1,6 +1,5 @@
 //! How long a search of `/proc` may take.
 
-use std::cell::Cell;
 use std::time::Duration;
 
 use dropbehind_linux::processor_time;
@@ -10,7 +9,6 @@ use dropbehind_linux::processor_time;
 pub(crate) struct Budget {
     began: Duration,
     at_most: Duration,
-    spent: Cell<bool>,
 }
 
 impl Budget {
@@ -18,20 +16,12 @@ impl Budget {
         Budget {
             began: processor_time(),
             at_most,
-            spent: Cell::new(false),
         }
     }
 
     /// Returns whether there is time left.
     pub(crate) fn lasts(&self) -> bool {
-        let lasts = self.cost() < self.at_most;
-        self.spent.set(!lasts);
-        lasts
-    }
-
-    /// Returns whether it ran out.
-    pub(crate) fn was_spent(&self) -> bool {
-        self.spent.get()
+        self.cost() < self.at_most
     }
 
     /// The processor time used so far.

@@ -60,7 +60,7 @@ struct Doubt {
 pub(super) enum Searched<T> {
     Found(T),
     Nothing,
-    /// It took too long and was stopped.
+    /// It took too long, and may have been stopped.
     CutShort,
 }
 
@@ -130,8 +130,8 @@ impl Strangers {
         self.searched(process, budget.cost());
         match found {
             Some(found) => Searched::Found(found),
-            None if budget.was_spent() => Searched::CutShort,
-            None => Searched::Nothing,
+            None if budget.lasts() => Searched::Nothing,
+            None => Searched::CutShort,
         }
     }
 
