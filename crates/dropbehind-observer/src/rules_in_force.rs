@@ -18,8 +18,9 @@ pub(crate) struct RulesInForce {
     pub(crate) names: Names,
     /// By device number, each with the last [file system](filesystem_tag) that has it: sysfs is slow.
     disk_names: HashMap<u64, (u64, Arc<str>)>,
-    /// Nobody tells what is used again.
-    uses_are_unknown: bool,
+    /// Nobody tells what is used again. Modes that keep that do as the [rules
+    /// say](Rules::unless_uses_are_known).
+    pub(crate) uses_are_unknown: bool,
 }
 
 impl RulesInForce {
@@ -32,19 +33,13 @@ impl RulesInForce {
         }
     }
 
-    /// If uses are unknown, modes that keep what is used again do as the [rules
-    /// say](Rules::unless_uses_are_known).
-    pub(crate) fn uses_are_unknown(&mut self, unknown: bool) {
-        self.uses_are_unknown = unknown;
-    }
-
     /// Whether pages may wait until it is known whether they are used again.
     pub(crate) fn keep_reused(&self) -> bool {
         self.rules.keep_reused() && !self.uses_are_unknown
     }
 
-    /// How to observe this file on `disk`, which `process` opened by `path`; `size` is asked if that
-    /// makes a difference.
+    /// How to observe this file on `disk`, which `process` opened by `path`; `None` if it is left
+    /// alone. `size` is asked if that makes a difference.
     pub(crate) fn settings_for(
         &self,
         path: &Path,
@@ -63,7 +58,7 @@ impl RulesInForce {
         if settings.mode.keeps_reused() && self.uses_are_unknown {
             settings.mode.residency = self.rules.unless_uses_are_known(disk);
         }
-        Some(settings)
+        (!settings.mode.is_buffered()).then_some(settings)
     }
 
     /// The name of the disk that carries a file; empty if there is none.

@@ -100,7 +100,7 @@ impl Files {
             return None;
         };
         let stamp = self.rules.names.stamp(process);
-        if settings.mode.is_buffered() || self.owners.have_file(info, process, stamp) {
+        if self.owners.have_file(info, process, stamp) {
             return None;
         }
         if self.files.len() >= MOST_FILES {

@@ -38,7 +38,7 @@ impl Files {
             Some(_) => CacheUses::open().map_err(|error| error.to_string()),
             None => Err("nor who brings in which page".to_owned()),
         };
-        self.rules.uses_are_unknown(uses.is_err());
+        self.rules.uses_are_unknown = uses.is_err();
         if let Err(error) = &uses
             && rules.unless_uses_are_known("") == Residency::Keep
         {

@@ -33,12 +33,10 @@ impl Files {
         };
         let stamp = self.rules.names.stamp(process);
         let asked = path.as_ref().filter(|_| !self.owners.have(process, stamp));
-        let settings = asked
-            .and_then(|path| {
-                let size = || size_of(&file_stat(open.used().ok()?.as_fd()).ok()?);
-                self.rules.settings_for(path, process, &open.disk, size)
-            })
-            .filter(|settings| !settings.mode.is_buffered());
+        let settings = asked.and_then(|path| {
+            let size = || size_of(&file_stat(open.used().ok()?.as_fd()).ok()?);
+            self.rules.settings_for(path, process, &open.disk, size)
+        });
         let before = open.user(process).filter(|user| user.stamp == stamp);
         let rule = settings.and_then(|settings| self.rules.rules.rule_name(settings.rule));
         let is_new = before.is_none();
@@ -206,8 +204,7 @@ impl Files {
                 && !self.owners.have(process, stamp)
                 && let Some(path) = &user.path
             {
-                let settings = self.rules.settings_for(path, process, &open.disk, size);
-                user.settings = settings.filter(|settings| !settings.mode.is_buffered());
+                user.settings = self.rules.settings_for(path, process, &open.disk, size);
                 let rules = &self.rules.rules;
                 user.rule = user
                     .settings
