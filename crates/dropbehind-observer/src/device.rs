@@ -6,8 +6,6 @@ use std::path::Path;
 use dropbehind_linux::{block_device_number, open_named};
 use rustix::fs::{Mode, OFlags};
 
-use crate::inodes::in_sysfs;
-
 /// Opens a description of our own of a block device, whoever else has it open. May wait for the
 /// disk.
 pub(crate) fn open_device(device: u32) -> Option<OwnedFd> {
@@ -16,7 +14,8 @@ pub(crate) fn open_device(device: u32) -> Option<OwnedFd> {
 
 /// A descriptor that only names a block device (`O_PATH`), which opens nothing.
 pub(crate) fn name_device(device: u32) -> Option<OwnedFd> {
-    let facts = std::fs::read_to_string(in_sysfs(device).join("uevent")).ok()?;
+    let (major, minor) = (device >> 20, device & 0xf_ffff);
+    let facts = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/uevent")).ok()?;
     let name = facts
         .lines()
         .find_map(|line| line.strip_prefix("DEVNAME="))?;

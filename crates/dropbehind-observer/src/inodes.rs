@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 use std::os::fd::BorrowedFd;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use dropbehind_linux::{
@@ -268,12 +267,6 @@ impl Inodes {
 /// Returns whether a device number has no driver and may be made up, like a subvolume's.
 fn is_made_up(device: u32) -> bool {
     device >> 20 == 0
-}
-
-/// The directory of a block device in sysfs.
-pub(crate) fn in_sysfs(device: u32) -> PathBuf {
-    let (major, minor) = (device >> 20, device & 0xf_ffff);
-    PathBuf::from(format!("/sys/dev/block/{major}:{minor}"))
 }
 
 #[cfg(test)]
