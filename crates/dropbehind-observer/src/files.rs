@@ -348,7 +348,7 @@ impl Files {
     /// if the open has emptied it. An overlay may have copied it since, or still do so.
     pub(crate) fn reported(&mut self, file: OwnedFd, opened: Opened) {
         let process = opened.process;
-        let is_emptied = matches!(opened.before, Before::Emptied | Before::Made);
+        let is_emptied = matches!(opened.before, Before::Emptied);
         let Ok(info) = file_stat(file.as_fd()) else {
             return;
         };

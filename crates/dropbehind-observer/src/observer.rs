@@ -8,6 +8,7 @@ mod reporter;
 mod rounds;
 
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -26,7 +27,7 @@ use crate::block_inodes;
 use crate::board::{Board, SharedBoard, lock};
 use crate::files::{self, Files};
 use crate::inodes::Inodes;
-use crate::opens::{self, Reported, ReportedOpens};
+use crate::opens::{self, Reported};
 use crate::owners::{LISTENER, Owners};
 use crate::programs::{Programs, Tree};
 use crate::rules::Rules;
@@ -73,9 +74,10 @@ pub struct ObserverConfig {
     /// Whether to ask the kernel who brings which page into the cache, if it reports that.
     /// Otherwise what was resident at the open stays, and the rest goes.
     pub traced: bool,
-    /// Where the opens of a namespace's processes are reported, in place of fanotify. Its
-    /// processes may share the namespace with others then, and nothing is traced.
-    pub opens: Option<ReportedOpens>,
+    /// Where the opens of a namespace's processes are reported, in place of fanotify: the
+    /// observer's end of [`connection`](crate::opens::connection). Its processes may share the
+    /// namespace with others then, and nothing is traced.
+    pub opens: Option<Arc<OwnedFd>>,
 }
 
 /// Observes until it is dropped.

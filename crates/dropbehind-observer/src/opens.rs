@@ -13,7 +13,6 @@ mod reported;
 mod server;
 mod spare;
 
-pub use report::ReportedOpens;
 use report::{Absent, Report};
 pub(crate) use report::{Before, Opened};
 pub(crate) use reported::Reported;

@@ -15,7 +15,6 @@ use crate::trace_file::TraceFile;
 use dropbehind_linux::{
     Interest, PollEntry, SignalsBlocked, poll, process_stat, return_large_blocks,
 };
-use dropbehind_observer::opens::ReportedOpens;
 use dropbehind_observer::status;
 use dropbehind_observer::{Observer, ObserverConfig, ObserverError, Source};
 use emigrants::Emigrants;
@@ -198,7 +197,7 @@ fn begin(process: i32, wishes: &Wishes) -> Result<Observer, FromObserver> {
     let io_priority = wishes.io_priority.parse();
     let opens = wishes.opens_reported.then(|| {
         let opens = io::stdout().as_fd().try_clone_to_owned();
-        opens.map(ReportedOpens::new)
+        opens.map(Arc::new)
     });
     let opens = opens
         .transpose()

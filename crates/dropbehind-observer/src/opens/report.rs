@@ -5,8 +5,7 @@ use dropbehind_linux::send_message;
 use dropbehind_policy::ByteRange;
 use serde::{Deserialize, Serialize};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 /// Of a file whose cached pages are scattered so much, the smallest parts that are not cached
@@ -47,9 +46,7 @@ pub(crate) struct Opened {
 /// What was cached of a file just before an open.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Before {
-    /// There was no such file: the open has made it.
-    Made,
-    /// The open has truncated it to nothing.
+    /// Nothing: the open has made it, or truncated it to nothing.
     Emptied,
     /// All but this.
     Absent(Absent),
@@ -61,7 +58,7 @@ impl Before {
     /// What was cached of this file.
     pub(crate) fn map(self, file: BorrowedFd<'_>) -> CacheMap {
         match self {
-            Before::Made | Before::Emptied => CacheMap::empty(),
+            Before::Emptied => CacheMap::empty(),
             Before::Absent(absent) => absent.map(),
             Before::Uncounted => CacheMap::now_without_reads_under_way(file),
         }
@@ -136,23 +133,5 @@ impl Report {
     /// stopped at their opens have ended, or nobody answers them any more.
     pub(crate) fn from_message(message: &[u8]) -> Option<Report> {
         postcard::from_bytes(message).ok()
-    }
-}
-
-/// The observer's end of the connection to the server.
-#[derive(Clone, Debug)]
-pub struct ReportedOpens(Arc<OwnedFd>);
-
-impl ReportedOpens {
-    /// The observer's end of [`connection`](super::connection).
-    #[must_use]
-    pub fn new(socket: OwnedFd) -> ReportedOpens {
-        ReportedOpens(Arc::new(socket))
-    }
-}
-
-impl AsFd for ReportedOpens {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
     }
 }

@@ -1,13 +1,13 @@
 //! Reports of opens, as the observer's thread takes them.
 
 use super::Report;
-use super::report::ReportedOpens;
 use crate::board::{SharedBoard, lock};
 use crate::files::Files;
 use dropbehind_linux::receive_message;
 use std::collections::HashSet;
 use std::io::ErrorKind;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The longest message. A socket takes some 200 KiB.
@@ -20,7 +20,7 @@ const LOOK: Duration = Duration::from_millis(10);
 /// The opens that a server reports, and what cannot be reported.
 #[derive(Debug)]
 pub(crate) struct Reported {
-    opens: ReportedOpens,
+    opens: Arc<OwnedFd>,
     over: bool,
     buffer: Vec<u8>,
     /// Processes that use io_uring.
@@ -29,7 +29,8 @@ pub(crate) struct Reported {
 }
 
 impl Reported {
-    pub(crate) fn new(opens: ReportedOpens) -> Reported {
+    /// Through the observer's end of [`connection`](super::connection).
+    pub(crate) fn new(opens: Arc<OwnedFd>) -> Reported {
         Reported {
             opens,
             over: false,

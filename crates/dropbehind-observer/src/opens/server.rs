@@ -518,7 +518,7 @@ impl Serving {
         match &open.what {
             What::Made(way) => match self.looker.made(way, thread) {
                 Some(Found::File(file)) => {
-                    let before = (Before::Made, monotonic_ns());
+                    let before = (Before::Emptied, monotonic_ns());
                     self.opened(whose, &file, before, None);
                 }
                 // It was renamed or deleted, or could not be made.
