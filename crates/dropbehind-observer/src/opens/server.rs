@@ -166,9 +166,9 @@ impl Serving {
         mut each: impl FnMut(&mut Serving) -> bool,
     ) -> Stopped {
         self.served.holders.begin(self.holder);
-        let mut asked = Instant::now();
+        let (mut asked, mut is_woken) = (Instant::now(), false);
         loop {
-            if asked.elapsed() >= TICK {
+            if std::mem::take(&mut is_woken) || asked.elapsed() >= TICK {
                 asked = Instant::now();
                 if each(self) {
                     self.let_all_go();
@@ -202,14 +202,13 @@ impl Serving {
             if !self.deaf && entries.pop().is_some_and(|entry| entry.is_ready()) {
                 self.deaf = !self.excess.hear(observer);
             }
-            let is_woken = entries[1..].iter().any(PollEntry::is_ready);
-            if is_woken && !hung_up && each(self) {
-                self.let_all_go();
-                self.finish_all();
-                return Stopped::Enough;
-            }
+            is_woken = entries[1..].iter().any(PollEntry::is_ready);
             if hung_up {
-                self.end_all();
+                // Nobody looks any more whether opens are over.
+                self.finish_where(|open| {
+                    open.is_over = true;
+                    true
+                });
                 return Stopped::AllGone;
             }
             if ready
@@ -301,7 +300,8 @@ impl Serving {
         self.finish_where(|open| open.is_over && !matches!(open.what, What::Reported));
         let holds = match call.request {
             Request::Rename => {
-                self.finish_made();
+                // Before it may get another name.
+                self.finish_where(|open| matches!(open.what, What::Made(_)) && open.shows());
                 false
             }
             Request::Ring => {
@@ -475,11 +475,6 @@ impl Serving {
         }
     }
 
-    /// Looks at what opens of any thread have made, before it may get another name.
-    fn finish_made(&mut self) {
-        self.finish_where(|open| matches!(open.what, What::Made(_)) && open.shows());
-    }
-
     /// If other threads have made or truncated this file, reports that first: what is cached of it
     /// is theirs.
     fn finish_same(&mut self, file: &LookedAt) {
@@ -494,14 +489,6 @@ impl Serving {
 
     fn finish_all(&mut self) {
         self.finish_where(|open| !matches!(open.what, What::Reported));
-    }
-
-    /// Nobody looks any more whether opens are over.
-    fn end_all(&mut self) {
-        self.finish_where(|open| {
-            open.is_over = true;
-            true
-        });
     }
 
     fn finish_where(&mut self, is_wanted: impl FnMut(&mut Unfinished) -> bool) {
