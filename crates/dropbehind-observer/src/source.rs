@@ -81,9 +81,9 @@ const REMOTE: [&str; 9] = [
 /// The marks on the mounts or file systems of a source.
 #[derive(Debug)]
 pub(crate) struct Marks {
-    source: Source,
+    /// The mount namespace whose processes are observed; `None` for all.
+    namespace: Option<MountNamespaceId>,
     view: View,
-    namespace: MountNamespaceId,
     marked: HashMap<u64, Marked>,
     /// In a run, the mounts of our own namespace. `None` in a watch, and without fanotify.
     own: Option<View>,
@@ -116,15 +116,14 @@ impl Marks {
         fanotify: Option<&Arc<Fanotify>>,
         notes: &mut Vec<String>,
     ) -> io::Result<Marks> {
-        let process = match source {
-            Source::Namespace { process } => process,
-            Source::Machine => i32::try_from(std::process::id()).unwrap_or(0),
+        let (process, namespace) = match source {
+            Source::Namespace { process } => (process, Some(mount_namespace_of(process)?)),
+            Source::Machine => (own_process(), None),
         };
-        let differs = source != Source::Machine && fanotify.is_some();
+        let differs = namespace.is_some() && fanotify.is_some();
         let mut marks = Marks {
-            source,
+            namespace,
             view: View::of(process)?,
-            namespace: mount_namespace_of(process)?,
             marked: HashMap::new(),
             own: differs.then(|| View::of(own_process())).transpose()?,
             unmarked: Vec::new(),
@@ -170,8 +169,7 @@ impl Marks {
         own.mounts = own.watch.mounts()?;
         let served = own.served();
         for mount in &own.mounts {
-            let has_disk = !WITHOUT_DISK.contains(&mount.filesystem.as_str());
-            if !has_disk || served.contains(&mount.id) {
+            if !has_disk(mount) || served.contains(&mount.id) {
                 continue;
             }
             // In this order: if something is mounted there meanwhile, it is the one that covers.
@@ -210,10 +208,7 @@ impl Marks {
 
     /// The mount namespace whose processes are observed; `None` for all.
     pub(crate) fn namespace(&self) -> Option<MountNamespaceId> {
-        match self.source {
-            Source::Namespace { .. } => Some(self.namespace),
-            Source::Machine => None,
-        }
+        self.namespace
     }
 
     /// Marks what was mounted, or became wanted, since the last time, and removes the marks of what
@@ -235,18 +230,16 @@ impl Marks {
         let mut unwanted = Vec::new();
         let all_served = self.view.served();
         for mount in mounts {
-            let served = all_served.contains(&mount.id);
-            let is_wanted =
-                !served || self.source != Source::Machine || rules.name(&mount.mount_point);
-            if WITHOUT_DISK.contains(&mount.filesystem.as_str()) {
+            if !has_disk(&mount) {
                 continue;
             }
-            if !is_wanted {
+            let served = all_served.contains(&mount.id);
+            let in_a_run = self.namespace.is_some();
+            if served && !in_a_run && !rules.name(&mount.mount_point) {
                 notes.push(format!(
-                    "{} ({}) is left to the kernel, since its server may hang; a rule whose path \
+                    "{} is left to the kernel, since its server may hang; a rule whose path \
                      begins with it has it observed",
-                    shown(&mount.mount_point),
-                    shown(&mount.filesystem)
+                    place_of(&mount)
                 ));
                 let known = self.marked.remove(&mount.id);
                 unwanted.extend(known.map(|known| (mount, known)));
@@ -271,15 +264,11 @@ impl Marks {
                 let is_gone = error.kind() == io::ErrorKind::NotFound;
                 // FUSE without `allow_other` is for one user, and each desktop has some. A run of
                 // root's has programs of that user only if it starts them so.
-                let is_private = self.source != Source::Machine
+                let is_private = in_a_run
                     && error.kind() == io::ErrorKind::PermissionDenied
                     && mount.filesystem.starts_with("fuse");
                 if !is_gone && !is_private {
-                    notes.push(format!(
-                        "{} ({}) cannot be observed: {error}",
-                        shown(&mount.mount_point),
-                        shown(&mount.filesystem)
-                    ));
+                    notes.push(format!("{} cannot be observed: {error}", place_of(&mount)));
                 }
                 // A mark without an answer yet counts from when it is made.
                 if error.kind() != io::ErrorKind::TimedOut {
@@ -304,17 +293,27 @@ impl Marks {
     }
 
     fn mark(&self, fanotify: &Arc<Fanotify>, mount: &Mount, served: bool) -> io::Result<()> {
-        let source = self.source;
-        if !served {
-            return mark(source, fanotify, self.view.root.as_fd(), mount);
-        }
         let (fanotify, root) = (Arc::clone(fanotify), Arc::clone(&self.view.root));
-        let mount = mount.clone();
-        in_time(move || mark(source, &fanotify, root.as_fd(), &mount))
+        let (point, in_a_run) = (mount.mount_point.clone(), self.namespace.is_some());
+        let mark = move || {
+            let target = match in_a_run {
+                true => MarkTarget::Mount {
+                    directory: root.as_fd(),
+                    path: from_root(&point),
+                },
+                false => MarkTarget::FileSystem(&point),
+            };
+            fanotify.add_mark(target, USE, MarkLife::Kept)
+        };
+        if !served {
+            return mark();
+        }
+        in_time(mark)
             .unwrap_or_else(|| Err(io::Error::new(io::ErrorKind::TimedOut, "no answer yet")))
     }
 
-    /// Returns false if its path leads to another mount, whose mark must stay.
+    /// Removes a watch's mark. Returns false if the path leads to another mount, whose mark must
+    /// stay.
     fn unmark(&self, fanotify: &Arc<Fanotify>, mount: &Mount) -> bool {
         let (fanotify, root) = (Arc::clone(fanotify), Arc::clone(&self.view.root));
         let (point, id) = (mount.mount_point.clone(), mount.id);
@@ -326,10 +325,7 @@ impl Marks {
             }
             // What is mounted there from now on keeps its mark.
             let path = format!("/proc/thread-self/fd/{}", place.as_raw_fd());
-            let (directory, path) = (rustix::fs::CWD, Path::new(&path));
-            // It has one of them.
-            let _ = fanotify.remove_mark(MarkTarget::FileSystem(path), USE);
-            let _ = fanotify.remove_mark(MarkTarget::Mount { directory, path }, USE);
+            let _ = fanotify.remove_mark(MarkTarget::FileSystem(path.as_ref()), USE);
             io::Result::Ok(true)
         };
         // One that is gone has no mark. If the server does not answer yet, it is removed then.
@@ -469,12 +465,8 @@ pub fn left_alone(path: &Path, rules: &dyn Rules) -> io::Result<Option<String>> 
     let Some(mount) = places.mount_at(path) else {
         return Ok(None);
     };
-    let place = format!(
-        "{} ({})",
-        shown(&mount.mount_point),
-        shown(&mount.filesystem)
-    );
-    if WITHOUT_DISK.contains(&mount.filesystem.as_str()) {
+    let place = place_of(mount);
+    if !has_disk(mount) {
         return Ok(Some(format!("{place} has no disk")));
     }
     let is_served = places.reach_server(mount) && !rules.name(&mount.mount_point);
@@ -485,8 +477,17 @@ pub fn left_alone(path: &Path, rules: &dyn Rules) -> io::Result<Option<String>> 
 
 /// Returns whether the files of a mount have pages on a disk, and opening one asks no process.
 pub(crate) fn has_pages(mount: &Mount) -> bool {
-    let filesystem = mount.filesystem.as_str();
-    !WITHOUT_DISK.contains(&filesystem) && !filesystem.starts_with("fuse")
+    has_disk(mount) && !mount.filesystem.starts_with("fuse")
+}
+
+fn has_disk(mount: &Mount) -> bool {
+    !WITHOUT_DISK.contains(&mount.filesystem.as_str())
+}
+
+/// What to call it in a message.
+fn place_of(mount: &Mount) -> String {
+    let (point, filesystem) = (shown(&mount.mount_point), shown(&mount.filesystem));
+    format!("{point} ({filesystem})")
 }
 
 /// Returns whether no server needs to answer. The table does not show what is below an overlay.
@@ -527,34 +528,6 @@ impl<'a> Places<'a> {
             || of_layers(mount)
                 .into_iter()
                 .any(|layer| asks_server(layer) || asks_below(layer))
-    }
-}
-
-fn mark(
-    source: Source,
-    fanotify: &Fanotify,
-    root: BorrowedFd<'_>,
-    mount: &Mount,
-) -> io::Result<()> {
-    let by_mount = |directory, path| {
-        let target = MarkTarget::Mount { directory, path };
-        fanotify.add_mark(target, USE, MarkLife::Kept)
-    };
-    if source != Source::Machine {
-        return by_mount(root, from_root(&mount.mount_point));
-    }
-    let target = MarkTarget::FileSystem(&mount.mount_point);
-    match fanotify.add_mark(target, USE, MarkLife::Kept) {
-        // No file system ids (FUSE, overlayfs on some kernels).
-        Err(error)
-            if matches!(
-                error.raw_os_error(),
-                Some(libc::EXDEV | libc::ENODEV | libc::EOPNOTSUPP)
-            ) =>
-        {
-            by_mount(rustix::fs::CWD, &mount.mount_point)
-        }
-        result => result,
     }
 }
 
