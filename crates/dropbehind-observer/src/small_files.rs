@@ -42,9 +42,10 @@ pub(crate) struct SmallTotals {
     /// Bytes that wait now.
     pub(crate) waiting_bytes: u64,
     /// Bytes of them that were not on the disk when they were last counted.
-    unwritten_bytes: u64,
-    /// Files that were handed over and hold a descriptor, until the observer forgets them.
-    files_with_descriptor: usize,
+    pub(crate) unwritten_bytes: u64,
+    /// Files that were handed over and hold a descriptor, until the observer
+    /// [forgets](SmallFiles::forgotten) them.
+    pub(crate) files_with_descriptor: usize,
 }
 
 type SharedTotals = Arc<Mutex<SmallTotals>>;
@@ -200,21 +201,6 @@ impl SmallFiles {
     pub(crate) fn forgotten(&self, files: &[Unshelved]) {
         let held = files.iter().filter(|file| !file.was_released);
         lock(&self.totals).files_with_descriptor -= held.count();
-    }
-
-    /// Bytes that wait now.
-    pub(crate) fn waiting_bytes(&self) -> u64 {
-        self.totals().waiting_bytes
-    }
-
-    /// Bytes that wait now and are not on the disk.
-    pub(crate) fn unwritten_bytes(&self) -> u64 {
-        self.totals().unwritten_bytes
-    }
-
-    /// Files that hold a descriptor, and wait now or were not [forgotten](Self::forgotten) since.
-    pub(crate) fn waiting_files(&self) -> usize {
-        self.totals().files_with_descriptor
     }
 
     /// Decides about what was held of this part of a file of this disk.
@@ -508,11 +494,6 @@ impl Server {
         }
     }
 
-    fn ranges(&self, place: ShelfPlace) -> Vec<ByteRange> {
-        let ours = self.shelf.ours(place).into_iter();
-        ours.flat_map(RangeSet::iter).collect()
-    }
-
     fn drop_ours(&mut self, place: ShelfPlace, arrivals: Option<&mut Arrivals>) {
         let (now_ns, flush) = (self.now_ns(), self.is_flushing());
         if self.shelved(place).visited.is_none() {
@@ -532,7 +513,9 @@ impl Server {
             && let Some(shelved) = self.files.get(&place)
             && let Some(file) = &shelved.visited
         {
-            let (file, ours) = (file.as_fd(), self.ranges(place));
+            let ours = self.shelf.ours(place).into_iter();
+            let ours: Vec<ByteRange> = ours.flat_map(RangeSet::iter).collect();
+            let file = file.as_fd();
             let Ok(cached) = residency::cached_of(file, &ours, counted.cached_bytes) else {
                 return self.shelf.failed(place);
             };

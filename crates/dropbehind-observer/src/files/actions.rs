@@ -61,7 +61,7 @@ impl Files {
         }
         self.small.forgotten(&std::mem::take(&mut self.unshelved));
         let waiting_bytes = self.table.waiting_bytes();
-        let small_bytes = self.small.waiting_bytes();
+        let small_bytes = self.small.totals().waiting_bytes;
         let cached_bytes = waiting_bytes + small_bytes + self.flusher.observed_bytes();
         let board = &mut lock(&self.board).figures;
         board.waiting_bytes = waiting_bytes;
@@ -227,7 +227,7 @@ impl Files {
         let (Some(sink), Some((devices, most_bytes))) = (&self.excess, &self.last_written) else {
             return;
         };
-        if self.small.unwritten_bytes() > *most_bytes {
+        if self.small.totals().unwritten_bytes > *most_bytes {
             devices.iter().for_each(|device| sink.tell(*device));
         }
     }

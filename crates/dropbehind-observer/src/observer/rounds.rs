@@ -276,7 +276,8 @@ impl Rounds {
     fn read_events(&mut self, buffer: &mut EventBuffer, closes: &mut Vec<Close>) -> usize {
         if let Some(reported) = &mut self.reported {
             // Finishing these files takes no more opens.
-            let waits = self.shared.reporter.small.waiting_files() >= self.most_closed;
+            let shelved = self.shared.reporter.small.totals().files_with_descriptor;
+            let waits = shelved >= self.most_closed;
             self.files.opens_wait = waits;
             let opens = reported.read(&mut self.files, &self.shared.reporter.board, waits);
             let events = &self.shared.reporter.events;
@@ -293,7 +294,7 @@ impl Rounds {
         let (mut read, mut refused) = (0, 0);
         loop {
             // Finishing these files takes no more events.
-            let shelved = self.shared.reporter.small.waiting_files();
+            let shelved = self.shared.reporter.small.totals().files_with_descriptor;
             let waits = shelved + self.closes.len() + closes.len() >= self.most_closed;
             self.files.opens_wait = waits;
             if waits {
