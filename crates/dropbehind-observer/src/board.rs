@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
+pub(crate) use dropbehind_flusher::lock;
 use dropbehind_flusher::{Observed, ObservedState, Waits, WritebackSign};
 use dropbehind_policy::{Mode, Residency, Writeback};
 
@@ -240,10 +241,6 @@ impl Board {
 }
 
 pub(crate) type SharedBoard = Arc<Mutex<Board>>;
-
-pub(crate) fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 #[cfg(test)]
 mod tests {

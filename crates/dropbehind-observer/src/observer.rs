@@ -10,7 +10,7 @@ mod rounds;
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -311,8 +311,7 @@ impl Observer {
 
     /// The processor time of the observer's thread; `None` once it has ended.
     fn processor_time(&self) -> Option<Duration> {
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
-        processor_time_of(thread.as_ref()?).ok()
+        processor_time_of(lock(&self.thread).as_ref()?).ok()
     }
 
     /// Applies other rules, also to files that are open. Returns whether they are in force by
@@ -379,11 +378,7 @@ impl Observer {
     pub fn stop(&self) -> bool {
         self.shared.stopping.store(true, Ordering::SeqCst);
         self.inputs.wake();
-        let thread = self
-            .thread
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let thread = lock(&self.thread).take();
         let Some(thread) = thread else { return true };
         let began = Instant::now();
         while !thread.is_finished() {

@@ -6,12 +6,13 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::mpsc::{self, TryRecvError};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use dropbehind_linux::{KernelInode, mapped_files};
 use dropbehind_policy::FileNumber;
 
+use crate::board::lock;
 use crate::budget::Budget;
 use crate::owners::is_observer;
 
@@ -49,14 +50,7 @@ impl Wanted {
 
 /// The processes being looked at. One that does not answer stays here until it does, and is not
 /// asked again, so no two threads wait for the same lock.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Asked(Arc<Mutex<HashSet<i32>>>);
-
-impl Asked {
-    fn lock(&self) -> MutexGuard<'_, HashSet<i32>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+pub(super) type Asked = Arc<Mutex<HashSet<i32>>>;
 
 /// A search that is under way.
 #[derive(Debug)]
@@ -96,7 +90,7 @@ impl Search {
         let (say, seen) = mpsc::channel();
         let mut rest = processes.clone();
         rest.reverse();
-        if asked.lock().len() < WAITING {
+        if lock(asked).len() < WAITING {
             let (files, asked) = (Arc::clone(&wanted), asked.clone());
             let thread = std::thread::Builder::new().name("dropbehind-maps".into());
             // Without the thread, no file counts as mapped.
@@ -143,11 +137,11 @@ fn look(processes: &[i32], wanted: &Wanted, asked: &Asked, say: &mpsc::Sender<Se
         if say.send(Seen::Process).is_err() {
             return;
         }
-        if !asked.lock().insert(process) {
+        if !lock(asked).insert(process) {
             continue;
         }
         let listened = look_at(process, wanted, say);
-        asked.lock().remove(&process);
+        lock(asked).remove(&process);
         if listened.is_err() {
             return;
         }
@@ -186,18 +180,18 @@ mod tests {
         let asked = Asked::default();
         let own = i32::try_from(std::process::id()).unwrap();
         // As if a thread were waiting for it.
-        asked.lock().insert(own);
+        lock(&asked).insert(own);
         let mut search = Search::start(Arc::default(), vec![own], &asked);
         while search.go_on() != Progress::Done {
             std::thread::yield_now();
         }
-        assert!(asked.lock().contains(&own));
-        asked.lock().remove(&own);
+        assert!(lock(&asked).contains(&own));
+        lock(&asked).remove(&own);
         let mut search = Search::start(Arc::default(), vec![own], &asked);
         while search.go_on() != Progress::Done {
             std::thread::yield_now();
         }
-        assert!(asked.lock().is_empty());
+        assert!(lock(&asked).is_empty());
     }
 
     #[test]

@@ -5,12 +5,13 @@
 //! closes this file and writes the next one would not be held at all, so it waits at the open, as
 //! it would wait for the kernel's own limits at some later write.
 
+use crate::board::lock;
 use dropbehind_flusher::ExcessSink;
 use dropbehind_linux::{monotonic_ns, receive_message, send_message};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 /// A device is reported no more often than this,
@@ -25,7 +26,7 @@ pub(crate) fn sink(socket: impl AsFd + Send + Sync + 'static) -> ExcessSink {
     let sent: Mutex<HashMap<u64, u64>> = Mutex::default();
     ExcessSink::new(move |device| {
         let now_ns = monotonic_ns();
-        let mut sent = sent.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sent = lock(&sent);
         if sent
             .get(&device)
             .is_some_and(|sent| now_ns - sent < EVERY_NS)

@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
@@ -16,6 +16,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use dropbehind_linux::{mount_with_id, thread_id};
 
+use crate::board::lock;
 use crate::in_time::in_time;
 use crate::shown;
 use crate::source::is_local;
@@ -206,14 +207,13 @@ fn open_beneath(folder: &OwnedFd, name: &Path, flags: OFlags) -> Result<OwnedFd,
 /// Lists a user's sockets. To list a directory, the kernel takes its lock, too, but a signal ends
 /// that wait.
 fn users_sockets_in_time(folder: &Path) -> Vec<Endpoint> {
-    let hanging = || HANGING.lock().unwrap_or_else(PoisonError::into_inner);
-    if hanging().iter().any(|one| one == folder) {
+    if lock(&HANGING).iter().any(|one| one == folder) {
         return Vec::new();
     }
     let owned = folder.to_owned();
     let listed = in_time(move || users_sockets(&owned).unwrap_or_default());
     listed.unwrap_or_else(|| {
-        hanging().push(folder.to_owned());
+        lock(&HANGING).push(folder.to_owned());
         Vec::new()
     })
 }
