@@ -21,7 +21,7 @@ impl Files {
         let Some(open) = self.files.get(&number) else {
             return;
         };
-        let by_its_user = open.users().iter().all(|user| user.process == said.process);
+        let by_its_user = open.users.iter().all(|user| user.process == said.process);
         let Some(user) = open.user(said.process).filter(|_| by_its_user) else {
             return;
         };

@@ -108,6 +108,7 @@ pub(super) struct OpenFile {
     pub(super) random: bool,
     /// The mode that its user's advice has changed.
     pub(super) advised_over: Option<Mode>,
+    /// All users that are remembered.
     pub(super) users: Vec<User>,
 }
 
@@ -271,11 +272,6 @@ impl OpenFile {
         users
     }
 
-    /// All users that are remembered.
-    pub(super) fn users(&self) -> &[User] {
-        &self.users
-    }
-
     /// Remembers a user, in place of what was known of the process.
     pub(super) fn remember(&mut self, user: User) {
         self.users.retain(|known| known.process != user.process);
@@ -323,8 +319,8 @@ mod tests {
             for user in open.shown_users() {
                 user.names = Some(("program".to_owned(), "unit".to_owned()));
             }
-            let named = open.users().iter().filter(|user| user.names.is_some());
-            assert_eq!(named.count(), open.users().len().min(SHOWN_USERS));
+            let named = open.users.iter().filter(|user| user.names.is_some());
+            assert_eq!(named.count(), open.users.len().min(SHOWN_USERS));
         }
         let shown = open.shown_users();
         let shown: Vec<i32> = shown.iter().map(|user| user.process).collect();

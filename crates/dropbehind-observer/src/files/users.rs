@@ -165,7 +165,7 @@ impl Files {
         if backing_paths().any(|path| path == open.path) {
             return Some(open.path.as_path().into());
         }
-        let mut users = open.users().iter();
+        let mut users = open.users.iter();
         let kind = kernel_thread_kind(process)?;
         let is_like_it = |user: &&User| {
             let is_same = user.stamp == self.rules.names.stamp(user.process);
@@ -376,7 +376,7 @@ impl Files {
         if open.observed.is_none() || open.writer_limit.is_some() || !early {
             return;
         }
-        let limited = open.users().iter().filter_map(|user| {
+        let limited = open.users.iter().filter_map(|user| {
             let limit = user.settings?.writer_limit()?;
             Some((user.process, limit))
         });
