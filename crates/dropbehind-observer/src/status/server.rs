@@ -39,7 +39,7 @@ pub struct Server {
     path: PathBuf,
     /// Device and inode of our socket's file.
     file: (u64, u64),
-    worker: Worker,
+    _worker: Worker,
 }
 
 /// Gives the metrics to whoever asks for them by HTTP at an address, until it is dropped. Nobody
@@ -83,7 +83,7 @@ impl Server {
         Ok(Self {
             path: path.to_owned(),
             file: (metadata.dev(), metadata.ino()),
-            worker: worker?,
+            _worker: worker?,
         })
     }
 
@@ -102,8 +102,6 @@ impl Drop for Server {
         if held.is_ok() && ours {
             let _ = fs::remove_file(&self.path);
         }
-        drop(held);
-        self.worker.end();
     }
 }
 
@@ -162,19 +160,15 @@ impl Worker {
             thread: Some(thread?),
         })
     }
+}
 
-    fn end(&mut self) {
+impl Drop for Worker {
+    fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
             // A panic of the thread was reported when it happened.
             let _ = thread.join();
         }
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        self.end();
     }
 }
 
