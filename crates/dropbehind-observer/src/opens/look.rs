@@ -66,12 +66,7 @@ pub(super) struct Way {
 }
 
 /// Which directory is a process's root, and through which mount.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Root {
-    mount: u64,
-    device: (u32, u32),
-    inode: u64,
-}
+type Root = (u64, Inode);
 
 /// What is known of a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -454,11 +449,7 @@ fn born(stat: &Statx) -> Option<Duration> {
 fn root_in(directory: BorrowedFd<'_>, link: &str) -> Result<Root, Errno> {
     let flags = AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
     let stat = rustix::fs::statx(directory, link, flags, StatxFlags::INO | MOUNT)?;
-    Ok(Root {
-        mount: stat.stx_mnt_id,
-        device: (stat.stx_dev_major, stat.stx_dev_minor),
-        inode: stat.stx_ino,
-    })
+    Ok((stat.stx_mnt_id, inode_of(&stat)))
 }
 
 #[cfg(test)]
