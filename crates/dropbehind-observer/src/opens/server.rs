@@ -120,8 +120,6 @@ pub(super) struct Serving {
     unfinished: Vec<Unfinished>,
     /// Those that have opened something.
     processes: HashSet<i32>,
-    /// The thread of the call that is being looked at, and its process, once that was asked.
-    current: Option<(i32, i32)>,
     told_of_others: HashSet<u32>,
     /// When what is cached of a file may be counted again.
     next_count: HashMap<Inode, Instant>,
@@ -146,7 +144,6 @@ impl Serving {
             looker: Looker::new(),
             unfinished: Vec::new(),
             processes: HashSet::new(),
-            current: None,
             told_of_others: HashSet::new(),
             next_count: HashMap::new(),
             unreported: false,
@@ -256,7 +253,6 @@ impl Serving {
         let free: Vec<_> = self.held.extract_if(.., &mut free).collect();
         let served = Arc::clone(&self.served);
         for (call, ..) in free {
-            self.current = None;
             match served.listener.waits(&call) {
                 true => {
                     let found = self.looker.look(&call, &served.listener);
@@ -292,7 +288,6 @@ impl Serving {
         if call.thread == 0 || self.deaf {
             return true;
         }
-        self.current = None;
         // What this thread opened before is open by now, or was not possible.
         let opens = self.unfinished.iter_mut();
         let earlier = opens.filter(|open| open.call.thread == call.thread);
@@ -599,11 +594,7 @@ impl Serving {
 
     /// The process that a thread belongs to.
     fn process_of(&mut self, thread: i32) -> i32 {
-        if let Some((_, process)) = self.current.filter(|(current, _)| *current == thread) {
-            return process;
-        }
         let process = self.looker.process_of(thread);
-        self.current = Some((thread, process));
         if self.processes.len() >= PROCESSES {
             self.processes.clear();
         }
