@@ -118,7 +118,7 @@ impl Fanotify {
         // Then the kernel's answer is the same for a lease and for an empty queue.
         let had_events = !self.reports_errors && self.has_events();
         match rustix::io::read(&*self.fd, buffer.bytes_mut()) {
-            Ok(filled) => Ok(Events(buffer.filled(filled))),
+            Ok(filled) => Ok(Events(&buffer.bytes_mut()[..filled])),
             Err(Errno::AGAIN) if had_events => Err(Errno::BUSY.into()),
             Err(error) => Err(error.into()),
         }

@@ -94,14 +94,6 @@ impl EventBuffer {
         // in both types.
         unsafe { std::slice::from_raw_parts_mut(self.words.as_mut_ptr().cast(), len) }
     }
-
-    pub(super) fn filled(&self, len: usize) -> &[u8] {
-        // SAFETY: as above, with `len` checked by the slicing.
-        let all: &[u8] = unsafe {
-            std::slice::from_raw_parts(self.words.as_ptr().cast(), size_of_val(&*self.words))
-        };
-        &all[..len]
-    }
 }
 
 /// The events of one read, oldest first.
