@@ -78,7 +78,9 @@ impl FailedWriteback {
             device,
             failed: AtomicBool::new(has_failed),
         });
-        state.sweep();
+        if state.files.len() >= state.sweep_len {
+            state.forget_unasked();
+        }
         let of_number = state.files.entry(number).or_default();
         of_number.retain(|file| file.strong_count() > 0);
         of_number.push(Arc::downgrade(&file));
@@ -120,33 +122,28 @@ impl State {
             ..
         } = self;
         trace.read(|failure| {
-            if let WritebackFailure::File(inode) = failure {
-                if recent.len() >= RECENT {
-                    *less_recent = std::mem::take(recent);
-                }
-                recent.insert(inode);
-            }
+            let device = match failure {
+                WritebackFailure::File(inode) => Some(inode.device),
+                WritebackFailure::FileSystem(device) => Some(device),
+                WritebackFailure::Lost => None,
+            };
             // Only a file's first failure is news.
-            let fails = |file: &Weak<Asked>, device: Option<u32>| {
+            let fails = |file: &&Weak<Asked>| {
                 let file = file.upgrade();
                 file.is_some_and(|file| {
                     let is_it = file.device.is_none() || device.is_none() || file.device == device;
                     is_it && !file.failed.swap(true, Ordering::Relaxed)
                 })
             };
-            let failed = match failure {
-                WritebackFailure::File(KernelInode { device, number }) => {
-                    let asked = files.get(&number).into_iter().flatten();
-                    asked.filter(|file| fails(file, Some(device))).count()
+            let failed = if let WritebackFailure::File(inode) = failure {
+                if recent.len() >= RECENT {
+                    *less_recent = std::mem::take(recent);
                 }
-                WritebackFailure::FileSystem(device) => {
-                    let asked = files.values().flatten();
-                    asked.filter(|file| fails(file, Some(device))).count()
-                }
-                WritebackFailure::Lost => {
-                    let asked = files.values().flatten();
-                    asked.filter(|file| fails(file, None)).count()
-                }
+                recent.insert(inode);
+                let asked = files.get(&inode.number).into_iter().flatten();
+                asked.filter(fails).count()
+            } else {
+                files.values().flatten().filter(fails).count()
             };
             if failed > 0 {
                 news.push(failure);
@@ -160,13 +157,6 @@ impl State {
             None => set.iter().any(|inode| inode.number == number),
         };
         contain(&self.recent) || contain(&self.less_recent)
-    }
-
-    fn sweep(&mut self) {
-        if self.files.len() < self.sweep_len {
-            return;
-        }
-        self.forget_unasked();
     }
 
     fn forget_unasked(&mut self) {
