@@ -339,7 +339,9 @@ impl Observed {
         self.brake.get_or_init(|| {
             let counter = UnwrittenCounter::new(Arc::clone(&self.description));
             let (limit, sum) = match limit {
-                WriterLimit::OfDisk(bytes) => (FileLimit::OfDisk(bytes), self.disk.brakes.sum()),
+                WriterLimit::OfDisk(bytes) => {
+                    (FileLimit::OfDisk(bytes), Arc::clone(&self.disk.brakes.sum))
+                }
                 WriterLimit::TwoWindows => {
                     let window_bytes = match self.window_bytes {
                         Some(bytes) => Arc::new(bytes.into()),

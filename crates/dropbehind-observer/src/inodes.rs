@@ -91,11 +91,12 @@ pub(crate) struct Inodes {
     devices: KernelDevices,
     /// That superblock's device, if it could be learned. Without it, what the trace reports
     /// about raw devices is of no use.
-    block_devices_superblock: Option<u32>,
+    pub(crate) block_devices_superblock: Option<u32>,
     /// The devices of what is mounted.
     mounted: HashSet<u32>,
-    /// Whether any of it has subvolumes.
-    has_subvolumes: bool,
+    /// Whether any of it has subvolumes, so that files in different ones may have the same inode
+    /// number.
+    pub(crate) has_subvolumes: bool,
     subvolumes: Subvolumes,
     /// When the observation began.
     pub(crate) beginning: Beginning,
@@ -132,21 +133,6 @@ impl Inodes {
     /// open has to be [found](Self::found_open) again.
     pub(crate) fn forget_long_ago(&mut self) -> bool {
         self.subvolumes.age(Instant::now())
-    }
-
-    /// Returns whether files in different subvolumes may have the same inode number anywhere.
-    pub(crate) fn have_subvolumes(&self) -> bool {
-        self.has_subvolumes
-    }
-
-    /// Returns whether the trace's records of block devices can be told from the rest.
-    pub(crate) fn know_block_devices(&self) -> bool {
-        self.block_devices_superblock.is_some()
-    }
-
-    /// Takes note of the device of their superblock.
-    pub(crate) fn learned_block_devices(&mut self, superblock: u32) {
-        self.block_devices_superblock = Some(superblock);
     }
 
     /// Converts what a tracepoint names to an inode as named here.

@@ -30,7 +30,8 @@ pub(crate) struct Brakes {
     watch: Mutex<Watch>,
     /// Signals that there is another file to watch.
     news: Condvar,
-    sum: Arc<UnwrittenSum>,
+    /// The unwritten bytes of all these files.
+    pub(super) sum: Arc<UnwrittenSum>,
     /// Shared by as many threads as hold writers.
     held: Arc<()>,
 }
@@ -44,11 +45,6 @@ struct Watch {
 }
 
 impl Brakes {
-    /// The unwritten bytes of all these files.
-    pub(crate) fn sum(&self) -> Arc<UnwrittenSum> {
-        Arc::clone(&self.sum)
-    }
-
     /// The files to count. `None` if there are none; the thread then counts as ended.
     fn watched(&self) -> Option<Vec<Arc<Brake>>> {
         let mut watch = lock(&self.watch);

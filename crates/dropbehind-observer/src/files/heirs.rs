@@ -94,7 +94,7 @@ impl Files {
     /// The event of an open could not be delivered, because the file has a lease, say. It may
     /// have the inode number of another file.
     pub(crate) fn unknown_opened(&mut self) {
-        self.heirs.unknown |= self.inodes.have_subvolumes();
+        self.heirs.unknown |= self.inodes.has_subvolumes;
     }
 
     /// Returns whether some file may be open of which nobody knows.

@@ -282,7 +282,7 @@ impl Rounds {
             let opens = reported.read(&mut self.files, &self.shared.reporter.board, waits);
             let events = &self.shared.reporter.events;
             events.fetch_add(opens as u64, Ordering::Relaxed);
-            if reported.are_over() {
+            if reported.over {
                 self.shared.opens_over.store(true, Ordering::SeqCst);
             }
             return opens;
@@ -417,13 +417,12 @@ impl Rounds {
             return false;
         };
         let files = &mut self.files;
-        if !files.inodes.know_block_devices() && Instant::now() >= self.next_learning {
+        let superblock = files.inodes.block_devices_superblock;
+        if superblock.is_none() && Instant::now() >= self.next_learning {
             let began = Instant::now();
             let take = |time_ns, record| files.rules.names.take(time_ns, record);
             let learned = learn_superblock(trace, self.marks.mounts(), take);
-            if let Some(superblock) = learned {
-                files.inodes.learned_block_devices(superblock);
-            }
+            files.inodes.block_devices_superblock = learned;
             // A disk that does not answer is not asked again for a while.
             self.next_learning = Instant::now() + LEARNING.max(began.elapsed() * 1000);
         }

@@ -21,7 +21,8 @@ const LOOK: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub(crate) struct Reported {
     opens: Arc<OwnedFd>,
-    over: bool,
+    /// There will be no more.
+    pub(crate) over: bool,
     buffer: Vec<u8>,
     /// Processes that use io_uring.
     unstopped: HashSet<i32>,
@@ -43,11 +44,6 @@ impl Reported {
     /// For polling: readable when there are more; `None` once there will be none.
     pub(crate) fn opens(&self) -> Option<BorrowedFd<'_>> {
         (!self.over).then(|| self.opens.as_fd())
-    }
-
-    /// Returns whether there will be no more.
-    pub(crate) fn are_over(&self) -> bool {
-        self.over
     }
 
     /// Takes what was reported, unless it has to `wait`, and returns how many opens that were.
