@@ -237,8 +237,6 @@ impl CacheTrace {
             }
         });
         self.runs.drain(|stamped| self.pending.push(stamped));
-        self.runs
-            .look_for_misses(|stamped| self.pending.push(stamped));
     }
 
     /// The records that were gathered and not read yet, in no order.

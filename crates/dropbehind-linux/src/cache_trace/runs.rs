@@ -175,7 +175,8 @@ impl Runs {
         TraceView(Arc::clone(&self.written))
     }
 
-    /// Passes on what was added since the last call.
+    /// Passes on what was added since the last call, and how many folios the program missed because
+    /// another program was running on that processor.
     pub(super) fn drain(&mut self, mut take: impl FnMut(Stamped)) {
         self.wake.clear();
         for ring in 0..self.readers.len() {
@@ -205,6 +206,11 @@ impl Runs {
             }
             self.readers[ring] = reader;
         }
+        let misses = self.written.program.misses().unwrap_or(self.misses);
+        if misses > self.misses {
+            take(records::loss(misses - self.misses));
+            self.misses = misses;
+        }
     }
 
     /// What was added to a run since the last look at it.
@@ -225,16 +231,6 @@ impl Runs {
                 pages: pages - taken,
             },
         })
-    }
-
-    /// Reports how many folios the program missed because another program was running on that
-    /// processor.
-    pub(super) fn look_for_misses(&mut self, mut take: impl FnMut(Stamped)) {
-        let misses = self.written.program.misses().unwrap_or(self.misses);
-        if misses > self.misses {
-            take(records::loss(misses - self.misses));
-            self.misses = misses;
-        }
     }
 
     /// For polling: readable once enough was added since [`Runs::drain`].
