@@ -29,8 +29,8 @@ use crate::failed_writeback::WritebackSign;
 use crate::flusher::Flusher;
 use crate::trace::Label;
 use crate::{lock, residency};
+use brake::Brake;
 pub use brake::WriterLimit;
-use brake::{Brake, FileLimit};
 pub(crate) use brakes::Brakes;
 use mailbox::{Mail, Mailbox};
 pub use observed_pages::ObservedPages;
@@ -338,24 +338,16 @@ impl Observed {
         let mut brake = None;
         self.brake.get_or_init(|| {
             let counter = UnwrittenCounter::new(Arc::clone(&self.description));
-            let (limit, sum) = match limit {
-                WriterLimit::OfDisk(bytes) => {
-                    (FileLimit::OfDisk(bytes), Arc::clone(&self.disk.brakes.sum))
-                }
-                WriterLimit::TwoWindows => {
-                    let window_bytes = match self.window_bytes {
-                        Some(bytes) => Arc::new(bytes.into()),
-                        None => Arc::clone(&self.disk.window_bytes),
-                    };
-                    let is_behind = false.into();
-                    let limit = FileLimit::TwoWindows {
-                        window_bytes,
-                        is_behind,
-                    };
-                    (limit, Arc::default())
-                }
+            let window_bytes = match self.window_bytes {
+                Some(bytes) => Arc::new(bytes.into()),
+                None => Arc::clone(&self.disk.window_bytes),
             };
-            brake = Some(Arc::new(Brake::new(counter, limit, sum, devices)));
+            let sum = match limit {
+                WriterLimit::OfDisk(_) => Arc::clone(&self.disk.brakes.sum),
+                WriterLimit::TwoWindows => Arc::default(),
+            };
+            let new = Brake::new(counter, limit, window_bytes, sum, devices);
+            brake = Some(Arc::new(new));
             brake.clone()
         });
         if let Some(brake) = &brake {

@@ -33,22 +33,14 @@ pub enum WriterLimit {
     TwoWindows,
 }
 
-/// The limit of one file.
-#[derive(Debug)]
-pub(super) enum FileLimit {
-    OfDisk(u64),
-    TwoWindows {
-        /// The disk's current one, or the file's own.
-        window_bytes: Arc<AtomicU64>,
-        /// The policy is writing the file behind its writer.
-        is_behind: AtomicBool,
-    },
-}
-
 /// Holds the writers of one file.
 #[derive(Debug)]
 pub(crate) struct Brake {
-    limit: FileLimit,
+    limit: WriterLimit,
+    /// The disk's current window, or the file's own.
+    window_bytes: Arc<AtomicU64>,
+    /// The policy is writing the file behind its writer.
+    is_behind: AtomicBool,
     /// `None` once the file is not observed any more: a deleted file's blocks are freed only
     /// when nobody has it open.
     counter: Mutex<Option<UnwrittenCounter>>,
@@ -75,12 +67,15 @@ pub(crate) struct Brake {
 impl Brake {
     pub(super) fn new(
         counter: UnwrittenCounter,
-        limit: FileLimit,
+        limit: WriterLimit,
+        window_bytes: Arc<AtomicU64>,
         sum: Arc<UnwrittenSum>,
         devices: Vec<u64>,
     ) -> Brake {
         Brake {
             limit,
+            window_bytes,
+            is_behind: AtomicBool::new(false),
             devices,
             counter: Mutex::new(Some(counter)),
             closed: AtomicBool::new(false),
@@ -133,15 +128,12 @@ impl Brake {
     /// What was unwritten at the last count, and the limit now, which follows the disk's speed as
     /// the window does.
     pub(super) fn load(&self) -> Load {
-        let limit_bytes = match &self.limit {
-            FileLimit::OfDisk(bytes) => *bytes,
-            FileLimit::TwoWindows {
-                window_bytes,
-                is_behind,
-            } => match is_behind.load(Ordering::Relaxed) {
-                true => window_bytes.load(Ordering::Relaxed).saturating_mul(2),
-                false => u64::MAX,
-            },
+        let limit_bytes = match self.limit {
+            WriterLimit::OfDisk(bytes) => bytes,
+            WriterLimit::TwoWindows if self.is_behind.load(Ordering::Relaxed) => {
+                self.window_bytes.load(Ordering::Relaxed).saturating_mul(2)
+            }
+            WriterLimit::TwoWindows => u64::MAX,
         };
         Load {
             limit_bytes,
@@ -155,7 +147,7 @@ impl Brake {
     /// closed files is unwritten. Only these hold nobody.
     pub(super) fn devices_in_excess(&self, closed_bytes: u64) -> &[u64] {
         match self.limit {
-            FileLimit::OfDisk(_) if self.load().is_excess(closed_bytes) => &self.devices,
+            WriterLimit::OfDisk(_) if self.load().is_excess(closed_bytes) => &self.devices,
             _ => &[],
         }
     }
@@ -163,9 +155,7 @@ impl Brake {
     /// Records whether the policy is writing the file behind its writer. If not, nothing has been
     /// requested that the writer could wait for.
     pub(super) fn is_written_behind(&self, written_behind: bool) {
-        if let FileLimit::TwoWindows { is_behind, .. } = &self.limit {
-            is_behind.store(written_behind, Ordering::Relaxed);
-        }
+        self.is_behind.store(written_behind, Ordering::Relaxed);
     }
 
     /// Records a count of what is unwritten.
@@ -262,8 +252,9 @@ mod tests {
     pub(super) fn brake(path: &Path, sum: &Arc<UnwrittenSum>) -> Arc<Brake> {
         let file = Description::held(File::open(path).unwrap().into());
         let counter = UnwrittenCounter::new(Arc::new(file));
-        let limit = FileLimit::OfDisk(LIMIT_BYTES);
-        Arc::new(Brake::new(counter, limit, Arc::clone(sum), Vec::new()))
+        let limit = WriterLimit::OfDisk(LIMIT_BYTES);
+        let (window_bytes, sum) = (Arc::default(), Arc::clone(sum));
+        Arc::new(Brake::new(counter, limit, window_bytes, sum, Vec::new()))
     }
 
     pub(super) fn new_file(scratch: &Scratch, name: &str) -> File {

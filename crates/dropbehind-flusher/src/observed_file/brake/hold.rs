@@ -211,7 +211,7 @@ mod tests {
     use dropbehind_linux::Description;
     use dropbehind_testbed::{Fs, MountedFs, Need, Scratch, need};
 
-    use super::super::FileLimit;
+    use super::super::WriterLimit;
     use super::super::tests::{LIMIT_BYTES, MIB, brake, new_file};
     use super::*;
     use crate::observed_file::unwritten::UnwrittenCounter;
@@ -247,12 +247,10 @@ mod tests {
         let scratch = Scratch::new().unwrap();
         let file = new_file(&scratch, "random");
         let description = Description::held(File::open(scratch.file("random")).unwrap().into());
-        let limit = FileLimit::TwoWindows {
-            window_bytes: Arc::new(MIB.into()),
-            is_behind: false.into(),
-        };
+        let (limit, window_bytes) = (WriterLimit::TwoWindows, Arc::new(MIB.into()));
         let counter = UnwrittenCounter::new(Arc::new(description));
-        let brake = Arc::new(Brake::new(counter, limit, Arc::default(), Vec::new()));
+        let sum = Arc::default();
+        let brake = Arc::new(Brake::new(counter, limit, window_bytes, sum, Vec::new()));
         for (is_behind, is_held) in [(false, false), (true, true)] {
             write(&file, 0, 8 * MIB);
             let before = brake.count().unwrap().bytes;
