@@ -77,21 +77,11 @@ pub struct ObservedFiles {
     actions: VecDeque<FileAction>,
     waiting_bytes: u64,
     reused_bytes: u64,
-    /// For files in a mode that keeps what is used again.
-    reuse: Reuse,
+    /// What is known of pages that are used again, for files in a mode that keeps those.
+    pub reuse: Reuse,
 }
 
 impl ObservedFiles {
-    /// What is known of pages that are used again.
-    pub fn reuse(&self) -> &Reuse {
-        &self.reuse
-    }
-
-    /// The same, mutable.
-    pub fn reuse_mut(&mut self) -> &mut Reuse {
-        &mut self.reuse
-    }
-
     /// The number of known files.
     pub fn count(&self) -> usize {
         self.files.len()
@@ -656,7 +646,7 @@ mod tests {
     #[test]
     fn what_a_stream_did_not_hear_was_to_stay_stays() {
         let mut files = streaming();
-        files.reuse_mut().opened(FILE, None, 0);
+        files.reuse.opened(FILE, None, 0);
         files.closed(FILE);
         expect(&mut files, &[FileAction::Close(FILE)]);
         // Since then, some of it was evicted and came back.
@@ -695,7 +685,7 @@ mod tests {
     #[test]
     fn what_came_back_since_is_decided_about_anew() {
         let mut files = streaming();
-        files.reuse_mut().opened(FILE, Some((INODE, 0)), 0);
+        files.reuse.opened(FILE, Some((INODE, 0)), 0);
         files.brought_to_try(FILE, pages(0, 8), [None; 2]);
         let again = Used {
             once: true,
@@ -720,7 +710,7 @@ mod tests {
     #[test]
     fn a_folio_stays_as_a_whole() {
         let mut files = opened();
-        let reuse = files.reuse_mut();
+        let reuse = &mut files.reuse;
         reuse.opened(FILE, Some((INODE, 0)), u64::MAX);
         reuse.dropped_in_any_case(FILE, pages(0, 64));
         let folio = pages(0, 128);
@@ -776,7 +766,7 @@ mod tests {
     #[test]
     fn a_file_is_forgotten_after_all_else() {
         let mut files = opened();
-        files.reuse_mut().opened(FILE, None, 0);
+        files.reuse.opened(FILE, None, 0);
         files.closed(FILE);
         // Nothing was left to do, and then there was.
         files.opened(FILE, INODE);

@@ -292,7 +292,7 @@ impl Files {
         } else {
             opened_size_bytes
         };
-        self.table.reuse_mut().opened(number, past, written_from);
+        self.table.reuse.opened(number, past, written_from);
         self.files.insert(number, open);
         if self.trace.is_none() {
             self.may_grow.insert(number);

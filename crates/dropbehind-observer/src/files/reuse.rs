@@ -76,13 +76,13 @@ impl Files {
         }
         self.next_memory = Some(now + MEMORY);
         if let Some(available_bytes) = available_memory() {
-            self.table.reuse_mut().set_memory(available_bytes);
+            self.table.reuse.set_memory(available_bytes);
         }
     }
 
     /// Decides about pages that have waited for long enough, or about `all` that wait.
     pub(super) fn decide(&mut self, all: bool) {
-        if self.table.reuse().waiting_bytes() == 0 {
+        if self.table.reuse.waiting_bytes() == 0 {
             return;
         }
         self.ask_for_memory();

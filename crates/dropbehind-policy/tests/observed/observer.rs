@@ -59,8 +59,7 @@ impl Observer {
             told_add: vec![0; files],
             ..Observer::default()
         };
-        let reuse = observer.table.reuse_mut();
-        reuse.set_memory(plan.memory_bytes);
+        observer.table.reuse.set_memory(plan.memory_bytes);
         observer
     }
 }
@@ -198,7 +197,7 @@ impl World {
         self.opened(number);
         let from = self.files[file].size_pages as u64 * crate::cache::PAGE;
         let past = Some((inode_of(file), 0));
-        self.observer.table.reuse_mut().opened(number, past, from);
+        self.observer.table.reuse.opened(number, past, from);
         for range in self
             .observer
             .orphans

@@ -87,7 +87,7 @@ impl World {
         let Some((number, _)) = number.next().filter(|_| !self.flushed) else {
             return;
         };
-        let reuse = self.observer.table.reuse();
+        let reuse = &self.observer.table.reuse;
         for page in gone {
             let range = bytes_of(page.page..page.page + 1);
             let told = page.add <= self.observer.told_add[file] && !page.lost;
@@ -156,7 +156,7 @@ impl World {
         assert_eq!(self.threads.disk.asked_bytes(), 0);
         assert_eq!(self.threads.disk.stream_count(), 0);
         assert!(self.observer.known.is_empty(), "{:?}", self.observer.known);
-        assert_eq!(self.observer.table.reuse().waiting_bytes(), 0);
+        assert_eq!(self.observer.table.reuse.waiting_bytes(), 0);
         let mut stayed_bytes = 0;
         for (number, file) in self.files.iter().enumerate() {
             let leftovers = self.leftovers[number];
