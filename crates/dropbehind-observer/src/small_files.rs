@@ -103,7 +103,9 @@ impl Shelved {
     }
 }
 
-enum Message {
+/// What a disk's thread is told.
+pub(crate) enum Message {
+    /// By [`SmallFiles::closed`].
     File(SmallFile),
     /// Others brought this in.
     Keep(FileNumber, ByteRange),
@@ -170,7 +172,7 @@ impl SmallFiles {
     }
 
     /// Sends a message to a disk's thread, or to the first one if none could be started.
-    fn send(&self, disk: &str, message: Message) {
+    pub(crate) fn send(&self, disk: &str, message: Message) {
         let mut disks = lock(&self.disks);
         if !disks.contains_key(disk) {
             let started = match disks.len() < DISKS {
@@ -201,16 +203,6 @@ impl SmallFiles {
     pub(crate) fn forgotten(&self, files: &[Unshelved]) {
         let held = files.iter().filter(|file| !file.was_released);
         lock(&self.totals).files_with_descriptor -= held.count();
-    }
-
-    /// Decides about what was held of this part of a file of this disk.
-    pub(crate) fn decided(&self, disk: &str, number: FileNumber, range: ByteRange, stays: bool) {
-        self.send(disk, Message::Decided(number, range, stays));
-    }
-
-    /// Records that others brought in this part of a file of this disk.
-    pub(crate) fn keep(&self, disk: &str, number: FileNumber, range: ByteRange) {
-        self.send(disk, Message::Keep(number, range));
     }
 
     /// Writes and drops what waits. Returns false if `timeout` passed first.

@@ -18,7 +18,7 @@ use crate::board::lock;
 use crate::file_path::path_of;
 use crate::in_time::in_time_or;
 use crate::shown;
-use crate::small_files::SmallFile;
+use crate::small_files::{Message, SmallFile};
 
 /// Kept bytes are remembered for at most this many files.
 const KEPT_FILES: usize = 1 << 16;
@@ -50,11 +50,12 @@ impl Files {
                     }
                 }
                 FileAction::DecideShelved(number, range, stays) => {
-                    self.small
-                        .decided(self.disk_of(number), number, range, stays);
+                    let decided = Message::Decided(number, range, stays);
+                    self.small.send(self.disk_of(number), decided);
                 }
                 FileAction::KeepShelved(number, range) => {
-                    self.small.keep(self.disk_of(number), number, range);
+                    let keep = Message::Keep(number, range);
+                    self.small.send(self.disk_of(number), keep);
                 }
                 FileAction::Forget(number) => self.forget(number),
             }
