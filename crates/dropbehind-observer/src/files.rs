@@ -90,11 +90,10 @@ pub(crate) struct Files {
     board: SharedBoard,
     notices: NoticeSink,
     pub(crate) inodes: Inodes,
-    /// How far it was reported who brings in what. `None` if the kernel does not say.
-    trace: Option<ReportedTrace>,
-    /// Without the trace, files that may be open and had no stream when last looked at.
-    may_grow: HashSet<FileNumber>,
-    /// When they may be looked at again.
+    /// How far it was reported who brings in what, for the threads that drop. `None` if the kernel
+    /// does not say.
+    pub(crate) trace: Option<ReportedTrace>,
+    /// Without the trace, when files may be looked at again that have grown.
     next_growth: Option<Instant>,
     failed_writeback: Option<FailedWriteback>,
     told_of_failure: bool,
@@ -170,7 +169,6 @@ impl Files {
             notices: parts.notices,
             inodes: parts.inodes,
             trace: parts.trace,
-            may_grow: HashSet::new(),
             next_growth: None,
             failed_writeback: parts.failed_writeback,
             told_of_failure: false,
@@ -414,9 +412,6 @@ impl Files {
         }
         if let Some(observed) = &open.observed {
             observed.reopened();
-        }
-        if self.trace.is_none() {
-            self.may_grow.insert(number);
         }
         if self.trace.is_some() && open.before.is_some() && open.round < self.round {
             // Pages that were dropped since may be brought in again.
@@ -694,10 +689,6 @@ impl Files {
                 lock(&self.board).end(key, &state);
                 let unread = observed.take_unread();
                 open.left_bytes += state.counters.left_bytes;
-                if self.trace.is_none() {
-                    // It may be open again, and what came since is the program's.
-                    self.may_grow.insert(number);
-                }
                 self.table.stream_finished(number, unread);
             }
         }

@@ -294,9 +294,6 @@ impl Files {
         };
         self.table.reuse.opened(number, past, written_from);
         self.files.insert(number, open);
-        if self.trace.is_none() {
-            self.may_grow.insert(number);
-        }
         self.table.opened(number, inode);
         // The thread for small files must not wait for a disk that does not answer.
         if is_device || self.trace.is_none() && info.size_bytes > SMALL_FILE_BYTES {

@@ -42,13 +42,10 @@ impl Files {
             return;
         }
         let budget = Budget::new(Duration::MAX);
-        let (files, table) = (&self.files, &self.table);
-        self.may_grow.retain(|number| {
-            let open = files.get(number);
-            open.is_some_and(|open| open.observed.is_none()) && table.is_open(*number)
+        let small = self.files.iter().filter(|(number, open)| {
+            let has_stream = open.observed.is_some();
+            !has_stream && self.table.is_open(**number)
         });
-        let may_grow = self.may_grow.iter();
-        let small = may_grow.filter_map(|number| Some((number, files.get(number)?)));
         let grown: Vec<FileNumber> = small
             .filter(|(_, open)| open.file.open().is_ok_and(|file| is_large(file.as_fd())))
             .map(|(number, _)| *number)
