@@ -83,7 +83,7 @@ pub(crate) struct Files {
     flusher: Flusher,
     pub(crate) rules: RulesInForce,
     /// `None` where opens are reported without it.
-    fanotify: Option<Arc<Fanotify>>,
+    pub(crate) fanotify: Option<Arc<Fanotify>>,
     small: SmallFiles,
     pub(crate) programs: Programs,
     owners: Owners,
@@ -119,8 +119,9 @@ pub(crate) struct Files {
     filesystems: HashMap<u32, Arc<FileSystem>>,
     /// Open events of files already in use may still be unread.
     pub(crate) opens_wait: bool,
-    /// From this many files on, no more are held open: descriptors are limited.
-    most_held: usize,
+    /// From this many files on, no more are held open: descriptors are limited. While so many
+    /// closed files hold one, events wait in the kernel's queue.
+    pub(crate) most_held: usize,
     /// Without the trace, what others had of files that were forgotten last, and when that was
     /// (`CLOCK_MONOTONIC`).
     forgotten: HashMap<FileId, (u64, CacheMap)>,

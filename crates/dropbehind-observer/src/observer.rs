@@ -206,9 +206,9 @@ impl Observer {
         }
         let (inputs, inbox) = Inputs::new().map_err(failed("eventfd"))?;
         let reported = trace.as_ref().map(|trace| ReportedTrace::new(trace.view()));
-        let most_closed = rounds::most_closed();
+        let most_held = rounds::most_held();
         // Small files are hurried before events have to wait.
-        let crowd = most_closed / 2;
+        let crowd = most_held / 2;
         let small = SmallFiles::start(config.io_priority, inputs.clone(), reported.clone(), crowd)
             .map_err(failed("a thread could not be started"))?;
         let shared = Arc::new(Shared {
@@ -230,7 +230,7 @@ impl Observer {
         let mut files = Files::new(files::Parts {
             flusher,
             rules: config.rules,
-            fanotify: fanotify.clone(),
+            fanotify,
             small,
             programs,
             owners,
@@ -238,21 +238,19 @@ impl Observer {
             notices: NoticeSink::new(move |notice| notices.send(Input::Notice(notice))),
             inodes: Inodes::new(block_devices),
             mounts: MountTable::new().map_err(failed("the mounts could not be read"))?,
-            trace: reported.clone(),
+            trace: reported,
             failed_writeback: failed_writeback.map(FailedWriteback::new),
-            most_held: most_closed,
+            most_held,
             excess,
         });
         files.mounted(&marks);
         let mut rounds = Rounds {
             shared: Arc::clone(&shared),
             reported: config.opens.map(Reported::new),
-            fanotify,
             marks,
             next_rules: None,
             trace,
             advice: None,
-            reported_trace: reported,
             files,
             inputs: inputs.clone(),
             inbox,
@@ -262,7 +260,6 @@ impl Observer {
             next_mounts: Instant::now(),
             next_learning: Instant::now() + rounds::LEARNING,
             others_only: false,
-            most_closed,
         };
         rounds.listen_to_advice();
         rounds.files.look_for_uses();

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use dropbehind_flusher::ReportedTrace;
 use dropbehind_linux::{
-    CacheTrace, Event, EventBuffer, EventMask, Fanotify, FileAdviceTrace, FileKind, FileStat,
-    Interest, PollEntry, TraceRecord, file_stat, monotonic_ns, poll, thread_id,
+    CacheTrace, Event, EventBuffer, EventMask, FileAdviceTrace, FileKind, FileStat, Interest,
+    PollEntry, TraceRecord, file_stat, monotonic_ns, poll, thread_id,
 };
 use dropbehind_policy::{ByteRange, Inode};
 
@@ -60,8 +60,6 @@ const MOUNTS: Duration = Duration::from_secs(1);
 
 pub(super) struct Rounds {
     pub(super) shared: Arc<Shared>,
-    /// `None` if opens are reported without it.
-    pub(super) fanotify: Option<Arc<Fanotify>>,
     pub(super) reported: Option<Reported>,
     pub(super) marks: Marks,
     /// To be in force once all that happened before they came has been read.
@@ -69,8 +67,6 @@ pub(super) struct Rounds {
     pub(super) trace: Option<CacheTrace>,
     /// What programs say about their use of files, while that counts.
     pub(super) advice: Option<FileAdviceTrace>,
-    /// Tells the threads that drop how far that was read.
-    pub(super) reported_trace: Option<ReportedTrace>,
     pub(super) files: Files,
     pub(super) inputs: Inputs,
     pub(super) inbox: mpsc::Receiver<Input>,
@@ -87,13 +83,11 @@ pub(super) struct Rounds {
     pub(super) next_learning: Instant,
     /// Pages entered the cache in the last round, and all of them were of no interest.
     pub(super) others_only: bool,
-    /// While this many closed files hold a descriptor, events wait in the kernel's queue.
-    pub(super) most_closed: usize,
 }
 
-/// How many closed files may hold a descriptor, given the limit on those: an event that finds none
-/// left is lost, with its file. A file on an overlay holds two.
-pub(super) fn most_closed() -> usize {
+/// How many files may be held, or be closed and hold a descriptor, given the limit on those: an
+/// event that finds none left is lost, with its file. A file on an overlay holds two.
+pub(super) fn most_held() -> usize {
     use rustix::process::{Resource, getrlimit};
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     usize::try_from(limit / 4).unwrap_or(usize::MAX)
@@ -102,7 +96,7 @@ pub(super) fn most_closed() -> usize {
 impl Rounds {
     pub(super) fn run(mut self) {
         self.shared.thread.store(thread_id(), Ordering::Relaxed);
-        let mut buffer = EventBuffer::new(EVENTS.min(self.most_closed / 4));
+        let mut buffer = EventBuffer::new(EVENTS.min(self.files.most_held / 4));
         let mut pause = ACTIVE;
         while !self.shared.stopping.load(Ordering::SeqCst) {
             self.wait(pause);
@@ -139,7 +133,7 @@ impl Rounds {
         let watches = self.marks.watches();
         entries.extend(watches.map(|watch| PollEntry::new(watch, Interest::Urgent)));
         let watched = entries.len();
-        let fanotify = self.fanotify.as_ref().map(|fanotify| fanotify.as_fd());
+        let fanotify = self.files.fanotify.as_deref().map(AsFd::as_fd);
         let opens = fanotify.or_else(|| self.reported.as_ref()?.opens());
         // While events wait there, it is always readable.
         let opens = opens.filter(|_| !self.files.opens_wait);
@@ -165,7 +159,7 @@ impl Rounds {
             self.next_mounts = now + MOUNTS;
             let mut notes = Vec::new();
             let rules = &*self.files.rules.rules;
-            let fanotify = self.fanotify.as_ref();
+            let fanotify = self.files.fanotify.as_ref();
             let _ = self.marks.refresh(rules, fanotify, &mut notes);
             self.files.mounted(&self.marks);
             for note in notes {
@@ -182,7 +176,7 @@ impl Rounds {
     fn round(&mut self, buffer: &mut EventBuffer) -> bool {
         self.files.begin_round();
         // All that enters the cache before this is reported in this round.
-        let mark = self.reported_trace.as_ref().map(ReportedTrace::mark);
+        let mark = self.files.trace.as_ref().map(ReportedTrace::mark);
         let inputs = self.take_inputs();
         self.files.look_at_heirs();
         // Taken before the events are read, so that every file in use by then is known.
@@ -209,7 +203,7 @@ impl Rounds {
         self.files.find_grown();
         self.files.act();
         self.files.tell_excess();
-        if let (Some(reported), Some(mark)) = (&self.reported_trace, mark) {
+        if let (Some(reported), Some(mark)) = (&self.files.trace, mark) {
             reported.reported_until(mark);
         }
         if !self.files.opens_wait && events < MANY {
@@ -277,7 +271,7 @@ impl Rounds {
         if let Some(reported) = &mut self.reported {
             // Finishing these files takes no more opens.
             let shelved = self.shared.reporter.small.totals().files_with_descriptor;
-            let waits = shelved >= self.most_closed;
+            let waits = shelved >= self.files.most_held;
             self.files.opens_wait = waits;
             let opens = reported.read(&mut self.files, &self.shared.reporter.board, waits);
             let events = &self.shared.reporter.events;
@@ -287,7 +281,7 @@ impl Rounds {
             }
             return opens;
         }
-        let Some(fanotify) = self.fanotify.clone() else {
+        let Some(fanotify) = self.files.fanotify.clone() else {
             return 0;
         };
         let own = own_process();
@@ -295,7 +289,7 @@ impl Rounds {
         loop {
             // Finishing these files takes no more events.
             let shelved = self.shared.reporter.small.totals().files_with_descriptor;
-            let waits = shelved + self.closes.len() + closes.len() >= self.most_closed;
+            let waits = shelved + self.closes.len() + closes.len() >= self.files.most_held;
             self.files.opens_wait = waits;
             if waits {
                 return read;
