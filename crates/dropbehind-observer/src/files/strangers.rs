@@ -148,12 +148,6 @@ impl Strangers {
         self.next_search.insert(process, next);
     }
 
-    /// Counts as one search: the process may execute another program and keep the file open.
-    fn decline(&mut self, process: i32, inode: Inode) {
-        let times = self.missed(process, inode);
-        *times = (*times).max(1);
-    }
-
     fn missed(&mut self, process: i32, inode: Inode) -> &mut u32 {
         if self.missed.len() >= SEARCHES {
             self.missed.clear();
@@ -233,10 +227,12 @@ impl Files {
         }
     }
 
-    /// Notes that no rule wants a file that the process opened.
+    /// Notes that no rule wants a file that the process opened. That counts as one search: the
+    /// process may execute another program and keep the file open.
     pub(super) fn decline(&mut self, process: i32, file: BorrowedFd<'_>) {
         if let Some(inode) = self.inodes.inode_of(file) {
-            self.strangers.decline(process, inode);
+            let times = self.strangers.missed(process, inode);
+            *times = (*times).max(1);
         }
     }
 

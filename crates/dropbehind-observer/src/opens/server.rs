@@ -168,7 +168,8 @@ impl Serving {
             if std::mem::take(&mut is_woken) || asked.elapsed() >= TICK {
                 asked = Instant::now();
                 if each(self) {
-                    self.let_all_go();
+                    self.excess = Excess::default();
+                    self.let_held_go();
                     self.finish_all();
                     return Stopped::Enough;
                 }
@@ -263,11 +264,6 @@ impl Serving {
             }
             let _ = served.holders.let_go(self.holder, &served.listener, &call);
         }
-    }
-
-    fn let_all_go(&mut self) {
-        self.excess = Excess::default();
-        self.let_held_go();
     }
 
     /// If the other holder has died, answers for it and starts another.
