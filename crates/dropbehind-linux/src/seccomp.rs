@@ -14,6 +14,7 @@
 mod filter;
 mod holders;
 
+pub use filter::{are_stopped_at_opens, stopped_calls_may_wait};
 pub use holders::Holders;
 
 use crate::errno::check;
@@ -265,20 +266,6 @@ pub fn can_stop_at_opens() -> io::Result<()> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     openat2(CWD, "/", flags, Mode::empty(), ResolveFlags::empty())?;
     Ok(())
-}
-
-/// Returns whether this process's opens are stopped already, by a filter that it inherited. There
-/// can be only one listener for a process.
-#[must_use]
-pub fn are_stopped_at_opens() -> bool {
-    filter::is_in_force()
-}
-
-/// Returns whether only a deadly signal ends a stopped call that was received, and no other one
-/// with `EINTR` (`SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV`, since Linux 5.19).
-#[must_use]
-pub fn stopped_calls_may_wait() -> bool {
-    filter::knows_wait_killable()
 }
 
 /// Whether this process may look into the memory of any other one (`CAP_SYS_PTRACE`).

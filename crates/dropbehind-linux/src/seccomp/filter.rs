@@ -241,8 +241,11 @@ const NEW_LISTENER: libc::c_uint = 1 << 3;
 /// Only a fatal signal interrupts a call that was received.
 const WAIT_KILLABLE: libc::c_uint = 1 << 5;
 
-/// Returns whether the kernel knows that flag. It looks at the flags before it reads the filter.
-pub(super) fn knows_wait_killable() -> bool {
+/// Returns whether only a deadly signal ends a stopped call that was received, and no other one
+/// with `EINTR` (`SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV`, since Linux 5.19).
+#[must_use]
+pub fn stopped_calls_may_wait() -> bool {
+    // The kernel looks at the flags before it reads the filter.
     let flags = NEW_LISTENER | WAIT_KILLABLE;
     let mode = libc::SECCOMP_SET_MODE_FILTER;
     let nowhere = std::ptr::null::<libc::sock_fprog>();
@@ -251,8 +254,10 @@ pub(super) fn knows_wait_killable() -> bool {
     crate::errno::check(failed).is_err_and(|error| error.raw_os_error() == Some(libc::EFAULT))
 }
 
-/// Returns whether the calling thread is under the filter.
-pub(super) fn is_in_force() -> bool {
+/// Returns whether this process's opens are stopped already, by a filter that it inherited. There
+/// can be only one listener for a process.
+#[must_use]
+pub fn are_stopped_at_opens() -> bool {
     let nothing = std::ptr::null::<libc::c_void>();
     // SAFETY: the kernel knows no such operation, and reads nothing.
     let answer = unsafe { libc::syscall(libc::SYS_seccomp, QUESTION, 0, nothing) };
