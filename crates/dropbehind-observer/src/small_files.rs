@@ -14,7 +14,7 @@ use dropbehind_linux::{
     Description, IoPriority, KernelInode, Visit, drop_clean, file_stat, start_writeback,
 };
 use dropbehind_policy::{ByteRange, Counted, Mode, RangeSet, Reason, Writeback};
-use dropbehind_policy::{FileNumber, Shelf, ShelfAction, ShelfPlace};
+use dropbehind_policy::{Fate, FileNumber, Shelf, ShelfAction, ShelfPlace};
 
 use crate::board::lock;
 use crate::observer::{Input, Inputs};
@@ -107,10 +107,8 @@ impl Shelved {
 pub(crate) enum Message {
     /// By [`SmallFiles::closed`].
     File(SmallFile),
-    /// Others brought this in.
-    Keep(FileNumber, ByteRange),
-    /// What was held of this stays, or goes.
-    Decided(FileNumber, ByteRange, bool),
+    /// It is known what becomes of this.
+    Decided(FileNumber, ByteRange, Fate),
     /// Everything is to be written and dropped now; answered when it is.
     Flush(mpsc::Sender<()>),
 }
@@ -330,10 +328,7 @@ impl Server {
                     self.shelf.hurry();
                 }
             }
-            Message::Keep(number, range) => self.shelf.keep(number, range),
-            Message::Decided(number, range, stays) => {
-                self.shelf.decided(number, range, stays);
-            }
+            Message::Decided(number, range, fate) => self.shelf.decided(number, range, fate),
             // Nothing is ever sent; the other end notices when this one is gone.
             Message::Flush(done) => self.flushing.push(done),
         }

@@ -75,6 +75,6 @@ pub use range_set::RangeSet;
 pub use read_fronts::ReadFronts;
 pub use reason::{Reason, ReasonBytes};
 pub use reuse::{Reuse, Used};
-pub use shelf::{Shelf, ShelfAction, ShelfPlace};
+pub use shelf::{Fate, Shelf, ShelfAction, ShelfPlace};
 pub use stats::Stats;
 pub use stream::{StreamConfig, StreamCounters};

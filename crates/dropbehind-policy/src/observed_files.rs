@@ -25,6 +25,7 @@ use crate::range::ByteRange;
 use crate::range_list::gaps_between;
 use crate::range_set::RangeSet;
 use crate::reuse::{Arrival, Reuse, Used};
+use crate::shelf::Fate;
 pub use brought::{Brought, Unread};
 pub use file_action::FileAction;
 
@@ -137,7 +138,7 @@ impl ObservedFiles {
         } = brought;
         if file.shelved > 0 && !ours {
             self.actions
-                .push_back(FileAction::KeepShelved(number, range));
+                .push_back(FileAction::DecideShelved(number, range, Fate::Others));
         }
         if file.streaming {
             match file.pending.last_mut() {
@@ -199,7 +200,7 @@ impl ObservedFiles {
         if self.files.get(&number).is_some_and(|file| file.shelved > 0) {
             // What was there left the cache meanwhile.
             self.actions
-                .push_back(FileAction::KeepShelved(number, range));
+                .push_back(FileAction::DecideShelved(number, range, Fate::Others));
         }
         let (parts, dropped) = self.reuse.arrived(number, range, subjects);
         for (part, arrival) in parts {
@@ -272,7 +273,8 @@ impl ObservedFiles {
             self.actions.push_back(decide);
         }
         if is_shelved {
-            let decide = FileAction::DecideShelved(number, range, stays);
+            let fate = if stays { Fate::Stays } else { Fate::Goes };
+            let decide = FileAction::DecideShelved(number, range, fate);
             self.actions.push_back(decide);
         }
     }
@@ -611,7 +613,7 @@ mod tests {
         expect(&mut files, &[]);
         files.closed(FILE);
         files.brought_of(FILE, brought(pages(8, 10), false));
-        let kept = FileAction::KeepShelved(FILE, pages(8, 10));
+        let kept = FileAction::DecideShelved(FILE, pages(8, 10), Fate::Others);
         expect(&mut files, &[shelved(&[pages(0, 4), pages(6, 10)]), kept]);
         assert_eq!(files.waiting_bytes(), 0);
         files.opened(FILE, INODE);
@@ -639,7 +641,7 @@ mod tests {
         expect(&mut files, &[FileAction::Close(FILE)]);
         let unread = [brought(pages(0, 4), true), brought(pages(1, 2), false)];
         files.stream_finished(FILE, unread.map(Unread::Brought).into());
-        let kept = FileAction::KeepShelved(FILE, pages(1, 2));
+        let kept = FileAction::DecideShelved(FILE, pages(1, 2), Fate::Others);
         expect(&mut files, &[shelved(&[pages(0, 4)]), kept]);
     }
 
@@ -660,7 +662,7 @@ mod tests {
         waits.insert(pages(0, 4));
         let actions: Vec<FileAction> = core::iter::from_fn(|| files.next()).collect();
         let stays = FileAction::Decide(FILE, pages(0, 8), true);
-        let shelved_stays = FileAction::DecideShelved(FILE, pages(0, 8), true);
+        let shelved_stays = FileAction::DecideShelved(FILE, pages(0, 8), Fate::Stays);
         let again = FileAction::Shelve(FILE, waits.clone(), waits);
         let last = &actions[actions.len() - 3..];
         assert_eq!(

@@ -70,6 +70,17 @@ pub enum ShelfAction {
     },
 }
 
+/// What becomes of pages of ours on the shelf.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// They stay, since others brought them in.
+    Others,
+    /// They stay, since they were used again.
+    Stays,
+    /// They go, even if they were held.
+    Goes,
+}
+
 /// A file's place on the shelf. A file may have several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ShelfPlace(u64);
@@ -177,39 +188,23 @@ impl Shelf {
         self.crowd = self.crowd.max(self.closed.len().div_ceil(2));
     }
 
-    /// Others brought in this range, so nothing there is ours any more.
-    pub fn keep(&mut self, file: FileNumber, range: ByteRange) {
-        for place in self.places_of(file) {
-            if let Some(small) = self.files.get_mut(&place) {
-                small.ours.remove(range);
-                small.held.remove(range);
-            }
-            self.unpark_if_decided(place);
-        }
-    }
-
-    /// What was held in this range stays, or goes.
-    pub fn decided(&mut self, file: FileNumber, range: ByteRange, stays: bool) {
-        for place in self.places_of(file) {
-            if let Some(small) = self.files.get_mut(&place) {
-                small.held.remove(range);
-                if stays {
-                    small.reused_bytes += small.ours.remove(range);
-                }
-            }
-            self.unpark_if_decided(place);
-        }
-    }
-
-    fn places_of(&self, file: FileNumber) -> Vec<ShelfPlace> {
+    /// It is known what becomes of this range.
+    pub fn decided(&mut self, file: FileNumber, range: ByteRange, fate: Fate) {
         let all = (file, ShelfPlace(0))..=(file, ShelfPlace(u64::MAX));
-        self.places.range(all).map(|(_, place)| *place).collect()
-    }
-
-    fn unpark_if_decided(&mut self, place: ShelfPlace) {
-        let small = self.files.get(&place);
-        if small.is_some_and(|small| small.held.is_empty()) {
-            self.unpark(place);
+        let places: Vec<_> = self.places.range(all).map(|(_, place)| *place).collect();
+        for place in places {
+            let Some(small) = self.files.get_mut(&place) else {
+                continue;
+            };
+            small.held.remove(range);
+            match fate {
+                Fate::Others => drop(small.ours.remove(range)),
+                Fate::Stays => small.reused_bytes += small.ours.remove(range),
+                Fate::Goes => {}
+            }
+            if small.held.is_empty() {
+                self.unpark(place);
+            }
         }
     }
 
@@ -505,7 +500,7 @@ mod tests {
     fn what_others_brought_in_is_neither_dropped_nor_left() {
         let mut shelf = Shelf::default();
         let place = put(&mut shelf, 0, Mode::DONTCACHE);
-        shelf.keep(FILE, ByteRange::new(0, BYTES / 2));
+        shelf.decided(FILE, ByteRange::new(0, BYTES / 2), Fate::Others);
         assert_eq!(shelf.ours(place).map(RangeSet::bytes), Some(BYTES / 2));
         shelf.failed(place);
         assert_eq!(shelf.next(0, false), done(place, BYTES / 2));
@@ -526,10 +521,11 @@ mod tests {
             assert_eq!(shelf.next(GRACE_NS, false), None);
             assert_eq!(shelf.next_due(GRACE_NS, false), waits);
             let half = ByteRange::new(0, BYTES / 2);
-            shelf.decided(FILE, half, stays);
+            let fate = if stays { Fate::Stays } else { Fate::Goes };
+            shelf.decided(FILE, half, fate);
             assert_eq!(shelf.next(GRACE_NS, false), None);
             assert_eq!(shelf.next_due(GRACE_NS, false), waits);
-            shelf.decided(FILE, ByteRange::WHOLE, false);
+            shelf.decided(FILE, ByteRange::WHOLE, Fate::Goes);
             assert_eq!(shelf.next_due(GRACE_NS, false), Some(GRACE_NS));
             let drop = Some(ShelfAction::Drop(vec![place]));
             assert_eq!(shelf.next(GRACE_NS, false), drop);
@@ -558,7 +554,7 @@ mod tests {
             if held_bytes > 0 {
                 assert_eq!(shelf.next(GRACE_NS, false), Some(ShelfAction::Park(place)));
                 assert_eq!(shelf.next(GRACE_NS, false), None);
-                shelf.decided(FILE, ByteRange::WHOLE, false);
+                shelf.decided(FILE, ByteRange::WHOLE, Fate::Goes);
             }
             let drop = Some(ShelfAction::Drop(vec![place]));
             assert_eq!(shelf.next(GRACE_NS, false), drop);

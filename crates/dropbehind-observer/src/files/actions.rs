@@ -49,13 +49,9 @@ impl Files {
                         observed.decided(range, stays);
                     }
                 }
-                FileAction::DecideShelved(number, range, stays) => {
-                    let decided = Message::Decided(number, range, stays);
+                FileAction::DecideShelved(number, range, fate) => {
+                    let decided = Message::Decided(number, range, fate);
                     self.small.send(self.disk_of(number), decided);
-                }
-                FileAction::KeepShelved(number, range) => {
-                    let keep = Message::Keep(number, range);
-                    self.small.send(self.disk_of(number), keep);
                 }
                 FileAction::Forget(number) => self.forget(number),
             }

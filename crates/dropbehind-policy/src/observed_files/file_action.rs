@@ -6,6 +6,7 @@ use super::FileNumber;
 use super::brought::Brought;
 use crate::range::ByteRange;
 use crate::range_set::RangeSet;
+use crate::shelf::Fate;
 
 /// What the shell has to do about a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,13 +25,11 @@ pub enum FileAction {
     /// Give up the descriptor of a file on the shelf: it was opened again, and closed with nothing
     /// more brought in.
     Release(FileNumber),
-    /// Others brought in this range of a file on the shelf.
-    KeepShelved(FileNumber, ByteRange),
     /// This range was used again and stays, or else goes: report that to the file's stream, if
     /// there is one.
     Decide(FileNumber, ByteRange, bool),
-    /// The same of a file on the shelf.
-    DecideShelved(FileNumber, ByteRange, bool),
+    /// This is what becomes of this range of a file on the shelf.
+    DecideShelved(FileNumber, ByteRange, Fate),
     /// Nothing is left to do for the file.
     Forget(FileNumber),
 }

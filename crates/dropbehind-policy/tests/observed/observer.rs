@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use dropbehind_policy::grace::SMALL_FILE_BYTES;
 use dropbehind_policy::{
-    Brought, ByteRange, FileAction, FileNumber, Inode, ObservedFiles, RangeSet, StreamId, Unread,
-    Used, Writeback,
+    Brought, ByteRange, Fate, FileAction, FileNumber, Inode, ObservedFiles, RangeSet, StreamId,
+    Unread, Used, Writeback,
 };
 
 use crate::disk_thread::{Letter, Use};
@@ -368,16 +368,13 @@ impl World {
                         letter.decided.push((range, stays));
                     }
                 }
-                FileAction::DecideShelved(number, range, stays) => {
-                    self.coverage.saw("decisions for shelved files");
-                    let decide = SmallMessage::Decide(number, range, stays);
+                FileAction::DecideShelved(number, range, fate) => {
+                    self.coverage.saw(match fate {
+                        Fate::Others => "others told to the shelf",
+                        Fate::Stays | Fate::Goes => "decisions for shelved files",
+                    });
+                    let decide = SmallMessage::Decide(number, range, fate);
                     self.small.inbox.push_back(decide);
-                }
-                FileAction::KeepShelved(number, range) => {
-                    self.coverage.saw("others told to the shelf");
-                    self.small
-                        .inbox
-                        .push_back(SmallMessage::Keep(number, range));
                 }
                 FileAction::Forget(number) => self.forget(number),
             }

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use dropbehind_policy::{ByteRange, Counted, FileNumber, RangeSet, Shelf, ShelfAction, ShelfPlace};
+use dropbehind_policy::{
+    ByteRange, Counted, Fate, FileNumber, RangeSet, Shelf, ShelfAction, ShelfPlace,
+};
 
 use crate::kernel::Mark;
 use crate::observer::Input;
@@ -11,8 +13,7 @@ use crate::world::World;
 #[derive(Clone, Debug)]
 pub(crate) enum SmallMessage {
     File(FileNumber, usize, RangeSet, RangeSet, bool),
-    Keep(FileNumber, ByteRange),
-    Decide(FileNumber, ByteRange, bool),
+    Decide(FileNumber, ByteRange, Fate),
     Flush,
 }
 
@@ -63,10 +64,9 @@ impl World {
                     any = true;
                     self.put(number, file, ours, held, written);
                 }
-                SmallMessage::Decide(number, range, stays) => {
-                    self.small.shelf.decided(number, range, stays);
+                SmallMessage::Decide(number, range, fate) => {
+                    self.small.shelf.decided(number, range, fate);
                 }
-                SmallMessage::Keep(number, range) => self.small.shelf.keep(number, range),
                 SmallMessage::Flush => {
                     self.small.flushing = true;
                     self.flushed = true;

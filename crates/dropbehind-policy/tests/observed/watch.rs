@@ -55,7 +55,6 @@ impl World {
             FileAction::Report(number, _) | FileAction::Close(number) => (number, Some(true)),
             FileAction::Shelve(number, ..)
             | FileAction::Release(number)
-            | FileAction::KeepShelved(number, _)
             | FileAction::Decide(number, ..)
             | FileAction::DecideShelved(number, ..)
             | FileAction::Forget(number) => (number, None),
