@@ -38,7 +38,7 @@ pub use inodes::{KernelDevices, KernelInode, has_subvolumes};
 
 use crate::kernel::{KernelVersion, kernel_version};
 use event::{Recorded, Tasks};
-use format::{Format, Unusable};
+use format::Format;
 use queue::Queue;
 use records::Stamped;
 use ring::Rings;
@@ -170,10 +170,7 @@ impl CacheTrace {
     pub fn open(ring_bytes: usize) -> Result<Self, CacheTraceError> {
         let (tracepoint, text) = tracefs::tracepoint(TRACEPOINT)?;
         let large_folios = kernel_version() >= LARGE_FOLIOS_SINCE;
-        let format = Format::parse(&text, large_folios).map_err(|error| match error {
-            Unusable::NoOrder => CacheTraceError::NoOrder,
-            Unusable::Unknown => strange_format(),
-        })?;
+        let format = Format::parse(&text, large_folios)?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(other("epoll_create1"))?;
         let add = |fd: BorrowedFd<'_>| {
             epoll::add(

@@ -1,6 +1,7 @@
 //! Where a tracepoint's record has its fields: the file `format` in tracefs,
 //! Documentation/trace/events.rst.
 
+use super::{CacheTraceError, strange_format};
 use crate::bpf::instruction::{Assembler, Operation, Register, Width};
 
 /// Where the fields of `mm_filemap_add_to_page_cache` are.
@@ -20,19 +21,10 @@ pub(crate) struct Field {
     width: Option<Width>,
 }
 
-/// Why a format cannot be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unusable {
-    /// Only the folio's order is missing.
-    NoOrder,
-    /// The text has an unknown form.
-    Unknown,
-}
-
 impl Format {
     /// If the kernel has `large_folios`, its records must give their order.
-    pub(super) fn parse(text: &str, large_folios: bool) -> Result<Self, Unusable> {
-        let field = |name| Field::find(text, name).ok_or(Unusable::Unknown);
+    pub(super) fn parse(text: &str, large_folios: bool) -> Result<Self, CacheTraceError> {
+        let field = |name| Field::find(text, name).ok_or_else(strange_format);
         let format = Self {
             inode: field("i_ino")?,
             index: field("index")?,
@@ -44,8 +36,8 @@ impl Format {
         };
         match Field::find(text, "order") {
             Some(order) => Ok(Self { order, ..format }),
-            None if Field::is_named(text, "order") => Err(Unusable::Unknown),
-            None if large_folios => Err(Unusable::NoOrder),
+            None if Field::is_named(text, "order") => Err(strange_format()),
+            None if large_folios => Err(CacheTraceError::NoOrder),
             None => Ok(format),
         }
     }
@@ -198,22 +190,27 @@ print fmt: \"dev %d:%d ino %lx pfn=0x%lx ofs=%lu order=%u\", REC->order
     #[test]
     fn a_missing_order_is_told() {
         let (without, _) = TEXT.split_once("\tfield:unsigned char order").unwrap();
-        assert_eq!(Format::parse(without, true), Err(Unusable::NoOrder));
+        let error = Format::parse(without, true).unwrap_err();
+        assert!(matches!(error, CacheTraceError::NoOrder), "{error}");
         // Before there were large folios, each was a page.
         let format = Format::parse(without, false).unwrap();
         assert_eq!(format.folio(&[0xa5; 36]).unwrap().order, 0);
+    }
+
+    fn is_refused(text: &str) -> bool {
+        matches!(Format::parse(text, true), Err(CacheTraceError::Other(..)))
     }
 
     #[test]
     fn nonsense_is_refused() {
         let (before_device, _) = TEXT.split_once("\tfield:dev_t").unwrap();
         for text in ["", "field:", "field:;", "\0", before_device] {
-            assert_eq!(Format::parse(text, true), Err(Unusable::Unknown), "{text}");
+            assert!(is_refused(text), "{text}");
         }
         let odd = TEXT.replace("offset:36;\tsize:1", "offset:36;\tsize:3");
-        assert_eq!(Format::parse(&odd, true), Err(Unusable::Unknown));
+        assert!(is_refused(&odd));
         let huge = TEXT.replace("offset:32", "offset:99999999999999999999999");
-        assert_eq!(Format::parse(&huge, true), Err(Unusable::Unknown));
+        assert!(is_refused(&huge));
         let beyond = TEXT.replace("offset:32", &format!("offset:{}", usize::MAX));
         assert_eq!(Format::parse(&beyond, true).unwrap().folio(&[0; 40]), None);
         for end in 0..TEXT.len() {
