@@ -72,15 +72,3 @@ impl std::error::Error for CacheTraceError {
         }
     }
 }
-
-impl From<CacheTraceError> for io::Error {
-    fn from(error: CacheTraceError) -> Self {
-        match error {
-            CacheTraceError::NotPermitted => Self::new(io::ErrorKind::PermissionDenied, error),
-            CacheTraceError::NoOrder
-            | CacheTraceError::NoTracefs(_)
-            | CacheTraceError::NoTracepoint(_) => Self::new(io::ErrorKind::Unsupported, error),
-            CacheTraceError::Other(_, error) => error,
-        }
-    }
-}
