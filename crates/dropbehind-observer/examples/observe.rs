@@ -58,7 +58,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         opens: None,
         source: Source::Namespace { process },
         rules: Arc::new(Everything),
-        kind: "run".into(),
         io_priority: IoPriority::Inherit,
         traced: true,
     })?;

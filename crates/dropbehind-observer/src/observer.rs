@@ -67,8 +67,6 @@ pub struct ObserverConfig {
     pub source: Source,
     /// Which files to observe, and how.
     pub rules: Arc<dyn Rules>,
-    /// What the snapshot calls it: `run` or `watch`.
-    pub kind: String,
     /// I/O priority of the flusher's threads.
     pub io_priority: IoPriority,
     /// Whether to ask the kernel who brings which page into the cache, if it reports that.
@@ -213,7 +211,10 @@ impl Observer {
             .map_err(failed("a thread could not be started"))?;
         let shared = Arc::new(Shared {
             reporter: Reporter {
-                kind: config.kind,
+                kind: match config.source {
+                    Source::Namespace { .. } => "run",
+                    Source::Machine => "watch",
+                },
                 flusher: flusher.clone(),
                 small: small.clone(),
                 board: Arc::clone(&board),

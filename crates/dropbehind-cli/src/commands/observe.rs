@@ -206,7 +206,6 @@ fn begin(process: i32, wishes: &Wishes) -> Result<Observer, FromObserver> {
     let observer = Observer::new(ObserverConfig {
         source: Source::Namespace { process },
         rules: Arc::new(rules),
-        kind: "run".to_owned(),
         traced: tracing_is_wanted(),
         opens,
         io_priority: io_priority.map_err(|error| failed(format!("{error}.")))?,

@@ -18,7 +18,7 @@ use crate::status::FILES_MAX;
 /// All counters of an observer.
 pub(super) struct Reporter {
     /// What the snapshot calls the observer.
-    pub(super) kind: String,
+    pub(super) kind: &'static str,
     pub(super) flusher: Flusher,
     pub(super) small: SmallFiles,
     pub(super) board: SharedBoard,
@@ -90,7 +90,7 @@ impl Reporter {
         let files = listed.collect();
         Snapshot {
             elapsed_ns: u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX),
-            kind: self.kind.clone(),
+            kind: self.kind.to_owned(),
             process: std::process::id(),
             traced: self.traced,
             cpu_ns: own_cpu_ns(),

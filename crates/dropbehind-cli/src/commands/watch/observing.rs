@@ -31,7 +31,6 @@ pub(super) fn begin(rules: Arc<dyn Rules>) -> Result<Observer, Failure> {
         opens: None,
         source: Source::Machine,
         rules,
-        kind: "watch".to_owned(),
         traced: tracing_is_wanted(),
         io_priority: IO_PRIORITY,
     });
