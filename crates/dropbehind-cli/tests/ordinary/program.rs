@@ -109,8 +109,9 @@ fn a_run_whose_parents_have_left_the_outer_run_is_still_its_own() {
 fn programs_that_let_nobody_look_are_told() {
     need!(all Ordinary::needs(&["python3"]));
     let user = Ordinary::new();
-    let script = "import ctypes; ctypes.CDLL(None).prctl(4, 0, 0, 0, 0); \
-                  open(\"data\", \"wb\").write(bytes(1 << 20))";
+    // Of one that has ended, nobody can say that it would not have.
+    let script = "import ctypes, time; ctypes.CDLL(None).prctl(4, 0, 0, 0, 0); \
+                  open(\"data\", \"wb\").write(bytes(1 << 20)); time.sleep(1)";
     let left = user.runs("", &format!("$RUN -v python3 -c '{script}'"));
     assert_eq!(left.code, Some(0), "{left:?}");
     assert!(left.stderr.contains("let nobody look"), "{left:?}");

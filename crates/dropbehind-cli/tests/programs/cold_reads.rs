@@ -88,3 +88,43 @@ fn files_that_eight_threads_read_on_a_busy_machine() {
     });
     are_dropped(Fs::Ext4);
 }
+
+/// Where the trace does not name failures of writeback, each file is asked about them, by a read.
+const AT_RANDOM: &str = r#"
+import mmap, os, random
+chance = random.Random(1)
+data = os.urandom(1 << 20)
+for turn in range(300):
+    file = os.open(f"x{chance.randrange(8):02}", os.O_RDWR)
+    os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)
+    length = chance.choice([4096, 8192, 65536, 303104])
+    offset = chance.randrange((4 << 20) - length) & ~4095
+    way = turn % 3
+    if way == 0: os.pread(file, length, offset)
+    elif way == 1: os.pwrite(file, data[:length], offset)
+    else:
+        pages = mmap.mmap(file, 4 << 20)
+        pages.madvise(mmap.MADV_RANDOM)
+        for page in range(offset, offset + length, 4096): pages[page:page + 1] = b"z"
+        pages.close()
+    os.close(file)
+"#;
+
+#[test]
+fn what_is_used_at_random_goes_without_the_trace() {
+    for filesystem in [Fs::Ext4, Fs::Xfs, Fs::Btrfs] {
+        need!(all Bed::needs(filesystem, &["python3", "split"]));
+        let bed = Bed::on(filesystem);
+        bed.input("head -c 32M /dev/urandom | split -b 4M -d -a 2");
+        std::fs::write(bed.file("program.py"), AT_RANDOM).unwrap();
+        bed.cools("input");
+        let options = "--source seccomp --only 'input/*'";
+        let figures = Figures::of(&bed, options, "input", "exec $RUN python3 ../program.py");
+        assert_eq!(bed.cached("input"), [], "{filesystem:?}: {figures:?}");
+        assert_eq!(
+            figures.bytes("kept_bytes"),
+            0,
+            "{filesystem:?}: {figures:?}"
+        );
+    }
+}

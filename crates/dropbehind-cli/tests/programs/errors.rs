@@ -204,6 +204,42 @@ fn what_did_not_reach_the_disk_is_read_back_from_a_raw_device() {
     nobody_reads_other_bytes(0, || FailingDisk::raw().unwrap());
 }
 
+#[test]
+fn what_stays_of_a_file_that_could_not_be_written_is_reported() {
+    need!(all FailingDisk::needs(Some(Fs::Ext4NoJournal)));
+    need!(Need::Cachestat);
+    for source in ["fanotify", "seccomp"] {
+        let disk = FailingDisk::new().unwrap();
+        let user = User::new();
+        let (file, stats) = (disk.file("large"), user.file("stats"));
+        let mib = FailingDisk::TOO_MUCH_BYTES >> 20;
+        let run = format!(
+            "{RUN} --source {source} --only {} --stats {}",
+            file.display(),
+            stats.display()
+        );
+        let script = format!(
+            "$RUN dd if=/dev/zero of={} bs=1M count={mib} status=none",
+            file.display()
+        );
+        let reclaim = Reclaim::watch();
+        let left = once(&user, &run, &script);
+        assert_eq!(left.code, Some(0), "{left:?}");
+        let text = std::fs::read_to_string(stats).unwrap();
+        let stats: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let bytes = |name: &str| stats[name].as_u64().unwrap();
+        let cached_bytes = cached(&file).unwrap().cached_pages * 4096;
+        let taken_bytes = reclaim.bytes_of(&file).unwrap();
+        assert!(
+            (cached_bytes..=cached_bytes + taken_bytes).contains(&bytes("left_bytes")),
+            "{source}: {cached_bytes} are cached, {taken_bytes} were taken: {stats}"
+        );
+        for total in ["brought_bytes", "bytes_written"] {
+            assert_eq!(bytes(total), mib << 20, "{source} {total}: {stats}");
+        }
+    }
+}
+
 /// A tree of writers and readers, so that there is something to kill at any
 /// moment.
 #[test]
