@@ -22,18 +22,20 @@ use dropbehind_linux::seccomp::{
     Holders, are_stopped_at_opens, can_stop_at_opens, may_trace, yama_scope,
 };
 use dropbehind_linux::{
-    Apart, Change, CommandLine, Fanotify, Program, SignalFd, StartState, die_by,
+    Apart, Change, CommandLine, Fanotify, Pidfd, Program, SignalFd, StartState, die_by,
     unshare_mount_namespace,
 };
 use dropbehind_observer::opens::{self, OpenServer, Served};
 use dropbehind_observer::snapshot::KEEPS_ALL;
 use messages::Wishes;
 use observer_process::ObserverProcess;
+use stand_by::StandBy;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
+use std::process::Child;
 use std::time::{Duration, Instant};
 use summary::ObservedStats;
 use supervisor::{Account, Ended, NoAccount, NotReady, Supervisor};
@@ -92,6 +94,18 @@ pub(super) fn run(args: &RunArgs) -> Exit {
             say(&failure.to_string());
             failure.exit
         }
+    }
+}
+
+/// Waits for a process that ends by itself. If somebody has stopped it, it is left behind.
+fn wait_for_end(mut child: Child) {
+    let Ok(process) = i32::try_from(child.id()) else {
+        return;
+    };
+    if let Ok(pidfd) = Pidfd::open(process)
+        && matches!(pidfd.wait(Some(PATIENCE)), Ok(true))
+    {
+        let _ = child.wait();
     }
 }
 
@@ -299,7 +313,9 @@ fn begin(
         holders: Holders::new()?,
         observer: opens,
     };
-    supervisor.serve(OpenServer::start(served, stand_by::starter())?);
+    let stand_by = StandBy::default();
+    let opens = OpenServer::start(served, stand_by::starter(&stand_by))?;
+    supervisor.serve(opens, stand_by);
     supervisor.observe(program, wishes)
 }
 

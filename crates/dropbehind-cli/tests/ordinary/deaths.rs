@@ -191,6 +191,47 @@ fn a_stopped_supervisor_or_observer_stops_nothing() {
     }
 }
 
+/// Runs a command, and prints how many processes that leaves to a parent that adopts orphans.
+const ADOPTS: &str = "import ctypes, os, subprocess, sys\n\
+     PR_SET_CHILD_SUBREAPER = 36\n\
+     assert ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1) == 0\n\
+     subprocess.run(sys.argv[1:], stderr=subprocess.DEVNULL)\n\
+     left = 0\n\
+     while True:\n \
+         try: os.wait(); left += 1\n \
+         except ChildProcessError: break\n\
+     print(left)\n";
+
+/// Nobody may wait for orphans: the first process of a container often does not.
+#[test]
+fn no_process_is_left_to_the_first_one() {
+    need!(all Ordinary::needs(&["python3"]));
+    let user = Ordinary::new();
+    std::fs::write(user.file("adopts.py"), ADOPTS).unwrap();
+    for command in ["true", "no-such-program"] {
+        let left = user.does(&format!("python3 adopts.py $RUN {command}"));
+        assert_eq!(left, "0\n", "{command}");
+    }
+}
+
+#[test]
+fn each_process_has_our_name() {
+    need!(all Ordinary::needs(&["python3"]));
+    let running = Running::start();
+    for command in ["run", "observe", "stand-by"] {
+        let began = Instant::now();
+        let name = || {
+            let process = running.processes(command)[0];
+            std::fs::read_to_string(format!("/proc/{process}/comm")).unwrap()
+        };
+        while name() != "dropbehind\n" {
+            assert!(began.elapsed() < Duration::from_secs(60), "{}", name());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+    assert_eq!(running.ends(), Some(7));
+}
+
 /// Writes files of 2 MiB to another folder until told to stop.
 const WRITES: &str = "import os, sys\n\
      n = 0\n\

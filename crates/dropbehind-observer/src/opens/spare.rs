@@ -19,9 +19,15 @@ pub fn stand_by(served: Served, holder: usize, other: i32, mut start_spare: Star
     let others = 1 - holder;
     let mut before = (0, 0, false);
     while let Some(other) = &serving.other {
-        let is_dead = other.wait(Some(TICK)).unwrap_or(false);
+        let listener = served.listener.as_fd();
+        let mut ends = [
+            PollEntry::new(other.as_fd(), Interest::Readable),
+            PollEntry::new(listener, Interest::HangUp),
+        ];
+        let _ = poll(&mut ends, Some(TICK));
+        let is_dead = ends[0].is_ready();
         serving.finish_due();
-        let mut entry = [PollEntry::new(served.listener.as_fd(), Interest::Readable)];
+        let mut entry = [PollEntry::new(listener, Interest::Readable)];
         let ready = poll(&mut entry, Some(Duration::ZERO)).is_ok_and(|ready| ready > 0);
         if entry[0].is_hung_up() {
             return;

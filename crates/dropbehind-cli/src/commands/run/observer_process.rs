@@ -1,6 +1,7 @@
 //! The observer as its supervisor sees it: a process that may die at any time.
 
 use super::messages::{Connection, FromObserver, Heard, ToObserver};
+use super::wait_for_end;
 use dropbehind_linux::detach;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -75,16 +76,8 @@ impl ObserverProcess {
 
     /// Waits until it has ended. It does so by itself once it has reported and nothing is left
     /// to observe; until then it may keep file systems busy.
-    pub(super) fn wait(mut self) {
-        // It ends at once, unless somebody stopped it: then it is left behind.
-        let Ok(process) = i32::try_from(self.child.id()) else {
-            return;
-        };
-        if let Ok(pidfd) = dropbehind_linux::Pidfd::open(process)
-            && matches!(pidfd.wait(Some(super::PATIENCE)), Ok(true))
-        {
-            let _ = self.child.wait();
-        }
+    pub(super) fn wait(self) {
+        wait_for_end(self.child);
     }
 
     /// Kills it, and waits for its end.

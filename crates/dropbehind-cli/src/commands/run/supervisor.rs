@@ -8,6 +8,7 @@
 use super::PATIENCE;
 use super::messages::{FromObserver, ToObserver, Wishes};
 use super::observer_process::ObserverProcess;
+use super::stand_by::StandBy;
 use dropbehind_linux::{
     Change, Interest, PollEntry, Program, Received, SignalFd, StartState, die_by,
     give_up_inherited_descriptors, poll, process_stat, stop_by,
@@ -75,8 +76,8 @@ pub(super) struct Supervisor {
     start: StartState,
     signals: SignalFd,
     observer: ObserverProcess,
-    /// Answers the program's opens, if it is stopped at them.
-    opens: Option<OpenServer>,
+    /// What answers the program's opens, if it is stopped at them.
+    opens: Option<(OpenServer, StandBy)>,
 }
 
 /// Signals that end a process unless it handles them.
@@ -111,8 +112,8 @@ impl Supervisor {
     }
 
     /// Answers the program's opens from here on.
-    pub(super) fn serve(&mut self, opens: OpenServer) {
-        self.opens = Some(opens);
+    pub(super) fn serve(&mut self, opens: OpenServer, stand_by: StandBy) {
+        self.opens = Some((opens, stand_by));
     }
 
     /// Waits for the observer's report, before the program runs. A signal that would have ended
@@ -259,7 +260,16 @@ impl Supervisor {
 
     /// Has the observer finish what is left, and hears how it went.
     pub(super) fn settle(mut self, limit: Duration) -> Result<Account, NoAccount> {
-        let processes = self.opens.as_ref().map(OpenServer::flush);
+        let account = self.account(limit);
+        if matches!(account, Ok(Account { processes: 0, .. })) {
+            self.observer.wait();
+        }
+        wait_for_stand_by(self.opens);
+        account
+    }
+
+    fn account(&mut self, limit: Duration) -> Result<Account, NoAccount> {
+        let processes = self.opens.as_ref().map(|(opens, _)| opens.flush());
         self.observer.tell(&ToObserver::ProgramEnded { processes });
         let mut deadline = Instant::now() + limit;
         let mut finishing = false;
@@ -272,9 +282,6 @@ impl Supervisor {
                     snapshot,
                 } = report
                 {
-                    if processes == 0 {
-                        self.observer.wait();
-                    }
                     return Ok(Account {
                         settled,
                         hung,
@@ -313,6 +320,16 @@ impl Supervisor {
     /// Ends the observer, as there is nothing to observe.
     pub(super) fn dismiss(self) {
         self.observer.end();
+        wait_for_stand_by(self.opens);
+    }
+}
+
+/// It ends once no process of the program is left. If there is one, nobody waits.
+fn wait_for_stand_by(opens: Option<(OpenServer, StandBy)>) {
+    if let Some((opens, stand_by)) = opens
+        && opens.is_over()
+    {
+        stand_by.wait();
     }
 }
 
