@@ -77,7 +77,8 @@ fn it_stays_with_daemons_and_no_longer() {
     let user = User::new();
     // A daemon as they are made: two forks, a session of its own, nothing open.
     let script = "exec $RUN -v bash -c '(setsid bash -c \"while test ! -e end; do sleep 0.01; done; \
-                  dd if=/dev/zero of=late bs=1M count=20; touch done\" </dev/null >/dev/null 2>&1 &)'";
+                  dd if=/dev/zero of=late bs=1M count=20; touch done\" </dev/null >/dev/null 2>&1 &); \
+                  dd if=/dev/zero of=early bs=1M count=20 status=none'";
     let mut command = bash(&user, RUN, script);
     command.stderr(Stdio::piped());
     let running = command.spawn().expect("the command");
@@ -90,13 +91,16 @@ fn it_stays_with_daemons_and_no_longer() {
     let output = running.wait_with_output().expect("its end");
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(stderr.contains("running; the observer stays"), "{stderr}");
+    assert!(stderr.contains("at the end, not dropped yet"), "{stderr}");
     assert!(lives(observer));
     std::fs::write(user.file("end"), "").unwrap();
     wait_for("the observer's end", || !lives(observer));
-    // It saw to what the daemon wrote.
+    // It saw to what the daemon and its parent wrote.
     assert!(user.file("done").exists());
-    let left = dropbehind_testbed::residency::fincore(&user.file("late"));
-    assert_eq!(left.unwrap(), 0);
+    for name in ["early", "late"] {
+        let left = dropbehind_testbed::residency::fincore(&user.file(name));
+        assert_eq!(left.unwrap(), 0, "{name}");
+    }
 }
 
 #[test]

@@ -126,6 +126,10 @@ pub(super) fn lines(account: &Account, keeps: bool) -> Vec<String> {
             )
         }
         (false, true) => format!("{} at the end", show(end_bytes)),
+        // The observer stays with the processes that were left.
+        (false, false) if account.processes > 0 && !account.hung => {
+            format!("{} at the end, not dropped yet", show(end_bytes))
+        }
         (false, false) => format!("{} at the end, left to the kernel", show(end_bytes)),
     };
     let most = show(totals.peak_cached_bytes);
