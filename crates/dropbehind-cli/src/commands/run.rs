@@ -31,6 +31,7 @@ use messages::Wishes;
 use observer_process::ObserverProcess;
 use stand_by::StandBy;
 use std::ffi::OsString;
+use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
@@ -245,8 +246,8 @@ fn observed(
     };
     let observer = ObserverProcess::start(reported).map_err(|error| {
         NotObserved::Else(own(format!(
-            "cannot start the observer: {error}. Check that /proc is mounted, and the limits on \
-             open files and processes (ulimit -n -u)."
+            "cannot start the observer: {}",
+            no_start(&error)
         )))
     })?;
     let mut supervisor = Supervisor::new(start, signals, observer);
@@ -289,6 +290,23 @@ fn observed(
         ended,
         began,
     })
+}
+
+/// Why a process of ours cannot be started, with the next step.
+fn no_start(error: &io::Error) -> String {
+    use io::ErrorKind::{NotFound, PermissionDenied};
+    let files = [
+        ("/dev/null", "Make it: mknod -m 666 /dev/null c 1 3."),
+        ("/proc/self/exe", "Mount /proc: mount -t proc proc /proc."),
+    ];
+    if matches!(error.kind(), NotFound | PermissionDenied) {
+        for (path, step) in files {
+            if let Err(error) = File::open(path) {
+                return format!("{path}: {error}. {step}");
+            }
+        }
+    }
+    format!("{error}. Check the limits on open files and processes (ulimit -n -u).")
 }
 
 /// Puts everything in place for the program, which can then be released.

@@ -69,6 +69,19 @@ fn failures_of_our_own_come_before_the_program() {
 }
 
 #[test]
+fn a_missing_device_is_named() {
+    need!(Need::Root, Need::Tool("unshare"));
+    let user = User::new();
+    let script = "unshare --mount sh -c 'mount -t tmpfs none /dev && exec $RUN touch started'";
+    let left = once(&user, RUN, script);
+    assert_eq!(left.code, Some(125), "{left:?}");
+    for saying in ["/dev/null: No such file", "mknod", "touch was not started"] {
+        assert!(left.stderr.contains(saying), "{saying}: {left:?}");
+    }
+    assert!(!user.file("started").exists());
+}
+
+#[test]
 fn options_end_where_the_program_begins() {
     need!(Need::Root);
     let user = User::new();
