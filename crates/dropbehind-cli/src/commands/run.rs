@@ -29,6 +29,8 @@ use dropbehind_observer::opens::{self, OpenServer, Served};
 use dropbehind_observer::snapshot::KEEPS_ALL;
 use messages::Wishes;
 use observer_process::ObserverProcess;
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::StatxFlags;
 use stand_by::StandBy;
 use std::ffi::OsString;
 use std::fs::File;
@@ -361,6 +363,7 @@ fn wishes(args: &RunArgs, disks: Disks, opens_reported: bool) -> Wishes {
 
 /// How the program's opens can become known here.
 fn choose_source(wanted: OpenSource) -> Result<Apart, Failure> {
+    check_calls()?;
     match wanted {
         OpenSource::Fanotify => match check_privilege() {
             Ok(()) => Ok(Apart::MountNamespace),
@@ -385,6 +388,31 @@ fn choose_source(wanted: OpenSource) -> Result<Apart, Failure> {
     }
 }
 
+/// Finds out whether a sandbox refuses calls without which nothing can be observed: it may be older
+/// than the call.
+fn check_calls() -> Result<(), Failure> {
+    let asked = rustix::fs::AtFlags::empty();
+    let root = rustix::fs::statx(rustix::fs::CWD, "/", asked, StatxFlags::MNT_ID);
+    let event = eventfd(0, EventfdFlags::CLOEXEC);
+    let process = Pidfd::open(rustix::process::getpid().as_raw_nonzero().get());
+    let tried = [
+        ("statx(2)", root.map(drop).map_err(io::Error::from)),
+        ("eventfd(2)", event.map(drop).map_err(io::Error::from)),
+        ("pidfd_open(2)", process.map(drop)),
+    ];
+    for (call, result) in tried {
+        if let Err(error) = result
+            && is_refusal(&error)
+        {
+            return Err(Failure::impossible(format!(
+                "{call} is refused here: {error}. Observing takes it: start dropbehind outside of \
+                 the sandbox (a seccomp filter), or allow it there."
+            )));
+        }
+    }
+    Ok(())
+}
+
 /// Finds out whether programs can be stopped at their opens.
 fn check_stopping() -> Result<Apart, Failure> {
     if yama_scope() >= 2 && !may_trace() {
@@ -405,10 +433,11 @@ fn check_stopping() -> Result<Apart, Failure> {
 /// Whether fanotify and seccomp could tell what a program opens.
 pub(super) fn sources() -> (Result<(), String>, Result<(), String>) {
     let said = |failure: Failure| failure.to_string();
-    let fanotify = check_privilege()
-        .and_then(|()| check_namespace())
-        .map_err(said);
-    (fanotify, check_stopping().map(drop).map_err(said))
+    let fanotify = check_calls()
+        .and_then(|()| check_privilege())
+        .and_then(|()| check_namespace());
+    let seccomp = check_calls().and_then(|()| check_stopping());
+    (fanotify.map_err(said), seccomp.map(drop).map_err(said))
 }
 
 /// Finds out whether observing by fanotify can work, before anything is started.
@@ -442,7 +471,7 @@ fn check_namespace() -> Result<(), Failure> {
     }
 }
 
-/// Whether the kernel, or a sandbox, gives no mount namespace.
+/// Whether the kernel, or a sandbox, refuses a call or a mount namespace.
 fn is_refusal(error: &io::Error) -> bool {
     use nix::libc::{EACCES, ENOSPC, ENOSYS, EPERM};
     let refusals = [EPERM, EACCES, ENOSYS, ENOSPC];

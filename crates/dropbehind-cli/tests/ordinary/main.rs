@@ -9,4 +9,5 @@ mod deaths;
 mod named_files;
 mod opens;
 mod program;
+mod sandbox;
 mod waiting;
