@@ -21,6 +21,7 @@ use crate::errno::check;
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::ptr;
 
 pub(crate) use filter::{Filter, install};
 
@@ -248,12 +249,13 @@ impl Notification {
 }
 
 /// Finds out whether this kernel and whatever sandbox we are in know the filter's answer
-/// (`SECCOMP_GET_ACTION_AVAIL`, since Linux 4.14), and let us look at files with openat2(2) (since
-/// Linux 5.6).
+/// (`SECCOMP_GET_ACTION_AVAIL`, since Linux 4.14), let us answer stopped calls, share memory with
+/// the other holder, and look at files with openat2(2) (since Linux 5.6).
 ///
 /// # Errors
+/// They name the call.
 /// - `EOPNOTSUPP`: the kernel has no listeners.
-/// - `ENOSYS`, `EPERM`: a sandbox forbids one of the two calls.
+/// - `ENOSYS`, `EPERM`: a sandbox forbids a call.
 /// - [`io::ErrorKind::Unsupported`]: the calls of this architecture are not known.
 pub fn can_stop_at_opens() -> io::Result<()> {
     const GET_ACTION_AVAIL: libc::c_uint = 2;
@@ -261,11 +263,28 @@ pub fn can_stop_at_opens() -> io::Result<()> {
     let action: u32 = libc::SECCOMP_RET_USER_NOTIF;
     // SAFETY: the kernel reads one number.
     let known = unsafe { libc::syscall(libc::SYS_seccomp, GET_ACTION_AVAIL, 0, &raw const action) };
-    check(known)?;
+    named("seccomp(2)", check(known))?;
+    for request in [RECEIVE, SEND, IS_VALID] {
+        // A sandbox decides before the kernel looks at the descriptor.
+        // SAFETY: no descriptor has this number, so the kernel reads and writes nothing.
+        let tried = unsafe { libc::ioctl(-1, request as _, ptr::null_mut::<u8>()) };
+        match check(tried.into()) {
+            Err(error) if error.raw_os_error() == Some(libc::EBADF) => {}
+            result => named("ioctl(2)", result)?,
+        }
+    }
+    named("memfd_create(2)", Holders::new().map(drop))?;
     use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
     let flags = OFlags::PATH | OFlags::CLOEXEC;
-    openat2(CWD, "/", flags, Mode::empty(), ResolveFlags::empty())?;
-    Ok(())
+    let root = openat2(CWD, "/", flags, Mode::empty(), ResolveFlags::empty());
+    named("openat2(2)", root.map(drop))
+}
+
+fn named(call: &str, result: Result<(), impl Into<io::Error>>) -> io::Result<()> {
+    result.map_err(|error| {
+        let error = error.into();
+        io::Error::new(error.kind(), format!("{call}: {error}"))
+    })
 }
 
 /// Whether this process may look into the memory of any other one (`CAP_SYS_PTRACE`).

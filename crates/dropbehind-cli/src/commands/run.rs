@@ -425,7 +425,7 @@ fn check_stopping() -> Result<Apart, Failure> {
         Ok(()) => Ok(Apart::StoppedAtOpens),
         Err(error) => Err(Failure::impossible(format!(
             "seccomp is no source of opens here: {error}. It takes Linux 5.6 or later, and no \
-             sandbox that forbids seccomp(2) or openat2(2)."
+             sandbox that forbids this call."
         ))),
     }
 }

@@ -11,7 +11,10 @@ fn a_refused_call_is_named_and_nothing_is_started() {
     for (name, shown) in [
         ("statx", "statx(2)"),
         ("pidfd_open", "pidfd_open(2)"),
+        ("ioctl", "ioctl(2)"),
+        ("memfd_create", "memfd_create(2)"),
         ("eventfd2", "eventfd(2)"),
+        ("openat2", "openat2(2)"),
     ] {
         for errno in [ENOSYS, EPERM] {
             let there = |script: &str| {
