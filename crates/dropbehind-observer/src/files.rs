@@ -680,7 +680,7 @@ impl Files {
                     return lock(&self.board).end(key, &state);
                 };
                 let counts = &mut state.counts;
-                if self.trace.is_some() && !open.written {
+                if self.trace.is_some() && !open.written && !open.close_unseen {
                     // What was dirty in pages that were there before, others have written.
                     counts.written_bytes -= std::mem::take(&mut counts.early_bytes);
                 }
