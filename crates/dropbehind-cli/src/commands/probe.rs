@@ -4,7 +4,7 @@ mod choice;
 mod consequence;
 
 use super::observe::tracing_is_wanted;
-use super::run::sources;
+use super::run::source::sources;
 use super::{json, print, report};
 use crate::error::{Doing, Exit, Failure};
 use crate::size::show;

@@ -8,6 +8,7 @@
 pub(crate) mod messages;
 pub(crate) mod observer_process;
 pub(crate) mod rules;
+pub(super) mod source;
 pub(crate) mod stand_by;
 mod summary;
 mod supervisor;
@@ -18,19 +19,13 @@ use crate::stats_file::StatsFile;
 use clap::Args;
 use dropbehind::Mode;
 use dropbehind::config::Disks;
-use dropbehind_linux::seccomp::{
-    Holders, are_stopped_at_opens, can_stop_at_opens, may_trace, yama_scope,
-};
-use dropbehind_linux::{
-    Apart, Change, CommandLine, Fanotify, Pidfd, Program, SignalFd, StartState, die_by,
-    unshare_mount_namespace,
-};
+use dropbehind_linux::seccomp::{Holders, are_stopped_at_opens};
+use dropbehind_linux::{Apart, Change, CommandLine, Pidfd, Program, SignalFd, StartState, die_by};
 use dropbehind_observer::opens::{self, OpenServer, Served};
 use dropbehind_observer::snapshot::KEEPS_ALL;
 use messages::Wishes;
 use observer_process::ObserverProcess;
-use rustix::event::{EventfdFlags, eventfd};
-use rustix::fs::StatxFlags;
+use source::{check_stopping, choose_source, is_refusal, no_namespace};
 use stand_by::StandBy;
 use std::ffi::OsString;
 use std::fs::File;
@@ -359,133 +354,6 @@ fn wishes(args: &RunArgs, disks: Disks, opens_reported: bool) -> Wishes {
         settle: settings.settle,
         trace: trace.map(|path| path.into_os_string().into_vec()),
     }
-}
-
-/// How the program's opens can become known here.
-fn choose_source(wanted: OpenSource) -> Result<Apart, Failure> {
-    check_calls()?;
-    match wanted {
-        OpenSource::Fanotify => match check_privilege() {
-            Ok(()) => Ok(Apart::MountNamespace),
-            Err(mut failure) => {
-                if check_stopping().is_ok() {
-                    failure.add("Or leave out --source: `run` then uses seccomp.");
-                }
-                Err(failure)
-            }
-        },
-        OpenSource::Seccomp => check_stopping(),
-        OpenSource::Auto => match check_privilege() {
-            Ok(()) => Ok(Apart::MountNamespace),
-            Err(mut failure) => check_stopping().map_err(|other| {
-                failure.add(&other.to_string());
-                failure.add(
-                    "`dropbehind cp`, `write` and `read` and the library work without either.",
-                );
-                failure
-            }),
-        },
-    }
-}
-
-/// Finds out whether a sandbox refuses calls without which nothing can be observed: it may be older
-/// than the call.
-fn check_calls() -> Result<(), Failure> {
-    let asked = rustix::fs::AtFlags::empty();
-    let root = rustix::fs::statx(rustix::fs::CWD, "/", asked, StatxFlags::MNT_ID);
-    let event = eventfd(0, EventfdFlags::CLOEXEC);
-    let process = Pidfd::open(rustix::process::getpid().as_raw_nonzero().get());
-    let tried = [
-        ("statx(2)", root.map(drop).map_err(io::Error::from)),
-        ("eventfd(2)", event.map(drop).map_err(io::Error::from)),
-        ("pidfd_open(2)", process.map(drop)),
-    ];
-    for (call, result) in tried {
-        if let Err(error) = result
-            && is_refusal(&error)
-        {
-            return Err(Failure::impossible(format!(
-                "{call} is refused here: {error}. Observing takes it: start dropbehind outside of \
-                 the sandbox (a seccomp filter), or allow it there."
-            )));
-        }
-    }
-    Ok(())
-}
-
-/// Finds out whether programs can be stopped at their opens.
-fn check_stopping() -> Result<Apart, Failure> {
-    if yama_scope() >= 2 && !may_trace() {
-        return Err(Failure::impossible(
-            "seccomp is no source of opens here: kernel.yama.ptrace_scope lets no process look at \
-             another one's memory. Set it to 1.",
-        ));
-    }
-    match can_stop_at_opens() {
-        Ok(()) => Ok(Apart::StoppedAtOpens),
-        Err(error) => Err(Failure::impossible(format!(
-            "seccomp is no source of opens here: {error}. It takes Linux 5.6 or later, and no \
-             sandbox that forbids this call."
-        ))),
-    }
-}
-
-/// Whether fanotify and seccomp could tell what a program opens.
-pub(super) fn sources() -> (Result<(), String>, Result<(), String>) {
-    let said = |failure: Failure| failure.to_string();
-    let fanotify = check_calls()
-        .and_then(|()| check_privilege())
-        .and_then(|()| check_namespace());
-    let seccomp = check_calls().and_then(|()| check_stopping());
-    (fanotify.map_err(said), seccomp.map(drop).map_err(said))
-}
-
-/// Finds out whether observing by fanotify can work, before anything is started.
-fn check_privilege() -> Result<(), Failure> {
-    let Err(error) = Fanotify::new() else {
-        return Ok(());
-    };
-    Err(match error.raw_os_error() {
-        Some(nix::libc::EPERM) => Failure::impossible(
-            "fanotify takes CAP_SYS_ADMIN in the machine's first user namespace, which \
-             is missing: run this as root, outside of unprivileged containers.",
-        ),
-        Some(nix::libc::ENOSYS) => Failure::impossible(
-            "fanotify is missing: it takes a kernel that has it, and no sandbox that hides it.",
-        ),
-        _ => own(format!(
-            "cannot observe programs: {error}. Raise fs.fanotify.max_user_groups, or the limit on \
-             open files (ulimit -n)."
-        )),
-    })
-}
-
-/// Finds out whether a program can get a mount namespace of its own. A run finds out by starting
-/// it.
-fn check_namespace() -> Result<(), Failure> {
-    // A thread's root and working directories are then its own.
-    let tried = std::thread::spawn(unshare_mount_namespace).join();
-    match tried {
-        Ok(Err(error)) => Err(no_namespace(&error)),
-        _ => Ok(()),
-    }
-}
-
-/// Whether the kernel, or a sandbox, refuses a call or a mount namespace.
-fn is_refusal(error: &io::Error) -> bool {
-    use nix::libc::{EACCES, ENOSPC, ENOSYS, EPERM};
-    let refusals = [EPERM, EACCES, ENOSYS, ENOSPC];
-    error
-        .raw_os_error()
-        .is_some_and(|code| refusals.contains(&code))
-}
-
-fn no_namespace(error: &io::Error) -> Failure {
-    Failure::impossible(format!(
-        "fanotify takes a mount namespace for the program, which is refused here: {error}. It \
-         takes a systemd unit without RestrictNamespaces=, no other sandbox that forbids \
-         unshare(2), and a user.max_mnt_namespaces that is not reached."
-    ))
 }
 
 /// Reports a program that could not be run, and returns the exit code.
