@@ -393,7 +393,7 @@ impl DiskThread {
             if waited.is_err_and(|error| is_failure(&error)) || asked.is_some_and(failed) {
                 return Ok(Err(Keeping::WritebackFailed));
             }
-            dropped = residency::drop_mapped(fd, &cached, &observed.droppable(&cached));
+            dropped = residency::drop_mapped(fd, &still, &observed.droppable(&still));
         }
         if let Ok(Dropped::Tried {
             before_bytes,
