@@ -84,7 +84,7 @@ pub type Past = (Inode, u64);
 
 /// What became of pages when they were decided about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Fate {
+enum Ghost {
     Dropped,
     /// If it comes back, the kernel has evicted it.
     Stayed,
@@ -121,7 +121,7 @@ pub struct Reuse {
     files: BTreeMap<FileNumber, Tried>,
     probation: RangeQueue<FileNumber>,
     /// As far back as memory could have held them.
-    ghosts: RangeQueue<(Past, Fate)>,
+    ghosts: RangeQueue<(Past, Ghost)>,
     lessons: Lessons,
 }
 
@@ -150,7 +150,7 @@ impl Reuse {
     /// A file is known from now on. What enters the cache of it from `written_from` on was
     /// written, unless it was there before.
     pub fn opened(&mut self, file: FileNumber, past: Option<Past>, written_from: u64) {
-        let had_it = past.is_some_and(|past| self.ghosts.has((past, Fate::Dropped)));
+        let had_it = past.is_some_and(|past| self.ghosts.has((past, Ghost::Dropped)));
         self.files.entry(file).or_insert_with(|| Tried {
             past,
             // What it has on the disk may be read now.
@@ -184,9 +184,9 @@ impl Reuse {
         let Some(past) = past else {
             return Vec::new();
         };
-        let back = self.ghosts.remove((past, Fate::Dropped), range);
-        self.ghosts.remove((past, Fate::Stayed), range);
-        self.remember(Some(past), Fate::Dropped, range);
+        let back = self.ghosts.remove((past, Ghost::Dropped), range);
+        self.ghosts.remove((past, Ghost::Stayed), range);
+        self.remember(Some(past), Ghost::Dropped, range);
         self.bound_ghosts();
         back
     }
@@ -209,10 +209,10 @@ impl Reuse {
         let past = tried.past.into_iter();
         let dropped: Vec<ByteRange> = past
             .clone()
-            .flat_map(|past| self.ghosts.remove((past, Fate::Dropped), range))
+            .flat_map(|past| self.ghosts.remove((past, Ghost::Dropped), range))
             .collect();
         back.extend(&dropped);
-        back.extend(past.flat_map(|past| self.ghosts.remove((past, Fate::Stayed), range)));
+        back.extend(past.flat_map(|past| self.ghosts.remove((past, Ghost::Stayed), range)));
         back.sort_unstable();
         tried.back.remove(range);
         tried.dropped.remove(range);
@@ -236,8 +236,8 @@ impl Reuse {
         for (part, arrival) in &parts {
             match arrival {
                 Arrival::Waits => self.probation.add(file, *part),
-                Arrival::Stays => self.remember(past, Fate::Stayed, *part),
-                Arrival::Goes => self.remember(past, Fate::Dropped, *part),
+                Arrival::Stays => self.remember(past, Ghost::Stayed, *part),
+                Arrival::Goes => self.remember(past, Ghost::Dropped, *part),
             }
         }
         self.bound_ghosts();
@@ -313,7 +313,7 @@ impl Reuse {
         if used.once {
             self.length.came_back(came_back_bytes);
         }
-        let fate = if stays { Fate::Stayed } else { Fate::Dropped };
+        let fate = if stays { Ghost::Stayed } else { Ghost::Dropped };
         for part in parts {
             if !stays {
                 self.length.used_once(part.len());
@@ -364,7 +364,7 @@ impl Reuse {
         }
     }
 
-    fn remember(&mut self, past: Option<Past>, fate: Fate, part: ByteRange) {
+    fn remember(&mut self, past: Option<Past>, fate: Ghost, part: ByteRange) {
         if let Some(past) = past {
             self.ghosts.add_last((past, fate), part);
         }
