@@ -253,10 +253,10 @@ impl Notification {
 /// the other holder, and look at files with openat2(2) (since Linux 5.6).
 ///
 /// # Errors
-/// They name the call.
-/// - `EOPNOTSUPP`: the kernel has no listeners.
-/// - `ENOSYS`, `EPERM`: a sandbox forbids a call.
-/// - [`io::ErrorKind::Unsupported`]: the calls of this architecture are not known.
+/// Each names the call that failed.
+/// - [`io::ErrorKind::Unsupported`]: the kernel has no listeners (`EOPNOTSUPP`), a sandbox hides a call
+///   (`ENOSYS`), or the calls of this architecture are not known.
+/// - [`io::ErrorKind::PermissionDenied`]: a sandbox forbids a call (`EPERM`).
 pub fn can_stop_at_opens() -> io::Result<()> {
     const GET_ACTION_AVAIL: libc::c_uint = 2;
     Filter::new()?;

@@ -26,8 +26,8 @@ events_total Events read from the kernel.
 event_overflows_total Times the kernel's queue of events was full.
 files_total Files that were observed.
 written_bytes_total Seen written.
-read_bytes_total Seen read in from disks.
-reread_bytes_total Seen read in from disks, after it had been dropped.
+read_bytes_total Brought into the cache by reads, holes included.
+reread_bytes_total Brought in by reads after it had been dropped.
 brought_bytes_total Brought into the page cache by the programs observed.
 dropped_bytes_total Dropped.
 reused_bytes_total Used again, and so not dropped.
@@ -42,13 +42,13 @@ peak_dirty_bytes Most at once that was dirty or under writeback.";
 const OF_RULE: &str = "\
 files_total Files that were observed, by the rule that applied when they were first opened.
 written_bytes_total Seen written to a rule's files.
-read_bytes_total Seen read in from disks, of a rule's files.
+read_bytes_total Brought into the cache by reads of a rule's files, holes included.
 dropped_bytes_total Dropped from a rule's files.";
 
 const OF_DISK: &str = "\
 files Files on the disk that are observed now.
 written_bytes_total Seen written to the disk's files.
-read_bytes_total Seen read in from the disk.
+read_bytes_total Brought into the cache by reads, holes included.
 dirty_bytes Dirty bytes of the disk's files.
 writeback_bytes Bytes of the disk's files under writeback.
 cached_bytes Cached bytes of the disk's files.
@@ -61,7 +61,7 @@ flushers Flushers that share the window, those of other programs included.";
 
 const OF_FILE: &str = "\
 written_bytes_total Seen written to the file.
-read_bytes_total Seen read in from the disk.
+read_bytes_total Brought into the cache by reads, holes included.
 dirty_bytes Dirty bytes of the file.
 writeback_bytes Bytes of the file under writeback.
 cached_bytes Cached bytes of the file.
