@@ -153,16 +153,29 @@ impl FileSystem {
 /// A directory of the file system on which a file was last opened. Its mount is busy until this is
 /// dropped.
 #[derive(Debug, Default)]
-pub struct Visit(Option<(Arc<FileSystem>, OwnedFd)>);
+pub struct Visit {
+    directory: Option<(Arc<FileSystem>, OwnedFd)>,
+    /// Stands in for files that are gone.
+    gone: Option<Arc<OwnedFd>>,
+}
 
 impl Visit {
     fn directory(&mut self, filesystem: &Arc<FileSystem>) -> io::Result<Option<BorrowedFd<'_>>> {
         let is_there = |(visited, _): &(Arc<FileSystem>, _)| Arc::ptr_eq(visited, filesystem);
-        if !self.0.as_ref().is_some_and(is_there) {
+        if !self.directory.as_ref().is_some_and(is_there) {
             let opened = filesystem.open()?;
-            self.0 = opened.map(|opened| (Arc::clone(filesystem), opened));
+            self.directory = opened.map(|opened| (Arc::clone(filesystem), opened));
         }
-        Ok(self.0.as_ref().map(|(_, directory)| directory.as_fd()))
+        let directory = self.directory.as_ref();
+        Ok(directory.map(|(_, directory)| directory.as_fd()))
+    }
+
+    fn gone(&mut self) -> io::Result<Arc<OwnedFd>> {
+        if let Some(gone) = &self.gone {
+            return Ok(Arc::clone(gone));
+        }
+        let gone = Arc::new(rustix::fs::memfd_create("gone", MemfdFlags::CLOEXEC)?);
+        Ok(Arc::clone(self.gone.insert(gone)))
     }
 }
 
@@ -376,10 +389,10 @@ impl Description {
                 .raw_os_error()
                 .is_some_and(|code| gone.contains(&code))
         };
-        Ok(Arc::new(match opened {
-            Err(error) if is_gone(&error) => gone()?,
-            opened => opened?,
-        }))
+        match opened {
+            Err(error) if is_gone(&error) => visit.gone(),
+            opened => opened.map(Arc::new),
+        }
     }
 
     /// The file, for its name and attributes only: of a block device, a descriptor that opens
@@ -397,10 +410,6 @@ impl Description {
     fn lock(&self) -> MutexGuard<'_, Option<Arc<OwnedFd>>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn gone() -> io::Result<OwnedFd> {
-    Ok(rustix::fs::memfd_create("gone", MemfdFlags::CLOEXEC)?)
 }
 
 #[cfg(test)]
