@@ -22,8 +22,9 @@ use crate::observer::{Input, Inputs};
 /// Files that come within this time are taken together: waking the thread costs more than taking
 /// one. When none has come for this long, the thread closes the descriptors of waiting files.
 /// Reopening one takes some 40 us of a processor, but where thousands of files come each second,
-/// they do not wait for long.
-const GATHER: Duration = Duration::from_millis(2);
+/// they do not wait for long. It is twice the pause between the observer's rounds, each of which
+/// brings files.
+const GATHER: Duration = Duration::from_millis(8);
 
 /// At most this many disks have a thread of their own. File systems without a disk count as one
 /// each.

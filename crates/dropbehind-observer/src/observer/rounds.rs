@@ -37,10 +37,12 @@ const EVENTS: usize = 256;
 const QUEUE: usize = 16_384;
 /// From so many on, there may be more.
 const MANY: usize = 4096;
-/// The shortest pause between rounds: what happens meanwhile costs less together.
-const GATHER: Duration = Duration::from_millis(1);
-/// The longest pause while pages enter the cache: at 2 GB/s, 4 MiB.
-const ACTIVE: Duration = Duration::from_millis(2);
+/// The pause between rounds while something happens: what happens meanwhile costs less together.
+/// A round takes some 40 us of a processor, however little there is to do. At 2 GB/s, 8 MiB
+/// enter the cache meanwhile.
+const GATHER: Duration = Duration::from_millis(4);
+/// The pause between two steps of a search.
+const STEP: Duration = Duration::from_millis(1);
 /// The longest pause while only pages of no interest enter the cache. The trace is not waited for
 /// then: it would wake us every 4 MiB.
 const OTHERS: Duration = Duration::from_millis(8);
@@ -97,7 +99,7 @@ impl Rounds {
     pub(super) fn run(mut self) {
         self.shared.thread.store(thread_id(), Ordering::Relaxed);
         let mut buffer = EventBuffer::new(EVENTS.min(self.files.most_held / 4));
-        let mut pause = ACTIVE;
+        let mut pause = GATHER;
         while !self.shared.stopping.load(Ordering::SeqCst) {
             self.wait(pause);
             let busy = self.round(&mut buffer);
@@ -106,15 +108,18 @@ impl Rounds {
                 _ => QUIET,
             };
             pause = match busy {
-                true => ACTIVE,
+                true => GATHER,
                 false => (pause * 2).min(slowest),
             };
-            let has_more = self.files.have_heirs() || self.files.have_outdated();
-            if !self.closes.is_empty() || has_more {
+            if !self.closes.is_empty() {
                 pause = GATHER;
             }
+            let searches = self.files.have_heirs() || self.files.have_outdated();
+            if searches {
+                pause = STEP;
+            }
             if let Some(doubts) = self.files.doubts_due() {
-                pause = pause.min(doubts).max(GATHER);
+                pause = pause.min(doubts.max(STEP));
             }
         }
     }
@@ -125,10 +130,11 @@ impl Rounds {
         if self.others_only {
             pause = pause.min(OTHERS);
         }
-        if poll(&mut wake, Some(GATHER)).is_ok_and(|ready| ready > 0) {
+        let gather = pause.min(GATHER);
+        if poll(&mut wake, Some(gather)).is_ok_and(|ready| ready > 0) {
             return self.inputs.woken();
         }
-        pause = pause.saturating_sub(GATHER);
+        pause -= gather;
         let mut entries = vec![PollEntry::new(self.inputs.as_fd(), Interest::Readable)];
         let watches = self.marks.watches();
         entries.extend(watches.map(|watch| PollEntry::new(watch, Interest::Urgent)));
