@@ -6,9 +6,10 @@
 
 /// A closed file with fewer unwritten bytes than this is small.
 pub const SMALL_FILE_BYTES: u64 = 1 << 20;
-/// How long a small closed file waits. Compilers, editors and package managers
-/// delete or replace their temporary files well within two seconds.
-pub const GRACE_NS: u64 = 2_000_000_000;
+/// How long a small closed file waits. Compilers and editors delete or replace their temporary
+/// files within two seconds, but `git gc` deletes the loose objects of a clone after four. The
+/// kernel's flusher looks for old dirty data every five seconds (`dirty_writeback_centisecs`).
+pub const GRACE_NS: u64 = 5_000_000_000;
 /// The budget of a disk's small files together: beyond it, the oldest are written.
 pub const SMALL_FILES_BYTES: u64 = 32 << 20;
 /// The most small files, since each holds a descriptor. Where a process may have few of those, it

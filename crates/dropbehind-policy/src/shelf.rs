@@ -10,12 +10,17 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use crate::action::Counted;
-use crate::grace::{GRACE_NS, SMALL_FILES_BYTES, SMALL_FILES_COUNT};
+use crate::grace::GRACE_NS;
 use crate::mode::{Mode, Writeback};
 use crate::observed_files::FileNumber;
 use crate::range::ByteRange;
 use crate::range_set::RangeSet;
 
+/// The budget of a disk's closed files together: beyond it, the older half does not wait for its
+/// grace. Unlinking takes four times as long on ext4 once a file was written: with 32 MiB, `git gc`
+/// took 2.6 s instead of 2.1 in a clone of 3,000 loose objects, which it deletes, and with 64 or
+/// 128 MiB as long as without an observer.
+const SHELF_BYTES: u64 = 64 << 20;
 /// Nothing reports the end of writeback, so a file is looked at again after this.
 const LOOK_NS: u64 = 20_000_000;
 /// The most looks: then the file is left to the kernel, five seconds after its writeback
@@ -177,7 +182,7 @@ impl Shelf {
         };
         self.files.insert(place, small);
         self.places.insert((file, place));
-        if self.closed.len() > SMALL_FILES_COUNT || self.closed_bytes > SMALL_FILES_BYTES {
+        if self.closed_bytes > SHELF_BYTES {
             self.hurry();
         }
         place
@@ -630,8 +635,9 @@ mod tests {
 
     #[test]
     fn a_crowd_is_not_waited_for() {
+        const BUDGET: u64 = SHELF_BYTES / BYTES;
         let mut shelf = Shelf::default();
-        for _ in 0..SMALL_FILES_COUNT {
+        for _ in 0..BUDGET {
             put(&mut shelf, 7, Mode::DONTCACHE);
             assert_eq!(shelf.next(7, false), None);
             assert_eq!(shelf.next_due(7, false), Some(7 + GRACE_NS));
@@ -641,7 +647,7 @@ mod tests {
         while let Some(ShelfAction::Look(_)) = shelf.next(7, false) {
             looks += 1;
         }
-        assert_eq!(looks, SMALL_FILES_COUNT / 2 + 1, "the oldest half");
+        assert_eq!(looks, BUDGET / 2 + 1, "the oldest half");
     }
 
     #[test]

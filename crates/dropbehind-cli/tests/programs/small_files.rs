@@ -19,12 +19,12 @@ use std::time::Duration;
 const MIB: u64 = 1 << 20;
 /// What may be left of small files while more come, and what comes while a
 /// batch of them is on its way to the disk.
-const BUDGET_BYTES: u64 = 32 * MIB;
+const BUDGET_BYTES: u64 = 64 * MIB;
 
-/// Some 5,000 files of some 80 MiB.
+/// 5,000 files of some 160 MiB.
 pub(crate) const TREE: &str = "mkdir tree; cd tree; for d in $(seq 50); do mkdir $d; done; \
-                    head -c 40000 /dev/urandom >block; for i in $(seq 5000); do \
-                    head -c $((i * 7 % 32768)) block >$((i % 50 + 1))/$i; done";
+                    head -c 80000 /dev/urandom >block; for i in $(seq 5000); do \
+                    head -c $((i * 13 % 65536)) block >$((i % 50 + 1))/$i; done";
 
 /// All that is cached of a folder's files.
 fn cached_below(folder: &Path) -> u64 {

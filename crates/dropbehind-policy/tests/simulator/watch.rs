@@ -278,7 +278,7 @@ impl World {
 
     /// Every second: no eagerly written page is forgotten.
     pub(crate) fn watch_now(&mut self) {
-        let patience = 3 * SECOND + self.patience() + self.disk.stalled_ns;
+        let patience = GRACE_NS + SECOND + self.patience() + self.disk.stalled_ns;
         let Some(since) = self.now.checked_sub(patience) else {
             return;
         };
