@@ -110,6 +110,8 @@ pub(crate) enum Message {
     File(SmallFile),
     /// It is known what becomes of this.
     Decided(FileNumber, ByteRange, Fate),
+    /// The oldest half is not to wait for its grace.
+    Hurry,
     /// Everything is to be written and dropped now; answered when it is.
     Flush(mpsc::Sender<()>),
 }
@@ -196,6 +198,13 @@ impl SmallFiles {
             totals.brought_bytes += if small.mode.drops() { bytes } else { 0 };
         }
         self.send(disk, Message::File(small));
+    }
+
+    /// On each disk, has the oldest half not wait for its grace.
+    pub(crate) fn hurry(&self) {
+        for messages in lock(&self.disks).values() {
+            let _ = messages.send(Message::Hurry);
+        }
     }
 
     /// The observer has forgotten these files, so their descriptors are closed.
@@ -330,6 +339,7 @@ impl Server {
                 }
             }
             Message::Decided(number, range, fate) => self.shelf.decided(number, range, fate),
+            Message::Hurry => self.shelf.hurry(),
             // Nothing is ever sent; the other end notices when this one is gone.
             Message::Flush(done) => self.flushing.push(done),
         }

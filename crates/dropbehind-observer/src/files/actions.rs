@@ -225,6 +225,8 @@ impl Files {
             return;
         };
         if self.small.totals().unwritten_bytes > *most_bytes {
+            // Programs must not wait until the grace of these files is over.
+            self.small.hurry();
             devices.iter().for_each(|device| sink.tell(*device));
         }
     }

@@ -38,8 +38,8 @@ const QUEUE: usize = 16_384;
 /// From so many on, there may be more.
 const MANY: usize = 4096;
 /// The pause between rounds while something happens: what happens meanwhile costs less together.
-/// A round takes some 40 us of a processor, however little there is to do. At 2 GB/s, 8 MiB
-/// enter the cache meanwhile.
+/// A round makes several system calls, however little there is to do. At 2 GB/s, 8 MiB enter the
+/// cache meanwhile.
 const GATHER: Duration = Duration::from_millis(4);
 /// The pause between two steps of a search.
 const STEP: Duration = Duration::from_millis(1);
