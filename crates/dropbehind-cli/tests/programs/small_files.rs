@@ -370,3 +370,15 @@ left=0; \
     assert_eq!((read.ok(), line.as_str()), (Some(8), "dropped\n"));
     assert!(end.is_ok_and(|status| status.success()));
 }
+
+#[test]
+fn who_waits_for_small_files_at_an_open_does_not_wait_for_their_grace() {
+    need!(all Bed::needs(Fs::Ext4, &["python3"]));
+    let bed = Bed::on(Fs::Ext4);
+    // This takes seconds. If one grace followed the other, it would take a minute.
+    let script = "$RUN timeout 25 python3 -c \
+                  'for i in range(4000): open(str(i), \"wb\").write(bytes(1 << 16))'; echo $?";
+    let run = format!("{RUN} --source seccomp --max-dirty 16MiB");
+    let left = bed.runs(&run, "observed", script);
+    assert_eq!(left.stdout, "0\n", "{left:?}");
+}
