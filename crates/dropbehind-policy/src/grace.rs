@@ -7,7 +7,7 @@
 /// A closed file with fewer unwritten bytes than this is small.
 pub const SMALL_FILE_BYTES: u64 = 1 << 20;
 /// How long a small closed file waits. Compilers and editors delete or replace their temporary
-/// files within two seconds, but `git gc` deletes the loose objects of a clone after four. The
+/// files within two seconds, but `git gc` deletes the loose objects of a clone after up to four. The
 /// kernel's flusher looks for old dirty data every five seconds (`dirty_writeback_centisecs`).
 pub const GRACE_NS: u64 = 5_000_000_000;
 /// The budget of a disk's small files together: beyond it, the oldest are written.
