@@ -21,6 +21,7 @@ use exposition::{Exposition, Labels, Seconds};
 // Each line has a metric's name and its help. Without `_total`, the name is that of the field with
 // the value.
 
+// What was brought in is no counter: what turns out to be others' is subtracted.
 const TOTALS_SO_FAR: &str = "\
 events_total Events read from the kernel.
 event_overflows_total Times the kernel's queue of events was full.
@@ -28,7 +29,6 @@ files_total Files that were observed.
 written_bytes_total Seen written.
 read_bytes_total Brought into the cache by reads, holes included.
 reread_bytes_total Brought in by reads after it had been dropped.
-brought_bytes_total Brought into the page cache by the programs observed.
 dropped_bytes_total Dropped.
 reused_bytes_total Used again, and so not dropped.
 left_bytes_total Should have gone, and could not be dropped.";
