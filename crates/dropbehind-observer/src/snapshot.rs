@@ -54,7 +54,7 @@ pub struct Totals {
     pub files: u64,
     /// Bytes seen written.
     pub written_bytes: u64,
-    /// Bytes seen read in from disks.
+    /// Bytes that reads brought into the cache, holes included.
     pub read_bytes: u64,
     /// Bytes of those that had been dropped before.
     pub reread_bytes: u64,
@@ -101,7 +101,7 @@ pub struct RuleSnapshot {
     pub files: u64,
     /// Bytes seen written to them.
     pub written_bytes: u64,
-    /// Bytes seen read in from disks.
+    /// Bytes that reads brought into the cache, holes included.
     pub read_bytes: u64,
     /// Bytes dropped.
     pub dropped_bytes: u64,

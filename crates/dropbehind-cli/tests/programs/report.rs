@@ -188,7 +188,7 @@ fn the_summary_tells_what_was_dropped_and_kept() {
             return Err("the kernel took some".to_owned());
         }
         for words in [
-            "read 32 MiB from disk",
+            "read 32 MiB into the cache",
             "kept 32 MiB for others",
             "0 B at the end",
         ] {

@@ -108,7 +108,7 @@ pub(super) fn lines(account: &Account, keeps: bool) -> Vec<String> {
         files => format!("{files} files"),
     };
     let written = format!(
-        "wrote {}, read {} from disk, in {files}",
+        "wrote {}, read {} into the cache, in {files}",
         show(totals.written_bytes),
         show(totals.read_bytes),
     );
