@@ -178,6 +178,32 @@ fn a_program_counts_as_what_it_is_by_now() {
     assert_kept(&files[2], &watch);
 }
 
+/// What is cached of a file that is still open was brought in, too.
+#[test]
+fn what_waits_in_an_open_file_was_brought_in() {
+    need!(Need::Root, Need::Cachestat);
+    let user = User::new();
+    let home = std::fs::canonicalize(user.file("")).unwrap();
+    user.writes("rules", &rules(&home));
+    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
+    watch.says("READY=1");
+    let script = "exec 3>small.wanted; head -c 100K /dev/zero >&3; echo open; read go";
+    let mut writer = Shell::starts(&home, false, script);
+    writer.says("open");
+    let is_known = |totals: &Value| totals["cached_bytes"].as_u64() > Some(0);
+    let totals = (0..500).find_map(|_| {
+        std::thread::sleep(Duration::from_millis(20));
+        Some(asked(&user)["totals"].take()).filter(is_known)
+    });
+    let seen = residency::fincore(&home.join("small.wanted")).unwrap() * residency::page_bytes();
+    let totals = totals.expect("the file is known");
+    for figure in ["cached_bytes", "brought_bytes"] {
+        assert_eq!(totals[figure], seen, "{totals}\n{}", watch.log());
+    }
+    drop(writer);
+    assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
+}
+
 /// A process with thousands of descriptors takes long to search for the path by which it has a
 /// file. Until that is found, its pages stay, and they are not told as kept for others.
 #[test]

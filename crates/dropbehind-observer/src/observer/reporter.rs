@@ -63,7 +63,8 @@ impl Reporter {
         by_disk.values().for_each(|of_disk| finished += *of_disk);
         let mut totals = self.totals_without_disks(&finished);
         totals.cached_bytes += board.waiting_bytes;
-        totals.brought_bytes += board.reused_bytes;
+        // Of files that have no stream and are not on the shelf, no other counter says so.
+        totals.brought_bytes += board.waiting_bytes + board.reused_bytes;
         totals.reused_bytes += board.reused_bytes;
         let mut disks: Vec<DiskSnapshot> = Vec::new();
         for disk in self.flusher.disks_stats() {
