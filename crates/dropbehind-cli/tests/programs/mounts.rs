@@ -123,6 +123,24 @@ fn an_overlay() {
     }
 }
 
+/// The event of an open comes before what the trace says of the copy that this open made.
+#[test]
+fn many_small_files_that_an_overlay_copies() {
+    need!(all Bed::needs(Fs::Ext4, &["mount"]));
+    need!(Need::Filesystem("overlay"));
+    let bed = Bed::on(Fs::Ext4);
+    let data = "mkdir ../upper ../work; for i in $(seq 200); do head -c 20000 /dev/zero >$i; done";
+    bed.runs("", "lower", data);
+    bed.cools("lower");
+    let _mounted = Mounted::overlay(&bed);
+    let script = "$RUN bash -c 'for i in $(seq 200); do echo more >>$i; done'";
+    let left = bed.runs(RUN, "merged", script);
+    assert_eq!(left.code, Some(0), "{left:?}");
+    for folder in ["lower", "upper"] {
+        assert_eq!(bed.cached(folder), [], "{folder}");
+    }
+}
+
 /// The kernel does not report that a directory above a mount was renamed.
 #[test]
 fn an_overlay_that_moves_with_the_directory_above_it() {

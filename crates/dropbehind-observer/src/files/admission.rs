@@ -148,7 +148,8 @@ impl Files {
     }
 
     /// Takes in the file of a lower layer that an overlay has copied for a process, which reads
-    /// it through the cache. Nobody opens it by that. The trace, if there is one, tells that it was read.
+    /// it through the cache. Nobody opens it by that. The trace, if there is one, tells what was
+    /// read, in this round or in the next.
     pub(super) fn admit_copied(
         &mut self,
         path: PathBuf,
@@ -162,10 +163,6 @@ impl Files {
         let Ok(info) = file_stat(file.as_fd()) else {
             return;
         };
-        let inode = self.inodes.inode_with(&info, file.as_fd());
-        if self.trace.is_some() && !inode.is_some_and(|inode| self.has_orphans(inode)) {
-            return;
-        }
         let disk = self.rules.disk_name(&info, file.as_fd());
         let size = || size_of(&info);
         let Some(settings) = self.rules.settings_for(&path, process, &disk, size) else {
