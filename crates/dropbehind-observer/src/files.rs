@@ -662,6 +662,11 @@ impl Files {
             finished.left_bytes += unshelved.left_bytes;
         }
         self.table.unshelved(unshelved.number);
+        if !self.table.is_shelved(unshelved.number)
+            && let Some(open) = self.files.get_mut(&unshelved.number)
+        {
+            open.shelved.clear();
+        }
         self.unshelved.push(unshelved);
     }
 

@@ -93,6 +93,11 @@ impl ObservedFiles {
         self.files.get(&number).is_some_and(|file| file.opens > 0)
     }
 
+    /// Returns whether this file has a place on the shelf.
+    pub fn is_shelved(&self, number: FileNumber) -> bool {
+        self.files.get(&number).is_some_and(|file| file.shelved > 0)
+    }
+
     /// Bytes brought into open files that have no stream.
     pub fn waiting_bytes(&self) -> u64 {
         self.waiting_bytes

@@ -313,6 +313,25 @@ for thread in threads: thread.join()
     }
 }
 
+/// At each close, all that is cached is looked at. What waits since an earlier close has been
+/// counted then.
+#[test]
+fn what_waits_counts_once_however_often_it_is_read() {
+    need!(all Ordinary::needs(&["cat"]));
+    let user = Ordinary::new();
+    let figures = user.does(
+        "$RUN -m dontcache --only 'file*' --stats figures -- sh -c '\
+         for i in 1 2 3 4 5; do head -c 40960 /dev/zero >file$i; done; \
+         for times in 1 2 3 4; do sleep 0.2; cat file* >/dev/null; done'; cat figures",
+    );
+    let figures: serde_json::Value = serde_json::from_str(&figures).unwrap();
+    for field in ["bytes_written", "brought_bytes", "dropped_bytes"] {
+        assert_eq!(figures[field], 5 * 40960, "{field}: {figures}");
+    }
+    let left = (1..=5).filter(|number| user.cached_pages(&format!("file{number}")) > 0);
+    assert_eq!(left.count(), 0, "{figures}");
+}
+
 /// The program gets a processor so seldom that it opens a file long after the observer was told so.
 #[test]
 fn files_go_whose_program_waits_for_a_processor() {

@@ -199,6 +199,11 @@ impl Files {
         if !wanted || deleted {
             return self.table.unshelved(number);
         }
+        if self.trace.is_none() {
+            for part in ours.iter() {
+                open.shelved.insert(part);
+            }
+        }
         let small = SmallFile {
             number,
             file: Arc::clone(&open.file),

@@ -74,6 +74,8 @@ pub(super) struct OpenFile {
     /// What was cached when it was opened, where the kernel does not report who brought in what,
     /// or into which of two files.
     pub(super) before: Option<CacheMap>,
+    /// Of what was not, the parts that were put on the shelf, and may still be there.
+    pub(super) shelved: RangeSet,
     /// What the trace named since then, if another file may have the same inode number.
     pub(super) named: RangeSet,
     /// The round in which that was looked up.
@@ -141,6 +143,7 @@ impl OpenFile {
             opened_size_bytes: 0,
             size_bytes: 0,
             before: None,
+            shelved: RangeSet::new(),
             named: RangeSet::new(),
             round: 0,
             written: false,
@@ -210,6 +213,7 @@ impl OpenFile {
         if let Some(before) = &mut self.before {
             *before = CacheMap::empty();
         }
+        self.shelved.clear();
         if let Some(observed) = &self.observed {
             observed.emptied();
         }

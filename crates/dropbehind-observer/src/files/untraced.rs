@@ -18,7 +18,7 @@ const GROWTH_SHARE: u32 = 32;
 
 impl Files {
     /// Without the trace, pages of a small file that are cached at its close, and were not at
-    /// its open, count as brought in.
+    /// its open, count as brought in. What of it is still on the shelf counted at an earlier close.
     pub(super) fn see_what_was_brought(&mut self, number: FileNumber) {
         let Some(open) = self.files.get(&number) else {
             return;
@@ -31,7 +31,9 @@ impl Files {
             return;
         };
         for range in before.brought_since(file.as_fd()) {
-            self.table.brought_of(number, Brought::new(range, true));
+            for part in open.shelved.gaps_of(range) {
+                self.table.brought_of(number, Brought::new(part, true));
+            }
         }
     }
 
