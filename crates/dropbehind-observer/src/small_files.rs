@@ -26,6 +26,10 @@ use crate::observer::{Input, Inputs};
 /// brings files.
 const GATHER: Duration = Duration::from_millis(8);
 
+/// How often waiting files that hold a descriptor are searched for deleted ones, whose blocks become
+/// free once that is closed. Asking one takes some 0.5 us of a processor.
+const DELETED: Duration = Duration::from_millis(500);
+
 /// At most this many disks have a thread of their own. File systems without a disk count as one
 /// each.
 const DISKS: usize = 64;
@@ -234,6 +238,8 @@ struct Server {
     files: BTreeMap<ShelfPlace, Shelved>,
     /// The first file that came since the descriptors of waiting files were closed.
     held_from: Option<ShelfPlace>,
+    /// When to search for deleted files, if files may hold a descriptor.
+    next_search: Option<Instant>,
     settings: Settings,
     flushing: Vec<mpsc::Sender<()>>,
     visit: Visit,
@@ -248,6 +254,7 @@ impl Server {
             shelf: Shelf::default(),
             files: BTreeMap::new(),
             held_from: None,
+            next_search: None,
             settings: settings.clone(),
             flushing: Vec::new(),
             visit: Visit::default(),
@@ -269,6 +276,9 @@ impl Server {
                 Some(due_ns) => Duration::from_nanos(due_ns.saturating_sub(self.now_ns())),
                 None => Duration::from_secs(3600),
             };
+            if let Some(next) = self.next_search {
+                timeout = timeout.min(next.saturating_duration_since(Instant::now()));
+            }
             let gathers = self.held_from.is_some() && timeout > GATHER;
             if gathers {
                 timeout = GATHER;
@@ -282,6 +292,7 @@ impl Server {
                 Err(mpsc::RecvTimeoutError::Timeout) => {}
                 Err(mpsc::RecvTimeoutError::Disconnected) => return,
             }
+            self.find_deleted();
             while let Some(action) = self.shelf.next(self.now_ns(), self.is_flushing()) {
                 self.execute(action, inbox);
             }
@@ -302,6 +313,24 @@ impl Server {
             let released = released.filter(|released| *released).count();
             lock(&self.totals).files_with_descriptor -= released;
         }
+    }
+
+    fn find_deleted(&mut self) {
+        let now = Instant::now();
+        if self.next_search.is_none_or(|next| now < next) {
+            return;
+        }
+        let mut holds = false;
+        self.shelf.find_deleted(|place| {
+            let file = self.files.get(&place).map(|shelved| &shelved.small.file);
+            let Some(file) = file.filter(|file| file.is_held()) else {
+                return false;
+            };
+            holds = true;
+            let stat = file.open().and_then(|file| file_stat(file.as_fd()));
+            stat.is_ok_and(|stat| stat.links == 0)
+        });
+        self.next_search = holds.then(|| now + DELETED);
     }
 
     fn take_all(&mut self, inbox: &mpsc::Receiver<Message>) {
@@ -334,6 +363,8 @@ impl Server {
                 };
                 self.files.insert(place, shelved);
                 self.held_from.get_or_insert(place);
+                self.next_search
+                    .get_or_insert_with(|| Instant::now() + DELETED);
                 if lock(&self.totals).files_with_descriptor >= self.settings.crowd {
                     self.shelf.hurry();
                 }

@@ -193,6 +193,21 @@ impl Shelf {
         self.crowd = self.crowd.max(self.closed.len().div_ceil(2));
     }
 
+    /// The files that wait for their grace and were deleted are done with.
+    pub fn find_deleted(&mut self, mut is_deleted: impl FnMut(ShelfPlace) -> bool) {
+        let closed = core::mem::take(&mut self.closed);
+        for place in closed {
+            if !is_deleted(place) {
+                self.closed.push_back(place);
+                continue;
+            }
+            self.closed_bytes -= self.files.get(&place).map_or(0, |small| small.bytes);
+            // The kernel frees the pages unwritten when the last descriptor is closed.
+            self.done(place, 0);
+        }
+        self.crowd = self.crowd.min(self.closed.len());
+    }
+
     /// It is known what becomes of this range.
     pub fn decided(&mut self, file: FileNumber, range: ByteRange, fate: Fate) {
         let all = (file, ShelfPlace(0))..=(file, ShelfPlace(u64::MAX));
@@ -631,6 +646,26 @@ mod tests {
             now_ns += LOOK_NS;
         }
         assert_eq!(shelf.next(now_ns, false), done(place, 4096));
+    }
+
+    #[test]
+    fn what_was_deleted_makes_room_at_once() {
+        let mut shelf = Shelf::default();
+        let places = [0, 1, 2].map(|now_ns| put(&mut shelf, now_ns, Mode::DONTCACHE));
+        shelf.find_deleted(|place| place != places[1]);
+        for place in [places[0], places[2]] {
+            let done = shelf.next(3, false);
+            assert!(
+                matches!(done, Some(ShelfAction::Done { place: of, left_bytes: 0, .. }) if of == place)
+            );
+        }
+        assert_eq!(shelf.next(3, false), None);
+        assert_eq!(shelf.waiting_bytes(), BYTES);
+        assert_eq!(shelf.next_due(3, false), Some(1 + GRACE_NS));
+        assert_eq!(
+            shelf.next(1 + GRACE_NS, false),
+            Some(ShelfAction::Look(places[1]))
+        );
     }
 
     #[test]

@@ -236,6 +236,19 @@ fn files_that_are_soon_deleted_are_not_written() {
     });
 }
 
+/// Here they keep their descriptors while they wait. All of them together are within the budget.
+#[test]
+fn what_is_deleted_while_it_waits_makes_room_on_the_disk() {
+    need!(all Bed::needs(Fs::Ext4, &["truncate"]));
+    let bed = Bed::sized(Fs::Ext4, 256 * MIB);
+    bed.input("head -c 1G /dev/zero >full 2>/dev/null || truncate -s -40MB full; sync -f full");
+    let script = "$RUN bash -c 'fill() { for i in $(seq 62); do \
+                  head -c 500000 /dev/zero >$i || exit 1; done; }; \
+                  fill; sleep 1.5; rm *; sleep 2; fill'; echo $?";
+    let left = bed.runs(&format!("{RUN} --source seccomp"), "observed", script);
+    assert_eq!(left.stdout, "0\n", "{left:?}");
+}
+
 /// Opens a file twice, at times that no queue of events merges, and closes it twice in
 /// one moment.
 const TWICE: &str = r#"
