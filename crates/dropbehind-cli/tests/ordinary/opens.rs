@@ -20,6 +20,24 @@ fn pipes_are_the_programs_alone() {
     assert_eq!(left.code, Some(124), "{left:?}");
 }
 
+/// Each report of an open brings the observer a descriptor.
+#[test]
+fn many_opens_are_reported_where_descriptors_are_few() {
+    need!(all Ordinary::needs(&["python3"]));
+    let user = Ordinary::new();
+    let figures = user.does(
+        "mkdir files; cat >program.py <<'END'\n\
+         for number in range(20000):\n \
+             with open(f'files/{number}', 'wb') as file: file.write(bytes(3000))\n\
+         END\n\
+         ulimit -n 1024; $RUN -m dontcache --only 'files/*' --stats figures -- python3 program.py; \
+         cat figures",
+    );
+    let figures: serde_json::Value = serde_json::from_str(&figures).unwrap();
+    let files = figures["files"].as_u64().unwrap();
+    assert!(files > 10_000, "{figures}");
+}
+
 #[test]
 fn links_directories_and_descriptors_lead_where_the_program_finds_them() {
     need!(all Ordinary::needs(&["python3"]));

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 /// The longest message. A socket takes some 200 KiB.
 const MESSAGE_BYTES: usize = 96 << 10;
-/// As many reports are read in a round.
+/// As many reports are read in a round, or fewer where descriptors are scarce: each brings one, and
+/// it shows only between rounds how many closed files hold one.
 const READ: usize = 4096;
 /// How often processes are looked at that open files without being stopped.
 const LOOK: Duration = Duration::from_millis(10);
@@ -48,8 +49,9 @@ impl Reported {
 
     /// Takes what was reported, unless it has to `wait`, and returns how many opens that were.
     pub(crate) fn read(&mut self, files: &mut Files, board: &SharedBoard, wait: bool) -> usize {
+        let most = READ.min(files.most_held / 4).max(1);
         let mut read = 0;
-        while !wait && !self.over && read < READ {
+        while !wait && !self.over && read < most {
             let (length, file) = match receive_message(self.opens.as_fd(), &mut self.buffer) {
                 Ok(Some(received)) => received,
                 Ok(None) => break,
