@@ -207,6 +207,7 @@ impl Serving {
                     open.is_over = true;
                     true
                 });
+                self.tell_of_unreported(true);
                 return Stopped::AllGone;
             }
             if ready
@@ -562,23 +563,29 @@ impl Serving {
         if self.deaf {
             return;
         }
-        let observer = self.served.observer.as_fd();
-        if std::mem::take(&mut self.unreported) {
-            let note = Report::Note(
-                "the observer was too slow for some opens: those files are left to the kernel"
-                    .to_owned(),
-            );
-            // It was waited for once; until it reads again, no other open waits.
-            self.unreported = note.send(observer, None, false).is_err();
-            if self.unreported {
-                return;
-            }
+        // It was waited for once; until it reads again, no other open waits.
+        self.tell_of_unreported(false);
+        if self.unreported {
+            return;
         }
+        let observer = self.served.observer.as_fd();
         match report.send(observer, file.map(AsFd::as_fd), true) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => self.deaf = true,
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => self.deaf = true,
             Err(_) => self.unreported = true,
+        }
+    }
+
+    /// If some opens could not be reported, says so, and may wait until there is room for that.
+    fn tell_of_unreported(&mut self, waits: bool) {
+        if std::mem::take(&mut self.unreported) {
+            let note = Report::Note(
+                "the observer was too slow for some opens: those files are left to the kernel"
+                    .to_owned(),
+            );
+            let observer = self.served.observer.as_fd();
+            self.unreported = note.send(observer, None, waits).is_err();
         }
     }
 
