@@ -43,6 +43,12 @@ fn every_shell_gets_completions() {
 fn man_pages_are_made() {
     let user = User::new();
     assert!(user.does("man").text().contains(".TH dropbehind 1"));
+    // With --json alone, it goes on.
+    let top = user.does("man top").text();
+    assert!(
+        top.contains("\ndropbehind top \\-\\-once \\-\\-json\n"),
+        "{top}"
+    );
     let page = user.does("man cp").text();
     assert!(
         page.contains("DROPBEHIND_WINDOW") && page.contains("Exit codes"),

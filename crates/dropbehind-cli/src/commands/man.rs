@@ -109,7 +109,7 @@ const EXAMPLES: [(&str, &str, &str); 27] = [
     (
         "dropbehind-top",
         "Once, for a program:",
-        "dropbehind top --json",
+        "dropbehind top --once --json",
     ),
     (
         "dropbehind-bench",
