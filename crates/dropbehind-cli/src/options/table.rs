@@ -51,9 +51,10 @@ pub(super) const WINDOW: OptionSpec = OptionSpec {
         max: *WINDOW_RANGE_BYTES.end(),
     },
     meaning: "How far writeback may be behind the writer",
-    details: "From 64KiB to 64GiB. Of a file, at most two windows and one write are dirty or on \
-              their way. Unless set, what the disk writes in a quarter of a second, at most 16MiB, \
-              in the write-behind modes, and what keeps it busy in the others: 8MiB on most.",
+    details: "From 64KiB to 64GiB. Of a file, at most two windows and one write are dirty or under \
+              writeback, except in the modes that leave writeback to the kernel (buffered, noreuse). \
+              Unless set, what the disk writes in a quarter of a second, at most 16MiB, in the \
+              write-behind modes, and what keeps it busy in the others: 8MiB on most.",
     ..OptionSpec::PLAIN
 };
 
@@ -302,12 +303,12 @@ pub(super) const MAX_DIRTY: OptionSpec = OptionSpec {
         max: *MAX_DIRTY_RANGE_BYTES.end(),
     },
     meaning: "Make writers wait for the disk while more than SIZE is dirty",
-    details: "From 16MiB to 1PiB; unless set, 96MiB, or twice the --window where that is more, and \
-              two windows of each file in the modes that write behind. While \
-              more than that is dirty or on its way, those who write to the file wait for the disk, \
-              as they would for the kernel beyond its own limits (vm.dirty_ratio). A size beyond \
-              the machine's memory leaves that to the kernel. Not in the modes that leave writeback \
-              to it; on ext4, xfs and btrfs.",
+    details: "From 16MiB to 1PiB, for all files of a disk. Unless set: two windows of each file in \
+              the write-behind modes; in the others 96MiB, or two windows if that is more. The limit \
+              is not exact. Writers wait as they do at the kernel's own limits (vm.dirty_ratio); to \
+              have only these, give a size beyond the machine's memory. It has no effect in the modes \
+              that leave writeback to the kernel (noreuse), and works fully on ext4, xfs and btrfs \
+              only: elsewhere writers wait at most when they open the next file.",
     ..OptionSpec::PLAIN
 };
 
@@ -348,6 +349,14 @@ pub(super) const VERBOSE: OptionSpec = OptionSpec {
 };
 
 /// An option of [`RUN`].
+const RUN_WINDOW: OptionSpec = OptionSpec {
+    details: "From 64KiB to 64GiB. Writers may be further ahead: --max-dirty limits that. Unless \
+              set, what the disk writes in a quarter of a second, at most 16MiB, in the write-behind \
+              modes, and what keeps it busy in the others: 8MiB on most.",
+    ..WINDOW
+};
+
+/// An option of [`RUN`].
 const RUN_MODE: OptionSpec = OptionSpec {
     default: Some("auto"),
     details: "auto: write back at once, and drop what the program brought in unless it is used \
@@ -367,7 +376,7 @@ const RUN_MODE: OptionSpec = OptionSpec {
 /// The options of `run`.
 pub(super) const RUN: [&OptionSpec; 17] = [
     &RUN_MODE,
-    &WINDOW,
+    &RUN_WINDOW,
     &REQUEST,
     &MAX_DIRTY,
     &CONFIG,
