@@ -36,6 +36,26 @@ fn check_tells_what_rules_mean() {
     assert_eq!(said.code, 0, "{}", said.stderr);
 }
 
+/// The kernel writes back there, and nothing holds writers.
+#[test]
+fn check_says_where_a_limit_has_no_effect() {
+    let user = User::new();
+    let rule = "[[rule]]\npath = \"*.a\"\nmax_dirty = \"32MiB\"\n";
+    user.writes("rules", &format!("{rule}mode = \"noreuse\"\n"));
+    let said = finish(&mut user.watch("--check --config rules"));
+    let note = "note: line 1: max_dirty has no effect in the mode noreuse, ";
+    assert!(said.stderr.contains(note), "{}", said.stderr);
+    assert!(!said.text().contains("32 MiB"), "{}", said.text());
+    user.writes("rules", &format!("{rule}mode = \"dontcache\"\n"));
+    let said = finish(&mut user.watch("--check --config rules"));
+    assert_eq!(said.stderr, "");
+    assert!(
+        said.text().contains("at most dirty 32 MiB"),
+        "{}",
+        said.text()
+    );
+}
+
 #[test]
 fn check_names_each_wrong_line() {
     let user = User::new();

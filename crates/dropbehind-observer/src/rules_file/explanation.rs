@@ -98,10 +98,12 @@ pub(super) fn consequence(f: &mut impl Write, settings: Option<Settings>) -> fmt
         false => "",
     };
     writeln!(f, "   {writeback}; {residency}{unless}")?;
+    // Where the kernel writes back, it limits what is dirty, too.
+    let limits = mode.writeback != Writeback::Lazy;
     let sizes = sizes(
         settings.window_bytes,
         settings.request_bytes,
-        settings.max_dirty_bytes,
+        settings.max_dirty_bytes.filter(|_| limits),
     );
     if !sizes.is_empty() {
         writeln!(f, "   {sizes}")?;

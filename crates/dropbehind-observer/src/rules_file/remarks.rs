@@ -3,6 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
+use dropbehind_policy::Writeback;
+
 use super::RulesFile;
 use super::condition::Condition;
 use super::patterns::is_glob;
@@ -37,9 +39,19 @@ impl RulesFile {
             let unknown = conditions.flat_map(Condition::unknown_users);
             unknown.map(move |name| format!("{}: there is no user {name} now", rule.place))
         });
+        let unlimited = rules.iter().filter(|rule| {
+            let is_lazy = rule.mode.writeback == Writeback::Lazy;
+            is_lazy && !rule.mode.is_buffered() && rule.keys.max_dirty_bytes.is_some()
+        });
+        let unlimited = unlimited.map(|rule| {
+            format!(
+                "{}: max_dirty has no effect in the mode {}, which leaves writeback to the kernel",
+                rule.place, rule.mode
+            )
+        });
         let disks = self.disks.iter();
         let disks = disks.filter_map(|(name, _)| of_disk(name));
-        let all = paths.chain(idle).chain(users).chain(disks);
+        let all = paths.chain(idle).chain(users).chain(unlimited).chain(disks);
         let mut remarks: Vec<String> = all.map(shown).collect();
         if self.leaves_all_alone() {
             remarks.push("every file is left alone: there is nothing to do".to_owned());
