@@ -100,10 +100,10 @@ impl FileFacts {
         }
         let fate = match (self.mode.residency, self.reads) {
             (Residency::Keep, _) => "stays",
-            (Residency::Reuse, true) => "goes unless it is used again",
-            (Residency::Reuse, false) => "what is written goes unless it is used again",
-            (Residency::Drop, true) => "goes once it is on the disk",
-            (Residency::Drop, false) => "what is written goes once it is on the disk",
+            (Residency::Reuse, true) => "is dropped unless it is used again",
+            (Residency::Reuse, false) => "what is written is dropped unless it is used again",
+            (Residency::Drop, true) => "is dropped once it is on the disk",
+            (Residency::Drop, false) => "what is written is dropped once it is on the disk",
         };
         let when = match (self.mode.residency, self.mode.writeback) {
             (Residency::Keep, Writeback::Lazy) => "",

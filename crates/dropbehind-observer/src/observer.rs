@@ -58,7 +58,7 @@ const FAILURE_RINGS_BYTES: usize = 32 << 20;
 const FAILURE_RING_BYTES: usize = 1 << 20;
 
 /// Why nothing is traced where opens come without fanotify.
-const NOT_PERMITTED: &str = "that takes a privilege";
+const NOT_PERMITTED: &str = "it does for root, with fanotify";
 
 /// How to observe.
 #[derive(Clone, Debug)]
@@ -136,11 +136,11 @@ impl Observer {
             // seccomp stops the program until the file has been looked at.
             let except = match &config.opens {
                 Some(_) => "",
-                None => ", but for what came before we looked at the file",
+                None => ", except what came before we looked at the file",
             };
             notes.push(format!(
                 "the kernel does not report which process brings in which page ({error}): what was \
-                 resident when a file was opened stays, the rest goes{except}"
+                 cached when a file was opened stays, the rest is dropped{except}"
             ));
         });
         let mut trace = trace.ok();

@@ -28,7 +28,7 @@ pub(super) struct ProbeArgs {
 }
 
 const WITHOUT_TRACE: &str = "without a trace of the page cache, run and watch do not know who \
-     brings in which page: what was resident when a file was opened stays, and the rest goes";
+     brings in which page: what was cached when a file was opened stays, and the rest is dropped";
 
 /// What it means that the kernel does not report which cached pages are used.
 pub(super) const WITHOUT_USES: &str = "the kernel does not report which cached pages are used \
@@ -36,8 +36,8 @@ pub(super) const WITHOUT_USES: &str = "the kernel does not report which cached p
      the mode auto, leave everything cached";
 
 const STOPPED: &str = "run learns of opens from seccomp, which stops programs at each open for some \
-     microseconds: what was resident when a file was opened stays, the rest goes; nobody gains \
-     rights inside (sudo), and files of others that may only be read keep what is read of them";
+     microseconds: what was cached when a file was opened stays, and the rest is dropped; nobody \
+     gains rights inside (sudo), and what is read of others' files that you may only read stays cached";
 
 const NO_SOURCE: &str = "run cannot observe programs: neither fanotify nor seccomp tells what they \
      open";

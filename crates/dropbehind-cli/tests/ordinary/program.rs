@@ -37,7 +37,7 @@ fn the_summary_and_the_figures_say_what_was_done() {
     for saying in [
         "wrote 16 MiB",
         "0 B at the end",
-        "what was resident when a file was opened stays",
+        "what was cached when a file was opened stays",
     ] {
         assert!(left.stderr.contains(saying), "{saying}: {left:?}");
     }

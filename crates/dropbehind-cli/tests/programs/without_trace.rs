@@ -93,7 +93,7 @@ fn the_summary_says_so() {
         assert_eq!(left.code, Some(0), "{left:?}");
         let told = left
             .stderr
-            .contains("the rest goes, but for what came before we looked at the file");
+            .contains("the rest is dropped, except what came before we looked at the file");
         assert_eq!(told, said, "{left:?}");
         // All is done soon, and nothing that others have mapped is waited for.
         assert!(!left.stderr.contains("left to the kernel"), "{left:?}");

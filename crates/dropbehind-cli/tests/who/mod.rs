@@ -28,7 +28,7 @@ pub(crate) fn compare(printed: &str) {
         "{found}"
     );
     assert_eq!(file["mode"], "dontcache");
-    assert_eq!(file["reason"], "goes once it is on the disk");
+    assert_eq!(file["reason"], "is dropped once it is on the disk");
     assert!(
         file["window_bytes"].as_u64().unwrap() >= 1 << 20,
         "{printed}"

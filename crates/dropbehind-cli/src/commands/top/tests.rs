@@ -28,7 +28,7 @@ fn sample(seconds: u64, files: u64) -> Snapshot {
             dirty_bytes: (number % 2) * MIB,
             state: "active".into(),
             rule: "nightly".into(),
-            reason: "goes once it is on the disk".into(),
+            reason: "is dropped once it is on the disk".into(),
             window_bytes: 8 * MIB,
             users: vec![
                 user(
@@ -344,7 +344,7 @@ fn what_becomes_of_files_is_said_in_sentences() {
     let mut view = viewed(2);
     types(&mut view, "i");
     let text = screen(&mut view, 250, 24).join("\n");
-    let sentence = "/srv/backup/of/the/day/a000.img: goes once it is on the disk. Mode dontcache, \
+    let sentence = "/srv/backup/of/the/day/a000.img: is dropped once it is on the disk. Mode dontcache, \
                     by rule nightly, window 8.0 MiB. Used by: 4194000 rsync of backup.service, \
                     which writes; 7 a-program-of-15 of backup.service, by rule weekly.";
     assert!(text.contains(sentence), "{text}");
