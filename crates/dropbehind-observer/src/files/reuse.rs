@@ -42,7 +42,9 @@ impl Files {
         if let Err(error) = &uses
             && rules.unless_uses_are_known("") == Residency::Keep
         {
-            lock(&self.board).note(format!("{KEEPS_ALL} ({error})"));
+            lock(&self.board).note(format!(
+                "{KEEPS_ALL} ({error}); the mode dontcache drops it"
+            ));
         }
         self.uses = uses.ok();
     }
