@@ -143,7 +143,7 @@ pub(crate) fn uncounted(files: &[PathBuf]) -> Option<String> {
     let which = match files {
         [] => return None,
         [one] => shown(one),
-        [one, ..] => format!("{} files, such as {}", files.len(), shown(one)),
+        [one, ..] => format!("{} files, such as {},", files.len(), shown(one)),
     };
     Some(format!(
         "what is cached of {which} cannot be counted: the kernel shows that only to a file's owner \
