@@ -43,7 +43,7 @@ pub(super) fn begin(rules: Arc<dyn Rules>) -> Result<Observer, Failure> {
 fn not_possible(error: &ObserverError) -> Failure {
     let step = match error {
         ObserverError::NotPermitted => {
-            "Run it as root outside of containers, or by its systemd unit."
+            "Run it as root, outside of unprivileged containers, or by its systemd unit."
         }
         ObserverError::ForeignProc => "Do that first.",
         _ => "Run it on another kernel, or without a sandbox that hides the call.",
