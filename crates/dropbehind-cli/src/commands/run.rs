@@ -63,11 +63,11 @@ dropbehind, but for a mount namespace of its own: mounts that are not shared and
 remove while it runs stay busy until it ends. That is with fanotify, which takes CAP_SYS_ADMIN; \
 the kernel then also reports which process brings which page into the cache, unless \
 DROPBEHIND_NO_TRACE is set. Without root, seccomp stops the program at each open for some \
-microseconds instead: what was cached then stays, the rest goes, and nobody inside gains rights by \
-sudo and the like.
+microseconds instead: what was cached then stays, the rest is dropped, and nobody inside gains \
+rights by sudo and the like.
 
-Signals that others send to dropbehind go to the program, SIGUSR1 among them, which asks the other \
-commands how far they are: a run shows its figures in `dropbehind top` instead.
+Signals that others send to dropbehind go to the program. So does SIGUSR1, which asks the other \
+commands how far they are: for the figures of a run, use `dropbehind top`.
 
 Sizes: a number of bytes such as 4096, 4k, 16MiB or 1.5G. k, KiB and Ki are 1024, kB is 1000; \
 so are M, G, T, P and E their powers. 32x64k is a product.

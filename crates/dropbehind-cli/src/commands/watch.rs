@@ -56,7 +56,7 @@ pub(super) struct WatchArgs {
     /// Print what the rules mean, or what is wrong with them, and end
     #[arg(long)]
     check: bool,
-    /// Print which rule decides about FILE, which need not be there, and why; and end
+    /// Print which rule decides about FILE, and why, and end; FILE need not exist
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath, conflicts_with = "check")]
     explain: Option<PathBuf>,
     /// With --explain: which program opens it, by the name or the path of its file
@@ -74,7 +74,8 @@ pub(super) struct WatchArgs {
     /// exporter; it is removed at the end
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     metrics: Option<PathBuf>,
-    /// Write each writeback and drop to FILE: when, which range, why; see docs/traces.md
+    /// Write each writeback and drop to FILE: when, which range, why; docs/traces.md in the source
+    /// describes it
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     trace: Option<PathBuf>,
 }

@@ -140,17 +140,17 @@ pub(super) const STATS: OptionSpec = OptionSpec {
     name: "stats",
     value_name: "FILE",
     kind: Kind::Path,
-    meaning: "Write the run's figures to FILE, as JSON",
-    details: "- is standard error. Sizes are in bytes, times in nanoseconds; peak_dirty_bytes and \
-              peak_cached_bytes are those of the file written (of the file read, for read; of all \
-              files together, for run).",
+    meaning: "Write the figures to FILE, as JSON",
+    details: "- is standard error. Sizes are in bytes, times in nanoseconds. peak_dirty_bytes and \
+              peak_cached_bytes are of the file that is written (read: of the file that is read; run: \
+              of all files together).",
     ..OptionSpec::PLAIN
 };
 
 pub(super) const STATS_JSON: OptionSpec = OptionSpec {
     name: "json",
     kind: Kind::Flag,
-    meaning: "Write the run's figures to standard error, as --stats - does",
+    meaning: "Write the figures to standard error, as --stats - does",
     details: "One line, the last one of dropbehind's own.",
     ..OptionSpec::PLAIN
 };
@@ -174,7 +174,7 @@ pub(super) const TRACE: OptionSpec = OptionSpec {
     kind: Kind::Path,
     meaning: "Write each writeback and drop to FILE: when, which range, why",
     details: "A line of JSON each; or, where FILE ends in .json, an array of trace events, which \
-              ui.perfetto.dev shows. docs/traces.md describes both.",
+              ui.perfetto.dev shows. docs/traces.md in the source describes both.",
     ..OptionSpec::PLAIN
 };
 
@@ -259,10 +259,10 @@ pub(super) const ONLY: OptionSpec = OptionSpec {
         check: |text| PathPatterns::new([text]).map(drop),
     },
     meaning: "Observe files that match GLOB, and no others; may be repeated",
-    details: "A pattern that begins with / is for the whole path, as the program sees it. Any \
-              other one is for the end of it: *.iso is any such file, backup/* any file directly \
-              in a directory of that name. * and ? do not match /, ** does; [a-z] and {a,b} \
-              work; a pattern that ends with / is for everything below such a directory.",
+    details: "A pattern that begins with / matches the whole path, as the program sees it. Any other \
+              pattern matches the end of the path: *.iso is any such file, backup/* any file directly \
+              in a directory of that name. A pattern that ends with / matches everything below such a \
+              directory. * and ? do not match /, and ** does; [a-z] and {a,b} work, too.",
     ..OptionSpec::PLAIN
 };
 
@@ -287,10 +287,9 @@ pub(super) const SETTLE: OptionSpec = OptionSpec {
     },
     default: Some("10"),
     meaning: "How long to wait, when the program has ended, until all is written and dropped",
-    details: "From 0 (do not wait) to 86400; fractions are allowed. It ends as soon as nothing is \
-              left to do. ^C ends the wait; the exit status is the program's in any case. What \
-              is still dirty then is left to the kernel. There is no wait when other processes of \
-              the program's are still at work.",
+    details: "From 0 (do not wait) to 86400; fractions are allowed. The wait ends as soon as nothing \
+              is left to do, or at ^C. What is still dirty then is left to the kernel. The exit status \
+              is the program's in any case. If the program left processes running, run does not wait.",
     ..OptionSpec::PLAIN
 };
 
@@ -323,8 +322,8 @@ pub(super) const SOURCE: OptionSpec = OptionSpec {
     meaning: "How to learn which files the program opens",
     details: "fanotify takes CAP_SYS_ADMIN, which root has; the kernel then also reports which \
               process brings which page into the cache. seccomp takes no privilege: it stops the \
-              program at each open for some microseconds, what was cached then stays, and the rest \
-              goes. auto is fanotify where it may be, and else seccomp.",
+              program at each open for some microseconds. What was cached then stays, and the rest \
+              is dropped. auto takes fanotify if that is permitted, otherwise seccomp.",
     ..OptionSpec::PLAIN
 };
 
@@ -332,8 +331,8 @@ pub(super) const BEST_EFFORT: OptionSpec = OptionSpec {
     name: "best-effort",
     kind: Kind::Flag,
     meaning: "If dropbehind itself fails, start the program unobserved, and say so",
-    details: "Whether the program cannot be observed, or the configuration has a mistake, or --stats \
-              or --trace cannot be written. Without it, the program is not started then.",
+    details: "That is, if the program cannot be observed, the configuration has a mistake, or --stats \
+              or --trace cannot be written. Without this option, the program is not started then.",
     ..OptionSpec::PLAIN
 };
 
@@ -341,7 +340,7 @@ pub(super) const VERBOSE: OptionSpec = OptionSpec {
     name: "verbose",
     short: Some('v'),
     kind: Kind::Flag,
-    meaning: "End with three or four lines about what was done, on standard error",
+    meaning: "End with some lines about what was done, on standard error",
     details: "What was written and read; how much of it was in the page cache at most and at the \
               end; what was kept because it was cached before or others brought it in; and what was \
               not possible, and why. --json has the same for programs.",
