@@ -244,7 +244,8 @@ class Options:
                     library.options_set_mode,
                     cache_mode.encode(),
                     f"{cache_mode!r} is no cache mode; the modes are dontcache, write-behind, "
-                    "write-behind-any, write-through, noreuse, auto and buffered",
+                    "write-behind-any, write-through, noreuse, auto, buffered, or a pair such as "
+                    "behind+drop",
                 )
             if window is not None:
                 self._set(
