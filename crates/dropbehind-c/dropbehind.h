@@ -246,12 +246,12 @@ dropbehind_options *dropbehind_options_new(void);
 void dropbehind_options_free(dropbehind_options *options);
 
 // Sets the mode by its name: "buffered", "dontcache", "write-behind", "write-behind-any",
-// "write-through", "noreuse" or "auto", which is as "dontcache" here. The default is that of the file's disk in the configuration
-// file, or else "dontcache".
+// "write-through", "noreuse", "auto", which does the same as "dontcache" here, or a pair such as
+// "behind+drop". The default is that of the file's disk in the configuration file, or else
+// "dontcache".
 //
 // EINVAL: there is no such mode.
-int dropbehind_options_set_mode(dropbehind_options *options,
-                                const char *name);
+int dropbehind_options_set_mode(dropbehind_options *options, const char *name);
 
 // Sets the window in bytes, at least 64 KiB: up to twice as much may be dirty or under
 // writeback before a writer waits.

@@ -39,8 +39,9 @@ pub unsafe extern "C" fn dropbehind_options_free(options: *mut dropbehind_option
 }
 
 /// Sets the mode by its name: "buffered", "dontcache", "write-behind", "write-behind-any",
-/// "write-through", "noreuse" or "auto", which is as "dontcache" here. The default is that of the file's disk in the configuration
-/// file, or else "dontcache".
+/// "write-through", "noreuse", "auto", which does the same as "dontcache" here, or a pair such as
+/// "behind+drop". The default is that of the file's disk in the configuration file, or else
+/// "dontcache".
 ///
 /// EINVAL: there is no such mode.
 #[unsafe(no_mangle)]
