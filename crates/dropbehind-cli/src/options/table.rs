@@ -31,7 +31,7 @@ pub(super) const MODE: OptionSpec = OptionSpec {
     default: Some("dontcache"),
     meaning: "When to write back, and what stays in the page cache",
     details: "buffered: as without dropbehind. dontcache: write back at once, and drop the pages \
-              that this command brought in. noreuse: the kernel writes back when it likes, and the \
+              that this command brought in. noreuse: the kernel decides when to write back, and the \
               pages are dropped then. write-behind: write back one window behind appending writes, \
               keep the pages. write-behind-any: the same for every sequential write. \
               write-through: write back at once, keep the pages. auto: write back at once, and \
@@ -362,8 +362,8 @@ const RUN_MODE: OptionSpec = OptionSpec {
               again. Unless you ask for auto, that becomes dontcache where the kernel does not \
               report what is used again: without root, and on kernels without the tracepoint \
               filemap:mm_filemap_get_pages. buffered: as without dropbehind. dontcache: write back \
-              at once, and drop the pages that the program brought in. noreuse: the kernel writes \
-              back when it likes, and the pages are dropped then. write-behind: write back one \
+              at once, and drop the pages that the program brought in. noreuse: the kernel decides \
+              when to write back, and the pages are dropped then. write-behind: write back one \
               window behind appending writes, keep the pages. write-behind-any: the same for every \
               sequential write. write-through: write back at once, keep the pages. A pair such as \
               behind+drop (lazy, behind-appending, behind or eager; keep, drop or reuse) is allowed, \

@@ -83,7 +83,7 @@ pub(super) fn consequence(f: &mut impl Write, settings: Option<Settings>) -> fmt
     };
     let mode = settings.mode;
     let writeback = match mode.writeback {
-        Writeback::Lazy => "written back when the kernel likes",
+        Writeback::Lazy => "written back when the kernel decides",
         Writeback::BehindAppending => "written back a window behind appending writers",
         Writeback::Behind => "written back a window behind sequential writers",
         Writeback::Eager => "written back as soon as a batch is there",
