@@ -77,7 +77,7 @@ impl Metrics {
     fn begin(path: &Path, snapshot: &Snapshot, journal: Journal) -> Result<Self, Failure> {
         if path.extension().is_none_or(|ending| ending != "prom") {
             journal.warning(format!(
-                "{}: the node exporter passes over files that do not end in .prom",
+                "{}: the node exporter passes over files that do not end in .prom; name another one",
                 shown(path)
             ));
         }
