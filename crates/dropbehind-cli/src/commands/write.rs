@@ -25,7 +25,7 @@ pub(super) struct WriteArgs {
     /// Write at the end of the file, instead of in place of what it holds
     #[arg(short, long)]
     append: bool,
-    /// Begin at this place of the file, and keep what it holds before and behind
+    /// Begin at this place of the file, and keep what it holds before and after it
     #[arg(long, value_name = "SIZE", value_parser = size::parse, conflicts_with = "append")]
     seek: Option<u64>,
     /// How much of standard input to write; to its end, unless given

@@ -49,7 +49,7 @@ pub(super) struct Flags {
     /// Say of each file how it was copied
     #[arg(long, overrides_with = "debug")]
     pub(super) debug: bool,
-    /// Replace files that cannot be opened for writing, and under -R what is no file
+    /// Replace files that cannot be opened for writing, and under -R what is not a file
     #[arg(short, long, overrides_with = "force")]
     pub(super) force: bool,
     /// Ask before something is overwritten
@@ -108,11 +108,12 @@ pub(super) struct Flags {
     /// Take the slashes off the ends of sources
     #[arg(long, aliases = ["st", "str"], overrides_with = "strip_trailing_slashes")]
     pub(super) strip_trailing_slashes: bool,
-    /// Go on with copies that are half there
+    /// Continue incomplete copies
     ///
     /// What such a file holds is read from the disk and compared with its source. From the first
-    /// difference on, it is copied. What a signal or a full disk leaves half copied stays, to be
-    /// gone on with. Inside of trees, files that -p or -a would replace are copied anew.
+    /// difference on, it is copied. After a signal or on a full disk, an incomplete copy stays, so
+    /// that you can continue it. Inside of trees, files that -p or -a would replace are copied from
+    /// the start.
     #[arg(long, overrides_with = "resume")]
     pub(super) resume: bool,
     /// Make symbolic links instead of copies
