@@ -43,9 +43,8 @@ pub struct CacheStat {
     pub dirty_pages: u64,
     /// Pages under writeback.
     pub writeback_pages: u64,
-    /// Pages that were evicted and have left a shadow entry.
-    pub evicted_pages: u64,
-    /// Those of them that were evicted so recently that they show a lack of memory.
+    /// Pages that were evicted, have left a shadow entry, and were evicted so recently that they
+    /// show a lack of memory.
     pub recently_evicted_pages: u64,
 }
 
@@ -102,7 +101,6 @@ pub fn cachestat(fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<CacheS
         cached_pages: stat.nr_cache,
         dirty_pages: stat.nr_dirty,
         writeback_pages: stat.nr_writeback,
-        evicted_pages: stat.nr_evicted,
         recently_evicted_pages: stat.nr_recently_evicted,
     })
 }

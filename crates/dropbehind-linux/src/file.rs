@@ -320,20 +320,6 @@ pub enum AccessMode {
     Path,
 }
 
-impl AccessMode {
-    /// Whether the description can be read from.
-    #[must_use]
-    pub fn is_readable(self) -> bool {
-        matches!(self, Self::ReadOnly | Self::ReadWrite)
-    }
-
-    /// Whether the description can be written to.
-    #[must_use]
-    pub fn is_writable(self) -> bool {
-        matches!(self, Self::WriteOnly | Self::ReadWrite)
-    }
-}
-
 /// An open file description's status flags, as far as they matter here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StatusFlags {
@@ -347,8 +333,6 @@ pub struct StatusFlags {
     pub sync: bool,
     /// `O_DSYNC`: each write is durable. `O_SYNC` includes and sets it.
     pub dsync: bool,
-    /// `O_NONBLOCK`, which regular files ignore.
-    pub nonblock: bool,
 }
 
 /// The status flags of an open file description: fcntl(2) `F_GETFL`.
@@ -375,7 +359,6 @@ pub fn status_flags(fd: BorrowedFd<'_>) -> io::Result<StatusFlags> {
         direct: flags.contains(OFlags::DIRECT),
         sync: all_of(libc::O_SYNC),
         dsync: all_of(libc::O_DSYNC),
-        nonblock: flags.contains(OFlags::NONBLOCK),
     })
 }
 

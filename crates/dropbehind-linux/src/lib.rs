@@ -57,7 +57,6 @@ pub mod peer;
 pub mod pidfd;
 pub mod poll;
 pub mod presence;
-mod pressure;
 pub mod probe;
 pub mod processes;
 mod processor_time;
@@ -123,7 +122,6 @@ pub use peer::peer_user;
 pub use pidfd::Pidfd;
 pub use poll::{Interest, PollEntry, poll};
 pub use presence::Presence;
-pub use pressure::{Pressure, Resource, Stall, pressure, pressure_in};
 pub use probe::{Probe, Support, probe};
 pub use processes::{
     CallUnderWay, Cgroup, ProcessStat, cgroups, children, command_name, descriptor_limit,

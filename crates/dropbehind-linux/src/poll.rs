@@ -10,9 +10,7 @@ use std::time::Duration;
 pub enum Interest {
     /// Something to read, or the other end was closed.
     Readable,
-    /// Room to write, or the other end was closed.
-    Writable,
-    /// A change of state, as reported by mount tables and pressure triggers.
+    /// A change of state, as reported by mount tables.
     Urgent,
     /// Only an error or a hang-up.
     HangUp,
@@ -30,7 +28,6 @@ impl<'fd> PollEntry<'fd> {
     pub fn new(fd: BorrowedFd<'fd>, interest: Interest) -> Self {
         let events = match interest {
             Interest::Readable => PollFlags::IN,
-            Interest::Writable => PollFlags::OUT,
             Interest::Urgent => PollFlags::PRI,
             Interest::HangUp => PollFlags::empty(),
         };

@@ -7,7 +7,6 @@
 use crate::errno::invalid;
 use rustix::io::ReadWriteFlags;
 use std::io::{self, IoSlice, IoSliceMut};
-use std::ops::{BitOr, BitOrAssign};
 use std::os::fd::BorrowedFd;
 
 /// `RWF_DONTCACHE`, include/uapi/linux/fs.h, since Linux 6.14: goes through the page cache,
@@ -23,20 +22,8 @@ pub struct IoFlags(u32);
 impl IoFlags {
     /// No flags: the plain vectored call.
     pub const NONE: Self = Self(0);
-    /// Poll for completion, `O_DIRECT` only (since 4.6).
-    pub const HIPRI: Self = Self(0x01);
-    /// As if opened with `O_DSYNC` (since 4.7).
-    pub const DSYNC: Self = Self(0x02);
-    /// As if opened with `O_SYNC` (since 4.7).
-    pub const SYNC: Self = Self(0x04);
     /// Fail with `EAGAIN` rather than wait (reads 4.14, buffered writes 6.0).
     pub const NOWAIT: Self = Self(0x08);
-    /// Append, whatever the offset (since 4.16).
-    pub const APPEND: Self = Self(0x10);
-    /// Honour the offset even on an `O_APPEND` description (since 6.9).
-    pub const NOAPPEND: Self = Self(0x20);
-    /// All or nothing, `O_DIRECT` only (since 6.11).
-    pub const ATOMIC: Self = Self(0x40);
     /// Keep nothing in the page cache, see [`RWF_DONTCACHE`] (since 6.14).
     pub const DONTCACHE: Self = Self(RWF_DONTCACHE);
 
@@ -53,34 +40,8 @@ impl IoFlags {
         self.0
     }
 
-    /// Whether all of `other`'s flags are set.
-    #[must_use]
-    pub const fn contains(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
-    }
-
-    /// The flags of either.
-    #[must_use]
-    pub const fn union(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-
     fn kernel(self) -> ReadWriteFlags {
         ReadWriteFlags::from_bits_retain(self.0)
-    }
-}
-
-impl BitOr for IoFlags {
-    type Output = Self;
-
-    fn bitor(self, other: Self) -> Self {
-        self.union(other)
-    }
-}
-
-impl BitOrAssign for IoFlags {
-    fn bitor_assign(&mut self, other: Self) {
-        *self = self.union(other);
     }
 }
 

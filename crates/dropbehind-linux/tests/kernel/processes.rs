@@ -1,10 +1,9 @@
 //! Processes as others see them.
 
-use crate::setup::{Loop, MIB, directory, dirty_file, skip, wait_for};
+use crate::setup::{Loop, MIB, directory, dirty_file, wait_for};
 use dropbehind_linux::{
-    FileKind, FileLink, KernelDevices, Pidfd, Resource, cgroups, children, command_name,
-    executable, file_info, file_links, mapped_files, pressure, process_stat, processes,
-    processes_started,
+    FileKind, FileLink, KernelDevices, Pidfd, cgroups, children, command_name, executable,
+    file_info, file_links, mapped_files, process_stat, processes, processes_started,
 };
 use rustix::fs::{Mode, OFlags};
 use std::collections::HashSet;
@@ -265,21 +264,4 @@ fn a_pidfd_tells_of_the_end_and_of_no_other() {
     assert_eq!(error.raw_os_error(), Some(libc::ESRCH));
     let error = Pidfd::open(0).map(drop).unwrap_err();
     assert_eq!(error.raw_os_error(), Some(libc::EINVAL));
-}
-
-#[test]
-fn pressure_is_read_where_there_is_any() {
-    match pressure(Resource::Io) {
-        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EOPNOTSUPP)) => {
-            skip!("pressure_is_read_where_there_is_any", "{error}");
-        }
-        result => {
-            let before = result.unwrap();
-            assert!(before.full.total <= before.some.total);
-            let after = pressure(Resource::Io).unwrap();
-            assert!(after.some.total >= before.some.total);
-        }
-    }
-    pressure(Resource::Memory).unwrap();
-    pressure(Resource::Cpu).unwrap();
 }

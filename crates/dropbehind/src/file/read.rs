@@ -122,9 +122,7 @@ impl File {
         let result = match (bufs, offset) {
             ([only], Some(offset)) => dropbehind_linux::pread(self.as_fd(), only, offset),
             ([only], None) => dropbehind_linux::read(self.as_fd(), only),
-            (many, offset) => {
-                dropbehind_linux::preadv2(self.as_fd(), many, offset, IoFlags::from_bits(0))
-            }
+            (many, offset) => dropbehind_linux::preadv2(self.as_fd(), many, offset, IoFlags::NONE),
         };
         self.was_read(&result, offset);
         result

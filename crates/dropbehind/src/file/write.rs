@@ -69,9 +69,7 @@ impl File {
         let result = match (bufs, offset) {
             ([only], Some(offset)) => dropbehind_linux::pwrite(self.as_fd(), only, offset),
             ([only], None) => dropbehind_linux::write(self.as_fd(), only),
-            (many, offset) => {
-                dropbehind_linux::pwritev2(self.as_fd(), many, offset, IoFlags::from_bits(0))
-            }
+            (many, offset) => dropbehind_linux::pwritev2(self.as_fd(), many, offset, IoFlags::NONE),
         };
         self.moved(&result, offset);
         result
