@@ -37,7 +37,7 @@ pub use error::CacheTraceError;
 pub use inodes::{KernelDevices, KernelInode, has_subvolumes};
 
 use crate::kernel::{KernelVersion, kernel_version};
-use event::{Recorded, Tasks};
+use event::Recorded;
 use format::Format;
 use queue::Queue;
 use records::Stamped;
@@ -184,8 +184,8 @@ impl CacheTrace {
         let runs = Runs::new(tracepoint, &format, ring_bytes)
             .map_err(|error| CacheTraceError::of("the program in the kernel", error))?;
         add(runs.as_fd())?;
-        let of_tasks = |tasks| Rings::of_all_processors(Recorded::Nothing, tasks, ring_bytes / 4);
-        let (rings, names) = (of_tasks(Tasks::Forks)?, of_tasks(Tasks::Names)?);
+        let of_tasks = |recorded| Rings::of_all_processors(recorded, ring_bytes / 4);
+        let (rings, names) = (of_tasks(Recorded::Forks)?, of_tasks(Recorded::Names)?);
         for event in rings.events() {
             add(event.as_fd())?;
         }
@@ -270,12 +270,6 @@ pub fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     // Neither is negative: the clock starts at boot.
     now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
-}
-
-/// A tracepoint's records have an unknown format.
-pub(crate) fn strange_format() -> CacheTraceError {
-    let strange = io::ErrorKind::InvalidData.into();
-    CacheTraceError::Other("reading the tracepoint's format", strange)
 }
 
 fn other(call: &'static str) -> impl FnOnce(Errno) -> CacheTraceError {

@@ -10,7 +10,7 @@
 //! not wait (`f2fs_dio_read_iter` in `fs/f2fs/file.c`).
 
 use crate::advice::{Access, advise_access};
-use crate::file::{FsKind, file_info};
+use crate::file::{FsKind, filesystem, has_direct_reads};
 use crate::mincore::resident_ranges;
 use crate::vectored::IoFlags;
 use rustix::fs::{CWD, Mode, OFlags, fcntl_getfl, fcntl_setfl, openat};
@@ -94,11 +94,8 @@ fn make_direct(fd: BorrowedFd<'_>) -> io::Result<()> {
     if flags.contains(OFlags::PATH) || flags & OFlags::ACCMODE == OFlags::WRONLY {
         return Err(Errno::BADF.into());
     }
-    let info = file_info(fd)?;
-    if info.filesystem.is_remote()
-        || info.filesystem == FsKind::Tmpfs
-        || matches!(info.direct_io_alignment, Some((0, _)))
-    {
+    let kind = filesystem(fd)?;
+    if kind.is_remote() || kind == FsKind::Tmpfs || !has_direct_reads(fd) {
         return Err(Errno::OPNOTSUPP.into());
     }
     // Only a file's owner may use `O_NOATIME`.
@@ -193,9 +190,8 @@ impl DirectReader {
     /// - `EINVAL`: the file system has no direct I/O for this file.
     /// - Those of open(2).
     pub fn new(fd: BorrowedFd<'_>) -> io::Result<Self> {
-        let info = file_info(fd)?;
-        let locks = matches!(info.filesystem, FsKind::Ext4 | FsKind::Xfs | FsKind::Btrfs);
-        if !locks || matches!(info.direct_io_alignment, Some((0, _))) {
+        let locks = matches!(filesystem(fd)?, FsKind::Ext4 | FsKind::Xfs | FsKind::Btrfs);
+        if !locks || !has_direct_reads(fd) {
             return Err(Errno::OPNOTSUPP.into());
         }
         // The thread may have its own descriptor table.

@@ -9,10 +9,10 @@
 //! `CONFIG_FTRACE_SYSCALLS`. 32-bit programs of a 64-bit kernel do not pass this one. While it is
 //! recorded, the kernel checks at each call of any program whether that one is to be recorded.
 
-use crate::cache_trace::event::{Recorded, Tasks};
+use crate::cache_trace::event::Recorded;
 use crate::cache_trace::format::Field;
 use crate::cache_trace::ring::Rings;
-use crate::cache_trace::{CacheTraceError, records, strange_format, tracefs};
+use crate::cache_trace::{CacheTraceError, records, tracefs};
 
 const TRACEPOINT: &str = "syscalls/sys_enter_fadvise64";
 /// Only this is recorded. The constants are the same on all architectures but s390, which has
@@ -61,9 +61,8 @@ impl FileAdviceTrace {
     /// [`CacheTraceError::NoOrder`].
     pub fn open() -> Result<Self, CacheTraceError> {
         let (tracepoint, text) = tracefs::tracepoint(TRACEPOINT)?;
-        let field = |name| Field::find(&text, name).ok_or_else(strange_format);
-        let (descriptor, advice) = (field("fd")?, field("advice")?);
-        let rings = Rings::of_all_processors(Recorded::Tracepoint(tracepoint), Tasks::Ignored, 0)?;
+        let (descriptor, advice) = (Field::find(&text, "fd")?, Field::find(&text, "advice")?);
+        let rings = Rings::of_all_processors(Recorded::Tracepoint(tracepoint), 0)?;
         let filtered = rings.filter(FILTER);
         filtered.map_err(|error| CacheTraceError::Other("filter of an event", error))?;
         rings.enable()?;

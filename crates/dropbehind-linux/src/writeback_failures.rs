@@ -17,9 +17,7 @@ mod ext4_errors;
 
 use crate::cache_trace::format::Field;
 use crate::cache_trace::ring::Rings;
-use crate::cache_trace::{
-    CacheTraceError, KernelInode, monotonic_ns, records, strange_format, tracefs,
-};
+use crate::cache_trace::{CacheTraceError, KernelInode, monotonic_ns, records, tracefs};
 
 use counter::Counter;
 use ext4_errors::Ext4Errors;
@@ -76,8 +74,7 @@ impl WritebackFailures {
     /// [`CacheTraceError::NoOrder`].
     pub fn open(ring_bytes: usize) -> Result<Self, CacheTraceError> {
         let (tracepoint, text) = tracefs::tracepoint(TRACEPOINT)?;
-        let field = |name| Field::find(&text, name).ok_or_else(strange_format);
-        let (device, number) = (field("s_dev")?, field("i_ino")?);
+        let (device, number) = (Field::find(&text, "s_dev")?, Field::find(&text, "i_ino")?);
         let counter = Counter::new();
         let rings = Rings::of_tracepoint(tracepoint, ring_bytes)?;
         let recorded = counter.as_ref().map_or(0, Counter::failures);

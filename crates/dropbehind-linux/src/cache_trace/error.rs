@@ -36,6 +36,12 @@ impl CacheTraceError {
         }
     }
 
+    /// A tracepoint's records have an unknown format.
+    pub(super) fn strange_format() -> Self {
+        let strange = io::ErrorKind::InvalidData.into();
+        Self::Other("reading the tracepoint's format", strange)
+    }
+
     pub(super) fn of_tracepoint(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::NotFound => Self::NoTracepoint(error),

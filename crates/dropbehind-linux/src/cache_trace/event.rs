@@ -48,22 +48,15 @@ struct Attributes {
     clock: i32,
 }
 
-/// What an event also records about tasks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tasks {
-    Ignored,
-    /// Forks and exits.
-    Forks,
-    /// Names.
-    Names,
-}
-
-/// What an event records besides tasks.
+/// What an event records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Recorded {
     /// The tracepoint with this number.
     Tracepoint(u64),
-    Nothing,
+    /// Forks and exits of tasks.
+    Forks,
+    /// Names of tasks.
+    Names,
 }
 
 /// An event for all processes on one processor, disabled until [`Event::enable`].
@@ -74,20 +67,11 @@ pub(crate) struct Event {
 
 impl Event {
     /// Wakes pollers after every `wake_bytes` written.
-    pub(crate) fn open(
-        recorded: Recorded,
-        tasks: Tasks,
-        processor: i32,
-        wake_bytes: u32,
-    ) -> io::Result<Self> {
-        let (kind, config) = match recorded {
-            Recorded::Tracepoint(number) => (PERF_TYPE_TRACEPOINT, number),
-            Recorded::Nothing => (PERF_TYPE_SOFTWARE, PERF_COUNT_SW_DUMMY),
-        };
-        let tasks = match tasks {
-            Tasks::Ignored => 0,
-            Tasks::Forks => TASK,
-            Tasks::Names => COMM,
+    pub(crate) fn open(recorded: Recorded, processor: i32, wake_bytes: u32) -> io::Result<Self> {
+        let (kind, config, tasks) = match recorded {
+            Recorded::Tracepoint(number) => (PERF_TYPE_TRACEPOINT, number, 0),
+            Recorded::Forks => (PERF_TYPE_SOFTWARE, PERF_COUNT_SW_DUMMY, TASK),
+            Recorded::Names => (PERF_TYPE_SOFTWARE, PERF_COUNT_SW_DUMMY, COMM),
         };
         let flags = DISABLED | tasks | WATERMARK | SAMPLE_ID_ALL | USE_CLOCKID;
         let attributes = Attributes {

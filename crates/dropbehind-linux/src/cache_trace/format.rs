@@ -1,7 +1,7 @@
 //! Where a tracepoint's record has its fields: the file `format` in tracefs,
 //! Documentation/trace/events.rst.
 
-use super::{CacheTraceError, strange_format};
+use super::CacheTraceError;
 use crate::bpf::instruction::{Assembler, Operation, Register, Width};
 
 /// Where the fields of `mm_filemap_add_to_page_cache` are.
@@ -24,7 +24,7 @@ pub(crate) struct Field {
 impl Format {
     /// If the kernel has `large_folios`, its records must give their order.
     pub(super) fn parse(text: &str, large_folios: bool) -> Result<Self, CacheTraceError> {
-        let field = |name| Field::find(text, name).ok_or_else(strange_format);
+        let field = |name| Field::find(text, name);
         let format = Self {
             inode: field("i_ino")?,
             index: field("index")?,
@@ -34,18 +34,24 @@ impl Format {
                 width: None,
             },
         };
-        match Field::find(text, "order") {
-            Some(order) => Ok(Self { order, ..format }),
-            None if Field::is_named(text, "order") => Err(strange_format()),
-            None if large_folios => Err(CacheTraceError::NoOrder),
-            None => Ok(format),
+        match Field::is_named(text, "order") {
+            true => Ok(Self {
+                order: field("order")?,
+                ..format
+            }),
+            false if large_folios => Err(CacheTraceError::NoOrder),
+            false => Ok(format),
         }
     }
 }
 
 impl Field {
     /// Parses the line `field:unsigned long i_ino; offset:16; size:8; signed:0;`.
-    pub(crate) fn find(text: &str, name: &str) -> Option<Self> {
+    pub(crate) fn find(text: &str, name: &str) -> Result<Self, CacheTraceError> {
+        Self::parse(text, name).ok_or_else(CacheTraceError::strange_format)
+    }
+
+    fn parse(text: &str, name: &str) -> Option<Self> {
         let line = lines(text).find(|&(declared, _)| declared == name)?.1;
         let value = |key| {
             line.split(';')

@@ -2,7 +2,7 @@
 //! layout".
 
 use super::CacheTraceError;
-use super::event::{Event, Recorded, Tasks};
+use super::event::{Event, Recorded};
 use super::processors;
 use super::records::{HEADER_BYTES, size_of_record};
 use crate::deferred_close::close_deferred;
@@ -49,8 +49,7 @@ pub(crate) struct Rings {
 impl Rings {
     /// Rings of at least `ring_bytes` that record this tracepoint from now on.
     pub(crate) fn of_tracepoint(number: u64, ring_bytes: usize) -> Result<Self, CacheTraceError> {
-        let recorded = Recorded::Tracepoint(number);
-        let rings = Self::of_all_processors(recorded, Tasks::Ignored, ring_bytes)?;
+        let rings = Self::of_all_processors(Recorded::Tracepoint(number), ring_bytes)?;
         rings.enable()?;
         Ok(rings)
     }
@@ -59,7 +58,6 @@ impl Rings {
     /// they are [enabled](Self::enable).
     pub(crate) fn of_all_processors(
         recorded: Recorded,
-        tasks: Tasks,
         ring_bytes: usize,
     ) -> Result<Self, CacheTraceError> {
         let processors = processors::online().map_err(|error| {
@@ -67,7 +65,7 @@ impl Rings {
         })?;
         let mut rings = Vec::with_capacity(processors.len());
         for processor in processors {
-            match Ring::open(recorded, tasks, processor, ring_bytes) {
+            match Ring::open(recorded, processor, ring_bytes) {
                 // The processor went offline meanwhile.
                 Err(CacheTraceError::Other(_, error))
                     if error.raw_os_error() == Some(libc::ENODEV) => {}
@@ -124,7 +122,6 @@ impl Ring {
     /// and at least a page.
     fn open(
         recorded: Recorded,
-        tasks: Tasks,
         processor: i32,
         ring_bytes: usize,
     ) -> Result<Self, CacheTraceError> {
@@ -140,7 +137,7 @@ impl Ring {
         })?;
         // A ring that overflows before this wakes nobody.
         let wake_bytes = WAKE_BYTES.min(data_bytes / 2);
-        let event = Event::open(recorded, tasks, processor, wake_bytes as u32)
+        let event = Event::open(recorded, processor, wake_bytes as u32)
             .map_err(|error| CacheTraceError::of("perf_event_open", error))?;
         let access = ProtFlags::READ | ProtFlags::WRITE;
         let map = Mapping::new(event.as_fd(), 0, map_bytes, access)

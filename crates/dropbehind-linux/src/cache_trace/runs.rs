@@ -12,7 +12,7 @@ mod program;
 
 pub use arrivals::{ArrivalMark, TraceView};
 
-use super::event::{Event, Recorded, Tasks};
+use super::event::{Event, Recorded};
 use super::format::Format;
 use super::records::{self, Stamped};
 use super::{KernelInode, TraceRecord, processors};
@@ -153,7 +153,7 @@ impl Runs {
         let program = Program::load(ProgramKind::Tracepoint, &instructions)?;
         let online = processors::online()?;
         let first = *online.first().ok_or(io::ErrorKind::NotFound)?;
-        let event = Event::open(Recorded::Tracepoint(tracepoint), Tasks::Ignored, first, 0)?;
+        let event = Event::open(Recorded::Tracepoint(tracepoint), first, 0)?;
         event.run(program.as_fd())?;
         Ok(Self {
             readers: vec![Reader::default(); count],

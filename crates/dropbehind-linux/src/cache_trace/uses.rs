@@ -14,9 +14,9 @@
 
 mod program;
 
-use super::event::{Event, Recorded, Tasks};
+use super::event::{Event, Recorded};
 use super::format::{Field, Format};
-use super::{CacheTraceError, KernelInode, TRACEPOINT, processors, strange_format, tracefs};
+use super::{CacheTraceError, KernelInode, TRACEPOINT, processors, tracefs};
 use crate::bpf::{ArrayMap, Program, ProgramKind};
 use crate::deferred_close::close_deferred;
 use std::io;
@@ -115,19 +115,19 @@ impl CacheUses {
             .ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
         let run = |tracepoint, instructions: &[u64]| -> io::Result<Event> {
             let program = Program::load(ProgramKind::Tracepoint, instructions)?;
-            let event = Event::open(Recorded::Tracepoint(tracepoint), Tasks::Ignored, first, 0)?;
+            let event = Event::open(Recorded::Tracepoint(tracepoint), first, 0)?;
             event.run(program.as_fd())?;
             Ok(event)
         };
         let mut events = Vec::new();
         let (tracepoint, text) = tracefs::tracepoint(TRACEPOINT)?;
-        let format = Format::parse(&text, false).map_err(|_| strange_format())?;
+        let format = Format::parse(&text, false)?;
         // Before uses are noted, so that none is noted of a page that came later.
         let arrivals = program::of_arrivals(&format, table.as_fd());
         events.push(run(tracepoint, &arrivals).map_err(failed)?);
         for name in [READS, MAPS] {
             let (tracepoint, text) = tracefs::tracepoint(name)?;
-            let field = |name| Field::find(&text, name).ok_or_else(strange_format);
+            let field = |name| Field::find(&text, name);
             let format = UseFormat {
                 inode: field("i_ino")?,
                 device: field("s_dev")?,

@@ -6,7 +6,7 @@
 
 use crate::cache_trace::format::Field;
 use crate::cache_trace::ring::Rings;
-use crate::cache_trace::{CacheTraceError, records, strange_format, tracefs};
+use crate::cache_trace::{CacheTraceError, records, tracefs};
 
 const TRACEPOINT: &str = "ext4/ext4_error";
 
@@ -23,7 +23,7 @@ impl Ext4Errors {
     /// while ext4 is not loaded.
     pub(super) fn open() -> Result<Self, CacheTraceError> {
         let (tracepoint, text) = tracefs::tracepoint(TRACEPOINT)?;
-        let device = Field::find(&text, "dev").ok_or_else(strange_format)?;
+        let device = Field::find(&text, "dev")?;
         let rings = Rings::of_tracepoint(tracepoint, 0)?;
         Ok(Self { rings, device })
     }
