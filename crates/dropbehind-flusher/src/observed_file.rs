@@ -17,8 +17,8 @@ use dropbehind_linux::{Description, FileKind, KernelInode, file_stat, page_size}
 use dropbehind_policy::observed_stream::ProvenanceKind;
 use dropbehind_policy::residency::ResidencyMap;
 use dropbehind_policy::{
-    Brought, ByteRange, Counted, Mode, ObservedCounts, ObservedStream, ObservedStreamConfig,
-    StreamConfig, StreamCounters, StreamId, Unread,
+    Brought, ByteRange, Counted, Mode, ObservedCounts, ObservedStream, ObservedStreamConfig, Stats,
+    StreamConfig, StreamId, Unread,
 };
 
 use crate::arrivals::ReportedTrace;
@@ -137,7 +137,7 @@ pub struct ObservedState {
     /// What the last look found.
     pub counts: ObservedCounts,
     /// What has been done.
-    pub counters: StreamCounters,
+    pub counters: Stats,
     /// How often its writers were held, and for how long.
     pub waits: Waits,
 }

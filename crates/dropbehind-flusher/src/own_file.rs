@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use dropbehind_linux::{FileId, futex_wait, futex_wake, monotonic_ns};
 use dropbehind_policy::residency::ResidencyMap;
-use dropbehind_policy::{ByteRange, Mode, StreamConfig, StreamCounters};
+use dropbehind_policy::{ByteRange, Mode, Stats, StreamConfig};
 
 use dropbehind_slot::{Due, Pause, Run, Slot, TURN};
 
@@ -23,7 +23,6 @@ use crate::flusher::Flusher;
 use crate::trace::Label;
 use crate::{lock, residency};
 use claims::Claims;
-use dropbehind_policy::Stats;
 pub use reader::Reader;
 
 /// A waiting writer checks this often that its flusher is still alive.
@@ -88,7 +87,7 @@ pub struct OwnFile {
     pub(crate) label: Label,
     registration: AtomicU32,
     settled_word: AtomicU32,
-    counters: Mutex<StreamCounters>,
+    counters: Mutex<Stats>,
     /// Bytes that readers dropped themselves because the flusher was behind.
     pub(crate) helped_bytes: AtomicU64,
     /// The mode of the last append, whose offset only the kernel knows.
@@ -139,7 +138,7 @@ impl OwnFile {
             label: Label::default(),
             registration: AtomicU32::new(UNREGISTERED),
             settled_word: AtomicU32::new(0),
-            counters: Mutex::new(StreamCounters::default()),
+            counters: Mutex::new(Stats::default()),
             helped_bytes: AtomicU64::new(0),
             append_mode: AtomicU8::new(0),
             failed_sync: AtomicBool::new(false),
@@ -579,7 +578,7 @@ impl OwnFile {
     pub fn stats(&self) -> Stats {
         let slot = &self.slot;
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let mut counters = Stats::from(&*lock(&self.counters));
+        let mut counters = *lock(&self.counters);
         if self.is_refused() {
             let written = slot.writes.total() * u64::from(self.append_mode().drops());
             let brought = written + slot.reads.total();
@@ -598,7 +597,7 @@ impl OwnFile {
         }
     }
 
-    pub(crate) fn store_counters(&self, counters: &StreamCounters) {
+    pub(crate) fn store_counters(&self, counters: &Stats) {
         *lock(&self.counters) = *counters;
     }
 }

@@ -26,7 +26,7 @@ impl OpenFile {
     fn stats(&self) -> Stats {
         match self {
             OpenFile::Own(file) => file.stats(),
-            OpenFile::Observed(state) => Stats::from(&lock(state).counters),
+            OpenFile::Observed(state) => lock(state).counters,
         }
     }
 }

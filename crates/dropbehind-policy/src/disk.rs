@@ -9,7 +9,8 @@ use crate::neighbours::{Neighbours, Reads};
 use crate::pace::Pace;
 use crate::range::ByteRange;
 use crate::residency::ResidencyMap;
-use crate::stream::{Context, Flight, Stream, StreamConfig, StreamCounters};
+use crate::stats::Stats;
+use crate::stream::{Context, Flight, Stream, StreamConfig};
 use crate::write_behind::DEFAULT_WINDOW_BYTES;
 
 /// What is known about a disk.
@@ -60,7 +61,7 @@ pub struct Disk {
     completed_bytes: u64,
     /// Streams that have requested any.
     busy_streams: u64,
-    forgotten: Option<(StreamId, StreamCounters)>,
+    forgotten: Option<(StreamId, Stats)>,
     /// The stream whose drop has not been answered.
     dropping: Option<StreamId>,
     /// The disk has nothing to write.
@@ -179,13 +180,8 @@ impl Disk {
         self.streams.len()
     }
 
-    /// Returns whether no stream has work, now or later.
-    pub fn is_idle(&self) -> bool {
-        self.queue.is_empty()
-    }
-
     /// The final counters of the stream of the last [`Action::Forget`].
-    pub fn forgotten(&self, id: StreamId) -> Option<&StreamCounters> {
+    pub fn forgotten(&self, id: StreamId) -> Option<&Stats> {
         self.forgotten
             .as_ref()
             .filter(|(forgotten, _)| *forgotten == id)

@@ -77,4 +77,4 @@ pub use reason::{Reason, ReasonBytes};
 pub use reuse::{Reuse, Used};
 pub use shelf::{Fate, Shelf, ShelfAction, ShelfPlace};
 pub use stats::Stats;
-pub use stream::{StreamConfig, StreamCounters};
+pub use stream::StreamConfig;

@@ -20,7 +20,7 @@ use crate::range::{ByteRange, round_up};
 use crate::range_list::gaps_between;
 use crate::range_set::RangeSet;
 use crate::read_fronts::ReadFronts;
-use crate::stream::StreamCounters;
+use crate::stats::Stats;
 use look::Look;
 pub use pages::Pages;
 
@@ -373,7 +373,7 @@ impl ObservedStream {
     }
 
     /// The stream's counters, with all that it leaves without knowing.
-    pub fn counters_of(&self, mut counters: StreamCounters) -> StreamCounters {
+    pub fn counters_of(&self, mut counters: Stats) -> Stats {
         if self.keeps_all && matches!(self.provenance, Provenance::ResidentAtOpen(_)) {
             let cached_bytes = self.counts.ours.cached_bytes;
             let more_bytes = cached_bytes.saturating_sub(counters.left_bytes);

@@ -47,11 +47,6 @@ impl ResidencyMap {
             .overlaps_of(range)
             .flat_map(|known| self.resident.gaps_of(known))
     }
-
-    /// Returns whether all of `range` has been looked at.
-    pub fn knows(&self, range: ByteRange) -> bool {
-        self.known.bytes_of(range) == range.len()
-    }
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! Counters of what was done.
 
 use crate::reason::ReasonBytes;
-use crate::stream::StreamCounters;
 
 /// Counters of a file, or of all files of a flusher. Where they concern the cache, bytes are
-/// those of whole pages: a file of one byte brings in a page.
+/// those of whole pages: a file of one byte brings in a page. A stream does not count what is
+/// read and written, waits and kicks: these are 0 there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Bytes read through the library.
@@ -56,21 +56,5 @@ impl Stats {
         self.kicks += other.kicks;
         self.kicks_coalesced += other.kicks_coalesced;
         self.writeback_bytes.add(&other.writeback_bytes);
-    }
-}
-
-impl From<&StreamCounters> for Stats {
-    fn from(counters: &StreamCounters) -> Stats {
-        Stats {
-            brought_bytes: counters.brought_bytes,
-            dropped_bytes: counters.dropped_bytes,
-            kept_bytes: counters.kept_bytes,
-            left_bytes: counters.left_bytes,
-            reused_bytes: counters.reused_bytes,
-            writeback_bytes: counters.writeback_bytes,
-            peak_dirty_bytes: counters.peak_dirty_bytes,
-            peak_cached_bytes: counters.peak_brought_bytes,
-            ..Stats::default()
-        }
     }
 }

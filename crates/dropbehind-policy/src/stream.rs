@@ -36,6 +36,7 @@ use crate::range::{ByteRange, round_up};
 use crate::range_list::gaps_between;
 use crate::reason::{Reason, ReasonBytes};
 use crate::residency::ResidencyMap;
+use crate::stats::Stats;
 use crate::write_behind::{Moved, WriteBehind, WriteKind};
 
 pub(crate) use context::{Context, Flight};
@@ -65,27 +66,6 @@ pub struct StreamConfig {
     /// Whether [`Disk::brought`](crate::Disk::brought) names the pages that this I/O brings
     /// in.
     pub traced: bool,
-}
-
-/// A stream's counters.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StreamCounters {
-    /// Bytes this I/O brought into the cache.
-    pub brought_bytes: u64,
-    /// Those of them that are no longer there.
-    pub dropped_bytes: u64,
-    /// Bytes that had been cached before, and were kept.
-    pub kept_bytes: u64,
-    /// Bytes that should have been dropped and could not be.
-    pub left_bytes: u64,
-    /// Bytes that stay, since they were used again.
-    pub reused_bytes: u64,
-    /// Bytes for which writeback was started, by reason.
-    pub writeback_bytes: ReasonBytes,
-    /// Most bytes at any time that were written and not yet seen clean.
-    pub peak_dirty_bytes: u64,
-    /// Most bytes at any time that were brought in and not yet dropped.
-    pub peak_brought_bytes: u64,
 }
 
 /// One open file.
@@ -181,17 +161,11 @@ impl Stream {
     }
 
     /// What the stream has done so far.
-    pub fn counters(&self) -> StreamCounters {
-        let pages = self.ownership.counters();
-        StreamCounters {
-            brought_bytes: pages.brought_bytes,
-            dropped_bytes: pages.dropped_bytes,
-            kept_bytes: pages.kept_bytes,
-            left_bytes: pages.left_bytes,
-            reused_bytes: pages.reused_bytes,
+    pub fn counters(&self) -> Stats {
+        Stats {
             writeback_bytes: self.writeback_bytes,
             peak_dirty_bytes: self.progress.peak_dirty_bytes(),
-            peak_brought_bytes: pages.peak_brought_bytes,
+            ..*self.ownership.counters()
         }
     }
 

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex};
 
 use dropbehind_linux::{Description, KernelInode, file_stat};
-use dropbehind_policy::{ByteRange, Counted, Disk, ObservedStream, Pages, StreamCounters};
+use dropbehind_policy::{ByteRange, Counted, Disk, ObservedStream, Pages, Stats};
 
 use super::mailbox::Mailbox;
 use super::{BrakePlace, Notice, NoticeSink, ObservedState};
@@ -60,7 +60,7 @@ impl ObservedSource {
     }
 
     /// Publishes the file's state.
-    pub(crate) fn publish(&self, counters: StreamCounters) {
+    pub(crate) fn publish(&self, counters: Stats) {
         let brake = self.brake.get().and_then(Option::as_ref);
         let waits = brake.map(|brake| brake.waits()).unwrap_or_default();
         *lock(&self.state) = ObservedState {

@@ -8,17 +8,7 @@ use super::provenance::{Provenance, Traced};
 use crate::range::ByteRange;
 use crate::range_set::RangeSet;
 use crate::residency::ResidencyMap;
-
-/// Bytes by what happened to them.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct OwnershipCounters {
-    pub(super) brought_bytes: u64,
-    pub(super) peak_brought_bytes: u64,
-    pub(super) dropped_bytes: u64,
-    pub(super) left_bytes: u64,
-    pub(super) reused_bytes: u64,
-    pub(super) kept_bytes: u64,
-}
+use crate::stats::Stats;
 
 /// The owners of the pages of one stream.
 #[derive(Clone, Debug)]
@@ -28,7 +18,8 @@ pub(super) struct Ownership {
     ours: RangeSet,
     /// Written by us and kept; each byte is counted once.
     kept: RangeSet,
-    counters: OwnershipCounters,
+    /// What the pages show: the rest is 0.
+    counters: Stats,
 }
 
 impl Ownership {
@@ -43,11 +34,11 @@ impl Ownership {
             },
             ours: RangeSet::new(),
             kept: RangeSet::new(),
-            counters: OwnershipCounters::default(),
+            counters: Stats::default(),
         }
     }
 
-    pub(super) fn counters(&self) -> &OwnershipCounters {
+    pub(super) fn counters(&self) -> &Stats {
         &self.counters
     }
 
@@ -302,7 +293,7 @@ impl Ownership {
     }
 
     fn note_peak(&mut self) {
-        let peak = &mut self.counters.peak_brought_bytes;
+        let peak = &mut self.counters.peak_cached_bytes;
         *peak = (*peak).max(self.ours.bytes());
     }
 
@@ -444,7 +435,7 @@ mod tests {
         assert_eq!(ownership.keep(range(30, 50)), [range(30, 40)]);
         assert_eq!(ownership.ours_bytes(), 30);
         assert_eq!(ownership.counters().brought_bytes, 30);
-        assert_eq!(ownership.counters().peak_brought_bytes, 40);
+        assert_eq!(ownership.counters().peak_cached_bytes, 40);
     }
 
     #[test]

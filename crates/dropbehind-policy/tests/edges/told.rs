@@ -2,8 +2,8 @@
 
 use dropbehind_policy::residency::ResidencyMap;
 use dropbehind_policy::{
-    Action, ByteRange, Counted, Disk, DiskConfig, Dropped, Inspected, Mode, Next, StreamConfig,
-    StreamCounters, StreamId, Writeback,
+    Action, ByteRange, Counted, Disk, DiskConfig, Dropped, Inspected, Mode, Next, Stats,
+    StreamConfig, StreamId, Writeback,
 };
 
 const ID: StreamId = StreamId(1);
@@ -26,7 +26,7 @@ fn opened() -> Disk {
 
 /// Closes the file and does all that is to be done, on a disk that writes at once;
 /// answers what was dropped, and the sums.
-fn end(disk: &mut Disk, mut now_ns: u64) -> (Vec<ByteRange>, StreamCounters) {
+fn end(disk: &mut Disk, mut now_ns: u64) -> (Vec<ByteRange>, Stats) {
     let mut dropped = Vec::new();
     disk.closed(now_ns, ID);
     for _ in 0..1000 {
