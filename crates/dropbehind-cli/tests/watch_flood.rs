@@ -108,8 +108,7 @@ fn a_users_descriptors_keep_no_others_files_cached() {
         .unwrap()
         .read_exact(&mut said)
         .unwrap();
-    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
-    watch.says("READY=1");
+    let mut watch = RunningWatch::by_rules(&user);
     let files: Vec<_> = (0..20)
         .map(|number| home.join(format!("wanted/{number}")))
         .collect();

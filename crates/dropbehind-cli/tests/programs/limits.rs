@@ -61,8 +61,7 @@ fn peak_dirty(disk: &MountedFs, observer: Observer<'_>, load: Load) -> u64 {
             let path = disk.path().display();
             let rules = format!("[[rule]]\npath = \"{path}/**\"\n{rule}\n");
             std::fs::write(user.file("rules"), rules).unwrap();
-            let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
-            watch.says("READY=1");
+            let watch = RunningWatch::by_rules(&user);
             (String::new(), Some(watch))
         }
     };

@@ -23,9 +23,7 @@ const BYTES: u64 = 64 * MIB;
 pub(crate) fn watch_with(user: &User, rule: &str) -> RunningWatch {
     let rules = format!("[[rule]]\n{rule}\nmode = \"dontcache\"\n");
     std::fs::write(user.file("rules"), rules).unwrap();
-    let mut watch = RunningWatch::start(user, &mut user.watch("--config rules"));
-    watch.says("READY=1");
-    watch
+    RunningWatch::by_rules(user)
 }
 
 fn cached_from(path: &Path, offset: u64) -> usize {

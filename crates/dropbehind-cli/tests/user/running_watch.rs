@@ -33,6 +33,13 @@ pub(crate) struct RunningWatch {
 }
 
 impl RunningWatch {
+    /// By the user's file `rules`, and ready.
+    pub(crate) fn by_rules(user: &User) -> Self {
+        let mut watch = Self::start(user, &mut user.watch("--config rules"));
+        watch.says("READY=1");
+        watch
+    }
+
     pub(crate) fn start(user: &User, command: &mut Command) -> Self {
         let (socket, log) = (user.file("notify"), user.file("log"));
         let told = UnixDatagram::bind(&socket).unwrap();

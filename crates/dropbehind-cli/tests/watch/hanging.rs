@@ -5,28 +5,57 @@ use crate::outlets::asked;
 use crate::user::User;
 use crate::user::running_watch::RunningWatch;
 use dropbehind_testbed::{HangingFs, Need, need};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Lines, Write};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-/// A program that opens its file, over and over, until it is killed.
-struct Somebody(Child);
+/// All files are observed.
+const ALL_FILES: &str = "[[rule]]\npath = \"*\"\nmode = \"dontcache\"\n";
+
+fn python(program: &str) -> Command {
+    let mut command = Command::new("python3");
+    command.args(["-c", program]);
+    command
+}
+
+/// A program that runs until it is killed.
+struct Somebody {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
 
 impl Somebody {
+    fn runs(command: &mut Command) -> Self {
+        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Self { child, lines }
+    }
+
+    /// Opens its file, over and over.
     fn uses(hanging: &HangingFs) -> Self {
         let program = "import sys, time\n\
                        while True: open(sys.argv[1]).close(); time.sleep(0.001)";
-        let mut command = Command::new("python3");
-        command.args(["-c", program]).arg(hanging.file());
-        Self(command.stderr(Stdio::null()).spawn().unwrap())
+        let mut command = python(program);
+        Self::runs(command.arg(hanging.file()).stderr(Stdio::null()))
+    }
+
+    /// Waits until it says this.
+    fn says(&mut self, word: &str) {
+        assert_eq!(self.lines.next().unwrap().unwrap(), word);
+    }
+
+    fn hears(&mut self, text: &str) {
+        let input = self.child.stdin.as_mut().unwrap();
+        input.write_all(text.as_bytes()).unwrap();
     }
 }
 
 impl Drop for Somebody {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
@@ -36,9 +65,8 @@ fn one_that_no_rule_names_is_left_alone() {
     need!(all HangingFs::needs());
     let user = User::new();
     let fs = HangingFs::new().unwrap();
-    user.writes("rules", "[[rule]]\npath = \"*\"\nmode = \"dontcache\"\n");
-    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
-    watch.says("READY=1");
+    user.writes("rules", ALL_FILES);
+    let mut watch = RunningWatch::by_rules(&user);
     let _somebody = Somebody::uses(&fs);
     let _hanging = fs.hang_for(watch.child.id());
     let file = user.file("a");
@@ -81,8 +109,7 @@ fn a_raw_disk_is_not_waited_for() {
             rules += &rule(disk);
         }
         user.writes("rules", &rules);
-        let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
-        watch.says("READY=1");
+        let mut watch = RunningWatch::by_rules(&user);
         let program = "import os, sys\n\
                        disk = os.open(sys.argv[1], os.O_RDONLY)\n\
                        if sys.argv[2] == 'true': os.pread(disk, 1 << 20, 0)\n\
@@ -90,16 +117,11 @@ fn a_raw_disk_is_not_waited_for() {
                        sys.stdin.read()\n\
                        os.posix_fadvise(disk, 2 << 20, 1 << 20, os.POSIX_FADV_WILLNEED)\n\
                        os.close(disk)";
-        let mut command = Command::new("python3");
-        let command = command.args(["-c", program, disk, &is_named.to_string()]);
-        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut somebody = Somebody(command.spawn().unwrap());
-        let mut line = String::new();
-        let said = somebody.0.stdout.take().unwrap();
-        BufReader::new(said).read_line(&mut line).unwrap();
-        assert_eq!(line, "open\n");
+        let mut command = python(program);
+        let mut somebody = Somebody::runs(command.args([disk, &is_named.to_string()]));
+        somebody.says("open");
         let hanging = fs.hang();
-        drop(somebody.0.stdin.take());
+        drop(somebody.child.stdin.take());
         while fs.waiting() == 0 {
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -120,23 +142,18 @@ fn one_that_is_hidden_is_left_alone() {
     need!(Need::Root, Need::Tool("python3"));
     need!(all HangingFs::needs());
     let user = User::new();
-    user.writes("rules", "[[rule]]\npath = \"*\"\nmode = \"dontcache\"\n");
+    user.writes("rules", ALL_FILES);
     let fs = HangingFs::new().unwrap();
     let program = "import subprocess, sys, time\n\
                    file = open(sys.argv[1], 'r+b')\n\
                    subprocess.run(['umount', '-l', sys.argv[2]], check=True)\n\
                    print('hidden', flush=True)\n\
                    time.sleep(1000)";
-    let mut command = Command::new("python3");
-    command.args(["-c", program]).arg(fs.file()).arg(fs.path());
-    let mut somebody = Somebody(command.stdout(Stdio::piped()).spawn().unwrap());
-    let mut line = String::new();
-    let said = somebody.0.stdout.take().unwrap();
-    BufReader::new(said).read_line(&mut line).unwrap();
-    assert_eq!(line, "hidden\n");
+    let mut command = python(program);
+    let mut somebody = Somebody::runs(command.arg(fs.file()).arg(fs.path()));
+    somebody.says("hidden");
     let _hanging = fs.hang();
-    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
-    watch.says("READY=1");
+    let mut watch = RunningWatch::by_rules(&user);
     assert_eq!(fs.waiting(), 0, "the server was asked");
     assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
 }
@@ -150,7 +167,7 @@ fn one_below_an_overlay_is_left_alone() {
     need!(all HangingFs::needs());
     for unshare in ["", "import ctypes; ctypes.CDLL(None).unshare(0x20000)"] {
         let user = User::new();
-        user.writes("rules", "[[rule]]\npath = \"*\"\nmode = \"dontcache\"\n");
+        user.writes("rules", ALL_FILES);
         let fs = HangingFs::new().unwrap();
         let program = format!(
             "import os, subprocess, sys, time\n{unshare}\n\
@@ -162,17 +179,12 @@ fn one_below_an_overlay_is_left_alone() {
              print('open', flush=True)\n\
              time.sleep(1000)"
         );
-        let mut command = Command::new("python3");
-        let command = command.args(["-c", &program]).arg(fs.path());
-        let command = command.current_dir(user.file("")).stdout(Stdio::piped());
-        let mut somebody = Somebody(command.spawn().unwrap());
-        let mut line = String::new();
-        let said = somebody.0.stdout.take().unwrap();
-        BufReader::new(said).read_line(&mut line).unwrap();
-        assert_eq!(line, "open\n");
+        let mut command = python(&program);
+        let command = command.arg(fs.path()).current_dir(user.file(""));
+        let mut somebody = Somebody::runs(command);
+        somebody.says("open");
         let hanging = fs.hang();
-        let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
-        watch.says("READY=1");
+        let mut watch = RunningWatch::by_rules(&user);
         assert_eq!(fs.waiting(), 0, "the server was asked");
         let file = user.file("a");
         dd(&file);
@@ -191,7 +203,7 @@ fn a_process_that_waits_for_one_is_not_waited_for() {
     need!(Need::Root, Need::Cachestat, Need::Tool("python3"));
     need!(all HangingFs::needs());
     let user = User::new();
-    user.writes("rules", "[[rule]]\npath = \"*\"\nmode = \"dontcache\"\n");
+    user.writes("rules", ALL_FILES);
     user.writes("shared", "0123456789");
     let fs = HangingFs::new().unwrap();
     let program = "import mmap, os, sys, threading, time\n\
@@ -208,24 +220,18 @@ fn a_process_that_waits_for_one_is_not_waited_for() {
                    time.sleep(0.5)\n\
                    print('held', flush=True)\n\
                    mmap.mmap(-1, 4096)";
-    let mut command = Command::new("python3");
-    let command = command.args(["-c", program]).arg(fs.file());
-    let command = command.arg(user.file("shared")).stdin(Stdio::piped());
-    let mut somebody = Somebody(command.stdout(Stdio::piped()).spawn().unwrap());
-    let said = somebody.0.stdout.take().unwrap();
-    let mut lines = BufReader::new(said).lines();
-    assert_eq!(lines.next().unwrap().unwrap(), "mapped");
+    let mut command = python(program);
+    let mut somebody = Somebody::runs(command.arg(fs.file()).arg(user.file("shared")));
+    somebody.says("mapped");
     let _hanging = fs.hang();
-    let input = somebody.0.stdin.as_mut().unwrap();
-    std::io::Write::write_all(input, b"\n").unwrap();
-    assert_eq!(lines.next().unwrap().unwrap(), "held");
+    somebody.hears("\n");
+    somebody.says("held");
     let look = format!(
         "(timeout -s KILL 2 ls -l /proc/{}/map_files); [ $? -gt 128 ]",
-        somebody.0.id()
+        somebody.child.id()
     );
     assert_eq!(user.sh(&look).code, 0, "it answers");
-    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
-    watch.says("READY=1");
+    let mut watch = RunningWatch::by_rules(&user);
     let file = user.file("a");
     dd(&file);
     until_dropped(&file, &watch, 0);
@@ -264,8 +270,7 @@ fn one_that_a_rule_names_is_waited_for_in_the_open() {
     // Another may take its place before it has ended.
     std::fs::remove_file(user.file("notify")).unwrap();
     user.writes("rules", "mode = \"buffered\"\n");
-    let mut next = RunningWatch::start(&user, &mut user.watch("--config rules"));
-    next.says("READY=1");
+    let mut next = RunningWatch::by_rules(&user);
     assert_eq!(next.ends("TERM"), Some(0), "{}", next.log());
     assert!(watch.child.try_wait().unwrap().is_none());
     drop(hanging);
@@ -321,8 +326,7 @@ fn one_that_no_rule_names_any_more_is_left_alone() {
     let rule = |path| format!("[[rule]]\npath = {path:?}\nmode = \"dontcache\"\n");
     let others = rule(Path::new("*"));
     user.writes("rules", &(rule(&fs.path().join("*")) + &others));
-    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
-    watch.says("READY=1");
+    let mut watch = RunningWatch::by_rules(&user);
     user.writes("rules", &others);
     watch.signal("HUP");
     watch.says("RELOADING=1");
@@ -351,8 +355,7 @@ fn a_dead_watch_that_still_waits_for_a_files_lock_leaves_its_place() {
         "[[rule]]\npath = \"*/held*\"\nmode = \"dontcache\"\nmax_dirty = \"16MiB\"\n",
     );
     let fs = HangingFs::new().unwrap();
-    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
-    watch.says("READY=1");
+    let mut watch = RunningWatch::by_rules(&user);
     // Each of these goes beyond the limit in a write that does not come to its end.
     let program = "import mmap, os, sys, threading\n\
                    fuse = open(sys.argv[1], 'rb')\n\
@@ -365,16 +368,11 @@ fn a_dead_watch_that_still_waits_for_a_files_lock_leaves_its_place() {
                    print('mapped', flush=True)\n\
                    sys.stdin.readline()\n\
                    for number in range(4): threading.Thread(target=writes, args=[number]).start()";
-    let mut command = Command::new("python3");
-    let command = command.args(["-c", program]).arg(fs.file());
-    let command = command.arg(user.file("held")).stdin(Stdio::piped());
-    let mut somebody = Somebody(command.stdout(Stdio::piped()).spawn().unwrap());
-    let said = somebody.0.stdout.take().unwrap();
-    let mut lines = BufReader::new(said).lines();
-    assert_eq!(lines.next().unwrap().unwrap(), "mapped");
+    let mut command = python(program);
+    let mut somebody = Somebody::runs(command.arg(fs.file()).arg(user.file("held")));
+    somebody.says("mapped");
     let hanging = fs.hang();
-    let input = somebody.0.stdin.as_mut().unwrap();
-    std::io::Write::write_all(input, b"\n").unwrap();
+    somebody.hears("\n");
     std::thread::sleep(Duration::from_secs(3));
     watch.signal("KILL");
     std::thread::sleep(Duration::from_secs(1));
@@ -385,8 +383,7 @@ fn a_dead_watch_that_still_waits_for_a_files_lock_leaves_its_place() {
     assert_eq!(user.sh(&waits).code, 0, "no thread waits: {}", watch.log());
     std::fs::remove_file(user.file("notify")).unwrap();
     user.writes("rules", "mode = \"buffered\"\n");
-    let mut next = RunningWatch::start(&user, &mut user.watch("--config rules"));
-    next.says("READY=1");
+    let mut next = RunningWatch::by_rules(&user);
     assert_eq!(next.ends("TERM"), Some(0), "{}", next.log());
     assert!(watch.child.try_wait().unwrap().is_none());
     drop(hanging);

@@ -75,8 +75,7 @@ fn a_key_on_the_terminal_ends_it() {
     need!(Need::Root);
     let user = User::new();
     user.writes("rules", RULES);
-    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
-    watch.says("READY=1");
+    let mut watch = RunningWatch::by_rules(&user);
     assert_eq!(watch.ends("INT"), Some(0), "{}", watch.log());
 }
 
@@ -85,8 +84,7 @@ fn a_second_one_is_told_who_is_there() {
     need!(Need::Root);
     let user = User::new();
     user.writes("rules", RULES);
-    let mut first = RunningWatch::start(&user, &mut user.watch("--config rules"));
-    first.says("READY=1");
+    let mut first = RunningWatch::by_rules(&user);
     // Two at once would not end by themselves.
     let second = user.watch("--config rules --socket other.sock");
     let said = finish(&mut user.wrapped(&["timeout"], "60", &second));
@@ -104,8 +102,7 @@ fn a_second_one_is_told_who_is_there() {
     first.child.wait().unwrap();
     drop(first);
     std::fs::remove_file(user.file("notify")).unwrap();
-    let mut next = RunningWatch::start(&user, &mut user.watch("--config rules"));
-    next.says("READY=1");
+    let mut next = RunningWatch::by_rules(&user);
     assert_eq!(next.ends("TERM"), Some(0));
 }
 
@@ -132,8 +129,7 @@ fn other_users_cannot_take_its_place() {
     let mut said = BufReader::new(other.stdout.take().unwrap());
     said.read_line(&mut line).unwrap();
     assert_eq!(line, "taken\n");
-    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
-    watch.says("READY=1");
+    let mut watch = RunningWatch::by_rules(&user);
     assert!(!takes("true").wait().unwrap().success());
     assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
     other.kill().unwrap();

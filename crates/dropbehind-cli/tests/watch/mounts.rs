@@ -19,8 +19,7 @@ fn what_is_mounted_later_is_looked_after_and_can_be_unmounted() {
         "rules",
         "[[rule]]\npath = \"dropbehindwatch/**\"\nmode = \"dontcache\"\n",
     );
-    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
-    watch.says("READY=1");
+    let mut watch = RunningWatch::by_rules(&user);
     let disk = MountedFs::new(Fs::Ext4, 128 << 20).unwrap();
     let folder = disk.path().join("dropbehindwatch");
     std::fs::create_dir(&folder).unwrap();
@@ -66,8 +65,7 @@ fn small_files_that_wait_hold_no_mount(filesystem: Fs) {
         disk.path().display()
     );
     user.writes("rules", &rule);
-    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
-    watch.says("READY=1");
+    let mut watch = RunningWatch::by_rules(&user);
     in_some_attempt(|_| {
         for name in 0..50 {
             std::fs::write(disk.path().join(format!("{name}")), [1; 40_000]).unwrap();
@@ -191,8 +189,7 @@ fn what_is_mounted_below_a_renamed_directory_or_a_mount_is_dropped_all_the_same(
         disk.path().display()
     );
     user.writes("rules", &rule);
-    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
-    watch.says("READY=1");
+    let mut watch = RunningWatch::by_rules(&user);
 
     let names = large_and_small(disk.path(), &user, &watch);
     let renamed = Renamed::new(disk.path().parent().unwrap());

@@ -36,8 +36,7 @@ fn what_other_programs_read_of_a_file_stays() {
         for path in [&alone, &before, &meanwhile] {
             residency::evict(path);
         }
-        let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
-        watch.says("READY=1");
+        let mut watch = RunningWatch::by_rules(&user);
         let reads = |path: &Path, others: &mut dyn FnMut()| {
             let mut reading = Command::new(&reader)
                 .arg(format!("if={}", path.display()))
@@ -103,8 +102,7 @@ fn who_read_a_file_does_not_keep_it_from_being_deleted() {
     );
     user.writes("rules", &rule);
     std::fs::create_dir(home.join("data")).unwrap();
-    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
-    watch.says("READY=1");
+    let mut watch = RunningWatch::by_rules(&user);
     let process = watch.child.id();
     let (mut looks, pause) = (0, Duration::from_millis(10));
     let mut until = |done: &dyn Fn() -> bool| {
@@ -161,8 +159,7 @@ fn writers_are_held_for_a_rule_that_knows_a_writer() {
         let path = disk.file("shared");
         std::fs::write(&path, vec![1; 64 << 20]).unwrap();
         residency::evict(&path);
-        let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
-        watch.says("READY=1");
+        let mut watch = RunningWatch::by_rules(&user);
         let mut reader = Command::new(&own)
             .arg(format!("if={}", path.display()))
             .args(["bs=1M", "status=none"])

@@ -134,8 +134,7 @@ fn the_figures_of_disks_add_up() {
     );
     user.writes("rules", &rule);
     std::fs::create_dir(&folder).unwrap();
-    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
-    watch.says("READY=1");
+    let mut watch = RunningWatch::by_rules(&user);
     let socket = home.join("runtime/watch.sock");
     let mut bytes = 0;
     for large in [false, true] {

@@ -20,8 +20,7 @@ fn watched(user: &User) -> (RunningWatch, PathBuf) {
         "rules",
         &format!("[[rule]]\npath = {path:?}\nmode = \"dontcache\"\n"),
     );
-    let mut watch = RunningWatch::start(user, &mut user.watch("--config rules"));
-    watch.says("READY=1");
+    let watch = RunningWatch::by_rules(user);
     (watch, folder)
 }
 

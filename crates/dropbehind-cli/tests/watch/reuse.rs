@@ -55,8 +55,7 @@ fn what_is_used_again_stays_if_another_program_with_another_rule_has_the_file_op
     let rules = rule("tail", "dontcache") + &rule("dd", "auto");
     user.writes("rules", &rules);
     let shared = cold(home.join("shared"), 32 << 20);
-    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
-    watch.says("READY=1");
+    let watch = RunningWatch::by_rules(&user);
     let mut holder = Command::new("tail")
         .args(["-f", "-c", "1", "--"])
         .arg(&shared)
@@ -101,8 +100,7 @@ fn a_file_that_is_younger_than_the_watch_is_not_new_for_ever() {
 fn watching(user: &User, mode: &str) -> (PathBuf, RunningWatch) {
     let home = std::fs::canonicalize(user.file("")).unwrap();
     user.writes("rules", &rule_for(&home, mode));
-    let mut watch = RunningWatch::start(user, &mut user.watch("--config rules"));
-    watch.says("READY=1");
+    let watch = RunningWatch::by_rules(user);
     (home, watch)
 }
 

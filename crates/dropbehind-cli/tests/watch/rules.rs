@@ -27,8 +27,7 @@ fn files_are_looked_after_by_the_rules_in_force() {
     };
     let rules = rule("wanted/hot.*", "buffered") + &rule("wanted/**", "dontcache");
     user.writes("rules", &rules);
-    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
-    watch.says("READY=1");
+    let mut watch = RunningWatch::by_rules(&user);
     let (wanted, hot) = (home.join("wanted/a"), home.join("wanted/hot.a"));
     let (other, later) = (home.join("other"), home.join("later/a"));
     for path in [&wanted, &hot, &other, &later] {
@@ -80,8 +79,7 @@ fn programs_are_looked_after_by_name() {
     let copier = home.join("dropbehindtest");
     let dd_path = user.sh("command -v dd").text();
     std::fs::copy(dd_path.trim(), &copier).unwrap();
-    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
-    watch.says("READY=1");
+    let mut watch = RunningWatch::by_rules(&user);
     let (ours, others) = (home.join("ours"), home.join("others"));
     dd(&others);
     let mut copying = Command::new(&copier)
@@ -128,8 +126,7 @@ fn a_file_is_wanted_by_the_path_of_each_open() {
         &format!("[[rule]]\npath = {path:?}\nmode = \"dontcache\"\n"),
     );
     let mounted = cold(wanted.join("mounted"), 1 << 20);
-    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
-    watch.says("READY=1");
+    let mut watch = RunningWatch::by_rules(&user);
     let script = "mount --bind wanted other && head -c 1 other/mounted >/dev/null";
     let opened = Command::new("unshare")
         .args(["--mount", "sh", "-c", script])
@@ -161,8 +158,7 @@ fn a_program_that_is_gone_is_known_by_its_name() {
     let named = program(&user, "dropbehindtest");
     let home = std::fs::canonicalize(user.file("")).unwrap();
     let [ours, others] = ["ours", "others"].map(|name| cold(home.join(name), 32 << 20));
-    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
-    watch.says("READY=1");
+    let mut watch = RunningWatch::by_rules(&user);
     watch.signal("STOP");
     reads(&named, &ours);
     reads(Path::new("dd"), &others);
@@ -222,8 +218,7 @@ fn who_has_a_file_open_decides_nothing_for_others() {
         (&drops, &keeps, true, file("d")),
     ];
     let markers = [file("marker"), file("another")];
-    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
-    watch.says("READY=1");
+    let mut watch = RunningWatch::by_rules(&user);
     let holders: Vec<Reader> = cases
         .iter()
         .map(|(holder, .., path)| Reader::of(holder, path))
@@ -266,8 +261,7 @@ fn no_others_writing_makes_go_what_was_only_read() {
     let home = std::fs::canonicalize(user.file("")).unwrap();
     let small = cold(home.join("small"), 512 << 10);
     let marker = cold(home.join("marker"), 32 << 20);
-    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
-    watch.says("READY=1");
+    let mut watch = RunningWatch::by_rules(&user);
     let from = format!("if={}", small.display());
     let mut reader = Command::new(&reads)
         .args([&from, "bs=512K", "status=none"])
@@ -306,8 +300,7 @@ fn sizes_and_exceptions_decide_about_each_open() {
         file("small", 32),
         file("spared", 64),
     );
-    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
-    watch.says("READY=1");
+    let mut watch = RunningWatch::by_rules(&user);
     let readers = [
         Reader::of(&spares, &spared),
         Reader::of(&reads, &small),
@@ -342,8 +335,7 @@ fn changed_rules_hold_for_files_that_are_open() {
         format!("[[rule]]\npath = {path:?}\nmode = \"dontcache\"\n")
     };
     user.writes("rules", &rule("held"));
-    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
-    watch.says("READY=1");
+    let mut watch = RunningWatch::by_rules(&user);
     // The shell writes by itself.
     let script = "exec 3>held; while read word; do printf %8388608s >&3; sync held; done";
     let mut shell = Command::new("bash")

@@ -95,8 +95,7 @@ fn what_is_inherited_is_wanted_by_the_path_of_its_open() {
     let [inherited, flooded] = ["inherited", "flooded"].map(|name| cold(home.join(name), 32 << 20));
     let wanted = cold(home.join("file.wanted"), 32 << 20);
     let marker = cold(home.join("marker.wanted"), 32 << 20);
-    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
-    watch.says("READY=1");
+    let mut watch = RunningWatch::by_rules(&user);
     let attack = "touch a.wanted b.wanted
         mount --bind inherited a.wanted && mount --bind flooded b.wanted
         exec 3<a.wanted 4<b.wanted
@@ -151,8 +150,7 @@ fn a_program_counts_as_what_it_is_by_now() {
     named("sh", "dbt-holds");
     let file = |name: &str| cold(home.join(name), 32 << 20);
     let files = ["a", "b", "c"].map(file);
-    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
-    watch.says("READY=1");
+    let mut watch = RunningWatch::by_rules(&user);
     // Without somebody whose rule means the files, nobody would know them.
     let mut holder = Shell::starts(
         &home,
@@ -239,8 +237,7 @@ fn what_a_search_that_was_cut_short_leaves_is_told() {
          print('done', flush=True)"
     );
     user.writes("reads.py", &script);
-    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
-    watch.says("READY=1");
+    let mut watch = RunningWatch::by_rules(&user);
     let mut reader = Shell::starts(&home, false, "exec python3 reads.py");
     reader.says("done");
     // What it has dropped, and all before that, it has read of.
@@ -281,8 +278,7 @@ fn each_user_of_a_file_is_shown_with_its_own_rule() {
     user.writes("rules", &rules.concat());
     cold(home.join("first"), 32 << 20);
     std::fs::hard_link(home.join("first"), home.join("second")).unwrap();
-    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
-    watch.says("READY=1");
+    let mut watch = RunningWatch::by_rules(&user);
     let shells = names.map(|name| {
         let script = format!("exec 3<{name}; cat {name} >/dev/null");
         let mut shell = Shell::starts(&home, false, &script);
@@ -333,8 +329,7 @@ fn leases_of_some_hide_no_others() {
     let user = User::new();
     let home = std::fs::canonicalize(user.file("")).unwrap();
     user.writes("rules", &rules(&home));
-    let mut watch = RunningWatch::start(&user, &mut user.watch("--config rules"));
-    watch.says("READY=1");
+    let mut watch = RunningWatch::by_rules(&user);
     let leases = "import fcntl, os, resource, signal, sys\n\
         signal.signal(signal.SIGIO, signal.SIG_IGN)\n\
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n\
