@@ -166,17 +166,7 @@ impl Connection {
                 let text = prometheus::text(&snapshot(), files);
                 self.answer(http("200 OK", CONTENT_TYPE, &text, body));
             }
-            Request::Http(Http::NotFound) => {
-                let text = "only /metrics is here\n";
-                self.answer(http("404 Not Found", "text/plain", text, true));
-            }
-            Request::Http(Http::Bad) => {
-                let text = "this is no HTTP\n";
-                self.answer(http("400 Bad Request", "text/plain", text, true));
-            }
-            Request::Http(Http::NotAllowed) => {
-                let text = "only GET and HEAD are answered\n";
-                let status = "405 Method Not Allowed\r\nAllow: GET, HEAD";
+            Request::Http(Http::Refused(status, text)) => {
                 self.answer(http(status, "text/plain", text, true));
             }
         }
@@ -212,9 +202,9 @@ impl Connection {
 /// What is answered where anybody may ask: no names of files.
 fn of_anybody(request: Result<Request, String>) -> Request {
     Request::Http(match request {
-        Ok(Request::Http(Http::Metrics { files: 1.., .. })) => Http::NotFound,
+        Ok(Request::Http(Http::Metrics { files: 1.., .. })) => Http::NOT_FOUND,
         Ok(Request::Http(http)) => http,
-        _ => Http::Bad,
+        _ => Http::BAD,
     })
 }
 

@@ -27,12 +27,20 @@ pub(super) enum Request {
 pub(super) enum Http {
     /// `GET /metrics`; a `HEAD` gets no body.
     Metrics { files: usize, body: bool },
+    /// Anything else gets this status and text.
+    Refused(&'static str, &'static str),
+}
+
+impl Http {
     /// Another path.
-    NotFound,
+    pub(super) const NOT_FOUND: Self = Self::Refused("404 Not Found", "only /metrics is here\n");
     /// Another method.
-    NotAllowed,
+    const NOT_ALLOWED: Self = Self::Refused(
+        "405 Method Not Allowed\r\nAllow: GET, HEAD",
+        "only GET and HEAD are answered\n",
+    );
     /// Something else, where only HTTP is answered.
-    Bad,
+    pub(super) const BAD: Self = Self::Refused("400 Bad Request", "this is no HTTP\n");
 }
 
 impl Request {
@@ -87,7 +95,7 @@ impl Http {
         let body = match method {
             "GET" => true,
             "HEAD" => false,
-            _ => return Self::NotAllowed,
+            _ => return Self::NOT_ALLOWED,
         };
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         let files = match query.strip_prefix("files=") {
@@ -96,7 +104,7 @@ impl Http {
         };
         match (path, files) {
             ("/metrics", Some(files)) => Self::Metrics { files, body },
-            _ => Self::NotFound,
+            _ => Self::NOT_FOUND,
         }
     }
 }
@@ -153,9 +161,9 @@ mod tests {
         };
         assert_eq!(reads(&whole), Some(Ok(Request::Http(metrics))));
         for (line, answer) in [
-            ("POST /metrics", Http::NotAllowed),
-            ("GET /", Http::NotFound),
-            ("GET /metrics?x", Http::NotFound),
+            ("POST /metrics", Http::NOT_ALLOWED),
+            ("GET /", Http::NOT_FOUND),
+            ("GET /metrics?x", Http::NOT_FOUND),
         ] {
             let text = format!("{line} HTTP/1.0\n\n");
             assert_eq!(reads(&text), Some(Ok(Request::Http(answer))), "{line}");
