@@ -6,9 +6,7 @@ use std::sync::Arc;
 
 use dropbehind_flusher::trace::Label;
 use dropbehind_flusher::{CacheMap, ObserveOptions, Observed, Provenance, WriterLimit};
-use dropbehind_linux::{
-    EventMask, FileId, MarkLife, MarkTarget, cached_pages, file_stat, monotonic_ns, page_size,
-};
+use dropbehind_linux::{EventMask, FileId, cached_pages, file_stat, monotonic_ns, page_size};
 use dropbehind_policy::RangeSet;
 use dropbehind_policy::{FileAction, FileNumber};
 
@@ -140,7 +138,8 @@ impl Files {
                 open.counted = true;
                 open.begin(observed);
                 drop(board);
-                self.expect_reads(number);
+                // A file that grew large may be read once written.
+                let _ = open.expect(self.fanotify.as_ref(), EventMask::ACCESS);
                 self.hold_own_writers(number);
                 self.show_facts(number);
             }
@@ -149,17 +148,6 @@ impl Files {
                 lock(&self.board).user_note(format!("{path} is left to the kernel: {error}"));
                 self.table.stream_refused(number);
             }
-        }
-    }
-
-    /// Asks for an event of the first read: a file that grew large may be read once written.
-    fn expect_reads(&self, number: FileNumber) {
-        if let Some(open) = self.files.get(&number)
-            && let Ok(used) = open.used()
-            && let Some(fanotify) = &self.fanotify
-        {
-            let target = MarkTarget::Inode(used.as_fd());
-            let _ = fanotify.add_mark(target, EventMask::ACCESS, MarkLife::Evictable);
         }
     }
 

@@ -1,15 +1,12 @@
 //! How a file becomes known.
 
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use dropbehind_flusher::{CacheMap, WritebackSign};
 use dropbehind_linux::FileLink;
-use dropbehind_linux::{
-    Description, EventMask, FileKind, FileStat, MarkLife, MarkTarget, file_stat, has_cachestat,
-};
+use dropbehind_linux::{Description, EventMask, FileKind, FileStat, file_stat, has_cachestat};
 use dropbehind_policy::grace::SMALL_FILE_BYTES;
 use dropbehind_policy::{FileNumber, Writeback};
 
@@ -328,11 +325,7 @@ impl Files {
             false if size_bytes > SMALL_FILE_BYTES => EventMask::ACCESS,
             false => return,
         };
-        let asked = open.used().and_then(|used| {
-            let target = MarkTarget::Inode(used.as_fd());
-            let fanotify = self.fanotify.as_ref().ok_or(io::ErrorKind::Unsupported)?;
-            fanotify.add_mark(target, wanted, MarkLife::Evictable)
-        });
+        let asked = open.expect(self.fanotify.as_ref(), wanted);
         if asked.is_err() || open.overlay.is_some() {
             // Reads of the file below that go around the overlay would not be reported.
             open.was_read();

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dropbehind_flusher::{CacheMap, Observed, WritebackSign, WriterLimit};
-use dropbehind_linux::{Description, FileId, FileStat, file_stat};
+use dropbehind_linux::{
+    Description, EventMask, Fanotify, FileId, FileStat, MarkLife, MarkTarget, file_stat,
+};
 use dropbehind_policy::{ByteRange, Inode, Mode, RangeSet};
 
 use crate::board::Rule;
@@ -172,6 +174,17 @@ impl OpenFile {
             Some(overlay) => Ok(Arc::clone(overlay)),
             None => self.file.named(),
         }
+    }
+
+    /// Asks for events of the next such uses.
+    pub(super) fn expect(
+        &self,
+        fanotify: Option<&Arc<Fanotify>>,
+        uses: EventMask,
+    ) -> io::Result<()> {
+        let fanotify = fanotify.ok_or(io::ErrorKind::Unsupported)?;
+        let used = self.used()?;
+        fanotify.add_mark(MarkTarget::Inode(used.as_fd()), uses, MarkLife::Evictable)
     }
 
     /// Returns whether this, which is what statx(2) returns about it now, is of a copy that an
