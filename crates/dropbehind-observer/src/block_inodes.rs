@@ -16,6 +16,7 @@ use dropbehind_linux::{
 
 use crate::device::open_device;
 use crate::in_time::in_time;
+use crate::observer::own_process;
 
 /// At most this many devices are tried: most cannot be opened, or are empty.
 const DEVICES: usize = 64;
@@ -42,7 +43,7 @@ pub(crate) fn learn_superblock(
             continue;
         };
         trace.gather(&mut take);
-        let own = i32::try_from(std::process::id()).unwrap_or(0);
+        let own = own_process();
         let superblock = trace.gathered().find_map(|record| match *record {
             TraceRecord::Added {
                 process,

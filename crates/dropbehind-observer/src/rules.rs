@@ -75,15 +75,10 @@ pub trait Rules: Send + Sync + std::fmt::Debug {
         true
     }
 
-    /// Returns whether some answer has a mode in which programs' [advice](Mode::heeds_advice) on
-    /// their use of a file counts.
-    fn heed_advice(&self) -> bool {
-        false
-    }
-
-    /// Returns whether some answer has a mode that keeps [what is used
+    /// Returns whether some answer has a mode of which this is true. If that is not known, nothing
+    /// heeds programs' [advice](Mode::heeds_advice), and nothing waits for [being used
     /// again](Mode::keeps_reused).
-    fn keep_reused(&self) -> bool {
+    fn have_mode(&self, _of: fn(Mode) -> bool) -> bool {
         false
     }
 

@@ -197,12 +197,8 @@ impl rules::Rules for RulesFile {
         !self.leaves_all_alone()
     }
 
-    fn heed_advice(&self) -> bool {
-        self.modes().any(Mode::heeds_advice)
-    }
-
-    fn keep_reused(&self) -> bool {
-        self.modes().any(Mode::keeps_reused)
+    fn have_mode(&self, of: fn(Mode) -> bool) -> bool {
+        self.modes().any(of)
     }
 
     fn name(&self, folder: &Path) -> bool {

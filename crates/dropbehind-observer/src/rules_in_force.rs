@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use dropbehind_linux::{FileKind, FileStat, disk_of, filesystem_tag};
+use dropbehind_policy::Mode;
 
 use crate::names::Names;
 use crate::rules::{Candidate, Rules, Settings};
@@ -35,7 +36,7 @@ impl RulesInForce {
 
     /// Whether pages may wait until it is known whether they are used again.
     pub(crate) fn keep_reused(&self) -> bool {
-        self.rules.keep_reused() && !self.uses_are_unknown
+        self.rules.have_mode(Mode::keeps_reused) && !self.uses_are_unknown
     }
 
     /// How to observe this file on `disk`, which `process` opened by `path`; `None` if it is left

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dropbehind_linux::{CacheUses, KernelInode, PageUses, cachestat, page_size};
-use dropbehind_policy::{Brought, ByteRange, FileNumber, Inode, Residency, Used};
+use dropbehind_policy::{Brought, ByteRange, FileNumber, Inode, Mode, Residency, Used};
 
 use super::open_file::OpenFile;
 use super::{Files, range_of_pages};
@@ -22,7 +22,7 @@ impl Files {
     /// longer then. Where uses cannot be noted, no mode can know what is used again.
     pub(crate) fn look_for_uses(&mut self) {
         let rules = Arc::clone(&self.rules.rules);
-        if !rules.keep_reused() {
+        if !rules.have_mode(Mode::keeps_reused) {
             // No rule asks for uses any more: all that waits is decided about.
             if self.uses.is_some() {
                 self.decide(true);

@@ -9,6 +9,7 @@ use dropbehind_policy::FileNumber;
 
 use super::mappings::{Asked, Progress, Search, Wanted};
 use super::user_limit::UserLimit;
+use crate::observer::own_process;
 use crate::owners::is_observer;
 
 /// A search that is under way.
@@ -63,7 +64,7 @@ impl Scan {
     }
 
     fn add(&mut self, processes: Vec<i32>) {
-        let own = i32::try_from(std::process::id()).unwrap_or(0);
+        let own = own_process();
         for process in processes {
             if process != own && self.listed.insert(process) {
                 self.processes.push(process);

@@ -17,7 +17,7 @@ use dropbehind_linux::{
     CacheTrace, Event, EventBuffer, EventMask, FileAdviceTrace, FileKind, FileStat, Interest,
     PollEntry, TraceRecord, file_stat, monotonic_ns, poll, thread_id,
 };
-use dropbehind_policy::{ByteRange, Inode};
+use dropbehind_policy::{ByteRange, Inode, Mode};
 
 use super::inputs::Barrier;
 use super::{Input, Inputs, Shared, own_process};
@@ -243,7 +243,8 @@ impl Rounds {
 
     /// Records what programs say about their use of files, if that may count by now.
     pub(super) fn listen_to_advice(&mut self) {
-        if self.trace.is_none() || self.advice.is_some() || !self.files.rules.rules.heed_advice() {
+        let heed_advice = self.files.rules.rules.have_mode(Mode::heeds_advice);
+        if self.trace.is_none() || self.advice.is_some() || !heed_advice {
             return;
         }
         match FileAdviceTrace::open() {

@@ -48,9 +48,7 @@ impl RunRules {
             except: PathPatterns::new(&wishes.except)?,
         })
     }
-}
 
-impl RunRules {
     /// What is in force on a disk; `None` if its files are left alone.
     fn settings(&self, disk: &str) -> Option<Settings> {
         let disk = self.disks.get(disk).cloned().unwrap_or_default();
@@ -69,31 +67,17 @@ impl RunRules {
     }
 }
 
-impl RunRules {
-    /// All modes that a file may get.
-    fn modes(&self) -> impl Iterator<Item = Mode> {
-        let disks = self.disks.iter().filter_map(|(_, disk)| disk.mode);
-        disks.chain([self.mode.unwrap_or(Mode::AUTO)])
-    }
-}
-
 impl Rules for RunRules {
     fn settings_for(&self, candidate: Candidate<'_>) -> Option<Settings> {
         let wanted = (self.only.is_empty() || self.only.matches(candidate.path))
             && !self.except.matches(candidate.path);
-        if wanted {
-            self.settings(candidate.disk)
-        } else {
-            None
-        }
+        wanted.then(|| self.settings(candidate.disk)).flatten()
     }
 
-    fn heed_advice(&self) -> bool {
-        self.modes().any(Mode::heeds_advice)
-    }
-
-    fn keep_reused(&self) -> bool {
-        self.modes().any(Mode::keeps_reused)
+    fn have_mode(&self, of: fn(Mode) -> bool) -> bool {
+        let disks = self.disks.iter().filter_map(|(_, disk)| disk.mode);
+        let mut modes = disks.chain([self.mode.unwrap_or(Mode::AUTO)]);
+        modes.any(of)
     }
 
     fn unless_uses_are_known(&self, disk: &str) -> Residency {
@@ -123,21 +107,29 @@ mod tests {
     use std::path::Path;
     use std::time::Duration;
 
-    #[test]
-    fn exceptions_count_for_more() {
-        let wishes = Wishes {
+    fn wishes() -> Wishes {
+        Wishes {
             mode: None,
             disks: Disks::default(),
             window_bytes: None,
             request_bytes: Some(1 << 20),
             max_dirty_bytes: None,
             io_priority: "inherit".to_owned(),
-            reads: false,
-            only: vec!["*.iso".to_owned(), "/srv/".to_owned()],
-            except: vec!["keep.iso".to_owned()],
+            reads: true,
+            only: Vec::new(),
+            except: Vec::new(),
             opens_reported: false,
             settle: Duration::ZERO,
             trace: None,
+        }
+    }
+
+    #[test]
+    fn exceptions_count_for_more() {
+        let wishes = Wishes {
+            only: vec!["*.iso".to_owned(), "/srv/".to_owned()],
+            except: vec!["keep.iso".to_owned()],
+            ..wishes()
         };
         let rules = RunRules::new(&wishes).unwrap();
         let found = |path: &str| {
@@ -164,18 +156,8 @@ mod tests {
     fn options_go_before_a_disk_and_a_disk_before_defaults() {
         let text = "[disk.a]\nmode = \"noreuse\"\nwindow = \"1GiB\"\n[disk.b]\nenabled = false";
         let mut wishes = Wishes {
-            mode: None,
             disks: Disks::parse(text).unwrap(),
-            window_bytes: None,
-            request_bytes: Some(1 << 20),
-            max_dirty_bytes: None,
-            io_priority: "inherit".to_owned(),
-            reads: true,
-            only: Vec::new(),
-            except: Vec::new(),
-            opens_reported: false,
-            settle: Duration::ZERO,
-            trace: None,
+            ..wishes()
         };
         let of = |wishes: &Wishes, disk| RunRules::new(wishes).unwrap().settings(disk);
         let a = of(&wishes, "a").unwrap();

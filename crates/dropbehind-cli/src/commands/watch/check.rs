@@ -3,6 +3,7 @@
 use super::super::print;
 use super::super::probe::WITHOUT_USES;
 use crate::error::{Exit, shown};
+use dropbehind::Mode;
 use dropbehind_linux::{CacheTraceError, CacheUses};
 use dropbehind_observer::rules::Rules;
 use dropbehind_observer::rules_file::RulesFile;
@@ -21,7 +22,9 @@ pub(super) fn run(path: &Path) -> Exit {
     files.extend_from_slice(rules.drop_ins());
     let files = files.join(", ");
     let exit = print(format!("{files}: {count}, no mistake\n{rules}").as_bytes());
-    if rules.keep_reused() && matches!(CacheUses::open(), Err(CacheTraceError::NoTracepoint(_))) {
+    if rules.have_mode(Mode::keeps_reused)
+        && matches!(CacheUses::open(), Err(CacheTraceError::NoTracepoint(_)))
+    {
         complain!("note: {WITHOUT_USES}");
     }
     for remark in rules.remarks() {
