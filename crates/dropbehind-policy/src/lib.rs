@@ -11,7 +11,6 @@
 //! | [`mode`] | the two controls, writeback and residency, and their named pairs |
 //! | [`range`], [`range_set`], [`range_counts`] | byte ranges, sets of them, and how often each byte is covered |
 //! | [`bisection`] | finding parts of a range by halving it |
-//! | [`sequential`] | whether an access starts where the last one ended |
 //! | [`write_behind`] | the write-behind window of the 2019 kernel proposal |
 //! | [`read_fronts`] | where readers are, as far as the page cache shows it |
 //! | [`residency`] | what was in the page cache before our I/O |
@@ -58,7 +57,6 @@ pub mod read_fronts;
 pub mod reason;
 pub mod residency;
 pub mod reuse;
-pub mod sequential;
 pub mod shelf;
 mod stats;
 pub mod stream;

@@ -22,7 +22,6 @@ use dropbehind_linux::{
 };
 use dropbehind_policy::ByteRange;
 use dropbehind_policy::range::round_up;
-use dropbehind_policy::sequential::SequentialDetector;
 
 use super::OwnFile;
 use super::fetchers::{Fetch, Fetched};
@@ -124,7 +123,8 @@ impl Prepared {
 /// The reading side of an open file.
 #[derive(Debug)]
 pub struct Reader {
-    detector: SequentialDetector,
+    /// Where the last read ended.
+    next: u64,
     ahead: VecDeque<Chunk>,
     ahead_end: u64,
     chunk_bytes: u64,
@@ -149,7 +149,7 @@ impl Reader {
     /// nothing ahead.
     pub fn new(size_bytes: u64, random: bool) -> Reader {
         Reader {
-            detector: SequentialDetector::default(),
+            next: 0,
             ahead: VecDeque::new(),
             ahead_end: 0,
             chunk_bytes: FIRST_CHUNK_BYTES,
@@ -194,7 +194,8 @@ impl Reader {
             .page_aligned_outward(page_bytes)
             .intersection(ByteRange::new(0, file_end));
         // A read of several chunks is a stream by itself.
-        let goes_on = self.detector.observe(range) || range.len() > CHUNK_BYTES;
+        let goes_on = self.next == range.start || range.len() > CHUNK_BYTES;
+        self.next = range.end;
         if self.random || !goes_on {
             // It may touch a large folio of the stream, and the pages behind that may be dropped by
             // now. Then the kernel reads ahead: it begins within its window, and reads at most as
