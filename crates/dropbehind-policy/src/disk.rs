@@ -3,7 +3,7 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 
 use crate::action::{Action, Counted, Dropped, Inspected, Next, StreamId};
-use crate::grace::{SMALL_FILES_COUNT, SmallFiles};
+use crate::grace::{SMALL_FILES_BYTES, SMALL_FILES_COUNT};
 use crate::mode::Mode;
 use crate::neighbours::{Neighbours, Reads};
 use crate::pace::Pace;
@@ -52,10 +52,10 @@ pub struct Disk {
     turns: u64,
     /// Streams that wait for room on the disk, in turn.
     waiting: BTreeSet<(u64, StreamId)>,
-    /// Small closed files that wait within the budget.
-    small: SmallFiles,
-    /// The same files, in order of arrival.
-    small_queue: BTreeMap<u64, StreamId>,
+    /// Small closed files that wait within the budget, in order of arrival.
+    small: BTreeMap<u64, StreamId>,
+    /// Their bytes.
+    small_bytes: u64,
     /// Bytes that all streams have requested and not seen clean.
     asked_bytes: u64,
     completed_bytes: u64,
@@ -85,8 +85,8 @@ impl Disk {
             queue: BTreeSet::new(),
             turns: 0,
             waiting: BTreeSet::new(),
-            small: SmallFiles::new(config.small_files),
-            small_queue: BTreeMap::new(),
+            small: BTreeMap::new(),
+            small_bytes: 0,
             asked_bytes: 0,
             completed_bytes: 0,
             busy_streams: 0,
@@ -343,8 +343,8 @@ impl Disk {
             self.waiting.remove(&(turn, id));
         }
         if let Some((place, bytes)) = gone.place.small {
-            self.small.leave(bytes);
-            self.small_queue.remove(&place);
+            self.small_bytes -= bytes;
+            self.small.remove(&place);
         }
         self.asked_bytes -= gone.asked_bytes();
         self.busy_streams -= u64::from(gone.asked_bytes() > 0);
@@ -366,13 +366,13 @@ impl Disk {
         let place = before.map_or(self.turns, |(place, _)| place);
         stream.place.small = bytes.map(|bytes| (place, bytes));
         if let Some((place, bytes)) = before {
-            self.small.leave(bytes);
-            self.small_queue.remove(&place);
+            self.small_bytes -= bytes;
+            self.small.remove(&place);
         }
         if let Some(bytes) = bytes {
             self.turns += u64::from(before.is_none());
-            self.small.join(bytes);
-            self.small_queue.insert(place, id);
+            self.small_bytes += bytes;
+            self.small.insert(place, id);
         }
     }
 
@@ -380,16 +380,15 @@ impl Disk {
     /// at all waiting files whenever another one comes costs a quarter of a millisecond per
     /// file.
     fn keep_small_budget(&mut self, now_ns: u64) {
-        while self.small.over_budget() {
-            let Some((_, id)) = self.small_queue.pop_first() else {
-                return;
-            };
+        while (self.small_bytes > SMALL_FILES_BYTES || self.small.len() > self.config.small_files)
+            && let Some((_, id)) = self.small.pop_first()
+        {
             let Some(stream) = self.streams.get_mut(&id) else {
                 continue;
             };
             stream.place.over_budget = true;
             if let Some((_, bytes)) = stream.place.small.take() {
-                self.small.leave(bytes);
+                self.small_bytes -= bytes;
             }
             self.requeue(now_ns, id);
         }

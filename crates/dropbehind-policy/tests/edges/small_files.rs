@@ -1,7 +1,7 @@
 //! Small files that wait together.
 
 use crate::quick_disk::{PAGE, absent, requests, settle, settle_all};
-use dropbehind_policy::grace::SMALL_FILES_COUNT;
+use dropbehind_policy::grace::{SMALL_FILES_BYTES, SMALL_FILES_COUNT};
 use dropbehind_policy::{
     Action, ByteRange, Disk, DiskConfig, Mode, Reason, StreamConfig, StreamId,
 };
@@ -56,6 +56,22 @@ fn beyond_the_budget_the_oldest_small_files_are_written_and_no_others_looked_at(
     let rest = requests(&settle_all(&mut disk, 3));
     assert_eq!(rest.len(), SMALL_FILES_COUNT + 1);
     assert!(rest.iter().all(|(_, reason)| *reason != Reason::Budget));
+}
+
+#[test]
+fn what_small_files_have_together_is_bounded_as_well() {
+    const EACH_BYTES: u64 = 128 * PAGE;
+    let budget = SMALL_FILES_BYTES / EACH_BYTES;
+    let mut disk = Disk::new(DiskConfig::default());
+    let mut close = |number: u64| {
+        let id = StreamId(number);
+        disk.opened(1, id, StreamConfig::default(), absent());
+        disk.wrote(1, id, ByteRange::new(0, EACH_BYTES), Mode::DONTCACHE);
+        disk.closed(1, id);
+        requests(&settle(&mut disk, 1, false)).len()
+    };
+    assert!((0..budget).all(|number| close(number) == 0));
+    assert_eq!(close(budget), 1);
 }
 
 #[test]
