@@ -1,7 +1,7 @@
 //! The values of the options of `run`.
 
 use super::Value;
-use super::settings::{add, bytes, mode, path, stats, unread, word};
+use super::settings::{add, bytes, mode, path, stats, time, unread, word};
 use super::table::{
     BEST_EFFORT, CONFIG, EXCEPT, IO_PRIORITY, MAX_DIRTY, NO_READS, ONLY, READS, REQUEST, RUN,
     SETTLE, SOURCE, STATS, STATS_JSON, TRACE, VERBOSE, WINDOW,
@@ -77,10 +77,7 @@ impl FromArgMatches for RunSettings {
             reads: !matches.get_flag(NO_READS.name),
             only: patterns(matches, ONLY.name),
             except: patterns(matches, EXCEPT.name),
-            settle: match matches.get_one::<Value>(SETTLE.name) {
-                Some(Value::Time(time)) => *time,
-                _ => unreachable!("{} has a default", SETTLE.name),
-            },
+            settle: time(matches, &SETTLE),
             stats: stats(matches),
             trace: path(matches, &TRACE),
             source: word(matches, &SOURCE).parse().map_err(unread)?,

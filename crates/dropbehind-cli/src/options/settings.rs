@@ -13,6 +13,7 @@ use dropbehind::Mode;
 use dropbehind::strategy::Strategy;
 use dropbehind_linux::IoPriority;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Whether to do something that suits a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,6 +88,13 @@ pub(super) fn path(matches: &ArgMatches, spec: &OptionSpec) -> Option<PathBuf> {
     match matches.get_one::<Value>(spec.name)? {
         Value::Path(path) => Some(path.clone()),
         _ => unreachable!("{} is a path", spec.name),
+    }
+}
+
+pub(super) fn time(matches: &ArgMatches, spec: &OptionSpec) -> Duration {
+    match matches.get_one::<Value>(spec.name) {
+        Some(Value::Time(time)) => *time,
+        _ => unreachable!("{} is a time, and has a default", spec.name),
     }
 }
 

@@ -6,6 +6,14 @@ use dropbehind::Mode;
 use dropbehind::strategy::Strategy;
 use dropbehind_linux::IoPriority;
 use dropbehind_observer::rules::{MAX_DIRTY_RANGE_BYTES, REQUEST_RANGE_BYTES, WINDOW_RANGE_BYTES};
+use std::fmt::Display;
+use std::str::FromStr;
+
+/// Whether a text is a value of this type.
+fn parses<T: FromStr<Err: Display>>(text: &str) -> Result<(), String> {
+    let value = text.parse::<T>();
+    value.map(drop).map_err(|error| error.to_string())
+}
 
 pub(super) const MODE: OptionSpec = OptionSpec {
     name: "mode",
@@ -22,11 +30,7 @@ pub(super) const MODE: OptionSpec = OptionSpec {
             "write-through",
             "auto",
         ],
-        check: |text| {
-            text.parse::<Mode>()
-                .map(drop)
-                .map_err(|error| error.to_string())
-        },
+        check: parses::<Mode>,
     },
     default: Some("dontcache"),
     meaning: "When to write back, and what stays in the page cache",
@@ -78,11 +82,7 @@ pub(super) const STRATEGY: OptionSpec = OptionSpec {
     env: Some("DROPBEHIND_STRATEGY"),
     kind: Kind::Words {
         words: &["auto", "emulated", "native"],
-        check: |text| {
-            text.parse::<Strategy>()
-                .map(drop)
-                .map_err(|error| error.to_string())
-        },
+        check: parses::<Strategy>,
     },
     default: Some("auto"),
     meaning: "Who drops the pages: dropbehind or the kernel",
@@ -123,11 +123,7 @@ pub(super) const IO_PRIORITY: OptionSpec = OptionSpec {
             "best-effort:6",
             "best-effort:7",
         ],
-        check: |text| {
-            text.parse::<IoPriority>()
-                .map(drop)
-                .map_err(|error| error.to_string())
-        },
+        check: parses::<IoPriority>,
     },
     default: Some("inherit"),
     meaning: "The I/O priority of writeback",
@@ -316,7 +312,7 @@ pub(super) const SOURCE: OptionSpec = OptionSpec {
     value_name: "SOURCE",
     kind: Kind::Words {
         words: &["auto", "fanotify", "seccomp"],
-        check: |text| text.parse::<OpenSource>().map(drop),
+        check: parses::<OpenSource>,
     },
     default: Some("auto"),
     meaning: "How to learn which files the program opens",

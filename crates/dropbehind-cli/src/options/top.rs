@@ -1,6 +1,6 @@
 //! The values of `top`'s options.
 
-use super::Value;
+use super::settings::{path, time};
 use super::table::{INTERVAL, JSON, ONCE, SOCKET, TOP};
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use std::path::PathBuf;
@@ -18,14 +18,8 @@ pub(crate) struct TopSettings {
 impl FromArgMatches for TopSettings {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         Ok(Self {
-            socket: match matches.get_one::<Value>(SOCKET.name) {
-                Some(Value::Path(path)) => Some(path.clone()),
-                _ => None,
-            },
-            interval: match matches.get_one::<Value>(INTERVAL.name) {
-                Some(Value::Time(time)) => *time,
-                _ => unreachable!("{} is a time, and has a default", INTERVAL.name),
-            },
+            socket: path(matches, &SOCKET),
+            interval: time(matches, &INTERVAL),
             json: matches.get_flag(JSON.name),
             once: matches.get_flag(ONCE.name),
         })
