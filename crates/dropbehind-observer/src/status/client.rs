@@ -66,16 +66,6 @@ impl Client {
         Ok(Self { stream })
     }
 
-    /// The state now.
-    ///
-    /// # Errors
-    ///
-    /// The observer ended, or refused: then the error is what it said.
-    pub fn snapshot(self) -> io::Result<Snapshot> {
-        let mut samples = self.samples("snapshot\n", Duration::ZERO)?;
-        samples.next().unwrap_or_else(|| Err(ended()))
-    }
-
     /// The state now and then again after each pause, which is from
     /// [`STREAM_MIN_MS`](super::STREAM_MIN_MS) to
     /// [`STREAM_MAX_MS`](super::STREAM_MAX_MS).
@@ -83,44 +73,13 @@ impl Client {
     /// # Errors
     ///
     /// Those of writing to the socket.
-    pub fn stream(self, pause: Duration) -> io::Result<Samples> {
-        self.samples(&format!("stream {}\n", pause.as_millis()), pause)
-    }
-
-    /// Prometheus' text format, with the most active `files`, at most
-    /// [`FILES_MAX`](super::FILES_MAX).
-    ///
-    /// # Errors
-    ///
-    /// As [`Client::snapshot`].
-    pub fn metrics(mut self, files: usize) -> io::Result<String> {
-        self.ask(&format!("metrics {files}\n"))?;
-        let mut text = String::new();
-        let answer = Answer {
-            stream: self.stream,
-            due: Instant::now() + PATIENCE,
-        };
-        answer.take(ANSWER_MAX_BYTES).read_to_string(&mut text)?;
-        if text.len() as u64 == ANSWER_MAX_BYTES {
-            return Err(too_long());
-        }
-        match text.strip_prefix("error: ") {
-            Some(why) => Err(io::Error::other(why.trim_end().to_owned())),
-            None if text.is_empty() => Err(ended()),
-            None => Ok(text),
-        }
-    }
-
-    fn ask(&mut self, request: &str) -> io::Result<()> {
+    pub fn stream(mut self, pause: Duration) -> io::Result<Samples> {
+        let request = format!("stream {}\n", pause.as_millis());
         match self.stream.write_all(request.as_bytes()) {
             // It said why before it closed, and that can still be read.
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-            other => other,
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+            other => other?,
         }
-    }
-
-    fn samples(mut self, request: &str, pause: Duration) -> io::Result<Samples> {
-        self.ask(request)?;
         Ok(Samples::of(self.stream, pause))
     }
 }
@@ -131,10 +90,6 @@ fn too_long() -> io::Error {
         ANSWER_MAX_BYTES >> 20
     );
     io::Error::new(io::ErrorKind::InvalidData, text)
-}
-
-fn ended() -> io::Error {
-    io::Error::new(io::ErrorKind::UnexpectedEof, "the observer has ended")
 }
 
 /// The lines of a stream, which ends when the observer does.
