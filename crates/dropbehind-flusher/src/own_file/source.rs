@@ -116,11 +116,7 @@ impl OwnSource {
             .slot
             .reads
             .drain(|run| disk.read(now_ns, id, run.range()));
-        if let Some((span, _)) = reads.lost {
-            for part in residency::cached_parts(fd, span) {
-                disk.read(now_ns, id, part);
-            }
-        }
+        debug_assert_eq!(reads.lost, None, "a reader asks for room");
         if reads.complete {
             self.read_total = read_total;
         }
