@@ -14,7 +14,7 @@ const HOME: &str = env!("CARGO_MANIFEST_DIR");
 const BYTES: u64 = 16 << 20;
 
 /// Compiles a program, linked with the static library.
-fn compile(home: &Scratch, compiler: &str, source: &str, flags: &[&str]) -> PathBuf {
+fn compile(home: &Scratch, compiler: &str, flags: &[&str]) -> PathBuf {
     let program = home.file("program");
     let mut command = Command::new(compiler);
     command
@@ -22,7 +22,7 @@ fn compile(home: &Scratch, compiler: &str, source: &str, flags: &[&str]) -> Path
         .args(flags)
         .args(["-I", HOME, "-o"])
         .arg(&program)
-        .arg(Path::new(HOME).join(source))
+        .arg(Path::new(HOME).join("tests/c/behaviour.c"))
         .arg(archive())
         .args(["-lpthread", "-lm", "-ldl"]);
     run(&mut command);
@@ -32,7 +32,7 @@ fn compile(home: &Scratch, compiler: &str, source: &str, flags: &[&str]) -> Path
 /// Runs a part of `behaviour.c` on a file.
 fn behave(part: &str, file: &Path) {
     let home = Scratch::new().unwrap();
-    let program = compile(&home, "gcc", "tests/c/behaviour.c", &[]);
+    let program = compile(&home, "gcc", &[]);
     run(Command::new(program).arg(part).arg(file));
 }
 
@@ -99,12 +99,7 @@ fn a_failing_disks_error_is_returned() {
 fn clang_compiles_it_and_cpp_takes_the_header() {
     need!(Need::Tool("clang"), Need::Cachestat);
     let home = Scratch::new().unwrap();
-    let program = compile(
-        &home,
-        "clang",
-        "tests/c/behaviour.c",
-        &["-Wno-unused-command-line-argument"],
-    );
+    let program = compile(&home, "clang", &["-Wno-unused-command-line-argument"]);
     run(Command::new(program).arg("calls").arg(home.file("file")));
     let header = Path::new(HOME).join("dropbehind.h");
     let mut check = Command::new("clang");
@@ -125,7 +120,7 @@ fn sanitizers_find_nothing() {
     need!(Need::Tool("gcc"), Need::Cachestat);
     let home = Scratch::new().unwrap();
     let flags = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
-    let program = compile(&home, "gcc", "tests/c/behaviour.c", &flags);
+    let program = compile(&home, "gcc", &flags);
     for part in ["calls", "threads", "forks", "attached"] {
         let mut command = Command::new(&program);
         command.arg(part).arg(home.file("file"));
@@ -144,7 +139,7 @@ fn sanitizers_find_nothing() {
 fn valgrind_finds_nothing() {
     need!(Need::Tool("gcc"), Need::Tool("valgrind"), Need::Cachestat);
     let home = Scratch::new().unwrap();
-    let program = compile(&home, "gcc", "tests/c/behaviour.c", &[]);
+    let program = compile(&home, "gcc", &[]);
     let mut valgrind = Command::new("valgrind");
     // It takes what inline system calls return for undefined, and lacks cachestat.
     valgrind.args(["--quiet", "--error-exitcode=9", "--undef-value-errors=no"]);

@@ -20,7 +20,7 @@ fn what_is_used_again_stays_and_the_rest_goes_in_time() {
         return;
     }
     let user = User::new();
-    let (home, mut watch) = watching(&user, "auto");
+    let (home, mut watch) = watching(&user);
     let [again, once] = ["again", "once"].map(|name| home.join(name));
     dd(&again);
     dd(&once);
@@ -83,7 +83,7 @@ fn a_file_that_is_younger_than_the_watch_is_not_new_for_ever() {
         return;
     }
     let user = User::new();
-    let (home, watch) = watching(&user, "auto");
+    let (home, watch) = watching(&user);
     let once = home.join("once");
     let made = Command::new("dd")
         .arg(format!("of={}", once.display()))
@@ -97,9 +97,9 @@ fn a_file_that_is_younger_than_the_watch_is_not_new_for_ever() {
 }
 
 /// A watch with one rule, for all of the user's files.
-fn watching(user: &User, mode: &str) -> (PathBuf, RunningWatch) {
+fn watching(user: &User) -> (PathBuf, RunningWatch) {
     let home = std::fs::canonicalize(user.file("")).unwrap();
-    user.writes("rules", &rule_for(&home, mode));
+    user.writes("rules", &rule_for(&home, "auto"));
     let watch = RunningWatch::by_rules(user);
     (home, watch)
 }

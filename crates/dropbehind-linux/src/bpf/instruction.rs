@@ -125,10 +125,10 @@ impl Assembler {
         );
     }
 
-    fn push_with(&mut self, code: u8, target: Register, operand: Operand, offset: i16) {
+    fn push_with(&mut self, code: u8, target: Register, operand: Operand) {
         match operand {
-            Operand::Constant(constant) => self.push(code, target, 0, offset, constant),
-            Operand::Of(source) => self.push(code | REGISTER, target, source as u8, offset, 0),
+            Operand::Constant(constant) => self.push(code, target, 0, 0, constant),
+            Operand::Of(source) => self.push(code | REGISTER, target, source as u8, 0, 0),
         }
     }
 
@@ -138,7 +138,7 @@ impl Assembler {
         target: Register,
         operand: impl Into<Operand>,
     ) {
-        self.push_with(ALU64 | operation as u8, target, operand.into(), 0);
+        self.push_with(ALU64 | operation as u8, target, operand.into());
     }
 
     pub(crate) fn load(&mut self, width: Width, target: Register, from: Register, offset: i16) {
@@ -171,7 +171,7 @@ impl Assembler {
         label: &'static str,
     ) {
         self.jump_to(label);
-        self.push_with(JMP | condition as u8, left, right.into(), 0);
+        self.push_with(JMP | condition as u8, left, right.into());
     }
 
     pub(crate) fn jump(&mut self, label: &'static str) {
