@@ -4,11 +4,11 @@
 mod user;
 
 use std::io::Read;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::time::Duration;
 
-use dropbehind_testbed::{Need, need, residency};
+use dropbehind_testbed::{Need, Running, need, residency};
 use user::User;
 use user::running_watch::RunningWatch;
 
@@ -16,23 +16,11 @@ use user::running_watch::RunningWatch;
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// A program that opens a file, over and over, until it is killed.
-struct Flood(Child);
-
-impl Flood {
-    fn of(user: &User, name: &str) -> Self {
-        std::fs::write(user.file(name), "").unwrap();
-        let mut command = Command::new("sh");
-        command.args(["-c", "while :; do : <\"$0\"; done"]);
-        command.arg(user.file(name)).stderr(Stdio::null());
-        Self(command.spawn().unwrap())
-    }
-}
-
-impl Drop for Flood {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+fn flood(user: &User, name: &str) -> Running {
+    std::fs::write(user.file(name), "").unwrap();
+    let mut command = Command::new("sh");
+    command.args(["-c", "while :; do : <\"$0\"; done"]);
+    Running::start(command.arg(user.file(name)).stderr(Stdio::null()))
 }
 
 /// It must not be restarted for that.
@@ -49,7 +37,7 @@ fn an_observer_that_is_busy_is_no_server_that_hangs() {
     let mut watch = user.watch("--config rules");
     let mut watch = RunningWatch::start(&user, watch.env("WATCHDOG_USEC", "90000"));
     watch.says("READY=1");
-    let _flood = ["a", "b", "c"].map(|name| Flood::of(&user, name));
+    let _flood = ["a", "b", "c"].map(|name| flood(&user, name));
     for _ in 0..30 {
         watch.says("WATCHDOG=1");
     }

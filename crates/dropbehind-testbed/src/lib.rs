@@ -51,6 +51,7 @@ mod memory_cgroup;
 mod mount;
 mod mount_point;
 mod mounted_device;
+mod running;
 mod scratch;
 
 pub use dropbehind_slowdisk::now_ns;
@@ -62,6 +63,7 @@ pub use hanging_fs::{Hanging, HangingFs};
 pub use loop_disk::LoopDisk;
 pub use memory_cgroup::MemoryCgroup;
 pub use mount::MountedFs;
+pub use running::Running;
 pub use scratch::Scratch;
 pub use skip::Need;
 pub use slow_disk::{SlowDisk, SlowDiskOptions};

@@ -8,10 +8,10 @@ use crate::user::User;
 use crate::watched::watch_with;
 use dropbehind_testbed::reclaim::{Gone, Reclaim, in_some_attempt};
 use dropbehind_testbed::residency::{cached, evict, page_bytes, warm};
-use dropbehind_testbed::{Fs, Need, need};
+use dropbehind_testbed::{Fs, Need, Running, need};
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::os::unix::fs::{MetadataExt, symlink};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 const BYTES: u64 = 32 << 20;
@@ -101,24 +101,24 @@ for line in sys.stdin:
 
 /// A process of it, which ends with the test.
 struct Told {
-    process: Child,
+    _process: Running,
     orders: ChildStdin,
     done: Lines<BufReader<ChildStdout>>,
 }
 
 impl Told {
     fn start(bed: &Bed, name: &str) -> Self {
-        let mut process = Command::new(bed.file(name))
+        let mut command = Command::new(bed.file(name));
+        command
             .arg(bed.file("uses_files.py"))
             .current_dir(bed.file("input"))
             .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+            .stdout(Stdio::piped());
+        let mut process = Running::start(command);
         let orders = process.stdin.take().unwrap();
         let done = BufReader::new(process.stdout.take().unwrap()).lines();
         Self {
-            process,
+            _process: process,
             orders,
             done,
         }
@@ -127,13 +127,6 @@ impl Told {
     fn does(&mut self, order: &str) {
         writeln!(self.orders, "{order}").unwrap();
         self.done.next().unwrap().unwrap();
-    }
-}
-
-impl Drop for Told {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }
 

@@ -53,8 +53,8 @@ fn its_death_before_the_program_starts_can_be_overlooked() {
     let user = User::new();
     // --best-effort: whatever the moment, the program runs.
     for moment in 0..8 {
-        let running = bash(&user, RUN, "exec $RUN --best-effort sh -c 'exit 4'").spawn();
-        let mut running = Running(running.expect("the command"));
+        let script = "exec $RUN --best-effort sh -c 'exit 4'";
+        let mut running = Running::start(bash(&user, RUN, script));
         let mut observer = None;
         wait_for("an observer", || {
             observer = observer_of(running.id());

@@ -1,9 +1,10 @@
 //! Scripts of bash that are run twice, plain and observed.
 
 use crate::user::User;
+pub(crate) use dropbehind_testbed::Running;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 /// What stands in scripts for `$RUN` when they are observed; nothing does when
@@ -61,31 +62,6 @@ pub(crate) fn the_same(user: &User, script: &str) -> Left {
     let observed = once(user, RUN, script);
     assert_eq!(plain, observed, "{script}");
     plain
-}
-
-/// A running process that is killed with the test.
-#[derive(Debug)]
-pub(crate) struct Running(pub(crate) Child);
-
-impl Running {
-    pub(crate) fn start(mut command: Command) -> Self {
-        Self(command.spawn().expect("the command"))
-    }
-
-    pub(crate) fn id(&self) -> u32 {
-        self.0.id()
-    }
-
-    pub(crate) fn ends(&mut self) -> ExitStatus {
-        self.0.wait().expect("its end")
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// Sends a signal by its name, or number.

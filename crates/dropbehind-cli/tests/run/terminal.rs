@@ -2,17 +2,17 @@
 
 use crate::shell::{PATIENCE, RUN, bash};
 use crate::user::User;
-use dropbehind_testbed::{Need, need};
+use dropbehind_testbed::{Need, Running, need};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use std::fs::File;
 use std::io::{Read, Write};
-use std::process::{Child, Command};
+use std::process::Command;
 use std::time::Duration;
 
 /// An interactive shell on a terminal of its own.
 struct Terminal {
+    shell: Running,
     keyboard: File,
-    shell: Child,
     seen: String,
 }
 
@@ -52,7 +52,7 @@ impl Terminal {
             .stderr(screen());
         let mut terminal = Self {
             keyboard: File::from(master),
-            shell: command.spawn().expect("a shell"),
+            shell: Running::start(command),
             seen: String::new(),
         };
         // No echo: only what programs print is to be seen.
@@ -85,13 +85,6 @@ impl Terminal {
         let before = self.seen[..at].to_owned();
         self.seen.drain(..at + text.len());
         before
-    }
-}
-
-impl Drop for Terminal {
-    fn drop(&mut self) {
-        let _ = self.shell.kill();
-        let _ = self.shell.wait();
     }
 }
 

@@ -1,6 +1,6 @@
 //! A user at a terminal: a pseudo-terminal, and what a terminal would show.
 
-use dropbehind_testbed::Scratch;
+use dropbehind_testbed::{Running, Scratch};
 use rustix::pty::OpenptFlags;
 use rustix::termios::{Termios, Winsize};
 use std::fs::File;
@@ -9,7 +9,7 @@ use std::num::NonZero;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Command, ExitStatus};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -24,7 +24,7 @@ struct Shown {
 
 /// A program in a terminal of its own.
 pub(crate) struct Terminal {
-    child: Child,
+    child: Running,
     keyboard: File,
     /// Held, so that the settings stay readable when the program has ended.
     device: Option<OwnedFd>,
@@ -58,7 +58,8 @@ impl Terminal {
         let end = || device.try_clone().unwrap();
         // A session of its own, whose terminal this is: changes of its size are
         // signalled to nobody else.
-        let child = Command::new("setsid")
+        let mut command = Command::new("setsid");
+        command
             .arg("--ctty")
             .arg(env!("CARGO_BIN_EXE_dropbehind"))
             .args(args)
@@ -66,9 +67,8 @@ impl Terminal {
             .env("DROPBEHIND_RUNTIME_DIR", runtime_dir)
             .stdin(end())
             .stdout(end())
-            .stderr(end())
-            .spawn()
-            .expect("setsid, of util-linux");
+            .stderr(end());
+        let child = Running::start(command);
         let shown = Arc::new(Shown {
             screen: Mutex::new(vt100::Parser::new(cells(24), cells(80), 0)),
             changed: Condvar::new(),
@@ -128,7 +128,7 @@ impl Terminal {
     /// Waits for the end, and checks that the terminal is as it was.
     #[track_caller]
     pub(crate) fn ends(mut self) -> Left {
-        let status = self.child.wait().unwrap();
+        let status = self.child.ends();
         let device = self.device.take().expect("it ends once");
         let after = settings(&device);
         drop(device);
@@ -141,15 +141,6 @@ impl Terminal {
         Left {
             status,
             text: screen.contents(),
-        }
-    }
-}
-
-impl Drop for Terminal {
-    fn drop(&mut self) {
-        if self.child.try_wait().is_ok_and(|status| status.is_none()) {
-            let _ = self.child.kill();
-            let _ = self.child.wait();
         }
     }
 }

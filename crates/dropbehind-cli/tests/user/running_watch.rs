@@ -3,8 +3,10 @@
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
+
+use dropbehind_testbed::Running;
 
 use super::User;
 
@@ -27,7 +29,7 @@ impl User {
 
 /// A watch that runs, and what it tells its service manager.
 pub(crate) struct RunningWatch {
-    pub(crate) child: Child,
+    pub(crate) child: Running,
     told: UnixDatagram,
     log: PathBuf,
 }
@@ -47,16 +49,15 @@ impl RunningWatch {
             .unwrap();
         let stderr = std::fs::File::create(&log).unwrap();
         let metadata = stderr.metadata().unwrap();
-        let child = command
+        command
             .env("NOTIFY_SOCKET", &socket)
             .env(
                 "JOURNAL_STREAM",
                 format!("{}:{}", metadata.dev(), metadata.ino()),
             )
             .stdin(Stdio::null())
-            .stderr(stderr)
-            .spawn()
-            .unwrap();
+            .stderr(stderr);
+        let child = Running::start(command);
         Self { child, told, log }
     }
 
@@ -97,12 +98,5 @@ impl RunningWatch {
         self.signal(signal);
         self.says("STOPPING=1");
         self.child.wait().unwrap().code()
-    }
-}
-
-impl Drop for RunningWatch {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

@@ -4,10 +4,10 @@ use crate::files::{cached_mib, dd, until_dropped};
 use crate::outlets::asked;
 use crate::user::User;
 use crate::user::running_watch::RunningWatch;
-use dropbehind_testbed::{HangingFs, Need, need};
+use dropbehind_testbed::{HangingFs, Need, Running, need};
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 /// All files are observed.
@@ -21,14 +21,14 @@ fn python(program: &str) -> Command {
 
 /// A program that runs until it is killed.
 struct Somebody {
-    child: Child,
+    child: Running,
     lines: Lines<BufReader<ChildStdout>>,
 }
 
 impl Somebody {
     fn runs(command: &mut Command) -> Self {
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().unwrap();
+        let mut child = Running::start(command);
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         Self { child, lines }
     }
@@ -49,13 +49,6 @@ impl Somebody {
     fn hears(&mut self, text: &str) {
         let input = self.child.stdin.as_mut().unwrap();
         input.write_all(text.as_bytes()).unwrap();
-    }
-}
-
-impl Drop for Somebody {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

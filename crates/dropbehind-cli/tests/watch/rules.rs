@@ -5,10 +5,10 @@ use crate::files::{
 };
 use crate::user::User;
 use crate::user::running_watch::RunningWatch;
-use dropbehind_testbed::{Need, need, residency};
+use dropbehind_testbed::{Need, Running, need, residency};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 #[test]
@@ -170,27 +170,14 @@ fn a_program_that_is_gone_is_known_by_its_name() {
 
 /// A program that reads a file, and is there until the end: which program it is can be told
 /// only for as long as it runs.
-struct Reader(Child);
-
-impl Reader {
-    fn of(program: &Path, path: &Path) -> Reader {
-        let from = format!("if={}", path.display());
-        let mut child = Command::new(program)
-            .args([&from, "bs=1M", "status=none"])
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let output = child.stdout.as_mut().unwrap();
-        output.read_exact(&mut vec![0; 31 << 20]).unwrap();
-        Reader(child)
-    }
-}
-
-impl Drop for Reader {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+fn reader(program: &Path, path: &Path) -> Running {
+    let from = format!("if={}", path.display());
+    let mut command = Command::new(program);
+    command.args([&from, "bs=1M", "status=none"]);
+    let mut reader = Running::start(command.stdout(Stdio::piped()));
+    let output = reader.stdout.as_mut().unwrap();
+    output.read_exact(&mut vec![0; 31 << 20]).unwrap();
+    reader
 }
 
 /// What each program brings in goes or stays as the rule for that program says, though
@@ -219,20 +206,20 @@ fn who_has_a_file_open_decides_nothing_for_others() {
     ];
     let markers = [file("marker"), file("another")];
     let mut watch = RunningWatch::by_rules(&user);
-    let holders: Vec<Reader> = cases
+    let holders: Vec<Running> = cases
         .iter()
-        .map(|(holder, .., path)| Reader::of(holder, path))
+        .map(|(holder, .., path)| reader(holder, path))
         .collect();
-    let marking = Reader::of(&drops, &markers[0]);
+    let marking = reader(&drops, &markers[0]);
     until_dropped(&markers[0], &watch, 8);
     for (.., path) in &cases {
         residency::evict(path);
     }
-    let readers: Vec<Reader> = cases
+    let readers: Vec<Running> = cases
         .iter()
-        .map(|(_, reader, _, path)| Reader::of(reader, path))
+        .map(|(_, program, _, path)| reader(program, path))
         .collect();
-    let marking_again = Reader::of(&drops, &markers[1]);
+    let marking_again = reader(&drops, &markers[1]);
     until_dropped(&markers[1], &watch, 8);
     for (.., stays, path) in &cases {
         if !stays {
@@ -263,16 +250,14 @@ fn no_others_writing_makes_go_what_was_only_read() {
     let marker = cold(home.join("marker"), 32 << 20);
     let mut watch = RunningWatch::by_rules(&user);
     let from = format!("if={}", small.display());
-    let mut reader = Command::new(&reads)
-        .args([&from, "bs=512K", "status=none"])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let output = reader.stdout.as_mut().unwrap();
+    let mut command = Command::new(&reads);
+    command.args([&from, "bs=512K", "status=none"]);
+    let mut short = Running::start(command.stdout(Stdio::piped()));
+    let output = short.stdout.as_mut().unwrap();
     output.read_exact(&mut [0; 4096]).unwrap();
     drop(std::fs::File::options().append(true).open(&small).unwrap());
-    drop(Reader(reader));
-    let marking = Reader::of(&drops, &marker);
+    drop(short);
+    let marking = reader(&drops, &marker);
     until_dropped(&marker, &watch, 8);
     drop(marking);
     assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
@@ -302,10 +287,10 @@ fn sizes_and_exceptions_decide_about_each_open() {
     );
     let mut watch = RunningWatch::by_rules(&user);
     let readers = [
-        Reader::of(&spares, &spared),
-        Reader::of(&reads, &small),
-        Reader::of(&reads, &grown),
-        Reader::of(&reads, &large),
+        reader(&spares, &spared),
+        reader(&reads, &small),
+        reader(&reads, &grown),
+        reader(&reads, &large),
     ];
     until_dropped(&large, &watch, 8);
     // The size counts at each open.
@@ -316,7 +301,7 @@ fn sizes_and_exceptions_decide_about_each_open() {
         .set_len(64 << 20)
         .unwrap();
     residency::evict(&grown);
-    let again = Reader::of(&reads, &grown);
+    let again = reader(&reads, &grown);
     until_dropped(&grown, &watch, 8);
     drop((readers, again));
     assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());

@@ -3,11 +3,11 @@
 use crate::files::{assert_kept, cold, until_dropped};
 use crate::user::running_watch::RunningWatch;
 use crate::user::{User, finish};
-use dropbehind_testbed::{Need, need, residency, skip};
+use dropbehind_testbed::{Need, Running, need, residency, skip};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// For files of one test only: the others run beside it.
@@ -45,7 +45,7 @@ fn brought(user: &User, bytes: u64, watch: &RunningWatch) -> Value {
 
 /// A shell that goes on with its script at each line that it is given, and is there until
 /// it is dropped.
-struct Shell(Child);
+struct Shell(Running);
 
 impl Shell {
     fn starts(folder: &Path, namespace: bool, script: &str) -> Self {
@@ -55,13 +55,12 @@ impl Shell {
             // All that it starts ends with it.
             command.args(["--mount", "--pid", "--fork", "--kill-child"]);
         }
-        let child = command
+        command
             .args(["sh", "-c", &script])
             .current_dir(folder)
             .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn();
-        Self(child.unwrap())
+            .stdout(Stdio::piped());
+        Self(Running::start(command))
     }
 
     fn goes_on(&mut self) {
@@ -74,13 +73,6 @@ impl Shell {
         let mut said = BufReader::with_capacity(1, self.0.stdout.as_mut().unwrap());
         said.read_line(&mut line).unwrap();
         assert_eq!(line.trim_end(), expected);
-    }
-}
-
-impl Drop for Shell {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 

@@ -5,12 +5,13 @@ use dropbehind_linux::{
     FileKind, FileLink, KernelDevices, Pidfd, cgroups, children, command_name, executable,
     file_info, file_links, mapped_files, process_stat, processes, processes_started,
 };
+use dropbehind_testbed::Running;
 use rustix::fs::{Mode, OFlags};
 use std::collections::HashSet;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -18,11 +19,11 @@ fn self_id() -> i32 {
     std::process::id().try_into().unwrap()
 }
 
-struct Sleeper(Child);
+struct Sleeper(Running);
 
 impl Sleeper {
     fn new() -> Self {
-        Self(Command::new("sleep").arg("600").spawn().unwrap())
+        Self(Running::start(Command::new("sleep").arg("600")))
     }
 
     fn id(&self) -> i32 {
@@ -42,13 +43,6 @@ fn each_process_and_thread_that_starts_counts() {
     let _sleeper = Sleeper::new();
     std::thread::spawn(|| {}).join().unwrap();
     assert!(processes_started().unwrap() >= before + 2);
-}
-
-impl Drop for Sleeper {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 #[test]
@@ -166,13 +160,10 @@ fn another_processs_writer_is_found() {
     let (path, file) = dirty_file(directory.path(), 4096);
     let id = file_info(file.as_fd()).unwrap().id;
     drop(file);
-    let writer = Sleeper(
-        Command::new("sleep")
-            .arg("600")
-            .stdout(File::options().append(true).open(&path).unwrap())
-            .spawn()
-            .unwrap(),
-    );
+    let output = File::options().append(true).open(&path).unwrap();
+    let writer = Sleeper(Running::start(
+        Command::new("sleep").arg("600").stdout(output),
+    ));
     wait_for("exec", || command_name(writer.id()).unwrap() == "sleep");
     let mut files = open_files(writer.id());
     let (found, writable) = files.find(|(file, _)| file.id == id).unwrap();

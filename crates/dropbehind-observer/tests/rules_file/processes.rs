@@ -1,15 +1,15 @@
 //! Rules about real processes in real control groups.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use dropbehind_observer::rules::{Candidate, Rules};
 use dropbehind_observer::rules_file::RulesFile;
-use dropbehind_testbed::{MemoryCgroup, Scratch, need};
+use dropbehind_testbed::{MemoryCgroup, Running, Scratch, need};
 
 /// A process that waits to be ended.
-struct Sleeper(Child);
+struct Sleeper(Running);
 
 impl Sleeper {
     /// From a program of this name: a copy of sleep.
@@ -19,19 +19,11 @@ impl Sleeper {
     }
 
     fn from(command: &mut Command) -> Self {
-        let child = command.arg("1000").stdin(Stdio::null()).spawn();
-        Self(child.expect("a process"))
+        Self(Running::start(command.arg("1000").stdin(Stdio::null())))
     }
 
     fn id(&self) -> i32 {
         i32::try_from(self.0.id()).unwrap()
-    }
-}
-
-impl Drop for Sleeper {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 
@@ -174,7 +166,8 @@ fn real_control_groups_are_found() {
     need!(all MemoryCgroup::needs());
     let group = MemoryCgroup::new(64 << 20).unwrap();
     let name = group.path().file_name().unwrap().to_str().unwrap();
-    let sleeper = Sleeper(group.spawn(Command::new("sleep").arg("1000")).unwrap());
+    let sleeper = group.spawn(Command::new("sleep").arg("1000")).unwrap();
+    let sleeper = Sleeper(sleeper.into());
     let outside = Sleeper::from(&mut Command::new("sleep"));
     for (condition, expected) in [
         (format!("cgroup = \"/**/{name}\""), true),
