@@ -108,6 +108,9 @@ impl CacheUses {
             let why = "it needs a 64-bit little-endian machine";
             return Err(failed(io::Error::new(io::ErrorKind::Unsupported, why)));
         }
+        // A kernel without these may refuse the programs, too, as if they took a privilege.
+        let arrivals = tracefs::tracepoint(TRACEPOINT)?;
+        let uses = [tracefs::tracepoint(READS)?, tracefs::tracepoint(MAPS)?];
         let table = ArrayMap::new(SETS, SET_BYTES).map_err(failed)?;
         let first = *processors::online()
             .map_err(failed)?
@@ -120,13 +123,12 @@ impl CacheUses {
             Ok(event)
         };
         let mut events = Vec::new();
-        let (tracepoint, text) = tracefs::tracepoint(TRACEPOINT)?;
+        let (tracepoint, text) = arrivals;
         let format = Format::parse(&text, false)?;
         // Before uses are noted, so that none is noted of a page that came later.
         let arrivals = program::of_arrivals(&format, table.as_fd());
         events.push(run(tracepoint, &arrivals).map_err(failed)?);
-        for name in [READS, MAPS] {
-            let (tracepoint, text) = tracefs::tracepoint(name)?;
+        for (tracepoint, text) in uses {
             let field = |name| Field::find(&text, name);
             let format = UseFormat {
                 inode: field("i_ino")?,
