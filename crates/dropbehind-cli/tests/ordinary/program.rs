@@ -43,6 +43,23 @@ fn the_summary_and_the_figures_say_what_was_done() {
     }
     let stats = std::fs::read_to_string(user.file("stats.json")).unwrap();
     assert!(stats.contains("\"bytes_written\":16777216"), "{stats}");
+
+    user.does("head -c 2M /dev/zero >read");
+    for (mode, saying) in [
+        (
+            "dontcache",
+            "wrote 0 B, read 2.0 MiB into the cache, in 1 file",
+        ),
+        (
+            "write-behind",
+            "wrote 0 B, did not count what was read, in 1 file",
+        ),
+    ] {
+        user.does("sync read; dd if=read iflag=nocache count=0 status=none");
+        let options = format!("-v -m {mode} --only read");
+        let left = user.runs(&options, "$RUN cat read >/dev/null");
+        assert!(left.stderr.contains(saying), "{mode}: {left:?}");
+    }
 }
 
 #[test]

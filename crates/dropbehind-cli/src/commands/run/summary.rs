@@ -107,11 +107,12 @@ pub(super) fn lines(account: &Account, keeps: bool) -> Vec<String> {
         1 => "1 file".to_owned(),
         files => format!("{files} files"),
     };
-    let written = format!(
-        "wrote {}, read {} into the cache, in {files}",
-        show(totals.written_bytes),
-        show(totals.read_bytes),
-    );
+    // Without the trace, nobody looks for what was read and stays.
+    let read = match keeps && !account.snapshot.traced && totals.read_bytes == 0 {
+        true => "did not count what was read".to_owned(),
+        false => format!("read {} into the cache", show(totals.read_bytes)),
+    };
+    let written = format!("wrote {}, {read}, in {files}", show(totals.written_bytes));
     // These bytes do not include what could not be dropped of finished files.
     let end_bytes = match account.settled {
         true => totals.cached_bytes + totals.left_bytes,
