@@ -20,6 +20,22 @@ fn pipes_are_the_programs_alone() {
     assert_eq!(left.code, Some(124), "{left:?}");
 }
 
+/// Pages of a tmpfs are all that there is of its files.
+#[test]
+fn files_in_memory_are_none_of_ours() {
+    need!(all Ordinary::needs(&["mktemp"]));
+    let user = Ordinary::new();
+    let figures = user.does(
+        "file=$(mktemp -p /dev/shm); head -c 8M /dev/zero >$file; \
+         $RUN --stats figures -- sh -c 'cat >/dev/null; cat /proc/self/fd/0' <$file >/dev/null; \
+         rm $file; cat figures",
+    );
+    let figures: serde_json::Value = serde_json::from_str(&figures).unwrap();
+    for field in ["kept_bytes", "brought_bytes", "files"] {
+        assert_eq!(figures[field], 0, "{field}: {figures}");
+    }
+}
+
 /// Each report of an open brings the observer a descriptor.
 #[test]
 fn many_opens_are_reported_where_descriptors_are_few() {

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use dropbehind_flusher::{CacheMap, WritebackSign};
 use dropbehind_linux::FileLink;
-use dropbehind_linux::{Description, EventMask, FileKind, FileStat, file_stat, has_cachestat};
+use dropbehind_linux::{
+    Description, EventMask, FileKind, FileStat, FsKind, file_stat, filesystem, has_cachestat,
+};
 use dropbehind_policy::grace::SMALL_FILE_BYTES;
 use dropbehind_policy::{FileNumber, Writeback};
 
@@ -53,7 +55,12 @@ impl Files {
         let Ok(info) = file_stat(file.as_fd()) else {
             return;
         };
-        if info.kind == FileKind::Other || self.number_of(&info, file.as_fd()).is_some() {
+        // Pages of a tmpfs are all that there is of its files.
+        let is_in_memory = filesystem(file.as_fd()).is_ok_and(|kind| kind == FsKind::Tmpfs);
+        if info.kind == FileKind::Other
+            || is_in_memory
+            || self.number_of(&info, file.as_fd()).is_some()
+        {
             return;
         }
         if let Some(number) = self.admit(file, &info, process, None) {
