@@ -17,6 +17,7 @@ mod user_limit;
 mod users;
 
 use std::collections::{HashMap, HashSet};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -225,6 +226,16 @@ impl Files {
         if self.outdated.is_empty() {
             lock(&self.board).rules_taken();
         }
+    }
+
+    /// If a file could not be opened for want of descriptors, notes that. Returns whether it was so.
+    pub(crate) fn lack_descriptors(&self, error: &io::Error) -> bool {
+        let lacks = matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE));
+        if lacks {
+            let note = "out of descriptors: some files are left to the kernel";
+            lock(&self.board).note(note.to_owned());
+        }
+        lacks
     }
 
     /// How many files are open, or still to be written or dropped.

@@ -27,8 +27,15 @@ impl Files {
         if self.trace.is_some() || open.observed.is_some() || !self.table.is_open(number) {
             return;
         }
-        let (Some(before), Ok(file)) = (&open.before, open.file.open()) else {
+        let Some(before) = &open.before else {
             return;
+        };
+        let file = match open.file.open() {
+            Ok(file) => file,
+            Err(error) => {
+                self.lack_descriptors(&error);
+                return;
+            }
         };
         for range in before.brought_since(file.as_fd()) {
             for part in open.shelved.gaps_of(range) {

@@ -343,11 +343,7 @@ impl Rounds {
     /// The file of an event could not be opened. Returns whether there were no descriptors.
     fn refused(&mut self, error: &io::Error) -> bool {
         self.files.unknown_opened();
-        let no_descriptors = error.raw_os_error() == Some(libc::EMFILE);
-        if no_descriptors {
-            self.note("out of descriptors: some files are left to the kernel".into());
-        }
-        no_descriptors
+        self.files.lack_descriptors(error)
     }
 
     fn happened(&mut self, own: i32, event: Event, closes: &mut Vec<Close>) {
