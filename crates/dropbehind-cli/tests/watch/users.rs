@@ -248,7 +248,7 @@ fn what_a_search_that_was_cut_short_leaves_is_told() {
     assert_eq!(bytes("kept_bytes"), 0, "{sample}");
     let notes = sample["notes"].to_string();
     for note in [
-        "searches for some were cut short",
+        "some searches were cut short",
         "it is not known whether an observed program brought them in",
     ] {
         assert!(notes.contains(note), "{notes}");

@@ -213,8 +213,8 @@ impl Files {
         self.strangers.searched = Duration::ZERO;
         if std::mem::take(&mut self.strangers.cut_short) {
             lock(&self.board).note(
-                "searches among programs' open files took so long that searches for some were cut \
-                 short: the pages of those may stay cached, and their writers are not held"
+                "searching programs' open files took so long that some searches were cut short: the \
+                 pages of those files may stay cached, and their writers are not held"
                     .to_owned(),
             );
         }
