@@ -36,22 +36,24 @@ fn files_in_memory_are_none_of_ours() {
     }
 }
 
-/// Each report of an open brings the observer a descriptor.
+/// Each report of an open brings the observer a descriptor. On a busy machine it may have none left.
 #[test]
-fn many_opens_are_reported_where_descriptors_are_few() {
+fn no_open_is_missed_silently_where_descriptors_are_few() {
+    const FILES: u64 = 10_000;
     need!(all Ordinary::needs(&["python3"]));
     let user = Ordinary::new();
-    let figures = user.does(
+    let figures = user.does(&format!(
         "mkdir files; cat >program.py <<'END'\n\
-         for number in range(20000):\n \
-             with open(f'files/{number}', 'wb') as file: file.write(bytes(3000))\n\
+         for number in range({FILES}):\n \
+             with open(f'files/{{number}}', 'wb') as file: file.write(bytes(3000))\n\
          END\n\
          ulimit -n 1024; $RUN -m dontcache --only 'files/*' --stats figures -- python3 program.py; \
-         cat figures",
-    );
+         cat figures"
+    ));
     let figures: serde_json::Value = serde_json::from_str(&figures).unwrap();
-    let files = figures["files"].as_u64().unwrap();
-    assert!(files > 10_000, "{figures}");
+    let notes = figures["notes"].to_string();
+    let is_noted = notes.contains("out of descriptors") || notes.contains("too slow");
+    assert!(figures["files"] == FILES || is_noted, "{figures}");
 }
 
 #[test]
