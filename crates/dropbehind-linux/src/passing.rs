@@ -1,5 +1,6 @@
 //! Messages between processes, with a descriptor: unix(7), `SCM_RIGHTS`.
 
+use rustix::net::sockopt::{Timeout, socket_timeout};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
@@ -7,6 +8,10 @@ use rustix::net::{
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
+use std::time::{Duration, Instant};
+
+/// How long to wait for the other side to receive some descriptors.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// Sends a message and, if there is one, a descriptor, through a socket that keeps messages apart
 /// (`SOCK_SEQPACKET`). The other side gets all of it or nothing.
@@ -15,8 +20,33 @@ use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 /// - `EPIPE`, `ECONNRESET`: the other side is gone.
 /// - `EAGAIN`: there was no room for it in the socket's time (`SO_SNDTIMEO`) or, unless it
 ///   `waits`, at once.
+/// - `ETOOMANYREFS`: the user's sockets held more descriptors for as long than this process may
+///   have, and it lacks `CAP_SYS_RESOURCE` (unix(7)).
 /// - `EMSGSIZE`: it is too long.
 pub fn send_message(
+    socket: BorrowedFd<'_>,
+    message: &[u8],
+    descriptor: Option<BorrowedFd<'_>>,
+    waits: bool,
+) -> io::Result<()> {
+    let began = Instant::now();
+    loop {
+        match send_once(socket, message, descriptor, waits) {
+            // The kernel does not wait for this, and reports no end of it.
+            Err(error)
+                if waits
+                    && error.raw_os_error() == Some(libc::ETOOMANYREFS)
+                    && socket_timeout(socket, Timeout::Send)?
+                        .is_none_or(|patience| began.elapsed() < patience) =>
+            {
+                std::thread::sleep(PAUSE);
+            }
+            sent => return sent,
+        }
+    }
+}
+
+fn send_once(
     socket: BorrowedFd<'_>,
     message: &[u8],
     descriptor: Option<BorrowedFd<'_>>,
@@ -132,8 +162,8 @@ pub(crate) fn send_descriptor(socket: RawFd, descriptor: RawFd) -> libc::c_int {
 ///
 /// # Errors
 /// Those of socketpair(2).
-pub fn message_sockets(patience: std::time::Duration) -> io::Result<(OwnedFd, OwnedFd)> {
-    use rustix::net::sockopt::{Timeout, set_socket_timeout};
+pub fn message_sockets(patience: Duration) -> io::Result<(OwnedFd, OwnedFd)> {
+    use rustix::net::sockopt::set_socket_timeout;
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
     let (first, second) = socketpair(
         AddressFamily::UNIX,

@@ -1,16 +1,13 @@
 //! What the server tells the observer: a message, and a descriptor of the file.
 
-use super::PATIENCE;
 use dropbehind_flusher::CacheMap;
 use dropbehind_linux::send_message;
 use dropbehind_policy::ByteRange;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// How long to wait until the observer has received some descriptors.
-const PAUSE: Duration = Duration::from_millis(1);
 /// Of a file whose cached pages are scattered so much, the smallest parts that are not cached
 /// count as others'.
 const PARTS: usize = 2048;
@@ -129,21 +126,7 @@ impl Report {
         waits: bool,
     ) -> io::Result<()> {
         let message = postcard::to_allocvec(self).map_err(io::Error::other)?;
-        let began = Instant::now();
-        loop {
-            match send_message(socket, &message, file, waits) {
-                // All sockets of a user together hold no more descriptors than this process may
-                // have (unix(7)). The kernel does not wait until some are received.
-                Err(error)
-                    if error.raw_os_error() == Some(libc::ETOOMANYREFS)
-                        && waits
-                        && began.elapsed() < PATIENCE =>
-                {
-                    std::thread::sleep(PAUSE);
-                }
-                sent => return sent,
-            }
-        }
+        send_message(socket, &message, file, waits)
     }
 
     /// `None` if the message is none of these: an empty one comes once all processes that were
