@@ -17,9 +17,8 @@ use crate::range::ByteRange;
 use crate::range_set::RangeSet;
 
 /// The budget of a disk's closed files together: beyond it, the older half does not wait for its
-/// grace. On ext4, it takes four times as long to unlink a file once it has been written. In a clone
-/// of 3,000 loose objects (50 MiB), which `git gc` deletes, that takes 2.6 s with a budget of 32 MiB,
-/// and 2.1 with one of 64 or 128 MiB, or without an observer (Linux 6.18).
+/// grace. On ext4, it takes several times as long to unlink a file once it has been written, so
+/// this has room for what a program such as `git gc` makes and soon deletes.
 const SHELF_BYTES: u64 = 64 << 20;
 /// Nothing reports the end of writeback, so a file is looked at again after this.
 const LOOK_NS: u64 = 20_000_000;
