@@ -25,6 +25,10 @@ struct Shared {
     done: AtomicU64,
     /// The IDs of calls that it has received and lets wait; 0 where there is none.
     put_off: [AtomicU64; PUT_OFF],
+    /// How many calls it has let happen without telling what they do.
+    missed: AtomicU64,
+    /// The ID of the last call of its that the other one has let happen.
+    answered: AtomicU64,
     /// The thread that receives them, in the holders' pid namespace.
     thread: AtomicI32,
 }
@@ -114,6 +118,26 @@ impl Holders {
         self.shared(holder).done.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Returns whether the other holder has [let this call happen](Self::let_go_for), which this one
+    /// received; of several, it knows only the last one.
+    #[must_use]
+    pub fn is_answered(&self, holder: usize, call: &StoppedCall) -> bool {
+        self.shared(holder).answered.load(Ordering::SeqCst) == call.id
+    }
+
+    /// Counts a call that this holder lets happen, or has let happen, without telling anybody what
+    /// it does.
+    pub fn miss(&self, holder: usize) {
+        self.shared(holder).missed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many calls the holders have [missed](Self::miss), those that died included.
+    #[must_use]
+    pub fn missed(&self) -> u64 {
+        let missed = |holder| self.shared(holder).missed.load(Ordering::Relaxed);
+        missed(0) + missed(1)
+    }
+
     /// Returns whether this holder puts off a call.
     #[must_use]
     pub fn puts_off(&self, holder: usize) -> bool {
@@ -199,7 +223,11 @@ impl Holders {
         let put_off = put_off.map(|id| id.load(Ordering::SeqCst));
         let ids = put_off.chain([received]).filter(|&id| id != 0);
         // One that fails must not keep the others waiting.
-        ids.map(|id| listener.let_go(id)).fold(Ok(()), Result::and)
+        let let_go = |id| {
+            self.shared(other).answered.store(id, Ordering::SeqCst);
+            listener.let_go(id)
+        };
+        ids.map(let_go).fold(Ok(()), Result::and)
     }
 
     /// Forgets the calls that a holder has received. Only that holder may do so while it lives.

@@ -123,7 +123,9 @@ pub(super) struct Serving {
     told_of_others: HashSet<u32>,
     /// When what is cached of a file may be counted again.
     next_count: HashMap<Inode, Instant>,
-    unreported: bool,
+    /// The observer has not read for a while. It was waited for once; until it reads again, no
+    /// other open waits for it.
+    is_behind: bool,
     /// The observer is gone: nothing is looked at any more.
     deaf: bool,
     excess: Excess,
@@ -146,7 +148,7 @@ impl Serving {
             processes: HashSet::new(),
             told_of_others: HashSet::new(),
             next_count: HashMap::new(),
-            unreported: false,
+            is_behind: false,
             deaf: false,
             excess: Excess::default(),
             held: Vec::new(),
@@ -207,7 +209,6 @@ impl Serving {
                     open.is_over = true;
                     true
                 });
-                self.tell_of_unreported(true);
                 return Stopped::AllGone;
             }
             if ready
@@ -260,8 +261,7 @@ impl Serving {
                     let found = self.looker.look(&call, &served.listener);
                     self.found(&call, found);
                 }
-                // The other holder has answered, or the thread has ended.
-                false => self.put_off(&call, What::Unclear),
+                false => self.passed(&call),
             }
             let _ = served.holders.let_go(self.holder, &served.listener, &call);
         }
@@ -274,6 +274,9 @@ impl Serving {
             return;
         }
         let (served, dead) = (&self.served, 1 - self.holder);
+        if served.holders.waiting(dead) != 0 {
+            served.holders.miss(dead);
+        }
         let _ = served.holders.let_go_for(dead, &served.listener);
         served.holders.clear(dead);
         // If that fails, it is tried again at the next tick.
@@ -298,13 +301,13 @@ impl Serving {
             }
             Request::Ring => {
                 let process = self.process_of(call.thread);
-                self.report(&Report::Unstopped { process }, None);
+                self.report_or_miss(&Report::Unstopped { process }, None);
                 false
             }
             _ if !self.looks => {
                 let note = "a directory or a server kept dropbehind waiting while programs opened \
                             files: what they use of some of those may stay cached";
-                self.report(&Report::Note(note.to_owned()), None);
+                self.report_or_miss(&Report::Note(note.to_owned()), None);
                 self.put_off(call, What::Unclear);
                 false
             }
@@ -334,6 +337,8 @@ impl Serving {
             self.report(&Report::Note(note), None);
         }
         match found {
+            // That may be wrong of a call that does not wait.
+            Found::Nothing if !served.listener.waits(call) => self.passed(call),
             Found::Nothing => {}
             // If the open fails, what comes into the cache is not the program's.
             Found::File(_) if self.looker.has_all_descriptors(call.thread) => {
@@ -347,8 +352,7 @@ impl Serving {
                 };
                 let before = (before, counted_ns);
                 if !served.listener.waits(call) {
-                    // We took so long that somebody else answered, or it was interrupted.
-                    return self.put_off(call, What::Unclear);
+                    return self.passed(call);
                 }
                 if file.is_to_be_truncated() {
                     return self.put_off(call, What::Truncated(file));
@@ -425,6 +429,15 @@ impl Serving {
         }
     }
 
+    /// Handles an open that does not wait any more. We took so long that the other holder has
+    /// answered, or it was interrupted and is stopped again.
+    fn passed(&mut self, call: &StoppedCall) {
+        if self.served.holders.is_answered(self.holder, call) {
+            self.served.holders.miss(self.holder);
+        }
+        self.put_off(call, What::Unclear);
+    }
+
     fn put_off(&mut self, call: &StoppedCall, what: What) {
         let process = self.process_of(call.thread);
         // A search finds only what is open at that moment.
@@ -457,7 +470,9 @@ impl Serving {
                 true => self.finish(open),
                 false => {
                     if matches!(open.what, What::Unclear) {
-                        self.search(open.process);
+                        // Once it is over, there is another search.
+                        let process = open.process;
+                        self.report(&Report::Search { process }, None);
                     }
                     open.next_look = now + open.pause;
                     open.pause = (2 * open.pause).min(TICK);
@@ -501,7 +516,7 @@ impl Serving {
                     self.opened(whose, &file, before, None);
                 }
                 // It was renamed or deleted, or could not be made.
-                None => return self.search(open.process),
+                None | Some(Found::Unclear) => return self.search(open.process),
                 Some(_) => return,
             },
             What::Truncated(file) => match file.was_modified() {
@@ -517,8 +532,7 @@ impl Serving {
             }
             What::Unclear => return self.search(open.process),
             What::Reported => {
-                self.report(&Report::Over { thread }, None);
-                if self.unreported {
+                if !self.report(&Report::Over { thread }, None) {
                     open.next_look = Instant::now() + TICK;
                     self.unfinished.push(open);
                 }
@@ -548,7 +562,7 @@ impl Serving {
             before,
             counted_ns,
         };
-        self.report(&Report::Opened(opened), Some(&file.file));
+        self.report_or_miss(&Report::Opened(opened), Some(&file.file));
         // This says as well that the thread's earlier open is over.
         self.unfinished.retain(|open| {
             !(open.is_over && open.call.thread == thread && matches!(open.what, What::Reported))
@@ -556,37 +570,28 @@ impl Serving {
     }
 
     fn search(&mut self, process: i32) {
-        self.report(&Report::Search { process }, None);
+        self.report_or_miss(&Report::Search { process }, None);
     }
 
-    fn report(&mut self, report: &Report, file: Option<&OwnedFd>) {
-        if self.deaf {
-            return;
+    fn report_or_miss(&mut self, report: &Report, file: Option<&OwnedFd>) {
+        if !self.report(report, file) {
+            self.served.holders.miss(self.holder);
         }
-        // It was waited for once; until it reads again, no other open waits.
-        self.tell_of_unreported(false);
-        if self.unreported {
-            return;
+    }
+
+    /// Returns false if there was no room for this report.
+    fn report(&mut self, report: &Report, file: Option<&OwnedFd>) -> bool {
+        if self.deaf {
+            return true;
         }
         let observer = self.served.observer.as_fd();
-        match report.send(observer, file.map(AsFd::as_fd), true) {
-            Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => self.deaf = true,
-            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => self.deaf = true,
-            Err(_) => self.unreported = true,
-        }
-    }
-
-    /// If some opens could not be reported, says so, and may wait until there is room for that.
-    fn tell_of_unreported(&mut self, waits: bool) {
-        if std::mem::take(&mut self.unreported) {
-            let note = Report::Note(
-                "the observer was too slow for some opens: those files are left to the kernel"
-                    .to_owned(),
-            );
-            let observer = self.served.observer.as_fd();
-            self.unreported = note.send(observer, None, waits).is_err();
-        }
+        let sent = report.send(observer, file.map(AsFd::as_fd), !self.is_behind);
+        self.deaf = sent.as_ref().is_err_and(|error| {
+            use io::ErrorKind::{BrokenPipe, ConnectionReset};
+            matches!(error.kind(), BrokenPipe | ConnectionReset)
+        });
+        self.is_behind = sent.is_err();
+        self.deaf || !self.is_behind
     }
 
     /// How many processes that have opened something still run.
@@ -679,6 +684,17 @@ impl OpenServer {
             }
         }
         usize::from(!self.is_over())
+    }
+
+    /// Says that opens were let go of which the observer knows nothing, if there are such.
+    #[must_use]
+    pub fn note(&self) -> Option<String> {
+        let missed = self.served.holders.missed();
+        (missed > 0).then(|| {
+            format!(
+                "the observer was too slow for up to {missed} opens: those files are left to the kernel"
+            )
+        })
     }
 
     /// Returns whether no process is left under the filter.

@@ -279,9 +279,11 @@ impl Supervisor {
                     settled,
                     hung,
                     processes,
-                    snapshot,
+                    mut snapshot,
                 } = report
                 {
+                    let note = self.opens.as_ref().and_then(|(opens, _)| opens.note());
+                    snapshot.notes.extend(note);
                     return Ok(Account {
                         settled,
                         hung,
