@@ -1,17 +1,20 @@
 //! Opens without fanotify: seccomp(2) stops programs at each open, so that the cache can be
 //! looked at before they read.
 //!
-//! The programs' ancestor, the supervisor, [serves](OpenServer) these opens: only an ancestor may
-//! read a program's memory everywhere. It looks at the file (`look.rs`), sends it to the observer
-//! (`reported.rs`), and lets the call happen. A second process [stands by](stand_by): it has the
+//! The programs' ancestor, the supervisor, [serves](OpenServer) these opens (`serving.rs`): only an
+//! ancestor may read a program's memory everywhere. It looks at the file (`look.rs`), sends it to the
+//! observer (`reported.rs`), and lets the call happen. A second process [stands by](stand_by): it has the
 //! same listener, and lets calls happen that the first one has received and does not answer.
 
+mod counts;
 pub(crate) mod excess;
 mod look;
 mod report;
 mod reported;
 mod server;
+mod serving;
 mod spare;
+mod unfinished;
 
 use report::{Absent, Report};
 pub(crate) use report::{Before, Opened};

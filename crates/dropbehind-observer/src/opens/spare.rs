@@ -1,6 +1,7 @@
 //! The holder that stands by while another one serves.
 
-use super::server::{Served, Serving, StartSpare, Stopped};
+use super::server::{Served, StartSpare};
+use super::serving::{Serving, Stopped};
 use dropbehind_linux::{Interest, Pidfd, PollEntry, poll, process_stat};
 use std::os::fd::AsFd;
 use std::sync::Arc;
