@@ -27,7 +27,7 @@ impl UserLimit {
             (self.process, self.of_process, self.is_roots) = (process, 0, false);
         }
         self.of_process += 1;
-        if self.of_process == MANY || self.of_process == 1 && self.is_reached() {
+        if self.of_process == MANY || !self.is_roots && self.looked >= MOST {
             self.is_roots = is_roots(process);
         }
         self.looked += usize::from(!self.is_roots);
@@ -85,10 +85,17 @@ mod tests {
         // Many of root's take nothing from users.
         assert!((0..2 * MOST).all(|_| limit.look(roots)));
         assert!(limit.look(users) && limit.may_look(users));
-        let looked = (0..2 * MOST).filter(|_| limit.look(users)).count();
+        let looked = (0..).take_while(|_| limit.look(users)).count();
         assert!(looked <= MOST && looked > MOST - 2 * MANY, "{looked}");
         assert!(limit.is_reached() && !limit.may_look(users));
         assert!(limit.may_look(roots) && (0..1000).all(|_| limit.look(roots)));
+        // The limit is reached among the first descriptors of a process of root's.
+        let looked = MOST - 1;
+        let mut limit = UserLimit {
+            looked,
+            ..UserLimit::default()
+        };
+        assert!((0..1000).all(|_| limit.look(roots)));
         for program in [&mut root, &mut user] {
             drop(program.stdin.take());
             program.wait().unwrap();
