@@ -159,14 +159,14 @@ pub(crate) struct Board {
     files: HashMap<u64, Entry>,
 }
 
-fn keep(notes: &mut Vec<String>, note: String) {
-    if notes.contains(&note) {
+fn keep(notes: &mut Vec<String>, note: impl AsRef<str> + Into<String>) {
+    if notes.iter().any(|known| known == note.as_ref()) {
         return;
     }
     if notes.len() >= NOTES {
         notes.remove(0);
     }
-    notes.push(note);
+    notes.push(note.into());
 }
 
 /// A copy of the board, for the snapshot.
@@ -192,12 +192,12 @@ impl Board {
         }
     }
 
-    pub(crate) fn note(&mut self, note: String) {
+    pub(crate) fn note(&mut self, note: impl AsRef<str> + Into<String>) {
         keep(&mut self.notes, note);
     }
 
     /// Adds a note that users can cause, which displaces no other kind.
-    pub(crate) fn user_note(&mut self, note: String) {
+    pub(crate) fn user_note(&mut self, note: impl AsRef<str> + Into<String>) {
         keep(&mut self.user_notes, note);
     }
 
@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn users_notes_take_no_others_place() {
         let mut board = Board::default();
-        board.note("the disk failed".into());
+        board.note("the disk failed");
         for number in 0..1000 {
             board.user_note(format!("mount {number}"));
         }

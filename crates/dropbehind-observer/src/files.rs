@@ -233,7 +233,7 @@ impl Files {
         let lacks = matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE));
         if lacks {
             let note = "out of descriptors: some files are left to the kernel";
-            lock(&self.board).note(note.to_owned());
+            lock(&self.board).note(note);
         }
         lacks
     }
@@ -570,8 +570,7 @@ impl Files {
                         if self.opens_wait {
                             lock(&self.board).note(
                                 "files were closed faster than they could be written: what \
-                                 programs brought into other files meanwhile stays cached"
-                                    .into(),
+                                 programs brought into other files meanwhile stays cached",
                             );
                         }
                         return false;

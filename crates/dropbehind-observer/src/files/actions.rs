@@ -258,8 +258,7 @@ impl Files {
         } else if sign.cannot_be_asked() && open.counted {
             lock(&self.board).note(
                 "some files cannot be asked whether writing them back failed: what is written to \
-                 them stays cached"
-                    .to_owned(),
+                 them stays cached",
             );
         }
     }
@@ -291,8 +290,7 @@ impl Files {
             // Another process has a lease on it, or its mount is not where it was.
             return lock(&self.board).user_note(
                 "some files could not be opened in the end: how much of them is cached is not \
-                 known"
-                    .into(),
+                 known",
             );
         };
         // A deleted file's pages go with its last description.
@@ -328,8 +326,7 @@ impl Files {
             sums.unclear_bytes += unclear_bytes;
             board.note(
                 "of some pages it is not known whether an observed program brought them in: they \
-                 stay cached"
-                    .into(),
+                 stay cached",
             );
         }
         if kept_bytes == 0 {

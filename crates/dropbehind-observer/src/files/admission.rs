@@ -108,9 +108,8 @@ impl Files {
             return None;
         }
         if self.files.len() >= MOST_FILES {
-            lock(&self.board).note(
-                "programs have too many files open at once: some are left to the kernel".into(),
-            );
+            lock(&self.board)
+                .note("programs have too many files open at once: some are left to the kernel");
             return None;
         }
         let (file, overlay) = match is_overlay {

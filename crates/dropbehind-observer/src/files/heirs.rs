@@ -127,8 +127,7 @@ impl Files {
             if std::mem::take(&mut self.heirs.refused) {
                 lock(&self.board).note(
                     "some programs let nobody look at what they have open (prctl(2), \
-                     PR_SET_DUMPABLE): their files are left to the kernel"
-                        .to_owned(),
+                     PR_SET_DUMPABLE): their files are left to the kernel",
                 );
             }
             if let Some((heir, link)) = found {

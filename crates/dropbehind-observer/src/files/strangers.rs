@@ -214,15 +214,13 @@ impl Files {
         if std::mem::take(&mut self.strangers.cut_short) {
             lock(&self.board).note(
                 "searching programs' open files took so long that some searches were cut short: the \
-                 pages of those files may stay cached, and their writers are not held"
-                    .to_owned(),
+                 pages of those files may stay cached, and their writers are not held",
             );
         }
         if std::mem::take(&mut self.strangers.limit_reached) {
             lock(&self.board).note(
                 "users have so many files open that not all were searched: a file that is open \
-                 only among the rest, and not used, counts as closed"
-                    .to_owned(),
+                 only among the rest, and not used, counts as closed",
             );
         }
     }

@@ -174,7 +174,7 @@ impl Rounds {
         }
     }
 
-    fn note(&self, note: String) {
+    fn note(&self, note: impl AsRef<str> + Into<String>) {
         lock(&self.shared.reporter.board).note(note);
     }
 
@@ -356,7 +356,7 @@ impl Rounds {
             reporter.overflows.fetch_add(1, Ordering::Relaxed);
             self.files.find_again();
             return self.note(
-                "the kernel's queue of events overflowed: open files were searched for anew".into(),
+                "the kernel's queue of events overflowed: open files were searched for anew",
             );
         }
         if event.mask.contains(EventMask::ON_DIR) {
