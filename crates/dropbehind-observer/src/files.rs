@@ -101,8 +101,8 @@ pub(crate) struct Files {
     table: ObservedFiles,
     files: HashMap<FileNumber, OpenFile>,
     by_id: HashMap<FileId, FileNumber>,
-    /// Small files that are done with, and are about to be forgotten.
-    unshelved: Vec<Unshelved>,
+    /// How many small files are done with, hold a descriptor, and are about to be forgotten.
+    unshelved: usize,
     last_number: u64,
     strangers: Strangers,
     heirs: Heirs,
@@ -177,7 +177,7 @@ impl Files {
             table: ObservedFiles::default(),
             files: HashMap::new(),
             by_id: HashMap::new(),
-            unshelved: Vec::new(),
+            unshelved: 0,
             last_number: 0,
             strangers: Strangers::default(),
             heirs: Heirs::default(),
@@ -677,7 +677,7 @@ impl Files {
         {
             open.shelved.clear();
         }
-        self.unshelved.push(unshelved);
+        self.unshelved += usize::from(unshelved.has_descriptor);
     }
 
     /// Handles a notice from the flusher.

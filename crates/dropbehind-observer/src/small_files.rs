@@ -129,8 +129,8 @@ pub(crate) struct Unshelved {
     pub(crate) left_bytes: u64,
     /// No page of the file was cached then, whoever had brought it in.
     pub(crate) is_out_of_the_cache: bool,
-    /// It held no descriptor any more.
-    was_released: bool,
+    /// It still holds a descriptor, until the observer [forgets](SmallFiles::forgotten) it.
+    pub(crate) has_descriptor: bool,
 }
 
 /// The small files of an observer, and the threads that write and drop them.
@@ -211,10 +211,9 @@ impl SmallFiles {
         }
     }
 
-    /// The observer has forgotten these files, so their descriptors are closed.
-    pub(crate) fn forgotten(&self, files: &[Unshelved]) {
-        let held = files.iter().filter(|file| !file.was_released);
-        lock(&self.totals).files_with_descriptor -= held.count();
+    /// The observer has forgotten so many files that held a descriptor, which is closed by that.
+    pub(crate) fn forgotten(&self, files_with_descriptor: usize) {
+        lock(&self.totals).files_with_descriptor -= files_with_descriptor;
     }
 
     /// Writes and drops what waits. Returns false if `timeout` passed first.
@@ -390,7 +389,6 @@ impl Server {
             ShelfAction::Drop(places) => self.drop_together(&places, inbox),
             ShelfAction::Done {
                 place,
-                file,
                 dropped_bytes,
                 left_bytes,
                 reused_bytes,
@@ -402,11 +400,11 @@ impl Server {
                 let drops = shelved.small.mode.drops();
                 let if_drops = |bytes| if drops { bytes } else { 0 };
                 let unshelved = Unshelved {
-                    number: file,
+                    number: shelved.small.number,
                     dropped_bytes: if_drops(dropped_bytes),
                     left_bytes: if_drops(left_bytes),
                     is_out_of_the_cache: drops && shelved.is_out_of_the_cache,
-                    was_released: shelved.is_released,
+                    has_descriptor: !shelved.is_released,
                 };
                 {
                     let mut totals = lock(&self.totals);

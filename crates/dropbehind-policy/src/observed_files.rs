@@ -365,10 +365,7 @@ impl ObservedFiles {
             .map(|(number, _)| *number)
             .collect();
         for number in open {
-            if let Some(file) = self.files.get_mut(&number) {
-                file.opens = 0;
-            }
-            self.leave(number);
+            self.closed_by_all(number);
         }
     }
 

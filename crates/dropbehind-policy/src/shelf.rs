@@ -63,8 +63,6 @@ pub enum ShelfAction {
     Done {
         /// The place that it had.
         place: ShelfPlace,
-        /// The file.
-        file: FileNumber,
         /// Bytes of ours that are not cached any more.
         dropped_bytes: u64,
         /// Bytes of ours that stayed.
@@ -447,7 +445,6 @@ impl Shelf {
         let left_bytes = left_bytes.min(small.ours.bytes());
         self.at_once.push_back(ShelfAction::Done {
             place,
-            file: small.file,
             dropped_bytes: small.bytes - small.reused_bytes - left_bytes,
             left_bytes,
             reused_bytes: small.reused_bytes,
@@ -481,7 +478,6 @@ mod tests {
     fn done(place: ShelfPlace, left_bytes: u64) -> Option<ShelfAction> {
         Some(ShelfAction::Done {
             place,
-            file: FILE,
             dropped_bytes: BYTES - left_bytes,
             left_bytes,
             reused_bytes: 0,
@@ -552,7 +548,6 @@ mod tests {
             let reused_bytes = if stays { BYTES / 2 } else { 0 };
             let done = Some(ShelfAction::Done {
                 place,
-                file: FILE,
                 dropped_bytes: BYTES - reused_bytes,
                 left_bytes: 0,
                 reused_bytes,

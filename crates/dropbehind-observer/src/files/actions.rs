@@ -54,7 +54,7 @@ impl Files {
                 FileAction::Forget(number) => self.forget(number),
             }
         }
-        self.small.forgotten(&std::mem::take(&mut self.unshelved));
+        self.small.forgotten(std::mem::take(&mut self.unshelved));
         let waiting_bytes = self.table.waiting_bytes();
         let small_bytes = self.small.totals().waiting_bytes;
         let cached_bytes = waiting_bytes + small_bytes + self.flusher.observed_bytes();

@@ -114,7 +114,7 @@ impl World {
         let Some(small) = self.small.places.get(&place) else {
             panic!("{action:?} of a place that is empty");
         };
-        let file = small.file;
+        let (file, number) = (small.file, small.number);
         self.meddle(file);
         match action {
             ShelfAction::Look(_) => self.look_at_small(place, file),
@@ -127,7 +127,6 @@ impl World {
             ShelfAction::Park(_) => self.coverage.saw("shelf files that wait for a decision"),
             ShelfAction::Drop(_) => unreachable!("it is of several places"),
             ShelfAction::Done {
-                file: number,
                 dropped_bytes,
                 left_bytes,
                 reused_bytes,
@@ -135,7 +134,7 @@ impl World {
             } => {
                 self.reused_bytes += reused_bytes;
                 let gone_bytes = dropped_bytes + reused_bytes;
-                self.watch_shelf_done(place, number, gone_bytes, left_bytes);
+                self.watch_shelf_done(place, gone_bytes, left_bytes);
                 self.observer.inputs.push_back(Input::Unshelved(number));
             }
         }

@@ -14,7 +14,7 @@
 //! * In the end, what is cached of ours was counted as left, and nothing is where
 //!   nothing held it.
 
-use dropbehind_policy::{ByteRange, FileAction, FileNumber, ShelfPlace, StreamId};
+use dropbehind_policy::{ByteRange, FileAction, ShelfPlace, StreamId};
 
 use crate::cache::{Gone, PAGE, bytes_of};
 use crate::world::World;
@@ -129,14 +129,12 @@ impl World {
     pub(crate) fn watch_shelf_done(
         &mut self,
         place: ShelfPlace,
-        number: FileNumber,
         dropped_bytes: u64,
         left_bytes: u64,
     ) {
         let Some(small) = self.small.places.remove(&place) else {
             panic!("{place:?} is done with twice");
         };
-        assert_eq!(small.number, number);
         assert_eq!(small.bytes, dropped_bytes + left_bytes);
         self.leftovers[small.file].left_bytes += left_bytes;
         if left_bytes > 0 && small.unwritten_bytes != Some(0) {
