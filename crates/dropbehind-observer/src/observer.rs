@@ -173,17 +173,15 @@ impl Observer {
             }
             _ => Programs::Everybody,
         };
-        let observed = match config.source {
-            _ if config.opens.is_some() => None,
-            Source::Namespace { process } => HeldMountNamespace::of(process)
-                .map(Some)
-                .map_err(failed("the programs' mount namespace"))?,
-            Source::Machine => None,
-        };
-        let owners = match config.opens {
+        let owners = match (config.source, &config.opens) {
             // The observed programs share others' mounts.
-            Some(_) => Owners::default(),
-            None => Owners::new(observed, &mut notes),
+            (_, Some(_)) => Owners::default(),
+            (Source::Namespace { process }, None) => {
+                let observed = HeldMountNamespace::of(process)
+                    .map_err(failed("the programs' mount namespace"))?;
+                Owners::new(Some(observed), &mut notes)
+            }
+            (Source::Machine, None) => Owners::new(None, &mut notes),
         };
         let mut flusher = Flusher::builder()
             .io_priority(config.io_priority)
@@ -267,7 +265,7 @@ impl Observer {
         let observer = Observer {
             shared,
             inputs,
-            thread: Mutex::new(Some(thread(LISTENER, move || rounds.run())?)),
+            thread: Mutex::new(Some(start(rounds)?)),
         };
         if config.source == Source::Machine {
             observer.inputs.send(Input::FindAgain);
@@ -413,19 +411,17 @@ fn share_of(bytes: usize) -> usize {
     bytes / std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Starts a thread that gets a processor soon after it is woken, even while programs keep all of
-/// them busy: files are best looked at soon after their events.
-fn thread(
-    name: &str,
-    body: impl FnOnce() + Send + 'static,
-) -> Result<JoinHandle<()>, ObserverError> {
-    std::thread::Builder::new()
-        .name(name.into())
-        .spawn(|| {
-            // If refused, it runs as other threads do.
-            let _ = set_thread_time_slice(TIME_SLICE_MIN);
-            body();
-        })
+/// Starts the observer's thread. It gets a processor soon after it is woken, even while programs
+/// keep all of them busy: files are best looked at soon after their events.
+fn start(rounds: Rounds) -> Result<JoinHandle<()>, ObserverError> {
+    let run = || {
+        // If refused, it runs as other threads do.
+        let _ = set_thread_time_slice(TIME_SLICE_MIN);
+        rounds.run();
+    };
+    let thread = std::thread::Builder::new().name(LISTENER.into());
+    thread
+        .spawn(run)
         .map_err(failed("a thread could not be started"))
 }
 
