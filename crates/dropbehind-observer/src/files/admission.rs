@@ -64,8 +64,7 @@ impl Files {
             return;
         }
         if let Some(number) = self.admit(file, &info, process, None) {
-            let beginning = &self.inodes.beginning;
-            let is_new = info.born.is_some_and(|born| beginning.is_before(born));
+            let is_new = self.inodes.beginning.is_before(info.born);
             if let Some(open) = self.files.get_mut(&number) {
                 open.close_unseen = true;
                 if self.trace.is_none() && is_new {
@@ -121,9 +120,10 @@ impl Files {
             None => *info,
         };
         // The open may have copied it.
-        let beginning = &self.inodes.beginning;
-        let is_new = |info: &FileStat| info.born.is_some_and(|born| beginning.is_before(born));
-        if overlay.is_some() && self.trace.is_some() && is_new(&pages_info) {
+        if overlay.is_some()
+            && self.trace.is_some()
+            && self.inodes.beginning.is_before(pages_info.born)
+        {
             self.admit_copied(path.clone(), process, None, |_| true);
         }
         let file = WithPages {
@@ -215,8 +215,7 @@ impl Files {
         self.inodes.opened(pages_info.id, file.as_fd());
         let disk = self.rules.disk_name(&pages_info, file.as_fd());
         // If this open may have made the file, its size is the program's doing.
-        let all_read = &self.inodes.all_read;
-        let is_new = info.born.is_some_and(|born| all_read.is_before(born));
+        let is_new = self.inodes.all_read.is_before(info.born);
         let opened_size_bytes = if is_new { 0 } else { info.size_bytes };
         let before = match self.trace.is_some() {
             true => self
@@ -247,10 +246,8 @@ impl Files {
             }
             _ => Description::held(file),
         };
-        let mut open = OpenFile::new(info.id, inode, file, overlay, path, settings);
+        let mut open = OpenFile::new(info, inode, file, overlay, path, settings);
         (open.opened_size_bytes, open.before) = (opened_size_bytes, before);
-        open.born = info.born;
-        open.size_bytes = info.size_bytes;
         open.disk = disk;
         open.rule = self.rules.rules.rule_name(settings.rule);
         open.remember(User {

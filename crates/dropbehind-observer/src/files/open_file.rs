@@ -125,7 +125,7 @@ impl OpenFile {
     }
 
     pub(super) fn new(
-        id: FileId,
+        info: &FileStat,
         inode: Inode,
         file: Description,
         overlay: Option<OwnedFd>,
@@ -133,17 +133,17 @@ impl OpenFile {
         settings: Settings,
     ) -> OpenFile {
         OpenFile {
-            ids: vec![id],
+            ids: vec![info.id],
             inode,
             file: Arc::new(file),
             overlay: overlay.map(Arc::new),
-            born: None,
+            born: info.born,
             disk: "".into(),
             path,
             settings,
             rule: None,
             opened_size_bytes: 0,
-            size_bytes: 0,
+            size_bytes: info.size_bytes,
             before: None,
             shelved: RangeSet::new(),
             named: RangeSet::new(),
@@ -308,7 +308,7 @@ mod tests {
     #[test]
     fn only_shown_users_have_names() {
         let file: OwnedFd = std::fs::File::open("/proc/self/exe").unwrap().into();
-        let id = file_stat(file.as_fd()).unwrap().id;
+        let info = file_stat(file.as_fd()).unwrap();
         let settings = Settings {
             mode: Mode::AUTO,
             window_bytes: None,
@@ -320,9 +320,9 @@ mod tests {
         let file = Description::held(file);
         let inode = Inode {
             device: 0,
-            number: id.inode,
+            number: info.id.inode,
         };
-        let mut open = OpenFile::new(id, inode, file, None, PathBuf::new(), settings);
+        let mut open = OpenFile::new(&info, inode, file, None, PathBuf::new(), settings);
         for process in 1..=100 {
             open.remember(User {
                 process,
