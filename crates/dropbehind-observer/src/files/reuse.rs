@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dropbehind_linux::{CacheUses, KernelInode, PageUses, cachestat, page_size};
+use dropbehind_linux::{CacheUses, KernelInode, cachestat, page_size};
 use dropbehind_policy::{Brought, ByteRange, FileNumber, Inode, Mode, Residency, Used};
 
 use super::open_file::OpenFile;
@@ -97,15 +97,11 @@ impl Files {
             let inode = KernelInode { device, number };
             let (first_page, pages) =
                 uses.folios_of(inode, part.start / page_size(), part.len() / page_size());
-            let PageUses {
-                once,
-                again,
-                unknown,
-            } = uses.of(inode, first_page, pages);
+            let uses = uses.of(inode, first_page, pages);
             let used = Used {
-                once,
-                again,
-                unknown,
+                once: uses.once,
+                again: uses.again,
+                unknown: uses.unknown,
             };
             (range_of_pages(first_page, pages), used)
         };

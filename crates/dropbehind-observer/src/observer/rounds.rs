@@ -307,10 +307,8 @@ impl Rounds {
                 Err(error) => {
                     // Before Linux 6.13, it takes one event off the queue.
                     refused += 1;
-                    if error.kind() == io::ErrorKind::WouldBlock || refused > QUEUE {
-                        return read;
-                    }
-                    if self.refused(&error) {
+                    let is_empty = error.kind() == io::ErrorKind::WouldBlock;
+                    if is_empty || refused > QUEUE || self.refused(&error) {
                         return read;
                     }
                     continue;
