@@ -79,7 +79,7 @@ impl Disk {
         Disk {
             config,
             pace,
-            flight: Flight::at(&pace, config.window_bytes, config.request_bytes),
+            flight: Flight::at(&pace, &config),
             neighbours: Neighbours::default(),
             streams: BTreeMap::new(),
             queue: BTreeSet::new(),
@@ -121,12 +121,7 @@ impl Disk {
     }
 
     fn update_flight(&mut self) {
-        let DiskConfig {
-            window_bytes,
-            request_bytes,
-            ..
-        } = self.config;
-        self.flight = Flight::at(&self.pace, window_bytes, request_bytes);
+        self.flight = Flight::at(&self.pace, &self.config);
     }
 
     /// Returns whether a stream waits for room on the disk: [`Disk::found_idle`].
@@ -200,12 +195,8 @@ impl Disk {
 
     /// The current window of streams without one of their own.
     pub fn window_bytes(&self) -> u64 {
-        let DiskConfig {
-            window_bytes,
-            request_bytes,
-            ..
-        } = self.config;
-        self.pace.window_bytes(window_bytes, request_bytes)
+        self.pace
+            .window_bytes(self.config.window_bytes, self.config.request_bytes)
     }
 
     /// What the disk writes for each stream that waits for it, in bytes per second; `None`

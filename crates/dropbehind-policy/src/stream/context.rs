@@ -1,6 +1,7 @@
 //! The disk's state that a stream bases its decisions on, and the amounts derived from it.
 
 use super::StreamConfig;
+use crate::disk::DiskConfig;
 use crate::neighbours::BATCHES;
 use crate::pace::{BATCH_MAX_BYTES, Pace};
 use crate::write_behind::DEFAULT_WINDOW_BYTES;
@@ -36,13 +37,13 @@ pub(crate) struct Flight {
 }
 
 impl Flight {
-    pub(crate) fn at(pace: &Pace, default_window_bytes: u64, request_bytes: u64) -> Flight {
-        let default_bytes = match default_window_bytes {
+    pub(crate) fn at(pace: &Pace, disk: &DiskConfig) -> Flight {
+        let default_bytes = match disk.window_bytes {
             0 => DEFAULT_WINDOW_BYTES,
             bytes => bytes,
         };
-        let bytes = pace.flight_bytes(default_bytes, request_bytes);
-        let batch_bytes = pace.batch_bytes(bytes, request_bytes);
+        let bytes = pace.flight_bytes(default_bytes, disk.request_bytes);
+        let batch_bytes = pace.batch_bytes(bytes, disk.request_bytes);
         Flight {
             bytes,
             beside_readers_bytes: batch_bytes.saturating_mul(BATCHES),

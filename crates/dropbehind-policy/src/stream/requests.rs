@@ -259,6 +259,7 @@ impl Requests {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::disk::DiskConfig;
     use crate::pace::Pace;
     use crate::stream::context::Flight;
     use alloc::vec::Vec;
@@ -275,7 +276,7 @@ mod tests {
             busy_streams: 1,
             asked_bytes: 0,
             beside_readers: false,
-            flight: Flight::at(&Pace::new(), 16 << 20, 1 << 20),
+            flight: Flight::at(&Pace::new(), &DiskConfig::default()),
             waiting_streams: 0,
             idle: false,
         }
