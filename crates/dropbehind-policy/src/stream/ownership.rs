@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::StreamConfig;
 use super::look_ahead::LookAhead;
-use super::provenance::{Provenance, Traced};
+use super::provenance::{Mapped, Traced};
 use crate::range::ByteRange;
 use crate::range_set::RangeSet;
 use crate::residency::ResidencyMap;
@@ -13,7 +13,10 @@ use crate::stats::Stats;
 /// The owners of the pages of one stream.
 #[derive(Clone, Debug)]
 pub(super) struct Ownership {
-    provenance: Provenance,
+    /// `None` with the trace: what was resident before doesn't matter then.
+    mapped: Option<Mapped>,
+    /// Empty without the trace.
+    traced: Traced,
     /// Brought in by us, and not dropped yet.
     ours: RangeSet,
     /// Written by us and kept; each byte is counted once.
@@ -25,13 +28,11 @@ pub(super) struct Ownership {
 impl Ownership {
     pub(super) fn new(now_ns: u64, config: &StreamConfig, residency: ResidencyMap) -> Ownership {
         Ownership {
-            provenance: match config.traced {
-                true => Provenance::Traced(Traced::default()),
-                false => Provenance::Mapped {
-                    residency,
-                    look_ahead: LookAhead::new(now_ns, config.size_bytes),
-                },
-            },
+            mapped: (!config.traced).then(|| Mapped {
+                residency,
+                look_ahead: LookAhead::new(now_ns, config.size_bytes),
+            }),
+            traced: Traced::default(),
             ours: RangeSet::new(),
             kept: RangeSet::new(),
             counters: Stats::default(),
@@ -69,19 +70,17 @@ impl Ownership {
 
     /// The parts of `range` that are neither ours nor were there before, as far as is known.
     pub(super) fn unexplained(&self, range: ByteRange) -> Vec<ByteRange> {
-        match &self.provenance {
-            Provenance::Traced(_) => Vec::new(),
-            Provenance::Mapped { residency, .. } => residency
-                .brought(range)
-                .flat_map(|part| self.ours.gaps_of(part))
-                .collect(),
-        }
+        let mapped = self.mapped.iter();
+        mapped
+            .flat_map(|mapped| mapped.residency.brought(range))
+            .flat_map(|part| self.ours.gaps_of(part))
+            .collect()
     }
 
     /// What was in the cache before our I/O, learned only now.
     pub(super) fn was_cached(&mut self, map: ResidencyMap) {
-        if let Provenance::Mapped { residency, .. } = &mut self.provenance {
-            *residency = map;
+        if let Some(mapped) = &mut self.mapped {
+            mapped.residency = map;
         }
     }
 
@@ -92,60 +91,43 @@ impl Ownership {
         range: ByteRange,
         resident: impl IntoIterator<Item = ByteRange>,
     ) {
-        if let Provenance::Mapped {
-            residency,
-            look_ahead,
-        } = &mut self.provenance
-        {
-            residency.observed(range, resident);
+        if let Some(mapped) = &mut self.mapped {
+            mapped.residency.observed(range, resident);
             // What we brought in ourselves is not others'.
             for part in self.ours.overlaps_of(range) {
-                residency.observed(part, []);
+                mapped.residency.observed(part, []);
             }
-            look_ahead.looked(now_ns, range);
+            mapped.look_ahead.looked(now_ns, range);
         }
     }
 
     /// The look ahead of the writer; only without the trace.
     pub(super) fn look_ahead(&self) -> Option<&LookAhead> {
-        match &self.provenance {
-            Provenance::Traced(_) => None,
-            Provenance::Mapped { look_ahead, .. } => Some(look_ahead),
-        }
+        self.mapped.as_ref().map(|mapped| &mapped.look_ahead)
     }
 
     /// The same, mutable.
     pub(super) fn look_ahead_mut(&mut self) -> Option<&mut LookAhead> {
-        match &mut self.provenance {
-            Provenance::Traced(_) => None,
-            Provenance::Mapped { look_ahead, .. } => Some(look_ahead),
-        }
+        self.mapped.as_mut().map(|mapped| &mut mapped.look_ahead)
     }
 
     /// The file's last page now ends here.
     pub(super) fn truncated(&mut self, end: u64) {
-        if let Provenance::Mapped {
-            residency,
-            look_ahead,
-        } = &mut self.provenance
-        {
-            residency.truncated(end);
-            look_ahead.truncated(end);
+        if let Some(mapped) = &mut self.mapped {
+            mapped.residency.truncated(end);
+            mapped.look_ahead.truncated(end);
         }
         self.kept.remove(ByteRange::new(end, u64::MAX));
     }
 
     /// We wrote `range`. Without the trace, what was not there before is ours.
     pub(super) fn wrote(&mut self, range: ByteRange) {
-        let residency = match &mut self.provenance {
-            Provenance::Traced(traced) => {
-                traced.unsorted.remove(range);
-                return;
-            }
-            Provenance::Mapped { residency, .. } => residency,
+        let Some(mapped) = &self.mapped else {
+            self.traced.unsorted.remove(range);
+            return;
         };
         let mut brought_bytes = 0;
-        for part in residency.brought(range) {
+        for part in mapped.residency.brought(range) {
             self.counters.brought_bytes += self.ours.insert(part);
             brought_bytes += part.len();
         }
@@ -159,20 +141,20 @@ impl Ownership {
 
     /// A read of ours found nothing of `range` in the cache, whoever had it before.
     pub(super) fn absent(&mut self, range: ByteRange) {
-        if let Provenance::Mapped { residency, .. } = &mut self.provenance {
-            residency.observed(range, []);
+        if let Some(mapped) = &mut self.mapped {
+            mapped.residency.observed(range, []);
         }
     }
 
     /// The trace names `range` as ours. If it is `held`, it is not dropped before
     /// [`Ownership::release`].
     pub(super) fn traced(&mut self, range: ByteRange, held: bool) {
-        if let Provenance::Traced(traced) = &mut self.provenance {
-            traced.stuck.remove(range);
-            traced.unsorted.insert(range);
+        if self.mapped.is_none() {
+            self.traced.stuck.remove(range);
+            self.traced.unsorted.insert(range);
             match held {
-                true => traced.held.insert(range),
-                false => traced.held.remove(range),
+                true => self.traced.held.insert(range),
+                false => self.traced.held.remove(range),
             };
         }
         self.bring(range);
@@ -180,99 +162,75 @@ impl Ownership {
 
     /// Returns whether anything is held.
     pub(super) fn has_held(&self) -> bool {
-        matches!(&self.provenance, Provenance::Traced(traced) if !traced.held.is_empty())
+        !self.traced.held.is_empty()
     }
 
     /// The parts of `range` that are held.
     pub(super) fn held_of(&self, range: ByteRange) -> Vec<ByteRange> {
-        match &self.provenance {
-            Provenance::Traced(traced) => traced.held.overlaps_of(range).collect(),
-            Provenance::Mapped { .. } => Vec::new(),
-        }
+        self.traced.held.overlaps_of(range).collect()
     }
 
     /// It is decided what becomes of `range`.
     pub(super) fn release(&mut self, range: ByteRange) {
-        if let Provenance::Traced(traced) = &mut self.provenance {
-            traced.held.remove(range);
-        }
+        self.traced.held.remove(range);
     }
 
     /// `range` is known to be written, or its readers are done with it.
     pub(super) fn sorted(&mut self, range: ByteRange) {
-        if let Provenance::Traced(traced) = &mut self.provenance {
-            traced.unsorted.remove(range);
-        }
+        self.traced.unsorted.remove(range);
     }
 
     /// The parts of `range` for which neither is known yet.
     pub(super) fn unsorted_of(&self, range: ByteRange) -> Vec<ByteRange> {
-        match &self.provenance {
-            Provenance::Traced(traced) => traced.unsorted.overlaps_of(range).collect(),
-            Provenance::Mapped { .. } => Vec::new(),
-        }
+        self.traced.unsorted.overlaps_of(range).collect()
     }
 
     /// Returns whether all of our pages are sorted in this way, and none is held.
     pub(super) fn is_sorted(&self) -> bool {
-        match &self.provenance {
-            Provenance::Traced(traced) => traced.unsorted.is_empty() && traced.held.is_empty(),
-            Provenance::Mapped { .. } => true,
-        }
+        self.traced.unsorted.is_empty() && self.traced.held.is_empty()
     }
 
     /// Our pages in `range` resisted all tries. They wait for the close, or for more of ours
     /// nearby to become clean, since a folio across two ranges is dropped only with both. Returns
     /// false if they are not to be tried again.
     pub(super) fn hold_stuck(&mut self, range: ByteRange) -> bool {
-        match &mut self.provenance {
-            Provenance::Traced(traced) if !traced.tried_stuck => {
-                for part in self.ours.overlaps_of(range) {
-                    traced.stuck.insert(part);
-                }
-                true
+        let holds = self.mapped.is_none() && !self.traced.tried_stuck;
+        if holds {
+            for part in self.ours.overlaps_of(range) {
+                self.traced.stuck.insert(part);
             }
-            _ => false,
         }
+        holds
     }
 
     pub(super) fn has_stuck(&self) -> bool {
-        matches!(&self.provenance, Provenance::Traced(traced) if !traced.stuck.is_empty())
+        !self.traced.stuck.is_empty()
     }
 
     /// Takes what is stuck in `range`, to be tried again.
     pub(super) fn take_stuck(&mut self, range: ByteRange) -> Vec<ByteRange> {
-        let Provenance::Traced(traced) = &mut self.provenance else {
-            return Vec::new();
-        };
-        let parts = traced.stuck.overlaps_of(range).collect();
-        traced.stuck.remove(range);
+        let parts = self.traced.stuck.overlaps_of(range).collect();
+        self.traced.stuck.remove(range);
         parts
     }
 
     /// Whatever still resists is left.
     pub(super) fn tried_stuck(&mut self) {
-        if let Provenance::Traced(traced) = &mut self.provenance {
-            traced.tried_stuck = true;
-        }
+        self.traced.tried_stuck = true;
     }
 
     /// The file is in use again.
     pub(super) fn reopened(&mut self) {
-        if let Provenance::Traced(traced) = &mut self.provenance {
-            traced.tried_stuck = false;
-        }
+        self.traced.tried_stuck = false;
     }
 
     /// Cancels all looks and tries.
     pub(super) fn cancel(&mut self) {
-        match &mut self.provenance {
-            Provenance::Traced(traced) => {
-                traced.unsorted.clear();
-                traced.stuck.clear();
-                traced.held.clear();
-            }
-            Provenance::Mapped { look_ahead, .. } => look_ahead.clear(),
+        self.traced.unsorted.clear();
+        self.traced.stuck.clear();
+        self.traced.held.clear();
+        if let Some(mapped) = &mut self.mapped {
+            mapped.look_ahead.clear();
         }
     }
 
@@ -284,11 +242,9 @@ impl Ownership {
 
     /// Others brought in `range`, so our pages there are gone.
     pub(super) fn take_over(&mut self, range: ByteRange) {
-        if let Provenance::Traced(traced) = &mut self.provenance {
-            traced.unsorted.remove(range);
-            traced.stuck.remove(range);
-            traced.held.remove(range);
-        }
+        self.traced.unsorted.remove(range);
+        self.traced.stuck.remove(range);
+        self.traced.held.remove(range);
         self.counters.dropped_bytes += self.ours.remove(range);
     }
 
@@ -299,19 +255,18 @@ impl Ownership {
 
     /// `range` is to stay. Returns the parts that were ours.
     pub(super) fn keep(&mut self, range: ByteRange) -> Vec<ByteRange> {
-        match &mut self.provenance {
-            Provenance::Traced(traced) => {
-                traced.unsorted.remove(range);
-                traced.stuck.remove(range);
+        match &mut self.mapped {
+            Some(mapped) => mapped.residency.keep(range),
+            None => {
+                self.traced.unsorted.remove(range);
+                self.traced.stuck.remove(range);
             }
-            Provenance::Mapped { residency, .. } => residency.keep(range),
         }
         let given_up = self.ours_of(range);
-        let counts_kept = matches!(self.provenance, Provenance::Mapped { .. });
         for part in &given_up {
             let bytes = self.ours.remove(*part);
             self.counters.brought_bytes -= bytes.min(self.counters.brought_bytes);
-            if counts_kept {
+            if self.mapped.is_some() {
                 self.counters.kept_bytes += self.kept.insert(*part);
             }
         }

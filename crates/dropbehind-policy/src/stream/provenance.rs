@@ -4,19 +4,14 @@ use crate::range_set::RangeSet;
 use crate::residency::ResidencyMap;
 use crate::stream::look_ahead::LookAhead;
 
-/// How to know which pages a stream brings in.
+/// Without the trace, a stream brings in what was not resident before.
 #[derive(Clone, Debug)]
-pub(super) enum Provenance {
-    /// The kernel's trace names them; what was resident before doesn't matter.
-    Traced(Traced),
-    /// They were not resident before.
-    Mapped {
-        residency: ResidencyMap,
-        look_ahead: LookAhead,
-    },
+pub(super) struct Mapped {
+    pub(super) residency: ResidencyMap,
+    pub(super) look_ahead: LookAhead,
 }
 
-/// What the trace has named and was not handed on to be dropped.
+/// What the kernel's trace has named and was not handed on to be dropped.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Traced {
     /// Neither known to be written nor passed by its readers.
