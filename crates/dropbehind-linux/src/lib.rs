@@ -46,6 +46,7 @@ pub mod learned;
 pub mod loop_device;
 mod mapping;
 mod memory;
+mod memory_cgroup;
 pub mod mincore;
 pub mod mount_namespace;
 mod mounts;
@@ -108,6 +109,7 @@ pub use large_read::{LargeRead, huge_page_size};
 pub use learned::{Operation, dontcache, remember_dontcache};
 pub use loop_device::{LoopDevice, attach_loop_device, backing_paths};
 pub use memory::{return_large_blocks, return_memory};
+pub use memory_cgroup::MemoryCgroup;
 pub use mincore::{may_write, resident_ranges};
 pub use mount_namespace::{
     HeldMountNamespace, MountNamespaceId, MountWatch, mount_namespace_of, mount_with_id, mounts_of,

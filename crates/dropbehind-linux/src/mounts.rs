@@ -101,6 +101,12 @@ impl Mount {
         table.split(|&byte| byte == b'\n').filter_map(Self::parse)
     }
 
+    /// Returns whether it has an option without a value.
+    pub(crate) fn has_option(&self, name: &str) -> bool {
+        let mut options = self.options.split(|&byte| byte == b',');
+        options.any(|option| option == name.as_bytes())
+    }
+
     /// The values of a `name=value` option.
     fn option(&self, name: &str) -> impl Iterator<Item = Vec<u8>> {
         self.options

@@ -27,7 +27,7 @@ use dropbehind_flusher::{
 };
 use dropbehind_linux::{
     CacheUses, EventMask, Fanotify, FileId, FileKind, FileStat, FileSystem, MarkTarget,
-    WritebackFailure, cachestat, file_stat, kernel_device, page_size,
+    MemoryCgroup, WritebackFailure, cachestat, file_stat, kernel_device, page_size,
 };
 use dropbehind_policy::grace::SMALL_FILE_BYTES;
 use dropbehind_policy::{Brought, FileNumber, Inode, ObservedFiles};
@@ -37,6 +37,7 @@ use crate::board::{SharedBoard, lock};
 use crate::budget::Budget;
 use crate::file_path::path_of;
 use crate::inodes::Inodes;
+use crate::observer::own_process;
 use crate::opens::{Before, Opened};
 use crate::overlay::Overlays;
 use crate::owners::Owners;
@@ -137,6 +138,8 @@ pub(crate) struct Files {
     uses: Option<CacheUses>,
     /// When to ask again how much memory is available.
     next_memory: Option<Instant>,
+    /// The memory cgroup of a run.
+    memory_cgroup: Option<MemoryCgroup>,
 }
 
 /// What [`Files`] is made from.
@@ -160,6 +163,9 @@ pub(crate) struct Parts {
 
 impl Files {
     pub(crate) fn new(parts: Parts) -> Files {
+        // Of a watch, programs in all groups are observed.
+        let is_run = parts.programs.namespace().is_some();
+        let memory_cgroup = is_run.then(|| MemoryCgroup::of(own_process())).flatten();
         let mut files = Files {
             flusher: parts.flusher,
             rules: RulesInForce::new(parts.rules),
@@ -196,6 +202,7 @@ impl Files {
             outdated: Vec::new(),
             uses: None,
             next_memory: None,
+            memory_cgroup,
         };
         files.ask_for_memory();
         files

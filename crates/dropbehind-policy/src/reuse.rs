@@ -141,10 +141,11 @@ impl Default for Reuse {
 }
 
 impl Reuse {
-    /// Sets how many bytes of memory are available for files.
-    pub fn set_memory(&mut self, available_bytes: u64) {
-        self.memory_bytes = available_bytes;
-        self.length.set_memory(available_bytes);
+    /// Sets how many bytes of memory are available for files: of the machine, and within the limit of
+    /// the programs' memory cgroup, if there is one.
+    pub fn set_memory(&mut self, machine_bytes: u64, group_bytes: Option<u64>) {
+        self.memory_bytes = group_bytes.map_or(machine_bytes, |bytes| bytes.min(machine_bytes));
+        self.length.set_memory(machine_bytes, group_bytes);
     }
 
     /// A file is known from now on. What enters the cache of it from `written_from` on was
@@ -416,7 +417,7 @@ mod tests {
     /// With a file that was there, a new one, and room for four pieces.
     fn reuse() -> Reuse {
         let mut reuse = Reuse::default();
-        reuse.set_memory(4 * PIECE * MEMORY_SHARE);
+        reuse.set_memory(4 * PIECE * MEMORY_SHARE, None);
         reuse.opened(FILE, past(1), u64::MAX);
         reuse.opened(NEW, past(2), 0);
         reuse
@@ -455,7 +456,7 @@ mod tests {
             drop(&mut reuse, number, page);
         }
         assert_eq!(reuse.ghosts.pieces(), COUNTING_PIECES);
-        reuse.set_memory(1 << 40);
+        reuse.set_memory(1 << 40, None);
         drop(&mut reuse, u64::MAX, pieces(0, 2 * COUNTING_PIECES as u64));
         assert!(reuse.ghosts.pieces() > 2 * COUNTING_PIECES - 10);
     }
@@ -609,7 +610,7 @@ mod tests {
     #[test]
     fn only_what_is_read_again_lengthens_the_queue() {
         let mut reuse = Reuse::default();
-        reuse.set_memory(1 << 40);
+        reuse.set_memory(1 << 40, None);
         reuse.opened(NEW, past(2), 0);
         let mut passes = |used| {
             let before_bytes = reuse.length.bytes();

@@ -203,7 +203,7 @@ fn opt(trace: &[Page]) -> usize {
 /// Ours, and the most that it had cached of what was not to stay.
 fn auto(trace: &[Page]) -> (usize, usize) {
     let mut reuse = Reuse::default();
-    reuse.set_memory(MEMORY as u64 * PAGE);
+    reuse.set_memory(MEMORY as u64 * PAGE, None);
     let mut known = HashSet::new();
     // The kernel's list, and what it has evicted as far back as memory could have held it.
     let (mut kernel, mut shadows) = (List::default(), List::default());

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dropbehind_linux::{CacheUses, KernelInode, cachestat, page_size};
+use dropbehind_linux::{CacheUses, KernelInode, MemoryCgroup, cachestat, page_size};
 use dropbehind_policy::{Brought, ByteRange, FileNumber, Inode, Mode, Residency, Used};
 
 use super::open_file::OpenFile;
@@ -77,8 +77,10 @@ impl Files {
             return;
         }
         self.next_memory = Some(now + MEMORY);
-        if let Some(available_bytes) = available_memory() {
-            self.table.reuse.set_memory(available_bytes);
+        if let Some(machine_bytes) = available_memory() {
+            let group = self.memory_cgroup.as_ref();
+            let group_bytes = group.and_then(MemoryCgroup::available_bytes);
+            self.table.reuse.set_memory(machine_bytes, group_bytes);
         }
     }
 

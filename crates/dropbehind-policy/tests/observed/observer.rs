@@ -59,7 +59,7 @@ impl Observer {
             told_add: vec![0; files],
             ..Observer::default()
         };
-        observer.table.reuse.set_memory(plan.memory_bytes);
+        observer.table.reuse.set_memory(plan.memory_bytes, None);
         observer
     }
 }
