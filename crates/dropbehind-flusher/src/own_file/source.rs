@@ -14,6 +14,10 @@ use crate::residency;
 
 /// A slot in which nothing was found for this long is at rest.
 const REST_NS: u64 = 200_000_000;
+/// Writers wait long before they have written so much in a row. So a longer range is that of one
+/// huge write, or far more than was written: a thread moved the position that others write at, or
+/// somebody made a file of appends longer. Passing all of it could take hours.
+const WIDE_BYTES: u64 = 64 << 20;
 
 /// Why no page of a file is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +40,16 @@ impl Keeping {
                  stays cached"
             }
         }
+    }
+}
+
+/// Adds what may have been written of `range` to `told`.
+fn tell(fd: BorrowedFd<'_>, range: ByteRange, mode: Mode, told: &mut Vec<(ByteRange, Mode)>) {
+    if range.len() <= WIDE_BYTES {
+        told.push((range, mode));
+    } else {
+        let parts = residency::cached_parts(fd, range).into_iter();
+        told.extend(parts.map(|part| (part, mode)));
     }
 }
 
@@ -129,17 +143,17 @@ impl OwnSource {
         let o_append = file.config().o_append;
         let writes = file.slot.writes.drain(|run| {
             if !o_append {
-                told.push((run.range(), run.mode()));
+                tell(fd, run.range(), run.mode(), told);
             }
         });
         // Writers look before they write, so the map that decides about these writes is there.
         if let Some(before) = file.take_before() {
             disk.was_cached(now_ns, id, before);
         }
-        disk.wrote_all(now_ns, id, told.drain(..));
         if o_append && self.appended_total < written_total {
-            self.drain_appended(now_ns, fd, disk, written_total);
+            self.drain_appended(now_ns, fd, disk, written_total, told);
         }
+        disk.wrote_all(now_ns, id, told.drain(..));
         if let Some((span, modes)) = writes.lost {
             let parts = residency::cached_parts(fd, span);
             for mode in Drained::lost_modes(modes) {
@@ -165,6 +179,7 @@ impl OwnSource {
         fd: BorrowedFd<'_>,
         disk: &mut Disk,
         written_total: u64,
+        told: &mut Vec<(ByteRange, Mode)>,
     ) {
         let Ok(size_bytes) = dropbehind_linux::size_bytes(fd) else {
             return;
@@ -189,7 +204,7 @@ impl OwnSource {
             disk.resized(now_ns, id, if first <= 0 { start } else { size_bytes });
         }
         let range = ByteRange::new(start, size_bytes);
-        disk.wrote(now_ns, id, range, self.file.append_mode());
+        tell(fd, range, self.file.append_mode(), told);
     }
 
     /// The file's size was set: what is appended from now on begins there.

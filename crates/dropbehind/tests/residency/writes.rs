@@ -127,6 +127,26 @@ fn appends_leave_nothing(place: &Place) {
 }
 
 /// As a log is rotated by copying and truncating it.
+#[test]
+fn a_file_that_others_make_huge_holds_no_appender_up() {
+    let kind = Kind::Mounted(Fs::Ext4);
+    need!(all kind.needs());
+    let place = Place::new(kind, 16 * MIB);
+    let path = place.path();
+    let mut file = OpenOptions::new()
+        .append(true)
+        .create(true)
+        .open(&path)
+        .unwrap();
+    write_pattern(&mut file, 1, 0, 8 * MIB, MIB);
+    settle(&file);
+    let other = fs::File::options().write(true).open(&path).unwrap();
+    other.set_len(3 << 40).unwrap();
+    write_pattern(&mut file, 1, 8 * MIB, 8 * MIB, MIB);
+    settle(&file);
+    assert_eq!(cached_bytes(&path), 0);
+}
+
 fn appends_to_a_file_that_others_truncate_leave_nothing(place: &Place) {
     if place.is_raw() {
         return;
