@@ -317,7 +317,7 @@ def open(
     if buffering == 0 and not binary:
         raise ValueError("can't have unbuffered text I/O")
     raw = FileIO(
-        file,
+        file if isinstance(file, int) else os.fspath(file),
         kind,
         closefd,
         opener,

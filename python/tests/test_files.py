@@ -6,6 +6,7 @@ import importlib
 import io
 import multiprocessing
 import os
+import pathlib
 import pickle
 import random
 import resource
@@ -362,6 +363,11 @@ class LikeOpen(Case):
             self.assertEqual(list(file), ["eins\n", "zwei: ä\n"])
             self.assertEqual((file.name, file.mode), (self.path, "r"))
         self.assertEqual(self.read_plainly(), "eins\r\nzwei: ä\r\n".encode())
+
+    def test_names(self):
+        for name in self.path, os.fsencode(self.path), pathlib.Path(self.path):
+            with open(name, "w") as plain, dropbehind.open(name, "w") as ours:
+                self.assertEqual((ours.name, ours.buffer.raw.name), (plain.name, plain.buffer.raw.name))
 
     def test_other_files(self):
         read, write = os.pipe()
