@@ -274,6 +274,10 @@ class BufferedFile(io.BufferedIOBase, _Outer):
         line: bytes = next(self._inner)
         return line
 
+    def __getstate__(self) -> Any:
+        # The end of a copy would close the file.
+        raise TypeError(f"cannot pickle {type(self).__name__!r} object")
+
     def __repr__(self) -> str:
         return f"<dropbehind.BufferedFile name={self.name!r} mode={self.mode!r}>"
 

@@ -1,5 +1,6 @@
 """The module against the built-in `open`, and against the page cache as fincore(1) sees it."""
 
+import copy
 import errno
 import fcntl
 import importlib
@@ -368,6 +369,13 @@ class LikeOpen(Case):
         for name in self.path, os.fsencode(self.path), pathlib.Path(self.path):
             with open(name, "w") as plain, dropbehind.open(name, "w") as ours:
                 self.assertEqual((ours.name, ours.buffer.raw.name), (plain.name, plain.buffer.raw.name))
+
+    def test_a_copy_is_refused(self):
+        with dropbehind.open(self.path, "wb") as file:
+            for function in copy.copy, copy.deepcopy, pickle.dumps:
+                with self.assertRaisesRegex(TypeError, "cannot pickle 'BufferedFile' object"):
+                    function(file)
+            file.write(b"abc")
 
     def test_other_files(self):
         read, write = os.pipe()
