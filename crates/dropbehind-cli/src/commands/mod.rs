@@ -59,17 +59,28 @@ Exit codes:
   141   all but run: whoever read standard output went away (as a shell shows it for cat)
   else  run: the program's own; when a signal killed it, dropbehind dies of the same signal";
 
-/// At the end of every command's long help.
-const AFTER_HELP: &str = "\
-Sizes: a number of bytes such as 4096, 4k, 16MiB or 1.5G. k, KiB and Ki are 1024, kB is 1000; \
-so are M, G, T, P and E their powers. 32x64k is a product.
-
+/// The exit codes of most commands.
+macro_rules! exit_codes {
+    () => {
+        "\
 Exit codes:
   0    everything was done
   1    an operation failed; the others were done
   2    the command line is wrong; nothing was done
   3    not possible here: the kernel or file system lacks a feature, or the user a privilege
-  141  whoever read standard output went away (as a shell shows it for cat)";
+  141  whoever read standard output went away (as a shell shows it for cat)"
+    };
+}
+
+/// At the end of the long help of most commands.
+const AFTER_HELP: &str = exit_codes!();
+
+/// At the end of the long help of commands that take sizes.
+const SIZES_HELP: &str = concat!(
+    "Sizes: a number of bytes such as 4096, 4k, 16MiB or 1.5G. k, KiB and Ki are 1024, kB is 1000; \
+     so are M, G, T, P and E their powers. 32x64k is a product.\n\n",
+    exit_codes!()
+);
 
 /// At the end of watch's long help.
 const WATCH_HELP: &str = "\
@@ -89,13 +100,13 @@ enum Command {
     #[command(after_long_help = run::AFTER_HELP)]
     Run(run::RunArgs),
     /// Copy files, directories and block devices
-    #[command(after_long_help = AFTER_HELP)]
+    #[command(after_long_help = SIZES_HELP)]
     Cp(Box<cp::Choices>),
     /// Write standard input to a file
-    #[command(after_long_help = AFTER_HELP)]
+    #[command(after_long_help = SIZES_HELP)]
     Write(write::WriteArgs),
     /// Read a file to standard output
-    #[command(after_long_help = AFTER_HELP)]
+    #[command(after_long_help = SIZES_HELP)]
     Read(read::ReadArgs),
     /// Show what the page cache holds of files
     #[command(after_long_help = AFTER_HELP)]
@@ -119,7 +130,7 @@ enum Command {
     #[command(after_long_help = top::AFTER_HELP)]
     Top(top::TopArgs),
     /// Measure what each way of doing buffered I/O costs here
-    #[command(after_long_help = AFTER_HELP)]
+    #[command(after_long_help = SIZES_HELP)]
     Bench(bench::BenchArgs),
     /// Print the completions of a shell
     Completions(completions::CompletionsArgs),
