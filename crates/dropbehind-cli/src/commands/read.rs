@@ -21,10 +21,10 @@ pub(super) struct ReadArgs {
     /// The file or block device to read; - is standard input
     #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     file: PathBuf,
-    /// Where to begin
+    /// The offset to start reading at
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "0")]
     offset: u64,
-    /// How much to read; to the end, unless given
+    /// Read at most this much; to the end of the file, unless given
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     length: Option<u64>,
     #[command(flatten)]

@@ -19,20 +19,20 @@ use std::sync::atomic::Ordering::Relaxed;
 
 #[derive(Debug, Args)]
 pub(super) struct WriteArgs {
-    /// The file or block device to write; a file is made if it is not there
+    /// The file or block device to write; a file that does not exist is created
     #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     file: PathBuf,
-    /// Write at the end of the file, instead of in place of what it holds
+    /// Append to the file instead of replacing its contents
     #[arg(short, long)]
     append: bool,
-    /// Begin at this place of the file, and keep what it holds before and after it
+    /// Start writing at this offset, and keep the rest of the file
     #[arg(long, value_name = "SIZE", value_parser = size::parse, conflicts_with = "append")]
     seek: Option<u64>,
-    /// How much of standard input to write; to its end, unless given
+    /// Write at most this much of standard input; all of it, unless given
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     count: Option<u64>,
-    /// Reserve room for this much before anything is written (fallocate); what lies beyond the
-    /// end of the file is given back
+    /// Reserve space for this much before anything is written (fallocate); what is left of it
+    /// at the end is freed
     #[arg(long, value_name = "SIZE", value_parser = size::parse, conflicts_with = "append")]
     size: Option<u64>,
     #[command(flatten)]

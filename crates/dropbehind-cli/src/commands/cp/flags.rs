@@ -26,7 +26,7 @@ pub(super) struct Flags {
     /// the whole new one, even after a crash
     #[arg(long, overrides_with = "atomic")]
     pub(super) atomic: bool,
-    /// Copy attributes and no data; what is there keeps its data
+    /// Copy attributes only; files that exist keep their data
     #[arg(long, alias = "at", overrides_with = "attributes_only")]
     pub(super) attributes_only: bool,
     /// Keep what would be overwritten under another name
@@ -40,7 +40,7 @@ pub(super) struct Flags {
     /// Like --backup without a value
     #[arg(short = 'b', overrides_with = "plain_backup")]
     pub(super) plain_backup: bool,
-    /// Under -R, copy what is in pipes and devices, instead of making them anew
+    /// Under -R, copy the contents of pipes and devices, instead of creating new ones
     #[arg(long, overrides_with = "copy_contents")]
     pub(super) copy_contents: bool,
     /// Copy links as links, and keep hard links: the same as -P --preserve=links
@@ -64,7 +64,7 @@ pub(super) struct Flags {
     /// Follow symbolic links
     #[arg(short = 'L', long, overrides_with = "dereference")]
     pub(super) dereference: bool,
-    /// Leave alone what is there already, and say nothing (also under --update=none)
+    /// Skip files that exist, and say nothing (also under --update=none)
     #[arg(short, long, overrides_with = "no_clobber")]
     pub(super) no_clobber: bool,
     /// Copy symbolic links as links
@@ -135,7 +135,7 @@ pub(super) struct Flags {
     /// Take DST for the copy itself, even if it is a directory
     #[arg(short = 'T', long, overrides_with = "no_target_directory")]
     pub(super) no_target_directory: bool,
-    /// What to do with files that are there already
+    /// What to do with files that exist already
     ///
     /// all: overwrite them. none: leave them alone. none-fail: leave them alone, and fail. older:
     /// overwrite those that are older than the source.
