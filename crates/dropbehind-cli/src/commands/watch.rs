@@ -45,6 +45,9 @@ const SETTLE_STEP: Duration = Duration::from_millis(200);
 #[derive(Debug, Args)]
 pub(super) struct WatchArgs {
     /// The rules: which files are observed, and how
+    ///
+    /// Files *.toml in the folder of the same name, with .d instead of .toml, are read after it:
+    /// /etc/dropbehind.d/*.toml by default.
     #[arg(
         long,
         value_name = "FILE",

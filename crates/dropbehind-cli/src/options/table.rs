@@ -368,13 +368,19 @@ const RUN_MODE: OptionSpec = OptionSpec {
     ..MODE
 };
 
+/// An option of [`RUN`].
+const RUN_CONFIG: OptionSpec = OptionSpec {
+    meaning: "Take each disk's mode, window, request and max_dirty from FILE, unless set otherwise",
+    ..CONFIG
+};
+
 /// The options of `run`.
 pub(super) const RUN: [&OptionSpec; 17] = [
     &RUN_MODE,
     &RUN_WINDOW,
     &REQUEST,
     &MAX_DIRTY,
-    &CONFIG,
+    &RUN_CONFIG,
     &IO_PRIORITY,
     &READS,
     &NO_READS,
