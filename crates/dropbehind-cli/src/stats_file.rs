@@ -77,8 +77,8 @@ impl RunStats {
             "not all done"
         };
         format!(
-            "{done}: {} in {seconds:.1} s, {}/s; at most {} in the page cache at a time, {} left \
-             of what was to go",
+            "{done}: {} in {seconds:.1} s, {}/s; at most {} in the page cache at a time, {} could \
+             not be dropped",
             show(bytes),
             // Never negative, and far from the limit.
             show((bytes as f64 / seconds.max(1e-9)) as u64),

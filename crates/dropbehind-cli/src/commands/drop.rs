@@ -315,7 +315,7 @@ impl Outcome {
     fn line(&self, path: &Path, sync: bool) -> String {
         if self.files == 0 {
             let name = shown(path);
-            return format!("{name}: dropped its clean pages; you may not count them\n");
+            return format!("{name}: dropped its clean pages; how many is not known\n");
         }
         let mut line = format!("{}: dropped {}", shown(path), show(self.dropped_bytes));
         if self.files + self.blind > 1 {

@@ -241,8 +241,8 @@ impl<'a> Watch<'a> {
     /// rest of it out of the page cache.
     fn leave(self) -> Exit {
         self.journal.notice(format!(
-            "leaving; what is dirty is written back and dropped within {} s, a second signal ends \
-             that",
+            "stopping: dirty data is written back and dropped, for at most {} s; a second signal \
+             ends the wait",
             SETTLE.as_secs()
         ));
         self.manager.stopping();
