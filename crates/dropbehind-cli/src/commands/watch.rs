@@ -24,6 +24,7 @@ use outlets::Outlets;
 use reports::Reports;
 use service_manager::ServiceManager;
 use service_signals::{ServiceSignal, ServiceSignals};
+use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -284,10 +285,18 @@ fn read_rules(path: &Path, journal: Journal) -> Result<RulesFile, Failure> {
 /// What is wrong with the rules, and what to do about it.
 fn explained(error: &RulesFileError) -> String {
     match error {
-        RulesFileError::Unreadable(..) => format!(
-            "{error}\nWrite the rules (the line `mode = \"auto\"` is one for all files; \
-             dropbehind.toml(5) has examples), or name another file with --config."
-        ),
+        RulesFileError::Unreadable(_, cause) => {
+            let step = match cause.kind() {
+                io::ErrorKind::NotFound => {
+                    "Write the rules (the line `mode = \"auto\"` is one for all files; \
+                     dropbehind.toml(5) has examples)"
+                }
+                io::ErrorKind::PermissionDenied => "Run this as a user who may read it",
+                io::ErrorKind::InvalidData => "Save it as text in UTF-8",
+                _ => "Correct that",
+            };
+            format!("{error}\n{step}, or name another file with --config.")
+        }
         RulesFileError::Wrong(..) => error.to_string(),
     }
 }
