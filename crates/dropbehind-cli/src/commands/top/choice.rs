@@ -1,7 +1,7 @@
 //! Which observer to ask.
 
 use crate::error::{Failure, shown};
-use dropbehind_observer::status::{Client, Endpoint, Found, Samples, discover};
+use dropbehind_observer::status::{Client, Endpoint, Found, Samples, directory, discover};
 use std::io;
 use std::path::Path;
 use std::time::Duration;
@@ -23,7 +23,11 @@ pub(super) fn candidates(socket: Option<&Path>) -> Result<Vec<Endpoint>, Failure
     }
     Err(match refused.first() {
         Some(path) => not_ours(path),
-        None => Failure::new(format!("no observer runs. {START}")),
+        None => Failure::new(match directory() {
+            Ok(_) => format!("no observer runs. {START}"),
+            // A run without a directory makes no socket.
+            Err(error) => format!("{error}, for `run` as well as for top."),
+        }),
     })
 }
 
