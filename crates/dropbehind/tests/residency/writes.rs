@@ -126,7 +126,6 @@ fn appends_leave_nothing(place: &Place) {
     check_on_disk(&path, 1, end);
 }
 
-/// As a log is rotated by copying and truncating it.
 #[test]
 fn a_file_that_others_make_huge_holds_no_appender_up() {
     let kind = Kind::Mounted(Fs::Ext4);
@@ -147,6 +146,7 @@ fn a_file_that_others_make_huge_holds_no_appender_up() {
     assert_eq!(cached_bytes(&path), 0);
 }
 
+/// As a log is rotated by copying and truncating it.
 fn appends_to_a_file_that_others_truncate_leave_nothing(place: &Place) {
     if place.is_raw() {
         return;
