@@ -1,5 +1,6 @@
 //! Who owns which page: what we brought in, and what others had or want.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::StreamConfig;
@@ -14,7 +15,7 @@ use crate::stats::Stats;
 #[derive(Clone, Debug)]
 pub(super) struct Ownership {
     /// `None` with the trace: what was resident before doesn't matter then.
-    mapped: Option<Mapped>,
+    mapped: Option<Box<Mapped>>,
     /// Empty without the trace.
     traced: Traced,
     /// Brought in by us, and not dropped yet.
@@ -28,9 +29,11 @@ pub(super) struct Ownership {
 impl Ownership {
     pub(super) fn new(now_ns: u64, config: &StreamConfig, residency: ResidencyMap) -> Ownership {
         Ownership {
-            mapped: (!config.traced).then(|| Mapped {
-                residency,
-                look_ahead: LookAhead::new(now_ns, config.size_bytes),
+            mapped: (!config.traced).then(|| {
+                Box::new(Mapped {
+                    residency,
+                    look_ahead: LookAhead::new(now_ns, config.size_bytes),
+                })
             }),
             traced: Traced::default(),
             ours: RangeSet::new(),
