@@ -51,14 +51,19 @@ fn has_memory(mount: &Mount, group: &Cgroup) -> bool {
     }
 }
 
+/// Version 1 has the largest number of pages for no limit (`PAGE_COUNTER_MAX`). The sums of all groups
+/// take the kernel longer than those of one, and nobody needs them then.
+const NO_LIMIT: u64 = 1 << 60;
+
 /// The limit of this group alone, less what its members use, but for their files.
 fn available_in(folder: &Path) -> Option<u64> {
     let number = |names: [&str; 2]| {
         let read = |name: &&str| fs::read_to_string(folder.join(name)).ok();
         names.iter().find_map(read)?.trim().parse::<u64>().ok()
     };
-    // Version 2 has "max" for none, and version 1 a number that no machine reaches.
-    let limit = number(["memory.max", "memory.limit_in_bytes"])?;
+    // Version 2 has "max" for none.
+    let limit =
+        number(["memory.max", "memory.limit_in_bytes"]).filter(|bytes| *bytes < NO_LIMIT)?;
     let usage = number(["memory.current", "memory.usage_in_bytes"])?;
     let stat = fs::read_to_string(folder.join("memory.stat")).ok()?;
     // Version 1 has the members' own next to the totals of all groups below.

@@ -10,9 +10,9 @@
 const USUAL_BYTES: u64 = 256 << 20;
 /// Of the memory that is available, at most one part in this many waits.
 pub(crate) const MEMORY_SHARE: u64 = 16;
-/// The same of what the programs' own memory cgroup leaves them, which is for them alone: a backup
-/// in a cgroup of 256 MiB leaves a database of 102 MiB there, and what is used again within 1 GiB
-/// waits as long as without a limit.
+/// Of what a limit of the programs' memory cgroup leaves, at most one part in this many waits. With
+/// this, a backup in a cgroup of 256 MiB evicts nothing of a database of 102 MiB beside it:
+/// `docs/backup.md`. A sixteenth was shorter than two readaheads of 8 MiB there.
 const GROUP_SHARE: u64 = 4;
 /// Streams that do not wait leave one part in this many. `dd` of 1000 MiB had 362 MiB cached
 /// before they took any, and 261 MiB with this: `docs/results/auto.md`.

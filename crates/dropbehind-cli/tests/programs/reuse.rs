@@ -7,7 +7,8 @@ use dropbehind_testbed::disk_io::disk_io;
 use dropbehind_testbed::reclaim::in_some_attempt;
 use dropbehind_testbed::residency::{self, evict, warm};
 use dropbehind_testbed::trace::has_event;
-use dropbehind_testbed::{Fs, LoopDisk, Need, need};
+use dropbehind_testbed::{Fs, LoopDisk, MemoryCgroup, Need, need};
+use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
 const AUTO: &str = "dropbehind run -m auto";
@@ -67,6 +68,34 @@ fn what_was_written_and_read_back_stays() {
             );
             still_cached(reclaim, &bed.file("observed/again"), 8 * MIB)
         });
+    }
+}
+
+/// What waits would take the memory of a container, and evict what others there have cached.
+#[test]
+fn little_waits_in_a_small_memory_cgroup() {
+    const LIMIT: u64 = 256 * MIB;
+    need!(all needs(Fs::Ext4));
+    need!(all MemoryCgroup::needs());
+    need!(all LoopDisk::needs());
+    if !sees_uses() {
+        return;
+    }
+    let bed = Bed::on(Fs::Ext4);
+    bed.input("head -c 200M /dev/zero >file; sync file");
+    let (file, disk) = (bed.file("input/file"), LoopDisk::new(200 * MIB).unwrap());
+    for path in [file.as_path(), disk.path()] {
+        evict(path);
+        let group = MemoryCgroup::new(LIMIT).unwrap();
+        let sampler = residency::Sampler::start(path, Duration::from_millis(1)).unwrap();
+        let script = format!("exec $RUN cat {} >/dev/null", path.display());
+        let output = group.run(bed.bash(DEFAULT, "observed", &script)).unwrap();
+        let peaks = sampler.stop().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let most_bytes = peaks.cached_pages * residency::page_bytes();
+        assert!(most_bytes > 0, "{}", path.display());
+        assert!(most_bytes <= LIMIT / 2, "{} MiB cached", most_bytes / MIB);
+        assert_eq!(residency::cached(path).unwrap().cached_pages, 0);
     }
 }
 
