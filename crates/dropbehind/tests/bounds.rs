@@ -104,7 +104,7 @@ fn little_is_in_flight_beside_readers() {
     let reader = fs::File::open(&read).unwrap();
     reader.sync_all().unwrap();
     advise_access(reader.as_fd(), Access::Random).unwrap();
-    // Whatever else the machine does may slow down the flusher, or keep it from being seen.
+    // On a busy machine, the flusher or the sampler may get no processor in time.
     let much_alone = (0..4).any(|_| most_in_flight(&slow) >= 8 * MIB);
     let stopped = AtomicBool::new(false);
     let beside = thread::scope(|scope| {
