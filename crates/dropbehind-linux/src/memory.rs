@@ -20,33 +20,3 @@ pub fn return_memory() {
         libc::malloc_trim(0);
     }
 }
-
-#[cfg(all(test, target_env = "gnu"))]
-mod tests {
-    use super::*;
-
-    fn is_mapped(address: usize) -> bool {
-        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-        let mut ranges = maps.lines().filter_map(|line| {
-            let (from, to) = line.split(' ').next()?.split_once('-')?;
-            let number = |hex| usize::from_str_radix(hex, 16).ok();
-            Some(number(from)?..number(to)?)
-        });
-        ranges.any(|range| range.contains(&address))
-    }
-
-    #[test]
-    fn a_large_block_returns_though_a_larger_one_was_freed() {
-        return_large_blocks();
-        drop(vec![1_u8; 16 << 20]);
-        let returns = |_| {
-            let block = vec![1_u8; 8 << 20];
-            let address = block.as_ptr() as usize;
-            drop(block);
-            // Another test may get that address in the same moment, and keep it for a while.
-            std::thread::sleep(std::time::Duration::from_millis(10));
-            !is_mapped(address)
-        };
-        assert!((0..100).any(returns));
-    }
-}
