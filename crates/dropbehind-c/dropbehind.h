@@ -86,11 +86,13 @@ const char *dropbehind_version(void);
 dropbehind_attached *dropbehind_attach(int fd, const dropbehind_options *options);
 
 // Reports that a write of `length` bytes at `offset` has completed. With O_APPEND the offset
-// doesn't matter. A few atomic operations; it never waits.
+// doesn't matter: all that the file has grown by counts as appended here. A few atomic operations; it never waits.
 //
 // Returns 1 if so much is unwritten that the caller should submit no more before
 // dropbehind_wait_for_room, and 0 otherwise.
-int dropbehind_wrote(dropbehind_attached *attached, uint64_t offset, uint64_t length);
+int dropbehind_wrote(dropbehind_attached *attached,
+                     uint64_t offset,
+                     uint64_t length);
 
 // Waits until dropbehind_wrote would return 0.
 void dropbehind_wait_for_room(dropbehind_attached *attached);

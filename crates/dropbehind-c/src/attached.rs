@@ -65,7 +65,7 @@ pub unsafe extern "C" fn dropbehind_attach(
 }
 
 /// Reports that a write of `length` bytes at `offset` has completed. With O_APPEND the offset
-/// doesn't matter. A few atomic operations; it never waits.
+/// doesn't matter: all that the file has grown by counts as appended here. A few atomic operations; it never waits.
 ///
 /// Returns 1 if so much is unwritten that the caller should submit no more before
 /// dropbehind_wait_for_room, and 0 otherwise.

@@ -1,6 +1,7 @@
 //! A file that this process has open through the library, as its users and the flusher see
 //! it.
 
+mod appends;
 pub(crate) mod claims;
 pub(crate) mod fetchers;
 pub(crate) mod reader;
@@ -22,6 +23,7 @@ use crate::disk_handle::{DiskHandle, Message};
 use crate::flusher::Flusher;
 use crate::trace::Label;
 use crate::{lock, residency};
+use appends::Appends;
 use claims::Claims;
 pub use reader::Reader;
 
@@ -90,8 +92,9 @@ pub struct OwnFile {
     counters: Mutex<Stats>,
     /// Bytes that readers dropped themselves because the flusher was behind.
     pub(crate) helped_bytes: AtomicU64,
-    /// The mode of the last append, whose offset only the kernel knows.
-    append_mode: AtomicU8,
+    appends: Mutex<Appends>,
+    /// The mode of the last write.
+    last_mode: AtomicU8,
     /// One of the program's fsyncs has failed, perhaps before the flusher had its
     /// description.
     failed_sync: AtomicBool,
@@ -140,7 +143,8 @@ impl OwnFile {
             settled_word: AtomicU32::new(0),
             counters: Mutex::new(Stats::default()),
             helped_bytes: AtomicU64::new(0),
-            append_mode: AtomicU8::new(0),
+            appends: Mutex::default(),
+            last_mode: AtomicU8::new(0),
             failed_sync: AtomicBool::new(false),
             closed_early: AtomicBool::new(false),
             given_back: AtomicBool::new(false),
@@ -193,6 +197,11 @@ impl OwnFile {
     /// Reports a write that has returned, and does whatever is due.
     pub fn wrote(self: &Arc<Self>, fd: BorrowedFd<'_>, range: ByteRange, bytes: u64, mode: Mode) {
         let due = self.tell_written(fd, range, bytes, mode);
+        self.slow_down(due, bytes);
+    }
+
+    /// Does what is due after a write of `bytes` bytes.
+    fn slow_down(&self, due: Due, bytes: u64) {
         if due == Due::default() {
             return;
         }
@@ -213,13 +222,20 @@ impl OwnFile {
         bytes: u64,
         mode: Mode,
     ) -> Due {
-        self.append_mode.store(mode.to_bits(), Ordering::Relaxed);
+        self.last_mode.store(mode.to_bits(), Ordering::Relaxed);
+        if range.is_empty() {
+            return self.told(fd, self.slot.wrote_somewhere(bytes));
+        }
         let mut counted = bytes;
         let mut due = Due::default();
         for run in Run::covering(range, mode) {
             due = due.and(self.slot.wrote(run, counted));
             counted = 0;
         }
+        self.told(fd, due)
+    }
+
+    fn told(self: &Arc<Self>, fd: BorrowedFd<'_>, due: Due) -> Due {
         if due.kick {
             self.register(fd);
             self.kick();
@@ -438,11 +454,6 @@ impl OwnFile {
         *lock(&self.config)
     }
 
-    /// The mode of the last append.
-    pub(crate) fn append_mode(&self) -> Mode {
-        Mode::from_bits(self.append_mode.load(Ordering::Relaxed))
-    }
-
     /// What was cached before the first I/O that may have to drop, if somebody has looked since this
     /// was called last.
     pub(crate) fn take_before(&self) -> Option<ResidencyMap> {
@@ -517,6 +528,11 @@ impl OwnFile {
 
     /// Tells the flusher that the file's size was set.
     pub fn resized(&self, size_bytes: u64) {
+        lock(&self.appends).resized(size_bytes);
+        self.tell_resized(size_bytes);
+    }
+
+    fn tell_resized(&self, size_bytes: u64) {
         lock(&self.config).size_bytes = size_bytes;
         if self.looked_ns.load(Ordering::Acquire) != 0
             && let Some(before) = lock(&self.before).as_mut()
@@ -580,7 +596,8 @@ impl OwnFile {
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let mut counters = *lock(&self.counters);
         if self.is_refused() {
-            let written = slot.writes.total() * u64::from(self.append_mode().drops());
+            let mode = Mode::from_bits(self.last_mode.load(Ordering::Relaxed));
+            let written = slot.writes.total() * u64::from(mode.drops());
             let brought = written + slot.reads.total();
             counters.brought_bytes = brought.next_multiple_of(dropbehind_linux::page_size());
             // Its readers drop behind themselves.

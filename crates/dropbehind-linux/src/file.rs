@@ -279,6 +279,16 @@ pub fn size_bytes(fd: BorrowedFd<'_>) -> io::Result<u64> {
     size_of_stat(fd, &rustix::fs::fstat(fd)?)
 }
 
+/// An open file's position, in bytes: lseek(2). A write(2) with `O_APPEND` leaves it at the end of
+/// what it appended (`vfs_write` in the kernel's fs/read_write.c). A pwrite(2) does not move it.
+///
+/// # Errors
+///
+/// Those of lseek(2).
+pub fn position(fd: BorrowedFd<'_>) -> io::Result<u64> {
+    Ok(rustix::fs::tell(fd)?)
+}
+
 fn filesystem_of(fd: BorrowedFd<'_>, kind: FileKind) -> io::Result<FsKind> {
     if kind == FileKind::Block {
         return Ok(FsKind::BlockDevice);

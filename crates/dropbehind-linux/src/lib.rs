@@ -98,7 +98,7 @@ pub use extents::extent_count;
 pub use fanotify::{Event, EventBuffer, EventMask, Events, Fanotify, MarkLife, MarkTarget};
 pub use file::{
     AccessMode, FileId, FileInfo, FileKind, FileStat, FsKind, StatusFlags, file_info, file_stat,
-    filesystem, filesystem_tag, size_bytes, status_flags,
+    filesystem, filesystem_tag, position, size_bytes, status_flags,
 };
 pub use file_advice::{FileAdvice, FileAdviceTrace, Usage};
 pub use fork::fork_generation;

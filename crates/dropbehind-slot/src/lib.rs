@@ -158,7 +158,16 @@ impl Slot {
 
     /// Reports that `bytes` bytes were written to the pages of `run`.
     pub fn wrote(&self, run: Run, bytes: u64) -> Due {
-        let Pushed { crowded, turn } = self.writes.push(run);
+        let pushed = self.writes.push(run);
+        self.counted(bytes, pushed)
+    }
+
+    /// Reports that `bytes` bytes were written somewhere.
+    pub fn wrote_somewhere(&self, bytes: u64) -> Due {
+        self.counted(bytes, Pushed::default())
+    }
+
+    fn counted(&self, bytes: u64, Pushed { crowded, turn }: Pushed) -> Due {
         let total = self.writes.count(bytes);
         total_order();
         if self.outstanding_of(total) > self.limit.load(Ordering::Relaxed) {

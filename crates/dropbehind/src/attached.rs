@@ -90,7 +90,7 @@ impl<F: AsFd> Attached<F> {
     }
 
     /// A write of `length` bytes at `offset` has completed. With `O_APPEND`, the offset doesn't
-    /// matter. A few atomic operations, and a wake-up of the flusher for each batch; it never
+    /// matter: all that the file has grown by counts as appended by this program. A few atomic operations, and a wake-up of the flusher for each batch; it never
     /// waits.
     ///
     /// Returns true if so much is unwritten that the program should submit no more before
@@ -100,13 +100,13 @@ impl<F: AsFd> Attached<F> {
         let Some(handle) = self.handle().filter(|_| !self.facts.mode.is_buffered()) else {
             return false;
         };
-        let range = ByteRange::new(offset, offset.saturating_add(length));
-        handle.tell_written(
-            self.fd(),
-            range,
-            length,
-            self.facts.effective(self.facts.mode),
-        );
+        let mode = self.facts.effective(self.facts.mode);
+        if self.facts.flags.append {
+            handle.tell_only_append(self.fd(), length, mode);
+        } else {
+            let range = ByteRange::new(offset, offset.saturating_add(length));
+            handle.tell_written(self.fd(), range, length, mode);
+        }
         handle.is_over_limit()
     }
 

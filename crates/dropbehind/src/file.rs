@@ -181,6 +181,12 @@ impl File {
         result
     }
 
+    pub(crate) fn before_resize(&self) {
+        if let Some(handle) = self.line() {
+            handle.place_appends(self.as_fd());
+        }
+    }
+
     pub(crate) fn was_resized(&self, size_bytes: u64) {
         self.shared.size_bytes.store(size_bytes, Ordering::Relaxed);
         if let Some(handle) = self.line() {

@@ -38,6 +38,8 @@ impl File {
         &self.file
     }
 
+    pub(crate) fn before_resize(&self) {}
+
     pub(crate) fn was_resized(&self, _size_bytes: u64) {}
 
     pub(crate) fn moved_to(&self, _position: u64) {}

@@ -132,6 +132,26 @@ fn what_a_ring_writes_is_written_and_goes() {
     }
 }
 
+/// Only the kernel knows where each went, and it finishes them in any order.
+#[test]
+fn what_a_ring_appends_is_written_and_goes() {
+    for kind in [Fs::Ext4, Fs::Xfs, Fs::Btrfs].map(Kind::Mounted) {
+        need!(all kind.needs());
+        let place = Place::new(kind, SIZE);
+        let mut options = File::options();
+        let file = options.append(true).create(true).open(place.path());
+        let file = file.unwrap();
+        let attached = dontcache().attach(&file).unwrap();
+        write_all(&attached);
+        attached.synced(file.sync_all()).unwrap();
+        assert!(attached.settle(PATIENCE));
+        let stats = attached.stats();
+        assert_eq!(cached_bytes(&place.path()), 0, "{kind:?}: {stats:?}");
+        assert_eq!((stats.bytes_written, stats.brought_bytes), (SIZE, SIZE));
+        assert_eq!(file.metadata().unwrap().len(), SIZE);
+    }
+}
+
 #[test]
 fn what_a_ring_reads_goes_and_what_was_cached_stays() {
     for kind in kinds() {

@@ -32,9 +32,6 @@ impl DiskThread {
                 }
                 Message::Resized(number, size_bytes) => {
                     self.drain(number);
-                    if let Some(own) = self.own(number) {
-                        own.resized(size_bytes);
-                    }
                     self.disk
                         .resized(now_ns, StreamId(number.into()), size_bytes);
                 }

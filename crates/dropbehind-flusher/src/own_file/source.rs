@@ -15,8 +15,8 @@ use crate::residency;
 /// A slot in which nothing was found for this long is at rest.
 const REST_NS: u64 = 200_000_000;
 /// Writers wait long before they have written so much in a row. So a longer range is that of one
-/// huge write, or far more than was written: a thread moved the position that others write at, or
-/// somebody made a file of appends longer. Passing all of it could take hours.
+/// huge write, or far more than was written: a thread moved the position that others write at.
+/// Passing all of it could take hours.
 const WIDE_BYTES: u64 = 64 << 20;
 
 /// Why no page of a file is dropped.
@@ -63,17 +63,10 @@ pub(crate) struct OwnSource {
     counted: Cell<bool>,
     /// Permanent. Asking once more would take the error from files opened later.
     keeping: Cell<Option<Keeping>>,
-    size_bytes: u64,
     /// The writers' and readers' totals up to which all ranges have been handed to the
     /// policy.
     written_total: u64,
     read_total: u64,
-    /// The writers' total up to which appends have been handed to the policy.
-    appended_total: u64,
-    /// The same when the size was last set.
-    resized_total: u64,
-    /// Where the first append since then went. It is negative if the file has been truncated again.
-    first: i64,
     /// The slot's totals at the last drain, handed on or not.
     seen_totals: (u64, u64),
     /// When the last write or read was found in the slot.
@@ -86,9 +79,7 @@ pub(crate) struct OwnSource {
 impl OwnSource {
     /// `fd` is the flusher's own description if `sharing` says so.
     pub(crate) fn new(file: Arc<OwnFile>, fd: BorrowedFd<'_>, sharing: Sharing) -> OwnSource {
-        let size_bytes = file.config().size_bytes;
         OwnSource {
-            size_bytes,
             file,
             sharing,
             askable: match sharing {
@@ -100,9 +91,6 @@ impl OwnSource {
             keeping: Cell::new(None),
             written_total: 0,
             read_total: 0,
-            appended_total: 0,
-            resized_total: 0,
-            first: size_bytes.cast_signed(),
             seen_totals: (0, 0),
             active_ns: 0,
             quiet: false,
@@ -140,20 +128,22 @@ impl OwnSource {
             self.seen_totals = (written_total, read_total);
             self.active_ns = now_ns;
         }
-        let o_append = file.config().o_append;
-        let writes = file.slot.writes.drain(|run| {
-            if !o_append {
-                tell(fd, run.range(), run.mode(), told);
-            }
-        });
+        let writes = file
+            .slot
+            .writes
+            .drain(|run| tell(fd, run.range(), run.mode(), told));
+        let appends = file.try_place_appends(fd);
         // Writers look before they write, so the map that decides about these writes is there.
         if let Some(before) = file.take_before() {
             disk.was_cached(now_ns, id, before);
         }
-        if o_append && self.appended_total < written_total {
-            self.drain_appended(now_ns, fd, disk, written_total, told);
-        }
         disk.wrote_all(now_ns, id, told.drain(..));
+        if let Some(Some(placed)) = &appends {
+            if let Some(size_bytes) = placed.truncated {
+                disk.resized(now_ns, id, size_bytes);
+            }
+            disk.wrote(now_ns, id, placed.range, placed.mode);
+        }
         if let Some((span, modes)) = writes.lost {
             let parts = residency::cached_parts(fd, span);
             for mode in Drained::lost_modes(modes) {
@@ -164,54 +154,7 @@ impl OwnSource {
             self.written_total = written_total;
             disk.written_until(now_ns, id, written_total);
         }
-        writes.complete && reads.complete
-    }
-
-    /// Only the kernel knows where an append went, unless the writer made another call. So
-    /// everything up to the file's new end counts as appended.
-    ///
-    /// If somebody truncated the file, the appends since then are its last bytes. A write under way
-    /// may have put bytes there that it has not reported. Then the appends seem to begin further
-    /// behind, and a later drain finds the rest of them.
-    fn drain_appended(
-        &mut self,
-        now_ns: u64,
-        fd: BorrowedFd<'_>,
-        disk: &mut Disk,
-        written_total: u64,
-        told: &mut Vec<(ByteRange, Mode)>,
-    ) {
-        let Ok(size_bytes) = dropbehind_linux::size_bytes(fd) else {
-            return;
-        };
-        let id = StreamId(self.file.number.into());
-        let before_bytes = self.size_bytes;
-        let is_truncated = size_bytes < before_bytes;
-        if is_truncated {
-            self.resized(size_bytes);
-        }
-        let appended_bytes = written_total - self.resized_total;
-        let first = size_bytes.cast_signed() - appended_bytes.cast_signed();
-        let start = match first < self.first {
-            true => before_bytes.min(u64::try_from(first).unwrap_or(0)),
-            false => before_bytes.min(size_bytes),
-        };
-        self.first = self.first.min(first);
-        self.size_bytes = size_bytes;
-        self.appended_total = written_total;
-        if is_truncated {
-            // In doubt, what others had in front of its end stays.
-            disk.resized(now_ns, id, if first <= 0 { start } else { size_bytes });
-        }
-        let range = ByteRange::new(start, size_bytes);
-        tell(fd, range, self.file.append_mode(), told);
-    }
-
-    /// The file's size was set: what is appended from now on begins there.
-    pub(crate) fn resized(&mut self, size_bytes: u64) {
-        self.size_bytes = size_bytes;
-        self.first = size_bytes.cast_signed();
-        self.resized_total = self.appended_total;
+        writes.complete && reads.complete && appends.is_some()
     }
 
     /// Notes that pages of the file were counted, and may look clean from now on.

@@ -39,6 +39,11 @@ impl File {
             return result;
         }
         handle.look_before(self.as_fd(), mode);
+        let effective = self.shared.facts.effective(mode);
+        if self.shared.facts.flags.append {
+            let write = || self.write_plain(bufs, offset);
+            return handle.append(self.as_fd(), effective, offset.is_none(), write);
+        }
         let result = self.write_plain(bufs, offset);
         if let Ok(count) = result
             && count > 0
@@ -55,12 +60,7 @@ impl File {
                     ByteRange::new(start.min(end.saturating_sub(bytes)), end)
                 }
             };
-            handle.wrote(
-                self.as_fd(),
-                range,
-                bytes,
-                self.shared.facts.effective(mode),
-            );
+            handle.wrote(self.as_fd(), range, bytes, effective);
         }
         result
     }

@@ -24,6 +24,7 @@ everywhere! {
     an_overwrite_long_after_a_read_keeps_what_others_read: 32;
     an_overwrite_after_a_mode_that_keeps_keeps_exactly_what_was_there: 32;
     an_overwrite_keeps_what_others_appended_since_the_open: 16;
+    appends_keep_exactly_what_others_append_meanwhile: 16;
     random_reads_keep_exactly_what_others_had: 32;
     long_reads_at_one_position_keep_exactly_what_others_had: 96;
     what_others_cache_ahead_of_a_stream_stays: 64;
@@ -188,6 +189,49 @@ fn an_overwrite_keeps_what_others_appended_since_the_open(place: &Place) {
             all_kept(reclaim, &path, &before, &file)?;
             check_on_disk(&path, 2, end);
         }
+        Ok(())
+    });
+}
+
+/// A page is theirs if they appended its first byte.
+fn appends_keep_exactly_what_others_append_meanwhile(place: &Place) {
+    if place.is_raw() {
+        // At the end of a device there is no room to append.
+        return;
+    }
+    let path = place.path();
+    let page = residency::page_bytes();
+    in_some_attempt(|reclaim| {
+        let _ = std::fs::remove_file(&path);
+        let mut others = std::fs::File::create(&path).unwrap();
+        let mut file = OpenOptions::new().append(true).open(&path).unwrap();
+        let mut dice = Dice::new(9);
+        let (mut end, mut theirs) = (0, Vec::new());
+        let mut turn = 0;
+        while end < place.size_bytes() {
+            // The library looks where the first two of its appends went, and has learned then that
+            // it is not alone.
+            let is_theirs = turn == 1 || turn > 2 && dice.once_in(2);
+            let length = match (turn, dice.once_in(2)) {
+                (0..3, _) => 16 * KIB,
+                (_, true) => dice.below(300) + 1,
+                (_, false) => dice.below(30 * KIB) + 1,
+            };
+            turn += 1;
+            if is_theirs {
+                others.seek(SeekFrom::End(0)).unwrap();
+                write_pattern(&mut others, 1, end, length, MIB);
+            } else {
+                write_pattern(&mut file, 1, end, length, MIB);
+            }
+            end += length;
+            theirs.resize(end.div_ceil(page) as usize, is_theirs);
+        }
+        file.sync_all().unwrap();
+        settle(&file);
+        assert_balanced(&file.stats());
+        all_kept(reclaim, &path, &theirs, &file)?;
+        check_on_disk(&path, 1, end);
         Ok(())
     });
 }
