@@ -66,12 +66,6 @@ impl Appends {
         self.alone_bytes < ALONE_BYTES || self.unplaced_bytes >= LOOK_BYTES
     }
 
-    /// Returns false if the position is `at` only because another thread reads there.
-    fn may_end(&self, at: u64, fd: BorrowedFd<'_>) -> bool {
-        let end = self.end.unwrap_or(0) + self.unplaced_bytes;
-        at >= end || size_bytes(fd).is_ok_and(|size_bytes| size_bytes < end)
-    }
-
     /// The last appended byte is before `at`, or the file ends there. The last `last_bytes` of
     /// these bytes are known to be appended here, in any case.
     fn place(&mut self, at: u64, last_bytes: u64) -> Placed {
@@ -98,6 +92,20 @@ impl Appends {
             mode: self.mode,
             truncated,
         }
+    }
+
+    /// The same after an append of `last_bytes`, which has moved the file's position behind them
+    /// unless another thread has moved it since.
+    fn place_last(&mut self, fd: BorrowedFd<'_>, last_bytes: u64) -> Option<Placed> {
+        let at = position(fd).ok()?;
+        let end = self.end.unwrap_or(0) + self.unplaced_bytes;
+        if at == end {
+            return Some(self.place(at, last_bytes));
+        }
+        // Seeks go beyond the end, too. If the file ends where it should, nobody else appended.
+        let size_bytes = size_bytes(fd).ok()?;
+        let may_end = (last_bytes..=size_bytes).contains(&at) && (at > end || size_bytes < end);
+        may_end.then(|| self.place(at, last_bytes))
     }
 
     /// The same for a file that nobody is appending to.
@@ -146,13 +154,9 @@ impl OwnFile {
         appends.append(bytes, mode);
         let placed = if !appends.is_due() {
             None
-        } else if moves {
-            match position(fd) {
-                Ok(at) if appends.may_end(at, fd) => Some(appends.place(at, bytes)),
-                _ => appends.place_at_end(fd),
-            }
         } else {
-            appends.place_at_end(fd)
+            let placed = moves.then(|| appends.place_last(fd, bytes)).flatten();
+            placed.or_else(|| appends.place_at_end(fd))
         };
         let due = self.tell_appended(fd, placed, bytes, mode);
         drop(appends);

@@ -1,8 +1,9 @@
 //! Files that are written leave nothing behind.
 
 use std::fs;
-use std::io::{Seek, Write};
+use std::io::{Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -30,6 +31,7 @@ everywhere! {
     random_writes_leave_nothing: 64;
     threads_at_one_position_leave_nothing: 64;
     threads_that_append_leave_nothing: 24;
+    appends_while_another_thread_seeks_leave_nothing: 16;
     writes_after_a_read_leave_nothing: 16;
 }
 
@@ -339,6 +341,51 @@ fn threads_that_append_leave_nothing(place: &Place) {
     assert_balanced(&stats);
     let size_bytes = fs::metadata(&path).unwrap().len();
     assert_eq!(stats.bytes_written, size_bytes);
+}
+
+/// The position is then anywhere after an append, also beyond the end.
+fn appends_while_another_thread_seeks_leave_nothing(place: &Place) {
+    if place.is_raw() {
+        return;
+    }
+    let path = place.path();
+    let mut options = OpenOptions::new();
+    let mut file = options.append(true).create(true).open(&path).unwrap();
+    let mut dice = Dice::new(1);
+    let mut end = 0;
+    let mut clone = file.try_clone().unwrap();
+    let mut dice_of_seeks = Dice::new(2);
+    let seek = || {
+        let to = dice_of_seeks.below(1 << 30);
+        clone.seek(SeekFrom::Start(to)).unwrap();
+    };
+    beside(seek, || {
+        while end < place.size_bytes() {
+            let length = dice.below(100 * KIB) + 1;
+            write_pattern(&mut file, 1, end, length, MIB);
+            end += length;
+        }
+    });
+    settle(&file);
+    let stats = file.stats();
+    assert_eq!(cached_bytes(&path), 0, "{stats:?}");
+    assert_balanced(&stats);
+    assert_eq!(stats.bytes_written, end);
+    check_on_disk(&path, 1, end);
+}
+
+/// Does `disturb` again and again while `work` is done.
+fn beside(mut disturb: impl FnMut() + Send, work: impl FnOnce()) {
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                disturb();
+            }
+        });
+        work();
+        done.store(true, Ordering::Relaxed);
+    });
 }
 
 /// The kernel would cut what is longer.
