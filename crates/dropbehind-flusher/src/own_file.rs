@@ -527,11 +527,6 @@ impl OwnFile {
     }
 
     /// Tells the flusher that the file's size was set.
-    pub fn resized(&self, size_bytes: u64) {
-        lock(&self.appends).resized(size_bytes);
-        self.tell_resized(size_bytes);
-    }
-
     fn tell_resized(&self, size_bytes: u64) {
         lock(&self.config).size_bytes = size_bytes;
         if self.looked_ns.load(Ordering::Acquire) != 0

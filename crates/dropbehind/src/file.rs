@@ -181,17 +181,14 @@ impl File {
         result
     }
 
-    pub(crate) fn before_resize(&self) {
-        if let Some(handle) = self.line() {
-            handle.place_appends(self.as_fd());
+    pub(crate) fn resize(&self, size_bytes: u64) -> io::Result<()> {
+        let set = || self.file().set_len(size_bytes);
+        match self.line() {
+            Some(handle) => handle.resize(self.as_fd(), size_bytes, set)?,
+            None => set()?,
         }
-    }
-
-    pub(crate) fn was_resized(&self, size_bytes: u64) {
         self.shared.size_bytes.store(size_bytes, Ordering::Relaxed);
-        if let Some(handle) = self.line() {
-            handle.resized(size_bytes);
-        }
+        Ok(())
     }
 
     /// Sets our copy of the file position.

@@ -38,9 +38,9 @@ impl File {
         &self.file
     }
 
-    pub(crate) fn before_resize(&self) {}
-
-    pub(crate) fn was_resized(&self, _size_bytes: u64) {}
+    pub(crate) fn resize(&self, size_bytes: u64) -> io::Result<()> {
+        self.file().set_len(size_bytes)
+    }
 
     pub(crate) fn moved_to(&self, _position: u64) {}
 

@@ -121,7 +121,7 @@ impl Appends {
         self.mode = mode;
     }
 
-    pub(super) fn resized(&mut self, size_bytes: u64) {
+    fn resized(&mut self, size_bytes: u64) {
         self.end = Some(size_bytes);
         self.unplaced_bytes = 0;
         self.floor = 0;
@@ -205,9 +205,28 @@ impl OwnFile {
         self.tell_written(fd, placed.range, bytes, placed.mode)
     }
 
-    /// Reports where the last appends went, before the file's size is set.
-    pub fn place_appends(self: &Arc<Self>, fd: BorrowedFd<'_>) {
-        if let Some(placed) = lock(&self.appends).place_at_end(fd) {
+    /// Sets the file's size by `set`, and tells the flusher. No other thread appends meanwhile, so
+    /// what is appended before and after it can be told apart.
+    ///
+    /// # Errors
+    /// Those of `set`.
+    pub fn resize(
+        self: &Arc<Self>,
+        fd: BorrowedFd<'_>,
+        size_bytes: u64,
+        set: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<()> {
+        let mut appends = lock(&self.appends);
+        self.place_appends(fd, &mut appends);
+        set()?;
+        appends.resized(size_bytes);
+        self.tell_resized(size_bytes);
+        Ok(())
+    }
+
+    /// Reports where the last appends went.
+    fn place_appends(self: &Arc<Self>, fd: BorrowedFd<'_>, appends: &mut Appends) {
+        if let Some(placed) = appends.place_at_end(fd) {
             self.tell_appended(fd, Some(placed), 0, Mode::BUFFERED);
         }
     }

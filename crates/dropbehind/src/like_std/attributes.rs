@@ -20,10 +20,7 @@ impl File {
     /// # Errors
     /// Those of `ftruncate(2)`.
     pub fn set_len(&self, size_bytes: u64) -> io::Result<()> {
-        self.before_resize();
-        self.file().set_len(size_bytes)?;
-        self.was_resized(size_bytes);
-        Ok(())
+        self.resize(size_bytes)
     }
 
     /// Changes the file's permissions.

@@ -32,6 +32,7 @@ everywhere! {
     threads_at_one_position_leave_nothing: 64;
     threads_that_append_leave_nothing: 24;
     appends_while_another_thread_seeks_leave_nothing: 16;
+    appends_while_another_thread_sets_the_size_leave_nothing: 64;
     writes_after_a_read_leave_nothing: 16;
 }
 
@@ -372,6 +373,37 @@ fn appends_while_another_thread_seeks_leave_nothing(place: &Place) {
     assert_balanced(&stats);
     assert_eq!(stats.bytes_written, end);
     check_on_disk(&path, 1, end);
+}
+
+fn appends_while_another_thread_sets_the_size_leave_nothing(place: &Place) {
+    if place.is_raw() {
+        return;
+    }
+    let path = place.path();
+    let mut options = OpenOptions::new();
+    let mut file = options.append(true).create(true).open(&path).unwrap();
+    let clone = file.try_clone().unwrap();
+    let mut dice_of_sizes = Dice::new(1);
+    let set_size = || {
+        let pages = clone.metadata().unwrap().len() / residency::page_bytes();
+        let kept = dice_of_sizes.below(pages + 1) * residency::page_bytes();
+        clone.set_len(kept).unwrap();
+        std::thread::sleep(Duration::from_micros(dice_of_sizes.below(3000)));
+    };
+    let mut dice = Dice::new(2);
+    let mut written = 0;
+    beside(set_size, || {
+        while written < place.size_bytes() {
+            let block = vec![7; dice.below(100 * KIB) as usize + 1];
+            file.write_all(&block).unwrap();
+            written += block.len() as u64;
+        }
+    });
+    settle(&file);
+    let stats = file.stats();
+    assert_eq!(cached_bytes(&path), 0, "{stats:?}");
+    assert_balanced(&stats);
+    assert_eq!(stats.bytes_written, written);
 }
 
 /// Does `disturb` again and again while `work` is done.
