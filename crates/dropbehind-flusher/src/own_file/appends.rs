@@ -122,9 +122,14 @@ impl Appends {
     }
 
     fn resized(&mut self, size_bytes: u64) {
+        let page_end = self.end.map_or(0, |end| end.next_multiple_of(page_size()));
         self.end = Some(size_bytes);
         self.unplaced_bytes = 0;
-        self.floor = 0;
+        // If others have appended, the page that is cut may be theirs.
+        self.floor = match self.floor > 0 && size_bytes < page_end {
+            true => size_bytes.next_multiple_of(page_size()),
+            false => 0,
+        };
     }
 }
 

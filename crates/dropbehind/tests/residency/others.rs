@@ -25,6 +25,7 @@ everywhere! {
     an_overwrite_after_a_mode_that_keeps_keeps_exactly_what_was_there: 32;
     an_overwrite_keeps_what_others_appended_since_the_open: 16;
     appends_keep_exactly_what_others_append_meanwhile: 16;
+    appends_after_a_cut_keep_the_page_that_others_began: 16;
     random_reads_keep_exactly_what_others_had: 32;
     long_reads_at_one_position_keep_exactly_what_others_had: 96;
     what_others_cache_ahead_of_a_stream_stays: 64;
@@ -232,6 +233,36 @@ fn appends_keep_exactly_what_others_append_meanwhile(place: &Place) {
         assert_balanced(&file.stats());
         all_kept(reclaim, &path, &theirs, &file)?;
         check_on_disk(&path, 1, end);
+        Ok(())
+    });
+}
+
+fn appends_after_a_cut_keep_the_page_that_others_began(place: &Place) {
+    if place.is_raw() {
+        return;
+    }
+    let path = place.path();
+    let page = residency::page_bytes();
+    // Short enough that each page is a folio of its own.
+    let block = page / 2;
+    in_some_attempt(|reclaim| {
+        let _ = std::fs::remove_file(&path);
+        let mut others = std::fs::File::create(&path).unwrap();
+        let mut file = OpenOptions::new().append(true).open(&path).unwrap();
+        write_pattern(&mut file, 1, 0, 8 * page, block);
+        others.seek(SeekFrom::End(0)).unwrap();
+        write_pattern(&mut others, 1, 8 * page, 8 * page, block);
+        // So that the library learns of the others.
+        write_pattern(&mut file, 1, 16 * page, 8 * page, block);
+        let cut = 12 * page + 100;
+        file.set_len(cut).unwrap();
+        write_pattern(&mut file, 1, cut, 8 * page, block);
+        file.sync_all().unwrap();
+        settle(&file);
+        assert_balanced(&file.stats());
+        let theirs: Vec<bool> = (0..21).map(|number| (8..13).contains(&number)).collect();
+        all_kept(reclaim, &path, &theirs, &file)?;
+        check_on_disk(&path, 1, cut + 8 * page);
         Ok(())
     });
 }
