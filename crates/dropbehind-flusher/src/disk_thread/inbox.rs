@@ -31,9 +31,12 @@ impl DiskThread {
                     self.disk.synced(now_ns, StreamId(number.into()));
                 }
                 Message::Resized(number, size_bytes) => {
+                    let id = StreamId(number.into());
+                    // The slot may have writes of before and of after it. After it, what others had
+                    // cached is gone.
+                    self.disk.resized(now_ns, id, size_bytes);
                     self.drain(number);
-                    self.disk
-                        .resized(now_ns, StreamId(number.into()), size_bytes);
+                    self.disk.resized(now_ns, id, size_bytes);
                 }
                 Message::Flush(number) => self.flush(now_ns, number),
                 Message::Read(number, range) => {

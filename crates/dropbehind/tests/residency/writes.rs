@@ -26,6 +26,7 @@ everywhere! {
     a_closed_file_leaves_nothing_once_drained: 48;
     appends_leave_nothing: 24;
     appends_to_a_file_that_others_truncate_leave_nothing: 24;
+    appends_to_a_cached_file_that_is_truncated_leave_nothing: 16;
     scattered_writes_that_others_truncate_leave_nothing: 24;
     native_writes_of_a_new_file_leave_nothing: 24;
     random_writes_leave_nothing: 64;
@@ -190,6 +191,32 @@ fn appends_to_a_file_that_others_truncate_leave_nothing(place: &Place) {
     }
     settle(&file);
     assert_eq!(cached_bytes(&path), 0, "{:?}", file.stats());
+}
+
+/// What others had cached is gone then.
+fn appends_to_a_cached_file_that_is_truncated_leave_nothing(place: &Place) {
+    if place.is_raw() {
+        return;
+    }
+    let path = place.path();
+    for by_others in [true, false] {
+        fs::write(&path, pattern::filled(1, 0, MIB as usize)).unwrap();
+        let mut file = OpenOptions::new().append(true).open(&path).unwrap();
+        write_pattern(&mut file, 1, MIB, 64 * KIB, MIB);
+        settle(&file);
+        if by_others {
+            let other = fs::File::options().write(true).open(&path).unwrap();
+            other.set_len(0).unwrap();
+        } else {
+            file.set_len(0).unwrap();
+        }
+        write_pattern(&mut file, 1, 0, 512 * KIB, MIB);
+        settle(&file);
+        let stats = file.stats();
+        assert_eq!((cached_bytes(&path), stats.left_bytes), (0, 0), "{stats:?}");
+        assert_balanced(&stats);
+        check_on_disk(&path, 1, 512 * KIB);
+    }
 }
 
 /// Nothing of them is cached any more, so nothing is left either.
