@@ -480,6 +480,7 @@ impl OwnFile {
     /// one was announced.
     pub fn close(self: &Arc<Self>, fd: BorrowedFd<'_>) {
         self.claims.release_all();
+        self.end_appends(fd);
         if self.await_registration(fd) {
             self.disk.post(Message::Closed(self.number));
         } else {

@@ -229,6 +229,11 @@ impl OwnFile {
         Ok(())
     }
 
+    /// Reports where the last appends went, before others append to the same description.
+    pub(super) fn end_appends(self: &Arc<Self>, fd: BorrowedFd<'_>) {
+        self.place_appends(fd, &mut lock(&self.appends));
+    }
+
     /// Reports where the last appends went.
     fn place_appends(self: &Arc<Self>, fd: BorrowedFd<'_>, appends: &mut Appends) {
         if let Some(placed) = appends.place_at_end(fd) {

@@ -26,6 +26,7 @@ everywhere! {
     a_closed_file_leaves_nothing_once_drained: 48;
     appends_leave_nothing: 24;
     appends_to_a_file_that_others_truncate_leave_nothing: 24;
+    appends_before_the_program_takes_the_file_back_leave_nothing: 16;
     appends_to_a_cached_file_that_is_truncated_leave_nothing: 16;
     scattered_writes_that_others_truncate_leave_nothing: 24;
     native_writes_of_a_new_file_leave_nothing: 24;
@@ -191,6 +192,23 @@ fn appends_to_a_file_that_others_truncate_leave_nothing(place: &Place) {
     }
     settle(&file);
     assert_eq!(cached_bytes(&path), 0, "{:?}", file.stats());
+}
+
+/// It may append by itself before the flusher looks where the last appends went.
+fn appends_before_the_program_takes_the_file_back_leave_nothing(place: &Place) {
+    if place.is_raw() {
+        return;
+    }
+    let path = place.path();
+    let (page, mut options) = (residency::page_bytes(), OpenOptions::new());
+    let mut file = options.append(true).create(true).open(&path).unwrap();
+    write_pattern(&mut file, 1, 0, 3 * page, page);
+    let mut taken = file.into_std();
+    write_pattern(&mut taken, 1, 3 * page, 4 * page, page);
+    taken.sync_all().unwrap();
+    assert!(Flusher::shared().unwrap().drain(PATIENCE));
+    assert!(cached_bytes(&path) <= 4 * page);
+    check_on_disk(&path, 1, 7 * page);
 }
 
 /// What others had cached is gone then.
