@@ -72,6 +72,8 @@ pub(crate) struct OwnSource {
     /// When the last write or read was found in the slot.
     active_ns: u64,
     quiet: bool,
+    /// At the last drain, a thread was appending. So what was appended before is not handed on yet.
+    appending: bool,
     pub(crate) settle_asked: bool,
     pub(crate) closed: bool,
 }
@@ -94,6 +96,7 @@ impl OwnSource {
             seen_totals: (0, 0),
             active_ns: 0,
             quiet: false,
+            appending: false,
             settle_asked: false,
             closed: false,
         }
@@ -133,6 +136,7 @@ impl OwnSource {
             .writes
             .drain(|run| tell(fd, run.range(), run.mode(), told));
         let appends = file.try_place_appends(fd);
+        self.appending = appends.is_none();
         // Writers look before they write, so the map that decides about these writes is there.
         if let Some(before) = file.take_before() {
             disk.was_cached(now_ns, id, before);
@@ -154,7 +158,7 @@ impl OwnSource {
             self.written_total = written_total;
             disk.written_until(now_ns, id, written_total);
         }
-        writes.complete && reads.complete && appends.is_some()
+        writes.complete && reads.complete && !self.appending
     }
 
     /// Notes that pages of the file were counted, and may look clean from now on.
@@ -249,7 +253,9 @@ impl OwnSource {
     /// Returns whether nothing is left to do and no write waits to be drained.
     pub(crate) fn is_settled(&self, disk: &Disk) -> bool {
         let stream = disk.stream(StreamId(self.file.number.into()));
-        stream.is_none_or(|stream| stream.is_settled()) && self.file.slot.outstanding_bytes() == 0
+        stream.is_none_or(|stream| stream.is_settled())
+            && self.file.slot.outstanding_bytes() == 0
+            && !self.appending
     }
 
     /// Returns whether the slot may fill without a kick.

@@ -26,6 +26,7 @@ everywhere! {
     a_closed_file_leaves_nothing_once_drained: 48;
     appends_leave_nothing: 24;
     appends_to_a_file_that_others_truncate_leave_nothing: 24;
+    settling_beside_a_long_append_leaves_nothing_of_a_short_one: 64;
     appends_before_the_program_takes_the_file_back_leave_nothing: 16;
     appends_to_a_cached_file_that_is_truncated_leave_nothing: 16;
     scattered_writes_that_others_truncate_leave_nothing: 24;
@@ -190,6 +191,33 @@ fn appends_to_a_file_that_others_truncate_leave_nothing(place: &Place) {
             other.set_len(kept).unwrap();
         }
     }
+    settle(&file);
+    assert_eq!(cached_bytes(&path), 0, "{:?}", file.stats());
+}
+
+/// While a thread appends, nobody can look where the appends before went.
+fn settling_beside_a_long_append_leaves_nothing_of_a_short_one(place: &Place) {
+    if place.is_raw() {
+        return;
+    }
+    let path = place.path();
+    let (page, mut options) = (residency::page_bytes(), OpenOptions::new());
+    let mut file = options.append(true).create(true).open(&path).unwrap();
+    write_pattern(&mut file, 1, 0, page, page);
+    settle(&file);
+    write_pattern(&mut file, 1, page, page, page);
+    let mut clone = file.try_clone().unwrap();
+    std::thread::scope(|scope| {
+        let block = vec![7; place.size_bytes() as usize];
+        scope.spawn(move || clone.write_all(&block).unwrap());
+        // It is on its way as soon as the file grows.
+        while fs::metadata(&path).unwrap().len() == 2 * page {
+            std::thread::yield_now();
+        }
+        settle(&file);
+        // A process of its own would look too late.
+        assert_eq!(file.residency(page..2 * page).unwrap().cached_bytes, 0);
+    });
     settle(&file);
     assert_eq!(cached_bytes(&path), 0, "{:?}", file.stats());
 }
