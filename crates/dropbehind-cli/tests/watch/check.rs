@@ -56,6 +56,15 @@ fn check_says_where_a_limit_has_no_effect() {
     );
 }
 
+/// A slash at the end means all that is in a folder, also in that of all.
+#[test]
+fn check_finds_nothing_odd_in_a_rule_for_all_paths() {
+    let user = User::new();
+    user.writes("rules", "[[rule]]\npath = \"/\"\nmode = \"dontcache\"\n");
+    let said = finish(&mut user.watch("--check --config rules"));
+    assert_eq!((said.code, said.stderr.as_str()), (0, ""));
+}
+
 #[test]
 fn check_names_each_wrong_line() {
     let user = User::new();

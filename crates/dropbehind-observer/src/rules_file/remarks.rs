@@ -80,7 +80,7 @@ fn of_path(text: &str) -> Option<String> {
     if let Some(folder) = folder.filter(|folder| !folder.exists()) {
         return Some(format!("there is no folder {} now", shown(folder)));
     }
-    if fixed.as_os_str() == text && fixed.is_dir() {
+    if !is_folder && fixed.is_dir() {
         return Some(format!(
             "{text} is a folder, and the rule is about files; write {text}/** for all that is in it"
         ));
