@@ -68,6 +68,8 @@ fn what_was_meant_is_guessed() {
         assert!(!said.stderr.contains("'--b'"), "{line}: {}", said.stderr);
         assert!(!user.file("b").exists(), "{line}");
     }
+    let said = user.runs("cp --mode nonsense a b");
+    assert!(!said.stderr.contains("mean"), "{}", said.stderr);
 }
 
 #[test]

@@ -37,7 +37,14 @@ impl<'t> Mistakes<'t> {
         let (table, errors) = DeTable::parse_recoverable(text);
         for error in &errors {
             let offset = error.span().map_or(0, |span| span.start);
-            self.note(offset, error.message());
+            // TOML's own words for it do not name the key.
+            let key = error.span().and_then(|span| text.get(span));
+            match (error.message(), key) {
+                ("duplicate key", Some(key)) => {
+                    self.note(offset, format!("{key} is given a second time here; keep one of the two"));
+                }
+                (message, _) => self.note(offset, message),
+            }
         }
         match errors.is_empty() {
             true => Ok(table),
@@ -160,7 +167,12 @@ impl<'a, 't> Section<'a, 't> {
     pub fn mode(self, mistakes: &mut Mistakes<'_>) -> Option<Mode> {
         let text = self.text("mode", mistakes)?;
         let mode = text.get_ref().parse::<Mode>();
-        let mode = mode.map_err(|error| format!("{:?} is {error}", text.get_ref()));
+        let mode = mode.map_err(|error| {
+            let names = Mode::ALL.iter().filter_map(|mode| mode.name());
+            let hint = nearest(text.get_ref(), names)
+                .map_or_else(String::new, |near| format!(". Did you mean {near:?}?"));
+            format!("{:?} is {error}{hint}", text.get_ref())
+        });
         mistakes.take(text.span().start, mode)
     }
 

@@ -66,6 +66,22 @@ fn check_finds_nothing_odd_in_a_rule_for_all_paths() {
 }
 
 #[test]
+fn check_guesses_the_mode_and_names_the_key_that_is_there_twice() {
+    let user = User::new();
+    let rule = "[[rule]]\npath = \"/\"\nmode = \"dontcahe\"\n";
+    user.writes("rules", rule);
+    let said = finish(&mut user.watch("--check --config rules"));
+    said.fails(1, "rules:3:8: \"dontcahe\" is not a mode;");
+    said.fails(1, "Did you mean \"dontcache\"?");
+    user.writes("rules", &rule.replace("dontcahe", "nonsense"));
+    let said = finish(&mut user.watch("--check --config rules"));
+    assert!(!said.stderr.contains("Did you mean"), "{}", said.stderr);
+    user.writes("rules", &format!("{rule}mode = \"auto\"\n"));
+    finish(&mut user.watch("--check --config rules"))
+        .fails(1, "rules:4:1: mode is given a second time here; ");
+}
+
+#[test]
 fn check_names_each_wrong_line() {
     let user = User::new();
     user.writes("rules", "mode = \"all\"\n\nwindow = 3\n");

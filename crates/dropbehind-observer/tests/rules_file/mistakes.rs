@@ -188,7 +188,7 @@ fn what_is_no_toml() {
     is_wrong(
         "mode = \"noreuse\"\nmode = \"noreuse\"",
         "2:1",
-        &["duplicate key"],
+        &["mode is given a second time"],
     );
 }
 
