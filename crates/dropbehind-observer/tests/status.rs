@@ -54,7 +54,7 @@ fn snapshot(path: &Path) -> io::Result<Snapshot> {
 #[test]
 fn a_snapshot_a_stream_and_metrics_are_answered() {
     let scratch = Scratch::new().unwrap();
-    let server = Server::start(scratch.file("new/watch.sock"), counting()).unwrap();
+    let server = Server::start(scratch.file("watch.sock"), counting()).unwrap();
     let path = server.path();
 
     let answer = ask(path, "snapshot\n");

@@ -99,12 +99,17 @@ fn outlets_that_cannot_be_are_said_at_once() {
     for (args, saying) in [
         ("--config rules --metrics missing/watch.prom", "missing"),
         ("--config rules --socket rules/sock", "--socket"),
+        (
+            "--config rules --socket nowhere/sock",
+            "there is no directory nowhere for the observer's socket; create it first",
+        ),
         ("--config rules --listen 192.0.2.1:1", "192.0.2.1:1"),
     ] {
         let watch = user.watch(args);
         finish(&mut user.wrapped(&["timeout"], "60", &watch)).fails(1, saying);
     }
-    // Neither took the machine's place, or left anything.
+    // None took the machine's place, or left anything.
+    assert!(!user.file("nowhere").exists());
     let mut watch = RunningWatch::start(
         &user,
         &mut user.watch("--config rules --socket here.sock --metrics m"),

@@ -279,8 +279,8 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// Makes the directory of `path` if it is missing, and makes sure that no other user can put
-    /// anything into it.
+    /// Makes the directory of `path` if it is missing and the one of this user's sockets, and makes
+    /// sure that no other user can put anything into it.
     pub(super) fn of(path: &Path) -> io::Result<Self> {
         let folder = match path.parent() {
             Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -295,19 +295,32 @@ impl Held {
                 ),
             )
         };
-        // Others may see what is there; the sockets themselves are not for them.
-        match DirBuilder::new().mode(0o755).create(folder) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(about(error)),
-            _ => {}
+        if directory().is_ok_and(|own| own == folder) {
+            // Others may see what is there; the sockets themselves are not for them.
+            match DirBuilder::new().mode(0o755).create(folder) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                    return Err(about(error));
+                }
+                _ => {}
+            }
         }
-        let metadata = fs::metadata(folder).map_err(about)?;
+        let metadata = fs::metadata(folder).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => io::Error::new(
+                error.kind(),
+                format!(
+                    "there is no directory {} for the observer's socket; create it first",
+                    shown(folder)
+                ),
+            ),
+            _ => about(error),
+        })?;
         let owner = rustix::process::geteuid().as_raw();
         if metadata.uid() != owner || metadata.permissions().mode() & 0o022 != 0 {
             return Err(io::Error::new(
                 io::ErrorKind::PermissionDenied,
                 format!(
-                    "others can write the directory {}, where the observer's socket is to be; \
-                     remove it, or make it yours alone (chown, chmod go-w)",
+                    "others can write the directory {}, where the observer's socket is to be; make \
+                     it yours alone (chown, chmod go-w), or choose another one",
                     shown(folder)
                 ),
             ));

@@ -59,13 +59,14 @@ struct Worker {
 }
 
 impl Server {
-    /// Listens at `path`, makes its directory if that is missing, and calls `snapshot` in a
-    /// thread of its own for its answers. Removes sockets of dead observers from the directory.
+    /// Listens at `path`, and calls `snapshot` in a thread of its own for its answers. Makes
+    /// [`directory`](super::directory) if that is where it is to be and it is missing. Removes
+    /// sockets of dead observers from the directory.
     ///
     /// # Errors
     ///
-    /// A sentence: another observer listens there, others can write the directory, or the path
-    /// is too long for a socket.
+    /// A sentence: another observer listens there, the directory is missing, others can write
+    /// it, or the path is too long for a socket.
     pub fn start(
         path: impl AsRef<Path>,
         snapshot: impl Fn() -> Snapshot + Send + 'static,
