@@ -194,6 +194,20 @@ fn a_file_system_that_a_process_serves() {
     assert!(left.stderr.contains(words), "{left:?}");
 }
 
+/// A program that is there already can still open its files.
+#[test]
+fn files_of_a_mount_that_was_detached() {
+    need!(all Bed::needs(Fs::Ext4, &["mount", "umount", "cat"]));
+    let bed = Bed::on(Fs::Ext4);
+    bed.runs("", "lower", "head -c 20000000 /dev/urandom >data");
+    let stopped = format!("{RUN} -v --source seccomp");
+    let script = "mkdir at; mount --bind lower at; cd at; umount -l ../at; exec $RUN cat data";
+    let left = bed.runs(&stopped, ".", &format!("{script} >/dev/null"));
+    assert_eq!(left.code, Some(0), "{left:?}");
+    let words = "are left to the kernel: their file system is not known";
+    assert!(left.stderr.contains(words), "{left:?}");
+}
+
 /// One program has both open, and both have the same pages.
 #[test]
 fn a_file_of_an_overlay_and_the_one_below_it() {

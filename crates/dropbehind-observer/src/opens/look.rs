@@ -4,6 +4,7 @@
 //! named (`O_PATH`), and only a regular file of a file system with a disk is then opened.
 
 use crate::observer::own_process;
+use crate::shown;
 use crate::source::has_pages;
 use dropbehind_linux::seccomp::{Listener, OpenHow, Request, StoppedCall};
 use dropbehind_linux::{OwnLinks, descriptor_limit, may_write, mount_with_id};
@@ -16,7 +17,7 @@ use std::ffi::{CString, OsStr};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 /// Mounts are remembered up to this many.
@@ -88,9 +89,8 @@ pub(super) struct Looker {
     asked: Option<i32>,
     /// Of the thread that looks.
     own_links: Option<OwnLinks>,
-    /// A mount that a process serves, met for the first time. Opening its files asks that process,
-    /// which may wait for an open of its own.
-    pub(super) left_alone: Option<PathBuf>,
+    /// Files that are left to the kernel, for its users to know.
+    pub(super) left_alone: Option<String>,
 }
 
 /// The directories of threads in `/proc`, with the process of each. A directory stays that of its
@@ -269,10 +269,19 @@ impl Looker {
             // The open will fail.
             return Found::Nothing;
         }
-        let kind = self.kind_of_mount(&stat, named, thread);
-        if kind == Kind::WithoutPages {
-            return Found::Nothing;
-        }
+        let kind = match self.kind_of_mount(&stat, named, thread) {
+            Ok(Kind::WithoutPages) => return Found::Nothing,
+            Ok(kind) => kind,
+            Err(error) if is_lack_of_descriptors(&error) => return Found::Unclear,
+            Err(_) => {
+                self.left_alone = Some(
+                    "files of a mount that is in no mount table, as after `umount -l`, are left to \
+                     the kernel: their file system is not known"
+                        .to_owned(),
+                );
+                return Found::Nothing;
+            }
+        };
         match self.open_named(named) {
             Ok(file) => Found::File(LookedAt {
                 file,
@@ -283,9 +292,7 @@ impl Looker {
                 is_overlay: kind == Kind::Overlay,
                 flags,
             }),
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
-                Found::Unclear
-            }
+            Err(error) if is_lack_of_descriptors(&error) => Found::Unclear,
             Err(_) => Found::Nothing,
         }
     }
@@ -300,20 +307,23 @@ impl Looker {
         opened
     }
 
-    fn kind_of_mount(&mut self, stat: &Statx, named: &OwnedFd, thread: i32) -> Kind {
+    /// What kind of mount a file is on.
+    ///
+    /// # Errors
+    /// `ENOENT` if the mount is in no table, or those of reading tables.
+    fn kind_of_mount(&mut self, stat: &Statx, named: &OwnedFd, thread: i32) -> io::Result<Kind> {
         if let Some(known) = self.mounts.get(&stat.stx_mnt_id) {
-            return *known;
+            return Ok(*known);
         }
         // The numbers in mount tables are other ones.
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-        let by_table = rustix::fs::statx(named, c"", flags, StatxFlags::MNT_ID);
-        let Ok(by_table) = by_table else {
-            return Kind::WithoutPages;
-        };
-        let in_table_of = |process| mount_with_id(process, by_table.stx_mnt_id).ok()?;
+        let by_table = rustix::fs::statx(named, c"", flags, StatxFlags::MNT_ID)?;
+        let in_table_of = |process| mount_with_id(process, by_table.stx_mnt_id);
         // The thread may have ended, and most programs share our mounts.
-        let Some(mount) = in_table_of(thread).or_else(|| in_table_of(own_process())) else {
-            return Kind::WithoutPages;
+        let mount = match in_table_of(thread) {
+            Ok(Some(mount)) => mount,
+            Err(error) if is_lack_of_descriptors(&error) => return Err(error),
+            _ => in_table_of(own_process())?.ok_or(Errno::NOENT)?,
         };
         let kind = match has_pages(&mount) {
             false => Kind::WithoutPages,
@@ -321,13 +331,17 @@ impl Looker {
             true => Kind::Other,
         };
         if mount.filesystem.starts_with("fuse") {
-            self.left_alone = Some(mount.mount_point);
+            // It may wait for an open of its own.
+            self.left_alone = Some(format!(
+                "{} is left to the kernel: a process serves it, and opening a file there asks it",
+                shown(&mount.mount_point)
+            ));
         }
         if self.mounts.len() >= MOUNTS {
             self.mounts.clear();
         }
         self.mounts.insert(stat.stx_mnt_id, kind);
-        kind
+        Ok(kind)
     }
 }
 
@@ -401,6 +415,10 @@ impl Way {
 
 pub(super) fn writes(flags: OFlags) -> bool {
     flags.intersects(OFlags::WRONLY | OFlags::RDWR)
+}
+
+fn is_lack_of_descriptors(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
 
 fn unreadable(error: &io::Error) -> Found {

@@ -256,11 +256,7 @@ impl Serving {
     /// Handles what an open leads to, which is about to happen.
     fn found(&mut self, call: &StoppedCall, found: Found) {
         let served = Arc::clone(&self.served);
-        if let Some(place) = self.looker.left_alone.take() {
-            let note = format!(
-                "{} is left to the kernel: a process serves it, and opening a file there asks it",
-                shown(place)
-            );
+        if let Some(note) = self.looker.left_alone.take() {
             self.report(&Report::Note(note), None);
         }
         match found {
