@@ -1,6 +1,7 @@
 """Where a buffer's bytes are, whether or not it may be written to."""
 
 import ctypes
+from ctypes import byref
 from typing import Any
 
 _SIMPLE, _WRITABLE = 0, 1
@@ -38,10 +39,10 @@ class Buffer:
     def __init__(self, data: Any, writable: bool = False) -> None:
         self._view = _PyBuffer()
         # Raises what the object says: BufferError, TypeError.
-        _get(data, ctypes.byref(self._view), _WRITABLE if writable else _SIMPLE)
+        _get(data, byref(self._view), _WRITABLE if writable else _SIMPLE)
 
     def __enter__(self) -> _PyBuffer:
         return self._view
 
     def __exit__(self, *_: Any) -> None:
-        _release(ctypes.byref(self._view))
+        _release(byref(self._view))

@@ -6,10 +6,13 @@ import io
 import os
 import shutil
 import stat as stat_module
+from ctypes import get_errno
+from errno import EAGAIN, EINTR
+from os import SEEK_CUR, SEEK_END, SEEK_SET
 from typing import Any, Callable, Iterable, Optional, Union
 
 from ._buffer import Buffer
-from ._library import CacheState, Handle, Options, Stats, failed, library, signed
+from ._library import CacheState, Handle, Options, Stats, failed, library, set_errno, signed
 
 Path = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 # As much as `io.DEFAULT_BUFFER_SIZE` is too little for: a report costs more than a copy.
@@ -79,10 +82,11 @@ class FileIO(io.FileIO):
             result = self._opened().call(function, *arguments)
             if result >= 0:
                 return int(result)
-            number = ctypes.get_errno()
-            if number == errno.EAGAIN:
+            number = get_errno()
+            if number == EAGAIN:
+                set_errno(number)
                 return None
-            if number != errno.EINTR:
+            if number != EINTR:
                 raise failed()
 
     def readinto(self, buffer: Any) -> Optional[int]:
@@ -114,11 +118,11 @@ class FileIO(io.FileIO):
         with Buffer(data) as view:
             return self._call(library.write, view.buf, view.len)
 
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+    def seek(self, offset: int, whence: int = SEEK_SET) -> int:
         # Other whences (SEEK_DATA, SEEK_HOLE) leave the library's own count of the position
         # behind, so it is told where they lead.
-        if whence not in (os.SEEK_SET, os.SEEK_CUR, os.SEEK_END):
-            offset, whence = super().seek(offset, whence), os.SEEK_SET
+        if whence not in (SEEK_SET, SEEK_CUR, SEEK_END):
+            offset, whence = super().seek(offset, whence), SEEK_SET
         position = self._call(library.lseek, signed(offset), whence)
         assert position is not None
         return position
@@ -139,7 +143,7 @@ class FileIO(io.FileIO):
         that takes longer than `timeout` seconds. Syncs nothing."""
         if self._opened().call(library.settle, _timeout_ms(timeout)) == 0:
             return True
-        if ctypes.get_errno() == errno.ETIMEDOUT:
+        if get_errno() == errno.ETIMEDOUT:
             return False
         raise failed(self.name)
 

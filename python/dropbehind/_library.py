@@ -1,11 +1,29 @@
-"""The C library, and what ctypes must know of it. `man 3 dropbehind` describes the functions."""
+"""The C library, and what ctypes must know of it. `man 3 dropbehind` describes the functions.
+
+When the interpreter ends, it empties all modules that something still refers to, and only then ends
+files that these held, such as `sys.stdout`. What is in their buffers is written then. So what reads,
+writes and closes files, here and in the modules beside, takes functions from other modules by their
+own names: `getrefcount`, and not `sys.getrefcount`.
+"""
 
 import ctypes
-import operator
 import os
-import sys
 import weakref
-from ctypes import POINTER, Structure, c_char_p, c_int, c_int64, c_size_t, c_ssize_t, c_uint64, c_void_p
+from ctypes import (
+    POINTER,
+    Structure,
+    c_char_p,
+    c_int,
+    c_int64,
+    c_size_t,
+    c_ssize_t,
+    c_uint64,
+    c_void_p,
+    get_errno,
+)
+from operator import index
+from os import strerror
+from sys import getrefcount
 from typing import Any, Callable, Optional
 
 
@@ -115,16 +133,24 @@ class _Library:
 
 
 library: Any = _Library()
+_errno_location = ctypes.CDLL(None).__errno_location
+_errno_location.restype = POINTER(c_int)
+
+
+def set_errno(number: int) -> None:
+    """Sets C's own errno, unlike `ctypes.set_errno`. A buffered file tells it of a raw file that
+    would block."""
+    _errno_location()[0] = number
 
 
 def failed(path: Any = None) -> OSError:
     """The error of the call that has just failed."""
-    number = ctypes.get_errno()
-    return OSError(number, os.strerror(number), path)
+    number = get_errno()
+    return OSError(number, strerror(number), path)
 
 
 def _in_range(value: Any, least: int, most: int) -> int:
-    number = operator.index(value)
+    number = index(value)
     if not least <= number <= most:
         raise OverflowError(f"{number} is not from {least} to {most}")
     return number
@@ -198,7 +224,7 @@ class Handle:
         error, self.error = self.error, None
         if pointer is not None:
             nobodys = _nobodys()
-            if sys.getrefcount(pointer) <= sys.getrefcount(nobodys) + self._lost:
+            if getrefcount(pointer) <= getrefcount(nobodys) + self._lost:
                 pointer.finish()
         if error is not None:
             raise error
@@ -207,7 +233,7 @@ class Handle:
         pointer, nobodys = self._pointer, _nobodys()
         if pointer is not None:
             # This handle holds it, and nobody the other.
-            self._lost = sys.getrefcount(pointer) - 1 - sys.getrefcount(nobodys)
+            self._lost = getrefcount(pointer) - 1 - getrefcount(nobodys)
 
 
 def _nobodys() -> _Pointer:

@@ -1,5 +1,6 @@
 """The module against the built-in `open`, and against the page cache as fincore(1) sees it."""
 
+import contextlib
 import copy
 import errno
 import fcntl
@@ -388,6 +389,22 @@ class LikeOpen(Case):
             full.write(b"a")
         self.assertEqual(raised.exception.errno, errno.ENOSPC)
 
+    def test_a_buffer_that_cannot_be_written_without_waiting(self):
+        read, write = os.pipe()
+        self.addCleanup(os.close, read)
+        os.set_blocking(write, False)
+        file = dropbehind.open(write, "wb")
+        with self.assertRaises(BlockingIOError) as raised:
+            while True:
+                file.write(bytes(MIB))
+        self.assertEqual(raised.exception.errno, errno.EAGAIN)
+        os.set_blocking(read, False)
+        while not file.closed:
+            with contextlib.suppress(BlockingIOError):
+                os.read(read, MIB)
+            with contextlib.suppress(BlockingIOError):
+                file.close()
+
     def test_a_limit_on_the_files_size(self):
         before = resource.getrlimit(resource.RLIMIT_FSIZE)
         ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -399,6 +416,27 @@ class LikeOpen(Case):
             with self.assertRaises(OSError) as raised:
                 file.write(b"a")
             self.assertEqual(raised.exception.errno, errno.EFBIG)
+
+
+HELD_AT_THE_END = """
+import dropbehind, os, sys
+file = dropbehind.open(sys.argv[1], "w+b")
+file.write(b"abc")
+file.seek(0)
+file.read(1)
+file.write(b"d")
+exec(sys.argv[2])
+del file
+"""
+
+
+class End(Case):
+    def test_what_others_hold_at_the_end_is_written(self):
+        # The interpreter empties modules that something refers to, and sys last of all.
+        for holds in ["sys.held = file", "os.held = file", "sys.package = dropbehind; os.held = file"]:
+            command = [sys.executable, "-X", "dev", "-c", HELD_AT_THE_END, self.path, holds]
+            ended = subprocess.run(command, stderr=subprocess.PIPE)
+            self.assertEqual((ended.stderr, self.read_plainly()), (b"", b"adc"), holds)
 
 
 CLOSED_WHILE_READING = """
