@@ -41,7 +41,10 @@ impl<'t> Mistakes<'t> {
             let key = error.span().and_then(|span| text.get(span));
             match (error.message(), key) {
                 ("duplicate key", Some(key)) => {
-                    self.note(offset, format!("{key} is given a second time here; keep one of the two"));
+                    self.note(
+                        offset,
+                        format!("{key} is given a second time here; keep one of the two"),
+                    );
                 }
                 (message, _) => self.note(offset, message),
             }

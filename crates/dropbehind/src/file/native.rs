@@ -22,17 +22,21 @@ impl File {
         native & native_bit(operation) != 0
     }
 
-    /// Returns whether the file system refused the flag, and remembers it.
-    pub(super) fn was_refused(&self, result: &io::Result<usize>, operation: Operation) -> bool {
-        let refused = result.as_ref().is_err_and(|error| {
-            matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EINVAL))
-        });
-        if refused {
+    /// After a call that may have been refused for its flag, and the same one without: what fails
+    /// either way, such as a negative offset, says nothing about the flag.
+    pub(super) fn learn_refusal(&self, without: &io::Result<usize>, operation: Operation) {
+        if without.is_ok() {
             remember_dontcache(self.shared.facts.device, operation, false);
             self.shared.native.store(0, Ordering::Relaxed);
         }
-        refused
     }
+}
+
+/// Returns whether this may be the file system's answer to `RWF_DONTCACHE`.
+pub(super) fn may_be_refusal(result: &io::Result<usize>) -> bool {
+    let refuses =
+        |error: &io::Error| matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EINVAL));
+    result.as_ref().is_err_and(refuses)
 }
 
 fn native_bit(operation: Operation) -> u8 {

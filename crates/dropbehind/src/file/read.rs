@@ -8,6 +8,7 @@ use dropbehind_linux::{AccessMode, IoFlags, Operation};
 use dropbehind_policy::{ByteRange, Mode};
 
 use super::File;
+use super::native::may_be_refusal;
 use dropbehind_flusher::lock;
 
 /// A longer read at an offset is split into pieces, to bound how much is cached ahead of it.
@@ -87,17 +88,26 @@ impl File {
         mode: Mode,
     ) -> io::Result<usize> {
         let wanted = length(bufs).min(READ_MAX_BYTES);
-        let line = if mode.drops() && wanted > 0 && self.shared.applies {
-            if self.native_wanted(Operation::Read)
-                && let Some(result) = self.read_native(bufs, offset)
-            {
-                return result;
-            }
-            self.make_line()
-        } else {
-            None
-        };
-        let Some(handle) = line else {
+        let drops = mode.drops() && wanted > 0 && self.shared.applies;
+        let natively = drops && self.native_wanted(Operation::Read);
+        if natively && let Some(result) = self.read_native(bufs, offset) {
+            return result;
+        }
+        let result = self.read_emulated(bufs, offset, wanted, drops);
+        if natively {
+            self.learn_refusal(&result, Operation::Read);
+        }
+        result
+    }
+
+    fn read_emulated(
+        &self,
+        bufs: &mut [IoSliceMut<'_>],
+        offset: Option<u64>,
+        wanted: usize,
+        drops: bool,
+    ) -> io::Result<usize> {
+        let Some(handle) = drops.then(|| self.make_line()).flatten() else {
             return self.read_plain(bufs, offset);
         };
         if self.shared.facts.flags.access == AccessMode::ReadWrite {
@@ -128,14 +138,14 @@ impl File {
         result
     }
 
-    /// Reads with `RWF_DONTCACHE`; `None` if the file system doesn't support it.
+    /// Reads with `RWF_DONTCACHE`; `None` if the file system may not support it.
     fn read_native(
         &self,
         bufs: &mut [IoSliceMut<'_>],
         offset: Option<u64>,
     ) -> Option<io::Result<usize>> {
         let result = dropbehind_linux::preadv2(self.as_fd(), bufs, offset, IoFlags::DONTCACHE);
-        if self.was_refused(&result, Operation::Read) {
+        if may_be_refusal(&result) {
             return None;
         }
         self.was_read(&result, offset);

@@ -8,6 +8,7 @@ use dropbehind_linux::IoFlags;
 use dropbehind_policy::{ByteRange, Mode};
 
 use super::File;
+use super::native::may_be_refusal;
 
 impl File {
     pub(crate) fn write_once(
@@ -32,10 +33,9 @@ impl File {
             return result;
         };
         let start = offset.unwrap_or_else(|| self.shared.position.load(Ordering::Relaxed));
-        if mode == Mode::DONTCACHE
-            && self.native_wanted(self.write_operation(start))
-            && let Some(result) = self.write_native(bufs, offset, start)
-        {
+        let operation = self.write_operation(start);
+        let natively = mode == Mode::DONTCACHE && self.native_wanted(operation);
+        if natively && let Some(result) = self.write_native(bufs, offset) {
             return result;
         }
         handle.look_before(self.as_fd(), mode);
@@ -45,6 +45,9 @@ impl File {
             return handle.append(self.as_fd(), effective, offset.is_none(), write);
         }
         let result = self.write_plain(bufs, offset);
+        if natively {
+            self.learn_refusal(&result, operation);
+        }
         if let Ok(count) = result
             && count > 0
         {
@@ -75,16 +78,10 @@ impl File {
         result
     }
 
-    /// Writes with `RWF_DONTCACHE`; `None` if the file system doesn't support it.
-    fn write_native(
-        &self,
-        bufs: &[IoSlice<'_>],
-        offset: Option<u64>,
-        start: u64,
-    ) -> Option<io::Result<usize>> {
-        let operation = self.write_operation(start);
+    /// Writes with `RWF_DONTCACHE`; `None` if the file system may not support it.
+    fn write_native(&self, bufs: &[IoSlice<'_>], offset: Option<u64>) -> Option<io::Result<usize>> {
         let result = dropbehind_linux::pwritev2(self.as_fd(), bufs, offset, IoFlags::DONTCACHE);
-        if self.was_refused(&result, operation) {
+        if may_be_refusal(&result) {
             return None;
         }
         self.moved(&result, offset);

@@ -12,7 +12,7 @@ use dropbehind::strategy::Strategy;
 use dropbehind::trace::{ByteRange, Deed, trace_to};
 use dropbehind::{Mode, OpenOptions};
 use dropbehind_testbed::residency::{self, Sampler};
-use dropbehind_testbed::{Fs, need, pattern};
+use dropbehind_testbed::{Fs, need, pattern, skip};
 
 use crate::accounts::{assert_balanced, create, open_to_overwrite, settle};
 use crate::common::{
@@ -330,6 +330,35 @@ fn native_writes_of_a_new_file_leave_nothing(place: &Place) {
     assert_eq!(file.stats().bytes_written, place.size_bytes());
     drop(file);
     check_on_disk(&path, 1, place.size_bytes());
+}
+
+/// Only what the file system refuses turns the flag off.
+#[test]
+fn a_wrong_offset_does_not_end_native_writes() {
+    let kind = Kind::Mounted(Fs::Ext4);
+    need!(all kind.needs());
+    let place = Place::new(kind, MIB);
+    let is_native = |is_wrong_first: bool| {
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true);
+        let mut file = options
+            .strategy(Strategy::Native)
+            .open(place.path())
+            .unwrap();
+        if is_wrong_first {
+            let error = file.write_at(b"a", u64::MAX).unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(libc::EINVAL));
+        }
+        file.write_all(&[1; 64 << 10]).unwrap();
+        settle(&file);
+        // The flusher counts what it has to drop.
+        file.stats().brought_bytes == 0
+    };
+    if !is_native(false) {
+        skip!("the kernel has no RWF_DONTCACHE here");
+    }
+    assert!(is_native(true));
+    assert!(is_native(false));
 }
 
 fn random_writes_leave_nothing(place: &Place) {
