@@ -81,7 +81,10 @@ pub(crate) struct FileFacts {
     pub(crate) reads: bool,
     /// The mode is what its user advised.
     pub(crate) advised: bool,
+    /// The rule that its figures count for.
     pub(crate) rule: Rule,
+    /// The rule that gave the mode.
+    pub(crate) mode_rule: Rule,
     /// Its own window, if it has one.
     pub(crate) window_bytes: Option<u64>,
     pub(crate) writeback_sign: Option<WritebackSign>,

@@ -168,8 +168,12 @@ pub struct FileSnapshot {
     pub disk: String,
     /// Its mode, as in `--mode`.
     pub mode: String,
-    /// The name of the rule that applied to its first user, or its number from 1; `others` is what
-    /// holds for files that no rule matches. Empty for a run.
+    /// Whether its program has advised the mode, by `POSIX_FADV_NOREUSE`.
+    pub advised: bool,
+    /// The name of the rule that gives the mode, unless that is advised, or the rule's number from 1;
+    /// `others` is what holds for files that no rule matches. Where users have different rules, that
+    /// of the mode that serves all, or `a + b` if only both together give it. Empty for a run, and where
+    /// no rule applies any more.
     pub rule: String,
     /// What becomes of its pages, and why: a part of a sentence, for people.
     pub reason: String,
@@ -212,7 +216,7 @@ pub struct FileUser {
     /// control group. Empty if it is in the root group,
     /// or that is not known.
     pub unit: String,
-    /// The rule that applied to it when it opened the file, as in [`FileSnapshot::rule`]; empty if
+    /// The rule that applied to it when it opened the file, by its name or number; empty if
     /// none did, that is not known, or for a run.
     pub rule: String,
     /// Whether it has the file open for writing, if that is known.

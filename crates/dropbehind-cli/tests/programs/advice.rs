@@ -91,3 +91,36 @@ fn advice_is_heeded() {
         });
     }
 }
+
+/// Reads a file once, and asks `top` about it until that shows the mode that was advised.
+const SHOWN: &str = r#"
+import os, subprocess, sys
+file = os.open("data", os.O_RDONLY)
+os.posix_fadvise(file, 0, 0, os.POSIX_FADV_NOREUSE)
+os.read(file, 32 << 20)
+for _ in range(1000):
+    top = subprocess.run([sys.argv[1], "top", "--once"], capture_output=True, text=True)
+    if " dontcache " in top.stdout:
+        break
+print(top.stdout, top.stderr)
+"#;
+
+#[test]
+fn a_mode_that_is_advised_is_shown_as_advice() {
+    need!(all Bed::needs(Fs::Ext4, &["python3"]));
+    if !has_event(EVENT) {
+        skip!("the kernel has no {EVENT}");
+    }
+    let bed = Bed::on(Fs::Ext4);
+    std::fs::write(bed.file("program.py"), SHOWN).unwrap();
+    bed.runs("", "observed", "head -c 32M /dev/urandom >data");
+    bed.cools("observed");
+    let dropbehind = env!("CARGO_BIN_EXE_dropbehind");
+    let script = format!(
+        "mkdir -m 700 ../runtime; export DROPBEHIND_RUNTIME_DIR=$(cd ../runtime; pwd); \
+         exec $RUN python3 ../program.py {dropbehind}"
+    );
+    let left = bed.runs(&format!("{RUN} -m write-through"), "observed", &script);
+    let row = left.stdout.lines().find(|line| line.contains("dontcache"));
+    assert!(row.is_some_and(|row| row.contains(" advice ")), "{left:?}");
+}

@@ -262,36 +262,60 @@ fn each_user_of_a_file_is_shown_with_its_own_rule() {
     let user = User::new();
     let home = std::fs::canonicalize(user.file("")).unwrap();
     let names = ["first", "second"];
-    let rules = names.map(|name| {
-        let path = home.join(name);
-        format!("[[rule]]\nname = {name:?}\npath = {path:?}\nmode = \"dontcache\"\n")
-    });
-    user.writes("rules", &rules.concat());
+    let rules = |modes: [&str; 2]| {
+        let rules = [0, 1].map(|place| {
+            let (name, path) = (names[place], home.join(names[place]));
+            let mode = modes[place];
+            format!("[[rule]]\nname = {name:?}\npath = {path:?}\nmode = {mode:?}\n")
+        });
+        user.writes("rules", &rules.concat());
+    };
+    rules(["auto", "dontcache"]);
     cold(home.join("first"), 32 << 20);
     std::fs::hard_link(home.join("first"), home.join("second")).unwrap();
     let mut watch = RunningWatch::by_rules(&user);
     let shells = names.map(|name| {
-        let script = format!("exec 3<{name}; cat {name} >/dev/null");
+        // Those that have ended keep the rule that they had.
+        let script = format!("exec 3<{name}; tail -c +1 -f --pid $$ {name} >/dev/null 2>&1 &");
         let mut shell = Shell::starts(&home, false, &script);
         shell.says("done");
         shell
     });
     let mut looks = 0;
-    let users = loop {
+    let (users, file) = loop {
         let sample = asked(&user);
-        let users = sample["files"][0]["users"].as_array().cloned();
+        let file = &sample["files"][0];
+        let users = file["users"].as_array().cloned();
         let of = |shell: &Shell| {
             let users = users.iter().flatten();
             let user = users.clone().find(|user| user["process"] == shell.0.id())?;
             Some(user["rule"].as_str().unwrap().to_owned())
         };
         if let [Some(first), Some(second)] = [0, 1].map(|place| of(&shells[place])) {
-            break [first, second];
+            break ([first, second], file.clone());
         }
         looks += 1;
         assert!(looks < 3000, "{sample}\n{}", watch.log());
     };
     assert_eq!(users, names);
+    // The file has the mode that serves both, and is shown with the rule that gives it.
+    assert_eq!([&file["mode"], &file["rule"]], ["dontcache", "second"]);
+    for (modes, mode, rule) in [
+        (["auto", "write-through"], "auto", "first"),
+        (["auto", "noreuse"], "dontcache", "first + second"),
+    ] {
+        rules(modes);
+        watch.signal("HUP");
+        watch.says("READY=1");
+        let has_changed = |sample: &Value| sample["files"][0]["mode"] == mode;
+        let mut sample = asked(&user);
+        while !has_changed(&sample) {
+            looks += 1;
+            assert!(looks < 3000, "{sample}\n{}", watch.log());
+            sample = asked(&user);
+        }
+        assert_eq!(sample["files"][0]["rule"], rule, "{sample}");
+    }
     drop(shells);
     assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
 }

@@ -250,6 +250,7 @@ impl Files {
         (open.opened_size_bytes, open.before) = (opened_size_bytes, before);
         open.disk = disk;
         open.rule = self.rules.rules.rule_name(settings.rule);
+        open.mode_rule.clone_from(&open.rule);
         open.remember(User {
             process,
             stamp: self.rules.names.stamp(process),

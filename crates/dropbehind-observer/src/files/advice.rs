@@ -33,10 +33,11 @@ impl Files {
             Usage::Normal | Usage::Sequential => self.set_random(number, false),
             Usage::Once => {
                 let mode = open.advised_over.unwrap_or(open.settings.mode);
+                let mode_rule = open.mode_rule.clone();
                 settings.mode.residency = Residency::Drop;
-                self.serve(number, settings);
+                self.serve(number, settings, &mode_rule);
                 if let Some(open) = self.files.get_mut(&number) {
-                    open.advised_over = Some(mode);
+                    (open.advised_over, open.mode_rule) = (Some(mode), mode_rule);
                     if let Some(user) = open.user_mut(said.process) {
                         user.settings = Some(settings);
                     }

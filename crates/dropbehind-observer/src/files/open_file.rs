@@ -42,6 +42,21 @@ pub(super) struct User {
     pub(super) names: Option<(String, String)>,
 }
 
+/// A mode that serves both of these, and the rule that gives it.
+pub(super) fn joined(one: (Mode, Rule), other: (Mode, &Rule)) -> (Mode, Rule) {
+    let mode = one.0.and(other.0);
+    if mode == one.0 {
+        return one;
+    }
+    let rule = match (one.1, other.1) {
+        (Some(first), Some(second)) if mode != other.0 => {
+            Some(format!("{first} + {second}").into())
+        }
+        (_, other) => other.clone(),
+    };
+    (mode, rule)
+}
+
 /// Returns whether a file has no name any more.
 pub(super) fn is_deleted(open: &OpenFile) -> bool {
     let stat = open.file.named().and_then(|file| file_stat(file.as_fd()));
@@ -70,6 +85,8 @@ pub(super) struct OpenFile {
     pub(super) settings: Settings,
     /// The rule that applied to the first user, and that its figures count for.
     pub(super) rule: Rule,
+    /// The rule that gave the mode, or the rules that did so together.
+    pub(super) mode_rule: Rule,
     pub(super) opened_size_bytes: u64,
     /// Its size when it became known.
     pub(super) size_bytes: u64,
@@ -142,6 +159,7 @@ impl OpenFile {
             path,
             settings,
             rule: None,
+            mode_rule: None,
             opened_size_bytes: 0,
             size_bytes: info.size_bytes,
             before: None,

@@ -13,9 +13,9 @@ use dropbehind_policy::{Brought, ByteRange, FileNumber, Mode, Residency, Writeba
 
 use super::Files;
 use super::admission::size_of;
-use super::open_file::{OpenFile, User};
+use super::open_file::{OpenFile, User, joined};
 use super::strangers::Searched;
-use crate::board::{FileFacts, lock};
+use crate::board::{FileFacts, Rule, lock};
 use crate::file_path::path_of;
 use crate::names::Stamp;
 use crate::rules::Settings;
@@ -51,7 +51,7 @@ impl Files {
         };
         self.set_random(number, false);
         if let Some(settings) = settings {
-            self.serve(number, settings);
+            self.serve(number, settings, &user.rule);
         }
         if let Some(open) = self.files.get_mut(&number) {
             open.remember(user);
@@ -89,6 +89,7 @@ impl Files {
             reads: settings.reads,
             advised: open.advised_over.is_some(),
             rule: open.rule.clone(),
+            mode_rule: open.mode_rule.clone(),
             window_bytes: settings.window_bytes,
             writeback_sign: open.writeback_sign.clone(),
             users,
@@ -196,6 +197,7 @@ impl Files {
         let size = || Some(open.size_bytes);
         let advised = open.advised_over.is_some();
         let mut all: Option<Settings> = None;
+        let mut mode_rule = None;
         for user in &mut users {
             let (process, stamp) = (user.process, user.stamp);
             // What programs that have ended left is finished as it was begun.
@@ -211,8 +213,12 @@ impl Files {
                     .and_then(|settings| rules.rule_name(settings.rule));
             }
             if let Some(settings) = &mut user.settings {
-                let all = all.get_or_insert(*settings);
-                all.mode = all.mode.and(settings.mode);
+                let all = all.get_or_insert_with(|| {
+                    mode_rule.clone_from(&user.rule);
+                    *settings
+                });
+                let before = (all.mode, mode_rule.take());
+                (all.mode, mode_rule) = joined(before, (settings.mode, &user.rule));
                 all.reads |= settings.reads;
                 if advised {
                     settings.mode.residency = Residency::Drop;
@@ -232,6 +238,7 @@ impl Files {
         if let Some(all) = all.filter(|_| open.observed.is_none()) {
             open.settings = all;
         }
+        open.mode_rule = mode_rule;
         open.settings.mode = mode;
         open.settings.reads = all.is_some_and(|all| all.reads);
         let size_bytes = open.size_bytes;
@@ -240,7 +247,7 @@ impl Files {
     }
 
     /// Adapts the file's settings to one more user.
-    pub(super) fn serve(&mut self, number: FileNumber, settings: Settings) {
+    pub(super) fn serve(&mut self, number: FileNumber, settings: Settings, rule: &Rule) {
         let Some(open) = self.files.get_mut(&number) else {
             return;
         };
@@ -249,7 +256,8 @@ impl Files {
         if let Some(mode) = open.advised_over.take() {
             open.settings.mode = mode;
         }
-        open.settings.mode = open.settings.mode.and(settings.mode);
+        let before_it = (open.settings.mode, open.mode_rule.take());
+        (open.settings.mode, open.mode_rule) = joined(before_it, (settings.mode, rule));
         open.settings.reads |= settings.reads;
         self.settings_changed(number, before, None);
     }

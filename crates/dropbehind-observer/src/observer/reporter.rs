@@ -206,7 +206,8 @@ fn file_snapshot(view: FileView, disk_window_bytes: u64) -> FileSnapshot {
     FileSnapshot {
         mode: facts.mode.to_string(),
         reason: facts.reason(),
-        rule: facts.rule.as_deref().unwrap_or_default().to_owned(),
+        advised: facts.advised,
+        rule: facts.mode_rule.as_deref().unwrap_or_default().to_owned(),
         window_bytes: match facts.mode.writeback {
             Writeback::Lazy => 0,
             _ => facts.window_bytes.unwrap_or(disk_window_bytes),

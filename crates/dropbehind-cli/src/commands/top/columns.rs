@@ -59,6 +59,14 @@ fn who(file: &FileSnapshot) -> String {
     process + &cut(&text(&first.program), room, Fill::Left) + &more
 }
 
+/// What gave the mode.
+fn rule(file: &FileSnapshot) -> String {
+    match file.advised {
+        true => "advice".to_owned(),
+        false => text(&file.rule),
+    }
+}
+
 /// The unit of the first of these users.
 fn unit(file: &FileSnapshot) -> String {
     text(file.users.first().map_or("", |user| &user.unit))
@@ -140,7 +148,7 @@ pub(super) const fn files<'a>() -> [Column<FileRow<'a>>; 18] {
         number("WINDOW", SIZE, 15, |row| size(row.file.window_bytes)),
         words("DISK", 8, Fill::Left, 16, |row| text(&row.file.disk)),
         words("MODE", 16, Fill::Left, 14, |row| text(&row.file.mode)),
-        words("RULE", 10, Fill::Left, 13, |row| text(&row.file.rule)),
+        words("RULE", 10, Fill::Left, 13, |row| rule(row.file)),
         words("STATE", 6, Fill::Left, 17, |row| text(&row.file.state)),
         words("UNIT", 20, Fill::Left, 8, |row| unit(row.file)),
         words("WHO", WHO, Fill::Left, 3, |row| who(row.file)),
@@ -151,6 +159,7 @@ pub(super) const fn files<'a>() -> [Column<FileRow<'a>>; 18] {
 /// What becomes of a file, and why, as sentences.
 pub(super) fn reason(file: &FileSnapshot) -> String {
     let rule = match file.rule.as_str() {
+        "" if file.mode == "buffered" => "since no rule applies any more".to_owned(),
         "" => "as the run has it".to_owned(),
         "others" => "as for all that no rule matches".to_owned(),
         rule => format!("by rule {}", text(rule)),

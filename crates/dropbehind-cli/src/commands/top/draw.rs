@@ -13,7 +13,7 @@ use ratatui::text::{Line, Span, Text};
 use ratatui::widgets::{Paragraph, Wrap};
 use std::path::Path;
 
-const HELP: [&str; 24] = [
+const HELP: [&str; 25] = [
     "q        quit",
     "/        show only files with a text in their name, disk,",
     "         mode, rule or users; enter keeps it, esc clears",
@@ -34,7 +34,8 @@ const HELP: [&str; 24] = [
     "DROPPED  taken out of the page cache",
     "WAITS    how often its writers waited for the disk",
     "WINDOW   how far writeback may be behind the writer",
-    "RULE     of the watch's rules; others: of no rule",
+    "RULE     that gives the mode; others: no rule does;",
+    "         advice: the program that uses the file does",
     "UNIT     systemd's, or the control group",
     "WHO      process and program that use the file, a known",
     "         writer first, and how many others there are",
