@@ -57,8 +57,8 @@ pub(crate) fn next_step(doing: Doing, path: &Path, error: &io::Error) -> String 
             "check the name; standard input is /dev/stdin".into()
         }
         Some(Errno::NOENT) if path.to_str().is_some_and(is_of_dd) => {
-            "files are named without that, and what dd calls so are options here: see --help of \
-             cp, read and write"
+            "that is how dd takes it: here, write only the file's name for if= and of=, and options \
+             for the others, such as --block-size for bs= (see --help of cp, read and write)"
                 .into()
         }
         Some(Errno::NOENT | Errno::NAMETOOLONG | Errno::LOOP) => "check the name".into(),

@@ -45,9 +45,9 @@ fn what_was_meant_is_guessed() {
         ("write --fsync b", 2, "unless --no-sync"),
         ("read --skip 5 a", 2, "--offset"),
         ("read --count 5 a", 2, "--length"),
-        ("cp if=a of=b", 1, "what dd calls so"),
+        ("cp if=a of=b", 1, "That is how dd takes it"),
         ("cp - b", 1, "standard input is /dev/stdin"),
-        ("write -", 1, "./- for one of that name"),
+        ("write -", 1, "one that is called - is ./-"),
         (
             "run --modee buffered true",
             2,

@@ -162,8 +162,9 @@ impl Observer {
             .and_then(|trace| block_inodes::learn_superblock(trace, marks.mounts(), |_, _| {}));
         if trace.is_some() && block_devices.is_none() && block_inodes::are_usable() {
             notes.push(
-                "no page of a disk could be read to learn how the kernel calls raw devices: what \
-                 programs read and write there stays"
+                "what programs read from and write to raw devices (such as /dev/sda) stays cached: to \
+                 recognise devices in the kernel's reports, dropbehind must read one page of a disk, \
+                 and it could read none"
                     .to_owned(),
             );
         }

@@ -174,7 +174,9 @@ fn start(args: &RunArgs) -> Result<Exit, Failure> {
                 if settings.source == OpenSource::Auto && check_stopping().is_ok() =>
             {
                 if settings.verbose {
-                    say(&format!("{failure} So seccomp is the source of opens."));
+                    say(&format!(
+                        "{failure} So {name} is stopped at each open instead (--source seccomp)."
+                    ));
                 }
                 source = Apart::StoppedAtOpens;
             }

@@ -56,8 +56,8 @@ pub(super) fn run(args: &WriteArgs) -> Exit {
 fn write(session: &mut Session, args: &WriteArgs) -> Result<(), Failure> {
     if args.file == Path::new("-") {
         return Err(Failure::new(
-            "cannot write -: that is standard output, which is no file here. Name a file, such as \
-             ./- for one of that name.",
+            "cannot write -: `write` copies standard input into a file, and - names none. Name a file; one \
+             that is called - is ./- here.",
         ));
     }
     let mut input = Input::stdin(session)?;

@@ -72,7 +72,7 @@ fn without_mount_namespaces_there_is_another_source() {
     let user = User::new();
     std::fs::write(user.file("sandbox"), SANDBOX).unwrap();
     let there = |command: &str| once(&user, RUN, &format!("python3 sandbox {command}"));
-    let source = "So seccomp is the source of opens";
+    let source = "is stopped at each open instead";
     let dd = "dd if=/dev/zero of=data bs=1M count=16 status=none";
     let left = there(&format!("$RUN -v {dd}"));
     assert_eq!(left.code, Some(0), "{left:?}");

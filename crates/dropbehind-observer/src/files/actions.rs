@@ -289,8 +289,8 @@ impl Files {
         let Ok(file) = open.file.open() else {
             // Another process has a lease on it, or its mount is not where it was.
             return lock(&self.board).user_note(
-                "some files could not be opened in the end: how much of them is cached is not \
-                 known",
+                "some files could not be opened again when programs had closed them: how much of \
+                 them is still cached is not known",
             );
         };
         // A deleted file's pages go with its last description.

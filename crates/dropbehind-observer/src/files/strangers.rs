@@ -219,8 +219,9 @@ impl Files {
         }
         if std::mem::take(&mut self.strangers.limit_reached) {
             lock(&self.board).note(
-                "users have so many files open that not all were searched: a file that is open \
-                 only among the rest, and not used, counts as closed",
+                "programs have so many files open that dropbehind did not look at all of them: a \
+                 file that it did not find, and that nobody reads or writes now, is taken for \
+                 closed, so it is written back and dropped early",
             );
         }
     }

@@ -95,8 +95,9 @@ fn read_rule(
         mistakes.note(
             start,
             format!(
-                "this rule is about every file: it has none of {} and not. Give it one, or set the \
-                 mode for all other files by mode = \"...\" above the first rule",
+                "this rule has no condition, so it is about every file. Give it one (the keys {} and \
+                 not are conditions), or write its mode above the first rule, where it holds for all \
+                 files that no rule matches",
                 CONDITION_KEYS.join(", ")
             ),
         );
@@ -159,7 +160,7 @@ fn exceptions(rule: Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> Vec<Conditi
         return Vec::new();
     };
     if table.is_empty() {
-        mistakes.note(value.span().start, "not has no condition; leave it out");
+        mistakes.note(value.span().start, "not has no condition, so it excepts nothing; add one, as in not.program = \"rsync\", or leave it out");
     }
     let section = Section::new(table, "not", &CONDITION_KEYS, mistakes);
     conditions(section, mistakes)

@@ -29,8 +29,8 @@ impl RulesFile {
         let idle = rules.iter().enumerate().filter_map(|(index, rule)| {
             let earlier = rules[..index].iter().find(|earlier| earlier.covers(rule))?;
             Some(format!(
-                "{}: this rule never decides, since that in {} comes first and matches all the \
-                 same; move it up",
+                "{}: this rule has no effect: the one in {} is asked before it and matches \
+                 everything that this one does; move this one above it, or remove it",
                 rule.place, earlier.place
             ))
         });
@@ -63,8 +63,8 @@ impl RulesFile {
 fn of_path(text: &str) -> Option<String> {
     if text.starts_with('~') {
         return Some(format!(
-            "{text} is no path in somebody's home, since ~ is a name like any other here; write \
-             the home's path, or /home/* for all"
+            "{text} matches only what is in a folder with the name ~: in rules, ~ does not stand for \
+             a home; write the home's path, or /home/* for all homes"
         ));
     }
     if !text.starts_with('/') {
@@ -89,10 +89,11 @@ fn of_path(text: &str) -> Option<String> {
     if real == fixed {
         return None;
     }
+    let real = shown(&real);
     Some(format!(
-        "{} is {} by its real name, and files are known by that; write it instead",
-        shown(&fixed),
-        shown(&real)
+        "{} leads through a symbolic link to {real}, and rules match the real paths of files only; \
+         write {real} instead",
+        shown(&fixed)
     ))
 }
 

@@ -65,15 +65,15 @@ fn check_calls() -> Result<(), Failure> {
 pub(super) fn check_stopping() -> Result<Apart, Failure> {
     if yama_scope() >= 2 && !may_trace() {
         return Err(Failure::impossible(
-            "seccomp is no source of opens here: kernel.yama.ptrace_scope lets no process look at \
-             another one's memory. Set it to 1.",
+            "programs cannot be stopped at their opens here (--source seccomp): \
+             kernel.yama.ptrace_scope lets no process look at another one's memory. Set it to 1.",
         ));
     }
     match can_stop_at_opens() {
         Ok(()) => Ok(Apart::StoppedAtOpens),
         Err(error) => Err(Failure::impossible(format!(
-            "seccomp is no source of opens here: {error}. It takes Linux 5.6 or later, and no \
-             sandbox that forbids this call."
+            "programs cannot be stopped at their opens here (--source seccomp): {error}. It takes \
+             Linux 5.6 or later, and no sandbox that forbids seccomp(2)."
         ))),
     }
 }
