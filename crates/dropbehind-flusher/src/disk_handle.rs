@@ -266,7 +266,7 @@ mod tests {
 
     use super::*;
     use crate::flusher::Flusher;
-    use crate::own_file::OwnFile;
+    use crate::own_file::{CachedBefore, OwnFile};
 
     /// Its inbox would hold their descriptors for good.
     #[test]
@@ -280,7 +280,8 @@ mod tests {
         let own = Arc::new(own.unwrap());
         lock(&own.disk.inbox).thread_runs = true;
         own.disk.dead.store(true, Ordering::SeqCst);
-        own.wrote(fd, ByteRange::new(0, 4096), 4096, Mode::DONTCACHE);
+        let range = ByteRange::new(0, 4096);
+        own.wrote(fd, range, 4096, Mode::DONTCACHE, CachedBefore::default());
         // Waits for the keeper's answer.
         own.close(fd);
         assert!(lock(&own.disk.inbox).messages.is_empty());

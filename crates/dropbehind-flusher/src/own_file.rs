@@ -10,12 +10,12 @@ pub(crate) mod source;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
-use dropbehind_linux::{FileId, futex_wait, futex_wake, monotonic_ns};
+use dropbehind_linux::{FileId, cachestat_sees, futex_wait, futex_wake, monotonic_ns};
 use dropbehind_policy::residency::ResidencyMap;
-use dropbehind_policy::{ByteRange, Mode, Stats, StreamConfig};
+use dropbehind_policy::{ByteRange, Mode, RangeSet, Stats, StreamConfig};
 
 use dropbehind_slot::{Due, Pause, Run, Slot, TURN};
 
@@ -63,6 +63,15 @@ const PENDING: u32 = 1;
 const REGISTERED: u32 = 2;
 const REFUSED: u32 = 3;
 
+/// What [`OwnFile::will_write`] found cached.
+#[derive(Debug, Default)]
+pub struct CachedBefore {
+    at_position: bool,
+    claimed: Option<ByteRange>,
+    /// `None` if there was no look.
+    parts: Option<RangeSet>,
+}
+
 /// One open file, as its users and the flusher see it.
 #[derive(Debug)]
 pub struct OwnFile {
@@ -93,6 +102,12 @@ pub struct OwnFile {
     /// Bytes that readers dropped themselves because the flusher was behind.
     pub(crate) helped_bytes: AtomicU64,
     appends: Mutex<Appends>,
+    /// Where the last write ended that was not an append.
+    write_end: AtomicU64,
+    /// Whether a look before a write is one cheap call.
+    looks: OnceLock<bool>,
+    /// Threads that write at the position, and have not reported it.
+    position_writers: AtomicU32,
     /// The mode of the last write.
     last_mode: AtomicU8,
     /// One of the program's fsyncs has failed, perhaps before the flusher had its
@@ -144,6 +159,9 @@ impl OwnFile {
             counters: Mutex::new(Stats::default()),
             helped_bytes: AtomicU64::new(0),
             appends: Mutex::default(),
+            write_end: AtomicU64::new(u64::MAX),
+            looks: OnceLock::new(),
+            position_writers: AtomicU32::new(0),
             last_mode: AtomicU8::new(0),
             failed_sync: AtomicBool::new(false),
             closed_early: AtomicBool::new(false),
@@ -194,10 +212,97 @@ impl OwnFile {
         self.before_is_new.store(true, Ordering::Release);
     }
 
-    /// Reports a write that has returned, and does whatever is due.
-    pub fn wrote(self: &Arc<Self>, fd: BorrowedFd<'_>, range: ByteRange, bytes: u64, mode: Mode) {
-        let due = self.tell_written(fd, range, bytes, mode);
+    /// Announces a write of `range`; `at_position` says that it is where the shared position is now.
+    ///
+    /// If it does not go on from the last one, or the file was at rest, this looks what of it is
+    /// cached: others may have brought that in since this file was opened. None of it is dropped
+    /// before [`OwnFile::wrote`]. The look is one call of some 0.2 us. There is none before Linux 6.5
+    /// and on overlayfs.
+    pub fn will_write(
+        &self,
+        fd: BorrowedFd<'_>,
+        range: ByteRange,
+        at_position: bool,
+        mode: Mode,
+    ) -> CachedBefore {
+        let mut found = CachedBefore {
+            at_position,
+            ..CachedBefore::default()
+        };
+        // Another thread may be writing there, and will have moved the position.
+        let others = at_position && self.position_writers.fetch_add(1, Ordering::AcqRel) > 0;
+        let goes_on = self.write_end.swap(range.end, Ordering::Relaxed) == range.start;
+        if others || !mode.drops() || goes_on && !self.slot.is_quiet() {
+            return found;
+        }
+        if !*self.looks.get_or_init(|| cachestat_sees(fd)) {
+            return found;
+        }
+        let pages = range.page_aligned_outward(dropbehind_linux::page_size());
+        let Ok(counted) = residency::count_seen(fd, pages) else {
+            return found;
+        };
+        if counted.cached_bytes > 0 {
+            // Some of it may be ours, and about to be dropped.
+            self.claims.claim(pages);
+            found.claimed = Some(pages);
+            let cached = residency::resident_in(fd, pages).unwrap_or_else(|_| vec![pages]);
+            found.parts = Some(cached.into_iter().collect());
+        } else {
+            found.parts = Some(RangeSet::new());
+        }
+        found
+    }
+
+    /// Reports a write that has returned, and does whatever is due. `cached` is what
+    /// [`OwnFile::will_write`] said.
+    pub fn wrote(
+        self: &Arc<Self>,
+        fd: BorrowedFd<'_>,
+        range: ByteRange,
+        bytes: u64,
+        mode: Mode,
+        cached: CachedBefore,
+    ) {
+        let due = match &cached.parts {
+            None => self.tell_written(fd, range, bytes, mode),
+            Some(parts) => self.tell_looked(fd, range, bytes, mode, parts),
+        };
+        self.end_write(&cached);
         self.slow_down(due, bytes);
+    }
+
+    /// An announced write has been reported, or has failed.
+    pub fn end_write(&self, cached: &CachedBefore) {
+        if let Some(claimed) = cached.claimed {
+            self.claims.release(claimed);
+        }
+        if cached.at_position {
+            self.position_writers.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Reports a write to pages of which `cached` were cached before, and no others.
+    fn tell_looked(
+        self: &Arc<Self>,
+        fd: BorrowedFd<'_>,
+        range: ByteRange,
+        bytes: u64,
+        mode: Mode,
+        cached: &RangeSet,
+    ) -> Due {
+        self.last_mode.store(mode.to_bits(), Ordering::Relaxed);
+        let pages = range.page_aligned_outward(dropbehind_linux::page_size());
+        let runs = |part| Run::covering(part, mode);
+        let there = cached.overlaps_of(pages).flat_map(runs).map(Run::of_cached);
+        let absent = cached.gaps_of(pages).flat_map(runs).map(Run::of_absent);
+        let mut counted = bytes;
+        let mut due = Due::default();
+        for run in there.chain(absent) {
+            due = due.and(self.slot.wrote(run, counted));
+            counted = 0;
+        }
+        self.told(fd, due)
     }
 
     /// Does what is due after a write of `bytes` bytes.

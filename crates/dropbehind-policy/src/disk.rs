@@ -434,6 +434,17 @@ impl Disk {
         });
     }
 
+    /// Nothing of `range` was cached before the program wrote it, whoever had it earlier.
+    pub fn was_absent(&mut self, now_ns: u64, id: StreamId, range: ByteRange) {
+        self.with(now_ns, id, |stream, _| stream.was_absent(range));
+    }
+
+    /// `range` was cached before the program wrote it. What of it is not the stream's by now is
+    /// others', and stays.
+    pub fn others_had(&mut self, now_ns: u64, id: StreamId, range: ByteRange) {
+        self.with(now_ns, id, |stream, _| stream.others_had(range));
+    }
+
     /// All writes up to the writers' count of `written_bytes` have been reported.
     pub fn written_until(&mut self, now_ns: u64, id: StreamId, written_bytes: u64) {
         self.with(now_ns, id, |stream, _| stream.written_until(written_bytes));

@@ -330,6 +330,14 @@ impl Stream {
         self.ownership.was_cached(map);
     }
 
+    pub(crate) fn was_absent(&mut self, range: ByteRange) {
+        self.ownership.absent(range);
+    }
+
+    pub(crate) fn others_had(&mut self, range: ByteRange) {
+        self.ownership.others_had(range);
+    }
+
     pub(crate) fn looked(
         &mut self,
         now_ns: u64,

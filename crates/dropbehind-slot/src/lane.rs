@@ -150,9 +150,12 @@ impl<const RING: usize> Lane<RING> {
         let range = run.range();
         self.lost_start.fetch_min(range.start, Ordering::SeqCst);
         self.lost_end.fetch_max(range.end, Ordering::SeqCst);
-        // Last, so that a flusher that sees the bit also sees the span.
-        self.lost_modes
-            .fetch_or(1 << run.mode().to_bits(), Ordering::SeqCst);
+        // What was cached before stays, and the kernel writes it.
+        if !run.was_cached() {
+            // Last, so that a flusher that sees the bit also sees the span.
+            self.lost_modes
+                .fetch_or(1 << run.mode().to_bits(), Ordering::SeqCst);
+        }
     }
 
     /// Counts bytes whose ranges have been pushed. Returns the new total.

@@ -260,7 +260,8 @@ impl Slot {
         &self.wait
     }
 
-    fn is_quiet(&self) -> bool {
+    /// Returns whether the flusher knows of nothing here.
+    pub fn is_quiet(&self) -> bool {
         self.quiet.load(Ordering::SeqCst) != 0
     }
 

@@ -5,19 +5,23 @@ use dropbehind_policy::{ByteRange, Mode};
 /// The unit of a run, whatever the system's page size: all are multiples of 4 KiB.
 const UNIT_BYTES: u64 = 4096;
 const START_BITS: u32 = 40;
-const LENGTH_BITS: u32 = 20;
-const MODE_BITS: u32 = 4;
+const LENGTH_BITS: u32 = 18;
+/// A mode, and what was found in the cache before.
+const MODE_BITS: u32 = 6;
+const CACHED_BIT: u64 = 1 << 4;
+const ABSENT_BIT: u64 = 1 << 5;
 const LENGTH_MAX: u64 = (1 << LENGTH_BITS) - 1;
 const START_MAX: u64 = (1 << START_BITS) - 1;
 const MODE_MAX: u64 = (1 << MODE_BITS) - 1;
 
-/// A start of 40 bits, a length of 20 bits and a mode of 4 bits. The first two are in units
-/// of 4 KiB: files up to 4 PiB, runs up to 4 GiB. The value 0 means no run.
+/// A start of 40 bits, a length of 18 bits, a bit for pages that a look found cached before and one
+/// for those that it found absent, and a mode of 4 bits. The first two are in units of 4 KiB: files
+/// up to 4 PiB, runs up to 1 GiB. The value 0 means no run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run(pub(crate) u64);
 
 impl Run {
-    /// The runs that cover `range`: more than one only for ranges over 4 GiB, none for empty
+    /// The runs that cover `range`: more than one only for ranges over 1 GiB, none for empty
     /// ranges or those beyond 4 PiB.
     pub fn covering(range: ByteRange, mode: Mode) -> impl Iterator<Item = Run> {
         let first = range.start / UNIT_BYTES;
@@ -60,7 +64,27 @@ impl Run {
 
     /// The mode of the run.
     pub fn mode(self) -> Mode {
-        Mode::from_bits((self.0 & MODE_MAX) as u8)
+        Mode::from_bits((self.0 & 15) as u8)
+    }
+
+    /// The same run, of pages that were cached before.
+    pub fn of_cached(self) -> Run {
+        Run(self.0 | CACHED_BIT)
+    }
+
+    /// The same run, of pages that were not cached before.
+    pub fn of_absent(self) -> Run {
+        Run(self.0 | ABSENT_BIT)
+    }
+
+    /// Returns whether a look found its pages cached before.
+    pub fn was_cached(self) -> bool {
+        self.0 & CACHED_BIT != 0
+    }
+
+    /// Returns whether a look found none of its pages cached before.
+    pub fn was_absent(self) -> bool {
+        self.0 & ABSENT_BIT != 0
     }
 
     /// The run in a word, unless that is 0.
@@ -100,6 +124,12 @@ mod tests {
         assert_eq!(next.extended(one[0]), None, "backwards");
         let other = Run::covering(ByteRange::new(8192, 9000), Mode::NOREUSE).next();
         assert_eq!(one[0].extended(other.unwrap()), None, "another mode");
+        for looked in [next.of_cached(), next.of_absent()] {
+            assert_eq!((looked.range(), looked.mode()), (next.range(), mode));
+            assert_eq!(one[0].extended(looked), None, "whose pages are these?");
+        }
+        assert!(next.of_cached().was_cached() && !next.of_cached().was_absent());
+        assert!(next.of_absent().was_absent() && !next.was_absent());
     }
 
     #[test]
@@ -107,7 +137,7 @@ mod tests {
         let range = ByteRange::new(0, 20 << 30);
         let runs: Vec<Run> = Run::covering(range, Mode::NOREUSE).collect();
         let covered: u64 = runs.iter().map(|run| run.range().len()).sum();
-        assert_eq!((runs.len(), covered), (6, range.len()));
+        assert_eq!((runs.len(), covered), (21, range.len()));
         assert_eq!(
             Run::covering(ByteRange::new(9, 9), Mode::NOREUSE).count(),
             0

@@ -67,6 +67,9 @@ pub(crate) struct OwnSource {
     /// policy.
     written_total: u64,
     read_total: u64,
+    /// Written pages that were cached before: by others, unless an earlier write of ours brought them
+    /// in. So all earlier ones must have been handed on first.
+    cached: Vec<(ByteRange, Mode)>,
     /// The slot's totals at the last drain, handed on or not.
     seen_totals: (u64, u64),
     /// When the last write or read was found in the slot.
@@ -93,6 +96,7 @@ impl OwnSource {
             keeping: Cell::new(None),
             written_total: 0,
             read_total: 0,
+            cached: Vec::new(),
             seen_totals: (0, 0),
             active_ns: 0,
             quiet: false,
@@ -131,10 +135,16 @@ impl OwnSource {
             self.seen_totals = (written_total, read_total);
             self.active_ns = now_ns;
         }
-        let writes = file
-            .slot
-            .writes
-            .drain(|run| tell(fd, run.range(), run.mode(), told));
+        let cached = &mut self.cached;
+        let writes = file.slot.writes.drain(|run| {
+            if run.was_cached() {
+                return cached.push((run.range(), run.mode()));
+            }
+            if run.was_absent() {
+                disk.was_absent(now_ns, id, run.range());
+            }
+            tell(fd, run.range(), run.mode(), told);
+        });
         let appends = file.try_place_appends(fd);
         self.appending = appends.is_none();
         // Writers look before they write, so the map that decides about these writes is there.
@@ -155,6 +165,10 @@ impl OwnSource {
             }
         }
         if writes.complete {
+            for (range, _) in &self.cached {
+                disk.others_had(now_ns, id, *range);
+            }
+            disk.wrote_all(now_ns, id, self.cached.drain(..));
             self.written_total = written_total;
             disk.written_until(now_ns, id, written_total);
         }

@@ -104,6 +104,15 @@ impl Ownership {
         }
     }
 
+    /// What of `range` is not ours was brought in by others; only without the trace.
+    pub(super) fn others_had(&mut self, range: ByteRange) {
+        if let Some(mapped) = &mut self.mapped {
+            for part in self.ours.gaps_of(range) {
+                mapped.residency.keep(part);
+            }
+        }
+    }
+
     /// The look ahead of the writer; only without the trace.
     pub(super) fn look_ahead(&self) -> Option<&LookAhead> {
         self.mapped.as_ref().map(|mapped| &mapped.look_ahead)
@@ -142,11 +151,14 @@ impl Ownership {
         }
     }
 
-    /// A read of ours found nothing of `range` in the cache, whoever had it before.
+    /// Before our I/O, nothing of `range` was in the cache, whoever had it earlier.
     pub(super) fn absent(&mut self, range: ByteRange) {
         if let Some(mapped) = &mut self.mapped {
             mapped.residency.observed(range, []);
         }
+        // What we read is taken for others' if we write it before the read is reported. Or others' pages
+        // have been evicted.
+        self.counters.kept_bytes -= self.kept.remove(range);
     }
 
     /// The trace names `range` as ours. If it is `held`, it is not dropped before

@@ -44,6 +44,9 @@ impl File {
             let write = || self.write_plain(bufs, offset);
             return handle.append(self.as_fd(), effective, offset.is_none(), write);
         }
+        let length: usize = bufs.iter().map(|buf| buf.len()).sum();
+        let wanted = ByteRange::new(start, start.saturating_add(length as u64));
+        let cached = handle.will_write(self.as_fd(), wanted, offset.is_none(), mode);
         let result = self.write_plain(bufs, offset);
         if natively {
             self.learn_refusal(&result, operation);
@@ -63,7 +66,9 @@ impl File {
                     ByteRange::new(start.min(end.saturating_sub(bytes)), end)
                 }
             };
-            handle.wrote(self.as_fd(), range, bytes, effective);
+            handle.wrote(self.as_fd(), range, bytes, effective, cached);
+        } else {
+            handle.end_write(&cached);
         }
         result
     }

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use dropbehind::{File, Mode, OpenOptions};
 use dropbehind_testbed::reclaim::in_some_attempt;
-use dropbehind_testbed::residency;
+use dropbehind_testbed::{pattern, residency};
 
-use crate::accounts::{all_kept, assert_balanced, settle};
+use crate::accounts::{all_kept, assert_balanced, open_to_overwrite, settle};
 use crate::common::{
     Dice, KIB, MIB, Place, cached_bytes, check_on_disk, read_pattern, write_pattern,
 };
@@ -24,6 +24,8 @@ everywhere! {
     an_overwrite_long_after_a_read_keeps_what_others_read: 32;
     an_overwrite_after_a_mode_that_keeps_keeps_exactly_what_was_there: 32;
     an_overwrite_keeps_what_others_appended_since_the_open: 16;
+    an_overwrite_keeps_what_others_read_since_an_earlier_one: 32;
+    an_overwrite_keeps_what_others_wrote_beyond_the_end: 16;
     appends_keep_exactly_what_others_append_meanwhile: 16;
     appends_after_a_cut_keep_the_page_that_others_began: 16;
     random_reads_keep_exactly_what_others_had: 32;
@@ -190,6 +192,69 @@ fn an_overwrite_keeps_what_others_appended_since_the_open(place: &Place) {
             all_kept(reclaim, &path, &before, &file)?;
             check_on_disk(&path, 2, end);
         }
+        Ok(())
+    });
+}
+
+fn an_overwrite_keeps_what_others_read_since_an_earlier_one(place: &Place) {
+    let path = place.cold_file(1);
+    let page = residency::page_bytes();
+    in_some_attempt(|reclaim| {
+        residency::evict(&path);
+        let file = open_to_overwrite(&path);
+        // A part of these pages is still dirty, or cached, when the next ones are written.
+        let mut dice = Dice::new(5);
+        let pages = place.size_bytes() / page;
+        for _ in 0..2000 {
+            let offset = dice.below(pages) * page;
+            let data = pattern::filled(1, offset, page as usize);
+            file.write_all_at(&data, offset).unwrap();
+        }
+        settle(&file);
+        assert_eq!(cached_bytes(&path), 0);
+        for _ in 0..100 {
+            let start = dice.below(pages) * page;
+            residency::warm(&path, start..start + page);
+        }
+        let before = residency::resident_map(&path).unwrap();
+        for _ in 0..2000 {
+            let offset = dice.below(pages - 40) * page;
+            let length = (dice.below(4) * 13 + 1) * page;
+            let data = pattern::filled(1, offset, length as usize);
+            file.write_all_at(&data, offset).unwrap();
+        }
+        file.sync_all().unwrap();
+        settle(&file);
+        assert_balanced(&file.stats());
+        all_kept(reclaim, &path, &before, &file)
+    });
+    check_on_disk(&path, 1, place.size_bytes());
+}
+
+fn an_overwrite_keeps_what_others_wrote_beyond_the_end(place: &Place) {
+    if place.is_raw() {
+        // A device does not grow.
+        return;
+    }
+    let path = place.path();
+    in_some_attempt(|reclaim| {
+        let others = std::fs::File::create(&path).unwrap();
+        let mut file = OpenOptions::new().write(true).open(&path).unwrap();
+        write_pattern(&mut file, 1, 0, MIB, MIB);
+        settle(&file);
+        let theirs = pattern::filled(1, 4 * MIB, MIB as usize);
+        others.write_all_at(&theirs, 4 * MIB).unwrap();
+        others.sync_all().unwrap();
+        let before = residency::resident_map(&path).unwrap();
+        file.seek(SeekFrom::Start(2 * MIB)).unwrap();
+        write_pattern(&mut file, 1, 2 * MIB, 3 * MIB, 3 * MIB);
+        file.seek(SeekFrom::Start(MIB)).unwrap();
+        write_pattern(&mut file, 1, MIB, MIB, 64 * KIB);
+        file.sync_all().unwrap();
+        settle(&file);
+        assert_balanced(&file.stats());
+        all_kept(reclaim, &path, &before, &file)?;
+        check_on_disk(&path, 1, 5 * MIB);
         Ok(())
     });
 }
