@@ -4,18 +4,19 @@
 //! Dropping them would lose the only good copy. So each file is asked about after its pages
 //! were counted as clean, and before they are dropped.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::time::Duration;
 
 use dropbehind_linux::{
     Askable, KernelInode, WritebackFailure, WritebackFailures, prepare_to_ask, writeback_error,
 };
 use dropbehind_policy::ByteRange;
 
-use crate::lock;
+use crate::{Beginning, lock};
 
 /// With fewer files than this, entries that nobody asks about any more are not removed.
 const SWEEP: usize = 1 << 10;
@@ -36,9 +37,10 @@ struct State {
     files: HashMap<u64, Vec<Weak<Asked>>>,
     /// At this many numbers, stale entries are removed.
     sweep_len: usize,
-    /// Recent failures, in two sets: when one is full, the other is forgotten.
-    recent: HashSet<KernelInode>,
-    less_recent: HashSet<KernelInode>,
+    /// Recent failures, and when the last of each was read, in two maps: when one is full, the
+    /// other is forgotten.
+    recent: HashMap<KernelInode, Beginning>,
+    less_recent: HashMap<KernelInode, Beginning>,
     news: Vec<WritebackFailure>,
 }
 
@@ -57,19 +59,24 @@ impl FailedWriteback {
             trace,
             files: HashMap::new(),
             sweep_len: SWEEP,
-            recent: HashSet::new(),
-            less_recent: HashSet::new(),
+            recent: HashMap::new(),
+            less_recent: HashMap::new(),
             news: Vec::new(),
         })))
     }
 
     /// Begins to ask about a file that is in use, whose writeback may have failed a moment
     /// ago. If the device of its inode is unknown, an inode with that number on any device
-    /// counts.
+    /// counts. What failed before the file was born was another one, whose number it got.
     #[must_use]
-    pub fn sign_of(&self, device: Option<u32>, number: u64) -> WritebackSign {
+    pub fn sign_of(
+        &self,
+        device: Option<u32>,
+        number: u64,
+        born: Option<Duration>,
+    ) -> WritebackSign {
         let mut state = lock(&self.0);
-        let has_failed = state.has_failed_lately(device, number);
+        let has_failed = state.has_failed_lately(device, number, born);
         if let (true, Some(device)) = (has_failed, device) {
             let inode = KernelInode { device, number };
             state.news.push(WritebackFailure::File(inode));
@@ -139,7 +146,7 @@ impl State {
                 if recent.len() >= RECENT {
                     *less_recent = std::mem::take(recent);
                 }
-                recent.insert(inode);
+                recent.insert(inode, Beginning::by_now());
                 let asked = files.get(&inode.number).into_iter().flatten();
                 asked.filter(fails).count()
             } else {
@@ -151,10 +158,13 @@ impl State {
         });
     }
 
-    fn has_failed_lately(&self, device: Option<u32>, number: u64) -> bool {
-        let contain = |set: &HashSet<KernelInode>| match device {
-            Some(device) => set.contains(&KernelInode { device, number }),
-            None => set.iter().any(|inode| inode.number == number),
+    fn has_failed_lately(&self, device: Option<u32>, number: u64, born: Option<Duration>) -> bool {
+        let is_its = |read: &Beginning| !read.is_before(born);
+        let contain = |map: &HashMap<KernelInode, Beginning>| match device {
+            Some(device) => map.get(&KernelInode { device, number }).is_some_and(is_its),
+            None => map
+                .iter()
+                .any(|(inode, read)| inode.number == number && is_its(read)),
         };
         contain(&self.recent) || contain(&self.less_recent)
     }
@@ -302,7 +312,7 @@ mod tests {
         let disk = FailingDisk::raw().unwrap();
         let failed = FailedWriteback::new(WritebackFailures::open(16 << 20).unwrap());
         // Whatever fails on the machine meanwhile is on some device that there is.
-        let of_others = failed.sign_of(Some(u32::MAX), u64::MAX);
+        let of_others = failed.sign_of(Some(u32::MAX), u64::MAX, None);
         let number = fails(&disk);
         let told = |failure: &WritebackFailure| match failure {
             WritebackFailure::File(inode) => inode.number == number,
@@ -311,22 +321,22 @@ mod tests {
         };
         assert!(!failed.news().iter().any(told), "nobody asked");
         // The file may have been opened before the failure, and only become known now.
-        assert!(failed.sign_of(None, number).has_failed());
+        assert!(failed.sign_of(None, number, None).has_failed());
         let of_number = |inode: &&KernelInode| inode.number == number;
         let device = lock(&failed.0)
             .recent
-            .iter()
+            .keys()
             .find(of_number)
             .unwrap()
             .device;
-        assert!(failed.sign_of(Some(device), number).has_failed());
+        assert!(failed.sign_of(Some(device), number, None).has_failed());
         assert_eq!(failed.news().iter().filter(|it| told(it)).count(), 1);
-        let elsewhere = failed.sign_of(Some(u32::MAX), number);
+        let elsewhere = failed.sign_of(Some(u32::MAX), number, None);
         {
             let mut state = lock(&failed.0);
             (state.recent, state.less_recent) = Default::default();
         }
-        let sign = failed.sign_of(None, number);
+        let sign = failed.sign_of(None, number, None);
         assert!(!sign.has_failed(), "that was long ago");
         fails(&disk);
         assert!(sign.has_failed());
@@ -344,7 +354,8 @@ mod tests {
         let device = std::fs::metadata(disk.path()).unwrap().dev();
         let device = kernel_device(device);
         let failed = FailedWriteback::new(WritebackFailures::open(1 << 20).unwrap());
-        let signs = [device, device, device + 1].map(|device| failed.sign_of(Some(device), 7));
+        let signs =
+            [device, device, device + 1].map(|device| failed.sign_of(Some(device), 7, None));
         let numbers = (device >> 20, device & 0xf_ffff);
         let name = std::fs::read_link(format!("/sys/dev/block/{}:{}", numbers.0, numbers.1));
         let name = name.unwrap().file_name().unwrap().to_owned();
@@ -356,16 +367,16 @@ mod tests {
         assert_eq!(states, [true, true, false]);
         assert_eq!(failed.news(), [WritebackFailure::FileSystem(device)]);
         // Its files may be written well from now on.
-        assert!(!failed.sign_of(Some(device), 7).has_failed());
+        assert!(!failed.sign_of(Some(device), 7, None).has_failed());
     }
 
     #[test]
     fn files_that_nobody_asks_about_are_forgotten() {
         need!(all FailingDisk::needs(None));
         let failed = FailedWriteback::new(WritebackFailures::open(0).unwrap());
-        let kept = failed.sign_of(None, 0);
+        let kept = failed.sign_of(None, 0, None);
         for number in 1..100_000 {
-            let _ = failed.sign_of(None, number);
+            let _ = failed.sign_of(None, number, None);
         }
         assert!(lock(&failed.0).files.len() <= SWEEP);
         assert!(lock(&failed.0).files.contains_key(&0));

@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod arrivals;
+mod beginning;
 mod cache_map;
 mod disk_handle;
 mod disk_thread;
@@ -28,6 +29,7 @@ mod totals;
 pub mod trace;
 
 pub use arrivals::{Arrivals, ReportedTrace};
+pub use beginning::Beginning;
 pub use cache_map::CacheMap;
 pub use dropbehind_policy::Stats;
 pub use failed_writeback::{FailedWriteback, WritebackSign};

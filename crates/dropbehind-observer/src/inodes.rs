@@ -5,13 +5,12 @@ use std::hash::{BuildHasher, RandomState};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
+use dropbehind_flusher::Beginning;
 use dropbehind_linux::{
     FileId, FileKind, FileLink, FileStat, KernelDevices, KernelInode, Mount, block_device_number,
     file_stat, filesystem, has_subvolumes, kernel_device, mount_with_id,
 };
 use dropbehind_policy::Inode;
-
-use crate::beginning::Beginning;
 
 /// Stands for the kernel's own superblock that block devices' inodes belong to.
 const BLOCK_DEVICES: u32 = u32::MAX;

@@ -7,7 +7,6 @@
 #![cfg(target_os = "linux")]
 #![forbid(unsafe_code)]
 
-mod beginning;
 mod block_inodes;
 mod board;
 mod budget;

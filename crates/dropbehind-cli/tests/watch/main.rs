@@ -5,6 +5,7 @@ mod user;
 
 mod check;
 mod commands;
+mod failures;
 mod files;
 mod hanging;
 mod life;

@@ -262,7 +262,10 @@ impl Files {
         });
         open.round = self.round;
         open.writeback_sign = match &self.failed_writeback {
-            Some(failed) => Some(failed.sign_of(self.inodes.device_of(inode), inode.number)),
+            Some(failed) => {
+                let device = self.inodes.device_of(inode);
+                Some(failed.sign_of(device, inode.number, pages_info.born))
+            }
             // The file itself is asked.
             None if self.fanotify.is_none() => {
                 let file = open.file.open();

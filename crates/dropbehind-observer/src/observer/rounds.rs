@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use dropbehind_flusher::ReportedTrace;
+use dropbehind_flusher::{Beginning, ReportedTrace};
 use dropbehind_linux::{
     CacheTrace, Event, EventBuffer, EventMask, FileAdviceTrace, FileKind, FileStat, Interest,
     PollEntry, TraceRecord, file_stat, monotonic_ns, poll, thread_id,
@@ -21,7 +21,6 @@ use dropbehind_policy::{ByteRange, Inode, Mode};
 
 use super::inputs::Barrier;
 use super::{Input, Inputs, Shared, own_process};
-use crate::beginning::Beginning;
 use crate::block_inodes::learn_superblock;
 use crate::board::lock;
 use crate::files::{Close, Files, range_of_pages};

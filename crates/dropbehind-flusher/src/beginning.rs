@@ -1,4 +1,4 @@
-//! When the observation began, by the clock that dates files.
+//! A moment, by the clock that dates files: which files are younger?
 
 use std::time::Duration;
 
@@ -7,12 +7,13 @@ use rustix::time::{ClockId, clock_gettime};
 /// The clock was set if it differs by more than this from one that nobody sets.
 const SET: Duration = Duration::from_secs(1);
 
-/// Tells files that were made since the observation began from those that were there.
+/// Tells files that were made since a moment, such as when an observation began, from those that
+/// were there.
 ///
 /// A clock that is set forward, as on boards that learn the time from a server, may pass the dates
 /// of files that were there all along. So once it was set, no date says anything any more.
-#[derive(Debug)]
-pub(crate) struct Beginning {
+#[derive(Clone, Copy, Debug)]
+pub struct Beginning {
     /// Since the epoch.
     date: Duration,
     /// Since the machine started, including the time it was suspended.
@@ -20,18 +21,29 @@ pub(crate) struct Beginning {
 }
 
 impl Beginning {
-    /// Begins now.
-    pub(crate) fn now() -> Beginning {
+    /// Begins now, or a few milliseconds ago: what is made from now on was made since.
+    #[must_use]
+    pub fn now() -> Beginning {
+        // File systems date files by this one, which lags a little.
+        Self::by(ClockId::RealtimeCoarse)
+    }
+
+    /// Begins now, or a few milliseconds later: what was made before was not made since.
+    pub(crate) fn by_now() -> Beginning {
+        Self::by(ClockId::Realtime)
+    }
+
+    fn by(clock: ClockId) -> Beginning {
         Beginning {
-            // File systems date files by this one, which lags a little.
-            date: time(ClockId::RealtimeCoarse),
+            date: time(clock),
             uptime: time(ClockId::Boottime),
         }
     }
 
     /// Returns whether a file with this date of birth was made since. One without a date was not,
     /// as far as is known.
-    pub(crate) fn is_before(&self, born: Option<Duration>) -> bool {
+    #[must_use]
+    pub fn is_before(&self, born: Option<Duration>) -> bool {
         let (date, uptime) = (ClockId::Realtime, ClockId::Boottime);
         born.is_some_and(|born| self.is_before_at(born, time(date), time(uptime)))
     }
@@ -89,6 +101,7 @@ mod tests {
         let scratch = dropbehind_testbed::Scratch::new().unwrap();
         let file = std::fs::File::create_new(scratch.file("made")).unwrap();
         let stat = dropbehind_linux::file_stat(file.as_fd()).unwrap();
+        assert!(!Beginning::by_now().is_before(stat.born));
         assert!(stat.born.is_none() || beginning.is_before(stat.born));
     }
 }
