@@ -33,7 +33,7 @@ use dropbehind_policy::grace::SMALL_FILE_BYTES;
 use dropbehind_policy::{Brought, FileNumber, Inode, ObservedFiles};
 use dropbehind_policy::{ByteRange, Writeback};
 
-use crate::board::{SharedBoard, lock};
+use crate::board::{Rule, SharedBoard, lock};
 use crate::budget::Budget;
 use crate::file_path::path_of;
 use crate::inodes::Inodes;
@@ -111,8 +111,9 @@ pub(crate) struct Files {
     crowded: HashSet<Inode>,
     /// The number of the round that is under way.
     round: u64,
-    /// Bytes kept for others, by file, so that none are counted twice.
-    kept: HashMap<FileId, u64>,
+    /// Bytes kept for others, by file, and the disk and the rule that they count for, so that none
+    /// are counted twice.
+    kept: HashMap<FileId, (Arc<str>, Rule, u64)>,
     mounts: MountTable,
     overlays: Overlays,
     /// The numbers of mounts that can be unmounted while nobody holds a file there.

@@ -4,6 +4,7 @@ use crate::commands::RULES;
 use crate::files::dd;
 use crate::user::running_watch::RunningWatch;
 use crate::user::{User, finish};
+use dropbehind_testbed::reclaim::in_some_attempt;
 use dropbehind_testbed::{Need, need};
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
@@ -176,6 +177,50 @@ fn the_figures_of_disks_add_up() {
         }
     }
     assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
+}
+
+/// What was kept of a file counts until the file is looked at again.
+#[test]
+fn what_is_no_longer_cached_is_not_kept() {
+    need!(Need::Root, Need::Cachestat);
+    in_some_attempt(|_| {
+        let user = User::new();
+        let home = std::fs::canonicalize(user.file("")).unwrap();
+        let [rewritten, deleted] =
+            ["rewritten.wanted", "deleted.wanted"].map(|name| home.join(name));
+        for path in [&rewritten, &deleted] {
+            std::fs::write(path, vec![1; 32 << 20]).unwrap();
+        }
+        let home = home.display();
+        let rule = format!("[[rule]]\npath = \"{home}/*.wanted\"\nmode = \"dontcache\"\n");
+        user.writes("rules", &rule);
+        let mut watch = RunningWatch::by_rules(&user);
+        let socket = user.file("runtime/watch.sock");
+        let is_kept = |is_it: &dyn Fn(u64) -> bool| {
+            (0..400).any(|_| {
+                std::thread::sleep(std::time::Duration::from_millis(50));
+                let said: serde_json::Value =
+                    serde_json::from_str(&asked(&socket, "snapshot\n")).unwrap();
+                is_it(said["totals"]["kept_bytes"].as_u64().unwrap())
+            })
+        };
+        for path in [&rewritten, &deleted] {
+            std::fs::read(path).unwrap();
+        }
+        if !is_kept(&|bytes| bytes > 40 << 20) {
+            return Err("the files were not cached".to_owned());
+        }
+        dd(&rewritten);
+        let file = std::fs::File::open(&deleted).unwrap();
+        // Under its new name, no rule would want it.
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        std::fs::remove_file(&deleted).unwrap();
+        drop(file);
+        let said = || asked(&socket, "snapshot\n");
+        assert!(is_kept(&|bytes| bytes == 0), "{}\n{}", said(), watch.log());
+        assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
+        Ok(())
+    });
 }
 
 #[test]

@@ -274,7 +274,7 @@ impl Files {
             _ => u64::MAX,
         };
         if others_bytes == 0 || open.is_out_of_the_cache {
-            return;
+            return self.count_kept_bytes(open, open.ids[0], 0, 0);
         }
         let kept_of = |cached_bytes: u64| {
             cached_bytes
@@ -298,7 +298,7 @@ impl Files {
             return;
         };
         if info.links == 0 {
-            return;
+            return self.count_kept_bytes(open, info.id, 0, 0);
         }
         let Ok(cached) = cached_pages(file.as_fd(), 0, 0) else {
             return;
@@ -329,16 +329,21 @@ impl Files {
                  stay cached",
             );
         }
+        // It may have counted for another rule.
+        if let Some((disk, rule, before_bytes)) = self.kept.remove(&id) {
+            let mut board = lock(&self.board);
+            let sum = &mut board.sums(&disk, &rule).kept_bytes;
+            *sum = sum.saturating_sub(before_bytes);
+        }
         if kept_bytes == 0 {
             return;
         }
         if self.kept.len() >= KEPT_FILES {
             self.kept.clear();
         }
-        let before_bytes = self.kept.insert(id, kept_bytes).unwrap_or(0);
+        let counted = (open.disk.clone(), open.rule.clone(), kept_bytes);
+        self.kept.insert(id, counted);
         let mut board = lock(&self.board);
-        let sums = board.sums(&open.disk, &open.rule);
-        let sum = &mut sums.kept_bytes;
-        *sum = (*sum + kept_bytes).saturating_sub(before_bytes);
+        board.sums(&open.disk, &open.rule).kept_bytes += kept_bytes;
     }
 }
