@@ -6,6 +6,7 @@ mod actions;
 mod admission;
 mod advice;
 mod heirs;
+mod kept;
 mod mappings;
 mod namesakes;
 mod open_file;
@@ -33,7 +34,7 @@ use dropbehind_policy::grace::SMALL_FILE_BYTES;
 use dropbehind_policy::{Brought, FileNumber, Inode, ObservedFiles};
 use dropbehind_policy::{ByteRange, Writeback};
 
-use crate::board::{Rule, SharedBoard, lock};
+use crate::board::{SharedBoard, lock};
 use crate::budget::Budget;
 use crate::file_path::path_of;
 use crate::inodes::Inodes;
@@ -48,6 +49,7 @@ use crate::shown;
 use crate::small_files::{SmallFiles, Unshelved};
 use crate::source::{Marks, MountTable};
 use heirs::Heirs;
+use kept::Kept;
 use open_file::OpenFile;
 use strangers::{DOUBT_FIRST, Strangers};
 
@@ -111,9 +113,7 @@ pub(crate) struct Files {
     crowded: HashSet<Inode>,
     /// The number of the round that is under way.
     round: u64,
-    /// Bytes kept for others, by file, and the disk and the rule that they count for, so that none
-    /// are counted twice.
-    kept: HashMap<FileId, (Arc<str>, Rule, u64)>,
+    kept: Kept,
     mounts: MountTable,
     overlays: Overlays,
     /// The numbers of mounts that can be unmounted while nobody holds a file there.
@@ -190,7 +190,7 @@ impl Files {
             heirs: Heirs::default(),
             crowded: HashSet::new(),
             round: 0,
-            kept: HashMap::new(),
+            kept: Kept::default(),
             mounts: parts.mounts,
             overlays: Overlays::default(),
             unmountable: HashSet::new(),

@@ -71,7 +71,7 @@ pub struct Totals {
     /// Bytes dropped.
     pub dropped_bytes: u64,
     /// Bytes cached before, or brought in by others, and so kept: of files that are done with,
-    /// each as of when it last was.
+    /// each as of when it last was; of very many files, of those that were last.
     pub kept_bytes: u64,
     /// Bytes of those brought in that stay, since they were used again (mode `auto`). The kernel may
     /// have taken them since; what is still there counts as kept, too.

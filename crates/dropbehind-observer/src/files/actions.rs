@@ -11,6 +11,7 @@ use dropbehind_policy::RangeSet;
 use dropbehind_policy::{FileAction, FileNumber};
 
 use super::Files;
+use super::kept::Counted;
 use super::open_file::{OpenFile, is_deleted};
 use crate::board::lock;
 use crate::file_path::path_of;
@@ -18,9 +19,7 @@ use crate::in_time::in_time_or;
 use crate::shown;
 use crate::small_files::{Message, SmallFile};
 
-/// Kept bytes are remembered for at most this many files.
-const KEPT_FILES: usize = 1 << 16;
-/// As many forgotten files are remembered, for reports that are still under way.
+/// At most this many forgotten files are remembered, for reports that are still under way.
 const FORGOTTEN_FILES: usize = 1 << 10;
 
 impl Files {
@@ -329,21 +328,20 @@ impl Files {
                  stay cached",
             );
         }
+        let now = (kept_bytes > 0).then(|| Counted {
+            disk: open.disk.clone(),
+            rule: open.rule.clone(),
+            bytes: kept_bytes,
+        });
         // It may have counted for another rule.
-        if let Some((disk, rule, before_bytes)) = self.kept.remove(&id) {
-            let mut board = lock(&self.board);
-            let sum = &mut board.sums(&disk, &rule).kept_bytes;
-            *sum = sum.saturating_sub(before_bytes);
-        }
-        if kept_bytes == 0 {
-            return;
-        }
-        if self.kept.len() >= KEPT_FILES {
-            self.kept.clear();
-        }
-        let counted = (open.disk.clone(), open.rule.clone(), kept_bytes);
-        self.kept.insert(id, counted);
+        let gone = self.kept.count(id, now.clone());
         let mut board = lock(&self.board);
-        board.sums(&open.disk, &open.rule).kept_bytes += kept_bytes;
+        for counted in gone {
+            let sum = &mut board.sums(&counted.disk, &counted.rule).kept_bytes;
+            *sum = sum.saturating_sub(counted.bytes);
+        }
+        if let Some(now) = now {
+            board.sums(&now.disk, &now.rule).kept_bytes += now.bytes;
+        }
     }
 }
