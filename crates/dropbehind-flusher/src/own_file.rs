@@ -102,8 +102,8 @@ pub struct OwnFile {
     /// Bytes that readers dropped themselves because the flusher was behind.
     pub(crate) helped_bytes: AtomicU64,
     appends: Mutex<Appends>,
-    /// Where the last write ended that was not an append.
-    write_end: AtomicU64,
+    /// Where the file ended when somebody looked, or the furthest write since then.
+    furthest: AtomicU64,
     /// Whether a look before a write is one cheap call.
     looks: OnceLock<bool>,
     /// Threads that write at the position, and have not reported it.
@@ -159,7 +159,7 @@ impl OwnFile {
             counters: Mutex::new(Stats::default()),
             helped_bytes: AtomicU64::new(0),
             appends: Mutex::default(),
-            write_end: AtomicU64::new(u64::MAX),
+            furthest: AtomicU64::new(0),
             looks: OnceLock::new(),
             position_writers: AtomicU32::new(0),
             last_mode: AtomicU8::new(0),
@@ -208,16 +208,17 @@ impl OwnFile {
             lock(&self.config).size_bytes = size_bytes;
         }
         let size_bytes = self.config().size_bytes;
+        self.furthest.fetch_max(size_bytes, Ordering::Relaxed);
         *before = Some(residency::map_of_file(fd, size_bytes));
         self.before_is_new.store(true, Ordering::Release);
     }
 
     /// Announces a write of `range`; `at_position` says that it is where the shared position is now.
     ///
-    /// If it does not go on from the last one, or the file was at rest, this looks what of it is
-    /// cached: others may have brought that in since this file was opened. None of it is dropped
-    /// before [`OwnFile::wrote`]. The look is one call of some 0.2 us. There is none before Linux 6.5
-    /// and on overlayfs.
+    /// Unless it only makes longer what was written before, this looks what of it is cached: others may
+    /// have brought that in since this file was opened. None of it is dropped before
+    /// [`OwnFile::wrote`]. The look is one call of some 0.2 us. There is none before Linux 6.5 and on
+    /// overlayfs.
     pub fn will_write(
         &self,
         fd: BorrowedFd<'_>,
@@ -231,8 +232,8 @@ impl OwnFile {
         };
         // Another thread may be writing there, and will have moved the position.
         let others = at_position && self.position_writers.fetch_add(1, Ordering::AcqRel) > 0;
-        let goes_on = self.write_end.swap(range.end, Ordering::Relaxed) == range.start;
-        if others || !mode.drops() || goes_on && !self.slot.is_quiet() {
+        let extends = self.furthest.fetch_max(range.end, Ordering::Relaxed) == range.start;
+        if others || !mode.drops() || extends && !self.slot.is_quiet() {
             return found;
         }
         if !*self.looks.get_or_init(|| cachestat_sees(fd)) {
@@ -635,6 +636,7 @@ impl OwnFile {
     /// Tells the flusher that the file's size was set.
     fn tell_resized(&self, size_bytes: u64) {
         lock(&self.config).size_bytes = size_bytes;
+        self.furthest.fetch_max(size_bytes, Ordering::Relaxed);
         if self.looked_ns.load(Ordering::Acquire) != 0
             && let Some(before) = lock(&self.before).as_mut()
         {

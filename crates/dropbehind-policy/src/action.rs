@@ -47,14 +47,6 @@ pub enum Action {
         /// The file.
         stream: StreamId,
     },
-    /// Map what is resident in the range; answered with
-    /// [`Disk::looked`](crate::Disk::looked).
-    Look {
-        /// The file.
-        stream: StreamId,
-        /// The bytes.
-        range: ByteRange,
-    },
     /// Nothing is left to do for this closed file, and its stream is removed; no answer.
     Forget {
         /// The file.
@@ -70,7 +62,6 @@ impl Action {
             | Action::Count { stream, .. }
             | Action::Drop { stream, .. }
             | Action::Inspect { stream }
-            | Action::Look { stream, .. }
             | Action::Forget { stream } => stream,
         }
     }

@@ -386,16 +386,9 @@ impl Disk {
     }
 
     /// A file was opened. `residency` is what was cached before.
-    pub fn opened(
-        &mut self,
-        now_ns: u64,
-        id: StreamId,
-        config: StreamConfig,
-        residency: ResidencyMap,
-    ) {
+    pub fn opened(&mut self, id: StreamId, config: StreamConfig, residency: ResidencyMap) {
         self.remove(id);
-        self.streams
-            .insert(id, Stream::new(now_ns, config, residency));
+        self.streams.insert(id, Stream::new(config, residency));
     }
 
     /// What was cached before the stream's first I/O that is to be dropped, if nobody had looked
@@ -453,20 +446,6 @@ impl Disk {
     /// A read brought `range` into the cache.
     pub fn read(&mut self, now_ns: u64, id: StreamId, range: ByteRange) {
         self.with(now_ns, id, |stream, context| stream.read(context, range));
-    }
-
-    /// The answer to [`Action::Look`]: what was cached before the stream's I/O reached
-    /// `range`.
-    pub fn looked(
-        &mut self,
-        now_ns: u64,
-        id: StreamId,
-        range: ByteRange,
-        resident: impl IntoIterator<Item = ByteRange>,
-    ) {
-        self.with(now_ns, id, |stream, _| {
-            stream.looked(now_ns, range, resident);
-        });
     }
 
     /// Whether the file's users say that they write at random places (`POSIX_FADV_RANDOM`):

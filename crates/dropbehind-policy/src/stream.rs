@@ -17,7 +17,6 @@
 mod context;
 mod lazy;
 mod lifecycle;
-mod look_ahead;
 mod outcomes;
 mod ownership;
 mod phase;
@@ -130,14 +129,14 @@ pub(crate) struct Place {
 }
 
 impl Stream {
-    pub(crate) fn new(now_ns: u64, config: StreamConfig, residency: ResidencyMap) -> Stream {
+    pub(crate) fn new(config: StreamConfig, residency: ResidencyMap) -> Stream {
         Stream {
             config,
             size_bytes: config.size_bytes,
             last_write_end: 0,
             progress: Progress::default(),
             writeback_bytes: ReasonBytes::default(),
-            ownership: Ownership::new(now_ns, &config, residency),
+            ownership: Ownership::new(&config, residency),
             sweep: Sweep::new(),
             window: WriteBehind::default(),
             window_mode: Mode::WRITE_BEHIND,
@@ -338,15 +337,6 @@ impl Stream {
         self.ownership.others_had(range);
     }
 
-    pub(crate) fn looked(
-        &mut self,
-        now_ns: u64,
-        range: ByteRange,
-        resident: impl IntoIterator<Item = ByteRange>,
-    ) {
-        self.ownership.looked(now_ns, range, resident);
-    }
-
     /// What was written beyond the new end is not forgotten: it may be newer than the
     /// truncation, and already reported. If nothing is cached there, the calls to write,
     /// count and drop it have no effect.
@@ -384,10 +374,6 @@ impl Stream {
         self.planner.withdraw(range);
         if mode.drops() {
             self.ownership.wrote(range);
-            let window_bytes = context.window_bytes(&self.config);
-            if let Some(look_ahead) = self.ownership.look_ahead_mut() {
-                look_ahead.wrote(context, range, window_bytes);
-            }
         } else {
             self.keep(range);
         }

@@ -44,7 +44,6 @@ impl DiskThread {
             Action::Count { range, .. } => self.count(number, range),
             Action::Drop { ranges, .. } => self.drop_ranges(number, ranges),
             Action::Inspect { .. } => self.inspect(number),
-            Action::Look { range, .. } => self.look(number, range),
             Action::Forget { .. } => return self.forget(number),
         }
         self.publish(number);
@@ -460,20 +459,6 @@ impl DiskThread {
         let now_ns = self.now_ns();
         self.disk
             .inspected(now_ns, StreamId(number.into()), Inspected { unlinked });
-    }
-
-    fn look(&mut self, number: u32, range: ByteRange) {
-        let Some(entry) = self.entries.get(&number) else {
-            return;
-        };
-        let file = entry.description.open();
-        if let Ok(resident) = file.and_then(|file| residency::resident_in(file.as_fd(), range)) {
-            // Pages that the program has written there meanwhile are not others'.
-            self.drain(number);
-            let now_ns = self.now_ns();
-            self.disk
-                .looked(now_ns, StreamId(number.into()), range, resident);
-        }
     }
 
     fn forget(&mut self, number: u32) {

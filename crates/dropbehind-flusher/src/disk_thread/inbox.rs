@@ -79,7 +79,7 @@ impl DiskThread {
             entry,
         } = attachment;
         let id = StreamId(number.into());
-        self.disk.opened(now_ns, id, config, before);
+        self.disk.opened(id, config, before);
         let open = match &entry.source {
             Source::Own(own) => {
                 let id = own.file.file_id;

@@ -59,8 +59,7 @@ impl Load {
         // Nothing was cached before, so all that is written is dropped.
         let mut residency = ResidencyMap::unknown();
         residency.observed(ByteRange::WHOLE, []);
-        self.disk
-            .opened(self.now_ns, StreamId(id), config, residency);
+        self.disk.opened(StreamId(id), config, residency);
     }
 
     /// The next stream in turn.
@@ -174,9 +173,6 @@ impl Load {
                 Action::Inspect { stream } => {
                     let inspected = dropbehind_policy::Inspected { unlinked: false };
                     self.disk.inspected(self.now_ns, stream, inspected);
-                }
-                Action::Look { stream, range } => {
-                    self.disk.looked(self.now_ns, stream, range, []);
                 }
                 Action::StartWriteback { .. } | Action::Forget { .. } => {}
             }

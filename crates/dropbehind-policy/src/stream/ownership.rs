@@ -4,8 +4,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::StreamConfig;
-use super::look_ahead::LookAhead;
-use super::provenance::{Mapped, Traced};
+use super::provenance::Traced;
 use crate::range::ByteRange;
 use crate::range_set::RangeSet;
 use crate::residency::ResidencyMap;
@@ -15,7 +14,7 @@ use crate::stats::Stats;
 #[derive(Clone, Debug)]
 pub(super) struct Ownership {
     /// `None` with the trace: what was resident before doesn't matter then.
-    mapped: Option<Box<Mapped>>,
+    mapped: Option<Box<ResidencyMap>>,
     /// Empty without the trace.
     traced: Traced,
     /// Brought in by us, and not dropped yet.
@@ -27,14 +26,9 @@ pub(super) struct Ownership {
 }
 
 impl Ownership {
-    pub(super) fn new(now_ns: u64, config: &StreamConfig, residency: ResidencyMap) -> Ownership {
+    pub(super) fn new(config: &StreamConfig, residency: ResidencyMap) -> Ownership {
         Ownership {
-            mapped: (!config.traced).then(|| {
-                Box::new(Mapped {
-                    residency,
-                    look_ahead: LookAhead::new(now_ns, config.size_bytes),
-                })
-            }),
+            mapped: (!config.traced).then(|| Box::new(residency)),
             traced: Traced::default(),
             ours: RangeSet::new(),
             kept: RangeSet::new(),
@@ -75,7 +69,7 @@ impl Ownership {
     pub(super) fn unexplained(&self, range: ByteRange) -> Vec<ByteRange> {
         let mapped = self.mapped.iter();
         mapped
-            .flat_map(|mapped| mapped.residency.brought(range))
+            .flat_map(|mapped| mapped.brought(range))
             .flat_map(|part| self.ours.gaps_of(part))
             .collect()
     }
@@ -83,24 +77,7 @@ impl Ownership {
     /// What was in the cache before our I/O, learned only now.
     pub(super) fn was_cached(&mut self, map: ResidencyMap) {
         if let Some(mapped) = &mut self.mapped {
-            mapped.residency = map;
-        }
-    }
-
-    /// A look at `range` found these parts in the cache.
-    pub(super) fn looked(
-        &mut self,
-        now_ns: u64,
-        range: ByteRange,
-        resident: impl IntoIterator<Item = ByteRange>,
-    ) {
-        if let Some(mapped) = &mut self.mapped {
-            mapped.residency.observed(range, resident);
-            // What we brought in ourselves is not others'.
-            for part in self.ours.overlaps_of(range) {
-                mapped.residency.observed(part, []);
-            }
-            mapped.look_ahead.looked(now_ns, range);
+            **mapped = map;
         }
     }
 
@@ -108,26 +85,15 @@ impl Ownership {
     pub(super) fn others_had(&mut self, range: ByteRange) {
         if let Some(mapped) = &mut self.mapped {
             for part in self.ours.gaps_of(range) {
-                mapped.residency.keep(part);
+                mapped.keep(part);
             }
         }
-    }
-
-    /// The look ahead of the writer; only without the trace.
-    pub(super) fn look_ahead(&self) -> Option<&LookAhead> {
-        self.mapped.as_ref().map(|mapped| &mapped.look_ahead)
-    }
-
-    /// The same, mutable.
-    pub(super) fn look_ahead_mut(&mut self) -> Option<&mut LookAhead> {
-        self.mapped.as_mut().map(|mapped| &mut mapped.look_ahead)
     }
 
     /// The file's last page now ends here.
     pub(super) fn truncated(&mut self, end: u64) {
         if let Some(mapped) = &mut self.mapped {
-            mapped.residency.truncated(end);
-            mapped.look_ahead.truncated(end);
+            mapped.truncated(end);
         }
         self.kept.remove(ByteRange::new(end, u64::MAX));
     }
@@ -139,7 +105,7 @@ impl Ownership {
             return;
         };
         let mut brought_bytes = 0;
-        for part in mapped.residency.brought(range) {
+        for part in mapped.brought(range) {
             self.counters.brought_bytes += self.ours.insert(part);
             brought_bytes += part.len();
         }
@@ -154,7 +120,7 @@ impl Ownership {
     /// Before our I/O, nothing of `range` was in the cache, whoever had it earlier.
     pub(super) fn absent(&mut self, range: ByteRange) {
         if let Some(mapped) = &mut self.mapped {
-            mapped.residency.observed(range, []);
+            mapped.observed(range, []);
         }
         // What we read is taken for others' if we write it before the read is reported. Or others' pages
         // have been evicted.
@@ -244,9 +210,6 @@ impl Ownership {
         self.traced.unsorted.clear();
         self.traced.stuck.clear();
         self.traced.held.clear();
-        if let Some(mapped) = &mut self.mapped {
-            mapped.look_ahead.clear();
-        }
     }
 
     /// `range` is ours.
@@ -271,7 +234,7 @@ impl Ownership {
     /// `range` is to stay. Returns the parts that were ours.
     pub(super) fn keep(&mut self, range: ByteRange) -> Vec<ByteRange> {
         match &mut self.mapped {
-            Some(mapped) => mapped.residency.keep(range),
+            Some(mapped) => mapped.keep(range),
             None => {
                 self.traced.unsorted.remove(range);
                 self.traced.stuck.remove(range);
@@ -335,7 +298,7 @@ mod tests {
     fn ownership() -> Ownership {
         let mut residency = ResidencyMap::unknown();
         residency.observed(ByteRange::WHOLE, [range(40, 60)]);
-        Ownership::new(0, &StreamConfig::default(), residency)
+        Ownership::new(&StreamConfig::default(), residency)
     }
 
     #[test]
@@ -353,16 +316,20 @@ mod tests {
     }
 
     #[test]
-    fn a_look_does_not_take_ours_for_somebody_elses() {
+    fn what_a_look_found_is_others_unless_it_is_ours() {
         let mut ownership = ownership();
         ownership.wrote(range(0, 20));
-        ownership.looked(0, range(0, 40), [range(10, 30)]);
+        ownership.others_had(range(10, 30));
         ownership.dropped(&[range(0, 20)], 0);
         ownership.wrote(range(0, 40));
         assert_eq!(
             ownership.ours_of(range(0, 40)),
             [range(0, 20), range(30, 40)]
         );
+        ownership.absent(range(20, 30));
+        ownership.wrote(range(0, 40));
+        assert_eq!(ownership.ours_of(range(0, 40)), [range(0, 40)]);
+        assert_eq!(ownership.counters().kept_bytes, 0);
     }
 
     #[test]
@@ -371,7 +338,7 @@ mod tests {
             traced: true,
             ..StreamConfig::default()
         };
-        let mut ownership = Ownership::new(0, &config, ResidencyMap::unknown());
+        let mut ownership = Ownership::new(&config, ResidencyMap::unknown());
         ownership.wrote(range(0, 40));
         assert_eq!(ownership.ours_bytes(), 0);
         ownership.traced(range(0, 20), false);
@@ -388,7 +355,7 @@ mod tests {
             traced: true,
             ..StreamConfig::default()
         };
-        let mut ownership = Ownership::new(0, &config, ResidencyMap::unknown());
+        let mut ownership = Ownership::new(&config, ResidencyMap::unknown());
         ownership.traced(range(0, 40), false);
         assert!(ownership.hold_stuck(range(0, 40)));
         ownership.keep(range(10, 20));

@@ -1,15 +1,6 @@
 //! How to know which pages a stream brings in.
 
 use crate::range_set::RangeSet;
-use crate::residency::ResidencyMap;
-use crate::stream::look_ahead::LookAhead;
-
-/// Without the trace, a stream brings in what was not resident before.
-#[derive(Clone, Debug)]
-pub(super) struct Mapped {
-    pub(super) residency: ResidencyMap,
-    pub(super) look_ahead: LookAhead,
-}
 
 /// What the kernel's trace has named and was not handed on to be dropped.
 #[derive(Clone, Debug, Default)]

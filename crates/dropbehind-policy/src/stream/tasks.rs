@@ -29,7 +29,6 @@ pub(crate) enum Task {
     CountLazy,
     Drop,
     Inspect,
-    Look,
     Forget,
 }
 
@@ -56,10 +55,6 @@ impl Stream {
         }
         if let Some(due_ns) = self.requests.count_due_ns() {
             offer(due_ns, Task::CountAsked);
-        }
-        let look_ahead = self.ownership.look_ahead();
-        if look_ahead.is_some_and(|look_ahead| look_ahead.is_wanted()) {
-            offer(context.now_ns, Task::Look);
         }
         let submission = self.submission(context);
         let drop = self.drop_due();
@@ -272,12 +267,6 @@ impl Stream {
                 let flush = self.is_awaited();
                 let ranges = self.planner.take(context.now_ns, flush, STEP_BYTES);
                 Action::Drop { stream, ranges }
-            }
-            Task::Look => {
-                let look_ahead = self.ownership.look_ahead_mut();
-                let range =
-                    look_ahead.map_or(ByteRange::default(), |look_ahead| look_ahead.begin());
-                Action::Look { stream, range }
             }
             Task::Forget => {
                 self.phase = Phase::Forgotten;

@@ -200,11 +200,11 @@ fn at_the_end_files_without_a_name_are_not_written() {
 }
 
 #[test]
-fn a_look_does_not_take_our_own_pages_for_somebody_elses() {
+fn what_was_cached_before_a_write_stays_unless_it_is_ours() {
     let mut disk = disk_with(StreamConfig::default());
     disk.wrote(2, ID, ByteRange::new(0, MIB), Mode::DONTCACHE);
     let all = ByteRange::new(0, 2 * MIB);
-    disk.looked(3, ID, all, [all]);
+    disk.others_had(3, ID, all);
     disk.wrote(4, ID, all, Mode::DONTCACHE);
     disk.closed(5, ID);
     settle_all(&mut disk, 6);

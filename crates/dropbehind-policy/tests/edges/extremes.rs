@@ -9,7 +9,7 @@ fn a_thousand_idle_streams_cost_nothing() {
     let mut disk = Disk::new(DiskConfig::default());
     for number in 0..1000 {
         let id = StreamId(number);
-        disk.opened(1, id, StreamConfig::default(), absent());
+        disk.opened(id, StreamConfig::default(), absent());
         disk.wrote(1, id, ByteRange::new(0, PAGE), Mode::DONTCACHE);
         disk.written_until(1, id, PAGE);
     }

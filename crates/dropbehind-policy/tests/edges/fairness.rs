@@ -41,7 +41,7 @@ fn streams_of_one_disk_take_turns() {
     let mut disk = Disk::new(DiskConfig::default());
     let (busy, other) = (StreamId(1), StreamId(2));
     for id in [busy, other] {
-        disk.opened(1, id, StreamConfig::default(), absent());
+        disk.opened(id, StreamConfig::default(), absent());
         let bytes = if id == busy { 64 * MIB } else { 8 * MIB };
         // Two in three pages, so that there are many ranges to drop.
         for page in (0..bytes / PAGE).filter(|page| page % 3 != 0) {
@@ -109,7 +109,7 @@ fn another_programs_writeback_holds_nobody_up_for_ever() {
 fn what_closed_files_have_on_the_way_leaves_less_room() {
     let mut disk = Disk::new(DiskConfig::default());
     let write = |disk: &mut Disk, id, bytes| {
-        disk.opened(1, id, StreamConfig::default(), absent());
+        disk.opened(id, StreamConfig::default(), absent());
         disk.wrote(2, id, ByteRange::new(0, bytes), Mode::WRITE_BEHIND);
         disk.written_until(2, id, bytes);
     };

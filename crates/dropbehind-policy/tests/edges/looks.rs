@@ -65,7 +65,7 @@ fn waited_for(streams: u64) -> (Disk, ObservedStream) {
             traced: true,
             ..StreamConfig::default()
         };
-        disk.opened(1, id, config, absent());
+        disk.opened(id, config, absent());
         disk.wrote(1, id, ByteRange::new(0, 4 * MIB), Mode::DONTCACHE);
         disk.written_until(1, id, 4 * MIB);
     }
@@ -137,7 +137,7 @@ fn overwritten(provenance: ProvenanceKind) -> impl FnMut(u64, ByteRange) -> u64 
         size_bytes: 8 * MIB,
         ..StreamConfig::default()
     };
-    disk.opened(1, id, config, absent());
+    disk.opened(id, config, absent());
     let mut stream = observed(Mode::WRITE_BEHIND, provenance, 8 * MIB);
     move |now_s, dirty| {
         for now_ms in [0, 300, 600] {
@@ -205,7 +205,7 @@ fn closed_while_some_waits(range: ByteRange) -> (Disk, ObservedStream) {
         traced: true,
         ..StreamConfig::default()
     };
-    disk.opened(1, StreamId(0), config, absent());
+    disk.opened(StreamId(0), config, absent());
     let mut stream = observed(Mode::AUTO, ProvenanceKind::Traced, 8 * MIB);
     let held = Brought {
         held: true,
@@ -280,7 +280,7 @@ fn what_was_written_before_a_deletion_is_counted_once() {
         traced: true,
         ..StreamConfig::default()
     };
-    disk.opened(1, id, config, absent());
+    disk.opened(id, config, absent());
     let mut stream = observed(Mode::DONTCACHE, ProvenanceKind::Traced, 8 * MIB);
     stream.brought(1, &mut disk, [Brought::new(mib(0, 8), true)]);
     stream.closed(true);
@@ -339,7 +339,7 @@ fn left_dirty(bytes: u64, every_bytes: u64) -> u64 {
         size_bytes: 96 * MIB,
         ..StreamConfig::default()
     };
-    disk.opened(1, id, config, absent());
+    disk.opened(id, config, absent());
     let mut stream = observed(Mode::WRITE_BEHIND_ANY, ProvenanceKind::Traced, 96 * MIB);
     let mut dirty = RangeSet::new();
     for start in (0..96 * MIB).step_by(usize::try_from(every_bytes).unwrap()) {

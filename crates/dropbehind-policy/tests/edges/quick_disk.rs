@@ -18,7 +18,7 @@ pub(crate) fn absent() -> ResidencyMap {
 
 pub(crate) fn disk_with(config: StreamConfig) -> Disk {
     let mut disk = Disk::new(DiskConfig::default());
-    disk.opened(1, ID, config, absent());
+    disk.opened(ID, config, absent());
     disk
 }
 
@@ -35,7 +35,6 @@ pub(crate) fn settle(disk: &mut Disk, now: u64, unlinked: bool) -> Vec<Action> {
             }
             Action::Drop { stream, ranges } => disk.dropped(now, stream, gone(&ranges)),
             Action::Inspect { stream } => disk.inspected(now, stream, Inspected { unlinked }),
-            Action::Look { stream, range } => disk.looked(now, stream, range, []),
             Action::StartWriteback { .. } | Action::Forget { .. } => {}
         }
     }

@@ -128,7 +128,6 @@ fn what_is_dirty_again_when_it_is_dropped_is_written_again() {
                 Action::Inspect { stream } => {
                     disk.inspected(now, stream, Inspected { unlinked: false });
                 }
-                Action::Look { stream, range } => disk.looked(now, stream, range, []),
                 Action::Forget { .. } => {}
             }
         }

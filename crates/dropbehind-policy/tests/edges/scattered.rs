@@ -88,8 +88,7 @@ impl Model {
     fn open(&mut self, bytes: u64) -> usize {
         let number = self.files.len();
         let id = StreamId(number as u64);
-        self.policy
-            .opened(self.now_ns, id, StreamConfig::default(), absent());
+        self.policy.opened(id, StreamConfig::default(), absent());
         self.files.push(Written::new(bytes));
         number
     }

@@ -15,7 +15,7 @@ fn beyond_the_budget_the_oldest_small_files_are_written_and_no_others_looked_at(
     for number in 0..count {
         // Identifiers that fall, so that age is not told by them.
         let id = StreamId(count - number);
-        disk.opened(1, id, StreamConfig::default(), absent());
+        disk.opened(id, StreamConfig::default(), absent());
         disk.wrote(1, id, ByteRange::new(0, PAGE), Mode::DONTCACHE);
         disk.written_until(1, id, PAGE);
         disk.closed(1, id);
@@ -49,7 +49,7 @@ fn beyond_the_budget_the_oldest_small_files_are_written_and_no_others_looked_at(
         Mode::DONTCACHE,
     );
     let newcomer = StreamId(count + 1);
-    disk.opened(2, newcomer, StreamConfig::default(), absent());
+    disk.opened(newcomer, StreamConfig::default(), absent());
     disk.wrote(2, newcomer, ByteRange::new(0, PAGE), Mode::DONTCACHE);
     disk.closed(2, newcomer);
     assert_eq!(requests(&settle(&mut disk, 2, false)), []);
@@ -65,7 +65,7 @@ fn what_small_files_have_together_is_bounded_as_well() {
     let mut disk = Disk::new(DiskConfig::default());
     let mut close = |number: u64| {
         let id = StreamId(number);
-        disk.opened(1, id, StreamConfig::default(), absent());
+        disk.opened(id, StreamConfig::default(), absent());
         disk.wrote(1, id, ByteRange::new(0, EACH_BYTES), Mode::DONTCACHE);
         disk.closed(1, id);
         requests(&settle(&mut disk, 1, false)).len()
@@ -85,7 +85,7 @@ fn who_is_written_to_again_waits_among_the_youngest() {
     let mut disk = Disk::new(DiskConfig::default());
     for number in 0..=budget {
         let id = StreamId(number);
-        disk.opened(1, id, StreamConfig::default(), absent());
+        disk.opened(id, StreamConfig::default(), absent());
         small(&mut disk, number);
     }
     // The oldest was due, and is so no more; the second takes its place, until

@@ -20,7 +20,7 @@ fn opened() -> Disk {
         window_bytes: Some(8 * MIB),
         ..StreamConfig::default()
     };
-    disk.opened(1, ID, config, ResidencyMap::unknown());
+    disk.opened(ID, config, ResidencyMap::unknown());
     disk
 }
 

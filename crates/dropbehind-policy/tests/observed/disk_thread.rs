@@ -85,9 +85,8 @@ impl World {
             traced: true,
             ..StreamConfig::default()
         };
-        let now_ns = self.now_ns;
         let disk = &mut self.threads.disk;
-        disk.opened(now_ns, stream, config, ResidencyMap::unknown());
+        disk.opened(stream, config, ResidencyMap::unknown());
         let watch = Watch {
             number,
             file,
@@ -220,7 +219,6 @@ impl World {
                 let inspected = Inspected { unlinked };
                 self.threads.disk.inspected(now_ns, stream, inspected);
             }
-            Action::Look { .. } => panic!("where all is told nothing is looked at"),
             Action::Forget { .. } => {
                 self.watch_forgotten(stream, file);
                 self.threads.watches.remove(&stream);

@@ -45,6 +45,8 @@ const HABITS: [Habit; 9] = [
 pub(crate) struct ProgramPlan {
     pub(crate) habit: Habit,
     pub(crate) mode: Mode,
+    /// It looks what is cached before each write.
+    pub(crate) looks: bool,
     /// A mode for single writes, and how many of a thousand.
     pub(crate) other_mode: (Mode, u64),
     pub(crate) write_bytes: (u64, u64),
@@ -226,6 +228,7 @@ fn program(
     ProgramPlan {
         habit,
         mode: own,
+        looks: random.below(3) > 0,
         other_mode: if random.below(5) == 0 {
             (mode(random), random.pick(&[10, 300]))
         } else {

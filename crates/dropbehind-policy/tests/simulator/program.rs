@@ -1,11 +1,11 @@
 //! The programs, and the library's side of them: rings, counters and waits.
 
 use dropbehind_policy::residency::ResidencyMap;
-use dropbehind_policy::{ByteRange, Mode, StreamConfig, Writeback};
+use dropbehind_policy::{ByteRange, RangeSet, StreamConfig, Writeback};
 
 use crate::cache::{Actor, File, PAGE};
 use crate::plan::{Habit, MS, ProgramPlan};
-use crate::world::{Event, Message, Opening, Slot, World};
+use crate::world::{Event, Found, Message, Opening, Slot, World, Write};
 
 /// Undropped bytes of reads from which on the library kicks.
 const READ_KICK_BYTES: u64 = 4 << 20;
@@ -289,6 +289,9 @@ impl World {
             eager: mode.writeback == Writeback::Eager && !opening.failed,
         };
         opening.only_eager &= mode.writeback == Writeback::Eager;
+        let paged = range.page_aligned_outward(PAGE);
+        let looks = self.programs[number].plan.looks && mode.drops();
+        let cached = looks.then(|| RangeSet::from_iter(file.resident(paged)));
         let balance = &mut self.balance;
         file.write(self.now, range, actor, pinned, &mut |name, pages| {
             balance[name as usize] += pages;
@@ -297,10 +300,23 @@ impl World {
             // The pages are wanted, whoever brought them in.
             file.disown(opening.name, range);
         }
-        let paged = range.page_aligned_outward(PAGE);
         opening.longest_write = opening.longest_write.max(paged.len());
         opening.untold_excess += paged.len() - range.len();
-        let crowded = push(&mut opening.slot, self.plan.ring, paged, mode);
+        let writes = match cached {
+            None => vec![Write::of(paged, mode)],
+            Some(cached) => {
+                self.coverage.looks += 1;
+                let found = |found| move |range| Write { range, mode, found };
+                let there = cached.overlaps_of(paged).map(found(Found::Cached));
+                there
+                    .chain(cached.gaps_of(paged).map(found(Found::Absent)))
+                    .collect()
+            }
+        };
+        let mut crowded = false;
+        for write in writes {
+            crowded |= push(&mut opening.slot, self.plan.ring, write);
+        }
         opening.slot.total += range.len();
         self.coverage.writes += 1;
         self.coverage.written_pages += paged.len() / PAGE;
@@ -404,20 +420,26 @@ impl World {
 }
 
 /// Puts a run into the ring, or extends the last one; true when it is crowded.
-fn push(slot: &mut Slot, ring: usize, range: ByteRange, mode: Mode) -> bool {
-    if let Some((last, last_mode)) = slot.writes.back_mut() {
-        let adjacent = range.start >= last.start && range.start <= last.end;
-        if *last_mode == mode && adjacent {
-            last.end = last.end.max(range.end);
+fn push(slot: &mut Slot, ring: usize, write: Write) -> bool {
+    let range = write.range;
+    if let Some(last) = slot.writes.back_mut() {
+        let adjacent = range.start >= last.range.start && range.start <= last.range.end;
+        if (last.mode, last.found) == (write.mode, write.found) && adjacent {
+            last.range.end = last.range.end.max(range.end);
             return false;
         }
     }
     if slot.writes.len() >= ring {
         let (span, modes) = slot.lost.unwrap_or((range, 0));
         let span = ByteRange::new(span.start.min(range.start), span.end.max(range.end));
-        slot.lost = Some((span, modes | 1 << mode.to_bits()));
+        let modes = match write.found {
+            // It stays, and the kernel writes it.
+            Found::Cached => modes,
+            _ => modes | 1 << write.mode.to_bits(),
+        };
+        slot.lost = Some((span, modes));
         return true;
     }
-    slot.writes.push_back((range, mode));
+    slot.writes.push_back(write);
     slot.writes.len() * 2 >= ring
 }

@@ -7,7 +7,7 @@ use dropbehind_policy::{Action, ByteRange, Counted, Dropped, Inspected, Mode, Ne
 use crate::cache::PAGE;
 use crate::plan::MS;
 use crate::program::Phase;
-use crate::world::{Event, Flusher, Message, World};
+use crate::world::{Event, Flusher, Found, Message, World, Write};
 
 /// Slots that did not kick are looked at this often.
 const SWEEP_NS: u64 = 200 * MS;
@@ -19,7 +19,6 @@ pub(crate) enum Answer {
     Counted(Counted),
     Dropped(Vec<(ByteRange, Dropped)>),
     Inspected(Inspected),
-    Looked(Vec<ByteRange>),
     Failed,
 }
 
@@ -155,7 +154,7 @@ impl World {
                     opening.attached = true;
                     let before = opening.before.take().unwrap_or_default();
                     let (id, config) = (opening.id(), opening.config);
-                    self.policy.opened(self.now, id, config, before);
+                    self.policy.opened(id, config, before);
                     self.drain(number);
                 }
                 Message::Closed(number) => {
@@ -218,19 +217,39 @@ impl World {
             }
             self.policy.read(now, id, range);
         }
-        let mut told: Vec<(ByteRange, Mode)> = slot.writes.drain(..).collect();
+        let mut told: Vec<Write> = slot.writes.drain(..).collect();
         if let Some((span, modes)) = slot.lost.take() {
             self.coverage.lost_ranges += 1;
             // What is cached there may have been written, by us or by others.
             opening.failed = true;
             let cached = self.files[opening.file].resident(span);
             for bits in (0..12).filter(|bits| modes & 1 << bits != 0) {
-                told.extend(cached.iter().map(|range| (*range, Mode::from_bits(bits))));
+                let mode = Mode::from_bits(bits);
+                told.extend(cached.iter().map(|range| Write::of(*range, mode)));
             }
         }
-        for (range, mode) in told {
+        // An earlier write of ours may have brought in what was found cached.
+        told.sort_by_key(|write| write.found == Found::Cached);
+        for Write { range, mode, found } in told {
             self.log.tells += 1;
             let pages = (range.start / PAGE) as usize..range.end.div_ceil(PAGE) as usize;
+            match found {
+                Found::NotLooked => {}
+                Found::Absent => {
+                    opening.kept[pages.clone()].fill(false);
+                    self.policy.was_absent(now, id, range);
+                }
+                Found::Cached => {
+                    let stream = self.policy.stream(id).expect("an open stream");
+                    let ours = stream.brought_in(range);
+                    let is_ours =
+                        |at: u64| ours.iter().any(|part| (part.start..part.end).contains(&at));
+                    for at in pages.clone().filter(|at| !is_ours(*at as u64 * PAGE)) {
+                        opening.kept[at] = true;
+                    }
+                    self.policy.others_had(now, id, range);
+                }
+            }
             if mode.drops() {
                 opening.touched[pages.clone()].fill(true);
                 for at in pages.filter(|at| opening.kept[*at]) {
@@ -317,7 +336,6 @@ impl World {
             Action::Inspect { .. } => Answer::Inspected(Inspected {
                 unlinked: self.files[file].unlinked_ns.is_some(),
             }),
-            Action::Look { range, .. } => self.look(number, *range),
             Action::Forget { .. } => Answer::Nothing,
         })
     }
@@ -368,12 +386,6 @@ impl World {
         }
     }
 
-    fn look(&mut self, number: usize, range: ByteRange) -> Answer {
-        self.coverage.looks += 1;
-        let opening = &self.openings[number];
-        Answer::Looked(self.files[opening.file].resident(range))
-    }
-
     fn answer(&mut self, action: Action, answer: Answer) {
         let id = action.stream();
         let number = self.number_of(id);
@@ -389,35 +401,12 @@ impl World {
             (Action::Inspect { .. }, Answer::Inspected(inspected)) => {
                 self.policy.inspected(now, id, inspected);
             }
-            (Action::Look { range, .. }, Answer::Looked(resident)) => {
-                self.looked(number, range, &resident);
-                self.policy.looked(now, id, range, resident);
-            }
             (_, Answer::Failed) => {
                 self.openings[number].failed = true;
                 self.policy.failed(now, id);
             }
             (Action::Forget { .. }, _) => self.watch_forget(number),
             _ => {}
-        }
-    }
-
-    /// What is cached and not the stream's own is to be kept.
-    fn looked(&mut self, number: usize, range: ByteRange, resident: &[ByteRange]) {
-        let opening = &mut self.openings[number];
-        let pages = (range.start / PAGE) as usize..range.end.div_ceil(PAGE) as usize;
-        let end = opening.kept.len();
-        opening.kept[pages.start.min(end)..pages.end.min(end)].fill(false);
-        for part in resident {
-            opening.kept[(part.start / PAGE) as usize..(part.end / PAGE) as usize].fill(true);
-        }
-        let ours = self
-            .policy
-            .stream(opening.id())
-            .map(|stream| stream.brought_in(range));
-        for part in ours.unwrap_or_default() {
-            opening.kept[(part.start / PAGE) as usize..part.end.div_ceil(PAGE) as usize]
-                .fill(false);
         }
     }
 }

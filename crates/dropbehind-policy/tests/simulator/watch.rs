@@ -141,11 +141,6 @@ impl World {
                 }
             }
             Action::Inspect { stream } => self.log.note(&[4, self.now, stream.0]),
-            Action::Look { stream, range } => {
-                self.log
-                    .note(&[5, self.now, stream.0, range.start, range.end]);
-                assert!(!range.is_empty(), "an empty look");
-            }
             Action::Forget { stream } => {
                 self.log.note(&[6, self.now, stream.0]);
                 let counters = self.policy.forgotten(stream);

@@ -28,10 +28,33 @@ pub(crate) enum Event {
     Audit,
 }
 
+/// What a look right before a write found in the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    NotLooked,
+    Absent,
+    Cached,
+}
+
+/// A write as its program reports it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Write {
+    pub(crate) range: ByteRange,
+    pub(crate) mode: Mode,
+    pub(crate) found: Found,
+}
+
+impl Write {
+    pub(crate) fn of(range: ByteRange, mode: Mode) -> Write {
+        let found = Found::NotLooked;
+        Write { range, mode, found }
+    }
+}
+
 /// What a file's writers and its flusher share.
 #[derive(Debug, Default)]
 pub(crate) struct Slot {
-    pub(crate) writes: VecDeque<(ByteRange, Mode)>,
+    pub(crate) writes: VecDeque<Write>,
     pub(crate) reads: VecDeque<ByteRange>,
     /// Ranges lost to a full ring, and their modes' bits.
     pub(crate) lost: Option<(ByteRange, u32)>,

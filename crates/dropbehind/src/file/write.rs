@@ -4,7 +4,7 @@ use std::io::{self, IoSlice};
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 
-use dropbehind_linux::IoFlags;
+use dropbehind_linux::{IoFlags, Operation};
 use dropbehind_policy::{ByteRange, Mode};
 
 use super::File;
@@ -41,16 +41,14 @@ impl File {
         handle.look_before(self.as_fd(), mode);
         let effective = self.shared.facts.effective(mode);
         if self.shared.facts.flags.append {
-            let write = || self.write_plain(bufs, offset);
-            return handle.append(self.as_fd(), effective, offset.is_none(), write);
+            return handle.append(self.as_fd(), effective, offset.is_none(), || {
+                self.write_emulated(bufs, offset, natively.then_some(operation))
+            });
         }
         let length: usize = bufs.iter().map(|buf| buf.len()).sum();
         let wanted = ByteRange::new(start, start.saturating_add(length as u64));
         let cached = handle.will_write(self.as_fd(), wanted, offset.is_none(), mode);
-        let result = self.write_plain(bufs, offset);
-        if natively {
-            self.learn_refusal(&result, operation);
-        }
+        let result = self.write_emulated(bufs, offset, natively.then_some(operation));
         if let Ok(count) = result
             && count > 0
         {
@@ -69,6 +67,20 @@ impl File {
             handle.wrote(self.as_fd(), range, bytes, effective, cached);
         } else {
             handle.end_write(&cached);
+        }
+        result
+    }
+
+    /// `refused` is what the file system may not do with `RWF_DONTCACHE`.
+    fn write_emulated(
+        &self,
+        bufs: &[IoSlice<'_>],
+        offset: Option<u64>,
+        refused: Option<Operation>,
+    ) -> io::Result<usize> {
+        let result = self.write_plain(bufs, offset);
+        if let Some(operation) = refused {
+            self.learn_refusal(&result, operation);
         }
         result
     }

@@ -4,7 +4,6 @@ use std::io::{Seek, SeekFrom};
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::time::Duration;
 
 use dropbehind::{File, Mode, OpenOptions};
 use dropbehind_testbed::reclaim::in_some_attempt;
@@ -363,13 +362,9 @@ fn what_others_cache_ahead_of_a_stream_stays(place: &Place) {
             .open(&path)
             .unwrap();
         write_pattern(&mut file, 1, 0, 4 * MIB, 256 * KIB);
-        // The flusher looks ahead once a second, beyond what the writer may have touched
-        // since.
-        std::thread::sleep(Duration::from_millis(1200));
         residency::warm(&path, others.clone());
         for step in 4..place.size_bytes() / MIB {
             write_pattern(&mut file, 1, step * MIB, MIB, 256 * KIB);
-            std::thread::sleep(Duration::from_millis(10));
         }
         file.sync_all().unwrap();
         settle(&file);
