@@ -20,7 +20,7 @@ use dropbehind_policy::grace::SMALL_FILES_COUNT;
 use dropbehind_policy::neighbours::{Reads, SAMPLE_NS};
 use dropbehind_policy::residency::ResidencyMap;
 use dropbehind_policy::write_behind::DEFAULT_WINDOW_BYTES;
-use dropbehind_policy::{ByteRange, Disk, DiskConfig, Mode, Next, StreamConfig, StreamId};
+use dropbehind_policy::{Disk, DiskConfig, Next, StreamConfig, StreamId, Write};
 use rustix::thread::set_current_timer_slack;
 
 use crate::disk_handle::DiskHandle;
@@ -103,7 +103,7 @@ struct DiskThread {
     /// The same, once nothing is left to request.
     submissions: Vec<mpsc::Sender<()>>,
     /// Scratch space for the ranges drained from a slot; reused.
-    told: Vec<(ByteRange, Mode)>,
+    told: Vec<Write>,
 }
 
 pub(crate) fn run(shared: Arc<DiskHandle>) {

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use dropbehind_linux::{FileId, cachestat_sees, futex_wait, futex_wake, monotonic_ns};
 use dropbehind_policy::residency::ResidencyMap;
-use dropbehind_policy::{ByteRange, Mode, RangeSet, Stats, StreamConfig};
+use dropbehind_policy::{ByteRange, Found, Mode, RangeSet, Stats, StreamConfig};
 
 use dropbehind_slot::{Due, Pause, Run, Slot, TURN};
 
@@ -294,9 +294,13 @@ impl OwnFile {
     ) -> Due {
         self.last_mode.store(mode.to_bits(), Ordering::Relaxed);
         let pages = range.page_aligned_outward(dropbehind_linux::page_size());
-        let runs = |part| Run::covering(part, mode);
-        let there = cached.overlaps_of(pages).flat_map(runs).map(Run::of_cached);
-        let absent = cached.gaps_of(pages).flat_map(runs).map(Run::of_absent);
+        let runs = |part, found| Run::covering(part, mode).map(move |run| run.of(found));
+        let there = cached
+            .overlaps_of(pages)
+            .flat_map(|part| runs(part, Found::Cached));
+        let absent = cached
+            .gaps_of(pages)
+            .flat_map(|part| runs(part, Found::Absent));
         let mut counted = bytes;
         let mut due = Due::default();
         for run in there.chain(absent) {

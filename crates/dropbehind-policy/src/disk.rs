@@ -11,6 +11,7 @@ use crate::range::ByteRange;
 use crate::residency::ResidencyMap;
 use crate::stats::Stats;
 use crate::stream::{Context, Flight, Stream, StreamConfig};
+use crate::write::Write;
 use crate::write_behind::DEFAULT_WINDOW_BYTES;
 
 /// What is known about a disk.
@@ -417,25 +418,15 @@ impl Disk {
         &mut self,
         now_ns: u64,
         id: StreamId,
-        writes: impl IntoIterator<Item = (ByteRange, Mode)>,
+        writes: impl IntoIterator<Item = Write>,
     ) {
         self.with(now_ns, id, |stream, context| {
-            for (range, mode) in writes {
-                stream.wrote(context, range, None, mode);
+            for write in writes {
+                stream.found(write.range, write.found);
+                stream.wrote(context, write.range, None, write.mode);
                 stream.move_window(context);
             }
         });
-    }
-
-    /// Nothing of `range` was cached before the program wrote it, whoever had it earlier.
-    pub fn was_absent(&mut self, now_ns: u64, id: StreamId, range: ByteRange) {
-        self.with(now_ns, id, |stream, _| stream.was_absent(range));
-    }
-
-    /// `range` was cached before the program wrote it. What of it is not the stream's by now is
-    /// others', and stays.
-    pub fn others_had(&mut self, now_ns: u64, id: StreamId, range: ByteRange) {
-        self.with(now_ns, id, |stream, _| stream.others_had(range));
     }
 
     /// All writes up to the writers' count of `written_bytes` have been reported.

@@ -61,6 +61,7 @@ pub mod shelf;
 mod stats;
 pub mod stream;
 pub mod throttle;
+pub mod write;
 pub mod write_behind;
 
 pub use action::{Action, Counted, Dropped, Inspected, Next, StreamId};
@@ -76,3 +77,4 @@ pub use reuse::{Reuse, Used};
 pub use shelf::{Fate, Shelf, ShelfAction, ShelfPlace};
 pub use stats::Stats;
 pub use stream::StreamConfig;
+pub use write::{Found, Write};

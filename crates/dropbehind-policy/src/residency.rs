@@ -41,6 +41,11 @@ impl ResidencyMap {
         self.observed(ByteRange::new(size, u64::MAX), []);
     }
 
+    /// Returns whether all of `range` is known not to have been resident.
+    pub fn is_absent(&self, range: ByteRange) -> bool {
+        self.known.gaps_of(range).next().is_none() && !self.resident.touches(range)
+    }
+
     /// The parts of `range` that are known not to have been resident.
     pub fn brought(&self, range: ByteRange) -> impl Iterator<Item = ByteRange> + '_ {
         self.known

@@ -36,6 +36,7 @@ use crate::range_list::gaps_between;
 use crate::reason::{Reason, ReasonBytes};
 use crate::residency::ResidencyMap;
 use crate::stats::Stats;
+use crate::write::Found;
 use crate::write_behind::{Moved, WriteBehind, WriteKind};
 
 pub(crate) use context::{Context, Flight};
@@ -329,12 +330,13 @@ impl Stream {
         self.ownership.was_cached(map);
     }
 
-    pub(crate) fn was_absent(&mut self, range: ByteRange) {
-        self.ownership.absent(range);
-    }
-
-    pub(crate) fn others_had(&mut self, range: ByteRange) {
-        self.ownership.others_had(range);
+    /// A look right before a write of `range` found this.
+    pub(crate) fn found(&mut self, range: ByteRange, found: Found) {
+        match found {
+            Found::NotLooked => {}
+            Found::Absent => self.ownership.absent(range),
+            Found::Cached => self.ownership.others_had(range),
+        }
     }
 
     /// What was written beyond the new end is not forgotten: it may be newer than the

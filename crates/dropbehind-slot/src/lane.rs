@@ -11,7 +11,7 @@
 
 use crate::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use crate::run::Run;
-use dropbehind_policy::{ByteRange, Mode};
+use dropbehind_policy::{ByteRange, Found, Mode};
 
 /// After this many runs that don't continue the last one, it is a turn.
 pub const TURN: u64 = 16;
@@ -151,7 +151,7 @@ impl<const RING: usize> Lane<RING> {
         self.lost_start.fetch_min(range.start, Ordering::SeqCst);
         self.lost_end.fetch_max(range.end, Ordering::SeqCst);
         // What was cached before stays, and the kernel writes it.
-        if !run.was_cached() {
+        if run.found() != Found::Cached {
             // Last, so that a flusher that sees the bit also sees the span.
             self.lost_modes
                 .fetch_or(1 << run.mode().to_bits(), Ordering::SeqCst);

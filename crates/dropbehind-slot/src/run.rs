@@ -1,6 +1,6 @@
 //! A run of pages and its mode, in one atomic word.
 
-use dropbehind_policy::{ByteRange, Mode};
+use dropbehind_policy::{ByteRange, Found, Mode, Write};
 
 /// The unit of a run, whatever the system's page size: all are multiples of 4 KiB.
 const UNIT_BYTES: u64 = 4096;
@@ -67,24 +67,32 @@ impl Run {
         Mode::from_bits((self.0 & 15) as u8)
     }
 
-    /// The same run, of pages that were cached before.
-    pub fn of_cached(self) -> Run {
-        Run(self.0 | CACHED_BIT)
+    /// The same run, of pages of which a look found this.
+    pub fn of(self, found: Found) -> Run {
+        Run(self.0
+            | match found {
+                Found::NotLooked => 0,
+                Found::Absent => ABSENT_BIT,
+                Found::Cached => CACHED_BIT,
+            })
     }
 
-    /// The same run, of pages that were not cached before.
-    pub fn of_absent(self) -> Run {
-        Run(self.0 | ABSENT_BIT)
+    /// What a look found of its pages right before they were written.
+    pub fn found(self) -> Found {
+        match self.0 & (ABSENT_BIT | CACHED_BIT) {
+            0 => Found::NotLooked,
+            ABSENT_BIT => Found::Absent,
+            _ => Found::Cached,
+        }
     }
 
-    /// Returns whether a look found its pages cached before.
-    pub fn was_cached(self) -> bool {
-        self.0 & CACHED_BIT != 0
-    }
-
-    /// Returns whether a look found none of its pages cached before.
-    pub fn was_absent(self) -> bool {
-        self.0 & ABSENT_BIT != 0
+    /// The run as the policy takes it.
+    pub fn write(self) -> Write {
+        Write {
+            range: self.range(),
+            mode: self.mode(),
+            found: self.found(),
+        }
     }
 
     /// The run in a word, unless that is 0.
@@ -124,12 +132,16 @@ mod tests {
         assert_eq!(next.extended(one[0]), None, "backwards");
         let other = Run::covering(ByteRange::new(8192, 9000), Mode::NOREUSE).next();
         assert_eq!(one[0].extended(other.unwrap()), None, "another mode");
-        for looked in [next.of_cached(), next.of_absent()] {
-            assert_eq!((looked.range(), looked.mode()), (next.range(), mode));
+        for found in [Found::Absent, Found::Cached] {
+            let looked = next.of(found);
+            let write = looked.write();
+            assert_eq!(
+                (write.range, write.mode, write.found),
+                (next.range(), mode, found)
+            );
             assert_eq!(one[0].extended(looked), None, "whose pages are these?");
         }
-        assert!(next.of_cached().was_cached() && !next.of_cached().was_absent());
-        assert!(next.of_absent().was_absent() && !next.was_absent());
+        assert_eq!(next.found(), Found::NotLooked);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use dropbehind_linux::{Askable, Sharing, futex_wake, page_size, prepare_to_ask, writeback_error};
-use dropbehind_policy::{ByteRange, Disk, Mode, StreamId};
+use dropbehind_policy::{ByteRange, Disk, Found, StreamId, Write};
 use dropbehind_slot::Drained;
 
 use super::OwnFile;
@@ -43,13 +43,13 @@ impl Keeping {
     }
 }
 
-/// Adds what may have been written of `range` to `told`.
-fn tell(fd: BorrowedFd<'_>, range: ByteRange, mode: Mode, told: &mut Vec<(ByteRange, Mode)>) {
-    if range.len() <= WIDE_BYTES {
-        told.push((range, mode));
+/// Adds what may have been written of `write` to `told`.
+fn tell(fd: BorrowedFd<'_>, write: Write, told: &mut Vec<Write>) {
+    if write.range.len() <= WIDE_BYTES {
+        told.push(write);
     } else {
-        let parts = residency::cached_parts(fd, range).into_iter();
-        told.extend(parts.map(|part| (part, mode)));
+        let parts = residency::cached_parts(fd, write.range).into_iter();
+        told.extend(parts.map(|range| Write { range, ..write }));
     }
 }
 
@@ -67,9 +67,8 @@ pub(crate) struct OwnSource {
     /// policy.
     written_total: u64,
     read_total: u64,
-    /// Written pages that were cached before: by others, unless an earlier write of ours brought them
-    /// in. So all earlier ones must have been handed on first.
-    cached: Vec<(ByteRange, Mode)>,
+    /// Writes whose earlier ones were still being pushed.
+    held: Vec<Write>,
     /// The slot's totals at the last drain, handed on or not.
     seen_totals: (u64, u64),
     /// When the last write or read was found in the slot.
@@ -96,7 +95,7 @@ impl OwnSource {
             keeping: Cell::new(None),
             written_total: 0,
             read_total: 0,
-            cached: Vec::new(),
+            held: Vec::new(),
             seen_totals: (0, 0),
             active_ns: 0,
             quiet: false,
@@ -113,7 +112,7 @@ impl OwnSource {
         now_ns: u64,
         fd: BorrowedFd<'_>,
         disk: &mut Disk,
-        told: &mut Vec<(ByteRange, Mode)>,
+        told: &mut Vec<Write>,
     ) -> bool {
         let file = Arc::clone(&self.file);
         let id = StreamId(file.number.into());
@@ -135,23 +134,21 @@ impl OwnSource {
             self.seen_totals = (written_total, read_total);
             self.active_ns = now_ns;
         }
-        let cached = &mut self.cached;
-        let writes = file.slot.writes.drain(|run| {
-            if run.was_cached() {
-                return cached.push((run.range(), run.mode()));
-            }
-            if run.was_absent() {
-                disk.was_absent(now_ns, id, run.range());
-            }
-            tell(fd, run.range(), run.mode(), told);
-        });
+        told.append(&mut self.held);
+        let writes = file.slot.writes.drain(|run| tell(fd, run.write(), told));
+        match writes.complete {
+            // Runs don't come in the order of the writes.
+            true => told.sort_by_key(|write| write.found),
+            false => self.held.append(told),
+        }
+        let cached_from = told.partition_point(|write| write.found < Found::Cached);
         let appends = file.try_place_appends(fd);
         self.appending = appends.is_none();
         // Writers look before they write, so the map that decides about these writes is there.
         if let Some(before) = file.take_before() {
             disk.was_cached(now_ns, id, before);
         }
-        disk.wrote_all(now_ns, id, told.drain(..));
+        disk.wrote_all(now_ns, id, told.drain(..cached_from));
         if let Some(Some(placed)) = &appends {
             if let Some(size_bytes) = placed.truncated {
                 disk.resized(now_ns, id, size_bytes);
@@ -161,14 +158,11 @@ impl OwnSource {
         if let Some((span, modes)) = writes.lost {
             let parts = residency::cached_parts(fd, span);
             for mode in Drained::lost_modes(modes) {
-                disk.wrote_all(now_ns, id, parts.iter().map(|part| (*part, mode)));
+                disk.wrote_all(now_ns, id, parts.iter().map(|part| Write::new(*part, mode)));
             }
         }
+        disk.wrote_all(now_ns, id, told.drain(..));
         if writes.complete {
-            for (range, _) in &self.cached {
-                disk.others_had(now_ns, id, *range);
-            }
-            disk.wrote_all(now_ns, id, self.cached.drain(..));
             self.written_total = written_total;
             disk.written_until(now_ns, id, written_total);
         }

@@ -8,7 +8,8 @@
 
 use dropbehind_policy::residency::ResidencyMap;
 use dropbehind_policy::{
-    Action, ByteRange, Counted, Disk, DiskConfig, Dropped, Mode, Next, StreamConfig, StreamId,
+    Action, ByteRange, Counted, Disk, DiskConfig, Dropped, Found, Mode, Next, StreamConfig,
+    StreamId, Write,
 };
 
 const BLOCK_BYTES: u64 = 1 << 20;
@@ -30,7 +31,7 @@ pub(crate) struct Load {
     /// Bytes each stream has written.
     written: Vec<u64>,
     turn: u64,
-    told: Vec<(ByteRange, Mode)>,
+    told: Vec<Write>,
     /// What was done, in all.
     pub(crate) actions: u64,
 }
@@ -131,7 +132,11 @@ impl Load {
                 let page = self.turn.wrapping_mul(SCATTER) % SCATTERED_PAGES;
                 let start = page * PAGE_BYTES;
                 let range = ByteRange::new(start, start + PAGE_BYTES);
-                self.told.push((range, Mode::DONTCACHE));
+                self.told.push(Write {
+                    range,
+                    mode: Mode::DONTCACHE,
+                    found: Found::Absent,
+                });
             }
             self.written[0] += DRAIN_PAGES * PAGE_BYTES;
             self.disk

@@ -119,12 +119,16 @@ impl Ownership {
 
     /// Before our I/O, nothing of `range` was in the cache, whoever had it earlier.
     pub(super) fn absent(&mut self, range: ByteRange) {
-        if let Some(mapped) = &mut self.mapped {
+        if let Some(mapped) = &mut self.mapped
+            && !mapped.is_absent(range)
+        {
             mapped.observed(range, []);
         }
         // What we read is taken for others' if we write it before the read is reported. Or others' pages
         // have been evicted.
-        self.counters.kept_bytes -= self.kept.remove(range);
+        if self.kept.touches(range) {
+            self.counters.kept_bytes -= self.kept.remove(range);
+        }
     }
 
     /// The trace names `range` as ours. If it is `held`, it is not dropped before

@@ -3,8 +3,8 @@
 use crate::quick_disk::{ID, MIB, PAGE, disk_with, requests, settle, settle_all};
 use dropbehind_policy::grace::GRACE_NS;
 use dropbehind_policy::{
-    Action, ByteRange, Counted, Disk, Dropped, Inspected, Mode, Next, Reason, StreamConfig,
-    Writeback,
+    Action, ByteRange, Counted, Disk, Dropped, Found, Inspected, Mode, Next, Reason, StreamConfig,
+    Write, Writeback,
 };
 
 #[test]
@@ -134,7 +134,7 @@ fn at_the_end_all_is_asked_for_at_once() {
         for closed in [false, true] {
             let mut disk = disk_with(StreamConfig::default());
             let written_bytes = writes.iter().map(|write| write.len()).sum::<u64>();
-            disk.wrote_all(2, ID, writes.iter().map(|write| (*write, mode)));
+            disk.wrote_all(2, ID, writes.iter().map(|range| Write::new(*range, mode)));
             if closed {
                 disk.closed(2, ID);
             }
@@ -204,8 +204,12 @@ fn what_was_cached_before_a_write_stays_unless_it_is_ours() {
     let mut disk = disk_with(StreamConfig::default());
     disk.wrote(2, ID, ByteRange::new(0, MIB), Mode::DONTCACHE);
     let all = ByteRange::new(0, 2 * MIB);
-    disk.others_had(3, ID, all);
-    disk.wrote(4, ID, all, Mode::DONTCACHE);
+    let write = Write {
+        range: all,
+        mode: Mode::DONTCACHE,
+        found: Found::Cached,
+    };
+    disk.wrote_all(4, ID, [write]);
     disk.closed(5, ID);
     settle_all(&mut disk, 6);
     let counters = disk.forgotten(ID).expect("forgotten");

@@ -1,11 +1,11 @@
 //! The programs, and the library's side of them: rings, counters and waits.
 
 use dropbehind_policy::residency::ResidencyMap;
-use dropbehind_policy::{ByteRange, RangeSet, StreamConfig, Writeback};
+use dropbehind_policy::{ByteRange, Found, RangeSet, StreamConfig, Write, Writeback};
 
 use crate::cache::{Actor, File, PAGE};
 use crate::plan::{Habit, MS, ProgramPlan};
-use crate::world::{Event, Found, Message, Opening, Slot, World, Write};
+use crate::world::{Event, Message, Opening, Slot, World};
 
 /// Undropped bytes of reads from which on the library kicks.
 const READ_KICK_BYTES: u64 = 4 << 20;
@@ -303,7 +303,7 @@ impl World {
         opening.longest_write = opening.longest_write.max(paged.len());
         opening.untold_excess += paged.len() - range.len();
         let writes = match cached {
-            None => vec![Write::of(paged, mode)],
+            None => vec![Write::new(paged, mode)],
             Some(cached) => {
                 self.coverage.looks += 1;
                 let found = |found| move |range| Write { range, mode, found };

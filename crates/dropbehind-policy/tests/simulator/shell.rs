@@ -2,12 +2,14 @@
 //! the policy says, answer, publish.
 
 use dropbehind_policy::drop_planner::SHORT_BYTES;
-use dropbehind_policy::{Action, ByteRange, Counted, Dropped, Inspected, Mode, Next, StreamId};
+use dropbehind_policy::{
+    Action, ByteRange, Counted, Dropped, Found, Inspected, Mode, Next, StreamId, Write,
+};
 
 use crate::cache::PAGE;
 use crate::plan::MS;
 use crate::program::Phase;
-use crate::world::{Event, Flusher, Found, Message, World, Write};
+use crate::world::{Event, Flusher, Message, World};
 
 /// Slots that did not kick are looked at this often.
 const SWEEP_NS: u64 = 200 * MS;
@@ -225,19 +227,18 @@ impl World {
             let cached = self.files[opening.file].resident(span);
             for bits in (0..12).filter(|bits| modes & 1 << bits != 0) {
                 let mode = Mode::from_bits(bits);
-                told.extend(cached.iter().map(|range| Write::of(*range, mode)));
+                told.extend(cached.iter().map(|range| Write::new(*range, mode)));
             }
         }
-        // An earlier write of ours may have brought in what was found cached.
-        told.sort_by_key(|write| write.found == Found::Cached);
-        for Write { range, mode, found } in told {
+        told.sort_by_key(|write| write.found);
+        for write in told {
+            let Write { range, mode, found } = write;
             self.log.tells += 1;
             let pages = (range.start / PAGE) as usize..range.end.div_ceil(PAGE) as usize;
             match found {
                 Found::NotLooked => {}
                 Found::Absent => {
                     opening.kept[pages.clone()].fill(false);
-                    self.policy.was_absent(now, id, range);
                 }
                 Found::Cached => {
                     let stream = self.policy.stream(id).expect("an open stream");
@@ -247,7 +248,6 @@ impl World {
                     for at in pages.clone().filter(|at| !is_ours(*at as u64 * PAGE)) {
                         opening.kept[at] = true;
                     }
-                    self.policy.others_had(now, id, range);
                 }
             }
             if mode.drops() {
@@ -265,7 +265,7 @@ impl World {
             if self.traced {
                 println!("{now:>15}  told {} wrote {range:?} {mode}", id.0);
             }
-            self.policy.wrote(now, id, range, mode);
+            self.policy.wrote_all(now, id, [write]);
         }
         opening.told_total = opening.slot.total;
         opening.untold_excess = 0;

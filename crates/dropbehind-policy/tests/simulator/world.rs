@@ -5,7 +5,7 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use dropbehind_policy::neighbours::Reads;
 use dropbehind_policy::residency::ResidencyMap;
-use dropbehind_policy::{Action, ByteRange, Disk, Mode, StreamConfig, StreamId};
+use dropbehind_policy::{Action, ByteRange, Disk, StreamConfig, StreamId, Write};
 
 use crate::cache::{Actor, File, OTHERS, PAGE};
 use crate::coverage::Coverage;
@@ -26,29 +26,6 @@ pub(crate) enum Event {
     Cutter,
     Crash,
     Audit,
-}
-
-/// What a look right before a write found in the cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
-    NotLooked,
-    Absent,
-    Cached,
-}
-
-/// A write as its program reports it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Write {
-    pub(crate) range: ByteRange,
-    pub(crate) mode: Mode,
-    pub(crate) found: Found,
-}
-
-impl Write {
-    pub(crate) fn of(range: ByteRange, mode: Mode) -> Write {
-        let found = Found::NotLooked;
-        Write { range, mode, found }
-    }
 }
 
 /// What a file's writers and its flusher share.
