@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use dropbehind::{Mode, OpenOptions};
-use dropbehind_testbed::{Fs, Need, need};
+use dropbehind_testbed::{Fs, Need, need, residency};
 
 use crate::common::{self, FILE_VARIABLE, Kind, MIB};
 use crate::parts::{ext4, path_of_part};
@@ -89,6 +89,7 @@ fn a_write_is_one_call_and_a_kick_at_most_one_more_a_batch() {
     need!(Need::Tool("strace"));
     let place = ext4(64 * MIB);
     for mode in Mode::ALL {
+        let _ = fs::remove_file(place.path());
         let calls = calls_of_the_writer(&place.path(), mode, 500);
         let (writes, others): (Vec<_>, Vec<_>) = calls.iter().partition(|call| is_write(call));
         assert_eq!(writes.len(), 1000, "{mode}");
@@ -109,9 +110,26 @@ fn writes_with_no_kick_due_make_no_other_call() {
     need!(Need::Tool("strace"));
     let place = ext4(64 * MIB);
     for mode in [Mode::DONTCACHE, Mode::NOREUSE, Mode::WRITE_BEHIND] {
+        let _ = fs::remove_file(place.path());
         // All of them together are less than a batch.
         let calls = calls_of_the_writer(&place.path(), mode, 100);
         assert_eq!(calls.len(), 200, "{mode}: {calls:?}");
         assert!(calls.iter().all(|call| is_write(call)), "{mode}: {calls:?}");
     }
+}
+
+/// Others may have cached what is there.
+#[test]
+fn a_write_that_overwrites_takes_one_look_more() {
+    need!(all Kind::Mounted(Fs::Ext4).needs());
+    need!(Need::Tool("strace"));
+    let place = ext4(64 * MIB);
+    calls_of_the_writer(&place.path(), Mode::DONTCACHE, 100);
+    residency::evict(&place.path());
+    let calls = calls_of_the_writer(&place.path(), Mode::DONTCACHE, 100);
+    let (writes, looks): (Vec<_>, Vec<_>) = calls.iter().partition(|call| is_write(call));
+    assert_eq!((writes.len(), looks.len()), (200, 200), "{calls:?}");
+    // strace 6.1 does not know its name.
+    let is_look = |call: &&String| call.starts_with("cachestat") || call.contains("_0x1c3(");
+    assert!(looks.iter().all(is_look), "{looks:?}");
 }
